@@ -1,0 +1,1 @@
+"""Who decides and who acts: one folder per process."""

@@ -1,0 +1,1 @@
+"""The floor that the services stand on, and the roof that people hold."""

@@ -1,0 +1,197 @@
+"""Stream `dataset` (key: tenant, owner: ingest): files, their validation, prepared caches."""
+
+from typing import Literal, TypeAlias
+
+from schemas.envelope import Message, Part, Rejected, Repeated, Sha256
+from schemas.sealed import Sealed
+from schemas.units import Tokens
+
+LengthPolicy: TypeAlias = Literal["reject", "truncate"]
+Purpose: TypeAlias = Literal["fine-tune", "fine-tune-results"]
+
+
+class BaseTokens(Part):
+    """Exact token counts of one file under one base model's tokenizer and chat template."""
+
+    base_id: str
+    base_sha256: Sha256
+    tokens: Tokens
+    trainable_tokens: Tokens
+    longest_row_tokens: Tokens
+
+
+class Validation(Part):
+    """What the validator found; the rows themselves are in the report blob."""
+
+    accepted: bool
+    dialect: str
+    rows: int
+    errors: int
+    warnings: int
+    tokens: tuple[BaseTokens, ...]
+    report_blob: str
+
+
+class PrepareSpec(Part):
+    """All that the bytes of a prepared cache depend on besides the files' content."""
+
+    base_id: str
+    base_sha256: Sha256
+    max_length: int
+    length_policy: LengthPolicy
+    validation_fraction_ppm: int
+    seed: int
+
+
+class Prepared(Part):
+    """A packed cache in object storage. Blob keys are content-named; `version` is the cache key."""
+
+    version: str
+    train_blob: str
+    train_sha256: Sha256
+    validation_blob: str
+    validation_sha256: Sha256
+    prompts_blob: str
+    prompts_sha256: Sha256
+    train_rows: int
+    validation_rows: int
+    packed_rows: int
+    tokens: Tokens
+    trainable_tokens: Tokens
+
+
+# --- commands
+class RegisterFile(Message):
+    """The bytes are in object storage under `blob` already; their SHA-256 was taken on the way."""
+
+    file_id: str
+    purpose: Purpose
+    name: Sealed
+    bytes: int
+    sha256: Sha256
+    blob: str
+
+
+class DeleteFile(Message):
+    file_id: str
+
+
+class RecordValidation(Message):
+    """Outcome of the validate effect. `failure` says why there is none (retries exhausted)."""
+
+    file_id: str
+    validation: Validation | None
+    failure: str | None = None
+
+
+class PinDataset(Message):
+    """A job needs these files prepared like this, and kept while it lives."""
+
+    job_id: str
+    training_file: str
+    validation_file: str | None
+    spec: PrepareSpec
+
+
+class UnpinDataset(Message):
+    job_id: str
+
+
+class RecordPrepared(Message):
+    """Outcome of the prepare effect, for every job that waits for it."""
+
+    prepare_id: str
+    prepared: Prepared | None
+    failure: str | None = None
+
+
+# --- events
+class FileRegistered(Message):
+    file_id: str
+    purpose: Purpose
+    name: Sealed
+    bytes: int
+    sha256: Sha256
+    blob: str
+
+
+class FileValidated(Message):
+    file_id: str
+    validation: Validation
+
+
+class FileUnreadable(Message):
+    """Validation could not be done at all; the file counts as rejected."""
+
+    file_id: str
+    failure: str
+
+
+class FileDeleted(Message):
+    file_id: str
+    blob: str
+    report_blob: str | None
+
+
+class PreparationDue(Message):
+    """`prepare_id` follows from the files' content and the spec: equal work is done once."""
+
+    prepare_id: str
+    training_blob: str
+    training_sha256: Sha256
+    validation_blob: str | None
+    spec: PrepareSpec
+
+
+class DatasetPinned(Message):
+    job_id: str
+    training_file: str
+    validation_file: str | None
+    prepare_id: str
+
+
+class DatasetPrepared(Message):
+    prepare_id: str
+    prepared: Prepared
+
+
+class PreparationFailed(Message):
+    prepare_id: str
+    failure: str
+
+
+class DatasetReady(Message):
+    """The pinned dataset of this job can be trained on."""
+
+    job_id: str
+    prepared: Prepared
+
+
+class PinRefused(Message):
+    job_id: str
+    code: str
+    message: str
+
+
+class DatasetUnpinned(Message):
+    job_id: str
+
+
+Command: TypeAlias = (
+    RegisterFile | DeleteFile | RecordValidation | PinDataset | UnpinDataset | RecordPrepared
+)
+Event: TypeAlias = (
+    FileRegistered
+    | FileValidated
+    | FileUnreadable
+    | FileDeleted
+    | PreparationDue
+    | DatasetPinned
+    | DatasetPrepared
+    | PreparationFailed
+    | DatasetReady
+    | PinRefused
+    | DatasetUnpinned
+    | Rejected
+    | Repeated
+)

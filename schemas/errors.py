@@ -1,0 +1,28 @@
+"""Stable error codes: what a caller may rely on. Messages may change, codes may not."""
+
+from typing import Final
+
+# rejections by deciders, shown to clients as `error.code`
+NOT_FOUND: Final = "not_found"
+ALREADY_EXISTS: Final = "already_exists"
+ILLEGAL_STATE: Final = "illegal_state"
+IDEMPOTENCY_CONFLICT: Final = "idempotency_conflict"
+CONCURRENCY_LIMIT: Final = "concurrency_limit_exceeded"
+HARD_LIMIT: Final = "hard_limit_exceeded"
+FILE_REJECTED: Final = "invalid_training_file"
+FILE_IN_USE: Final = "file_in_use"
+UNKNOWN_BASE: Final = "model_not_found"
+BASE_CHANGED: Final = "base_changed"
+STAGE_CONFLICT: Final = "stage_conflict"
+STALE_TOKEN: Final = "stale_token"  # noqa: S105  # a fencing token, not a secret
+MALFORMED: Final = "malformed_command"
+TOO_LARGE: Final = "command_too_large"
+INTERNAL: Final = "internal_error"
+
+# why a job failed
+BUDGET_EXHAUSTED: Final = "budget_exhausted"
+OUT_OF_MEMORY: Final = "out_of_memory"
+DIVERGED: Final = "diverged"
+BAD_DATA: Final = "bad_data"
+PLATFORM: Final = "platform_error"
+ATTEMPTS_EXHAUSTED: Final = "attempts_exhausted"

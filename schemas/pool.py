@@ -1,0 +1,400 @@
+"""Stream `pool` (key: pool, owner: scheduler): nodes, slots, leases, the waiting queue, usage.
+
+Everything about an attempt goes to `pool` with its fencing token; only reactions tell `job`.
+"""
+
+from typing import Literal, TypeAlias
+
+from schemas.account import Lane
+from schemas.dataset import Prepared
+from schemas.envelope import Message, Part, Rejected, Repeated, Sha256, Tick
+from schemas.sealed import Sealed
+from schemas.units import GpuMs, Ms, Tokens
+
+Role: TypeAlias = Literal["train", "eval"]
+CloseMode: TypeAlias = Literal["drain", "kill"]
+Device: TypeAlias = Literal["cpu", "cuda"]
+# How an attempt ended. Preempted and lost are never failures.
+Outcome: TypeAlias = Literal["succeeded", "preempted", "lost", "failed", "not_started"]
+# Why an attempt failed; each cause has one policy in `job`. `budget`: its cap was reached.
+Cause: TypeAlias = Literal[
+    "oom", "divergence", "bad_data", "bad_node", "user", "platform", "budget"
+]
+
+
+class Token(Part):
+    """Fencing token of a lease, compared by equality with the current one."""
+
+    pool: str
+    lease: int
+
+
+class BlobFile(Part):
+    """One file of a directory kept in object storage under a content-named key."""
+
+    name: str
+    blob: str
+    sha256: Sha256
+    bytes: int
+
+
+class Checkpoint(Part):
+    """It exists when its record is accepted. `captured_ms`: elapsed lease time at capture."""
+
+    attempt: int
+    step: int
+    epoch_ppm: int
+    tokens: Tokens
+    manifest_sha256: Sha256
+    files: tuple[BlobFile, ...]
+    captured_ms: Ms
+
+
+class HyperParameters(Part):
+    """Resolved numbers, never "auto". Rates are in millionths, so that the log holds no floats."""
+
+    n_epochs: int
+    batch_size: int
+    learning_rate_ppb: int  # 1e-9: 2e-4 is 200_000
+    rank: int
+    alpha: int
+    dropout_ppm: int
+    warmup_ppm: int
+    weight_decay_ppm: int
+    max_length: int
+    seed: int
+    precision: Literal["auto", "bf16", "fp32"] = "auto"
+    checkpoint_every_steps: int = 20
+    checkpoint_every_ms: Ms = 600_000
+    keep_checkpoints: int = 3
+
+
+class TrainWork(Part, tag="train"):
+    base_id: str
+    base_sha256: Sha256
+    prepared: Prepared
+    hyper: HyperParameters
+
+
+class EvalWork(Part, tag="eval"):
+    base_id: str
+    base_sha256: Sha256
+    prepared: Prepared
+    max_length: int
+    seed: int
+    adapter: tuple[BlobFile, ...]
+
+
+Work: TypeAlias = TrainWork | EvalWork
+
+
+class TrainResult(Part, tag="trained"):
+    """The canonical adapter as uploaded by the agent, and the last step's figures."""
+
+    adapter: tuple[BlobFile, ...]
+    config_sha256: Sha256
+    steps: int
+    tokens: Tokens
+    final_loss_ppm: int | None
+
+
+class EvalResult(Part, tag="scored"):
+    """Raw scores of base and adapter, item by item; the verdict is somebody else's."""
+
+    scores: BlobFile
+
+
+Result: TypeAlias = TrainResult | EvalResult
+
+
+class Skipped(Part):
+    """A checkpoint that was named in the lease and could not be used."""
+
+    manifest_sha256: Sha256
+    reason: str
+
+
+class NodeSeen(Part):
+    """`last_seen` is broker time of the last heartbeat.
+
+    `silent`: it is longer ago than the TTL, and the watcher itself could read all the while.
+    """
+
+    node_id: str
+    incarnation: str
+    last_seen: Ms
+    silent: bool
+
+
+# --- commands
+class RegisterNode(Message):
+    """An agent starts. Leases of the node's older incarnations end at the last proof of life."""
+
+    node_id: str
+    incarnation: str
+    slots: int
+    device: Device
+    memory_bytes: int
+
+
+class RetireNode(Message):
+    """The agent leaves in order: it has stopped and reported everything it ran."""
+
+    node_id: str
+    incarnation: str
+
+
+class ObserveNodes(Message):
+    seen: tuple[NodeSeen, ...]
+
+
+class RequestPlacement(Message):
+    tenant: str
+    job_id: str
+    attempt: int
+    role: Role
+    lane: Lane
+    slots: int
+    max_gpu_ms: GpuMs
+    price_version: str
+    work: Work
+    checkpoints: tuple[Checkpoint, ...]
+    exclude_nodes: tuple[str, ...] = ()
+
+
+class ClosePlacement(Message):
+    """Ends one placement. Repeats only harden (drain, then kill); on closed ones it is a no-op."""
+
+    job_id: str
+    attempt: int
+    mode: CloseMode
+
+
+class ReportStarted(Message):
+    """`loaded`: manifest of the checkpoint it goes on from, null when it starts at step 0."""
+
+    token: Token
+    incarnation: str
+    loaded: Sha256 | None
+    loaded_step: int
+    skipped: tuple[Skipped, ...]
+    total_steps: int
+
+
+class ReportCheckpoint(Message):
+    token: Token
+    incarnation: str
+    checkpoint: Checkpoint
+
+
+class ReportExit(Message):
+    """`elapsed_ms` is the agent's monotonic time since the accepted start."""
+
+    token: Token
+    incarnation: str
+    outcome: Outcome
+    elapsed_ms: Ms
+    cause: Cause | None = None
+    message: Sealed | None = None
+    result: Result | None = None
+
+
+class ConfirmFreed(Message):
+    """Nothing of this lease runs on the node any more: its slots are free."""
+
+    lease: int
+    node_id: str
+    incarnation: str
+
+
+# --- events
+class NodeRegistered(Message):
+    node_id: str
+    incarnation: str
+    slots: int
+    device: Device
+    memory_bytes: int
+
+
+class NodeRetired(Message):
+    node_id: str
+
+
+class NodesObserved(Message):
+    """Proof of life up to `last_seen`, for liveness and for usage slices."""
+
+    seen: tuple[NodeSeen, ...]
+
+
+class NodeLost(Message):
+    node_id: str
+    incarnation: str
+    last_seen: Ms
+
+
+class PlacementQueued(Message):
+    tenant: str
+    job_id: str
+    attempt: int
+    role: Role
+    lane: Lane
+    slots: int
+    max_gpu_ms: GpuMs
+    price_version: str
+    work: Work
+    checkpoints: tuple[Checkpoint, ...]
+    exclude_nodes: tuple[str, ...]
+
+
+class WaitExplained(Message):
+    """Why a placement waits, for what, at which place in its queue; only when it changes."""
+
+    tenant: str
+    job_id: str
+    attempt: int
+    reason: str
+    position: int
+
+
+class LeaseGranted(Message):
+    """All that an agent needs: it never lists a bucket to find the newest checkpoint."""
+
+    token: Token
+    tenant: str
+    job_id: str
+    attempt: int
+    role: Role
+    lane: Lane
+    node_id: str
+    incarnation: str
+    slots: int
+    max_gpu_ms: GpuMs
+    price_version: str
+    work: Work
+    checkpoints: tuple[Checkpoint, ...]
+
+
+class LeaseStarted(Message):
+    token: Token
+    tenant: str
+    job_id: str
+    attempt: int
+    role: Role
+    loaded: Sha256 | None
+    loaded_step: int
+    skipped: tuple[Skipped, ...]
+    total_steps: int
+
+
+class CheckpointAccepted(Message):
+    token: Token
+    tenant: str
+    job_id: str
+    checkpoint: Checkpoint
+
+
+class LeaseDraining(Message):
+    """The notice is out: finish the step, checkpoint, exit before `deadline`, then it is killed."""
+
+    token: Token
+    tenant: str
+    job_id: str
+    attempt: int
+    node_id: str
+    deadline: Ms
+    reason: Literal["closed", "budget"]
+
+
+class LeaseKilled(Message):
+    """The agent must kill what runs under this lease, if anything does."""
+
+    token: Token
+    tenant: str
+    job_id: str
+    attempt: int
+    node_id: str
+
+
+class UsageSliced(Message):
+    """Use of one lease in one UTC hour; `billable` is capped by `max_gpu_ms`, cumulatively."""
+
+    token: Token
+    tenant: str
+    job_id: str
+    attempt: int
+    role: Role
+    lane: Lane
+    price_version: str
+    hour: int
+    used_gpu_ms: GpuMs
+    billable_gpu_ms: GpuMs
+
+
+class UsageCredited(Message):
+    """Work lost to the platform since the last accepted checkpoint, in the lease's last hour."""
+
+    token: Token
+    tenant: str
+    job_id: str
+    attempt: int
+    role: Role
+    lane: Lane
+    price_version: str
+    hour: int
+    lost_gpu_ms: GpuMs
+    cause: Literal["lost", "preempted", "bad_node", "platform", "skipped_checkpoint"]
+
+
+class PlacementClosed(Message):
+    """The one end of a placement, with what the job's hold needs to know about its use."""
+
+    tenant: str
+    job_id: str
+    attempt: int
+    role: Role
+    outcome: Outcome
+    cause: Cause | None
+    message: Sealed | None
+    result: Result | None
+    node_id: str | None
+    used_gpu_ms: GpuMs
+    billable_gpu_ms: GpuMs
+    lost_gpu_ms: GpuMs
+
+
+class SlotsFreed(Message):
+    token: Token
+    node_id: str
+
+
+Command: TypeAlias = (
+    RegisterNode
+    | RetireNode
+    | ObserveNodes
+    | RequestPlacement
+    | ClosePlacement
+    | ReportStarted
+    | ReportCheckpoint
+    | ReportExit
+    | ConfirmFreed
+    | Tick
+)
+Event: TypeAlias = (
+    NodeRegistered
+    | NodeRetired
+    | NodesObserved
+    | NodeLost
+    | PlacementQueued
+    | WaitExplained
+    | LeaseGranted
+    | LeaseStarted
+    | CheckpointAccepted
+    | LeaseDraining
+    | LeaseKilled
+    | UsageSliced
+    | UsageCredited
+    | PlacementClosed
+    | SlotsFreed
+    | Rejected
+    | Repeated
+)

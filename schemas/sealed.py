@@ -1,0 +1,17 @@
+"""Fields that must be erasable although the log is eternal."""
+
+from msgspec import Struct
+
+
+class Sealed(Struct, frozen=True):
+    """Bytes under the tenant's data key (AES-256-GCM), opaque to every decider.
+
+    Destroying the key erases the text everywhere; readers then get `REDACTED`.
+    """
+
+    key_id: str
+    nonce: bytes
+    ciphertext: bytes
+
+
+REDACTED = "[redacted]"

@@ -1,0 +1,53 @@
+"""Topics that are not journals: per-step metrics and log lines (7 days), heartbeats (1 hour)."""
+
+from typing import TypeAlias
+
+from schemas.envelope import Message
+from schemas.units import Ms, Tokens
+
+
+class Step(Message):
+    """One optimizer step. Loss and rates are floats: telemetry is never money."""
+
+    tenant: str
+    job_id: str
+    attempt: int
+    step: int
+    total_steps: int
+    loss: float
+    accuracy: float | None
+    grad_norm: float | None
+    learning_rate: float
+    tokens: Tokens
+    elapsed_ms: Ms
+    valid_loss: float | None = None
+
+
+class LogLine(Message):
+    tenant: str
+    job_id: str
+    attempt: int
+    level: str
+    text: str
+
+
+class Progress(Message):
+    """Progress of work that has no optimizer steps (evaluation, validation), in millionths."""
+
+    tenant: str
+    job_id: str
+    attempt: int
+    stage: str
+    done_ppm: int
+
+
+class Heartbeat(Message):
+    """A node lives; `leases` are those it runs now."""
+
+    pool: str
+    node_id: str
+    incarnation: str
+    leases: tuple[int, ...]
+
+
+Telemetry: TypeAlias = Step | LogLine | Progress

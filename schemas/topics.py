@@ -1,0 +1,109 @@
+"""The one catalogue of topics: key, retention, writer, readers. Topics are created from it."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from schemas import account, dataset, job, model, pool
+from schemas.units import DAY_MS, HOUR_MS, Ms
+
+PARTITIONS: Final = 8  # everywhere, for ever: journals can be copied between installations
+FOREVER: Final = -1
+MESSAGE_BYTES_MAX: Final = 1_000_000
+
+
+@dataclass(frozen=True)
+class Topic:
+    """`trimmed`: records are deleted after they are decided, never by age."""
+
+    name: str
+    key: str
+    retention_ms: Ms
+    writer: str
+    readers: tuple[str, ...]
+    durable: bool = True
+    compacted: bool = False
+    trimmed: bool = False
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A topic of commands, a topic of journal, one owner per partition.
+
+    `command` and `event` are the unions that bodies are decoded with.
+    """
+
+    name: str
+    key: str
+    owner: str
+    readers: tuple[str, ...]
+    command: Any
+    event: Any
+
+    @property
+    def commands(self) -> Topic:
+        return Topic(
+            f"tunery.{self.name}.commands.v1",
+            self.key,
+            FOREVER,
+            "all services",
+            (self.owner,),
+            trimmed=True,
+        )
+
+    @property
+    def journal(self) -> Topic:
+        return Topic(f"tunery.{self.name}.journal.v1", self.key, FOREVER, self.owner, self.readers)
+
+
+ACCOUNT: Final = Stream(
+    "account",
+    "tenant",
+    "billing",
+    ("billing", "gateway", "notifier"),
+    account.Command,
+    account.Event,
+)
+DATASET: Final = Stream(
+    "dataset", "tenant", "ingest", ("ingest", "gateway"), dataset.Command, dataset.Event
+)
+JOB: Final = Stream(
+    "job", "tenant", "scheduler", ("scheduler", "gateway", "eval"), job.Command, job.Event
+)
+POOL: Final = Stream(
+    "pool",
+    "pool",
+    "scheduler",
+    ("scheduler", "trainer", "billing", "gateway"),
+    pool.Command,
+    pool.Event,
+)
+MODEL: Final = Stream(
+    "model",
+    "tenant",
+    "registry",
+    ("registry", "gateway", "ingest"),
+    model.Command,
+    model.Event,
+)
+STREAMS: Final = {stream.name: stream for stream in (ACCOUNT, DATASET, JOB, POOL, MODEL)}
+
+TELEMETRY: Final = Topic(
+    "tunery.telemetry.v1", "job", 7 * DAY_MS, "trainer", ("gateway",), durable=False
+)
+HEARTBEATS: Final = Topic(
+    "tunery.heartbeats.v1", "node", HOUR_MS, "trainer", ("scheduler",), durable=False
+)
+SNAPSHOTS: Final = Topic(
+    "tunery.snapshots.v1",
+    "stream/partition/slot",
+    FOREVER,
+    "owners of streams",
+    ("owners of streams",),
+    compacted=True,
+)
+TOPICS: Final = (
+    *(topic for stream in STREAMS.values() for topic in (stream.commands, stream.journal)),
+    TELEMETRY,
+    HEARTBEATS,
+    SNAPSHOTS,
+)

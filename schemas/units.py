@@ -1,0 +1,16 @@
+"""Integer units. The unit ends every name; floats never carry money, time or tokens."""
+
+from typing import TypeAlias
+
+Ms: TypeAlias = int  # milliseconds; as a moment: since the Unix epoch, UTC
+GpuMs: TypeAlias = int  # GPU-milliseconds = slots × elapsed milliseconds
+Tokens: TypeAlias = int
+Micro: TypeAlias = int  # millionths of one currency unit
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+
+
+def hour_of(at: Ms) -> int:
+    """UTC hour number of a moment (hours since the epoch)."""
+    return at // HOUR_MS
