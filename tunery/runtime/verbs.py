@@ -100,16 +100,18 @@ Project: TypeAlias = Callable[[Header, Any], tuple[Change, ...]]
 
 @dataclass(frozen=True)
 class Effect(Generic[B]):
-    """I/O for one to-do row. `run` answers with the command that carries the outcome (None: nothing
-    to say). What it raises is retried with back-off, `attempts_max` times, then `exhausted` says what
-    to send, so that no saga hangs on a dead row. Effects may overlap and repeat: they write
-    content-named objects, and deciders accept the first outcome.
+    """I/O for one to-do row.
+
+    `run(body, tenant)` answers with the command that carries the outcome (None: nothing to say).
+    What it raises is retried with back-off, `attempts_max` times; then `exhausted(body, tenant,
+    failure)` says what to send, so that no saga hangs on a dead row. Effects may overlap and
+    repeat: they write content-named objects, and deciders accept the first outcome.
     """
 
     kind: str
     body: type[B]
-    run: Callable[[B], Awaitable[Send | None]]
-    exhausted: Callable[[B, str], Send | None]
+    run: Callable[[B, str], Awaitable[Send | None]]
+    exhausted: Callable[[B, str, str], Send | None]
     lease_ms: Ms = 600_000
     concurrency: int = 2
     attempts_max: int = 5
