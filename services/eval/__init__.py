@@ -1,0 +1,1 @@
+"""Is the adapter better, or at least not worse, than its base?"""

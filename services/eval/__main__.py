@@ -1,0 +1,4 @@
+from services.eval.app import build
+from tunery.runtime.process import main
+
+main("eval", build)

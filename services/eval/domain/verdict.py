@@ -1,0 +1,109 @@
+"""The gate: a pure function of paired scores.
+
+Three outcomes, because "not shown to be worse" and "shown not to be worse" differ:
+* block: the drop is larger than allowed, and an exact one-sided McNemar test says it is no luck;
+* pass: the upper confidence bound of the drop is within what is allowed;
+* inconclusive: the items cannot tell.
+"""
+
+from math import comb, sqrt
+
+from schemas.job import ScoreSummary
+from schemas.model import Verdict
+from services.eval.domain.scores import Item, Scores
+
+PPM = 1_000_000
+DROP_MAX_PPM = 100_000  # ten points; stricter limits belong to larger item sets
+ALPHA_PPM = 50_000
+Z_ONE_SIDED_95 = 1.6448536269514722
+ITEMS_MIN = 200
+
+
+def summarise(scores: Scores) -> ScoreSummary:
+    """Verdict and figures of one evaluation."""
+    items, holdout = scores.items, scores.holdout
+    verdict, reasons = judge(items)
+    if verdict == "pass" and _overfitted(scores):
+        reasons += ("loss on the validation rows is higher than the base model's",)
+    return ScoreSummary(
+        verdict=verdict,
+        reasons=reasons,
+        items=len(items),
+        base_correct=sum(item.base for item in items),
+        adapter_correct=sum(item.adapter for item in items),
+        p_value_ppm=round(PPM * mcnemar_worse(*discordant(items))),
+        base_loss_ppm=_ppm(holdout.base_loss),
+        adapter_loss_ppm=_ppm(holdout.adapter_loss),
+        base_exact_match_ppm=_share_ppm(holdout.base_exact, holdout.generated),
+        adapter_exact_match_ppm=_share_ppm(holdout.adapter_exact, holdout.generated),
+        advice=_advice(verdict, scores),
+    )
+
+
+def judge(items: tuple[Item, ...]) -> tuple[Verdict, tuple[str, ...]]:
+    """The verdict on paired right/wrong answers, and why."""
+    n = len(items)
+    if n < ITEMS_MIN:
+        return "inconclusive", (f"{n} items scored, {ITEMS_MIN} are needed to tell",)
+    worse, better = discordant(items)
+    drop_ppm = PPM * (worse - better) // n
+    p_ppm = round(PPM * mcnemar_worse(worse, better))
+    told = f"drop {drop_ppm / 10_000:.1f} points on {n} items, one-sided p = {p_ppm / PPM:.4f}"
+    if drop_ppm > DROP_MAX_PPM and p_ppm < ALPHA_PPM:
+        return "block", (f"{told}: more than {DROP_MAX_PPM / 10_000:.0f} points",)
+    if drop_upper_bound(worse, better, n) < DROP_MAX_PPM / PPM:
+        return "pass", (told,)
+    return "inconclusive", (f"{told}: neither a drop nor its absence is shown",)
+
+
+def discordant(items: tuple[Item, ...]) -> tuple[int, int]:
+    """(right before and wrong now, wrong before and right now)."""
+    worse = sum(item.base and not item.adapter for item in items)
+    better = sum(item.adapter and not item.base for item in items)
+    return worse, better
+
+
+def mcnemar_worse(worse: int, better: int) -> float:
+    """Exact one-sided p of at least `worse` of the discordant pairs, were both sides equally good.
+
+    McNemar (1947), exact form: worse ~ Binomial(worse + better, 1/2).
+    """
+    n = worse + better
+    return sum(comb(n, k) for k in range(worse, n + 1)) / 2**n
+
+
+def drop_upper_bound(worse: int, better: int, n: int) -> float:
+    """One-sided 95 % upper bound of the drop in accuracy, as a share.
+
+    Wald interval for paired proportions after adding 1/2 to each cell (Agresti and Min 2005,
+    "Simple improved confidence intervals for comparing matched proportions").
+    """
+    b, c, total = worse + 0.5, better + 0.5, n + 2
+    drop = (b - c) / total
+    return drop + Z_ONE_SIDED_95 * sqrt(max(b + c - (b - c) ** 2 / total, 0)) / total
+
+
+def _overfitted(scores: Scores) -> bool:
+    base, adapter = scores.holdout.base_loss, scores.holdout.adapter_loss
+    return base is not None and adapter is not None and adapter > base
+
+
+def _advice(verdict: Verdict, scores: Scores) -> str | None:
+    if verdict == "block":
+        return (
+            "The adapter lost general abilities. Train fewer epochs, lower the learning rate, "
+            "or mix general examples into the training file."
+        )
+    if verdict == "inconclusive":
+        return "Add capability items, or compare the two on your own tasks before promoting it."
+    if _overfitted(scores):
+        return "Train fewer epochs or add rows: the validation loss rose above the base model's."
+    return None
+
+
+def _ppm(value: float | None) -> int:
+    return -1 if value is None else round(PPM * value)
+
+
+def _share_ppm(count: int, of: int) -> int:
+    return PPM * count // of if of else -1

@@ -1,0 +1,25 @@
+"""Read the raw scores of an evaluation, judge them, tell `job`."""
+
+import msgspec
+
+from schemas.job import RecordVerdict, VerdictDue
+from services.eval.domain.scores import Scores
+from services.eval.domain.verdict import summarise
+from services.eval.project import VERDICT
+from tunery.runtime.blobs.abstract import Blobs
+from tunery.runtime.verbs import Effect, Send
+
+
+def verdict(blobs: Blobs) -> Effect[VerdictDue]:
+    async def run(due: VerdictDue, tenant: str) -> Send:
+        scores = msgspec.json.decode(await blobs.get(due.scores.blob), type=Scores)
+        return _record(due, tenant, RecordVerdict(job_id=due.job_id, summary=summarise(scores)))
+
+    def exhausted(due: VerdictDue, tenant: str, failure: str) -> Send:
+        return _record(due, tenant, RecordVerdict(job_id=due.job_id, summary=None, failure=failure))
+
+    return Effect(kind=VERDICT, body=VerdictDue, run=run, exhausted=exhausted)
+
+
+def _record(due: VerdictDue, tenant: str, outcome: RecordVerdict) -> Send:
+    return Send("job", tenant, tenant, outcome)

@@ -1,0 +1,109 @@
+"""The gate's statistics: known values, bounds, and its behaviour on simulated adapters."""
+
+from math import comb
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.eval.domain.scores import Holdout, Item, Scores
+from services.eval.domain.verdict import (
+    drop_upper_bound,
+    judge,
+    mcnemar_worse,
+    summarise,
+)
+
+
+def items(both: int, worse: int, better: int, neither: int) -> tuple[Item, ...]:
+    pairs = [(True, True)] * both + [(True, False)] * worse
+    pairs += [(False, True)] * better + [(False, False)] * neither
+    return tuple(
+        Item(id=str(i), category="test", base=base, adapter=adapter)
+        for i, (base, adapter) in enumerate(pairs)
+    )
+
+
+def holdout(base: float | None = 2.0, adapter: float | None = 1.0) -> Holdout:
+    return Holdout(
+        rows=10,
+        tokens=100,
+        base_loss=base,
+        adapter_loss=adapter,
+        generated=8,
+        base_exact=0,
+        adapter_exact=2,
+    )
+
+
+def test_mcnemar_known_values() -> None:
+    assert mcnemar_worse(0, 0) == 1.0
+    assert mcnemar_worse(5, 0) == pytest.approx(1 / 32)
+    assert mcnemar_worse(8, 2) == pytest.approx((comb(10, 8) + comb(10, 9) + 1) / 1024)
+
+
+@given(st.integers(0, 60), st.integers(0, 60))
+def test_mcnemar_is_a_probability_and_falls_with_more_losses(worse: int, better: int) -> None:
+    p = mcnemar_worse(worse, better)
+    assert 0 < p <= 1
+    assert mcnemar_worse(worse + 1, better) < p
+
+
+@given(st.integers(0, 80), st.integers(0, 80), st.integers(200, 1000))
+def test_upper_bound_lies_above_the_drop(worse: int, better: int, n: int) -> None:
+    assert drop_upper_bound(worse, better, n) > (worse - better) / (n + 2)
+
+
+@pytest.mark.parametrize(
+    ("both", "worse", "better", "neither", "verdict"),
+    [
+        (110, 5, 5, 100, "pass"),
+        (80, 40, 5, 95, "block"),
+        (90, 25, 10, 95, "inconclusive"),
+        (10, 90, 0, 0, "inconclusive"),  # clear, yet too few items to say so
+    ],
+)
+def test_three_outcomes(both: int, worse: int, better: int, neither: int, verdict: str) -> None:
+    assert judge(items(both, worse, better, neither))[0] == verdict
+
+
+def simulated(seed: int, drop: float, n: int = 220) -> str:
+    """Verdict on an adapter whose answers flip on 10 % of the items, with this true drop."""
+    draw = Random(seed)
+    pairs = []
+    for i in range(n):
+        base, u = draw.random() < 0.5 + drop, draw.random()
+        flip = u < (0.10 + 2 * drop if base else 0.10)
+        pairs.append(Item(id=str(i), category="test", base=base, adapter=base ^ flip))
+    return judge(tuple(pairs))[0]
+
+
+def test_an_unchanged_adapter_is_hardly_ever_blocked() -> None:
+    assert sum(simulated(seed, 0.0) == "block" for seed in range(400)) <= 4
+
+
+def test_a_ruined_adapter_is_blocked() -> None:
+    assert sum(simulated(seed, 0.25) == "block" for seed in range(400)) >= 380
+
+
+def test_summary_counts_and_advice() -> None:
+    summary = summarise(Scores(items=items(80, 40, 5, 95), holdout=holdout(), answers=()))
+    assert (summary.verdict, summary.items) == ("block", 220)
+    assert (summary.base_correct, summary.adapter_correct) == (120, 85)
+    assert (summary.base_loss_ppm, summary.adapter_loss_ppm) == (2_000_000, 1_000_000)
+    assert summary.adapter_exact_match_ppm == 250_000
+    assert summary.advice is not None
+
+
+def test_a_rising_validation_loss_is_told() -> None:
+    scores = Scores(items=items(110, 5, 5, 100), holdout=holdout(1.0, 1.5), answers=())
+    summary = summarise(scores)
+    assert summary.verdict == "pass"
+    assert any("validation" in reason for reason in summary.reasons)
+    assert summary.advice is not None
+
+
+def test_no_validation_rows_is_said_with_minus_one() -> None:
+    scores = Scores(items=items(110, 5, 5, 100), holdout=holdout(None, None), answers=())
+    assert summarise(scores).base_loss_ppm == -1
