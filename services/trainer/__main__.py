@@ -1,0 +1,4 @@
+from services.trainer.app import build
+from tunery.runtime.process import main
+
+main("trainer", build)

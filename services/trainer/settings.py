@@ -1,0 +1,22 @@
+"""What an operator may set for one node."""
+
+import os
+import socket
+from pathlib import Path
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class TrainerSettings(BaseSettings):
+    """Environment: `TUNERY_NODE_ID`, `TUNERY_NODE_POOL`, `TUNERY_NODE_SLOTS`, …"""
+
+    model_config = SettingsConfigDict(env_prefix="TUNERY_NODE_")
+
+    id: str = Field(default_factory=lambda: f"node-{socket.gethostname()}")
+    pool: str = "default"
+    slots: int = Field(default=1, ge=1, le=64)
+    work_dir: Path | None = None
+    threads: int = Field(default_factory=lambda: os.cpu_count() or 1, ge=1)
+    heartbeat_ms: int = Field(default=1_000, ge=100, le=10_000)
+    drain_grace_ms: int = Field(default=60_000, ge=1_000)
