@@ -1,0 +1,104 @@
+"""Process groups on Linux, found again after a crash by a mark in their environment.
+
+A pid file would have a gap between the start of a process and its writing; the mark has none.
+"""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+LINE_BYTES_MAX = 1 << 20
+TAIL_BYTES = 4_000
+SWEEP_ROUNDS_MAX = 100
+SWEEP_PAUSE_S = 0.05
+MARK = "TUNERY_NODE_MARK"
+
+
+class Group:
+    """A started process, leader of its own session and group."""
+
+    def __init__(self, process: asyncio.subprocess.Process, errors: Path) -> None:
+        self._process = process
+        self._errors = errors
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    async def lines(self) -> AsyncIterator[bytes]:
+        stream = self._process.stdout
+        assert stream is not None, "started with a pipe"  # noqa: S101  # set in start()
+        while True:
+            try:
+                line = await stream.readline()
+            except ValueError:  # longer than the limit: dropped, the next one is whole again
+                continue
+            if not line:
+                return
+            yield line
+
+    def signal(self, number: int) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, number)
+
+    async def wait(self) -> int:
+        status = await self._process.wait()
+        self.signal(signal.SIGKILL)  # children it may have left in its group
+        return status
+
+    def tail(self) -> str:
+        with suppress(OSError), self._errors.open("rb") as file:
+            file.seek(max(0, self._errors.stat().st_size - TAIL_BYTES))
+            return file.read().decode("utf-8", "replace")
+        return ""
+
+
+class ProcessGroups:
+    """`mark` tells this node's processes from everybody else's."""
+
+    def __init__(self, mark: str) -> None:
+        self._mark = mark
+
+    async def start(
+        self, argv: Sequence[str], environment: Mapping[str, str], folder: Path
+    ) -> Group:
+        errors = folder / "stderr.log"
+        with errors.open("ab") as sink:
+            process = await asyncio.create_subprocess_exec(
+                *argv,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=sink,
+                cwd=folder,
+                env={**environment, MARK: self._mark},
+                limit=LINE_BYTES_MAX,
+                start_new_session=True,
+            )
+        return Group(process, errors)
+
+    async def sweep(self) -> int:
+        found: set[int] = set()
+        for _ in range(SWEEP_ROUNDS_MAX):
+            alive = _marked(self._mark)
+            if not alive:
+                return len(found)
+            found |= alive
+            for pid in alive:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            await asyncio.sleep(SWEEP_PAUSE_S)
+        raise TimeoutError(f"processes of an earlier agent do not die: {sorted(alive)}")
+
+
+def _marked(mark: str) -> set[int]:
+    wanted = f"{MARK}={mark}".encode()
+    pids = set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            with suppress(OSError):  # gone meanwhile, or somebody else's
+                if wanted in (entry / "environ").read_bytes().split(b"\0"):
+                    pids.add(int(entry.name))
+    return pids

@@ -1,0 +1,50 @@
+"""Process groups: signals reach grandchildren, and a crash of the agent leaves nothing behind."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+from services.trainer.adapters.processes import ProcessGroups
+
+SPAWNS = """
+import subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+print(child.pid, flush=True)
+time.sleep(60)
+"""
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+async def test_lines_status_and_tail(tmp_path: Path) -> None:
+    program = "import sys; print('one'); print('two'); sys.stderr.write('why'); sys.exit(3)"
+    child = await ProcessGroups("t1").start([sys.executable, "-c", program], os.environ, tmp_path)
+    assert [line async for line in child.lines()] == [b"one\n", b"two\n"]
+    assert await child.wait() == 3
+    assert child.tail() == "why"
+
+
+async def test_kill_reaches_the_whole_group(tmp_path: Path) -> None:
+    child = await ProcessGroups("t2").start([sys.executable, "-c", SPAWNS], os.environ, tmp_path)
+    grandchild = int(await anext(child.lines()))
+    child.signal(signal.SIGKILL)
+    assert await child.wait() == -signal.SIGKILL
+    assert await ProcessGroups("t2").sweep() <= 1  # at most the orphan, on its way out
+    assert not alive(grandchild)
+    child.signal(signal.SIGTERM)  # a group that is gone is no error
+
+
+async def test_sweep_finds_what_an_earlier_agent_left(tmp_path: Path) -> None:
+    child = await ProcessGroups("t3").start([sys.executable, "-c", SPAWNS], os.environ, tmp_path)
+    grandchild = int(await anext(child.lines()))
+    assert await ProcessGroups("another").sweep() == 0
+    assert await ProcessGroups("t3").sweep() == 2
+    assert not alive(grandchild)
+    assert await child.wait() == -signal.SIGKILL
