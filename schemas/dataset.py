@@ -128,9 +128,12 @@ class FileUnreadable(Message):
 
 
 class FileDeleted(Message):
+    """`erase`: keys of stored bytes that nothing else of the tenant needs any more."""
+
     file_id: str
     blob: str
     report_blob: str | None
+    erase: tuple[str, ...] = ()
 
 
 class PreparationDue(Message):
@@ -141,6 +144,7 @@ class PreparationDue(Message):
     training_sha256: Sha256
     validation_blob: str | None
     spec: PrepareSpec
+    validation_sha256: Sha256 | None = None
 
 
 class DatasetPinned(Message):

@@ -138,7 +138,10 @@ class StageMoved(Message):
 
 
 class VersionDeleted(Message):
+    """`files`: what was published, to be removed from storage."""
+
     model_id: str
+    files: tuple[BlobFile, ...] = ()
 
 
 Command: TypeAlias = (
