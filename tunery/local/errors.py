@@ -1,0 +1,13 @@
+"""Errors of the local stack. Each says what is wrong, where, and what to do."""
+
+
+class LocalError(Exception):
+    """Something on this machine keeps the stack from running.
+
+    `what` names the place; `fix` is a sentence the reader can act on.
+    """
+
+    def __init__(self, what: str, fix: str) -> None:
+        super().__init__(f"{what}\n  fix: {fix}")
+        self.what = what
+        self.fix = fix

@@ -1,0 +1,48 @@
+"""As whom PostgreSQL runs. It refuses root, so root starts it as `nobody`."""
+
+import grp
+import os
+import pwd
+from dataclasses import dataclass
+from pathlib import Path
+
+from tunery.local.errors import LocalError
+
+
+@dataclass(frozen=True)
+class Identity:
+    uid: int
+    gid: int
+
+
+def unprivileged() -> Identity | None:
+    """None for a normal user (run as oneself); `nobody` for root."""
+    if os.geteuid() != 0:
+        return None
+    try:
+        entry = pwd.getpwnam("nobody")
+    except KeyError:
+        raise LocalError(
+            "PostgreSQL refuses to run as root, and this machine has no user `nobody`",
+            "run as a normal user, or create the user `nobody`",
+        ) from None
+    return Identity(entry.pw_uid, entry.pw_gid)
+
+
+def may_traverse(path: Path, identity: Identity) -> bool:
+    """Whether `identity` can reach `path`: every existing folder on the way gives it execution."""
+    groups = {identity.gid} | {g.gr_gid for g in grp.getgrall() if "nobody" in g.gr_mem}
+    for folder in (path, *path.parents):
+        try:
+            info = folder.stat()
+        except FileNotFoundError:
+            continue
+        if info.st_uid == identity.uid:
+            allowed = info.st_mode & 0o100
+        elif info.st_gid in groups:
+            allowed = info.st_mode & 0o010
+        else:
+            allowed = info.st_mode & 0o001
+        if not allowed:
+            return False
+    return True

