@@ -70,8 +70,11 @@ class HyperParameters(Part):
 
 
 class TrainWork(Part, tag="train"):
+    """`base_path` is where nodes find the base model; what they find there must have the hash."""
+
     base_id: str
     base_sha256: Sha256
+    base_path: str
     prepared: Prepared
     hyper: HyperParameters
 
@@ -79,6 +82,7 @@ class TrainWork(Part, tag="train"):
 class EvalWork(Part, tag="eval"):
     base_id: str
     base_sha256: Sha256
+    base_path: str
     prepared: Prepared
     max_length: int
     seed: int

@@ -23,7 +23,13 @@ PREPARED = Prepared(
     trainable_tokens=1,
 )
 WORK = pool.EvalWork(
-    base_id="b", base_sha256=SHA, prepared=PREPARED, max_length=512, seed=1, adapter=()
+    base_id="b",
+    base_sha256=SHA,
+    base_path="/b",
+    prepared=PREPARED,
+    max_length=512,
+    seed=1,
+    adapter=(),
 )
 START = NodeState(node_id="a", incarnation="a1")
 
