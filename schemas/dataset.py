@@ -128,12 +128,16 @@ class FileUnreadable(Message):
 
 
 class FileDeleted(Message):
-    """`erase`: keys of stored bytes that nothing else of the tenant needs any more."""
+    """`erase`: keys of stored bytes that nothing else of the tenant needs any more.
+
+    `cancelled`: preparations under way that nobody waits for any more.
+    """
 
     file_id: str
     blob: str
     report_blob: str | None
     erase: tuple[str, ...] = ()
+    cancelled: tuple[str, ...] = ()
 
 
 class PreparationDue(Message):
@@ -152,6 +156,7 @@ class DatasetPinned(Message):
     training_file: str
     validation_file: str | None
     prepare_id: str
+    spec: PrepareSpec
 
 
 class DatasetPrepared(Message):
