@@ -1,0 +1,1 @@
+"""Who may use what, who is told, what it costs."""

@@ -1,0 +1,214 @@
+"""Decisions of `account`: who may use what, and who is told about which event."""
+
+from typing import assert_never
+
+from schemas import errors
+from schemas.account import (
+    Announce,
+    Command,
+    CreateEndpoint,
+    CreateKey,
+    CreateTenant,
+    DeleteEndpoint,
+    DeliveryDue,
+    DeliveryEnded,
+    EndDelivery,
+    EndpointCreated,
+    EndpointDeleted,
+    Event,
+    KeyCreated,
+    KeyRevoked,
+    Limits,
+    PlanSet,
+    RevokeKey,
+    SetPlan,
+    TenantCreated,
+)
+from schemas.envelope import Context, Rejected
+from schemas.ids import DELIVERY, derived_id
+from services.billing.domain.state import (
+    DELIVERIES_OPEN_MAX,
+    ENDPOINTS_MAX,
+    EVENT_TYPES,
+    KEYS_MAX,
+    Tenant,
+    Tenants,
+)
+
+
+def decide(state: Tenants, command: Command, ctx: Context) -> tuple[Event, ...]:
+    """Refusals are `Rejected`; facts that change nothing (late, or told before) are ()."""
+    if isinstance(command, CreateTenant):
+        return _create_tenant(state, command, ctx)
+    tenant = state.get(ctx.key)
+    if tenant is None:
+        return _without_tenant(command, ctx)
+    match command:
+        case SetPlan():
+            return _set_plan(tenant, command)
+        case CreateKey():
+            return _create_key(tenant, command)
+        case RevokeKey():
+            return _revoke_key(tenant, command)
+        case CreateEndpoint():
+            return _create_endpoint(tenant, command)
+        case DeleteEndpoint():
+            return _delete_endpoint(tenant, command)
+        case Announce():
+            return _announce(tenant, command)
+        case EndDelivery():
+            return _end_delivery(tenant, command)
+        case _:
+            assert_never(command)
+
+
+def _without_tenant(command: Command, ctx: Context) -> tuple[Event, ...]:
+    if isinstance(command, Announce | EndDelivery):
+        return ()
+    return _reject(errors.NOT_FOUND, f"Tenant {ctx.key!r} does not exist. Create it first.")
+
+
+def _create_tenant(state: Tenants, command: CreateTenant, ctx: Context) -> tuple[Event, ...]:
+    if ctx.key in state:
+        return _reject(errors.ALREADY_EXISTS, f"Tenant {ctx.key!r} exists already.", "id")
+    wrong = _wrong_limits(command.limits)
+    if wrong:
+        return wrong
+    return (
+        TenantCreated(
+            name=command.name,
+            plan=command.plan,
+            limits=command.limits,
+            price_version=command.price_version,
+        ),
+    )
+
+
+def _set_plan(tenant: Tenant, command: SetPlan) -> tuple[Event, ...]:
+    wrong = _wrong_limits(command.limits)
+    if wrong:
+        return wrong
+    wanted = (command.plan, command.limits, command.price_version)
+    if wanted == (tenant.plan, tenant.limits, tenant.price_version):
+        return ()
+    return (PlanSet(plan=command.plan, limits=command.limits, price_version=command.price_version),)
+
+
+def _wrong_limits(limits: Limits) -> tuple[Rejected, ...]:
+    if limits.concurrency < 1:
+        return _reject(
+            errors.MALFORMED, "limits.concurrency must be at least 1.", "limits.concurrency"
+        )
+    if not 0 <= limits.soft_gpu_ms <= limits.hard_gpu_ms:
+        return _reject(
+            errors.MALFORMED,
+            "Limits must satisfy 0 <= soft_gpu_ms <= hard_gpu_ms.",
+            "limits.soft_gpu_ms",
+        )
+    return ()
+
+
+def _create_key(tenant: Tenant, command: CreateKey) -> tuple[Event, ...]:
+    if command.key_id in tenant.keys:
+        return _reject(errors.ALREADY_EXISTS, f"Key {command.key_id!r} exists already.", "id")
+    if sum(not key.revoked for key in tenant.keys.values()) >= KEYS_MAX:
+        return _reject(
+            errors.ILLEGAL_STATE, f"A tenant has at most {KEYS_MAX} keys. Revoke one first."
+        )
+    if not command.scopes:
+        return _reject(errors.MALFORMED, "A key needs at least one scope.", "scopes")
+    return (
+        KeyCreated(
+            key_id=command.key_id,
+            name=command.name,
+            sha256=command.sha256,
+            hint=command.hint,
+            scopes=command.scopes,
+            expires_at=command.expires_at,
+        ),
+    )
+
+
+def _revoke_key(tenant: Tenant, command: RevokeKey) -> tuple[Event, ...]:
+    key = tenant.keys.get(command.key_id)
+    if key is None:
+        return _reject(errors.NOT_FOUND, f"No key {command.key_id!r}.", "id")
+    return () if key.revoked else (KeyRevoked(key_id=command.key_id, sha256=key.sha256),)
+
+
+def _create_endpoint(tenant: Tenant, command: CreateEndpoint) -> tuple[Event, ...]:
+    if command.endpoint_id in tenant.endpoints:
+        message = f"Webhook endpoint {command.endpoint_id!r} exists already."
+        return _reject(errors.ALREADY_EXISTS, message, "id")
+    if len(tenant.endpoints) >= ENDPOINTS_MAX:
+        message = f"A tenant has at most {ENDPOINTS_MAX} webhook endpoints. Delete one first."
+        return _reject(errors.ILLEGAL_STATE, message)
+    unknown = sorted(set(command.event_types) - set(EVENT_TYPES))
+    if unknown or not command.event_types:
+        known = ", ".join(EVENT_TYPES)
+        what = f"Unknown event types: {', '.join(unknown)}." if unknown else "No event types."
+        return _reject(errors.MALFORMED, f"{what} Choose from: {known}.", "event_types")
+    return (
+        EndpointCreated(
+            endpoint_id=command.endpoint_id,
+            name=command.name,
+            url=command.url,
+            event_types=tuple(sorted(set(command.event_types))),
+            secret_version=command.secret_version,
+        ),
+    )
+
+
+def _delete_endpoint(tenant: Tenant, command: DeleteEndpoint) -> tuple[Event, ...]:
+    """Open deliveries to it end on their own: the receiver may still want them."""
+    if command.endpoint_id not in tenant.endpoints:
+        return _reject(errors.NOT_FOUND, f"No webhook endpoint {command.endpoint_id!r}.", "id")
+    return (EndpointDeleted(endpoint_id=command.endpoint_id),)
+
+
+def _announce(tenant: Tenant, command: Announce) -> tuple[Event, ...]:
+    """One delivery for each endpoint that subscribes to this type now.
+
+    The delivery's id follows from event and endpoint, so an event told twice cannot open a second
+    delivery while the first is open; told twice at all it is not (reactions are decided once).
+    """
+    room = DELIVERIES_OPEN_MAX - len(tenant.deliveries)
+    due = []
+    for endpoint_id, endpoint in sorted(tenant.endpoints.items()):
+        delivery_id = DELIVERY + derived_id(command.event_id, endpoint_id)
+        if command.event_type not in endpoint.event_types or delivery_id in tenant.deliveries:
+            continue
+        due.append(
+            DeliveryDue(
+                delivery_id=delivery_id,
+                endpoint_id=endpoint_id,
+                url=endpoint.url,
+                secret_version=endpoint.secret_version,
+                event_id=command.event_id,
+                event_type=command.event_type,
+                object_id=command.object_id,
+                created_at=command.created_at,
+            )
+        )
+    return tuple(due[: max(room, 0)])
+
+
+def _end_delivery(tenant: Tenant, command: EndDelivery) -> tuple[Event, ...]:
+    """The first outcome counts. An endpoint that answers 410 Gone is deleted with it."""
+    endpoint_id = tenant.deliveries.get(command.delivery_id)
+    if endpoint_id is None:
+        return ()
+    ended = DeliveryEnded(
+        delivery_id=command.delivery_id,
+        endpoint_id=endpoint_id,
+        outcome=command.outcome,
+        attempts=command.attempts,
+        status=command.status,
+    )
+    if command.outcome == "gone" and endpoint_id in tenant.endpoints:
+        return (ended, EndpointDeleted(endpoint_id=endpoint_id))
+    return (ended,)
+
+
+def _reject(code: str, message: str, param: str | None = None) -> tuple[Rejected, ...]:
+    return (Rejected(code=code, message=message, param=param),)

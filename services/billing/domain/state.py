@@ -1,0 +1,45 @@
+"""What `account` remembers of each tenant: enough to decide, nothing that only readers need."""
+
+from typing import Final, TypeAlias
+
+from immutables import Map
+from msgspec import Struct
+
+from schemas.account import Lane, Limits
+from schemas.envelope import Sha256
+from schemas.sealed import Sealed
+
+KEYS_MAX: Final = 100  # usable keys of one tenant
+ENDPOINTS_MAX: Final = 20
+DELIVERIES_OPEN_MAX: Final = 10_000  # a tenant whose endpoints are all dead for 72 h
+EVENT_TYPES: Final = (
+    "fine_tuning.job.succeeded",
+    "fine_tuning.job.failed",
+    "fine_tuning.job.cancelled",
+)
+
+
+class ApiKey(Struct, frozen=True, kw_only=True):
+    sha256: Sha256
+    revoked: bool = False
+
+
+class Endpoint(Struct, frozen=True, kw_only=True):
+    url: Sealed
+    event_types: tuple[str, ...]
+    secret_version: int
+
+
+class Tenant(Struct, frozen=True, kw_only=True):
+    """`deliveries` are the open ones: delivery id → endpoint id."""
+
+    plan: Lane
+    limits: Limits
+    price_version: str
+    keys: Map[str, ApiKey] = Map()
+    endpoints: Map[str, Endpoint] = Map()
+    deliveries: Map[str, str] = Map()
+
+
+Tenants: TypeAlias = Map[str, Tenant]
+NOBODY: Final[Tenants] = Map()

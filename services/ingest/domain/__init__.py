@@ -1,0 +1,1 @@
+"""Files, their validation, and the prepared caches that jobs train on."""

@@ -1,0 +1,123 @@
+"""Fold of the `dataset` journal: total, whatever the order of events."""
+
+from typing import assert_never
+
+from msgspec.structs import replace
+
+from schemas.dataset import (
+    DatasetPinned,
+    DatasetPrepared,
+    DatasetReady,
+    DatasetUnpinned,
+    Event,
+    FileDeleted,
+    FileRegistered,
+    FileUnreadable,
+    FileValidated,
+    PinRefused,
+    PreparationDue,
+    PreparationFailed,
+)
+from schemas.envelope import Context, Rejected, Repeated
+from services.ingest.domain.state import (
+    File,
+    FileStatus,
+    Libraries,
+    Library,
+    Pin,
+    Preparation,
+    orphaned,
+)
+
+
+def evolve(state: Libraries, event: Event, ctx: Context) -> Libraries:
+    if isinstance(event, Rejected | Repeated):
+        return state
+    library = state.get(ctx.key, Library())
+    changed = _evolved(library, event)
+    return state if changed is library else state.set(ctx.key, changed)
+
+
+Changed = (
+    FileRegistered
+    | FileValidated
+    | FileUnreadable
+    | FileDeleted
+    | PreparationDue
+    | DatasetPinned
+    | DatasetPrepared
+    | PreparationFailed
+    | DatasetReady
+    | PinRefused
+    | DatasetUnpinned
+)
+
+
+def _evolved(library: Library, event: Changed) -> Library:
+    match event:
+        case FileRegistered():
+            file = File(purpose=event.purpose, sha256=event.sha256, blob=event.blob)
+            return replace(library, files=library.files.set(event.file_id, file))
+        case FileValidated():
+            status: FileStatus = "accepted" if event.validation.accepted else "rejected"
+            return _judged(library, event.file_id, status, event.validation.report_blob)
+        case FileUnreadable():
+            return _judged(library, event.file_id, "rejected", None)
+        case FileDeleted():
+            return _deleted(library, event.file_id)
+        case DatasetPinned():
+            pin = Pin(
+                training_file=event.training_file,
+                validation_file=event.validation_file,
+                prepare_id=event.prepare_id,
+                spec=event.spec,
+            )
+            return replace(library, pins=library.pins.set(event.job_id, pin))
+        case PinRefused() | DatasetUnpinned():
+            if event.job_id not in library.pins:
+                return library
+            return replace(library, pins=library.pins.delete(event.job_id))
+        case DatasetReady():
+            return library
+        case PreparationDue() | DatasetPrepared() | PreparationFailed():
+            return _preparation(library, event)
+        case _:
+            assert_never(event)
+
+
+def _judged(library: Library, file_id: str, status: FileStatus, report_blob: str | None) -> Library:
+    file = library.files.get(file_id)
+    if file is None:
+        return library
+    judged = replace(file, status=status, report_blob=report_blob)
+    return replace(library, files=library.files.set(file_id, judged))
+
+
+def _deleted(library: Library, file_id: str) -> Library:
+    if file_id not in library.files:
+        return library
+    preparations = library.preparations
+    for name in orphaned(library, file_id):
+        preparations = preparations.delete(name)
+    return replace(library, files=library.files.delete(file_id), preparations=preparations)
+
+
+def _preparation(
+    library: Library, event: PreparationDue | DatasetPrepared | PreparationFailed
+) -> Library:
+    known = library.preparations
+    match event:
+        case PreparationDue():
+            second = () if event.validation_sha256 is None else (event.validation_sha256,)
+            begun = Preparation(sources=(event.training_sha256, *second))
+            return replace(library, preparations=known.set(event.prepare_id, begun))
+        case DatasetPrepared():
+            before = known.get(event.prepare_id, Preparation(sources=()))
+            done = replace(before, prepared=event.prepared)
+            return replace(library, preparations=known.set(event.prepare_id, done))
+        case PreparationFailed():
+            if event.prepare_id not in known:
+                return library
+            return replace(library, preparations=known.delete(event.prepare_id))
+        case _:
+            assert_never(event)

@@ -1,0 +1,1 @@
+"""Base models, adapter versions, and the stages they hold."""

@@ -1,0 +1,213 @@
+"""Decisions of `model`: which base a job may pin, which version may hold a stage."""
+
+from typing import assert_never
+
+from schemas import errors
+from schemas.envelope import Context, Rejected
+from schemas.model import (
+    GLOBAL,
+    AddBase,
+    BaseAdded,
+    BasePinned,
+    BaseRefused,
+    Command,
+    DeleteVersion,
+    Event,
+    PinBase,
+    Promote,
+    RecordPublished,
+    RegisterVersion,
+    RollBack,
+    Stage,
+    StageMoved,
+    VersionDeleted,
+    VersionFailed,
+    VersionPublished,
+    VersionSubmitted,
+)
+from services.registry.domain.state import (
+    EXCLUSIVE,
+    VERSIONS_MAX,
+    Registry,
+    Shelf,
+    former_of,
+    holder_of,
+)
+
+
+def decide(state: Registry, command: Command, ctx: Context) -> tuple[Event, ...]:
+    """Refusals are `Rejected` (people), `BaseRefused` or `VersionFailed` (jobs)."""
+    shelf = state.shelves.get(ctx.key, Shelf())
+    match command:
+        case AddBase():
+            return _add_base(state, command, ctx)
+        case PinBase():
+            return (_pin_base(state, command),)
+        case RegisterVersion():
+            return _register(shelf, command)
+        case RecordPublished():
+            return _published(shelf, command)
+        case Promote():
+            return _promote(shelf, command)
+        case RollBack():
+            return _roll_back(shelf, command)
+        case DeleteVersion():
+            return _delete(shelf, command)
+        case _:
+            assert_never(command)
+
+
+def _add_base(state: Registry, command: AddBase, ctx: Context) -> tuple[Event, ...]:
+    """Bytes under one id never change; where nodes find them may."""
+    if ctx.key != GLOBAL:
+        return _reject(errors.MALFORMED, f"AddBase is global: its key must be {GLOBAL!r}.")
+    base = command.base
+    known = state.bases.get(base.base_id)
+    if known == base:
+        return ()
+    if known is not None and known.sha256 != base.sha256:
+        message = (
+            f"Base model {base.base_id!r} is registered with SHA-256 {known.sha256}, "
+            f"not {base.sha256}. Changed weights need a new id."
+        )
+        return _reject(errors.BASE_CHANGED, message, "id")
+    return (BaseAdded(base=base),)
+
+
+def _pin_base(state: Registry, command: PinBase) -> BasePinned | BaseRefused:
+    base = state.bases.get(command.base_id)
+    if base is None:
+        message = f"The model '{command.base_id}' does not exist."
+        return BaseRefused(job_id=command.job_id, code=errors.UNKNOWN_BASE, message=message)
+    if base.sha256 != command.base_sha256:
+        message = (
+            f"Base model {command.base_id!r} has SHA-256 {base.sha256} now, "
+            f"the job was submitted for {command.base_sha256}. Submit it again."
+        )
+        return BaseRefused(job_id=command.job_id, code=errors.BASE_CHANGED, message=message)
+    return BasePinned(job_id=command.job_id, base=base)
+
+
+def _register(shelf: Shelf, command: RegisterVersion) -> tuple[Event, ...]:
+    known = shelf.versions.get(command.model_id)
+    job_id = command.lineage.job_id
+    if known is not None:
+        if known.lineage.job_id == job_id:
+            return ()
+        failure = f"Model {command.model_id!r} exists already, from job {known.lineage.job_id}."
+        return (VersionFailed(model_id=command.model_id, job_id=job_id, failure=failure),)
+    if len(shelf.versions) >= VERSIONS_MAX:
+        failure = f"A tenant has at most {VERSIONS_MAX} model versions. Delete some first."
+        return (VersionFailed(model_id=command.model_id, job_id=job_id, failure=failure),)
+    return (
+        VersionSubmitted(
+            model_id=command.model_id,
+            line=command.line,
+            lineage=command.lineage,
+            adapter=command.adapter,
+        ),
+    )
+
+
+def _published(shelf: Shelf, command: RecordPublished) -> tuple[Event, ...]:
+    """The first outcome counts."""
+    version = shelf.versions.get(command.model_id)
+    if version is None or version.published:
+        return ()
+    if command.failure is not None or not command.files:
+        failure = command.failure or "The adapter has no files."
+        job_id = version.lineage.job_id
+        return (VersionFailed(model_id=command.model_id, job_id=job_id, failure=failure),)
+    return (
+        VersionPublished(
+            model_id=command.model_id,
+            line=version.line,
+            lineage=version.lineage,
+            files=command.files,
+            quarantined=version.lineage.verdict == "block",
+        ),
+    )
+
+
+def _promote(shelf: Shelf, command: Promote) -> tuple[Event, ...]:
+    version = shelf.versions.get(command.model_id)
+    if version is None:
+        return _unknown(command.model_id)
+    if not version.published:
+        message = f"Model {command.model_id!r} is still being published. Try again shortly."
+        return _reject(errors.ILLEGAL_STATE, message, "model")
+    if version.quarantined and command.stage != "archived":
+        message = (
+            f"Model {command.model_id!r} is quarantined: the gate blocked it, because it answers "
+            "worse than its base. It can be downloaded or archived, not promoted."
+        )
+        return _reject(errors.ILLEGAL_STATE, message, "model")
+    exclusive = command.stage in EXCLUSIVE
+    current = holder_of(shelf, version.line, command.stage).model_id if exclusive else None
+    if command.expected != current:
+        return _conflict(command.stage, current, command.expected)
+    if version.stage == command.stage:
+        return ()
+    return (
+        StageMoved(
+            model_id=command.model_id,
+            line=version.line,
+            stage=command.stage,
+            replaced=current,
+            by="promotion",
+        ),
+    )
+
+
+def _roll_back(shelf: Shelf, command: RollBack) -> tuple[Event, ...]:
+    if command.stage not in EXCLUSIVE:
+        message = f"Only {' and '.join(EXCLUSIVE)} can be rolled back."
+        return _reject(errors.ILLEGAL_STATE, message, "stage")
+    current = holder_of(shelf, command.line, command.stage).model_id
+    if current is None or current != command.expected:
+        return _conflict(command.stage, current, command.expected)
+    former = former_of(shelf, command.line, command.stage)
+    if former is None:
+        message = f"No former version of {command.stage} is left to go back to."
+        return _reject(errors.ILLEGAL_STATE, message, "stage")
+    return (
+        StageMoved(
+            model_id=former,
+            line=command.line,
+            stage=command.stage,
+            replaced=current,
+            by="rollback",
+        ),
+    )
+
+
+def _delete(shelf: Shelf, command: DeleteVersion) -> tuple[Event, ...]:
+    version = shelf.versions.get(command.model_id)
+    if version is None:
+        return _unknown(command.model_id)
+    if not version.published:
+        message = f"Model {command.model_id!r} is still being published. Try again shortly."
+        return _reject(errors.ILLEGAL_STATE, message, "model")
+    if version.stage in EXCLUSIVE:
+        message = (
+            f"Model {command.model_id!r} holds {version.stage}. "
+            "Promote another version, or move this one to archived, first."
+        )
+        return _reject(errors.ILLEGAL_STATE, message, "model")
+    return (VersionDeleted(model_id=command.model_id, files=version.files),)
+
+
+def _conflict(stage: Stage, current: str | None, expected: str | None) -> tuple[Rejected, ...]:
+    message = (
+        f"{stage} is held by {current or 'nobody'}, not by {expected or 'nobody'}. "
+        f"Look again and send expected={current or 'null'} if you still want it."
+    )
+    return _reject(errors.STAGE_CONFLICT, message, "expected")
+
+
+def _unknown(model_id: str) -> tuple[Rejected, ...]:
+    return _reject(errors.NOT_FOUND, f"The model '{model_id}' does not exist.", "model")
+
+
+def _reject(code: str, message: str, param: str | None = None) -> tuple[Rejected, ...]:
+    return (Rejected(code=code, message=message, param=param),)

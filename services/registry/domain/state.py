@@ -1,0 +1,64 @@
+"""What `model` remembers: base models of the partition, versions and stage holders of tenants."""
+
+from typing import Final
+
+from immutables import Map
+from msgspec import Struct
+
+from schemas.model import Base, Lineage, Stage
+from schemas.pool import BlobFile
+
+EXCLUSIVE: Final[tuple[Stage, ...]] = ("staging", "production")  # one holder per line
+FORMER_MAX: Final = 16  # how far back a stage can be rolled, step by step
+VERSIONS_MAX: Final = 10_000  # versions of one tenant that are not deleted
+
+
+class Version(Struct, frozen=True, kw_only=True):
+    """`published` is false while its files are on their way to their final keys."""
+
+    line: str
+    lineage: Lineage
+    published: bool = False
+    quarantined: bool = False
+    stage: Stage = "dev"
+    files: tuple[BlobFile, ...] = ()
+
+
+class Holder(Struct, frozen=True, kw_only=True):
+    """Who holds a stage of a line, and who held it before, oldest first."""
+
+    model_id: str | None
+    former: tuple[str, ...] = ()
+
+
+class Shelf(Struct, frozen=True, kw_only=True):
+    """One tenant's versions. Keys of `holders` are `holder_key(line, stage)`."""
+
+    versions: Map[str, Version] = Map()
+    holders: Map[str, Holder] = Map()
+
+
+class Registry(Struct, frozen=True, kw_only=True):
+    bases: Map[str, Base] = Map()
+    shelves: Map[str, Shelf] = Map()
+
+
+NOTHING: Final = Registry()
+
+
+def holder_key(line: str, stage: Stage) -> str:
+    return f"{stage}/{line}"
+
+
+def holder_of(shelf: Shelf, line: str, stage: Stage) -> Holder:
+    return shelf.holders.get(holder_key(line, stage), Holder(model_id=None))
+
+
+def former_of(shelf: Shelf, line: str, stage: Stage) -> str | None:
+    """The latest former holder that could hold the stage again."""
+    holder = holder_of(shelf, line, stage)
+    for model_id in reversed(holder.former):
+        version = shelf.versions.get(model_id)
+        if version is not None and version.published and not version.quarantined:
+            return model_id
+    return None
