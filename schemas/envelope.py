@@ -76,8 +76,8 @@ class Envelope(Struct, frozen=True, kw_only=True):
 class Claim(Struct, frozen=True, kw_only=True, tag="claim", tag_field="record"):
     """`owner` takes the partition; the claim's own offset is its epoch.
 
-    Only an operator's claim carries `base`, the physical offset of logical cause 0; its offset
-    becomes the incarnation.
+    Only an operator's claim carries `base`, the logical cause that the command at physical offset 0
+    has; its offset becomes the incarnation.
     """
 
     owner: str

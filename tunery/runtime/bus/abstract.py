@@ -1,20 +1,18 @@
 """Port of the log. Offsets count from 0 per partition; timestamps are the broker's (LogAppendTime).
 
-Vocabulary: *append* puts one record at the end; an acknowledged append is durable and has an offset.
-An append whose outcome is unknown may be in the log, now or later, once or twice.
+Vocabulary: *append* puts one record at the end; an acknowledged append is durable and has an
+offset. An append whose outcome is unknown may be in the log, now or later, once or twice.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from schemas.topics import Topic
 from schemas.units import Ms
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(NamedTuple):
     partition: int
     offset: int
     timestamp: Ms
@@ -22,8 +20,7 @@ class Record:
     value: bytes
 
 
-@dataclass(frozen=True)
-class Appended:
+class Appended(NamedTuple):
     offset: int
     timestamp: Ms
 
@@ -45,14 +42,21 @@ class OutOfRange(BusError):
 
     def __init__(self, topic: str, partition: int, offset: int, start: int, end: int) -> None:
         super().__init__(f"{topic}/{partition}: offset {offset} is outside [{start}, {end}]")
-        self.start, self.end = start, end
+        self.partition, self.start, self.end = partition, start, end
 
 
 class Writer(Protocol):
     """Appends to one partition, in call order, several in flight. Thrown away after any doubt."""
 
+    async def submit(self, key: bytes, value: bytes) -> Awaitable[Appended]:
+        """Queue the record behind those submitted before; the result is awaited for the outcome.
+
+        May wait for room in the buffer. The awaitable returns when the record is durable and
+        raises AppendUnknown. Raises Unavailable.
+        """
+
     async def append(self, key: bytes, value: bytes) -> Appended:
-        """Return when the record is durable. Raises AppendUnknown, Unavailable."""
+        """Submit and wait. Raises AppendUnknown, Unavailable."""
 
     async def close(self) -> None:
         """Free the connection; never blocks on what is still in flight."""
@@ -61,7 +65,7 @@ class Writer(Protocol):
 class Reader(Protocol):
     """Reads partitions of one topic from given positions, in order, without a consumer group."""
 
-    async def poll(self, wait_ms: int, records_max: int) -> Sequence[Record]:
+    async def poll(self, wait_ms: Ms, records_max: int) -> Sequence[Record]:
         """Next records (maybe none after `wait_ms`), in offset order within a partition.
 
         Raises OutOfRange when a position is outside the log, Unavailable when it cannot be reached.
@@ -70,26 +74,50 @@ class Reader(Protocol):
     async def close(self) -> None: ...
 
 
+class Commit(NamedTuple):
+    """A position kept by the log for a reader: next offset, and what the reader wrote with it."""
+
+    offset: int
+    metadata: str
+
+
 class Log(Protocol):
+    @property
+    def session_timeout_ms(self) -> Ms:
+        """How long a member of a group may be silent before its partitions go to others."""
+
     async def create(self, topics: Sequence[Topic], partitions: int) -> None:
         """Create what is missing; settings follow from the catalogue."""
 
-    async def writer(self, topic: str, partition: int) -> Writer: ...
+    async def writer(self, topic: str, partition: int) -> Writer:
+        """A connected writer of its own. Raises Unavailable."""
 
     async def send(
         self, topic: str, key: bytes, value: bytes, partition: int | None = None
-    ) -> None:
+    ) -> Appended:
         """Durable append by key through one shared producer. Raises AppendUnknown, Unavailable."""
 
-    async def reader(self, topic: str, positions: Mapping[int, int]) -> Reader: ...
+    async def reader(self, topic: str, positions: Mapping[int, int]) -> Reader:
+        """Positions: partition → next offset. Raises Unavailable."""
 
     async def bounds(self, topic: str, partition: int) -> tuple[int, int]:
-        """(first offset kept, offset that the next record will get)."""
+        """(first offset kept, offset that the next record will get). Raises Unavailable."""
 
     async def trim(self, topic: str, partition: int, before: int) -> None:
-        """Delete records below `before`."""
+        """Delete records below `before`. Raises Unavailable."""
+
+    async def committed(self, group: str, topic: str) -> Mapping[int, Commit]:
+        """Positions saved by `commit`, by partition. Raises Unavailable."""
+
+    async def commit(self, group: str, topic: str, commits: Mapping[int, Commit]) -> None:
+        """Save positions under a name that no membership uses. Raises Unavailable."""
 
     def membership(
         self, group: str, topic: str
     ) -> AbstractAsyncContextManager[AsyncIterator[frozenset[int]]]:
-        """Partitions of `topic` that this process should own, each time they change."""
+        """Partitions of `topic` that this process should own, each time they change.
+
+        Another process may believe to own them too: ownership is a hint, the claim decides.
+        """
+
+    async def close(self) -> None: ...

@@ -1,0 +1,173 @@
+"""The log in memory: for tests and, with faults added, for the simulator."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from schemas.topics import MESSAGE_BYTES_MAX, Topic
+from schemas.units import Ms
+from tunery.runtime.bus.abstract import Appended, Commit, OutOfRange, Record, Unavailable
+from tunery.runtime.bus.partitioner import partition_of
+from tunery.runtime.clock import Clock, SystemClock
+
+
+@dataclass
+class Partition:
+    """Records from `start` on; a record's index is its offset minus `start`."""
+
+    start: int = 0
+    records: list[Record] = field(default_factory=list)
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.records)
+
+
+@dataclass
+class _Group:
+    members: dict[int, asyncio.Queue[frozenset[int]]] = field(default_factory=dict)
+    joined: int = 0
+
+
+class MemoryLog:
+    """Implements `Log`. Never raises AppendUnknown."""
+
+    def __init__(self, clock: Clock | None = None, session_timeout_ms: Ms = 1_000) -> None:
+        self.session_timeout_ms = session_timeout_ms
+        self.clock: Clock = clock or SystemClock()
+        self.topics: dict[str, list[Partition]] = {}
+        self.watchers: dict[str, set[asyncio.Event]] = defaultdict(set)
+        self._groups: dict[tuple[str, str], _Group] = defaultdict(_Group)
+        self._commits: dict[tuple[str, str], dict[int, Commit]] = defaultdict(dict)
+
+    async def create(self, topics: Sequence[Topic], partitions: int) -> None:
+        for topic in topics:
+            self.topics.setdefault(topic.name, [Partition() for _ in range(partitions)])
+
+    def partition(self, topic: str, partition: int) -> Partition:
+        """Raises Unavailable for a topic that was never created."""
+        if topic not in self.topics:
+            raise Unavailable(f"there is no topic {topic}; create it from the catalogue")
+        return self.topics[topic][partition]
+
+    def put(self, topic: str, partition: int, key: bytes, value: bytes) -> Appended:
+        """Append at once. Raises Unavailable for an unknown topic or a record above the limit."""
+        if len(value) > MESSAGE_BYTES_MAX:
+            raise Unavailable(f"{len(value)} bytes are above the log's limit {MESSAGE_BYTES_MAX}")
+        place = self.partition(topic, partition)
+        record = Record(partition, place.end, self.clock.now_ms(), key, value)
+        place.records.append(record)
+        for watcher in self.watchers[topic]:
+            watcher.set()
+        return Appended(record.offset, record.timestamp)
+
+    async def writer(self, topic: str, partition: int) -> "MemoryWriter":
+        self.partition(topic, partition)
+        return MemoryWriter(self, topic, partition)
+
+    async def send(
+        self, topic: str, key: bytes, value: bytes, partition: int | None = None
+    ) -> Appended:
+        return self.put(topic, partition_of(key) if partition is None else partition, key, value)
+
+    async def reader(self, topic: str, positions: Mapping[int, int]) -> "MemoryReader":
+        for partition in positions:
+            self.partition(topic, partition)
+        return MemoryReader(self, topic, positions)
+
+    async def bounds(self, topic: str, partition: int) -> tuple[int, int]:
+        place = self.partition(topic, partition)
+        return place.start, place.end
+
+    async def trim(self, topic: str, partition: int, before: int) -> None:
+        place = self.partition(topic, partition)
+        count = max(0, min(before, place.end) - place.start)
+        del place.records[:count]
+        place.start += count
+
+    async def committed(self, group: str, topic: str) -> Mapping[int, Commit]:
+        return dict(self._commits[group, topic])
+
+    async def commit(self, group: str, topic: str, commits: Mapping[int, Commit]) -> None:
+        self._commits[group, topic].update(commits)
+
+    @asynccontextmanager
+    async def membership(
+        self, group: str, topic: str
+    ) -> AsyncIterator[AsyncIterator[frozenset[int]]]:
+        place = self._groups[group, topic]
+        place.joined += 1
+        member, queue = place.joined, asyncio.Queue[frozenset[int]]()
+        place.members[member] = queue
+        self._assign(place, topic)
+        try:
+            yield _changes(queue)
+        finally:
+            del place.members[member]
+            self._assign(place, topic)
+
+    def _assign(self, group: _Group, topic: str) -> None:
+        members = sorted(group.members)
+        for rank, member in enumerate(members):
+            owned = range(rank, len(self.topics[topic]), len(members))
+            group.members[member].put_nowait(frozenset(owned))
+
+    async def close(self) -> None:
+        """Nothing to free."""
+
+
+async def _changes(queue: asyncio.Queue[frozenset[int]]) -> AsyncIterator[frozenset[int]]:
+    while True:
+        yield await queue.get()
+
+
+class MemoryWriter:
+    def __init__(self, log: MemoryLog, topic: str, partition: int) -> None:
+        self._log, self._topic, self._partition = log, topic, partition
+
+    async def submit(self, key: bytes, value: bytes) -> Awaitable[Appended]:
+        result: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+        result.set_result(self._log.put(self._topic, self._partition, key, value))
+        return result
+
+    async def append(self, key: bytes, value: bytes) -> Appended:
+        return await (await self.submit(key, value))
+
+    async def close(self) -> None:
+        """Nothing to free."""
+
+
+class MemoryReader:
+    def __init__(self, log: MemoryLog, topic: str, positions: Mapping[int, int]) -> None:
+        self._log, self._topic, self._positions = log, topic, dict(positions)
+        self._watch = asyncio.Event()
+        log.watchers[topic].add(self._watch)
+
+    async def poll(self, wait_ms: Ms, records_max: int) -> Sequence[Record]:
+        found = self._take(records_max)
+        if not found and wait_ms > 0:
+            try:
+                async with asyncio.timeout(wait_ms / 1_000):
+                    await self._watch.wait()
+            except TimeoutError:
+                return ()
+            found = self._take(records_max)
+        return found
+
+    def _take(self, records_max: int) -> list[Record]:
+        self._watch.clear()
+        found: list[Record] = []
+        for partition, position in self._positions.items():
+            place = self._log.partition(self._topic, partition)
+            if not place.start <= position <= place.end:
+                raise OutOfRange(self._topic, partition, position, place.start, place.end)
+            first = position - place.start
+            records = place.records[first : first + records_max - len(found)]
+            self._positions[partition] = position + len(records)
+            found.extend(records)
+        return found
+
+    async def close(self) -> None:
+        self._log.watchers[self._topic].discard(self._watch)

@@ -1,0 +1,1 @@
+"""The event core: acceptance, the single writer of a partition, reactions, verification."""

@@ -1,0 +1,103 @@
+"""The acceptance rule: which journal records count. One implementation, used by every reader.
+
+A partition is totally ordered and the rule sees nothing but the records, so all readers agree.
+Divergence is not a void record: it means that this log is not the one the position came from.
+"""
+
+from hashlib import blake2b
+from typing import Final, Literal, TypeAlias
+
+from msgspec import Struct
+
+from schemas.envelope import GENESIS, HASH_BYTES, Claim, Entry, JournalRecord
+
+Reason: TypeAlias = Literal["claim", "epoch", "cause"]
+
+
+class Acceptance(Struct, frozen=True, array_like=True):
+    """State of the rule in one partition.
+
+    incarnation: offset of the last operator's claim (0: none); epoch: offset of the last claim;
+    cause: logical number of the last accepted command; prev: hash of the last accepted record;
+    base: logical number that the command at physical offset 0 has; fresh: nothing was accepted
+    since the base was set, so there is no decided command to compare with.
+    """
+
+    incarnation: int = 0
+    epoch: int = -1
+    cause: int = -1
+    prev: bytes = GENESIS
+    base: int = 0
+    fresh: bool = True
+
+
+INITIAL: Final = Acceptance()
+
+
+class PartitionStopped(Exception):
+    """Somebody has to look: the partition stops and says where and why."""
+
+    def __init__(self, stream: str, partition: int, offset: int, why: str) -> None:
+        super().__init__(f"{stream}/{partition} at offset {offset}: {why}")
+        self.stream, self.partition, self.offset, self.why = stream, partition, offset, why
+
+
+class Divergence(PartitionStopped):
+    """The log contradicts what was read or written before. Never treated as a void record."""
+
+
+class Unreadable(PartitionStopped):
+    """A journal record that this version cannot decode: deploy readers before writers."""
+
+
+class Poison(PartitionStopped):
+    """A command of a saga, or a tick, that the decider cannot take."""
+
+
+class Diverged(Exception):
+    """What `judge` raises: it does not know the place; the reader names it as a Divergence."""
+
+
+def record_hash(value: bytes) -> bytes:
+    """BLAKE2b of a record's value bytes, 32 bytes."""
+    return blake2b(value, digest_size=HASH_BYTES).digest()
+
+
+def judge(
+    state: Acceptance, offset: int, record: JournalRecord, value: bytes
+) -> tuple[Acceptance, Reason | None]:
+    """State after the record, and None when it is accepted, else why it does not count.
+
+    `value` is the record's bytes as they are in the log. The order of the tests is part of the
+    rule: epoch, cause, prev. Raises Diverged.
+    """
+    match record:
+        case Claim():
+            return _claimed(state, offset, record), "claim"
+        case Entry():
+            return _entry(state, record, value)
+
+
+def _claimed(state: Acceptance, offset: int, claim: Claim) -> Acceptance:
+    if claim.base is None:
+        return Acceptance(
+            state.incarnation, offset, state.cause, state.prev, state.base, state.fresh
+        )
+    return Acceptance(offset, offset, state.cause, state.prev, claim.base, True)
+
+
+def _entry(state: Acceptance, entry: Entry, value: bytes) -> tuple[Acceptance, Reason | None]:
+    if entry.epoch < state.epoch:
+        return state, "epoch"
+    if entry.epoch > state.epoch:
+        raise Diverged(f"epoch {entry.epoch} is newer than any claim seen ({state.epoch})")
+    if entry.cause != state.cause + 1:
+        return state, "cause"
+    if entry.prev != state.prev:
+        raise Diverged("the hash chain is broken: another record was accepted before this one")
+    return (
+        Acceptance(
+            state.incarnation, state.epoch, entry.cause, record_hash(value), state.base, False
+        ),
+        None,
+    )

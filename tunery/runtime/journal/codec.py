@@ -1,0 +1,75 @@
+"""Bytes of commands and journal records, by stream."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from schemas.envelope import Entry, Envelope, JournalRecord, Message
+from schemas.topics import Stream
+
+ENCODER = msgspec.json.Encoder()
+_RECORD: msgspec.json.Decoder[JournalRecord] = msgspec.json.Decoder(JournalRecord)
+_ENVELOPE = msgspec.json.Decoder(Envelope)
+
+
+class Undecodable(Exception):
+    """Bytes that this version cannot read."""
+
+
+@dataclass(frozen=True)
+class Codec:
+    """Typed decoders of one stream, built once: building costs far more than decoding."""
+
+    command_decoder: msgspec.json.Decoder[Any]
+    event_decoder: msgspec.json.Decoder[Any]
+
+    def command(self, envelope: Envelope) -> Any:
+        """Raises Undecodable."""
+        try:
+            return self.command_decoder.decode(envelope.body)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise Undecodable(str(error)) from error
+
+    def events(self, entry: Entry) -> tuple[Any, ...]:
+        """Raises Undecodable."""
+        decode = self.event_decoder.decode
+        try:
+            return tuple([decode(raw) for raw in entry.events])
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise Undecodable(str(error)) from error
+
+
+@lru_cache(maxsize=64)
+def _codec(name: str, command: Any, event: Any) -> Codec:
+    return Codec(msgspec.json.Decoder(command), msgspec.json.Decoder(event))
+
+
+def codec_of(stream: Stream) -> Codec:
+    return _codec(stream.name, stream.command, stream.event)
+
+
+def decode_record(value: bytes) -> JournalRecord:
+    """Raises Undecodable."""
+    try:
+        return _RECORD.decode(value)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Undecodable(str(error)) from error
+
+
+def decode_envelope(value: bytes) -> Envelope:
+    """Raises Undecodable."""
+    try:
+        return _ENVELOPE.decode(value)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Undecodable(str(error)) from error
+
+
+def encode(value: JournalRecord | Envelope) -> bytes:
+    return ENCODER.encode(value)
+
+
+def raw_events(events: Sequence[Message]) -> tuple[msgspec.Raw, ...]:
+    return tuple([msgspec.Raw(ENCODER.encode(event)) for event in events])

@@ -1,0 +1,204 @@
+"""Reads journals as every reader must: in order, through the acceptance rule, gaps named."""
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from schemas.envelope import Entry, Header
+from schemas.topics import Stream
+from schemas.units import Ms
+from tunery.runtime.bus.abstract import Log, OutOfRange, Reader, Record
+from tunery.runtime.journal.acceptance import (
+    INITIAL,
+    Acceptance,
+    Diverged,
+    Divergence,
+    PartitionStopped,
+    Reason,
+    Unreadable,
+    judge,
+)
+from tunery.runtime.journal.codec import Codec, Undecodable, codec_of, decode_record
+
+BATCH_RECORDS_MAX: Final = 2_000
+
+
+class Position(Struct, frozen=True, array_like=True):
+    """Next offset to read, and the state of the acceptance rule just before it."""
+
+    offset: int = 0
+    acceptance: Acceptance = INITIAL
+
+    def dump(self) -> str:
+        """JSON text, for readers that keep positions in a column or as commit metadata."""
+        return msgspec.json.encode(self).decode()
+
+
+START: Final = Position()
+
+
+def load_position(text: str) -> Position:
+    """Inverse of `Position.dump`. Raises msgspec.DecodeError."""
+    return msgspec.json.decode(text, type=Position)
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """An entry that counts. `value`: its bytes in the log. `position`: where to go on after it."""
+
+    header: Header
+    entry: Entry
+    events: tuple[Any, ...]
+    position: Position
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one read brought for one partition; `position` is also past claims and void records."""
+
+    accepted: tuple[Accepted, ...]
+    position: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One record through the rule: accepted, or void for `reason` (a claim counts as void)."""
+
+    accepted: Accepted | None
+    reason: Reason | None
+    position: Position
+
+
+def read_record(stream: Stream, codec: Codec, position: Position, record: Record) -> Judged:
+    """Take one record. Raises Divergence or Unreadable, which name the place. Pure."""
+    place = (stream.name, record.partition, record.offset)
+    if record.offset != position.offset:
+        raise Divergence(*place, f"expected offset {position.offset}; records are missing")
+    try:
+        parsed = decode_record(record.value)
+        acceptance, reason = judge(position.acceptance, record.offset, parsed, record.value)
+    except Undecodable as error:
+        raise Unreadable(*place, str(error)) from error
+    except Diverged as error:
+        raise Divergence(*place, str(error)) from error
+    after = Position(record.offset + 1, acceptance)
+    if reason is not None or not isinstance(parsed, Entry):
+        return Judged(None, reason, after)
+    try:
+        events = codec.events(parsed)
+    except Undecodable as error:
+        raise Unreadable(*place, str(error)) from error
+    header = header_of(stream.name, record, parsed, acceptance.incarnation)
+    return Judged(Accepted(header, parsed, events, after, record.value), None, after)
+
+
+def header_of(stream: str, record: Record, entry: Entry, incarnation: int) -> Header:
+    return Header(
+        stream=stream,
+        partition=record.partition,
+        offset=record.offset,
+        at=entry.at,
+        key=entry.key,
+        tenant=entry.tenant,
+        seq=entry.seq,
+        command_id=entry.command_id,
+        incarnation=incarnation,
+        correlation=entry.correlation,
+        traceparent=entry.traceparent,
+    )
+
+
+class JournalReader:
+    """Follows partitions of one stream's journal. Open it, then call `read` for ever.
+
+    A partition that stops (Divergence, Unreadable) delivers what was good before; then `read`
+    raises, once for that partition. Whoever catches it may read on: the others continue.
+    """
+
+    def __init__(self, log: Log, stream: Stream, positions: Mapping[int, Position]) -> None:
+        self.positions = dict(positions)
+        self.stopped: dict[int, PartitionStopped] = {}
+        self._log, self._stream, self._codec = log, stream, codec_of(stream)
+        self._unraised: deque[PartitionStopped] = deque()
+        self._ends: dict[int, int] = {}
+        self._reader: Reader | None = None
+
+    async def open(self) -> None:
+        """Connect and note where the log ends now. Raises Unavailable."""
+        topic = self._stream.journal.name
+        for partition, position in self.positions.items():
+            start, end = await self._log.bounds(topic, partition)
+            self._ends[partition] = end
+            if not start <= position.offset <= end:
+                self._stop(_out_of_range(self._stream, partition, position.offset, start, end))
+        await self._reopen()
+
+    def caught_up(self, partition: int) -> bool:
+        """Whether the position has reached the end that the log had at `open`."""
+        return self.positions[partition].offset >= self._ends[partition]
+
+    async def read(self, wait_ms: Ms, records_max: int = BATCH_RECORDS_MAX) -> dict[int, Batch]:
+        """Next batches by partition; empty after `wait_ms` without records.
+
+        Raises Divergence, Unreadable, Unavailable.
+        """
+        if self._unraised:
+            raise self._unraised.popleft()
+        if self._reader is None:
+            raise RuntimeError("open the reader first")
+        try:
+            records = await self._reader.poll(wait_ms, records_max)
+        except OutOfRange as error:
+            offset = self.positions[error.partition].offset
+            self._stop(_out_of_range(self._stream, error.partition, offset, error.start, error.end))
+            await self._reopen()
+            return {}
+        return self._take(records)
+
+    async def close(self) -> None:
+        if self._reader is not None:
+            await self._reader.close()
+
+    def _take(self, records: Any) -> dict[int, Batch]:
+        accepted: dict[int, list[Accepted]] = {}
+        for record in records:
+            partition = record.partition
+            if partition in self.stopped:
+                continue
+            found = accepted.setdefault(partition, [])
+            try:
+                judged = read_record(self._stream, self._codec, self.positions[partition], record)
+            except PartitionStopped as stopped:
+                self._stop(stopped)
+                continue
+            self.positions[partition] = judged.position
+            if judged.accepted is not None:
+                found.append(judged.accepted)
+        return {
+            partition: Batch(tuple(found), self.positions[partition])
+            for partition, found in accepted.items()
+        }
+
+    def _stop(self, stopped: PartitionStopped) -> None:
+        self.stopped[stopped.partition] = stopped
+        self._unraised.append(stopped)
+
+    async def _reopen(self) -> None:
+        """The reader of what has not stopped."""
+        await self.close()
+        live = {
+            partition: position.offset
+            for partition, position in self.positions.items()
+            if partition not in self.stopped
+        }
+        self._reader = await self._log.reader(self._stream.journal.name, live)
+
+
+def _out_of_range(stream: Stream, partition: int, offset: int, start: int, end: int) -> Divergence:
+    why = f"the log has [{start}, {end}): its start or its end is lost, or it is another log"
+    return Divergence(stream.name, partition, offset, why)

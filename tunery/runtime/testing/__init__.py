@@ -1,0 +1,1 @@
+"""A seeded simulator for the production loops: virtual time, a faulty log, invariants."""
