@@ -6,11 +6,12 @@ A job is `wanted` × `phase`. Clients change `wanted`, facts change `phase`.
 from typing import Literal, TypeAlias
 
 from schemas.account import Lane, Limits
-from schemas.dataset import BaseTokens, LengthPolicy, Prepared
-from schemas.envelope import Message, Part, Rejected, Repeated
+from schemas.dataset import BaseTokens, LengthPolicy, Prepared, PrepareSpec
+from schemas.envelope import Message, Part, Rejected, Repeated, Sha256
 from schemas.model import Base, Lineage, Verdict
 from schemas.pool import BlobFile, Checkpoint, CloseMode, HyperParameters, Role, Skipped, Work
 from schemas.pool import Cause as Cause
+from schemas.pool import Device as Device
 from schemas.pool import Outcome as Outcome
 from schemas.pool import Result as Result
 from schemas.sealed import Sealed
@@ -28,6 +29,15 @@ Phase: TypeAlias = Literal[
     "done",
 ]
 JobOutcome: TypeAlias = Literal["succeeded", "failed", "cancelled"]
+
+
+class Price(Part):
+    """One lane's prices out of one version of the price book, as shown with the estimate."""
+
+    version: str
+    currency: str
+    gpu_hour_micro: Micro
+    token_micro_per_million: Micro = 0
 
 
 class Estimate(Part):
@@ -60,6 +70,8 @@ class JobSpec(Part):
     metadata: Sealed | None
     line: str  # registry line, derived from base and suffix without revealing the suffix
     model_id: str  # the id the version will get: ft:…, its suffix part is public by the API's shape
+    price: Price
+    device: Device = "cpu"
 
 
 class ScoreSummary(Part):
@@ -79,11 +91,15 @@ class ScoreSummary(Part):
 
 
 class Failure(Part):
-    """Why a job ended without success. `message` may quote tenant data, so it is sealed."""
+    """Why a job ended without success.
+
+    `message` may quote tenant data, so it is sealed; `advice` is in our own words and quotes none.
+    """
 
     code: str
     message: Sealed | None
     param: str | None = None
+    advice: str | None = None
 
 
 # --- commands
@@ -225,6 +241,25 @@ class HoldTaken(Message):
     tokens: BaseTokens
     estimate: Estimate
     overage: bool
+
+
+class FileNoted(Message):
+    """A file's validation is known here; jobs for it may be submitted before or after."""
+
+    file_id: str
+    accepted: bool
+    tokens: tuple[BaseTokens, ...]
+
+
+class PinsWanted(Message):
+    """The hold is taken: the data set is to be prepared and kept, the base model pinned."""
+
+    job_id: str
+    training_file: str
+    validation_file: str | None
+    prepare: PrepareSpec
+    base_id: str
+    base_sha256: Sha256
 
 
 class DatasetBound(Message):
@@ -374,6 +409,8 @@ Event: TypeAlias = (
     LimitsSet
     | JobSubmitted
     | HoldTaken
+    | FileNoted
+    | PinsWanted
     | DatasetBound
     | BaseBound
     | PlacementWanted
