@@ -94,11 +94,10 @@ def _held(shelf: Shelf, event: StageMoved) -> Shelf:
     key = holder_key(event.line, event.stage)
     former = holder_of(shelf, event.line, event.stage).former
     replaced = None if event.replaced is None else shelf.versions.get(event.replaced)
-    if event.by == "rollback":
+    if event.by == "rollback" and event.model_id in former:
         # back to where it was: what came after it is no former holder of it
-        cut = len(former) - 1 - former[::-1].index(event.model_id)
-        former = former[:cut]
-    elif event.replaced is not None:
+        former = former[: len(former) - 1 - former[::-1].index(event.model_id)]
+    elif event.by == "promotion" and event.replaced is not None:
         former = (*former, event.replaced)[-FORMER_MAX:]
     if event.replaced is not None and replaced is not None:
         shelf = _with(shelf, event.replaced, replace(replaced, stage="dev"))

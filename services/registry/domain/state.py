@@ -55,10 +55,9 @@ def holder_of(shelf: Shelf, line: str, stage: Stage) -> Holder:
 
 
 def former_of(shelf: Shelf, line: str, stage: Stage) -> str | None:
-    """The latest former holder that could hold the stage again."""
+    """The latest former holder that is still there."""
     holder = holder_of(shelf, line, stage)
     for model_id in reversed(holder.former):
-        version = shelf.versions.get(model_id)
-        if version is not None and version.published and not version.quarantined:
+        if model_id in shelf.versions and model_id != holder.model_id:
             return model_id
     return None

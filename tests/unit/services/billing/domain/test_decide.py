@@ -1,0 +1,183 @@
+"""`account`: given events, when a command, then events."""
+
+from collections import Counter
+from uuid import UUID
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas import errors
+from schemas.account import (
+    Announce,
+    Command,
+    CreateEndpoint,
+    CreateKey,
+    CreateTenant,
+    DeleteEndpoint,
+    DeliveryDue,
+    DeliveryEnded,
+    EndDelivery,
+    EndpointDeleted,
+    Event,
+    Limits,
+    PlanSet,
+    RevokeKey,
+    SetPlan,
+    TenantCreated,
+)
+from schemas.envelope import Context, Rejected
+from schemas.sealed import Sealed
+from services.billing.domain.decide import decide
+from services.billing.domain.evolve import evolve
+from services.billing.domain.state import ENDPOINTS_MAX, EVENT_TYPES, NOBODY, Tenants
+
+SEALED = Sealed(key_id="k", nonce=b"n", ciphertext=b"c")
+LIMITS = Limits(soft_gpu_ms=10, hard_gpu_ms=20, concurrency=2)
+SUCCEEDED, FAILED, CANCELLED = EVENT_TYPES
+
+
+def context(tenant: str = "acme") -> Context:
+    return Context(at=1, key=tenant, tenant=tenant, command_id=str(UUID(int=1)), seq=1)
+
+
+def after(*commands: Command, tenant: str = "acme", state: Tenants = NOBODY) -> Tenants:
+    for command in commands:
+        for event in decide(state, command, context(tenant)):
+            state = evolve(state, event, context(tenant))
+    return state
+
+
+def refusal(events: tuple[Event, ...]) -> str:
+    (event,) = events
+    assert isinstance(event, Rejected)
+    assert event.message
+    return event.code
+
+
+def create_tenant() -> CreateTenant:
+    return CreateTenant(name=SEALED, plan="standard", limits=LIMITS, price_version="2026-11")
+
+
+def create_key(key_id: str = "key_1") -> CreateKey:
+    return CreateKey(key_id=key_id, name=SEALED, sha256="a" * 64, hint="…1", scopes=("all",))
+
+
+def create_endpoint(endpoint_id: str, *types: str) -> CreateEndpoint:
+    return CreateEndpoint(
+        endpoint_id=endpoint_id, name=SEALED, url=SEALED, event_types=types or EVENT_TYPES
+    )
+
+
+def announce(event_id: str = "evt_1", event_type: str = SUCCEEDED) -> Announce:
+    return Announce(event_id=event_id, event_type=event_type, object_id="ftjob-1", created_at=5)
+
+
+def test_a_tenant_is_created_once() -> None:
+    assert isinstance(decide(NOBODY, create_tenant(), context())[0], TenantCreated)
+    state = after(create_tenant())
+    assert refusal(decide(state, create_tenant(), context())) == errors.ALREADY_EXISTS
+
+
+def test_nothing_is_done_for_an_unknown_tenant() -> None:
+    assert refusal(decide(NOBODY, create_key(), context())) == errors.NOT_FOUND
+    assert decide(NOBODY, announce(), context()) == ()
+
+
+def test_limits_must_make_sense() -> None:
+    for limits in (
+        Limits(soft_gpu_ms=3, hard_gpu_ms=2, concurrency=1),
+        Limits(soft_gpu_ms=-1, hard_gpu_ms=2, concurrency=1),
+        Limits(soft_gpu_ms=1, hard_gpu_ms=2, concurrency=0),
+    ):
+        command = SetPlan(plan="free", limits=limits, price_version="2026-11")
+        assert refusal(decide(after(create_tenant()), command, context())) == errors.MALFORMED
+
+
+def test_a_plan_is_set_only_when_it_differs() -> None:
+    state = after(create_tenant())
+    same = SetPlan(plan="standard", limits=LIMITS, price_version="2026-11")
+    other = SetPlan(plan="premium", limits=LIMITS, price_version="2026-11")
+    assert decide(state, same, context()) == ()
+    assert isinstance(decide(state, other, context())[0], PlanSet)
+    assert after(other, state=state)["acme"].plan == "premium"
+
+
+def test_a_key_is_revoked_once_and_its_id_is_never_used_again() -> None:
+    state = after(create_tenant(), create_key())
+    assert refusal(decide(state, create_key(), context())) == errors.ALREADY_EXISTS
+    revoked = after(RevokeKey(key_id="key_1"), state=state)
+    assert decide(revoked, RevokeKey(key_id="key_1"), context()) == ()
+    assert refusal(decide(revoked, create_key(), context())) == errors.ALREADY_EXISTS
+    assert refusal(decide(state, RevokeKey(key_id="key_2"), context())) == errors.NOT_FOUND
+
+
+def test_event_types_nobody_announces_are_refused_with_the_choices() -> None:
+    state = after(create_tenant())
+    (event,) = decide(state, create_endpoint("we_1", "job.exploded"), context())
+    assert isinstance(event, Rejected)
+    assert event.param == "event_types"
+    assert "job.exploded" in event.message
+    assert SUCCEEDED in event.message
+
+
+def test_endpoints_are_limited() -> None:
+    state = after(create_tenant(), *(create_endpoint(f"we_{i}") for i in range(ENDPOINTS_MAX)))
+    assert refusal(decide(state, create_endpoint("we_x"), context())) == errors.ILLEGAL_STATE
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from([f"we_{i}" for i in range(6)]),
+        st.sets(st.sampled_from(EVENT_TYPES), min_size=1),
+    ),
+    st.sampled_from(EVENT_TYPES),
+)
+def test_exactly_one_delivery_for_each_endpoint_that_subscribes(
+    subscriptions: dict[str, set[str]], event_type: str
+) -> None:
+    created = (create_endpoint(name, *sorted(types)) for name, types in subscriptions.items())
+    state = after(create_tenant(), *created)
+    due = decide(state, announce(event_type=event_type), context())
+    endpoints = Counter(event.endpoint_id for event in due if isinstance(event, DeliveryDue))
+    wanted = {name for name, types in subscriptions.items() if event_type in types}
+    assert endpoints == Counter(dict.fromkeys(wanted, 1))
+    assert len({event.delivery_id for event in due if isinstance(event, DeliveryDue)}) == len(due)
+
+
+def test_an_event_told_twice_opens_no_second_delivery() -> None:
+    state = after(create_tenant(), create_endpoint("we_1"), announce())
+    assert decide(state, announce(), context()) == ()
+
+
+def test_only_the_endpoints_of_that_moment_are_told() -> None:
+    state = after(create_tenant(), announce(), create_endpoint("we_1"))
+    assert not state["acme"].deliveries
+
+
+def test_the_first_outcome_of_a_delivery_counts() -> None:
+    state = after(create_tenant(), create_endpoint("we_1"), announce())
+    (delivery_id,) = state["acme"].deliveries
+    end = EndDelivery(delivery_id=delivery_id, outcome="delivered", attempts=1, status=200)
+    (ended,) = decide(state, end, context())
+    assert isinstance(ended, DeliveryEnded)
+    assert ended.endpoint_id == "we_1"
+    assert decide(after(end, state=state), end, context()) == ()
+
+
+def test_an_endpoint_that_is_gone_is_deleted() -> None:
+    state = after(create_tenant(), create_endpoint("we_1"), announce())
+    (delivery_id,) = state["acme"].deliveries
+    gone = EndDelivery(delivery_id=delivery_id, outcome="gone", attempts=1, status=410)
+    assert EndpointDeleted(endpoint_id="we_1") in decide(state, gone, context())
+    state = after(gone, state=state)
+    assert not state["acme"].endpoints
+    assert refusal(decide(state, DeleteEndpoint(endpoint_id="we_1"), context())) == (
+        errors.NOT_FOUND
+    )
+
+
+def test_tenants_do_not_see_each_other() -> None:
+    state = after(create_tenant(), create_endpoint("we_1"))
+    state = after(create_tenant(), tenant="other", state=state)
+    assert decide(state, announce(), context("other")) == ()
+    assert decide(state, announce(), context("acme")) != ()

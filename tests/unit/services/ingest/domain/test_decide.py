@@ -1,0 +1,271 @@
+"""`dataset`: given events, when a command, then events; and pins under random histories."""
+
+from uuid import UUID
+
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from schemas import errors
+from schemas.dataset import (
+    Command,
+    DatasetPinned,
+    DatasetReady,
+    DeleteFile,
+    Event,
+    FileDeleted,
+    FileUnreadable,
+    FileValidated,
+    PinDataset,
+    PinRefused,
+    PreparationDue,
+    PreparationFailed,
+    Prepared,
+    PrepareSpec,
+    RecordPrepared,
+    RecordValidation,
+    RegisterFile,
+    UnpinDataset,
+    Validation,
+)
+from schemas.envelope import Context, Rejected
+from schemas.sealed import Sealed
+from services.ingest.domain.decide import decide
+from services.ingest.domain.evolve import evolve
+from services.ingest.domain.state import NOTHING, Libraries, Library
+
+SEALED = Sealed(key_id="k", nonce=b"n", ciphertext=b"c")
+SPEC = PrepareSpec(
+    base_id="small",
+    base_sha256="b" * 64,
+    max_length=512,
+    length_policy="reject",
+    validation_fraction_ppm=100_000,
+    seed=1,
+)
+PREPARED = Prepared(
+    version="v",
+    train_blob="shards/train",
+    train_sha256="1" * 64,
+    validation_blob="shards/validation",
+    validation_sha256="2" * 64,
+    prompts_blob="shards/prompts",
+    prompts_sha256="3" * 64,
+    train_rows=1,
+    validation_rows=1,
+    packed_rows=1,
+    tokens=1,
+    trainable_tokens=1,
+)
+
+
+def context(tenant: str = "acme") -> Context:
+    return Context(at=1, key=tenant, tenant=tenant, command_id=str(UUID(int=1)), seq=1)
+
+
+def step(state: Libraries, command: Command) -> tuple[Libraries, tuple[Event, ...]]:
+    events = decide(state, command, context())
+    for event in events:
+        state = evolve(state, event, context())
+    return state, events
+
+
+def after(*commands: Command, state: Libraries = NOTHING) -> Libraries:
+    for command in commands:
+        state, _ = step(state, command)
+    return state
+
+
+def file(file_id: str, content: str = "a") -> RegisterFile:
+    return RegisterFile(
+        file_id=file_id,
+        purpose="fine-tune",
+        name=SEALED,
+        bytes=1,
+        sha256=content * 64,
+        blob=f"files/{content}",
+    )
+
+
+def validated(file_id: str, *, accepted: bool = True) -> RecordValidation:
+    validation = Validation(
+        accepted=accepted,
+        dialect="chat",
+        rows=10,
+        errors=0 if accepted else 1,
+        warnings=0,
+        tokens=(),
+        report_blob=f"reports/{file_id}",
+    )
+    return RecordValidation(file_id=file_id, validation=validation)
+
+
+def pin(job_id: str, training: str = "f1", validation: str | None = None) -> PinDataset:
+    return PinDataset(job_id=job_id, training_file=training, validation_file=validation, spec=SPEC)
+
+
+def due(events: tuple[Event, ...]) -> list[PreparationDue]:
+    return [event for event in events if isinstance(event, PreparationDue)]
+
+
+def ready(events: tuple[Event, ...]) -> list[str]:
+    return [event.job_id for event in events if isinstance(event, DatasetReady)]
+
+
+def test_a_pin_of_a_valid_file_starts_its_preparation() -> None:
+    state, events = step(after(file("f1"), validated("f1")), pin("j1"))
+    assert isinstance(events[0], DatasetPinned)
+    (preparation,) = due(events)
+    assert preparation.training_blob == "files/a"
+    _, events = step(state, RecordPrepared(prepare_id=preparation.prepare_id, prepared=PREPARED))
+    assert ready(events) == ["j1"]
+
+
+def test_equal_work_is_done_once() -> None:
+    state = after(file("f1"), file("f2"), validated("f1"), validated("f2"))
+    state, first = step(state, pin("j1", "f1"))
+    state, second = step(state, pin("j2", "f2"))
+    assert len(due(first)) == 1
+    assert due(second) == []
+    state, events = step(
+        state, RecordPrepared(prepare_id=due(first)[0].prepare_id, prepared=PREPARED)
+    )
+    assert ready(events) == ["j1", "j2"]
+    _, third = step(state, pin("j3", "f1"))
+    assert ready(third) == ["j3"]
+    assert due(third) == []
+
+
+def test_another_spec_is_other_work() -> None:
+    state, first = step(after(file("f1"), validated("f1")), pin("j1"))
+    other = replace(pin("j2"), spec=replace(SPEC, seed=2))
+    _, second = step(state, other)
+    assert due(first)[0].prepare_id != due(second)[0].prepare_id
+
+
+def test_a_pin_waits_for_validation_of_both_files() -> None:
+    state = after(file("f1"), file("f2", "c"), pin("j1", "f1", "f2"))
+    state, events = step(state, validated("f1"))
+    assert due(events) == []
+    state, events = step(state, validated("f2"))
+    (preparation,) = due(events)
+    assert preparation.validation_blob == "files/c"
+    assert preparation.validation_sha256 == "c" * 64
+
+
+def test_a_rejected_file_refuses_its_pins_early_and_late() -> None:
+    state, events = step(after(file("f1"), pin("j1")), validated("f1", accepted=False))
+    assert isinstance(events[0], FileValidated)
+    assert isinstance(events[1], PinRefused)
+    assert events[1].code == errors.FILE_REJECTED
+    (refused,) = decide(state, pin("j2"), context())
+    assert isinstance(refused, PinRefused)
+    (missing,) = decide(state, pin("j3", "nothing"), context())
+    assert isinstance(missing, PinRefused)
+    assert missing.code == errors.NOT_FOUND
+
+
+def test_a_file_that_cannot_be_read_counts_as_rejected() -> None:
+    record = RecordValidation(file_id="f1", validation=None, failure="storage is away")
+    state, events = step(after(file("f1"), pin("j1")), record)
+    assert isinstance(events[0], FileUnreadable)
+    assert isinstance(events[1], PinRefused)
+    assert decide(state, validated("f1"), context()) == ()
+
+
+def test_a_failed_preparation_refuses_and_is_tried_again_by_the_next_job() -> None:
+    state, events = step(after(file("f1"), validated("f1")), pin("j1"))
+    failed = RecordPrepared(
+        prepare_id=due(events)[0].prepare_id, prepared=None, failure="no row fits"
+    )
+    state, events = step(state, failed)
+    assert isinstance(events[0], PreparationFailed)
+    assert isinstance(events[1], PinRefused)
+    assert events[1].message == "no row fits"
+    assert decide(state, failed, context()) == ()
+    _, events = step(state, pin("j2"))
+    assert len(due(events)) == 1
+
+
+def test_a_pinned_file_is_not_deleted() -> None:
+    state = after(file("f1"), validated("f1"), pin("j1"))
+    (refused,) = decide(state, DeleteFile(file_id="f1"), context())
+    assert isinstance(refused, Rejected)
+    assert refused.code == errors.FILE_IN_USE
+    assert "j1" in refused.message
+    state = after(UnpinDataset(job_id="j1"), state=state)
+    assert decide(state, UnpinDataset(job_id="j1"), context()) == ()
+    (deleted,) = decide(state, DeleteFile(file_id="f1"), context())
+    assert isinstance(deleted, FileDeleted)
+
+
+def test_deletion_erases_what_nothing_else_needs() -> None:
+    state, events = step(after(file("f1"), validated("f1")), pin("j1"))
+    state = after(
+        RecordPrepared(prepare_id=due(events)[0].prepare_id, prepared=PREPARED),
+        UnpinDataset(job_id="j1"),
+        file("f2"),
+        state=state,
+    )
+    state, events = step(state, DeleteFile(file_id="f1"))
+    assert isinstance(events[0], FileDeleted)
+    assert events[0].erase == ("reports/f1",)
+    state, events = step(state, DeleteFile(file_id="f2"))
+    assert isinstance(events[0], FileDeleted)
+    assert set(events[0].erase) == {
+        "files/a",
+        "shards/train",
+        "shards/validation",
+        "shards/prompts",
+    }
+    assert state["acme"] == Library()
+    (refused,) = decide(state, DeleteFile(file_id="f2"), context())
+    assert isinstance(refused, Rejected)
+    assert refused.code == errors.NOT_FOUND
+
+
+def test_deletion_ends_a_preparation_nobody_waits_for() -> None:
+    state, events = step(after(file("f1"), validated("f1")), pin("j1"))
+    state = after(UnpinDataset(job_id="j1"), state=state)
+    _, deleted = step(state, DeleteFile(file_id="f1"))
+    assert isinstance(deleted[0], FileDeleted)
+    assert deleted[0].cancelled == (due(events)[0].prepare_id,)
+
+
+FILES = st.sampled_from(["f1", "f2", "f3"])
+JOBS = st.sampled_from(["j1", "j2", "j3", "j4"])
+
+
+@given(st.data())
+def test_every_pin_is_answered_once_when_the_effects_are(data: st.DataObject) -> None:
+    """Whatever the order: a pin that stays ends ready or refused, exactly once."""
+    state = NOTHING
+    preparations: set[str] = set()
+    answers: dict[str, int] = {}
+    commands: st.SearchStrategy[Command] = st.one_of(
+        st.builds(file, FILES, st.sampled_from(["a", "c"])),
+        st.builds(pin, JOBS, FILES, st.one_of(st.none(), FILES)),
+        st.builds(lambda name, ok: validated(name, accepted=ok), FILES, st.booleans()),
+        st.builds(DeleteFile, file_id=FILES),
+    )
+    asked: set[str] = set()
+    history = data.draw(st.lists(commands, max_size=25))
+    history += [validated(name) for name in ("f1", "f2", "f3")]
+    for command in history:
+        if isinstance(command, PinDataset):
+            if command.job_id in asked:
+                continue
+            asked.add(command.job_id)
+        state, events = step(state, command)
+        preparations |= {event.prepare_id for event in due(events)}
+        _count(answers, events)
+    for name in sorted(preparations):
+        state, events = step(state, RecordPrepared(prepare_id=name, prepared=PREPARED))
+        _count(answers, events)
+    assert answers == dict.fromkeys(asked, 1)
+
+
+def _count(answers: dict[str, int], events: tuple[Event, ...]) -> None:
+    for event in events:
+        if isinstance(event, DatasetReady | PinRefused):
+            answers[event.job_id] = answers.get(event.job_id, 0) + 1

@@ -1,0 +1,239 @@
+"""`model`: given events, when a command, then events; and stages under random histories."""
+
+from uuid import UUID
+
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from schemas import errors
+from schemas.envelope import Context, Rejected
+from schemas.model import (
+    GLOBAL,
+    AddBase,
+    Base,
+    BaseAdded,
+    BasePinned,
+    BaseRefused,
+    Command,
+    DeleteVersion,
+    Event,
+    Lineage,
+    PinBase,
+    Promote,
+    RecordPublished,
+    RegisterVersion,
+    RollBack,
+    Stage,
+    StageMoved,
+    Verdict,
+    VersionDeleted,
+    VersionFailed,
+    VersionPublished,
+    VersionSubmitted,
+)
+from schemas.pool import BlobFile
+from services.registry.domain.decide import decide
+from services.registry.domain.evolve import evolve
+from services.registry.domain.state import EXCLUSIVE, NOTHING, Registry, holder_of
+
+SHA, OTHER_SHA = "a" * 64, "b" * 64
+FILE = BlobFile(name="adapter_model.safetensors", blob="t/acme/x", sha256=SHA, bytes=1)
+BASE = Base(
+    base_id="small",
+    sha256=SHA,
+    path="/models/small",
+    parameters=1,
+    context_length=512,
+    family="llama",
+    licence="apache-2.0",
+    hidden_size=64,
+)
+
+
+def context(key: str = "acme") -> Context:
+    return Context(at=1, key=key, tenant=key, command_id=str(UUID(int=1)), seq=1)
+
+
+def step(
+    state: Registry, command: Command, key: str = "acme"
+) -> tuple[Registry, tuple[Event, ...]]:
+    events = decide(state, command, context(key))
+    for event in events:
+        state = evolve(state, event, context(key))
+    return state, events
+
+
+def after(*commands: Command, state: Registry = NOTHING) -> Registry:
+    for command in commands:
+        state, _ = step(state, command)
+    return state
+
+
+def refusal(events: tuple[Event, ...]) -> Rejected:
+    (event,) = events
+    assert isinstance(event, Rejected)
+    return event
+
+
+def register(
+    model_id: str, verdict: Verdict = "pass", job_id: str | None = None
+) -> RegisterVersion:
+    lineage = Lineage(
+        job_id=job_id or f"ftjob-{model_id}",
+        base_id="small",
+        base_sha256=SHA,
+        dataset_version="v",
+        training_sha256=SHA,
+        config_sha256=SHA,
+        steps=1,
+        verdict=verdict,
+        scores_sha256=SHA,
+    )
+    return RegisterVersion(model_id=model_id, line="line", lineage=lineage, adapter=(FILE,))
+
+
+def published(model_id: str) -> RecordPublished:
+    return RecordPublished(model_id=model_id, files=(FILE,))
+
+
+def versions(*names: str) -> Registry:
+    state = NOTHING
+    for name in names:
+        state = after(register(name), published(name), state=state)
+    return state
+
+
+def test_a_base_is_added_once_and_its_bytes_never_change() -> None:
+    state, events = step(NOTHING, AddBase(base=BASE), GLOBAL)
+    assert events == (BaseAdded(base=BASE),)
+    assert decide(state, AddBase(base=BASE), context(GLOBAL)) == ()
+    changed = replace(BASE, sha256=OTHER_SHA)
+    assert refusal(decide(state, AddBase(base=changed), context(GLOBAL))).code == (
+        errors.BASE_CHANGED
+    )
+    moved = replace(BASE, path="/elsewhere")
+    assert decide(state, AddBase(base=moved), context(GLOBAL)) == (BaseAdded(base=moved),)
+
+
+def test_a_tenant_cannot_add_a_base() -> None:
+    assert refusal(decide(NOTHING, AddBase(base=BASE), context())).code == errors.MALFORMED
+
+
+def test_a_pin_checks_the_hash() -> None:
+    state, _ = step(NOTHING, AddBase(base=BASE), GLOBAL)
+    pin = PinBase(job_id="j", base_id="small", base_sha256=SHA)
+    assert decide(state, pin, context()) == (BasePinned(job_id="j", base=BASE),)
+    (changed,) = decide(state, replace(pin, base_sha256=OTHER_SHA), context())
+    assert isinstance(changed, BaseRefused)
+    assert changed.code == errors.BASE_CHANGED
+    (unknown,) = decide(NOTHING, pin, context())
+    assert isinstance(unknown, BaseRefused)
+    assert unknown.code == errors.UNKNOWN_BASE
+
+
+def test_a_version_is_published_by_the_first_outcome() -> None:
+    state, events = step(NOTHING, register("m"))
+    assert isinstance(events[0], VersionSubmitted)
+    assert decide(state, register("m"), context()) == ()
+    state, events = step(state, published("m"))
+    (version,) = events
+    assert isinstance(version, VersionPublished)
+    assert not version.quarantined
+    assert decide(state, published("m"), context()) == ()
+    late = RecordPublished(model_id="m", files=(), failure="disk full")
+    assert decide(state, late, context()) == ()
+
+
+def test_a_failed_publication_can_be_registered_again() -> None:
+    failed = RecordPublished(model_id="m", files=(), failure="disk full")
+    state, events = step(after(register("m")), failed)
+    assert events == (VersionFailed(model_id="m", job_id="ftjob-m", failure="disk full"),)
+    assert isinstance(decide(state, register("m"), context())[0], VersionSubmitted)
+
+
+def test_a_second_job_cannot_take_a_version_over() -> None:
+    state, events = step(versions("m"), register("m", job_id="ftjob-other"))
+    assert isinstance(events[0], VersionFailed)
+    assert state.shelves["acme"].versions["m"].lineage.job_id == "ftjob-m"
+
+
+def test_a_blocked_version_is_kept_and_cannot_be_promoted() -> None:
+    state = after(register("m", "block"), published("m"))
+    for stage in EXCLUSIVE:
+        promote = Promote(model_id="m", stage=stage, expected=None)
+        assert refusal(decide(state, promote, context())).code == errors.ILLEGAL_STATE
+    archive = Promote(model_id="m", stage="archived", expected=None)
+    assert isinstance(decide(state, archive, context())[0], StageMoved)
+
+
+def test_an_inconclusive_version_can_be_promoted() -> None:
+    state = after(register("m", "inconclusive"), published("m"))
+    promote = Promote(model_id="m", stage="staging", expected=None)
+    assert isinstance(decide(state, promote, context())[0], StageMoved)
+
+
+def test_promotion_compares_before_it_swaps() -> None:
+    state = versions("a", "b")
+    state = after(Promote(model_id="a", stage="production", expected=None), state=state)
+    blind = Promote(model_id="b", stage="production", expected=None)
+    conflict = refusal(decide(state, blind, context()))
+    assert conflict.code == errors.STAGE_CONFLICT
+    assert "held by a" in conflict.message
+    state, events = step(state, replace(blind, expected="a"))
+    (moved,) = events
+    assert isinstance(moved, StageMoved)
+    assert moved.replaced == "a"
+    assert state.shelves["acme"].versions["a"].stage == "dev"
+
+
+def test_roll_back_goes_to_the_version_before_and_then_further() -> None:
+    state = versions("a", "b", "c")
+    holder = None
+    for name in ("a", "b", "c"):
+        state = after(Promote(model_id=name, stage="production", expected=holder), state=state)
+        holder = name
+    for current, former in (("c", "b"), ("b", "a")):
+        back = RollBack(line="line", stage="production", expected=current)
+        state, events = step(state, back)
+        (moved,) = events
+        assert isinstance(moved, StageMoved)
+        assert (moved.model_id, moved.replaced, moved.by) == (former, current, "rollback")
+    back = RollBack(line="line", stage="production", expected="a")
+    assert refusal(decide(state, back, context())).code == errors.ILLEGAL_STATE
+
+
+def test_a_version_that_holds_a_stage_is_not_deleted() -> None:
+    state = after(Promote(model_id="a", stage="staging", expected=None), state=versions("a"))
+    delete = DeleteVersion(model_id="a")
+    assert refusal(decide(state, delete, context())).code == errors.ILLEGAL_STATE
+    state = after(Promote(model_id="a", stage="dev", expected=None), state=state)
+    state, events = step(state, delete)
+    assert events == (VersionDeleted(model_id="a", files=(FILE,)),)
+    assert refusal(decide(state, delete, context())).code == errors.NOT_FOUND
+
+
+NAMES = st.sampled_from(["a", "b", "c"])
+STAGES: st.SearchStrategy[Stage] = st.sampled_from(["dev", "staging", "production", "archived"])
+EXPECTED = st.one_of(st.none(), NAMES)
+COMMANDS: st.SearchStrategy[Command] = st.one_of(
+    st.builds(Promote, model_id=NAMES, stage=STAGES, expected=EXPECTED),
+    st.builds(RollBack, line=st.just("line"), stage=STAGES, expected=NAMES),
+    st.builds(DeleteVersion, model_id=NAMES),
+    st.builds(register, NAMES),
+    st.builds(published, NAMES),
+)
+
+
+@given(st.lists(COMMANDS, max_size=40))
+def test_a_stage_has_one_holder_whatever_happens(commands: list[Command]) -> None:
+    state = versions("a", "b", "c")
+    for command in commands:
+        state, events = step(state, command)
+        shelf = state.shelves["acme"]
+        for stage in EXCLUSIVE:
+            in_stage = [name for name, it in shelf.versions.items() if it.stage == stage]
+            holder = holder_of(shelf, "line", stage).model_id
+            assert in_stage == ([] if holder is None else [holder])
+        moved = [event for event in events if isinstance(event, StageMoved)]
+        assert all(event.model_id != event.replaced for event in moved)
