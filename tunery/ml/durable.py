@@ -1,0 +1,60 @@
+"""Directories that exist whole or not at all, even after a power cut."""
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+CHUNK_BYTES = 1 << 20
+PARTIAL_PREFIX = "tmp-"
+
+
+def file_sha256(path: Path) -> str:
+    """SHA-256 of a file's bytes, in hex."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+@contextmanager
+def new_directory(final: Path, *, last: str | None = None) -> Iterator[Path]:
+    """A temporary sibling of `final` to fill; on success fsynced and renamed to `final`.
+
+    `last` names a file that must be durable only after all others (a manifest). A `final` that is
+    already there is replaced. On an exception the partial directory goes.
+    """
+    final.parent.mkdir(parents=True, exist_ok=True)
+    partial = final.parent / f"{PARTIAL_PREFIX}{final.name}-{uuid4().hex}"
+    partial.mkdir()
+    try:
+        yield partial
+        files = sorted(path for path in partial.rglob("*") if path.is_file())
+        for path in sorted(files, key=lambda path: path.name == last):
+            fsync(path)
+        fsync(partial)
+        if final.exists():
+            shutil.rmtree(final)
+        partial.rename(final)
+        fsync(final.parent)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+
+
+def remove_partials(parent: Path) -> None:
+    """Directories a killed writer left behind."""
+    for path in parent.glob(f"{PARTIAL_PREFIX}*"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def fsync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
