@@ -29,6 +29,10 @@ def boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
+def own_pid() -> int:
+    return os.getpid()
+
+
 def start_ticks(pid: int) -> int | None:
     """Clock ticks after boot at which `pid` started; None when there is none, or it is a zombie."""
     fields = _stat(pid)

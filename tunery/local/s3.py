@@ -71,6 +71,16 @@ def install() -> Path:
     return target
 
 
+def built_binary() -> Path:
+    program = versitygw_binary()
+    if not program.is_file():
+        raise LocalError(
+            f"versitygw is not built ({program})",
+            "run `make setup` (or `python -m tunery.local.s3 install`)",
+        )
+    return program
+
+
 def check_attributes(folder: Path) -> None:
     """The posix backend keeps object metadata in extended attributes of the file system."""
     probe = folder / ".xattr-probe"
@@ -88,14 +98,9 @@ def check_attributes(folder: Path) -> None:
 
 def child(folder: Path, port: int, access_key: str, secret_key: str, bucket: str) -> Child:
     objects, versions = folder / "objects", folder / "versions"
-    program = versitygw_binary()
+    program = built_binary()
 
     def prepare() -> None:
-        if not program.is_file():
-            raise LocalError(
-                f"versitygw is not built ({program})",
-                "run `make setup` (or `python -m tunery.local.s3 install`)",
-            )
         for each in (objects, versions):
             each.mkdir(parents=True, exist_ok=True)
         check_attributes(objects)

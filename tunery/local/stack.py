@@ -272,11 +272,25 @@ def hold(folders: DataDir) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise LocalError(
-                f"a stack is already running on {folders.root}",
-                "`tunery status` shows it, `tunery down` stops it, --data-dir starts another",
-            ) from None
+            raise already_running(folders) from None
         yield
+
+
+def is_held(folders: DataDir) -> bool:
+    """Whether a supervisor lives on this data directory."""
+    try:
+        with (folders.run / "lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    return False
+
+
+def already_running(folders: DataDir) -> LocalError:
+    return LocalError(
+        f"a stack is already running on {folders.root}",
+        "`tunery status` shows it, `tunery down` stops it, --data-dir starts another",
+    )
 
 
 async def keep_house(supervisor: Supervisor) -> None:

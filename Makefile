@@ -1,0 +1,64 @@
+# Tunery. `make help` lists the targets; each sets up what it needs first.
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format lint types contracts unit fmt integration sim soak bench clean
+MAKEFLAGS += --no-print-directory
+
+BIN := .venv/bin
+ARGS ?=
+SEEDS ?= 300
+# The newest of these that runs and is 3.11 or later. A pyenv shim may exist and not run: try it.
+PYTHONS := python3 python3.11 python3.12 python3.13 python
+FIND_PYTHON = for p in $(PYTHONS); do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo "$$p" && break; done
+QUICK := tests/unit tests/contract tests/repo tests/simulation
+SLOW := tests/integration tests/e2e
+PYTEST := $(BIN)/python -m pytest -q
+
+help: ## what can be made
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## everything below: packages, servers, base model; seconds when it is all there
+	@python="$$($(FIND_PYTHON))"; \
+	if [ -z "$$python" ]; then echo "setup: no Python 3.11 or newer (tried $(PYTHONS))" >&2; \
+	  echo "  fix: install Python 3.11, with pip or venv" >&2; exit 1; fi; \
+	"$$python" tunery/local/bootstrap.py
+
+demo: setup ## a real fine-tune that loses its machine half-way; ARGS="--json --keep --data FILE"
+	@$(BIN)/tunery demo $(ARGS)
+
+test: check integration ## all that must pass: check, then the tests against real servers
+
+integration: setup
+	$(PYTEST) $(SLOW)
+
+check: setup ## within a minute: format, lint, types, import contracts, quick tests, 300 seeds
+	@$(MAKE) -j2 --output-sync=target lint types contracts unit
+
+lint:
+	@$(BIN)/ruff format --check --quiet . && $(BIN)/ruff check --quiet .
+
+types:
+	@$(BIN)/mypy
+
+contracts:
+	@$(BIN)/lint-imports --no-timings 2>/dev/null || $(BIN)/lint-imports
+
+unit:
+	@TUNERY_SEEDS=$(SEEDS) $(PYTEST) -n 2 --dist loadfile $(wildcard $(QUICK))
+
+fmt: setup ## format and sort imports
+	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
+
+sim: setup ## the simulator alone, more seeds: SEEDS=5000
+	TUNERY_SEEDS=$(SEEDS) $(PYTEST) tests/simulation $(ARGS)
+
+soak: setup ## the long proofs, never in CI
+	TUNERY_SEEDS=20000 TUNERY_SOAK=1 $(PYTEST) tests/simulation tests/e2e $(ARGS)
+
+bench: setup ## the figures of the README; ARGS=--json
+	$(BIN)/python -m bench.submit $(ARGS)
+
+clean: ## remove .venv, .tools and caches of tools from the clone (not your data, not ~/.cache)
+	rm -rf .venv .tools .tools.part .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""What people type. One module a command; `main` finds them."""

@@ -1,0 +1,30 @@
+"""Options that several commands share."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from tunery.local.paths import DataDir, default_data_dir
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _to_folders(_ctx: click.Context, _param: click.Parameter, value: Path | None) -> DataDir:
+    return DataDir((value or default_data_dir()).expanduser().absolute())
+
+
+def data_dir(function: F) -> F:
+    """`--data-dir`, given to the command as `folders: DataDir`."""
+    return click.option(
+        "--data-dir",
+        "folders",
+        type=click.Path(path_type=Path, file_okay=False),
+        callback=_to_folders,
+        help="Where the stack keeps everything. [$TUNERY_DATA_DIR, else ~/.local/share/tunery]",
+    )(function)
+
+
+def as_json(function: F) -> F:
+    return click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")(function)

@@ -1,0 +1,79 @@
+"""How a stack looks in a terminal: a table that changes in place, or lines where it cannot."""
+
+import time
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from tunery.local.events import Changed, Event, Note, Phase
+from tunery.local.stack import SERVERS, SERVICES
+from tunery.local.state import StackState, in_order, now_ms
+
+MARKS = {
+    Phase.READY: ("✓", "green"),
+    Phase.FAILED: ("✗", "red"),
+    Phase.RESTARTING: ("↻", "yellow"),
+    Phase.PAUSED: ("‖", "yellow"),
+    Phase.STOPPED: ("·", "dim"),
+}
+UNDER_WAY = ("…", "cyan")
+
+
+def table(state: StackState) -> Table:
+    """One line a child: mark, name, phase, address, since when, restarts, what happened last."""
+    grid = Table(box=None, pad_edge=False, show_header=True, header_style="dim")
+    for title in ("", "part", "state", "where", "for", "restarts", ""):
+        grid.add_column(title, no_wrap=title != "", overflow="fold")
+    for child in in_order(state, (*SERVERS, *SERVICES)):
+        mark, colour = MARKS.get(child.phase, UNDER_WAY)
+        where = child.address or ("" if child.pid is None else f"pid {child.pid}")
+        grid.add_row(
+            Text(mark, style=colour),
+            child.name,
+            Text(child.phase.value, style=colour),
+            Text(where, style="dim"),
+            duration(now_ms() - child.since_ms),
+            str(child.restarts) if child.restarts else "",
+            Text(child.detail, style="dim"),
+        )
+    return grid
+
+
+def live(state: StackState) -> RenderableType:
+    return Group(table(state), *(Text(f"  {note}", style="dim") for note in state.notes))
+
+
+def duration(elapsed_ms: int) -> str:
+    seconds = max(0, elapsed_ms) // 1000
+    if seconds < 60:
+        return f"{seconds} s"
+    if seconds < 3600:
+        return f"{seconds // 60} min"
+    if seconds < 48 * 3600:
+        return f"{seconds // 3600} h"
+    return f"{seconds // 86_400} d"
+
+
+class Lines:
+    """Events as lines: for pipes, logs, and after the table is gone."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._began = time.monotonic()
+
+    def hear(self, event: Event) -> None:
+        at = f"[dim]{time.monotonic() - self._began:6.1f} s[/dim]"
+        match event:
+            case Note(text=text):
+                self._console.print(f"{at}  {text}", highlight=False)
+            case Changed(phase=Phase.PREPARING | Phase.STARTING | Phase.WAITING):
+                return
+            case Changed():
+                mark, colour = MARKS.get(event.phase, UNDER_WAY)
+                rest = event.detail or (event.address if event.phase is Phase.READY else "")
+                self._console.print(
+                    f"{at}  [{colour}]{mark}[/{colour}] {event.name:<10} {event.phase.value:<11}"
+                    f" [dim]{rest}[/dim]",
+                    highlight=False,
+                )

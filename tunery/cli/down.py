@@ -1,0 +1,43 @@
+"""`tunery down`: stop the stack in order."""
+
+import json
+
+import click
+from rich.console import Console
+
+from tunery.cli import _options
+from tunery.local import host, state
+from tunery.local.paths import DataDir
+from tunery.local.state import StackState
+
+EPILOG = """\
+\b
+Examples:
+  tunery down
+  tunery down --data-dir /srv/tunery
+"""
+
+
+@click.command("down", epilog=EPILOG)
+@_options.data_dir
+@_options.as_json
+def command(folders: DataDir, as_json: bool) -> None:
+    """Stop services, then servers; end what a killed stack left behind. Data stays."""
+    console = Console(stderr=True)
+    was_alive = state.read(folders).is_alive()
+    with console.status("stopping") as spinner:
+
+        def watch(now: StackState) -> None:
+            left = sum(1 for child in now.children.values() if child.pid is not None)
+            spinner.update(f"stopping, {left} left")
+
+        leftovers = host.down(folders, watch)
+    if as_json:
+        click.echo(json.dumps({"was_running": was_alive, "leftovers": leftovers}))
+        return
+    if was_alive:
+        click.echo("stopped")
+    elif not leftovers:
+        click.echo(f"nothing is running on {folders.root}")
+    if leftovers:
+        click.echo(f"left over from a killed stack, now stopped: {', '.join(leftovers)}")

@@ -1,0 +1,59 @@
+"""`tunery logs`: what a server or service wrote."""
+
+import time
+from collections import deque
+from pathlib import Path
+
+import click
+
+from tunery.cli import _options
+from tunery.local.paths import DataDir
+
+POLL_MS = 200
+
+EPILOG = """\
+\b
+Examples:
+  tunery logs gateway
+  tunery logs kafka -n 200
+  tunery logs scheduler -f
+"""
+
+
+@click.command("logs", epilog=EPILOG)
+@click.argument("service")
+@_options.data_dir
+@click.option("--follow", "-f", is_flag=True, help="Go on as lines are written; Ctrl-C ends it.")
+@click.option("--lines", "-n", "lines_max", default=50, show_default=True, help="From the end.")
+def command(service: str, folders: DataDir, follow: bool, lines_max: int) -> None:
+    """Print the log of SERVICE: a service, a server, or `supervisor`."""
+    log = folders.log(service)
+    if not log.is_file():
+        known = sorted(path.stem for path in folders.logs.glob("*.log"))
+        there = f"there are: {', '.join(known)}" if known else f"{folders.logs} has none"
+        raise click.ClickException(f"no log of `{service}`: {there}")
+    with log.open(encoding="utf-8", errors="replace") as file:
+        for line in deque(file, maxlen=lines_max):
+            click.echo(line, nl=False)
+        offset = file.tell()
+    if follow:
+        try:
+            tail(log, offset)
+        except KeyboardInterrupt:
+            return
+
+
+def tail(log: Path, offset: int) -> None:
+    """Print what is appended. A shorter file was emptied or replaced: begin at its start."""
+    while True:
+        size = log.stat().st_size if log.exists() else 0
+        if size < offset:
+            offset = 0
+        if size > offset:
+            with log.open("rb") as file:
+                file.seek(offset)
+                text = file.read(size - offset)
+            offset += len(text)
+            click.echo(text.decode("utf-8", errors="replace"), nl=False)
+        else:
+            time.sleep(POLL_MS / 1000)

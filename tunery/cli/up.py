@@ -1,0 +1,133 @@
+"""`tunery up`: the whole stack on this machine."""
+
+import asyncio
+import json
+
+import click
+from rich.console import Console
+from rich.live import Live
+
+from tunery.cli import _options, _view
+from tunery.local import host, ports, secrets
+from tunery.local.events import Event
+from tunery.local.paths import DataDir
+from tunery.local.settings import TENANT
+from tunery.local.stack import AGENT, SERVICES, Stack
+from tunery.local.state import StackState
+
+REFRESH_PER_S = 8
+
+EPILOG = """\
+\b
+Examples:
+  tunery up                          in this terminal; Ctrl-C stops it, in order
+  tunery up --detach                 in the background; `tunery down` stops it
+  tunery up --data-dir /srv/tunery   another place for its data
+  TUNERY_POSTGRES_DSN=postgresql://… tunery up     with a database of your own
+\b
+Servers of your own replace the built-in ones: TUNERY_KAFKA_BOOTSTRAP, TUNERY_POSTGRES_DSN,
+TUNERY_S3_ENDPOINT (with _ACCESS_KEY, _SECRET_KEY, _BUCKET), TUNERY_VALKEY_URL.
+"""
+
+
+@click.command("up", epilog=EPILOG)
+@_options.data_dir
+@_options.as_json
+@click.option("--detach", "-d", is_flag=True, help="Return when it is ready; it runs on.")
+@click.option("--no-agent", is_flag=True, help="No node agent: nothing trains on this machine.")
+@click.option(
+    "--service",
+    "only",
+    multiple=True,
+    type=click.Choice(SERVICES),
+    help="Only these services (repeatable). [all eight]",
+)
+@click.option("--no-services", is_flag=True, help="The four servers alone.")
+@click.option("--in-background", is_flag=True, hidden=True)  # what --detach starts
+def command(
+    folders: DataDir,
+    as_json: bool,
+    detach: bool,
+    no_agent: bool,
+    only: tuple[str, ...],
+    no_services: bool,
+    in_background: bool,
+) -> None:
+    """Start Kafka, PostgreSQL, Valkey, S3 and the services, and say how to use them."""
+    services = tuple(
+        name
+        for name in (() if no_services else only or SERVICES)
+        if not (no_agent and name == AGENT)
+    )
+    console = Console(stderr=as_json)
+    if detach:
+        start_in_background(folders, services, console)
+        tell_how(folders, services, console, as_json=as_json)
+        return
+    asyncio.run(in_foreground(folders, services, console, as_json=as_json, silent=in_background))
+
+
+def start_in_background(folders: DataDir, services: tuple[str, ...], console: Console) -> None:
+    with Live(console=console, refresh_per_second=REFRESH_PER_S, transient=False) as display:
+
+        def watch(now: StackState) -> None:
+            display.update(_view.live(now))
+
+        host.detach(folders.root, services, watch)
+
+
+async def in_foreground(
+    folders: DataDir,
+    services: tuple[str, ...],
+    console: Console,
+    *,
+    as_json: bool,
+    silent: bool,
+) -> None:
+    """Lines as things happen: they stay readable when something starts again an hour later."""
+    lines = _view.Lines(console)
+
+    def on_ready(_running: Stack) -> None:
+        if not silent:  # a log is no place for a key
+            tell_how(folders, services, console, as_json=as_json)
+            console.print("[dim]Ctrl-C stops it, in order.[/dim]")
+
+    def listen(event: Event) -> None:
+        lines.hear(event)
+
+    await host.host(folders.root, services, listen, on_ready)
+
+
+def tell_how(
+    folders: DataDir, services: tuple[str, ...], console: Console, *, as_json: bool
+) -> None:
+    """The API's address, the first key, and the two lines that point an SDK at them."""
+    key = secrets.load(folders.secrets).admin_key
+    url = f"http://{ports.HOST}:{ports.read(folders.ports)['gateway']}"
+    if as_json:
+        click.echo(
+            json.dumps(
+                {
+                    "api_url": url,
+                    "openai_base_url": f"{url}/v1",
+                    "admin_key": key,
+                    "tenant": TENANT,
+                    "data_dir": str(folders.root),
+                }
+            )
+        )
+        return
+    if "gateway" not in services:
+        console.print("\n[bold]Ready[/bold], without a gateway: nobody answers HTTP.")
+        return
+    console.print(f"\n[bold]Tunery is ready[/bold] at {url}", highlight=False)
+    console.print(f"  data   {folders.root}", highlight=False, soft_wrap=True)
+    console.print(
+        f"  key    {key}  (operator, and tenant `{TENANT}`)", highlight=False, soft_wrap=True
+    )
+    console.print("\nPoint an OpenAI client at it:", highlight=False)
+    console.print(
+        f"  export OPENAI_BASE_URL={url}/v1 OPENAI_API_KEY={key}\n",
+        highlight=False,
+        soft_wrap=True,
+    )

@@ -1,0 +1,154 @@
+"""From a bare Python to a complete .venv: run by `make setup` with the system's interpreter.
+
+Standard library alone, and run as a file: nothing of ours is installed yet.
+Writes into the clone (.venv, .tools) and the user's cache folder, nowhere else.
+"""
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+VENV = ROOT / ".venv"
+PYTHON = VENV / "bin" / "python"
+STAMP = VENV / "tunery-stamp"
+TOOLS = ROOT / ".tools"
+LOCK = ROOT / "requirements.lock"
+PYTHON_MIN = (3, 11)
+UV_MIN = (0, 9)
+VERSION_S_MAX = 20
+
+
+def stop(what: str, fix: str) -> "SystemExit":
+    return SystemExit(f"setup: {what}\n  fix: {fix}")
+
+
+def say(text: str) -> None:
+    print(f"setup: {text}", flush=True)
+
+
+def run(command: list[str], env: dict[str, str] | None = None) -> bool:
+    """Output goes to the terminal; true when it ended with 0."""
+    return subprocess.run(command, cwd=ROOT, env=env, check=False).returncode == 0
+
+
+def uv_version(binary: str) -> tuple[int, ...] | None:
+    """None when there is no such program, or it does not run."""
+    try:
+        done = subprocess.run(
+            [binary, "--version"],
+            capture_output=True,
+            text=True,
+            timeout=VERSION_S_MAX,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.match(r"uv (\d+)\.(\d+)", done.stdout)
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def is_new_enough(binary: str) -> bool:
+    version = uv_version(binary)
+    return version is not None and version >= UV_MIN
+
+
+def find_uv() -> str:
+    """uv of an earlier set-up, else an installed one, else from the package registry."""
+    own = str(TOOLS / "bin" / "uv")
+    if is_new_enough(own):
+        return own
+    installed = shutil.which("uv")
+    if installed and is_new_enough(installed):
+        return installed
+    say("fetching uv")
+    fetch_uv()
+    if not is_new_enough(own):
+        raise stop(f"{own} was fetched and does not run", "install uv 0.9 or newer yourself")
+    return own
+
+
+def fetch_uv() -> None:
+    """Into .tools, by rename at the end: pip with --target, which a system that forbids pip to
+    install (PEP 668) still allows; else through a small virtual environment.
+    """
+    part = ROOT / ".tools.part"
+    shutil.rmtree(part, ignore_errors=True)
+    env = {**os.environ, "PIP_REQUIRE_VIRTUALENV": "0", "PIP_USER": "0"}
+    wanted = f"uv>={UV_MIN[0]}.{UV_MIN[1]}"
+    quiet = ["--quiet", "--disable-pip-version-check"]
+    pip = [sys.executable, "-m", "pip", "install", *quiet, "--target", str(part), wanted]
+    if not (has_module("pip") and run(pip, env)):
+        shutil.rmtree(part, ignore_errors=True)
+        made = run([sys.executable, "-m", "venv", str(part)])
+        if not (made and run([str(part / "bin" / "python"), *pip[1:5], *quiet[1:], wanted], env)):
+            shutil.rmtree(part, ignore_errors=True)
+            raise stop(
+                f"{sys.executable} can neither run pip nor make a virtual environment",
+                "install python3-pip, python3-venv or uv (0.9 or newer), then run it again",
+            )
+    shutil.rmtree(TOOLS, ignore_errors=True)
+    part.rename(TOOLS)
+
+
+def has_module(name: str) -> bool:
+    done = subprocess.run(
+        [sys.executable, "-m", name, "--version"], capture_output=True, check=False
+    )
+    return done.returncode == 0
+
+
+def wanted_stamp() -> str:
+    """Changes with the lock, the project file, or the interpreter below the environment."""
+    digest = hashlib.sha256()
+    for file in (LOCK, ROOT / "pyproject.toml"):
+        digest.update(file.read_bytes())
+    return f"{digest.hexdigest()} {ROOT}\n"
+
+
+def venv_runs() -> bool:
+    check = f"import sys; sys.exit(sys.version_info < {PYTHON_MIN!r})"
+    try:
+        done = subprocess.run([str(PYTHON), "-c", check], capture_output=True, check=False)
+    except OSError:
+        return False
+    return done.returncode == 0
+
+
+def provide_environment() -> None:
+    """Make .venv equal to requirements.lock, hash by hash; seconds when it already is."""
+    runs = venv_runs()
+    if runs and STAMP.is_file() and STAMP.read_text(encoding="utf-8") == wanted_stamp():
+        return
+    uv = find_uv()
+    if not runs:
+        say(f"making .venv with Python {sys.version.split()[0]}")
+        if not run([uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(VENV)]):
+            raise stop("the virtual environment could not be made", "see the message above")
+    STAMP.unlink(missing_ok=True)
+    say("installing the locked packages (about 6 GB with torch; seconds when they are cached)")
+    into = ["--python", str(PYTHON)]
+    sync = [uv, "pip", "sync", *into, "--require-hashes", "--compile-bytecode", str(LOCK)]
+    own = ["--quiet", "--no-build-isolation", "--no-deps", "--editable", str(ROOT)]
+    env = {**os.environ, "PATH": f"{VENV / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}"}
+    if not run(sync, env) or not run([uv, "pip", "install", *into, *own], env):
+        raise stop("packages could not be installed", "see the message above, then run it again")
+    STAMP.write_text(wanted_stamp(), encoding="utf-8")
+
+
+def main() -> None:
+    if sys.version_info < PYTHON_MIN:
+        raise stop(
+            f"{sys.executable} is Python {sys.version.split()[0]}", "use Python 3.11 or newer"
+        )
+    provide_environment()
+    if not run([str(PYTHON), "-m", "tunery.local.provide"]):
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

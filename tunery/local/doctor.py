@@ -1,0 +1,165 @@
+"""What keeps a stack from running on this machine, and the fix for each."""
+
+import importlib.util
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tunery.local import kafka, postgres, provide, s3, settings, state, valkey
+from tunery.local.errors import LocalError
+from tunery.local.paths import DataDir
+from tunery.local.state import Mood
+
+DISK_BYTES_MIN: Final = 2 * 1024**3
+MEMORY_BYTES_MIN: Final = 4 * 1024**3
+RUN_S_MAX: Final = 30
+
+
+@dataclass(frozen=True)
+class Finding:
+    """`fix` is empty when all is well."""
+
+    name: str
+    found: str
+    fix: str = ""
+
+    @property
+    def is_well(self) -> bool:
+        return not self.fix
+
+
+def examine(folders: DataDir) -> Iterator[Finding]:
+    """Look at everything; one finding each, also where all is well."""
+    yield machine()
+    yield python()
+    yield from (guarded(name, check) for name, check in PROGRAMS)
+    for part, place in provide.missing():
+        yield Finding(part, f"missing at {place}", "run `make setup`")
+    yield memory()
+    yield from data_dir(folders)
+    yield own_servers()
+    yield last_run(folders)
+
+
+def guarded(name: str, check: Callable[[], str]) -> Finding:
+    try:
+        return Finding(name, check())
+    except LocalError as problem:
+        return Finding(name, problem.what, problem.fix)
+    except (OSError, subprocess.SubprocessError) as problem:
+        return Finding(name, f"{type(problem).__name__}: {problem}", "run `make setup` again")
+
+
+def machine() -> Finding:
+    found = f"{platform.system()} {platform.machine()}"
+    fix = "" if found == "Linux x86_64" else "built-in servers want Linux on x86-64: use your own"
+    return Finding("machine", found, fix)
+
+
+def python() -> Finding:
+    fix = "" if sys.version_info >= (3, 11) else "use Python 3.11 or newer"
+    return Finding("python", f"{platform.python_version()} at {sys.executable}", fix)
+
+
+def output(command: list[str]) -> str:
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=RUN_S_MAX, check=False, cwd="/"
+    )
+    text = (done.stdout + done.stderr).strip()
+    if done.returncode != 0:
+        raise LocalError(f"{command[0]} ends with {done.returncode}: {text[-300:]}", "`make setup`")
+    return text.splitlines()[0] if text else ""
+
+
+def java() -> str:
+    return output([kafka.java(), "-version"])
+
+
+def kafka_jars() -> str:
+    return f"{len(kafka.class_path().split(':'))} jars, all there"
+
+
+def postgres_binaries() -> str:
+    return output([str(postgres.packaged_install() / "bin" / "postgres"), "--version"])
+
+
+def valkey_binary() -> str:
+    return output([str(valkey.binary()), "--version"])
+
+
+def versitygw() -> str:
+    return output([str(s3.built_binary()), "--version"])
+
+
+def training() -> str:
+    absent = [
+        name
+        for name in ("torch", "transformers", "trl", "peft")
+        if importlib.util.find_spec(name) is None
+    ]
+    if absent:
+        raise LocalError(
+            f"{', '.join(absent)} not installed: no agent can train here",
+            "run `make setup`, or `tunery up --no-agent`",
+        )
+    return "torch, transformers, trl, peft"
+
+
+PROGRAMS: Final[tuple[tuple[str, Callable[[], str]], ...]] = (
+    ("java", java),
+    ("kafka", kafka_jars),
+    ("postgres", postgres_binaries),
+    ("valkey", valkey_binary),
+    ("s3", versitygw),
+    ("training", training),
+)
+
+
+def memory() -> Finding:
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    fix = "" if total >= MEMORY_BYTES_MIN else "servers and one training want 4 GiB"
+    return Finding("memory", f"{total / 1024**3:.0f} GiB", fix)
+
+
+def data_dir(folders: DataDir) -> Iterator[Finding]:
+    existing = next(path for path in (folders.root, *folders.root.parents) if path.exists())
+    if not os.access(existing, os.W_OK):
+        yield Finding(
+            "data", f"{existing} is not writable", "choose another with --data-dir DIRECTORY"
+        )
+        return
+    free = shutil.disk_usage(existing).free
+    yield Finding(
+        "disk",
+        f"{free / 1024**3:.1f} GiB free for {folders.root}",
+        "" if free >= DISK_BYTES_MIN else "free 2 GiB, or choose another --data-dir",
+    )
+    yield guarded("attributes", lambda: attributes(existing))
+
+
+def attributes(folder: Path) -> str:
+    s3.check_attributes(folder)
+    return "the file system keeps extended attributes"
+
+
+def own_servers() -> Finding:
+    try:
+        names = sorted(settings.replaced(os.environ))
+    except LocalError as problem:
+        return Finding("own servers", problem.what, problem.fix)
+    return Finding("own servers", ", ".join(names) or "none, all built in")
+
+
+def last_run(folders: DataDir) -> Finding:
+    now = state.read(folders)
+    if now.is_alive():
+        return Finding("stack", f"{now.mood} on {folders.root}")
+    if now.mood is Mood.FAILED:
+        return Finding("stack", f"could not start: {now.failure}", "see above, then `tunery up`")
+    return Finding("stack", "not running; `tunery up` starts it")

@@ -1,0 +1,87 @@
+"""What a machine needs beside the Python packages: Kafka's jars, versitygw, the base model.
+
+`python -m tunery.local.provide` brings what is missing and says so; nothing when all is there.
+"""
+
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+from tunery.local import jars, s3
+from tunery.local.errors import LocalError
+from tunery.local.paths import base_model_dir, versitygw_binary
+
+CONVERT_S_MAX: Final = 900
+
+
+def base_model() -> Path:
+    """SmolLM2-135M-Instruct, converted once. Raises LocalError with the end of the output."""
+    target = base_model_dir()
+    if (target / "model.safetensors").is_file():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "tunery.ml.base", "convert", str(target)],
+        capture_output=True,
+        text=True,
+        timeout=CONVERT_S_MAX,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise LocalError(
+            f"the base model could not be converted: {(done.stderr or done.stdout).strip()[-800:]}",
+            "free some memory (1.5 GB) and disk (0.3 GB), then run `make setup` again",
+        )
+    return target
+
+
+def announce(what: str, began: float) -> None:
+    print(f"setup: {what} ({time.monotonic() - began:.0f} s)", flush=True)
+
+
+def provide_jars() -> None:
+    began = time.monotonic()
+    folder, fetched = jars.install()
+    if fetched:
+        announce(f"{fetched} Kafka jars in {folder}", began)
+
+
+def provide_s3() -> None:
+    if versitygw_binary().is_file():
+        return
+    print("setup: building versitygw, the S3 server (one to two minutes, once)", flush=True)
+    began = time.monotonic()
+    announce(f"versitygw in {s3.install().parent}", began)
+
+
+def provide_base_model() -> None:
+    if (base_model_dir() / "model.safetensors").is_file():
+        return
+    print("setup: converting the base model (half a minute, once)", flush=True)
+    began = time.monotonic()
+    announce(f"base model in {base_model()}", began)
+
+
+def missing() -> list[tuple[str, str]]:
+    """Names and places of models that are not there yet; for `tunery doctor`."""
+    absent = []
+    if not (base_model_dir() / "model.safetensors").is_file():
+        absent.append(("base model", str(base_model_dir())))
+    return absent
+
+
+def main() -> None:
+    try:
+        with ThreadPoolExecutor(2) as pool:  # one downloads, the other builds
+            for done in [pool.submit(provide_jars), pool.submit(provide_s3)]:
+                done.result()
+        provide_base_model()
+    except LocalError as problem:
+        sys.exit(f"setup: {problem}")
+
+
+if __name__ == "__main__":
+    main()
