@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple, Protocol
 
-from schemas.topics import Topic
+from schemas.topics import MESSAGE_BYTES_MAX, Topic
 from schemas.units import Ms
 
 
@@ -37,12 +37,22 @@ class Unavailable(BusError):
     """The log cannot be reached; nothing was written by this call."""
 
 
+class TooLarge(BusError):
+    """The record is above `MESSAGE_BYTES_MAX`; nothing was written."""
+
+
 class OutOfRange(BusError):
     """The position is before the log's start or beyond its end."""
 
     def __init__(self, topic: str, partition: int, offset: int, start: int, end: int) -> None:
         super().__init__(f"{topic}/{partition}: offset {offset} is outside [{start}, {end}]")
         self.partition, self.start, self.end = partition, start, end
+
+
+def check_size(value: bytes) -> None:
+    """Raises TooLarge."""
+    if len(value) > MESSAGE_BYTES_MAX:
+        raise TooLarge(f"{len(value)} bytes are above the limit of {MESSAGE_BYTES_MAX}")
 
 
 class Writer(Protocol):
@@ -52,11 +62,11 @@ class Writer(Protocol):
         """Queue the record behind those submitted before; the result is awaited for the outcome.
 
         May wait for room in the buffer. The awaitable returns when the record is durable and
-        raises AppendUnknown. Raises Unavailable.
+        raises AppendUnknown. Raises Unavailable, TooLarge.
         """
 
     async def append(self, key: bytes, value: bytes) -> Appended:
-        """Submit and wait. Raises AppendUnknown, Unavailable."""
+        """Submit and wait. Raises AppendUnknown, Unavailable, TooLarge."""
 
     async def close(self) -> None:
         """Free the connection; never blocks on what is still in flight."""
@@ -95,7 +105,10 @@ class Log(Protocol):
     async def send(
         self, topic: str, key: bytes, value: bytes, partition: int | None = None
     ) -> Appended:
-        """Durable append by key through one shared producer. Raises AppendUnknown, Unavailable."""
+        """Durable append by key through one shared producer.
+
+        Raises AppendUnknown, Unavailable, TooLarge.
+        """
 
     async def reader(self, topic: str, positions: Mapping[int, int]) -> Reader:
         """Positions: partition → next offset. Raises Unavailable."""

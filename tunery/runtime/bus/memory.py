@@ -6,9 +6,16 @@ from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from schemas.topics import MESSAGE_BYTES_MAX, Topic
+from schemas.topics import Topic
 from schemas.units import Ms
-from tunery.runtime.bus.abstract import Appended, Commit, OutOfRange, Record, Unavailable
+from tunery.runtime.bus.abstract import (
+    Appended,
+    Commit,
+    OutOfRange,
+    Record,
+    Unavailable,
+    check_size,
+)
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.clock import Clock, SystemClock
 
@@ -53,9 +60,8 @@ class MemoryLog:
         return self.topics[topic][partition]
 
     def put(self, topic: str, partition: int, key: bytes, value: bytes) -> Appended:
-        """Append at once. Raises Unavailable for an unknown topic or a record above the limit."""
-        if len(value) > MESSAGE_BYTES_MAX:
-            raise Unavailable(f"{len(value)} bytes are above the log's limit {MESSAGE_BYTES_MAX}")
+        """Append at once. Raises TooLarge, Unavailable (an unknown topic)."""
+        check_size(value)
         place = self.partition(topic, partition)
         record = Record(partition, place.end, self.clock.now_ms(), key, value)
         place.records.append(record)

@@ -1,0 +1,18 @@
+from collections.abc import AsyncIterator
+
+import pytest_asyncio
+
+from tests.contract.bus_suite import BusSuite
+from tunery.local import Stack
+from tunery.runtime.bus.kafka import KafkaLog, KafkaSettings
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def log(servers: Stack) -> AsyncIterator[KafkaLog]:
+    log = KafkaLog(KafkaSettings(servers.kafka_bootstrap, session_timeout_ms=2_000))
+    yield log
+    await log.close()
+
+
+class TestKafkaLog(BusSuite):
+    """The suite, against the real broker."""

@@ -1,0 +1,227 @@
+"""The log on Apache Kafka, with aiokafka 0.14. Every default that matters is set here."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
+from aiokafka.errors import KafkaError
+from aiokafka.structs import OffsetAndMetadata
+
+from schemas.topics import Topic
+from schemas.units import Ms
+from tunery.runtime.bus.abstract import Appended, Commit, Unavailable
+from tunery.runtime.bus.kafka_consumer import KafkaReader, membership
+from tunery.runtime.bus.kafka_producer import KafkaWriter, SharedProducer
+from tunery.runtime.bus.partitioner import partition_of
+from tunery.runtime.bus.quiet import quieten
+
+LOG = logging.getLogger("tunery.bus")
+TOPIC_EXISTS: Final = 36
+RECORD_BYTES_MAX: Final = 1_048_588  # the broker's own default, with the batch's overhead
+CLOSE_MS_MAX: Final = 3_000
+RETRY_MS: Final = 100
+
+
+@dataclass(frozen=True)
+class KafkaSettings:
+    """flush_each: fsync commands and journals record by record (one machine, one replica)."""
+
+    bootstrap: str
+    replication: int = 1
+    min_insync: int = 1
+    flush_each: bool = True
+    session_timeout_ms: Ms = 6_000
+    send_ms_max: Ms = 1_500  # a request must answer 503 within two seconds
+    append_ms_max: Ms = 3_000
+    request_ms_max: Ms = 5_000
+
+
+def topic_settings(topic: Topic, settings: KafkaSettings) -> dict[str, str]:
+    """Kafka's topic settings of a catalogue entry."""
+    chosen = {
+        "cleanup.policy": "compact" if topic.compacted else "delete",
+        "retention.ms": str(topic.retention_ms),
+        "retention.bytes": "-1",
+        "message.timestamp.type": "LogAppendTime",
+        "compression.type": "producer",
+        "min.insync.replicas": str(settings.min_insync),
+        "unclean.leader.election.enable": "false",
+    }
+    if topic.durable:
+        chosen["max.message.bytes"] = str(RECORD_BYTES_MAX)
+        if settings.flush_each:
+            chosen["flush.messages"] = "1"
+    return chosen
+
+
+class KafkaLog:
+    """Implements `Log`. Open sockets only as needed; `close` at the end."""
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        quieten()
+        self.settings = settings
+        self.session_timeout_ms = settings.session_timeout_ms
+        self._shared = SharedProducer(settings.bootstrap, settings.send_ms_max, self._later)
+        self._background: set[asyncio.Task[None]] = set()
+        self._asking: AIOKafkaConsumer | None = None
+        self._committing: dict[str, AIOKafkaConsumer] = {}
+        self._lock = asyncio.Lock()
+
+    async def create(self, topics: Sequence[Topic], partitions: int) -> None:
+        async with self._admin() as admin:
+            wanted = [
+                NewTopic(
+                    topic.name,
+                    partitions,
+                    self.settings.replication,
+                    topic_configs=topic_settings(topic, self.settings),
+                )
+                for topic in topics
+            ]
+            answer = await admin.create_topics(wanted)
+        for name, code, *message in answer.topic_errors:
+            if code not in (0, TOPIC_EXISTS):
+                raise Unavailable(f"topic {name} was not created: error {code} {message}")
+
+    async def writer(self, topic: str, partition: int) -> KafkaWriter:
+        return await KafkaWriter.open(
+            self.settings.bootstrap, topic, partition, self.settings.append_ms_max, self._later
+        )
+
+    async def send(
+        self, topic: str, key: bytes, value: bytes, partition: int | None = None
+    ) -> Appended:
+        where = partition_of(key) if partition is None else partition
+        return await self._shared.send(topic, where, key, value)
+
+    async def reader(self, topic: str, positions: Mapping[int, int]) -> KafkaReader:
+        return await KafkaReader.open(self.settings.bootstrap, topic, positions)
+
+    async def bounds(self, topic: str, partition: int) -> tuple[int, int]:
+        place = TopicPartition(topic, partition)
+        async with self._lock, self._asked() as consumer:
+            # The end first: asked the other way round, a trim in between could pass it.
+            ends = await consumer.end_offsets([place])
+            starts = await consumer.beginning_offsets([place])
+        return int(starts[place]), int(ends[place])
+
+    async def trim(self, topic: str, partition: int, before: int) -> None:
+        async with self._admin() as admin:
+            await admin.delete_records(
+                {TopicPartition(topic, partition): RecordsToDelete(before_offset=before)}
+            )
+
+    async def committed(self, group: str, topic: str) -> Mapping[int, Commit]:
+        async with self._admin() as admin:
+            while True:
+                try:
+                    found = await admin.list_consumer_group_offsets(group)
+                    break
+                except KafkaError as error:
+                    if not error.retriable:
+                        raise
+                    # A new broker makes its topic of commits when it is first asked.
+                    await asyncio.sleep(RETRY_MS / 1_000)
+        return {
+            place.partition: Commit(saved.offset, saved.metadata)
+            for place, saved in found.items()
+            if place.topic == topic and saved.offset >= 0
+        }
+
+    async def commit(self, group: str, topic: str, commits: Mapping[int, Commit]) -> None:
+        offsets = {
+            TopicPartition(topic, partition): OffsetAndMetadata(commit.offset, commit.metadata)
+            for partition, commit in commits.items()
+        }
+        async with self._lock, self._named():
+            consumer = self._committing.get(group)
+            if consumer is None:
+                consumer = AIOKafkaConsumer(
+                    bootstrap_servers=self.settings.bootstrap,
+                    group_id=group,
+                    enable_auto_commit=False,
+                    auto_offset_reset="none",
+                )
+                await consumer.start()
+                self._committing[group] = consumer
+            # Never subscribed, so the group has no members and takes commits from anybody.
+            if not set(offsets) <= consumer.assignment():
+                consumer.assign(sorted(consumer.assignment() | set(offsets)))
+            consumer.pause(*offsets)
+            await consumer.commit(offsets)
+
+    def membership(
+        self, group: str, topic: str
+    ) -> AbstractAsyncContextManager[AsyncIterator[frozenset[int]]]:
+        return membership(self.settings.bootstrap, group, topic, self.session_timeout_ms)
+
+    async def close(self) -> None:
+        self._shared.close()
+        if self._asking is not None:
+            self._later(self._asking.stop())
+        for consumer in self._committing.values():
+            self._later(consumer.stop())
+        if self._background:
+            await asyncio.wait(self._background, timeout=CLOSE_MS_MAX / 1_000)
+
+    def _later(self, closing: Coroutine[Any, Any, None]) -> None:
+        """Finish `closing` in the background: nobody waits for what is thrown away."""
+
+        async def close() -> None:
+            try:
+                async with asyncio.timeout(CLOSE_MS_MAX / 1_000):
+                    await closing
+            except (KafkaError, OSError, TimeoutError) as error:
+                LOG.debug("a client did not close in order: %r", error)
+
+        task = asyncio.get_running_loop().create_task(close())
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    @contextlib.asynccontextmanager
+    async def _named(self) -> AsyncIterator[None]:
+        """Within a time limit, and with errors named as ours."""
+        try:
+            async with asyncio.timeout(self.settings.request_ms_max / 1_000):
+                yield
+        except (KafkaError, OSError, TimeoutError) as error:
+            raise Unavailable(f"Kafka at {self.settings.bootstrap}: {error!r}") from error
+
+    @contextlib.asynccontextmanager
+    async def _admin(self) -> AsyncIterator[Any]:
+        admin = AIOKafkaAdminClient(
+            bootstrap_servers=self.settings.bootstrap,
+            request_timeout_ms=self.settings.request_ms_max,
+        )
+        try:
+            async with self._named():
+                await admin.start()
+                yield admin
+        finally:
+            self._later(admin.close())
+
+    @contextlib.asynccontextmanager
+    async def _asked(self) -> AsyncIterator[Any]:
+        """A consumer that only asks for offsets; a new one after any error."""
+        try:
+            async with self._named():
+                if self._asking is None:
+                    consumer = AIOKafkaConsumer(
+                        bootstrap_servers=self.settings.bootstrap,
+                        enable_auto_commit=False,
+                        auto_offset_reset="none",
+                    )
+                    await consumer.start()
+                    self._asking = consumer
+                yield self._asking
+        except Unavailable:
+            if self._asking is not None:
+                self._later(self._asking.stop())
+                self._asking = None
+            raise

@@ -1,0 +1,135 @@
+"""Reading from Kafka: plain readers without a group, and groups that only assign."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
+from aiokafka.errors import KafkaError, OffsetOutOfRangeError
+
+from schemas.units import Ms
+from tunery.runtime.bus.abstract import OutOfRange, Record, Unavailable
+
+FETCH_WAIT_MS_MAX: Final = 1_000  # long polls: data ends them at once, idle ones cost little
+CONNECT_MS_MAX: Final = 3_000
+NEVER_MS: Final = 2_147_483_647  # an assignment-only member does not poll
+CLOSE_MS_MAX: Final = 2_000
+
+
+async def _started(consumer: Any, bootstrap: str) -> Any:
+    """Raises Unavailable."""
+    try:
+        async with asyncio.timeout(CONNECT_MS_MAX / 1_000):
+            await consumer.start()
+    except (KafkaError, OSError, TimeoutError) as error:
+        await _stopped(consumer)
+        raise Unavailable(f"Kafka at {bootstrap}: {error!r}") from error
+    except BaseException:
+        await _stopped(consumer)
+        raise
+    return consumer
+
+
+async def _stopped(consumer: Any) -> None:
+    try:
+        async with asyncio.timeout(CLOSE_MS_MAX / 1_000):
+            await consumer.stop()
+    except (KafkaError, OSError, TimeoutError):
+        return  # it is thrown away; its sockets close with it
+
+
+class KafkaReader:
+    """Implements `Reader`."""
+
+    def __init__(self, consumer: Any, topic: str, positions: Mapping[int, int]) -> None:
+        self._consumer, self._topic, self._idle = consumer, topic, not positions
+
+    @classmethod
+    async def open(cls, bootstrap: str, topic: str, positions: Mapping[int, int]) -> "KafkaReader":
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=bootstrap,
+            enable_auto_commit=False,
+            auto_offset_reset="none",
+            fetch_max_wait_ms=FETCH_WAIT_MS_MAX,
+            isolation_level="read_uncommitted",
+        )
+        await _started(consumer, bootstrap)
+        places = [TopicPartition(topic, partition) for partition in positions]
+        if places:
+            consumer.assign(places)
+            for place in places:
+                consumer.seek(place, positions[place.partition])
+        return cls(consumer, topic, positions)
+
+    async def poll(self, wait_ms: Ms, records_max: int) -> Sequence[Record]:
+        if self._idle:
+            await asyncio.sleep(wait_ms / 1_000)
+            return ()
+        try:
+            found = await self._consumer.getmany(timeout_ms=wait_ms, max_records=records_max)
+        except OffsetOutOfRangeError as error:
+            raise await self._out_of_range(error) from error
+        except (KafkaError, OSError) as error:
+            raise Unavailable(repr(error)) from error
+        return [
+            Record(record.partition, record.offset, record.timestamp, record.key, record.value)
+            for records in found.values()
+            for record in records
+        ]
+
+    async def _out_of_range(self, error: OffsetOutOfRangeError) -> Exception:
+        place, offset = next(iter(error.args[0].items()))
+        try:
+            starts = await self._consumer.beginning_offsets([place])
+            ends = await self._consumer.end_offsets([place])
+        except (KafkaError, OSError) as failure:
+            return Unavailable(repr(failure))
+        return OutOfRange(place.topic, place.partition, offset, starts[place], ends[place])
+
+    async def close(self) -> None:
+        await _stopped(self._consumer)
+
+
+class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has no types
+    """Reports assignments. Nothing is fetched: all partitions are paused."""
+
+    def __init__(self, consumer: Any) -> None:
+        self._consumer = consumer
+        self.changes: asyncio.Queue[frozenset[int]] = asyncio.Queue()
+
+    def on_partitions_revoked(self, revoked: Any) -> None:
+        """Lazy: what really changes is seen at the next assignment; the claims keep it safe."""
+
+    def on_partitions_assigned(self, assigned: Any) -> None:
+        self._consumer.pause(*assigned)
+        self.changes.put_nowait(frozenset(place.partition for place in assigned))
+
+
+@asynccontextmanager
+async def membership(
+    bootstrap: str, group: str, topic: str, session_timeout_ms: Ms
+) -> AsyncIterator[AsyncIterator[frozenset[int]]]:
+    """See `Log.membership`. Raises Unavailable."""
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=bootstrap,
+        group_id=group,
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        session_timeout_ms=session_timeout_ms,
+        heartbeat_interval_ms=max(100, session_timeout_ms // 5),
+        rebalance_timeout_ms=session_timeout_ms,
+        max_poll_interval_ms=NEVER_MS,
+    )
+    listener = _Listener(consumer)
+    consumer.subscribe([topic], listener=listener)
+    await _started(consumer, bootstrap)
+    try:
+        yield _changes(listener.changes)
+    finally:
+        await _stopped(consumer)
+
+
+async def _changes(queue: asyncio.Queue[frozenset[int]]) -> AsyncIterator[frozenset[int]]:
+    while True:
+        yield await queue.get()

@@ -1,0 +1,163 @@
+"""Appending to Kafka. A producer is thrown away after any doubt: it would retry for ever."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from typing import Any, Final
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError
+
+from schemas.units import Ms
+from tunery.runtime.bus.abstract import Appended, AppendUnknown, Unavailable, check_size
+
+REQUEST_BYTES_MAX: Final = 8_388_608
+BATCH_BYTES_MAX: Final = 262_144
+RETRY_BACKOFF_MS: Final = 50
+HOLD_OFF_MS: Final = 200  # after a failed connection, how long sends fail at once
+
+Later = Callable[[Coroutine[Any, Any, None]], None]
+
+
+async def _start(bootstrap: str, wait_ms: Ms, later: Later) -> Any:
+    """A connected idempotent producer. Raises Unavailable."""
+    producer = AIOKafkaProducer(
+        bootstrap_servers=bootstrap,
+        acks="all",
+        enable_idempotence=True,
+        compression_type="zstd",
+        linger_ms=0,
+        max_batch_size=BATCH_BYTES_MAX,
+        max_request_size=REQUEST_BYTES_MAX,
+        request_timeout_ms=wait_ms,
+        retry_backoff_ms=RETRY_BACKOFF_MS,
+    )
+    try:
+        async with asyncio.timeout(wait_ms / 1_000):
+            await producer.start()
+    except (KafkaError, OSError, TimeoutError) as error:
+        later(_discard(producer))
+        raise Unavailable(f"Kafka at {bootstrap}: {error!r}") from error
+    except BaseException:
+        later(_discard(producer))
+        raise
+    return producer
+
+
+async def _discard(producer: Any) -> None:
+    """Stop sending first; then whoever waits is told; then close. A plain stop would flush."""
+    try:
+        await producer._sender.close()
+    finally:
+        producer._message_accumulator.fail_all(KafkaError("the producer was thrown away"))
+        await producer.stop()
+
+
+def _retrieve(future: asyncio.Future[Any]) -> None:
+    """An outcome that nobody waits for any more is not worth a warning."""
+    if not future.cancelled():
+        future.exception()
+
+
+class _Pending(Awaitable[Appended]):
+    """An append on its way; awaiting it gives the acknowledgement or AppendUnknown."""
+
+    __slots__ = ("_future", "_wait_ms")
+
+    def __init__(self, future: asyncio.Future[Any], wait_ms: Ms) -> None:
+        future.add_done_callback(_retrieve)
+        self._future, self._wait_ms = future, wait_ms
+
+    def __await__(self) -> Generator[Any, None, Appended]:
+        return self._outcome().__await__()
+
+    async def _outcome(self) -> Appended:
+        try:
+            if not self._future.done():
+                async with asyncio.timeout(self._wait_ms / 1_000):
+                    await self._future
+            metadata = self._future.result()
+        except (KafkaError, OSError, TimeoutError) as error:
+            raise AppendUnknown(repr(error)) from error
+        return Appended(metadata.offset, metadata.timestamp)
+
+
+class KafkaWriter:
+    """Implements `Writer` with a producer of its own."""
+
+    def __init__(
+        self, producer: Any, topic: str, partition: int, wait_ms: Ms, later: Later
+    ) -> None:
+        self._producer, self._topic, self._partition = producer, topic, partition
+        self._wait_ms, self._later = wait_ms, later
+
+    @classmethod
+    async def open(
+        cls, bootstrap: str, topic: str, partition: int, wait_ms: Ms, later: Later
+    ) -> "KafkaWriter":
+        return cls(await _start(bootstrap, wait_ms, later), topic, partition, wait_ms, later)
+
+    async def submit(self, key: bytes, value: bytes) -> Awaitable[Appended]:
+        check_size(value)
+        try:
+            future = await self._producer.send(
+                self._topic, value=value, key=key, partition=self._partition
+            )
+        except (KafkaError, OSError) as error:
+            raise Unavailable(repr(error)) from error
+        return _Pending(future, self._wait_ms)
+
+    async def append(self, key: bytes, value: bytes) -> Appended:
+        return await (await self.submit(key, value))
+
+    async def close(self) -> None:
+        self._later(_discard(self._producer))
+
+
+class SharedProducer:
+    """One producer for all commands of a process; replaced when an outcome is unknown."""
+
+    def __init__(self, bootstrap: str, wait_ms: Ms, later: Later) -> None:
+        self._bootstrap, self._wait_ms, self._later = bootstrap, wait_ms, later
+        self._producer: Any = None
+        self._lock = asyncio.Lock()
+        self._closed_until = 0.0
+
+    async def send(self, topic: str, partition: int, key: bytes, value: bytes) -> Appended:
+        """Raises AppendUnknown, Unavailable, TooLarge."""
+        check_size(value)
+        producer = await self._connected()
+        try:
+            async with asyncio.timeout(self._wait_ms / 1_000):
+                future = await producer.send(topic, value=value, key=key, partition=partition)
+        except (KafkaError, OSError, TimeoutError) as error:
+            self._drop(producer)
+            raise Unavailable(repr(error)) from error
+        try:
+            return await _Pending(future, self._wait_ms)
+        except AppendUnknown:
+            self._drop(producer)
+            raise
+
+    def close(self) -> None:
+        if self._producer is not None:
+            self._drop(self._producer)
+
+    async def _connected(self) -> Any:
+        if self._producer is not None:
+            return self._producer
+        async with self._lock:
+            if self._producer is None:
+                loop = asyncio.get_running_loop()
+                if loop.time() < self._closed_until:
+                    raise Unavailable(f"Kafka at {self._bootstrap} did not answer a moment ago")
+                try:
+                    self._producer = await _start(self._bootstrap, self._wait_ms, self._later)
+                except Unavailable:
+                    self._closed_until = loop.time() + HOLD_OFF_MS / 1_000
+                    raise
+            return self._producer
+
+    def _drop(self, producer: Any) -> None:
+        if self._producer is producer:
+            self._producer = None
+            self._later(_discard(producer))

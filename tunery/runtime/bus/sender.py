@@ -1,0 +1,54 @@
+"""How everybody who is not the owner of a stream speaks to it: one command, durably appended."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from schemas.envelope import Envelope, Idempotency, Message, Source
+from schemas.sealed import Sealed
+from schemas.topics import STREAMS, Stream
+from tunery.runtime.bus.abstract import Log
+from tunery.runtime.ids import NewId, new_id
+
+
+class Sender:
+    def __init__(
+        self, log: Log, streams: Mapping[str, Stream] = STREAMS, fresh_id: NewId = new_id
+    ) -> None:
+        self._log, self._streams, self._fresh_id = log, streams, fresh_id
+
+    async def send(
+        self,
+        stream: Stream | str,
+        key: str,
+        tenant: str,
+        body: Message,
+        *,
+        command_id: str | None = None,
+        idempotency: Idempotency | None = None,
+        partition: int | None = None,
+        source: Source | None = None,
+        actor: Sealed | None = None,
+        causation: str | None = None,
+        correlation: str | None = None,
+        traceparent: str | None = None,
+    ) -> str:
+        """Append the command to the stream that owns `key`; its id, a fresh UUID unless given.
+
+        Raises Unavailable or TooLarge (nothing was sent), AppendUnknown (it may be decided later).
+        """
+        target = self._streams[stream] if isinstance(stream, str) else stream
+        envelope = Envelope(
+            id=command_id or self._fresh_id(),
+            key=key,
+            tenant=tenant,
+            body=msgspec.Raw(msgspec.json.encode(body)),
+            source=source,
+            idempotency=idempotency,
+            actor=actor,
+            causation=causation,
+            correlation=correlation,
+            traceparent=traceparent,
+        )
+        await self._log.send(target.commands.name, key.encode(), msgspec.json.encode(envelope), partition)
+        return envelope.id
