@@ -1,0 +1,85 @@
+"""Admission: one tenant's hold against what its month has left."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from schemas import errors
+from schemas.dataset import BaseTokens, PrepareSpec
+from schemas.envelope import Rejected
+from schemas.estimate import estimate
+from schemas.job import Event, HoldTaken, PhaseSet, PinsWanted
+from schemas.model import Base
+from schemas.units import HOUR_MS, GpuMs, Ms
+from services.scheduler.domain.job.quota import window_gpu_ms
+from services.scheduler.domain.job.state import Job, Tenant
+
+FILE_ADVICE: Final = (
+    "The training file did not pass validation. Read its report, correct the rows it names, upload "
+    "it again."
+)
+
+
+def tokens_of(accepted: bool, counts: Sequence[BaseTokens], base: Base) -> BaseTokens | None:
+    """The file's tokens under this base; None where the file cannot be used with it."""
+    if not accepted:
+        return None
+    return next((count for count in counts if count.base_id == base.base_id), None)
+
+
+def take_hold(tenant: Tenant, job: Job, tokens: BaseTokens, at: Ms) -> tuple[Event, ...] | Rejected:
+    """The hold and what follows from it, or why there is none.
+
+    A window counts its own slices plus the unused rest of the holds still open, so that no order
+    of admissions and slices can pass the hard limit.
+    """
+    spec = job.spec
+    if tenant.terms is None:
+        return Rejected(code=errors.NOT_FOUND, message="this tenant has no limits yet")
+    limits = tenant.terms.limits
+    needs = estimate(spec.base, tokens, spec.hyper, spec.slots, spec.device, spec.price)
+    window = window_gpu_ms(tenant, at)
+    if window + needs.hold_gpu_ms > limits.hard_gpu_ms:
+        left = max(0, limits.hard_gpu_ms - window)
+        text = (
+            f"the job may need {hours(needs.hold_gpu_ms)} GPU-hours, and {hours(left)} of this "
+            f"month's {hours(limits.hard_gpu_ms)} are neither used nor held; lower n_epochs, wait "
+            "for running jobs to release theirs, or ask for a higher limit"
+        )
+        return Rejected(code=errors.HARD_LIMIT, message=text)
+    taken = HoldTaken(
+        job_id=job.job_id,
+        tokens=tokens,
+        estimate=needs,
+        overage=window + needs.hold_gpu_ms > limits.soft_gpu_ms,
+    )
+    why = "the data set is being prepared, the base model pinned"
+    return (
+        taken,
+        _pins(job),
+        PhaseSet(job_id=job.job_id, phase="validating", reason=why),
+    )
+
+
+def hours(gpu_ms: GpuMs) -> str:
+    """For people: hundredths of an hour, rounded up."""
+    hundredths = -(-gpu_ms * 100 // HOUR_MS)
+    return f"{hundredths // 100}.{hundredths % 100:02}"
+
+
+def _pins(job: Job) -> PinsWanted:
+    spec = job.spec
+    return PinsWanted(
+        job_id=job.job_id,
+        training_file=spec.training_file,
+        validation_file=spec.validation_file,
+        prepare=PrepareSpec(
+            base_id=spec.base.base_id,
+            base_sha256=spec.base.sha256,
+            max_length=spec.hyper.max_length,
+            length_policy=spec.length_policy,
+            validation_fraction_ppm=spec.validation_fraction_ppm,
+            seed=spec.hyper.seed,
+        ),
+        base_id=spec.base.base_id,
+        base_sha256=spec.base.sha256,
+    )

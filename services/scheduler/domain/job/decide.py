@@ -1,0 +1,262 @@
+"""Decider of `job`: what a client may do, and where a fact leads.
+
+Commands of clients are refused with a code; facts of other streams never are: what comes late or
+twice leads to no events.
+"""
+
+from collections.abc import Sequence
+from typing import TypeAlias, assert_never
+
+from schemas import errors
+from schemas.envelope import Context, Rejected
+from schemas.job import (
+    BaseBound,
+    CancelJob,
+    CheckpointRecorded,
+    Command,
+    DatasetBound,
+    Event,
+    FileNoted,
+    JobSubmitted,
+    LimitsSet,
+    PauseJob,
+    PhaseSet,
+    RecordBase,
+    RecordCheckpoint,
+    RecordClosed,
+    RecordDataset,
+    RecordDraining,
+    RecordFile,
+    RecordGranted,
+    RecordRegistered,
+    RecordStarted,
+    RecordUsage,
+    RecordVerdict,
+    RecordWait,
+    ResumeJob,
+    SetLimits,
+    SubmitJob,
+    UsageCounted,
+    WantedSet,
+)
+from services.scheduler.domain.job import attempts, steps
+from services.scheduler.domain.job.admission import FILE_ADVICE, take_hold, tokens_of
+from services.scheduler.domain.job.evolve import evolve_job, evolve_tenant
+from services.scheduler.domain.job.phases import WANTS, Change, answer
+from services.scheduler.domain.job.quota import running
+from services.scheduler.domain.job.state import Job, Tenant, Tenants
+
+Changing: TypeAlias = CancelJob | PauseJob | ResumeJob
+OfAttempt: TypeAlias = (
+    RecordWait | RecordGranted | RecordStarted | RecordCheckpoint | RecordDraining | RecordClosed
+)
+
+
+def decide(state: Tenants, command: Command, ctx: Context) -> tuple[Event, ...]:
+    tenant = state.get(ctx.key, Tenant())
+    match command:
+        case SetLimits():
+            limits = LimitsSet(
+                lane=command.lane, limits=command.limits, price_version=command.price_version
+            )
+            return (limits,)
+        case SubmitJob():
+            return _submit(tenant, command, ctx)
+        case CancelJob():
+            return _change(tenant, command, "cancel")
+        case PauseJob():
+            return _change(tenant, command, "pause")
+        case ResumeJob():
+            return _change(tenant, command, "resume")
+        case RecordFile():
+            return _file(tenant, command, ctx)
+        case RecordUsage():
+            return _usage(command)
+        case _:
+            job = tenant.jobs.get(_job_id(command))
+            return () if job is None else _fact(job, command)
+
+
+# --- submission -----------------------------------------------------------------------------------
+
+
+def _submit(tenant: Tenant, command: SubmitJob, ctx: Context) -> tuple[Event, ...]:
+    terms, spec = tenant.terms, command.spec
+    if terms is None:
+        return _rejected(errors.NOT_FOUND, "this tenant does not exist, or has no limits yet")
+    if command.job_id in tenant.jobs or command.job_id in tenant.ended:
+        return _rejected(errors.ALREADY_EXISTS, f"job {command.job_id} exists already")
+    if spec.slots < 1:
+        return _rejected(errors.MALFORMED, "slots must be 1 or more", "slots")
+    if (limit := terms.limits.concurrency) <= running(tenant):
+        text = f"{limit} jobs are running or waiting already; pause or cancel one, or wait"
+        return _rejected(errors.CONCURRENCY_LIMIT, text)
+    submitted = JobSubmitted(
+        job_id=command.job_id, spec=spec, lane=terms.lane, price_version=terms.price_version
+    )
+    return _admitted(tenant, submitted, command, ctx)
+
+
+def _admitted(
+    tenant: Tenant, submitted: JobSubmitted, command: SubmitJob, ctx: Context
+) -> tuple[Event, ...]:
+    """The hold at once where the tokens are known, else when the validation arrives."""
+    job = evolve_tenant(tenant, submitted, ctx).jobs[command.job_id]
+    tokens = command.tokens
+    if tokens is None:
+        fact = next((f for f in tenant.files if f.file_id == command.spec.training_file), None)
+        if fact is None:
+            why = "the training file is being validated"
+            waiting = PhaseSet(job_id=job.job_id, phase="validating", reason=why)
+            return (submitted, waiting)
+        tokens = tokens_of(fact.accepted, fact.tokens, command.spec.base)
+        if tokens is None:
+            return _rejected(errors.FILE_REJECTED, FILE_ADVICE, "training_file")
+    taken = take_hold(tenant, job, tokens, ctx.at)
+    return (taken,) if isinstance(taken, Rejected) else (submitted, *taken)
+
+
+def _file(tenant: Tenant, command: RecordFile, ctx: Context) -> tuple[Event, ...]:
+    """Every job that waits for this file takes its hold, or ends; in order of submission."""
+    events: list[Event] = [
+        FileNoted(file_id=command.file_id, accepted=command.accepted, tokens=command.tokens)
+    ]
+    waiting = (
+        job
+        for job in tenant.jobs.values()
+        if job.hold is None and job.spec.training_file == command.file_id
+    )
+    for job in sorted(waiting, key=lambda job: (job.created_at, job.job_id)):
+        found = _validated(tenant, job, command, ctx)
+        events.extend(found)
+        for event in found:
+            tenant = evolve_tenant(tenant, event, ctx)
+    return tuple(events)
+
+
+def _validated(tenant: Tenant, job: Job, command: RecordFile, ctx: Context) -> Sequence[Event]:
+    tokens = tokens_of(command.accepted, command.tokens, job.spec.base)
+    if tokens is None:
+        advice = command.message or FILE_ADVICE
+        return (steps.failed(job, errors.FILE_REJECTED, advice, param="training_file"),)
+    taken = take_hold(tenant, job, tokens, ctx.at)
+    if isinstance(taken, Rejected):
+        return (steps.failed(job, taken.code, taken.message),)
+    return taken
+
+
+# --- clients' changes -----------------------------------------------------------------------------
+
+
+def _change(tenant: Tenant, command: Changing, change: Change) -> tuple[Event, ...]:
+    job = tenant.jobs.get(command.job_id)
+    if job is None:
+        return _no_open_job(tenant, command.job_id, change)
+    match answer(change, job.wanted, job.phase):
+        case "repeat":
+            return ()
+        case "refuse":
+            where = f"{job.phase}, wanted: {job.wanted}"
+            return _rejected(errors.ILLEGAL_STATE, f"cannot {change} a job that is {where}")
+        case "accept":
+            pass
+    limits = None if tenant.terms is None else tenant.terms.limits
+    if change == "resume" and limits is not None and limits.concurrency <= running(tenant):
+        text = f"{limits.concurrency} jobs are running or waiting already; pause or cancel one"
+        return _rejected(errors.CONCURRENCY_LIMIT, text)
+    wanted = WantedSet(job_id=job.job_id, wanted=WANTS[change])
+    return (wanted, *steps.wanted(evolve_job(job, wanted)))
+
+
+def _no_open_job(tenant: Tenant, job_id: str, change: Change) -> tuple[Event, ...]:
+    ended = tenant.ended.get(job_id)
+    if ended is None:
+        return _rejected(errors.NOT_FOUND, f"job {job_id} does not exist")
+    return _rejected(errors.ILLEGAL_STATE, f"cannot {change} a job that has {ended.outcome}")
+
+
+# --- facts ----------------------------------------------------------------------------------------
+
+
+def _usage(command: RecordUsage) -> tuple[Event, ...]:
+    if command.gpu_ms == 0:
+        return ()
+    return (UsageCounted(job_id=command.job_id, hour=command.hour, gpu_ms=command.gpu_ms),)
+
+
+def _fact(
+    job: Job, command: RecordDataset | RecordBase | RecordVerdict | RecordRegistered | OfAttempt
+) -> tuple[Event, ...]:
+    match command:
+        case RecordDataset():
+            return _dataset(job, command)
+        case RecordBase():
+            return _base(job, command)
+        case RecordVerdict():
+            return steps.verdict(job, command)
+        case RecordRegistered():
+            return steps.registered(job, command)
+        case _:
+            return _of_attempt(job, command)
+
+
+def _dataset(job: Job, command: RecordDataset) -> tuple[Event, ...]:
+    if job.hold is None or job.prepared is not None:
+        return ()
+    if command.prepared is None:
+        code = command.code or errors.FILE_REJECTED
+        return (steps.failed(job, code, command.message, param="training_file"),)
+    bound = DatasetBound(job_id=job.job_id, prepared=command.prepared)
+    return (bound, *steps.bound(evolve_job(job, bound)))
+
+
+def _base(job: Job, command: RecordBase) -> tuple[Event, ...]:
+    if job.hold is None or job.base_bound:
+        return ()
+    if command.base is None:
+        code = command.code or errors.UNKNOWN_BASE
+        return (steps.failed(job, code, command.message, param="model"),)
+    if command.base.sha256 != job.spec.base.sha256:
+        text = "the base model changed between submission and start; submit again"
+        return (steps.failed(job, errors.BASE_CHANGED, text, param="model"),)
+    bound = BaseBound(job_id=job.job_id)
+    return (bound, *steps.bound(evolve_job(job, bound)))
+
+
+def _of_attempt(job: Job, command: OfAttempt) -> tuple[Event, ...]:
+    attempt = (
+        command.checkpoint.attempt if isinstance(command, RecordCheckpoint) else command.attempt
+    )
+    if job.open is None or attempt != job.attempt:
+        return ()
+    match command:
+        case RecordWait():
+            return attempts.waits(job, command)
+        case RecordGranted():
+            return attempts.granted(job, job.open.role, command)
+        case RecordStarted():
+            return attempts.started(job, job.open.role, command)
+        case RecordCheckpoint():
+            recorded = CheckpointRecorded(
+                job_id=job.job_id,
+                checkpoint=command.checkpoint,
+                trained_tokens=max(job.trained_tokens, command.checkpoint.tokens),
+            )
+            return (recorded,)
+        case RecordDraining():
+            return attempts.draining(job, job.open.role)
+        case RecordClosed():
+            ended = attempts.ended(job, command)
+            return (ended, *steps.closed(evolve_job(job, ended), ended))
+        case _:
+            assert_never(command)
+
+
+def _job_id(
+    command: RecordDataset | RecordBase | RecordVerdict | RecordRegistered | OfAttempt,
+) -> str:
+    return command.job_id
+
+
+def _rejected(code: str, message: str, param: str | None = None) -> tuple[Event, ...]:
+    return (Rejected(code=code, message=message, param=param),)

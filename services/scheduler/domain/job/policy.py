@@ -1,0 +1,111 @@
+"""What follows from how an attempt ended: one policy per cause."""
+
+from dataclasses import dataclass
+from typing import Final, TypeAlias, assert_never
+
+from msgspec.structs import replace
+
+from schemas import errors
+from schemas.job import AttemptEnded
+from schemas.pool import Cause, HyperParameters
+from services.scheduler.domain.job.state import Job
+
+OOM_RETRIES_MAX: Final = 1
+BAD_NODE_RETRIES_MAX: Final = 3
+PLATFORM_RETRIES_MAX: Final = 3
+# Preempted and lost are never failed; but a job that takes down every machine before its first
+# checkpoint is put aside for a person to look at.
+FRUITLESS_MAX: Final = 20
+VERDICT_ADVICE: Final = (
+    "The scores of the evaluation could not be judged; the adapter is kept with the job's result. "
+    "Ask the operator to look at it."
+)
+
+
+@dataclass(frozen=True)
+class Again:
+    """Another attempt with these hyper-parameters, from the kept checkpoints or from step 0."""
+
+    hyper: HyperParameters
+    from_checkpoint: bool = True
+
+
+@dataclass(frozen=True)
+class GiveUp:
+    code: str
+    advice: str
+
+
+Step: TypeAlias = Again | GiveUp
+
+
+def after(job: Job, ended: AttemptEnded) -> Step:
+    """The next step of a job that still wants to run; `job` has the attempt counted already."""
+    match ended.outcome:
+        case "succeeded":
+            raise ValueError("a success advances the job; there is nothing to retry")
+        case "not_started":
+            return Again(job.hyper)
+        case "preempted" | "lost":
+            if job.retries.fruitless <= FRUITLESS_MAX:
+                return Again(job.hyper)
+            return _exhausted(f"{FRUITLESS_MAX} attempts in a row ended before a checkpoint")
+        case "failed":
+            return _after_failure(job, ended, ended.cause or "platform")
+        case _:
+            assert_never(ended.outcome)
+
+
+def _after_failure(job: Job, ended: AttemptEnded, cause: Cause) -> Step:
+    match cause:
+        case "oom":
+            return _after_oom(job, ended)
+        case "bad_node":
+            if job.retries.bad_node <= BAD_NODE_RETRIES_MAX:
+                return Again(job.hyper)
+            return _exhausted(f"{BAD_NODE_RETRIES_MAX + 1} nodes failed under it")
+        case "platform":
+            if job.retries.platform <= PLATFORM_RETRIES_MAX:
+                return Again(job.hyper)
+            return _exhausted(f"{PLATFORM_RETRIES_MAX + 1} attempts ended in platform errors")
+        case "divergence":
+            return GiveUp(
+                errors.DIVERGED,
+                "The loss became infinite or not a number. Lower the learning rate, lengthen the "
+                "warm-up, or look for rows that are empty or garbled.",
+            )
+        case "bad_data":
+            return GiveUp(
+                errors.BAD_DATA,
+                "A row could not be trained on. Correct the file, upload it and submit again.",
+            )
+        case "user":
+            return GiveUp(errors.USER_ERROR, "Correct what the message names and submit again.")
+        case "budget":
+            return budget_exhausted()
+        case _:
+            assert_never(cause)
+
+
+def _after_oom(job: Job, ended: AttemptEnded) -> Step:
+    """Halve the batch once, at the same learning rate; a run of another batch starts over."""
+    batch = job.hyper.batch_size
+    if ended.role == "train" and batch > 1 and job.retries.oom <= OOM_RETRIES_MAX:
+        return Again(replace(job.hyper, batch_size=batch // 2), from_checkpoint=False)
+    return GiveUp(
+        errors.OUT_OF_MEMORY,
+        "It does not fit into memory. Lower batch_size, max_length or rank, or ask for a larger "
+        "pool.",
+    )
+
+
+def budget_exhausted() -> GiveUp:
+    return GiveUp(
+        errors.BUDGET_EXHAUSTED,
+        "The job has used all that was held for it. Train fewer epochs or fewer tokens, or submit "
+        "it again: a new estimate takes a new hold.",
+    )
+
+
+def _exhausted(why: str) -> GiveUp:
+    return GiveUp(errors.ATTEMPTS_EXHAUSTED, f"Given up: {why}. Ask the operator to look at it.")

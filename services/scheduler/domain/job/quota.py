@@ -1,0 +1,47 @@
+"""Budgets as arithmetic: what a month has used, what open holds may still use, what is left."""
+
+from datetime import date, timedelta
+from typing import Final
+
+from schemas.estimate import hold_of
+from schemas.pool import Role
+from schemas.units import GpuMs, Ms, hour_of
+from services.scheduler.domain.job.state import Job, Tenant
+
+HOURS_PER_DAY: Final = 24
+MONTHS_PER_YEAR: Final = 12
+EPOCH: Final = date(1970, 1, 1)
+
+
+def month_of(hour: int) -> int:
+    """Calendar month (years × 12 + month − 1, UTC) of an hour counted from the epoch."""
+    day = EPOCH + timedelta(days=hour // HOURS_PER_DAY)
+    return day.year * MONTHS_PER_YEAR + day.month - 1
+
+
+def running(tenant: Tenant) -> int:
+    """Jobs that count against the concurrency limit: wanted to run and not done."""
+    return sum(job.wanted == "run" for job in tenant.jobs.values())
+
+
+def open_gpu_ms(tenant: Tenant) -> GpuMs:
+    """The unused rest of the holds still open."""
+    return sum(rest_gpu_ms(job) for job in tenant.jobs.values())
+
+
+def rest_gpu_ms(job: Job) -> GpuMs:
+    return 0 if job.hold is None else max(0, job.hold.hold_gpu_ms - job.counted_gpu_ms)
+
+
+def window_gpu_ms(tenant: Tenant, at: Ms) -> GpuMs:
+    """What the month of `at` has used, and what the open holds may add to it."""
+    used: GpuMs = tenant.used_gpu_ms.get(month_of(hour_of(at)), 0)
+    return used + open_gpu_ms(tenant)
+
+
+def attempt_gpu_ms_max(job: Job, role: Role) -> GpuMs:
+    """Cap of the job's next attempt: hold − billable + lost, less what evaluation will need."""
+    if job.hold is None:
+        return 0
+    left = job.hold.hold_gpu_ms - job.billable_gpu_ms + job.lost_gpu_ms
+    return left if role == "eval" else left - hold_of(job.hold.eval_gpu_ms, job.spec.slots)
