@@ -1,0 +1,183 @@
+"""Canonical adapters: the same training gives the same bytes, wherever it ran.
+
+    python -m tunery.ml.adapters verify ADAPTER BASE [REFERENCE]
+
+A canonical adapter is a directory of exactly two files: `adapter_model.safetensors` (tensors by
+sorted name, finite, no pickles anywhere) and `adapter_config.json` (sorted keys, sorted lists of
+names, no local paths, the base named `id@sha256`).
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, TypedDict
+
+import torch
+from msgspec import Struct
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from tunery.ml.durable import file_sha256, new_directory
+from tunery.ml.spec import Refused
+
+WEIGHTS = "adapter_model.safetensors"
+CONFIG = "adapter_config.json"
+PROBE_TOKENS = 32
+EXIT_USAGE = 64
+EXIT_DIFFERS = 65
+
+
+class Canonical(TypedDict):
+    """Hashes of the two files, and the bytes of both together."""
+
+    sha256: str
+    config_sha256: str
+    bytes: int
+
+
+class LoadProof(Struct, frozen=True, kw_only=True):
+    """What loading with `PeftModel.from_pretrained` showed; differences are of logits."""
+
+    base_unchanged: bool
+    adapter_effect_max: float
+    reference_difference_max: float | None
+
+
+def canonicalise(src: Path, dst: Path, base_name: str, base_sha256: str) -> Canonical:
+    """Write the adapter in `src` (any directory PEFT saved) to `dst` in canonical form.
+
+    Raises `Refused("user")` for pickled weights, tensors that are no LoRA weights, or non-finite.
+    """
+    weights = src / WEIGHTS
+    if not weights.is_file() or not (src / CONFIG).is_file():
+        found = sorted(path.name for path in src.iterdir()) if src.is_dir() else "nothing"
+        raise _unusable(f"{src.name} needs {WEIGHTS} and {CONFIG}; found {found}")
+    config = json.loads((src / CONFIG).read_text(encoding="utf-8"))
+    return write_canonical(load_file(weights), config, dst, base_name, base_sha256)
+
+
+def write_canonical(
+    tensors: dict[str, Tensor], config: dict[str, Any], dst: Path, base_name: str, base_sha256: str
+) -> Canonical:
+    """As `canonicalise`, from tensors and a PEFT configuration in memory."""
+    for name, tensor in tensors.items():
+        if ".lora_" not in name:
+            raise _unusable(f"tensor {name!r} is no LoRA weight")
+        if not bool(torch.isfinite(tensor).all()):
+            raise _unusable(f"tensor {name!r} holds NaN or infinity")
+    with new_directory(dst) as partial:
+        ordered = {name: tensors[name].detach().cpu().contiguous() for name in sorted(tensors)}
+        save_file(ordered, partial / WEIGHTS, metadata={"format": "pt"})
+        text = canonical_config(config, base_name, base_sha256)
+        (partial / CONFIG).write_text(text, encoding="utf-8")
+        for path in partial.iterdir():
+            path.chmod(0o644)
+    return Canonical(
+        sha256=file_sha256(dst / WEIGHTS),
+        config_sha256=file_sha256(dst / CONFIG),
+        bytes=sum(path.stat().st_size for path in dst.iterdir()),
+    )
+
+
+def canonical_config(config: dict[str, Any], base_name: str, base_sha256: str) -> str:
+    """`adapter_config.json` as text: one spelling for one meaning."""
+    settled = {name: _settled(value) for name, value in config.items()}
+    settled["base_model_name_or_path"] = f"{base_name}@{base_sha256}"
+    settled["revision"] = None
+    settled["inference_mode"] = True
+    return f"{json.dumps(settled, indent=2, sort_keys=True, ensure_ascii=False)}\n"
+
+
+def adapter_tensors(model: Any) -> dict[str, Tensor]:
+    """The adapter's own tensors of a PEFT model, by the names PEFT saves them under."""
+    from peft import get_peft_model_state_dict  # seconds of import
+
+    return dict(get_peft_model_state_dict(model, save_embedding_layers=False))
+
+
+def adapter_config(model: Any) -> dict[str, Any]:
+    """The PEFT configuration of a model's adapter, as plain JSON values."""
+    config = model.peft_config["default"].to_dict()
+    plain: dict[str, Any] = json.loads(json.dumps(config, default=_plain))
+    return plain
+
+
+def verify_loads(adapter_dir: Path, base_dir: Path, reference_dir: Path | None = None) -> LoadProof:
+    """Load an adapter the way a user would and compare logits on a fixed probe.
+
+    With `reference_dir`, both adapters must give the same logits, bit for bit. Raises
+    `Refused("user")` when the adapter does not load, or changes the base beneath it.
+    """
+    torch.manual_seed(0)
+    before, with_adapter, after = _logits(adapter_dir, base_dir)
+    if not torch.equal(before, after):
+        raise _unusable("the base model's logits changed although the adapter was off")
+    difference = None
+    if reference_dir is not None:
+        _, reference, _ = _logits(reference_dir, base_dir)
+        difference = float((with_adapter - reference).abs().max())
+    return LoadProof(
+        base_unchanged=True,
+        adapter_effect_max=float((with_adapter - before).abs().max()),
+        reference_difference_max=difference,
+    )
+
+
+def _logits(adapter_dir: Path, base_dir: Path) -> tuple[Tensor, Tensor, Tensor]:
+    """Logits of the base, of base with adapter, and of the base again with the adapter off."""
+    from peft import PeftModel  # as above
+    from transformers import AutoModelForCausalLM
+
+    base = AutoModelForCausalLM.from_pretrained(base_dir, dtype=torch.float32).eval()
+    probe = torch.arange(PROBE_TOKENS).unsqueeze(0) * 37 % base.config.vocab_size
+    with torch.no_grad():
+        before = base(probe).logits
+        try:
+            model = PeftModel.from_pretrained(base, adapter_dir).eval()
+        except (OSError, RuntimeError, ValueError, KeyError) as error:
+            raise _unusable(f"{adapter_dir.name} does not load: {error}") from error
+        with_adapter = model(probe).logits
+        with model.disable_adapter():
+            after = model(probe).logits
+    return before, with_adapter, after
+
+
+def _settled(value: Any) -> Any:
+    if isinstance(value, list) and all(isinstance(entry, str) for entry in value):
+        return sorted(value)
+    return value
+
+
+def _plain(value: Any) -> Any:
+    """JSON for what PEFT keeps as sets and enums."""
+    return sorted(value) if isinstance(value, set | frozenset) else str(value)
+
+
+def _unusable(what: str) -> Refused:
+    return Refused("user", f"adapter: {what}", "Save the adapter again with PEFT.")
+
+
+def main(arguments: list[str]) -> int:
+    match arguments:
+        case ["verify", adapter, base, *rest] if len(rest) <= 1:
+            reference = Path(rest[0]) if rest else None
+        case _:
+            usage = "usage: python -m tunery.ml.adapters verify ADAPTER BASE [REFERENCE]"
+            print(usage, file=sys.stderr)
+            return EXIT_USAGE
+    try:
+        proof = verify_loads(Path(adapter), Path(base), reference)
+    except Refused as refused:
+        print(f"{refused.message}. {refused.advice}", file=sys.stderr)
+        return EXIT_DIFFERS
+    answer = {
+        "base_unchanged": proof.base_unchanged,
+        "adapter_effect_max": proof.adapter_effect_max,
+        "reference_difference_max": proof.reference_difference_max,
+    }
+    print(json.dumps(answer), flush=True)
+    return EXIT_DIFFERS if proof.reference_difference_max else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,171 @@
+"""Checkpoints that can be trusted: written whole or not at all, verified before they are used.
+
+    step-00000040/
+        adapter_model.safetensors   adapter_config.json   optimizer.safetensors   rng.safetensors
+        progress.json               position, tokens, schedule, loss window
+        trainer_state.json          what the training loop itself reads to find its place
+        MANIFEST.json               SHA-256 of each file, the run's fingerprint, the step
+
+Only safetensors and JSON: loading one runs no code. Nothing in a checkpoint tells the time or the
+place, so two runs that are alike write the same bytes.
+"""
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from tunery.ml.durable import file_sha256, new_directory, remove_partials
+from tunery.ml.spec import Candidate
+
+MANIFEST = "MANIFEST.json"
+FORMAT = 1
+STEP_DIR = re.compile(r"step-(\d{8})")
+
+
+class File(Struct, frozen=True, kw_only=True):
+    name: str
+    sha256: str
+    bytes: int
+
+
+class Manifest(Struct, frozen=True, kw_only=True):
+    """`run` must be equal for a resume to be the same run; `environment` for it to be bit-equal."""
+
+    format: int
+    step: int
+    tokens: int
+    run: dict[str, str]
+    environment: dict[str, str]
+    files: tuple[File, ...]
+
+
+class Written(Struct, frozen=True, kw_only=True):
+    dir: str
+    manifest_sha256: str
+    manifest: Manifest
+
+
+class Skip(Struct, frozen=True, kw_only=True):
+    """A candidate that could not be used, and why."""
+
+    dir: str
+    manifest_sha256: str
+    reason: str
+
+
+class Damaged(Exception):
+    """A checkpoint whose bytes are not those its manifest names."""
+
+
+def write(
+    out_dir: Path,
+    fill: Callable[[Path], None],
+    *,
+    step: int,
+    tokens: int,
+    run: dict[str, str],
+    environment: dict[str, str],
+) -> Written:
+    """Write one checkpoint: `fill` puts files into a directory, the manifest comes last.
+
+    A directory of the same step is replaced: it was written by an attempt that ended.
+    """
+    final = out_dir / f"step-{step:08d}"
+    with new_directory(final, last=MANIFEST) as partial:
+        fill(partial)
+        files = tuple(
+            File(name=path.name, sha256=file_sha256(path), bytes=path.stat().st_size)
+            for path in sorted(partial.iterdir())
+        )
+        manifest = Manifest(
+            format=FORMAT, step=step, tokens=tokens, run=run, environment=environment, files=files
+        )
+        content = msgspec.json.format(msgspec.json.encode(manifest, order="sorted"), indent=2)
+        (partial / MANIFEST).write_bytes(content + b"\n")
+    digest = file_sha256(final / MANIFEST)
+    return Written(dir=str(final), manifest_sha256=digest, manifest=verify(final, digest))
+
+
+def verify(directory: Path, manifest_sha256: str) -> Manifest:
+    """The manifest of a checkpoint whose every byte is as named.
+
+    Raises `Damaged` naming the file and what is wrong.
+    """
+    path = directory / MANIFEST
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise Damaged(f"{MANIFEST} cannot be read: {error.strerror}") from error
+    if sha256(content).hexdigest() != manifest_sha256:
+        raise Damaged(f"{MANIFEST} is not the one that was accepted")
+    try:
+        manifest = msgspec.json.decode(content, type=Manifest)
+    except msgspec.MsgspecError as error:
+        raise Damaged(f"{MANIFEST}: {error}") from error
+    if manifest.format != FORMAT:
+        raise Damaged(f"format {manifest.format} is not {FORMAT}")
+    for file in manifest.files:
+        _verify_file(directory / Path(file.name).name, file)
+    return manifest
+
+
+def _verify_file(path: Path, file: File) -> None:
+    if not path.is_file():
+        raise Damaged(f"{file.name} is missing")
+    if path.stat().st_size != file.bytes:
+        raise Damaged(f"{file.name} has {path.stat().st_size} bytes, not {file.bytes}")
+    if file_sha256(path) != file.sha256:
+        raise Damaged(f"{file.name} does not match its SHA-256")
+
+
+def choose(
+    candidates: Sequence[Candidate], accepts: Callable[[Manifest], str | None]
+) -> tuple[tuple[Candidate, Manifest] | None, tuple[Skip, ...]]:
+    """The first candidate that verifies and belongs to this run, and the ones passed over.
+
+    `accepts` gives a reason against a manifest, or None.
+    """
+    skipped: list[Skip] = []
+    for candidate in candidates:
+        try:
+            manifest = verify(Path(candidate.dir), candidate.manifest_sha256)
+            reason = accepts(manifest)
+        except Damaged as damaged:
+            reason = str(damaged)
+        if reason is None:
+            return (candidate, manifest), tuple(skipped)
+        skipped.append(
+            Skip(dir=candidate.dir, manifest_sha256=candidate.manifest_sha256, reason=reason)
+        )
+    return None, tuple(skipped)
+
+
+def keep_newest(out_dir: Path, keep: int) -> None:
+    """Delete all but the `keep` newest. Call it only after the newest has been verified."""
+    steps = sorted(path for path in out_dir.iterdir() if STEP_DIR.fullmatch(path.name))
+    for path in steps[:-keep]:
+        shutil.rmtree(path)
+
+
+def prepare(out_dir: Path) -> None:
+    """Make the directory, and clear what killed writers left in it."""
+    out_dir.mkdir(parents=True, exist_ok=True)
+    remove_partials(out_dir)
+
+
+def first_difference(mine: dict[str, str], theirs: dict[str, str]) -> str | None:
+    """The first fact two fingerprints disagree on, in words."""
+    for name in sorted(mine.keys() | theirs.keys()):
+        if mine.get(name) != theirs.get(name):
+            return f"{name} was {theirs.get(name)}, is {mine.get(name)}"
+    return None
+
+
+def canonical_json(value: object) -> str:
+    return f"{json.dumps(value, indent=2, sort_keys=True)}\n"

@@ -1,0 +1,56 @@
+"""What this machine computes with, and how exactly."""
+
+import importlib.metadata
+import os
+from pathlib import Path
+
+import psutil
+import torch
+
+from tunery.ml.spec import Precision
+
+BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16"})
+LIBRARIES = ("torch", "transformers", "trl", "peft", "accelerate")
+
+
+def pick_device() -> torch.device:
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def pick_dtype(precision: Precision, device: torch.device) -> torch.dtype:
+    """bf16 where the hardware multiplies it, else fp32."""
+    match precision:
+        case "bf16":
+            return torch.bfloat16
+        case "fp32":
+            return torch.float32
+        case "auto" if device.type == "cuda":
+            return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float32
+        case "auto":
+            return torch.bfloat16 if cpu_flags() & BF16_FLAGS else torch.float32
+
+
+def cpu_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
+    """Feature flags of the first processor; empty where the kernel does not tell."""
+    try:
+        lines = cpuinfo.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return frozenset()
+    flags = next((line for line in lines if line.startswith("flags")), "")
+    return frozenset(flags.partition(":")[2].split())
+
+
+def settle(threads: int | None) -> int:
+    """Fix what changes bits: the number of threads and every nondeterministic kernel."""
+    allowed = len(os.sched_getaffinity(0))
+    count = threads or min(allowed, psutil.cpu_count(logical=False) or allowed)
+    torch.set_num_threads(count)
+    torch.use_deterministic_algorithms(True, warn_only=torch.cuda.is_available())
+    return count
+
+
+def environment(device: torch.device, threads: int) -> dict[str, str]:
+    """Facts that must be equal for a resume to be equal to the bit."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+    versions = {library: importlib.metadata.version(library) for library in LIBRARIES}
+    return {"device": name, "threads": str(threads), **versions}

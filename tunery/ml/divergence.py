@@ -1,0 +1,50 @@
+"""When a loss curve has gone wrong. Pure."""
+
+from dataclasses import dataclass
+from math import isfinite
+from statistics import median
+
+from tunery.ml.spec import Refused
+
+WINDOW_STEPS = 100
+HISTORY_MIN = 20  # fewer losses say nothing about what is usual
+DEVIATIONS = 6.0  # of the median absolute deviation, and twice the median besides
+SPIKE_STEPS = 3  # in a row: one hard batch is no spike
+
+
+@dataclass(frozen=True)
+class LossWindow:
+    """The last losses that were not spikes, and how many spikes came in a row."""
+
+    losses: tuple[float, ...] = ()
+    spikes: int = 0
+
+    def seen(self, loss: float) -> "LossWindow":
+        """The window after one more step."""
+        if self.is_high(loss):
+            return LossWindow(self.losses, self.spikes + 1)
+        return LossWindow((*self.losses, loss)[-WINDOW_STEPS:], 0)
+
+    def is_high(self, loss: float) -> bool:
+        if len(self.losses) < HISTORY_MIN:
+            return False
+        middle = median(self.losses)
+        deviation = median(abs(value - middle) for value in self.losses)
+        return loss > middle + DEVIATIONS * deviation and loss > 2 * middle
+
+    @property
+    def spiking(self) -> bool:
+        """True once, when the last of `SPIKE_STEPS` high losses came in."""
+        return self.spikes == SPIKE_STEPS
+
+
+def check_finite(value: float, *, what: str, step: int, learning_rate: float) -> None:
+    """Raises `Refused("divergence")` when a loss or gradient norm is NaN or infinite."""
+    if isfinite(value):
+        return
+    raise Refused(
+        "divergence",
+        f"{what} is {value} at step {step + 1} (learning rate {learning_rate:g})",
+        f"Lower learning_rate to {learning_rate / 3:.1g} or raise warmup; look for rows with "
+        "broken text. The last checkpoint is from before this step.",
+    )

@@ -1,0 +1,64 @@
+"""Which packed rows each optimizer step sees: a pure function of (seed, epoch).
+
+So a resumed run needs a step number and nothing else, and the tokens of any step can be told
+before it runs.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import accumulate
+
+ORDER_VERSION = 1  # part of the run's fingerprint: another order is another run
+
+
+def row_order(seed: int, epoch: int, n_rows: int) -> list[int]:
+    """A permutation of range(n_rows): rows sorted by a keyed hash, alike in every Python."""
+
+    def rank(row: int) -> bytes:
+        return blake2b(f"{ORDER_VERSION}:{seed}:{epoch}:{row}".encode(), digest_size=16).digest()
+
+    return sorted(range(n_rows), key=rank)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Steps and tokens of a whole run."""
+
+    n_rows: int
+    n_epochs: int
+    rows_per_step: int
+    steps_per_epoch: int
+    tokens_per_epoch: int
+    cumulative: tuple[int, ...]  # tokens committed after 1, 2, … total_steps steps
+
+    @property
+    def total_steps(self) -> int:
+        return len(self.cumulative)
+
+    @property
+    def tokens_total(self) -> int:
+        return self.tokens_per_epoch * self.n_epochs
+
+    def tokens_after(self, step: int) -> int:
+        """Tokens trained once `step` steps are committed."""
+        return self.cumulative[step - 1] if step else 0
+
+
+def plan(row_tokens: Sequence[int], *, n_epochs: int, rows_per_step: int, seed: int) -> Plan:
+    """`row_tokens`: tokens of each packed row. An epoch's last step takes what is left over."""
+    n_rows = len(row_tokens)
+    per_step: list[int] = []
+    for epoch in range(n_epochs):
+        order = row_order(seed, epoch, n_rows)
+        for start in range(0, n_rows, rows_per_step):
+            chosen = order[start : start + rows_per_step]
+            per_step.append(sum(row_tokens[row] for row in chosen))
+    return Plan(
+        n_rows=n_rows,
+        n_epochs=n_epochs,
+        rows_per_step=rows_per_step,
+        steps_per_epoch=-(-n_rows // rows_per_step),
+        tokens_per_epoch=sum(row_tokens),
+        cumulative=tuple(accumulate(per_step)),
+    )

@@ -1,0 +1,123 @@
+"""Packed rows of the prepared cache, and the batches made of them.
+
+A shard is a safetensors file with `input_ids` int32 [total], `loss_mask` uint8 [total] (1: this
+token is a label), `seq_lengths` int32 [n_sequences] and `row_lengths` int32 [n_rows] (sequences in
+each packed row). Sequences never cross rows.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from tunery.ml.spec import Refused
+
+IGNORED = -100  # label of a token that carries no loss
+TENSORS = {
+    "input_ids": torch.int32,
+    "loss_mask": torch.uint8,
+    "seq_lengths": torch.int32,
+    "row_lengths": torch.int32,
+}
+
+
+@dataclass(frozen=True)
+class PackedRow:
+    """One packed row: token ids and labels int64 [tokens], and its sequences' lengths.
+
+    `labels[i]` is `input_ids[i]` or -100. A sequence's first token is never a label: what comes
+    before it in the row is another document.
+    """
+
+    input_ids: Tensor
+    labels: Tensor
+    lengths: tuple[int, ...]
+
+
+class PackedRows:
+    """All rows of some shards, in their order."""
+
+    def __init__(self, rows: Sequence[PackedRow]) -> None:
+        self.rows = tuple(rows)
+        self.row_tokens = tuple(sum(row.lengths) for row in self.rows)
+        self.n_sequences = sum(len(row.lengths) for row in self.rows)
+        self.n_labels = sum(int((row.labels != IGNORED).sum()) for row in self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def batch(self, indices: Sequence[int]) -> dict[str, Tensor]:
+        """`input_ids`, `labels`, `position_ids`, each int64 [rows, longest].
+
+        There is no `attention_mask` on purpose: transformers keeps documents apart only when it is
+        absent and `position_ids` restart. Padding is a document of its own without labels.
+        """
+        chosen = [self.rows[index] for index in indices]
+        width = max(len(row.input_ids) for row in chosen)
+        input_ids = torch.zeros(len(chosen), width, dtype=torch.int64)
+        labels = torch.full((len(chosen), width), IGNORED, dtype=torch.int64)
+        position_ids = torch.zeros(len(chosen), width, dtype=torch.int64)
+        for line, row in enumerate(chosen):
+            tokens = len(row.input_ids)
+            input_ids[line, :tokens] = row.input_ids
+            labels[line, :tokens] = row.labels
+            lengths = (*row.lengths, width - tokens)
+            position_ids[line] = torch.cat([torch.arange(length) for length in lengths])
+        return {"input_ids": input_ids, "labels": labels, "position_ids": position_ids}
+
+
+def read_rows(paths: Sequence[str], *, vocabulary: int) -> PackedRows:
+    """Read and check shards.
+
+    Raises `Refused("bad_data")` naming the file and what is wrong with it.
+    """
+    rows: list[PackedRow] = []
+    for name in paths:
+        path = Path(name)
+        rows.extend(_rows_of(path, _tensors(path), vocabulary))
+    if not rows:
+        raise _bad(Path(paths[0]) if paths else Path("shards"), "it holds no rows")
+    return PackedRows(rows)
+
+
+def _tensors(path: Path) -> dict[str, Tensor]:
+    try:
+        tensors = load_file(path)
+    except Exception as error:  # safetensors raises its own untyped errors for damaged files
+        raise _bad(path, f"it cannot be read ({error})") from error
+    for name, dtype in TENSORS.items():
+        if name not in tensors:
+            raise _bad(path, f"tensor {name!r} is missing")
+        if tensors[name].dtype != dtype or tensors[name].dim() != 1:
+            found = f"{tensors[name].dtype} {list(tensors[name].shape)}"
+            raise _bad(path, f"tensor {name!r} is {found}, not {dtype} of one dimension")
+    return tensors
+
+
+def _rows_of(path: Path, tensors: dict[str, Tensor], vocabulary: int) -> list[PackedRow]:
+    ids, mask = tensors["input_ids"].long(), tensors["loss_mask"].bool()
+    lengths: list[int] = tensors["seq_lengths"].tolist()
+    counts: list[int] = tensors["row_lengths"].tolist()
+    if len(mask) != len(ids) or sum(lengths) != len(ids) or sum(counts) != len(lengths):
+        raise _bad(path, "lengths do not add up")
+    if min(lengths, default=1) < 1 or min(counts, default=1) < 1:
+        raise _bad(path, "a length below 1")
+    if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < vocabulary:
+        raise _bad(path, f"token ids outside 0 to {vocabulary - 1}")
+    labels = torch.where(mask, ids, IGNORED)
+    starts = torch.tensor([0, *lengths]).cumsum(0)
+    labels[starts[:-1]] = IGNORED
+    edges = torch.tensor([0, *counts]).cumsum(0).tolist()
+    rows = []
+    for first, last in pairwise(edges):
+        span = slice(int(starts[first]), int(starts[last]))
+        rows.append(PackedRow(ids[span], labels[span], tuple(lengths[first:last])))
+    return rows
+
+
+def _bad(path: Path, what: str) -> Refused:
+    return Refused("bad_data", f"{path.name}: {what}", "Prepare the data set again.")

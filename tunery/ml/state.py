@@ -1,0 +1,173 @@
+"""Everything a training loop carries from one optimizer step to the next, to files and back."""
+
+import json
+import random
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from torch.nn import Parameter
+
+from tunery.ml.adapters import CONFIG, WEIGHTS, adapter_config, adapter_tensors, canonical_config
+from tunery.ml.checkpoints import canonical_json
+
+OPTIMIZER = "optimizer.safetensors"
+RNG = "rng.safetensors"
+PROGRESS = "progress.json"
+MOMENTS = ("exp_avg", "exp_avg_sq", "step")
+
+
+class AdapterAdamW(torch.optim.AdamW):
+    """AdamW that keeps an fp32 master copy of every weight that is narrower.
+
+    An update of 1e-4 on a weight of 1e-2 is close to the resolution of bf16: added to the weight
+    itself most updates would be lost.
+    """
+
+    def __init__(
+        self, weights: Mapping[str, Parameter], *, rate: float, weight_decay: float
+    ) -> None:
+        self.live = dict(weights)
+        self.masters = {name: _master(weight) for name, weight in self.live.items()}
+        super().__init__(list(self.masters.values()), lr=rate, weight_decay=weight_decay)
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]  # no closure, no loss
+        for name, live in self.live.items():
+            master = self.masters[name]
+            if master is not live:
+                master.grad = None if live.grad is None else live.grad.float()
+        super().step()
+        self.publish()
+
+    @torch.no_grad()
+    def publish(self) -> None:
+        """Copy the masters into the weights the model computes with."""
+        for name, live in self.live.items():
+            if self.masters[name] is not live:
+                live.copy_(self.masters[name])
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Masters and moments, named `<weight>.master`, `<weight>.exp_avg`, …"""
+        found: dict[str, Tensor] = {}
+        for name, master in self.masters.items():
+            found[f"{name}.master"] = master.detach()
+            for moment, value in self.state.get(master, {}).items():
+                found[f"{name}.{moment}"] = value
+        return found
+
+    @torch.no_grad()
+    def restore(self, tensors: Mapping[str, Tensor], groups: list[dict[str, Any]]) -> None:
+        """Undo `tensors()`. Raises `KeyError` when a weight's state is missing."""
+        for name, master in self.masters.items():
+            master.copy_(tensors[f"{name}.master"])
+            state = {moment: tensors[f"{name}.{moment}"].clone() for moment in MOMENTS}
+            device = master.device
+            self.state[master] = {
+                key: value if key == "step" else value.to(device) for key, value in state.items()
+            }
+        for group, saved in zip(self.param_groups, groups, strict=True):
+            group.update({**saved, "betas": tuple(saved["betas"])})
+        self.publish()
+
+    def groups(self) -> list[dict[str, Any]]:
+        """Settings of the parameter groups, the scheduled rate among them."""
+        return [
+            {name: value for name, value in group.items() if name != "params"}
+            for group in self.param_groups
+        ]
+
+
+def _master(weight: Parameter) -> Tensor:
+    if weight.dtype == torch.float32:
+        return weight
+    return weight.detach().float().clone().requires_grad_()
+
+
+def trainable(model: Any) -> dict[str, Parameter]:
+    return {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+
+
+def save(
+    directory: Path,
+    *,
+    model: Any,
+    base: tuple[str, str],
+    optimizer: AdapterAdamW,
+    scheduler: Any,
+    progress: dict[str, Any],
+) -> None:
+    """Write adapter, optimizer, schedule, random generators and `progress` into a directory."""
+    save_file(_contiguous(adapter_tensors(model)), directory / WEIGHTS, metadata={"format": "pt"})
+    (directory / CONFIG).write_text(canonical_config(adapter_config(model), *base), "utf-8")
+    save_file(_contiguous(optimizer.tensors()), directory / OPTIMIZER)
+    python_rng = random.getstate()
+    numpy_rng: Any = np.random.get_state()  # the global one: libraries draw from it
+    save_file(_rng_tensors(python_rng, numpy_rng), directory / RNG)
+    written = {
+        **progress,
+        "scheduler": scheduler.state_dict(),
+        "groups": optimizer.groups(),
+        "python_rng": [python_rng[0], python_rng[2]],
+        "numpy_rng": [str(numpy_rng[0]), *(_number(value) for value in numpy_rng[2:])],
+    }
+    (directory / PROGRESS).write_text(canonical_json(written), "utf-8")
+
+
+def load_progress(directory: Path) -> dict[str, Any]:
+    progress: dict[str, Any] = json.loads((directory / PROGRESS).read_text("utf-8"))
+    return progress
+
+
+def load_adapter(directory: Path, model: Any) -> None:
+    """Raises `RuntimeError` when a tensor of the adapter is missing or has another shape."""
+    from peft import set_peft_model_state_dict  # seconds of import
+
+    tensors = load_file(directory / WEIGHTS)
+    missing = adapter_tensors(model).keys() ^ tensors.keys()
+    if missing:
+        raise RuntimeError(f"adapter tensors differ: {sorted(missing)[:3]}")
+    set_peft_model_state_dict(model, tensors)
+
+
+def load_optimizer(directory: Path, optimizer: AdapterAdamW, scheduler: Any) -> None:
+    progress = load_progress(directory)
+    optimizer.restore(load_file(directory / OPTIMIZER), progress["groups"])
+    scheduler.load_state_dict(progress["scheduler"])
+
+
+def load_rng(directory: Path) -> None:
+    """Put every random generator where it was at the step boundary."""
+    tensors, progress = load_file(directory / RNG), load_progress(directory)
+    version, gauss = progress["python_rng"]
+    random.setstate((version, tuple(tensors["python"].tolist()), gauss))
+    kind, position, has_gauss, cached = progress["numpy_rng"]
+    keys = tensors["numpy"].numpy().astype(np.uint32)
+    np.random.set_state((kind, keys, position, has_gauss, cached))
+    torch.set_rng_state(tensors["torch"])
+    for index in range(torch.cuda.device_count()):
+        if f"cuda{index}" in tensors:
+            torch.cuda.set_rng_state(tensors[f"cuda{index}"], index)
+
+
+def _rng_tensors(python_rng: tuple[Any, ...], numpy_rng: Any) -> dict[str, Tensor]:
+    tensors = {
+        "python": torch.tensor(python_rng[1], dtype=torch.int64),
+        "numpy": torch.from_numpy(numpy_rng[1].astype(np.int64)),
+        "torch": torch.get_rng_state(),
+    }
+    for index in range(torch.cuda.device_count()):
+        tensors[f"cuda{index}"] = torch.cuda.get_rng_state(index)
+    return tensors
+
+
+def _number(value: Any) -> int | float:
+    return float(value) if isinstance(value, float | np.floating) else int(value)
+
+
+def _contiguous(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensors[name].detach().cpu().contiguous() for name in sorted(tensors)}
