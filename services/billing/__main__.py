@@ -1,0 +1,4 @@
+from services.billing.app import build
+from tunery.runtime.process import main
+
+main("billing", build)

@@ -1,0 +1,113 @@
+"""The usage ledger and the tenants' plans, as rows.
+
+Billing copies what `pool` decided, integer by integer, and joins nothing. A ledger row's key is
+the place of its event in the log, so a row cannot be there twice, and row and position are saved
+in one transaction that compares the position first: nothing is counted twice, nothing is skipped.
+"""
+
+from typing import Any, Final
+
+from schemas.account import Limits, PlanSet, TenantCreated
+from schemas.envelope import Header
+from schemas.pool import UsageCredited, UsageSliced
+from tunery.runtime.verbs import Change, Upsert
+
+LEDGER_DDL: Final = """
+CREATE TABLE IF NOT EXISTS ledger (
+    journal_partition integer NOT NULL,
+    incarnation bigint NOT NULL,
+    journal_offset bigint NOT NULL,
+    pool text NOT NULL,
+    lease bigint NOT NULL,
+    hour integer NOT NULL,
+    kind text NOT NULL CHECK (kind IN ('usage', 'credit')),
+    cause text NOT NULL,
+    tenant text NOT NULL,
+    job_id text NOT NULL,
+    attempt integer NOT NULL,
+    role text NOT NULL,
+    lane text NOT NULL,
+    price_version text NOT NULL,
+    used_gpu_ms bigint NOT NULL CHECK (used_gpu_ms >= 0),
+    gpu_ms bigint NOT NULL CHECK (CASE kind WHEN 'usage' THEN gpu_ms >= 0 ELSE gpu_ms <= 0 END),
+    at bigint NOT NULL,
+    PRIMARY KEY (journal_partition, incarnation, journal_offset, pool, lease, hour, kind, cause)
+);
+CREATE INDEX IF NOT EXISTS ledger_tenant_hour ON ledger (tenant, hour);
+"""
+TENANTS_DDL: Final = """
+CREATE TABLE IF NOT EXISTS tenants (
+    tenant text PRIMARY KEY,
+    plan text NOT NULL,
+    soft_gpu_ms bigint NOT NULL,
+    hard_gpu_ms bigint NOT NULL,
+    concurrency integer NOT NULL,
+    price_version text NOT NULL
+);
+"""
+
+
+def project_ledger(header: Header, event: Any) -> tuple[Change, ...]:
+    match event:
+        case UsageSliced():
+            values = {"used_gpu_ms": event.used_gpu_ms, "gpu_ms": event.billable_gpu_ms}
+            return (_row(header, event, "usage", "", values),)
+        case UsageCredited():
+            values = {"used_gpu_ms": 0, "gpu_ms": -event.lost_gpu_ms}
+            return (_row(header, event, "credit", event.cause, values),)
+        case _:
+            return ()
+
+
+def _row(
+    header: Header,
+    event: UsageSliced | UsageCredited,
+    kind: str,
+    cause: str,
+    values: dict[str, int],
+) -> Upsert:
+    return Upsert(
+        table="ledger",
+        key={
+            "journal_partition": header.partition,
+            "incarnation": header.incarnation,
+            "journal_offset": header.offset,
+            "pool": event.token.pool,
+            "lease": event.token.lease,
+            "hour": event.hour,
+            "kind": kind,
+            "cause": cause,
+        },
+        values={
+            "tenant": event.tenant,
+            "job_id": event.job_id,
+            "attempt": event.attempt,
+            "role": event.role,
+            "lane": event.lane,
+            "price_version": event.price_version,
+            "at": header.at,
+            **values,
+        },
+    )
+
+
+def project_tenants(header: Header, event: Any) -> tuple[Change, ...]:
+    match event:
+        case TenantCreated() | PlanSet():
+            return (_tenant(header.key, event.plan, event.limits, event.price_version),)
+        case _:
+            return ()
+
+
+def _tenant(tenant: str, plan: str, limits: Limits, price_version: str) -> Upsert:
+    return Upsert(
+        table="tenants",
+        key={"tenant": tenant},
+        values={
+            "plan": plan,
+            "soft_gpu_ms": limits.soft_gpu_ms,
+            "hard_gpu_ms": limits.hard_gpu_ms,
+            "concurrency": limits.concurrency,
+            "price_version": price_version,
+        },
+    )

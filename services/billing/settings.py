@@ -1,0 +1,13 @@
+"""What an operator may set for billing."""
+
+from pathlib import Path
+
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class BillingSettings(BaseSettings):
+    """Environment: `TUNERY_BILLING_PRICES_DIR`: a folder of price books that replaces ours."""
+
+    model_config = SettingsConfigDict(env_prefix="TUNERY_BILLING_", extra="ignore")
+
+    prices_dir: Path | None = None

@@ -1,0 +1,145 @@
+"""Invoices: sums right to the unit, one rounding a line, the month's edges."""
+
+from decimal import Decimal
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from schemas.estimate import PriceBook
+from schemas.units import HOUR_MS
+from services.billing.domain.invoice import (
+    Invoice,
+    LedgerRow,
+    Mixed,
+    PriceMissing,
+    amount_micro,
+    decimal_amount,
+    invoice,
+    period,
+)
+
+BOOKS = {
+    version: PriceBook(
+        version=version,
+        currency="EUR",
+        gpu_hour_micro={"premium": 3_200_000, "standard": per_hour, "free": 0},
+        token_micro_per_million=0,
+    )
+    for version, per_hour in (("2026-11", 2_400_000), ("2026-12", 2_399_999))
+}
+MONTH = period("2026-11")
+HOUR = MONTH.first_hour + 13
+
+
+def row(hour: int = HOUR, gpu_ms: int = HOUR_MS, job_id: str = "ftjob-1") -> LedgerRow:
+    return LedgerRow(
+        kind="usage",
+        job_id=job_id,
+        role="train",
+        lane="standard",
+        price_version="2026-11",
+        hour=hour,
+        used_gpu_ms=gpu_ms,
+        gpu_ms=gpu_ms,
+    )
+
+
+def credit(gpu_ms: int, hour: int = HOUR) -> LedgerRow:
+    return replace(row(hour), kind="credit", used_gpu_ms=0, gpu_ms=-gpu_ms, cause="lost")
+
+
+def bill(*rows: LedgerRow, soft: int | None = None) -> Invoice:
+    return invoice("acme", MONTH, rows, BOOKS, soft, "EUR")
+
+
+def test_the_example_of_the_architecture() -> None:
+    """2 slots, 8,400,000 used, 8,000,000 billable over two hours, 560,000 credited."""
+    made = bill(
+        replace(row(HOUR, 4_800_000), used_gpu_ms=4_800_000),
+        replace(row(HOUR + 1, 3_200_000), used_gpu_ms=3_600_000),
+        credit(560_000, HOUR + 1),
+    )
+    assert [line.kind for line in made.lines] == ["usage", "usage", "credit"]
+    assert (made.used_gpu_ms, made.gpu_ms, made.credited_gpu_ms) == (8_400_000, 7_440_000, 560_000)
+    assert [line.amount_micro for line in made.lines] == [3_200_000, 2_133_333, -373_333]
+    assert made.amount_micro == 4_960_000
+    assert "machine lost" in made.lines[2].description
+
+
+def test_slices_of_one_job_and_hour_are_one_line_and_one_rounding() -> None:
+    made = bill(row(gpu_ms=1), row(gpu_ms=1), row(gpu_ms=1))
+    (line,) = made.lines
+    assert line.gpu_ms == 3
+    assert line.amount_micro == amount_micro(3, 2_400_000) == 2
+
+
+def test_half_a_unit_goes_to_the_even_one() -> None:
+    half_hour = HOUR_MS // 2
+    assert [amount_micro(half_hour, price) for price in (1, 3, 5)] == [0, 2, 2]
+    assert amount_micro(-half_hour, 3) == -2
+
+
+def test_only_hours_of_the_month_count() -> None:
+    assert bill(row(MONTH.first_hour - 1), row(MONTH.end_hour)).lines == ()
+    assert len(bill(row(MONTH.first_hour), row(MONTH.end_hour - 1)).lines) == 2
+    assert MONTH.end_hour - MONTH.first_hour == 30 * 24
+    assert period("2028-02").end_hour - period("2028-02").first_hour == 29 * 24
+
+
+def test_what_is_above_the_soft_limit_is_marked() -> None:
+    made = bill(row(), row(HOUR + 1), credit(HOUR_MS, HOUR + 2), soft=HOUR_MS + 1000)
+    assert [line.overage_gpu_ms for line in made.lines] == [0, HOUR_MS - 1000, 1000 - HOUR_MS]
+    assert made.overage_gpu_ms == 0
+
+
+def test_a_price_that_is_in_no_book_is_named() -> None:
+    with pytest.raises(PriceMissing, match="2027-01"):
+        bill(replace(row(), price_version="2027-01"))
+
+
+def test_two_currencies_are_not_one_invoice() -> None:
+    books = {**BOOKS, "2026-12": replace(BOOKS["2026-12"], currency="USD")}
+    rows = (row(), replace(row(), price_version="2026-12"))
+    with pytest.raises(Mixed, match="EUR, USD"):
+        invoice("acme", MONTH, rows, books, None, "EUR")
+
+
+@pytest.mark.parametrize("name", ["2026", "2026-13", "11-2026", "", "2026-11-01"])
+def test_a_month_is_written_one_way(name: str) -> None:
+    with pytest.raises(ValueError, match="2026-11"):
+        period(name)
+
+
+ROWS = st.builds(
+    LedgerRow,
+    kind=st.just("usage"),
+    job_id=st.sampled_from(["ftjob-1", "ftjob-2"]),
+    role=st.sampled_from(["train", "eval"]),
+    lane=st.sampled_from(["premium", "standard", "free"]),
+    price_version=st.sampled_from(["2026-11", "2026-12"]),
+    hour=st.integers(MONTH.first_hour, MONTH.first_hour + 5),
+    used_gpu_ms=st.integers(0, 10**9),
+    gpu_ms=st.integers(0, 10**9),
+)
+
+
+@given(st.lists(ROWS, max_size=30), st.randoms(use_true_random=False), st.integers(0, 10**9))
+def test_sums_equal_the_ledger_in_any_order(
+    rows: list[LedgerRow], random: Random, soft: int
+) -> None:
+    made = bill(*rows, soft=soft)
+    shuffled = list(rows)
+    random.shuffle(shuffled)
+    assert bill(*shuffled, soft=soft) == made
+    assert made.gpu_ms == sum(it.gpu_ms for it in rows)
+    assert made.used_gpu_ms == sum(it.used_gpu_ms for it in rows)
+    assert made.amount_micro == sum(line.amount_micro for line in made.lines)
+    assert made.overage_gpu_ms == max(made.gpu_ms - soft, 0)
+    total = sum((decimal_amount(line.amount_micro) for line in made.lines), Decimal(0))
+    assert decimal_amount(made.amount_micro) == total
+    for line in made.lines:
+        exact = Decimal(line.gpu_ms) * line.gpu_hour_micro / HOUR_MS
+        assert abs(exact - line.amount_micro) <= Decimal("0.5")

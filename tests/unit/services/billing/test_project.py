@@ -1,0 +1,95 @@
+"""Ledger rows: integers copied, keys that cannot be there twice."""
+
+from schemas.account import Limits, PlanSet
+from schemas.envelope import Header
+from schemas.job import SetLimits
+from schemas.pool import NodeRetired, SlotsFreed, Token, UsageCredited, UsageSliced
+from services.billing.project import project_ledger, project_tenants
+from services.billing.react import react_account
+from tunery.runtime.verbs import Upsert
+
+
+def header(offset: int = 7) -> Header:
+    return Header(
+        stream="pool",
+        partition=3,
+        offset=offset,
+        at=99,
+        key="default",
+        tenant="",
+        seq=1,
+        command_id="c",
+        incarnation=0,
+    )
+
+
+def sliced(hour: int = 5) -> UsageSliced:
+    return UsageSliced(
+        token=Token(pool="default", lease=2),
+        tenant="acme",
+        job_id="ftjob-1",
+        attempt=1,
+        role="train",
+        lane="premium",
+        price_version="2026-11",
+        hour=hour,
+        used_gpu_ms=90,
+        billable_gpu_ms=80,
+    )
+
+
+def credited() -> UsageCredited:
+    return UsageCredited(
+        token=Token(pool="default", lease=2),
+        tenant="acme",
+        job_id="ftjob-1",
+        attempt=1,
+        role="train",
+        lane="premium",
+        price_version="2026-11",
+        hour=5,
+        lost_gpu_ms=30,
+        cause="lost",
+    )
+
+
+def upsert(event: object, at: Header) -> Upsert:
+    (change,) = project_ledger(at, event)
+    assert isinstance(change, Upsert)
+    return change
+
+
+def test_use_and_credit_are_copied() -> None:
+    used, lost = upsert(sliced(), header()), upsert(credited(), header())
+    assert (used.values["used_gpu_ms"], used.values["gpu_ms"]) == (90, 80)
+    assert (lost.values["used_gpu_ms"], lost.values["gpu_ms"]) == (0, -30)
+    assert used.values["tenant"] == "acme"
+    assert used.key["kind"] == "usage"
+    assert lost.key["kind"] == "credit"
+
+
+def test_events_of_one_record_and_of_two_records_have_keys_of_their_own() -> None:
+    changes = [
+        upsert(event, header(offset))
+        for offset in (7, 8)
+        for event in (sliced(5), sliced(6), credited())
+    ]
+    assert len({tuple(sorted(change.key.items())) for change in changes}) == len(changes)
+
+
+def test_other_events_cost_nothing() -> None:
+    freed = SlotsFreed(token=Token(pool="default", lease=2), node_id="a")
+    for event in (NodeRetired(node_id="a"), freed):
+        assert project_ledger(header(), event) == ()
+
+
+def test_a_new_plan_reaches_the_tenants_table_and_job() -> None:
+    limits = Limits(soft_gpu_ms=1, hard_gpu_ms=2, concurrency=3)
+    plan = PlanSet(plan="free", limits=limits, price_version="2026-11")
+    at = header()
+    (change,) = project_tenants(at, plan)
+    assert isinstance(change, Upsert)
+    assert change.values["soft_gpu_ms"] == 1
+    (send,) = react_account(at, plan)
+    assert send.stream == "job"
+    assert send.body == SetLimits(lane="free", limits=limits, price_version="2026-11")

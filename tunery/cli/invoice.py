@@ -1,0 +1,206 @@
+"""`tunery invoice`: what a tenant's use of one month costs, line by line."""
+
+import asyncio
+import csv
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from tunery.cli import _options
+from tunery.local.paths import DataDir
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rich.table import Table
+
+    from schemas.estimate import PriceBook
+    from services.billing.domain.invoice import Invoice, Line, Period
+
+SECONDS_MAX = 15
+CSV_COLUMNS = (
+    "tenant",
+    "period",
+    "job_id",
+    "kind",
+    "starts_at",
+    "description",
+    "lane",
+    "price_version",
+    "used_gpu_ms",
+    "gpu_ms",
+    "overage_gpu_ms",
+    "gpu_hour_price",
+    "amount",
+    "currency",
+)
+EPILOG = """\
+\b
+Examples:
+  tunery invoice show local --period 2026-11
+  tunery invoice show local --period 2026-11 --json | jq .amount_micro
+  tunery invoice show local --period 2026-11 --csv > november.csv
+"""
+
+
+@click.group("invoice")
+def command() -> None:
+    """What was used, and what it costs."""
+
+
+@command.command("show", epilog=EPILOG)
+@click.argument("tenant")
+@click.option("--period", required=True, help="Calendar month (UTC), like 2026-11.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print one line of CSV for each line.")
+@_options.as_json
+@_options.data_dir
+def show(tenant: str, period: str, as_csv: bool, as_json: bool, folders: DataDir) -> None:
+    """Show the invoice of TENANT for one month.
+
+    Reads billing's ledger in PostgreSQL: $TUNERY_POSTGRES_DSN, else the stack of --data-dir.
+    """
+    if as_csv and as_json:
+        raise click.UsageError("--csv and --json exclude each other; choose one.")
+    made = _make(tenant, period, folders)
+    if as_json:
+        import msgspec
+
+        click.echo(msgspec.json.encode(made))
+    elif as_csv:
+        _write_csv(made)
+    else:
+        from rich.console import Console
+
+        Console().print(table(made))
+
+
+def _make(tenant: str, name: str, folders: DataDir) -> "Invoice":
+    import asyncpg
+
+    from services.billing.adapters.prices import read_books
+    from services.billing.domain.invoice import Mixed, PriceMissing, period
+    from services.billing.settings import BillingSettings
+
+    try:
+        month = period(name)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--period") from None
+    dsn = postgres_dsn(folders)
+    try:
+        books = read_books(BillingSettings().prices_dir)
+        return asyncio.run(asyncio.wait_for(_read(dsn, tenant, month, books), SECONDS_MAX))
+    except (PriceMissing, Mixed) as error:
+        raise click.ClickException(str(error)) from error
+    except asyncpg.UndefinedTableError:
+        raise click.ClickException(
+            "This database has no ledger yet; billing creates it at its first start (`tunery up`)."
+        ) from None
+    except (OSError, TimeoutError, asyncpg.PostgresError) as error:
+        raise click.ClickException(
+            f"PostgreSQL does not answer ({error or type(error).__name__}). "
+            "Start the stack with `tunery up`, or set TUNERY_POSTGRES_DSN."
+        ) from error
+
+
+async def _read(
+    dsn: str, tenant: str, month: "Period", books: "Mapping[str, PriceBook]"
+) -> "Invoice":
+    import asyncpg
+
+    from services.billing.adapters.ledger import read_rows, soft_limit
+    from services.billing.domain.invoice import invoice
+
+    connection = await asyncpg.connect(dsn, server_settings={"search_path": "billing"})
+    try:
+        # one snapshot: rows and limit belong together
+        async with connection.transaction(isolation="repeatable_read", readonly=True):
+            soft = await soft_limit(connection, tenant)
+            rows = await read_rows(connection, tenant, month)
+    finally:
+        await connection.close()
+    if soft is None and not rows:
+        raise click.ClickException(f"No tenant {tenant!r}. `tunery tenant list` shows them.")
+    newest = books[max(books)]
+    return invoice(tenant, month, rows, books, soft, newest.currency)
+
+
+def postgres_dsn(folders: DataDir) -> str:
+    """Raises ClickException when there is neither a setting nor a stack."""
+    from tunery.local import ports, secrets, settings
+
+    if own := os.environ.get("TUNERY_POSTGRES_DSN"):
+        return own
+    numbers = ports.read(folders.ports)
+    if not folders.secrets.exists() or "postgres" not in numbers:
+        raise click.ClickException(
+            f"There is no stack in {folders.root}. Start one with `tunery up`, name its folder "
+            "with --data-dir, or set TUNERY_POSTGRES_DSN."
+        )
+    return settings.build(folders, numbers, secrets.load(folders.secrets), os.environ).postgres_dsn
+
+
+def table(made: "Invoice") -> "Table":
+    """The invoice for people: one row a line, the sums at the foot."""
+    from rich.table import Table
+
+    title = f"Invoice {made.period} · {made.tenant} · {made.status}"
+    grid = Table(title=title, title_justify="left", show_footer=True, box=None, pad_edge=False)
+    grid.add_column("job", footer="total", overflow="fold")
+    grid.add_column("hour (UTC)")
+    grid.add_column("what")
+    grid.add_column("lane")
+    grid.add_column("GPU time", justify="right", footer=gpu_time(made.gpu_ms))
+    grid.add_column("overage", justify="right", footer=gpu_time(made.overage_gpu_ms, blank=True))
+    grid.add_column("per GPU-hour", justify="right")
+    footer = f"{_amount(made.amount_micro)} {made.currency}"
+    grid.add_column(f"amount {made.currency}", justify="right", footer=footer)
+    for line in made.lines:
+        grid.add_row(*_cells(line), style="green" if line.kind == "credit" else None)
+    return grid
+
+
+def _cells(line: "Line") -> tuple[str, ...]:
+    return (
+        line.job_id,
+        line.starts_at[:16].replace("T", " "),
+        line.description,
+        line.lane,
+        gpu_time(line.gpu_ms),
+        gpu_time(line.overage_gpu_ms, blank=True),
+        _amount(line.gpu_hour_micro),
+        _amount(line.amount_micro),
+    )
+
+
+def gpu_time(gpu_ms: int, *, blank: bool = False) -> str:
+    """Exact to the millisecond: `0:08:31.250`; credits are negative."""
+    if blank and gpu_ms == 0:
+        return ""
+    seconds, ms = divmod(abs(gpu_ms), 1000)
+    minutes, seconds = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{'-' if gpu_ms < 0 else ''}{hours}:{minutes:02}:{seconds:02}.{ms:03}"
+
+
+def _amount(micro: int) -> str:
+    from services.billing.domain.invoice import decimal_amount
+
+    return f"{decimal_amount(micro):f}"
+
+
+def _write_csv(made: "Invoice") -> None:
+    writer = csv.DictWriter(sys.stdout, CSV_COLUMNS, extrasaction="ignore")
+    writer.writeheader()
+    for line in made.lines:
+        writer.writerow(
+            {
+                "tenant": made.tenant,
+                "period": made.period,
+                "currency": made.currency,
+                "gpu_hour_price": _amount(line.gpu_hour_micro),
+                "amount": _amount(line.amount_micro),
+                **{name: getattr(line, name) for name in line.__struct_fields__},
+            }
+        )
