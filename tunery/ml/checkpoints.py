@@ -46,9 +46,11 @@ class Manifest(Struct, frozen=True, kw_only=True):
 
 
 class Written(Struct, frozen=True, kw_only=True):
+    """`files`: those the manifest names, and the manifest itself last."""
+
     dir: str
     manifest_sha256: str
-    manifest: Manifest
+    files: tuple[File, ...]
 
 
 class Skip(Struct, frozen=True, kw_only=True):
@@ -88,8 +90,10 @@ def write(
         )
         content = msgspec.json.format(msgspec.json.encode(manifest, order="sorted"), indent=2)
         (partial / MANIFEST).write_bytes(content + b"\n")
-    digest = file_sha256(final / MANIFEST)
-    return Written(dir=str(final), manifest_sha256=digest, manifest=verify(final, digest))
+    digest = sha256(content + b"\n").hexdigest()
+    verify(final, digest)  # read back: only a checkpoint that can be read counts
+    itself = File(name=MANIFEST, sha256=digest, bytes=len(content) + 1)
+    return Written(dir=str(final), manifest_sha256=digest, files=(*files, itself))
 
 
 def verify(directory: Path, manifest_sha256: str) -> Manifest:

@@ -4,11 +4,11 @@ import importlib.metadata
 import os
 from pathlib import Path
 
-import psutil
 import torch
 
 from tunery.ml.spec import Precision
 
+CPUINFO = Path("/proc/cpuinfo")
 BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16"})
 LIBRARIES = ("torch", "transformers", "trl", "peft", "accelerate")
 
@@ -30,20 +30,31 @@ def pick_dtype(precision: Precision, device: torch.device) -> torch.dtype:
             return torch.bfloat16 if cpu_flags() & BF16_FLAGS else torch.float32
 
 
-def cpu_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
+def cpu_flags(cpuinfo: Path = CPUINFO) -> frozenset[str]:
     """Feature flags of the first processor; empty where the kernel does not tell."""
+    flags = next(iter(_values(cpuinfo, "flags")), "")
+    return frozenset(flags.split())
+
+
+def physical_cores(cpuinfo: Path = CPUINFO) -> int:
+    """Cores, not hyper-threads; 0 where the kernel does not tell."""
+    pairs = zip(_values(cpuinfo, "physical id"), _values(cpuinfo, "core id"), strict=False)
+    return len(set(pairs))
+
+
+def _values(cpuinfo: Path, field: str) -> list[str]:
     try:
         lines = cpuinfo.read_text(encoding="utf-8").splitlines()
     except OSError:
-        return frozenset()
-    flags = next((line for line in lines if line.startswith("flags")), "")
-    return frozenset(flags.partition(":")[2].split())
+        return []
+    split = (line.partition(":") for line in lines)
+    return [value.strip() for name, _, value in split if name.strip() == field]
 
 
 def settle(threads: int | None) -> int:
     """Fix what changes bits: the number of threads and every nondeterministic kernel."""
     allowed = len(os.sched_getaffinity(0))
-    count = threads or min(allowed, psutil.cpu_count(logical=False) or allowed)
+    count = threads or min(allowed, physical_cores() or allowed)
     torch.set_num_threads(count)
     torch.use_deterministic_algorithms(True, warn_only=torch.cuda.is_available())
     return count

@@ -1,0 +1,294 @@
+"""TRL's SFT trainer on rows that are packed already, with our own checkpoints.
+
+What is overridden, and why (trl and transformers are pinned, each override is covered by a test):
+
+* data: rows come packed from the cache, so TRL's preparation is skipped and the collator is ours;
+  the order of rows is a pure function of (seed, epoch).
+* loss: on a CPU TRL's fused head is slower than the plain head on labelled tokens alone.
+* checkpoints: the trainer's own are written in place, unverified, with pickles in them.
+* non-finite numbers: the trainer logs a NaN loss as 0.0 and trains on; ours stops.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset
+from torch import Tensor
+from transformers import PrinterCallback, TrainerCallback, TrainerState
+from trl import SFTConfig, SFTTrainer
+
+from tunery.ml import checkpoints, state
+from tunery.ml.divergence import LossWindow, check_finite
+from tunery.ml.events import Events
+from tunery.ml.loss import label_loss, mean_loss
+from tunery.ml.order import Plan, row_order
+from tunery.ml.packed import PackedRows
+from tunery.ml.recipe import Resolved
+from tunery.ml.spec import TrainSpec
+
+VALID_ROWS_MAX = 32  # of the validation split, at the end of each epoch
+TRAINER_STATE = "trainer_state.json"
+
+
+@dataclass
+class Run:
+    """One attempt: what is fixed, and what the training loop moves along."""
+
+    spec: TrainSpec
+    hyper: Resolved
+    rows: PackedRows
+    valid: PackedRows | None
+    plan: Plan
+    facts: dict[str, str]
+    environment: dict[str, str]
+    events: Events
+    must_stop: Callable[[], bool]
+    window: LossWindow = field(default_factory=LossWindow)
+    loss: float | None = None
+    saved_at_s: float = field(default_factory=time.monotonic)
+    saved: checkpoints.Written | None = None
+
+    @property
+    def base(self) -> tuple[str, str]:
+        return self.spec.base_id, self.spec.base_sha256
+
+
+class EpochOrder(torch.utils.data.Sampler[int]):
+    """Row numbers in the order of the epoch the training loop is in."""
+
+    def __init__(self, seed: int, n_rows: int) -> None:
+        self.seed, self.n_rows, self.epoch = seed, n_rows, 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return self.n_rows
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(row_order(self.seed, self.epoch, self.n_rows))
+
+
+class Boundary(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
+    """At each optimizer-step boundary: is it time to score, to save, to stop?"""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        run, step = self.run, state.global_step
+        waited_ms = 1000 * (time.monotonic() - run.saved_at_s)
+        stop = run.must_stop()
+        last = step >= run.plan.total_steps
+        control.should_evaluate = run.valid is not None and step % run.plan.steps_per_epoch == 0
+        control.should_save = (
+            stop
+            or last
+            or step % run.spec.checkpoint_every_steps == 0
+            or waited_ms >= run.spec.checkpoint_every_ms
+        )
+        control.should_training_stop = control.should_training_stop or stop
+
+
+class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
+    """See the module's description. Its private state lives in `run`."""
+
+    def __init__(self, run: Run, model: Any, tokenizer: Any) -> None:
+        self.run = run
+        self.adamw = state.AdapterAdamW(
+            state.trainable(model),
+            rate=run.hyper.learning_rate,
+            weight_decay=run.hyper.weight_decay,
+        )
+        on_cpu = not torch.cuda.is_available()
+        super().__init__(
+            model=model,
+            args=_arguments(run, on_cpu),
+            data_collator=lambda items: run.rows.batch([item["row"] for item in items]),
+            train_dataset=Dataset.from_dict({"row": list(range(len(run.rows)))}),
+            processing_class=tokenizer,
+            callbacks=[Boundary(run)],
+            optimizers=(self.adamw, None),
+        )
+        self.on_cpu = on_cpu
+        self.loss_is_scaled_for_ga = True
+        self.remove_callback(PrinterCallback)
+
+    # --- data and loss
+    def _get_train_sampler(self, train_dataset: Any = None) -> EpochOrder:
+        return EpochOrder(self.run.hyper.seed, len(self.run.rows))
+
+    def compute_loss(
+        self,
+        model: Any,
+        inputs: dict[str, Tensor],
+        return_outputs: bool = False,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Any:
+        if not self.on_cpu or return_outputs:
+            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        scored = label_loss(model, inputs)
+        labels = len(scored.nll) if num_items_in_batch is None else int(num_items_in_batch)
+        if len(scored.nll):
+            accuracy = float(scored.correct.float().mean())
+            self._metrics["train"]["mean_token_accuracy"].append(accuracy)
+        return scored.nll.sum() / max(1, labels)
+
+    def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
+        loss: Tensor = super().training_step(*args, **kwargs)
+        self._check_finite(float(loss), "the loss")
+        return loss
+
+    def _clip_grad_norm(self, model: Any) -> Tensor:
+        norm: Tensor = super()._clip_grad_norm(model)
+        self._check_finite(float(norm), "the gradient norm")
+        return norm
+
+    def _check_finite(self, value: float, what: str) -> None:
+        rate = self._get_learning_rate()
+        check_finite(value, what=what, step=self.state.global_step, learning_rate=rate)
+
+    # --- what is said
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        self.control.should_log = False
+        accuracies = self._metrics["train"].pop("mean_token_accuracy", [])
+        self._metrics["train"].clear()
+        if "loss" not in logs:
+            return
+        run, step = self.run, self.state.global_step
+        run.loss = logs["loss"]
+        run.window = run.window.seen(run.loss)
+        run.events.emit(
+            "step",
+            step=step,
+            total_steps=run.plan.total_steps,
+            epoch=round(step / run.plan.steps_per_epoch, 6),
+            loss=run.loss,
+            grad_norm=logs.get("grad_norm"),
+            lr=logs["learning_rate"],
+            mean_token_accuracy=sum(accuracies) / len(accuracies) if accuracies else None,
+            tokens=run.plan.tokens_after(step),
+            tokens_total=run.plan.tokens_total,
+        )
+        if run.window.spiking:
+            run.events.emit("spike", step=step, loss=run.loss, message="the loss jumped and stayed")
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
+        self.control.should_evaluate = False
+        run = self.run
+        if run.valid is None:
+            return {}
+        loss = mean_loss(self.model, run.valid, rows_max=VALID_ROWS_MAX, device=self.args.device)
+        run.events.emit("eval", step=self.state.global_step, valid_loss=loss)
+        return {} if loss is None else {"eval_loss": loss}
+
+    # --- checkpoints
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        run, step = self.run, self.state.global_step
+        captured_ms, captured_s = run.events.elapsed_ms(), time.monotonic()
+        tokens = run.plan.tokens_after(step)
+        out_dir = Path(run.spec.out_dir)
+        run.saved = checkpoints.write(
+            out_dir,
+            self._fill,
+            step=step,
+            tokens=tokens,
+            run=run.facts,
+            environment=run.environment,
+        )
+        run.saved_at_s = time.monotonic()
+        checkpoints.keep_newest(out_dir, run.spec.keep_checkpoints)
+        run.events.emit(
+            "checkpoint",
+            step=step,
+            epoch=round(step / run.plan.steps_per_epoch, 6),
+            dir=run.saved.dir,
+            manifest_sha256=run.saved.manifest_sha256,
+            tokens=tokens,
+            files=run.saved.files,
+            captured_elapsed_ms=captured_ms,
+            captured_monotonic_ms=int(1000 * captured_s),
+            write_ms=int(1000 * (run.saved_at_s - captured_s)),
+        )
+
+    def _fill(self, directory: Path) -> None:
+        run = self.run
+        progress = {
+            "step": self.state.global_step,
+            "epoch": self.state.global_step // run.plan.steps_per_epoch,
+            "step_in_epoch": self.state.global_step % run.plan.steps_per_epoch,
+            "tokens": run.plan.tokens_after(self.state.global_step),
+            "losses": list(run.window.losses),
+            "spikes": run.window.spikes,
+            "loss": run.loss,
+        }
+        state.save(
+            directory,
+            model=self.model,
+            base=run.base,
+            optimizer=self.adamw,
+            scheduler=self.lr_scheduler,
+            progress=progress,
+        )
+        place = TrainerState(
+            epoch=self.state.epoch,
+            global_step=self.state.global_step,
+            max_steps=self.state.max_steps,
+            num_train_epochs=self.state.num_train_epochs,
+            train_batch_size=self.state.train_batch_size,
+            logging_steps=self.state.logging_steps,
+        )
+        place.save_to_json(str(directory / TRAINER_STATE))
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        directory = Path(resume_from_checkpoint)
+        state.load_adapter(directory, self.model)
+        progress = state.load_progress(directory)
+        self.run.window = LossWindow(tuple(progress["losses"]), progress["spikes"])
+        self.run.loss = progress["loss"]
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str) -> None:
+        state.load_optimizer(Path(checkpoint), self.adamw, self.lr_scheduler)
+
+    def _load_rng_state(self, checkpoint: str) -> None:
+        """The loop calls it once the first batch is fetched: that draws random numbers too."""
+        state.load_rng(Path(checkpoint))
+
+    def _load_scaler(self, checkpoint: str) -> None:
+        """No gradient scaler: bf16 and fp32 need none."""
+
+
+def _arguments(run: Run, on_cpu: bool) -> SFTConfig:
+    hyper = run.hyper
+    return SFTConfig(
+        output_dir=run.spec.out_dir,
+        num_train_epochs=hyper.n_epochs,
+        per_device_train_batch_size=hyper.batch_size,
+        gradient_accumulation_steps=hyper.accumulation,
+        learning_rate=hyper.learning_rate,
+        lr_scheduler_type=hyper.scheduler,
+        warmup_steps=round(hyper.warmup * run.plan.total_steps),
+        weight_decay=hyper.weight_decay,
+        max_grad_norm=hyper.grad_norm_max,
+        max_length=None,  # rows were cut and packed when the cache was made
+        seed=hyper.seed,
+        bf16=False,  # weights are in their final type already: autocast would only cost
+        fp16=False,
+        gradient_checkpointing=False,
+        use_cpu=on_cpu,
+        save_strategy="no",
+        eval_strategy="no",
+        logging_strategy="steps",
+        logging_steps=1,
+        logging_nan_inf_filter=False,
+        report_to=[],
+        disable_tqdm=True,
+        remove_unused_columns=False,
+        dataloader_num_workers=0,
+        dataloader_pin_memory=not on_cpu,
+        dataset_kwargs={"skip_prepare_dataset": True},
+    )
