@@ -8,7 +8,9 @@ from msgspec.structs import replace
 from schemas import errors
 from schemas.job import AttemptEnded
 from schemas.pool import Cause, HyperParameters
+from services.scheduler.domain.job.quota import attempt_gpu_ms_max
 from services.scheduler.domain.job.state import Job
+from services.scheduler.domain.pool.usage import BUDGET_NOTICE_MS
 
 OOM_RETRIES_MAX: Final = 1
 BAD_NODE_RETRIES_MAX: Final = 3
@@ -82,6 +84,10 @@ def _after_failure(job: Job, ended: AttemptEnded, cause: Cause) -> Step:
         case "user":
             return GiveUp(errors.USER_ERROR, "Correct what the message names and submit again.")
         case "budget":
+            # Time lost to the platform and credited meanwhile is the job's to use again. What a
+            # drained attempt left of its cap is less than one notice, so this cannot go round.
+            if attempt_gpu_ms_max(job, ended.role) > job.spec.slots * BUDGET_NOTICE_MS:
+                return Again(job.hyper)
             return budget_exhausted()
         case _:
             assert_never(cause)

@@ -1,0 +1,90 @@
+"""The money of a lease, in integers: slices per UTC hour, the cap, what the platform lost.
+
+Everything is GPU-milliseconds (slots × elapsed). The worked example of the architecture is a test.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from schemas.envelope import Sha256
+from schemas.pool import Checkpoint
+from schemas.units import HOUR_MS, GpuMs, Ms, hour_of
+
+BUDGET_NOTICE_MS: Final = 120_000  # the drain notice precedes the cap by this, or by half the lease
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Use of one lease in one UTC hour; `billable_gpu_ms` is capped cumulatively."""
+
+    hour: int
+    used_gpu_ms: GpuMs
+    billable_gpu_ms: GpuMs
+
+
+def clamp(value: int, low: int, high: int) -> int:
+    """`high` wins where the two bounds cross."""
+    return min(max(value, low), high)
+
+
+def slices(
+    started_at: Ms, from_ms: Ms, to_ms: Ms, slots: int, gpu_ms_max: GpuMs
+) -> tuple[Slice, ...]:
+    """What was used between two elapsed times of a lease, cut at UTC hours.
+
+    billable = min(used, max), cumulative over the lease's slices: the one that reaches the cap is
+    billed in part, later ones not at all.
+    """
+    found: list[Slice] = []
+    while from_ms < to_ms:
+        hour = hour_of(started_at + from_ms)
+        until_ms = min(to_ms, (hour + 1) * HOUR_MS - started_at)
+        used, before = slots * (until_ms - from_ms), slots * from_ms
+        billable = min(before + used, gpu_ms_max) - min(before, gpu_ms_max)
+        found.append(Slice(hour, used, billable))
+        from_ms = until_ms
+    return tuple(found)
+
+
+def whole_hours_ms(started_at: Ms, alive_at: Ms) -> Ms:
+    """Elapsed time of a lease at the last UTC hour that its proof of life has passed."""
+    return max(0, alive_at // HOUR_MS * HOUR_MS - started_at)
+
+
+def last_hour(started_at: Ms, elapsed_ms: Ms) -> int:
+    """UTC hour of a lease's last millisecond."""
+    return hour_of(started_at + max(elapsed_ms - 1, 0))
+
+
+def lost_gpu_ms(billable_gpu_ms: GpuMs, slots: int, captured_ms: Ms) -> GpuMs:
+    """Billed, but lost to the platform: what came after the capture of the last checkpoint."""
+    return billable_gpu_ms - min(billable_gpu_ms, slots * captured_ms)
+
+
+def skipped_gpu_ms(named: Sequence[Checkpoint], loaded: Sha256 | None, slots: int) -> GpuMs:
+    """Work between the newest checkpoint that was named and the one that could be loaded.
+
+    `named`: newest first, as in the grant. `captured_ms` counts within an attempt, so each attempt
+    contributes up to its newest named capture; the loaded one's attempt only what came after it.
+    """
+    by_attempt: dict[int, Ms] = {}
+    for checkpoint in named:
+        if checkpoint.manifest_sha256 == loaded:
+            newest = by_attempt.get(checkpoint.attempt, checkpoint.captured_ms)
+            by_attempt[checkpoint.attempt] = newest - checkpoint.captured_ms
+            break
+        newest = by_attempt.get(checkpoint.attempt, 0)
+        by_attempt[checkpoint.attempt] = max(newest, checkpoint.captured_ms)
+    return slots * sum(by_attempt.values())
+
+
+def cap_ms(gpu_ms_max: GpuMs, slots: int) -> Ms:
+    """Elapsed time at which a lease reaches its cap."""
+    return gpu_ms_max // slots
+
+
+def notice_ms(gpu_ms_max: GpuMs, slots: int) -> Ms:
+    """Elapsed time at which the drain notice before the cap goes out."""
+    cap = cap_ms(gpu_ms_max, slots)
+    return max(cap - BUDGET_NOTICE_MS, cap // 2)
