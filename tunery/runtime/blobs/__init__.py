@@ -1,0 +1,1 @@
+"""Blobs: immutable, content-named bytes outside the log."""

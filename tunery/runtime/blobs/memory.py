@@ -1,0 +1,105 @@
+"""Object storage in memory: for tests and the simulator."""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterable, AsyncIterator
+from pathlib import Path
+
+from schemas.units import Ms
+from tunery.runtime.blobs.abstract import (
+    BLOB_BYTES_MAX,
+    CHUNK_BYTES,
+    BlobCorrupt,
+    BlobExists,
+    BlobMissing,
+    BlobTooLarge,
+    Stored,
+    check_key,
+)
+from tunery.runtime.blobs.files import write_file
+
+
+class MemoryUpload:
+    def __init__(self, blobs: "MemoryBlobs", key: str, sha256: str | None) -> None:
+        self._blobs, self._key, self._sha256 = blobs, key, sha256
+        self._body = bytearray()
+
+    async def write(self, chunk: bytes) -> None:
+        if len(self._body) + len(chunk) > BLOB_BYTES_MAX:
+            raise BlobTooLarge(self._key)
+        self._body += chunk
+
+    async def complete(self) -> Stored:
+        return await self._blobs.put(self._key, bytes(self._body), sha256=self._sha256)
+
+    async def abort(self) -> None:
+        self._body.clear()
+
+    async def __aenter__(self) -> "MemoryUpload":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.abort()
+
+
+class MemoryBlobs:
+    """Implements `Blobs`. `bodies` is open to tests that damage something."""
+
+    def __init__(self) -> None:
+        self.bodies: dict[str, bytes] = {}
+
+    async def upload(self, key: str, *, sha256: str | None = None) -> MemoryUpload:
+        check_key(key)
+        return MemoryUpload(self, key, sha256)
+
+    async def put(
+        self,
+        key: str,
+        data: bytes | AsyncIterable[bytes],
+        *,
+        sha256: str | None = None,
+        if_absent: bool = False,
+    ) -> Stored:
+        check_key(key)
+        body = data if isinstance(data, bytes) else b"".join([chunk async for chunk in data])
+        got = hashlib.sha256(body).hexdigest()
+        if sha256 is not None and got != sha256:
+            raise BlobCorrupt(key, sha256, got)
+        if if_absent and key in self.bodies:
+            raise BlobExists(key)
+        self.bodies[key] = body
+        return Stored(key, got, len(body))
+
+    async def put_file(self, key: str, path: Path, *, sha256: str | None = None) -> Stored:
+        return await self.put(key, await asyncio.to_thread(path.read_bytes), sha256=sha256)
+
+    async def get(self, key: str, *, sha256: str | None = None) -> bytes:
+        return b"".join([chunk async for chunk in self.stream(key, sha256=sha256)])
+
+    async def get_file(self, key: str, path: Path, *, sha256: str | None = None) -> Stored:
+        return await write_file(key, path, self.stream(key), sha256)
+
+    async def stream(self, key: str, *, sha256: str | None = None) -> AsyncIterator[bytes]:
+        if key not in self.bodies:
+            raise BlobMissing(key)
+        body = self.bodies[key]
+        for start in range(0, len(body), CHUNK_BYTES):
+            yield body[start : start + CHUNK_BYTES]
+        got = hashlib.sha256(body).hexdigest()
+        if sha256 is not None and got != sha256:
+            raise BlobCorrupt(key, sha256, got)
+
+    async def size(self, key: str) -> int | None:
+        return len(self.bodies[key]) if key in self.bodies else None
+
+    async def exists(self, key: str) -> bool:
+        return key in self.bodies
+
+    async def delete(self, key: str) -> None:
+        self.bodies.pop(key, None)
+
+    async def presign(self, key: str, *, ttl_ms: Ms, filename: str | None = None) -> str:
+        return f"memory://{key}?ttl_ms={ttl_ms}&filename={filename or ''}"
+
+    async def close(self) -> None:
+        """Nothing to free."""

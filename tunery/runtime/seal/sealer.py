@@ -1,0 +1,77 @@
+"""Seals text under a tenant's data key, and derives the tenant's other secrets from it."""
+
+import hashlib
+import hmac as hmac_module
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Final
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from schemas.sealed import REDACTED, Sealed
+from tunery.runtime.seal.abstract import KEY_BYTES, Key, KeyDestroyed, KeyStore, SealBroken
+from tunery.runtime.seal.memory import random_bytes
+
+NONCE_BYTES: Final = 12
+DERIVED_KEPT_MAX: Final = 4_096
+NO_KEY: Final = "destroyed"
+
+
+class Sealer:
+    """AES-256-GCM; the key's id is authenticated with the text. `draw` makes nonces."""
+
+    def __init__(self, keys: KeyStore, draw: Callable[[int], bytes] = random_bytes) -> None:
+        self._keys = keys
+        self._draw = draw
+
+    def seal(self, tenant: str, text: str) -> Sealed:
+        """Sealed text. For an erased tenant the text is dropped: nothing readable is written."""
+        key = self._keys.get(tenant)
+        if key is None:
+            return Sealed(key_id=NO_KEY, nonce=b"", ciphertext=b"")
+        nonce = self._draw(NONCE_BYTES)
+        body = AESGCM(key.secret).encrypt(nonce, text.encode("utf-8"), key.key_id.encode())
+        return Sealed(key_id=key.key_id, nonce=nonce, ciphertext=body)
+
+    def open(self, sealed: Sealed) -> str:
+        """The text, or REDACTED when its key is gone. Raises SealBroken for damaged bytes."""
+        tenant, _, _ = sealed.key_id.rpartition(".")
+        key = self._keys.find(tenant) if tenant else None
+        if key is None or key.key_id != sealed.key_id:
+            return REDACTED
+        try:
+            text = AESGCM(key.secret).decrypt(
+                sealed.nonce, sealed.ciphertext, sealed.key_id.encode()
+            )
+        except (InvalidTag, ValueError) as error:
+            raise SealBroken(f"a field sealed with {sealed.key_id} does not open") from error
+        return text.decode("utf-8")
+
+    def hmac(self, tenant: str, data: bytes | str) -> str:
+        """Hex HMAC-SHA256 under a key of its own. Raises KeyDestroyed."""
+        body = data.encode("utf-8") if isinstance(data, str) else data
+        return hmac_module.new(self._derive(tenant, "hmac"), body, hashlib.sha256).hexdigest()
+
+    def secret(self, tenant: str, *info: str | int) -> bytes:
+        """32 bytes that follow from the tenant's key and `info` (HKDF). Raises KeyDestroyed."""
+        return self._derive(tenant, "secret", *(str(part) for part in info))
+
+    def destroy(self, tenant: str) -> None:
+        """Erase everything that was ever sealed for the tenant."""
+        self._keys.destroy(tenant)
+
+    def _derive(self, tenant: str, *info: str) -> bytes:
+        key = self._keys.get(tenant)
+        if key is None:
+            raise KeyDestroyed(tenant)
+        return _hkdf(key, info)
+
+
+@lru_cache(maxsize=DERIVED_KEPT_MAX)
+def _hkdf(key: Key, info: tuple[str, ...]) -> bytes:
+    # lengths in front, so that ("a", "bc") and ("ab", "c") never give the same secret
+    label = b"".join(len(part.encode()).to_bytes(4, "big") + part.encode() for part in info)
+    return HKDF(SHA256(), KEY_BYTES, salt=None, info=label).derive(key.secret)

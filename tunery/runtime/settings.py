@@ -1,0 +1,79 @@
+"""Where a process finds its servers. Read from the environment once, at the start."""
+
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from pydantic import Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from schemas.units import Ms
+
+PREFIX = "TUNERY_"
+T = TypeVar("T", bound=BaseSettings)
+
+
+class SettingsError(Exception):
+    """A setting is missing or wrong; the message names the variable and what to do."""
+
+
+class RuntimeSettings(BaseSettings):
+    """Settings that every service has. Secrets are never shown in `repr` and logs."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="ignore")
+
+    kafka_bootstrap: str = Field(min_length=1)
+    postgres_dsn: str = Field(min_length=1, repr=False)
+    s3_endpoint: str = Field(min_length=1)
+    s3_access_key: str = Field(min_length=1, repr=False)
+    s3_secret_key: str = Field(min_length=1, repr=False)
+    s3_bucket: str = Field(default="tunery", min_length=3)
+    s3_region: str = "us-east-1"
+    valkey_url: str | None = Field(default=None, repr=False)
+    data_dir: Path
+    keystore_dir: Path | None = None
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    session_timeout_ms: Ms = Field(default=3_000, ge=1_000, le=60_000)
+    kafka_replication: int = Field(default=1, ge=1, le=7)
+    postgres_connections_max: int = Field(default=8, ge=4, le=200)
+    metrics_port: int | None = Field(default=None, ge=1, le=65_535)
+
+    @field_validator("log_level", mode="before")
+    @classmethod
+    def _upper(cls, value: object) -> object:
+        return value.upper() if isinstance(value, str) else value
+
+    @property
+    def keys(self) -> Path:
+        """Folder of the tenants' data keys."""
+        return self.keystore_dir or self.data_dir / "keystore"
+
+    @property
+    def flush_each(self) -> bool:
+        """One broker: records are fsynced as they come, so that PostgreSQL never outlives them."""
+        return self.kafka_replication == 1
+
+    def secrets(self) -> tuple[str, ...]:
+        """Texts that must never reach a log."""
+        found = (self.postgres_dsn, self.s3_access_key, self.s3_secret_key, self.valkey_url)
+        return tuple(text for text in found if text)
+
+
+def load(settings: type[T]) -> T:
+    """Build settings from the environment. Raises SettingsError."""
+    try:
+        return settings()
+    except ValidationError as error:
+        prefix = settings.model_config.get("env_prefix", "")
+        raise SettingsError("\n".join(explain(error, prefix))) from None
+
+
+def explain(error: ValidationError, prefix: str) -> list[str]:
+    """One line for each wrong setting: the variable, what is wrong with it, what to do."""
+    lines = []
+    for problem in error.errors(include_url=False, include_input=False):
+        variable = prefix + "_".join(str(part) for part in problem["loc"]).upper()
+        if problem["type"] == "missing":
+            lines.append(f"{variable} is not set; set it, or start the service with `tunery up`")
+        else:
+            lines.append(f"{variable}: {problem['msg']}; correct it or unset it")
+    return lines

@@ -1,0 +1,89 @@
+"""Structured logs: one JSON object a line on stdout, `event` first, never a secret."""
+
+import json
+import logging
+import sys
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any, Final, TextIO
+
+TEXT_CHARACTERS_MAX: Final = 4_000
+SECRET_CHARACTERS_MIN: Final = 6  # shorter texts would blacken ordinary words
+HIDDEN: Final = "***"
+#: libraries that speak too much at the level we run at
+QUIET: Final = {
+    "aiobotocore": logging.WARNING,
+    "aiokafka": logging.WARNING,
+    "asyncio": logging.WARNING,
+    "boto3": logging.WARNING,
+    "botocore": logging.WARNING,
+    "httpcore": logging.WARNING,
+    "httpx": logging.WARNING,
+    "s3transfer": logging.WARNING,
+    "urllib3": logging.ERROR,
+    "uvicorn.access": logging.WARNING,
+}
+
+
+class JsonFormatter(logging.Formatter):
+    """`{"event": …, "service": …, "level": …, "at": …, fields…}`."""
+
+    def __init__(self, service: str, secrets: Iterable[str] = ()) -> None:
+        super().__init__()
+        self._service = service
+        self._secrets = tuple(text for text in secrets if len(text) >= SECRET_CHARACTERS_MIN)
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "event": _cut(record.getMessage()),
+            "service": self._service,
+            "level": record.levelname.lower(),
+            "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "logger": record.name,
+        }
+        fields = getattr(record, "fields", None)
+        if isinstance(fields, dict):
+            line |= {name: _plain(value) for name, value in fields.items()}
+        if record.exc_info and record.exc_info[0] is not None:
+            line["error"] = record.exc_info[0].__name__
+            line["trace"] = self.formatException(record.exc_info)[-TEXT_CHARACTERS_MAX:]
+        text = json.dumps(line, ensure_ascii=False, separators=(",", ":"), default=str)
+        for secret in self._secrets:
+            text = text.replace(secret, HIDDEN)
+        return text
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= TEXT_CHARACTERS_MAX else text[:TEXT_CHARACTERS_MAX] + "…"
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    return _cut(str(value))
+
+
+def configure(
+    service: str, level: str, secrets: Iterable[str] = (), out: TextIO | None = None
+) -> None:
+    """All logging of this process, libraries included, becomes JSON lines on `out` (stdout)."""
+    handler = logging.StreamHandler(out or sys.stdout)
+    handler.setFormatter(JsonFormatter(service, secrets))
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+    for name, least in QUIET.items():
+        logging.getLogger(name).setLevel(least)
+    for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
+        logging.getLogger(name).handlers.clear()
+        logging.getLogger(name).propagate = True
+
+
+def say(
+    logger: logging.Logger,
+    level: int,
+    event: str,
+    error: BaseException | None = None,
+    **fields: Any,
+) -> None:
+    """Log one event with its fields; `error` adds its type and trace."""
+    info = (type(error), error, error.__traceback__) if error is not None else None
+    logger.log(level, event, exc_info=info, extra={"fields": fields})
