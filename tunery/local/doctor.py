@@ -13,7 +13,7 @@ from typing import Final
 
 from tunery.local import kafka, postgres, provide, s3, settings, state, valkey
 from tunery.local.errors import LocalError
-from tunery.local.paths import DataDir
+from tunery.local.paths import VERSITYGW_VERSION, DataDir
 from tunery.local.state import Mood
 
 DISK_BYTES_MIN: Final = 2 * 1024**3
@@ -94,7 +94,8 @@ def valkey_binary() -> str:
 
 
 def versitygw() -> str:
-    return output([str(s3.built_binary()), "--version"])
+    output([str(s3.built_binary()), "--version"])  # runs; it reports no version of its own
+    return f"versitygw {VERSITYGW_VERSION}"
 
 
 def training() -> str:

@@ -1,0 +1,164 @@
+"""`tunery up` on bad days: killed, half-initialised, ports taken. Data stays."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from tests.stacks import temporary_data_dir
+from tunery.local import ports, processes, secrets, state
+from tunery.local.paths import DataDir
+from tunery.local.postgres import dsn
+
+COMMAND_S_MAX = 120
+
+
+@pytest.fixture
+def folders() -> Iterator[DataDir]:
+    with temporary_data_dir() as root:
+        made = DataDir(root)
+        made.create()
+        ports.assign(made.ports, lambda _text: None, ports.ANY)
+        yield made
+        tunery("down", made)
+
+
+def tunery(command: str, folders: DataDir, *options: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [
+            *(sys.executable, "-m", "tunery.cli.main", command),
+            *("--data-dir", str(folders.root), *options),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_S_MAX,
+        check=False,
+    )
+
+
+def up(folders: DataDir) -> None:
+    done = tunery("up", folders, "--no-services", "--detach")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def living(folders: DataDir) -> dict[str, processes.ProcessRecord]:
+    records = [processes.read_record(file) for file in folders.run.glob("*.pid")]
+    return {one.name: one for one in records if one is not None and one.is_alive()}
+
+
+def database(folders: DataDir) -> str:
+    password = secrets.load(folders.secrets).postgres_password
+    return dsn(ports.read(folders.ports)["postgres"], password)
+
+
+async def remember(folders: DataDir, value: int) -> None:
+    connection = await asyncpg.connect(database(folders))
+    await connection.execute("CREATE TABLE IF NOT EXISTS kept (n int)")
+    await connection.execute("INSERT INTO kept VALUES ($1)", value)
+    await connection.close()
+
+
+async def remembered(folders: DataDir) -> list[int]:
+    connection = await asyncpg.connect(database(folders))
+    rows = await connection.fetch("SELECT n FROM kept ORDER BY n")
+    await connection.close()
+    return [row["n"] for row in rows]
+
+
+async def test_kill_of_the_supervisor_then_up_goes_on(folders: DataDir) -> None:
+    up(folders)
+    await remember(folders, 1)
+    before = living(folders)
+    above = state.read(folders).supervisor
+    assert above is not None
+    os.kill(above.pid, signal.SIGKILL)
+    assert processes.await_end(above, 5_000)
+    assert all(one.is_alive() for one in before.values())
+    assert tunery("status", folders).returncode == 3
+    up(folders)
+    assert not any(one.is_alive() for one in before.values())
+    assert any("of a former run was still alive" in note for note in state.read(folders).notes)
+    assert await remembered(folders) == [1]
+
+
+async def test_kill_of_everything_then_up_goes_on(folders: DataDir) -> None:
+    up(folders)
+    await remember(folders, 2)
+    above = state.read(folders).supervisor
+    assert above is not None
+    for one in (above, *living(folders).values()):
+        os.kill(one.pid, signal.SIGKILL)
+        assert processes.await_end(one, 5_000)
+    up(folders)
+    assert sorted(living(folders)) == ["kafka", "postgres", "s3", "valkey"]
+    assert await remembered(folders) == [2]
+
+
+async def test_half_initialised_servers_are_made_again(folders: DataDir) -> None:
+    kafka, postgres = folders.server("kafka"), folders.server("postgres")
+    (kafka / "log").mkdir(parents=True)
+    (kafka / "log" / "meta.properties").write_text("version=1\ncluster.id=cut-off")
+    (postgres / "data.part").mkdir(parents=True)
+    (postgres / "data").mkdir()
+    (postgres / "data" / "postgresql.conf").write_text("half a")
+    up(folders)
+    await remember(folders, 3)
+    assert await remembered(folders) == [3]
+
+
+def test_a_taken_port_is_named_and_another_used(folders: DataDir) -> None:
+    wanted = ports.read(folders.ports)["valkey"]
+    with socket.socket() as other:
+        other.bind((ports.HOST, wanted))
+        other.listen()
+        up(folders)
+    report = json.loads(tunery("status", folders, "--json").stdout)
+    assert report["state"] == "ready"
+    assert report["children"]["valkey"]["address"] != f"{ports.HOST}:{wanted}"
+    assert any(f"port {wanted} for valkey is taken" in note for note in report["notes"])
+
+
+def test_a_second_up_is_refused_and_down_is_repeatable(folders: DataDir) -> None:
+    up(folders)
+    second = tunery("up", folders, "--no-services")
+    assert second.returncode == 1
+    assert "a stack is already running" in second.stderr
+    assert tunery("down", folders).stdout == "stopped\n"
+    assert living(folders) == {}
+    assert "nothing is running" in tunery("down", folders).stdout
+
+
+def test_a_child_that_cannot_start_ends_up_with_its_reason(folders: DataDir) -> None:
+    folders.root.joinpath("s3").write_text("a file where a folder should be")
+    done = tunery("up", folders, "--no-services", "--detach")
+    assert done.returncode == 1
+    assert "s3 did not become ready" in done.stderr
+    assert living(folders) == {}
+
+
+def test_logs_follow_and_name_what_there_is(folders: DataDir) -> None:
+    up(folders)
+    assert "Kafka Server started" in tunery_logs(folders, "kafka")
+    assert "there are: kafka, postgres, s3, supervisor, valkey" in tunery_logs(folders, "nobody")
+
+
+def tunery_logs(folders: DataDir, name: str) -> str:
+    done = tunery("logs", folders, name)
+    return done.stdout + done.stderr
+
+
+def test_secrets_do_not_reach_logs_or_state(folders: DataDir) -> None:
+    up(folders)
+    keys = secrets.load(folders.secrets)
+    files: list[Path] = [*folders.logs.glob("*"), *folders.run.glob("*")]
+    written = "".join(file.read_text(encoding="utf-8", errors="replace") for file in files)
+    assert "ready" in written
+    for secret in vars(keys).values():
+        assert secret not in written

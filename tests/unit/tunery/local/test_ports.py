@@ -1,0 +1,43 @@
+"""Ports: preferred, remembered, moved when taken."""
+
+import socket
+from pathlib import Path
+
+from tunery.local import ports
+
+
+def test_the_same_ports_come_again(tmp_path: Path) -> None:
+    notices: list[str] = []
+    first = ports.assign(tmp_path / "ports.json", notices.append, ports.ANY)
+    second = ports.assign(tmp_path / "ports.json", notices.append, ports.ANY)
+    assert first == second
+    assert len(set(first.values())) == len(ports.PREFERRED)
+    assert notices == []
+
+
+def test_a_taken_port_moves_and_is_named(tmp_path: Path) -> None:
+    notices: list[str] = []
+    with socket.socket() as other:
+        other.bind((ports.HOST, 0))
+        other.listen()
+        taken = other.getsockname()[1]
+        chosen = ports.assign(tmp_path / "ports.json", notices.append, {"kafka": taken})
+    assert chosen["kafka"] != taken
+    assert notices == [
+        f"port {taken} for kafka is taken by another program; using {chosen['kafka']}"
+    ]
+
+
+def test_a_half_written_file_is_forgotten(tmp_path: Path) -> None:
+    file = tmp_path / "ports.json"
+    file.write_text('{"kafka": 19', encoding="utf-8")
+    chosen = ports.assign(file, lambda _text: None, {"kafka": 0})
+    assert ports.read(file) == chosen
+
+
+def test_two_names_never_share_a_port(tmp_path: Path) -> None:
+    file = tmp_path / "ports.json"
+    file.write_text('{"kafka": 45001, "s3": 45001}', encoding="utf-8")
+    chosen = ports.assign(file, lambda _text: None, {"kafka": 0, "s3": 0}, free=lambda _port: True)
+    assert chosen["kafka"] == 45001
+    assert chosen["s3"] != 45001

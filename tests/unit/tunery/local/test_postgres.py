@@ -1,0 +1,52 @@
+"""Where PostgreSQL lives when root runs the stack."""
+
+from pathlib import Path
+
+import pytest
+
+from tunery.local import identity, postgres
+from tunery.local.identity import Identity
+
+NOBODY = Identity(65_534, 65_534)
+
+
+@pytest.fixture
+def closed(tmp_path: Path) -> Path:
+    """A folder below one that only its owner may enter (pytest's own is closed as well)."""
+    folder = tmp_path / "home" / "data"
+    folder.mkdir(parents=True)
+    (tmp_path / "home").chmod(0o700)
+    return folder
+
+
+def test_a_folder_below_a_closed_one_is_out_of_reach(closed: Path) -> None:
+    assert not identity.may_traverse(closed, NOBODY)
+    assert identity.may_traverse(Path("/usr"), NOBODY)
+
+
+def test_a_normal_user_keeps_everything_in_place(
+    closed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres, "unprivileged", lambda: None)
+    where = postgres.place(closed, "abc")
+    assert where == postgres.Place(postgres.packaged_install(), closed / "data", None)
+
+
+def test_root_moves_what_nobody_cannot_reach(
+    closed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres, "unprivileged", lambda: NOBODY)
+    where = postgres.place(closed, "abc", tmp_path / "shared")
+    assert where.data == tmp_path / "shared" / "stacks" / "abc" / "data"
+    assert where.identity == NOBODY
+
+
+def test_data_of_a_directory_that_is_gone_is_swept(tmp_path: Path) -> None:
+    stacks, kept = tmp_path / "stacks", tmp_path / "kept"
+    kept.mkdir()
+    (kept / "instance").write_text("alive")
+    for name, owner in (("alive", kept), ("older", kept), ("orphan", tmp_path / "gone")):
+        (stacks / name / "data").mkdir(parents=True)
+        (stacks / name / "owner").write_text(str(owner))
+    postgres.sweep(tmp_path)
+    assert [path.name for path in stacks.iterdir()] == ["alive"]

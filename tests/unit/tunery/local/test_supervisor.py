@@ -1,0 +1,150 @@
+"""The supervisor, with small Python programs as children."""
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from tunery.local import supervisor as supervisors
+from tunery.local.child import Child, service
+from tunery.local.errors import LocalError
+from tunery.local.events import Changed, Event, Note, Phase
+from tunery.local.paths import DataDir
+from tunery.local.processes import read_record
+from tunery.local.supervisor import Supervisor
+
+READY = 'print(\'{"event":"ready"}\', flush=True)\n'
+SLEEP = "import time; time.sleep(60)\n"
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> DataDir:
+    made = DataDir(tmp_path)
+    made.create()
+    return made
+
+
+class Heard(list[Event]):
+    def phases(self, name: str) -> list[Phase]:
+        return [one.phase for one in self if isinstance(one, Changed) and one.name == name]
+
+    def details(self, name: str) -> list[str]:
+        return [one.detail for one in self if isinstance(one, Changed) and one.name == name]
+
+
+def child(name: str, code: str, cwd: Path) -> Child:
+    return service(name, (sys.executable, "-S", "-c", code), cwd, {})
+
+
+async def test_a_child_that_is_killed_starts_again(folders: DataDir) -> None:
+    heard = Heard()
+    boss = Supervisor(folders, heard.append)
+    await boss.start([child("a", READY + SLEEP, folders.root)])
+    first = boss.pid("a")
+    boss.kill("a")
+    await asyncio.sleep(0.1)
+    await boss.await_ready("a")
+    assert boss.pid("a") not in {first, None}
+    assert "killed by SIGKILL; starting again in 0.25 s" in heard.details("a")
+    await boss.drain([["a"]])
+    assert heard.phases("a")[-1] is Phase.STOPPED
+    assert list(folders.run.glob("*.pid")) == []
+
+
+async def test_a_child_that_never_gets_ready_is_given_up_with_its_log(
+    folders: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisors, "BACKOFF_MS_FIRST", 1)
+    boss = Supervisor(folders, lambda _event: None)
+    with pytest.raises(LocalError, match="ended with code 3") as caught:
+        await boss.start(
+            [child("a", "import sys; print('no such topic'); sys.exit(3)", folders.root)]
+        )
+    assert "no such topic" in caught.value.what
+    assert f"{supervisors.STARTS_MAX} starts" in caught.value.what
+
+
+async def test_a_dead_child_without_restart_stays_dead_until_started(folders: DataDir) -> None:
+    heard = Heard()
+    boss = Supervisor(folders, heard.append)
+    await boss.start([child("a", READY + SLEEP, folders.root)])
+    assert len(boss.kill("a", restart=False)) == 1
+    await asyncio.sleep(0.4)
+    assert boss.pid("a") is None
+    await boss.restart("a")
+    assert heard.phases("a")[-1] is Phase.READY
+    await boss.drain([["a"]])
+
+
+async def test_stages_stop_in_order_and_the_deaf_are_killed(
+    folders: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard = Heard()
+    boss = Supervisor(folders, heard.append)
+    deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + READY + SLEEP
+    stubborn = child("stubborn", deaf, folders.root)
+    stubborn = Child(**{**vars(stubborn), "stop_ms_max": 200})
+    await boss.start([stubborn, child("server", READY + SLEEP, folders.root)])
+    await boss.drain([["stubborn"], ["server"]])
+    ended = [one.name for one in heard if isinstance(one, Changed) and one.phase is Phase.STOPPED]
+    assert ended == ["stubborn", "server"]
+    assert Note("stubborn did not stop in time and was killed") in heard
+
+
+async def test_a_paused_child_can_be_stopped(folders: DataDir) -> None:
+    heard = Heard()
+    boss = Supervisor(folders, heard.append)
+    await boss.start([child("a", READY + SLEEP, folders.root)])
+    boss.pause("a")
+    await boss.drain([["a"]])
+    assert heard.phases("a")[-3:] == [Phase.PAUSED, Phase.STOPPING, Phase.STOPPED]
+
+
+async def test_orphans_of_a_dead_supervisor_are_stopped_first(folders: DataDir) -> None:
+    dead = Supervisor(folders, lambda _event: None)
+    await dead.start([child("a", READY + SLEEP, folders.root)])
+    entry = read_record(folders.run / "a.pid")
+    assert entry is not None
+    heard = Heard()
+    await asyncio.to_thread(Supervisor(folders, heard.append).clear_orphans, ("a",))
+    assert heard == [Note("a of a former run was still alive and has been stopped")]
+    assert not entry.is_alive()
+    await dead.stop("a")
+
+
+async def test_a_failing_settlement_counts_as_a_failed_start(
+    folders: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisors, "BACKOFF_MS_FIRST", 1)
+    attempts: list[int] = []
+
+    async def settle() -> None:
+        attempts.append(1)
+        if len(attempts) < 2:
+            raise ConnectionError("bucket not made")
+
+    heard = Heard()
+    boss = Supervisor(folders, heard.append)
+    plain = child("a", READY + SLEEP, folders.root)
+    await boss.start([Child(**{**vars(plain), "settle": settle})])
+    assert any(
+        "started, but then ConnectionError: bucket not made" in d for d in heard.details("a")
+    )
+    await boss.drain([["a"]])
+    assert len(attempts) == 2
+
+
+def test_a_grown_log_is_kept_once(folders: DataDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisors, "LOG_BYTES_MAX", 10)
+    log = folders.log("a")
+    log.write_text("eleven bytes")
+    supervisors.rotate(log)
+    assert not log.exists()
+    assert log.with_suffix(".log.1").read_text() == "eleven bytes"
+
+
+def test_exits_are_described() -> None:
+    assert supervisors.describe_exit(-signal.SIGSEGV) == "killed by SIGSEGV"
+    assert supervisors.describe_exit(1) == "ended with code 1"
