@@ -1,8 +1,17 @@
 """What the agent needs of its machine."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+from schemas.pool import Device
+
+
+@dataclass(frozen=True)
+class Hardware:
+    device: Device
+    memory_bytes: int
 
 
 class Child(Protocol):

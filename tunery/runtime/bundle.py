@@ -29,6 +29,10 @@ class Runtime:
     clock: Clock
 
 
+class HostStopped(Exception):
+    """Raised by a host that must not run again in this process; the message says what to do."""
+
+
 class Host(Protocol):
     """Something that runs as long as its process. `run` is called again after it raised."""
 

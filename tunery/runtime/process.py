@@ -17,6 +17,7 @@ from prometheus_client import start_http_server
 
 from schemas.units import Ms
 from tunery.runtime.bundle import Host as Host
+from tunery.runtime.bundle import HostStopped as HostStopped
 from tunery.runtime.bundle import Runtime as Runtime
 from tunery.runtime.journal.acceptance import PartitionStopped
 from tunery.runtime.opening import open_runtime
@@ -146,7 +147,7 @@ async def keep(host: Host) -> None:
         try:
             await host.run()
             say(LOG, logging.ERROR, "host ended by itself", host=host.name)
-        except (PartitionStopped, Superseded) as error:
+        except (HostStopped, PartitionStopped, Superseded) as error:
             say(LOG, logging.CRITICAL, "host stopped for good", error, host=host.name, why=error)
             return
         except Exception as error:  # an outage of one host must not end the others

@@ -1,0 +1,39 @@
+"""Composition root: the only file of the service that names concrete parts."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from schemas.pool import EvalWork, LeaseGranted, TrainWork
+from services.trainer.adapters.hardware import probe
+from services.trainer.adapters.processes import ProcessGroups
+from services.trainer.effect.agent import Agent
+from services.trainer.effect.attempt import LeaseAttempt, Program, Tools
+from services.trainer.effect.evaluating import Evaluating
+from services.trainer.effect.reports import Reports
+from services.trainer.effect.training import Training
+from services.trainer.settings import TrainerSettings
+from tunery.runtime.process import Host, Runtime
+from tunery.runtime.settings import load
+
+
+async def build(runtime: Runtime) -> Sequence[Host]:
+    settings = load(TrainerSettings)
+    folder = settings.work_dir or runtime.settings.data_dir / "nodes" / settings.id
+    machine = ProcessGroups(mark=str(folder))
+    reports = Reports(runtime, settings.pool)
+
+    def attempt(grant: LeaseGranted, incarnation: str) -> LeaseAttempt:
+        tools = Tools(runtime, machine, reports, incarnation)
+        return LeaseAttempt(grant, tools, program(grant, tools), place(grant))
+
+    def program(grant: LeaseGranted, tools: Tools) -> Program:
+        match grant.work:
+            case TrainWork():
+                return Training(grant, grant.work, tools, settings)
+            case EvalWork():
+                return Evaluating(grant, grant.work, tools, settings)
+
+    def place(grant: LeaseGranted) -> Path:
+        return folder / "leases" / str(grant.token.lease)
+
+    return (Agent(runtime, settings, machine, probe(), attempt),)

@@ -1,0 +1,179 @@
+"""The node agent: makes the machine agree with what the pool's journal says about this node.
+
+It owns no state. After a crash the next incarnation kills what is left over, registers, and folds
+the journal from its start; the old leases end where their proof of life ended.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Final, Protocol
+from uuid import uuid4
+
+from schemas.pool import Event, LeaseGranted, RegisterNode, RetireNode
+from schemas.telemetry import Heartbeat
+from schemas.topics import POOL
+from services.trainer.domain.evolve import evolve
+from services.trainer.domain.state import Assignment, NodeState, Wish
+from services.trainer.effect.reports import Reports
+from services.trainer.ports import Hardware, Machine
+from services.trainer.settings import TrainerSettings
+from tunery.runtime.bus.abstract import Unavailable
+from tunery.runtime.bus.partitioner import partition_of
+from tunery.runtime.journal.reader import START, JournalReader
+from tunery.runtime.process import HostStopped, Runtime
+from tunery.runtime.telemetry.logs import say
+
+READ_WAIT_MS: Final = 1_000
+RECONNECT_MS: Final = 500
+LOG: Final = logging.getLogger(__name__)
+
+
+class Replaced(HostStopped):
+    """Another agent registered under this node's name; two would fight over the machine."""
+
+
+class Attempt(Protocol):
+    """What runs under one lease, from its grant to the report that nothing is left of it."""
+
+    async def run(self) -> None: ...
+
+    def wish(self, wish: Wish) -> None:
+        """What the pool wants now; wishes only harden."""
+
+
+class Agent:
+    """One per node; a new incarnation at each run.
+
+    `attempt` makes the attempt of a lease for an incarnation; its task ends when it is all over.
+    """
+
+    name = "agent"
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        settings: TrainerSettings,
+        machine: Machine,
+        hardware: Hardware,
+        attempt: Callable[[LeaseGranted, str], Attempt],
+    ) -> None:
+        self._runtime, self._settings, self._machine = runtime, settings, machine
+        self._hardware, self._attempt = hardware, attempt
+        self._reports = Reports(runtime, settings.pool)
+        self._registered = asyncio.Event()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._state = NodeState(node_id=self._settings.id, incarnation=uuid4().hex)
+        self._attempts: dict[int, Attempt] = {}
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+
+    async def run(self) -> None:
+        self._begin()
+        left = await self._machine.sweep()
+        if left:
+            say(LOG, logging.WARNING, "killed what an earlier agent left", processes=left)
+        beat = asyncio.create_task(self._beat())
+        try:
+            await self._register()
+            await self._follow()
+        finally:
+            await self._leave()
+            beat.cancel()
+
+    async def ready(self) -> None:
+        await self._registered.wait()
+
+    async def _register(self) -> None:
+        await self._reports.fact(
+            RegisterNode(
+                node_id=self._state.node_id,
+                incarnation=self._state.incarnation,
+                slots=self._settings.slots,
+                device=self._hardware.device,
+                memory_bytes=self._hardware.memory_bytes,
+            )
+        )
+
+    async def _follow(self) -> None:
+        partition = partition_of(self._settings.pool.encode())
+        position = START
+        while True:
+            reader = JournalReader(self._runtime.log, POOL, {partition: position})
+            try:
+                await reader.open()
+                while True:
+                    for batch in (await reader.read(READ_WAIT_MS)).values():
+                        for accepted in batch.accepted:
+                            if accepted.header.key == self._settings.pool:
+                                self._fold(accepted.events)
+                    position = reader.positions[partition]
+                    self._reconcile()
+            except Unavailable:
+                position = reader.positions[partition]
+                await self._runtime.clock.sleep(RECONNECT_MS)
+            finally:
+                await reader.close()
+
+    def _fold(self, events: tuple[Event, ...]) -> None:
+        for event in events:
+            self._state = evolve(self._state, event)
+
+    def _reconcile(self) -> None:
+        if self._state.replaced:
+            raise Replaced(
+                f"another agent registered as {self._state.node_id}; give each its own "
+                "TUNERY_NODE_ID"
+            )
+        if self._state.registered:
+            self._registered.set()
+        for lease in sorted(self._state.assignments):
+            self._pursue(lease, self._state.assignments[lease])
+        for lease in [lease for lease in self._attempts if lease not in self._state.assignments]:
+            if self._tasks[lease].done():
+                del self._attempts[lease], self._tasks[lease]
+
+    def _pursue(self, lease: int, assignment: Assignment) -> None:
+        if lease not in self._attempts:
+            self._attempts[lease] = self._attempt(assignment.grant, self._state.incarnation)
+            task = asyncio.create_task(self._attempts[lease].run())
+            task.add_done_callback(partial(_say_failure, lease))
+            self._tasks[lease] = task
+        self._attempts[lease].wish(assignment.wish)
+
+    async def _beat(self) -> None:
+        while True:
+            leases = tuple(sorted(self._state.assignments))
+            await self._reports.heartbeat(
+                Heartbeat(
+                    pool=self._settings.pool,
+                    node_id=self._state.node_id,
+                    incarnation=self._state.incarnation,
+                    leases=leases,
+                )
+            )
+            await self._runtime.clock.sleep(self._settings.heartbeat_ms)
+
+    async def _leave(self) -> None:
+        """Checkpoint and stop what runs, then say that the node is gone in order."""
+        for attempt in self._attempts.values():
+            attempt.wish("kill" if self._state.replaced else "drain")
+        running = [task for task in self._tasks.values() if not task.done()]
+        grace_s = self._settings.drain_grace_ms / 1_000
+        if running:
+            _, late = await asyncio.wait(running, timeout=grace_s)
+            for attempt in self._attempts.values():
+                attempt.wish("kill")
+            if late:
+                await asyncio.wait(late, timeout=grace_s)
+        if self._state.registered and not self._state.replaced:
+            retire = RetireNode(node_id=self._state.node_id, incarnation=self._state.incarnation)
+            await asyncio.wait_for(self._reports.fact(retire), timeout=grace_s)
+
+
+def _say_failure(lease: int, task: asyncio.Task[None]) -> None:
+    error = None if task.cancelled() else task.exception()
+    if error is not None:
+        say(LOG, logging.CRITICAL, "attempt broke", error, lease=lease)

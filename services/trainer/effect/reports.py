@@ -1,0 +1,51 @@
+"""What the agent tells others: facts to `pool` that must arrive, and telemetry that may not."""
+
+from typing import Final
+
+import msgspec
+
+from schemas.envelope import Message
+from schemas.telemetry import Heartbeat, LogLine, Progress, Step
+from schemas.topics import HEARTBEATS, POOL, TELEMETRY
+from tunery.runtime.bus.abstract import AppendUnknown, BusError, Unavailable
+from tunery.runtime.process import Runtime
+
+RETRY_MS_MIN: Final = 100
+RETRY_MS_MAX: Final = 5_000
+TEXT_BYTES_MAX: Final = 8_000
+
+Telemetry = Step | LogLine | Progress
+
+
+class Reports:
+    """Commands go out one after the other, in the order of the calls.
+
+    An append of unknown outcome is repeated: `pool` takes the first of equal facts and refuses the
+    rest by the fencing token.
+    """
+
+    def __init__(self, runtime: Runtime, pool: str) -> None:
+        self._runtime, self._pool = runtime, pool
+
+    async def fact(self, body: Message, tenant: str = "") -> None:
+        """Return when the command is in the log, however long that takes."""
+        wait_ms = RETRY_MS_MIN
+        while True:
+            try:
+                await self._runtime.sender.send(POOL.name, self._pool, tenant, body)
+                return
+            except (Unavailable, AppendUnknown):
+                await self._runtime.clock.sleep(wait_ms)
+                wait_ms = min(2 * wait_ms, RETRY_MS_MAX)
+
+    async def telemetry(self, record: Telemetry) -> None:
+        await self._offer(TELEMETRY.name, record.job_id, record)
+
+    async def heartbeat(self, beat: Heartbeat) -> None:
+        await self._offer(HEARTBEATS.name, beat.node_id, beat)
+
+    async def _offer(self, topic: str, key: str, record: Message) -> None:
+        try:
+            await self._runtime.log.send(topic, key.encode(), msgspec.json.encode(record))
+        except BusError:
+            return  # the next one says it again
