@@ -1,0 +1,1 @@
+"""What a webhook says, and where it may go."""

@@ -1,0 +1,74 @@
+"""Posts webhooks: the address is checked and then used, so a name cannot change in between."""
+
+import asyncio
+import socket
+from collections.abc import Mapping
+from typing import Final
+
+import httpx
+
+from schemas.units import Ms
+from services.notifier.domain.target import Forbidden, Target, check_address, parse
+from services.notifier.ports import Unreachable
+
+ADDRESSES_MAX: Final = 16
+
+
+class HttpOutbound:
+    """No redirects, no proxies, no cookies; the receiver's body is never read."""
+
+    def __init__(self, *, allow_private: bool, timeout_ms: Ms) -> None:
+        self._allow_private = allow_private
+        self._timeout_s = timeout_ms / 1000
+        self._client = httpx.AsyncClient(
+            follow_redirects=False, trust_env=False, timeout=self._timeout_s
+        )
+
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> int:
+        target = parse(url, allow_private=self._allow_private)
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                address = await self._resolve(target)
+                return await self._send(url, target, address, headers, body)
+        except TimeoutError as error:
+            raise Unreachable(f"no answer within {self._timeout_s:g} s") from error
+        except httpx.InvalidURL as error:
+            raise Forbidden(f"not a URL: {error}") from error
+        except httpx.HTTPError as error:
+            raise Unreachable(f"{type(error).__name__}: {error}") from error
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    async def _resolve(self, target: Target) -> str:
+        """One address of the host. All of them must be allowed: one bad one is an attempt."""
+        loop = asyncio.get_running_loop()
+        try:
+            found = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:
+            raise Unreachable(f"{target.host} cannot be resolved: {error}") from error
+        addresses = [str(place[0]) for *_, place in found][:ADDRESSES_MAX]
+        for address in addresses:
+            check_address(address, allow_private=self._allow_private)
+        if not addresses:
+            raise Unreachable(f"{target.host} has no address")
+        return addresses[0]
+
+    async def _send(
+        self, url: str, target: Target, address: str, headers: Mapping[str, str], body: bytes
+    ) -> int:
+        original = httpx.URL(url)
+        request = self._client.build_request(
+            "POST",
+            original.copy_with(host=address, fragment=None),
+            content=body,
+            headers={**headers, "host": original.netloc.decode("ascii")},
+            # TLS still names, and checks, the host the tenant wrote
+            extensions={"sni_hostname": target.host, "timeout": self._timeouts()},
+        )
+        response = await self._client.send(request, stream=True)
+        await response.aclose()
+        return response.status_code
+
+    def _timeouts(self) -> dict[str, float | None]:
+        return httpx.Timeout(self._timeout_s).as_dict()

@@ -1,0 +1,17 @@
+"""The bytes of a webhook: thin (an id, no data), the same at every attempt."""
+
+import json
+
+from schemas.account import DeliveryDue
+
+
+def body(due: DeliveryDue) -> bytes:
+    """OpenAI's event shape; receivers fetch the object itself over the API."""
+    payload = {
+        "id": due.event_id,
+        "object": "event",
+        "created_at": due.created_at // 1000,
+        "type": due.event_type,
+        "data": {"id": due.object_id},
+    }
+    return json.dumps(payload, separators=(",", ":")).encode()

@@ -1,0 +1,67 @@
+"""Where webhooks may go: public addresses, over TLS. A tenant must not reach our own network."""
+
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import Final
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+URL_CHARACTERS_MAX: Final = 2_048
+PORT_OF_SCHEME: Final = {"https": 443, "http": 80}
+# 64:ff9b::/96 (RFC 6052) puts an IPv4 address into the last 32 bits
+NAT64: Final = 0x64FF9B << 96
+
+
+class Forbidden(Exception):
+    """This URL is not called, now or later; the message says why and what would be."""
+
+
+class Target(Struct, frozen=True, kw_only=True):
+    scheme: str
+    host: str
+    port: int
+
+
+def parse(url: str, *, allow_private: bool) -> Target:
+    """Raises Forbidden. `allow_private` also allows plain http: it is for one machine alone."""
+    if len(url) > URL_CHARACTERS_MAX:
+        raise Forbidden(f"the URL is longer than {URL_CHARACTERS_MAX} characters")
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise Forbidden(f"not a URL: {error}") from error
+    schemes = ("https", "http") if allow_private else ("https",)
+    if parts.scheme not in schemes:
+        raise Forbidden(f"the URL must begin with {schemes[0]}://")
+    if parts.username is not None or parts.password is not None:
+        raise Forbidden("the URL must not carry a user name or password")
+    if not parts.hostname:
+        raise Forbidden("the URL names no host")
+    return Target(
+        scheme=parts.scheme,
+        host=parts.hostname,
+        port=port if port is not None else PORT_OF_SCHEME[parts.scheme],
+    )
+
+
+def check_address(text: str, *, allow_private: bool) -> None:
+    """Raises Forbidden for an address of our own network, however it is wrapped."""
+    address = _inner(ip_address(text.partition("%")[0]))
+    if address.is_multicast or address.is_unspecified or address.is_reserved:
+        raise Forbidden(f"{text} is no address of a receiver")
+    if not address.is_global and not allow_private:
+        raise Forbidden(f"{text} is a private address; webhooks go to public ones only")
+
+
+def _inner(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
+    """The IPv4 address inside an IPv6 one (mapped, 6to4, NAT64), where there is one."""
+    if isinstance(address, IPv4Address):
+        return address
+    if address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    if address.sixtofour is not None:
+        return address.sixtofour
+    if int(address) >> 32 == NAT64 >> 32:
+        return IPv4Address(int(address) & 0xFFFFFFFF)
+    return address

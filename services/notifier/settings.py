@@ -1,0 +1,16 @@
+"""What an operator may set for the notifier."""
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from schemas.units import Ms
+
+
+class NotifierSettings(BaseSettings):
+    """Environment: `TUNERY_NOTIFIER_ALLOW_PRIVATE=1` (one machine: http, private addresses), …"""
+
+    model_config = SettingsConfigDict(env_prefix="TUNERY_NOTIFIER_", extra="ignore")
+
+    allow_private: bool = False
+    timeout_ms: Ms = Field(default=15_000, ge=1_000, le=30_000)
+    concurrency: int = Field(default=8, ge=1, le=64)

@@ -1,0 +1,36 @@
+"""Composition root: the only file of the service that names concrete parts."""
+
+from collections.abc import Sequence
+
+from schemas.topics import MODEL
+from services.registry.domain.decide import decide
+from services.registry.domain.evolve import evolve
+from services.registry.domain.state import NOTHING, Registry
+from services.registry.effect import erase, publish
+from services.registry.project import project
+from services.registry.react import react_model
+from tunery.runtime.journal.aggregate import AggregateHost
+from tunery.runtime.journal.reactor import Reactor
+from tunery.runtime.process import Host, Runtime
+from tunery.runtime.verbs import Aggregate
+from tunery.runtime.work.effects import EffectHost
+from tunery.runtime.work.projector import Projection, Projector
+
+MODELS = Aggregate(
+    stream=MODEL,
+    fold_version=1,
+    initial=NOTHING,
+    state_type=Registry,
+    decide=decide,
+    evolve=evolve,
+)
+TODOS = Projection(name="registry", version=1, streams=(MODEL,), project=project)
+
+
+async def build(runtime: Runtime) -> Sequence[Host]:
+    return (
+        AggregateHost(runtime, MODELS),
+        Reactor(runtime, MODEL, react_model),
+        Projector(runtime, TODOS),
+        EffectHost(runtime, (publish(runtime.blobs), erase(runtime.blobs))),
+    )

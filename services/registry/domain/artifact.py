@@ -1,0 +1,113 @@
+"""What may be published: two files, no pickles, no local paths, shapes that belong to one rank.
+
+The bytes are never rewritten here: the gate judged exactly these, by hash.
+"""
+
+import json
+import struct
+from math import prod
+from typing import Any, Final
+
+WEIGHTS: Final = "adapter_model.safetensors"
+CONFIG: Final = "adapter_config.json"
+LINEAGE: Final = "lineage.json"
+CONFIG_BYTES_MAX: Final = 1 << 20
+WEIGHTS_BYTES_MAX: Final = 64 << 30
+HEADER_BYTES_MAX: Final = 16 << 20
+PREFIX_BYTES: Final = 8  # length of the header, little-endian
+BYTES_OF_DTYPE: Final = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
+
+
+class Unpublishable(Exception):
+    """These bytes will never be published; the message names the file and what is wrong."""
+
+
+def check_names(names: tuple[str, ...]) -> None:
+    """Exactly weights and config. Loaders fall back to pickled weights where they find some."""
+    if sorted(names) != sorted((WEIGHTS, CONFIG)):
+        found = ", ".join(sorted(names)) or "nothing"
+        raise Unpublishable(f"an adapter is exactly {CONFIG} and {WEIGHTS}; found {found}")
+
+
+def read_config(data: bytes, base_id: str, base_sha256: str) -> dict[str, Any]:
+    """The configuration, when it is in canonical form and names its base by hash."""
+    try:
+        config = json.loads(data)
+    except ValueError as error:
+        raise Unpublishable(f"{CONFIG} is not JSON: {error}") from error
+    if not isinstance(config, dict):
+        raise Unpublishable(f"{CONFIG} must be a JSON object")
+    canonical = json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+    if canonical.encode() != data:
+        raise Unpublishable(f"{CONFIG} is not in canonical form (sorted keys, two spaces)")
+    wanted = f"{base_id}@{base_sha256}"
+    if config.get("base_model_name_or_path") != wanted:
+        raise Unpublishable(f"{CONFIG}: base_model_name_or_path must be {wanted!r}")
+    for name, value in config.items():
+        _check_value(name, value)
+    if not isinstance(config.get("r"), int) or config["r"] < 1:
+        raise Unpublishable(f"{CONFIG}: r must be a whole number above 0")
+    return config
+
+
+def _check_value(name: str, value: Any) -> None:
+    texts = value if isinstance(value, list) else [value]
+    if any(isinstance(text, str) and text.startswith(("/", "~", "file:")) for text in texts):
+        raise Unpublishable(f"{CONFIG}: {name} holds a path of the training machine")
+    names = [text for text in texts if isinstance(text, str)]
+    if isinstance(value, list) and len(names) == len(value) and names != sorted(names):
+        raise Unpublishable(f"{CONFIG}: {name} is not sorted")
+
+
+def header_length(prefix: bytes, size: int) -> int:
+    """Bytes of the safetensors header that follows its prefix."""
+    if len(prefix) < PREFIX_BYTES:
+        raise Unpublishable(f"{WEIGHTS} is too short to be a safetensors file")
+    (length,) = struct.unpack("<Q", prefix[:PREFIX_BYTES])
+    if not 2 <= length <= min(HEADER_BYTES_MAX, size - PREFIX_BYTES):
+        raise Unpublishable(f"{WEIGHTS}: a header of {length} bytes cannot be right")
+    return int(length)
+
+
+def check_header(header: bytes, size: int, rank: int) -> int:
+    """Number of tensors, when they fill the file without gap or overlap and fit the rank.
+
+    header: the JSON after the prefix. size: bytes of the whole file.
+    """
+    try:
+        tensors = json.loads(header)
+    except (ValueError, RecursionError) as error:
+        raise Unpublishable(f"{WEIGHTS}: its header is not JSON: {error}") from error
+    if not isinstance(tensors, dict):
+        raise Unpublishable(f"{WEIGHTS}: its header must be a JSON object")
+    tensors.pop("__metadata__", None)
+    spans = sorted(_span(name, tensor, rank) for name, tensor in tensors.items())
+    if not spans:
+        raise Unpublishable(f"{WEIGHTS} holds no tensors")
+    place = 0
+    for begin, end, name in spans:
+        if begin != place:
+            raise Unpublishable(f"{WEIGHTS}: {name} begins at {begin}, not at {place}")
+        place = end
+    if place != size - PREFIX_BYTES - len(header):
+        raise Unpublishable(f"{WEIGHTS}: tensors end at {place}, the file does not")
+    return len(spans)
+
+
+def _span(name: str, tensor: Any, rank: int) -> tuple[int, int, str]:
+    try:
+        dtype, shape, (begin, end) = tensor["dtype"], tensor["shape"], tensor["data_offsets"]
+        width = BYTES_OF_DTYPE[dtype]
+        whole = all(isinstance(n, int) and n > 0 for n in shape)
+        whole = whole and isinstance(begin, int) and isinstance(end, int)
+    except (TypeError, KeyError, ValueError) as error:
+        raise Unpublishable(f"{WEIGHTS}: {name} is described wrongly ({error!r})") from error
+    if not whole or not 0 <= begin <= end or end - begin != width * prod(shape):
+        raise Unpublishable(f"{WEIGHTS}: {name} has shape {shape} but spans {begin} to {end}")
+    side = {"lora_A": 0, "lora_B": 1}
+    kind = next((kind for kind in side if f".{kind}." in f".{name}."), None)
+    if kind is None:
+        raise Unpublishable(f"{WEIGHTS}: {name} is no LoRA weight")
+    if len(shape) != 2 or shape[side[kind]] != rank:
+        raise Unpublishable(f"{WEIGHTS}: {name} has shape {shape}, which is not of rank {rank}")
+    return begin, end, name

@@ -1,0 +1,133 @@
+"""Publish a version: check the bytes that the gate judged, copy them to their final keys."""
+
+import hashlib
+import json
+from typing import Final
+
+import msgspec
+
+from schemas.model import RecordPublished, VersionSubmitted
+from schemas.pool import BlobFile
+from services.registry.domain.artifact import (
+    CONFIG,
+    CONFIG_BYTES_MAX,
+    LINEAGE,
+    PREFIX_BYTES,
+    WEIGHTS,
+    WEIGHTS_BYTES_MAX,
+    Unpublishable,
+    check_header,
+    check_names,
+    header_length,
+    read_config,
+)
+from services.registry.project import ERASE, PUBLISH, EraseBlob
+from tunery.runtime.blobs.abstract import Blobs
+from tunery.runtime.verbs import Effect, Send
+
+LEASE_MS: Final = 300_000
+CONCURRENCY: Final = 2
+
+
+def publish(blobs: Blobs) -> Effect[VersionSubmitted]:
+    """Damaged or missing blobs are tried again; what is wrong for good is refused at once."""
+
+    async def run(version: VersionSubmitted, tenant: str) -> Send:
+        try:
+            return _record(version, tenant, await _publish(blobs, version, tenant), None)
+        except Unpublishable as error:
+            return _record(version, tenant, (), str(error))
+
+    def exhausted(version: VersionSubmitted, tenant: str, failure: str) -> Send:
+        return _record(version, tenant, (), f"The adapter could not be published: {failure}")
+
+    return Effect(
+        kind=PUBLISH,
+        body=VersionSubmitted,
+        run=run,
+        exhausted=exhausted,
+        lease_ms=LEASE_MS,
+        concurrency=CONCURRENCY,
+    )
+
+
+def erase(blobs: Blobs) -> Effect[EraseBlob]:
+    """Remove one object of a deleted version; nobody waits for the outcome."""
+
+    async def run(row: EraseBlob, tenant: str) -> None:
+        await blobs.delete(row.blob)
+
+    def exhausted(row: EraseBlob, tenant: str, failure: str) -> None:
+        return None
+
+    return Effect(kind=ERASE, body=EraseBlob, run=run, exhausted=exhausted, attempts_max=100)
+
+
+def final_key(tenant: str, model_id: str, sha256: str, name: str) -> str:
+    return f"t/{tenant}/models/{model_id}/{sha256}/{name}"
+
+
+async def _publish(blobs: Blobs, version: VersionSubmitted, tenant: str) -> tuple[BlobFile, ...]:
+    check_names(tuple(file.name for file in version.adapter))
+    files = {file.name: file for file in version.adapter}
+    rank = await _check_config(blobs, files[CONFIG], version)
+    await _check_weights(blobs, files[WEIGHTS], rank)
+    published = [await _copy(blobs, file, version, tenant) for file in version.adapter]
+    return (*published, await _write_lineage(blobs, version, tenant))
+
+
+async def _check_config(blobs: Blobs, file: BlobFile, version: VersionSubmitted) -> int:
+    """The adapter's rank."""
+    if file.bytes > CONFIG_BYTES_MAX:
+        raise Unpublishable(f"{CONFIG} has more than {CONFIG_BYTES_MAX} bytes")
+    data = await blobs.get(file.blob, sha256=file.sha256)
+    lineage = version.lineage
+    return int(read_config(data, lineage.base_id, lineage.base_sha256)["r"])
+
+
+async def _check_weights(blobs: Blobs, file: BlobFile, rank: int) -> None:
+    size = await blobs.size(file.blob)
+    if size != file.bytes or size > WEIGHTS_BYTES_MAX:
+        raise Unpublishable(f"{WEIGHTS} has {size} bytes, {file.bytes} were reported")
+    head = bytearray()
+    wanted = PREFIX_BYTES
+    async for chunk in blobs.stream(file.blob):
+        head += chunk
+        if len(head) >= PREFIX_BYTES:
+            wanted = PREFIX_BYTES + header_length(bytes(head[:PREFIX_BYTES]), size)
+        if len(head) >= wanted:
+            break
+    header_length(bytes(head[:PREFIX_BYTES]), size)
+    check_header(bytes(head[PREFIX_BYTES:wanted]), size, rank)
+
+
+async def _copy(blobs: Blobs, file: BlobFile, version: VersionSubmitted, tenant: str) -> BlobFile:
+    """Content-named, so doing it twice leaves the same bytes under the same key."""
+    key = final_key(tenant, version.model_id, file.sha256, file.name)
+    if await blobs.size(key) != file.bytes:
+        await blobs.put(key, blobs.stream(file.blob, sha256=file.sha256), sha256=file.sha256)
+    return BlobFile(name=file.name, blob=key, sha256=file.sha256, bytes=file.bytes)
+
+
+async def _write_lineage(blobs: Blobs, version: VersionSubmitted, tenant: str) -> BlobFile:
+    document = {
+        "model_id": version.model_id,
+        "line": version.line,
+        "lineage": msgspec.to_builtins(version.lineage),
+        "files": [
+            {"name": file.name, "sha256": file.sha256, "bytes": file.bytes}
+            for file in sorted(version.adapter, key=lambda file: file.name)
+        ],
+    }
+    data = (json.dumps(document, indent=2, sort_keys=True) + "\n").encode()
+    sha256 = hashlib.sha256(data).hexdigest()
+    key = final_key(tenant, version.model_id, sha256, LINEAGE)
+    await blobs.put(key, data, sha256=sha256)
+    return BlobFile(name=LINEAGE, blob=key, sha256=sha256, bytes=len(data))
+
+
+def _record(
+    version: VersionSubmitted, tenant: str, files: tuple[BlobFile, ...], failure: str | None
+) -> Send:
+    outcome = RecordPublished(model_id=version.model_id, files=files, failure=failure)
+    return Send("model", tenant, tenant, outcome)

@@ -1,0 +1,41 @@
+"""The registry's to-do list: versions to publish, and files of deleted ones to erase."""
+
+from typing import Any, Final
+
+from schemas.envelope import Header, Message
+from schemas.model import VersionDeleted, VersionFailed, VersionPublished, VersionSubmitted
+from tunery.runtime.verbs import Change, Done, Todo
+
+PUBLISH: Final = "publish"
+ERASE: Final = "erase"
+
+
+class EraseBlob(Message):
+    """One stored object that nothing needs any more."""
+
+    blob: str
+
+
+def project(header: Header, event: Any) -> tuple[Change, ...]:
+    match event:
+        case VersionSubmitted():
+            row = todo_id(header.key, event.lineage.job_id)
+            return (Todo(PUBLISH, row, header.key, header.tenant, event),)
+        case VersionPublished():
+            # the same bytes may be wanted again: then they must not be erased
+            kept = (Done(ERASE, file.blob) for file in event.files)
+            return (Done(PUBLISH, todo_id(header.key, event.lineage.job_id)), *kept)
+        case VersionFailed():
+            return (Done(PUBLISH, todo_id(header.key, event.job_id)),)
+        case VersionDeleted():
+            return tuple(
+                Todo(ERASE, file.blob, header.key, header.tenant, EraseBlob(blob=file.blob))
+                for file in event.files
+            )
+        case _:
+            return ()
+
+
+def todo_id(tenant: str, job_id: str) -> str:
+    """By job: the refusal of a second job for a model id must not end the first one's row."""
+    return f"{tenant}/{job_id}"

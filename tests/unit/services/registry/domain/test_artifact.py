@@ -1,0 +1,128 @@
+"""What is published, and every way an adapter is refused."""
+
+import json
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.registry.domain.artifact import (
+    CONFIG,
+    WEIGHTS,
+    Unpublishable,
+    check_header,
+    check_names,
+    header_length,
+    read_config,
+)
+
+BASE, SHA = "small", "a" * 64
+RANK = 4
+Tensors = dict[str, Any]
+
+
+def config(**changes: Any) -> bytes:
+    values = {
+        "base_model_name_or_path": f"{BASE}@{SHA}",
+        "peft_type": "LORA",
+        "r": RANK,
+        "target_modules": ["down_proj", "up_proj"],
+    }
+    values.update(changes)
+    return (json.dumps(values, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
+
+
+def tensors() -> Tensors:
+    return {
+        "base.up.lora_A.weight": {"dtype": "F32", "shape": [4, 8], "data_offsets": [0, 128]},
+        "base.up.lora_B.weight": {"dtype": "F32", "shape": [8, 4], "data_offsets": [128, 256]},
+    }
+
+
+def check(found: Tensors, payload: int = 256) -> int:
+    header = json.dumps(found).encode()
+    return check_header(header, 8 + len(header) + payload, RANK)
+
+
+def test_a_canonical_adapter_passes() -> None:
+    check_names((WEIGHTS, CONFIG))
+    assert read_config(config(), BASE, SHA)["r"] == RANK
+    assert check({"__metadata__": {"format": "pt"}, **tensors()}) == 2
+
+
+@pytest.mark.parametrize("names", [(), (CONFIG,), (WEIGHTS, CONFIG, "adapter_model.bin")])
+def test_other_files_are_refused(names: tuple[str, ...]) -> None:
+    with pytest.raises(Unpublishable, match="exactly"):
+        check_names(names)
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"{", "not JSON"),
+        (b"[]", "JSON object"),
+        (json.dumps(json.loads(config())).encode(), "canonical form"),
+        (config(base_model_name_or_path="/models/small"), "base_model_name_or_path"),
+        (config(auto_mapping="/home/someone/x"), "training machine"),
+        (config(target_modules=["up_proj", "down_proj"]), "not sorted"),
+        (config(r=0), "whole number"),
+    ],
+)
+def test_other_configs_are_refused_by_name(data: bytes, reason: str) -> None:
+    with pytest.raises(Unpublishable, match=reason):
+        read_config(data, BASE, SHA)
+
+
+def changed(change: Callable[[Tensors], None]) -> Tensors:
+    found = tensors()
+    change(found)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda t: t.clear(), "no tensors"),
+        (lambda t: t.pop("base.up.lora_A.weight"), "begins at 128, not at 0"),
+        (lambda t: t["base.up.lora_B.weight"].update(data_offsets=[64, 192]), "begins at 64"),
+        (lambda t: t.pop("base.up.lora_B.weight"), "the file does not"),
+        (lambda t: t["base.up.lora_B.weight"].update(shape=[8, 5]), "spans"),
+        (lambda t: t["base.up.lora_B.weight"].update(shape=[4, 8]), "rank 4"),
+        (lambda t: t["base.up.lora_B.weight"].update(dtype="I8"), "described wrongly"),
+        (lambda t: t.update(x={"dtype": "F32"}), "described wrongly"),
+        (
+            lambda t: t.update(
+                {"base.weight": {"dtype": "F32", "shape": [1], "data_offsets": [256, 260]}}
+            ),
+            "no LoRA weight",
+        ),
+    ],
+)
+def test_other_tensors_are_refused_by_name(change: Callable[[Tensors], None], reason: str) -> None:
+    with pytest.raises(Unpublishable, match=reason):
+        check(changed(change))
+
+
+def test_a_header_that_cannot_be_right_is_refused() -> None:
+    for prefix in (b"", struct.pack("<Q", 1), struct.pack("<Q", 1 << 40)):
+        with pytest.raises(Unpublishable):
+            header_length(prefix, 1000)
+    assert header_length(struct.pack("<Q", 100), 1000) == 100
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_crash_the_checks(data: bytes) -> None:
+    attempts: tuple[Callable[[], object], ...] = (
+        lambda: read_config(data, BASE, SHA),
+        lambda: check_header(data, len(data) + 8, RANK),
+        lambda: header_length(data, len(data)),
+    )
+    for attempt in attempts:
+        try:
+            answer: object = attempt()
+        except Unpublishable as refused:
+            answer = str(refused)
+        assert answer
