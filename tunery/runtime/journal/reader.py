@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from schemas.envelope import Entry, Header
+from schemas.envelope import Claim, Entry, Header
 from schemas.topics import Stream
 from schemas.units import Ms
 from tunery.runtime.bus.abstract import Log, OutOfRange, Reader, Record
@@ -72,6 +72,7 @@ class Judged:
     accepted: Accepted | None
     reason: Reason | None
     position: Position
+    claim: Claim | None = None
 
 
 def read_record(stream: Stream, codec: Codec, position: Position, record: Record) -> Judged:
@@ -87,7 +88,9 @@ def read_record(stream: Stream, codec: Codec, position: Position, record: Record
     except Diverged as error:
         raise Divergence(*place, str(error)) from error
     after = Position(record.offset + 1, acceptance)
-    if reason is not None or not isinstance(parsed, Entry):
+    if isinstance(parsed, Claim):
+        return Judged(None, reason, after, parsed)
+    if reason is not None:
         return Judged(None, reason, after)
     try:
         events = codec.events(parsed)
@@ -123,6 +126,7 @@ class JournalReader:
     def __init__(self, log: Log, stream: Stream, positions: Mapping[int, Position]) -> None:
         self.positions = dict(positions)
         self.stopped: dict[int, PartitionStopped] = {}
+        self.claims: dict[int, tuple[int, Claim]] = {}  # offset and content of the last one read
         self._log, self._stream, self._codec = log, stream, codec_of(stream)
         self._unraised: deque[PartitionStopped] = deque()
         self._ends: dict[int, int] = {}
@@ -179,6 +183,8 @@ class JournalReader:
             self.positions[partition] = judged.position
             if judged.accepted is not None:
                 found.append(judged.accepted)
+            elif judged.claim is not None:
+                self.claims[partition] = (record.offset, judged.claim)
         return {
             partition: Batch(tuple(found), self.positions[partition])
             for partition, found in accepted.items()

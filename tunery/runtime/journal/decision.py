@@ -1,0 +1,219 @@
+"""From one command record to the one journal record that it leads to. Pure.
+
+The decided entry is encoded, decoded again and folded before anybody appends it: what cannot be
+read back must never be written.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+from uuid import UUID, uuid5
+
+from msgspec import Struct
+
+from schemas import errors
+from schemas.envelope import Context, Entry, Envelope, Message, Rejected, Repeated, Tick
+from schemas.ids import NAMESPACE
+from schemas.model import GLOBAL
+from schemas.topics import MESSAGE_BYTES_MAX, Stream
+from schemas.units import Ms
+from tunery.runtime.bus.abstract import Record
+from tunery.runtime.bus.partitioner import partition_of
+from tunery.runtime.journal.acceptance import Poison, judge, record_hash
+from tunery.runtime.journal.codec import (
+    Codec,
+    Undecodable,
+    codec_of,
+    decode_envelope,
+    decode_record,
+    encode,
+    raw_events,
+)
+from tunery.runtime.journal.dedupe import Conflict, Repeat, recognise
+from tunery.runtime.journal.fold import Fold, advance
+from tunery.runtime.journal.reader import Position
+from tunery.runtime.verbs import Aggregate
+
+KEY_CHARS_MAX: Final = 256
+WHY_CHARS_MAX: Final = 300
+
+S = TypeVar("S")
+
+
+class Refused(Struct, frozen=True):
+    """A command that never reaches the decider."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """A command record, read. Without an envelope it is a client's, and its id is derived."""
+
+    id: str
+    envelope: Envelope | None
+    body: Any
+    refused: Refused | None
+
+    @property
+    def must_not_fail(self) -> bool:
+        """Sagas and ticks: refusing one would hang what waits for it."""
+        from_saga = self.envelope is not None and self.envelope.source is not None
+        return from_saga or isinstance(self.body, Tick)
+
+
+@dataclass(frozen=True, slots=True)
+class Decided(Generic[S]):
+    """`fold`: as it will be once the record is accepted at the expected offset."""
+
+    key: bytes
+    value: bytes
+    fold: Fold[S]
+
+
+def read_command(stream: Stream, record: Record, cause: int) -> Incoming:
+    """Read a command. What is wrong with it is said in `refused`."""
+    try:
+        envelope = decode_envelope(record.value)
+        UUID(envelope.id)
+    except (Undecodable, ValueError) as error:
+        derived = str(uuid5(NAMESPACE, f"{cause}/{record_hash(record.value).hex()}"))
+        return Incoming(derived, None, None, Refused(errors.MALFORMED, _shown(error)))
+    if why := _misrouted(stream, record.partition, envelope):
+        return Incoming(envelope.id, None, None, Refused(errors.MALFORMED, why))
+    try:
+        body = codec_of(stream).command(envelope)
+    except Undecodable as error:
+        return Incoming(
+            envelope.id, envelope, None, Refused(errors.MALFORMED, f"body: {_shown(error)}")
+        )
+    return Incoming(envelope.id, envelope, body, None)
+
+
+def decide_record(
+    aggregate: Aggregate[S], fold: Fold[S], record: Record, expected: int
+) -> Decided[S]:
+    """Decide one command; `expected` is the journal offset that the record should get.
+
+    Raises Poison when a saga's command or a tick cannot be taken.
+    """
+    cause = fold.position.acceptance.cause + 1
+    incoming = read_command(aggregate.stream, record, cause)
+    at = max(fold.at, record.timestamp)
+    if incoming.refused is not None and incoming.must_not_fail:
+        raise _poison(aggregate.stream, record, incoming.refused.message)
+    try:
+        events = _events(aggregate, fold, incoming, _context(fold, incoming, at))
+        return _write(aggregate, fold, incoming, at, events, expected)
+    except Exception as error:
+        if incoming.must_not_fail:
+            raise _poison(aggregate.stream, record, repr(error)) from error
+        rejected = _failed(error)
+    return _write(aggregate, fold, incoming, at, (rejected,), expected)
+
+
+def _events(
+    aggregate: Aggregate[S], fold: Fold[S], incoming: Incoming, context: Context
+) -> tuple[Message, ...]:
+    if incoming.envelope is not None:
+        match recognise(fold.seen, incoming.envelope, context.at):
+            case Repeat(of=of):
+                return (Repeated(of=of),)
+            case Conflict():
+                message = "this idempotency key was used with another body; choose a new key"
+                return (Rejected(code=errors.IDEMPOTENCY_CONFLICT, message=message),)
+            case None:
+                pass
+    if incoming.refused is not None:
+        return (Rejected(code=incoming.refused.code, message=incoming.refused.message),)
+    return aggregate.decide(fold.state, incoming.body, context)
+
+
+class _EntryTooLarge(Exception):
+    pass
+
+
+def _write(
+    aggregate: Aggregate[S],
+    fold: Fold[S],
+    incoming: Incoming,
+    at: Ms,
+    events: tuple[Message, ...],
+    expected: int,
+) -> Decided[S]:
+    entry = _entry(fold, incoming, at, events)
+    value = encode(entry)
+    if len(value) > MESSAGE_BYTES_MAX:
+        raise _EntryTooLarge
+    codec: Codec = codec_of(aggregate.stream)
+    parsed = decode_record(value)
+    if not isinstance(parsed, Entry):
+        raise TypeError("an entry came back as a claim")
+    acceptance, reason = judge(fold.position.acceptance, expected, parsed, value)
+    if reason is not None:
+        raise RuntimeError(f"the record would be void: {reason}")
+    position = Position(expected + 1, acceptance)
+    after = advance(aggregate, fold, parsed, codec.events(parsed), position)
+    return Decided(entry.key.encode(), value, after)
+
+
+def _entry(fold: Fold[S], incoming: Incoming, at: Ms, events: tuple[Message, ...]) -> Entry:
+    acceptance, envelope = fold.position.acceptance, incoming.envelope
+    key = envelope.key if envelope else ""
+    return Entry(
+        epoch=acceptance.epoch,
+        cause=acceptance.cause + 1,
+        prev=acceptance.prev,
+        at=at,
+        command_id=incoming.id,
+        key=key,
+        tenant=envelope.tenant if envelope else "",
+        seq=fold.seqs.get(key, 0) + 1,
+        events=raw_events(events),
+        source=envelope.source if envelope else None,
+        idempotency=envelope.idempotency if envelope else None,
+        actor=envelope.actor if envelope else None,
+        causation=envelope.causation if envelope else None,
+        correlation=envelope.correlation if envelope else None,
+        traceparent=envelope.traceparent if envelope else None,
+    )
+
+
+def _context(fold: Fold[S], incoming: Incoming, at: Ms) -> Context:
+    key = incoming.envelope.key if incoming.envelope else ""
+    return Context(
+        at=at,
+        key=key,
+        tenant=incoming.envelope.tenant if incoming.envelope else "",
+        command_id=incoming.id,
+        seq=fold.seqs.get(key, 0) + 1,
+    )
+
+
+def _misrouted(stream: Stream, partition: int, envelope: Envelope) -> str | None:
+    if not 0 < len(envelope.key) <= KEY_CHARS_MAX:
+        return f"the key must have 1 to {KEY_CHARS_MAX} characters"
+    if envelope.key == GLOBAL:
+        return None if envelope.tenant == GLOBAL else "a global command has the tenant *"
+    if partition_of(envelope.key.encode()) != partition:
+        return "the key belongs to another partition"
+    if stream.key == "tenant" and envelope.tenant != envelope.key:
+        return "the tenant is not the key"
+    return None
+
+
+def _failed(error: Exception) -> Rejected:
+    """What the journal says about a decision that failed; texts of errors may quote the tenant."""
+    if isinstance(error, _EntryTooLarge):
+        message = f"the record of this command would be above {MESSAGE_BYTES_MAX} bytes"
+        return Rejected(code=errors.TOO_LARGE, message=message)
+    message = f"this command could not be decided ({type(error).__name__})"
+    return Rejected(code=errors.INTERNAL, message=message)
+
+
+def _poison(stream: Stream, record: Record, why: str) -> Poison:
+    return Poison(f"{stream.name} (commands)", record.partition, record.offset, why)
+
+
+def _shown(error: Exception) -> str:
+    return str(error)[:WHY_CHARS_MAX]

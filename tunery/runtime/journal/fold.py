@@ -1,0 +1,65 @@
+"""Everything the owner of a partition knows: a fold of its journal, nothing else."""
+
+from typing import Any, Generic, TypeVar
+
+from immutables import Map
+from msgspec import Struct, structs
+
+from schemas.envelope import Context, Entry
+from schemas.units import Ms
+from tunery.runtime.journal.dedupe import Seen, remember
+from tunery.runtime.journal.reader import START, Accepted, Position
+from tunery.runtime.verbs import Aggregate
+
+S = TypeVar("S")
+
+
+class Fold(Struct, Generic[S], frozen=True):
+    """position: next journal offset and acceptance state; at, command_id: of the last entry."""
+
+    state: S
+    position: Position = START
+    at: Ms = 0
+    command_id: str = ""
+    seqs: Map[str, int] = Map()
+    seen: Seen = Seen()
+
+
+def context_of(entry: Entry) -> Context:
+    return Context(
+        at=entry.at,
+        key=entry.key,
+        tenant=entry.tenant,
+        command_id=entry.command_id,
+        seq=entry.seq,
+    )
+
+
+def advance(
+    aggregate: Aggregate[S],
+    fold: Fold[S],
+    entry: Entry,
+    events: tuple[Any, ...],
+    position: Position,
+) -> Fold[S]:
+    """The fold after an accepted entry. Raises what `evolve` raises."""
+    context, state, evolve = context_of(entry), fold.state, aggregate.evolve
+    for event in events:
+        state = evolve(state, event, context)
+    return Fold(
+        state,
+        position,
+        entry.at,
+        entry.command_id,
+        fold.seqs.set(entry.key, entry.seq),
+        remember(fold.seen, entry, events),
+    )
+
+
+def advance_all(
+    aggregate: Aggregate[S], fold: Fold[S], accepted: tuple[Accepted, ...], position: Position
+) -> Fold[S]:
+    """The fold after a batch that ends at `position`."""
+    for one in accepted:
+        fold = advance(aggregate, fold, one.entry, one.events, one.position)
+    return structs.replace(fold, position=position)

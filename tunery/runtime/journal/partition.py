@@ -1,0 +1,292 @@
+"""The single writer of one partition: claim, fold, decide, append, read back.
+
+Correctness never depends on being the only one: two owners may run at once, and the acceptance
+rule lets at most one of them count. Whenever anything is in doubt the fold is thrown away.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Awaitable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Final, Generic, TypeVar
+
+import msgspec
+
+from schemas.envelope import Claim, Envelope, Tick
+from schemas.units import Ms
+from tunery.runtime.bus.abstract import (
+    Appended,
+    AppendUnknown,
+    BusError,
+    OutOfRange,
+    Reader,
+    Record,
+    Unavailable,
+    Writer,
+)
+from tunery.runtime.ids import NewId
+from tunery.runtime.journal.acceptance import Divergence, Unreadable
+from tunery.runtime.journal.codec import encode
+from tunery.runtime.journal.decision import Decided, decide_record, read_command
+from tunery.runtime.journal.fold import Fold, advance_all
+from tunery.runtime.journal.ports import Limits, Parts
+from tunery.runtime.journal.reader import JournalReader
+from tunery.runtime.verbs import Aggregate
+
+LOG = logging.getLogger("tunery.journal")
+HEARTBEATS_PER_SESSION: Final = 5
+DOUBLINGS_MAX: Final = 6
+
+S = TypeVar("S")
+
+
+class StandDown(Exception):
+    """Somebody else may own the partition: forget everything and claim again, later."""
+
+
+@dataclass
+class _Flight(Generic[S]):
+    """A record that was submitted and is not yet acknowledged."""
+
+    acknowledged: Awaitable[Appended]
+    expected: int
+    decided: Decided[S]
+
+
+@dataclass
+class _Term(Generic[S]):
+    """From one claim to the next. `fold` includes what is in flight, `settled` does not."""
+
+    writer: Writer
+    commands: Reader
+    fold: Fold[S]
+    settled: Fold[S]
+    read_at: Ms  # newest broker time known, and the monotonic time when it was
+    read_at_monotonic: Ms
+    queue: deque[Record] = field(default_factory=deque)
+    flights: deque[_Flight[S]] = field(default_factory=deque)
+
+
+class PartitionOwner(Generic[S]):
+    """Runs one partition until cancelled. `serving` is called after each successful claim."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        aggregate: Aggregate[S],
+        partition: int,
+        owner: str,
+        fresh_id: NewId,
+        limits: Limits,
+    ) -> None:
+        self._log, self._clock, self._limits = parts.log, parts.clock, limits
+        self._aggregate, self._stream, self._partition = aggregate, aggregate.stream, partition
+        self._owner, self._fresh_id = owner, fresh_id
+        self._futile_claims = 0
+        self._ticked_ms: Ms | None = None
+        self._trimmed_ms = self._clock.monotonic_ms()
+        self._untrimmed = 0
+        self.serving = False
+        self.settled: Fold[S] | None = None
+
+    async def run(self) -> None:
+        """Raises PartitionStopped when somebody has to look."""
+        while True:
+            try:
+                async with AsyncExitStack() as cleanup:
+                    await self._serve(await self._begin(cleanup))
+            except (StandDown, AppendUnknown) as doubt:
+                self._log_line(logging.WARNING, "standing down", doubt)
+                wait_ms = self._back_off_ms()
+            except (Unavailable, OutOfRange) as outage:
+                self._log_line(logging.WARNING, "the log does not answer", outage)
+                wait_ms = self._limits.retry_ms
+            self.serving = False
+            await self._clock.sleep(wait_ms)
+
+    def _log_line(self, level: int, what: str, why: Exception) -> None:
+        LOG.log(level, "%s/%d: %s: %s", self._stream.name, self._partition, what, why)
+
+    def _back_off_ms(self) -> Ms:
+        """1.2 to 2 heartbeats, doubled for each claim in a row that led to nothing.
+
+        A zombie that wakes up must not duel with its successor for the epoch.
+        """
+        heartbeat_ms = self._log.session_timeout_ms // HEARTBEATS_PER_SESSION
+        spread = int(self._fresh_id()[:4], 16) * 800 // 0xFFFF
+        doubled = 1 << min(self._futile_claims, DOUBLINGS_MAX)
+        return min(heartbeat_ms * (1_200 + spread) // 1_000 * doubled, self._limits.back_off_ms_max)
+
+    # --- the beginning of a term ------------------------------------------------------------------
+
+    async def _begin(self, cleanup: AsyncExitStack) -> _Term[S]:
+        """Claim the partition, fold the journal up to the claim, find the next command."""
+        topic = self._stream.journal.name
+        start = self._boot()
+        reader = JournalReader(self._log, self._stream, {self._partition: start.position})
+        cleanup.push_async_callback(reader.close)
+        await reader.open()
+        fold = start
+        while not reader.caught_up(self._partition):
+            fold = await self._fold_more(reader, fold)
+        writer = await self._log.writer(topic, self._partition)
+        cleanup.push_async_callback(writer.close)
+        claim = Claim(owner=self._owner, nonce=self._fresh_id())
+        claimed = await writer.append(b"", encode(claim))
+        self._futile_claims += 1
+        monotonic_ms = self._clock.monotonic_ms()
+        while fold.position.offset <= claimed.offset:
+            fold = await self._fold_more(reader, fold)
+        if reader.claims.get(self._partition) != (claimed.offset, claim):
+            raise StandDown("a later claim")
+        commands = await self._commands(fold)
+        cleanup.push_async_callback(commands.close)
+        self.settled, self.serving = fold, True
+        LOG.info("%s/%d: serving with epoch %d", self._stream.name, self._partition, claimed.offset)
+        return _Term(writer, commands, fold, fold, claimed.timestamp, monotonic_ms)
+
+    def _boot(self) -> Fold[S]:
+        return Fold(self._aggregate.initial)
+
+    async def _fold_more(self, reader: JournalReader, fold: Fold[S]) -> Fold[S]:
+        batch = (await reader.read(self._limits.idle_wait_ms)).get(self._partition)
+        if batch is None:
+            return fold
+        try:
+            return advance_all(self._aggregate, fold, batch.accepted, batch.position)
+        except Exception as error:
+            why = f"the fold failed on a record at or after this offset: {error!r}"
+            raise Unreadable(
+                self._stream.name, self._partition, fold.position.offset, why
+            ) from error
+
+    async def _commands(self, fold: Fold[S]) -> Reader:
+        """A reader at the next command to decide. Raises Divergence when it cannot be trusted."""
+        topic, acceptance = self._stream.commands.name, fold.position.acceptance
+        following = acceptance.cause + 1 - acceptance.base
+        start, end = await self._log.bounds(topic, self._partition)
+        first = following if acceptance.fresh else following - 1
+        if not start <= first <= following <= end:
+            why = f"commands {first} to {following} are expected in a log of [{start}, {end})"
+            raise self._lost(following, why)
+        reader = await self._log.reader(topic, {self._partition: first})
+        try:
+            if not acceptance.fresh:
+                await self._check_last(reader, fold)
+        except BaseException:
+            await reader.close()
+            raise
+        return reader
+
+    async def _check_last(self, reader: Reader, fold: Fold[S]) -> None:
+        """The last decided command must still be the one that the journal names."""
+        records: list[Record] = []
+        while not records:
+            records.extend(await reader.poll(self._limits.idle_wait_ms, 1))
+        cause = fold.position.acceptance.cause
+        found = read_command(self._stream, records[0], cause).id
+        if found != fold.command_id:
+            why = f"the last decided command was {fold.command_id}, the log has {found}"
+            raise self._lost(records[0].offset, why)
+
+    def _lost(self, offset: int, why: str) -> Divergence:
+        hint = "; known loss, or a topic made anew, is an operator's claim with a new base"
+        return Divergence(f"{self._stream.name} (commands)", self._partition, offset, why + hint)
+
+    # --- the term ---------------------------------------------------------------------------------
+
+    async def _serve(self, term: _Term[S]) -> None:
+        """Decide ahead while up to a window of records is in flight, settle them in order."""
+        limits = self._limits
+        while True:
+            if not term.queue:
+                await self._refill(term)
+            while term.queue and len(term.flights) < limits.window:
+                await self._decide(term, term.queue.popleft())
+            if term.flights:
+                await self._settle(term)
+
+    async def _refill(self, term: _Term[S]) -> None:
+        wait_ms = 0
+        if not term.flights:
+            await self._trim(term)
+            wait_ms = await self._tick(term)
+        try:
+            term.queue.extend(await term.commands.poll(wait_ms, self._limits.commands_per_read))
+        except OutOfRange as error:
+            raise self._lost(error.end, str(error)) from error
+
+    async def _decide(self, term: _Term[S], record: Record) -> None:
+        acceptance, expected = term.fold.position.acceptance, term.fold.position.offset
+        following = acceptance.cause + 1 - acceptance.base
+        if record.offset != following:
+            raise self._lost(record.offset, f"command {following} is missing")
+        decided = decide_record(self._aggregate, term.fold, record, expected)
+        pending = await term.writer.submit(decided.key, decided.value)
+        term.flights.append(_Flight(pending, expected, decided))
+        term.fold = decided.fold
+
+    async def _settle(self, term: _Term[S]) -> None:
+        """Await the oldest. At exactly the expected offset nobody wrote in between: accepted."""
+        flight = term.flights.popleft()
+        appended = await flight.acknowledged
+        if appended.offset < flight.expected:
+            why = f"an append was acknowledged here, and {flight.expected} was next"
+            raise Divergence(self._stream.name, self._partition, appended.offset, why)
+        if appended.offset > flight.expected:
+            raise StandDown(f"somebody wrote between {flight.expected} and {appended.offset}")
+        term.settled = self.settled = flight.decided.fold
+        term.read_at, term.read_at_monotonic = appended.timestamp, self._clock.monotonic_ms()
+        self._futile_claims = 0
+        self._untrimmed += 1
+        if self._untrimmed >= self._limits.trim_every:
+            await self._trim(term, now=True)
+
+    async def _tick(self, term: _Term[S]) -> Ms:
+        """Send a tick when a deadline is due; how long to wait for commands then."""
+        deadline = self._aggregate.deadline(term.fold.state)
+        if deadline is None:
+            return self._limits.idle_wait_ms
+        now_ms = self._clock.monotonic_ms()
+        left_ms = deadline.at - max(term.fold.at, term.read_at + now_ms - term.read_at_monotonic)
+        if self._ticked_ms is not None:
+            left_ms = max(left_ms, self._ticked_ms + self._limits.tick_every_ms - now_ms)
+        if left_ms > 0:
+            return min(left_ms, self._limits.idle_wait_ms)
+        self._ticked_ms = now_ms
+        try:
+            await self._send_tick(deadline.key)
+        except BusError as error:
+            self._log_line(logging.WARNING, "no tick was sent", error)
+        return self._limits.idle_wait_ms
+
+    async def _send_tick(self, key: str) -> None:
+        envelope = Envelope(
+            id=self._fresh_id(),
+            key=key,
+            tenant=key if self._stream.key == "tenant" else "",
+            body=msgspec.Raw(encode_tick()),
+        )
+        await self._log.send(
+            self._stream.commands.name, key.encode(), encode(envelope), self._partition
+        )
+
+    async def _trim(self, term: _Term[S], now: bool = False) -> None:
+        """Delete decided commands, but for the last one: the next owner compares with it."""
+        now_ms = self._clock.monotonic_ms()
+        due = now_ms - self._trimmed_ms >= self._limits.trim_every_ms
+        if self._untrimmed == 0 or not (due or now):
+            return
+        self._trimmed_ms, self._untrimmed = now_ms, 0
+        acceptance = term.settled.position.acceptance
+        try:
+            await self._log.trim(
+                self._stream.commands.name, self._partition, acceptance.cause - acceptance.base
+            )
+        except BusError as error:
+            self._log_line(logging.WARNING, "decided commands were not trimmed", error)
+
+
+def encode_tick() -> bytes:
+    return msgspec.json.encode(Tick())

@@ -1,0 +1,34 @@
+"""What the hosts of the event core need of a process."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from schemas.units import Ms
+from tunery.runtime.bus.abstract import Log
+from tunery.runtime.clock import Clock
+
+
+class Parts(Protocol):
+    """The part of `Runtime` that the event core uses."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def log(self) -> Log: ...
+    @property
+    def clock(self) -> Clock: ...
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Named limits of the hosts. The defaults are production's; tests shorten times."""
+
+    window: int = 32  # decisions in flight
+    commands_per_read: int = 256
+    idle_wait_ms: Ms = 1_000
+    tick_every_ms: Ms = 1_000
+    trim_every_ms: Ms = 60_000
+    trim_every: int = 100_000  # commands, when the partition is never idle
+    back_off_ms_max: Ms = 10_000
+    retry_ms: Ms = 500
+    commit_every_ms: Ms = 500

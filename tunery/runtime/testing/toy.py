@@ -1,0 +1,148 @@
+"""Two small streams for proving the event core: places with a limit, and a tally fed by reactions.
+
+`places` (key: tenant) lets at most `LIMIT` places be held at a time and takes each back after
+`HOLD_MS`; `tally` counts what was ever taken, told by reactions alone.
+"""
+
+from typing import Final, TypeAlias, assert_never
+
+from immutables import Map
+from msgspec import Struct
+
+from schemas.envelope import Context, Header, Message, Rejected, Repeated, Tick
+from schemas.topics import Stream
+from schemas.units import Ms
+from tunery.runtime.verbs import Aggregate, Deadline, Send
+
+LIMIT: Final = 5
+HOLD_MS: Final = 20_000
+
+
+class Take(Message):
+    places: int
+
+
+class GiveBack(Message):
+    places: int
+
+
+class Count(Message):
+    places: int
+
+
+class Taken(Message):
+    places: int
+    until: Ms
+
+
+class GivenBack(Message):
+    places: int
+
+
+class Expired(Message):
+    places: int
+
+
+class Counted(Message):
+    places: int
+    total: int
+
+
+PlacesCommand: TypeAlias = Take | GiveBack | Tick
+PlacesEvent: TypeAlias = Taken | GivenBack | Expired | Rejected | Repeated
+TallyEvent: TypeAlias = Counted | Rejected | Repeated
+
+PLACES: Final = Stream("places", "tenant", "toy", ("toy",), PlacesCommand, PlacesEvent)
+TALLY: Final = Stream("tally", "tenant", "toy", ("toy",), Count, TallyEvent)
+STREAMS: Final = {stream.name: stream for stream in (PLACES, TALLY)}
+
+
+class Hold(Struct, frozen=True, array_like=True):
+    places: int
+    until: Ms
+
+
+Holds: TypeAlias = Map[str, tuple[Hold, ...]]
+Totals: TypeAlias = Map[str, int]
+
+
+def decide_places(state: Holds, command: PlacesCommand, context: Context) -> tuple[Message, ...]:
+    held = sum(hold.places for hold in state.get(context.key, ()))
+    match command:
+        case Take(places=places):
+            if places < 1:
+                return (Rejected(code="bad_places", message="take 1 or more", param="places"),)
+            if held + places > LIMIT:
+                return (Rejected(code="full", message=f"{held} of {LIMIT} places are held"),)
+            return (Taken(places=places, until=context.at + HOLD_MS),)
+        case GiveBack(places=places):
+            if not 0 < places <= held:
+                return (Rejected(code="not_held", message=f"{held} places are held"),)
+            return (GivenBack(places=places),)
+        case Tick():
+            due = [hold for hold in state.get(context.key, ()) if hold.until <= context.at]
+            return (Expired(places=sum(hold.places for hold in due)),) if due else ()
+        case _:
+            assert_never(command)
+
+
+def evolve_places(state: Holds, event: PlacesEvent, context: Context) -> Holds:
+    holds = state.get(context.key, ())
+    match event:
+        case Taken(places=places, until=until):
+            return state.set(context.key, (*holds, Hold(places, until)))
+        case GivenBack(places=places):
+            return state.set(context.key, _less(holds, places))
+        case Expired():
+            return state.set(context.key, tuple(h for h in holds if h.until > context.at))
+        case Rejected() | Repeated():
+            return state
+        case _:
+            assert_never(event)
+
+
+def _less(holds: tuple[Hold, ...], places: int) -> tuple[Hold, ...]:
+    left: list[Hold] = []
+    for hold in holds:
+        taken = min(places, hold.places)
+        places -= taken
+        if hold.places > taken:
+            left.append(Hold(hold.places - taken, hold.until))
+    return tuple(left)
+
+
+def next_expiry(state: Holds) -> Deadline | None:
+    ends = [(hold.until, key) for key, holds in state.items() for hold in holds]
+    return Deadline(*min(ends)) if ends else None
+
+
+def react_places(header: Header, event: PlacesEvent) -> tuple[Send, ...]:
+    match event:
+        case Taken(places=places):
+            # The target's key is another one, so that reactions cross partitions.
+            key = f"{header.tenant}-tally"
+            return (Send("tally", key, key, Count(places=places)),)
+        case GivenBack() | Expired() | Rejected() | Repeated():
+            return ()
+        case _:
+            assert_never(event)
+
+
+def decide_tally(state: Totals, command: Count, context: Context) -> tuple[Message, ...]:
+    return (Counted(places=command.places, total=state.get(context.key, 0) + command.places),)
+
+
+def evolve_tally(state: Totals, event: TallyEvent, context: Context) -> Totals:
+    match event:
+        case Counted(total=total):
+            return state.set(context.key, total)
+        case Rejected() | Repeated():
+            return state
+        case _:
+            assert_never(event)
+
+
+PLACES_AGGREGATE: Final = Aggregate(
+    PLACES, 1, Holds(), Holds, decide_places, evolve_places, next_expiry
+)
+TALLY_AGGREGATE: Final = Aggregate(TALLY, 1, Totals(), Totals, decide_tally, evolve_tally)
