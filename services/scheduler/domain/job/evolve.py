@@ -2,6 +2,7 @@
 
 from typing import TypeAlias, assert_never
 
+from immutables import Map
 from msgspec.structs import replace
 
 from schemas.envelope import Context, Rejected, Repeated
@@ -65,7 +66,7 @@ OfJob: TypeAlias = (
 def evolve(state: Tenants, event: Event, ctx: Context) -> Tenants:
     tenant = state.get(ctx.key, Tenant())
     evolved = evolve_tenant(tenant, event, ctx)
-    return state if evolved is tenant else state.insert(ctx.key, evolved)
+    return state if evolved is tenant else state.set(ctx.key, evolved)
 
 
 def evolve_tenant(tenant: Tenant, event: Event, ctx: Context) -> Tenant:
@@ -76,7 +77,7 @@ def evolve_tenant(tenant: Tenant, event: Event, ctx: Context) -> Tenant:
     job = tenant.jobs.get(event.job_id)
     if job is None:
         return tenant
-    return replace(tenant, jobs=tenant.jobs.insert(event.job_id, evolve_job(job, event)))
+    return replace(tenant, jobs=tenant.jobs.set(event.job_id, evolve_job(job, event)))
 
 
 def _evolved(tenant: Tenant, event: OfTenant, ctx: Context) -> Tenant:
@@ -96,18 +97,22 @@ def _evolved(tenant: Tenant, event: OfTenant, ctx: Context) -> Tenant:
                 price_version=event.price_version,
                 created_at=ctx.at,
             )
-            return replace(tenant, jobs=tenant.jobs.insert(event.job_id, job))
+            return replace(tenant, jobs=tenant.jobs.set(event.job_id, job))
         case UsageCounted():
             return _counted(tenant, event)
         case JobEnded():
             summary = Summary(outcome=event.outcome, ended_at=ctx.at)
             return replace(
                 tenant,
-                jobs=tenant.jobs.discard(event.job_id),
-                ended=tenant.ended.insert(event.job_id, summary),
+                jobs=_without(tenant.jobs, event.job_id),
+                ended=tenant.ended.set(event.job_id, summary),
             )
         case _:
             assert_never(event)
+
+
+def _without(jobs: Map[str, Job], job_id: str) -> Map[str, Job]:
+    return jobs.delete(job_id) if job_id in jobs else jobs
 
 
 def _counted(tenant: Tenant, event: UsageCounted) -> Tenant:
@@ -118,8 +123,8 @@ def _counted(tenant: Tenant, event: UsageCounted) -> Tenant:
     job = jobs.get(event.job_id)
     if job is not None:
         counted = replace(job, counted_gpu_ms=job.counted_gpu_ms + event.gpu_ms)
-        jobs = jobs.insert(event.job_id, counted)
-    return replace(tenant, used_gpu_ms=tenant.used_gpu_ms.insert(month, used), jobs=jobs)
+        jobs = jobs.set(event.job_id, counted)
+    return replace(tenant, used_gpu_ms=tenant.used_gpu_ms.set(month, used), jobs=jobs)
 
 
 def evolve_job(job: Job, event: OfJob) -> Job:

@@ -2,8 +2,8 @@
 
 from typing import Final, TypeAlias
 
+from immutables import Map
 from msgspec import Struct
-from rpds import HashTrieMap
 
 from schemas.account import Lane, Limits
 from schemas.dataset import BaseTokens, Prepared
@@ -89,11 +89,11 @@ class Tenant(Struct, frozen=True, kw_only=True):
     """`used_gpu_ms`: by calendar month (years × 12 + month), what the ledger will say."""
 
     terms: Terms | None = None
-    jobs: HashTrieMap[str, Job] = HashTrieMap()
-    ended: HashTrieMap[str, Summary] = HashTrieMap()
-    used_gpu_ms: HashTrieMap[int, GpuMs] = HashTrieMap()
+    jobs: Map[str, Job] = Map()
+    ended: Map[str, Summary] = Map()
+    used_gpu_ms: Map[int, GpuMs] = Map()
     files: tuple[FileFact, ...] = ()
 
 
-Tenants: TypeAlias = HashTrieMap[str, Tenant]
-NOBODY: Final[Tenants] = HashTrieMap()
+Tenants: TypeAlias = Map[str, Tenant]
+NOBODY: Final[Tenants] = Map()

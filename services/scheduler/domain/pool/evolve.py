@@ -1,7 +1,8 @@
 """Fold of the `pool` journal: total, whatever the order of events."""
 
-from typing import TypeAlias, assert_never
+from typing import TypeAlias, TypeVar, assert_never
 
+from immutables import Map
 from msgspec.structs import replace
 
 from schemas.envelope import Context, Rejected, Repeated
@@ -35,6 +36,8 @@ from services.scheduler.domain.pool.state import (
     lease_of,
 )
 
+K = TypeVar("K")
+V = TypeVar("V")
 OfLease: TypeAlias = (
     LeaseStarted | CheckpointAccepted | LeaseDraining | LeaseKilled | UsageSliced | UsageCredited
 )
@@ -43,7 +46,7 @@ OfLease: TypeAlias = (
 def evolve(state: Pools, event: Event, ctx: Context) -> Pools:
     pool = state.get(ctx.key, Pool())
     evolved = evolve_pool(pool, event, ctx)
-    return state if evolved is pool else state.insert(ctx.key, evolved)
+    return state if evolved is pool else state.set(ctx.key, evolved)
 
 
 def evolve_pool(pool: Pool, event: Event, ctx: Context) -> Pool:
@@ -62,8 +65,8 @@ def evolve_pool(pool: Pool, event: Event, ctx: Context) -> Pool:
             waiting = Waiting(placement=event, arrival=pool.arrivals + 1)
             return replace(
                 pool,
-                waiting=pool.waiting.insert(event.job_id, waiting),
-                attempts=pool.attempts.insert(event.job_id, event.attempt),
+                waiting=pool.waiting.set(event.job_id, waiting),
+                attempts=pool.attempts.set(event.job_id, event.attempt),
                 arrivals=pool.arrivals + 1,
             )
         case WaitExplained():
@@ -73,7 +76,7 @@ def evolve_pool(pool: Pool, event: Event, ctx: Context) -> Pool:
         case PlacementClosed():
             return _closed(pool, event)
         case SlotsFreed():
-            return replace(pool, leases=pool.leases.discard(event.token.lease))
+            return replace(pool, leases=_without(pool.leases, event.token.lease))
         case _:
             lease = pool.leases.get(event.token.lease)
             return pool if lease is None else _put(pool, _evolved(lease, event, ctx))
@@ -94,14 +97,14 @@ def _registered(pool: Pool, event: NodeRegistered, ctx: Context) -> Pool:
         last_seen=ctx.at,
         former=former[:INCARNATIONS_REMEMBERED_MAX],
     )
-    return replace(pool, nodes=pool.nodes.insert(event.node_id, node))
+    return replace(pool, nodes=pool.nodes.set(event.node_id, node))
 
 
 def _standing(pool: Pool, node_id: str, standing: Standing) -> Pool:
     node = pool.nodes.get(node_id)
     if node is None:
         return pool
-    return replace(pool, nodes=pool.nodes.insert(node_id, replace(node, standing=standing)))
+    return replace(pool, nodes=pool.nodes.set(node_id, replace(node, standing=standing)))
 
 
 def _observed(pool: Pool, event: NodesObserved, ctx: Context) -> Pool:
@@ -116,11 +119,11 @@ def _observed(pool: Pool, event: NodesObserved, ctx: Context) -> Pool:
         alive[node.node_id, node.incarnation] = last_seen
         back = node.standing == "lost" and not seen.silent
         standing: Standing = "up" if back else node.standing
-        nodes = nodes.insert(node.node_id, replace(node, last_seen=last_seen, standing=standing))
+        nodes = nodes.set(node.node_id, replace(node, last_seen=last_seen, standing=standing))
     for lease in pool.leases.values():
         last_seen = alive.get((lease.node_id, lease.incarnation), 0)
         if lease.started_at is not None and last_seen > lease.alive_at:
-            leases = leases.insert(lease.number, replace(lease, alive_at=last_seen))
+            leases = leases.set(lease.number, replace(lease, alive_at=last_seen))
     return replace(pool, nodes=nodes, leases=leases)
 
 
@@ -132,7 +135,7 @@ def _explained(pool: Pool, event: WaitExplained) -> Pool:
     if waiting is None or waiting.placement.attempt != event.attempt:
         return pool
     told = replace(waiting, reason=event.reason, position=event.position)
-    return replace(pool, waiting=pool.waiting.insert(event.job_id, told))
+    return replace(pool, waiting=pool.waiting.set(event.job_id, told))
 
 
 def _granted(pool: Pool, event: LeaseGranted, ctx: Context) -> Pool:
@@ -153,8 +156,8 @@ def _granted(pool: Pool, event: LeaseGranted, ctx: Context) -> Pool:
     )
     return replace(
         pool,
-        waiting=pool.waiting.discard(event.job_id),
-        leases=pool.leases.insert(lease.number, lease),
+        waiting=_without(pool.waiting, event.job_id),
+        leases=pool.leases.set(lease.number, lease),
         next_lease=max(pool.next_lease, lease.number + 1),
     )
 
@@ -162,16 +165,20 @@ def _granted(pool: Pool, event: LeaseGranted, ctx: Context) -> Pool:
 def _closed(pool: Pool, event: PlacementClosed) -> Pool:
     waiting = pool.waiting.get(event.job_id)
     if waiting is not None and waiting.placement.attempt == event.attempt:
-        return replace(pool, waiting=pool.waiting.discard(event.job_id))
+        return replace(pool, waiting=_without(pool.waiting, event.job_id))
     lease = lease_of(pool, event.job_id, event.attempt)
     return pool if lease is None else _put(pool, replace(lease, closed=True, named=()))
+
+
+def _without(entries: Map[K, V], key: K) -> Map[K, V]:
+    return entries.delete(key) if key in entries else entries
 
 
 # --- leases ---------------------------------------------------------------------------------------
 
 
 def _put(pool: Pool, lease: Lease) -> Pool:
-    return replace(pool, leases=pool.leases.insert(lease.number, lease))
+    return replace(pool, leases=pool.leases.set(lease.number, lease))
 
 
 def _evolved(lease: Lease, event: OfLease, ctx: Context) -> Lease:

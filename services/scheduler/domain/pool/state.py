@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Final, Literal, TypeAlias
 
+from immutables import Map
 from msgspec import Struct
-from rpds import HashTrieMap
 
 from schemas.account import Lane
 from schemas.pool import Checkpoint, Device, PlacementQueued, Role
@@ -80,16 +80,16 @@ class Waiting(Struct, frozen=True, kw_only=True):
 class Pool(Struct, frozen=True, kw_only=True):
     """`attempts`: highest attempt seen of each job, so that none is placed twice."""
 
-    nodes: HashTrieMap[str, Node] = HashTrieMap()
-    leases: HashTrieMap[int, Lease] = HashTrieMap()
-    waiting: HashTrieMap[str, Waiting] = HashTrieMap()
-    attempts: HashTrieMap[str, int] = HashTrieMap()
+    nodes: Map[str, Node] = Map()
+    leases: Map[int, Lease] = Map()
+    waiting: Map[str, Waiting] = Map()
+    attempts: Map[str, int] = Map()
     next_lease: int = 1
     arrivals: int = 0
 
 
-Pools: TypeAlias = HashTrieMap[str, Pool]
-EMPTY: Final[Pools] = HashTrieMap()
+Pools: TypeAlias = Map[str, Pool]
+EMPTY: Final[Pools] = Map()
 
 
 def leases_of(pool: Pool, node_id: str) -> tuple[Lease, ...]:

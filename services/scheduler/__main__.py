@@ -1,0 +1,4 @@
+from services.scheduler.app import build
+from tunery.runtime.process import main
+
+main("scheduler", build)

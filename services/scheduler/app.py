@@ -1,0 +1,56 @@
+"""Composition root: the only file of the service that names concrete parts."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from schemas.topics import JOB, POOL
+from services.scheduler.domain.job.decide import decide as decide_job
+from services.scheduler.domain.job.evolve import evolve as evolve_job
+from services.scheduler.domain.job.state import NOBODY, Tenants
+from services.scheduler.domain.pool.deadlines import earliest
+from services.scheduler.domain.pool.decide import decide as decide_pool
+from services.scheduler.domain.pool.evolve import evolve as evolve_pool
+from services.scheduler.domain.pool.state import EMPTY, Pools
+from services.scheduler.react import react_job, react_pool
+from services.scheduler.settings import SchedulerSettings
+from services.scheduler.watch import Watcher
+from tunery.runtime.journal.aggregate import AggregateHost
+from tunery.runtime.journal.reactor import Reactor
+from tunery.runtime.process import Host, Runtime
+from tunery.runtime.settings import load
+from tunery.runtime.verbs import Aggregate, Deadline
+
+
+def _deadline(state: Pools) -> Deadline | None:
+    due = earliest(state)
+    return None if due is None else Deadline(*due)
+
+
+JOBS: Final = Aggregate(
+    stream=JOB,
+    fold_version=1,
+    initial=NOBODY,
+    state_type=Tenants,
+    decide=decide_job,
+    evolve=evolve_job,
+)
+POOLS: Final = Aggregate(
+    stream=POOL,
+    fold_version=1,
+    initial=EMPTY,
+    state_type=Pools,
+    decide=decide_pool,
+    evolve=evolve_pool,
+    deadline=_deadline,
+)
+
+
+async def build(runtime: Runtime) -> Sequence[Host]:
+    settings = load(SchedulerSettings)
+    return (
+        AggregateHost(runtime, JOBS),
+        AggregateHost(runtime, POOLS),
+        Reactor(runtime, JOB, react_job),
+        Reactor(runtime, POOL, react_pool),
+        Watcher(runtime, settings.node_ttl_ms, settings.poll_ms),
+    )

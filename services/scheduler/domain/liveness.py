@@ -1,0 +1,135 @@
+"""Who is alive: what the journal believes of nodes beside what their heartbeats say.
+
+Silence counts only while the watcher itself could read; after an outage every node gets a fresh
+TTL. Times of heartbeats are the broker's, silence is the watcher's own elapsed time.
+"""
+
+from collections.abc import Iterable
+from typing import Final, Literal, TypeAlias
+
+from immutables import Map
+from msgspec import Struct
+from msgspec.structs import replace
+
+from schemas.pool import (
+    Event,
+    NodeLost,
+    NodeRegistered,
+    NodeRetired,
+    NodeSeen,
+    NodesObserved,
+    ObserveNodes,
+)
+from schemas.telemetry import Heartbeat
+from schemas.units import Ms, hour_of
+
+# An observation that changed nothing (its command was lost, or came too early) is sent again.
+REPEAT_MS: Final = 5_000
+
+
+class Sight(Struct, frozen=True, kw_only=True):
+    """One node. `standing`: the journal's; `last_seen`, `silent_ms`: the watcher's own.
+
+    `told_ms` ago it was part of an observation, the last one when `told_hour` began or later.
+    """
+
+    pool: str
+    node_id: str
+    incarnation: str
+    last_seen: Ms
+    told_hour: int
+    standing: Literal["up", "lost"] = "up"
+    silent_ms: Ms = 0
+    told_ms: Ms = REPEAT_MS
+
+
+Sights: TypeAlias = Map[tuple[str, str], Sight]
+NOBODY: Final[Sights] = Map()
+
+
+def folded(sights: Sights, pool: str, event: Event, at: Ms) -> Sights:
+    """The journal's side."""
+    match event:
+        case NodeRegistered():
+            sight = Sight(
+                pool=pool,
+                node_id=event.node_id,
+                incarnation=event.incarnation,
+                last_seen=at,
+                told_hour=hour_of(at),
+            )
+            return sights.set((pool, event.node_id), sight)
+        case NodeRetired():
+            place = (pool, event.node_id)
+            return sights.delete(place) if place in sights else sights
+        case NodeLost():
+            return _changed(sights, pool, event.node_id, "lost")
+        case NodesObserved():
+            for seen in event.seen:
+                if not seen.silent:
+                    sights = _changed(sights, pool, seen.node_id, "up")
+            return sights
+        case _:
+            return sights
+
+
+def _changed(sights: Sights, pool: str, node_id: str, standing: Literal["up", "lost"]) -> Sights:
+    sight = sights.get((pool, node_id))
+    if sight is None:
+        return sights
+    return sights.set((pool, node_id), replace(sight, standing=standing))
+
+
+def heard(sights: Sights, beat: Heartbeat, at: Ms) -> Sights:
+    """A heartbeat, at broker time. Those of other incarnations say nothing about this one."""
+    place = (beat.pool, beat.node_id)
+    sight = sights.get(place)
+    if sight is None or sight.incarnation != beat.incarnation:
+        return sights
+    return sights.set(place, replace(sight, last_seen=max(sight.last_seen, at), silent_ms=0))
+
+
+def waited(sights: Sights, elapsed_ms: Ms) -> Sights:
+    """The watcher could read for so long; whoever has spoken is `heard` after this."""
+    for place, sight in sights.items():
+        waiting = replace(
+            sight, silent_ms=sight.silent_ms + elapsed_ms, told_ms=sight.told_ms + elapsed_ms
+        )
+        sights = sights.set(place, waiting)
+    return sights
+
+
+def unseen(sights: Sights) -> Sights:
+    """The watcher could not read: nobody's silence means anything so far."""
+    for place, sight in sights.items():
+        sights = sights.set(place, replace(sight, silent_ms=0))
+    return sights
+
+
+def observations(sights: Sights, ttl_ms: Ms) -> tuple[tuple[str, ObserveNodes], ...]:
+    """What the pools should hear now: changes, and a proof of life when an hour has passed."""
+    by_pool: dict[str, list[NodeSeen]] = {}
+    for place in sorted(sights):
+        sight = sights[place]
+        silent = sight.silent_ms > ttl_ms
+        changed = silent == (sight.standing == "up") and sight.told_ms >= REPEAT_MS
+        hourly = not silent and hour_of(sight.last_seen) > sight.told_hour
+        if changed or hourly:
+            seen = NodeSeen(
+                node_id=sight.node_id,
+                incarnation=sight.incarnation,
+                last_seen=sight.last_seen,
+                silent=silent,
+            )
+            by_pool.setdefault(sight.pool, []).append(seen)
+    return tuple((pool, ObserveNodes(seen=tuple(seen))) for pool, seen in by_pool.items())
+
+
+def told(sights: Sights, pool: str, seen: Iterable[NodeSeen]) -> Sights:
+    """An observation was sent."""
+    for one in seen:
+        sight = sights.get((pool, one.node_id))
+        if sight is not None:
+            said = replace(sight, told_ms=0, told_hour=hour_of(one.last_seen))
+            sights = sights.set((pool, one.node_id), said)
+    return sights

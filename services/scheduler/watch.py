@@ -1,0 +1,123 @@
+"""Watches heartbeats and tells pools whom it sees. It decides nothing: `pool` does."""
+
+import logging
+from typing import Final
+
+import msgspec
+
+from schemas.telemetry import Heartbeat
+from schemas.topics import HEARTBEATS, PARTITIONS, POOL
+from schemas.units import Ms
+from services.scheduler.domain.liveness import (
+    NOBODY,
+    folded,
+    heard,
+    observations,
+    told,
+    unseen,
+    waited,
+)
+from tunery.runtime.bundle import Runtime
+from tunery.runtime.bus.abstract import AppendUnknown, OutOfRange, Reader, Record, Unavailable
+from tunery.runtime.journal.acceptance import PartitionStopped
+from tunery.runtime.journal.reader import START, JournalReader
+
+LOG = logging.getLogger("tunery.watch")
+RECORDS_MAX: Final = 2_000
+# Between two looks; longer ones mean that the watcher itself was away (stopped, starved, offline).
+LOOK_MS_MAX: Final = 3_000
+RETRY_MS: Final = 500
+READY_POLL_MS: Final = 20
+
+
+class Watcher:
+    """One in each scheduler process; several of them say the same, and the first one counts."""
+
+    name = "watcher of heartbeats"
+
+    def __init__(self, runtime: Runtime, ttl_ms: Ms, poll_ms: Ms) -> None:
+        self._log, self._clock, self._sender = runtime.log, runtime.clock, runtime.sender
+        self._ttl_ms, self._poll_ms = ttl_ms, poll_ms
+        self._positions = dict.fromkeys(range(PARTITIONS), START)
+        self._sights = NOBODY
+        self._reading = False
+
+    async def run(self) -> None:
+        while True:
+            try:
+                await self._watch()
+            except (Unavailable, OutOfRange, AppendUnknown) as outage:
+                LOG.warning("%s: %s; every node gets a fresh TTL", self.name, outage)
+            await self._clock.sleep(RETRY_MS)
+
+    async def ready(self) -> None:
+        while not self._reading:
+            await self._clock.sleep(READY_POLL_MS)
+
+    async def _watch(self) -> None:
+        """Look again and again, from here on. Raises Unavailable, OutOfRange, AppendUnknown."""
+        journal = JournalReader(self._log, POOL, self._positions)
+        beats: Reader | None = None
+        try:
+            await journal.open()
+            ends = {p: (await self._log.bounds(HEARTBEATS.name, p))[1] for p in range(PARTITIONS)}
+            beats = await self._log.reader(HEARTBEATS.name, ends)
+            self._sights = unseen(self._sights)
+            looked_ms = self._clock.monotonic_ms()
+            while True:
+                await self._fold(journal)
+                looked_ms = await self._look(beats, looked_ms)
+                await self._tell()
+                self._reading = True
+        finally:
+            self._positions = journal.positions
+            await journal.close()
+            if beats is not None:
+                await beats.close()
+
+    async def _fold(self, journal: JournalReader) -> None:
+        """All that the pools' journals have by now."""
+        while True:
+            try:
+                batches = await journal.read(0)
+            except PartitionStopped as stopped:
+                LOG.critical("%s: partition stopped: %s", self.name, stopped)
+                continue
+            for batch in batches.values():
+                for accepted in batch.accepted:
+                    for event in accepted.events:
+                        header = accepted.header
+                        self._sights = folded(self._sights, header.key, event, header.at)
+            if not batches:
+                return
+
+    async def _look(self, beats: Reader, looked_ms: Ms) -> Ms:
+        """One look at the heartbeats; the moment it ended."""
+        records = await beats.poll(self._poll_ms, RECORDS_MAX)
+        # An empty poll may also mean a broker that is away: this request fails then.
+        await self._log.bounds(HEARTBEATS.name, 0)
+        now_ms = self._clock.monotonic_ms()
+        elapsed_ms = now_ms - looked_ms
+        if elapsed_ms > LOOK_MS_MAX or len(records) == RECORDS_MAX:
+            self._sights = unseen(self._sights)
+        else:
+            self._sights = waited(self._sights, elapsed_ms)
+        for record in records:
+            self._hear(record)
+        return now_ms
+
+    def _hear(self, record: Record) -> None:
+        try:
+            beat = msgspec.json.decode(record.value, type=Heartbeat)
+        except msgspec.DecodeError as error:
+            LOG.warning("unreadable heartbeat at offset %d: %s", record.offset, error)
+            return
+        self._sights = heard(self._sights, beat, record.timestamp)
+
+    async def _tell(self) -> None:
+        for pool, command in observations(self._sights, self._ttl_ms):
+            await self._sender.send(POOL, pool, "", command)
+            self._sights = told(self._sights, pool, command.seen)
+            silent = [seen.node_id for seen in command.seen if seen.silent]
+            if silent:
+                LOG.warning("pool %s: no heartbeat for %d ms: %s", pool, self._ttl_ms, silent)
