@@ -1,0 +1,1 @@
+"""The front door: authenticates, limits, translates. It decides nothing."""

@@ -1,0 +1,61 @@
+"""Tenants, API keys, webhook endpoints and their deliveries."""
+
+from typing import Any
+
+from services.gateway.domain.shapes import Opened, Row, seconds
+
+
+def tenant_object(row: Row, opened: Opened) -> dict[str, Any]:
+    return {
+        "id": row["id"],
+        "object": "tenant",
+        "created_at": seconds(row["created_at"]),
+        "name": opened(row["name"]),
+        "plan": row["plan"],
+        "limits": row["limits"],
+        "price_version": row["price_version"],
+    }
+
+
+def key_object(row: Row, opened: Opened) -> dict[str, Any]:
+    return {
+        "id": row["id"],
+        "object": "api_key",
+        "created_at": seconds(row["created_at"]),
+        "name": opened(row["name"]),
+        "hint": row["hint"],
+        "scopes": row["scopes"],
+        "expires_at": seconds(row["expires_at"]),
+        "revoked_at": seconds(row["revoked_at"]),
+    }
+
+
+def endpoint_object(row: Row, opened: Opened) -> dict[str, Any]:
+    return {
+        "id": row["id"],
+        "object": "webhook_endpoint",
+        "created_at": seconds(row["created_at"]),
+        "updated_at": None,
+        "event_types": row["event_types"],
+        "name": opened(row["name"]),
+        "url": opened(row["url"]),
+    }
+
+
+def delivery_object(row: Row) -> dict[str, Any]:
+    return {
+        "id": row["id"],
+        "object": "webhook_endpoint.delivery",
+        "webhook_endpoint_id": row["endpoint_id"],
+        "event": {
+            "id": row["event_id"],
+            "type": row["event_type"],
+            "created_at": seconds(row["event_at"]),
+            "data": {"id": row["object_id"]},
+        },
+        "created_at": seconds(row["due_at"]),
+        "ended_at": seconds(row["ended_at"]),
+        "outcome": row["outcome"] or "pending",
+        "attempts": row["attempts"],
+        "status_code": row["status"],
+    }

@@ -1,0 +1,54 @@
+"""Files and their validation."""
+
+from typing import Any
+
+from services.gateway.domain.shapes import Opened, Row, seconds
+
+UNREADABLE = "The file could not be checked"
+
+
+def file_object(row: Row, opened: Opened) -> dict[str, Any]:
+    validation = row["validation"]
+    return {
+        "id": row["id"],
+        "object": "file",
+        "bytes": row["bytes"],
+        "created_at": seconds(row["created_at"]),
+        "expires_at": None,
+        "filename": opened(row["name"]),
+        "purpose": row["purpose"],
+        "status": row["status"],
+        "status_details": _details(row),
+        "sha256": row["sha256"],
+        "validation": None
+        if validation is None
+        else {key: validation[key] for key in ("accepted", "dialect", "rows", "errors", "warnings")}
+        | {"tokens": {one["base_id"]: one["tokens"] for one in validation["tokens"]}},
+    }
+
+
+def _details(row: Row) -> str | None:
+    if row["status"] != "error":
+        return None
+    if row["validation"] is None:
+        return f"{UNREADABLE}: {row['failure'] or 'unknown reason'}"
+    count = row["validation"]["errors"]
+    return f"{count} problems; GET /v1/files/{row['id']}/validation lists them with row and fix"
+
+
+def validation_object(row: Row, report: Any) -> dict[str, Any]:
+    """`report`: the validator's own, every finding with row, line, pointer, code and hint."""
+    validation = row["validation"]
+    shown: dict[str, Any] = {
+        "id": row["id"],
+        "object": "file.validation",
+        "status": "pending" if row["status"] == "uploaded" else "done",
+        "accepted": None,
+    }
+    if row["status"] == "error" and validation is None:
+        failure = f"{UNREADABLE}: {row['failure'] or 'unknown reason'}"
+        return {**shown, "accepted": False, "failure": failure}
+    if validation is None:
+        return shown
+    facts = {key: value for key, value in validation.items() if key != "report_blob"}
+    return {**shown, **facts, "report": report}

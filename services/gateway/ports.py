@@ -1,0 +1,53 @@
+"""What the routes need of the world."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+from schemas.estimate import PriceBook
+from schemas.model import Base
+from services.gateway.domain.tables import Table
+
+Row: TypeAlias = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Cursor:
+    """Where a page begins: just after the row with this order value and id."""
+
+    order: Any
+    id: str
+
+
+class Views(Protocol):
+    """Reads of the read models. Raises ApiError 503 when they cannot be reached in time."""
+
+    async def one(self, table: Table, where: Row) -> Row | None:
+        """The first row that matches, in the table's order."""
+
+    async def page(
+        self,
+        table: Table,
+        where: Row,
+        *,
+        limit: int,
+        after: Cursor | None = None,
+        descending: bool = True,
+    ) -> Sequence[Row]:
+        """Up to `limit` rows by (order column, id)."""
+
+    async def sums(self, table: Table, where: Row, columns: Sequence[str]) -> Mapping[str, int]:
+        """Sums of integer columns over all rows that match; 0 where there is none."""
+
+
+class Prices(Protocol):
+    def book(self, version: str) -> PriceBook | None:
+        """One version of the price book."""
+
+    def newest(self) -> str:
+        """The version that new tenants get."""
+
+
+class BaseFolders(Protocol):
+    async def read(self, base_id: str, path: str, licence: str) -> Base:
+        """Describe a base model's folder, hashing every byte. Raises ApiError 400."""

@@ -1,0 +1,28 @@
+"""Projections of five journals into the gateway's read models. Pure."""
+
+from typing import Any
+
+from schemas.envelope import Header
+from services.gateway.project.account import project_account
+from services.gateway.project.dataset import project_dataset
+from services.gateway.project.job import project_job
+from services.gateway.project.model import project_model
+from services.gateway.project.pool import project_pool
+from tunery.runtime.verbs import Change
+
+
+def project(header: Header, event: Any) -> tuple[Change, ...]:
+    """Rows that follow from one event of any of the five streams."""
+    match header.stream:
+        case "account":
+            return project_account(header, event)
+        case "dataset":
+            return project_dataset(header, event)
+        case "job":
+            return project_job(header, event)
+        case "pool":
+            return project_pool(header, event)
+        case "model":
+            return project_model(header, event)
+        case other:
+            raise ValueError(f"no projection of the stream {other!r}")

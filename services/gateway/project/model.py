@@ -1,0 +1,65 @@
+"""`model` → bases, models and the stages they hold."""
+
+from typing import assert_never
+
+from schemas.envelope import Header, Rejected, Repeated
+from schemas.model import (
+    BaseAdded,
+    BasePinned,
+    BaseRefused,
+    Event,
+    StageMoved,
+    VersionDeleted,
+    VersionFailed,
+    VersionPublished,
+    VersionSubmitted,
+)
+from services.gateway.domain.tables import BASES, MODELS
+from services.gateway.project.rows import drop, put
+from tunery.runtime.verbs import Change
+
+
+def project_model(header: Header, event: Event) -> tuple[Change, ...]:
+    match event:
+        case BaseAdded():
+            # one event in each partition: the row is the same, whichever comes last
+            return (put(BASES, {"id": event.base.base_id}, created_at=header.at, base=event.base),)
+        case VersionPublished():
+            return (
+                put(
+                    MODELS,
+                    {"tenant": header.key, "id": event.model_id},
+                    place=header.seq,
+                    created_at=header.at,
+                    line=event.line,
+                    lineage=event.lineage,
+                    files=event.files,
+                    stage="dev",
+                    stage_at=header.at,
+                    quarantined=event.quarantined,
+                ),
+            )
+        case StageMoved():
+            return _moved(header, event)
+        case VersionDeleted():
+            return (drop(MODELS, {"tenant": header.key, "id": event.model_id}),)
+        case (
+            VersionSubmitted()
+            | VersionFailed()
+            | BasePinned()
+            | BaseRefused()
+            | Rejected()
+            | Repeated()
+        ):
+            return ()
+        case _:
+            assert_never(event)
+
+
+def _moved(header: Header, event: StageMoved) -> tuple[Change, ...]:
+    holder = {"tenant": header.key, "id": event.model_id}
+    now = put(MODELS, holder, stage=event.stage, stage_at=header.at)
+    if event.replaced is None or event.replaced == event.model_id:
+        return (now,)
+    before = {"tenant": header.key, "id": event.replaced}
+    return (put(MODELS, before, stage="dev", stage_at=header.at), now)
