@@ -9,11 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from schemas.units import Ms
 from tunery.runtime.journal.reader import START, Position
 from tunery.runtime.verbs import Change
+
+if TYPE_CHECKING:
+    import asyncpg
 
 CHANGES_MAX: Final = 20_000  # of one batch
 FAILURE_CHARACTERS_MAX: Final = 2_000
@@ -116,6 +119,7 @@ class Leased:
     """A to-do row that this process may work on until its lease ends.
 
     `attempt` counts leases, this one included, from 1. `token` tells this lease from later ones.
+    `failure` is what the last attempt that failed left.
     """
 
     kind: str
@@ -125,10 +129,19 @@ class Leased:
     attempt: int
     token: str
     body: bytes = field(repr=False)
+    failure: str | None = None
 
 
 class Store(Protocol):
     """One service's database. Every method raises StoreUnavailable."""
+
+    @property
+    def pool(self) -> "asyncpg.Pool[Any]":
+        """Connections with the service's schema as search path, for queries of its own.
+
+        jsonb columns and parameters are Python values. The store in memory has none and raises
+        NotImplementedError.
+        """
 
     async def ensure(self, tables: Tables) -> bool:
         """Make the tables; True when the projection starts from zero. Raises Superseded."""

@@ -54,6 +54,10 @@ class MemoryStore:
         self._listeners: dict[str, list[Callable[[str], None]]] = {}
         self._count = 0
 
+    @property
+    def pool(self) -> Any:
+        raise NotImplementedError("the store in memory speaks no SQL; use `rows`")
+
     async def ensure(self, tables: Tables) -> bool:
         found = self._versions.get(tables.projection)
         if found is not None and found > tables.version:
@@ -141,7 +145,16 @@ class MemoryStore:
         self._count += 1
         row.attempts, row.due, row.token = row.attempts + 1, until, str(self._count)
         todo = row.todo
-        return Leased(todo.kind, todo.id, todo.key, todo.tenant, row.attempts, row.token, row.body)
+        return Leased(
+            todo.kind,
+            todo.id,
+            todo.key,
+            todo.tenant,
+            row.attempts,
+            row.token,
+            row.body,
+            row.failure,
+        )
 
     def _held(self, leased: Leased) -> _Todo | None:
         row = self._todos.get((leased.kind, leased.id))

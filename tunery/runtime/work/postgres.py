@@ -108,19 +108,23 @@ async def _one_at_a_time(connection: Connection, schema: str) -> None:
 
 
 class PostgresStore:
-    """Implements `Store`. `pool` has the service's schema as search path, for its own queries."""
+    """Implements `Store`."""
 
     def __init__(self, pool: "asyncpg.Pool[Any]", dsn: str, schema: str) -> None:
-        self.pool = pool
+        self._pool = pool
         self.schema = schema
         self._dsn = dsn
+
+    @property
+    def pool(self) -> "asyncpg.Pool[Any]":
+        return self._pool
 
     async def _do(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         """`work` in one transaction; again after a deadlock, which PostgreSQL has undone."""
         for retry in range(DEADLOCK_RETRIES_MAX + 1):
             with named_errors():
                 try:
-                    async with self.pool.acquire() as connection, connection.transaction():
+                    async with self._pool.acquire() as connection, connection.transaction():
                         return await work(connection)
                 except TRY_AGAIN:
                     if retry == DEADLOCK_RETRIES_MAX:
@@ -130,7 +134,7 @@ class PostgresStore:
     async def _run(self, query: str, *arguments: Any) -> int:
         """One statement of its own; the number of rows it touched."""
         with named_errors():
-            return _count(await self.pool.execute(query, *arguments))
+            return _count(await self._pool.execute(query, *arguments))
 
     async def ensure(self, tables: Tables) -> bool:
         return await self._do(partial(self._ensure, tables))
@@ -180,7 +184,7 @@ class PostgresStore:
 
     async def positions(self, projection: str) -> Mapping[Place, Saved]:
         with named_errors():
-            found = await self.pool.fetch(
+            found = await self._pool.fetch(
                 "SELECT stream, partition, position, caught_up FROM positions "
                 "WHERE projection = $1",
                 projection,
@@ -263,7 +267,7 @@ class PostgresStore:
     async def lease(self, kind: str, count: int, lease_ms: Ms) -> Sequence[Leased]:
         token = uuid4().hex
         with named_errors():
-            found = await self.pool.fetch(sql.LEASE, kind, count, lease_ms, token)
+            found = await self._pool.fetch(sql.LEASE, kind, count, lease_ms, token)
         return [
             Leased(
                 kind=row["kind"],
@@ -273,6 +277,7 @@ class PostgresStore:
                 attempt=row["attempts"],
                 token=token,
                 body=row["body"],
+                failure=row["failure"],
             )
             for row in sorted(found, key=lambda row: int(row["number"]))
         ]
@@ -291,7 +296,7 @@ class PostgresStore:
 
     async def outcome(self, command_id: str) -> Outcome | None:
         with named_errors():
-            row = await self.pool.fetchrow(sql.OUTCOME_GET, command_id)
+            row = await self._pool.fetchrow(sql.OUTCOME_GET, command_id)
         return Outcome(**dict(row)) if row is not None else None
 
     async def prune_outcomes(self, age_ms: Ms) -> int:
@@ -307,11 +312,11 @@ class PostgresStore:
         condition = " AND ".join(f"{encoding.name(n)} = ${i + 1}" for i, n in enumerate(names))
         query = f"SELECT * FROM {encoding.name(table)} WHERE {condition or 'true'}"  # noqa: S608  # names are checked
         with named_errors():
-            found = await self.pool.fetch(query, *(where or {}).values())
+            found = await self._pool.fetch(query, *(where or {}).values())
         return [dict(row) for row in found]
 
     async def close(self) -> None:
-        self.pool.terminate()
+        self._pool.terminate()
 
 
 def _held(leased: Leased) -> tuple[str, str, str]:

@@ -110,7 +110,7 @@ FROM (
     ORDER BY d.due, d.number LIMIT $2 FOR UPDATE OF d SKIP LOCKED
 ) AS free
 WHERE t.kind = free.kind AND t.id = free.id
-RETURNING t.kind, t.id, t.key, t.tenant, t.attempts, t.body, t.number
+RETURNING t.kind, t.id, t.key, t.tenant, t.attempts, t.body, t.failure, t.number
 """
 
 RENEW: Final = """

@@ -1,0 +1,309 @@
+"""What every store must do. Subclasses give a fixture `store`, empty at the start of each test."""
+
+import asyncio
+
+import pytest
+
+from schemas.envelope import Message
+from schemas.sealed import Sealed
+from tunery.runtime.journal.acceptance import Acceptance
+from tunery.runtime.journal.reader import START, Position
+from tunery.runtime.verbs import Change, Delete, Done, Todo, Upsert
+from tunery.runtime.work.abstract import (
+    OUTCOMES_CHANNEL,
+    TODOS_CHANNEL,
+    Batch,
+    Committed,
+    Outcome,
+    Place,
+    Saved,
+    Store,
+    Superseded,
+    Tables,
+)
+
+DDL = """
+CREATE TABLE IF NOT EXISTS things (
+    tenant text NOT NULL,
+    id text NOT NULL,
+    name text NOT NULL,
+    size bigint,
+    flag boolean,
+    body jsonb,
+    raw bytea,
+    tags text[],
+    PRIMARY KEY (tenant, id)
+);
+CREATE TABLE IF NOT EXISTS seen (id text PRIMARY KEY)
+"""
+PLACES: tuple[Place, ...] = (("job", 0), ("job", 1), ("pool", 0))
+TABLES = Tables("view", 1, PLACES, DDL, ("things", "seen"))
+
+
+class Scan(Message):
+    path: str
+
+
+def at(offset: int) -> Position:
+    return Position(offset, Acceptance(epoch=3, cause=offset - 1, prev=bytes([offset % 256]) * 32))
+
+
+def thing(id_: str, **values: object) -> Upsert:
+    return Upsert("things", {"tenant": "a", "id": id_}, values)
+
+
+def todo(id_: str, kind: str = "scan", path: str = "p") -> Todo:
+    return Todo(kind, id_, "a", "a", Scan(path=path))
+
+
+def outcome(command_id: str, **rejection: str) -> Outcome:
+    return Outcome(command_id, "job", 1, 7, 1_700_000_000_000, "a", "a", 4, **rejection)
+
+
+async def commit(
+    store: Store,
+    expected: int,
+    end: int,
+    *changes: Change,
+    place: Place = ("job", 0),
+    outcomes: tuple[Outcome, ...] = (),
+    notices: tuple[str, ...] = (),
+    version: int = 1,
+) -> Committed:
+    return await store.commit(
+        Batch("view", version, place, expected, at(end), changes, outcomes, notices)
+    )
+
+
+async def catch_up(store: Store) -> None:
+    for place in PLACES:
+        await store.set_caught_up("view", place, True)
+
+
+class StoreSuite:
+    async def test_a_new_projection_starts_from_zero_everywhere(self, store: Store) -> None:
+        assert await store.ensure(TABLES)
+        assert await store.positions("view") == dict.fromkeys(PLACES, Saved(START, False))
+        assert not await store.ensure(TABLES)
+
+    async def test_rows_and_position_change_together(self, store: Store) -> None:
+        await store.ensure(TABLES)
+        assert await commit(store, 0, 2, thing("1", name="one", size=1)) is Committed.DONE
+        rows = await store.rows("things")
+        assert [(row["id"], row["name"], row["size"]) for row in rows] == [("1", "one", 1)]
+        saved = await store.positions("view")
+        assert saved["job", 0] == Saved(at(2), False)
+        assert saved["job", 1] == Saved(START, False)
+
+    async def test_a_stale_writer_writes_nothing(self, store: Store) -> None:
+        await store.ensure(TABLES)
+        await commit(store, 0, 2, thing("1", name="one"))
+        stale = await commit(
+            store, 0, 3, thing("2", name="two"), todo("t"), outcomes=(outcome("c"),)
+        )
+        assert stale is Committed.STALE
+        assert [row["id"] for row in await store.rows("things")] == ["1"]
+        assert (await store.positions("view"))["job", 0].position == at(2)
+        assert await store.outcome("c") is None
+        await catch_up(store)
+        assert await store.lease("scan", 5, 1_000) == []
+
+    async def test_of_two_writers_at_once_one_wins(self, store: Store) -> None:
+        await store.ensure(TABLES)
+        for offset in range(20):
+            results = await asyncio.gather(
+                *(
+                    commit(store, offset, offset + 1, thing("1", name=f"{offset}.{writer}"))
+                    for writer in range(4)
+                )
+            )
+            assert sorted(r.value for r in results) == ["done", "stale", "stale", "stale"]
+
+    async def test_an_upsert_sets_only_its_own_columns(self, store: Store) -> None:
+        await store.ensure(TABLES)
+        await commit(store, 0, 1, thing("1", name="one", size=1))
+        await commit(store, 1, 2, thing("1", size=2))
+        await commit(store, 2, 3, thing("1", name="uno"))
+        (row,) = await store.rows("things")
+        assert (row["name"], row["size"]) == ("uno", 2)
+
+    async def test_changes_of_one_batch_count_in_their_order(self, store: Store) -> None:
+        await store.ensure(TABLES)
+        key = {"tenant": "a", "id": "1"}
+        await commit(store, 0, 1, thing("1", name="one", size=1))
+        await commit(
+            store,
+            1,
+            2,
+            thing("1", size=5),
+            Delete("things", key),
+            thing("1", name="again"),
+            thing("2", name="two"),
+            Delete("things", {"tenant": "a", "id": "2"}),
+            Upsert("seen", {"id": "x"}),
+            Upsert("seen", {"id": "x"}),
+        )
+        (row,) = await store.rows("things")
+        assert row["name"] == "again"
+        assert row.get("size") is None
+        assert await store.rows("seen") == [{"id": "x"}]
+
+    async def test_values_come_back_as_they_are(self, store: Store) -> None:
+        await store.ensure(TABLES)
+        sealed = Sealed(key_id="a.1", nonce=b"\0\1", ciphertext=b"\xff")
+        body = {"sealed": sealed, "list": [1, 2.5, None, "ü"], "empty": {}}
+        await commit(
+            store,
+            0,
+            1,
+            thing("1", name="", size=2**60, flag=True, body=body, raw=b"\0\xff", tags=["x", "y"]),
+            thing("2", name="null", size=None, flag=False, body=None, raw=None),
+        )
+        first, second = sorted(await store.rows("things"), key=lambda row: str(row["id"]))
+        assert (first["size"], first["flag"], first["raw"]) == (2**60, True, b"\0\xff")
+        assert first["body"]["list"] == [1, 2.5, None, "ü"]
+        assert first["body"]["sealed"] == {"key_id": "a.1", "nonce": "AAE=", "ciphertext": "/w=="}
+        assert list(first["tags"]) == ["x", "y"]
+        assert (second["size"], second["flag"], second["body"]) == (None, False, None)
+        assert await store.rows("things", {"id": "2", "name": "null"}) == [second]
+
+    async def test_a_batch_of_hundreds_of_entries(self, store: Store) -> None:
+        await store.ensure(TABLES)
+        changes = [thing(str(n % 700), name=f"n{n}", size=n) for n in range(2_000)]
+        assert await commit(store, 0, 2_000, *changes) is Committed.DONE
+        rows = {row["id"]: row["size"] for row in await store.rows("things")}
+        assert rows == {str(n % 700): n for n in range(2_000)}
+
+    async def test_a_newer_version_drops_the_rows_and_stops_the_older(self, store: Store) -> None:
+        await store.ensure(TABLES)
+        await commit(store, 0, 2, thing("1", name="one"), todo("t"))
+        await catch_up(store)
+        newer = Tables("view", 2, PLACES, DDL.replace("size bigint", "bytes bigint"), ("things",))
+        assert await store.ensure(newer)
+        assert await store.rows("things") == []
+        assert (await store.positions("view"))["job", 0] == Saved(START, False)
+        await catch_up(store)
+        assert await store.lease("scan", 5, 1_000) == []
+        with pytest.raises(Superseded, match="version 2"):
+            await commit(store, 0, 1, thing("1", name="old"))
+        with pytest.raises(Superseded, match="newer release"):
+            await store.ensure(TABLES)
+        assert await commit(store, 0, 1, thing("1", name="n"), version=2) is Committed.DONE
+
+    async def test_a_rebuild_empties_all(self, store: Store) -> None:
+        await store.ensure(TABLES)
+        await commit(store, 0, 2, thing("1", name="one"), todo("t"))
+        await catch_up(store)
+        await store.rebuild(TABLES)
+        assert await store.rows("things") == []
+        assert set((await store.positions("view")).values()) == {Saved(START, False)}
+        assert await store.lease("scan", 5, 1_000) == []
+
+    async def test_no_row_is_leased_before_all_is_caught_up(self, store: Store) -> None:
+        await store.ensure(TABLES)
+        await commit(store, 0, 1, todo("t", path="where"))
+        for place in PLACES[:-1]:
+            await store.set_caught_up("view", place, True)
+        assert await store.lease("scan", 5, 1_000) == []
+        await store.set_caught_up("view", PLACES[-1], True)
+        (leased,) = await store.lease("scan", 5, 1_000)
+        assert (leased.kind, leased.id, leased.key, leased.tenant) == ("scan", "t", "a", "a")
+        assert leased.attempt == 1
+        assert leased.body == b'{"type":"Scan.v1","path":"where"}'
+
+    async def test_a_leased_row_is_free_again_when_the_lease_ends(self, store: Store) -> None:
+        await store.ensure(TABLES)
+        await commit(store, 0, 1, todo("t"))
+        await catch_up(store)
+        (first,) = await store.lease("scan", 5, 100)
+        assert await store.lease("scan", 5, 100) == []
+        assert await store.renew(first, 300)
+        await asyncio.sleep(0.15)
+        assert await store.lease("scan", 5, 100) == []
+        await asyncio.sleep(0.25)
+        (second,) = await store.lease("scan", 5, 10_000)
+        assert second.attempt == 2
+        assert not await store.renew(first, 10_000)
+        await store.release(first, 0)
+        await store.finish(first)
+        assert await store.renew(second, 10_000)
+
+    async def test_rows_go_to_one_worker_each_oldest_first(self, store: Store) -> None:
+        await store.ensure(TABLES)
+        for number in range(6):
+            await commit(store, number, number + 1, todo(f"t{number}"), todo("x", kind="other"))
+        await catch_up(store)
+        (oldest,) = await store.lease("scan", 1, 10_000)
+        assert oldest.id == "t0"
+        batches = await asyncio.gather(*(store.lease("scan", 2, 10_000) for _ in range(4)))
+        ids = [leased.id for batch in batches for leased in batch]
+        assert sorted(ids) == ["t1", "t2", "t3", "t4", "t5"]
+
+    async def test_a_released_row_waits_and_remembers(self, store: Store) -> None:
+        await store.ensure(TABLES)
+        await commit(store, 0, 1, todo("t"))
+        await catch_up(store)
+        (first,) = await store.lease("scan", 1, 10_000)
+        await store.release(first, 150, "it \0 broke")
+        assert await store.lease("scan", 1, 10_000) == []
+        await asyncio.sleep(0.2)
+        (second,) = await store.lease("scan", 1, 10_000)
+        assert second.attempt == 2
+        assert second.failure is not None
+        assert "broke" in second.failure
+        await store.release(second, 0, counts=False)
+        (third,) = await store.lease("scan", 1, 10_000)
+        assert third.attempt == 2
+
+    async def test_done_and_finish_remove_the_row(self, store: Store) -> None:
+        await store.ensure(TABLES)
+        await commit(store, 0, 1, todo("t"), todo("u"), todo("v"), Done("scan", "v"))
+        await catch_up(store)
+        first, second = await store.lease("scan", 5, 10_000)
+        await commit(store, 1, 2, Done("scan", "t"))
+        assert not await store.renew(first, 10_000)
+        await store.finish(second)
+        assert not await store.renew(second, 10_000)
+        await commit(store, 2, 3, todo("t", path="new"))
+        (again,) = await store.lease("scan", 5, 10_000)
+        assert (again.id, again.attempt) == ("t", 1)
+
+    async def test_outcomes_are_written_once_and_pruned(self, store: Store) -> None:
+        await store.ensure(TABLES)
+        refused = outcome("c2", code="illegal_state", message="no", param="stage")
+        await commit(store, 0, 1, outcomes=(outcome("c1"), refused))
+        await commit(store, 1, 2, outcomes=(outcome("c1", code="internal_error"),))
+        assert await store.outcome("c1") == outcome("c1")
+        assert await store.outcome("c2") == refused
+        assert await store.outcome("unknown") is None
+        assert await store.prune_outcomes(60_000) == 0
+        await asyncio.sleep(0.02)
+        assert await store.prune_outcomes(5) == 2
+        assert await store.outcome("c1") is None
+
+    async def test_listeners_hear_of_commits(self, store: Store) -> None:
+        await store.ensure(TABLES)
+        heard: list[tuple[str, str]] = []
+        done = asyncio.Event()
+
+        def hear(channel: str, notice: str) -> None:
+            if notice:
+                heard.append((channel, notice))
+            if len(heard) == 4:
+                done.set()
+
+        async with (
+            store.listen(OUTCOMES_CHANNEL, lambda notice: hear("outcomes", notice)),
+            store.listen(TODOS_CHANNEL, lambda notice: hear("todos", notice)),
+            store.listen("view", lambda notice: hear("view", notice)),
+        ):
+            outcomes = (outcome("c1"), outcome("c2"))
+            await commit(store, 0, 1, todo("t"), todo("u"), outcomes=outcomes, notices=("n",))
+            async with asyncio.timeout(5):
+                await done.wait()
+        assert sorted(heard) == [
+            ("outcomes", "c1"),
+            ("outcomes", "c2"),
+            ("todos", "scan"),
+            ("view", "n"),
+        ]
