@@ -32,6 +32,7 @@ class AggregateHost(Generic[S]):
         limits: Limits | None = None,
     ) -> None:
         self.name = f"{aggregate.stream.name} owner"
+        self.stream = aggregate.stream.name
         self.stopped: dict[int, PartitionStopped] = {}
         self.owners: dict[int, PartitionOwner[S]] = {}
         self._runtime, self._aggregate, self._fresh_id = runtime, aggregate, fresh_id

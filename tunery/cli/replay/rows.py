@@ -1,0 +1,134 @@
+"""Rebuilds projections in a scratch schema, with the production code, and compares them in SQL."""
+
+import secrets
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from schemas.topics import Stream
+from tunery.runtime.bus.abstract import Log
+from tunery.runtime.journal.reader import START, Accepted, JournalReader, Position
+from tunery.runtime.verbs import Change
+from tunery.runtime.work.abstract import Batch, Place, Saved
+from tunery.runtime.work.postgres import PostgresStore, open_store
+from tunery.runtime.work.projector import Projection
+
+CONNECTIONS_MAX: Final = 4
+READ_WAIT_MS: Final = 1_000
+ENTRIES_MAX: Final = 500
+TODO_COLUMNS: Final = "kind, id, key, tenant, body"
+DIFFERENCE: Final = """
+SELECT * FROM (
+    (SELECT 'live' AS side, t::text AS entry FROM (SELECT {columns} FROM {live}.{table} {where}) t
+     EXCEPT ALL
+     SELECT 'live', t::text FROM (SELECT {columns} FROM {scratch}.{table} {where}) t)
+    UNION ALL
+    (SELECT 'replayed', t::text FROM (SELECT {columns} FROM {scratch}.{table} {where}) t
+     EXCEPT ALL
+     SELECT 'replayed', t::text FROM (SELECT {columns} FROM {live}.{table} {where}) t)
+) AS difference ORDER BY entry, side LIMIT 2
+"""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One table. `difference` shows the first row that only one side has."""
+
+    name: str
+    rows: int
+    difference: str | None
+
+
+@asynccontextmanager
+async def scratch_store(dsn: str, service: str) -> AsyncIterator[tuple[PostgresStore, str]]:
+    """A schema of our own beside the service's, dropped at the end."""
+    schema = f"replay_{service}_{secrets.token_hex(4)}"
+    store = await open_store(dsn, schema, CONNECTIONS_MAX)
+    try:
+        yield store, schema
+    finally:
+        await store.pool.execute(f"DROP SCHEMA {schema} CASCADE")
+        await store.close()
+
+
+async def compare(log: Log, dsn: str, service: str, projection: Projection) -> tuple[Compared, ...]:
+    """Every table of a projection, and its to-do rows, at the positions that are live now."""
+    live = await open_store(dsn, service, CONNECTIONS_MAX)
+    try:
+        async with scratch_store(dsn, service) as (scratch, schema):
+            await scratch.ensure(projection.described())
+            targets = await live.positions(projection.name)
+            await _rebuild(log, scratch, projection, targets)
+            found = [
+                await _compare(scratch, service, schema, table, "*", "")
+                for table in projection.tables
+            ]
+            where = f"WHERE projection = '{projection.name}'"
+            found.append(await _compare(scratch, service, schema, "todos", TODO_COLUMNS, where))
+            return tuple(found)
+    finally:
+        await live.close()
+
+
+async def _rebuild(
+    log: Log, store: PostgresStore, projection: Projection, targets: Mapping[Place, Saved]
+) -> None:
+    for stream in projection.streams:
+        for (name, partition), saved in sorted(targets.items()):
+            if name == stream.name:
+                await _fold(log, store, projection, stream, partition, saved.position)
+
+
+async def _fold(
+    log: Log,
+    store: PostgresStore,
+    projection: Projection,
+    stream: Stream,
+    partition: int,
+    target: Position,
+) -> None:
+    """Commit everything before `target`. Raises Divergence, Unreadable."""
+    reader = JournalReader(log, stream, {partition: START})
+    await reader.open()
+    try:
+        at = START
+        while at.offset < target.offset:
+            batches = await reader.read(READ_WAIT_MS, min(ENTRIES_MAX, target.offset - at.offset))
+            batch = batches.get(partition)
+            if batch is None:
+                continue
+            await store.commit(
+                Batch(
+                    projection=projection.name,
+                    version=projection.version,
+                    place=(stream.name, partition),
+                    expected=at.offset,
+                    position=batch.position,
+                    changes=_changes(projection, batch.accepted),
+                )
+            )
+            at = batch.position
+    finally:
+        await reader.close()
+
+
+def _changes(projection: Projection, accepted: tuple[Accepted, ...]) -> list[Change]:
+    return [
+        change
+        for one in accepted
+        for event in one.events
+        for change in projection.project(one.header, event)
+    ]
+
+
+async def _compare(
+    store: PostgresStore, live: str, scratch: str, table: str, columns: str, where: str
+) -> Compared:
+    """All names are ours: tables from the code, schemas made above."""
+    query = DIFFERENCE.format(columns=columns, live=live, scratch=scratch, table=table, where=where)
+    count = f"SELECT count(*) FROM {scratch}.{table} {where}"  # noqa: S608  # names are ours
+    rows: Any = await store.pool.fetchval(count)
+    different = await store.pool.fetch(query)
+    text = "; ".join(f"only {row['side']}: {row['entry']}" for row in different) or None
+    return Compared(f"{live}.{table}", int(rows), text)

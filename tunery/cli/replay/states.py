@@ -1,0 +1,90 @@
+"""Folds every decider from offset 0 and compares the states with what their owners say."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import asyncpg
+
+from schemas.units import HOUR_MS, GpuMs
+from tunery.runtime.bus.abstract import Log
+from tunery.runtime.journal.verify import Replay, replay_stream, state_hash
+from tunery.runtime.verbs import Aggregate
+
+DIGESTS: Final = "SELECT partition, journal_offset, state_hash FROM {}.digests WHERE stream = $1"
+LEDGER: Final = """
+SELECT tenant, extract(year FROM month)::int * 12 + extract(month FROM month)::int - 1 AS month,
+       sum(gpu_ms)::bigint AS gpu_ms
+FROM (SELECT tenant, gpu_ms, to_timestamp(hour::bigint * $1) AT TIME ZONE 'UTC' AS month
+      FROM billing.ledger) AS slices
+GROUP BY 1, 2
+"""
+
+
+@dataclass(frozen=True)
+class State:
+    """One stream. `behind`: partitions whose owner has not said its state at this end yet."""
+
+    stream: str
+    replays: tuple[Replay[Any], ...]
+    behind: tuple[int, ...]
+    difference: str | None
+
+    @property
+    def accepted(self) -> int:
+        return sum(one.accepted for one in self.replays)
+
+    @property
+    def void(self) -> int:
+        return sum(one.void for one in self.replays)
+
+
+async def compare(
+    log: Log, connection: asyncpg.Connection[Any], service: str, aggregate: Aggregate[Any]
+) -> State:
+    """Raises Divergence, Unreadable."""
+    replays = await replay_stream(log, aggregate)
+    said = await connection.fetch(DIGESTS.format(service), aggregate.stream.name)
+    live = {row["partition"]: (row["journal_offset"], row["state_hash"]) for row in said}
+    behind, difference = [], None
+    for one in replays:
+        offset, hashed = live.get(one.partition, (-1, ""))
+        replayed = state_hash(one.fold.state)
+        if offset != one.fold.position.offset:
+            behind.append(one.partition)
+        elif hashed != replayed and difference is None:
+            difference = (
+                f"partition {one.partition} at offset {offset}: the owner has {hashed[:16]}…, "
+                f"the replay {replayed[:16]}…"
+            )
+    return State(aggregate.stream.name, tuple(replays), tuple(behind), difference)
+
+
+async def ledger_by_month(
+    connection: asyncpg.Connection[Any],
+) -> dict[tuple[str, int], GpuMs]:
+    """Sums of the ledger by tenant and calendar month (years × 12 + month)."""
+    rows = await connection.fetch(LEDGER, HOUR_MS // 1_000)
+    return {(row["tenant"], row["month"]): row["gpu_ms"] for row in rows}
+
+
+def quota_by_month(replays: Sequence[Replay[Any]]) -> dict[tuple[str, int], GpuMs]:
+    """What the `job` decider has counted, from its replayed states."""
+    return {
+        (name, month): gpu_ms
+        for one in replays
+        for name, tenant in one.fold.state.items()
+        for month, gpu_ms in tenant.used_gpu_ms.items()
+    }
+
+
+def unequal(
+    quota: Mapping[tuple[str, int], GpuMs], ledger: Mapping[tuple[str, int], GpuMs]
+) -> str | None:
+    """The first tenant and month where the quota and the bill differ."""
+    for tenant, month in sorted(quota.keys() | ledger.keys()):
+        counted, billed = quota.get((tenant, month), 0), ledger.get((tenant, month), 0)
+        if counted != billed:
+            name = f"{month // 12}-{month % 12 + 1:02d}"
+            return f"{tenant}, {name}: quota {counted} GPU-ms, ledger {billed} GPU-ms"
+    return None

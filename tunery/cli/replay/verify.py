@@ -1,0 +1,135 @@
+"""The whole verification: states of deciders, rows of projections, quota against ledger."""
+
+import asyncio
+import os
+import time
+from typing import Any, Final
+
+import asyncpg
+from msgspec import Struct
+
+from tunery.cli.replay import rows, states
+from tunery.cli.replay.catalogue import AGGREGATES, PROJECTIONS
+from tunery.local import ports, secrets, settings
+from tunery.local.paths import DataDir
+from tunery.runtime.bus.kafka import KafkaLog
+from tunery.runtime.journal.acceptance import PartitionStopped
+from tunery.runtime.opening import kafka_settings
+from tunery.runtime.settings import RuntimeSettings
+
+SETTLE_S_MAX: Final = 20  # a live system moves on while we read: try again at its next rest
+SETTLE_PAUSE_S: Final = 1.0
+
+
+class Part(Struct, frozen=True, kw_only=True):
+    """One thing that was rebuilt. `difference`: the first one, null when equal."""
+
+    name: str
+    count: int
+    unit: str
+    difference: str | None = None
+
+
+class Verification(Struct, frozen=True, kw_only=True):
+    equal: bool
+    records: int
+    parts: tuple[Part, ...]
+
+
+async def run(folders: DataDir) -> Verification:
+    """Verify the stack of `folders`, or the servers that the environment names."""
+    environment = os.environ | stack_environment(folders)
+    found = RuntimeSettings(**{name: environment[f"TUNERY_{name.upper()}"] for name in NEEDED})
+    log = KafkaLog(kafka_settings(found))
+    try:
+        return await until_settled(log, found.postgres_dsn)
+    finally:
+        await log.close()
+
+
+NEEDED: Final = (
+    "kafka_bootstrap",
+    "postgres_dsn",
+    "s3_endpoint",
+    "s3_access_key",
+    "s3_secret_key",
+    "data_dir",
+)
+
+
+def stack_environment(folders: DataDir) -> dict[str, str]:
+    """Where the servers of a local stack are; what the environment says already comes first."""
+    chosen = ports.read(folders.ports)
+    where = settings.build(folders, chosen, secrets.load(folders.secrets), os.environ)
+    return {**where.environment(), **{k: v for k, v in os.environ.items() if k[:7] == "TUNERY_"}}
+
+
+async def until_settled(log: KafkaLog, dsn: str) -> Verification:
+    """Differences of a moving target are no findings: they must last while nothing moves."""
+    deadline = time.monotonic() + SETTLE_S_MAX
+    while True:
+        before = await positions(dsn)
+        found, behind = await verify(log, dsn)
+        still = before == await positions(dsn)
+        if (found.equal and not behind) or time.monotonic() > deadline:
+            return found
+        if still and not behind:
+            return found
+        await asyncio.sleep(SETTLE_PAUSE_S)
+
+
+async def positions(dsn: str) -> list[Any]:
+    """How far every projection has read: equal lists mean that nothing moved in between."""
+    connection = await asyncpg.connect(dsn)
+    try:
+        found = []
+        for service in sorted(PROJECTIONS):
+            query = f"SELECT * FROM {service}.positions ORDER BY 1, 2, 3"  # noqa: S608  # our names
+            found += [tuple(row) for row in await connection.fetch(query)]
+        return found
+    finally:
+        await connection.close()
+
+
+async def verify(log: KafkaLog, dsn: str) -> tuple[Verification, bool]:
+    """One pass, and whether some owner has not said its latest state yet."""
+    connection = await asyncpg.connect(dsn)
+    try:
+        parts, records, behind = await _states(log, connection)
+    finally:
+        await connection.close()
+    for service, projections in PROJECTIONS.items():
+        for projection in projections:
+            for one in await rows.compare(log, dsn, service, projection):
+                part = Part(name=one.name, count=one.rows, unit="rows", difference=one.difference)
+                parts.append(part)
+    equal = not behind and all(part.difference is None for part in parts)
+    return Verification(equal=equal, records=records, parts=tuple(parts)), behind
+
+
+async def _states(
+    log: KafkaLog, connection: "asyncpg.Connection[Any]"
+) -> tuple[list[Part], int, bool]:
+    parts, records, behind = [], 0, False
+    quota: dict[tuple[str, int], int] = {}
+    for service, aggregates in AGGREGATES.items():
+        for aggregate in aggregates:
+            name = f"{service}.{aggregate.stream.name}"
+            try:
+                state = await states.compare(log, connection, service, aggregate)
+            except PartitionStopped as stopped:
+                parts.append(Part(name=name, count=0, unit="records", difference=str(stopped)))
+                continue
+            late = f"partitions {state.behind} not written by their owner yet"
+            difference = late if state.behind else state.difference
+            part = Part(name=name, count=state.accepted, unit="records", difference=difference)
+            parts.append(part)
+            records += state.accepted
+            behind = behind or bool(state.behind)
+            if aggregate.stream.name == "job":
+                quota = states.quota_by_month(state.replays)
+    ledger = await states.ledger_by_month(connection)
+    difference = states.unequal(quota, ledger)
+    count = sum(quota.values())
+    parts.append(Part(name="quota = ledger", count=count, unit="GPU-ms", difference=difference))
+    return parts, records, behind
