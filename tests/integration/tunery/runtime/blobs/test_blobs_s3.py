@@ -1,0 +1,65 @@
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import httpx
+import pytest
+import pytest_asyncio
+
+from tests.contract.blobs_suite import BlobsSuite, fresh_key
+from tunery.local import Stack
+from tunery.runtime.blobs.abstract import BlobsUnavailable
+from tunery.runtime.blobs.s3 import S3Blobs, S3Settings
+
+
+def settings_of(servers: Stack) -> S3Settings:
+    return S3Settings(
+        servers.s3_endpoint, servers.s3_access_key, servers.s3_secret_key, servers.s3_bucket
+    )
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def blobs(servers: Stack) -> AsyncIterator[S3Blobs]:
+    blobs = S3Blobs(settings_of(servers))
+    await blobs.prepare()
+    await blobs.prepare()
+    yield blobs
+    await blobs.close()
+
+
+class TestS3Blobs(BlobsSuite):
+    """The suite, against the real storage."""
+
+    async def test_a_presigned_url_is_readable_by_anybody(self, blobs: S3Blobs) -> None:
+        key = fresh_key()
+        await blobs.put(key, b"for you")
+        url = await blobs.presign(key, ttl_ms=60_000, filename='a "b" ü.bin')
+        async with httpx.AsyncClient() as client:
+            answer = await client.get(url)
+            tampered = await client.get(url.replace("Signature=", "Signature=0"))
+        assert (answer.status_code, answer.content) == (200, b"for you")
+        assert "UTF-8''a%20%22b%22%20%C3%BC.bin" in answer.headers["content-disposition"]
+        assert tampered.status_code == 403
+
+    async def test_a_bucket_that_is_missing_is_made(self, servers: Stack) -> None:
+        other = S3Blobs(replace(settings_of(servers), bucket="another-bucket"))
+        await other.prepare()
+        await other.put("t/a/b", b"x")
+        assert await other.get("t/a/b") == b"x"
+        await other.close()
+
+    async def test_storage_that_is_away_fails_fast_and_says_so(self, servers: Stack) -> None:
+        away = S3Blobs(replace(settings_of(servers), endpoint="http://127.0.0.1:1"))
+        begun = time.monotonic()
+        with pytest.raises(BlobsUnavailable, match="S3 cannot be used"):
+            await away.put("t/a/b", b"x")
+        with pytest.raises(BlobsUnavailable):
+            await away.get("t/a/b")
+        assert time.monotonic() - begun < 6
+        await away.close()
+
+    async def test_a_wrong_secret_is_not_an_outage_of_ours_to_hide(self, servers: Stack) -> None:
+        wrong = S3Blobs(replace(settings_of(servers), secret_key="wrong-wrong-wrong"))
+        with pytest.raises(BlobsUnavailable, match="SignatureDoesNotMatch"):
+            await wrong.put("t/a/b", b"x")
+        await wrong.close()
