@@ -1,0 +1,56 @@
+"""Greedy answers, several prompts at a time."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+BATCH = 8
+PROMPT_TOKENS_MAX = 1_024
+
+
+def render(tokenizer: Any, prompt: str) -> str:
+    """A user's message as the model's chat template puts it, ready for the answer."""
+    if tokenizer.chat_template is None:
+        return prompt
+    messages = [{"role": "user", "content": prompt}]
+    text: str = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    return text
+
+
+def answers(
+    model: Any,
+    tokenizer: Any,
+    prompts: Sequence[str],
+    *,
+    new_tokens_max: int,
+    between: Callable[[int], None] = lambda done: None,
+) -> list[str]:
+    """The likeliest continuation of each rendered prompt, without special tokens.
+
+    Prompts are padded on the left; a prompt longer than `PROMPT_TOKENS_MAX` keeps its end.
+    """
+    pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
+    device = next(model.parameters()).device
+    found: list[str] = []
+    for start in range(0, len(prompts), BATCH):
+        batch = [
+            tokenizer(prompt, add_special_tokens=False).input_ids[-PROMPT_TOKENS_MAX:]
+            for prompt in prompts[start : start + BATCH]
+        ]
+        width = max(map(len, batch))
+        ids = torch.tensor([[pad] * (width - len(line)) + line for line in batch])
+        mask = torch.tensor([[0] * (width - len(line)) + [1] * len(line) for line in batch])
+        with torch.no_grad():
+            output = model.generate(
+                input_ids=ids.to(device),
+                attention_mask=mask.to(device),
+                do_sample=False,
+                max_new_tokens=new_tokens_max,
+                pad_token_id=pad,
+                use_cache=True,
+            )
+        texts = tokenizer.batch_decode(output[:, width:].cpu(), skip_special_tokens=True)
+        found += [text.strip() for text in texts]
+        between(len(found))
+    return found
