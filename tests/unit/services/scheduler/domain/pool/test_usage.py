@@ -1,0 +1,98 @@
+"""The money of a lease, with the worked example of the architecture."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.units import HOUR_MS
+from services.scheduler.domain.pool.usage import (
+    BUDGET_NOTICE_MS,
+    Slice,
+    cap_ms,
+    last_hour,
+    lost_gpu_ms,
+    notice_ms,
+    skipped_gpu_ms,
+    slices,
+    whole_hours_ms,
+)
+from tests.unit.services.scheduler.samples import MINUTE, T0, checkpoint
+
+HOUR = T0 // HOUR_MS
+
+
+def test_the_example_of_the_architecture() -> None:
+    """2 slots, start 13:20, 70 min of proof of life, checkpoint captured at 62 min, max 8 M."""
+    start = T0 + 20 * MINUTE
+    found = slices(start, 0, 70 * MINUTE, 2, 8_000_000)
+    assert found == (
+        Slice(HOUR, 4_800_000, 4_800_000),
+        Slice(HOUR + 1, 3_600_000, 3_200_000),
+    )
+    billable = sum(line.billable_gpu_ms for line in found)
+    assert sum(line.used_gpu_ms for line in found) == 8_400_000
+    assert billable == 8_000_000
+    assert lost_gpu_ms(billable, 2, 62 * MINUTE) == 560_000
+    assert last_hour(start, 70 * MINUTE) == HOUR + 1
+
+
+@given(
+    start=st.integers(0, 10**13),
+    cuts=st.lists(st.integers(0, 20 * HOUR_MS), min_size=2, max_size=6).map(sorted),
+    slots=st.integers(1, 8),
+    gpu_ms_max=st.integers(0, 60 * HOUR_MS),
+)
+def test_slices_add_up_however_they_are_cut(
+    start: int, cuts: list[int], slots: int, gpu_ms_max: int
+) -> None:
+    whole = slices(start, cuts[0], cuts[-1], slots, gpu_ms_max)
+    parts = [
+        line for low, high in pairwise(cuts) for line in slices(start, low, high, slots, gpu_ms_max)
+    ]
+    used = slots * (cuts[-1] - cuts[0])
+    for lines in (whole, tuple(parts)):
+        assert sum(line.used_gpu_ms for line in lines) == used
+        before, after = slots * cuts[0], slots * cuts[-1]
+        capped = min(after, gpu_ms_max) - min(before, gpu_ms_max)
+        assert sum(line.billable_gpu_ms for line in lines) == capped
+        assert all(0 <= line.billable_gpu_ms <= line.used_gpu_ms for line in lines)
+    assert [line.hour for line in whole] == sorted({line.hour for line in whole})
+
+
+@given(start=st.integers(0, 10**13), alive=st.integers(0, 10**13))
+def test_whole_hours_end_at_an_hour_that_has_passed(start: int, alive: int) -> None:
+    until = whole_hours_ms(start, alive)
+    if until:
+        assert (start + until) % HOUR_MS == 0
+        assert start + until <= alive < start + until + HOUR_MS
+
+
+@pytest.mark.parametrize(
+    ("loaded", "lost_minutes"),
+    [("newest", 0), ("same attempt", 4), ("earlier attempt", 10 + 5), ("none", 10 + 30)],
+)
+def test_work_behind_a_skipped_checkpoint_is_counted(loaded: str, lost_minutes: int) -> None:
+    """Two checkpoints of attempt 2 (10 and 6 min), two of attempt 1 (30 and 25 min)."""
+    named = (
+        checkpoint(40, attempt=2, captured_ms=10 * MINUTE),
+        checkpoint(30, attempt=2, captured_ms=6 * MINUTE),
+        checkpoint(20, attempt=1, captured_ms=30 * MINUTE),
+        checkpoint(10, attempt=1, captured_ms=25 * MINUTE),
+    )
+    manifest = {
+        "newest": named[0].manifest_sha256,
+        "same attempt": named[1].manifest_sha256,
+        "earlier attempt": named[3].manifest_sha256,
+        "none": None,
+    }[loaded]
+    assert skipped_gpu_ms(named, manifest, 3) == 3 * lost_minutes * MINUTE
+
+
+@given(gpu_ms_max=st.integers(0, 10**10), slots=st.integers(1, 64))
+def test_the_notice_comes_before_the_cap(gpu_ms_max: int, slots: int) -> None:
+    cap, notice = cap_ms(gpu_ms_max, slots), notice_ms(gpu_ms_max, slots)
+    assert slots * cap <= gpu_ms_max
+    assert 0 <= notice <= cap
+    assert cap - notice <= BUDGET_NOTICE_MS

@@ -1,0 +1,78 @@
+"""Given events, when a command: one decider with its fold, and bytes in between as on the log."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from schemas.envelope import Context, Message, Rejected
+from schemas.topics import Stream
+from tunery.runtime.verbs import Aggregate
+
+
+class Decider:
+    """Keeps the state of one partition; `at` moves only when told."""
+
+    def __init__(self, aggregate: Aggregate[Any], key: str, at: int) -> None:
+        self.aggregate, self.key, self.at = aggregate, key, at
+        self.state = aggregate.initial
+        self.journal: list[tuple[Context, tuple[Message, ...]]] = []
+
+    def when(self, command: Message, key: str | None = None) -> tuple[Any, ...]:
+        """Decide, write, read back, fold."""
+        stream = self.aggregate.stream
+        ctx = Context(
+            at=self.at,
+            key=key or self.key,
+            tenant=key or self.key,
+            command_id="0" * 32,
+            seq=len(self.journal) + 1,
+        )
+        decided = self.aggregate.decide(self.state, through(stream, command, "command"), ctx)
+        events = tuple(through(stream, event, "event") for event in decided)
+        assert events == decided
+        for event in events:
+            self.state = self.aggregate.evolve(self.state, event, ctx)
+        self.journal.append((ctx, events))
+        return events
+
+    def given(self, *commands: Message) -> "Decider":
+        """Decide them all; none may be refused."""
+        for command in commands:
+            events = self.when(command)
+            assert not any(isinstance(event, Rejected) for event in events), events
+        return self
+
+    def refolded(self) -> Any:
+        state = self.aggregate.initial
+        for ctx, events in self.journal:
+            for event in events:
+                state = self.aggregate.evolve(state, event, ctx)
+        return state
+
+
+def through(stream: Stream, message: Message, kind: str) -> Any:
+    """The message as its reader gets it."""
+    return _decoder(stream.command if kind == "command" else stream.event)(
+        msgspec.json.encode(message)
+    )
+
+
+_DECODERS: dict[Any, Callable[[bytes], Any]] = {}
+
+
+def _decoder(union: Any) -> Callable[[bytes], Any]:
+    if union not in _DECODERS:
+        _DECODERS[union] = msgspec.json.Decoder(union).decode
+    return _DECODERS[union]
+
+
+def of(events: tuple[Any, ...], kind: type[Any]) -> Any:
+    """The one event of this kind."""
+    found = [event for event in events if isinstance(event, kind)]
+    assert len(found) == 1, f"{len(found)} × {kind.__name__} in {events}"
+    return found[0]
+
+
+def names(events: tuple[Any, ...]) -> list[str]:
+    return [type(event).__name__ for event in events]
