@@ -9,9 +9,10 @@ import httpx
 
 from schemas.units import Ms
 from services.notifier.domain.target import Forbidden, Target, check_address, parse
-from services.notifier.ports import Unreachable
+from services.notifier.ports import Answer, Unreachable
 
 ADDRESSES_MAX: Final = 16
+DIGITS_MAX: Final = 9
 
 
 class HttpOutbound:
@@ -24,7 +25,7 @@ class HttpOutbound:
             follow_redirects=False, trust_env=False, timeout=self._timeout_s
         )
 
-    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> int:
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> Answer:
         target = parse(url, allow_private=self._allow_private)
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -56,7 +57,7 @@ class HttpOutbound:
 
     async def _send(
         self, url: str, target: Target, address: str, headers: Mapping[str, str], body: bytes
-    ) -> int:
+    ) -> Answer:
         original = httpx.URL(url)
         request = self._client.build_request(
             "POST",
@@ -68,7 +69,14 @@ class HttpOutbound:
         )
         response = await self._client.send(request, stream=True)
         await response.aclose()
-        return response.status_code
+        return Answer(response.status_code, retry_after_ms(response.headers.get("retry-after")))
 
     def _timeouts(self) -> dict[str, float | None]:
         return httpx.Timeout(self._timeout_s).as_dict()
+
+
+def retry_after_ms(value: str | None) -> Ms | None:
+    """Seconds only; the other form, a date, is left to our own schedule."""
+    if value is None or not value.isascii() or not value.isdigit() or len(value) > DIGITS_MAX:
+        return None
+    return int(value) * 1000

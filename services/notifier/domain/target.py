@@ -48,7 +48,8 @@ def parse(url: str, *, allow_private: bool) -> Target:
 def check_address(text: str, *, allow_private: bool) -> None:
     """Raises Forbidden for an address of our own network, however it is wrapped."""
     address = _inner(ip_address(text.partition("%")[0]))
-    if address.is_multicast or address.is_unspecified or address.is_reserved:
+    reserved = address.is_reserved and not address.is_loopback  # ::1 is in a reserved block
+    if address.is_multicast or address.is_unspecified or reserved:
         raise Forbidden(f"{text} is no address of a receiver")
     if not address.is_global and not allow_private:
         raise Forbidden(f"{text} is a private address; webhooks go to public ones only")

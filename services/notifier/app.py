@@ -1,0 +1,26 @@
+"""Composition root: the only file of the service that names concrete parts."""
+
+import random
+from collections.abc import Sequence
+
+from schemas.topics import ACCOUNT
+from services.notifier.adapters.http import HttpOutbound
+from services.notifier.domain.schedule import JITTER_PPM
+from services.notifier.effect import DeliveryHost
+from services.notifier.project import project
+from services.notifier.settings import NotifierSettings
+from tunery.runtime.process import Host, Runtime
+from tunery.runtime.settings import load
+from tunery.runtime.work.projector import Projection, Projector
+
+DELIVERIES = Projection(name="notifier", version=1, streams=(ACCOUNT,), project=project)
+
+
+async def build(runtime: Runtime) -> Sequence[Host]:
+    settings = load(NotifierSettings)
+    outbound = HttpOutbound(allow_private=settings.allow_private, timeout_ms=settings.timeout_ms)
+    draw = random.SystemRandom()
+    return (
+        Projector(runtime, DELIVERIES),
+        DeliveryHost(runtime, outbound, settings.concurrency, lambda: draw.randint(0, JITTER_PPM)),
+    )

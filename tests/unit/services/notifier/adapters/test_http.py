@@ -1,0 +1,65 @@
+"""Posting for real: statuses, redirects, silence, private addresses."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from services.notifier.adapters.http import HttpOutbound, retry_after_ms
+from services.notifier.domain.target import Forbidden
+from services.notifier.ports import Answer, Unreachable
+from tests.unit.services.notifier.receiver import receiving
+
+
+@pytest.fixture
+async def outbound() -> AsyncIterator[HttpOutbound]:
+    made = HttpOutbound(allow_private=True, timeout_ms=1_000)
+    yield made
+    await made.close()
+
+
+async def test_body_headers_and_host_arrive(outbound: HttpOutbound) -> None:
+    async with receiving(200) as receiver:
+        url = receiver.url.replace("127.0.0.1", "localhost")
+        assert await outbound.post(url, {"x-a": "1"}, b"body") == Answer(200)
+        (request,) = receiver.requests
+        assert request.path == "/hook?x=1"
+        assert request.headers["host"] == f"localhost:{receiver.port}"
+        assert request.headers["x-a"] == "1"
+        assert request.body == b"body"
+
+
+async def test_redirects_are_not_followed(outbound: HttpOutbound) -> None:
+    async with receiving(302) as receiver:
+        assert (await outbound.post(receiver.url, {}, b"")).status == 302
+        assert len(receiver.requests) == 1
+
+
+async def test_silence_and_closed_ports_are_worth_another_attempt() -> None:
+    impatient = HttpOutbound(allow_private=True, timeout_ms=200)
+    async with receiving(-1) as receiver:
+        with pytest.raises(Unreachable, match="no answer within"):
+            await impatient.post(receiver.url, {}, b"")
+    with pytest.raises(Unreachable):
+        await impatient.post("http://127.0.0.1:1/", {}, b"")
+    with pytest.raises(Unreachable, match="cannot be resolved"):
+        await impatient.post("http://nowhere.invalid/", {}, b"")
+    await impatient.close()
+
+
+async def test_a_name_that_leads_to_our_own_network_is_refused() -> None:
+    strict = HttpOutbound(allow_private=False, timeout_ms=1_000)
+    for url in ("https://localhost/", "https://127.0.0.1/", "https://[::1]/"):
+        with pytest.raises(Forbidden, match="private address"):
+            await strict.post(url, {}, b"")
+    await strict.close()
+
+
+async def test_a_busy_receiver_says_for_how_long(outbound: HttpOutbound) -> None:
+    async with receiving(503) as receiver:
+        receiver.retry_after = "120"
+        assert await outbound.post(receiver.url, {}, b"") == Answer(503, 120_000)
+
+
+@pytest.mark.parametrize("value", [None, "", "soon", "-1", "1" * 12, "²"])
+def test_other_retry_after_values_are_ignored(value: str | None) -> None:
+    assert retry_after_ms(value) is None

@@ -1,0 +1,214 @@
+"""Billing and the notifier together over memory, towards a receiver that is real."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openai import OpenAI
+from openai.types.webhooks import FineTuningJobSucceededWebhookEvent
+from standardwebhooks.webhooks import Webhook
+
+from schemas.account import (
+    Announce,
+    CreateEndpoint,
+    CreateTenant,
+    DeliveryEnded,
+    EndpointDeleted,
+    Limits,
+)
+from schemas.envelope import Message
+from schemas.topics import ACCOUNT, PARTITIONS, TOPICS
+from services.billing.app import ACCOUNTS
+from services.notifier.adapters.http import HttpOutbound
+from services.notifier.app import DELIVERIES
+from services.notifier.effect import DeliveryHost
+from tests.unit.services.notifier.receiver import Receiver, Request, receiving
+from tunery.runtime.blobs.memory import MemoryBlobs
+from tunery.runtime.bundle import Host, Runtime
+from tunery.runtime.bus.memory import MemoryLog
+from tunery.runtime.bus.sender import Sender
+from tunery.runtime.clock import SystemClock
+from tunery.runtime.journal.aggregate import AggregateHost
+from tunery.runtime.journal.reader import START, JournalReader
+from tunery.runtime.seal.memory import MemoryKeyStore
+from tunery.runtime.seal.sealer import Sealer
+from tunery.runtime.seal.webhooks import webhook_secret
+from tunery.runtime.settings import RuntimeSettings
+from tunery.runtime.work.memory import MemoryStore
+from tunery.runtime.work.projector import Projector
+
+SUCCEEDED = "fine_tuning.job.succeeded"
+PATIENCE_S = 10
+
+
+@dataclass
+class World:
+    runtime: Runtime
+    keys: MemoryKeyStore
+
+    async def send(self, body: Message) -> None:
+        await self.runtime.sender.send("account", "acme", "acme", body)
+
+    async def subscribe(self, url: str) -> None:
+        seal = self.runtime.seal.seal
+        limits = Limits(soft_gpu_ms=1, hard_gpu_ms=1, concurrency=1)
+        await self.send(
+            CreateTenant(
+                name=seal("acme", "Acme"), plan="free", limits=limits, price_version="2026-11"
+            )
+        )
+        await self.send(
+            CreateEndpoint(
+                endpoint_id="we_1",
+                name=seal("acme", "hook"),
+                url=seal("acme", url),
+                event_types=(SUCCEEDED,),
+            )
+        )
+
+    async def announce(self) -> None:
+        await self.send(
+            Announce(
+                event_id="evt_1",
+                event_type=SUCCEEDED,
+                object_id="ftjob-1",
+                created_at=1_795_000_000_123,
+            )
+        )
+
+    async def until(self, kind: type[Any]) -> Any:
+        """The first event of this type in the `account` journal."""
+        reader = JournalReader(self.runtime.log, ACCOUNT, dict.fromkeys(range(PARTITIONS), START))
+        await reader.open()
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                for batch in (await reader.read(50)).values():
+                    for entry in batch.accepted:
+                        for event in entry.events:
+                            if isinstance(event, kind):
+                                await reader.close()
+                                return event
+
+    async def row(self) -> dict[str, Any] | None:
+        """The open delivery, taken from the store the way a host would."""
+        leased = await self.runtime.store.lease("deliver", 1, 0)
+        return {"failure": leased[0].failure} if leased else None
+
+
+@asynccontextmanager
+async def running(tmp_path: Path) -> AsyncIterator[World]:
+    settings = RuntimeSettings(
+        kafka_bootstrap="memory",
+        postgres_dsn="memory",
+        s3_endpoint="memory",
+        s3_access_key="memory",
+        s3_secret_key="memory",
+        data_dir=tmp_path,
+    )
+    clock = SystemClock()
+    log = MemoryLog(clock)
+    await log.create(TOPICS, PARTITIONS)
+    keys = MemoryKeyStore()
+    runtime = Runtime(
+        name="notifier",
+        settings=settings,
+        log=log,
+        store=MemoryStore(clock),
+        blobs=MemoryBlobs(),
+        seal=Sealer(keys),
+        sender=Sender(log),
+        clock=clock,
+    )
+    outbound = HttpOutbound(allow_private=True, timeout_ms=1_000)
+    hosts: tuple[Host, ...] = (
+        AggregateHost(replace(runtime, name="billing"), ACCOUNTS),
+        Projector(runtime, DELIVERIES),
+        DeliveryHost(runtime, outbound, 4, lambda: 0),
+    )
+    tasks = [asyncio.create_task(host.run()) for host in hosts]
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            for host in hosts:
+                await host.ready()
+        yield World(runtime, keys)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await outbound.close()
+
+
+async def received(receiver: Receiver) -> Request:
+    async with asyncio.timeout(PATIENCE_S):
+        await receiver.came.wait()
+    return receiver.requests[0]
+
+
+async def test_a_delivery_is_signed_verified_and_ended(tmp_path: Path) -> None:
+    async with running(tmp_path) as world, receiving(200) as receiver:
+        await world.subscribe(receiver.url)
+        await world.announce()
+        request = await received(receiver)
+        secret = webhook_secret(world.runtime.seal, "acme", "we_1", 1)
+        payload = Webhook(secret).verify(request.body, request.headers)
+        assert payload == {
+            "id": "evt_1",
+            "object": "event",
+            "created_at": 1_795_000_000,
+            "type": SUCCEEDED,
+            "data": {"id": "ftjob-1"},
+        }
+        client = OpenAI(api_key="none", webhook_secret=secret)
+        event = client.webhooks.unwrap(request.body, request.headers)
+        client.close()
+        assert isinstance(event, FineTuningJobSucceededWebhookEvent)
+        assert event.data.id == "ftjob-1"
+        ended = await world.until(DeliveryEnded)
+        assert (ended.outcome, ended.attempts, ended.status) == ("delivered", 1, 200)
+        await asyncio.sleep(0.2)
+        assert await world.row() is None
+        assert len(receiver.requests) == 1
+
+
+async def test_a_receiver_that_is_gone_loses_its_endpoint(tmp_path: Path) -> None:
+    async with running(tmp_path) as world, receiving(410) as receiver:
+        await world.subscribe(receiver.url)
+        await world.announce()
+        ended = await world.until(DeliveryEnded)
+        assert (ended.outcome, ended.status) == ("gone", 410)
+        assert (await world.until(EndpointDeleted)).endpoint_id == "we_1"
+
+
+async def test_a_failure_is_tried_again_with_the_same_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.notifier.effect.pause_ms", lambda *_: 10)
+    async with running(tmp_path) as world, receiving(500, 302, 200) as receiver:
+        await world.subscribe(receiver.url)
+        await world.announce()
+        ended = await world.until(DeliveryEnded)
+        assert (ended.outcome, ended.attempts) == ("delivered", 3)
+        assert {request.headers["webhook-id"] for request in receiver.requests} == {"evt_1"}
+        assert len({request.body for request in receiver.requests}) == 1
+
+
+async def test_the_last_failure_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.notifier.effect.pause_ms", lambda *_: None)
+    async with running(tmp_path) as world, receiving(500) as receiver:
+        await world.subscribe(receiver.url)
+        await world.announce()
+        ended = await world.until(DeliveryEnded)
+        assert (ended.outcome, ended.status) == ("gave_up", 500)
+
+
+async def test_an_erased_tenant_gets_nothing(tmp_path: Path) -> None:
+    async with running(tmp_path) as world, receiving(200) as receiver:
+        await world.subscribe(receiver.url)
+        world.keys.destroy("acme")
+        await world.announce()
+        assert (await world.until(DeliveryEnded)).outcome == "refused"
+        assert receiver.requests == []
