@@ -44,12 +44,13 @@ async def _start(bootstrap: str, wait_ms: Ms, later: Later) -> Any:
 
 
 async def _discard(producer: Any) -> None:
-    """Stop sending first; then whoever waits is told; then close. A plain stop would flush."""
-    try:
-        await producer._sender.close()
-    finally:
-        producer._message_accumulator.fail_all(KafkaError("the producer was thrown away"))
-        await producer.stop()
+    """Stop sending and close the sockets. The client's own stop would flush, and so send more.
+
+    Whoever waits for an acknowledgement that cannot come any more has a time limit.
+    """
+    producer._closed = True
+    await producer._sender.close()
+    await producer.client.close()
 
 
 def _retrieve(future: asyncio.Future[Any]) -> None:

@@ -45,7 +45,8 @@ class MemoryLog:
         self.session_timeout_ms = session_timeout_ms
         self.clock: Clock = clock or SystemClock()
         self.topics: dict[str, list[Partition]] = {}
-        self.watchers: dict[str, set[asyncio.Event]] = defaultdict(set)
+        # a dict as an ordered set: who waits is woken in the same order in every run
+        self.watchers: dict[str, dict[asyncio.Event, None]] = defaultdict(dict)
         self._groups: dict[tuple[str, str], _Group] = defaultdict(_Group)
         self._commits: dict[tuple[str, str], dict[int, Commit]] = defaultdict(dict)
 
@@ -149,7 +150,7 @@ class MemoryReader:
     def __init__(self, log: MemoryLog, topic: str, positions: Mapping[int, int]) -> None:
         self._log, self._topic, self._positions = log, topic, dict(positions)
         self._watch = asyncio.Event()
-        log.watchers[topic].add(self._watch)
+        log.watchers[topic][self._watch] = None
 
     async def poll(self, wait_ms: Ms, records_max: int) -> Sequence[Record]:
         found = self._take(records_max)
@@ -176,4 +177,4 @@ class MemoryReader:
         return found
 
     async def close(self) -> None:
-        self._log.watchers[self._topic].discard(self._watch)
+        self._log.watchers[self._topic].pop(self._watch, None)

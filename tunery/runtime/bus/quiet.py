@@ -1,4 +1,4 @@
-"""During an outage aiokafka logs the same line thousands of times. This keeps one per interval."""
+"""During an outage the same line is logged thousands of times. This keeps one per interval."""
 
 import logging
 import time
@@ -14,13 +14,22 @@ class _OncePerInterval(logging.Filter):
         self._last: dict[tuple[str, str], float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        place, now = (record.name, str(record.msg)), time.monotonic()
+        if record.levelno >= logging.CRITICAL:
+            return True
+        place, now = (record.name, _subject(record)), time.monotonic()
         if now - self._last.get(place, -INTERVAL_S) < INTERVAL_S:
             return False
         if len(self._last) >= SEEN_MAX:
             self._last.clear()
         self._last[place] = now
         return True
+
+
+def _subject(record: logging.LogRecord) -> str:
+    """Of our own lines the last argument is the reason, which varies; the rest says who."""
+    if record.name.startswith("aiokafka") or not isinstance(record.args, tuple):
+        return str(record.msg)
+    return f"{record.msg} {record.args[:-1]}"
 
 
 _FILTER: Final = _OncePerInterval()
@@ -34,11 +43,14 @@ _NOISY: Final = (
     "aiokafka.consumer.subscription_state",
     "aiokafka.producer.sender",
     "aiokafka.producer.producer",
+    "tunery.bus",
+    "tunery.journal",
+    "tunery.reactor",
 )
 
 
 def quieten() -> None:
-    """Only warnings of aiokafka, each at most once in ten seconds. Repeating the call is free."""
+    """Of aiokafka only warnings; of it and the event core each line once in ten seconds."""
     logging.getLogger("aiokafka").setLevel(logging.WARNING)
     for name in _NOISY:
         logger = logging.getLogger(name)

@@ -50,5 +50,7 @@ class Sender:
             correlation=correlation,
             traceparent=traceparent,
         )
-        await self._log.send(target.commands.name, key.encode(), msgspec.json.encode(envelope), partition)
+        await self._log.send(
+            target.commands.name, key.encode(), msgspec.json.encode(envelope), partition
+        )
         return envelope.id

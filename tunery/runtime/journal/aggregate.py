@@ -4,12 +4,13 @@ import asyncio
 import logging
 import os
 import socket
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from tunery.runtime.bus.abstract import Unavailable
 from tunery.runtime.ids import NewId, new_id
 from tunery.runtime.journal.acceptance import PartitionStopped
-from tunery.runtime.journal.partition import PartitionOwner
+from tunery.runtime.journal.partition import PartitionOwner, Settled
 from tunery.runtime.journal.ports import Limits, Parts
 from tunery.runtime.verbs import Aggregate
 
@@ -30,14 +31,16 @@ class AggregateHost(Generic[S]):
         owner: str | None = None,
         fresh_id: NewId = new_id,
         limits: Limits | None = None,
+        on_settled: Callable[[Settled], None] = lambda _: None,
     ) -> None:
+        """`on_settled` is told of every command decided here, for figures; it must not block."""
         self.name = f"{aggregate.stream.name} owner"
         self.stream = aggregate.stream.name
         self.stopped: dict[int, PartitionStopped] = {}
         self.owners: dict[int, PartitionOwner[S]] = {}
         self._runtime, self._aggregate, self._fresh_id = runtime, aggregate, fresh_id
         self._owner = owner or f"{runtime.name}@{socket.gethostname()}:{os.getpid()}"
-        self._limits = limits or Limits()
+        self._limits, self._on_settled = limits or Limits(), on_settled
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._assigned = False
 
@@ -78,7 +81,13 @@ class AggregateHost(Generic[S]):
         for number in sorted(partitions - self._tasks.keys()):
             self.stopped.pop(number, None)
             self.owners[number] = PartitionOwner(
-                self._runtime, self._aggregate, number, self._owner, self._fresh_id, self._limits
+                self._runtime,
+                self._aggregate,
+                number,
+                self._owner,
+                self._fresh_id,
+                self._limits,
+                self._on_settled,
             )
             self._tasks[number] = group.create_task(self._guard(number, self.owners[number]))
         self._assigned = True

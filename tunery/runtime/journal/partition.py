@@ -6,10 +6,10 @@ rule lets at most one of them count. Whenever anything is in doubt the fold is t
 
 import logging
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -39,6 +39,15 @@ HEARTBEATS_PER_SESSION: Final = 5
 DOUBLINGS_MAX: Final = 6
 
 S = TypeVar("S")
+
+
+class Settled(NamedTuple):
+    """A command whose entry was read back as accepted."""
+
+    stream: str
+    partition: int
+    offset: int
+    command_id: str
 
 
 class StandDown(Exception):
@@ -79,7 +88,9 @@ class PartitionOwner(Generic[S]):
         owner: str,
         fresh_id: NewId,
         limits: Limits,
+        on_settled: Callable[[Settled], None],
     ) -> None:
+        self._on_settled = on_settled
         self._log, self._clock, self._limits = parts.log, parts.clock, limits
         self._aggregate, self._stream, self._partition = aggregate, aggregate.stream, partition
         self._owner, self._fresh_id = owner, fresh_id
@@ -240,6 +251,11 @@ class PartitionOwner(Generic[S]):
         term.read_at, term.read_at_monotonic = appended.timestamp, self._clock.monotonic_ms()
         self._futile_claims = 0
         self._untrimmed += 1
+        self._on_settled(
+            Settled(
+                self._stream.name, self._partition, flight.expected, flight.decided.fold.command_id
+            )
+        )
         if self._untrimmed >= self._limits.trim_every:
             await self._trim(term, now=True)
 
@@ -258,7 +274,7 @@ class PartitionOwner(Generic[S]):
         try:
             await self._send_tick(deadline.key)
         except BusError as error:
-            self._log_line(logging.WARNING, "no tick was sent", error)
+            self._log_line(logging.INFO, "no tick was sent", error)
         return self._limits.idle_wait_ms
 
     async def _send_tick(self, key: str) -> None:
