@@ -1,0 +1,23 @@
+"""Rows: reading, checking, rendering to tokens, splitting, packing. Files in, files out.
+
+    codes        the catalogue: what each finding means and what to do about it
+    limits       every bound on tenant input, by name
+    findings     one finding, and the collector that counts all and lists some
+    reading      a file told by its content, row by row, in bounded memory
+    delimited    the same for CSV
+    parsing      bytes of one row to a value, or the reason why not
+    dialects     which shape rows have: chat, ShareGPT, prompt / completion
+    chat, tools, pairs    the rules of one row of each shape
+    checking     `check`: every bad row of a file, and its tokens
+    report       what `check` answers
+    showing      a report for a terminal
+    templates    a base model's chat template in a sandbox
+    rendering    `Tokenizer`: conversations to token ids and loss masks
+    duplicates   equal rows, by hash of normalised text
+    splitting    validation rows drawn by seed, equal rows never apart
+    packing      best-fit decreasing into rows of max_length
+    shards       packed rows as safetensors files
+    preparing    `prepare`: a file to the shards a training run reads
+
+No torch, no network; the same bytes in give the same bytes out.
+"""

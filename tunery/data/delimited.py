@@ -1,0 +1,177 @@
+"""CSV with a header: RFC 4180, quoted line breaks, in bounded memory.
+
+The standard `csv` module is not used: its field limit is one global of the process, and an
+unclosed quote makes it swallow the rest of the file.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO, Final
+
+from tunery.data.findings import Finding, Note, excerpt
+from tunery.data.limits import COLUMNS_MAX, COLUMNS_NAMED_MAX, MIB, ROW_BYTES_MAX
+from tunery.data.rows import Row
+
+BOM: Final = b"\xef\xbb\xbf"
+COLUMNS: Final = ("prompt", "completion")
+DELIMITERS: Final = (",", ";", "\t")
+_NAME: Final = re.compile(r"[\w .()/-]{1,64}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """Physical lines that make one record, or `None` where no end of it was found."""
+
+    line: int
+    raw: bytes
+    fault: Note | None = None
+
+
+def is_header(first: bytes, following: list[bytes]) -> bool:
+    """Whether a first line looks like a CSV header rather than like broken JSON."""
+    try:
+        header = first.decode("utf-8-sig").strip("\r\n")
+    except UnicodeDecodeError:
+        return False
+    cells = [cell.strip().strip('"').strip().lower() for cell in _halves(header)]
+    if any(cell in COLUMNS for cell in cells):
+        return True
+    json_follows = bool(following) and following[0].lstrip()[:1] in (b"{", b"[")
+    return len(cells) > 1 and not json_follows and all(_NAME.fullmatch(cell) for cell in cells)
+
+
+def records(stream: BinaryIO) -> Iterator[Row | Finding]:
+    """Rows with the cells of `prompt` and `completion`; every record that has none is a finding."""
+    lines = _records(stream)
+    header = next(lines, None)
+    if header is None:
+        return
+    names, delimiter, faults = _header(header)
+    if faults:
+        yield from (fault.at(None, header.line) for fault in faults)
+        return
+    split = _splitter(delimiter)
+    number = 0
+    for record in lines:
+        if not record.raw.strip(b" \t\r\n"):
+            yield Note("blank_line").at(None, record.line)
+            continue
+        number += 1
+        found = record.fault or _row(record, names, split, number)
+        yield found if isinstance(found, Row) else found.at(number, record.line)
+    if number == 0:
+        yield Note("header_only").at(None, header.line)
+
+
+def _header(record: _Record) -> tuple[list[str], str, list[Note]]:
+    if record.fault is not None:
+        return [], ",", [record.fault]
+    try:
+        text = record.raw.decode("utf-8-sig").rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        return [], ",", [Note("invalid_utf8", detail=f"byte {error.start + 1} of the header")]
+    delimiter = max(DELIMITERS, key=lambda mark: _known(text, mark))
+    cells = _cells(text, _splitter(delimiter))
+    if cells is None:
+        return [], delimiter, [Note("stray_quote", detail="in the header", excerpt=excerpt(text))]
+    names = [cell.strip().lower() for cell in cells]
+    faults = [
+        Note("missing_column", detail=f"{name!r} is not among {_named(names)}")
+        for name in COLUMNS
+        if name not in names
+    ]
+    doubled = sorted({name for name in names if name and names.count(name) > 1})
+    if doubled and len(names) <= COLUMNS_MAX:
+        faults.append(Note("duplicate_column", detail=_named(doubled)))
+    return names, delimiter, faults
+
+
+def _row(record: _Record, names: list[str], split: re.Pattern[str], number: int) -> Row | Note:
+    try:
+        text = record.raw.decode("utf-8").rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        detail = f"byte {error.start + 1} of the record"
+        return Note("invalid_utf8", detail=detail, excerpt=excerpt(record.raw))
+    cells = _cells(text, split)
+    if cells is None:
+        return Note("stray_quote", excerpt=excerpt(text))
+    if len(cells) != len(names):
+        detail = f"{len(cells)}, the header has {len(names)}"
+        return Note("wrong_cell_count", detail=detail, excerpt=excerpt(text))
+    named = dict(zip(names, cells, strict=True))
+    return Row(number, record.line, {name: named[name] for name in COLUMNS})
+
+
+def _records(stream: BinaryIO) -> Iterator[_Record]:
+    """Physical lines joined while a quote is open.
+
+    When the end or the size limit comes first, the opening line alone is the fault and reading
+    goes on with the line after it, so that one forgotten quote costs one record.
+    """
+    waiting: list[bytes] = []  # lines taken back after such a fault, last first
+    line = 0
+    while True:
+        raw = waiting.pop() if waiting else stream.readline(ROW_BYTES_MAX + 1)
+        if not raw:
+            return
+        line += 1
+        if line == 1:
+            raw = raw.removeprefix(BOM)
+        if len(raw) > ROW_BYTES_MAX and not raw.endswith(b"\n"):
+            _skip(stream)
+            yield _Record(line, b"x", Note("row_too_large", excerpt=excerpt(raw)))
+            continue
+        taken, size, is_open = [raw], len(raw), raw.count(b'"') % 2 == 1
+        while is_open and size <= ROW_BYTES_MAX:
+            more = waiting.pop() if waiting else stream.readline(ROW_BYTES_MAX + 1)
+            if not more:
+                break
+            taken.append(more)
+            size += len(more)
+            is_open ^= more.count(b'"') % 2 == 1
+        if is_open:
+            waiting.extend(reversed(taken[1:]))
+            yield _Record(line, raw, Note("unclosed_quote", excerpt=excerpt(raw)))
+            continue
+        yield _Record(line, b"".join(taken))
+        line += len(taken) - 1
+
+
+def _skip(stream: BinaryIO) -> None:
+    while (rest := stream.readline(MIB)) and not rest.endswith(b"\n"):
+        pass
+
+
+def _splitter(delimiter: str) -> re.Pattern[str]:
+    mark = re.escape(delimiter)
+    quoted = r'[ \t]*"([^"]*(?:""[^"]*)*)"[ \t]*' if delimiter != "\t" else r'"([^"]*(?:""[^"]*)*)"'
+    return re.compile(f'(?:{quoted}|([^"{mark}][^{mark}]*)?)({mark}|\\Z)')
+
+
+def _cells(text: str, split: re.Pattern[str]) -> list[str] | None:
+    """The cells of one record, or None where a quote is not doubled."""
+    cells: list[str] = []
+    position = 0
+    while match := split.match(text, position):
+        quoted, plain, end = match.groups()
+        cells.append(quoted.replace('""', '"') if quoted is not None else plain or "")
+        position = match.end()
+        if not end:
+            return cells
+    return None
+
+
+def _known(header: str, delimiter: str) -> int:
+    cells = _cells(header, _splitter(delimiter)) or []
+    return sum(cell.strip().lower() in COLUMNS for cell in cells)
+
+
+def _halves(header: str) -> list[str]:
+    delimiter = max(DELIMITERS, key=header.count)
+    return header.split(delimiter, COLUMNS_MAX)
+
+
+def _named(names: list[str]) -> str:
+    shown = ", ".join(repr(name[:40]) for name in names[:COLUMNS_NAMED_MAX])
+    return f"{shown}, …" if len(names) > COLUMNS_NAMED_MAX else shown

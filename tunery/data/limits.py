@@ -1,0 +1,23 @@
+"""Every bound on what a tenant's file may make us do."""
+
+from typing import Final
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+
+SNIFF_BYTES: Final = 64 * KIB  # what tells the format
+ROW_BYTES_MAX: Final = 8 * MIB  # a million tokens fit; a 100 MB row does not
+ROWS_MAX: Final = 20_000_000
+NESTING_MAX: Final = 64  # tool schemas need about ten
+LISTED_PER_CODE_MAX: Final = 1_000  # counts stay exact beyond
+EXCERPT_CHARS_MAX: Final = 80
+COLUMNS_MAX: Final = 1_000
+COLUMNS_NAMED_MAX: Final = 8  # in messages
+DIALECT_ROWS: Final = 20  # the first rows decide the dialect
+ROWS_MIN: Final = 10  # of a training file; OpenAI's own minimum
+
+TEMPLATE_CHARS_MAX: Final = 4 * ROW_BYTES_MAX  # rendered text of one row
+TEMPLATE_MS_MAX: Final = 10_000  # one render
+ENCODE_ROWS: Final = 128  # rows tokenised in one call
+PACK_WINDOW_ROWS: Final = 10_000  # sequences packed together: 0.05 % of fill for bounded memory
+PROGRESS_ROWS: Final = 256

@@ -1,0 +1,76 @@
+"""Tokens of checked rows: counts, lengths, and what only the base model can find."""
+
+from collections import Counter
+from typing import Final
+
+from tunery.data.codes import CATALOGUE
+from tunery.data.dialects import Conversation
+from tunery.data.findings import Finding, Note
+from tunery.data.limits import ENCODE_ROWS
+from tunery.data.rendering import Rendered, Tokenizer
+from tunery.data.report import Bin, TokenCounts
+from tunery.data.rows import Row
+
+BINS: Final = tuple(2**power for power in range(5, 21))  # 32 to 1,048,576 tokens
+
+
+class Measure:
+    """Renders and tokenises rows in batches of `ENCODE_ROWS`, keeping counts only."""
+
+    def __init__(self, tokenizer: Tokenizer, max_length: int | None = None) -> None:
+        self._tokenizer = tokenizer
+        self._max_length = max_length
+        self._waiting: list[tuple[Row, Rendered]] = []
+        self._bins: Counter[int] = Counter()
+        self._tokens = self._trainable = self._longest = self._rows = 0
+
+    @staticmethod
+    def is_error(finding: Finding) -> bool:
+        return CATALOGUE[finding.code].severity == "error"
+
+    def add(self, row: Row, conversation: Conversation) -> list[Finding]:
+        """Findings about this row and about rows that waited with it."""
+        notes: list[Note] = []
+        if conversation.tools and not self._tokenizer.shows_tools:
+            notes.append(Note("tools_not_shown", "/tools"))
+        if special := self._tokenizer.special_in(conversation):
+            notes.append(Note("special_token_in_text", detail=repr(special)))
+        rendered = self._tokenizer.render(conversation)
+        if isinstance(rendered, Note):
+            notes.append(rendered)
+        else:
+            self._waiting.append((row, rendered))
+        findings = [note.at(row.number, row.line) for note in notes]
+        return findings + (self.flush() if len(self._waiting) >= ENCODE_ROWS else [])
+
+    def flush(self) -> list[Finding]:
+        """Tokenise what waits."""
+        waiting, self._waiting = self._waiting, []
+        findings: list[Finding] = []
+        encoded = self._tokenizer.encode([rendered for _, rendered in waiting])
+        for (row, _), tokens in zip(waiting, encoded, strict=True):
+            length = len(tokens.ids)
+            self._rows += 1
+            self._tokens += length
+            self._trainable += tokens.trainable
+            self._longest = max(self._longest, length)
+            self._bins[next((bound for bound in BINS if length <= bound), length)] += 1
+            if self._max_length is not None and length > self._max_length:
+                detail = f"{length}, max_length is {self._max_length}"
+                findings.append(Note("row_too_long", detail=detail).at(row.number, row.line))
+            elif not tokens.trainable:
+                findings.append(Note("no_trainable_token").at(row.number, row.line))
+        return findings
+
+    def counts(self) -> TokenCounts | None:
+        if not self._rows:
+            return None
+        return TokenCounts(
+            tokens=self._tokens,
+            trainable_tokens=self._trainable,
+            longest_row_tokens=self._longest,
+            rows=self._rows,
+            tokenizer_sha256=self._tokenizer.sha256,
+            template_sha256=self._tokenizer.template_sha256,
+            histogram=tuple(Bin(bound, n) for bound, n in sorted(self._bins.items())),
+        )

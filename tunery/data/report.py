@@ -1,0 +1,55 @@
+"""What a check found, as a value and as JSON."""
+
+from typing import Literal, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from tunery.data.findings import Finding
+
+Verdict: TypeAlias = Literal["accepted", "rejected"]
+
+
+class Bin(Struct, frozen=True):
+    """Rows of at most `upto` tokens that did not fit the bin before."""
+
+    upto: int
+    rows: int
+
+
+class TokenCounts(Struct, frozen=True):
+    """Exact counts under one base model's tokenizer and chat template, before any truncation."""
+
+    tokens: int
+    trainable_tokens: int
+    longest_row_tokens: int
+    rows: int
+    tokenizer_sha256: str
+    template_sha256: str
+    histogram: tuple[Bin, ...]
+
+
+class Report(Struct, frozen=True):
+    """`errors` and `warnings` list at most 1,000 of each code; `counts` holds every one.
+
+    `rows` counts all rows, `rows_with_errors` those that have any; `tokens` is set when a base
+    model was given and any row could be rendered.
+    """
+
+    verdict: Verdict
+    format: str | None
+    dialect: str | None
+    file_bytes: int
+    rows: int
+    rows_with_errors: int
+    distinct_rows: int
+    errors: tuple[Finding, ...]
+    warnings: tuple[Finding, ...]
+    counts: dict[str, int]
+    error_count: int
+    warning_count: int
+    tokens: TokenCounts | None = None
+
+    def to_json(self) -> bytes:
+        """One JSON object, the same bytes for the same file."""
+        return msgspec.json.encode(self, order="deterministic")
