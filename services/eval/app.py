@@ -1,6 +1,7 @@
 """Composition root: the only file of the service that names concrete parts."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from schemas.topics import JOB
 from services.eval.effect import verdict
@@ -9,9 +10,8 @@ from tunery.runtime.process import Host, Runtime
 from tunery.runtime.work.effects import EffectHost
 from tunery.runtime.work.projector import Projection, Projector
 
+TODOS: Final = Projection(name="eval", version=1, streams=(JOB,), project=project)
+
 
 async def build(runtime: Runtime) -> Sequence[Host]:
-    return (
-        Projector(runtime, Projection(name="eval", version=1, streams=(JOB,), project=project)),
-        EffectHost(runtime, (verdict(runtime.blobs),)),
-    )
+    return (Projector(runtime, TODOS), EffectHost(runtime, (verdict(runtime.blobs),)))

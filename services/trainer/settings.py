@@ -3,9 +3,12 @@
 import os
 import socket
 from pathlib import Path
+from typing import Final
 
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+STOP_MS_MAX: Final = 55_000  # the agent checkpoints what runs before it leaves
 
 
 class TrainerSettings(BaseSettings):
@@ -19,4 +22,4 @@ class TrainerSettings(BaseSettings):
     work_dir: Path | None = None
     threads: int = Field(default_factory=lambda: os.cpu_count() or 1, ge=1)
     heartbeat_ms: int = Field(default=1_000, ge=100, le=10_000)
-    drain_grace_ms: int = Field(default=60_000, ge=1_000)
+    drain_grace_ms: int = Field(default=25_000, ge=1_000, le=STOP_MS_MAX // 2)

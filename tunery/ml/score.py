@@ -2,7 +2,7 @@
 
     python -m tunery.ml.score SPEC.json
 
-Reads a `tunery.ml.scoring.ScoreSpec`; says `started`, `progress`, then one of `finished`,
+Reads a `tunery.ml.spec.ScoreSpec`; says `started`, `progress`, then one of `finished`,
 `preempted`, `failed`, as JSON lines; exit codes as in `tunery.ml.events`. SIGTERM or SIGINT: it
 leaves with `EXIT_PREEMPTED` and writes nothing.
 """

@@ -22,31 +22,9 @@ from tunery.ml.durable import file_sha256
 from tunery.ml.events import EXIT_FINISHED, EXIT_PREEMPTED, Events
 from tunery.ml.loss import mean_loss
 from tunery.ml.packed import PackedRows, read_rows
-from tunery.ml.spec import Precision, Refused
+from tunery.ml.spec import Refused, ScoreSpec
 
 PERPLEXITY_LOSS_MAX = 700.0  # exp() of more is infinite
-
-
-class ScoreSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What one scoring process is told.
-
-    `items`: JSON lines of `choices.Item`. `valid_rows`: JSON lines with `prompt` (rendered text)
-    and `reference`. `prompts`: users' messages both sides answer. `out`: the results file.
-    """
-
-    base_dir: str
-    base_sha256: str
-    adapter_dir: str
-    out: str
-    items: str | None = None
-    valid_shards: tuple[str, ...] = ()
-    valid_rows: str | None = None
-    prompts: tuple[str, ...] = ()
-    precision: Precision = "auto"
-    threads: int | None = None
-    valid_rows_max: int = 32
-    generated_max: int = 16
-    new_tokens_max: int = 48
 
 
 class ValidRow(Struct, frozen=True, kw_only=True):

@@ -80,6 +80,28 @@ class TrainSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     keep_checkpoints: int = 3
 
 
+class ScoreSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one scoring process is told.
+
+    `items`: JSON lines of `choices.Item`. `valid_rows`: JSON lines with `prompt` (rendered text)
+    and `reference`. `prompts`: users' messages both sides answer. `out`: the results file.
+    """
+
+    base_dir: str
+    base_sha256: str
+    adapter_dir: str
+    out: str
+    items: str | None = None
+    valid_shards: tuple[str, ...] = ()
+    valid_rows: str | None = None
+    prompts: tuple[str, ...] = ()
+    precision: Precision = "auto"
+    threads: int | None = None
+    valid_rows_max: int = 32
+    generated_max: int = 16
+    new_tokens_max: int = 48
+
+
 # name: smallest and largest value accepted, both included
 LIMITS: dict[str, tuple[float, float]] = {
     "n_epochs": (1, 100),

@@ -6,6 +6,7 @@ Three outcomes, because "not shown to be worse" and "shown not to be worse" diff
 * inconclusive: the items cannot tell.
 """
 
+from fractions import Fraction
 from math import comb, sqrt
 
 from schemas.job import ScoreSummary
@@ -69,7 +70,7 @@ def mcnemar_worse(worse: int, better: int) -> float:
     McNemar (1947), exact form: worse ~ Binomial(worse + better, 1/2).
     """
     n = worse + better
-    return sum(comb(n, k) for k in range(worse, n + 1)) / 2**n
+    return float(Fraction(sum(comb(n, k) for k in range(worse, n + 1)), 1 << n))
 
 
 def drop_upper_bound(worse: int, better: int, n: int) -> float:
