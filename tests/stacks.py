@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -29,6 +30,8 @@ def sweep() -> None:
     """Stop the processes and delete the folders of test runs that were killed."""
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         lock = folder / "run" / "lock"
+        if folder.stat().st_uid != os.geteuid():
+            continue  # of another user, who sweeps it
         if lock.exists() and not is_held(lock):
             stop_orphans(folder / "run", (*SERVICES, *SERVERS[::-1]))
             shutil.rmtree(folder, ignore_errors=True)

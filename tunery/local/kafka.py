@@ -113,12 +113,18 @@ def child(folder: Path, port: int, controller_port: int) -> Child:
     )
 
 
+def cluster_id(source: uuid.UUID) -> str:
+    """22 letters. The first bit is cleared: an id that began with `-` would be read as an option."""
+    octets = bytes([source.bytes[0] & 0x7F]) + source.bytes[1:]
+    return base64.urlsafe_b64encode(octets).rstrip(b"=").decode("ascii")
+
+
 def format_once(folder: Path, settings: Path, path: str) -> None:
     """Format the log folder. `formatted` is written last, so a half-formatted one is done again."""
     done = folder / "formatted"
     if done.exists():
         return
-    cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode("ascii")
+    cluster = cluster_id(uuid.uuid4())
     meta = folder / "log" / "meta.properties"
     meta.unlink(missing_ok=True)  # a cluster id of a format that was cut off
     tool = ("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(settings))

@@ -43,7 +43,10 @@ def default_data_dir(environ: Mapping[str, str] | None = None) -> Path:
 
 @dataclass(frozen=True)
 class DataDir:
-    """The one directory a stack writes to. Secrets in it are 0600, the keystore is 0700."""
+    """The one directory a stack writes to. What is in it is for its owner alone.
+
+    Under root the directory itself may be passed through: PostgreSQL runs as another user there.
+    """
 
     root: Path
 
@@ -75,11 +78,10 @@ class DataDir:
         return self.logs / f"{name}.log"
 
     def create(self) -> None:
-        """Make the folders. Traversable for others, because PostgreSQL may run as another user;
-        whatever is secret inside is closed by its own mode.
-        """
+        """Make the folders, with their modes."""
         self.root.mkdir(parents=True, exist_ok=True)
-        self.root.chmod(0o711)
-        for folder in (self.logs, self.run, self.keystore):
+        self.root.chmod(0o711 if os.geteuid() == 0 else 0o700)
+        own = (self.logs, self.run, self.keystore, *map(self.server, ("kafka", "valkey", "s3")))
+        for folder in own:
             folder.mkdir(exist_ok=True)
             folder.chmod(0o700)

@@ -136,7 +136,7 @@ def test_a_second_up_is_refused_and_down_is_repeatable(folders: DataDir) -> None
 
 
 def test_a_child_that_cannot_start_ends_up_with_its_reason(folders: DataDir) -> None:
-    folders.root.joinpath("s3").write_text("a file where a folder should be")
+    folders.server("s3").joinpath("objects").write_text("a file where a folder should be")
     done = tunery("up", folders, "--no-services", "--detach")
     assert done.returncode == 1
     assert "s3 did not become ready" in done.stderr

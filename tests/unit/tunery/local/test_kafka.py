@@ -1,0 +1,26 @@
+"""Kafka's settings and ids."""
+
+import uuid
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tunery.local import kafka
+
+
+@given(st.binary(min_size=16, max_size=16))
+def test_a_cluster_id_is_never_taken_for_an_option(octets: bytes) -> None:
+    made = kafka.cluster_id(uuid.UUID(bytes=octets))
+    assert len(made) == 22
+    assert not made.startswith("-")
+
+
+def test_the_broker_listens_on_this_machine_alone(tmp_path: Path) -> None:
+    written = kafka.properties(tmp_path, 19092, 19093)
+    listeners = [line for line in written.splitlines() if "listeners=" in line]
+    assert listeners == [
+        "listeners=PLAINTEXT://127.0.0.1:19092,CONTROLLER://127.0.0.1:19093",
+        "advertised.listeners=PLAINTEXT://127.0.0.1:19092",
+    ]
+    assert "auto.create.topics.enable=false" in written
