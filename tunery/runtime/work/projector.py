@@ -214,10 +214,14 @@ class Projector:
             header = accepted.header
             if header.offset < expected:
                 continue
-            for event in accepted.events:
-                changes.extend(project(header, event))
-                if notify is not None and (notice := notify(header, event)) is not None:
-                    notices.append(notice)
+            try:
+                for event in accepted.events:
+                    changes.extend(project(header, event))
+                    if notify is not None and (notice := notify(header, event)) is not None:
+                        notices.append(notice)
+            except Exception as error:
+                error.add_note(f"projecting {stream}/{partition} at offset {header.offset}")
+                raise
             if self._wants_outcome(accepted):
                 outcomes.append(outcome_of(accepted))
         return Batch(
