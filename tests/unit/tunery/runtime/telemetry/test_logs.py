@@ -1,0 +1,55 @@
+import io
+import json
+import logging
+from typing import Any
+
+import pytest
+
+from tunery.runtime.telemetry.logs import JsonFormatter, say
+
+
+@pytest.fixture
+def out() -> io.StringIO:
+    return io.StringIO()
+
+
+@pytest.fixture
+def logger(out: io.StringIO) -> logging.Logger:
+    logger = logging.Logger("tunery.test")
+    handler = logging.StreamHandler(out)
+    handler.setFormatter(JsonFormatter("eval", ("hunter2hunter2", "")))
+    logger.addHandler(handler)
+    return logger
+
+
+def lines(out: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in out.getvalue().splitlines()]
+
+
+def test_a_line_is_one_object_that_begins_with_its_event(
+    logger: logging.Logger, out: io.StringIO
+) -> None:
+    say(logger, logging.INFO, "ready", hosts="a, b", count=3, nothing=None)
+    assert out.getvalue().startswith('{"event":"ready","service":"eval","level":"info","at":"')
+    (line,) = lines(out)
+    assert (line["hosts"], line["count"], line["nothing"]) == ("a, b", 3, None)
+
+
+def test_an_error_comes_with_its_trace_and_without_secrets(
+    logger: logging.Logger, out: io.StringIO
+) -> None:
+    try:
+        raise ConnectionError("postgres://u:hunter2hunter2@host\nsecond line")
+    except ConnectionError as error:
+        say(logger, logging.ERROR, "host failed", error, why=error, key=b"x")
+    (line,) = lines(out)
+    assert line["error"] == "ConnectionError"
+    assert "Traceback" in line["trace"]
+    assert line["why"] == "postgres://u:***@host\nsecond line"
+    assert "hunter2" not in out.getvalue()
+
+
+def test_long_texts_are_cut(logger: logging.Logger, out: io.StringIO) -> None:
+    say(logger, logging.INFO, "x" * 10_000, field="y" * 10_000)
+    (line,) = lines(out)
+    assert len(line["event"]) == len(line["field"]) == 4_001
