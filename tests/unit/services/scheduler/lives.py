@@ -1,0 +1,130 @@
+"""Jobs in every phase, each reached through the front door."""
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from schemas.job import (
+    Phase,
+    RecordBase,
+    RecordClosed,
+    RecordDataset,
+    RecordDraining,
+    RecordGranted,
+    RecordRegistered,
+    RecordStarted,
+    RecordVerdict,
+    ScoreSummary,
+)
+from schemas.pool import Cause, Outcome, Result, Role
+from services.scheduler.app import JOBS
+from services.scheduler.domain.job.state import Job
+from tests.unit.services.scheduler.fold import Decider
+from tests.unit.services.scheduler.samples import (
+    BASE,
+    MINUTE,
+    PREPARED,
+    SCORED,
+    T0,
+    TRAINED,
+    limits,
+    submit,
+)
+
+JOB_ID = "ftjob-1"
+TENANT = "acme"
+PASSED = ScoreSummary(
+    verdict="pass",
+    reasons=(),
+    items=200,
+    base_correct=80,
+    adapter_correct=85,
+    p_value_ppm=900_000,
+    base_loss_ppm=2_000_000,
+    adapter_loss_ppm=1_000_000,
+    base_exact_match_ppm=0,
+    adapter_exact_match_ppm=0,
+    advice=None,
+)
+
+
+def prepared(**changes: Any) -> RecordDataset:
+    return replace(RecordDataset(job_id=JOB_ID, prepared=PREPARED), **changes)
+
+
+def pinned(**changes: Any) -> RecordBase:
+    return replace(RecordBase(job_id=JOB_ID, base=BASE), **changes)
+
+
+def granted(attempt: int = 1) -> RecordGranted:
+    return RecordGranted(job_id=JOB_ID, attempt=attempt, node_id="a")
+
+
+def started(attempt: int = 1, **changes: Any) -> RecordStarted:
+    whole: dict[str, Any] = {
+        "job_id": JOB_ID,
+        "attempt": attempt,
+        "loaded_step": 0,
+        "skipped": (),
+        "total_steps": 40,
+    }
+    return RecordStarted(**(whole | changes))
+
+
+def closed(
+    attempt: int = 1,
+    outcome: Outcome = "succeeded",
+    cause: Cause | None = None,
+    role: Role = "train",
+    billable: int = MINUTE,
+    lost: int = 0,
+    result: Result | None = None,
+) -> RecordClosed:
+    done = result or (TRAINED if role == "train" else SCORED)
+    return RecordClosed(
+        job_id=JOB_ID,
+        attempt=attempt,
+        role=role,
+        outcome=outcome,
+        cause=cause,
+        message=None,
+        result=done if outcome == "succeeded" else None,
+        node_id="a",
+        used_gpu_ms=billable,
+        billable_gpu_ms=billable,
+        lost_gpu_ms=lost,
+    )
+
+
+VERDICT = RecordVerdict(job_id=JOB_ID, summary=PASSED)
+REGISTERED = RecordRegistered(job_id=JOB_ID, model_id="ft:smol")
+_START: tuple[Any, ...] = (limits(), submit(JOB_ID))
+_QUEUED = (*_START, prepared(), pinned())
+_RUNNING = (*_QUEUED, granted(), started())
+_EVALUATING = (*_RUNNING, closed())
+_SCORED = (*_EVALUATING, closed(2, role="eval"))
+_REGISTERING = (*_SCORED, VERDICT)
+LIVES: dict[Phase, tuple[Any, ...]] = {
+    "validating": _START,
+    "queued": _QUEUED,
+    "provisioning": (*_QUEUED, granted()),
+    "running": _RUNNING,
+    "checkpointing": (*_RUNNING, RecordDraining(job_id=JOB_ID, attempt=1)),
+    "evaluating": _EVALUATING,
+    "registering": _REGISTERING,
+    "done": (*_REGISTERING, REGISTERED),
+}
+SCORED_LIFE = _SCORED
+
+
+def nobody() -> Decider:
+    return Decider(JOBS, TENANT, T0)
+
+
+def lived(phase: Phase) -> Decider:
+    return nobody().given(*LIVES[phase])
+
+
+def job_of(decider: Decider) -> Job | None:
+    found: Job | None = decider.state[TENANT].jobs.get(JOB_ID)
+    return found
