@@ -1,0 +1,60 @@
+"""Composition root: the only file of the service that names concrete parts."""
+
+from collections.abc import Sequence
+
+from schemas.topics import DATASET, MODEL
+from services.ingest.adapters.workers import Workers
+from services.ingest.domain.decide import decide
+from services.ingest.domain.evolve import evolve
+from services.ingest.domain.state import NOTHING, Libraries
+from services.ingest.effect import erase, prepare, validate
+from services.ingest.ports import LocalBase
+from services.ingest.project import BASES, DDL, project
+from services.ingest.react import react_dataset
+from services.ingest.settings import IngestSettings
+from tunery.runtime.journal.aggregate import AggregateHost
+from tunery.runtime.journal.reactor import Reactor
+from tunery.runtime.process import Host, Runtime
+from tunery.runtime.settings import load
+from tunery.runtime.verbs import Aggregate
+from tunery.runtime.work.effects import EffectHost
+from tunery.runtime.work.projector import Projection, Projector
+
+DATASETS = Aggregate(
+    stream=DATASET,
+    fold_version=1,
+    initial=NOTHING,
+    state_type=Libraries,
+    decide=decide,
+    evolve=evolve,
+)
+TODOS = Projection(
+    name="ingest",
+    version=1,
+    streams=(DATASET, MODEL),
+    project=project,
+    ddl=DDL,
+    tables=(BASES,),
+)
+
+
+async def build(runtime: Runtime) -> Sequence[Host]:
+    settings = load(IngestSettings)
+    room = settings.work_dir or runtime.settings.data_dir / "ingest"
+    workers = Workers(work_ms_max=settings.work_ms_max)
+
+    async def bases() -> tuple[LocalBase, ...]:
+        rows = await runtime.store.rows(BASES)
+        return tuple(LocalBase(**row) for row in rows)
+
+    effects = (
+        validate(runtime.blobs, workers, bases, room, settings.concurrency),
+        prepare(runtime.blobs, workers, bases, room, settings.concurrency),
+        erase(runtime.blobs),
+    )
+    return (
+        AggregateHost(runtime, DATASETS),
+        Reactor(runtime, DATASET, react_dataset),
+        Projector(runtime, TODOS),
+        EffectHost(runtime, effects),
+    )

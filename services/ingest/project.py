@@ -1,0 +1,78 @@
+"""Ingest's to-do list, and the base models whose tokenizers it counts with."""
+
+from typing import Any, Final
+
+from schemas.dataset import (
+    DatasetPrepared,
+    FileDeleted,
+    FileRegistered,
+    FileUnreadable,
+    FileValidated,
+    PreparationDue,
+    PreparationFailed,
+)
+from schemas.envelope import Header, Message
+from schemas.model import BaseAdded
+from tunery.runtime.verbs import Change, Done, Todo, Upsert
+
+VALIDATE: Final = "validate"
+PREPARE: Final = "prepare"
+ERASE: Final = "erase"
+BASES: Final = "bases"
+DDL: Final = """
+CREATE TABLE IF NOT EXISTS bases (
+    base_id text PRIMARY KEY,
+    sha256 text NOT NULL,
+    path text NOT NULL
+);
+"""
+
+
+class EraseBlob(Message):
+    """One stored object that nothing of the tenant needs any more."""
+
+    blob: str
+
+
+def project(header: Header, event: Any) -> tuple[Change, ...]:
+    match event:
+        case FileRegistered() if event.purpose == "fine-tune":
+            row = file_row(header.key, event.file_id)
+            todo = Todo(VALIDATE, row, header.key, header.tenant, event)
+            # equal bytes have equal keys: what is wanted again must not be erased
+            return (Done(ERASE, event.blob), todo)
+        case FileRegistered():
+            return (Done(ERASE, event.blob),)
+        case FileValidated():
+            row = file_row(header.key, event.file_id)
+            return (Done(VALIDATE, row), Done(ERASE, event.validation.report_blob))
+        case FileUnreadable():
+            return (Done(VALIDATE, file_row(header.key, event.file_id)),)
+        case FileDeleted():
+            return _deleted(header, event)
+        case PreparationDue():
+            return (Todo(PREPARE, event.prepare_id, header.key, header.tenant, event),)
+        case DatasetPrepared():
+            made = event.prepared
+            kept = (made.train_blob, made.validation_blob, made.prompts_blob)
+            return (Done(PREPARE, event.prepare_id), *(Done(ERASE, key) for key in kept))
+        case PreparationFailed():
+            return (Done(PREPARE, event.prepare_id),)
+        case BaseAdded():
+            base = event.base
+            values = {"sha256": base.sha256, "path": base.path}
+            return (Upsert(BASES, {"base_id": base.base_id}, values),)
+        case _:
+            return ()
+
+
+def _deleted(header: Header, event: FileDeleted) -> tuple[Change, ...]:
+    return (
+        Done(VALIDATE, file_row(header.key, event.file_id)),
+        *(Done(PREPARE, prepare_id) for prepare_id in event.cancelled),
+        *(Todo(ERASE, key, header.key, header.tenant, EraseBlob(blob=key)) for key in event.erase),
+    )
+
+
+def file_row(tenant: str, file_id: str) -> str:
+    return f"{tenant}/{file_id}"
