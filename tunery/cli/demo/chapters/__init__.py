@@ -1,0 +1,1 @@
+"""The chapters of the story, in three acts: before, machines, after."""

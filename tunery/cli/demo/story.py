@@ -1,0 +1,102 @@
+"""The story, chapter by chapter. Every sentence that promises something checks it."""
+
+import asyncio
+import shutil
+import tempfile
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import httpx
+
+from tunery.cli._view import Lines
+from tunery.cli.demo.api import Api, Late, Refused
+from tunery.cli.demo.chapters import after, before, machines
+from tunery.cli.demo.claims import Told
+from tunery.cli.demo.receiver import receiving
+from tunery.cli.demo.scene import Scene
+from tunery.cli.demo.view import View
+from tunery.local.errors import LocalError
+from tunery.local.opening import open_house
+from tunery.local.stack import AGENT, SERVICES, ServiceSpec, stack
+
+REQUEST_S_MAX: Final = 30.0
+CHAPTERS: Final = (
+    before.bad_file,
+    before.good_file,
+    before.estimate,
+    before.submit,
+    machines.train_and_kill,
+    machines.resume,
+    after.gate,
+    after.registry,
+    after.answers,
+    after.webhook,
+    after.bill,
+    after.replay,
+)
+NEXT: Final = """
+What to try next
+   tunery up                 the same stack, to keep; it prints two exports, and your OpenAI code
+                             runs against it as it is
+   tunery data check FILE    every bad row of your own file, no server needed
+   tunery job submit --help  a job of your own"""
+
+
+@dataclass(frozen=True)
+class Options:
+    data: Path | None
+    keep: bool
+
+
+async def tell(options: Options, view: View) -> Told:
+    """Run the demo. Breaking off is told, not raised."""
+    told = Told()
+    folder = Path(tempfile.mkdtemp(prefix="tunery-demo-"))
+    folder.chmod(0o711)  # PostgreSQL runs as another user when we are root
+    try:
+        await _tell(options, view, told, folder)
+    except (LocalError, Refused, Late, OSError, httpx.HTTPError) as error:
+        told.trouble = f"{type(error).__name__}: {error}"
+    told.figures["demo_seconds"] = round(view.seconds, 1)
+    if options.keep or not told.all_held:
+        view.line(f"kept: {folder} (logs in {folder}/logs)")
+    else:
+        await asyncio.to_thread(shutil.rmtree, folder, True)
+    if told.all_held:
+        view.console.print(NEXT)
+    return told
+
+
+def services() -> list[str | ServiceSpec]:
+    """All but the agent; the notifier may call our receiver on 127.0.0.1."""
+    return [
+        ServiceSpec(name, env={"TUNERY_NOTIFIER_ALLOW_PRIVATE": "1"})
+        if name == "notifier"
+        else name
+        for name in SERVICES
+        if name != AGENT
+    ]
+
+
+async def _tell(options: Options, view: View, told: Told, folder: Path) -> None:
+    async with AsyncExitStack() as cleanup:
+        receiver = cleanup.enter_context(receiving())
+        view.chapter("Kafka, PostgreSQL, Valkey, S3 and eight services on this machine")
+        running = await cleanup.enter_async_context(
+            stack(folder, services(), listen=Lines(view.console).hear)
+        )
+        await open_house(running, view.line)
+        client = await cleanup.enter_async_context(
+            httpx.AsyncClient(
+                base_url=running.api_url,
+                headers={"Authorization": f"Bearer {running.admin_key}"},
+                timeout=REQUEST_S_MAX,
+                trust_env=False,
+            )
+        )
+        scene = Scene(running, Api(client), client, view, told, receiver, options.data)
+        await machines.agents(scene)
+        for chapter in CHAPTERS:
+            await chapter(scene)
