@@ -1,0 +1,191 @@
+"""A service's process against real servers: ready, killed, cut off from its database, stopped."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest_asyncio
+
+from schemas.topics import PARTITIONS
+from tests.integration.tunery.runtime.work import toy_process
+from tunery.local import Stack
+from tunery.runtime.bundle import Runtime
+from tunery.runtime.bus.sender import Sender
+from tunery.runtime.clock import SystemClock
+from tunery.runtime.in_memory import world
+from tunery.runtime.opening import open_runtime
+from tunery.runtime.settings import RuntimeSettings
+from tunery.runtime.testing.toy import PLACES, STREAMS, Take
+from tunery.runtime.work.outcomes import Outcomes
+
+ROOT = Path(__file__).parents[5]
+NAME = "toyprocess"
+
+
+class Process:
+    """The toy service's process; `lines` are what it has logged."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.lines: list[dict[str, Any]] = []
+        self._reading = asyncio.create_task(self._read())
+        self._grew = asyncio.Condition()
+
+    async def _read(self) -> None:
+        assert self.process.stdout is not None
+        async for line in self.process.stdout:
+            async with self._grew:
+                self.lines.append(json.loads(line))
+                self._grew.notify_all()
+
+    async def logged(self, event: str, wait_s: float = 30) -> dict[str, Any]:
+        def found() -> list[dict[str, Any]]:
+            return [line for line in self.lines if line["event"] == event]
+
+        async with asyncio.timeout(wait_s), self._grew:
+            await self._grew.wait_for(found)
+        return found()[-1]
+
+    async def end(self, number: signal.Signals) -> tuple[int, float]:
+        """Exit status, and the seconds it took."""
+        begun = time.monotonic()
+        self.process.send_signal(number)
+        status = await asyncio.wait_for(self.process.wait(), 15)
+        await self._reading
+        return status, time.monotonic() - begun
+
+
+@asynccontextmanager
+async def toy_service(environment: dict[str, str]) -> AsyncIterator[Process]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        toy_process.__file__,
+        cwd=ROOT,
+        env={**os.environ, **environment, "PYTHONPATH": str(ROOT)},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    running = Process(process)
+    try:
+        yield running
+    finally:
+        if process.returncode is None:
+            await running.end(signal.SIGKILL)
+
+
+@pytest_asyncio.fixture
+async def client(servers: Stack) -> AsyncIterator[Runtime]:
+    """The same bundle in this process: what a gateway would hold."""
+    settings = RuntimeSettings.model_validate(
+        {name.removeprefix("TUNERY_").lower(): value for name, value in servers.env.items()}
+    )
+    async with open_runtime(NAME, settings) as runtime:
+        await runtime.log.create((PLACES.commands, PLACES.journal), PARTITIONS)
+        yield runtime
+
+
+@asynccontextmanager
+async def waiting(runtime: Runtime) -> AsyncIterator[Outcomes]:
+    outcomes = Outcomes(runtime)
+    task = asyncio.create_task(outcomes.run())
+    await outcomes.ready()
+    try:
+        yield outcomes
+    finally:
+        task.cancel()
+        await asyncio.wait((task,))
+
+
+async def submit(client: Runtime, key: str) -> str:
+    return await Sender(client.log, STREAMS).send("places", key, key, Take(places=1))
+
+
+async def held(client: Runtime) -> set[str]:
+    return {row["key"] for row in await client.store.rows("held")}
+
+
+async def test_the_life_of_a_process(servers: Stack, client: Runtime) -> None:
+    async with waiting(client) as outcomes:
+        async with toy_service(servers.env) as first:
+            ready = await first.logged("ready")
+            assert "projector held" in ready["hosts"]
+            taken = await outcomes.wait(await submit(client, "keep-1"), 10_000)
+            assert taken is not None
+            assert taken.code is None
+            assert await held(client) >= {"keep-1"}
+            await first.end(signal.SIGKILL)
+        pending = [await submit(client, f"keep-{number}") for number in range(2, 12)]
+        async with toy_service(servers.env) as second:
+            found = [await outcomes.wait(command_id, 20_000) for command_id in pending]
+            assert all(outcome is not None and outcome.code is None for outcome in found)
+            assert await held(client) >= {f"keep-{number}" for number in range(1, 12)}
+            await second.logged("ready")
+            status, seconds = await second.end(signal.SIGTERM)
+            assert status == 0
+            assert seconds < 5
+            assert [line["event"] for line in second.lines][-1] == "stopped"
+            secrets = (servers.s3_secret_key, servers.postgres_dsn)
+            assert not any(secret in json.dumps(second.lines) for secret in secrets)
+
+
+async def test_effects_end_what_they_were_asked_for(servers: Stack, client: Runtime) -> None:
+    async with waiting(client) as outcomes, toy_service(servers.env) as process:
+        await process.logged("ready")
+        assert await outcomes.wait(await submit(client, "passing"), 10_000)
+        async with asyncio.timeout(10):
+            while await client.store.rows("todos", {"id": "passing"}):  # noqa: ASYNC110  # other process
+                await asyncio.sleep(0.05)
+        assert "passing" not in await held(client)
+
+
+async def test_a_database_that_goes_away_is_waited_for(servers: Stack, client: Runtime) -> None:
+    async with toy_service(servers.env) as process:
+        await process.logged("ready")
+        await servers.stop("postgres")
+        command_id = await submit(client, "keep-while-away")
+        await process.logged("host failed")
+        await servers.start("postgres")
+        async with waiting(client) as outcomes:
+            outcome = await outcomes.wait(command_id, 20_000)
+        assert outcome is not None
+        assert "keep-while-away" in await held(client)
+        status, _ = await process.end(signal.SIGTERM)
+        assert status == 0
+
+
+async def test_servers_that_are_not_there_yet_are_waited_for(servers: Stack) -> None:
+    away = {
+        **servers.env,
+        "TUNERY_POSTGRES_DSN": "postgresql://nobody@127.0.0.1:1/none",
+        "TUNERY_KAFKA_BOOTSTRAP": "127.0.0.1:1",
+        "TUNERY_S3_ENDPOINT": "http://127.0.0.1:1",
+    }
+    async with toy_service(away) as process:
+        for server in ("PostgreSQL", "S3", "Kafka"):
+            await process.logged(f"waiting for {server}")
+        status, seconds = await process.end(signal.SIGTERM)
+    assert (status, seconds < 5) == (0, True)
+
+
+async def test_a_missing_setting_is_named_at_once(servers: Stack) -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        toy_process.__file__,
+        cwd=ROOT,
+        env={"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"]},
+        stderr=asyncio.subprocess.PIPE,
+    )
+    _, errors = await process.communicate()
+    assert process.returncode == 2
+    assert b"TUNERY_POSTGRES_DSN is not set" in errors
+
+
+async def test_the_bundle_in_memory_has_the_same_parts(client: Runtime) -> None:
+    memory = (await world(SystemClock())).runtime(NAME)
+    assert vars(memory).keys() == vars(client).keys()

@@ -1,0 +1,35 @@
+"""The event core's toy stream as a service of its own process: `python toy_process.py`."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from schemas.topics import PARTITIONS
+from tests.unit.tunery.runtime.work.toy_service import HELD, give_back
+from tunery.runtime.bus.sender import Sender
+from tunery.runtime.journal.aggregate import AggregateHost
+from tunery.runtime.process import Host, Runtime, main
+from tunery.runtime.testing.toy import PLACES, PLACES_AGGREGATE, STREAMS, Taken
+from tunery.runtime.work.effects import EffectHost
+from tunery.runtime.work.projector import Projector
+
+DDL = "CREATE TABLE IF NOT EXISTS held (key text PRIMARY KEY, places bigint, at bigint)"
+
+
+def patience(body: Taken, tenant: str) -> None:
+    """Tenants called keep-… hold for ever."""
+    if tenant.startswith("keep-"):
+        raise ValueError("this one is kept")
+
+
+async def build(runtime: Runtime) -> Sequence[Host]:
+    await runtime.log.create((PLACES.commands, PLACES.journal), PARTITIONS)
+    mine = replace(runtime, sender=Sender(runtime.log, STREAMS))
+    return (
+        AggregateHost(mine, PLACES_AGGREGATE),
+        Projector(mine, replace(HELD, ddl=DDL)),
+        EffectHost(mine, (give_back(patience, attempts_max=1_000),)),
+    )
+
+
+if __name__ == "__main__":
+    main("toyprocess", build)
