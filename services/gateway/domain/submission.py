@@ -233,10 +233,10 @@ def _slots(value: Any, found: list[Problem]) -> int:
 
 def _fraction_ppm(value: Any, found: list[Problem]) -> int:
     if value is None:
-        return round(VALIDATION_FRACTION * PPM)
+        return int(VALIDATION_FRACTION * PPM)
     good = isinstance(value, int | float) and not isinstance(value, bool)
     if good and 0 <= value <= VALIDATION_FRACTION_MAX:
-        return round(value * PPM)
+        return round(float(value) * PPM)
     text = f"must be a number from 0 to {VALIDATION_FRACTION_MAX}; it is {value!r}"
     found.append(Problem(param="training.validation_fraction", message=text))
     return 0

@@ -21,7 +21,7 @@ class Table:
 
 
 TENANTS: Final = Table("tenants", "id")
-LIMITS: Final = Table("limits", "tenant")
+LIMITS: Final = Table("limits", "id")
 KEYS: Final = Table("keys", "place")
 ENDPOINTS: Final = Table("endpoints", "place")
 DELIVERIES: Final = Table("deliveries", "place")
@@ -56,7 +56,7 @@ CREATE TABLE IF NOT EXISTS tenants (
   created_at bigint
 );
 CREATE TABLE IF NOT EXISTS limits (
-  tenant text PRIMARY KEY, lane text, limits jsonb, price_version text
+  id text COLLATE "C" PRIMARY KEY, lane text, limits jsonb, price_version text
 );
 CREATE TABLE IF NOT EXISTS keys (
   tenant text, id text COLLATE "C", place bigint, name jsonb, sha256 text, hint text, scopes jsonb,

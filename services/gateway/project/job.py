@@ -55,7 +55,7 @@ def project_job(header: Header, event: Event) -> tuple[Change, ...]:
                 "limits": event.limits,
                 "price_version": event.price_version,
             }
-            return (put(LIMITS, {"tenant": header.key}, **values),)
+            return (put(LIMITS, {"id": header.key}, **values),)
         case JobSubmitted():
             return (_submitted(header, event), *messages(header, event))
         case JobEnded():

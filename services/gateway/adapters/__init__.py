@@ -1,0 +1,1 @@
+"""How the gateway reaches the world: PostgreSQL, the log, files, HTTP."""

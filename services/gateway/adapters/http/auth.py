@@ -1,0 +1,46 @@
+"""API keys: a bearer token, known to us by its SHA-256 only."""
+
+import hashlib
+import hmac
+from typing import Final
+
+from services.gateway.adapters.http.deps import Deps, Principal
+from services.gateway.domain.errors import UNAUTHORIZED, ApiError
+from services.gateway.domain.tables import KEYS
+
+EVERY_SCOPE: Final = frozenset({"read", "write", "admin"})
+KEY_CHARACTERS_MAX: Final = 256
+BOOTSTRAP: Final = "bootstrap"
+KEY_PREFIX: Final = "tun-"
+HINT_CHARACTERS: Final = 4
+
+
+def digest(key: str) -> str:
+    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+async def authenticate(deps: Deps, authorization: str | None) -> Principal:
+    """Raises ApiError 401; StoreUnavailable when keys cannot be looked up."""
+    scheme, _, key = (authorization or "").partition(" ")
+    key = key.strip()
+    if scheme.lower() != "bearer" or not key:
+        raise _refused("No API key was given. Send it as 'Authorization: Bearer KEY'.")
+    if len(key) > KEY_CHARACTERS_MAX:
+        raise _refused("The API key is not valid.")
+    found = digest(key)
+    settings = deps.settings
+    own = settings.admin_key_sha256
+    if own is not None and hmac.compare_digest(found, own):
+        return Principal(settings.admin_tenant, BOOTSTRAP, EVERY_SCOPE)
+    row = await deps.views.one(KEYS, {"sha256": found})
+    if row is None:
+        raise _refused("The API key is not valid.")
+    if row["revoked_at"] is not None:
+        raise _refused("The API key was revoked.")
+    if row["expires_at"] is not None and row["expires_at"] <= deps.clock.now_ms():
+        raise _refused("The API key has expired.")
+    return Principal(row["tenant"], row["id"], frozenset(row["scopes"]))
+
+
+def _refused(message: str) -> ApiError:
+    return ApiError(401, UNAUTHORIZED, message, headers={"www-authenticate": "Bearer"})

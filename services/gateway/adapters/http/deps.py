@@ -1,0 +1,77 @@
+"""What routes are given, and who is asking."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import Depends, Request
+
+from schemas.sealed import Sealed
+from services.gateway.adapters.commands import Commands
+from services.gateway.domain.errors import FORBIDDEN, ApiError
+from services.gateway.ports import BaseFolders, Prices, Views
+from services.gateway.settings import GatewaySettings
+from tunery.runtime.blobs.abstract import Blobs
+from tunery.runtime.bus.abstract import Log
+from tunery.runtime.clock import Clock
+from tunery.runtime.seal.sealer import Sealer
+
+
+@dataclass(frozen=True)
+class Deps:
+    settings: GatewaySettings
+    views: Views
+    commands: Commands
+    blobs: Blobs
+    seal: Sealer
+    prices: Prices
+    bases: BaseFolders
+    log: Log
+    clock: Clock
+    draw: Callable[[int], bytes]  # random bytes for identifiers, keys and seeds
+
+    def fresh(self, prefix: str) -> str:
+        """An identifier that nobody can guess."""
+        return prefix + self.draw(12).hex()
+
+    def opened(self, sealed: Any) -> str | None:
+        """A sealed column of a read model as text."""
+        return None if sealed is None else self.seal.open(msgspec.convert(sealed, Sealed))
+
+
+@dataclass(frozen=True)
+class Principal:
+    """Who asks: a key of one tenant. `key_id` is written into the log as the actor."""
+
+    tenant: str
+    key_id: str
+    scopes: frozenset[str]
+
+
+def _deps(request: Request) -> Deps:
+    found: Deps = request.app.state.deps
+    return found
+
+
+def _principal(request: Request) -> Principal:
+    found: Principal = request.state.principal
+    return found
+
+
+def _admin(request: Request) -> Principal:
+    principal = _principal(request)
+    require(principal, "admin")
+    return principal
+
+
+def require(principal: Principal, scope: str) -> None:
+    """Raises ApiError 403."""
+    if scope not in principal.scopes:
+        message = f"This key has no {scope!r} scope. Use another key, or create one with it."
+        raise ApiError(403, FORBIDDEN, message)
+
+
+WithDeps = Annotated[Deps, Depends(_deps)]
+Caller = Annotated[Principal, Depends(_principal)]
+Admin = Annotated[Principal, Depends(_admin)]

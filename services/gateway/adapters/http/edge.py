@@ -1,0 +1,123 @@
+"""The outermost layer of the API: request ids, keys, size of bodies, metrics."""
+
+import logging
+import time
+from typing import Any, Final
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from services.gateway.adapters.http.auth import authenticate
+from services.gateway.adapters.http.deps import Deps, require
+from services.gateway.adapters.http.problems import error_of
+from services.gateway.adapters.metrics import REQUEST_SECONDS, REQUESTS
+from services.gateway.domain.errors import BODY_TOO_LARGE, ApiError, envelope, invalid
+from tunery.runtime.telemetry.logs import say
+
+LOG: Final = logging.getLogger("tunery.gateway")
+BODY_BYTES_MAX: Final = 1024 * 1024
+OPEN: Final = frozenset({"/healthz", "/readyz", "/metrics", "/openapi.json"})
+STREAMED: Final = frozenset({("POST", "/v1/files")})  # bodies that the route itself measures
+READING: Final = frozenset({"GET", "HEAD"})
+API_VERSION: Final = "2020-10-01"
+
+
+class Edge:
+    """ASGI application around the routes."""
+
+    def __init__(self, app: ASGIApp, deps: Deps) -> None:
+        self._app, self._deps = app, deps
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begun = time.perf_counter()
+        request_id = self._deps.fresh("req_")
+        status = 500
+
+        async def answer(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(scope=message)
+                headers["x-request-id"] = request_id
+                headers["openai-version"] = API_VERSION
+                elapsed_ms = round(1_000 * (time.perf_counter() - begun))
+                headers["openai-processing-ms"] = str(elapsed_ms)
+            await send(message)
+
+        try:
+            await self._through(scope, receive, answer, request_id)
+        finally:
+            route = _route(scope)
+            REQUESTS.labels(scope["method"], route, str(status)).inc()
+            REQUEST_SECONDS.labels(scope["method"], route).observe(time.perf_counter() - begun)
+
+    async def _through(self, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
+        started = False
+
+        async def noting(message: Message) -> None:
+            nonlocal started
+            started = started or message["type"] == "http.response.start"
+            await send(message)
+
+        try:
+            await self._admit(scope, request_id)
+            await self._app(scope, _limited(scope, receive), noting)
+        except Exception as error:
+            told = error_of(error)
+            if told is None:
+                say(LOG, logging.ERROR, "request failed", error, request=request_id)
+                told = ApiError(500, "internal_error", f"Internal error; name {request_id}.")
+            if started:
+                raise
+            await error_response(told)(scope, receive, send)
+
+    async def _admit(self, scope: Scope, request_id: str) -> None:
+        """Raises ApiError 400, 401, 403; StoreUnavailable."""
+        state = scope.setdefault("state", {})
+        state["request_id"] = request_id
+        if "\0" in scope["path"] or b"%00" in scope["query_string"]:
+            raise invalid("The URL contains a NUL character.")
+        if scope["path"] in OPEN:
+            return
+        headers = Headers(scope=scope)
+        principal = await authenticate(self._deps, headers.get("authorization"))
+        require(principal, "read" if scope["method"] in READING else "write")
+        state["principal"] = principal
+
+
+def error_response(error: ApiError) -> JSONResponse:
+    body = envelope(error.status, error.code, error.message, error.param)
+    return JSONResponse(body, error.status, headers=error.all_headers())
+
+
+def _limited(scope: Scope, receive: Receive) -> Receive:
+    """Raises ApiError 413 as soon as a body is above BODY_BYTES_MAX."""
+    if (scope["method"], scope["path"]) in STREAMED:
+        return receive
+    taken = 0
+    too_large = ApiError(
+        413, BODY_TOO_LARGE, f"The body is larger than {BODY_BYTES_MAX} bytes, the limit here."
+    )
+    declared = Headers(scope=scope).get("content-length", "")
+    if declared.isdigit() and int(declared) > BODY_BYTES_MAX:
+        raise too_large
+
+    async def counting() -> Message:
+        nonlocal taken
+        message = await receive()
+        taken += len(message.get("body", b""))
+        if taken > BODY_BYTES_MAX:
+            raise too_large
+        return message
+
+    return counting
+
+
+def _route(scope: Scope) -> str:
+    """The template, so that identifiers never become labels."""
+    route: Any = scope.get("route")
+    return str(getattr(route, "path", "unmatched"))

@@ -1,0 +1,107 @@
+"""Everything that can be raised below a route, as an answer in OpenAI's envelope."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+
+from schemas import errors
+from services.gateway.domain.errors import (
+    INVALID,
+    METHOD_NOT_ALLOWED,
+    ApiError,
+    envelope,
+    invalid,
+    unavailable,
+)
+from tunery.runtime.blobs.abstract import BlobError, BlobsUnavailable
+from tunery.runtime.bus.abstract import BusError, TooLarge
+from tunery.runtime.seal.abstract import KeyDestroyed
+from tunery.runtime.work.abstract import StoreUnavailable
+
+PLACES: Final = ("body", "query", "path", "header")
+PROBLEMS_MAX: Final = 20
+HANDLED: Final = (
+    ApiError,
+    RequestValidationError,
+    HTTPException,
+    StoreUnavailable,
+    BlobError,
+    BusError,
+    KeyDestroyed,
+)
+
+
+def error_of(error: Exception) -> ApiError | None:
+    """None for what is a fault of ours."""
+    match error:
+        case ApiError():
+            return error
+        case RequestValidationError():
+            return _invalid(error.errors())
+        case HTTPException():
+            return _http(error)
+        case StoreUnavailable():
+            return unavailable("The database")
+        case BlobsUnavailable():
+            return unavailable("Object storage")
+        case TooLarge():
+            return ApiError(413, errors.TOO_LARGE, "The request is too large to be recorded.")
+        case BusError():
+            return unavailable("The log")
+        case KeyDestroyed():
+            return ApiError(403, "tenant_erased", "The data of this tenant was erased.")
+        case _:
+            return None
+
+
+def install(app: FastAPI) -> None:
+    for kind in HANDLED:
+        app.add_exception_handler(kind, _answer)
+
+
+async def _answer(_: Request, error: Exception) -> JSONResponse:
+    told = error_of(error)
+    if told is None:
+        raise error
+    body = envelope(told.status, told.code, told.message, told.param)
+    return JSONResponse(body, told.status, headers=told.all_headers())
+
+
+def _invalid(found: Sequence[Mapping[str, Any]]) -> ApiError:
+    """Every problem in one message; `param` names the first. Values are not repeated."""
+    if any(one["type"] == "json_invalid" for one in found):
+        return invalid("The body is not valid JSON.")
+    told: dict[str, str] = {}
+    for one in found:
+        path = [str(part) for part in one["loc"] if part not in PLACES]
+        name = ".".join(part for part in path if not part.startswith(("function-", "constrained")))
+        told.setdefault(name or "body", _text(one))
+    shown = [f"{name}: {text}" for name, text in list(told.items())[:PROBLEMS_MAX]]
+    lead = f"{len(told)} problems: " if len(told) > 1 else ""
+    first = next(iter(told))
+    return invalid(lead + "; ".join(shown), None if first == "body" else first, INVALID)
+
+
+def _text(problem: Mapping[str, Any]) -> str:
+    match problem["type"]:
+        case "missing":
+            return "is required"
+        case "extra_forbidden":
+            return "is not known here; remove it or correct its name"
+        case _:
+            return str(problem["msg"])
+
+
+def _http(error: HTTPException) -> ApiError:
+    if error.status_code == 404:
+        message = "There is no such URL. The API begins with /v1; see /openapi.json."
+        return ApiError(404, "unknown_url", message)
+    if error.status_code == 405:
+        return ApiError(405, METHOD_NOT_ALLOWED, "This URL does not take this method.")
+    if error.status_code >= 500:
+        return unavailable("The service")
+    return ApiError(error.status_code, INVALID, str(error.detail))

@@ -1,0 +1,190 @@
+"""Submitting a job, and estimating one without submitting it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+
+import msgspec
+from fastapi import APIRouter, Header, Response
+
+from schemas import errors
+from schemas.dataset import BaseTokens, Validation
+from schemas.envelope import Idempotency
+from schemas.estimate import estimate
+from schemas.ids import JOB as JOB_PREFIX
+from schemas.job import Device, JobSpec, Price, SubmitJob
+from schemas.model import Base
+from schemas.topics import JOB
+from services.gateway.adapters.http.deps import Caller, Deps, Principal, WithDeps
+from services.gateway.adapters.http.jobs import find, shown
+from services.gateway.domain import submission
+from services.gateway.domain.errors import ApiError, invalid
+from services.gateway.domain.requests import SEED_MAX, JobRequest
+from services.gateway.domain.shapes.jobs import estimate_object
+from services.gateway.domain.tables import BASES, FILES, JOBS, NODES, TENANTS
+from services.gateway.ports import Row
+from tunery.runtime.work.abstract import Outcome
+
+IDEMPOTENCY_KEY_MAX: Final = 255
+LINE_CHARACTERS: Final = 16
+NODES_MAX: Final = 1_000
+NOT_VALIDATED: Final = "train_file_not_validated"
+router = APIRouter(tags=["fine-tuning"])
+
+IdempotencyKey = Annotated[str | None, Header(min_length=1, max_length=IDEMPOTENCY_KEY_MAX)]
+Retries = Annotated[str | None, Header(alias="x-stainless-retry-count")]
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A request with everything it names looked up."""
+
+    spec: JobSpec
+    tokens: BaseTokens | None
+
+
+# before the routes with {job_id}: `estimate` would be taken for one
+@router.post("/v1/fine_tuning/jobs/estimate")
+async def estimate_job(body: JobRequest, deps: WithDeps, caller: Caller) -> dict[str, Any]:
+    """The same body as a submission; nothing is recorded."""
+    found = await _resolve(deps, caller, body, deps.fresh(JOB_PREFIX))
+    spec, tokens = found.spec, found.tokens
+    if tokens is None:
+        return estimate_object(spec, None, NOT_VALIDATED)
+    figures = estimate(spec.base, tokens, spec.hyper, spec.slots, spec.device, spec.price)
+    return estimate_object(spec, figures, None)
+
+
+@router.post("/v1/fine_tuning/jobs")
+async def create_job(
+    body: JobRequest,
+    response: Response,
+    deps: WithDeps,
+    caller: Caller,
+    idempotency_key: IdempotencyKey = None,
+    x_stainless_retry_count: Retries = None,
+) -> dict[str, Any]:
+    """Returns when the decision is in the read model. The same intent twice is one job."""
+    job_id = deps.fresh(JOB_PREFIX)
+    found = await _resolve(deps, caller, body, job_id)
+    retried = (x_stainless_retry_count or "0") != "0"
+    outcome = await deps.commands.decide(
+        JOB,
+        caller.tenant,
+        SubmitJob(job_id=job_id, spec=found.spec, tokens=found.tokens),
+        idempotency=idempotency(deps, caller, body, idempotency_key, retried),
+        actor=deps.seal.seal(caller.tenant, caller.key_id),
+    )
+    if outcome.repeated_of is None:
+        return await shown(deps, await find(deps, caller, job_id))
+    response.headers["idempotent-replayed"] = "true"
+    return await shown(deps, await _first(deps, caller, outcome))
+
+
+def idempotency(
+    deps: Deps, caller: Principal, body: JobRequest, key: str | None, retried: bool
+) -> Idempotency:
+    """HMACs under the tenant's key: the log tells nothing about either."""
+    content = submission.canonical(body)
+    body_hmac = deps.seal.hmac(caller.tenant, b"body:" + content)
+    if key is not None:
+        return Idempotency(key=deps.seal.hmac(caller.tenant, f"key:{key}"), body=body_hmac)
+    return Idempotency(key=body_hmac, body=body_hmac, by_body=True, retry=retried)
+
+
+async def _first(deps: Deps, caller: Principal, outcome: Outcome) -> Row:
+    """The job that the first command of this intent made. Raises its refusal again, as 409."""
+    command_id = outcome.repeated_of
+    row = await deps.views.one(JOBS, {"tenant": caller.tenant, "command_id": command_id})
+    if row is None:
+        message = (
+            "The first request with this Idempotency-Key was refused. Correct the request and "
+            "send it with a new key."
+        )
+        raise ApiError(409, errors.IDEMPOTENCY_CONFLICT, message, "Idempotency-Key")
+    return row
+
+
+async def _resolve(deps: Deps, caller: Principal, body: JobRequest, job_id: str) -> Resolved:
+    """Raises ApiError with what is wrong with the request, or with what it names."""
+    tenant = await deps.views.one(TENANTS, {"id": caller.tenant})
+    if tenant is None:
+        message = f"Tenant {caller.tenant!r} does not exist. Create it with POST /v1/tenants."
+        raise ApiError(404, errors.NOT_FOUND, message)
+    base = await _base(deps, body.model)
+    wishes = submission.check(body, base)
+    if base is None:
+        raise submission.unknown_model(body.model)
+    training = await _file(deps, caller, body.training_file, "training_file")
+    if body.validation_file is not None:
+        await _file(deps, caller, body.validation_file, "validation_file")
+    seed = body.seed
+    if seed is None:
+        seed = int.from_bytes(deps.draw(4), "big") % (SEED_MAX + 1)
+    tokens = submission.tokens_of(training, base)
+    minted = _minted(deps, caller, body, base, job_id, seed)
+    price = _price(deps, tenant)
+    device = await _device(deps)
+    spec = submission.build_spec(body, wishes, base, tokens, price, device, minted)
+    return Resolved(spec, tokens)
+
+
+def _minted(
+    deps: Deps, caller: Principal, body: JobRequest, base: Base, job_id: str, seed: int
+) -> submission.Minted:
+    seal, tenant = deps.seal, caller.tenant
+    suffix = submission.slug(body.suffix or "")
+    return submission.Minted(
+        job_id=job_id,
+        tenant=tenant,
+        seed=seed,
+        suffix=None if body.suffix is None else seal.seal(tenant, body.suffix),
+        metadata=None
+        if body.metadata is None
+        else seal.seal(tenant, msgspec.json.encode(body.metadata, order="sorted").decode()),
+        line=f"{base.base_id}/{seal.hmac(tenant, f'line:{suffix}')[:LINE_CHARACTERS]}",
+    )
+
+
+async def _base(deps: Deps, name: str) -> Base | None:
+    row = await deps.views.one(BASES, {"id": name})
+    return None if row is None else msgspec.convert(row["base"], Base)
+
+
+async def _file(
+    deps: Deps, caller: Principal, file_id: str, role: submission.FileRole
+) -> submission.InputFile:
+    row = await deps.views.one(FILES, {"tenant": caller.tenant, "id": file_id})
+    file = None if row is None else _input_file(row)
+    submission.check_file(file, file_id, role)
+    if file is None:
+        raise invalid("is missing", role)
+    return file
+
+
+def _input_file(row: Mapping[str, Any]) -> submission.InputFile:
+    validation = row["validation"]
+    return submission.InputFile(
+        id=row["id"],
+        purpose=row["purpose"],
+        status=row["status"],
+        validation=None if validation is None else msgspec.convert(validation, Validation),
+    )
+
+
+def _price(deps: Deps, tenant: Row) -> Price:
+    book = deps.prices.book(tenant["price_version"])
+    if book is None:
+        message = (
+            f"The price book {tenant['price_version']!r} of this tenant is not installed here. "
+            "Tell the operator: put its file into the folder of price books."
+        )
+        raise ApiError(503, "price_book_missing", message, headers={"retry-after": "60"})
+    return book.price(tenant["plan"])
+
+
+async def _device(deps: Deps) -> Device:
+    """What the pool's live nodes have: accelerators where there is one."""
+    where = {"pool": submission.POOL, "state": "alive"}
+    nodes = await deps.views.page(NODES, where, limit=NODES_MAX)
+    return "cuda" if any(node["device"] == "cuda" for node in nodes) else "cpu"

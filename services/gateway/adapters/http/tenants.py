@@ -1,0 +1,142 @@
+"""`/v1/tenants`: for operators. Tenants and their API keys."""
+
+from base64 import urlsafe_b64encode
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Query
+
+from schemas.account import CreateKey, CreateTenant, Lane, Limits, RevokeKey
+from schemas.ids import KEY
+from schemas.sealed import Sealed
+from schemas.topics import ACCOUNT
+from schemas.units import HOUR_MS, Ms
+from services.gateway.adapters.http.auth import HINT_CHARACTERS, KEY_PREFIX, digest
+from services.gateway.adapters.http.deps import Admin, Deps, Principal, WithDeps
+from services.gateway.adapters.http.pages import After, page
+from services.gateway.domain.errors import invalid, not_found
+from services.gateway.domain.requests import KeyRequest, TenantRequest
+from services.gateway.domain.shapes import listing
+from services.gateway.domain.shapes.accounts import key_object, tenant_object
+from services.gateway.domain.tables import KEYS, LIMITS, TENANTS
+from services.gateway.ports import Row
+
+LIMIT: Final = 100
+LIMIT_MAX: Final = 1_000
+SECRET_BYTES: Final = 32
+LIMITS_MS_MAX: Final[Ms] = 3_000  # how long the answer waits until jobs can be submitted
+POLL_MS: Final[Ms] = 50
+# What a plan allows unless the request says otherwise: (soft, hard) GPU-hours a month, jobs at once
+PLANS: Final[dict[Lane, tuple[int, int, int]]] = {
+    "premium": (2_000, 4_000, 20),
+    "standard": (500, 1_000, 8),
+    "free": (10, 20, 1),
+}
+Limit = Annotated[int, Query(ge=1, le=LIMIT_MAX)]
+router = APIRouter(prefix="/v1/tenants", tags=["tenants"])
+
+
+@router.post("", status_code=201)
+async def create_tenant(body: TenantRequest, deps: WithDeps, admin: Admin) -> dict[str, Any]:
+    """Returns when the tenant can submit jobs."""
+    version = body.price_version or deps.prices.newest()
+    if deps.prices.book(version) is None:
+        raise invalid(f"There is no price book {version!r}.", "price_version")
+    await deps.commands.decide(
+        ACCOUNT,
+        body.id,
+        CreateTenant(
+            name=deps.seal.seal(body.id, body.name or body.id),
+            plan=body.plan,
+            limits=_limits(body),
+            price_version=version,
+        ),
+        actor=_actor(deps, admin, body.id),
+    )
+    await _until_admitted(deps, body.id)
+    return tenant_object(await _tenant(deps, body.id), deps.opened)
+
+
+def _limits(body: TenantRequest) -> Limits:
+    if body.limits is not None:
+        return Limits(**body.limits.model_dump())
+    soft, hard, concurrency = PLANS[body.plan]
+    return Limits(soft_gpu_ms=soft * HOUR_MS, hard_gpu_ms=hard * HOUR_MS, concurrency=concurrency)
+
+
+async def _until_admitted(deps: Deps, tenant: str) -> None:
+    """The decider of jobs hears of a tenant a moment later; past the limit it still will."""
+    for _ in range(LIMITS_MS_MAX // POLL_MS):
+        if await deps.views.one(LIMITS, {"id": tenant}) is not None:
+            return
+        await deps.clock.sleep(POLL_MS)
+
+
+@router.get("")
+async def list_tenants(
+    deps: WithDeps, admin: Admin, after: After = None, limit: Limit = LIMIT
+) -> dict[str, Any]:
+    rows, more = await page(deps.views, TENANTS, {}, limit=limit, after=after, descending=False)
+    return listing([tenant_object(row, deps.opened) for row in rows], more)
+
+
+@router.get("/{tenant}")
+async def retrieve_tenant(tenant: str, deps: WithDeps, admin: Admin) -> dict[str, Any]:
+    return tenant_object(await _tenant(deps, tenant), deps.opened)
+
+
+@router.post("/{tenant}/keys", status_code=201)
+async def create_key(tenant: str, body: KeyRequest, deps: WithDeps, admin: Admin) -> dict[str, Any]:
+    """The key is in this answer and in no other: only its SHA-256 is kept."""
+    await _tenant(deps, tenant)
+    secret = KEY_PREFIX + urlsafe_b64encode(deps.draw(SECRET_BYTES)).decode().rstrip("=")
+    key_id = deps.fresh(KEY)
+    await deps.commands.decide(
+        ACCOUNT,
+        tenant,
+        CreateKey(
+            key_id=key_id,
+            name=deps.seal.seal(tenant, body.name),
+            sha256=digest(secret),
+            hint=secret[-HINT_CHARACTERS:],
+            scopes=tuple(sorted(set(body.scopes))),
+            expires_at=None if body.expires_at is None else body.expires_at * 1_000,
+        ),
+        actor=_actor(deps, admin, tenant),
+    )
+    return {**key_object(await _key(deps, tenant, key_id), deps.opened), "key": secret}
+
+
+@router.get("/{tenant}/keys")
+async def list_keys(
+    tenant: str, deps: WithDeps, admin: Admin, after: After = None, limit: Limit = LIMIT
+) -> dict[str, Any]:
+    await _tenant(deps, tenant)
+    rows, more = await page(deps.views, KEYS, {"tenant": tenant}, limit=limit, after=after)
+    return listing([key_object(row, deps.opened) for row in rows], more)
+
+
+@router.delete("/{tenant}/keys/{key_id}")
+async def revoke_key(tenant: str, key_id: str, deps: WithDeps, admin: Admin) -> dict[str, Any]:
+    await _key(deps, tenant, key_id)
+    command = RevokeKey(key_id=key_id)
+    await deps.commands.decide(ACCOUNT, tenant, command, actor=_actor(deps, admin, tenant))
+    return key_object(await _key(deps, tenant, key_id), deps.opened)
+
+
+def _actor(deps: Deps, admin: Principal, tenant: str) -> Sealed:
+    """Sealed for the tenant whose journal it goes into, so that erasing it erases all."""
+    return deps.seal.seal(tenant, admin.key_id)
+
+
+async def _tenant(deps: Deps, tenant: str) -> Row:
+    row = await deps.views.one(TENANTS, {"id": tenant})
+    if row is None:
+        raise not_found("tenant", tenant, "tenant")
+    return row
+
+
+async def _key(deps: Deps, tenant: str, key_id: str) -> Row:
+    row = await deps.views.one(KEYS, {"tenant": tenant, "id": key_id})
+    if row is None:
+        raise not_found("API key", key_id, "id")
+    return row

@@ -1,0 +1,70 @@
+"""Waits for what became of a command: its row in `outcomes`, announced by NOTIFY."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Final
+
+from schemas.units import Ms
+from tunery.runtime.work.abstract import OUTCOMES_CHANNEL, Outcome, Store, StoreUnavailable
+
+POLL_MS: Final[Ms] = 500  # for a notice that was lost
+WAITERS_MAX: Final = 10_000
+
+
+class TooManyWaiting(Exception):
+    """More requests wait for decisions than this process takes."""
+
+
+class Outcomes:
+    """Implements `Host`. `expect` before the command is sent, `wait` after it."""
+
+    name = "outcomes"
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._waiting: dict[str, asyncio.Event] = {}
+        self._listening = asyncio.Event()
+
+    async def run(self) -> None:
+        async with self._store.listen(OUTCOMES_CHANNEL, self._heard):
+            self._listening.set()
+            await asyncio.Event().wait()
+
+    async def ready(self) -> None:
+        await self._listening.wait()
+
+    @contextmanager
+    def expect(self, command_id: str) -> Iterator[None]:
+        """Raises TooManyWaiting."""
+        if len(self._waiting) >= WAITERS_MAX:
+            raise TooManyWaiting
+        self._waiting[command_id] = asyncio.Event()
+        try:
+            yield
+        finally:
+            del self._waiting[command_id]
+
+    async def wait(self, command_id: str, wait_ms: Ms) -> Outcome | None:
+        """The outcome, or None when there is none after `wait_ms`: it may still come."""
+        heard = self._waiting[command_id]
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait_ms / 1_000):
+                while True:
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(POLL_MS / 1_000):
+                            await heard.wait()
+                    heard.clear()
+                    with suppress(StoreUnavailable):
+                        found = await self._store.outcome(command_id)
+                        if found is not None:
+                            return found
+        return None
+
+    def _heard(self, notice: str) -> None:
+        """An empty notice: there was a gap, so everybody looks."""
+        if notice == "":
+            for event in self._waiting.values():
+                event.set()
+        elif notice in self._waiting:
+            self._waiting[notice].set()

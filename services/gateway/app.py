@@ -1,0 +1,60 @@
+"""Composition root: the only file of the service that names concrete parts."""
+
+import os
+from collections.abc import Sequence
+from typing import Final
+
+from schemas.topics import ACCOUNT, DATASET, JOB, MODEL, POOL
+from services.gateway.adapters.base_folders import LocalBaseFolders
+from services.gateway.adapters.commands import Commands
+from services.gateway.adapters.http.deps import Deps
+from services.gateway.adapters.http.routes import create_app
+from services.gateway.adapters.outcomes import Outcomes
+from services.gateway.adapters.prices import load_folder
+from services.gateway.adapters.server import HttpServer
+from services.gateway.adapters.telemetry import TelemetryReader
+from services.gateway.adapters.views import views_of
+from services.gateway.domain.tables import DDL, VERSION, VIEWS
+from services.gateway.project import project
+from services.gateway.settings import GatewaySettings
+from tunery.runtime.process import Host, Runtime
+from tunery.runtime.settings import load
+from tunery.runtime.work.projector import Projection, Projector
+
+VIEWS_PROJECTION: Final = Projection(
+    name="views",
+    version=VERSION,
+    streams=(ACCOUNT, DATASET, JOB, POOL, MODEL),
+    project=project,
+    ddl=DDL,
+    tables=tuple(table.name for table in VIEWS),
+    outcomes=True,
+)
+
+
+async def build(runtime: Runtime) -> Sequence[Host]:
+    """Requests stop first, what they wait for stops after them."""
+    settings = load(GatewaySettings)
+    outcomes = Outcomes(runtime.store)
+    app = create_app(deps_of(runtime, settings, outcomes))
+    return (
+        HttpServer(app, settings.host, settings.port),
+        outcomes,
+        Projector(runtime, VIEWS_PROJECTION),
+        TelemetryReader(runtime),
+    )
+
+
+def deps_of(runtime: Runtime, settings: GatewaySettings, outcomes: Outcomes) -> Deps:
+    return Deps(
+        settings=settings,
+        views=views_of(runtime.store),
+        commands=Commands(runtime.sender, outcomes),
+        blobs=runtime.blobs,
+        seal=runtime.seal,
+        prices=load_folder(settings.prices_dir),
+        bases=LocalBaseFolders(),
+        log=runtime.log,
+        clock=runtime.clock,
+        draw=os.urandom,
+    )
