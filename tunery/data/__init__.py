@@ -3,15 +3,18 @@
     codes        the catalogue: what each finding means and what to do about it
     limits       every bound on tenant input, by name
     findings     one finding, and the collector that counts all and lists some
+    rows, lines  a row as it was read; physical lines
     reading      a file told by its content, row by row, in bounded memory
     delimited    the same for CSV
     parsing      bytes of one row to a value, or the reason why not
     dialects     which shape rows have: chat, ShareGPT, prompt / completion
-    chat, tools, pairs    the rules of one row of each shape
+    chat, tools, pairs, texts    the rules of one row of each shape
     checking     `check`: every bad row of a file, and its tokens
+    measuring    tokens of checked rows
     report       what `check` answers
     showing      a report for a terminal
     templates    a base model's chat template in a sandbox
+    marking      where each message ends up in a rendered text
     rendering    `Tokenizer`: conversations to token ids and loss masks
     duplicates   equal rows, by hash of normalised text
     splitting    validation rows drawn by seed, equal rows never apart

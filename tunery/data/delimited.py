@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import BinaryIO, Final
 
 from tunery.data.findings import Finding, Note, excerpt
-from tunery.data.limits import COLUMNS_MAX, COLUMNS_NAMED_MAX, MIB, ROW_BYTES_MAX
+from tunery.data.limits import COLUMNS_MAX, COLUMNS_NAMED_MAX, ROW_BYTES_MAX
+from tunery.data.lines import BLANK, BOM, skip_line
 from tunery.data.rows import Row
 
-BOM: Final = b"\xef\xbb\xbf"
 COLUMNS: Final = ("prompt", "completion")
 DELIMITERS: Final = (",", ";", "\t")
 _NAME: Final = re.compile(r"[\w .()/-]{1,64}")
@@ -54,7 +54,7 @@ def records(stream: BinaryIO) -> Iterator[Row | Finding]:
     split = _splitter(delimiter)
     number = 0
     for record in lines:
-        if not record.raw.strip(b" \t\r\n"):
+        if not record.raw.strip(BLANK):
             yield Note("blank_line").at(None, record.line)
             continue
         number += 1
@@ -119,7 +119,7 @@ def _records(stream: BinaryIO) -> Iterator[_Record]:
         if line == 1:
             raw = raw.removeprefix(BOM)
         if len(raw) > ROW_BYTES_MAX and not raw.endswith(b"\n"):
-            _skip(stream)
+            skip_line(stream)
             yield _Record(line, b"x", Note("row_too_large", excerpt=excerpt(raw)))
             continue
         taken, size, is_open = [raw], len(raw), raw.count(b'"') % 2 == 1
@@ -136,11 +136,6 @@ def _records(stream: BinaryIO) -> Iterator[_Record]:
             continue
         yield _Record(line, b"".join(taken))
         line += len(taken) - 1
-
-
-def _skip(stream: BinaryIO) -> None:
-    while (rest := stream.readline(MIB)) and not rest.endswith(b"\n"):
-        pass
 
 
 def _splitter(delimiter: str) -> re.Pattern[str]:

@@ -19,5 +19,7 @@ ROWS_MIN: Final = 10  # of a training file; OpenAI's own minimum
 TEMPLATE_CHARS_MAX: Final = 4 * ROW_BYTES_MAX  # rendered text of one row
 TEMPLATE_MS_MAX: Final = 10_000  # one render
 ENCODE_ROWS: Final = 128  # rows tokenised in one call
+ENCODE_CHARS: Final = 4 * MIB  # or as many characters, whichever comes first
 PACK_WINDOW_ROWS: Final = 10_000  # sequences packed together: 0.05 % of fill for bounded memory
+PACK_WINDOW_TOKENS: Final = 8 * MIB  # or as many tokens, whichever comes first
 PROGRESS_ROWS: Final = 256

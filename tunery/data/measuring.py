@@ -6,7 +6,7 @@ from typing import Final
 from tunery.data.codes import CATALOGUE
 from tunery.data.dialects import Conversation
 from tunery.data.findings import Finding, Note
-from tunery.data.limits import ENCODE_ROWS
+from tunery.data.limits import ENCODE_CHARS, ENCODE_ROWS
 from tunery.data.rendering import Rendered, Tokenizer
 from tunery.data.report import Bin, TokenCounts
 from tunery.data.rows import Row
@@ -21,6 +21,7 @@ class Measure:
         self._tokenizer = tokenizer
         self._max_length = max_length
         self._waiting: list[tuple[Row, Rendered]] = []
+        self._waiting_chars = 0
         self._bins: Counter[int] = Counter()
         self._tokens = self._trainable = self._longest = self._rows = 0
 
@@ -40,12 +41,14 @@ class Measure:
             notes.append(rendered)
         else:
             self._waiting.append((row, rendered))
+            self._waiting_chars += len(rendered.text)
         findings = [note.at(row.number, row.line) for note in notes]
-        return findings + (self.flush() if len(self._waiting) >= ENCODE_ROWS else [])
+        full = len(self._waiting) >= ENCODE_ROWS or self._waiting_chars >= ENCODE_CHARS
+        return findings + (self.flush() if full else [])
 
     def flush(self) -> list[Finding]:
         """Tokenise what waits."""
-        waiting, self._waiting = self._waiting, []
+        waiting, self._waiting, self._waiting_chars = self._waiting, [], 0
         findings: list[Finding] = []
         encoded = self._tokenizer.encode([rendered for _, rendered in waiting])
         for (row, _), tokens in zip(waiting, encoded, strict=True):

@@ -17,13 +17,12 @@ from typing_extensions import Buffer
 from tunery.data import delimited
 from tunery.data.findings import Finding, Note, excerpt
 from tunery.data.limits import MIB, ROW_BYTES_MAX, ROWS_MAX, SNIFF_BYTES
+from tunery.data.lines import BLANK, BOM, skip_line
 from tunery.data.rows import Row
 
 Format: TypeAlias = Literal["jsonl", "csv"]
 Source: TypeAlias = Path | BinaryIO
 
-BOM: Final = b"\xef\xbb\xbf"
-BLANK: Final = b" \t\r\n"
 # first bytes of what people upload instead
 MAGIC: Final = {
     b"\x1f\x8b": "it is gzip-compressed",
@@ -102,12 +101,6 @@ def jsonl(stream: BinaryIO) -> Iterator[Row | Finding]:
             raw = raw.removeprefix(BOM)
         content = raw.strip(BLANK)
         yield Row(line, line, content) if content else Note("blank_line").at(line, line)
-
-
-def skip_line(stream: BinaryIO) -> None:
-    """Read on to the end of an over-long line without keeping it."""
-    while (rest := stream.readline(MIB)) and not rest.endswith(b"\n"):
-        pass
 
 
 def sniff(first: bytes) -> Head:

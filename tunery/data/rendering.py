@@ -82,6 +82,7 @@ class Tokenizer:
         self.template_sha256 = _sha256(template or "", TEMPLATE_DAY.isoformat())
         self._newline: list[int] = self._tokens.encode("\n", add_special_tokens=False).ids
         self.template: Template | None = None
+        self._header = ""
         if template is not None:
             try:
                 self.template = Template(template, special_tokens)
@@ -162,8 +163,6 @@ class Tokenizer:
                 "end each turn with the end-of-sequence token"
             )
         return prompted[len(asked) :] if prompted.startswith(asked) else ""
-
-    _header: str = ""
 
     def _place(self, template: Template, conversation: Conversation) -> Rendered:
         marks = marking.choose(conversation.messages, conversation.tools)
