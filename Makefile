@@ -39,7 +39,7 @@ lint:
 	@$(BIN)/ruff format --check --quiet . && $(BIN)/ruff check --quiet .
 
 types:
-	@$(BIN)/mypy
+	@$(BIN)/mypy $(wildcard schemas services tunery tests bench)
 
 contracts:
 	@$(BIN)/lint-imports --no-timings 2>/dev/null || $(BIN)/lint-imports
