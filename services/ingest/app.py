@@ -1,5 +1,6 @@
 """Composition root: the only file of the service that names concrete parts."""
 
+import asyncio
 from collections.abc import Sequence
 
 from schemas.topics import DATASET, MODEL
@@ -11,6 +12,7 @@ from services.ingest.effect import erase, prepare, validate
 from services.ingest.ports import LocalBase
 from services.ingest.project import BASES, DDL, project
 from services.ingest.react import react_dataset
+from services.ingest.room import sweep
 from services.ingest.settings import IngestSettings
 from tunery.runtime.journal.aggregate import AggregateHost
 from tunery.runtime.journal.reactor import Reactor
@@ -41,6 +43,7 @@ TODOS = Projection(
 async def build(runtime: Runtime) -> Sequence[Host]:
     settings = load(IngestSettings)
     room = settings.work_dir or runtime.settings.data_dir / "ingest"
+    await asyncio.to_thread(sweep, room, settings.work_ms_max)
     workers = Workers(work_ms_max=settings.work_ms_max)
 
     async def bases() -> tuple[LocalBase, ...]:

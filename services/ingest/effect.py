@@ -7,7 +7,6 @@ import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import Final
 
 from schemas.dataset import (
@@ -22,6 +21,7 @@ from schemas.dataset import (
 from schemas.envelope import Message
 from services.ingest.ports import Checked, LocalBase, Packed, Workbench, WorkRefused
 from services.ingest.project import ERASE, PREPARE, VALIDATE, EraseBlob
+from services.ingest.room import new_folder
 from tunery.runtime.blobs.abstract import Blobs, Stored, blob_key
 from tunery.runtime.telemetry.logs import say
 from tunery.runtime.verbs import Effect, Send
@@ -121,16 +121,11 @@ def erase(blobs: Blobs) -> Effect[EraseBlob]:
 
 @asynccontextmanager
 async def _folder(room: Path) -> AsyncIterator[Path]:
-    folder = await asyncio.to_thread(_new_folder, room)
+    folder = await asyncio.to_thread(new_folder, room)
     try:
         yield folder
     finally:
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
-
-
-def _new_folder(room: Path) -> Path:
-    room.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return Path(mkdtemp(dir=room, prefix="work-"))
 
 
 async def _fetch(blobs: Blobs, due: PreparationDue, folder: Path) -> tuple[Path, Path | None]:

@@ -43,7 +43,7 @@ def main(folder: Path) -> None:
 
 
 def leave_with_parent() -> None:
-    while sys.stdin.buffer.read(1):
+    while os.read(0, 1):  # not sys.stdin: its lock would be held when the interpreter ends
         continue
     os._exit(EXIT_ORPHANED)
 

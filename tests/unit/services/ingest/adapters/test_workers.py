@@ -1,0 +1,63 @@
+"""Worker processes: no secrets, no orphans, deaths are named."""
+
+import asyncio
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from services.ingest.adapters import workers
+from services.ingest.adapters.workers import Workers, environment
+from services.ingest.ports import WorkFailed
+from services.ingest.room import new_folder, sweep
+
+
+def test_a_worker_gets_no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUNERY_POSTGRES_DSN", "secret")
+    assert not [name for name in environment() if name.startswith("TUNERY_")]
+
+
+async def test_a_worker_that_dies_is_named_with_its_last_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(WorkFailed, match=r"ended with code 1: .*FileNotFoundError"):
+        await Workers(work_ms_max=60_000).check(tmp_path / "missing", ())
+    monkeypatch.setattr(workers, "MODULE", "services.no_such_worker")
+    with pytest.raises(WorkFailed, match="no_such_worker"):
+        await Workers(work_ms_max=60_000).check(tmp_path / "missing", ())
+
+
+async def test_a_cancelled_work_leaves_no_process(tmp_path: Path) -> None:
+    (tmp_path / "rows").write_bytes(b"x" * 1000)
+    task = asyncio.create_task(Workers(work_ms_max=60_000).check(tmp_path / "rows", ()))
+    for _ in range(1000):
+        if _children(str(tmp_path)):
+            break
+        await asyncio.sleep(0.005)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not _children(str(tmp_path))
+
+
+def _children(argument: str) -> list[int]:
+    """Our processes that carry this argument."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (place / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if argument.encode() in words:
+            found.append(int(place.name))
+    return found
+
+
+def test_folders_of_killed_processes_are_swept(tmp_path: Path) -> None:
+    old, young = new_folder(tmp_path), new_folder(tmp_path)
+    past = time.time() - 100
+    os.utime(old, (past, past))
+    assert sweep(tmp_path, 50_000) == 1
+    assert not old.exists()
+    assert young.exists()

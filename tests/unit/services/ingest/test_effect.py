@@ -1,0 +1,190 @@
+"""Validation and preparation for real: worker processes over object storage in memory."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from schemas.dataset import (
+    FileRegistered,
+    PreparationDue,
+    PrepareSpec,
+    RecordPrepared,
+    RecordValidation,
+)
+from schemas.sealed import Sealed
+from services.ingest.adapters.workers import Workers
+from services.ingest.effect import erase, prepare, validate
+from services.ingest.ports import LocalBase, WorkFailed
+from services.ingest.project import EraseBlob
+from tests.unit.services.ingest.base import make_base, rows
+from tunery.runtime.blobs.abstract import BlobCorrupt
+from tunery.runtime.blobs.memory import MemoryBlobs
+from tunery.runtime.verbs import Send
+
+SHA = "b" * 64
+SEALED = Sealed(key_id="k", nonce=b"n", ciphertext=b"c")
+MINUTE_MS = 60_000
+
+
+class World:
+    """Effects over memory blobs, one base model, one work folder."""
+
+    def __init__(self, tmp_path: Path, *, work_ms_max: int = MINUTE_MS) -> None:
+        self.blobs, self.room = MemoryBlobs(), tmp_path / "room"
+        path = str(make_base(tmp_path / "base"))
+        self.bases: tuple[LocalBase, ...] = (LocalBase(base_id="small", sha256=SHA, path=path),)
+        workers = Workers(work_ms_max=work_ms_max)
+        self.validate = validate(self.blobs, workers, self.listed, self.room, 1)
+        self.prepare = prepare(self.blobs, workers, self.listed, self.room, 1)
+
+    async def listed(self) -> tuple[LocalBase, ...]:
+        return self.bases
+
+    async def file(self, data: bytes) -> FileRegistered:
+        sha256 = hashlib.sha256(data).hexdigest()
+        key = f"t/acme/files/{sha256}"
+        await self.blobs.put(key, data)
+        return FileRegistered(
+            file_id="file-1",
+            purpose="fine-tune",
+            name=SEALED,
+            bytes=len(data),
+            sha256=sha256,
+            blob=key,
+        )
+
+    async def due(self, data: bytes, **spec: int) -> PreparationDue:
+        file = await self.file(data)
+        wanted = PrepareSpec(
+            base_id="small",
+            base_sha256=SHA,
+            max_length=128,
+            length_policy="reject",
+            validation_fraction_ppm=200_000,
+            seed=1,
+        )
+        return PreparationDue(
+            prepare_id="p",
+            training_blob=file.blob,
+            training_sha256=file.sha256,
+            validation_blob=None,
+            spec=replace(wanted, **spec),
+        )
+
+
+def validation_of(send: Send | None) -> RecordValidation:
+    assert send is not None
+    assert (send.stream, send.key) == ("dataset", "acme")
+    assert isinstance(send.body, RecordValidation)
+    return send.body
+
+
+def prepared_of(send: Send | None) -> RecordPrepared:
+    assert send is not None
+    assert isinstance(send.body, RecordPrepared)
+    return send.body
+
+
+async def test_a_good_file_is_counted_and_its_report_kept(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    record = validation_of(await world.validate.run(await world.file(rows(12)), "acme"))
+    assert record.validation is not None
+    assert record.validation.accepted
+    assert (record.validation.rows, record.validation.dialect) == (12, "chat")
+    (counted,) = record.validation.tokens
+    assert counted.base_sha256 == SHA
+    assert counted.tokens > counted.trainable_tokens > 0
+    report = json.loads(world.blobs.bodies[record.validation.report_blob])
+    assert report["verdict"] == "accepted"
+    assert list(world.room.iterdir()) == []
+
+
+async def test_a_bad_file_is_rejected_with_every_row(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    data = rows(12) + b'{"messages": []}\nnot json\n'
+    record = validation_of(await world.validate.run(await world.file(data), "acme"))
+    assert record.validation is not None
+    assert not record.validation.accepted
+    assert record.validation.tokens == ()
+    report = json.loads(world.blobs.bodies[record.validation.report_blob])
+    assert {13, 14} <= {error["row"] for error in report["errors"]}
+
+
+async def test_without_bases_rows_are_checked_all_the_same(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.bases = ()
+    record = validation_of(await world.validate.run(await world.file(rows(12)), "acme"))
+    assert record.validation is not None
+    assert record.validation.accepted
+    assert record.validation.tokens == ()
+
+
+async def test_a_base_that_cannot_count_does_not_reject_the_file(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    broken = LocalBase(base_id="broken", sha256=SHA, path=str(tmp_path / "nothing"))
+    world.bases = (broken, *world.bases)
+    record = validation_of(await world.validate.run(await world.file(rows(12)), "acme"))
+    assert record.validation is not None
+    assert record.validation.accepted
+    assert [counted.base_id for counted in record.validation.tokens] == ["small"]
+
+
+async def test_damage_and_time_limits_are_tried_again_then_told(tmp_path: Path) -> None:
+    world = World(tmp_path, work_ms_max=1)
+    file = await world.file(rows(12))
+    with pytest.raises(WorkFailed, match="more than 1 ms"):
+        await world.validate.run(file, "acme")
+    world.blobs.bodies[file.blob] = b"other bytes"
+    with pytest.raises(BlobCorrupt):
+        await world.validate.run(file, "acme")
+    told = validation_of(world.validate.exhausted(file, "acme", "the disk is full"))
+    assert told.validation is None
+    assert told.failure is not None
+    assert "the disk is full" in told.failure
+
+
+async def test_a_data_set_is_prepared_the_same_way_every_time(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    due = await world.due(rows(30))
+    first = prepared_of(await world.prepare.run(due, "acme"))
+    assert first.prepared is not None
+    made = first.prepared
+    assert made.train_rows + made.validation_rows == 30
+    assert made.validation_rows >= 6
+    assert 0 < made.packed_rows < made.train_rows
+    for key, sha256 in (
+        (made.train_blob, made.train_sha256),
+        (made.validation_blob, made.validation_sha256),
+        (made.prompts_blob, made.prompts_sha256),
+    ):
+        assert hashlib.sha256(world.blobs.bodies[key]).hexdigest() == sha256
+        assert key.startswith("t/acme/prepared/")
+    assert prepared_of(await world.prepare.run(due, "acme")) == first
+    assert list(world.room.iterdir()) == []
+
+
+async def test_a_row_that_does_not_fit_is_refused_at_once(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    record = prepared_of(await world.prepare.run(await world.due(rows(12), max_length=5), "acme"))
+    assert record.prepared is None
+    assert record.failure is not None
+    assert "row_too_long" in record.failure
+
+
+async def test_a_base_that_changed_is_refused_at_once(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.bases = (replace(world.bases[0], sha256="c" * 64),)
+    record = prepared_of(await world.prepare.run(await world.due(rows(12)), "acme"))
+    assert record.prepared is None
+    assert record.failure is not None
+    assert "not registered" in record.failure
+
+
+async def test_deleted_bytes_are_erased(tmp_path: Path) -> None:
+    blobs = MemoryBlobs()
+    await blobs.put("t/acme/x", b"1")
+    assert await erase(blobs).run(EraseBlob(blob="t/acme/x"), "acme") is None
+    assert not blobs.bodies

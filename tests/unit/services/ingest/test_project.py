@@ -1,0 +1,147 @@
+"""Rows to do and reactions, event by event."""
+
+from schemas.dataset import (
+    DatasetPrepared,
+    DatasetReady,
+    FileDeleted,
+    FileRegistered,
+    FileUnreadable,
+    FileValidated,
+    PinRefused,
+    PreparationDue,
+    PreparationFailed,
+    Prepared,
+    PrepareSpec,
+    Validation,
+)
+from schemas.envelope import Header
+from schemas.job import RecordDataset, RecordFile
+from schemas.model import Base, BaseAdded
+from schemas.sealed import Sealed
+from services.ingest.project import BASES, ERASE, PREPARE, VALIDATE, EraseBlob, project
+from services.ingest.react import react_dataset
+from tunery.runtime.verbs import Done, Todo, Upsert
+
+SHA = "a" * 64
+SPEC = PrepareSpec(
+    base_id="small",
+    base_sha256=SHA,
+    max_length=8,
+    length_policy="reject",
+    validation_fraction_ppm=0,
+    seed=1,
+)
+PREPARED = Prepared(
+    version="v",
+    train_blob="a",
+    train_sha256=SHA,
+    validation_blob="b",
+    validation_sha256=SHA,
+    prompts_blob="c",
+    prompts_sha256=SHA,
+    train_rows=1,
+    validation_rows=1,
+    packed_rows=1,
+    tokens=1,
+    trainable_tokens=1,
+)
+AT = Header(
+    stream="dataset",
+    partition=0,
+    offset=0,
+    at=0,
+    key="acme",
+    tenant="acme",
+    seq=1,
+    command_id="c",
+    incarnation=0,
+)
+
+
+def registered(purpose: str = "fine-tune") -> FileRegistered:
+    return FileRegistered(
+        file_id="f",
+        purpose="fine-tune" if purpose == "fine-tune" else "fine-tune-results",
+        name=Sealed(key_id="k", nonce=b"", ciphertext=b""),
+        bytes=1,
+        sha256=SHA,
+        blob="files/a",
+    )
+
+
+def validated(*, accepted: bool) -> FileValidated:
+    validation = Validation(
+        accepted=accepted,
+        dialect="chat",
+        rows=1,
+        errors=0,
+        warnings=0,
+        tokens=(),
+        report_blob="reports/a",
+    )
+    return FileValidated(file_id="f", validation=validation)
+
+
+def test_only_training_files_are_validated() -> None:
+    done, todo = project(AT, registered())
+    assert done == Done(ERASE, "files/a")
+    assert isinstance(todo, Todo)
+    assert (todo.kind, todo.id) == (VALIDATE, "acme/f")
+    assert project(AT, registered("fine-tune-results")) == (Done(ERASE, "files/a"),)
+
+
+def test_a_row_ends_with_its_outcome() -> None:
+    assert Done(VALIDATE, "acme/f") in project(AT, validated(accepted=True))
+    assert project(AT, FileUnreadable(file_id="f", failure="x")) == (Done(VALIDATE, "acme/f"),)
+    due = PreparationDue(
+        prepare_id="p", training_blob="x", training_sha256=SHA, validation_blob=None, spec=SPEC
+    )
+    (todo,) = project(AT, due)
+    assert isinstance(todo, Todo)
+    assert (todo.kind, todo.id, todo.body) == (PREPARE, "p", due)
+    done = project(AT, DatasetPrepared(prepare_id="p", prepared=PREPARED))
+    assert set(done) == {Done(PREPARE, "p"), *(Done(ERASE, key) for key in "abc")}
+    failed = project(AT, PreparationFailed(prepare_id="p", failure="x"))
+    assert failed == (Done(PREPARE, "p"),)
+
+
+def test_a_deletion_ends_work_and_starts_erasure() -> None:
+    event = FileDeleted(
+        file_id="f", blob="files/a", report_blob=None, erase=("files/a",), cancelled=("p",)
+    )
+    changes = project(AT, event)
+    assert changes[:2] == (Done(VALIDATE, "acme/f"), Done(PREPARE, "p"))
+    (todo,) = changes[2:]
+    assert isinstance(todo, Todo)
+    assert (todo.kind, todo.id, todo.body) == (ERASE, "files/a", EraseBlob(blob="files/a"))
+    (send,) = react_dataset(AT, event)
+    assert isinstance(send.body, RecordFile)
+    assert not send.body.accepted
+
+
+def test_bases_are_kept_for_their_tokenizers() -> None:
+    base = Base(
+        base_id="small",
+        sha256=SHA,
+        path="/m",
+        parameters=1,
+        context_length=1,
+        family="llama",
+        licence="x",
+        hidden_size=1,
+    )
+    (change,) = project(AT, BaseAdded(base=base))
+    assert change == Upsert(BASES, {"base_id": "small"}, {"sha256": SHA, "path": "/m"})
+
+
+def test_jobs_hear_of_files_and_data_sets() -> None:
+    (good,) = react_dataset(AT, validated(accepted=True))
+    assert good.body == RecordFile(file_id="f", accepted=True, tokens=(), message=None)
+    (bad,) = react_dataset(AT, validated(accepted=False))
+    assert isinstance(bad.body, RecordFile)
+    assert "/v1/files/f/validation" in (bad.body.message or "")
+    (ready,) = react_dataset(AT, DatasetReady(job_id="j", prepared=PREPARED))
+    assert ready.body == RecordDataset(job_id="j", prepared=PREPARED)
+    (refused,) = react_dataset(AT, PinRefused(job_id="j", code="x", message="m"))
+    assert refused.body == RecordDataset(job_id="j", prepared=None, code="x", message="m")
+    assert (refused.stream, refused.key) == ("job", "acme")
