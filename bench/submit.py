@@ -1,0 +1,166 @@
+"""How long a submission takes: HTTP → Kafka → decision → read model → answer.
+
+    python -m bench.submit [--json]
+
+500 sequential and 200 concurrent submissions against a whole local stack without a node agent, so
+that nothing trains beside it. The physical limit is one append that the broker has fsynced: the
+bare client's acknowledged append to a topic with the same settings is measured in the same run.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from statistics import quantiles
+from typing import Any, Final
+
+import httpx
+from aiokafka import AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+
+from tunery.local.opening import open_house
+from tunery.local.paths import BASE_MODEL_ID
+from tunery.local.stack import AGENT, SERVICES, Stack, stack
+
+SEQUENTIAL: Final = 500
+CONCURRENT: Final = 200
+BARE: Final = 500
+WARM_UP: Final = 20
+TENANT: Final = "bench"
+BARE_TOPIC: Final = "tunery.bench.bare"
+VALUE_BYTES: Final = 2_000  # a SubmitJob in its envelope
+VALIDATION_S_MAX: Final = 60
+EXAMPLE: Final = Path(__file__).parents[1] / "examples" / "lighthouse.jsonl"
+LIMITS: Final = {"soft_gpu_ms": 2**52, "hard_gpu_ms": 2**52, "concurrency": 10_000}
+
+
+async def measure() -> dict[str, float]:
+    with tempfile.TemporaryDirectory(prefix="tunery-bench-", ignore_cleanup_errors=True) as folder:
+        Path(folder).chmod(0o711)
+        services = [name for name in SERVICES if name != AGENT]
+        async with stack(folder, services) as running:
+            await open_house(running, lambda line: print(line, file=sys.stderr))
+            key = await _tenant(running)
+            async with _client(running, key) as client:
+                submit = await _submitter(client)
+                await _in_turn(submit, WARM_UP)
+                sequential = await _in_turn(submit, SEQUENTIAL)
+                concurrent = await _at_once(submit, CONCURRENT)
+            bare = await _bare_appends(running)
+    return {
+        "sequential_p50_ms": _percentile(sequential, 50),
+        "sequential_p99_ms": _percentile(sequential, 99),
+        "concurrent_p50_ms": _percentile(concurrent, 50),
+        "concurrent_p99_ms": _percentile(concurrent, 99),
+        "bare_append_p50_ms": _percentile(bare, 50),
+        "ratio_to_bare_append_p50": _percentile(sequential, 50) / _percentile(bare, 50),
+    }
+
+
+def _client(running: Stack, key: str) -> httpx.AsyncClient:
+    return httpx.AsyncClient(
+        base_url=running.api_url,
+        headers={"Authorization": f"Bearer {key}"},
+        timeout=60,
+        trust_env=False,
+        limits=httpx.Limits(max_connections=CONCURRENT),
+    )
+
+
+async def _tenant(running: Stack) -> str:
+    """A tenant of its own, whose limits nothing here can reach; its key."""
+    async with _client(running, running.admin_key) as admin:
+        body = {"id": TENANT, "name": TENANT, "plan": "premium", "limits": LIMITS}
+        _ok(await admin.post("/v1/tenants", json=body))
+        made = _ok(await admin.post(f"/v1/tenants/{TENANT}/keys", json={"name": TENANT}))
+        return str(made["key"])
+
+
+async def _submitter(client: httpx.AsyncClient) -> Callable[[], Awaitable[float]]:
+    """A function that submits one job and says how long it took, in ms."""
+    uploaded = _ok(
+        await client.post(
+            "/v1/files",
+            data={"purpose": "fine-tune"},
+            files={"file": (EXAMPLE.name, EXAMPLE.read_bytes())},
+        )
+    )
+    deadline = time.monotonic() + VALIDATION_S_MAX
+    while (file := _ok(await client.get(f"/v1/files/{uploaded['id']}")))["status"] != "processed":
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the file is not validated: {file}")
+        await asyncio.sleep(0.2)
+    numbers = iter(range(1_000_000))
+
+    async def submit() -> float:
+        body = {"model": BASE_MODEL_ID, "training_file": uploaded["id"]}
+        headers = {"Idempotency-Key": f"bench-{next(numbers)}"}
+        began = time.perf_counter()
+        _ok(await client.post("/v1/fine_tuning/jobs", json=body, headers=headers))
+        return 1000 * (time.perf_counter() - began)
+
+    return submit
+
+
+async def _in_turn(submit: Callable[[], Awaitable[float]], count: int) -> list[float]:
+    return [await submit() for _ in range(count)]
+
+
+async def _at_once(submit: Callable[[], Awaitable[float]], count: int) -> list[float]:
+    return list(await asyncio.gather(*(submit() for _ in range(count))))
+
+
+async def _bare_appends(running: Stack) -> list[float]:
+    """The bare client, one acknowledged append after the other, each fsynced as ours are."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=running.kafka_bootstrap)
+    await admin.start()
+    try:
+        same = {"flush.messages": "1", "message.timestamp.type": "LogAppendTime"}
+        await admin.create_topics([NewTopic(BARE_TOPIC, 1, 1, topic_configs=same)])
+    finally:
+        await admin.close()
+    producer = AIOKafkaProducer(
+        bootstrap_servers=running.kafka_bootstrap, acks="all", enable_idempotence=True
+    )
+    await producer.start()
+    taken = []
+    try:
+        for number in range(WARM_UP + BARE):
+            began = time.perf_counter()
+            await producer.send_and_wait(BARE_TOPIC, b"x" * VALUE_BYTES, partition=0)
+            if number >= WARM_UP:
+                taken.append(1000 * (time.perf_counter() - began))
+    finally:
+        await producer.stop()
+    return taken
+
+
+def _ok(response: httpx.Response) -> Any:
+    if response.is_error:
+        raise RuntimeError(f"{response.request.url}: {response.status_code} {response.text[:500]}")
+    return response.json()
+
+
+def _percentile(values: Sequence[float], percent: int) -> float:
+    return round(quantiles(values, n=100, method="inclusive")[percent - 1], 2)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    arguments = parser.parse_args()
+    found = asyncio.run(measure())
+    if arguments.json:
+        print(json.dumps(found))
+        return
+    for name, value in found.items():
+        print(f"{name:28} {value:10.2f}")
+    print("goal: sequential_p99_ms <= 50")
+
+
+if __name__ == "__main__":
+    main()
