@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from tunery.data.findings import Note, excerpt
-from tunery.data.limits import NESTING_MAX
+from tunery.data.limits import EXCERPT_CHARS_MAX, NESTING_MAX
 
 Object: TypeAlias = dict[str, Any]
 
@@ -96,7 +96,7 @@ def _diagnose(raw: bytes, error: Exception) -> Note:
         return Note("nested_too_deep", excerpt=excerpt(raw))
     except json.JSONDecodeError as fault:
         code, detail = _syntax(text, fault, constants)
-        return Note(code, detail=detail, excerpt=excerpt(text))
+        return Note(code, detail=detail, excerpt=_around(text, fault.pos))
     except ValueError:
         return Note("invalid_json", detail="a number is too long", excerpt=excerpt(text))
     if constants:
@@ -104,6 +104,12 @@ def _diagnose(raw: bytes, error: Exception) -> Note:
     if _SURROGATE.search(raw):
         return Note("lone_surrogate", excerpt=excerpt(text))
     return Note("invalid_json", detail=str(error)[:200], excerpt=excerpt(text))
+
+
+def _around(text: str, position: int) -> str:
+    """An excerpt that shows a place rather than the beginning."""
+    start = max(0, min(position, len(text)) - EXCERPT_CHARS_MAX // 2)
+    return excerpt(f"…{text[start:]}" if start else text)
 
 
 def _syntax(text: str, fault: json.JSONDecodeError, constants: list[str]) -> tuple[str, str]:
