@@ -1,0 +1,281 @@
+"""Rules of the repository that can be checked. Each is a function from a tree to its violations.
+
+A tree is a folder with the layout of the repository, so the tests can plant violations in one.
+"""
+
+import ast
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+SOURCES: Final = ("schemas", "services", "tunery", "bench")
+EVERYTHING: Final = (*SOURCES, "tests")
+FILE_LINES_MAX: Final = 600
+MAIN_LINES_MAX: Final = 60
+FUNCTION_LINES_MAX: Final = 70
+
+FORBIDDEN_NAMES: Final = frozenset(
+    {"utils", "util", "common", "core", "helpers", "helper", "misc", "manager", "managers"}
+)
+IMPURE_MODULES: Final = frozenset(
+    {
+        *("time", "random", "secrets", "os", "socket", "asyncio", "threading", "subprocess"),
+        *("urllib.request", "http.client", "httpx", "requests", "aiokafka", "asyncpg", "boto3"),
+        *("redis", "multiprocessing", "shutil", "tempfile", "glob"),
+    }
+)
+IMPURE_CALLS: Final = frozenset(
+    {"open", "input", "print", "now", "utcnow", "today", "uuid1", "uuid4", "getenv", "urandom"}
+)
+
+
+@dataclass(frozen=True)
+class Violation:
+    """Where, and what is wrong there."""
+
+    path: str
+    line: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.text}"
+
+
+def python_files(root: Path, folders: Sequence[str] = EVERYTHING) -> Iterator[Path]:
+    for folder in folders:
+        yield from sorted((root / folder).rglob("*.py"))
+
+
+def parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+
+
+# --- sizes -----------------------------------------------------------------------------------
+
+
+def sizes(root: Path) -> Iterator[tuple[str, int, int, int]]:
+    """(name, line, size, limit) of files (`path`) and functions (`path::function`)."""
+    for path in python_files(root):
+        name = path.relative_to(root).as_posix()
+        count = len(path.read_text(encoding="utf-8").splitlines())
+        yield name, 1, count, MAIN_LINES_MAX if path.name == "__main__.py" else FILE_LINES_MAX
+        for node in ast.walk(parse(path)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                size = (node.end_lineno or node.lineno) - node.lineno + 1
+                yield f"{name}::{node.name}", node.lineno, size, FUNCTION_LINES_MAX
+
+
+def check_sizes(root: Path, exceptions: Mapping[str, int]) -> Iterator[Violation]:
+    """An exception allows exactly the size it names: when the thing shrinks, so must the number."""
+    unused = dict(exceptions)
+    for name, line, size, limit in sizes(root):
+        path = name.partition("::")[0]
+        if size <= limit:
+            continue
+        allowed = unused.pop(name, None)
+        if allowed is None or size > allowed:
+            yield Violation(path, line, f"{name} has {size} lines, the wall is {allowed or limit}")
+        elif size < allowed:
+            yield Violation(path, line, f"{name} shrank to {size}: lower its exception {allowed}")
+    for name in unused:
+        yield Violation(name.partition("::")[0], 1, f"{name} needs no exception: remove it")
+
+
+# --- names -----------------------------------------------------------------------------------
+
+
+def check_names(root: Path) -> Iterator[Violation]:
+    for path in python_files(root):
+        relative = path.relative_to(root)
+        for part in (*relative.parts[:-1], relative.stem.removeprefix("test_")):
+            if part.lower() in FORBIDDEN_NAMES:
+                yield Violation(relative.as_posix(), 1, f"the name `{part}` tells nothing")
+
+
+# --- purity ----------------------------------------------------------------------------------
+
+
+def is_pure(relative: Path) -> bool:
+    """schemas/, and in services domain/, react and project (a module or a folder)."""
+    parts = relative.parts
+    if parts[0] == "schemas":
+        return True
+    inner = parts[2].removesuffix(".py") if len(parts) > 2 else ""
+    return parts[0] == "services" and inner in {"domain", "react", "project"}
+
+
+def check_purity(root: Path) -> Iterator[Violation]:
+    """No clock, randomness, environment, network, files or async where everything is a fold."""
+    for path in python_files(root, SOURCES):
+        relative = path.relative_to(root)
+        if is_pure(relative):
+            for node in ast.walk(parse(path)):
+                if found := impurity(node):
+                    line = getattr(node, "lineno", 1)
+                    yield Violation(relative.as_posix(), line, f"{found} in a pure module")
+
+
+def impurity(node: ast.AST) -> str:
+    match node:
+        case ast.Import(names=names):
+            bad = [one.name for one in names if is_impure(one.name)]
+            return f"import of {', '.join(bad)}" if bad else ""
+        case ast.ImportFrom(module=str(module), names=names):
+            bad = [one.name for one in names if is_impure(f"{module}.{one.name}")]
+            return f"import from {module}" if bad else ""
+        case ast.AsyncFunctionDef() | ast.Await() | ast.AsyncFor() | ast.AsyncWith():
+            return "async"
+        case ast.Call(func=ast.Name(id=name)) if name in IMPURE_CALLS:
+            return f"call of {name}()"
+        case ast.Call(func=ast.Attribute(attr=name)) if name in IMPURE_CALLS:
+            return f"call of {name}()"
+        case _:
+            return ""
+
+
+def is_impure(name: str) -> bool:
+    parts = name.split(".")
+    return any(".".join(parts[:length]) in IMPURE_MODULES for length in range(1, len(parts) + 1))
+
+
+# --- suppressions, leftovers, tests ------------------------------------------------------------
+
+SUPPRESSION: Final = re.compile(r"#\s*(type: ignore|noqa|pragma:|ruff: noqa)")
+WITH_REASON: Final = re.compile(
+    r"#\s*(type: ignore\[[\w, -]+\]|noqa: [A-Z0-9, ]+|pragma: [\w ]+"
+    r"|ruff: noqa: [A-Z0-9, ]+)\s+#\s+\S+"
+)
+LEFTOVER: Final = re.compile(r"#.*\b(TO" + r"DO|FIX" + r"ME|X" + r"XX|HA" + r"CK)\b")
+SKIPPING: Final = re.compile(r"pytest\.(skip|importorskip|xfail)\(|mark\.(skip|skipif|xfail)\b")
+
+
+def lines(root: Path, folders: Sequence[str] = EVERYTHING) -> Iterator[tuple[str, int, str]]:
+    for path in python_files(root, folders):
+        name = path.relative_to(root).as_posix()
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            yield name, number, line
+
+
+def check_suppressions(root: Path) -> Iterator[Violation]:
+    """`# noqa: S608  # our own name`: the rule by name, and the reason."""
+    for name, number, line in lines(root):
+        if SUPPRESSION.search(line) and not WITH_REASON.search(line):
+            yield Violation(name, number, "a suppression names its rule and its reason")
+
+
+def check_leftovers(root: Path) -> Iterator[Violation]:
+    for name, number, line in lines(root):
+        if LEFTOVER.search(line):
+            yield Violation(name, number, "write the issue, not a note in the source")
+
+
+def check_skips(root: Path) -> Iterator[Violation]:
+    """A missing server is a failure; only what needs a GPU may skip."""
+    for name, number, line in lines(root, ("tests",)):
+        if SKIPPING.search(line) and "gpu" not in line.lower():
+            yield Violation(name, number, "only the gpu mark may skip")
+
+
+#: what says in its name that it fails: `until` and `gone` wait for a state, up to a limit
+CHECKING: Final = (
+    *("assert", "check", "expect", "verify", "raises", "warns", "prove"),
+    *("until", "gone"),
+)
+
+
+def check_assertions(root: Path) -> Iterator[Violation]:
+    """A test asserts, or calls what says in its name that it does."""
+    for path in sorted((root / "tests").rglob("test_*.py")):
+        for node in ast.walk(parse(path)):
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            if node.name.startswith("test_") and not asserts(node):
+                name = path.relative_to(root).as_posix()
+                yield Violation(name, node.lineno, f"{node.name} asserts nothing")
+
+
+def asserts(function: ast.AST) -> bool:
+    for node in ast.walk(function):
+        match node:
+            case ast.Assert():
+                return True
+            case ast.Call(func=ast.Name(id=name)) | ast.Call(func=ast.Attribute(attr=name)):
+                if name.lstrip("_").startswith(CHECKING):
+                    return True
+            case _:
+                continue
+    return False
+
+
+def check_mirror(root: Path) -> Iterator[Violation]:
+    """tests/unit/a/b/test_x.py stands for sources in a/b."""
+    for path in sorted((root / "tests" / "unit").rglob("test_*.py")):
+        inner = path.relative_to(root / "tests" / "unit").parent
+        if not (root / inner).is_dir():
+            name = path.relative_to(root).as_posix()
+            yield Violation(name, 1, f"there is no folder {inner.as_posix()} that it could test")
+
+
+# --- places and hosts --------------------------------------------------------------------------
+
+PLACE: Final = re.compile(r"(?<![\w.~$}/-])/(work|root|home/(?!someone/)[a-z]\w*|Users/\w+)/")
+HOSTS: Final = re.compile(
+    r"pypi\.org|pythonhosted\.org|repo1?\.maven|maven\.org|proxy\.golang\.org|npmjs\.(org|com)"
+    r"|--(extra-)?index-url|--find-links",
+    re.IGNORECASE,
+)
+LOCKS: Final = ("requirements.lock", "tunery/local/jars.lock")
+BINARY_SUFFIXES: Final = frozenset({".png", ".jpg", ".gif", ".ico", ".woff2", ".gz", ".parquet"})
+
+
+def check_places(root: Path, tracked: Sequence[str]) -> Iterator[Violation]:
+    """No folder of somebody's machine, no registry's address; no address at all in a lock file."""
+    for name in tracked:
+        path = root / name
+        if path.suffix in BINARY_SUFFIXES or not path.is_file() or name.startswith("tests/repo/"):
+            continue
+        text = path.read_text(encoding="utf-8", errors="replace")
+        for number, line in enumerate(text.splitlines(), 1):
+            if PLACE.search(line):
+                yield Violation(name, number, "a folder of somebody's machine")
+            if HOSTS.search(line):
+                yield Violation(name, number, "the address of a package registry")
+            if name in LOCKS and "://" in line:
+                yield Violation(name, number, "an address in a lock file")
+
+
+# --- commands in the documentation ---------------------------------------------------------------
+
+CONSOLE: Final = re.compile(r"^```console run\n(.*?)^```", re.MULTILINE | re.DOTALL)
+COMMAND: Final = re.compile(r"^\$ (.+?)(?:\s+#.*)?$", re.MULTILINE)
+
+
+def documented_commands(root: Path) -> Iterator[tuple[str, int, str]]:
+    """(file, line, command) of every `$ …` line in a block that opens with ```console run."""
+    for path in sorted((*root.glob("*.md"), *root.glob("docs/**/*.md"))):
+        text = path.read_text(encoding="utf-8")
+        for block in CONSOLE.finditer(text):
+            for command in COMMAND.finditer(block[1]):
+                line = text.count("\n", 0, block.start(1) + command.start()) + 1
+                yield path.relative_to(root).as_posix(), line, command[1]
+
+
+def check_documented(
+    root: Path, problem_of: Mapping[str, Callable[[list[str]], str]]
+) -> Iterator[Violation]:
+    """`problem_of` maps a program to a function from its arguments to what is wrong, or ''."""
+    for name, line, command in documented_commands(root):
+        words = [word for word in command.split() if not re.match(r"^[A-Z_]+=", word)]
+        program = Path(words[0]).name if words else ""
+        check = problem_of.get(program)
+        if check is None:
+            yield Violation(name, line, f"`{program}` is no program that we document")
+        elif problem := check(words[1:]):
+            yield Violation(name, line, problem)
+
+
+def make_targets(root: Path) -> set[str]:
+    text = (root / "Makefile").read_text(encoding="utf-8")
+    return set(re.findall(r"^([a-z]+):", text, re.MULTILINE))
