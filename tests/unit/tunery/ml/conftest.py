@@ -1,0 +1,68 @@
+"""A two-layer model with the real tokenizer, built once per version of the code that builds it."""
+
+import hashlib
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tunery.local.paths import cache_dir
+from tunery.ml import base
+
+BUILD_S_MAX = 120
+
+
+class Base(NamedTuple):
+    dir: Path
+    sha256: str
+
+
+@pytest.fixture(scope="session")
+def tiny() -> Base:
+    source = Path(base.__file__).read_bytes()
+    dest = cache_dir() / "tests" / f"tiny-{hashlib.sha256(source).hexdigest()[:12]}"
+    command = [sys.executable, "-m", "tunery.ml.base", "tiny", str(dest)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=BUILD_S_MAX)
+    return Base(dest, json.loads(done.stdout)["sha256"])
+
+
+@pytest.fixture
+def make_shard(tmp_path: Path) -> Callable[..., Path]:
+    """Write a shard: rows of documents of token ids; the second half of each is labelled."""
+    import torch
+    from safetensors.torch import save_file
+
+    def make(rows: Sequence[Sequence[Sequence[int]]], name: str = "train") -> Path:
+        documents = [list(document) for row in rows for document in row]
+        mask = [int(2 * at >= len(doc)) for doc in documents for at in range(len(doc))]
+        tensors = {
+            "input_ids": torch.tensor([t for doc in documents for t in doc], dtype=torch.int32),
+            "loss_mask": torch.tensor(mask, dtype=torch.uint8),
+            "seq_lengths": torch.tensor([len(doc) for doc in documents], dtype=torch.int32),
+            "row_lengths": torch.tensor([len(row) for row in rows], dtype=torch.int32),
+        }
+        path = tmp_path / f"{name}.safetensors"
+        save_file(tensors, path)
+        return path
+
+    return make
+
+
+@pytest.fixture
+def documents() -> Callable[[int, int], list[list[list[int]]]]:
+    """`documents(rows, per_row)`: rows of documents of 5 to 14 tokens, always the same."""
+
+    def make(rows: int, per_row: int) -> list[list[list[int]]]:
+        return [
+            [
+                [100 + (row * 31 + doc * 17 + at * 7) % 900 for at in range(5 + (row + doc) % 10)]
+                for doc in range(per_row)
+            ]
+            for row in range(rows)
+        ]
+
+    return make

@@ -1,0 +1,117 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from tunery.ml.adapters import CONFIG, WEIGHTS, canonicalise, main, verify_loads
+from tunery.ml.spec import Refused
+
+pytestmark = [
+    pytest.mark.train,
+    # peft 0.21 asks transformers 5 by a name that is going away
+    pytest.mark.filterwarnings("ignore:.*gradient_checkpointing:FutureWarning"),
+]
+SHA256 = "ab" * 32
+
+
+@pytest.fixture(scope="module")
+def saved(tiny: tuple[Path, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An adapter with an effect, as PEFT saves it."""
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    torch.manual_seed(5)
+    base = AutoModelForCausalLM.from_pretrained(tiny[0], dtype=torch.float32)
+    config = LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM")
+    model: Any = get_peft_model(base, config)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if "lora_B" in name:
+                weight.normal_(std=0.1)
+    directory = tmp_path_factory.mktemp("saved") / "raw"
+    model.save_pretrained(directory)
+    return directory
+
+
+def test_it_is_two_files_without_places(saved: Path, tmp_path: Path) -> None:
+    made = canonicalise(saved, tmp_path / "one", "tiny", SHA256)
+    files = sorted((tmp_path / "one").iterdir())
+    assert [path.name for path in files] == [CONFIG, WEIGHTS]
+    assert made["bytes"] == sum(path.stat().st_size for path in files)
+    config = json.loads((tmp_path / "one" / CONFIG).read_text())
+    assert config["base_model_name_or_path"] == f"tiny@{SHA256}"
+    assert config["target_modules"] == sorted(config["target_modules"])
+    assert "/" not in json.dumps(config)
+
+
+def test_one_meaning_has_one_spelling(saved: Path, tmp_path: Path) -> None:
+    first = canonicalise(saved, tmp_path / "one", "tiny", SHA256)
+    assert canonicalise(tmp_path / "one", tmp_path / "two", "tiny", SHA256) == first
+    other = tmp_path / "shuffled"
+    other.mkdir()
+    tensors = load_file(saved / WEIGHTS)
+    save_file(dict(reversed(tensors.items())), other / WEIGHTS, metadata={"made": "elsewhere"})
+    config = json.loads((saved / CONFIG).read_text())
+    config["target_modules"] = sorted(config["target_modules"], reverse=True)
+    config["base_model_name_or_path"] = "/home/someone/models/tiny"
+    (other / CONFIG).write_text(json.dumps(dict(reversed(config.items()))))
+    assert canonicalise(other, tmp_path / "three", "tiny", SHA256) == first
+
+
+def test_it_loads_and_gives_the_same_logits(
+    saved: Path, tiny: tuple[Path, str], tmp_path: Path
+) -> None:
+    canonicalise(saved, tmp_path / "one", "tiny", SHA256)
+    proof = verify_loads(tmp_path / "one", tiny[0], saved)
+    assert proof.base_unchanged
+    assert proof.adapter_effect_max > 0.1
+    assert proof.reference_difference_max == 0.0
+
+
+def test_another_adapter_is_told_apart(
+    saved: Path, tiny: tuple[Path, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    canonicalise(saved, tmp_path / "one", "tiny", SHA256)
+    tensors = load_file(saved / WEIGHTS)
+    name = next(name for name in tensors if "lora_B" in name)
+    save_file({**tensors, name: tensors[name] * 1.01}, tmp_path / "one" / WEIGHTS)
+    assert main(["verify", str(tmp_path / "one"), str(tiny[0]), str(saved)]) != 0
+    assert json.loads(capsys.readouterr().out)["reference_difference_max"] > 0
+    assert main(["verify", str(saved), str(tiny[0]), str(saved)]) == 0
+
+
+def poison(directory: Path) -> None:
+    tensors = load_file(directory / WEIGHTS)
+    next(iter(tensors.values()))[0, 0] = torch.nan
+    save_file(tensors, directory / WEIGHTS)
+
+
+def graft(directory: Path) -> None:
+    tensors = {**load_file(directory / WEIGHTS), "lm_head.weight": torch.ones(1)}
+    save_file(tensors, directory / WEIGHTS)
+
+
+def pickle(directory: Path) -> None:
+    (directory / WEIGHTS).rename(directory / "adapter_model.bin")
+
+
+@pytest.mark.parametrize(
+    ("alter", "what"),
+    [(poison, "NaN or infinity"), (graft, "no LoRA weight"), (pickle, "adapter_model.bin")],
+)
+def test_what_is_no_adapter_is_refused(
+    saved: Path, tmp_path: Path, alter: Callable[[Path], None], what: str
+) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    for name in (WEIGHTS, CONFIG):
+        (source / name).write_bytes((saved / name).read_bytes())
+    alter(source)
+    with pytest.raises(Refused) as caught:
+        canonicalise(source, tmp_path / "out", "tiny", SHA256)
+    assert what in caught.value.message
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,91 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tunery.ml.choices import Item, Tree, _score, pick, plant, read_items
+from tunery.ml.spec import Refused
+
+pytestmark = pytest.mark.train
+
+
+@pytest.fixture(scope="module")
+def loaded(tiny: tuple[Path, str]) -> tuple[Any, Any]:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    model = AutoModelForCausalLM.from_pretrained(tiny[0], dtype=torch.float32).eval()
+    return model, AutoTokenizer.from_pretrained(tiny[0])
+
+
+def item(number: int, choices: int = 4) -> Item:
+    words = ("a grey whale", "the sea", "salt", "forty-two lanterns at dusk", "fog")
+    return Item(
+        id=str(number),
+        question=f"What is number {number} on the list of things, and why?",
+        choices=tuple(f"{words[(number + at) % 5]} {at}" for at in range(choices)),
+        answer_index=number % choices,
+        category="made-up",
+    )
+
+
+def alone(model: Any, tree: Tree) -> list[float]:
+    """Every choice in a pass of its own, through the whole head."""
+    found = []
+    for choice in tree.choices:
+        ids = torch.tensor([[*tree.question, *choice]])
+        with torch.no_grad():
+            logs = torch.log_softmax(model(ids).logits[0], dim=-1)
+        at = range(len(tree.question) - 1, ids.shape[1] - 1)
+        found.append(
+            sum(float(logs[place, token]) for place, token in zip(at, choice, strict=True))
+        )
+    return found
+
+
+def test_shared_rows_give_the_numbers_of_single_passes(loaded: tuple[Any, Any]) -> None:
+    model, tokenizer = loaded
+    trees = [plant(item(number, 2 + number % 3), tokenizer) for number in range(5)]
+    together = _score(model, trees)
+    for tree, scores in zip(trees, together, strict=True):
+        assert scores == pytest.approx(alone(model, tree), abs=1e-4)
+
+
+def test_the_likeliest_choice_per_byte_is_picked(loaded: tuple[Any, Any]) -> None:
+    model, tokenizer = loaded
+    trees = [plant(item(number), tokenizer) for number in range(40)]
+    reports: list[int] = []
+    picked = pick(model, trees, between=reports.append)
+    assert len(reports) > 1
+    assert reports[-1] == 40
+    for tree, found in zip(trees[:6], picked, strict=False):
+        per_byte = [s / b for s, b in zip(alone(model, tree), tree.choice_bytes, strict=True)]
+        assert found == per_byte.index(max(per_byte))
+
+
+def test_a_choice_is_what_it_adds_to_the_question(loaded: tuple[Any, Any]) -> None:
+    tree = plant(item(1), loaded[1])
+    texts = [loaded[1].decode(list(tree.question + choice)) for choice in tree.choices]
+    assert texts[0] == f"Question: {item(1).question}\nAnswer: {item(1).choices[0]}"
+    assert tree.choice_bytes == tuple(len(choice) for choice in item(1).choices)
+
+
+GOOD = {"id": "1", "question": "q", "choices": ["a", "b"], "answer_index": 1, "category": "c"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"answer_index": 2}, "line 2: answer_index 2 names no choice"),
+        ({"choices": ["a"]}, "line 2: needs 2 to 16 choices"),
+        ({"choices": ["a", ""]}, "line 2: needs 2 to 16 choices"),
+        ({"question": None}, "line 2: Expected `str`, got `null`"),
+    ],
+)
+def test_a_bad_item_is_named(tmp_path: Path, changes: dict[str, Any], what: str) -> None:
+    path = tmp_path / "items.jsonl"
+    path.write_text(f"{json.dumps(GOOD)}\n{json.dumps(GOOD | changes)}\n")
+    with pytest.raises(Refused) as caught:
+        read_items(path)
+    assert what in caught.value.message

@@ -1,0 +1,50 @@
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from tunery.ml.durable import file_sha256, new_directory, remove_partials
+
+
+def names(path: Path) -> list[str]:
+    return sorted(entry.name for entry in path.iterdir())
+
+
+def test_a_directory_appears_whole(tmp_path: Path) -> None:
+    with new_directory(tmp_path / "deep" / "made") as partial:
+        (partial / "a").write_bytes(b"1")
+        assert not (tmp_path / "deep" / "made").exists()
+    assert names(tmp_path / "deep") == ["made"]
+    assert (tmp_path / "deep" / "made" / "a").read_bytes() == b"1"
+
+
+def failing(final: Path) -> None:
+    with new_directory(final) as partial:
+        (partial / "a").write_bytes(b"1")
+        raise RuntimeError("disk full")
+
+
+def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="disk full"):
+        failing(tmp_path / "made")
+    assert names(tmp_path) == []
+
+
+def test_an_older_directory_is_replaced_whole(tmp_path: Path) -> None:
+    for name in ("old", "new"):
+        with new_directory(tmp_path / "made") as partial:
+            (partial / name).write_text(name)
+    assert names(tmp_path / "made") == ["new"]
+
+
+def test_what_a_killed_writer_left_is_cleared(tmp_path: Path) -> None:
+    (tmp_path / "tmp-step-00000003-abc").mkdir()
+    (tmp_path / "step-00000002").mkdir()
+    remove_partials(tmp_path)
+    assert names(tmp_path) == ["step-00000002"]
+
+
+def test_hashes_are_of_the_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * 3_000_000)
+    assert file_sha256(path) == hashlib.sha256(b"x" * 3_000_000).hexdigest()

@@ -1,0 +1,81 @@
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import Parameter
+
+from tunery.ml import state
+from tunery.ml.state import AdapterAdamW
+
+pytestmark = pytest.mark.train
+
+
+def weights(dtype: torch.dtype) -> dict[str, Parameter]:
+    return {
+        "b": Parameter(torch.full((3,), 1.0, dtype=dtype)),
+        "a": Parameter(torch.full((2, 2), -1.0, dtype=dtype)),
+    }
+
+
+def steps(optimizer: AdapterAdamW, count: int) -> None:
+    for _ in range(count):
+        for weight in optimizer.live.values():
+            weight.grad = weight.detach().clone()
+        optimizer.step()
+
+
+def test_updates_too_small_for_bf16_are_not_lost() -> None:
+    live = weights(torch.bfloat16)
+    optimizer = AdapterAdamW(live, rate=1e-4, weight_decay=0.0)
+    steps(optimizer, 100)
+    assert live["b"].dtype == torch.bfloat16
+    assert float(live["b"].detach()[0]) == pytest.approx(0.99, abs=2e-3)
+    plain = torch.optim.AdamW(weights(torch.bfloat16).values(), lr=1e-4, weight_decay=0.0)
+    for _ in range(100):
+        for group in plain.param_groups:
+            for weight in group["params"]:
+                weight.grad = weight.detach().clone()
+        plain.step()
+    assert float(plain.param_groups[0]["params"][0].detach()[0]) == 1.0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_state_restored_goes_on_bit_for_bit(dtype: torch.dtype) -> None:
+    first = AdapterAdamW(weights(dtype), rate=1e-2, weight_decay=0.1)
+    steps(first, 3)
+    tensors = {name: tensor.clone() for name, tensor in first.tensors().items()}
+    groups = first.groups()
+    steps(first, 4)
+    second = AdapterAdamW(weights(dtype), rate=9.0, weight_decay=0.0)
+    second.restore(tensors, groups)
+    steps(second, 4)
+    for name, weight in first.live.items():
+        assert torch.equal(weight, second.live[name])
+        assert torch.equal(first.masters[name], second.masters[name])
+
+
+def test_missing_state_is_loud() -> None:
+    first = AdapterAdamW(weights(torch.float32), rate=1e-2, weight_decay=0.0)
+    steps(first, 1)
+    tensors = first.tensors()
+    del tensors["a.exp_avg_sq"]
+    with pytest.raises(KeyError, match="exp_avg_sq"):
+        first.restore(tensors, first.groups())
+
+
+def draw() -> list[float]:
+    return [random.random(), float(np.random.normal()), float(torch.rand(1)), random.gauss(0, 1)]
+
+
+def test_every_generator_goes_on_where_it_was(tmp_path: Path) -> None:
+    random.seed(1)
+    np.random.seed(2)
+    torch.manual_seed(3)
+    draw()
+    state.save_rng(tmp_path)
+    expected = [draw() for _ in range(3)]
+    draw()
+    state.load_rng(tmp_path)
+    assert [draw() for _ in range(3)] == expected
