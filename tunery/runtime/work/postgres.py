@@ -76,7 +76,13 @@ async def open_store(dsn: str, schema: str, connections_max: int) -> "PostgresSt
             command_timeout=COMMAND_MS_MAX / 1_000,
             statement_cache_size=500,
             init=_json_codecs,
-            server_settings={"search_path": schema, "application_name": f"tunery-{schema}"},
+            server_settings={
+                "search_path": schema,
+                "application_name": f"tunery-{schema}",
+                # All of it follows from the log: what a crash of PostgreSQL loses, rows and
+                # positions together, is read again. Waiting for its disk would be for nothing.
+                "synchronous_commit": "off",
+            },
         )
         try:
             async with pool.acquire() as connection, connection.transaction():

@@ -159,6 +159,25 @@ async def test_a_database_that_goes_away_is_waited_for(servers: Stack, client: R
         assert status == 0
 
 
+async def test_what_a_killed_database_has_lost_is_read_again(
+    servers: Stack, client: Runtime
+) -> None:
+    """Commits of views do not wait for the disk: the log has it all."""
+    keys = [f"keep-crash-{number}" for number in range(300)]
+    async with toy_service(servers.env) as process:
+        await process.logged("ready")
+        for number, key in enumerate(keys):
+            await submit(client, key)
+            if number == 200:
+                servers.kill("postgres")
+        await servers.await_ready("postgres")
+        async with waiting(client) as outcomes:
+            assert await outcomes.wait(await submit(client, "keep-crash-last"), 30_000)
+        async with asyncio.timeout(20):
+            while not set(keys) <= await held(client):  # noqa: ASYNC110  # another process
+                await asyncio.sleep(0.05)
+
+
 async def test_servers_that_are_not_there_yet_are_waited_for(servers: Stack) -> None:
     away = {
         **servers.env,
