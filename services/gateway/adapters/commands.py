@@ -36,7 +36,6 @@ class Commands:
         tenant: str,
         body: Message,
         *,
-        key: str | None = None,
         partition: int | None = None,
         idempotency: Idempotency | None = None,
         actor: Sealed | None = None,
@@ -54,7 +53,7 @@ class Commands:
                     async with asyncio.timeout(SEND_MS_MAX / 1_000):
                         await self._sender.send(
                             stream,
-                            key or tenant,
+                            tenant,
                             tenant,
                             body,
                             command_id=command_id,

@@ -118,9 +118,8 @@ async def add_base(body: BaseRequest, deps: WithDeps, admin: Admin) -> dict[str,
     decisions = (
         deps.commands.decide(
             MODEL,
-            admin.tenant,
+            GLOBAL,
             AddBase(base=base),
-            key=GLOBAL,
             partition=partition,
             actor=actor,
         )
