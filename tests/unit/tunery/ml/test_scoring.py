@@ -1,0 +1,171 @@
+import io
+import json
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+
+from services.eval.domain.scores import Scores
+from tunery.ml.events import EXIT_FINISHED, EXIT_PREEMPTED, Events
+from tunery.ml.spec import Refused, ScoreSpec
+
+pytestmark = [
+    pytest.mark.train,
+    # peft 0.21 asks transformers 5 by a name that is going away
+    pytest.mark.filterwarnings("ignore:.*gradient_checkpointing:FutureWarning"),
+]
+ITEMS = 9
+
+
+@pytest.fixture(scope="module")
+def adapter(tiny: tuple[Path, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    torch.manual_seed(5)
+    base = AutoModelForCausalLM.from_pretrained(tiny[0], dtype=torch.float32)
+    model: Any = get_peft_model(
+        base, LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM")
+    )
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if "lora_B" in name:
+                weight.normal_(std=0.3)
+    directory = tmp_path_factory.mktemp("adapter")
+    model.save_pretrained(directory)
+    return directory
+
+
+@pytest.fixture
+def spec(
+    tiny: tuple[Path, str],
+    adapter: Path,
+    tmp_path: Path,
+    make_shard: Callable[..., Path],
+    documents: Callable[[int, int], list[list[list[int]]]],
+) -> ScoreSpec:
+    items, rows = tmp_path / "items.jsonl", tmp_path / "validation.jsonl"
+    items.write_text(
+        "".join(
+            json.dumps(
+                {
+                    "id": f"i{n}",
+                    "question": f"Which is thing {n}?",
+                    "choices": [f"thing {n}", "a lamp", "the long grey harbour wall"],
+                    "answer_index": 0,
+                    "category": "things",
+                }
+            )
+            + "\n"
+            for n in range(ITEMS)
+        )
+    )
+    rows.write_text('{"prompt": "one two", "reference": "three"}\n' * 5)
+    return ScoreSpec(
+        base_dir=str(tiny[0]),
+        base_sha256=tiny[1],
+        adapter_dir=str(adapter),
+        out=str(tmp_path / "results" / "scores.json"),
+        items=str(items),
+        valid_shards=(str(make_shard(documents(2, 2))),),
+        valid_rows=str(rows),
+        prompts=("Who are you?",),
+        precision="fp32",
+        threads=1,
+        generated_max=3,
+        new_tokens_max=4,
+    )
+
+
+def go(
+    spec: ScoreSpec, must_stop: Callable[[], bool] = lambda: False
+) -> tuple[int, list[dict[str, Any]]]:
+    from tunery.ml.scoring import score
+
+    stream = io.StringIO()
+    code = score(spec, Events(stream, time.monotonic()), must_stop)
+    return code, [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_results_are_paired_and_read_by_the_verdict(spec: ScoreSpec) -> None:
+    code, events = go(spec)
+    assert code == EXIT_FINISHED
+    content = Path(spec.out).read_bytes()
+    assert (events[-1]["results"], events[-1]["bytes"]) == (spec.out, len(content))
+    scores = msgspec.json.decode(content, type=Scores)
+    assert [item.id for item in scores.items] == [f"i{n}" for n in range(ITEMS)]
+    assert (scores.holdout.rows, scores.holdout.generated) == (4, 3)
+    assert scores.holdout.base_loss != scores.holdout.adapter_loss
+    raw = json.loads(content)
+    for item in raw["items"]:
+        assert item["base"] == (item["base_choice"] == 0)
+        assert item["adapter"] == (item["adapter_choice"] == 0)
+    assert raw["holdout"]["base_perplexity"] == pytest.approx(math.exp(raw["holdout"]["base_loss"]))
+    assert scores.answers[0].prompt == "Who are you?"
+    assert scores.answers[0].base != scores.answers[0].adapter
+
+
+def test_the_same_inputs_give_the_same_file(spec: ScoreSpec) -> None:
+    digests = {go(spec)[1][-1]["sha256"] for _ in range(2)}
+    assert len(digests) == 1
+
+
+def test_the_base_side_is_the_base(spec: ScoreSpec, tiny: tuple[Path, str]) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from tunery.ml import choices, generation
+
+    go(spec)
+    raw = json.loads(Path(spec.out).read_text())
+    model = AutoModelForCausalLM.from_pretrained(tiny[0], dtype=torch.float32).eval()
+    tokenizer = AutoTokenizer.from_pretrained(tiny[0])
+    assert spec.items is not None
+    trees = [choices.plant(item, tokenizer) for item in choices.read_items(Path(spec.items))]
+    assert choices.pick(model, trees) == [item["base_choice"] for item in raw["items"]]
+    prompts = [generation.render(tokenizer, prompt) for prompt in spec.prompts]
+    alone = generation.answers(model, tokenizer, prompts, new_tokens_max=4)
+    assert alone == [answer["base"] for answer in raw["answers"]]
+
+
+def test_without_validation_rows_the_holdout_is_empty(spec: ScoreSpec) -> None:
+    go(msgspec.structs.replace(spec, valid_shards=(), valid_rows=None, prompts=()))
+    holdout = msgspec.json.decode(Path(spec.out).read_bytes(), type=Scores).holdout
+    assert (holdout.rows, holdout.base_loss, holdout.generated) == (0, None, 0)
+
+
+def test_told_to_stop_it_leaves_and_writes_nothing(spec: ScoreSpec) -> None:
+    code, events = go(spec, lambda: True)
+    assert code == EXIT_PREEMPTED
+    assert events[-1]["type"] == "preempted"
+    assert not Path(spec.out).exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "cause", "what"),
+    [
+        ({"base_sha256": "0" * 64}, "platform", "hash to"),
+        ({"adapter_dir": "/nowhere"}, "user", "does not load"),
+    ],
+)
+def test_inputs_that_cannot_be_scored_are_named(
+    spec: ScoreSpec, changes: dict[str, Any], cause: str, what: str
+) -> None:
+    with pytest.raises(Refused) as caught:
+        go(msgspec.structs.replace(spec, **changes))
+    assert caught.value.cause == cause
+    assert what in caught.value.message
+
+
+def test_a_spec_that_is_wrong_is_named(tmp_path: Path) -> None:
+    from tunery.ml.scoring import read_score_spec
+
+    path = tmp_path / "spec.json"
+    path.write_text('{"base_dir": 3}')
+    with pytest.raises(Refused, match=r"spec.json: Expected `str`, got `int`") as caught:
+        read_score_spec(path)
+    assert caught.value.cause == "user"
