@@ -5,6 +5,7 @@ Writes into the clone (.venv, .tools) and the user's cache folder, nowhere else.
 """
 
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -102,12 +103,25 @@ def has_module(name: str) -> bool:
     return done.returncode == 0
 
 
-def wanted_stamp() -> str:
-    """Changes with the lock, the project file, or the interpreter below the environment."""
-    digest = hashlib.sha256()
-    for file in (LOCK, ROOT / "pyproject.toml"):
-        digest.update(file.read_bytes())
-    return f"{digest.hexdigest()} {ROOT}\n"
+def wanted_stamps() -> dict[str, str]:
+    """What `packages` and `project` of a complete environment were made from."""
+    return {
+        "packages": f"{file_sha256(LOCK)} {sys.platform}",
+        "project": f"{file_sha256(ROOT / 'pyproject.toml')} {ROOT}",
+    }
+
+
+def file_sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def found_stamps() -> dict[str, str]:
+    """Empty where there is none, or none that can be read."""
+    try:
+        found = json.loads(STAMP.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def venv_runs() -> bool:
@@ -120,24 +134,30 @@ def venv_runs() -> bool:
 
 
 def provide_environment() -> None:
-    """Make .venv equal to requirements.lock, hash by hash; seconds when it already is."""
+    """Make .venv equal to requirements.lock, hash by hash; nothing to do when it already is."""
+    wanted, found = wanted_stamps(), found_stamps()
     runs = venv_runs()
-    if runs and STAMP.is_file() and STAMP.read_text(encoding="utf-8") == wanted_stamp():
+    if runs and found == wanted:
         return
     uv = find_uv()
     if not runs:
         say(f"making .venv with Python {sys.version.split()[0]}")
         if not run([uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(VENV)]):
             raise stop("the virtual environment could not be made", "see the message above")
-    STAMP.unlink(missing_ok=True)
-    say("installing the locked packages (about 6 GB with torch; seconds when they are cached)")
-    into = ["--python", str(PYTHON)]
-    sync = [uv, "pip", "sync", *into, "--require-hashes", "--compile-bytecode", str(LOCK)]
-    own = ["--quiet", "--no-build-isolation", "--no-deps", "--editable", str(ROOT)]
     env = {**os.environ, "PATH": f"{VENV / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}"}
-    if not run(sync, env) or not run([uv, "pip", "install", *into, *own], env):
-        raise stop("packages could not be installed", "see the message above, then run it again")
-    STAMP.write_text(wanted_stamp(), encoding="utf-8")
+    into = ["--quiet", "--python", str(PYTHON)]
+    if not runs or found.get("packages") != wanted["packages"]:
+        say("installing the locked packages (6 GB, most of it torch)")
+        STAMP.unlink(missing_ok=True)
+        sync = [uv, "pip", "sync", *into, "--require-hashes", "--compile-bytecode", str(LOCK)]
+        if not run(sync, env):
+            raise stop(
+                "packages could not be installed", "see the message above, then run it again"
+            )
+    own = ["--no-build-isolation", "--no-deps", "--editable", str(ROOT)]
+    if not run([uv, "pip", "install", *into, *own], env):
+        raise stop("tunery itself could not be installed", "see the message above")
+    STAMP.write_text(json.dumps(wanted, indent=1) + "\n", encoding="utf-8")
 
 
 def main() -> None:
