@@ -7,14 +7,17 @@ from schemas.units import Ms, Tokens
 
 
 class Step(Message):
-    """One optimizer step. Loss and rates are floats: telemetry is never money."""
+    """One optimizer step. Loss and rates are floats: telemetry is never money.
+
+    A loss that is not finite arrives as null, because JSON has no NaN.
+    """
 
     tenant: str
     job_id: str
     attempt: int
     step: int
     total_steps: int
-    loss: float
+    loss: float | None
     accuracy: float | None
     grad_norm: float | None
     learning_rate: float
