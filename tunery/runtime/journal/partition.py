@@ -179,6 +179,7 @@ class PartitionOwner(Generic[S]):
         start, end = await self._log.bounds(topic, self._partition)
         first = following if acceptance.fresh else following - 1
         if not start <= first <= following <= end:
+            await self._stand_down_if_written(fold)
             why = f"commands {first} to {following} are expected in a log of [{start}, {end})"
             raise self._lost(following, why)
         reader = await self._log.reader(topic, {self._partition: first})
@@ -190,11 +191,23 @@ class PartitionOwner(Generic[S]):
             raise
         return reader
 
+    async def _stand_down_if_written(self, fold: Fold[S]) -> None:
+        """Commands that are missing were trimmed by a successor, if there is one.
+
+        Whoever trims has written decisions before, so its claim is behind ours by now.
+        """
+        _, end = await self._log.bounds(self._stream.journal.name, self._partition)
+        if end > fold.position.offset:
+            raise StandDown("a successor has decided and trimmed commands")
+
     async def _check_last(self, reader: Reader, fold: Fold[S]) -> None:
         """The last decided command must still be the one that the journal names."""
         records: list[Record] = []
-        while not records:
-            records.extend(await reader.poll(self._limits.idle_wait_ms, 1))
+        try:
+            while not records:
+                records.extend(await reader.poll(self._limits.idle_wait_ms, 1))
+        except OutOfRange as error:
+            raise StandDown(f"the command was trimmed meanwhile: {error}") from error
         cause = fold.position.acceptance.cause
         found = read_command(self._stream, records[0], cause).id
         if found != fold.command_id:
@@ -226,7 +239,8 @@ class PartitionOwner(Generic[S]):
         try:
             term.queue.extend(await term.commands.poll(wait_ms, self._limits.commands_per_read))
         except OutOfRange as error:
-            raise self._lost(error.end, str(error)) from error
+            # A successor may have trimmed them; if nobody did, the next term names the loss.
+            raise StandDown(f"commands are gone: {error}") from error
 
     async def _decide(self, term: _Term[S], record: Record) -> None:
         acceptance, expected = term.fold.position.acceptance, term.fold.position.offset
