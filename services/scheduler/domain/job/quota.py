@@ -40,8 +40,13 @@ def window_gpu_ms(tenant: Tenant, at: Ms) -> GpuMs:
 
 
 def attempt_gpu_ms_max(job: Job, role: Role) -> GpuMs:
-    """Cap of the job's next attempt: hold − billable + lost, less what evaluation will need."""
+    """Cap of the job's next attempt: hold − billable + lost, less what evaluation will need.
+
+    A whole number of milliseconds on every slot, so that all amounts of a lease are.
+    """
     if job.hold is None:
         return 0
     left = job.hold.hold_gpu_ms - job.billable_gpu_ms + job.lost_gpu_ms
-    return left if role == "eval" else left - hold_of(job.hold.eval_gpu_ms, job.spec.slots)
+    if role == "train":
+        left -= hold_of(job.hold.eval_gpu_ms, job.spec.slots)
+    return left // job.spec.slots * job.spec.slots

@@ -20,7 +20,7 @@ from schemas.pool import (
 from schemas.units import hour_of
 from services.scheduler.domain.pool import closing
 from services.scheduler.domain.pool.state import Lease, Pool
-from services.scheduler.domain.pool.usage import clamp, skipped_gpu_ms
+from services.scheduler.domain.pool.usage import cap_ms, clamp, skipped_gpu_ms
 
 R = TypeVar("R", ReportStarted, ReportCheckpoint, ReportExit)
 
@@ -75,7 +75,9 @@ def checkpointed(lease: Lease, command: ReportCheckpoint, ctx: Context) -> tuple
         return (Rejected(code=errors.ILLEGAL_STATE, message=text),)
     if found.manifest_sha256 == lease.last_manifest:
         return ()
-    captured_ms = clamp(found.captured_ms, lease.captured_ms, ctx.at - lease.started_at)
+    # What ran above the cap was never billed, so no later credit may count it either.
+    latest_ms = min(ctx.at - lease.started_at, cap_ms(lease.max_gpu_ms, lease.slots))
+    captured_ms = clamp(found.captured_ms, lease.captured_ms, latest_ms)
     accepted = CheckpointAccepted(
         token=command.token,
         tenant=lease.tenant,

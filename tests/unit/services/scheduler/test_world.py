@@ -1,0 +1,103 @@
+"""Given a fair world, every job ends, and the books agree to the unit."""
+
+from collections import Counter
+
+import pytest
+
+from schemas.job import ResumeJob
+from schemas.pool import PlacementClosed
+from services.scheduler.domain.job.quota import open_gpu_ms
+from tests.unit.services.scheduler.samples import POOL
+from tests.unit.services.scheduler.world import STEPS_MAX, TENANTS, World
+
+CHAOTIC_STEPS = 120
+SEEDS = 80
+
+
+def settled(world: World) -> World:
+    """Nothing fails any more, everything paused is resumed; then every job ends."""
+    world.calm()
+    for job_id, tenant in world.jobs.items():
+        world.send("job", tenant, ResumeJob(job_id=job_id))
+    world.drain()
+    for _ in range(STEPS_MAX):
+        if not any(world.job.state[tenant].jobs for tenant in TENANTS) and not world.held:
+            return world
+        world.step()
+    left = [job for tenant in TENANTS for job in world.job.state[tenant].jobs.values()]
+    told = [(job.job_id, job.wanted, job.phase, job.open) for job in left]
+    raise AssertionError(f"not done after {STEPS_MAX} steps: {told}; {world.held}")
+
+
+def chaotic(seed: int) -> World:
+    world = World(seed)
+    world.drain()
+    for _ in range(CHAOTIC_STEPS):
+        if world.random.random() < 0.15:
+            world.submit(world.random.choice(TENANTS), late=world.random.random() < 0.4)
+        if world.jobs and world.random.random() < 0.1:
+            world.meddle()
+        world.step()
+    return world
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_whatever_happens_every_job_ends_and_the_books_agree(seed: int) -> None:
+    world = settled(chaotic(seed))
+    books = world.books
+    assert books.queued == books.closed, "a placement was not closed"
+    for tenant in TENANTS:
+        state = world.job.state[tenant]
+        assert open_gpu_ms(state) == 0
+        ledger = {month: gpu_ms for (name, month), gpu_ms in books.months.items() if name == tenant}
+        assert {m: n for m, n in state.used_gpu_ms.items() if n} == {
+            m: n for m, n in ledger.items() if n
+        }, "quota used is not the ledger's sum"
+    for job_id, ended in books.ended.items():
+        assert (ended.billable_gpu_ms, ended.lost_gpu_ms) == books.totals[job_id]
+        assert ended.billable_gpu_ms - ended.lost_gpu_ms == books.billed[job_id]
+        hold = books.holds.get(job_id, 0)
+        assert ended.released_gpu_ms == hold - books.billed[job_id]
+    assert sorted(world.unpinned) == sorted(books.ended)
+    assert len({announce.event_id for announce in world.told}) == len(books.ended)
+    assert world.job.refolded() == world.job.state
+    assert world.pool.refolded() == world.pool.state
+
+
+def test_the_same_seed_gives_the_same_journals() -> None:
+    first, second = chaotic(7), chaotic(7)
+    assert first.job.journal == second.job.journal
+    assert first.pool.journal == second.pool.journal
+
+
+def test_the_world_is_as_bad_as_it_should_be() -> None:
+    """Over the seeds everything happens that the rules are there for."""
+    worlds = [settled(chaotic(seed)) for seed in range(16)]
+    outcomes = {e.outcome for w in worlds for e in w.books.ended.values()}
+    codes = {e.failure.code for w in worlds for e in w.books.ended.values() if e.failure}
+    closed = {
+        (event.outcome, event.cause)
+        for world in worlds
+        for _, events in world.pool.journal
+        for event in events
+        if isinstance(event, PlacementClosed)
+    }
+    assert outcomes == {"succeeded", "failed", "cancelled"}
+    assert {"budget_exhausted", "out_of_memory", "diverged"} <= codes
+    assert {("lost", None), ("preempted", None), ("failed", "budget"), ("not_started", None)} <= (
+        closed
+    )
+    refused = sum((world.rejected for world in worlds), Counter())
+    assert {"stale_token", "hard_limit_exceeded", "illegal_state"} <= set(refused)
+
+
+def test_a_quiet_world_finishes_every_job() -> None:
+    world = World(3, chaos=False)
+    for _ in range(3):
+        world.submit("acme")
+        world.drain()
+    settled(world)
+    ended = world.books.ended.values()
+    assert [(e.outcome, e.failure) for e in ended] == [("succeeded", None)] * 3
+    assert all(e.lost_gpu_ms == 0 for e in ended)
+    assert len(world.pool.state[POOL].leases) == 0
