@@ -29,6 +29,7 @@ LEDGER = Projection(
     project=project_ledger,
     ddl=LEDGER_DDL,
     tables=("ledger",),
+    rebuilds=False,  # money: a journal that is not the one it came from wants a person
 )
 TENANTS = Projection(
     name="tenants",

@@ -142,36 +142,43 @@ def postgres_dsn(folders: DataDir) -> str:
 
 
 def table(made: "Invoice") -> "Table":
-    """The invoice for people: one row a line, the sums at the foot."""
+    """The invoice for people: two lines of text an item, the sums at the foot; 80 columns do."""
     from rich.table import Table
 
     title = f"Invoice {made.period} · {made.tenant} · {made.status}"
     grid = Table(title=title, title_justify="left", show_footer=True, box=None, pad_edge=False)
     grid.add_column("job", footer="total", overflow="fold")
-    grid.add_column("hour (UTC)")
-    grid.add_column("what")
-    grid.add_column("lane")
-    grid.add_column("GPU time", justify="right", footer=gpu_time(made.gpu_ms))
-    grid.add_column("overage", justify="right", footer=gpu_time(made.overage_gpu_ms, blank=True))
-    grid.add_column("per GPU-hour", justify="right")
-    footer = f"{_amount(made.amount_micro)} {made.currency}"
-    grid.add_column(f"amount {made.currency}", justify="right", footer=footer)
+    over = gpu_time(made.overage_gpu_ms, blank=True)
+    for name, footer in (
+        ("GPU time", gpu_time(made.gpu_ms)),
+        ("overage", over),
+        ("GPU-hour", ""),
+        (made.currency, _amount(made.amount_micro)),
+    ):
+        if name != "overage" or over:
+            grid.add_column(name, justify="right", no_wrap=True, footer=footer)
     for line in made.lines:
-        grid.add_row(*_cells(line), style="green" if line.kind == "credit" else None)
+        style = "green" if line.kind == "credit" else None
+        grid.add_row(*_cells(line, overage=bool(over)), style=style)
     return grid
 
 
-def _cells(line: "Line") -> tuple[str, ...]:
+def _cells(line: "Line", *, overage: bool) -> tuple[str, ...]:
+    hour = line.starts_at[:16].replace("T", " ")
+    over = (gpu_time(line.overage_gpu_ms, blank=True),) if overage else ()
     return (
-        line.job_id,
-        line.starts_at[:16].replace("T", " "),
-        line.description,
-        line.lane,
+        f"{line.job_id}\n  {line.description}, {line.lane}, {hour} UTC",
         gpu_time(line.gpu_ms),
-        gpu_time(line.overage_gpu_ms, blank=True),
-        _amount(line.gpu_hour_micro),
+        *over,
+        price(line.gpu_hour_micro),
         _amount(line.amount_micro),
     )
+
+
+def price(micro: int) -> str:
+    """`2.40`; more places only where the price has them."""
+    text = _amount(micro)
+    return text.removesuffix("0000")
 
 
 def gpu_time(gpu_ms: int, *, blank: bool = False) -> str:

@@ -163,7 +163,7 @@ def _line(
     gpu_ms = sum(row.gpu_ms for row in rows)
     work = WORK_OF_ROLE[first.role]
     if first.kind == "credit":
-        work = f"credit for lost {work} ({CREDIT_OF_CAUSE.get(first.cause, first.cause)})"
+        work = f"credit for {work}: {CREDIT_OF_CAUSE.get(first.cause, first.cause)}"
     start = datetime.fromtimestamp(first.hour * HOUR_MS // 1000, UTC)
     over = 0 if soft is None else _above(before + gpu_ms, soft) - _above(before, soft)
     return Line(

@@ -1,0 +1,266 @@
+"""From leases to the invoice: real pool decider, real ledger in PostgreSQL, real CLI."""
+
+import asyncio
+import csv
+import io
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from uuid import uuid4
+
+import asyncpg
+import pytest
+import pytest_asyncio
+from click.testing import CliRunner
+
+from schemas.account import CreateTenant, Limits
+from schemas.envelope import Message
+from schemas.pool import (
+    NodeSeen,
+    ObserveNodes,
+    PlacementClosed,
+    ReportExit,
+    ReportStarted,
+    Token,
+)
+from schemas.topics import ACCOUNT, PARTITIONS, POOL, TOPICS
+from services.billing.app import ACCOUNTS, LEDGER, TENANTS
+from services.scheduler.app import POOLS
+from tests.unit.services.scheduler.samples import node, request
+from tunery.cli.main import main
+from tunery.local import Stack
+from tunery.runtime.blobs.memory import MemoryBlobs
+from tunery.runtime.bundle import Host, Runtime
+from tunery.runtime.bus.memory import MemoryLog
+from tunery.runtime.bus.sender import Sender
+from tunery.runtime.clock import SystemClock
+from tunery.runtime.journal.aggregate import AggregateHost
+from tunery.runtime.journal.reader import START, JournalReader
+from tunery.runtime.seal.memory import MemoryKeyStore
+from tunery.runtime.seal.sealer import Sealer
+from tunery.runtime.settings import RuntimeSettings
+from tunery.runtime.work.postgres import open_store
+from tunery.runtime.work.projector import Projector
+
+PATIENCE_S = 20
+TENANT = "acme"
+
+
+@dataclass
+class World:
+    dsn: str
+    runtime: Runtime
+
+    async def pool(self, body: Message) -> None:
+        await self.runtime.sender.send("pool", "default", "", body)
+
+    async def closed(self, count: int) -> list[PlacementClosed]:
+        reader = JournalReader(self.runtime.log, POOL, dict.fromkeys(range(PARTITIONS), START))
+        await reader.open()
+        found: list[PlacementClosed] = []
+        async with asyncio.timeout(PATIENCE_S):
+            while len(found) < count:
+                for batch in (await reader.read(50)).values():
+                    for entry in batch.accepted:
+                        found += [e for e in entry.events if isinstance(e, PlacementClosed)]
+        await reader.close()
+        return found
+
+    async def sums(self) -> tuple[int, int, int]:
+        """Rows, time billed and time credited."""
+        query = """SELECT count(*), coalesce(sum(gpu_ms) FILTER (WHERE kind = 'usage'), 0)::bigint,
+                   coalesce(-sum(gpu_ms) FILTER (WHERE kind = 'credit'), 0)::bigint FROM ledger"""
+        row = await self.runtime.store.pool.fetchrow(query)
+        assert row is not None
+        return int(row[0]), int(row[1]), int(row[2])
+
+    def invoice(self, *arguments: str) -> str:
+        result = CliRunner().invoke(
+            main,
+            ["invoice", "show", TENANT, *arguments],
+            env={"TUNERY_POSTGRES_DSN": self.dsn},
+        )
+        assert result.exit_code == 0, result.output
+        return result.output
+
+
+@pytest_asyncio.fixture
+async def world(servers: Stack, tmp_path: Path) -> AsyncIterator[World]:
+    """A database of its own, because billing's schema has one name."""
+    database = f"ledger_{uuid4().hex[:12]}"
+    admin = await asyncpg.connect(servers.postgres_dsn)
+    await admin.execute(f'CREATE DATABASE "{database}"')
+    dsn = f"{servers.postgres_dsn.rpartition('/')[0]}/{database}"
+    store = await open_store(dsn, "billing", 8)
+    log = MemoryLog(SystemClock())
+    await log.create(TOPICS, PARTITIONS)
+    settings = RuntimeSettings(
+        kafka_bootstrap="memory",
+        postgres_dsn=dsn,
+        s3_endpoint="memory",
+        s3_access_key="memory",
+        s3_secret_key="memory",
+        data_dir=tmp_path,
+    )
+    runtime = Runtime(
+        name="billing",
+        settings=settings,
+        log=log,
+        store=store,
+        blobs=MemoryBlobs(),
+        seal=Sealer(MemoryKeyStore()),
+        sender=Sender(log),
+        clock=SystemClock(),
+    )
+    yield World(dsn, runtime)
+    await store.close()
+    await admin.execute(f'DROP DATABASE "{database}" WITH (FORCE)')
+    await admin.close()
+
+
+@asynccontextmanager
+async def running(*hosts: Host) -> AsyncIterator[None]:
+    tasks = [asyncio.create_task(host.run()) for host in hosts]
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            for host in hosts:
+                await host.ready()
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def use(world: World) -> None:
+    """One attempt that is preempted by its node's death, one that the user's error ends."""
+    await world.pool(node("a", "a-1", 2))
+    await world.pool(request(tenant=TENANT, job_id="ftjob-1", attempt=1, slots=2))
+    token = Token(pool="default", lease=1)
+    started = ReportStarted(
+        token=token,
+        incarnation="a-1",
+        loaded=None,
+        loaded_step=0,
+        skipped=(),
+        total_steps=10,
+    )
+    await world.pool(started)
+    await asyncio.sleep(0.1)
+    seen = world.runtime.clock.now_ms()
+    silent = NodeSeen(node_id="a", incarnation="a-1", last_seen=seen, silent=True)
+    await world.pool(ObserveNodes(seen=(silent,)))
+    await world.closed(1)
+    await world.pool(node("b", "b-1", 2))
+    await world.pool(request(tenant=TENANT, job_id="ftjob-1", attempt=2, slots=2))
+    token = Token(pool="default", lease=2)
+    await world.pool(
+        ReportStarted(
+            token=token,
+            incarnation="b-1",
+            loaded=None,
+            loaded_step=0,
+            skipped=(),
+            total_steps=10,
+        )
+    )
+    await asyncio.sleep(0.1)
+    await world.pool(
+        ReportExit(
+            token=token,
+            incarnation="b-1",
+            outcome="failed",
+            elapsed_ms=90,
+            cause="user",
+        )
+    )
+
+
+async def settled(world: World, billable: int) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while (await world.sums())[1] != billable:  # noqa: ASYNC110  # another process writes it
+            await asyncio.sleep(0.02)
+
+
+async def test_the_ledger_equals_what_the_pool_decided_and_the_invoice_the_ledger(
+    world: World,
+) -> None:
+    limits = Limits(soft_gpu_ms=1, hard_gpu_ms=10**9, concurrency=1)
+    hosts = (
+        AggregateHost(replace(world.runtime, name="scheduler"), POOLS),
+        AggregateHost(world.runtime, ACCOUNTS),
+        Projector(world.runtime, LEDGER),
+        Projector(world.runtime, LEDGER),  # a second process of billing
+        Projector(world.runtime, TENANTS),
+    )
+    async with running(*hosts):
+        await world.runtime.sender.send(
+            ACCOUNT,
+            TENANT,
+            TENANT,
+            CreateTenant(
+                name=world.runtime.seal.seal(TENANT, "Acme"),
+                plan="premium",
+                limits=limits,
+                price_version="2026-11",
+            ),
+        )
+        await use(world)
+        ends = await world.closed(2)
+        billable = sum(end.billable_gpu_ms for end in ends)
+        lost = sum(end.lost_gpu_ms for end in ends)
+        assert billable > 0
+        assert lost > 0
+        await settled(world, billable)
+        rows, _, credited = await world.sums()
+        assert credited == lost
+    async with running(Projector(world.runtime, LEDGER)):
+        assert await world.sums() == (rows, billable, lost)
+    await check_invoice(world, billable, lost)
+
+
+async def check_invoice(world: World, billable: int, lost: int) -> None:
+    month = await world.runtime.store.pool.fetchval(
+        "SELECT to_char(to_timestamp(max(hour)::bigint * 3600) AT TIME ZONE 'UTC', 'YYYY-MM') "
+        "FROM ledger"
+    )
+    period = ("--period", str(month))
+    made = json.loads(await asyncio.to_thread(world.invoice, *period, "--json"))
+    assert made["gpu_ms"] == billable - lost
+    assert made["credited_gpu_ms"] == lost
+    assert made["amount_micro"] == sum(line["amount_micro"] for line in made["lines"])
+    assert made["overage_gpu_ms"] == billable - lost - 1
+    text = await asyncio.to_thread(world.invoice, *period, "--csv")
+    lines = list(csv.DictReader(io.StringIO(text)))
+    assert sum(int(line["gpu_ms"]) for line in lines) == billable - lost
+    assert [line["kind"] for line in lines].count("credit") == 1
+    shown = await asyncio.to_thread(world.invoice, *period)
+    assert "machine lost" in shown
+    assert "total" in shown
+
+
+async def test_what_cannot_be_shown_is_explained(world: World) -> None:
+    env = {"TUNERY_POSTGRES_DSN": world.dsn}
+    arguments = ["invoice", "show", "nobody", "--period", "2026-11"]
+    empty = await asyncio.to_thread(CliRunner().invoke, main, arguments, env=env)
+    assert empty.exit_code == 1
+    assert "no ledger yet" in empty.output
+    async with running(Projector(world.runtime, LEDGER), Projector(world.runtime, TENANTS)):
+        unknown = await asyncio.to_thread(CliRunner().invoke, main, arguments, env=env)
+    assert unknown.exit_code == 1
+    assert "No tenant 'nobody'" in unknown.output
+    away = {"TUNERY_POSTGRES_DSN": "postgresql://nobody@127.0.0.1:1/x"}
+    closed = await asyncio.to_thread(CliRunner().invoke, main, arguments, env=away)
+    assert closed.exit_code == 1
+    assert "tunery up" in closed.output
+
+
+async def test_a_credit_is_never_positive_in_the_ledger(world: World) -> None:
+    async with running(Projector(world.runtime, LEDGER)):
+        with pytest.raises(asyncpg.CheckViolationError):
+            await world.runtime.store.pool.execute(
+                "INSERT INTO ledger SELECT 0, 0, 0, 'p', 1, 1, 'credit', '', 't', 'j', 1, 'train',"
+                " 'free', 'v', 0, 5, 0"
+            )
