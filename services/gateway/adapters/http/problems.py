@@ -92,6 +92,8 @@ def _text(problem: Mapping[str, Any]) -> str:
             return "is required"
         case "extra_forbidden":
             return "is not known here; remove it or correct its name"
+        case "model_attributes_type" | "dict_type" if problem["loc"] == ("body",):
+            return "send a JSON object, with content-type: application/json"
         case _:
             return str(problem["msg"])
 

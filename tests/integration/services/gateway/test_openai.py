@@ -1,0 +1,181 @@
+"""The unmodified OpenAI SDK against real services over real servers."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+import pytest_asyncio
+
+from tests.stacks import temporary_data_dir
+from tunery.local import Stack, stack
+
+SERVICES = ("gateway", "ingest", "registry", "billing", "scheduler")
+VALIDATION_S_MAX = 90
+ROWS = [
+    {
+        "messages": [
+            {"role": "user", "content": f"What is {n} plus {n}?"},
+            {"role": "assistant", "content": f"It is {2 * n}."},
+        ]
+    }
+    for n in range(40)
+]
+
+
+@pytest.fixture(scope="session")
+def tiny_base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bases") / "tiny"
+    subprocess.run([sys.executable, "-m", "tunery.ml.base", "tiny", str(folder)], check=True)
+    return folder
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def running(tiny_base: Path) -> AsyncIterator[Stack]:
+    """Control plane without a node: jobs queue and wait."""
+    with temporary_data_dir() as folder:
+        async with stack(folder, services=SERVICES, environ={}) as found:
+            async with admin(found) as api:
+                tenant = {"id": "local", "name": "local", "plan": "premium"}
+                assert (await api.post("/v1/tenants", json=tenant)).status_code == 201
+                base = {"id": "tiny", "path": str(tiny_base)}
+                added = await api.post("/v1/bases", json=base)
+                assert added.status_code == 201, added.text
+            yield found
+
+
+def admin(found: Stack) -> httpx.AsyncClient:
+    return httpx.AsyncClient(
+        base_url=found.api_url,
+        headers={"authorization": f"Bearer {found.admin_key}"},
+        timeout=30,
+    )
+
+
+def sdk(found: Stack, **options: Any) -> openai.AsyncOpenAI:
+    return openai.AsyncOpenAI(
+        base_url=f"{found.api_url}/v1", api_key=found.admin_key, **options
+    )
+
+
+async def uploaded(client: openai.AsyncOpenAI) -> str:
+    body = "\n".join(json.dumps(row) for row in ROWS).encode()
+    file = await client.files.create(file=("rows.jsonl", body), purpose="fine-tune")
+    async with asyncio.timeout(VALIDATION_S_MAX):
+        while (await client.files.retrieve(file.id)).status == "uploaded":
+            await asyncio.sleep(0.1)
+    return file.id
+
+
+async def test_the_sdk_uploads_submits_follows_and_cancels(running: Stack) -> None:
+    async with sdk(running) as client:
+        file_id = await uploaded(client)
+        assert (await client.files.retrieve(file_id)).status == "processed"
+        content = await client.files.content(file_id)
+        assert len(content.content.splitlines()) == len(ROWS)
+        job = await client.fine_tuning.jobs.create(
+            model="tiny",
+            training_file=file_id,
+            suffix="sums",
+            seed=3,
+            method={"type": "supervised", "supervised": {"hyperparameters": {"n_epochs": 2}}},
+            metadata={"team": "a"},
+            extra_body={"lora": {"rank": 4}},
+        )
+        assert job.status in ("validating_files", "queued")
+        assert job.organization_id == "local"
+        async with asyncio.timeout(VALIDATION_S_MAX):
+            while job.status != "queued":
+                await asyncio.sleep(0.1)
+                job = await client.fine_tuning.jobs.retrieve(job.id)
+        events = [event async for event in client.fine_tuning.jobs.list_events(job.id, limit=2)]
+        assert events[-1].message == f"Created fine-tuning job: {job.id}"
+        assert events[0].message == "Files validated, moving job to queued state"
+        paused = await client.fine_tuning.jobs.pause(job.id)
+        assert paused.status == "paused"
+        await client.fine_tuning.jobs.resume(job.id)
+        cancelled = await client.fine_tuning.jobs.cancel(job.id)
+        assert cancelled.status == "cancelled"
+        jobs = [one.id async for one in client.fine_tuning.jobs.list(metadata={"team": "a"})]
+        assert jobs == [job.id]
+        models = [one.id async for one in client.models.list()]
+        assert models == ["tiny"]
+
+
+async def test_errors_arrive_with_code_and_param(running: Stack) -> None:
+    async with sdk(running) as client:
+        with pytest.raises(openai.NotFoundError) as missing:
+            await client.fine_tuning.jobs.retrieve("ftjob-nothing")
+        assert missing.value.code == "not_found"
+        assert missing.value.request_id is not None
+        with pytest.raises(openai.BadRequestError) as bad:
+            await client.fine_tuning.jobs.create(
+                model="tiny", training_file="file-x", hyperparameters={"n_epochs": 100}
+            )
+        assert bad.value.param == "hyperparameters.n_epochs"
+    wrong = openai.AsyncOpenAI(base_url=f"{running.api_url}/v1", api_key="wrong")
+    async with wrong:
+        with pytest.raises(openai.AuthenticationError):
+            await wrong.files.list()
+
+
+async def test_one_key_one_job_whatever_the_number_of_requests(running: Stack) -> None:
+    async with sdk(running) as client:
+        file_id = await uploaded(client)
+        headers = {"Idempotency-Key": "all-at-once"}
+        jobs = await asyncio.gather(
+            *(
+                client.fine_tuning.jobs.create(
+                    model="tiny", training_file=file_id, extra_headers=headers
+                )
+                for _ in range(12)
+            )
+        )
+        assert len({job.id for job in jobs}) == 1
+        await client.fine_tuning.jobs.cancel(jobs[0].id)
+
+
+async def test_webhook_endpoints_through_the_sdk(running: Stack) -> None:
+    async with admin(running) as api:
+        body = {
+            "name": "ci",
+            "url": "https://example.com/hook",
+            "event_types": ["fine_tuning.job.succeeded"],
+        }
+        made = (await api.post("/v1/webhook_endpoints", json=body)).json()
+        assert made["signing_secret"].startswith("whsec_")
+        shown = (await api.get(f"/v1/webhook_endpoints/{made['id']}")).json()
+        assert "signing_secret" not in shown
+        gone = await api.delete(f"/v1/webhook_endpoints/{made['id']}")
+        assert gone.json()["object"] == "webhook_endpoint.deleted"
+
+
+async def test_an_outage_is_a_quick_503_and_passes_by_itself(running: Stack) -> None:
+    """PostgreSQL stops answering, then the log; both come back."""
+    async with admin(running) as api:
+        loop = asyncio.get_running_loop()
+        endpoint = {"url": "https://example.com/", "event_types": ["fine_tuning.job.failed"]}
+        for server, method, path, body in (
+            ("postgres", "GET", "/v1/files", None),
+            ("kafka", "POST", "/v1/webhook_endpoints", endpoint),
+        ):
+            running.pause(server)
+            try:
+                begun = loop.time()
+                answer = await api.request(method, path, json=body)
+                took = loop.time() - begun
+            finally:
+                running.resume(server)
+            assert answer.status_code == 503, (server, answer.text)
+            assert int(answer.headers["retry-after"]) >= 1
+            assert took < 3.5, server
+            async with asyncio.timeout(60):
+                while (await api.get("/readyz")).status_code != 200:
+                    await asyncio.sleep(0.2)
+        assert (await api.get("/v1/files")).status_code == 200

@@ -1,0 +1,304 @@
+"""Jobs over HTTP: submitted once, shown truthfully, changed, followed."""
+
+from typing import Any
+
+import httpx
+
+from schemas.telemetry import Step
+from tests.unit.services.gateway.town import Town
+
+
+async def ready(api: Town) -> tuple[httpx.AsyncClient, str]:
+    client = await api.tenant()
+    file = await api.upload(client)
+    await api.validated(client, file["id"])
+    return client, file["id"]
+
+
+async def submit(client: httpx.AsyncClient, file_id: str, **body: Any) -> httpx.Response:
+    headers = body.pop("headers", {})
+    return await client.post(
+        "/v1/fine_tuning/jobs",
+        json={"model": "tiny-llama", "training_file": file_id, **body},
+        headers=headers,
+    )
+
+
+async def test_a_job_is_accepted_with_its_hold(api: Town) -> None:
+    client, file_id = await ready(api)
+    answer = await submit(
+        client, file_id, suffix="My Style", seed=7, metadata={"team": "a"}, lora={"rank": 8}
+    )
+    assert answer.status_code == 200, answer.text
+    job = answer.json()
+    assert job["object"] == "fine_tuning.job"
+    assert job["model"] == "tiny-llama"
+    assert job["training_file"] == file_id
+    assert job["seed"] == 7
+    assert job["metadata"] == {"team": "a"}
+    assert job["user_provided_suffix"] == "My Style"
+    assert job["fine_tuned_model"] is None
+    assert job["error"] is None
+    assert job["status"] in ("validating_files", "queued")
+    assert job["hyperparameters"]["n_epochs"] == "auto"
+    assert job["hyperparameters"]["rank"] == 8
+    assert job["cost"]["hold_gpu_ms"] > 0
+    assert job["cost"]["amount_max_micro"] >= job["cost"]["estimated_amount_micro"]
+    assert job["provenance"]["base_model"].startswith("tiny-llama@sha256:abab")
+    assert (await client.get(f"/v1/fine_tuning/jobs/{job['id']}")).json()["id"] == job["id"]
+
+
+async def test_a_job_may_wait_for_its_files_validation(api: Town) -> None:
+    client = await api.tenant()
+    file = await api.upload(client)
+    job = (await submit(client, file["id"])).json()
+    assert job["status"] == "validating_files"
+    assert job["cost"]["hold_gpu_ms"] is None
+    assert "validated" in job["queue"]["reason"]
+    await api.validated(client, file["id"])
+    path = f"/v1/fine_tuning/jobs/{job['id']}"
+    held = await api.until(client, path, lambda found: found["cost"]["hold_gpu_ms"])
+    assert held["cost"]["estimated_amount_micro"] > 0
+
+
+async def test_one_idempotency_key_makes_one_job(api: Town) -> None:
+    client, file_id = await ready(api)
+    headers = {"idempotency-key": "once"}
+    first = await submit(client, file_id, headers=headers)
+    second = await submit(client, file_id, headers=headers)
+    assert first.json()["id"] == second.json()["id"]
+    assert second.headers["idempotent-replayed"] == "true"
+    other = await submit(client, file_id, seed=1, headers=headers)
+    assert other.status_code == 409
+    assert other.headers["x-should-retry"] == "false"
+    assert other.json()["error"]["code"] == "idempotency_conflict"
+    listed = (await client.get("/v1/fine_tuning/jobs")).json()
+    assert len(listed["data"]) == 1
+
+
+async def test_a_retry_of_the_sdk_is_the_same_job_and_a_second_wish_is_not(api: Town) -> None:
+    client, file_id = await ready(api)
+    first = await submit(client, file_id)
+    retry = await submit(client, file_id, headers={"x-stainless-retry-count": "1"})
+    wish = await submit(client, file_id)
+    assert retry.json()["id"] == first.json()["id"]
+    assert wish.json()["id"] != first.json()["id"]
+
+
+async def test_every_problem_is_told_at_once_and_param_names_the_first(api: Town) -> None:
+    client, file_id = await ready(api)
+    answer = await submit(
+        client,
+        file_id,
+        method={"type": "supervised", "supervised": {"hyperparameters": {"n_epochs": 99}}},
+        lora={"rank": 0, "colour": 1},
+        training={"slots": 0, "validation_fraction": 2},
+    )
+    error = answer.json()["error"]
+    assert answer.status_code == 400
+    assert error["message"].startswith("5 problems: ")
+    assert "n_epochs must be a whole number from 1 to 50" in error["message"]
+    for param in ("lora.rank", "lora.colour", "training.slots", "training.validation_fraction"):
+        assert f"{param}: " in error["message"]
+
+
+async def test_bodies_that_do_not_fit_are_400_with_param(api: Town) -> None:
+    client, file_id = await ready(api)
+    cases: list[tuple[dict[str, Any], str | None]] = [
+        ({"model": "tiny-llama"}, "training_file"),
+        ({"model": 3, "training_file": file_id}, "model"),
+        ({"model": "tiny-llama", "training_file": file_id, "seed": -1}, "seed"),
+        ({"model": "tiny-llama", "training_file": file_id, "suffix": "x" * 65}, "suffix"),
+        ({"model": "tiny-llama", "training_file": file_id, "metadta": {}}, "metadta"),
+        (
+            {"model": "tiny-llama", "training_file": file_id, "metadata": {"k": "v" * 513}},
+            "metadata.k",
+        ),
+        (
+            {"model": "tiny-llama", "training_file": file_id, "method": {"type": "dpo"}},
+            "method.type",
+        ),
+        (
+            {"model": "tiny-llama", "training_file": file_id, "integrations": [{"type": "wandb"}]},
+            "integrations",
+        ),
+    ]
+    for body, param in cases:
+        answer = await client.post("/v1/fine_tuning/jobs", json=body)
+        assert answer.status_code == 400, body
+        assert answer.json()["error"]["param"] == param
+        assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
+    headers = {"content-type": "application/json"}
+    broken = await client.post("/v1/fine_tuning/jobs", content=b"{", headers=headers)
+    assert broken.json()["error"]["message"] == "The body is not valid JSON."
+
+
+async def test_unknown_models_and_files_are_404(api: Town) -> None:
+    client, file_id = await ready(api)
+    other, foreign = await ready(api)
+    unknown = await submit(client, file_id, model="gpt-9")
+    assert unknown.status_code == 404
+    assert unknown.json()["error"]["code"] == "model_not_found"
+    for name in ("file-nothing", foreign):
+        answer = await submit(client, name)
+        assert answer.status_code == 404
+        assert answer.json()["error"]["param"] == "training_file"
+        assert answer.json()["error"]["message"] == f"No such File object: {name}"
+    assert (await other.get(f"/v1/files/{foreign}")).status_code == 200
+
+
+async def test_a_rejected_file_cannot_be_trained_on(api: Town) -> None:
+    client = await api.tenant()
+    file = await api.upload(client)
+    await api.validated(client, file["id"], accepted=False)
+    answer = await submit(client, file["id"])
+    assert answer.status_code == 400
+    assert answer.json()["error"]["code"] == "invalid_training_file"
+    assert "/validation" in answer.json()["error"]["message"]
+
+
+async def test_the_estimate_records_nothing(api: Town) -> None:
+    client, file_id = await ready(api)
+    body = {"model": "tiny-llama", "training_file": file_id}
+    answer = await client.post("/v1/fine_tuning/jobs/estimate", json=body)
+    found = answer.json()
+    assert found["estimation_available"] is True
+    assert found["trained_tokens"] >= 20_000
+    assert found["amount_max_micro"] >= found["amount_micro"] > 0
+    assert found["hyperparameters"]["n_epochs"] >= 1
+    assert (await client.get("/v1/fine_tuning/jobs")).json()["data"] == []
+    fresh = await api.upload(client)
+    early = await client.post(
+        "/v1/fine_tuning/jobs/estimate", json={**body, "training_file": fresh["id"]}
+    )
+    assert early.json()["estimation_available"] is False
+    assert early.json()["unavailable_reason"] == "train_file_not_validated"
+
+
+async def test_pause_resume_cancel_and_what_is_final(api: Town) -> None:
+    client, file_id = await ready(api)
+    job = (await submit(client, file_id)).json()
+    path = f"/v1/fine_tuning/jobs/{job['id']}"
+    paused = await client.post(f"{path}/pause")
+    assert paused.json()["status"] == "paused"
+    resumed = await client.post(f"{path}/resume")
+    assert resumed.json()["status"] in ("validating_files", "queued")
+    cancelled = await client.post(
+        f"{path}/cancel", headers={"content-type": "application/json"}, content=b""
+    )
+    assert cancelled.json()["status"] == "cancelled"
+    done = await api.until(client, path, lambda found: found["finished_at"] is not None)
+    assert done["status"] == "cancelled"
+    assert done["cost"]["hold_gpu_ms"] is None
+    late = await client.post(f"{path}/resume")
+    assert late.status_code == 409
+    assert late.headers["x-should-retry"] == "false"
+
+
+async def test_a_limit_is_a_429_that_is_not_retried(api: Town) -> None:
+    client = await api.tenant(plan="free")
+    file = await api.upload(client)
+    await api.validated(client, file["id"])
+    assert (await submit(client, file["id"])).status_code == 200
+    second = await submit(client, file["id"])
+    assert second.status_code == 429
+    assert second.json()["error"]["code"] == "concurrency_limit_exceeded"
+    assert second.headers["x-should-retry"] == "false"
+
+
+async def test_events_have_openais_order_and_pages(api: Town) -> None:
+    client, file_id = await ready(api)
+    job = (await submit(client, file_id)).json()
+    path = f"/v1/fine_tuning/jobs/{job['id']}"
+    tenant = client.headers["x-tenant"]
+    for step in (1, 2, 3):
+        await api.telemetry(tenant, job["id"], a_step(tenant, job["id"], step))
+    events = await api.until(
+        client,
+        f"{path}/events?limit=100",
+        lambda found: sum(one["type"] == "metrics" for one in found["data"]) == 3,
+    )
+    oldest_first = [one["message"] for one in reversed(events["data"])]
+    assert oldest_first[:2] == [
+        f"Created fine-tuning job: {job['id']}",
+        f"Validating training file: {file_id}",
+    ]
+    assert oldest_first[2].startswith("Budget hold taken")
+    assert oldest_first[-1] == "Step 3/9: training loss=1.50"
+    assert events["data"][0]["data"]["train_loss"] == 1.5
+    seen: list[str] = []
+    page: dict[str, Any] = {"has_more": True, "last_id": None}
+    while page["has_more"]:
+        params = {"limit": 2} | ({"after": page["last_id"]} if page["last_id"] else {})
+        page = (await client.get(f"{path}/events", params=params)).json()
+        seen += [one["id"] for one in page["data"]]
+    assert seen == [one["id"] for one in events["data"]]
+
+
+async def test_a_loss_that_is_no_number_is_still_json(api: Town) -> None:
+    client, file_id = await ready(api)
+    job = (await submit(client, file_id)).json()
+    tenant = client.headers["x-tenant"]
+    await api.telemetry(tenant, job["id"], a_step(tenant, job["id"], 1, loss=float("nan")))
+    events = await api.until(
+        client,
+        f"/v1/fine_tuning/jobs/{job['id']}/events",
+        lambda found: found["data"][0]["type"] == "metrics",
+    )
+    assert events["data"][0]["data"]["train_loss"] is None
+
+
+async def test_lists_are_newest_first_and_filtered_by_metadata(api: Town) -> None:
+    client, file_id = await ready(api)
+    first = (await submit(client, file_id, metadata={"team": "a", "n": "1"})).json()
+    second = (await submit(client, file_id, metadata={"team": "a", "n": "2"})).json()
+    third = (await submit(client, file_id)).json()
+    listed = (await client.get("/v1/fine_tuning/jobs")).json()
+    assert [one["id"] for one in listed["data"]] == [third["id"], second["id"], first["id"]]
+
+    async def found(params: dict[str, str]) -> list[str]:
+        answer = await client.get("/v1/fine_tuning/jobs", params=params)
+        return [one["id"] for one in answer.json()["data"]]
+
+    assert await found({"metadata[team]": "a"}) == [second["id"], first["id"]]
+    assert await found({"metadata[team]": "a", "metadata[n]": "1"}) == [first["id"]]
+    assert await found({"metadata": "null"}) == [third["id"]]
+    page = await client.get("/v1/fine_tuning/jobs", params={"metadata[team]": "a", "limit": 1})
+    assert page.json()["has_more"] is True
+
+
+async def test_another_tenants_job_does_not_exist(api: Town) -> None:
+    client, file_id = await ready(api)
+    job = (await submit(client, file_id)).json()
+    other = await api.tenant()
+    path = f"/v1/fine_tuning/jobs/{job['id']}"
+    for suffix in ("", "/events", "/checkpoints", "/cost"):
+        assert (await other.get(path + suffix)).status_code == 404
+    for action in ("cancel", "pause", "resume"):
+        assert (await other.post(f"{path}/{action}")).status_code == 404
+    assert (await client.get(path)).json()["status"] != "cancelled"
+
+
+async def test_costs_and_checkpoints_begin_empty(api: Town) -> None:
+    client, file_id = await ready(api)
+    job = (await submit(client, file_id)).json()
+    path = f"/v1/fine_tuning/jobs/{job['id']}"
+    cost = (await client.get(f"{path}/cost")).json()
+    assert (cost["lines"], cost["amount_micro"], cost["final"]) == ([], 0, False)
+    assert (await client.get(f"{path}/checkpoints")).json()["data"] == []
+
+
+def a_step(tenant: str, job_id: str, step: int, loss: float = 1.5) -> Step:
+    return Step(
+        tenant=tenant,
+        job_id=job_id,
+        attempt=1,
+        step=step,
+        total_steps=9,
+        loss=loss,
+        accuracy=0.5,
+        grad_norm=1.0,
+        learning_rate=1e-4,
+        tokens=100 * step,
+        elapsed_ms=1_000 * step,
+    )
