@@ -12,6 +12,7 @@ from tunery.runtime.journal.aggregate import AggregateHost
 from tunery.runtime.journal.reactor import Reactor
 from tunery.runtime.process import Host, Runtime
 from tunery.runtime.verbs import Aggregate
+from tunery.runtime.work.digests import Digests
 from tunery.runtime.work.projector import Projection, Projector
 
 ACCOUNTS = Aggregate(
@@ -42,8 +43,10 @@ TENANTS = Projection(
 
 
 async def build(runtime: Runtime) -> Sequence[Host]:
+    owner = AggregateHost(runtime, ACCOUNTS)
     return (
-        AggregateHost(runtime, ACCOUNTS),
+        owner,
+        Digests(runtime, (owner,)),
         Reactor(runtime, ACCOUNT, react_account),
         Projector(runtime, LEDGER),
         Projector(runtime, TENANTS),

@@ -19,6 +19,7 @@ from tunery.runtime.journal.reactor import Reactor
 from tunery.runtime.process import Host, Runtime
 from tunery.runtime.settings import load
 from tunery.runtime.verbs import Aggregate
+from tunery.runtime.work.digests import Digests
 from tunery.runtime.work.effects import EffectHost
 from tunery.runtime.work.projector import Projection, Projector
 
@@ -55,8 +56,10 @@ async def build(runtime: Runtime) -> Sequence[Host]:
         prepare(runtime.blobs, workers, bases, room, settings.concurrency),
         erase(runtime.blobs),
     )
+    owner = AggregateHost(runtime, DATASETS)
     return (
-        AggregateHost(runtime, DATASETS),
+        owner,
+        Digests(runtime, (owner,)),
         Reactor(runtime, DATASET, react_dataset),
         Projector(runtime, TODOS),
         EffectHost(runtime, effects),

@@ -13,6 +13,7 @@ from tunery.runtime.journal.aggregate import AggregateHost
 from tunery.runtime.journal.reactor import Reactor
 from tunery.runtime.process import Host, Runtime
 from tunery.runtime.verbs import Aggregate
+from tunery.runtime.work.digests import Digests
 from tunery.runtime.work.effects import EffectHost
 from tunery.runtime.work.projector import Projection, Projector
 
@@ -28,8 +29,10 @@ TODOS = Projection(name="registry", version=1, streams=(MODEL,), project=project
 
 
 async def build(runtime: Runtime) -> Sequence[Host]:
+    owner = AggregateHost(runtime, MODELS)
     return (
-        AggregateHost(runtime, MODELS),
+        owner,
+        Digests(runtime, (owner,)),
         Reactor(runtime, MODEL, react_model),
         Projector(runtime, TODOS),
         EffectHost(runtime, (publish(runtime.blobs), erase(runtime.blobs))),

@@ -1,0 +1,234 @@
+"""Registry, ingest, billing and notifier as processes, over real Kafka, PostgreSQL and S3."""
+
+import asyncio
+import hashlib
+import json
+import struct
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import pytest_asyncio
+from standardwebhooks.webhooks import Webhook
+
+from schemas.account import Announce, CreateEndpoint, CreateTenant, DeliveryEnded, Limits
+from schemas.dataset import (
+    DatasetReady,
+    DeleteFile,
+    FileDeleted,
+    FileValidated,
+    PinDataset,
+    PrepareSpec,
+    RegisterFile,
+    UnpinDataset,
+)
+from schemas.envelope import Message
+from schemas.model import (
+    GLOBAL,
+    AddBase,
+    Base,
+    BasePinned,
+    Lineage,
+    PinBase,
+    Promote,
+    RegisterVersion,
+    StageMoved,
+    VersionPublished,
+)
+from schemas.pool import BlobFile
+from schemas.topics import PARTITIONS, STREAMS
+from tests.unit.services.ingest.base import make_base, rows
+from tests.unit.services.notifier.receiver import receiving
+from tunery.local import ServiceSpec, Stack
+from tunery.runtime.bundle import Runtime
+from tunery.runtime.bus.partitioner import partition_of
+from tunery.runtime.journal.reader import START, JournalReader
+from tunery.runtime.opening import open_runtime
+from tunery.runtime.seal.webhooks import webhook_secret
+from tunery.runtime.settings import RuntimeSettings
+
+PATIENCE_S = 60
+NAMES = ("billing", "notifier", "ingest", "registry")
+SUCCEEDED = "fine_tuning.job.succeeded"
+
+
+class Client:
+    """Speaks for one tenant of its own, as the gateway and the scheduler would."""
+
+    def __init__(self, runtime: Runtime, tenant: str) -> None:
+        self.runtime, self.tenant = runtime, tenant
+
+    async def send(self, stream: str, body: Message) -> None:
+        await self.runtime.sender.send(stream, self.tenant, self.tenant, body)
+
+    async def until(self, stream: str, kind: type[Any]) -> Any:
+        """The first event of this type that the stream has for this tenant."""
+        partition = partition_of(self.tenant.encode())
+        reader = JournalReader(self.runtime.log, STREAMS[stream], {partition: START})
+        await reader.open()
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                while True:
+                    for batch in (await reader.read(200)).values():
+                        for entry in batch.accepted:
+                            for event in entry.events:
+                                if entry.header.key == self.tenant and isinstance(event, kind):
+                                    return event
+        finally:
+            await reader.close()
+
+
+@pytest_asyncio.fixture
+async def client(servers: Stack, tmp_path: Path) -> AsyncIterator[Client]:
+    allowed = {"TUNERY_NOTIFIER_ALLOW_PRIVATE": "1"}
+    missing = [name for name in NAMES if name not in servers.services]
+    await servers.add(*(ServiceSpec(name, env=allowed) for name in missing))
+    settings = RuntimeSettings(
+        kafka_bootstrap=servers.kafka_bootstrap,
+        postgres_dsn=servers.postgres_dsn,
+        s3_endpoint=servers.s3_endpoint,
+        s3_access_key=servers.s3_access_key,
+        s3_secret_key=servers.s3_secret_key,
+        s3_bucket=servers.s3_bucket,
+        data_dir=tmp_path,
+        keystore_dir=Path(servers.env["TUNERY_KEYSTORE_DIR"]),
+    )
+    async with open_runtime("tests", settings) as runtime:
+        yield Client(runtime, f"tenant{uuid4().hex[:12]}")
+
+
+@pytest_asyncio.fixture
+async def base(client: Client, tmp_path: Path) -> Base:
+    """A base model that every partition of `model` knows."""
+    folder = make_base(tmp_path / "base")
+    made = Base(
+        base_id=f"tiny-{uuid4().hex[:8]}",
+        sha256=hashlib.sha256(str(folder).encode()).hexdigest(),
+        path=str(folder),
+        parameters=1,
+        context_length=512,
+        family="llama",
+        licence="apache-2.0",
+        hidden_size=64,
+    )
+    sends = (
+        client.runtime.sender.send("model", GLOBAL, GLOBAL, AddBase(base=made), partition=number)
+        for number in range(PARTITIONS)
+    )
+    await asyncio.gather(*sends)
+    await client.send("model", PinBase(job_id="j", base_id=made.base_id, base_sha256=made.sha256))
+    assert (await client.until("model", BasePinned)).base == made
+    return made
+
+
+async def test_a_file_becomes_a_prepared_data_set_and_is_erased(client: Client, base: Base) -> None:
+    data = rows(40)
+    sha256 = hashlib.sha256(data).hexdigest()
+    blob = f"t/{client.tenant}/files/{sha256}"
+    blobs, seal = client.runtime.blobs, client.runtime.seal
+    await blobs.put(blob, data)
+    register = RegisterFile(
+        file_id="file-1",
+        purpose="fine-tune",
+        name=seal.seal(client.tenant, "rows.jsonl"),
+        bytes=len(data),
+        sha256=sha256,
+        blob=blob,
+    )
+    await client.send("dataset", register)
+    validation = (await client.until("dataset", FileValidated)).validation
+    assert validation.accepted
+    assert validation.rows == 40
+    assert base.base_id in {counted.base_id for counted in validation.tokens}
+    spec = PrepareSpec(
+        base_id=base.base_id,
+        base_sha256=base.sha256,
+        max_length=128,
+        length_policy="reject",
+        validation_fraction_ppm=100_000,
+        seed=1,
+    )
+    pin = PinDataset(job_id="ftjob-1", training_file="file-1", validation_file=None, spec=spec)
+    await client.send("dataset", pin)
+    prepared = (await client.until("dataset", DatasetReady)).prepared
+    assert prepared.train_rows + prepared.validation_rows == 40
+    await blobs.get(prepared.train_blob, sha256=prepared.train_sha256)
+    await client.send("dataset", UnpinDataset(job_id="ftjob-1"))
+    await client.send("dataset", DeleteFile(file_id="file-1"))
+    gone = (await client.until("dataset", FileDeleted)).erase
+    assert {blob, prepared.train_blob, validation.report_blob} <= set(gone)
+    async with asyncio.timeout(PATIENCE_S):
+        while any([await blobs.exists(key) for key in gone]):  # noqa: ASYNC110  # another process
+            await asyncio.sleep(0.1)
+
+
+async def test_a_version_is_published_and_promoted(client: Client, base: Base) -> None:
+    header = json.dumps(
+        {"up.lora_A.weight": {"dtype": "F32", "shape": [4, 8], "data_offsets": [0, 128]}}
+    ).encode()
+    config = {"base_model_name_or_path": f"{base.base_id}@{base.sha256}", "r": 4}
+    contents = {
+        "adapter_config.json": (json.dumps(config, indent=2, sort_keys=True) + "\n").encode(),
+        "adapter_model.safetensors": struct.pack("<Q", len(header)) + header + bytes(128),
+    }
+    files = []
+    for name, data in contents.items():
+        key = f"t/{client.tenant}/jobs/1/{name}"
+        stored = await client.runtime.blobs.put(key, data)
+        files.append(BlobFile(name=name, blob=key, sha256=stored.sha256, bytes=len(data)))
+    lineage = Lineage(
+        job_id="ftjob-1",
+        base_id=base.base_id,
+        base_sha256=base.sha256,
+        dataset_version="v",
+        training_sha256="a" * 64,
+        config_sha256="b" * 64,
+        steps=1,
+        verdict="inconclusive",
+        scores_sha256="c" * 64,
+    )
+    model_id = f"ft:{base.base_id}:{client.tenant}::1"
+    version = RegisterVersion(model_id=model_id, line="line", lineage=lineage, adapter=tuple(files))
+    await client.send("model", version)
+    published = await client.until("model", VersionPublished)
+    assert {file.name for file in published.files} == {*contents, "lineage.json"}
+    for file in published.files:
+        await client.runtime.blobs.get(file.blob, sha256=file.sha256)
+    await client.send("model", Promote(model_id=model_id, stage="staging", expected=None))
+    assert (await client.until("model", StageMoved)).stage == "staging"
+
+
+@pytest.mark.parametrize("kill", [False, True])
+async def test_a_webhook_arrives_signed_also_when_the_notifier_is_killed(
+    client: Client, servers: Stack, kill: bool
+) -> None:
+    seal = client.runtime.seal.seal
+    limits = Limits(soft_gpu_ms=1, hard_gpu_ms=1, concurrency=1)
+    name = seal(client.tenant, "name")
+    await client.send(
+        "account", CreateTenant(name=name, plan="free", limits=limits, price_version="2026-11")
+    )
+    async with receiving(200) as receiver:
+        endpoint = CreateEndpoint(
+            endpoint_id="we_1",
+            name=name,
+            url=seal(client.tenant, receiver.url),
+            event_types=(SUCCEEDED,),
+        )
+        await client.send("account", endpoint)
+        if kill:
+            servers.kill("notifier")
+        announce = Announce(
+            event_id=f"evt_{client.tenant}",
+            event_type=SUCCEEDED,
+            object_id="ftjob-1",
+            created_at=1_795_000_000_000,
+        )
+        await client.send("account", announce)
+        ended = await client.until("account", DeliveryEnded)
+        assert (ended.outcome, ended.status) == ("delivered", 200)
+        secret = webhook_secret(client.runtime.seal, client.tenant, "we_1", 1)
+        request = receiver.requests[0]
+        assert Webhook(secret).verify(request.body, request.headers)["type"] == SUCCEEDED
