@@ -1,0 +1,216 @@
+"""Real training processes, really killed: what comes out is what would have come out anyway.
+
+    python -m pytest tests/e2e -k resume
+
+A tiny model with the real tokenizer, fp32, dropout on. Compared are bytes.
+"""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from tunery.local.paths import cache_dir
+from tunery.ml import base
+from tunery.ml.events import EXIT_FINISHED, EXIT_PREEMPTED
+
+pytestmark = pytest.mark.train
+
+ROWS, EPOCHS, ROWS_PER_STEP = 40, 2, 2
+STEPS = ROWS // ROWS_PER_STEP * EPOCHS
+CHECKPOINT_EVERY = 3
+KILLS = 3
+BUILD_S_MAX = 120
+RUN_S_MAX = 300  # a shared machine may be slow; alone it takes about 10 s
+
+Event = dict[str, Any]
+
+
+class Run(NamedTuple):
+    code: int
+    events: list[Event]
+
+    def of(self, kind: str) -> list[Event]:
+        return [event for event in self.events if event["type"] == kind]
+
+
+@pytest.fixture(scope="module")
+def spec(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What every attempt of this module trains; `out_dir` and `resume` differ."""
+    folder = tmp_path_factory.mktemp("resume")
+    version = sha256(Path(base.__file__).read_bytes()).hexdigest()[:12]
+    model = cache_dir() / "tests" / f"tiny-{version}"
+    command = [sys.executable, "-m", "tunery.ml.base", "tiny", str(model)]
+    built = subprocess.run(command, capture_output=True, check=True, timeout=BUILD_S_MAX)
+    return {
+        "base_dir": str(model),
+        "base_id": "tiny-llama",
+        "base_sha256": json.loads(built.stdout)["sha256"],
+        "train_shards": [str(shard(folder / "train.safetensors", ROWS))],
+        "valid_shards": [str(shard(folder / "valid.safetensors", 3))],
+        "hyper": {
+            "n_epochs": EPOCHS,
+            "batch_size": 1,
+            "accumulation": ROWS_PER_STEP,
+            "learning_rate": 0.01,
+            "dropout": 0.1,
+        },
+        "precision": "fp32",
+        "threads": 1,
+        "checkpoint_every_steps": CHECKPOINT_EVERY,
+    }
+
+
+def shard(path: Path, rows: int) -> Path:
+    """Packed rows of three documents each, of 20 to 36 tokens, their second halves labelled."""
+    lengths = [20 + (7 * number) % 17 for number in range(3 * rows)]
+    ids = [
+        50 + (13 * at + 5 * n) % 3000 for n, length in enumerate(lengths) for at in range(length)
+    ]
+    mask = [int(2 * at >= length) for length in lengths for at in range(length)]
+    tensors = {
+        "input_ids": torch.tensor(ids, dtype=torch.int32),
+        "loss_mask": torch.tensor(mask, dtype=torch.uint8),
+        "seq_lengths": torch.tensor(lengths, dtype=torch.int32),
+        "row_lengths": torch.full((rows,), 3, dtype=torch.int32),
+    }
+    save_file(tensors, path)
+    return path
+
+
+@contextmanager
+def training(spec: dict[str, Any], out: Path, resume: list[Event]) -> Iterator[Any]:
+    """A training process, its standard output a pipe of lines. It does not outlive the block."""
+    candidates = [{key: one[key] for key in ("dir", "manifest_sha256")} for one in resume]
+    out.mkdir(parents=True, exist_ok=True)
+    path = out / "spec.json"
+    path.write_text(json.dumps({**spec, "out_dir": str(out / "ck"), "resume": candidates}))
+    command = [sys.executable, "-m", "tunery.ml.train", str(path)]
+    with (out / "stderr").open("a") as errors:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
+    watchdog = threading.Timer(RUN_S_MAX, process.kill)
+    watchdog.start()
+    try:
+        yield process
+    finally:
+        watchdog.cancel()
+        process.kill()
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def attempt(
+    spec: dict[str, Any],
+    out: Path,
+    resume: list[Event] | None = None,
+    *,
+    at_step: int | None = None,
+    deliver: signal.Signals = signal.SIGKILL,
+) -> Run:
+    """Run to the end, or send a signal once the step is reported; newest checkpoints first."""
+    events: list[Event] = []
+    with training(spec, out, resume or []) as process:
+        for line in process.stdout:
+            events.append(json.loads(line))
+            if events[-1]["type"] == "step" and events[-1]["step"] == at_step:
+                os.kill(process.pid, deliver)
+        return Run(process.wait(), events)
+
+
+def adapter(out: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted((out / "ck" / "adapter").iterdir())}
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(spec: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("uninterrupted")
+    run = attempt(spec, out)
+    assert run.code == EXIT_FINISHED
+    assert run.events[-1]["steps"] == STEPS
+    return out
+
+
+def newest_first(run: Run) -> list[Event]:
+    """Checkpoints that were reported and are still there."""
+    return [one for one in reversed(run.of("checkpoint")) if Path(one["dir"]).is_dir()]
+
+
+def test_resume_after_three_kills_gives_the_same_bytes(
+    spec: dict[str, Any], uninterrupted: Path, tmp_path: Path
+) -> None:
+    """kill -9 at three random steps of one run, each time going on from the last checkpoint."""
+    seed = random.SystemRandom().randrange(2**32)
+    steps = sorted(random.Random(seed).sample(range(CHECKPOINT_EVERY, STEPS), KILLS))
+    print(f"killed at steps {steps} (seed {seed})")
+    known: list[Event] = []
+    for step in steps:
+        run = attempt(spec, tmp_path, known[:3], at_step=step)
+        assert run.code == -signal.SIGKILL
+        expected = known[0]["step"] if known else 0
+        assert run.events[0]["resumed_from_step"] == expected
+        known = newest_first(run) + [one for one in known if Path(one["dir"]).is_dir()]
+    last = attempt(spec, tmp_path, known[:3])
+    assert last.code == EXIT_FINISHED
+    assert last.events[0]["resumed_from_step"] >= steps[-1] - CHECKPOINT_EVERY
+    assert adapter(tmp_path) == adapter(uninterrupted)
+    assert not list((tmp_path / "ck").glob("tmp-*"))
+
+
+def test_resume_after_a_notice_loses_no_step(
+    spec: dict[str, Any], uninterrupted: Path, tmp_path: Path
+) -> None:
+    step = 5  # no multiple of the checkpoint interval
+    told = attempt(spec, tmp_path, at_step=step, deliver=signal.SIGTERM)
+    assert told.code == EXIT_PREEMPTED
+    saved = told.of("checkpoint")[-1]
+    assert told.events[-1]["type"] == "preempted"
+    assert saved["step"] == told.of("step")[-1]["step"] >= step
+    rest = attempt(spec, tmp_path, [saved])
+    assert rest.code == EXIT_FINISHED
+    assert [one["step"] for one in rest.of("step")] == list(range(saved["step"] + 1, STEPS + 1))
+    assert adapter(tmp_path) == adapter(uninterrupted)
+
+
+def test_resume_names_a_damaged_checkpoint_and_uses_the_older(
+    spec: dict[str, Any], uninterrupted: Path, tmp_path: Path
+) -> None:
+    killed = attempt(spec, tmp_path, at_step=3 * CHECKPOINT_EVERY + 1)
+    newest, older = newest_first(killed)[:2]
+    path = Path(newest["dir"]) / "adapter_model.safetensors"
+    damaged = bytearray(path.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    path.write_bytes(damaged)
+    resumed = attempt(spec, tmp_path, [newest, older])
+    started = resumed.events[0]
+    assert started["resumed_from_step"] == older["step"]
+    assert [(one["manifest_sha256"], one["reason"]) for one in started["skipped"]] == [
+        (newest["manifest_sha256"], "adapter_model.safetensors does not match its SHA-256")
+    ]
+    assert adapter(tmp_path) == adapter(uninterrupted)
+
+
+def test_resume_from_elsewhere_gives_the_same_bytes(
+    spec: dict[str, Any], uninterrupted: Path, tmp_path: Path
+) -> None:
+    """Another node fetched the checkpoint: other paths, same bytes."""
+    killed = attempt(spec, tmp_path / "a", at_step=STEPS // 2 + 1)
+    newest = newest_first(killed)[0]
+    moved = shutil.copytree(newest["dir"], tmp_path / "b" / "fetched")
+    shutil.rmtree(tmp_path / "a")
+    resumed = attempt(spec, tmp_path / "b", [{**newest, "dir": str(moved)}])
+    assert resumed.events[0]["loaded_manifest"] == newest["manifest_sha256"]
+    assert adapter(tmp_path / "b") == adapter(uninterrupted)
