@@ -19,6 +19,7 @@ from tunery.runtime.journal.reactor import Reactor
 from tunery.runtime.process import Host, Runtime
 from tunery.runtime.settings import load
 from tunery.runtime.verbs import Aggregate, Deadline
+from tunery.runtime.work.digests import Digests
 
 
 def _deadline(state: Pools) -> Deadline | None:
@@ -47,9 +48,10 @@ POOLS: Final = Aggregate(
 
 async def build(runtime: Runtime) -> Sequence[Host]:
     settings = load(SchedulerSettings)
+    owners = (AggregateHost(runtime, JOBS), AggregateHost(runtime, POOLS))
     return (
-        AggregateHost(runtime, JOBS),
-        AggregateHost(runtime, POOLS),
+        *owners,
+        Digests(runtime, owners),
         Reactor(runtime, JOB, react_job),
         Reactor(runtime, POOL, react_pool),
         Watcher(runtime, settings.node_ttl_ms, settings.poll_ms),

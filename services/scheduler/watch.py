@@ -1,7 +1,7 @@
 """Watches heartbeats and tells pools whom it sees. It decides nothing: `pool` does."""
 
 import logging
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -17,8 +17,16 @@ from services.scheduler.domain.liveness import (
     unseen,
     waited,
 )
-from tunery.runtime.bundle import Runtime
-from tunery.runtime.bus.abstract import AppendUnknown, OutOfRange, Reader, Record, Unavailable
+from tunery.runtime.bus.abstract import (
+    AppendUnknown,
+    Log,
+    OutOfRange,
+    Reader,
+    Record,
+    Unavailable,
+)
+from tunery.runtime.bus.sender import Sender
+from tunery.runtime.clock import Clock
 from tunery.runtime.journal.acceptance import PartitionStopped
 from tunery.runtime.journal.reader import START, JournalReader
 
@@ -30,12 +38,23 @@ RETRY_MS: Final = 500
 READY_POLL_MS: Final = 20
 
 
+class Parts(Protocol):
+    """The part of `Runtime` that the watcher uses."""
+
+    @property
+    def log(self) -> Log: ...
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def sender(self) -> Sender: ...
+
+
 class Watcher:
     """One in each scheduler process; several of them say the same, and the first one counts."""
 
     name = "watcher of heartbeats"
 
-    def __init__(self, runtime: Runtime, ttl_ms: Ms, poll_ms: Ms) -> None:
+    def __init__(self, runtime: Parts, ttl_ms: Ms, poll_ms: Ms) -> None:
         self._log, self._clock, self._sender = runtime.log, runtime.clock, runtime.sender
         self._ttl_ms, self._poll_ms = ttl_ms, poll_ms
         self._positions = dict.fromkeys(range(PARTITIONS), START)

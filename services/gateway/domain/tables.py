@@ -89,7 +89,8 @@ CREATE TABLE IF NOT EXISTS jobs (
   lane text,
   suffix jsonb, metadata jsonb, wanted text, phase text, reason text, position int, node_id text,
   attempt int, role text, started_at bigint, loaded_step int, total_steps int,
-  trained_tokens bigint, hold jsonb, overage boolean, prepared jsonb, gate jsonb, outcome text,
+  trained_tokens bigint, hold jsonb, overage boolean, prepared jsonb, scores jsonb, gate jsonb,
+  outcome text,
   failure jsonb, lineage jsonb, model_id text, finished_at bigint, billable_gpu_ms bigint,
   lost_gpu_ms bigint, released_gpu_ms bigint,
   PRIMARY KEY (tenant, id)

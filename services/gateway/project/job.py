@@ -42,6 +42,7 @@ Moving: TypeAlias = (
     | AttemptStarted
     | CheckpointRecorded
     | AttemptEnded
+    | VerdictDue
     | VerdictRecorded
     | RegistrationWanted
 )
@@ -60,13 +61,14 @@ def project_job(header: Header, event: Event) -> tuple[Change, ...]:
             return (_submitted(header, event), *messages(header, event))
         case JobEnded():
             return (_ended(header, event), *messages(header, event))
+        case VerdictDue():
+            return (_set(header, event.job_id, scores=event.scores),)
         case (
             FileNoted()
             | PinsWanted()
             | BaseBound()
             | PlacementUnwanted()
             | UsageCounted()
-            | VerdictDue()
             | Rejected()
             | Repeated()
         ):
@@ -140,6 +142,8 @@ def _moved(header: Header, event: Moving) -> tuple[Change, ...]:
         case AttemptEnded():
             totals = {"billable_gpu_ms": event.billable_gpu_ms, "lost_gpu_ms": event.lost_gpu_ms}
             return (_set(header, event.job_id, **totals),)
+        case VerdictDue():
+            return (_set(header, event.job_id, scores=event.scores),)
         case VerdictRecorded():
             return (_set(header, event.job_id, gate=event.summary),)
         case RegistrationWanted():

@@ -30,7 +30,7 @@ REPEAT_MS: Final = 5_000
 class Sight(Struct, frozen=True, kw_only=True):
     """One node. `standing`: the journal's; `last_seen`, `silent_ms`: the watcher's own.
 
-    `told_ms` ago it was part of an observation, the last one when `told_hour` began or later.
+    `told_ms` ago the pool was told `told_silent`, last in the hour `told_hour` of its heartbeats.
     """
 
     pool: str
@@ -40,6 +40,7 @@ class Sight(Struct, frozen=True, kw_only=True):
     told_hour: int
     standing: Literal["up", "lost"] = "up"
     silent_ms: Ms = 0
+    told_silent: bool = False
     told_ms: Ms = REPEAT_MS
 
 
@@ -112,7 +113,8 @@ def observations(sights: Sights, ttl_ms: Ms) -> tuple[tuple[str, ObserveNodes], 
     for place in sorted(sights):
         sight = sights[place]
         silent = sight.silent_ms > ttl_ms
-        changed = silent == (sight.standing == "up") and sight.told_ms >= REPEAT_MS
+        news = silent != sight.told_silent or sight.told_ms >= REPEAT_MS
+        changed = news and silent == (sight.standing == "up")
         hourly = not silent and hour_of(sight.last_seen) > sight.told_hour
         if changed or hourly:
             seen = NodeSeen(
@@ -130,6 +132,7 @@ def told(sights: Sights, pool: str, seen: Iterable[NodeSeen]) -> Sights:
     for one in seen:
         sight = sights.get((pool, one.node_id))
         if sight is not None:
-            said = replace(sight, told_ms=0, told_hour=hour_of(one.last_seen))
+            hour = hour_of(one.last_seen)
+            said = replace(sight, told_silent=one.silent, told_ms=0, told_hour=hour)
             sights = sights.set((pool, one.node_id), said)
     return sights

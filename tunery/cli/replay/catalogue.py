@@ -22,8 +22,8 @@ AGGREGATES: Final[Mapping[str, tuple[Aggregate[Any], ...]]] = {
 PROJECTIONS: Final[Mapping[str, tuple[Projection, ...]]] = {
     "billing": (billing.LEDGER, billing.TENANTS),
     "eval": (evaluation.TODOS,),
-    "gateway": gateway.PROJECTIONS,
-    "ingest": ingest.PROJECTIONS,
-    "notifier": (notifier.TODOS,),
+    "gateway": (gateway.VIEWS_PROJECTION,),
+    "ingest": (ingest.TODOS,),
+    "notifier": (notifier.DELIVERIES,),
     "registry": (registry.TODOS,),
 }

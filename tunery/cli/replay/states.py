@@ -40,7 +40,7 @@ class State:
 
 
 async def compare(
-    log: Log, connection: asyncpg.Connection[Any], service: str, aggregate: Aggregate[Any]
+    log: Log, connection: "asyncpg.Connection[Any]", service: str, aggregate: Aggregate[Any]
 ) -> State:
     """Raises Divergence, Unreadable."""
     replays = await replay_stream(log, aggregate)
@@ -61,7 +61,7 @@ async def compare(
 
 
 async def ledger_by_month(
-    connection: asyncpg.Connection[Any],
+    connection: "asyncpg.Connection[Any]",
 ) -> dict[tuple[str, int], GpuMs]:
     """Sums of the ledger by tenant and calendar month (years × 12 + month)."""
     rows = await connection.fetch(LEDGER, HOUR_MS // 1_000)

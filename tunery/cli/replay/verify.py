@@ -39,7 +39,9 @@ class Verification(Struct, frozen=True, kw_only=True):
 async def run(folders: DataDir) -> Verification:
     """Verify the stack of `folders`, or the servers that the environment names."""
     environment = os.environ | stack_environment(folders)
-    found = RuntimeSettings(**{name: environment[f"TUNERY_{name.upper()}"] for name in NEEDED})
+    found = RuntimeSettings.model_validate(
+        {name: environment[f"TUNERY_{name.upper()}"] for name in NEEDED}
+    )
     log = KafkaLog(kafka_settings(found))
     try:
         return await until_settled(log, found.postgres_dsn)

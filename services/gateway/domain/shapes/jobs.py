@@ -138,6 +138,7 @@ def _progress(row: Row, step: Row | None) -> dict[str, Any] | None:
             left_ms = (total - done) * step["elapsed_ms"] // paced
     return {
         "step": done,
+        "resumed_from_step": row["loaded_step"],
         "total_steps": total,
         "percent": round(100 * done / total, 1) if total else 100.0,
         "train_loss": None if step is None else finite(step["loss"]),
@@ -201,7 +202,18 @@ def _provenance(row: Row, spec: JobSpec) -> dict[str, Any]:
         "config_sha256": None if lineage is None else lineage["config_sha256"],
         "scores_sha256": None if lineage is None else lineage["scores_sha256"],
         "seed": spec.hyper.seed,
+        "attempts": row["attempt"],
+        "resumed_from_step": row["loaded_step"] or None,
     }
+
+
+def answers_object(job_id: str, scores: Mapping[str, Any]) -> dict[str, Any]:
+    """Fixed prompts, answered by the base model and by the new one."""
+    data = [
+        {"prompt": one["prompt"], "base": one["base"], "adapter": one["adapter"]}
+        for one in scores["answers"]
+    ]
+    return {"id": job_id, "object": "fine_tuning.job.answers", "data": data}
 
 
 def estimate_object(spec: JobSpec, estimate: Estimate | None, reason: str | None) -> dict[str, Any]:
@@ -221,27 +233,21 @@ def estimate_object(spec: JobSpec, estimate: Estimate | None, reason: str | None
         "price": msgspec.to_builtins(spec.price),
     }
     if estimate is None:
-        return shown
+        return {**shown, "estimate": None, "expected_duration_seconds": None}
     gpu_ms = estimate.train_gpu_ms + estimate.eval_gpu_ms
     return {
         **shown,
-        "trained_tokens": estimate.tokens,
-        "steps": estimate.steps,
-        "memory_bytes": estimate.memory_bytes,
-        "train_gpu_ms": estimate.train_gpu_ms,
-        "eval_gpu_ms": estimate.eval_gpu_ms,
-        "hold_gpu_ms": estimate.hold_gpu_ms,
+        "estimate": msgspec.to_builtins(estimate),
         "expected_duration_seconds": gpu_ms // (1000 * spec.slots),
-        "currency": estimate.currency,
-        "amount_micro": estimate.price_micro,
-        "amount_max_micro": estimate.price_max_micro,
     }
 
 
 def cost_object(row: Row, lines: Sequence[Row]) -> dict[str, Any]:
     """Every usage slice and credit line of a job so far, and their sum at the job's own price."""
     spec = msgspec.convert(row["spec"], JobSpec)
-    net = sum(line["billable_gpu_ms"] for line in lines)
+    billable = sum(line["billable_gpu_ms"] for line in lines if line["kind"] == "usage")
+    credited = -sum(line["billable_gpu_ms"] for line in lines if line["kind"] == "credit")
+    net = billable - credited
     tokens = row["trained_tokens"] or 0
     columns = ("kind", "attempt", "role", "hour", "used_gpu_ms", "billable_gpu_ms", "cause")
     return {
@@ -252,6 +258,8 @@ def cost_object(row: Row, lines: Sequence[Row]) -> dict[str, Any]:
         "price": msgspec.to_builtins(spec.price),
         "lines": [{name: line[name] for name in columns} for line in lines],
         "used_gpu_ms": sum(line["used_gpu_ms"] for line in lines),
+        "billable_gpu_ms": billable,
+        "credited_gpu_ms": credited,
         "net_gpu_ms": net,
         "trained_tokens": tokens,
         "amount_micro": price_micro(spec.price, max(0, net), tokens),

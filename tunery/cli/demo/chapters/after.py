@@ -104,7 +104,7 @@ async def bill(scene: Scene) -> None:
         ]
         + [("total", str(made["gpu_ms"]), f"{made['amount_micro'] / 1e6:.6f}")],
     )
-    held = scene.estimate["estimate"]
+    held = scene.estimate
     scene.told.figures |= {
         "billed_gpu_ms": made["gpu_ms"],
         "credited_gpu_ms": made["credited_gpu_ms"],
@@ -121,7 +121,7 @@ async def bill(scene: Scene) -> None:
         sum(line["amount_micro"] for line in made["lines"]),
     )
     equal = sums == (made["gpu_ms"], made["amount_micro"])
-    equal = equal and cost["billable_gpu_ms"] - cost["credited_gpu_ms"] == made["gpu_ms"]
+    equal = equal and cost["net_gpu_ms"] == made["gpu_ms"]
     scene.check("invoice_equals_ledger", equal, "invoice, ledger and the job's own cost agree")
 
 

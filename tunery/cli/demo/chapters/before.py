@@ -65,19 +65,18 @@ async def good_file(scene: Scene) -> None:
 async def estimate(scene: Scene) -> None:
     scene.view.chapter("What it will take, before it is started")
     found = await scene.api.post("/fine_tuning/jobs/estimate", request(scene))
-    scene.estimate = found
-    held = found["estimate"]
+    scene.estimate = held = found
     scene.view.line(
-        f"{held['tokens']} tokens in {held['steps']} steps, "
+        f"{held['trained_tokens']} tokens in {held['steps']} steps, "
         f"{held['memory_bytes'] / 1e9:.1f} GB memory, "
         f"{(held['train_gpu_ms'] + held['eval_gpu_ms']) / 60_000:.1f} slot-minutes expected"
     )
-    price, most = held["price_micro"] / 1e6, held["price_max_micro"] / 1e6
+    price, most = held["amount_micro"] / 1e6, held["amount_max_micro"] / 1e6
     text = (
         f"{price:.4f} {held['currency']} expected; {most:.4f} {held['currency']} is held "
         "and can never be passed"
     )
-    holds = 0 < held["price_micro"] <= held["price_max_micro"] and held["steps"] > 0
+    holds = 0 < held["amount_micro"] <= held["amount_max_micro"] and held["steps"] > 0
     scene.check("estimate_given_before_launch", holds, text)
 
 

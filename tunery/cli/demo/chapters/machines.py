@@ -69,7 +69,7 @@ async def resume(scene: Scene) -> None:
         f"its heartbeats stopped, its lease ended; node {job['node'].upper()} runs {taken:.0f} s "
         "after the kill",
     )
-    loaded = job["provenance"]["resumed_from_step"]
+    loaded = job["progress"]["resumed_from_step"]
     text = f"resumed from step {loaded}, the last accepted checkpoint: nothing before it runs again"
     scene.check("resumed_from_last_checkpoint", loaded == scene.last_checkpoint > 0, text)
     await _until_done(scene)
