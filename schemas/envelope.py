@@ -55,7 +55,7 @@ class Idempotency(Struct, frozen=True, kw_only=True):
     retry: bool = False
 
 
-class Envelope(Struct, frozen=True, kw_only=True):
+class Envelope(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A command on its way to the owner of a stream. `body` is decoded with the stream's union."""
 
     id: str
@@ -85,7 +85,7 @@ class Claim(Struct, frozen=True, kw_only=True, tag="claim", tag_field="record"):
     base: int | None = None
 
 
-class Entry(Struct, frozen=True, kw_only=True, tag="entry", tag_field="record"):
+class Entry(Struct, frozen=True, kw_only=True, tag="entry", tag_field="record", omit_defaults=True):
     """The one record that a command leads to. `events` are decoded with the stream's union."""
 
     epoch: int

@@ -15,7 +15,9 @@ S = TypeVar("S")
 
 
 class Fold(Struct, Generic[S], frozen=True):
-    """position: next journal offset and acceptance state; at, command_id: of the last entry."""
+    """position: next journal offset and acceptance state; the rest but state and seen: of the
+    last accepted entry.
+    """
 
     state: S
     position: Position = START
@@ -23,6 +25,7 @@ class Fold(Struct, Generic[S], frozen=True):
     command_id: str = ""
     seqs: Map[str, int] = Map()
     seen: Seen = Seen()
+    last_offset: int = -1
 
 
 def context_of(entry: Entry) -> Context:
@@ -53,6 +56,7 @@ def advance(
         entry.command_id,
         fold.seqs.set(entry.key, entry.seq),
         remember(fold.seen, entry, events),
+        position.offset - 1,
     )
 
 

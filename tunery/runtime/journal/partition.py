@@ -4,6 +4,7 @@ Correctness never depends on being the only one: two owners may run at once, and
 rule lets at most one of them count. Whenever anything is in doubt the fold is thrown away.
 """
 
+import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -32,6 +33,7 @@ from tunery.runtime.journal.decision import Decided, decide_record, read_command
 from tunery.runtime.journal.fold import Fold, advance_all
 from tunery.runtime.journal.ports import Limits, Parts
 from tunery.runtime.journal.reader import JournalReader
+from tunery.runtime.journal.snapshots import Snapshots
 from tunery.runtime.verbs import Aggregate
 
 LOG = logging.getLogger("tunery.journal")
@@ -75,6 +77,9 @@ class _Term(Generic[S]):
     read_at_monotonic: Ms
     queue: deque[Record] = field(default_factory=deque)
     flights: deque[_Flight[S]] = field(default_factory=deque)
+    unsaved: int = 0  # entries since the last snapshot, and its monotonic time
+    saved_ms: Ms = 0
+    saving: asyncio.Task[None] | None = None
 
 
 class PartitionOwner(Generic[S]):
@@ -98,6 +103,7 @@ class PartitionOwner(Generic[S]):
         self._ticked_ms: Ms | None = None
         self._trimmed_ms = self._clock.monotonic_ms()
         self._untrimmed = 0
+        self._snapshots = Snapshots(parts, aggregate, partition)
         self.serving = False
         self.settled: Fold[S] | None = None
 
@@ -134,7 +140,7 @@ class PartitionOwner(Generic[S]):
     async def _begin(self, cleanup: AsyncExitStack) -> _Term[S]:
         """Claim the partition, fold the journal up to the claim, find the next command."""
         topic = self._stream.journal.name
-        start = self._boot()
+        start = await self._snapshots.load()
         reader = JournalReader(self._log, self._stream, {self._partition: start.position})
         cleanup.push_async_callback(reader.close)
         await reader.open()
@@ -155,10 +161,11 @@ class PartitionOwner(Generic[S]):
         cleanup.push_async_callback(commands.close)
         self.settled, self.serving = fold, True
         LOG.info("%s/%d: serving with epoch %d", self._stream.name, self._partition, claimed.offset)
-        return _Term(writer, commands, fold, fold, claimed.timestamp, monotonic_ms)
-
-    def _boot(self) -> Fold[S]:
-        return Fold(self._aggregate.initial)
+        term = _Term(writer, commands, fold, fold, claimed.timestamp, monotonic_ms)
+        term.unsaved = fold.position.acceptance.cause - start.position.acceptance.cause
+        term.saved_ms = monotonic_ms
+        cleanup.callback(lambda: term.saving.cancel() if term.saving else None)
+        return term
 
     async def _fold_more(self, reader: JournalReader, fold: Fold[S]) -> Fold[S]:
         batch = (await reader.read(self._limits.idle_wait_ms)).get(self._partition)
@@ -265,6 +272,8 @@ class PartitionOwner(Generic[S]):
         term.read_at, term.read_at_monotonic = appended.timestamp, self._clock.monotonic_ms()
         self._futile_claims = 0
         self._untrimmed += 1
+        term.unsaved += 1
+        self._snapshot(term)
         self._on_settled(
             Settled(
                 self._stream.name, self._partition, flight.expected, flight.decided.fold.command_id
@@ -272,6 +281,16 @@ class PartitionOwner(Generic[S]):
         )
         if self._untrimmed >= self._limits.trim_every:
             await self._trim(term, now=True)
+
+    def _snapshot(self, term: _Term[S]) -> None:
+        """Keep the settled fold by number of entries, or by age; in the background, one at once."""
+        limits, now_ms = self._limits, self._clock.monotonic_ms()
+        aged = now_ms - term.saved_ms >= limits.snapshot_every_ms
+        if term.unsaved < (limits.snapshot_least if aged else limits.snapshot_every):
+            return
+        if term.saving is None or term.saving.done():
+            term.unsaved, term.saved_ms = 0, now_ms
+            term.saving = asyncio.create_task(self._snapshots.save(term.settled))
 
     async def _tick(self, term: _Term[S]) -> Ms:
         """Send a tick when a deadline is due; how long to wait for commands then."""

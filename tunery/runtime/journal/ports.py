@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from schemas.units import Ms
+from tunery.runtime.blobs.abstract import Blobs
 from tunery.runtime.bus.abstract import Log
 from tunery.runtime.clock import Clock
 
@@ -17,6 +18,8 @@ class Parts(Protocol):
     def log(self) -> Log: ...
     @property
     def clock(self) -> Clock: ...
+    @property
+    def blobs(self) -> Blobs: ...
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,9 @@ class Limits:
     tick_every_ms: Ms = 1_000
     trim_every_ms: Ms = 60_000
     trim_every: int = 100_000  # commands, when the partition is never idle
+    snapshot_every: int = 10_000  # entries
+    snapshot_every_ms: Ms = 600_000  # when there are at least `snapshot_least` new entries
+    snapshot_least: int = 500
     back_off_ms_max: Ms = 10_000
     retry_ms: Ms = 500
     commit_every_ms: Ms = 500

@@ -22,6 +22,7 @@ class Faults:
     pauses: int = 0
     overlaps: int = 0  # per run: two owners are told to own the same partitions
     clock_jumps: int = 0
+    damaged: int = 0  # per run: snapshots that rot
     tail_loss: bool = False  # the journal's end is lost while everybody is down
 
 
@@ -40,6 +41,7 @@ def draw_faults(rng: Random) -> Faults:
         pauses=sometimes(3),
         overlaps=sometimes(3),
         clock_jumps=sometimes(3),
+        damaged=sometimes(3),
         tail_loss=rng.random() < 0.08,
     )
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 from msgspec import structs
@@ -146,6 +147,23 @@ def same_view(name: str, history: History, seen: list[bytes], complete: bool) ->
         return [f"agreement: {name} accepted other records than the log holds"]
     if complete and len(seen) < len(truth):
         return [f"agreement: {name} accepted {len(seen)} of {len(truth)} records"]
+    return []
+
+
+def no_silent_loss(name: str, history: History, seen: list[bytes]) -> list[str]:
+    """A reader that saw the journal's lost end never goes on in the new one without a word.
+
+    The next entry it would take carries the hash of the one before, so it must stop there. Until
+    there is such an entry it cannot know.
+    """
+    truth = [one.value for one in history.accepted]
+    shared = sum(
+        1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(truth, seen, strict=False))
+    )
+    if shared == len(seen):
+        return []
+    if len(truth) > len(seen) or set(seen[shared:]) & set(truth[shared:]):
+        return [f"agreement: {name} went on in another journal and did not say so"]
     return []
 
 

@@ -5,12 +5,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
+from msgspec import structs
+
 from schemas.envelope import Entry, Envelope
 from schemas.units import Ms
 from tunery.runtime.bus.abstract import AppendUnknown
-from tunery.runtime.journal import acceptance, decision, dedupe, partition, reactor
+from tunery.runtime.journal import acceptance, decision, dedupe, partition, reactor, snapshots
 from tunery.runtime.journal.acceptance import Acceptance, Diverged, Reason, record_hash
 from tunery.runtime.journal.dedupe import Conflict, Repeat, Seen
+from tunery.runtime.journal.reader import Position
 from tunery.runtime.testing import broker
 from tunery.runtime.testing.faults import Faults
 
@@ -136,6 +139,18 @@ async def _trim_too_far(self: Any, topic: str, where: int, before: int) -> None:
     await self._broker.memory.trim(topic, where, before + 1)
 
 
+_open_snapshot = snapshots.Snapshots._open
+
+
+async def _forgetful(self: Any, pointer: Any) -> Any:
+    return structs.replace(await _open_snapshot(self, pointer), seen=Seen())
+
+
+async def _position_alone(self: Any, pointer: Any) -> Any:
+    fold = await _open_snapshot(self, pointer)
+    return structs.replace(fold, position=Position(fold.position.offset))
+
+
 MUTANTS: Final = (
     Mutant("epoch check off", acceptance, "_entry", _epoch_off, ("agreement", "false stop")),
     Mutant("cause check off", acceptance, "_entry", _cause_off, ("agreement", "false stop")),
@@ -163,4 +178,12 @@ MUTANTS: Final = (
     Mutant("at not clamped", decision, "max", lambda _, broker_at: broker_at, ("time",)),
     Mutant("reaction skipped in doubt", reactor.Reactor, "_insist", _send_once, ("reactions",)),
     Mutant("last decided command trimmed", broker.Door, "trim", _trim_too_far, ("trim",)),
+    Mutant("snapshot without what was seen", snapshots.Snapshots, "_open", _forgetful, ("dedupe",)),
+    Mutant(
+        "snapshot without acceptance state",
+        snapshots.Snapshots,
+        "_open",
+        _position_alone,
+        ("false stop",),
+    ),
 )

@@ -9,7 +9,8 @@ from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 from schemas.envelope import Idempotency
-from schemas.topics import PARTITIONS, Stream
+from schemas.topics import PARTITIONS, SNAPSHOTS, Stream
+from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.bus.abstract import AppendUnknown
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.bus.sender import Sender
@@ -51,6 +52,7 @@ Action: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 LIMITS: Final = Limits(
     idle_wait_ms=3_000,
     trim_every_ms=4_000,
+    snapshot_every=5,
     back_off_ms_max=4_000,
     retry_ms=500,
     commit_every_ms=1_000,
@@ -87,6 +89,7 @@ class _Parts:
     name: str
     log: Door
     clock: Door
+    blobs: MemoryBlobs
 
 
 class _Process:
@@ -98,7 +101,7 @@ class _Process:
         rng = Random(f"{world.run.seed}/{self.name}")  # noqa: S311  # runs must repeat
         self.door = Door(world.broker, self.name, rng)
         self.door.on_crash = self._crashed
-        parts = _Parts("toy", self.door, self.door)
+        parts = _Parts("toy", self.door, self.door, world.blobs)
 
         def fresh_id() -> str:
             return str(UUID(int=rng.getrandbits(128), version=4))
@@ -140,6 +143,7 @@ class _Process:
 class _World:
     def __init__(self, run: Run, rng: Random) -> None:
         self.run, self.rng, self.broker = run, rng, run.broker
+        self.blobs = MemoryBlobs()
         self.processes: list[_Process] = []
         self.started = 0
         self.down = False  # everybody is down: nobody may start
@@ -254,6 +258,7 @@ class _World:
             (faults.overlaps, self._overlap),
             (faults.clock_jumps, self._jump),
             (int(faults.tail_loss), self._lose_tail),
+            (faults.damaged, self._damage),
         )
         for count, action in wanted:
             plan.extend((self.rng.uniform(0.5, FAULTY_S - 3), action) for _ in range(count))
@@ -307,6 +312,16 @@ class _World:
         self.run.tally.add("clock jump")
         self.broker.clock.skew_ms -= self.rng.randint(1, 40_000)
 
+    async def _damage(self) -> None:
+        """A snapshot rots, or its blob is gone."""
+        keys = sorted(self.blobs.bodies)
+        if keys:
+            self.run.tally.add("snapshot damaged")
+            key = self.rng.choice(keys)
+            body = self.blobs.bodies.pop(key)
+            if self.rng.random() < 0.7:
+                self.blobs.bodies[key] = body[: len(body) // 2]
+
     async def _lose_tail(self) -> None:
         """Everybody goes down, and the journal's last records with them."""
         self.down = True
@@ -337,7 +352,7 @@ async def _play(run: Run, rng: Random) -> None:
     world = _World(run, rng)
     world.broker.on_trim = world.check_trim
     topics = [topic for stream in STREAMS.values() for topic in (stream.commands, stream.journal)]
-    await world.broker.memory.create(topics, PARTITIONS)
+    await world.broker.memory.create([*topics, SNAPSHOTS], PARTITIONS)
     for _ in range(PROCESSES):
         world.start()
     door = Door(world.broker, "client", Random(f"{run.seed}/client"))  # noqa: S311  # must repeat

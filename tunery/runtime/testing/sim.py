@@ -15,6 +15,7 @@ from tunery.runtime.testing.invariants import (
     History,
     decided_once,
     no_refusal,
+    no_silent_loss,
     only_accepted,
     ordered,
     reactions_complete,
@@ -53,7 +54,9 @@ def check(run: Run) -> Verdict:
             verdict.commands += len(commands)
             verdict.claims += history.claims
             verdict.void += history.void
-            verdict.violations += history.violations + ordered(history.accepted)
+            if not run.faults.tail_loss:
+                verdict.violations += history.violations
+            verdict.violations += ordered(history.accepted)
             verdict.violations += decided_once(history.accepted) + no_refusal(history.accepted)
             if not run.faults.tail_loss:
                 verdict.violations += undecided(aggregate, history, commands)
@@ -78,7 +81,11 @@ def _views(run: Run, histories: dict[tuple[str, int], History]) -> list[str]:
             where = f"{place[0]}/{place[1]}"
             if any(stop.startswith(f"{name}: {where} ") for stop in run.named):
                 continue
-            found += same_view(f"{name} {where}", histories[place], seen, name == "prompt")
+            who, history = f"{name} {where}", histories[place]
+            if run.faults.tail_loss:
+                found += no_silent_loss(who, history, seen)
+            else:
+                found += same_view(who, history, seen, name == "prompt")
     return found
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 
 from schemas.envelope import Entry, Envelope
-from schemas.topics import PARTITIONS
+from schemas.topics import PARTITIONS, SNAPSHOTS
+from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.bus.memory import MemoryLog
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.bus.sender import Sender
@@ -27,21 +28,22 @@ QUICK = Limits(idle_wait_ms=20, tick_every_ms=50, retry_ms=10, back_off_ms_max=4
 class World:
     log: MemoryLog = field(default_factory=lambda: MemoryLog(session_timeout_ms=50))
     clock: Clock = field(default_factory=SystemClock)
+    blobs: MemoryBlobs = field(default_factory=MemoryBlobs)
     name: str = "toy"
 
     async def create(self) -> "World":
         topics = [
             topic for stream in STREAMS.values() for topic in (stream.commands, stream.journal)
         ]
-        await self.log.create(topics, PARTITIONS)
+        await self.log.create([*topics, SNAPSHOTS], PARTITIONS)
         return self
 
     @property
     def sender(self) -> Sender:
         return Sender(self.log, STREAMS)
 
-    def host(self, owner: str = "a") -> AggregateHost[Any]:
-        return AggregateHost(self, PLACES_AGGREGATE, owner=owner, limits=QUICK)
+    def host(self, owner: str = "a", limits: Limits = QUICK) -> AggregateHost[Any]:
+        return AggregateHost(self, PLACES_AGGREGATE, owner=owner, limits=limits)
 
     def entries(self, key: str, stream: Any = PLACES) -> list[tuple[Entry, tuple[Any, ...]]]:
         """Entries of the key's partition, whether they count or not."""

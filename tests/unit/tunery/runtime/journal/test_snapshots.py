@@ -1,0 +1,90 @@
+from dataclasses import replace
+
+import msgspec
+import pytest
+import pytest_asyncio
+
+from schemas.topics import SNAPSHOTS
+from tests.unit.tunery.runtime.journal.places import QUICK, World, running, until
+from tunery.runtime.bus.partitioner import partition_of
+from tunery.runtime.journal.aggregate import AggregateHost
+from tunery.runtime.journal.fold import Fold
+from tunery.runtime.journal.snapshots import Pointer, Snapshots
+from tunery.runtime.journal.verify import replay
+from tunery.runtime.testing.toy import PLACES, PLACES_AGGREGATE, GiveBack, Holds, Take
+
+KEY = "tenant-a"
+PARTITION = partition_of(KEY.encode())
+OFTEN = replace(QUICK, snapshot_every=2)
+
+
+@pytest_asyncio.fixture
+async def world() -> World:
+    """A journal of one claim and six entries, with snapshots after two, four and six."""
+    world = await World().create()
+    async with running(world.host("a", OFTEN)):
+        for number in range(6):
+            body = GiveBack(places=1) if number % 2 else Take(places=1)
+            await world.sender.send(PLACES, KEY, KEY, body)
+            if number % 2:
+                await until(lambda: len(pointers(world)) == (number + 1) // 2)  # noqa: B023  # awaited at once
+    return world
+
+
+def pointers(world: World) -> list[Pointer]:
+    place = world.log.topics[SNAPSHOTS.name][PARTITION]
+    return [msgspec.json.decode(record.value, type=Pointer) for record in place.records]
+
+
+async def load(world: World) -> Fold[Holds]:
+    return await Snapshots(world, PLACES_AGGREGATE, PARTITION).load()
+
+
+async def test_the_newest_is_the_fold_of_the_journal(world: World) -> None:
+    records = world.log.topics[PLACES.journal.name][PARTITION].records
+    assert await load(world) == replay(PLACES_AGGREGATE, PARTITION, records).fold
+    assert [pointer.slot for pointer in pointers(world)] == [0, 1, 0]
+    assert len(world.blobs.bodies) == 2  # the oldest was deleted
+
+
+async def test_a_torn_one_gives_way_to_the_older_and_then_to_zero(world: World) -> None:
+    newest, older = pointers(world)[2], pointers(world)[1]
+    world.blobs.bodies[newest.blob] = world.blobs.bodies[newest.blob][:-7]
+    assert (await load(world)).position.offset == older.offset
+    del world.blobs.bodies[older.blob]
+    assert await load(world) == Fold(Holds())
+
+
+async def test_one_of_another_fold_version_is_not_used(world: World) -> None:
+    newer = replace(PLACES_AGGREGATE, fold_version=2)
+    assert await Snapshots(world, newer, PARTITION).load() == Fold(Holds())
+
+
+async def test_one_that_the_journal_does_not_confirm_is_not_used(world: World) -> None:
+    place = world.log.topics[PLACES.journal.name][PARTITION]
+    del place.records[-1:]  # lost: the newest snapshot is beyond the end
+    assert (await load(world)).position.offset == pointers(world)[1].offset
+    forged = place.records[pointers(world)[1].offset - 1]
+    place.records[forged.offset] = forged._replace(value=forged.value + b" ")
+    assert await load(world) == Fold(Holds())
+
+
+async def test_an_owner_goes_on_from_a_snapshot(world: World) -> None:
+    async with running(world.host("b")):
+        await world.sender.send(PLACES, KEY, KEY, Take(places=5))
+        events = await world.decided(KEY, 7)
+    assert len(events) == 7
+    assert world.entries(KEY)[-1][0].cause == 6
+
+
+async def test_a_state_that_does_not_come_back_is_never_kept(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = await World().create()
+    careless = replace(PLACES_AGGREGATE, state_type=dict)
+    async with running(AggregateHost(world, careless, owner="a", limits=OFTEN)):
+        for _ in range(4):
+            await world.sender.send(PLACES, KEY, KEY, Take(places=1))
+        await world.decided(KEY, 4)
+        await until(lambda: "no snapshots" in caplog.text)
+    assert pointers(world) == []

@@ -1,0 +1,188 @@
+"""Snapshots: the fold of a partition as a blob, and a pointer record that names it.
+
+A shortcut and nothing more: whatever is wrong with one, the older one is tried, then the journal
+is folded from zero. Two slots alternate, so a new snapshot never replaces the one before it.
+"""
+
+import logging
+from hashlib import sha256
+from typing import Any, Final, Generic, TypeVar, get_args, get_origin
+
+import msgspec
+from immutables import Map
+from msgspec import Struct
+
+from schemas.envelope import Sha256
+from schemas.topics import SNAPSHOTS
+from tunery.runtime.blobs.abstract import BlobError
+from tunery.runtime.bus.abstract import BusError
+from tunery.runtime.journal.acceptance import record_hash
+from tunery.runtime.journal.fold import Fold
+from tunery.runtime.journal.ports import Parts
+from tunery.runtime.journal.verify import canonical
+from tunery.runtime.verbs import Aggregate
+
+LOG = logging.getLogger("tunery.journal")
+SLOTS: Final = 2
+READ_WAIT_MS: Final = 500
+READ_EMPTY_MAX: Final = 4  # polls without a record, before the rest is taken for compacted away
+
+S = TypeVar("S")
+
+
+class Pointer(Struct, frozen=True, kw_only=True):
+    """The record under `stream/partition/slot`. `offset`: the fold's next journal offset."""
+
+    stream: str
+    partition: int
+    slot: int
+    offset: int
+    fold_version: int
+    blob: str
+    sha256: Sha256
+
+
+class _NotGood(Exception):
+    """Why a snapshot is not used."""
+
+
+class Snapshots(Generic[S]):
+    """Those of one partition."""
+
+    def __init__(self, parts: Parts, aggregate: Aggregate[S], partition: int) -> None:
+        self._log, self._blobs = parts.log, parts.blobs
+        self._aggregate, self._partition = aggregate, partition
+        self._stream = aggregate.stream
+        generic: Any = Fold
+        self._decoder: msgspec.json.Decoder[Fold[S]] = msgspec.json.Decoder(
+            generic[aggregate.state_type], dec_hook=revive
+        )
+        self._pointers: dict[int, Pointer] = {}
+        self._round_trips: bool | None = None
+
+    async def load(self) -> Fold[S]:
+        """The fold of the newest good snapshot, or the empty one. Raises nothing of its own."""
+        try:
+            self._pointers = await self._read_pointers()
+        except BusError as error:
+            self._warn("snapshots are not found", error)
+            self._pointers = {}
+        for pointer in sorted(self._pointers.values(), key=lambda one: -one.offset):
+            try:
+                return await self._open(pointer)
+            except (_NotGood, BlobError, BusError, msgspec.DecodeError) as error:
+                self._warn(f"the snapshot at offset {pointer.offset} is not used", error)
+        return Fold(self._aggregate.initial)
+
+    async def save(self, fold: Fold[S]) -> None:
+        """Keep a settled fold. Failing is not fatal: the next one is tried in its time."""
+        body = canonical(fold)
+        if not self._comes_back(fold, body):
+            return
+        newest = max(self._pointers.values(), key=lambda one: one.offset, default=None)
+        slot = 0 if newest is None else (newest.slot + 1) % SLOTS
+        replaced = self._pointers.get(slot)
+        digest = sha256(body).hexdigest()
+        pointer = Pointer(
+            stream=self._stream.name,
+            partition=self._partition,
+            slot=slot,
+            offset=fold.position.offset,
+            fold_version=self._aggregate.fold_version,
+            blob=f"snapshots/{self._stream.name}/{self._partition}/{digest}.json",
+            sha256=digest,
+        )
+        key = f"{self._stream.name}/{self._partition}/{slot}".encode()
+        try:
+            await self._blobs.put(pointer.blob, body, sha256=digest)
+            # The pointer last: what it names is complete.
+            await self._log.send(SNAPSHOTS.name, key, msgspec.json.encode(pointer), self._partition)
+            self._pointers[slot] = pointer
+            if replaced is not None and replaced.blob != pointer.blob:
+                await self._blobs.delete(replaced.blob)
+        except (BlobError, BusError) as error:
+            self._warn("no snapshot was taken", error)
+
+    def _comes_back(self, fold: Fold[S], body: bytes) -> bool:
+        """Checked once in a process: a state that changes on its way is never kept."""
+        if self._round_trips is None:
+            try:
+                self._round_trips = self._decoder.decode(body) == fold
+            except (msgspec.DecodeError, TypeError) as error:
+                self._round_trips = False
+                self._warn("the state cannot be decoded", error)
+            if not self._round_trips:
+                LOG.error(
+                    "%s: no snapshots: the state does not come back from its encoding as %s",
+                    self._stream.name,
+                    self._aggregate.state_type,
+                )
+        return self._round_trips
+
+    async def _open(self, pointer: Pointer) -> Fold[S]:
+        if pointer.fold_version != self._aggregate.fold_version:
+            raise _NotGood(f"it has fold version {pointer.fold_version}")
+        body = await self._blobs.get(pointer.blob, sha256=pointer.sha256)
+        fold = self._decoder.decode(body)
+        await self._check_journal(fold)
+        return fold
+
+    async def _check_journal(self, fold: Fold[S]) -> None:
+        """The journal must hold the very record that the snapshot saw last."""
+        topic = self._stream.journal.name
+        _, end = await self._log.bounds(topic, self._partition)
+        if not 0 <= fold.last_offset < fold.position.offset <= end:
+            raise _NotGood(f"it is beyond the journal's end {end}")
+        reader = await self._log.reader(topic, {self._partition: fold.last_offset})
+        try:
+            for _ in range(READ_EMPTY_MAX):
+                for record in await reader.poll(READ_WAIT_MS, 1):
+                    if record_hash(record.value) == fold.position.acceptance.prev:
+                        return
+                    raise _NotGood("the journal has another record at its end")
+        finally:
+            await reader.close()
+        raise _NotGood("its last record cannot be read")
+
+    async def _read_pointers(self) -> dict[int, Pointer]:
+        start, end = await self._log.bounds(SNAPSHOTS.name, self._partition)
+        found: dict[int, Pointer] = {}
+        if start == end:
+            return found
+        reader = await self._log.reader(SNAPSHOTS.name, {self._partition: start})
+        try:
+            following = start
+            for _ in range(READ_EMPTY_MAX):
+                while records := await reader.poll(READ_WAIT_MS, 1_000):
+                    following = records[-1].offset + 1
+                    self._note(found, [record.value for record in records])
+                    if following >= end:
+                        return found
+        finally:
+            await reader.close()
+        return found
+
+    def _note(self, found: dict[int, Pointer], values: list[bytes]) -> None:
+        for value in values:
+            try:
+                pointer = msgspec.json.decode(value, type=Pointer)
+            except msgspec.DecodeError as error:
+                self._warn("a pointer cannot be read", error)
+                continue
+            if (pointer.stream, pointer.partition) == (self._stream.name, self._partition):
+                found[pointer.slot] = pointer
+
+    def _warn(self, what: str, why: Exception) -> None:
+        LOG.warning("%s/%d: %s: %s", self._stream.name, self._partition, what, why)
+
+
+def revive(wanted: Any, plain: Any) -> Any:
+    """`dec_hook` of msgspec, inverse of `verify.plain`: persistent maps with typed content."""
+    if get_origin(wanted) is Map or wanted is Map:
+        arguments = get_args(wanted)
+        if not arguments:
+            return Map(plain)
+        mapping: Any = dict
+        typed = msgspec.convert(plain, mapping[arguments], dec_hook=revive, str_keys=True)
+        return Map(typed)
+    raise NotImplementedError(f"{wanted} cannot be decoded")
