@@ -9,14 +9,13 @@ from schemas.units import GpuMs, Ms, hour_of
 from services.scheduler.domain.job.state import Job, Tenant
 
 HOURS_PER_DAY: Final = 24
-MONTHS_PER_YEAR: Final = 12
 EPOCH: Final = date(1970, 1, 1)
 
 
-def month_of(hour: int) -> int:
-    """Calendar month (years × 12 + month − 1, UTC) of an hour counted from the epoch."""
+def month_of(hour: int) -> str:
+    """Calendar month ("2026-11", UTC) of an hour counted from the epoch."""
     day = EPOCH + timedelta(days=hour // HOURS_PER_DAY)
-    return day.year * MONTHS_PER_YEAR + day.month - 1
+    return f"{day.year:04}-{day.month:02}"
 
 
 def running(tenant: Tenant) -> int:

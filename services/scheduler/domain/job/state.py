@@ -86,12 +86,12 @@ class Summary(Struct, frozen=True, kw_only=True):
 
 
 class Tenant(Struct, frozen=True, kw_only=True):
-    """`used_gpu_ms`: by calendar month (years × 12 + month), what the ledger will say."""
+    """`used_gpu_ms`: by calendar month ("2026-11"), what the ledger will say."""
 
     terms: Terms | None = None
     jobs: Map[str, Job] = Map()
     ended: Map[str, Summary] = Map()
-    used_gpu_ms: Map[int, GpuMs] = Map()
+    used_gpu_ms: Map[str, GpuMs] = Map()
     files: tuple[FileFact, ...] = ()
 
 

@@ -33,10 +33,10 @@ from services.scheduler.domain.pool.state import (
     Pools,
     Standing,
     Waiting,
+    lease_key,
     lease_of,
 )
 
-K = TypeVar("K")
 V = TypeVar("V")
 OfLease: TypeAlias = (
     LeaseStarted | CheckpointAccepted | LeaseDraining | LeaseKilled | UsageSliced | UsageCredited
@@ -76,9 +76,9 @@ def evolve_pool(pool: Pool, event: Event, ctx: Context) -> Pool:
         case PlacementClosed():
             return _closed(pool, event)
         case SlotsFreed():
-            return replace(pool, leases=_without(pool.leases, event.token.lease))
+            return replace(pool, leases=_without(pool.leases, lease_key(event.token.lease)))
         case _:
-            lease = pool.leases.get(event.token.lease)
+            lease = pool.leases.get(lease_key(event.token.lease))
             return pool if lease is None else _put(pool, _evolved(lease, event, ctx))
 
 
@@ -123,7 +123,7 @@ def _observed(pool: Pool, event: NodesObserved, ctx: Context) -> Pool:
     for lease in pool.leases.values():
         last_seen = alive.get((lease.node_id, lease.incarnation), 0)
         if lease.started_at is not None and last_seen > lease.alive_at:
-            leases = leases.set(lease.number, replace(lease, alive_at=last_seen))
+            leases = leases.set(lease_key(lease.number), replace(lease, alive_at=last_seen))
     return replace(pool, nodes=nodes, leases=leases)
 
 
@@ -157,7 +157,7 @@ def _granted(pool: Pool, event: LeaseGranted, ctx: Context) -> Pool:
     return replace(
         pool,
         waiting=_without(pool.waiting, event.job_id),
-        leases=pool.leases.set(lease.number, lease),
+        leases=pool.leases.set(lease_key(lease.number), lease),
         next_lease=max(pool.next_lease, lease.number + 1),
     )
 
@@ -170,7 +170,7 @@ def _closed(pool: Pool, event: PlacementClosed) -> Pool:
     return pool if lease is None else _put(pool, replace(lease, closed=True, named=()))
 
 
-def _without(entries: Map[K, V], key: K) -> Map[K, V]:
+def _without(entries: Map[str, V], key: str) -> Map[str, V]:
     return entries.delete(key) if key in entries else entries
 
 
@@ -178,7 +178,7 @@ def _without(entries: Map[K, V], key: K) -> Map[K, V]:
 
 
 def _put(pool: Pool, lease: Lease) -> Pool:
-    return replace(pool, leases=pool.leases.set(lease.number, lease))
+    return replace(pool, leases=pool.leases.set(lease_key(lease.number), lease))
 
 
 def _evolved(lease: Lease, event: OfLease, ctx: Context) -> Lease:

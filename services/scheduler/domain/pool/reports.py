@@ -19,7 +19,7 @@ from schemas.pool import (
 )
 from schemas.units import hour_of
 from services.scheduler.domain.pool import closing
-from services.scheduler.domain.pool.state import Lease, Pool
+from services.scheduler.domain.pool.state import Lease, Pool, lease_key
 from services.scheduler.domain.pool.usage import cap_ms, clamp, skipped_gpu_ms
 
 R = TypeVar("R", ReportStarted, ReportCheckpoint, ReportExit)
@@ -32,7 +32,7 @@ def report(
     then: Callable[[Lease, R, Context], tuple[Event, ...]],
 ) -> tuple[Event, ...]:
     """First fact wins: whatever comes with another token, or after the end, is stale."""
-    lease = pool.leases.get(command.token.lease)
+    lease = pool.leases.get(lease_key(command.token.lease))
     if (
         lease is None
         or lease.closed
@@ -93,7 +93,7 @@ def exited(lease: Lease, command: ReportExit, ctx: Context) -> tuple[Event, ...]
 
 def freed(pool: Pool, command: ConfirmFreed, ctx: Context) -> tuple[Event, ...]:
     """Slots return. A lease that its agent forgot to end first ends here, as a platform error."""
-    lease = pool.leases.get(command.lease)
+    lease = pool.leases.get(lease_key(command.lease))
     if lease is None:
         return ()
     if (command.node_id, command.incarnation) != (lease.node_id, lease.incarnation):

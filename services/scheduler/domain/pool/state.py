@@ -78,10 +78,13 @@ class Waiting(Struct, frozen=True, kw_only=True):
 
 
 class Pool(Struct, frozen=True, kw_only=True):
-    """`attempts`: highest attempt seen of each job, so that none is placed twice."""
+    """`attempts`: highest attempt seen of each job, so that none is placed twice.
+
+    `leases` go by `lease_key`: keys of persistent maps are texts, as snapshots are JSON.
+    """
 
     nodes: Map[str, Node] = Map()
-    leases: Map[int, Lease] = Map()
+    leases: Map[str, Lease] = Map()
     waiting: Map[str, Waiting] = Map()
     attempts: Map[str, int] = Map()
     next_lease: int = 1
@@ -90,6 +93,10 @@ class Pool(Struct, frozen=True, kw_only=True):
 
 Pools: TypeAlias = Map[str, Pool]
 EMPTY: Final[Pools] = Map()
+
+
+def lease_key(number: int) -> str:
+    return str(number)
 
 
 def leases_of(pool: Pool, node_id: str) -> tuple[Lease, ...]:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+import msgspec
 import pytest
 
 from schemas.job import ResumeJob
@@ -9,6 +10,8 @@ from schemas.pool import PlacementClosed
 from services.scheduler.domain.job.quota import open_gpu_ms
 from tests.unit.services.scheduler.samples import POOL
 from tests.unit.services.scheduler.world import STEPS_MAX, TENANTS, World
+from tunery.runtime.journal.snapshots import revive
+from tunery.runtime.journal.verify import canonical
 
 CHAOTIC_STEPS = 120
 SEEDS = 80
@@ -101,3 +104,12 @@ def test_a_quiet_world_finishes_every_job() -> None:
     assert [(e.outcome, e.failure) for e in ended] == [("succeeded", None)] * 3
     assert all(e.lost_gpu_ms == 0 for e in ended)
     assert len(world.pool.state[POOL].leases) == 0
+
+
+@pytest.mark.parametrize("name", ["job", "pool"])
+def test_states_come_back_from_their_snapshots(name: str) -> None:
+    world = chaotic(11)
+    decider = world.job if name == "job" else world.pool
+    encoded = canonical(decider.state)
+    decoder = msgspec.json.Decoder(decider.aggregate.state_type, dec_hook=revive)
+    assert decoder.decode(encoded) == decider.state

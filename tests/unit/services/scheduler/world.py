@@ -139,7 +139,7 @@ class Books:
         self.queued: Counter[tuple[str, int]] = Counter()
         self.closed: Counter[tuple[str, int]] = Counter()
         self.billed: Counter[str] = Counter()  # per job, less credits
-        self.months: Counter[tuple[str, int]] = Counter()
+        self.months: Counter[tuple[str, str]] = Counter()
         self.slices: Counter[tuple[int, int]] = Counter()
         self.leases: Counter[int] = Counter()
         self.holds: dict[str, int] = {}

@@ -215,6 +215,16 @@ def test_a_checkpoint_is_accepted_once_and_its_capture_is_clamped() -> None:
     assert of(decider.when(other), Rejected).code == errors.ILLEGAL_STATE
 
 
+def test_a_capture_after_the_cap_counts_as_the_cap() -> None:
+    """What ran above the cap was not billed, so it cannot be credited later."""
+    decider = running(max_gpu_ms=10 * MINUTE)
+    decider.at += 20 * MINUTE
+    report = ReportCheckpoint(
+        token=token(), incarnation=ALIVE, checkpoint=checkpoint(10, captured_ms=19 * MINUTE)
+    )
+    assert of(decider.when(report), CheckpointAccepted).checkpoint.captured_ms == 10 * MINUTE
+
+
 def test_slots_return_only_when_the_agent_confirms() -> None:
     decider = running(slots=2).given(exited(outcome="failed", cause="user"))
     assert of(decider.when(request("ftjob-2")), WaitExplained).position == 1

@@ -1,0 +1,129 @@
+"""The hosts of the composition root on a log in memory: a job reaches a node and ends."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from schemas.envelope import Entry
+from schemas.job import JobEnded, PlacementWanted
+from schemas.pool import ConfirmFreed, LeaseGranted, ReportExit, ReportStarted, SlotsFreed
+from schemas.topics import JOB, PARTITIONS, POOL, TOPICS, Stream
+from services.scheduler.app import JOBS, POOLS
+from services.scheduler.react import react_job, react_pool
+from tests.unit.services.scheduler.lives import (
+    JOB_ID,
+    REGISTERED,
+    TENANT,
+    VERDICT,
+    pinned,
+    prepared,
+)
+from tests.unit.services.scheduler.samples import POOL as NAME
+from tests.unit.services.scheduler.samples import SCORED, TRAINED, limits, node, submit
+from tunery.runtime.blobs.abstract import Blobs
+from tunery.runtime.blobs.memory import MemoryBlobs
+from tunery.runtime.bus.memory import MemoryLog
+from tunery.runtime.bus.partitioner import partition_of
+from tunery.runtime.bus.sender import Sender
+from tunery.runtime.clock import Clock, SystemClock
+from tunery.runtime.journal.aggregate import AggregateHost
+from tunery.runtime.journal.codec import codec_of, decode_record
+from tunery.runtime.journal.ports import Limits
+from tunery.runtime.journal.reactor import Reactor
+
+LIMITS = Limits(idle_wait_ms=10, retry_ms=10)
+WAIT_S = 10
+
+
+@dataclass
+class Place:
+    log: MemoryLog = field(default_factory=lambda: MemoryLog(session_timeout_ms=50))
+    clock: Clock = field(default_factory=SystemClock)
+    blobs: Blobs = field(default_factory=MemoryBlobs)
+    name: str = "scheduler"
+
+    async def say(self, stream: Stream, key: str, *bodies: Any) -> None:
+        for body in bodies:
+            await Sender(self.log).send(stream, key, key if stream is JOB else "", body)
+
+    def events(self, stream: Stream, key: str) -> list[Any]:
+        records = self.log.topics[stream.journal.name][partition_of(key.encode())].records
+        entries = [decode_record(record.value) for record in records]
+        codec = codec_of(stream)
+        return [e for entry in entries if isinstance(entry, Entry) for e in codec.events(entry)]
+
+    async def seen(self, stream: Stream, key: str, wanted: Callable[[Any], bool]) -> Any:
+        async with asyncio.timeout(WAIT_S):
+            while True:
+                for event in self.events(stream, key):
+                    if wanted(event):
+                        return event
+                await asyncio.sleep(0.005)
+
+
+@asynccontextmanager
+async def scheduler() -> AsyncIterator[Place]:
+    place = Place()
+    await place.log.create(TOPICS, PARTITIONS)
+    hosts = (
+        AggregateHost(place, JOBS, limits=LIMITS),
+        AggregateHost(place, POOLS, limits=LIMITS),
+        Reactor(place, JOB, react_job, limits=LIMITS),
+        Reactor(place, POOL, react_pool, limits=LIMITS),
+    )
+    tasks = [asyncio.create_task(host.run()) for host in hosts]
+    try:
+        for host in hosts:
+            await host.ready()
+        yield place
+        assert not any(host.stopped for host in hosts)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def run_lease(place: Place, number: int, result: Any) -> None:
+    """What an agent does with the number-th lease."""
+    granted: LeaseGranted = await place.seen(
+        POOL, NAME, lambda e: isinstance(e, LeaseGranted) and e.token.lease == number
+    )
+    incarnation = granted.incarnation
+    await place.say(
+        POOL,
+        NAME,
+        ReportStarted(
+            token=granted.token,
+            incarnation=incarnation,
+            loaded=None,
+            loaded_step=0,
+            skipped=(),
+            total_steps=40,
+        ),
+        ReportExit(
+            token=granted.token,
+            incarnation=incarnation,
+            outcome="succeeded",
+            elapsed_ms=1,
+            result=result,
+        ),
+        ConfirmFreed(lease=number, node_id=granted.node_id, incarnation=incarnation),
+    )
+
+
+async def test_a_job_goes_from_submission_to_its_end() -> None:
+    async with scheduler() as place:
+        await place.say(POOL, NAME, node())
+        await place.say(JOB, TENANT, limits(), submit(JOB_ID), prepared(), pinned())
+        wanted = await place.seen(JOB, TENANT, lambda e: isinstance(e, PlacementWanted))
+        assert wanted.role == "train"
+        await run_lease(place, 1, TRAINED)
+        await run_lease(place, 2, SCORED)
+        await place.seen(JOB, TENANT, lambda e: type(e).__name__ == "VerdictDue")
+        await place.say(JOB, TENANT, VERDICT, REGISTERED)
+        ended = await place.seen(JOB, TENANT, lambda e: isinstance(e, JobEnded))
+        assert (ended.outcome, ended.model_id, ended.failure) == ("succeeded", "ft:smol", None)
+        freed = [event for event in place.events(POOL, NAME) if isinstance(event, SlotsFreed)]
+        assert len(freed) == 2

@@ -1,0 +1,96 @@
+"""Reactions: which facts lead to which commands, and to whom."""
+
+from typing import Any
+
+from schemas.envelope import Header, Rejected
+from schemas.job import JobEnded, PlacementUnwanted
+from schemas.pool import LeaseKilled, PlacementClosed, Token, UsageCredited, UsageSliced
+from services.scheduler.react import react_job, react_pool
+from tests.unit.services.scheduler.lives import LIVES, TENANT, nobody
+from tests.unit.services.scheduler.samples import POOL, T0
+
+HEADER = Header(
+    stream="job",
+    partition=1,
+    offset=7,
+    at=T0,
+    key=TENANT,
+    tenant=TENANT,
+    seq=1,
+    command_id="0" * 32,
+    incarnation=0,
+)
+USE: dict[str, Any] = {
+    "token": Token(pool=POOL, lease=1),
+    "tenant": TENANT,
+    "job_id": "ftjob-1",
+    "attempt": 1,
+    "role": "train",
+    "lane": "free",
+    "price_version": "2026-11",
+    "hour": 5,
+}
+
+
+def test_the_whole_life_of_a_job_speaks_to_the_right_streams() -> None:
+    decider = nobody()
+    said = [
+        (send.stream, send.key, type(send.body).__name__)
+        for command in LIVES["done"]
+        for event in decider.when(command)
+        for send in react_job(HEADER, event)
+    ]
+    assert said == [
+        ("dataset", TENANT, "PinDataset"),
+        ("model", TENANT, "PinBase"),
+        ("pool", POOL, "RequestPlacement"),
+        ("pool", POOL, "RequestPlacement"),
+        ("model", TENANT, "RegisterVersion"),
+        ("account", TENANT, "Announce"),
+        ("dataset", TENANT, "UnpinDataset"),
+    ]
+
+
+def test_an_end_is_announced_under_one_name() -> None:
+    ended = JobEnded(
+        job_id="ftjob-1",
+        outcome="cancelled",
+        model_id=None,
+        failure=None,
+        trained_tokens=0,
+        billable_gpu_ms=0,
+        lost_gpu_ms=0,
+        released_gpu_ms=0,
+        created_at=T0,
+    )
+    announce = react_job(HEADER, ended)[0].body
+    assert announce == react_job(HEADER, ended)[0].body
+    assert getattr(announce, "event_type", None) == "fine_tuning.job.cancelled"
+    assert str(getattr(announce, "event_id", "")).startswith("ftevent-")
+
+
+def test_closing_a_placement_goes_to_its_pool() -> None:
+    (send,) = react_job(
+        HEADER, PlacementUnwanted(job_id="ftjob-1", pool="big", attempt=2, mode="kill")
+    )
+    assert (send.stream, send.key, send.tenant) == ("pool", "big", TENANT)
+
+
+def test_use_counts_what_is_billable_and_credits_count_back() -> None:
+    sliced = UsageSliced(**USE, used_gpu_ms=9, billable_gpu_ms=7)
+    credited = UsageCredited(**USE, lost_gpu_ms=3, cause="lost")
+    amounts = [
+        (send.stream, send.key, getattr(send.body, "gpu_ms", None))
+        for event in (sliced, credited)
+        for send in react_pool(HEADER, event)
+    ]
+    assert amounts == [("job", TENANT, 7), ("job", TENANT, -3)]
+
+
+def test_what_only_agents_need_stays_in_the_pool() -> None:
+    killed = LeaseKilled(
+        token=USE["token"], tenant=TENANT, job_id="ftjob-1", attempt=1, node_id="a"
+    )
+    assert react_pool(HEADER, killed) == ()
+    assert react_pool(HEADER, Rejected(code="x", message="")) == ()
+    assert PlacementClosed not in {type(send.body) for send in react_pool(HEADER, killed)}

@@ -1,0 +1,142 @@
+"""The watcher against a log: what it says, and what it does not say while it cannot read."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+
+import msgspec
+
+from schemas.envelope import Entry
+from schemas.pool import NodeSeen, NodesObserved, ObserveNodes, RegisterNode
+from schemas.telemetry import Heartbeat
+from schemas.topics import HEARTBEATS, PARTITIONS, POOL, SNAPSHOTS
+from services.scheduler.app import POOLS
+from services.scheduler.watch import Watcher
+from tests.unit.services.scheduler.samples import POOL as NAME
+from tests.unit.services.scheduler.samples import node
+from tunery.runtime.blobs.abstract import Blobs
+from tunery.runtime.blobs.memory import MemoryBlobs
+from tunery.runtime.bus.abstract import Unavailable
+from tunery.runtime.bus.memory import MemoryLog
+from tunery.runtime.bus.partitioner import partition_of
+from tunery.runtime.bus.sender import Sender
+from tunery.runtime.clock import Clock, SystemClock
+from tunery.runtime.journal.aggregate import AggregateHost
+from tunery.runtime.journal.codec import codec_of, decode_record
+from tunery.runtime.journal.ports import Limits
+
+TTL_MS = 300
+BEAT_MS = 30
+WAIT_S = 10
+
+
+class FlakyLog(MemoryLog):
+    """A log that can be out of reach for those who ask it for its bounds."""
+
+    away = False
+
+    async def bounds(self, topic: str, partition: int) -> tuple[int, int]:
+        if self.away and topic == HEARTBEATS.name:
+            raise Unavailable("the broker does not answer")
+        return await super().bounds(topic, partition)
+
+
+@dataclass
+class Place:
+    log: FlakyLog = field(default_factory=lambda: FlakyLog(session_timeout_ms=50))
+    clock: Clock = field(default_factory=SystemClock)
+    blobs: Blobs = field(default_factory=MemoryBlobs)
+    name: str = "scheduler"
+
+    @property
+    def sender(self) -> Sender:
+        return Sender(self.log)
+
+    def observed(self) -> list[NodeSeen]:
+        """What the pool has accepted so far."""
+        found: list[NodeSeen] = []
+        for record in self.log.topics[POOL.journal.name][partition_of(NAME.encode())].records:
+            entry = decode_record(record.value)
+            if isinstance(entry, Entry):
+                for event in codec_of(POOL).events(entry):
+                    if isinstance(event, NodesObserved):
+                        found += event.seen
+        return found
+
+    def said(self) -> list[ObserveNodes]:
+        place = self.log.topics[POOL.commands.name][partition_of(NAME.encode())]
+        bodies = [msgspec.json.decode(record.value)["body"] for record in place.records]
+        return [
+            msgspec.convert(body, ObserveNodes)
+            for body in bodies
+            if body["type"] == "ObserveNodes.v1"
+        ]
+
+    async def beat(self, incarnation: str = "a-1") -> None:
+        body = Heartbeat(pool=NAME, node_id="a", incarnation=incarnation, leases=())
+        await self.log.send(HEARTBEATS.name, b"a", msgspec.json.encode(body))
+
+    async def beats(self, seconds: float) -> None:
+        for _ in range(int(1_000 * seconds / BEAT_MS)):
+            await self.beat()
+            await asyncio.sleep(BEAT_MS / 1_000)
+
+
+@asynccontextmanager
+async def watching(*nodes: RegisterNode) -> AsyncIterator[Place]:
+    """A pool with its owner and its watcher, and nodes that have registered."""
+    place = Place()
+    await place.log.create((POOL.commands, POOL.journal, HEARTBEATS, SNAPSHOTS), PARTITIONS)
+    limits = Limits(idle_wait_ms=20, retry_ms=10)
+    hosts = (AggregateHost(place, POOLS, limits=limits), Watcher(place, TTL_MS, poll_ms=10))
+    tasks = [asyncio.create_task(host.run()) for host in hosts]
+    try:
+        for host in hosts:
+            await host.ready()
+        for one in nodes:
+            await place.sender.send(POOL, NAME, "", one)
+        yield place
+    finally:
+        for task in tasks:
+            task.cancel()
+        with suppress(asyncio.CancelledError):
+            await asyncio.gather(*tasks)
+
+
+async def until_silent(place: Place, silent: bool) -> NodeSeen:
+    async with asyncio.timeout(WAIT_S):
+        while not any(one.silent is silent for one in place.observed()):  # noqa: ASYNC110  # a log has no event to wait for
+            await asyncio.sleep(0.01)
+    return next(one for one in place.observed() if one.silent is silent)
+
+
+async def test_a_node_that_falls_silent_is_lost_and_comes_back() -> None:
+    async with watching(node()) as place:
+        await place.beats(2 * TTL_MS / 1_000)
+        assert place.said() == []
+        last = place.log.topics[HEARTBEATS.name][partition_of(b"a")].records[-1].timestamp
+        lost = await until_silent(place, True)
+        assert (lost.node_id, lost.incarnation, lost.last_seen) == ("a", "a-1", last)
+        beating = asyncio.create_task(place.beats(WAIT_S))
+        assert (await until_silent(place, False)).last_seen > last
+        beating.cancel()
+
+
+async def test_nobody_is_lost_while_the_watcher_cannot_read() -> None:
+    async with watching(node()) as place:
+        await place.beats(0.1)
+        place.log.away = True
+        await asyncio.sleep(3 * TTL_MS / 1_000)
+        assert place.said() == []
+        place.log.away = False
+        await place.beats(2 * TTL_MS / 1_000)
+        assert place.said() == []
+
+
+async def test_unreadable_heartbeats_are_passed_over() -> None:
+    async with watching(node()) as place:
+        await place.log.send(HEARTBEATS.name, b"a", b"not json")
+        await place.beats(2 * TTL_MS / 1_000)
+        assert place.said() == []
+        assert (await until_silent(place, True)).node_id == "a"
