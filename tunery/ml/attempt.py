@@ -15,7 +15,7 @@ from tunery.ml.base import hash_base
 from tunery.ml.durable import file_sha256
 from tunery.ml.events import EXIT_FINISHED, EXIT_PREEMPTED, Events
 from tunery.ml.loss import check_packing, label_loss
-from tunery.ml.order import ORDER_VERSION, plan
+from tunery.ml.order import ORDER_VERSION, Plan, plan
 from tunery.ml.packed import PackedRows, read_rows
 from tunery.ml.recipe import Resolved, resolve
 from tunery.ml.sft import PackedSFT, Run
@@ -50,12 +50,7 @@ def attempt(spec: TrainSpec, events: Events, must_stop: Callable[[], bool]) -> i
         hyper=hyper,
         rows=rows,
         valid=valid,
-        plan=plan(
-            rows.row_tokens,
-            n_epochs=hyper.n_epochs,
-            rows_per_step=hyper.batch_size * hyper.accumulation,
-            seed=hyper.seed,
-        ),
+        plan=_plan(rows, hyper),
         facts=facts,
         environment=device.environment(where, threads),
         events=events,
@@ -116,6 +111,15 @@ def _resolve(spec: TrainSpec, rows: PackedRows, config: dict[str, Any]) -> Resol
         longest=longest,
         family=config.get("model_type", ""),
         hidden=config["hidden_size"],
+    )
+
+
+def _plan(rows: PackedRows, hyper: Resolved) -> Plan:
+    return plan(
+        rows.row_tokens,
+        n_epochs=hyper.n_epochs,
+        rows_per_step=hyper.batch_size * hyper.accumulation,
+        seed=hyper.seed,
     )
 
 

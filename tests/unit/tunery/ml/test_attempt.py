@@ -241,3 +241,15 @@ def test_data_without_labels_is_named(spec: TrainSpec, make_shard: Callable[...,
     shard = make_shard([[[1]], [[2]]], "unlabelled")
     with pytest.raises(Refused, match="no token of the training data is a label"):
         go(msgspec.structs.replace(spec, train_shards=(str(shard),)))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_gpu_trains_in_bf16_and_resumes(spec: TrainSpec) -> None:
+    spec = msgspec.structs.replace(spec, precision="auto")
+    _, whole = go(spec)
+    assert whole[0]["precision"] == "bf16"
+    assert of(whole, "step")[0]["loss"] > of(whole, "step")[-1]["loss"]
+    _, events = go(resumed(spec, of(whole, "checkpoint")[2], out="again"))
+    assert events[0]["resumed_from_step"] == 3
+    assert events[-1]["final_loss"] == pytest.approx(whole[-1]["final_loss"], rel=1e-2)
