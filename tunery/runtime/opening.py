@@ -24,8 +24,8 @@ from tunery.runtime.work.postgres import PostgresStore, open_store
 
 LOG: Final = logging.getLogger("tunery.process")
 BACKOFF_MS: Final[Ms] = 250
-BACKOFF_MS_MAX: Final[Ms] = 5_000
-SAY_EVERY: Final = 4  # attempts between two lines about a server that is still away
+BACKOFF_MS_MAX: Final[Ms] = 2_000
+SAY_EVERY: Final = 8  # attempts between two lines about a server that is still away
 MIN_INSYNC: Final = 2  # of three replicas and more
 T = TypeVar("T")
 

@@ -16,23 +16,27 @@ from typing import Final, TypeAlias
 from prometheus_client import start_http_server
 
 from schemas.units import Ms
+from tunery.runtime.blobs.abstract import BlobsUnavailable
 from tunery.runtime.bundle import Host as Host
 from tunery.runtime.bundle import HostStopped as HostStopped
 from tunery.runtime.bundle import Runtime as Runtime
+from tunery.runtime.bus.abstract import BusError
 from tunery.runtime.journal.acceptance import PartitionStopped
 from tunery.runtime.opening import open_runtime
 from tunery.runtime.settings import RuntimeSettings, SettingsError, load
 from tunery.runtime.telemetry.logs import configure, say
 from tunery.runtime.telemetry.metrics import HOST_RESTARTS
-from tunery.runtime.work.abstract import Superseded
+from tunery.runtime.work.abstract import StoreUnavailable, Superseded
 
 LOG: Final = logging.getLogger("tunery.process")
 STOP_MS_MAX: Final[Ms] = 4_000
 LEAVE_MS_MAX: Final[Ms] = 800  # after the hosts: connections, threads
 BACKOFF_MS: Final[Ms] = 200
-BACKOFF_MS_MAX: Final[Ms] = 10_000
+BACKOFF_MS_MAX: Final[Ms] = 3_000  # how much longer than its cause an outage may last here
 BACKOFF_RESET_MS: Final[Ms] = 60_000  # a host that ran this long starts again at once
 EXIT_BAD_SETTINGS: Final = 2
+#: a server is away: that is no bug, so no trace
+OUTAGE: Final = (StoreUnavailable, BlobsUnavailable, BusError)
 LOOPBACK: Final = "127.0.0.1"
 Build: TypeAlias = Callable[[Runtime], Awaitable[Sequence[Host]]]
 
@@ -150,7 +154,9 @@ async def keep(host: Host) -> None:
         except (HostStopped, PartitionStopped, Superseded) as error:
             say(LOG, logging.CRITICAL, "host stopped for good", error, host=host.name, why=error)
             return
-        except Exception as error:  # an outage of one host must not end the others
+        except OUTAGE as error:
+            say(LOG, logging.WARNING, "host waits", host=host.name, why=error)
+        except Exception as error:  # a bug in one host must not end the others
             say(LOG, logging.ERROR, "host failed", error, host=host.name, why=error)
         if loop.time() - begun > BACKOFF_RESET_MS / 1_000:
             backoff_ms = BACKOFF_MS

@@ -15,6 +15,7 @@ import pytest_asyncio
 
 from schemas.topics import PARTITIONS
 from tests.integration.tunery.runtime.work import toy_process
+from tests.unit.tunery.runtime.work.toy_service import outcome, until
 from tunery.local import Stack
 from tunery.runtime.bundle import Runtime
 from tunery.runtime.bus.sender import Sender
@@ -23,10 +24,10 @@ from tunery.runtime.in_memory import world
 from tunery.runtime.opening import open_runtime
 from tunery.runtime.settings import RuntimeSettings
 from tunery.runtime.testing.toy import PLACES, STREAMS, Take
-from tunery.runtime.work.outcomes import Outcomes
 
 ROOT = Path(__file__).parents[5]
 NAME = "toyprocess"
+AGAIN_S = 30  # for a process or a server that starts again
 
 
 class Process:
@@ -90,18 +91,6 @@ async def client(servers: Stack) -> AsyncIterator[Runtime]:
         yield runtime
 
 
-@asynccontextmanager
-async def waiting(runtime: Runtime) -> AsyncIterator[Outcomes]:
-    outcomes = Outcomes(runtime)
-    task = asyncio.create_task(outcomes.run())
-    await outcomes.ready()
-    try:
-        yield outcomes
-    finally:
-        task.cancel()
-        await asyncio.wait((task,))
-
-
 async def submit(client: Runtime, key: str) -> str:
     return await Sender(client.log, STREAMS).send("places", key, key, Take(places=1))
 
@@ -111,36 +100,36 @@ async def held(client: Runtime) -> set[str]:
 
 
 async def test_the_life_of_a_process(servers: Stack, client: Runtime) -> None:
-    async with waiting(client) as outcomes:
-        async with toy_service(servers.env) as first:
-            ready = await first.logged("ready")
-            assert "projector held" in ready["hosts"]
-            taken = await outcomes.wait(await submit(client, "keep-1"), 10_000)
-            assert taken is not None
-            assert taken.code is None
-            assert await held(client) >= {"keep-1"}
-            await first.end(signal.SIGKILL)
-        pending = [await submit(client, f"keep-{number}") for number in range(2, 12)]
-        async with toy_service(servers.env) as second:
-            found = [await outcomes.wait(command_id, 20_000) for command_id in pending]
-            assert all(outcome is not None and outcome.code is None for outcome in found)
-            assert await held(client) >= {f"keep-{number}" for number in range(1, 12)}
-            await second.logged("ready")
-            status, seconds = await second.end(signal.SIGTERM)
-            assert status == 0
-            assert seconds < 5
-            assert [line["event"] for line in second.lines][-1] == "stopped"
-            secrets = (servers.s3_secret_key, servers.postgres_dsn)
-            assert not any(secret in json.dumps(second.lines) for secret in secrets)
+    store = client.store
+    async with toy_service(servers.env) as first:
+        ready = await first.logged("ready")
+        assert "projector held" in ready["hosts"]
+        assert (await outcome(store, await submit(client, "keep-1"))).code is None
+        assert await held(client) >= {"keep-1"}
+        await first.end(signal.SIGKILL)
+    pending = [await submit(client, f"keep-{number}") for number in range(2, 12)]
+    async with toy_service(servers.env) as second:
+        found = [await outcome(store, command_id, AGAIN_S) for command_id in pending]
+        assert {one.code for one in found} == {None}
+        assert await held(client) >= {f"keep-{number}" for number in range(1, 12)}
+        await second.logged("ready")
+        status, seconds = await second.end(signal.SIGTERM)
+        assert status == 0
+        assert seconds < 5
+        assert [line["event"] for line in second.lines][-1] == "stopped"
+        secrets = (servers.s3_secret_key, servers.postgres_dsn)
+        assert not any(secret in json.dumps(second.lines) for secret in secrets)
 
 
 async def test_effects_end_what_they_were_asked_for(servers: Stack, client: Runtime) -> None:
-    async with waiting(client) as outcomes, toy_service(servers.env) as process:
+    async with toy_service(servers.env) as process:
         await process.logged("ready")
-        assert await outcomes.wait(await submit(client, "passing"), 10_000)
-        async with asyncio.timeout(10):
-            while await client.store.rows("todos", {"id": "passing"}):  # noqa: ASYNC110  # other process
-                await asyncio.sleep(0.05)
+        await outcome(client.store, await submit(client, "passing"))
+
+        async def gone() -> bool:
+            return not await client.store.rows("todos", {"id": "passing"})
+
+        await until(gone)
         assert "passing" not in await held(client)
 
 
@@ -149,11 +138,9 @@ async def test_a_database_that_goes_away_is_waited_for(servers: Stack, client: R
         await process.logged("ready")
         await servers.stop("postgres")
         command_id = await submit(client, "keep-while-away")
-        await process.logged("host failed")
+        await process.logged("host waits")
         await servers.start("postgres")
-        async with waiting(client) as outcomes:
-            outcome = await outcomes.wait(command_id, 20_000)
-        assert outcome is not None
+        await outcome(client.store, command_id, AGAIN_S)
         assert "keep-while-away" in await held(client)
         status, _ = await process.end(signal.SIGTERM)
         assert status == 0
@@ -163,19 +150,19 @@ async def test_what_a_killed_database_has_lost_is_read_again(
     servers: Stack, client: Runtime
 ) -> None:
     """Commits of views do not wait for the disk: the log has it all."""
-    keys = [f"keep-crash-{number}" for number in range(300)]
+    keys = {f"keep-crash-{number}" for number in range(300)}
     async with toy_service(servers.env) as process:
         await process.logged("ready")
-        for number, key in enumerate(keys):
+        for number, key in enumerate(sorted(keys)):
             await submit(client, key)
             if number == 200:
                 servers.kill("postgres")
         await servers.await_ready("postgres")
-        async with waiting(client) as outcomes:
-            assert await outcomes.wait(await submit(client, "keep-crash-last"), 30_000)
-        async with asyncio.timeout(20):
-            while not set(keys) <= await held(client):  # noqa: ASYNC110  # another process
-                await asyncio.sleep(0.05)
+
+        async def all_there() -> bool:
+            return keys <= await held(client)
+
+        await until(all_there, AGAIN_S)
 
 
 async def test_servers_that_are_not_there_yet_are_waited_for(servers: Stack) -> None:

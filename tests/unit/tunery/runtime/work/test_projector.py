@@ -6,7 +6,15 @@ import pytest
 
 from schemas.envelope import Header
 from schemas.topics import PARTITIONS
-from tests.unit.tunery.runtime.work.toy_service import HELD, Toy, project, running, toy, until
+from tests.unit.tunery.runtime.work.toy_service import (
+    HELD,
+    Toy,
+    outcome,
+    project,
+    running,
+    toy,
+    until,
+)
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.journal.acceptance import Divergence
 from tunery.runtime.journal.reader import Position
@@ -14,7 +22,6 @@ from tunery.runtime.testing.toy import PLACES, GiveBack, Take
 from tunery.runtime.verbs import Change
 from tunery.runtime.work.abstract import Batch, Superseded
 from tunery.runtime.work.memory import MemoryStore
-from tunery.runtime.work.outcomes import Outcomes
 from tunery.runtime.work.projector import Projector
 
 
@@ -33,25 +40,15 @@ async def held(toy: Toy) -> dict[str, int]:
 
 
 async def test_events_become_rows_and_outcomes() -> None:
-    async with toy() as service:
-        outcomes = Outcomes(service.runtime)
-        async with running(Projector(service.runtime, HELD), outcomes):
-            taken = await outcomes.wait(await service.send("a", Take(places=2)), 5_000)
-            refused = await outcomes.wait(await service.send("a", Take(places=9)), 5_000)
-            assert taken is not None
-            assert (taken.code, taken.key, taken.stream, taken.seq) == (None, "a", "places", 1)
-            assert refused is not None
-            assert (refused.code, refused.message) == ("full", "2 of 5 places are held")
-            assert await held(service) == {"a": 2}
-            await outcomes.wait(await service.send("a", GiveBack(places=2)), 5_000)
-            assert await held(service) == {}
-
-
-async def test_nobody_waits_for_ever() -> None:
-    async with toy() as service:
-        outcomes = Outcomes(service.runtime)
-        async with running(outcomes):
-            assert await outcomes.wait("unknown", 50) is None
+    async with toy() as service, running(Projector(service.runtime, HELD)):
+        store = service.runtime.store
+        taken = await outcome(store, await service.send("a", Take(places=2)))
+        assert (taken.code, taken.key, taken.stream, taken.seq) == (None, "a", "places", 1)
+        refused = await outcome(store, await service.send("a", Take(places=9)))
+        assert (refused.code, refused.message) == ("full", "2 of 5 places are held")
+        assert await held(service) == {"a": 2}
+        await outcome(store, await service.send("a", GiveBack(places=2)))
+        assert await held(service) == {}
 
 
 async def test_a_new_process_goes_on_where_the_old_one_stopped() -> None:

@@ -22,6 +22,7 @@ from tunery.runtime.testing.toy import (
     Taken,
 )
 from tunery.runtime.verbs import Change, Delete, Done, Effect, Send, Todo, Upsert
+from tunery.runtime.work.abstract import Outcome, Store
 from tunery.runtime.work.memory import MemoryStore
 from tunery.runtime.work.projector import Projection
 
@@ -112,10 +113,22 @@ async def running(*hosts: Host) -> AsyncIterator[None]:
         await asyncio.wait(tasks)
 
 
-async def until(found: Callable[[], Awaitable[Any]]) -> None:
+async def until(found: Callable[[], Awaitable[Any]], wait_s: float = WAIT_S) -> None:
     """Wait until the awaitable that `found` gives has a true result."""
-    async with asyncio.timeout(WAIT_S):
+    async with asyncio.timeout(wait_s):
         while True:
             if await found():
                 return
             await asyncio.sleep(0.01)
+
+
+async def outcome(store: Store, command_id: str, wait_s: float = WAIT_S) -> Outcome:
+    """What became of the command, once the projection has it."""
+
+    async def there() -> bool:
+        return await store.outcome(command_id) is not None
+
+    await until(there, wait_s)
+    found = await store.outcome(command_id)
+    assert found is not None
+    return found
