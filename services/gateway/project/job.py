@@ -61,8 +61,6 @@ def project_job(header: Header, event: Event) -> tuple[Change, ...]:
             return (_submitted(header, event), *messages(header, event))
         case JobEnded():
             return (_ended(header, event), *messages(header, event))
-        case VerdictDue():
-            return (_set(header, event.job_id, scores=event.scores),)
         case (
             FileNoted()
             | PinsWanted()

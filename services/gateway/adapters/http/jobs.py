@@ -18,12 +18,7 @@ from services.gateway.adapters.http.pages import After, page
 from services.gateway.domain.errors import ApiError, not_found
 from services.gateway.domain.events import message_event, step_event
 from services.gateway.domain.shapes import listing
-from services.gateway.domain.shapes.jobs import (
-    answers_object,
-    checkpoint_object,
-    cost_object,
-    job_object,
-)
+from services.gateway.domain.shapes.jobs import checkpoint_object, cost_object, job_object
 from services.gateway.domain.statuses import LIVE
 from services.gateway.domain.tables import CHECKPOINTS, JOB_EVENTS, JOBS, STEPS, USAGE
 from services.gateway.ports import Cursor, Row
@@ -174,16 +169,6 @@ async def job_answers(job_id: str, deps: WithDeps, caller: Caller) -> dict[str, 
     scores = row["scores"]
     found = json.loads(await deps.blobs.get(scores["blob"], sha256=scores["sha256"]))
     return {"object": "list", "data": found["answers"]}
-
-
-@router.get("/v1/fine_tuning/jobs/{job_id}/answers")
-async def job_answers(job_id: str, deps: WithDeps, caller: Caller) -> dict[str, Any]:
-    """The same prompts before and after. 404 until the evaluation is done."""
-    row = await find(deps, caller, job_id)
-    if row["scores"] is None:
-        raise not_found("answers yet: the job is not evaluated", job_id, "id")
-    scores = await deps.blobs.get(row["scores"]["blob"], sha256=row["scores"]["sha256"])
-    return answers_object(job_id, msgspec.json.decode(scores))
 
 
 async def find(deps: Deps, caller: Principal, job_id: str) -> Row:

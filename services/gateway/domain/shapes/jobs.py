@@ -203,17 +203,7 @@ def _provenance(row: Row, spec: JobSpec) -> dict[str, Any]:
         "scores_sha256": None if lineage is None else lineage["scores_sha256"],
         "seed": spec.hyper.seed,
         "attempts": row["attempt"],
-        "resumed_from_step": row["loaded_step"] or None,
     }
-
-
-def answers_object(job_id: str, scores: Mapping[str, Any]) -> dict[str, Any]:
-    """Fixed prompts, answered by the base model and by the new one."""
-    data = [
-        {"prompt": one["prompt"], "base": one["base"], "adapter": one["adapter"]}
-        for one in scores["answers"]
-    ]
-    return {"id": job_id, "object": "fine_tuning.job.answers", "data": data}
 
 
 def estimate_object(spec: JobSpec, estimate: Estimate | None, reason: str | None) -> dict[str, Any]:
@@ -233,12 +223,20 @@ def estimate_object(spec: JobSpec, estimate: Estimate | None, reason: str | None
         "price": msgspec.to_builtins(spec.price),
     }
     if estimate is None:
-        return {**shown, "estimate": None, "expected_duration_seconds": None}
+        return shown
     gpu_ms = estimate.train_gpu_ms + estimate.eval_gpu_ms
     return {
         **shown,
-        "estimate": msgspec.to_builtins(estimate),
+        "trained_tokens": estimate.tokens,
+        "steps": estimate.steps,
+        "memory_bytes": estimate.memory_bytes,
+        "train_gpu_ms": estimate.train_gpu_ms,
+        "eval_gpu_ms": estimate.eval_gpu_ms,
+        "hold_gpu_ms": estimate.hold_gpu_ms,
         "expected_duration_seconds": gpu_ms // (1000 * spec.slots),
+        "currency": estimate.currency,
+        "amount_micro": estimate.price_micro,
+        "amount_max_micro": estimate.price_max_micro,
     }
 
 

@@ -61,18 +61,15 @@ def admin(found: Stack) -> httpx.AsyncClient:
 
 
 def sdk(found: Stack, **options: Any) -> openai.AsyncOpenAI:
-    return openai.AsyncOpenAI(
-        base_url=f"{found.api_url}/v1", api_key=found.admin_key, **options
-    )
+    return openai.AsyncOpenAI(base_url=f"{found.api_url}/v1", api_key=found.admin_key, **options)
 
 
 async def uploaded(client: openai.AsyncOpenAI) -> str:
     body = "\n".join(json.dumps(row) for row in ROWS).encode()
     file = await client.files.create(file=("rows.jsonl", body), purpose="fine-tune")
     async with asyncio.timeout(VALIDATION_S_MAX):
-        while (await client.files.retrieve(file.id)).status == "uploaded":
-            await asyncio.sleep(0.1)
-    return file.id
+        checked = await client.files.wait_for_processing(file.id, poll_interval=0.1)
+    return checked.id
 
 
 async def test_the_sdk_uploads_submits_follows_and_cancels(running: Stack) -> None:
@@ -100,7 +97,7 @@ async def test_the_sdk_uploads_submits_follows_and_cancels(running: Stack) -> No
         assert events[-1].message == f"Created fine-tuning job: {job.id}"
         assert events[0].message == "Files validated, moving job to queued state"
         paused = await client.fine_tuning.jobs.pause(job.id)
-        assert paused.status == "paused"
+        assert str(paused.status) == "paused"
         await client.fine_tuning.jobs.resume(job.id)
         cancelled = await client.fine_tuning.jobs.cancel(job.id)
         assert cancelled.status == "cancelled"
@@ -185,6 +182,8 @@ async def refused_quickly(request: Awaitable[httpx.Response]) -> None:
 
 
 async def ready(api: httpx.AsyncClient) -> None:
-    async with asyncio.timeout(RECOVERY_S_MAX):
-        while (await api.get("/readyz")).status_code != 200:
-            await asyncio.sleep(0.2)
+    for _ in range(RECOVERY_S_MAX * 5):
+        if (await api.get("/readyz")).status_code == 200:
+            return
+        await asyncio.sleep(0.2)
+    pytest.fail(f"not ready again after {RECOVERY_S_MAX} s")

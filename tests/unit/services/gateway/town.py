@@ -116,9 +116,7 @@ class Town:
             tokens=(tokens,) if accepted else (),
             report_blob=key,
         )
-        await self.send(
-            DATASET, tenant, RecordValidation(file_id=file_id, validation=validation)
-        )
+        await self.send(DATASET, tenant, RecordValidation(file_id=file_id, validation=validation))
         return await self.until(client, f"/v1/files/{file_id}", lambda f: f["status"] != "uploaded")
 
     async def until(self, client: httpx.AsyncClient, path: str, holds: Any) -> dict[str, Any]:
@@ -154,7 +152,9 @@ async def town() -> AsyncIterator[Town]:
     tasks = [asyncio.create_task(host.run(), name=host.name) for host in hosts]
     transport = httpx.ASGITransport(app=create_app(deps))
     headers = {"authorization": f"Bearer {ADMIN_KEY}"}
-    async with httpx.AsyncClient(transport=transport, base_url="http://api", headers=headers) as api:
+    async with httpx.AsyncClient(
+        transport=transport, base_url="http://api", headers=headers
+    ) as api:
         found = Town(shared, runtime, deps, api)
         try:
             async with asyncio.timeout(READY_S_MAX):
@@ -177,9 +177,7 @@ async def _add_base(found: Town) -> None:
 
 
 def _hosts(shared: World, runtime: Runtime, outcomes: Outcomes) -> list[Host]:
-    others = {
-        name: shared.runtime(name) for name in ("billing", "ingest", "scheduler", "registry")
-    }
+    others = {name: shared.runtime(name) for name in ("billing", "ingest", "scheduler", "registry")}
     return [
         AggregateHost(others["billing"], ACCOUNTS),
         Reactor(others["billing"], ACCOUNT, react_account),

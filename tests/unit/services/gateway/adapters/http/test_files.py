@@ -24,11 +24,10 @@ async def test_an_upload_is_stored_with_its_hash_and_listed(api: Town) -> None:
 
 async def test_the_purpose_may_come_after_the_file(api: Town) -> None:
     client = await api.tenant()
-    parts = [
-        ("file", ("späte.jsonl", ROW * 10)),
-        ("purpose", (None, "fine-tune")),
-    ]
-    answer = await client.post("/v1/files", files=parts)
+    answer = await client.post(
+        "/v1/files",
+        files=[("file", ("späte.jsonl", ROW * 10)), ("purpose", (None, "fine-tune"))],
+    )
     assert answer.status_code == 200, answer.text
     assert answer.json()["filename"] == "späte.jsonl"
 
