@@ -102,7 +102,8 @@ Project: TypeAlias = Callable[[Header, Any], tuple[Change, ...]]
 class Effect(Generic[B]):
     """I/O for one to-do row.
 
-    `run(body, tenant)` answers with the command that carries the outcome (None: nothing to say).
+    `run(body, tenant)` answers with the command that carries the outcome. None: nothing to say, the
+    row is removed at once; a rebuilt to-do list has it again, so doing it twice must be harmless.
     What it raises is retried with back-off, `attempts_max` times; then `exhausted(body, tenant,
     failure)` says what to send, so that no saga hangs on a dead row. Effects may overlap and
     repeat: they write content-named objects, and deciders accept the first outcome.
