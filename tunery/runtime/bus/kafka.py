@@ -105,7 +105,7 @@ class KafkaLog:
 
     async def bounds(self, topic: str, partition: int) -> tuple[int, int]:
         place = TopicPartition(topic, partition)
-        async with self._lock, self._asked() as consumer:
+        async with self._asked() as consumer:
             # The end first: asked the other way round, a trim in between could pass it.
             ends = await consumer.end_offsets([place])
             starts = await consumer.beginning_offsets([place])
@@ -209,19 +209,22 @@ class KafkaLog:
     @contextlib.asynccontextmanager
     async def _asked(self) -> AsyncIterator[Any]:
         """A consumer that only asks for offsets; a new one after any error."""
+        consumer: Any = None
         try:
             async with self._named():
-                if self._asking is None:
-                    consumer = AIOKafkaConsumer(
-                        bootstrap_servers=self.settings.bootstrap,
-                        enable_auto_commit=False,
-                        auto_offset_reset="none",
-                    )
-                    await consumer.start()
-                    self._asking = consumer
-                yield self._asking
+                async with self._lock:
+                    if self._asking is None:
+                        fresh = AIOKafkaConsumer(
+                            bootstrap_servers=self.settings.bootstrap,
+                            enable_auto_commit=False,
+                            auto_offset_reset="none",
+                        )
+                        await fresh.start()
+                        self._asking = fresh
+                    consumer = self._asking
+                yield consumer
         except Unavailable:
-            if self._asking is not None:
+            if self._asking is not None and self._asking is consumer:
                 self._later(self._asking.stop())
                 self._asking = None
             raise

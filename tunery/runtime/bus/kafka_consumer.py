@@ -15,6 +15,7 @@ FETCH_WAIT_MS_MAX: Final = 1_000  # long polls: data ends them at once, idle one
 CONNECT_MS_MAX: Final = 3_000
 NEVER_MS: Final = 2_147_483_647  # an assignment-only member does not poll
 CLOSE_MS_MAX: Final = 2_000
+CHECK_MS: Final = 2_000  # how often a membership looks for errors of its client
 
 
 async def _started(consumer: Any, bootstrap: str) -> Any:
@@ -125,11 +126,23 @@ async def membership(
     consumer.subscribe([topic], listener=listener)
     await _started(consumer, bootstrap)
     try:
-        yield _changes(listener.changes)
+        yield _changes(consumer, listener.changes)
     finally:
         await _stopped(consumer)
 
 
-async def _changes(queue: asyncio.Queue[frozenset[int]]) -> AsyncIterator[frozenset[int]]:
+async def _changes(
+    consumer: Any, queue: asyncio.Queue[frozenset[int]]
+) -> AsyncIterator[frozenset[int]]:
+    """Raises Unavailable when the client has given up on its group."""
     while True:
-        yield await queue.get()
+        try:
+            async with asyncio.timeout(CHECK_MS / 1_000):
+                change = await queue.get()
+        except TimeoutError:
+            try:
+                consumer._coordinator.check_errors()
+            except (KafkaError, OSError) as error:
+                raise Unavailable(repr(error)) from error
+        else:
+            yield change
