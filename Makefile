@@ -33,7 +33,7 @@ integration: setup
 	$(PYTEST) $(SLOW)
 
 check: setup ## within a minute: format, lint, types, import contracts, quick tests, 300 seeds
-	@$(MAKE) -j2 --output-sync=target lint types contracts unit
+	@$(MAKE) -k -j2 --output-sync=target lint types contracts unit
 
 lint:
 	@$(BIN)/ruff format --check --quiet . && $(BIN)/ruff check --quiet .
