@@ -51,6 +51,7 @@ class Broker:
         self.groups: dict[tuple[str, str], dict[str, asyncio.Queue[frozenset[int]]]] = defaultdict(
             dict
         )
+        self._told_ms: dict[tuple[tuple[str, str], str], float] = {}
         self.trace: Callable[[str], None] = lambda _: None
         self.on_trim: Callable[[str, int, int], None] = lambda *_: None
         # every record ever written, trimmed or not, by topic and partition
@@ -115,9 +116,14 @@ class Broker:
             self.tell(group, member, frozenset(partitions[rank :: len(members)]))
 
     def tell(self, group: tuple[str, str], member: str, share: frozenset[int]) -> None:
+        """What a member is told reaches it in order."""
         queue = self.groups[group].get(member)
         if queue is not None:
-            self.later(self.rng.uniform(1, BROADCAST_MS_MAX), lambda: queue.put_nowait(share))
+            now_ms = self.clock.monotonic_ms()
+            at_ms = now_ms + self.rng.uniform(1, BROADCAST_MS_MAX)
+            at_ms = max(at_ms, self._told_ms.get((group, member), 0) + 1)
+            self._told_ms[group, member] = at_ms
+            self.later(at_ms - now_ms, lambda: queue.put_nowait(share))
 
     def lose_tail(self, topic: str, partition: int, count: int) -> int:
         """Forget the last records of a partition; how many there were."""
