@@ -97,9 +97,7 @@ def jsonl(stream: BinaryIO) -> Iterator[Row | Finding]:
             skip_line(stream)
             yield Note("row_too_large", excerpt=excerpt(raw)).at(line, line)
             continue
-        if line == 1:
-            raw = raw.removeprefix(BOM)
-        content = raw.strip(BLANK)
+        content = raw.removeprefix(BOM).strip(BLANK)  # on any line: files get concatenated
         yield Row(line, line, content) if content else Note("blank_line").at(line, line)
 
 
