@@ -89,7 +89,7 @@ def check_sizes(root: Path, exceptions: Mapping[str, int]) -> Iterator[Violation
 def check_names(root: Path) -> Iterator[Violation]:
     for path in python_files(root):
         relative = path.relative_to(root)
-        for part in (*relative.parts[:-1], relative.stem.removeprefix("test_")):
+        for part in (*relative.parts[:-1], relative.stem):
             if part.lower() in FORBIDDEN_NAMES:
                 yield Violation(relative.as_posix(), 1, f"the name `{part}` tells nothing")
 
