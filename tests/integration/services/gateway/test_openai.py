@@ -2,62 +2,19 @@
 
 import asyncio
 import json
-import subprocess
-import sys
-from collections.abc import AsyncIterator, Awaitable
-from pathlib import Path
+from collections.abc import Awaitable
 from typing import Any
 
 import httpx
 import openai
 import pytest
-import pytest_asyncio
 
-from tests.stacks import temporary_data_dir
-from tunery.local import Stack, stack
+from tests.integration.services.gateway.control_plane import ROWS, admin
+from tunery.local import Stack
 
-SERVICES = ("gateway", "ingest", "registry", "billing", "scheduler")
 VALIDATION_S_MAX = 90
 FAIL_FAST_S_MAX = 3.5
 RECOVERY_S_MAX = 60
-ROWS = [
-    {
-        "messages": [
-            {"role": "user", "content": f"What is {n} plus {n}?"},
-            {"role": "assistant", "content": f"It is {2 * n}."},
-        ]
-    }
-    for n in range(40)
-]
-
-
-@pytest.fixture(scope="session")
-def tiny_base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("bases") / "tiny"
-    subprocess.run([sys.executable, "-m", "tunery.ml.base", "tiny", str(folder)], check=True)
-    return folder
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def running(tiny_base: Path) -> AsyncIterator[Stack]:
-    """Control plane without a node: jobs queue and wait."""
-    with temporary_data_dir() as folder:
-        async with stack(folder, services=SERVICES, environ={}) as found:
-            async with admin(found) as api:
-                tenant = {"id": "local", "name": "local", "plan": "premium"}
-                assert (await api.post("/v1/tenants", json=tenant)).status_code == 201
-                base = {"id": "tiny", "path": str(tiny_base)}
-                added = await api.post("/v1/bases", json=base)
-                assert added.status_code == 201, added.text
-            yield found
-
-
-def admin(found: Stack) -> httpx.AsyncClient:
-    return httpx.AsyncClient(
-        base_url=found.api_url,
-        headers={"authorization": f"Bearer {found.admin_key}"},
-        timeout=30,
-    )
 
 
 def sdk(found: Stack, **options: Any) -> openai.AsyncOpenAI:

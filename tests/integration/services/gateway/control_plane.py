@@ -1,0 +1,24 @@
+"""What the gateway's integration tests share besides the fixtures."""
+
+import httpx
+
+from tunery.local import Stack
+
+SERVICES = ("gateway", "ingest", "registry", "billing", "scheduler")
+ROWS = [
+    {
+        "messages": [
+            {"role": "user", "content": f"What is {n} plus {n}?"},
+            {"role": "assistant", "content": f"It is {2 * n}."},
+        ]
+    }
+    for n in range(40)
+]
+
+
+def admin(found: Stack) -> httpx.AsyncClient:
+    return httpx.AsyncClient(
+        base_url=found.api_url,
+        headers={"authorization": f"Bearer {found.admin_key}"},
+        timeout=30,
+    )

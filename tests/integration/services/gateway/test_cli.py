@@ -1,0 +1,85 @@
+"""The commands people type, against real services."""
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.integration.services.gateway.control_plane import ROWS
+from tunery.local import Stack
+
+
+async def tunery(found: Stack, *words: str, code: int = 0) -> str:
+    env = {
+        **os.environ,
+        "OPENAI_BASE_URL": f"{found.api_url}/v1",
+        "OPENAI_API_KEY": found.admin_key,
+    }
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "tunery.cli.main",
+        *words,
+        env=env,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, errors = await process.communicate()
+    assert process.returncode == code, (out + errors).decode()
+    return (out if code == 0 else out + errors).decode()
+
+
+async def as_json(found: Stack, *words: str, code: int = 0) -> Any:
+    return json.loads(await tunery(found, *words, "--json", code=code))
+
+
+async def test_from_upload_to_cancel(running: Stack, tmp_path: Path) -> None:
+    data = tmp_path / "rows.jsonl"
+    data.write_text("\n".join(json.dumps(row) for row in ROWS))
+    file = await as_json(running, "file", "upload", str(data))
+    assert file["status"] == "processed"
+    options = ("--model", "tiny", "--file", file["id"], "--epochs", "1", "--set", "lora.rank=4")
+    estimate = await as_json(running, "job", "estimate", *options)
+    assert estimate["steps"] >= 1
+    job = await as_json(running, "job", "submit", *options)
+    assert job["hyperparameters"]["rank"] == 4
+    assert job["id"] in await tunery(running, "job", "list")
+    assert "Created fine-tuning job" in await tunery(running, "job", "events", job["id"])
+    assert "status" in await tunery(running, "job", "show", job["id"])
+    assert (await as_json(running, "job", "cancel", job["id"]))["status"] == "cancelled"
+    watched = await tunery(running, "job", "watch", job["id"], code=1)
+    assert "The job was cancelled" in watched
+    assert "final: 0.000 GPU-h, 0.0000" in await tunery(running, "job", "cost", job["id"])
+
+
+async def test_a_bad_file_is_shown_row_by_row(running: Stack, tmp_path: Path) -> None:
+    data = tmp_path / "bad.jsonl"
+    lines = [json.dumps(row) for row in ROWS]
+    lines[3] = "{not json"
+    data.write_text("\n".join(lines))
+    told = await tunery(running, "file", "upload", str(data), code=1)
+    assert "invalid_json" in told
+
+
+async def test_tenants_keys_and_webhooks(running: Stack) -> None:
+    made = await as_json(running, "tenant", "create", "cli-tenant", "--plan", "free")
+    assert made["limits"]["concurrency"] == 1
+    key = await as_json(running, "key", "create", "cli-tenant", "--name", "ci", "--days", "3")
+    assert key["key"].startswith("tun-")
+    assert key["id"] in await tunery(running, "key", "list", "cli-tenant")
+    assert "revoked" in await tunery(running, "key", "revoke", "cli-tenant", key["id"])
+    endpoint = await as_json(running, "webhook", "create", "https://example.com/h")
+    assert endpoint["id"] in await tunery(running, "webhook", "list")
+    assert await as_json(running, "webhook", "deliveries", endpoint["id"]) == []
+    assert "deleted" in await tunery(running, "webhook", "delete", endpoint["id"])
+
+
+async def test_bases_and_models(running: Stack, tiny_base: Path) -> None:
+    again = await as_json(running, "base", "add", str(tiny_base), "--id", "tiny")
+    assert again["id"] == "tiny"
+    assert "tiny" in await tunery(running, "base", "list")
+    assert await as_json(running, "model", "list") == []
+    missing = await tunery(running, "model", "show", "ft:nothing", code=1)
+    assert "The model 'ft:nothing' does not exist" in missing

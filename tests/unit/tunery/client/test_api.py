@@ -1,0 +1,84 @@
+"""The client against a small server in memory: pages, refusals, outages."""
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+from tunery.client import Api, Refused, Unreachable
+
+
+def served(answers: list[httpx.Response], seen: list[httpx.Request]) -> Api:
+    def handle(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        return answers[len(seen) - 1]
+
+    return Api("http://api/v1", "k", transport=httpx.MockTransport(handle))
+
+
+def listing(ids: list[str], has_more: bool) -> httpx.Response:
+    data = [{"id": one} for one in ids]
+    return httpx.Response(200, json={"data": data, "has_more": has_more, "last_id": ids[-1]})
+
+
+def refusal(status: int, code: str) -> httpx.Response:
+    error = {"message": "no", "type": "t", "param": "p", "code": code}
+    return httpx.Response(status, json={"error": error})
+
+
+def test_lists_come_whole_page_after_page() -> None:
+    seen: list[httpx.Request] = []
+    with served([listing(["a", "b"], True), listing(["c"], False)], seen) as api:
+        assert [one["id"] for one in api.jobs()] == ["a", "b", "c"]
+    assert seen[1].url.params["after"] == "b"
+    assert seen[0].headers["authorization"] == "Bearer k"
+
+
+def test_a_limit_ends_a_list() -> None:
+    seen: list[httpx.Request] = []
+    with served([listing(["a", "b"], True)], seen) as api:
+        assert [one["id"] for one in api.jobs(limit=2)] == ["a", "b"]
+    assert seen[0].url.params["limit"] == "2"
+
+
+def test_a_refusal_has_code_and_param() -> None:
+    with served([refusal(404, "not_found")], []) as api, pytest.raises(Refused) as caught:
+        api.job("ftjob-x")
+    assert (caught.value.status, caught.value.code, caught.value.param) == (404, "not_found", "p")
+
+
+def test_an_outage_is_waited_for_where_repeating_is_safe(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr("time.sleep", pauses.append)
+    job: dict[str, Any] = {"id": "ftjob-1"}
+    seen: list[httpx.Request] = []
+    answers = [refusal(503, "service_unavailable"), httpx.Response(200, json=job)]
+    with served(answers, seen) as api:
+        assert api.submit({"model": "m"}, "key-1")["id"] == "ftjob-1"
+    assert pauses == [0.5]
+    assert [request.headers["idempotency-key"] for request in seen] == ["key-1", "key-1"]
+    assert json.loads(seen[1].content) == {"model": "m"}
+
+
+def test_a_key_is_not_created_twice_by_an_outage() -> None:
+    seen: list[httpx.Request] = []
+    with served([refusal(503, "not_decided_yet")], seen) as api, pytest.raises(Refused):
+        api.create_key("acme", {})
+    assert len(seen) == 1
+
+
+def test_a_dead_address_is_named() -> None:
+    def handle(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("refused", request=request)
+
+    api = Api("http://api/v1", "k", transport=httpx.MockTransport(handle))
+    with api, pytest.raises(Unreachable, match="http://api/v1 does not answer"):
+        api.job("x")
+
+
+def test_ids_with_slashes_are_one_part_of_the_url() -> None:
+    seen: list[httpx.Request] = []
+    with served([httpx.Response(200, json={"id": "a/b"})], seen) as api:
+        api.model("ft:org/m:x::1")
+    assert seen[0].url.raw_path == b"/v1/models/ft:org%2Fm:x::1"

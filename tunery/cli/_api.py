@@ -1,0 +1,119 @@
+"""What the commands that talk to the API share: the connection, errors, output."""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from tunery.local.errors import LocalError
+from tunery.local.paths import DataDir
+
+if TYPE_CHECKING:
+    from tunery.client import Api
+
+NO_CONNECTION: Final = (
+    "no API to talk to",
+    "start one with `tunery up`, or set OPENAI_BASE_URL and OPENAI_API_KEY",
+)
+
+
+@contextmanager
+def connect(folders: DataDir) -> Iterator["Api"]:
+    """The API of OPENAI_BASE_URL and OPENAI_API_KEY where both are set, else of the data directory.
+
+    An explicit `--data-dir` goes before the environment. Raises LocalError.
+    """
+    from tunery.client import Api, Refused, Unreachable
+
+    url, key = _address(folders)
+    try:
+        with Api(url, key) as api:
+            yield api
+    except Unreachable as error:
+        raise LocalError(str(error), "see `tunery status`; start it with `tunery up`") from None
+    except Refused as refusal:
+        where = f" ({refusal.param})" if refusal.param else ""
+        raise click.ClickException(f"{refusal.message}{where} [{refusal.code}]") from None
+
+
+def _address(folders: DataDir) -> tuple[str, str]:
+    from tunery.local import state
+
+    context = click.get_current_context(silent=True)
+    source = context.get_parameter_source("folders") if context else None
+    explicit = source is click.core.ParameterSource.COMMANDLINE
+    url, key = os.environ.get("OPENAI_BASE_URL"), os.environ.get("OPENAI_API_KEY")
+    if url and key and not explicit:
+        return url, key
+    found = state.connection(folders, {} if explicit else dict(os.environ))
+    if found is None:
+        raise LocalError(*NO_CONNECTION)
+    return f"{found.api_url}/v1", found.api_key
+
+
+def show(
+    data: Any, as_json: bool, columns: Sequence[str], row: Callable[[Any], Sequence[Any]]
+) -> None:
+    """A table of many things, or one JSON document."""
+    items = list(data)
+    if as_json:
+        click.echo(json.dumps(items))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    grid = Table(box=None, pad_edge=False, header_style="dim")
+    for column in columns:
+        grid.add_column(column, overflow="fold")
+    for item in items:
+        grid.add_row(*(str(value) if value is not None else "" for value in row(item)))
+    console = Console()
+    console.print(grid if items else "nothing yet", highlight=False)
+
+
+def show_one(item: Any, as_json: bool, pairs: Iterable[tuple[str, Any]]) -> None:
+    """One thing, a line for each field that has a value; or one JSON document."""
+    if as_json:
+        click.echo(json.dumps(item))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    grid = Table.grid(padding=(0, 2))
+    for name, value in pairs:
+        if value is not None and value != "":
+            grid.add_row(f"[dim]{name}[/dim]", str(value))
+    Console().print(grid, highlight=False)
+
+
+def moment(seconds: int | None) -> str:
+    """Local time of a Unix second."""
+    if seconds is None:
+        return ""
+    return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def size(count: int) -> str:
+    value = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1_000 or unit == "GB":
+            break
+        value /= 1_000
+    return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+
+
+def money(micro: int | None, currency: str) -> str:
+    return "" if micro is None else f"{micro / 1e6:.4f} {currency}"
+
+
+def hours(gpu_ms: int | None) -> str:
+    return "" if gpu_ms is None else f"{gpu_ms / 3_600_000:.3f} GPU-h"
+
+
+def interactive() -> bool:
+    return sys.stdout.isatty()

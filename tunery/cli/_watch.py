@@ -1,0 +1,84 @@
+"""Follows one job: its messages as lines, its training as a bar with a line of losses."""
+
+import json
+import time
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from tunery.cli import _api
+
+if TYPE_CHECKING:
+    from tunery.client import Api
+
+POLL_S: Final = 1.0
+EVENTS_MAX: Final = 1_000
+BARS: Final = "▁▂▃▄▅▆▇█"
+WIDTH: Final = 40
+
+
+def follow(api: "Api", job_id: str, as_json: bool) -> Any:
+    """Print until the job has ended; the job as it ended. JSON: one event a line, the job last."""
+    from rich.console import Console
+
+    console = Console(stderr=as_json)
+    seen = ""
+    losses: list[float] = []
+    with console.status("") as status:
+        while True:
+            job = api.job(job_id)
+            fresh = [one for one in api.events(job_id, EVENTS_MAX) if one["id"] > seen][::-1]
+            seen = fresh[-1]["id"] if fresh else seen
+            for event in fresh:
+                if as_json:
+                    click.echo(json.dumps(event))
+                elif event["type"] == "metrics":
+                    loss = event["data"]["train_loss"]
+                    losses += [loss] if loss is not None else []
+                else:
+                    console.print(_line(event), highlight=False)
+            if job["finished_at"] is not None:
+                break
+            status.update(_status(job, losses))
+            time.sleep(POLL_S)
+    if as_json:
+        click.echo(json.dumps(job))
+    else:
+        from tunery.cli.job import pairs
+
+        if losses:
+            console.print(f"loss {sparkline(losses)} {losses[0]:.2f} → {losses[-1]:.2f}")
+        _api.show_one(job, False, pairs(job))
+    return job
+
+
+def _line(event: Any) -> str:
+    colour = {"warn": "yellow", "error": "red"}.get(event["level"], "default")
+    when = _api.moment(event["created_at"])
+    return f"[dim]{when}[/dim]  [{colour}]{event['message']}[/{colour}]"
+
+
+def _status(job: Any, losses: Sequence[float]) -> str:
+    progress, queue = job["progress"], job["queue"] or {}
+    if queue.get("reason"):
+        return f"{job['status']}: {queue['reason']}"
+    if job["phase"] == "running" and progress:
+        left = progress["seconds_remaining"]
+        loss = f" loss {losses[-1]:.3f} {sparkline(losses)}" if losses else ""
+        rest = "" if left is None else f", about {left} s left"
+        return f"step {progress['step']} of {progress['total_steps']}{rest}{loss}"
+    return str(job["phase"])
+
+
+def sparkline(values: Sequence[float], width: int = WIDTH) -> str:
+    """The values as a line of at most `width` bars, each the mean of its share."""
+    if not values:
+        return ""
+    count = min(width, len(values))
+    edges = [round(i * len(values) / count) for i in range(count + 1)]
+    means = [sum(values[a:b]) / (b - a) for a, b in pairwise(edges) if b > a]
+    low, high = min(means), max(means)
+    span = high - low or 1.0
+    return "".join(BARS[round((value - low) / span * (len(BARS) - 1))] for value in means)

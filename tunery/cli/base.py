@@ -1,0 +1,63 @@
+"""`tunery base`: base models that jobs may start from."""
+
+from pathlib import Path
+
+import click
+
+from tunery.cli import _api, _options
+from tunery.local.paths import DataDir
+
+EPILOG = """\
+\b
+Examples:
+  tunery base add ~/models/SmolLM2-360M-Instruct --id smollm2-360m-instruct
+  tunery base list
+"""
+
+
+@click.group("base", epilog=EPILOG)
+def command() -> None:
+    """Add base models and list them."""
+
+
+@command.command("add")
+@click.argument("path", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.option("--id", "base_id", help="Its name in the API. [name of the folder, in lower case]")
+@click.option("--licence", default="unknown", help="Its licence, as SPDX writes it.")
+@_options.data_dir
+@_options.as_json
+def add(path: Path, base_id: str | None, licence: str, folders: DataDir, as_json: bool) -> None:
+    """Add the model in folder PATH: config.json, *.safetensors, tokenizer, chat template.
+
+    Every byte is hashed; the folder must be readable for the services and the nodes.
+    """
+    folder = path.expanduser().resolve()
+    with _api.connect(folders) as api:
+        found = api.add_base(base_id or folder.name.lower(), folder, licence)
+    _api.show_one(found, as_json, _pairs(found))
+
+
+@command.command("list")
+@_options.data_dir
+@_options.as_json
+def list_bases(folders: DataDir, as_json: bool) -> None:
+    """List base models."""
+    with _api.connect(folders) as api:
+        _api.show(
+            api.bases(),
+            as_json,
+            ("base", "parameters", "context", "family", "licence", "sha256"),
+            lambda one: (
+                one["id"],
+                f"{one['parameters'] / 1e6:,.0f} M",
+                one["context_length"],
+                one["family"],
+                one["licence"],
+                one["sha256"][:16],
+            ),
+        )
+
+
+def _pairs(found: dict[str, object]) -> list[tuple[str, object]]:
+    names = ("id", "sha256", "parameters", "context_length", "family", "licence")
+    return [(name.replace("_", " "), found[name]) for name in names]

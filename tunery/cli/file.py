@@ -1,0 +1,154 @@
+"""`tunery file`: data for training."""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from tunery.cli import _api, _options
+from tunery.local.paths import DataDir
+
+if TYPE_CHECKING:
+    from tunery.client import Api
+
+POLL_S: Final = 0.5
+WAIT_S_MAX: Final = 3_600
+FINDINGS_SHOWN_MAX: Final = 50
+EPILOG = """\
+\b
+Examples:
+  tunery file upload examples/lighthouse.jsonl
+  tunery file show file-3f…            what the check found, row by row
+  tunery file list --json | jq -r '.[].id'
+"""
+
+
+@click.group("file", epilog=EPILOG)
+def command() -> None:
+    """Upload data and see what the check says about it."""
+
+
+@command.command("upload")
+@click.argument("path", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("--wait/--no-wait", default=True, help="Wait until the file is checked.")
+@_options.data_dir
+@_options.as_json
+def upload(path: Path, wait: bool, folders: DataDir, as_json: bool) -> None:
+    """Upload PATH and check every row of it; ends with 1 when it was rejected."""
+    with _api.connect(folders) as api:
+        file = send(api, path, quiet=as_json)
+        if wait:
+            file = checked(api, file["id"])
+        _api.show_one(file, as_json, _pairs(file))
+        if file["status"] == "error":
+            if not as_json:
+                _findings(api.validation(file["id"]))
+            raise SystemExit(1)
+
+
+@command.command("list")
+@_options.data_dir
+@_options.as_json
+def list_files(folders: DataDir, as_json: bool) -> None:
+    """List your files, newest first."""
+    with _api.connect(folders) as api:
+        _api.show(
+            api.files(),
+            as_json,
+            ("file", "name", "size", "rows", "status", "uploaded"),
+            lambda file: (
+                file["id"],
+                file["filename"],
+                _api.size(file["bytes"]),
+                (file["validation"] or {}).get("rows"),
+                file["status"],
+                _api.moment(file["created_at"]),
+            ),
+        )
+
+
+@command.command("show")
+@click.argument("file_id")
+@_options.data_dir
+@_options.as_json
+def show(file_id: str, folders: DataDir, as_json: bool) -> None:
+    """Show one file with everything that its check found."""
+    with _api.connect(folders) as api:
+        file, report = api.file(file_id), api.validation(file_id)
+        _api.show_one({**file, "check": report}, as_json, _pairs(file))
+        if not as_json:
+            _findings(report)
+
+
+@command.command("delete")
+@click.argument("file_id")
+@_options.data_dir
+def delete(file_id: str, folders: DataDir) -> None:
+    """Delete a file that no running job needs."""
+    with _api.connect(folders) as api:
+        api.delete_file(file_id)
+    click.echo(f"{file_id} deleted")
+
+
+def send(api: "Api", path: Path, *, quiet: bool) -> Any:
+    """Upload with a progress bar where somebody looks."""
+    if quiet or not _api.interactive():
+        return api.upload(path)
+    from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
+
+    columns = ("[progress.description]{task.description}", BarColumn(), DownloadColumn())
+    with Progress(*columns, TransferSpeedColumn(), transient=True) as bar:
+        task = bar.add_task(path.name, total=path.stat().st_size)
+        return api.upload(path, progress=lambda sent: bar.update(task, completed=sent))
+
+
+def checked(api: "Api", file_id: str) -> Any:
+    """The file once its check is done."""
+    for _ in range(int(WAIT_S_MAX / POLL_S)):
+        file = api.file(file_id)
+        if file["status"] != "uploaded":
+            return file
+        time.sleep(POLL_S)
+    raise click.ClickException(
+        f"{file_id} is still being checked after {WAIT_S_MAX} s; see `tunery logs ingest`"
+    )
+
+
+def _pairs(file: Any) -> list[tuple[str, Any]]:
+    validation = file["validation"] or {}
+    tokens = validation.get("tokens") or {}
+    return [
+        ("file", file["id"]),
+        ("name", file["filename"]),
+        ("size", _api.size(file["bytes"])),
+        ("status", file["status"]),
+        ("rows", validation.get("rows")),
+        ("dialect", validation.get("dialect")),
+        ("tokens", ", ".join(f"{count:,} ({base})" for base, count in tokens.items())),
+        ("warnings", validation.get("warnings") or None),
+        ("problems", file["status_details"]),
+    ]
+
+
+def _findings(check: dict[str, Any]) -> None:
+    """The validator's own report as a table."""
+    report = check.get("report") or {}
+    found = [*report.get("errors", ()), *report.get("warnings", ())]
+    if not found:
+        return
+    _api.show(
+        found[:FINDINGS_SHOWN_MAX],
+        False,
+        ("row", "line", "code", "what", "where", "fix"),
+        lambda one: (
+            one.get("row") or "file",
+            one.get("line"),
+            one["code"],
+            one["message"],
+            one.get("pointer"),
+            one.get("hint"),
+        ),
+    )
+    if len(found) > FINDINGS_SHOWN_MAX:
+        click.echo(f"… and {len(found) - FINDINGS_SHOWN_MAX} more; --json lists them")

@@ -1,0 +1,319 @@
+"""`tunery job`: fine-tuning jobs."""
+
+import json
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from tunery.cli import _api, _options
+from tunery.local.paths import DataDir
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tunery.client import Api
+
+EVENTS_SHOWN: Final = 50
+JOBS_SHOWN: Final = 20
+FILE_PREFIX: Final = "file-"
+EPILOG = """\
+\b
+Examples:
+  tunery job estimate --model smollm2-135m-instruct --file file-3f…
+  tunery job submit --model smollm2-135m-instruct --file data.jsonl --suffix demo --watch
+  tunery job submit --model smollm2-135m-instruct --file file-3f… --set lora.rank=8
+  tunery job watch ftjob-91…
+  tunery job cost ftjob-91…
+"""
+SETTINGS: Final = """\
+\b
+--set takes any field of the API's body: lora.rank, lora.alpha, lora.dropout,
+training.learning_rate, training.max_length, training.checkpoint_every_steps, …
+"""
+
+
+@click.group("job", epilog=EPILOG)
+def command() -> None:
+    """Submit fine-tuning jobs, follow them, stop them."""
+
+
+def _request(function: "Callable[..., Any]") -> "Callable[..., Any]":
+    """Options that make a request body."""
+    for option in reversed(
+        (
+            click.option("--model", required=True, help="Base model; see `tunery base list`."),
+            click.option(
+                "--file", "training", required=True, help="A file id, or a path to upload first."
+            ),
+            click.option("--validation-file", help="A file id; else a part of --file is kept out."),
+            click.option("--suffix", help="Becomes part of the new model's name."),
+            click.option("--epochs", "n_epochs", type=int),
+            click.option("--batch-size", type=int),
+            click.option("--learning-rate-multiplier", type=float),
+            click.option("--seed", type=int),
+            click.option(
+                "--set", "settings", multiple=True, metavar="FIELD=VALUE", help="Any other field."
+            ),
+        )
+    ):
+        function = option(function)
+    return function
+
+
+@command.command("submit", epilog=f"{SETTINGS}\n{EPILOG}")
+@_request
+@click.option("--idempotency-key", help="The same key never makes a second job. [random]")
+@click.option("--watch", "watching", is_flag=True, help="Follow the job until it ends.")
+@_options.data_dir
+@_options.as_json
+def submit(
+    folders: DataDir, as_json: bool, idempotency_key: str | None, watching: bool, **wishes: Any
+) -> None:
+    """Submit a job. Returns when it is accepted, its budget held."""
+    with _api.connect(folders) as api:
+        body = _body(api, quiet=as_json, **wishes)
+        job = api.submit(body, idempotency_key or str(uuid.uuid4()))
+        if watching:
+            _follow(api, job["id"], as_json)
+        else:
+            _api.show_one(job, as_json, pairs(job))
+
+
+@command.command("estimate", epilog=SETTINGS)
+@_request
+@_options.data_dir
+@_options.as_json
+def estimate(folders: DataDir, as_json: bool, **wishes: Any) -> None:
+    """Tokens, memory, time and price of a job, before there is one."""
+    with _api.connect(folders) as api:
+        found = api.estimate(_body(api, quiet=as_json, **wishes))
+    if not found["estimation_available"]:
+        _api.show_one(found, as_json, [("no estimate", found["unavailable_reason"])])
+        return
+    currency = found["currency"]
+    _api.show_one(
+        found,
+        as_json,
+        [
+            ("tokens", f"{found['trained_tokens']:,} in {found['steps']:,} steps"),
+            ("memory", _api.size(found["memory_bytes"])),
+            ("time", f"about {found['expected_duration_seconds'] / 60:.0f} min once it runs"),
+            ("use", _api.hours(found["train_gpu_ms"] + found["eval_gpu_ms"])),
+            ("price", _api.money(found["amount_micro"], currency)),
+            ("at most", _api.money(found["amount_max_micro"], currency)),
+            ("settings", ", ".join(f"{k} {v}" for k, v in found["hyperparameters"].items())),
+        ],
+    )
+
+
+@command.command("list")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=JOBS_SHOWN, show_default=True)
+@_options.data_dir
+@_options.as_json
+def list_jobs(limit: int, folders: DataDir, as_json: bool) -> None:
+    """List your jobs, newest first."""
+    with _api.connect(folders) as api:
+        _api.show(
+            api.jobs(limit),
+            as_json,
+            ("job", "status", "model", "progress", "result", "submitted"),
+            lambda job: (
+                job["id"],
+                job["status"],
+                job["model"],
+                f"{job['progress']['percent']:.0f} %" if job["progress"] else None,
+                job["fine_tuned_model"] or (job["error"] or {}).get("code"),
+                _api.moment(job["created_at"]),
+            ),
+        )
+
+
+@command.command("show")
+@click.argument("job_id")
+@_options.data_dir
+@_options.as_json
+def show(job_id: str, folders: DataDir, as_json: bool) -> None:
+    """Show one job: where it is, why it waits, what the gate said."""
+    with _api.connect(folders) as api:
+        job = api.job(job_id)
+    _api.show_one(job, as_json, pairs(job))
+
+
+@command.command("watch")
+@click.argument("job_id")
+@_options.data_dir
+@_options.as_json
+def watch(job_id: str, folders: DataDir, as_json: bool) -> None:
+    """Follow a job until it ends; ends with 0 only when it succeeded."""
+    with _api.connect(folders) as api:
+        _follow(api, job_id, as_json)
+
+
+def _change(name: str, doc: str) -> None:
+    @command.command(name, help=doc)
+    @click.argument("job_id")
+    @_options.data_dir
+    @_options.as_json
+    def changed(job_id: str, folders: DataDir, as_json: bool) -> None:
+        with _api.connect(folders) as api:
+            job = api.change(job_id, name)
+        _api.show_one(job, as_json, pairs(job))
+
+
+_change("cancel", "End a job; what it used so far is billed, the rest of the hold released.")
+_change("pause", "Stop a job after a checkpoint; it keeps its hold and its place in the books.")
+_change("resume", "Let a paused job go on from its last checkpoint.")
+
+
+@command.command("events")
+@click.argument("job_id")
+@click.option("--limit", type=click.IntRange(1, 100_000), default=EVENTS_SHOWN, show_default=True)
+@_options.data_dir
+@_options.as_json
+def events(job_id: str, limit: int, folders: DataDir, as_json: bool) -> None:
+    """Show a job's newest events, oldest of them first."""
+    with _api.connect(folders) as api:
+        found = list(api.events(job_id, limit))[::-1]
+    _api.show(
+        found,
+        as_json,
+        ("when", "level", "message"),
+        lambda one: (_api.moment(one["created_at"]), one["level"], one["message"]),
+    )
+
+
+@command.command("checkpoints")
+@click.argument("job_id")
+@_options.data_dir
+@_options.as_json
+def checkpoints(job_id: str, folders: DataDir, as_json: bool) -> None:
+    """Show the accepted checkpoints of a job, newest first."""
+    with _api.connect(folders) as api:
+        _api.show(
+            api.checkpoints(job_id),
+            as_json,
+            ("checkpoint", "step", "attempt", "size", "loss", "when"),
+            lambda one: (
+                one["id"],
+                one["step_number"],
+                one["attempt"],
+                _api.size(one["bytes"]),
+                one["metrics"].get("train_loss"),
+                _api.moment(one["created_at"]),
+            ),
+        )
+
+
+@command.command("cost")
+@click.argument("job_id")
+@_options.data_dir
+@_options.as_json
+def cost(job_id: str, folders: DataDir, as_json: bool) -> None:
+    """Show every usage line of a job, and its sum at the job's own price."""
+    with _api.connect(folders) as api:
+        found = api.cost(job_id)
+    if as_json:
+        click.echo(json.dumps(found))
+        return
+    _api.show(
+        found["lines"],
+        False,
+        ("kind", "attempt", "role", "used", "billed", "cause"),
+        lambda line: (
+            line["kind"],
+            line["attempt"],
+            line["role"],
+            _api.hours(line["used_gpu_ms"]),
+            _api.hours(line["billable_gpu_ms"]),
+            line["cause"],
+        ),
+    )
+    state = "final" if found["final"] else "so far"
+    total = _api.money(found["amount_micro"], found["currency"])
+    click.echo(f"{state}: {_api.hours(found['net_gpu_ms'])}, {total}")
+
+
+def pairs(job: Any) -> list[tuple[str, Any]]:
+    progress, gate, queue = job["progress"], job["gate"], job["queue"] or {}
+    cost_, error = job["cost"], job["error"]
+    left = progress and progress["seconds_remaining"]
+    return [
+        ("job", job["id"]),
+        ("status", f"{job['status']} ({job['phase']})"),
+        ("waits", queue.get("reason")),
+        ("place", queue.get("position")),
+        ("model", job["model"]),
+        ("result", job["fine_tuned_model"]),
+        ("node", job["node"]),
+        (
+            "progress",
+            progress and f"step {progress['step']} of {progress['total_steps']}",
+        ),
+        ("loss", progress and progress["train_loss"]),
+        ("left", f"about {left // 60} min {left % 60} s" if left else None),
+        ("gate", gate and f"{gate['verdict']}: {'; '.join(gate['reasons'])}"),
+        ("billed", _api.money(cost_["amount_micro"], cost_["currency"])),
+        ("at most", _api.money(cost_["amount_max_micro"], cost_["currency"])),
+        ("error", error and f"{error['code']}: {error['message']}"),
+    ]
+
+
+def _follow(api: "Api", job_id: str, as_json: bool) -> None:
+    from tunery.cli._watch import follow
+
+    job = follow(api, job_id, as_json)
+    if job["status"] != "succeeded":
+        raise SystemExit(1)
+
+
+def _body(
+    api: "Api", *, quiet: bool, model: str, training: str, settings: tuple[str, ...], **wishes: Any
+) -> dict[str, Any]:
+    names = ("n_epochs", "batch_size", "learning_rate_multiplier")
+    given = {name: wishes.pop(name) for name in names}
+    hyper = {name: value for name, value in given.items() if value is not None}
+    body: dict[str, Any] = {"model": model, "training_file": _file(api, training, quiet)}
+    body |= {name: value for name, value in wishes.items() if value is not None}
+    if hyper:
+        body["method"] = {"type": "supervised", "supervised": {"hyperparameters": hyper}}
+    for setting in settings:
+        _set(body, setting)
+    return body
+
+
+def _file(api: "Api", named: str, quiet: bool) -> str:
+    """The id as it is; a path is uploaded and checked first."""
+    if named.startswith(FILE_PREFIX) and not Path(named).exists():
+        return named
+    from tunery.cli.file import checked, send
+
+    path = Path(named)
+    if not path.is_file():
+        raise click.BadParameter(
+            f"{named} is neither a file id nor a file here", param_hint="--file"
+        )
+    file = checked(api, send(api, path, quiet=quiet)["id"])
+    if file["status"] == "error":
+        raise click.ClickException(
+            f"{path} was rejected: {file['status_details']}\n"
+            f"  fix: `tunery file show {file['id']}` lists every problem"
+        )
+    found: str = file["id"]
+    return found
+
+
+def _set(body: dict[str, Any], setting: str) -> None:
+    """`lora.rank=8` into {"lora": {"rank": 8}}; what is no JSON is text."""
+    field, mark, text = setting.partition("=")
+    if not mark or not field:
+        raise click.BadParameter(f"{setting!r} is not FIELD=VALUE", param_hint="--set")
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = text
+    *groups, name = field.split(".")
+    for group in groups:
+        body = body.setdefault(group, {})
+    body[name] = value

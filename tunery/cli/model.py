@@ -1,0 +1,110 @@
+"""`tunery model`: fine-tuned versions, their stages, their files."""
+
+from pathlib import Path
+
+import click
+
+from tunery.cli import _api, _options
+from tunery.local.paths import DataDir
+
+EPILOG = """\
+\b
+Examples:
+  tunery model list
+  tunery model promote ft:smollm2-135m-instruct:local:demo:1a2b3c4d staging
+  tunery model download ft:smollm2-135m-instruct:local:demo:1a2b3c4d ./adapter
+  tunery model rollback ft:smollm2-135m-instruct:local:demo:1a2b3c4d production
+"""
+
+
+@click.group("model", epilog=EPILOG)
+def command() -> None:
+    """List, promote, roll back and download fine-tuned models."""
+
+
+@command.command("list")
+@_options.data_dir
+@_options.as_json
+def list_models(folders: DataDir, as_json: bool) -> None:
+    """List your fine-tuned versions, newest first."""
+    with _api.connect(folders) as api:
+        _api.show(
+            api.models("fine-tuned"),
+            as_json,
+            ("model", "stage", "gate", "base", "job", "created"),
+            lambda one: (
+                one["id"],
+                "quarantined" if one["quarantined"] else one["stage"],
+                one["verdict"],
+                one["parent"],
+                one["job_id"],
+                _api.moment(one["created"]),
+            ),
+        )
+
+
+@command.command("show")
+@click.argument("model_id")
+@_options.data_dir
+@_options.as_json
+def show(model_id: str, folders: DataDir, as_json: bool) -> None:
+    """Show one model with its whole lineage."""
+    with _api.connect(folders) as api:
+        found = api.model(model_id)
+    lineage = found.get("lineage") or {}
+    fields = ("id", "type", "stage", "quarantined", "verdict", "parent", "job_id", "sha256")
+    told = [(name, found.get(name)) for name in fields]
+    _api.show_one(found, as_json, [*told, *lineage.items()])
+
+
+@command.command("promote")
+@click.argument("model_id")
+@click.argument("stage", type=click.Choice(["dev", "staging", "production", "archived"]))
+@click.option("--expected", help="The version that must hold the stage now. [whoever holds it]")
+@_options.data_dir
+@_options.as_json
+def promote(
+    model_id: str, stage: str, expected: str | None, folders: DataDir, as_json: bool
+) -> None:
+    """Move a version to a stage; nobody else's move is overwritten."""
+    with _api.connect(folders) as api:
+        if expected is None and stage in ("staging", "production"):
+            line = api.model(model_id).get("line")
+            versions = [one for one in api.models("fine-tuned") if one.get("line") == line]
+            held = [one["id"] for one in versions if one["stage"] == stage]
+            expected = held[0] if held else None
+        found = api.promote(model_id, stage, expected)
+    _api.show_one(found, as_json, [("model", found["id"]), ("stage", found["stage"])])
+
+
+@command.command("rollback")
+@click.argument("model_id")
+@click.argument("stage", type=click.Choice(["staging", "production"]))
+@_options.data_dir
+@_options.as_json
+def rollback(model_id: str, stage: str, folders: DataDir, as_json: bool) -> None:
+    """Take MODEL_ID out of a stage; the version before it comes back."""
+    with _api.connect(folders) as api:
+        found = api.roll_back(model_id, stage)
+    _api.show_one(found, as_json, [("model", found["id"]), ("stage", found["stage"])])
+
+
+@command.command("download")
+@click.argument("model_id")
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+@_options.data_dir
+@_options.as_json
+def download(model_id: str, folder: Path, folders: DataDir, as_json: bool) -> None:
+    """Download the adapter's files into FOLDER, each checked by its SHA-256."""
+    with _api.connect(folders) as api:
+        found = api.adapter(model_id)
+        folder.mkdir(parents=True, exist_ok=True)
+        for file in found["files"]:
+            target = folder / Path(file["name"]).name
+            api.fetch(file, target)
+    _api.show(
+        found["files"],
+        as_json,
+        ("file", "size", "sha256"),
+        lambda file: (str(folder / file["name"]), _api.size(file["bytes"]), file["sha256"]),
+    )

@@ -1,0 +1,260 @@
+"""Calls of the API. Each method is one request; lists come whole, page after page."""
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Final, cast
+from urllib.parse import quote
+
+import httpx
+
+from tunery.client.shapes import Endpoint, Event, File, Job, Key, Listing, Model, Tenant
+
+TIMEOUT_S: Final = 60.0
+RETRIES_MAX: Final = 5
+PAUSE_S: Final = 0.5
+PAUSE_S_MAX: Final = 5.0
+UNAVAILABLE: Final = 503
+PAGE: Final = 100
+CHUNK_BYTES: Final = 1024 * 1024
+Progress = Callable[[int], None]  # bytes sent or received so far
+
+
+class Unreachable(Exception):
+    """Nothing answers at the address."""
+
+
+class Refused(Exception):
+    """The API said no. `message` says what to do."""
+
+    def __init__(self, status: int, code: str, message: str, param: str | None) -> None:
+        super().__init__(message)
+        self.status, self.code, self.message, self.param = status, code, message, param
+
+
+class Api:
+    """`base_url` as the SDK wants it, with `/v1`. Use it as a context."""
+
+    def __init__(
+        self, base_url: str, key: str, *, transport: httpx.BaseTransport | None = None
+    ) -> None:
+        self.base_url = base_url.rstrip("/")
+        self._http = httpx.Client(
+            headers={"authorization": f"Bearer {key}"},
+            timeout=TIMEOUT_S,
+            transport=transport,
+            trust_env=False,
+        )
+
+    def __enter__(self) -> "Api":
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        self._http.close()
+
+    # --- files
+
+    def upload(
+        self, path: Path, purpose: str = "fine-tune", progress: Progress | None = None
+    ) -> File:
+        """Streamed from disk. Raises OSError of the file."""
+        with path.open("rb") as stream:
+            told = cast("IO[bytes]", _Told(stream, progress)) if progress else stream
+            files = {"file": (path.name, told)}
+            data = {"purpose": purpose}
+            return cast("File", self._once("POST", "/files", data=data, files=files))
+
+    def files(self) -> Iterator[File]:
+        return self._all("/files")
+
+    def file(self, file_id: str) -> File:
+        return cast("File", self._call("GET", f"/files/{_part(file_id)}"))
+
+    def validation(self, file_id: str) -> dict[str, Any]:
+        return self._call("GET", f"/files/{_part(file_id)}/validation")
+
+    def delete_file(self, file_id: str) -> None:
+        self._call("DELETE", f"/files/{_part(file_id)}")
+
+    # --- jobs
+
+    def submit(self, body: Mapping[str, Any], idempotency_key: str) -> Job:
+        """The key makes repeating it safe, so an outage is waited for."""
+        headers = {"idempotency-key": idempotency_key}
+        return cast("Job", self._call("POST", "/fine_tuning/jobs", json=body, headers=headers))
+
+    def estimate(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        return self._call("POST", "/fine_tuning/jobs/estimate", json=body)
+
+    def jobs(self, limit: int | None = None) -> Iterator[Job]:
+        return self._all("/fine_tuning/jobs", limit=limit)
+
+    def job(self, job_id: str) -> Job:
+        return cast("Job", self._call("GET", f"/fine_tuning/jobs/{_part(job_id)}"))
+
+    def change(self, job_id: str, change: str) -> Job:
+        """`cancel`, `pause` or `resume`: repeating it changes nothing."""
+        return cast("Job", self._call("POST", f"/fine_tuning/jobs/{_part(job_id)}/{change}"))
+
+    def events(self, job_id: str, limit: int | None = None) -> Iterator[Event]:
+        """Newest first."""
+        return self._all(f"/fine_tuning/jobs/{_part(job_id)}/events", limit=limit)
+
+    def checkpoints(self, job_id: str) -> Iterator[dict[str, Any]]:
+        return self._all(f"/fine_tuning/jobs/{_part(job_id)}/checkpoints")
+
+    def cost(self, job_id: str) -> dict[str, Any]:
+        return self._call("GET", f"/fine_tuning/jobs/{_part(job_id)}/cost")
+
+    # --- models
+
+    def models(self, kind: str | None = None) -> list[Model]:
+        params = {} if kind is None else {"type": kind}
+        return cast("list[Model]", self._call("GET", "/models", params=params)["data"])
+
+    def model(self, model_id: str) -> dict[str, Any]:
+        return self._call("GET", f"/models/{_part(model_id)}")
+
+    def promote(self, model_id: str, stage: str, expected: str | None) -> dict[str, Any]:
+        body = {"stage": stage, "expected": expected}
+        return self._once("POST", f"/models/{_part(model_id)}/promote", json=body)
+
+    def roll_back(self, model_id: str, stage: str) -> dict[str, Any]:
+        return self._once("POST", f"/models/{_part(model_id)}/rollback", json={"stage": stage})
+
+    def adapter(self, model_id: str) -> dict[str, Any]:
+        return self._call("GET", f"/models/{_part(model_id)}/adapter")
+
+    def fetch(self, file: Mapping[str, Any], path: Path) -> None:
+        """Download one file of an adapter; `path` appears complete and right, or not at all.
+
+        Raises Refused where its SHA-256 is not the promised one.
+        """
+        part = path.with_name(f"{path.name}.part")
+        digest = hashlib.sha256()
+        try:
+            with (
+                httpx.stream("GET", file["url"], timeout=TIMEOUT_S, trust_env=False) as answer,
+                part.open("wb") as target,
+            ):
+                answer.raise_for_status()
+                for chunk in answer.iter_bytes(CHUNK_BYTES):
+                    digest.update(chunk)
+                    target.write(chunk)
+        except httpx.HTTPError as error:
+            part.unlink(missing_ok=True)
+            raise Unreachable(f"{file['name']} could not be downloaded: {error}") from error
+        if digest.hexdigest() != file["sha256"]:
+            part.unlink(missing_ok=True)
+            message = f"{file['name']} came with the wrong bytes; download it again."
+            raise Refused(0, "corrupt_download", message, None)
+        part.replace(path)
+
+    def bases(self) -> list[Model]:
+        return cast("list[Model]", self._call("GET", "/bases")["data"])
+
+    def add_base(self, base_id: str, path: Path, licence: str) -> dict[str, Any]:
+        body = {"id": base_id, "path": str(path), "licence": licence}
+        return self._call("POST", "/bases", json=body)
+
+    # --- tenants, keys, webhooks
+
+    def create_tenant(self, body: Mapping[str, Any]) -> Tenant:
+        return cast("Tenant", self._once("POST", "/tenants", json=body))
+
+    def tenants(self) -> Iterator[Tenant]:
+        return self._all("/tenants")
+
+    def create_key(self, tenant: str, body: Mapping[str, Any]) -> Key:
+        return cast("Key", self._once("POST", f"/tenants/{_part(tenant)}/keys", json=body))
+
+    def keys(self, tenant: str) -> Iterator[Key]:
+        return self._all(f"/tenants/{_part(tenant)}/keys")
+
+    def revoke_key(self, tenant: str, key_id: str) -> Key:
+        return cast("Key", self._call("DELETE", f"/tenants/{_part(tenant)}/keys/{_part(key_id)}"))
+
+    def create_endpoint(self, body: Mapping[str, Any]) -> Endpoint:
+        return cast("Endpoint", self._once("POST", "/webhook_endpoints", json=body))
+
+    def endpoints(self) -> Iterator[Endpoint]:
+        return self._all("/webhook_endpoints")
+
+    def delete_endpoint(self, endpoint_id: str) -> None:
+        self._call("DELETE", f"/webhook_endpoints/{_part(endpoint_id)}")
+
+    def deliveries(self, endpoint_id: str) -> Iterator[dict[str, Any]]:
+        return self._all(f"/webhook_endpoints/{_part(endpoint_id)}/deliveries")
+
+    # --- requests
+
+    def _all(self, path: str, limit: int | None = None) -> Iterator[Any]:
+        """Every item, or the first `limit`, page after page."""
+        left, after = limit, None
+        while left is None or left > 0:
+            params: dict[str, Any] = {"limit": PAGE if left is None else min(PAGE, left)}
+            if after is not None:
+                params["after"] = after
+            found = cast("Listing", self._call("GET", path, params=params))
+            yield from found["data"]
+            if not found["has_more"]:
+                return
+            after = found["last_id"]
+            left = None if left is None else left - len(found["data"])
+
+    def _call(self, method: str, path: str, **arguments: Any) -> dict[str, Any]:
+        """A request that may be repeated: a 503 is waited for, RETRIES_MAX times."""
+        for attempt in range(RETRIES_MAX):
+            try:
+                return self._once(method, path, **arguments)
+            except Refused as refusal:
+                if refusal.status != UNAVAILABLE or attempt == RETRIES_MAX - 1:
+                    raise
+            time.sleep(min(PAUSE_S * 2**attempt, PAUSE_S_MAX))
+        raise AssertionError("the last attempt raises or returns")
+
+    def _once(self, method: str, path: str, **arguments: Any) -> dict[str, Any]:
+        try:
+            answer = self._http.request(method, self.base_url + path, **arguments)
+        except httpx.HTTPError as error:
+            raise Unreachable(f"{self.base_url} does not answer: {error}") from error
+        if answer.is_success:
+            return cast("dict[str, Any]", answer.json())
+        raise _refused(answer)
+
+
+def _refused(answer: httpx.Response) -> Refused:
+    try:
+        error = answer.json()["error"]
+        return Refused(answer.status_code, error["code"], error["message"], error["param"])
+    except (ValueError, KeyError, TypeError):
+        text = answer.text[:300] or answer.reason_phrase
+        return Refused(answer.status_code, "unknown", text, None)
+
+
+def _part(identifier: str) -> str:
+    """As one part of a URL: ids of models may contain slashes."""
+    return quote(identifier, safe=":")
+
+
+class _Told:
+    """A file that tells how much of it was read."""
+
+    def __init__(self, stream: IO[bytes], progress: Progress) -> None:
+        self._stream, self._progress, self._sent = stream, progress, 0
+
+    def read(self, size: int = -1) -> bytes:
+        chunk = self._stream.read(size)
+        self._sent += len(chunk)
+        self._progress(self._sent)
+        return chunk
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)

@@ -1,0 +1,87 @@
+"""Objects of the API, as far as this client reads them. Answers may have more fields."""
+
+from typing import Any, TypedDict
+
+
+class Listing(TypedDict):
+    data: list[Any]
+    has_more: bool
+    last_id: str | None
+
+
+class File(TypedDict):
+    id: str
+    bytes: int
+    created_at: int
+    filename: str
+    purpose: str
+    status: str
+    status_details: str | None
+    validation: dict[str, Any] | None
+
+
+class Job(TypedDict):
+    id: str
+    created_at: int
+    finished_at: int | None
+    model: str
+    fine_tuned_model: str | None
+    status: str
+    phase: str
+    node: str | None
+    error: dict[str, Any] | None
+    training_file: str
+    queue: dict[str, Any] | None
+    progress: dict[str, Any] | None
+    cost: dict[str, Any]
+    gate: dict[str, Any] | None
+    hyperparameters: dict[str, Any]
+
+
+class Event(TypedDict):
+    id: str
+    created_at: int
+    level: str
+    message: str
+    type: str
+    data: dict[str, Any]
+
+
+class Model(TypedDict, total=False):
+    id: str
+    created: int
+    owned_by: str
+    type: str
+    stage: str
+    parent: str
+    job_id: str
+    verdict: str
+    quarantined: bool
+
+
+class Tenant(TypedDict):
+    id: str
+    name: str
+    plan: str
+    created_at: int
+    limits: dict[str, int]
+
+
+class Key(TypedDict, total=False):
+    id: str
+    name: str
+    hint: str
+    key: str
+    scopes: list[str]
+    created_at: int
+    expires_at: int | None
+    revoked_at: int | None
+
+
+class Endpoint(TypedDict, total=False):
+    id: str
+    name: str
+    url: str
+    event_types: list[str]
+    created_at: int
+    signing_secret: str
