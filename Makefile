@@ -12,7 +12,7 @@ PYTHONS := python3 python3.11 python3.12 python3.13 python
 FIND_PYTHON = for p in $(PYTHONS); do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo "$$p" && break; done
 QUICK := tests/unit tests/contract tests/repo tests/simulation
-SLOW := tests/integration tests/e2e
+SLOW = $(wildcard tests/integration tests/e2e)
 PYTEST := $(BIN)/python -m pytest -q
 
 help: ## what can be made
@@ -27,9 +27,10 @@ setup: ## everything below: packages, servers, base model; seconds when it is al
 demo: setup ## a real fine-tune that loses its machine half-way; ARGS="--json --keep --data FILE"
 	@$(BIN)/tunery demo $(ARGS)
 
-test: check integration ## all that must pass: check, then the tests against real servers
+test: check integration ## all that must pass: check, then tests with torch and real servers
 
 integration: setup
+	$(PYTEST) tests/unit -m train
 	$(PYTEST) $(SLOW)
 
 check: setup ## within a minute: format, lint, types, import contracts, quick tests, 300 seeds
@@ -45,7 +46,7 @@ contracts:
 	@$(BIN)/lint-imports --no-timings 2>/dev/null || $(BIN)/lint-imports
 
 unit:
-	@TUNERY_SEEDS=$(SEEDS) $(PYTEST) -n 2 --dist loadfile $(wildcard $(QUICK))
+	@TUNERY_SEEDS=$(SEEDS) $(PYTEST) -n 2 --dist loadfile -m "not train" $(wildcard $(QUICK))
 
 fmt: setup ## format and sort imports
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
