@@ -7,10 +7,10 @@ rule lets at most one of them count. Whenever anything is in doubt the fold is t
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -39,6 +39,7 @@ from tunery.runtime.verbs import Aggregate
 LOG = logging.getLogger("tunery.journal")
 HEARTBEATS_PER_SESSION: Final = 5
 DOUBLINGS_MAX: Final = 6
+TICK: Final = msgspec.Raw(msgspec.json.encode(Tick()))
 
 S = TypeVar("S")
 
@@ -79,7 +80,18 @@ class _Term(Generic[S]):
     flights: deque[_Flight[S]] = field(default_factory=deque)
     unsaved: int = 0  # entries since the last snapshot, and its monotonic time
     saved_ms: Ms = 0
-    saving: asyncio.Task[None] | None = None
+    chores: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+
+    def is_busy(self, chore: str) -> bool:
+        return chore in self.chores and not self.chores[chore].done()
+
+    def start(self, chore: str, work: Coroutine[Any, Any, None]) -> None:
+        """In the background: decisions do not wait for housekeeping."""
+        self.chores[chore] = asyncio.create_task(work)
+
+    def end(self) -> None:
+        for task in self.chores.values():
+            task.cancel()
 
 
 class PartitionOwner(Generic[S]):
@@ -164,7 +176,7 @@ class PartitionOwner(Generic[S]):
         term = _Term(writer, commands, fold, fold, claimed.timestamp, monotonic_ms)
         term.unsaved = fold.position.acceptance.cause - start.position.acceptance.cause
         term.saved_ms = monotonic_ms
-        cleanup.callback(lambda: term.saving.cancel() if term.saving else None)
+        cleanup.callback(term.end)
         return term
 
     async def _fold_more(self, reader: JournalReader, fold: Fold[S]) -> Fold[S]:
@@ -241,7 +253,7 @@ class PartitionOwner(Generic[S]):
     async def _refill(self, term: _Term[S]) -> None:
         wait_ms = 0
         if not term.flights:
-            await self._trim(term)
+            self._trim(term)
             wait_ms = await self._tick(term)
         try:
             term.queue.extend(await term.commands.poll(wait_ms, self._limits.commands_per_read))
@@ -280,7 +292,7 @@ class PartitionOwner(Generic[S]):
             )
         )
         if self._untrimmed >= self._limits.trim_every:
-            await self._trim(term, now=True)
+            self._trim(term, now=True)
 
     def _snapshot(self, term: _Term[S]) -> None:
         """Keep the settled fold by number of entries, or by age; in the background, one at once."""
@@ -288,9 +300,9 @@ class PartitionOwner(Generic[S]):
         aged = now_ms - term.saved_ms >= limits.snapshot_every_ms
         if term.unsaved < (limits.snapshot_least if aged else limits.snapshot_every):
             return
-        if term.saving is None or term.saving.done():
+        if not term.is_busy("snapshot"):
             term.unsaved, term.saved_ms = 0, now_ms
-            term.saving = asyncio.create_task(self._snapshots.save(term.settled))
+            term.start("snapshot", self._snapshots.save(term.settled))
 
     async def _tick(self, term: _Term[S]) -> Ms:
         """Send a tick when a deadline is due; how long to wait for commands then."""
@@ -315,27 +327,24 @@ class PartitionOwner(Generic[S]):
             id=self._fresh_id(),
             key=key,
             tenant=key if self._stream.key == "tenant" else "",
-            body=msgspec.Raw(encode_tick()),
+            body=TICK,
         )
         await self._log.send(
             self._stream.commands.name, key.encode(), encode(envelope), self._partition
         )
 
-    async def _trim(self, term: _Term[S], now: bool = False) -> None:
+    def _trim(self, term: _Term[S], now: bool = False) -> None:
         """Delete decided commands, but for the last one: the next owner compares with it."""
         now_ms = self._clock.monotonic_ms()
         due = now_ms - self._trimmed_ms >= self._limits.trim_every_ms
-        if self._untrimmed == 0 or not (due or now):
+        if self._untrimmed == 0 or not (due or now) or term.is_busy("trim"):
             return
         self._trimmed_ms, self._untrimmed = now_ms, 0
         acceptance = term.settled.position.acceptance
+        term.start("trim", self._trim_before(acceptance.cause - acceptance.base))
+
+    async def _trim_before(self, offset: int) -> None:
         try:
-            await self._log.trim(
-                self._stream.commands.name, self._partition, acceptance.cause - acceptance.base
-            )
+            await self._log.trim(self._stream.commands.name, self._partition, offset)
         except BusError as error:
             self._log_line(logging.WARNING, "decided commands were not trimmed", error)
-
-
-def encode_tick() -> bytes:
-    return msgspec.json.encode(Tick())
