@@ -4,6 +4,7 @@ from schemas.job import (
     AttemptEnded,
     AttemptStarted,
     Event,
+    Phase,
     PhaseSet,
     RecordClosed,
     RecordGranted,
@@ -41,17 +42,23 @@ def started(job: Job, role: Role, command: RecordStarted) -> tuple[Event, ...]:
     )
     if role == "eval":
         why = "base model and adapter are being scored"
-        return (begun, PhaseSet(job_id=job.job_id, phase="evaluating", reason=why))
+        return (begun, _here(job, "evaluating", why))
     if job.phase == "checkpointing":  # the drain notice was faster
         return (begun,)
-    return (begun, PhaseSet(job_id=job.job_id, phase="running"))
+    return (begun, _here(job, "running"))
 
 
 def draining(job: Job, role: Role) -> tuple[Event, ...]:
     if role == "eval":
         return ()
     why = "it was asked to stop: it finishes its step and writes a checkpoint"
-    return (PhaseSet(job_id=job.job_id, phase="checkpointing", reason=why),)
+    return (_here(job, "checkpointing", why),)
+
+
+def _here(job: Job, phase: Phase, reason: str | None = None) -> PhaseSet:
+    """A phase of the open placement, on the node it was granted."""
+    node_id = job.open.node_id if job.open else None
+    return PhaseSet(job_id=job.job_id, phase=phase, reason=reason, node_id=node_id)
 
 
 def ended(job: Job, command: RecordClosed) -> AttemptEnded:

@@ -138,7 +138,7 @@ def evolve_job(job: Job, event: OfJob) -> Job:
         case WantedSet():
             return replace(job, wanted=event.wanted)
         case PhaseSet():
-            return replace(job, phase=event.phase)
+            return _in_phase(job, event)
         case VerdictRecorded():
             return replace(job, scores=None)
         case PinsWanted() | WaitNoted() | RegistrationWanted():
@@ -147,6 +147,12 @@ def evolve_job(job: Job, event: OfJob) -> Job:
             return replace(job, scores=event.scores)
         case _:
             return _attempted(job, event)
+
+
+def _in_phase(job: Job, event: PhaseSet) -> Job:
+    if job.open is None or event.node_id is None:
+        return replace(job, phase=event.phase)
+    return replace(job, phase=event.phase, open=replace(job.open, node_id=event.node_id))
 
 
 def _attempted(

@@ -31,9 +31,10 @@ class FileFact(Struct, frozen=True, kw_only=True):
 
 
 class Open(Struct, frozen=True, kw_only=True):
-    """The open placement, and how it was asked to end, if it was."""
+    """The open placement: where it was granted, and how it was asked to end, if it was."""
 
     role: Role
+    node_id: str | None = None
     asked: CloseMode | None = None
 
 
