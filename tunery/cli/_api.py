@@ -16,6 +16,7 @@ from tunery.local.paths import DataDir
 if TYPE_CHECKING:
     from tunery.client import Api
 
+PIPE_WIDTH: Final = 1_000  # one line for each thing, whatever reads it
 NO_CONNECTION: Final = (
     "no API to talk to",
     "start one with `tunery up`, or set OPENAI_BASE_URL and OPENAI_API_KEY",
@@ -69,10 +70,11 @@ def show(
 
     grid = Table(box=None, pad_edge=False, header_style="dim")
     for column in columns:
-        grid.add_column(column, overflow="fold")
+        # identifiers are there to be copied: they stay whole
+        grid.add_column(column, overflow="fold", no_wrap=column == columns[0])
     for item in items:
         grid.add_row(*(str(value) if value is not None else "" for value in row(item)))
-    console = Console()
+    console = Console(width=None if interactive() else PIPE_WIDTH)
     console.print(grid if items else "nothing yet", highlight=False)
 
 

@@ -99,6 +99,8 @@ def _text(problem: Mapping[str, Any]) -> str:
 
 
 def _http(error: HTTPException) -> ApiError:
+    if isinstance(error.__cause__, ApiError):
+        return error.__cause__  # raised while the body came in; FastAPI made a plain 400 of it
     if error.status_code == 404:
         message = "There is no such URL. The API begins with /v1; see /openapi.json."
         return ApiError(404, "unknown_url", message)
