@@ -7,6 +7,7 @@ MAKEFLAGS += --no-print-directory
 BIN := .venv/bin
 ARGS ?=
 SEEDS ?= 300
+SOAK_SEEDS ?= 50000
 # The newest of these that runs and is 3.11 or later. A pyenv shim may exist and not run: try it.
 PYTHONS := python3 python3.11 python3.12 python3.13 python
 FIND_PYTHON = for p in $(PYTHONS); do \
@@ -46,16 +47,17 @@ contracts:
 	@$(BIN)/lint-imports --no-timings 2>/dev/null || $(BIN)/lint-imports
 
 unit:
-	@TUNERY_SEEDS=$(SEEDS) $(PYTEST) -n 2 --dist loadfile -m "not train" $(wildcard $(QUICK))
+	@$(PYTEST) -n 2 --dist loadfile -m "not train" $(wildcard $(QUICK))
 
 fmt: setup ## format and sort imports
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
 sim: setup ## the simulator alone, more seeds: SEEDS=5000
-	TUNERY_SEEDS=$(SEEDS) $(PYTEST) tests/simulation $(ARGS)
+	$(BIN)/python -m tunery.runtime.testing.sim --seeds $(SEEDS) $(ARGS)
 
 soak: setup ## the long proofs, never in CI
-	TUNERY_SEEDS=20000 TUNERY_SOAK=1 $(PYTEST) tests/simulation tests/e2e $(ARGS)
+	$(BIN)/python -m tunery.runtime.testing.sim --seeds $(SOAK_SEEDS) --first 1001
+	for round in 1 2 3 4 5; do $(PYTEST) tests/integration tests/e2e $(ARGS) || exit 1; done
 
 bench: setup ## the figures of the README; ARGS=--json
 	$(BIN)/python -m bench.submit $(ARGS)

@@ -1,0 +1,51 @@
+"""All services on real servers: they become ready, open the house, and survive kill -9 of each."""
+
+import asyncio
+
+import httpx
+import pytest
+
+from tests.stacks import temporary_data_dir
+from tunery.local import SERVICES, Stack, opening, stack
+from tunery.local.paths import BASE_MODEL_ID
+from tunery.local.stack import AGENT
+
+ANSWER_S_MAX = 60
+
+
+async def models(running: Stack) -> list[str]:
+    """Asks until the gateway answers 200, for a while."""
+    headers = {"Authorization": f"Bearer {running.admin_key}"}
+    async with asyncio.timeout(ANSWER_S_MAX):
+        async with httpx.AsyncClient(base_url=running.api_url, headers=headers) as client:
+            while True:
+                try:
+                    reply = await client.get("/v1/models")
+                    if reply.status_code == 200:
+                        return [one["id"] for one in reply.json()["data"]]
+                except httpx.TransportError:
+                    await asyncio.sleep(0.1)
+                await asyncio.sleep(0.2)
+
+
+@pytest.mark.timeout(400)
+async def test_every_service_may_be_killed() -> None:
+    names = [name for name in SERVICES if name != AGENT]
+    with temporary_data_dir() as folder:
+        async with stack(folder, services=names, environ={}) as running:
+            told: list[str] = []
+            await opening.open_house(running, told.append)
+            assert told == ["tenant local created", f"base model {BASE_MODEL_ID} registered"]
+            assert await models(running) == [BASE_MODEL_ID]
+            before = {name: running.supervisor.pid(name) for name in names}
+            for name in names:
+                assert len(running.kill(name)) == 1
+            await asyncio.sleep(0.1)
+            for name in names:
+                await running.await_ready(name)
+            after = {name: running.supervisor.pid(name) for name in names}
+            assert all(after[name] not in {None, before[name]} for name in names)
+            assert await models(running) == [BASE_MODEL_ID]
+            again: list[str] = []
+            await opening.open_house(running, again.append)
+            assert again[0] == "tenant local is there"

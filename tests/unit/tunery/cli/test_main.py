@@ -1,0 +1,76 @@
+"""The command line finds its commands, explains them, and ends errors with a fix."""
+
+import json
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from tunery.cli.main import main
+
+OURS = ("up", "down", "status", "logs", "doctor")
+
+
+def commands() -> list[str]:
+    return main.list_commands(click.Context(main))
+
+
+def test_every_module_with_a_command_is_found() -> None:
+    assert set(OURS) <= set(commands())
+    assert "main" not in commands()
+    assert "-options" not in commands()
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_every_command_explains_itself_with_examples(name: str) -> None:
+    done = CliRunner().invoke(main, [name, "--help"])
+    assert done.exit_code == 0
+    assert "Examples:" in done.output
+    assert f"tunery {name}" in done.output
+
+
+def test_an_unknown_command_is_a_usage_error() -> None:
+    done = CliRunner().invoke(main, ["dance"])
+    assert done.exit_code == 2
+    assert "No such command 'dance'" in done.output
+
+
+def test_status_of_nothing_says_how_to_start(tmp_path: Path) -> None:
+    done = CliRunner().invoke(main, ["status", "--data-dir", str(tmp_path)])
+    assert done.exit_code == 3
+    assert "is not running" in done.output
+    assert "tunery up" in done.output
+
+
+def test_status_as_json_is_one_object(tmp_path: Path) -> None:
+    done = CliRunner().invoke(main, ["status", "--data-dir", str(tmp_path), "--json"])
+    found = json.loads(done.output)
+    assert found["running"] is False
+    assert found["data_dir"] == str(tmp_path)
+
+
+def test_errors_end_with_their_fix(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    done = CliRunner().invoke(
+        main, ["up", "--no-services", "--data-dir", str(file / "below")], standalone_mode=True
+    )
+    assert done.exit_code == 1
+    assert "cannot be the data directory" in done.output
+    assert "fix: choose another with --data-dir" in done.output
+
+
+def test_doctor_names_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUNERY_CACHE_DIR", str(tmp_path / "cache"))
+    done = CliRunner().invoke(main, ["doctor", "--data-dir", str(tmp_path), "--json"])
+    wrong = {one["name"]: one["fix"] for one in json.loads(done.output) if one["fix"]}
+    assert done.exit_code == 1
+    assert set(wrong) >= {"kafka", "s3", "base model"}
+    assert all("make setup" in wrong[name] for name in ("kafka", "s3", "base model"))
+
+
+def test_doctor_names_an_s3_without_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUNERY_S3_ENDPOINT", "http://127.0.0.1:1")
+    done = CliRunner().invoke(main, ["doctor", "--data-dir", str(tmp_path)])
+    assert "TUNERY_S3_ENDPOINT is set, but TUNERY_S3_ACCESS_KEY" in done.output
