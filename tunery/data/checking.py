@@ -42,6 +42,7 @@ class Checker:
         self.rows_with_errors = 0
         self.measure = Measure(tokenizer, max_length) if tokenizer is not None else None
         self._ignored: set[str] = set()
+        self._progress: Progress | None = None
 
     def conversations(self, rows: Rows) -> Iterator[tuple[Row, Conversation]]:
         """The good rows; the others are in `findings` and counted."""
@@ -61,12 +62,11 @@ class Checker:
 
     def run(self, rows: Rows, progress: Progress | None = None) -> None:
         """Check every row, and measure it when there is a tokenizer."""
+        self._progress = progress
         for row, conversation in self.conversations(rows):
             self.tally.add(fingerprint(conversation))
             if self.measure is not None:
                 self._record(self.measure.add(row, conversation))
-            if progress is not None and self.rows % PROGRESS_ROWS == 0:
-                progress(rows.bytes_read)
         if self.measure is not None:
             self._record(self.measure.flush())
         if progress is not None:
@@ -113,7 +113,9 @@ class Checker:
         yield from chain(head, parsed)
 
     def _parsed(self, rows: Rows) -> Iterator[tuple[Row, Object | Note]]:
-        for item in rows:
+        for read, item in enumerate(rows):
+            if self._progress is not None and read % PROGRESS_ROWS == 0:
+                self._progress(rows.bytes_read)
             match item:
                 case Row(content=bytes(raw)):
                     self.rows += 1

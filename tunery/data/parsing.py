@@ -47,7 +47,10 @@ def repeated_key(raw: bytes, keys_seen: int) -> str | None:
         if len(set(names)) < len(names):
             repeated.extend(name for name in set(names) if names.count(name) > 1)
 
-    json.loads(raw, object_pairs_hook=pairs)
+    try:
+        json.loads(raw, object_pairs_hook=pairs)
+    except (ValueError, RecursionError):  # this reader has limits the first one has not
+        return None
     return min(repeated, default=None)
 
 

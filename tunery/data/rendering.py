@@ -131,6 +131,8 @@ class Tokenizer:
             return self._place(self.template, conversation)
         except TemplateError as error:
             return Note("template_failed", detail=str(error))
+        except RecursionError:
+            return Note("template_failed", detail="the row is nested too deep")
 
     def encode(self, rows: Sequence[Rendered]) -> list[Encoded]:
         """Token ids and masks of many rows. Every token that overlaps a learnt span is a label."""

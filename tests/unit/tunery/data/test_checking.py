@@ -75,6 +75,7 @@ BAD_CHATS: list[tuple[Any, str, str]] = [
     (b"just text", "invalid_json", ""),
     (b'{"messages": "tab\there"}', "invalid_json", ""),
     (b'{"messages": [], "n": ' + b"9" * 5000 + b"x}", "invalid_json", ""),
+    (b'{"messages": [], "n": ' + b"9" * 5000 + b"}", "invalid_json", ""),
     (b'{"messages": "caf\xe9"}', "invalid_utf8", ""),
     (b'{"messages": "\\ud83d"}', "lone_surrogate", ""),
     (DEEP, "nested_too_deep", ""),
