@@ -36,9 +36,6 @@ class Views(Protocol):
     ) -> Sequence[Row]:
         """Up to `limit` rows by (order column, id)."""
 
-    async def sums(self, table: Table, where: Row, columns: Sequence[str]) -> Mapping[str, int]:
-        """Sums of integer columns over all rows that match; 0 where there is none."""
-
 
 class Prices(Protocol):
     def book(self, version: str) -> PriceBook | None:

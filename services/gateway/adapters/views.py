@@ -1,7 +1,7 @@
 """Reads of the read models: SQL over the service's pool, or rows of any store (tests)."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from schemas.units import Ms
@@ -44,14 +44,6 @@ class PostgresViews:
             f"ORDER BY {order} {way}, id {way} LIMIT {int(limit)}"
         )
         return [] if _impossible(arguments) else await self._fetch(query, arguments)
-
-    async def sums(self, table: Table, where: Row, columns: Sequence[str]) -> Mapping[str, int]:
-        condition, arguments = _condition(where)
-        wanted = ", ".join(f"coalesce(sum({name(c)}), 0)::bigint AS {name(c)}" for c in columns)
-        query = f"SELECT {wanted} FROM {name(table.name)} WHERE {condition}"  # noqa: S608  # as above
-        if _impossible(arguments):
-            return dict.fromkeys(columns, 0)
-        return (await self._fetch(query, arguments))[0]
 
     async def _fetch(self, query: str, arguments: Sequence[Any]) -> list[dict[str, Any]]:
         try:
@@ -110,10 +102,6 @@ class StoreViews:
                 and ((row[table.order], row["id"]) < place) == descending
             ]
         return rows[:limit]
-
-    async def sums(self, table: Table, where: Row, columns: Sequence[str]) -> Mapping[str, int]:
-        rows = await self._store.rows(table.name, where)
-        return {column: sum(row.get(column) or 0 for row in rows) for column in columns}
 
 
 def views_of(store: Store) -> PostgresViews | StoreViews:

@@ -1,0 +1,47 @@
+"""`Views` over PostgreSQL: the same suite as in memory."""
+
+from collections.abc import AsyncIterator
+
+import pytest_asyncio
+
+from services.gateway.adapters.telemetry import TABLES
+from services.gateway.adapters.views import PostgresViews, views_of
+from services.gateway.domain.events import step_event_id
+from services.gateway.domain.tables import STEPS
+from services.gateway.ports import Views
+from tests.unit.services.gateway.adapters.views_suite import ViewsSuite, fill
+from tunery.local import Stack
+from tunery.runtime.work.postgres import PostgresStore, open_store
+
+SCHEMA = "gateway_views_test"
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def store(servers: Stack) -> AsyncIterator[PostgresStore]:
+    found = await open_store(servers.postgres_dsn, SCHEMA, 2)
+    await found.pool.execute(f"DROP SCHEMA {SCHEMA} CASCADE")
+    await found.close()
+    found = await open_store(servers.postgres_dsn, SCHEMA, 2)
+    yield found
+    await found.close()
+
+
+class TestPostgresViews(ViewsSuite):
+    @pytest_asyncio.fixture
+    async def views(self, store: PostgresStore) -> Views:
+        await fill(store)
+        return views_of(store)
+
+
+async def test_ids_of_events_sort_by_bytes(store: PostgresStore) -> None:
+    """Whatever the collation of the database: the mark of a step comes after digits."""
+    await store.ensure(TABLES)
+    ids = [step_event_id(at, 1, step) for step, at in enumerate((0xA, 0xB0, 0x9, 0xFF))]
+    for step, name in enumerate(ids):
+        await store.pool.execute(
+            "INSERT INTO steps (tenant, job_id, step, id) VALUES ('a', 'j', $1, $2)", step, name
+        )
+    views = views_of(store)
+    assert isinstance(views, PostgresViews)
+    rows = await views.page(STEPS, {"tenant": "a"}, limit=9, descending=False)
+    assert [row["id"] for row in rows] == sorted(ids)

@@ -1,0 +1,182 @@
+"""Given events of `job`, then rows: a job's life as the API tells it."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from schemas.job import Failure, JobEnded, PhaseSet, WaitNoted, WantedSet
+from schemas.sealed import Sealed
+from services.gateway.domain.shapes.jobs import cost_object, job_object
+from tests.unit.services.gateway.project.given import (
+    HELD,
+    JOB,
+    SPEC,
+    SUBMITTED,
+    WHOLE_LIFE,
+    placed,
+    started,
+)
+from tests.unit.services.gateway.project.rows import folded, only
+
+
+def opened(sealed: Any) -> str | None:
+    return None if sealed is None else "opened"
+
+
+def test_a_whole_life_ends_in_a_job_that_succeeded() -> None:
+    tables = folded("job", *WHOLE_LIFE)
+    job = job_object(only(tables, "jobs"), opened)
+    assert job["status"] == "succeeded"
+    assert job["fine_tuned_model"] == SPEC.model_id
+    assert job["trained_tokens"] == 36_000
+    assert job["finished_at"] == 1_000 + len(WHOLE_LIFE)
+    assert job["progress"]["step"] == job["progress"]["total_steps"] == 20
+    assert job["progress"]["resumed_from_step"] == 6
+    assert job["gate"]["verdict"] == "pass"
+    assert job["gate"]["adapter"] == {"accuracy": 0.55, "loss": 1.5, "exact_match": 0.25}
+    assert job["cost"]["billable_gpu_ms"] == 400_000
+    assert job["cost"]["hold_gpu_ms"] is None
+    assert job["queue"] is None
+    assert job["node"] is None
+    assert job["hyperparameters"]["n_epochs"] == 2
+    assert job["hyperparameters"]["learning_rate_multiplier"] == 1.0
+
+
+def test_the_messages_come_in_the_order_that_scripts_look_for() -> None:
+    events = folded("job", *WHOLE_LIFE)["job_events"]
+    told = [row["message"] for _, row in sorted(events.items())]
+    assert told == [
+        f"Created fine-tuning job: {JOB}",
+        "Validating training file: file-1",
+        told[2],
+        "Files validated, moving job to queued state",
+        "Fine-tuning job started",
+        "Checkpoint created at step 6",
+        "Attempt 1 lost its machine; the job goes on from its last checkpoint, free",
+        "Moving job to queued state (attempt 2)",
+        "Fine-tuning job resumed from the checkpoint of step 6",
+        "Training finished, comparing the new model with its base",
+        "Gate: pass; right answers 110 of 200 (base model: 100)",
+        f"New fine-tuned model created: {SPEC.model_id}",
+        "The job has successfully completed",
+    ]
+    assert told[2].startswith("Budget hold taken: at most 0.50 GPU-hours")
+
+
+@pytest.mark.parametrize(
+    ("events", "status"),
+    [
+        ([], "validating_files"),
+        ([PhaseSet(job_id=JOB, phase="queued")], "queued"),
+        ([PhaseSet(job_id=JOB, phase="provisioning")], "queued"),
+        ([PhaseSet(job_id=JOB, phase="running")], "running"),
+        ([PhaseSet(job_id=JOB, phase="checkpointing")], "running"),
+        ([PhaseSet(job_id=JOB, phase="evaluating")], "running"),
+        ([PhaseSet(job_id=JOB, phase="registering")], "running"),
+        ([WantedSet(job_id=JOB, wanted="paused")], "paused"),
+        (
+            [
+                PhaseSet(job_id=JOB, phase="checkpointing"),
+                WantedSet(job_id=JOB, wanted="paused"),
+            ],
+            "running",
+        ),
+        (
+            [
+                PhaseSet(job_id=JOB, phase="checkpointing"),
+                WantedSet(job_id=JOB, wanted="cancelled"),
+            ],
+            "cancelled",
+        ),
+    ],
+)
+def test_every_phase_has_one_of_openais_statuses(events: list[Any], status: str) -> None:
+    tables = folded("job", SUBMITTED, *events)
+    assert job_object(only(tables, "jobs"), opened)["status"] == status
+
+
+def test_auto_is_echoed_until_the_job_runs() -> None:
+    early = job_object(only(folded("job", SUBMITTED, HELD), "jobs"), opened)
+    assert early["hyperparameters"]["batch_size"] == "auto"
+    assert early["hyperparameters"]["n_epochs"] == 2
+    running = PhaseSet(job_id=JOB, phase="running")
+    late = job_object(only(folded("job", SUBMITTED, HELD, running), "jobs"), opened)
+    assert late["hyperparameters"]["batch_size"] == SPEC.hyper.batch_size
+
+
+def test_a_given_learning_rate_is_shown_as_its_multiple_of_the_rule() -> None:
+    doubled = replace(SPEC.hyper, learning_rate_ppb=2 * SPEC.hyper.learning_rate_ppb)
+    auto = tuple(name for name in SPEC.auto if name != "learning_rate")
+    submitted = replace(SUBMITTED, spec=replace(SPEC, hyper=doubled, auto=auto))
+    job = job_object(only(folded("job", submitted, HELD), "jobs"), opened)
+    assert job["hyperparameters"]["learning_rate_multiplier"] == 2.0
+
+
+def test_a_wait_has_reason_and_position_until_the_phase_changes() -> None:
+    waiting = (
+        SUBMITTED,
+        PhaseSet(job_id=JOB, phase="queued", reason="in line"),
+        WaitNoted(job_id=JOB, reason="0 of 2 slots free", position=3),
+    )
+    job = job_object(only(folded("job", *waiting), "jobs"), opened)
+    assert job["queue"] == {"position": 3, "reason": "0 of 2 slots free"}
+    running = PhaseSet(job_id=JOB, phase="running", node_id="a")
+    job = job_object(only(folded("job", *waiting, running), "jobs"), opened)
+    assert (job["queue"], job["node"]) == (None, "a")
+
+
+def test_progress_is_paced_by_this_attempts_own_steps() -> None:
+    running = PhaseSet(job_id=JOB, phase="running", node_id="b")
+    row = only(folded("job", SUBMITTED, HELD, placed(2), started(2, 6), running), "jobs")
+    step = {"step": 10, "attempt": 2, "elapsed_ms": 8_000, "loss": 1.25, "at": 5_000_000}
+    progress = job_object(row, opened, step)["progress"]
+    assert progress["percent"] == 50.0
+    assert progress["train_loss"] == 1.25
+    assert progress["seconds_remaining"] == 20
+    assert job_object(row, opened, step)["estimated_finish"] == 5_020
+    stale = job_object(row, opened, {**step, "attempt": 1})["progress"]
+    assert stale["seconds_remaining"] is None
+
+
+def test_a_failure_has_code_message_and_advice() -> None:
+    failure = Failure(
+        code="diverged",
+        message=Sealed(key_id="k", nonce=b"n", ciphertext=b"c"),
+        advice="Lower the learning rate.",
+    )
+    ended = JobEnded(
+        job_id=JOB,
+        outcome="failed",
+        model_id=None,
+        failure=failure,
+        trained_tokens=0,
+        billable_gpu_ms=0,
+        lost_gpu_ms=0,
+        released_gpu_ms=0,
+        created_at=0,
+    )
+    tables = folded("job", SUBMITTED, ended)
+    job = job_object(only(tables, "jobs"), opened)
+    assert job["status"] == "failed"
+    assert job["error"] == {
+        "code": "diverged",
+        "message": "opened Lower the learning rate.",
+        "param": None,
+    }
+    last = max(tables["job_events"].items())[1]
+    assert last["level"] == "error"
+    assert last["message"] == "The job failed: diverged. Lower the learning rate."
+
+
+def test_cost_sums_lines_and_keeps_credits_apart() -> None:
+    row = only(folded("job", SUBMITTED, HELD), "jobs")
+    columns = {"attempt": 1, "role": "train", "hour": 1, "cause": None}
+    lines = [
+        {**columns, "kind": "usage", "used_gpu_ms": 90_000, "billable_gpu_ms": 90_000},
+        {**columns, "kind": "credit", "used_gpu_ms": 0, "billable_gpu_ms": -30_000},
+    ]
+    cost = cost_object(row, lines)
+    assert (cost["billable_gpu_ms"], cost["credited_gpu_ms"]) == (90_000, 30_000)
+    assert cost["net_gpu_ms"] == 60_000
+    assert cost["amount_micro"] == 53_334  # 60 s at 3.2 an hour, rounded up
