@@ -1,0 +1,139 @@
+"""A node over the log in memory, the real pool decider, and real processes that only talk."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from schemas import pool
+from schemas.topics import POOL
+from services.scheduler.app import POOLS
+from services.trainer.adapters.processes import ProcessGroups
+from services.trainer.effect.agent import Agent
+from services.trainer.effect.attempt import LeaseAttempt, Line, Started, Tools
+from services.trainer.effect.reports import Reports
+from services.trainer.ports import Hardware
+from services.trainer.settings import TrainerSettings
+from tests.unit.services.trainer.domain.test_evolve import WORK
+from tunery.runtime.bus.partitioner import partition_of
+from tunery.runtime.in_memory import World
+from tunery.runtime.journal.aggregate import AggregateHost
+from tunery.runtime.journal.reader import START, JournalReader
+from tunery.runtime.process import Runtime
+
+POOL_NAME = "default"
+WAIT_S_MAX = 20
+
+
+@dataclass
+class Script:
+    """A Program whose process is a few lines of Python."""
+
+    lines: tuple[dict[str, Any], ...] = ({"type": "started"},)
+    then: str = ""
+    broken: Exception | None = None
+    heard_types: list[str] = field(default_factory=list)
+
+    async def prepare(self, folder: Path) -> tuple[str, ...]:
+        if self.broken is not None:
+            raise self.broken
+        said = "\n".join(f"print({json.dumps(line)!r}, flush=True)" for line in self.lines)
+        return ("-c", f"import sys, time, signal\n{said}\n{self.then}")
+
+    async def heard(self, line: Line, elapsed_ms: int) -> Started | None:
+        self.heard_types.append(line["type"])
+        if line["type"] != "started":
+            return None
+        return Started(loaded=None, loaded_step=0, skipped=(), total_steps=3)
+
+    async def result(self) -> pool.Result:
+        blob = pool.BlobFile(name="scores.json", blob="t/acme/scores", sha256="0" * 64, bytes=1)
+        return pool.EvalResult(scores=blob)
+
+
+@dataclass
+class Node:
+    runtime: Runtime
+    agent: Agent
+    folder: Path
+
+    async def request(self, job_id: str, attempt: int = 1) -> None:
+        await self.runtime.sender.send(
+            POOL.name,
+            POOL_NAME,
+            "acme",
+            pool.RequestPlacement(
+                tenant="acme",
+                job_id=job_id,
+                attempt=attempt,
+                role="eval",
+                lane="standard",
+                slots=1,
+                max_gpu_ms=3_600_000,
+                price_version="p",
+                work=WORK,
+                checkpoints=(),
+            ),
+        )
+
+    async def close(self, job_id: str, mode: pool.CloseMode) -> None:
+        command = pool.ClosePlacement(job_id=job_id, attempt=1, mode=mode)
+        await self.runtime.sender.send(POOL.name, POOL_NAME, "acme", command)
+
+    async def until(self, wanted: type[Any], count: int = 1) -> list[Any]:
+        """All events of the pool once there are `count` of the wanted type."""
+        partition = partition_of(POOL_NAME.encode())
+        reader = JournalReader(self.runtime.log, POOL, {partition: START})
+        await reader.open()
+        events: list[Any] = []
+
+        async def read() -> list[Any]:
+            while sum(isinstance(event, wanted) for event in events) < count:
+                for batch in (await reader.read(100)).values():
+                    events.extend(event for one in batch.accepted for event in one.events)
+            return events
+
+        try:
+            return await asyncio.wait_for(read(), WAIT_S_MAX)
+        finally:
+            await reader.close()
+
+
+def settings(folder: Path) -> TrainerSettings:
+    return TrainerSettings(
+        id="a", pool=POOL_NAME, slots=2, work_dir=folder, heartbeat_ms=100, drain_grace_ms=5_000
+    )
+
+
+@asynccontextmanager
+async def node(
+    world: World, folder: Path, script: Callable[[pool.LeaseGranted], Script]
+) -> AsyncIterator[Node]:
+    """A running agent and a running owner of the pool."""
+    runtime = world.runtime("trainer")
+    machine = ProcessGroups(mark=str(folder))
+    chosen = settings(folder)
+    reports = Reports(runtime, POOL_NAME)
+
+    def attempt(grant: pool.LeaseGranted, incarnation: str) -> LeaseAttempt:
+        tools = Tools(runtime, machine, reports, incarnation)
+        return LeaseAttempt(grant, tools, script(grant), folder / str(grant.token.lease))
+
+    agent = Agent(runtime, chosen, machine, Hardware("cpu", 1 << 30), attempt)
+    owner = AggregateHost(world.runtime("scheduler"), POOLS)
+    async with running(owner.run), running(agent.run):
+        await asyncio.wait_for(agent.ready(), WAIT_S_MAX)
+        yield Node(runtime, agent, folder)
+
+
+@asynccontextmanager
+async def running(run: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
+    task = asyncio.ensure_future(run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait({task}, timeout=WAIT_S_MAX)

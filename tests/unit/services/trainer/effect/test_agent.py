@@ -1,0 +1,116 @@
+"""The agent against the real pool decider: leases become processes, processes become facts."""
+
+from pathlib import Path
+
+import pytest
+
+from schemas import pool
+from services.trainer.adapters.processes import ProcessGroups
+from tests.unit.services.trainer.effect.machines import Script, node
+from tunery.runtime.blobs.abstract import BlobMissing
+from tunery.runtime.in_memory import world
+
+SLEEPS = "time.sleep(60)"
+DRAINS = """
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))
+time.sleep(60)
+"""
+STUBBORN = """
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+time.sleep(60)
+"""
+
+
+def one(events: list[object], wanted: type) -> object:
+    found = [event for event in events if isinstance(event, wanted)]
+    assert len(found) == 1, found
+    return found[0]
+
+
+async def test_a_lease_is_run_reported_and_freed(tmp_path: Path) -> None:
+    async with node(await world(), tmp_path, lambda _: Script()) as here:
+        await here.request("job1")
+        events = await here.until(pool.SlotsFreed)
+    started, closed = one(events, pool.LeaseStarted), one(events, pool.PlacementClosed)
+    assert isinstance(started, pool.LeaseStarted)
+    assert started.total_steps == 3
+    assert isinstance(closed, pool.PlacementClosed)
+    assert closed.outcome == "succeeded"
+    assert isinstance(closed.result, pool.EvalResult)
+    assert not (tmp_path / "1").exists()
+
+
+@pytest.mark.parametrize(
+    ("script", "cause", "words"),
+    [
+        (
+            Script(
+                lines=(
+                    {"type": "started"},
+                    {"type": "failed", "cause": "divergence", "message": "NaN", "advice": "Less."},
+                ),
+                then="sys.exit(66)",
+            ),
+            "divergence",
+            "NaN Less.",
+        ),
+        (Script(then="sys.stderr.write('lost my way'); sys.exit(3)"), "platform", "lost my way"),
+        (Script(broken=BlobMissing("t/acme/x")), "platform", "no blob t/acme/x"),
+        (Script(lines=(), then="print('not JSON', flush=True)"), "platform", "JSON"),
+    ],
+)
+async def test_failures_carry_cause_and_words(
+    tmp_path: Path, script: Script, cause: str, words: str
+) -> None:
+    async with node(await world(), tmp_path, lambda _: script) as here:
+        await here.request("job1")
+        events = await here.until(pool.SlotsFreed)
+        closed = one(events, pool.PlacementClosed)
+        assert isinstance(closed, pool.PlacementClosed)
+        assert (closed.outcome, closed.cause) == ("failed", cause)
+        assert closed.message is not None
+        assert words in here.runtime.seal.open(closed.message)
+
+
+async def test_drain_lets_the_process_leave_by_itself(tmp_path: Path) -> None:
+    async with node(await world(), tmp_path, lambda _: Script(then=DRAINS)) as here:
+        await here.request("job1")
+        await here.until(pool.LeaseStarted)
+        await here.close("job1", "drain")
+        events = await here.until(pool.SlotsFreed)
+    closed = one(events, pool.PlacementClosed)
+    assert isinstance(closed, pool.PlacementClosed)
+    assert closed.outcome == "preempted"
+
+
+async def test_kill_ends_what_does_not_listen(tmp_path: Path) -> None:
+    async with node(await world(), tmp_path, lambda _: Script(then=STUBBORN)) as here:
+        await here.request("job1")
+        await here.until(pool.LeaseStarted)
+        await here.close("job1", "kill")
+        await here.until(pool.SlotsFreed)
+    assert await ProcessGroups(str(tmp_path)).sweep() == 0
+
+
+async def test_leaving_in_order_drains_and_retires(tmp_path: Path) -> None:
+    there = await world()
+    async with node(there, tmp_path, lambda _: Script(then=DRAINS)) as here:
+        await here.request("job1")
+        await here.until(pool.LeaseStarted)
+    async with node(there, tmp_path, lambda _: Script()) as again:
+        events = await again.until(pool.NodeRetired)
+    assert any(
+        isinstance(event, pool.PlacementClosed) and event.outcome == "preempted" for event in events
+    )
+
+
+async def test_two_leases_run_beside_each_other(tmp_path: Path) -> None:
+    scripts = {"job1": Script(then=DRAINS), "job2": Script()}
+    async with node(await world(), tmp_path, lambda grant: scripts[grant.job_id]) as here:
+        await here.request("job1")
+        await here.until(pool.LeaseStarted)
+        await here.request("job2")
+        events = await here.until(pool.SlotsFreed)
+    freed = one(events, pool.SlotsFreed)
+    assert isinstance(freed, pool.SlotsFreed)
+    assert freed.token.lease == 2
