@@ -57,6 +57,7 @@ sim: setup ## the simulator alone, more seeds: SEEDS=5000
 
 soak: setup ## the long proofs, never in CI
 	$(BIN)/python -m tunery.runtime.testing.sim --seeds $(SOAK_SEEDS) --first 1001
+	HYPOTHESIS_PROFILE=searching $(PYTEST) tests/unit -m "not train"
 	for round in 1 2 3 4 5; do $(PYTEST) tests/integration tests/e2e $(ARGS) || exit 1; done
 
 bench: setup ## the figures of the README; ARGS=--json

@@ -1,11 +1,18 @@
 """Fixtures that every test may ask for. Real servers, one set for the whole session."""
 
+import os
 from collections.abc import AsyncIterator
 
 import pytest_asyncio
+from hypothesis import settings
 
 from tests.stacks import sweep, temporary_data_dir
 from tunery.local import Stack, stack
+
+# The same examples each time, so that a red check is red for everybody; `soak` searches further.
+settings.register_profile("repeatable", deadline=None, derandomize=True)
+settings.register_profile("searching", deadline=None, max_examples=1_000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -20,3 +27,8 @@ async def servers() -> AsyncIterator[Stack]:
     with temporary_data_dir() as folder:
         async with stack(folder, environ={}) as running:
             yield running
+
+
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Bytes as a parameter get a short name that is the same in every process."""
+    return f"{argname} of {len(val)} bytes" if isinstance(val, bytes) else None
