@@ -1,5 +1,6 @@
 """Watches heartbeats and tells pools whom it sees. It decides nothing: `pool` does."""
 
+import asyncio
 import logging
 from typing import Final, Protocol
 
@@ -66,12 +67,23 @@ class Watcher:
             try:
                 await self._watch()
             except (Unavailable, OutOfRange, AppendUnknown) as outage:
-                LOG.warning("%s: %s; every node gets a fresh TTL", self.name, outage)
+                self._blind(repr(outage))
+            except asyncio.CancelledError:
+                # Closing a client that has lost its broker may let a cancellation of its own out.
+                if _is_cancelled():
+                    raise
+                self._blind("closed in an outage")
             await self._clock.sleep(RETRY_MS)
 
     async def ready(self) -> None:
         while not self._reading:
             await self._clock.sleep(READY_POLL_MS)
+
+    def _blind(self, why: str) -> None:
+        """One line for each outage, not for each attempt to get over it."""
+        if self._reading:
+            LOG.warning("%s: %s; every node gets a fresh TTL", self.name, why)
+        self._reading = False
 
     async def _watch(self) -> None:
         """Look again and again, from here on. Raises Unavailable, OutOfRange, AppendUnknown."""
@@ -140,3 +152,8 @@ class Watcher:
             silent = [seen.node_id for seen in command.seen if seen.silent]
             if silent:
                 LOG.warning("pool %s: no heartbeat for %d ms: %s", pool, self._ttl_ms, silent)
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

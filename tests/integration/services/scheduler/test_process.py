@@ -1,0 +1,162 @@
+"""The scheduler's process against real Kafka: a lease, an outage that nobody dies of, a death."""
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest_asyncio
+
+from schemas.job import AttemptEnded, JobSubmitted, PlacementWanted
+from schemas.pool import LeaseGranted, NodeLost
+from schemas.telemetry import Heartbeat
+from schemas.topics import HEARTBEATS, JOB, POOL, Stream
+from tests.unit.services.scheduler.lives import JOB_ID, pinned, prepared
+from tests.unit.services.scheduler.samples import limits, node, submit
+from tunery.local import Stack
+from tunery.runtime.bundle import Runtime
+from tunery.runtime.bus.abstract import BusError
+from tunery.runtime.bus.partitioner import partition_of
+from tunery.runtime.journal.reader import START, JournalReader
+from tunery.runtime.opening import open_runtime
+from tunery.runtime.settings import RuntimeSettings
+
+ROOT = Path(__file__).parents[4]
+NAME, TENANT = "machines-that-die", "tenant-of-the-scheduler"
+TTL_MS = 3_000
+WAIT_S = 40
+
+
+@asynccontextmanager
+async def scheduler(servers: Stack) -> AsyncIterator[asyncio.subprocess.Process]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "services.scheduler",
+        cwd=ROOT,
+        env={**os.environ, **servers.env, "TUNERY_SCHEDULER_NODE_TTL_MS": str(TTL_MS)},
+        stdout=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.send_signal(signal.SIGKILL)
+            await process.wait()
+
+
+@dataclass
+class Town:
+    """The rest of the world: an agent that only beats, and a reader of both journals."""
+
+    runtime: Runtime
+    incarnation: str = "a-1"
+    beating: bool = True
+    events: list[Any] = field(default_factory=list)
+
+    async def beat(self) -> None:
+        while True:
+            if self.beating:
+                body = Heartbeat(pool=NAME, node_id="a", incarnation=self.incarnation, leases=())
+                with suppress(BusError):  # the next one says it again
+                    await self.runtime.log.send(HEARTBEATS.name, b"a", msgspec.json.encode(body))
+            await asyncio.sleep(0.5)
+
+    async def read(self, stream: Stream, key: str) -> None:
+        partition, position = partition_of(key.encode()), START
+        while True:
+            reader = JournalReader(self.runtime.log, stream, {partition: position})
+            try:
+                await reader.open()
+                while True:
+                    for batch in (await reader.read(200)).values():
+                        for accepted in batch.accepted:
+                            if accepted.header.key == key:
+                                self.events += accepted.events
+                    position = reader.positions[partition]
+            except BusError:
+                await asyncio.sleep(0.2)
+            finally:
+                with suppress(asyncio.CancelledError):  # of the client's own tasks
+                    await reader.close()
+
+    async def say(self, stream: Stream, key: str, *bodies: Any) -> None:
+        """As agents do: until it is in the log, be it twice."""
+        for body in bodies:
+            tenant = key if stream is JOB else ""
+            while True:
+                try:
+                    await self.runtime.sender.send(stream, key, tenant, body)
+                    break
+                except BusError:
+                    await asyncio.sleep(0.2)
+
+    async def seen(self, wanted: Callable[[Any], bool]) -> Any:
+        async with asyncio.timeout(WAIT_S):
+            while True:
+                for event in self.events:
+                    if wanted(event):
+                        return event
+                await asyncio.sleep(0.05)
+
+    def lost(self) -> list[NodeLost]:
+        return [event for event in self.events if isinstance(event, NodeLost)]
+
+
+@pytest_asyncio.fixture
+async def town(servers: Stack) -> AsyncIterator[Town]:
+    settings = RuntimeSettings.model_validate(
+        {name.removeprefix("TUNERY_").lower(): value for name, value in servers.env.items()}
+    )
+    async with open_runtime("schedulertest", settings) as runtime:
+        place = Town(runtime)
+        tasks = [
+            asyncio.create_task(one)
+            for one in (place.beat(), place.read(JOB, TENANT), place.read(POOL, NAME))
+        ]
+        try:
+            yield place
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_a_machine_dies_and_its_job_moves_on(servers: Stack, town: Town) -> None:
+    async with scheduler(servers) as first:
+        await town.say(POOL, NAME, node())
+        await town.say(JOB, TENANT, limits(), submit(JOB_ID, pool=NAME), prepared(), pinned())
+        await town.seen(lambda e: isinstance(e, JobSubmitted))
+        assert (await town.seen(lambda e: isinstance(e, LeaseGranted))).node_id == "a"
+
+        # An outage longer than the TTL: the agent cannot beat, the watcher cannot read.
+        await servers.stop("kafka")
+        await asyncio.sleep(2 * TTL_MS / 1_000)
+        await servers.start("kafka")
+        await asyncio.sleep(2 * TTL_MS / 1_000)
+        assert town.lost() == []
+
+        town.beating = False
+        silent_s = time.monotonic()
+        await town.seen(lambda e: isinstance(e, NodeLost))
+        assert time.monotonic() - silent_s > TTL_MS / 2_000
+        ended = await town.seen(lambda e: isinstance(e, AttemptEnded))
+        assert (ended.outcome, ended.billable_gpu_ms) == ("lost", 0)
+        await town.seen(lambda e: isinstance(e, PlacementWanted) and e.attempt == 2)
+        first.send_signal(signal.SIGKILL)
+        await first.wait()
+
+    async with scheduler(servers) as second:
+        town.incarnation, town.beating = "a-2", True
+        await town.say(POOL, NAME, node(incarnation="a-2"))
+        granted = await town.seen(lambda e: isinstance(e, LeaseGranted) and e.attempt == 2)
+        assert (granted.incarnation, granted.token.lease) == ("a-2", 2)
+        second.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(second.wait(), 10) == 0
