@@ -219,7 +219,11 @@ class KafkaLog:
                             enable_auto_commit=False,
                             auto_offset_reset="none",
                         )
-                        await fresh.start()
+                        try:
+                            await fresh.start()
+                        except BaseException:
+                            self._later(fresh.stop())
+                            raise
                         self._asking = fresh
                     consumer = self._asking
                 yield consumer

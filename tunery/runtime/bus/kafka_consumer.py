@@ -38,6 +38,12 @@ async def _stopped(consumer: Any) -> None:
             await consumer.stop()
     except (KafkaError, OSError, TimeoutError):
         return  # it is thrown away; its sockets close with it
+    except asyncio.CancelledError:
+        # aiokafka lets a cancellation of its own tasks out while the broker is away; only one
+        # that was meant for us may end the caller
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
 
 
 class KafkaReader:

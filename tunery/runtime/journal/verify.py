@@ -70,7 +70,7 @@ async def replay_stream(log: Log, aggregate: Aggregate[S]) -> list[Replay[S]]:
 def plain(value: Any) -> Any:
     """`enc_hook` of msgspec for what our states are made of."""
     if isinstance(value, Map):
-        return dict(value)
+        return {str(key): one for key, one in value.items()}  # JSON knows no other keys
     raise NotImplementedError(f"{type(value).__name__} has no encoding")
 
 
