@@ -147,7 +147,7 @@ async def _download_and_load(scene: Scene, folder: Path) -> None:
         (folder / file["name"]).write_bytes(response.content)
         whole = whole and sha256(response.content).hexdigest() == file["sha256"]
     status, said = await _run(
-        (sys.executable, "-m", "tunery.ml.adapters", str(folder), str(base_model_dir()))
+        (sys.executable, "-m", "tunery.ml.adapters", "verify", str(folder), str(base_model_dir()))
     )
     names = ", ".join(file["name"] for file in listed["files"])
     text = f"downloaded ({names}), hashes right, PeftModel.from_pretrained loads it"
