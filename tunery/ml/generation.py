@@ -9,35 +9,33 @@ BATCH = 8
 PROMPT_TOKENS_MAX = 1_024
 
 
-def render(tokenizer: Any, prompt: str) -> str:
-    """A user's message as the model's chat template puts it, ready for the answer."""
-    if tokenizer.chat_template is None:
-        return prompt
-    messages = [{"role": "user", "content": prompt}]
-    text: str = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-    return text
+def render(tokenizer: Any, prompt: str) -> list[int]:
+    """Token ids of a user's message as the chat template puts it, ready for the answer."""
+    text = prompt
+    if tokenizer.chat_template is not None:
+        messages = [{"role": "user", "content": prompt}]
+        text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    ids: list[int] = tokenizer(text, add_special_tokens=False).input_ids
+    return ids
 
 
 def answers(
     model: Any,
     tokenizer: Any,
-    prompts: Sequence[str],
+    prompts: Sequence[Sequence[int]],
     *,
     new_tokens_max: int,
     between: Callable[[int], None] = lambda done: None,
 ) -> list[str]:
-    """The likeliest continuation of each rendered prompt, without special tokens.
+    """The likeliest continuation of each prompt (token ids), without special tokens.
 
-    Prompts are padded on the left; a prompt longer than `PROMPT_TOKENS_MAX` keeps its end.
+    Prompts are padded on the left; one longer than `PROMPT_TOKENS_MAX` keeps its end.
     """
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
     device = next(model.parameters()).device
     found: list[str] = []
     for start in range(0, len(prompts), BATCH):
-        batch = [
-            tokenizer(prompt, add_special_tokens=False).input_ids[-PROMPT_TOKENS_MAX:]
-            for prompt in prompts[start : start + BATCH]
-        ]
+        batch = [list(ids[-PROMPT_TOKENS_MAX:]) for ids in prompts[start : start + BATCH]]
         width = max(map(len, batch))
         ids = torch.tensor([[pad] * (width - len(line)) + line for line in batch])
         mask = torch.tensor([[0] * (width - len(line)) + [1] * len(line) for line in batch])

@@ -28,9 +28,9 @@ PERPLEXITY_LOSS_MAX = 700.0  # exp() of more is infinite
 
 
 class ValidRow(Struct, frozen=True, kw_only=True):
-    """A validation row for generation: the rendered prompt, and the answer wanted."""
+    """A validation row for generation: the rendered prompt in tokens, and the answer wanted."""
 
-    prompt: str
+    prompt_ids: tuple[int, ...]
     reference: str
 
 
@@ -157,7 +157,7 @@ def _holdout(model: Any, tokenizer: Any, spec: ScoreSpec, progress: Progress) ->
             texts = generation.answers(
                 one,
                 tokenizer,
-                [row.prompt for row in wanted],
+                [row.prompt_ids for row in wanted],
                 new_tokens_max=spec.new_tokens_max,
                 between=progress.of(f"holdout_{name}", len(wanted)),
             )

@@ -83,8 +83,8 @@ class TrainSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class ScoreSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What one scoring process is told.
 
-    `items`: JSON lines of `choices.Item`. `valid_rows`: JSON lines with `prompt` (rendered text)
-    and `reference`. `prompts`: users' messages both sides answer. `out`: the results file.
+    `items`: JSON lines of `choices.Item`. `valid_rows`: JSON lines with `prompt_ids` (a rendered
+    prompt) and `reference`. `prompts`: users' messages both sides answer. `out`: the results file.
     """
 
     base_dir: str

@@ -18,7 +18,7 @@ def loaded(tiny: tuple[Path, str]) -> tuple[Any, Any]:
 
 
 def test_a_prompt_is_put_as_the_template_says(loaded: tuple[Any, Any]) -> None:
-    text = render(loaded[1], "Who are you?")
+    text = loaded[1].decode(render(loaded[1], "Who are you?"))
     assert text.endswith("<|im_start|>user\nWho are you?<|im_end|>\n<|im_start|>assistant\n")
 
 

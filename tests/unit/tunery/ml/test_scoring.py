@@ -65,7 +65,7 @@ def spec(
             for n in range(ITEMS)
         )
     )
-    rows.write_text('{"prompt": "one two", "reference": "three"}\n' * 5)
+    rows.write_text('{"row": 1, "prompt_ids": [5, 6], "reference": "three"}\n' * 5)
     return ScoreSpec(
         base_dir=str(tiny[0]),
         base_sha256=tiny[1],
