@@ -1,6 +1,7 @@
 """The unmodified OpenAI SDK against real services over real servers."""
 
 import asyncio
+import hashlib
 import json
 from collections.abc import Awaitable
 from typing import Any
@@ -62,6 +63,21 @@ async def test_the_sdk_uploads_submits_follows_and_cancels(running: Stack) -> No
         assert jobs == [job.id]
         models = [one.id async for one in client.models.list()]
         assert models == ["tiny"]
+
+
+async def test_a_large_file_streams_through_in_parts(running: Stack) -> None:
+    """More than one part of a multipart upload; no row of it is right, and the report says so."""
+    body = b"no json at all, whatever the row says\n" * 300_000
+    async with sdk(running, timeout=120) as client:
+        file = await client.files.create(file=("large.jsonl", body), purpose="fine-tune")
+        assert file.bytes == len(body)
+        assert file.model_extra is not None
+        assert file.model_extra["sha256"] == hashlib.sha256(body).hexdigest()
+        content = await client.files.content(file.id)
+        assert content.content == body
+        await client.files.delete(file.id)
+        with pytest.raises(openai.NotFoundError):
+            await client.files.retrieve(file.id)
 
 
 async def test_errors_arrive_with_code_and_param(running: Stack) -> None:

@@ -1,0 +1,133 @@
+"""From a request body to a job, without HTTP."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from schemas.dataset import Validation
+from services.gateway.domain.errors import ApiError
+from services.gateway.domain.requests import JobRequest
+from services.gateway.domain.submission import (
+    InputFile,
+    Minted,
+    build_spec,
+    canonical,
+    check,
+    check_file,
+    model_id,
+    slug,
+    tokens_of,
+)
+from tests.unit.services.gateway.project.given import PRICE, TOKENS
+from tests.unit.services.gateway.town import BASE
+
+VALIDATION = Validation(
+    accepted=True,
+    dialect="chat",
+    rows=20,
+    errors=0,
+    warnings=0,
+    tokens=(TOKENS,),
+    report_blob="r",
+)
+FILE = InputFile("file-1", "fine-tune", "processed", VALIDATION)
+MINTED = Minted("ftjob-00000000abcdefgh", "acme", 7, None, None, "tiny-llama/line")
+
+
+def request(**fields: Any) -> JobRequest:
+    return JobRequest.model_validate({"model": "tiny-llama", "training_file": "file-1", **fields})
+
+
+def spec_of(body: JobRequest) -> Any:
+    return build_spec(body, check(body, BASE), BASE, TOKENS, PRICE, "cpu", MINTED)
+
+
+def test_groups_of_hyper_parameters_become_one_job() -> None:
+    spec = spec_of(
+        request(
+            method={"type": "supervised", "supervised": {"hyperparameters": {"n_epochs": 3}}},
+            lora={"rank": 8, "alpha": "auto"},
+            training={
+                "learning_rate": 2e-3,
+                "slots": 2,
+                "length_policy": "truncate",
+                "validation_fraction": 0.05,
+            },
+        )
+    )
+    assert (spec.hyper.n_epochs, spec.hyper.rank, spec.hyper.alpha) == (3, 8, 16)
+    assert spec.hyper.learning_rate_ppb == 2_000_000
+    assert (spec.slots, spec.length_policy, spec.validation_fraction_ppm) == (2, "truncate", 50_000)
+    assert "alpha" in spec.auto
+    assert "rank" not in spec.auto
+
+
+def test_the_deprecated_top_level_form_is_understood() -> None:
+    spec = spec_of(request(hyperparameters={"n_epochs": 4, "batch_size": "auto"}))
+    assert spec.hyper.n_epochs == 4
+    assert "batch_size" in spec.auto
+
+
+def test_a_validation_file_leaves_the_training_file_whole() -> None:
+    assert spec_of(request(validation_file="file-2")).validation_fraction_ppm == 0
+    assert spec_of(request()).validation_fraction_ppm == 100_000
+
+
+def test_the_same_parameter_twice_is_a_problem_unless_equal() -> None:
+    twice = request(hyperparameters={"n_epochs": 4}, training={"n_epochs": 5})
+    with pytest.raises(ApiError, match=r"training\.n_epochs: also given as hyperparameters"):
+        check(twice, BASE)
+    assert check(request(hyperparameters={"n_epochs": 4}, training={"n_epochs": 4}), BASE)
+
+
+def test_an_unknown_model_alone_is_404_and_with_other_problems_one_of_them() -> None:
+    with pytest.raises(ApiError) as alone:
+        check(request(), None)
+    assert alone.value.status == 404
+    with pytest.raises(ApiError) as among:
+        check(request(training={"slots": 0}), None)
+    assert among.value.status == 400
+    assert among.value.param == "model"
+    assert "training.slots" in among.value.message
+
+
+@pytest.mark.parametrize(
+    ("suffix", "shown"),
+    [
+        ("demo", "demo"),
+        ("My Style!", "my-style"),
+        ("a:b/c", "a-b-c"),
+        ("日本", ""),
+        ("v1.2_x", "v1.2_x"),
+    ],
+)
+def test_suffixes_as_they_stand_in_a_name(suffix: str, shown: str) -> None:
+    assert slug(suffix) == shown
+    assert model_id("base", "acme", suffix, MINTED.job_id) == f"ft:base:acme:{shown}:abcdefgh"
+
+
+def test_equal_requests_are_equal_bytes() -> None:
+    one = JobRequest.model_validate_json(b'{"model": "m", "training_file": "f", "seed": 1}')
+    other = JobRequest.model_validate_json(b'{ "seed":1, "training_file":"f", "model":"m" }')
+    assert canonical(one) == canonical(other)
+    assert canonical(one) != canonical(one.model_copy(update={"seed": 2}))
+
+
+def test_files_that_a_job_cannot_use_are_refused() -> None:
+    with pytest.raises(ApiError, match="No such File object: file-1"):
+        check_file(None, "file-1", "training_file")
+    results = InputFile("file-1", "fine-tune-results", "processed", None)
+    with pytest.raises(ApiError, match="purpose 'fine-tune'"):
+        check_file(results, "file-1", "training_file")
+    bad = InputFile("file-1", "fine-tune", "error", replace(VALIDATION, errors=3))
+    with pytest.raises(ApiError, match="rejected with 3 errors"):
+        check_file(bad, "file-1", "validation_file")
+    check_file(FILE, "file-1", "training_file")
+
+
+def test_tokens_are_those_of_this_base_and_no_other() -> None:
+    assert tokens_of(FILE, BASE) == TOKENS
+    assert tokens_of(InputFile("file-1", "fine-tune", "uploaded", None), BASE) is None
+    with pytest.raises(ApiError, match="checked before tiny-llama was added"):
+        tokens_of(FILE, replace(BASE, sha256="cd" * 32))
