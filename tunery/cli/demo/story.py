@@ -18,6 +18,7 @@ from tunery.cli.demo.receiver import receiving
 from tunery.cli.demo.scene import Scene
 from tunery.cli.demo.view import View
 from tunery.local.errors import LocalError
+from tunery.local.host import told_to_end
 from tunery.local.opening import open_house
 from tunery.local.stack import AGENT, SERVICES, ServiceSpec, stack
 
@@ -55,8 +56,16 @@ async def tell(options: Options, view: View) -> Told:
     told = Told()
     folder = Path(tempfile.mkdtemp(prefix="tunery-demo-"))
     folder.chmod(0o711)  # PostgreSQL runs as another user when we are root
+    telling = asyncio.create_task(_tell(options, view, told, folder))
+    with told_to_end() as end:
+        ending = asyncio.create_task(end.wait())
+        await asyncio.wait({telling, ending}, return_when=asyncio.FIRST_COMPLETED)
+        ending.cancel()
+        telling.cancel()  # does nothing when it is over; else everything is stopped in order
     try:
-        await _tell(options, view, told, folder)
+        await telling
+    except asyncio.CancelledError:
+        told.trouble = "it was told to stop"
     except (LocalError, Refused, Late, OSError, httpx.HTTPError) as error:
         told.trouble = f"{type(error).__name__}: {error}"
     told.figures["demo_seconds"] = round(view.seconds, 1)
