@@ -6,18 +6,15 @@ from typing import Any, Final
 
 import asyncpg
 
-from schemas.units import HOUR_MS, GpuMs
+from schemas.units import GpuMs
+from services.scheduler.domain.job.quota import month_of
 from tunery.runtime.bus.abstract import Log
 from tunery.runtime.journal.verify import Replay, replay_stream, state_hash
 from tunery.runtime.verbs import Aggregate
 
 DIGESTS: Final = "SELECT partition, journal_offset, state_hash FROM {}.digests WHERE stream = $1"
 LEDGER: Final = """
-SELECT tenant, extract(year FROM month)::int * 12 + extract(month FROM month)::int - 1 AS month,
-       sum(gpu_ms)::bigint AS gpu_ms
-FROM (SELECT tenant, gpu_ms, to_timestamp(hour::bigint * $1) AT TIME ZONE 'UTC' AS month
-      FROM billing.ledger) AS slices
-GROUP BY 1, 2
+SELECT tenant, hour, sum(gpu_ms)::bigint AS gpu_ms FROM billing.ledger GROUP BY 1, 2
 """
 
 
@@ -62,13 +59,16 @@ async def compare(
 
 async def ledger_by_month(
     connection: "asyncpg.Connection[Any]",
-) -> dict[tuple[str, int], GpuMs]:
-    """Sums of the ledger by tenant and calendar month (years × 12 + month)."""
-    rows = await connection.fetch(LEDGER, HOUR_MS // 1_000)
-    return {(row["tenant"], row["month"]): row["gpu_ms"] for row in rows}
+) -> dict[tuple[str, str], GpuMs]:
+    """Sums of the ledger by tenant and month, which begins and ends where the quota's does."""
+    sums: dict[tuple[str, str], GpuMs] = {}
+    for row in await connection.fetch(LEDGER):
+        place = row["tenant"], month_of(row["hour"])
+        sums[place] = sums.get(place, 0) + row["gpu_ms"]
+    return sums
 
 
-def quota_by_month(replays: Sequence[Replay[Any]]) -> dict[tuple[str, int], GpuMs]:
+def quota_by_month(replays: Sequence[Replay[Any]]) -> dict[tuple[str, str], GpuMs]:
     """What the `job` decider has counted, from its replayed states."""
     return {
         (name, month): gpu_ms
@@ -79,12 +79,11 @@ def quota_by_month(replays: Sequence[Replay[Any]]) -> dict[tuple[str, int], GpuM
 
 
 def unequal(
-    quota: Mapping[tuple[str, int], GpuMs], ledger: Mapping[tuple[str, int], GpuMs]
+    quota: Mapping[tuple[str, str], GpuMs], ledger: Mapping[tuple[str, str], GpuMs]
 ) -> str | None:
     """The first tenant and month where the quota and the bill differ."""
     for tenant, month in sorted(quota.keys() | ledger.keys()):
         counted, billed = quota.get((tenant, month), 0), ledger.get((tenant, month), 0)
         if counted != billed:
-            name = f"{month // 12}-{month % 12 + 1:02d}"
-            return f"{tenant}, {name}: quota {counted} GPU-ms, ledger {billed} GPU-ms"
+            return f"{tenant}, {month}: quota {counted} GPU-ms, ledger {billed} GPU-ms"
     return None

@@ -113,7 +113,7 @@ async def _states(
     log: KafkaLog, connection: "asyncpg.Connection[Any]"
 ) -> tuple[list[Part], int, bool]:
     parts, records, behind = [], 0, False
-    quota: dict[tuple[str, int], int] = {}
+    quota: dict[tuple[str, str], int] = {}
     for service, aggregates in AGGREGATES.items():
         for aggregate in aggregates:
             name = f"{service}.{aggregate.stream.name}"
