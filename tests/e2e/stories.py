@@ -1,0 +1,263 @@
+"""What end-to-end tests share: a running house, a small job, its bill."""
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+from uuid import uuid4
+
+import asyncpg
+import httpx
+
+from tests.stacks import sweep, temporary_data_dir
+from tunery.cli.demo.receiver import Receiver, receiving
+from tunery.local import SERVICES, Stack, opening, stack
+from tunery.local.paths import cache_dir
+from tunery.local.stack import AGENT, ServiceSpec
+from tunery.ml import base
+
+TINY: Final = "tiny"
+BUILD_S_MAX: Final = 120
+REQUEST_S_MAX: Final = 30.0
+OUTAGE_S_MAX: Final = 90.0
+VALIDATION_S_MAX: Final = 90.0
+JOB_S_MAX: Final = 240.0
+BILL_S_MAX: Final = 20.0
+COMMAND_S_MAX: Final = 120
+POLL_S: Final = 0.2
+ROWS: Final = 48
+AGENT_A: Final = ServiceSpec("agent-a", module="services.trainer", env={"TUNERY_NODE_ID": "a"})
+LEDGER: Final = "SELECT coalesce(sum(gpu_ms), 0)::bigint FROM billing.ledger WHERE job_id = $1"
+Json = dict[str, Any]
+
+#: some 80 steps of a few hundredths of a second, a checkpoint every fifth
+TRAINING: Final[Json] = {
+    "method": {
+        "type": "supervised",
+        "supervised": {"hyperparameters": {"n_epochs": 4, "batch_size": 1}},
+    },
+    "lora": {"rank": 4},
+    "training": {"max_length": 128, "checkpoint_every_steps": 5, "learning_rate": 1e-3},
+}
+
+
+def tiny_base() -> Path:
+    """Two random layers with the real tokenizer, made once for each version of the code."""
+    version = sha256(Path(base.__file__).read_bytes()).hexdigest()[:12]
+    folder = cache_dir() / "tests" / f"tiny-{version}"
+    command = [sys.executable, "-m", "tunery.ml.base", "tiny", str(folder)]
+    subprocess.run(command, capture_output=True, check=True, timeout=BUILD_S_MAX)
+    return folder
+
+
+def rows(count: int = ROWS) -> bytes:
+    """Short conversations, all different."""
+    texts = (
+        {
+            "messages": [
+                {"role": "user", "content": f"What is {number} plus {number + 3}?"},
+                {"role": "assistant", "content": f"Together that is {2 * number + 3}, captain."},
+            ]
+        }
+        for number in range(count)
+    )
+    return b"".join(json.dumps(text).encode() + b"\n" for text in texts)
+
+
+@dataclass(frozen=True)
+class Api:
+    """The API as a patient client uses it: what is away for a moment is asked for again."""
+
+    client: httpx.AsyncClient
+
+    async def call(self, method: str, path: str, **arguments: Any) -> httpx.Response:
+        """One request, whatever it brings."""
+        return await self.client.request(method, f"/v1{path}", **arguments)
+
+    async def patiently(self, method: str, path: str, **arguments: Any) -> httpx.Response:
+        """Repeats while nobody answers, and 503; only for what may be repeated."""
+        last = ""
+        async with asyncio.timeout(OUTAGE_S_MAX):
+            while True:
+                try:
+                    reply = await self.call(method, path, **arguments)
+                except httpx.TransportError as error:
+                    last = repr(error)
+                else:
+                    if reply.status_code != httpx.codes.SERVICE_UNAVAILABLE:
+                        return reply
+                    last = reply.text
+                await asyncio.sleep(POLL_S)
+        raise AssertionError(f"{method} {path}: {last}")
+
+    async def get(self, path: str, **params: Any) -> Any:
+        reply = await self.patiently("GET", path, params=params)
+        assert reply.status_code == httpx.codes.OK, reply.text
+        return reply.json()
+
+    async def post(self, path: str, body: Any = None, **headers: str) -> Any:
+        reply = await self.patiently("POST", path, json=body, headers=headers)
+        assert reply.is_success, reply.text
+        return reply.json()
+
+    async def upload(self, content: bytes, name: str = "rows.jsonl") -> str:
+        """Id of the file, once it is validated and accepted."""
+        reply = await self.patiently(
+            "POST",
+            "/files",
+            data={"purpose": "fine-tune"},
+            files={"file": (name, content, "application/jsonl")},
+        )
+        assert reply.is_success, reply.text
+        file_id = str(reply.json()["id"])
+        report = await self.until(
+            f"/files/{file_id}/validation", lambda one: one["status"] == "done", VALIDATION_S_MAX
+        )
+        assert report["accepted"], report
+        return file_id
+
+    async def submit(self, body: Json, key: str | None = None) -> str:
+        headers = {"Idempotency-Key": key or uuid4().hex}
+        reply = await self.patiently("POST", "/fine_tuning/jobs", json=body, headers=headers)
+        assert reply.is_success, reply.text
+        return str(reply.json()["id"])
+
+    async def until(
+        self, path: str, done: Callable[[Any], bool], seconds_max: float = JOB_S_MAX
+    ) -> Any:
+        deadline = time.monotonic() + seconds_max
+        while True:
+            found = await self.get(path)
+            if done(found):
+                return found
+            assert time.monotonic() < deadline, f"{path} after {seconds_max} s: {found}"
+            await asyncio.sleep(POLL_S)
+
+    async def job(
+        self, job_id: str, done: Callable[[Json], bool], seconds_max: float = JOB_S_MAX
+    ) -> Json:
+        """Wait for a state of a job; an end that was not asked for is a failure at once."""
+
+        def seen(found: Json) -> bool:
+            holds = done(found)
+            assert holds or found["phase"] != "done", found
+            return holds
+
+        found: Json = await self.until(f"/fine_tuning/jobs/{job_id}", seen, seconds_max)
+        return found
+
+    async def ended(self, job_id: str, status: str = "succeeded") -> Json:
+        job = await self.job(job_id, lambda one: one["phase"] == "done")
+        assert job["status"] == status, job
+        return job
+
+    async def messages(self, job_id: str) -> list[str]:
+        """What the job's events say, oldest first, without the steps."""
+        found = await self.get(f"/fine_tuning/jobs/{job_id}/events", limit=1000)
+        return [one["message"] for one in found["data"][::-1] if one["type"] == "message"]
+
+
+@dataclass(frozen=True)
+class House:
+    """A stack with a base model, a validated file and a tenant with a key."""
+
+    stack: Stack
+    api: Api
+    base: str
+    file_id: str
+    receiver: Receiver
+
+    def request(self, **changes: Any) -> Json:
+        """Body of a submission. `training` is merged into the small job's."""
+        training = TRAINING["training"] | changes.pop("training", {})
+        epochs = changes.pop("n_epochs", None)
+        method = TRAINING["method"]
+        if epochs is not None:
+            hyper = method["supervised"]["hyperparameters"] | {"n_epochs": epochs}
+            method = {"type": "supervised", "supervised": {"hyperparameters": hyper}}
+        body = {"model": self.base, "training_file": self.file_id, **TRAINING, "seed": 7}
+        return {**body, "training": training, "method": method, **changes}
+
+    async def submit(self, key: str | None = None, **changes: Any) -> str:
+        return await self.api.submit(self.request(**changes), key)
+
+    async def bill(self, job_id: str) -> Json:
+        """The cost of an ended job, when ledger, cost and job agree on it to the unit."""
+        deadline = time.monotonic() + BILL_S_MAX
+        while True:
+            job = await self.api.get(f"/fine_tuning/jobs/{job_id}")
+            cost: Json = await self.api.get(f"/fine_tuning/jobs/{job_id}/cost")
+            said = job["cost"]
+            sums = {
+                "ledger": await self.ledger(job_id),
+                "cost": cost["net_gpu_ms"],
+                "job": said["billable_gpu_ms"] - said["credited_gpu_ms"],
+            }
+            if len(set(sums.values())) == 1:
+                return cost
+            assert time.monotonic() < deadline, sums
+            await asyncio.sleep(POLL_S)
+
+    async def ledger(self, job_id: str) -> int:
+        connection = await asyncpg.connect(self.stack.postgres_dsn)
+        try:
+            return int(await connection.fetchval(LEDGER, job_id))
+        finally:
+            await connection.close()
+
+
+@asynccontextmanager
+async def house(
+    agents: tuple[ServiceSpec, ...] = (AGENT_A,), **variables: Mapping[str, str]
+) -> AsyncIterator[House]:
+    """All services and these agents. `variables`: more environment for services, by name."""
+    sweep()
+    environment = {"notifier": {"TUNERY_NOTIFIER_ALLOW_PRIVATE": "1"}, **variables}
+    services = [
+        ServiceSpec(name, env=environment.get(name, {})) for name in SERVICES if name != AGENT
+    ]
+    folder = await asyncio.to_thread(tiny_base)
+    with temporary_data_dir() as data_dir, receiving() as receiver:
+        async with stack(data_dir, [*services, *agents], environ={}) as running:
+            await opening.open_house(running, lambda _line: None, (opening.create_tenant,))
+            async with client(running.api_url, running.admin_key) as http:
+                api = Api(http)
+                await api.post("/bases", {"id": TINY, "path": str(folder)})
+                file_id = await api.upload(rows())
+                yield House(running, api, TINY, file_id, receiver)
+
+
+def client(api_url: str, key: str) -> httpx.AsyncClient:
+    return httpx.AsyncClient(
+        base_url=api_url,
+        headers={"Authorization": f"Bearer {key}"},
+        timeout=REQUEST_S_MAX,
+        trust_env=False,
+    )
+
+
+async def tunery(data_dir: Path, *words: str) -> tuple[int, str]:
+    """A command as a person types it: exit status, and what it printed."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tunery.cli.main", *words, "--data-dir", str(data_dir)),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, errors = await asyncio.wait_for(process.communicate(), COMMAND_S_MAX)
+    return process.returncode or 0, (out if out.strip() else errors).decode()
+
+
+async def replayed(data_dir: Path) -> Json:
+    """What `tunery replay --verify --json` found."""
+    status, said = await tunery(data_dir, "replay", "--verify", "--json")
+    assert said.startswith("{"), said
+    found: Json = json.loads(said)
+    assert found["equal"] == (status == 0), said
+    return found
