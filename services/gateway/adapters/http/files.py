@@ -17,13 +17,14 @@ from schemas.topics import DATASET
 from services.gateway.adapters.http.deps import Caller, Deps, Principal, WithDeps
 from services.gateway.adapters.http.multipart import Form, boundary_of, receive_form
 from services.gateway.adapters.http.pages import After, page
+from services.gateway.adapters.http.storage import within
 from services.gateway.adapters.metrics import UPLOAD_BYTES
 from services.gateway.domain.errors import INCOMPLETE, UNSUPPORTED, ApiError, invalid
 from services.gateway.domain.shapes import deleted, listing
 from services.gateway.domain.shapes.files import file_object, validation_object
 from services.gateway.domain.tables import FILES
 from services.gateway.ports import Row
-from tunery.runtime.blobs.abstract import BlobError, BlobMissing, Stored
+from tunery.runtime.blobs.abstract import PART_BYTES, BlobError, BlobMissing, Stored, Upload
 
 PURPOSES: Final = ("fine-tune",)
 LIMIT_MAX: Final = 10_000
@@ -36,15 +37,13 @@ async def create_file(request: Request, deps: WithDeps, caller: Caller) -> dict[
     boundary = boundary_of(request.headers.get("content-type"))
     file_id = deps.fresh(FILE)
     key = f"t/{caller.tenant}/files/{file_id}"
-    async with await deps.blobs.upload(key) as upload:
-        try:
-            form = await receive_form(
-                boundary, request.stream(), upload.write, deps.settings.file_bytes_max
-            )
-        except ClientDisconnect as error:
-            raise ApiError(400, INCOMPLETE, "The connection ended before the file did.") from error
-        _check(form)
-        stored = await upload.complete()
+    upload = await within(deps.blobs.upload(key))
+    try:
+        form, stored = await _receive(request, boundary, upload, deps.settings.file_bytes_max)
+    except BaseException:
+        with suppress(BlobError):  # garbage at worst; nobody names it
+            await within(upload.abort())
+        raise
     UPLOAD_BYTES.inc(stored.bytes)
     try:
         await _register(deps, caller, file_id, form, stored)
@@ -54,6 +53,20 @@ async def create_file(request: Request, deps: WithDeps, caller: Caller) -> dict[
                 await deps.blobs.delete(key)
         raise
     return file_object(await _file(deps, caller, file_id), deps.opened)
+
+
+async def _receive(
+    request: Request, boundary: bytes, upload: Upload, bytes_max: int
+) -> tuple[Form, Stored]:
+    async def write(chunk: bytes) -> None:
+        await within(upload.write(chunk), PART_BYTES)
+
+    try:
+        form = await receive_form(boundary, request.stream(), write, bytes_max)
+    except ClientDisconnect as error:
+        raise ApiError(400, INCOMPLETE, "The connection ended before the file did.") from error
+    _check(form)
+    return form, await within(upload.complete(), min(form.bytes, PART_BYTES))
 
 
 def _check(form: Form) -> None:
@@ -120,7 +133,7 @@ async def file_content(file_id: str, deps: WithDeps, caller: Caller) -> Streamin
     row = await _file(deps, caller, file_id)
     chunks = deps.blobs.stream(row["blob"], sha256=row["sha256"])
     try:
-        first = await anext(chunks, b"")  # an error must come before the status line does
+        first = await within(anext(chunks, b""))  # an error must come before the status line does
     except BlobMissing as error:
         raise _missing(file_id) from error
     name = quote(deps.opened(row["name"]) or file_id)
@@ -147,7 +160,7 @@ async def file_validation(file_id: str, deps: WithDeps, caller: Caller) -> dict[
     report = None
     if row["validation"] is not None:
         try:
-            report = json.loads(await deps.blobs.get(row["validation"]["report_blob"]))
+            report = json.loads(await within(deps.blobs.get(row["validation"]["report_blob"])))
         except BlobMissing as error:
             raise _missing(file_id) from error
     return validation_object(row, report)

@@ -15,6 +15,7 @@ from schemas.job import CancelJob, PauseJob, ResumeJob
 from schemas.topics import JOB
 from services.gateway.adapters.http.deps import Caller, Deps, Principal, WithDeps
 from services.gateway.adapters.http.pages import After, page
+from services.gateway.adapters.http.storage import within
 from services.gateway.domain.errors import ApiError, not_found
 from services.gateway.domain.events import message_event, step_event
 from services.gateway.domain.shapes import listing
@@ -167,7 +168,7 @@ async def job_answers(job_id: str, deps: WithDeps, caller: Caller) -> dict[str, 
     if row["scores"] is None:
         raise ApiError(404, errors.NOT_FOUND, f"{job_id} has not been evaluated yet", "id")
     scores = row["scores"]
-    found = json.loads(await deps.blobs.get(scores["blob"], sha256=scores["sha256"]))
+    found = json.loads(await within(deps.blobs.get(scores["blob"], sha256=scores["sha256"])))
     return {"object": "list", "data": found["answers"]}
 
 

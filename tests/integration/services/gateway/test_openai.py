@@ -129,8 +129,15 @@ async def test_webhook_endpoints_through_the_sdk(running: Stack) -> None:
 
 
 async def test_outages_are_quick_503s_and_pass_by_themselves(running: Stack) -> None:
-    """PostgreSQL goes and comes back; the log stops answering and goes on."""
+    """PostgreSQL goes and comes back; the log stops answering and goes on; storage does both."""
     endpoint = {"url": "https://example.com/", "event_types": ["fine_tuning.job.failed"]}
+
+    async def pause(name: str) -> None:
+        running.pause(name)
+
+    async def resume(name: str) -> None:
+        running.resume(name)
+
     async with admin(running) as api:
         await running.stop("postgres")
         await refused_quickly(api.get("/v1/files"))
@@ -142,6 +149,13 @@ async def test_outages_are_quick_503s_and_pass_by_themselves(running: Stack) -> 
         await refused_quickly(api.post("/v1/webhook_endpoints", json=endpoint))
         running.resume("kafka")
         await ready(api)
+        for stop, start in ((running.stop, running.start), (pause, resume)):
+            await stop("s3")
+            file = {"file": ("a.jsonl", b"{}")}
+            upload = api.post("/v1/files", data={"purpose": "fine-tune"}, files=file)
+            await refused_quickly(upload)
+            await start("s3")
+            await ready(api)
         assert (await api.get("/v1/files")).status_code == 200
 
 
