@@ -46,8 +46,9 @@ def test_mcnemar_known_values() -> None:
 @given(st.integers(0, 60), st.integers(0, 60))
 def test_mcnemar_is_a_probability_and_falls_with_more_losses(worse: int, better: int) -> None:
     p = mcnemar_worse(worse, better)
+    more = mcnemar_worse(worse + 1, better)
     assert 0 < p <= 1
-    assert mcnemar_worse(worse + 1, better) < p
+    assert more < p or p == more == 1.0  # a float cannot tell the last few from certainty
 
 
 @given(st.integers(0, 80), st.integers(0, 80), st.integers(200, 1000))
