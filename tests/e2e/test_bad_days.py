@@ -1,0 +1,169 @@
+"""Bad days: services, servers and machines die under a job. One job, one bill, whatever happens.
+
+One house for all: all services, one node agent, the two-layer model. Valkey is stopped at the
+start and stays away. The last test folds everything again from offset 0.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import httpx
+import pytest
+import pytest_asyncio
+
+from tests.e2e.stories import AGENT_A, House, Json, house, replayed
+from tunery.local import processes
+
+pytestmark = pytest.mark.timeout(600)
+
+KILLED: Final = ("scheduler", "billing", "ingest", "eval", "notifier", "registry", "gateway")
+KILL_PAUSE_S: Final = 1.5
+OUTAGE_S: Final = 10.0
+ANSWER_S_MAX: Final = 5.0
+CHILD_S_MAX: Final = 60.0
+AGENT: Final = AGENT_A.name
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session", name="home")
+async def a_house() -> AsyncIterator[House]:
+    async with house() as made:
+        await made.stack.stop("valkey")
+        yield made
+
+
+def training(job: Json) -> bool:
+    """It runs, and has a checkpoint or will have one in a moment."""
+    return job["phase"] == "running" and (job["progress"] or {}).get("step", 0) >= 1
+
+
+async def with_checkpoint(home: House, job_id: str) -> Json:
+    """The newest checkpoint of a job that is still training, with steps after it."""
+    await home.api.job(job_id, training)
+    found = await home.api.until(
+        f"/fine_tuning/jobs/{job_id}/checkpoints", lambda listed: len(listed["data"]) >= 2
+    )
+    newest: Json = found["data"][0]
+    return newest
+
+
+async def kill_in_turn(home: House) -> None:
+    """kill -9 of one service after the other; each comes back by itself."""
+    for name in KILLED:
+        await home.stack.await_ready(name)
+        assert len(home.stack.kill(name)) == 1, name
+        await asyncio.sleep(KILL_PAUSE_S)
+
+
+async def test_kill_9_of_every_service_while_a_job_runs(home: House) -> None:
+    job_id = await home.submit(n_epochs=8)
+    await kill_in_turn(home)
+    await home.api.job(job_id, training)
+    await kill_in_turn(home)
+    await home.api.job(job_id, lambda job: job["phase"] == "evaluating")
+    home.stack.pause("registry")  # so that the next moment lasts until the kill
+    await home.api.job(job_id, lambda job: job["phase"] == "registering")
+    assert len(home.stack.kill("registry")) == 1
+    job = await home.api.ended(job_id)
+    assert job["attempt"] == 2, "one attempt to train and one to evaluate: nothing ran twice"
+    bill = await home.bill(job_id)
+    assert bill["net_gpu_ms"] > 0
+    assert bill["credited_gpu_ms"] == 0
+    model = await home.api.get(f"/models/{job['fine_tuned_model']}")
+    assert model["lineage"]["job_id"] == job_id
+
+
+async def test_kill_9_of_the_agent_leaves_no_second_training(home: House) -> None:
+    job_id = await home.submit(n_epochs=8)
+    newest = await with_checkpoint(home, job_id)
+    agent = home.stack.supervisor.pid(AGENT)
+    assert agent is not None
+    orphans = [processes.record("orphan", pid) for pid in processes.descendants(agent)]
+    left = [one for one in orphans if one is not None]
+    assert left, "the training is a process of its own"
+    assert home.stack.kill(AGENT) == [agent]
+    assert all(one.is_alive() for one in left)
+    job = await home.api.job(
+        job_id, lambda found: found["attempt"] == 2 and found["phase"] == "running"
+    )
+    assert not any(one.is_alive() for one in left)
+    assert job["progress"]["resumed_from_step"] >= newest["step_number"]
+    job = await home.api.ended(job_id)
+    assert job["attempt"] == 3
+    bill = await home.bill(job_id)
+    assert bill["net_gpu_ms"] == bill["billable_gpu_ms"] - bill["credited_gpu_ms"] > 0
+    assert "Attempt 1 lost its machine" in "\n".join(await home.api.messages(job_id))
+
+
+# --- servers --------------------------------------------------------------------------------------
+
+
+async def promptly(home: House, method: str, path: str, **arguments: Any) -> httpx.Response:
+    """A request on a bad day: an answer in time, and a 503 that says when to come again."""
+    begun = time.monotonic()
+    reply = await home.api.call(method, path, **arguments)
+    took = time.monotonic() - begun
+    assert took < ANSWER_S_MAX, f"{method} {path} took {took:.1f} s: {reply.text}"
+    assert reply.is_success or reply.status_code == httpx.codes.SERVICE_UNAVAILABLE, reply.text
+    if not reply.is_success:
+        assert int(reply.headers["retry-after"]) >= 1
+        assert reply.json()["error"]["code"] in {"service_unavailable", "not_decided_yet"}
+    return reply
+
+
+async def jobs_of(home: House, story: str) -> list[Json]:
+    found = await home.api.get("/fine_tuning/jobs", **{"metadata[story]": story})
+    listed: list[Json] = found["data"]
+    return listed
+
+
+def an_upload(content: bytes) -> dict[str, Any]:
+    return {"data": {"purpose": "fine-tune"}, "files": {"file": ("rows.jsonl", content)}}
+
+
+@pytest.mark.parametrize("server", ["postgres", "s3", "kafka"])
+async def test_ten_seconds_without(home: House, server: str) -> None:
+    job_id = await home.submit(n_epochs=8)
+    await home.api.job(job_id, training)
+    story = f"without-{server}"
+    body = home.request(metadata={"story": story})
+    headers = {"Idempotency-Key": story}
+    ended = time.monotonic() + OUTAGE_S
+    home.stack.pause(server)
+    try:
+        refused = set()
+        while time.monotonic() < ended:
+            replies = await asyncio.gather(
+                promptly(home, "GET", f"/fine_tuning/jobs/{job_id}"),
+                promptly(home, "POST", "/fine_tuning/jobs", json=body, headers=headers),
+                promptly(home, "POST", "/files", **an_upload(b"{}\n")),
+            )
+            names = ("read", "submit", "upload")
+            refused |= {
+                name for name, reply in zip(names, replies, strict=True) if not reply.is_success
+            }
+            await asyncio.sleep(0.5)
+    finally:
+        home.stack.resume(server)
+    expected = {
+        "postgres": {"read", "submit", "upload"},
+        "s3": {"upload"},
+        "kafka": {"submit", "upload"},
+    }
+    assert refused == expected[server]
+    second = await home.api.submit(body, story)
+    assert [one["id"] for one in await jobs_of(home, story)] == [second]
+    await home.api.post(f"/fine_tuning/jobs/{second}/cancel")
+    job = await home.api.ended(job_id)
+    assert job["attempt"] == 2, "an outage of a server ends no training"
+    assert (await home.bill(job_id))["credited_gpu_ms"] == 0
+    await home.api.ended(second, "cancelled")
+    assert (await home.bill(second))["net_gpu_ms"] == 0
+
+
+async def test_everything_again_from_offset_0(home: House) -> None:
+    found = await replayed(home.stack.folders.root)
+    assert [part for part in found["parts"] if part["difference"]] == []
+    assert found["equal"]
+    assert sum(part["count"] for part in found["parts"] if part["unit"] == "GPU-ms") > 0
