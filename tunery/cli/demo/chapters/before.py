@@ -14,15 +14,17 @@ EVENT_TYPES: Final = (
     "fine_tuning.job.failed",
     "fine_tuning.job.cancelled",
 )
-# Few enough steps for two cores, enough for an effect that a person sees.
+# Rows of 256 tokens: twice the updates of the usual 512 for the same work. Few enough for two
+# cores, enough for an effect that a person sees.
 TRAINING: Final[dict[str, Any]] = {
     "method": {
         "type": "supervised",
-        "supervised": {"hyperparameters": {"n_epochs": 2, "batch_size": 1}},
+        "supervised": {"hyperparameters": {"n_epochs": 1, "batch_size": 1}},
     },
     "lora": {"rank": 8},
     "training": {
         "learning_rate": 2e-3,
+        "max_length": 256,
         "checkpoint_every_steps": 6,
         "validation_fraction": 0.05,
     },
