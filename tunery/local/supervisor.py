@@ -204,7 +204,7 @@ class Supervisor:
         running.ready.clear()
         if (process := running.process) is not None and process.returncode is None:
             self._tell(running, Phase.STOPPING)
-            processes.send(process.pid, signal.SIGCONT)
+            send_tree(process.pid, signal.SIGCONT)
             processes.send(process.pid, running.child.stop_signal)
         if running.task is None:
             return
@@ -246,17 +246,19 @@ class Supervisor:
         return pids
 
     def pause(self, name: str) -> None:
-        """SIGSTOP its process group: alive, silent, as a machine that swaps does."""
-        self._signal_group(name, signal.SIGSTOP, Phase.PAUSED)
+        """SIGSTOP it and every process below, whatever their sessions: alive and silent, as a
+        machine that swaps is.
+        """
+        self._signal_tree(name, signal.SIGSTOP, Phase.PAUSED)
 
     def resume(self, name: str) -> None:
-        self._signal_group(name, signal.SIGCONT, Phase.READY)
+        self._signal_tree(name, signal.SIGCONT, Phase.READY)
 
-    def _signal_group(self, name: str, number: signal.Signals, phase: Phase) -> None:
+    def _signal_tree(self, name: str, number: signal.Signals, phase: Phase) -> None:
         running = self._running[name]
         if running.process is None:
             raise ValueError(f"{name} is not running")
-        processes.send_group(running.process.pid, number)
+        send_tree(running.process.pid, number)
         self._tell(running, phase)
 
     async def await_ready(self, name: str) -> None:
@@ -288,6 +290,13 @@ class Supervisor:
                 address=running.child.address,
             )
         )
+
+
+def send_tree(pid: int, number: signal.Signals) -> None:
+    """Signal a process, then those below it: once it is stopped, it starts no more of them."""
+    processes.send(pid, number)
+    for below in processes.descendants(pid):
+        processes.send(below, number)
 
 
 async def is_ready(child: Child, log: Path, offset: int) -> bool:

@@ -12,7 +12,7 @@ from tunery.local.child import Child, service
 from tunery.local.errors import LocalError
 from tunery.local.events import Changed, Event, Note, Phase
 from tunery.local.paths import DataDir
-from tunery.local.processes import read_record
+from tunery.local.processes import descendants, read_record
 from tunery.local.supervisor import Supervisor
 
 READY = 'print(\'{"event":"ready"}\', flush=True)\n'
@@ -100,6 +100,31 @@ async def test_a_paused_child_can_be_stopped(folders: DataDir) -> None:
     boss.pause("a")
     await boss.drain([["a"]])
     assert heard.phases("a")[-3:] == [Phase.PAUSED, Phase.STOPPING, Phase.STOPPED]
+
+
+async def test_a_pause_reaches_processes_in_sessions_of_their_own(folders: DataDir) -> None:
+    below = f"subprocess.Popen([sys.executable, '-S', '-c', {SLEEP!r}], start_new_session=True)\n"
+    boss = Supervisor(folders, lambda _event: None)
+    code = "import subprocess, sys\n" + below + READY + SLEEP
+    await boss.start([child("a", code, folders.root)])
+    pid = boss.pid("a")
+    assert pid is not None
+    tree = [pid, *descendants(pid)]
+    assert len(tree) == 2
+    boss.pause("a")
+    await asyncio.gather(*(until(one, stopped=True) for one in tree))
+    boss.resume("a")
+    await asyncio.gather(*(until(one, stopped=False) for one in tree))
+    boss.kill("a", tree=True, restart=False)
+    await boss.drain([["a"]])
+
+
+async def until(pid: int, *, stopped: bool) -> None:
+    """Signals take their time."""
+    stat = Path(f"/proc/{pid}/stat")
+    async with asyncio.timeout(5):
+        while (stat.read_text(encoding="utf-8").rpartition(")")[2].split()[0] == "T") != stopped:
+            await asyncio.sleep(0.01)
 
 
 async def test_orphans_of_a_dead_supervisor_are_stopped_first(folders: DataDir) -> None:
