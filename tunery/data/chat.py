@@ -25,6 +25,7 @@ KEYS: Final = frozenset(
     ("role", "content", "weight", "name", "tool_calls", "tool_call_id", "refusal", "audio")
 )
 SHAREGPT_KEYS: Final = frozenset(("from", "value", "weight"))
+LINK_CHARS: Final = 400  # how far into a question a link is looked for
 _LINK: Final = re.compile(
     r"\b(?:this|the following|attached|above) (?:link|url|website|image|picture|photo)\b",
     re.IGNORECASE,
@@ -146,7 +147,7 @@ def _content(
             notes.append(Note("content_empty", at))
         return content
     check_text(content, at, notes)
-    if role == "user" and _LINK.search(content[:2000]):
+    if role == "user" and _LINK.search(content, 0, LINK_CHARS):
         notes.append(Note("needs_link", at, excerpt=excerpt(content)))
     return content
 

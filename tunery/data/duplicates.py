@@ -1,7 +1,6 @@
 """Exact repeats: rows whose normalised text has the same SHA-256. Eight bytes a row are kept."""
 
 import hashlib
-import re
 import unicodedata
 from array import array
 from collections.abc import Iterator
@@ -10,7 +9,6 @@ from typing import Final
 from tunery.data.dialects import Conversation
 
 BUCKETS: Final = 256  # sorted one at a time: little memory at ten million rows
-_SPACE: Final = re.compile(r"\s+")
 
 
 def fingerprint(conversation: Conversation) -> int:
@@ -18,7 +16,9 @@ def fingerprint(conversation: Conversation) -> int:
     digest = hashlib.sha256()
     for message in conversation.messages:
         text = f"{message['content']}{message.get('tool_calls', '')}"
-        text = _SPACE.sub(" ", unicodedata.normalize("NFKC", text).lower()).strip()
+        if not text.isascii():
+            text = unicodedata.normalize("NFKC", text)
+        text = " ".join(text.lower().split())
         digest.update(f"{message['role']}\0{text}\0".encode("utf-8", "replace"))
     return int.from_bytes(digest.digest()[:8])
 
