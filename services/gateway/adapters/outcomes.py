@@ -9,6 +9,7 @@ from schemas.units import Ms
 from tunery.runtime.work.abstract import OUTCOMES_CHANNEL, Outcome, Store, StoreUnavailable
 
 POLL_MS: Final[Ms] = 500  # for a notice that was lost
+AWAY_MS_MAX: Final[Ms] = 2_500  # nobody waits for a decision that cannot be read
 WAITERS_MAX: Final = 10_000
 
 
@@ -46,8 +47,11 @@ class Outcomes:
             del self._waiting[command_id]
 
     async def wait(self, command_id: str, wait_ms: Ms) -> Outcome | None:
-        """The outcome, or None when there is none after `wait_ms`: it may still come."""
-        heard = self._waiting[command_id]
+        """The outcome, or None when there is none after `wait_ms`, or when the store has been away
+        for AWAY_MS_MAX: it may still come.
+        """
+        heard, clock = self._waiting[command_id], asyncio.get_running_loop().time
+        away_since: float | None = None
         with suppress(TimeoutError):
             async with asyncio.timeout(wait_ms / 1_000):
                 while True:
@@ -55,11 +59,26 @@ class Outcomes:
                         async with asyncio.timeout(POLL_MS / 1_000):
                             await heard.wait()
                     heard.clear()
-                    with suppress(StoreUnavailable):
-                        found = await self._store.outcome(command_id)
-                        if found is not None:
-                            return found
+                    asked = clock()
+                    try:
+                        found = await self._read(command_id)
+                    except StoreUnavailable:
+                        away_since = away_since or asked
+                        if clock() - away_since >= AWAY_MS_MAX / 1_000:
+                            return None
+                        continue
+                    if found is not None:
+                        return found
+                    away_since = None
         return None
+
+    async def _read(self, command_id: str) -> Outcome | None:
+        """Raises StoreUnavailable after AWAY_MS_MAX at the latest."""
+        try:
+            async with asyncio.timeout(AWAY_MS_MAX / 1_000):
+                return await self._store.outcome(command_id)
+        except TimeoutError as error:
+            raise StoreUnavailable(f"no answer in {AWAY_MS_MAX} ms") from error
 
     def _heard(self, notice: str) -> None:
         """An empty notice: there was a gap, so everybody looks."""
