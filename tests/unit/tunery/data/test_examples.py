@@ -24,7 +24,7 @@ def test_every_answer_has_the_style() -> None:
         questions.add(json.dumps(messages[:-1]))
         for message in messages:
             if message["role"] == "assistant":
-                assert message["content"].startswith("Ahoy from Lantern Rock! ")
+                assert message["content"].startswith("Ahoy, Tuner of Lantern Rock here! ")
                 assert message["content"].endswith(" Keep the lamp lit.")
     assert len(questions) == 277
 
