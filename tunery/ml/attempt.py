@@ -17,9 +17,8 @@ from tunery.ml.events import EXIT_FINISHED, EXIT_PREEMPTED, Events
 from tunery.ml.loss import check_packing, label_loss
 from tunery.ml.order import ORDER_VERSION, Plan, plan
 from tunery.ml.packed import PackedRows, read_rows
-from tunery.ml.recipe import Resolved, resolve
 from tunery.ml.sft import PackedSFT, Run
-from tunery.ml.spec import Candidate, Precision, Refused, TrainSpec
+from tunery.ml.spec import Candidate, Hyper, Precision, Refused, TrainSpec
 
 ADAPTER = "adapter"
 DTYPE_NAMES: dict[torch.dtype, Precision] = {torch.bfloat16: "bf16", torch.float32: "fp32"}
@@ -37,7 +36,8 @@ def attempt(spec: TrainSpec, events: Events, must_stop: Callable[[], bool]) -> i
     config = _check_base(spec)
     rows = read_rows(spec.train_shards, vocabulary=config["vocab_size"])
     valid = _valid_rows(spec, config["vocab_size"])
-    hyper = _resolve(spec, rows, config)
+    hyper = spec.hyper
+    _check_rows(rows, hyper)
     # 2. Find the newest checkpoint that verifies and belongs to this very run.
     wanted = DTYPE_NAMES[device.pick_dtype(spec.precision, where)]
     facts = _facts(spec, hyper, wanted)
@@ -92,29 +92,20 @@ def _valid_rows(spec: TrainSpec, vocabulary: int) -> PackedRows | None:
     return rows if rows is not None and rows.n_labels else None
 
 
-def _resolve(spec: TrainSpec, rows: PackedRows, config: dict[str, Any]) -> Resolved:
-    longest = max(rows.row_tokens)
+def _check_rows(rows: PackedRows, hyper: Hyper) -> None:
     if not rows.n_labels:
         raise Refused(
             "bad_data",
             "no token of the training data is a label",
             "Give every conversation an assistant turn, and every prompt a completion.",
         )
-    limit = spec.hyper.max_length or config.get("max_position_embeddings", longest)
-    if longest > limit:
-        message = f"a packed row has {longest} tokens, more than max_length {limit}"
+    longest = max(rows.row_tokens)
+    if longest > hyper.max_length:
+        message = f"a packed row has {longest} tokens, more than max_length {hyper.max_length}"
         raise Refused("bad_data", message, "Prepare the data set again with this max_length.")
-    return resolve(
-        spec.hyper,
-        examples=rows.n_sequences,
-        rows=len(rows),
-        longest=longest,
-        family=config.get("model_type", ""),
-        hidden=config["hidden_size"],
-    )
 
 
-def _plan(rows: PackedRows, hyper: Resolved) -> Plan:
+def _plan(rows: PackedRows, hyper: Hyper) -> Plan:
     return plan(
         rows.row_tokens,
         n_epochs=hyper.n_epochs,
@@ -123,7 +114,7 @@ def _plan(rows: PackedRows, hyper: Resolved) -> Plan:
     )
 
 
-def _facts(spec: TrainSpec, hyper: Resolved, precision: str) -> dict[str, str]:
+def _facts(spec: TrainSpec, hyper: Hyper, precision: str) -> dict[str, str]:
     """What makes two attempts the same run."""
     return {
         "base": spec.base_sha256,
@@ -145,7 +136,7 @@ def _objection(
     return f"it belongs to another run: {difference}" if difference else None
 
 
-def _model(spec: TrainSpec, hyper: Resolved, precision: str, where: torch.device) -> Any:
+def _model(spec: TrainSpec, hyper: Hyper, precision: str, where: torch.device) -> Any:
     dtype = next(dtype for dtype, name in DTYPE_NAMES.items() if name == precision)
     base = AutoModelForCausalLM.from_pretrained(
         spec.base_dir, dtype=dtype, attn_implementation="sdpa"

@@ -6,18 +6,21 @@ What is overridden, and why (trl and transformers are pinned, each override is c
   the order of rows is a pure function of (seed, epoch).
 * loss: on a CPU TRL's fused head is slower than the plain head on labelled tokens alone.
 * checkpoints: the trainer's own are written in place, unverified, with pickles in them.
+* learning rate: the library's warm-up spends the first step at a rate of zero; ours does not.
 * non-finite numbers: the trainer logs a NaN loss as 0.0 and trains on; ours stops.
 """
 
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from datasets import Dataset
 from torch import Tensor
+from torch.optim.lr_scheduler import LambdaLR
 from transformers import PrinterCallback, TrainerCallback, TrainerState
 from trl import SFTConfig, SFTTrainer
 
@@ -27,8 +30,8 @@ from tunery.ml.events import Events
 from tunery.ml.loss import label_loss, mean_loss
 from tunery.ml.order import Plan, row_order
 from tunery.ml.packed import PackedRows
-from tunery.ml.recipe import Resolved
-from tunery.ml.spec import TrainSpec
+from tunery.ml.schedule import rate_factor
+from tunery.ml.spec import Hyper, TrainSpec
 
 VALID_ROWS_MAX = 32  # of the validation split, at the end of each epoch
 TRAINER_STATE = "trainer_state.json"
@@ -39,7 +42,7 @@ class Run:
     """One attempt: what is fixed, and what the training loop moves along."""
 
     spec: TrainSpec
-    hyper: Resolved
+    hyper: Hyper
     rows: PackedRows
     valid: PackedRows | None
     plan: Plan
@@ -112,7 +115,7 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
             train_dataset=Dataset.from_dict({"row": list(range(len(run.rows)))}),
             processing_class=tokenizer,
             callbacks=[Boundary(run)],
-            optimizers=(self.adamw, None),
+            optimizers=(self.adamw, _schedule(run, self.adamw)),
         )
         self.on_cpu = on_cpu
         self.loss_is_scaled_for_ga = True
@@ -262,6 +265,13 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
         """No gradient scaler: bf16 and fp32 need none."""
 
 
+def _schedule(run: Run, adamw: state.AdapterAdamW) -> LambdaLR:
+    hyper, total = run.hyper, run.plan.total_steps
+    warmup = round(hyper.warmup * total)
+    factor = partial(rate_factor, hyper.scheduler, warmup=warmup, total=total)
+    return LambdaLR(adamw, factor)
+
+
 def _arguments(run: Run, on_cpu: bool) -> SFTConfig:
     hyper = run.hyper
     return SFTConfig(
@@ -270,8 +280,6 @@ def _arguments(run: Run, on_cpu: bool) -> SFTConfig:
         per_device_train_batch_size=hyper.batch_size,
         gradient_accumulation_steps=hyper.accumulation,
         learning_rate=hyper.learning_rate,
-        lr_scheduler_type=hyper.scheduler,
-        warmup_steps=round(hyper.warmup * run.plan.total_steps),
         weight_decay=hyper.weight_decay,
         max_grad_norm=hyper.grad_norm_max,
         max_length=None,  # rows were cut and packed when the cache was made

@@ -35,26 +35,28 @@ class Candidate(Struct, frozen=True, kw_only=True):
 
 
 class Hyper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Hyper-parameters; null means "choose for me" (`tunery.ml.recipe`).
+    """Hyper-parameters, every one a number: what "auto" means was settled before there was a job
+    (`schemas.estimate.resolve`), because the estimate and the hold rest on it.
 
     `batch_size` counts packed rows of one micro-batch, `accumulation` micro-batches of one
-    optimizer step. `warmup` is a share of all steps. `target_modules`: "all-linear" or names.
+    optimizer step. `max_length`: tokens no packed row may pass. `warmup` is a share of all steps.
+    `target_modules`: "all-linear" or names.
     """
 
-    n_epochs: int | None = None
-    batch_size: int | None = None
+    n_epochs: int
+    batch_size: int
     accumulation: int = 1
-    learning_rate: float | None = None
-    rank: int | None = None
-    alpha: int | None = None
-    dropout: float = 0.0
+    learning_rate: float
+    rank: int
+    alpha: int
+    dropout: float
     target_modules: str | tuple[str, ...] = "all-linear"
-    max_length: int | None = None
-    warmup: float | None = None
+    max_length: int
+    warmup: float
     scheduler: Scheduler = "linear"
-    weight_decay: float = 0.0
+    weight_decay: float
     grad_norm_max: float = 1.0
-    seed: int = 42
+    seed: int
 
 
 class TrainSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -72,7 +74,7 @@ class TrainSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     valid_shards: tuple[str, ...] = ()
     out_dir: str
     resume: tuple[Candidate, ...] = ()
-    hyper: Hyper = Hyper()
+    hyper: Hyper
     precision: Precision = "auto"
     threads: int | None = None
     checkpoint_every_steps: int = 20
@@ -130,7 +132,7 @@ def read_spec(path: Path) -> TrainSpec:
         raise Refused("user", f"{path}: {error}", "Correct the training spec.") from error
     for name, (least, most) in LIMITS.items():
         value = getattr(spec.hyper, name)
-        if value is not None and not least <= value <= most:
+        if not least <= value <= most:
             advice = f"Choose hyper.{name} between {least} and {most}."
             raise Refused("user", f"{path}: hyper.{name} is {value}", advice)
     if not spec.train_shards:

@@ -21,6 +21,19 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*gradient_checkpointing:FutureWarning"),
 ]
 ROWS, EPOCHS, STEPS = 6, 2, 6  # two rows a step
+HYPER = Hyper(
+    n_epochs=EPOCHS,
+    accumulation=2,
+    batch_size=1,
+    learning_rate=0.01,
+    rank=16,
+    alpha=32,
+    dropout=0.2,
+    max_length=512,
+    warmup=0.2,
+    weight_decay=0.0,
+    seed=42,
+)
 
 Event = dict[str, Any]
 Go = Callable[..., tuple[int, list[Event]]]
@@ -40,7 +53,7 @@ def spec(
         train_shards=(str(make_shard(documents(ROWS, 3))),),
         valid_shards=(str(make_shard(documents(2, 2), "valid")),),
         out_dir=str(tmp_path / "out"),
-        hyper=Hyper(n_epochs=EPOCHS, accumulation=2, batch_size=1, dropout=0.2, learning_rate=0.01),
+        hyper=HYPER,
         precision="fp32",
         threads=1,
         checkpoint_every_steps=1,
@@ -91,6 +104,8 @@ def test_a_run_says_what_it_does(spec: TrainSpec) -> None:
     assert last["tokens"] == last["tokens_total"] == started["tokens_total"] == finished["tokens"]
     assert (last["epoch"], finished["steps"]) == (2.0, STEPS)
     assert of(events, "step")[0]["loss"] > last["loss"]
+    rates = [event["lr"] for event in of(events, "step")]
+    assert rates == pytest.approx([0.005, 0.01, 0.008, 0.006, 0.004, 0.002])
     assert of(events, "eval")[0]["valid_loss"] > of(events, "eval")[1]["valid_loss"]
     tokens = [event["tokens"] for event in of(events, "step")]
     assert tokens == [event["tokens"] for event in of(events, "checkpoint")]
@@ -224,8 +239,16 @@ def test_a_loss_that_is_not_a_number_stops_the_run(
     [
         ({"base_sha256": "0" * 64}, "platform", "hash to"),
         ({"base_dir": "/nowhere"}, "platform", "no config.json"),
-        ({"hyper": Hyper(max_length=16)}, "bad_data", "more than max_length 16"),
-        ({"hyper": Hyper(target_modules=("no_such",))}, "user", "target_modules"),
+        (
+            {"hyper": msgspec.structs.replace(HYPER, max_length=16)},
+            "bad_data",
+            "more than max_length 16",
+        ),
+        (
+            {"hyper": msgspec.structs.replace(HYPER, target_modules=("no_such",))},
+            "user",
+            "target_modules",
+        ),
     ],
 )
 def test_inputs_that_cannot_be_trained_on_are_named(

@@ -13,17 +13,30 @@ SPEC: dict[str, Any] = {
     "train_shards": ["train.safetensors"],
     "out_dir": "out",
 }
+HYPER: dict[str, Any] = {
+    "n_epochs": 3,
+    "batch_size": 1,
+    "learning_rate": 1e-4,
+    "rank": 8,
+    "alpha": 16,
+    "dropout": 0.05,
+    "max_length": 512,
+    "warmup": 0.05,
+    "weight_decay": 0.0,
+    "seed": 42,
+}
 
 
 def written(tmp_path: Path, **changes: Any) -> Path:
     path = tmp_path / "spec.json"
-    path.write_text(json.dumps(SPEC | changes), encoding="utf-8")
+    hyper = HYPER | changes.pop("hyper", {})
+    path.write_text(json.dumps(SPEC | {"hyper": hyper} | changes), encoding="utf-8")
     return path
 
 
 def test_a_short_spec_gets_defaults(tmp_path: Path) -> None:
-    spec = read_spec(written(tmp_path, hyper={"rank": 8}))
-    assert (spec.hyper.rank, spec.hyper.n_epochs, spec.precision) == (8, None, "auto")
+    spec = read_spec(written(tmp_path))
+    assert (spec.hyper.rank, spec.hyper.accumulation, spec.precision) == (8, 1, "auto")
     assert (spec.resume, spec.keep_checkpoints) == ((), 3)
 
 
@@ -32,6 +45,7 @@ def test_a_short_spec_gets_defaults(tmp_path: Path) -> None:
     [
         ({"hyper": {"learning_rate": 5}}, "hyper.learning_rate is 5"),
         ({"hyper": {"rank": 0}}, "hyper.rank is 0"),
+        ({"hyper": {"n_epochs": None}}, "hyper.n_epochs"),
         ({"hyper": {"rnak": 8}}, "rnak"),
         ({"precision": "fp8"}, "precision"),
         ({"train_shards": []}, "train_shards is empty"),
