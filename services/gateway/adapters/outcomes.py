@@ -6,6 +6,7 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from schemas.units import Ms
+from services.gateway.adapters.limits import in_time
 from tunery.runtime.work.abstract import OUTCOMES_CHANNEL, Outcome, Store, StoreUnavailable
 
 POLL_MS: Final[Ms] = 500  # for a notice that was lost
@@ -75,8 +76,7 @@ class Outcomes:
     async def _read(self, command_id: str) -> Outcome | None:
         """Raises StoreUnavailable after AWAY_MS_MAX at the latest."""
         try:
-            async with asyncio.timeout(AWAY_MS_MAX / 1_000):
-                return await self._store.outcome(command_id)
+            return await in_time(self._store.outcome(command_id), AWAY_MS_MAX)
         except TimeoutError as error:
             raise StoreUnavailable(f"no answer in {AWAY_MS_MAX} ms") from error
 

@@ -1,10 +1,10 @@
 """Reads of the read models: SQL over the service's pool, or rows of any store (tests)."""
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any, Final
 
 from schemas.units import Ms
+from services.gateway.adapters.limits import in_time
 from services.gateway.domain.tables import Table
 from services.gateway.ports import Cursor, Row
 from tunery.runtime.work.abstract import Store, StoreUnavailable
@@ -47,12 +47,15 @@ class PostgresViews:
 
     async def _fetch(self, query: str, arguments: Sequence[Any]) -> list[dict[str, Any]]:
         try:
-            async with asyncio.timeout(QUERY_MS_MAX / 1_000):
-                with named_errors():
-                    found = await self._store.pool.fetch(query, *arguments)
+            found = await in_time(self._rows(query, arguments), QUERY_MS_MAX)
         except TimeoutError as error:
             raise StoreUnavailable(f"PostgreSQL did not answer in {QUERY_MS_MAX} ms") from error
         return [dict(row) for row in found]
+
+    async def _rows(self, query: str, arguments: Sequence[Any]) -> Sequence[Any]:
+        with named_errors():
+            found: Sequence[Any] = await self._store.pool.fetch(query, *arguments)
+        return found
 
 
 def _condition(where: Row) -> tuple[str, list[Any]]:

@@ -1,4 +1,4 @@
-"""Waiting for a decision: heard at once, found without a notice, given up when it cannot be read."""
+"""Waiting for a decision: found without a notice, given up when it cannot be read."""
 
 import asyncio
 import time
