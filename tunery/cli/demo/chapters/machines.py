@@ -80,8 +80,9 @@ async def _look(scene: Scene) -> dict[str, Any]:
     job: dict[str, Any] = await scene.api.get(f"/fine_tuning/jobs/{scene.job_id}")
     progress = job["progress"]
     if progress and progress["train_loss"] is not None:
-        scene.losses[progress["step"]] = progress["train_loss"]
-        curve = [scene.losses[step] for step in sorted(scene.losses)]
+        here = progress["step"]
+        scene.losses[here] = progress["train_loss"]
+        curve = [scene.losses[step] for step in sorted(scene.losses) if step <= here]
         scene.view.training(f"node {(job['node'] or '?').upper()}", progress, curve)
     return job
 
