@@ -11,7 +11,7 @@ from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 from schemas.units import Ms
 from tunery.runtime.bus.abstract import OutOfRange, Record, Unavailable
 
-FETCH_WAIT_MS_MAX: Final = 1_000  # long polls: data ends them at once, idle ones cost little
+FETCH_WAIT_MS_MAX: Final = 5_000  # long polls: data ends them at once, idle ones cost little
 CONNECT_MS_MAX: Final = 3_000
 NEVER_MS: Final = 2_147_483_647  # an assignment-only member does not poll
 CLOSE_MS_MAX: Final = 2_000
