@@ -8,7 +8,7 @@ Lists are read by (tenant, order column), newest first: `place` is the order in 
 from dataclasses import dataclass
 from typing import Final
 
-VERSION: Final = 1
+VERSION: Final = 2  # 2: bases come from one partition
 TELEMETRY_VERSION: Final = 1
 
 

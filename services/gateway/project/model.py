@@ -1,6 +1,6 @@
 """`model` → bases, models and the stages they hold."""
 
-from typing import assert_never
+from typing import Final, assert_never
 
 from schemas.envelope import Header, Rejected, Repeated
 from schemas.model import (
@@ -18,11 +18,16 @@ from services.gateway.domain.tables import BASES, MODELS
 from services.gateway.project.rows import drop, put
 from tunery.runtime.verbs import Change
 
+BASES_PARTITION: Final = 0
+
 
 def project_model(header: Header, event: Event) -> tuple[Change, ...]:
     match event:
         case BaseAdded():
-            # one event in each partition: the row is the same, whichever comes last
+            # One event in each partition, each at a time of its own, in no order among each other:
+            # a row that a rebuild makes again comes from one of them.
+            if header.partition != BASES_PARTITION:
+                return ()
             return (put(BASES, {"id": event.base.base_id}, created_at=header.at, base=event.base),)
         case VersionPublished():
             return (

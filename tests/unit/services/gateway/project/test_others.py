@@ -1,12 +1,18 @@
 """Given events of `pool`, `dataset`, `account`, `model`, then rows."""
 
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
 from schemas.dataset import FileDeleted, FileRegistered, FileUnreadable
 from schemas.model import BaseAdded, StageMoved, VersionDeleted
 from schemas.pool import NodeLost, NodeRegistered, Token, UsageCredited, UsageSliced
 from schemas.sealed import Sealed
 from services.gateway.domain.shapes.files import file_object, validation_object
-from tests.unit.services.gateway.project.rows import folded, only
+from services.gateway.project import project
+from tests.unit.services.gateway.project.rows import folded, header, only
 from tests.unit.services.gateway.town import BASE
+from tunery.runtime.verbs import Change
 
 SLICE = UsageSliced(
     token=Token(pool="default", lease=7),
@@ -77,7 +83,20 @@ def test_names_are_sealed_in_the_read_model() -> None:
 
 
 def test_a_base_told_by_every_partition_is_one_row() -> None:
-    tables = folded("model", *(BaseAdded(base=BASE) for _ in range(8)), key="*")
+    """The same row in whatever order the partitions are read."""
+
+    def read(partitions: Iterable[int]) -> list[Change]:
+        return [
+            change
+            for partition in partitions
+            for change in project(
+                replace(header("model", at=1_000 + partition, key="*"), partition=partition),
+                BaseAdded(base=BASE),
+            )
+        ]
+
+    assert read(range(8)) == read(reversed(range(8)))
+    tables = folded("model", BaseAdded(base=BASE), key="*")
     assert only(tables, "bases")["base"]["sha256"] == BASE.sha256
 
 
