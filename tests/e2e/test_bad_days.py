@@ -34,8 +34,8 @@ async def a_house() -> AsyncIterator[House]:
 
 
 def training(job: Json) -> bool:
-    """It runs, and has a checkpoint or will have one in a moment."""
-    return job["phase"] == "running" and (job["progress"] or {}).get("step", 0) >= 1
+    """It has made a step."""
+    return job["phase"] == "running" and bool(job["progress"] and job["progress"]["step"] >= 1)
 
 
 async def with_checkpoint(home: House, job_id: str) -> Json:
