@@ -49,9 +49,12 @@ def judge(items: tuple[Item, ...]) -> tuple[Verdict, tuple[str, ...]]:
     worse, better = discordant(items)
     drop_ppm = PPM * (worse - better) // n
     p_ppm = round(PPM * mcnemar_worse(worse, better))
-    told = f"drop {drop_ppm / 10_000:.1f} points on {n} items, one-sided p = {p_ppm / PPM:.4f}"
+    told = (
+        f"{-drop_ppm / 10_000:+.1f} points on {n} items, p = {p_ppm / PPM:.4f} that chance alone "
+        "makes it this much worse"
+    )
     if drop_ppm > DROP_MAX_PPM and p_ppm < ALPHA_PPM:
-        return "block", (f"{told}: more than {DROP_MAX_PPM / 10_000:.0f} points",)
+        return "block", (f"{told}: a drop of more than {DROP_MAX_PPM / 10_000:.0f} points",)
     if drop_upper_bound(worse, better, n) < DROP_MAX_PPM / PPM:
         return "pass", (told,)
     return "inconclusive", (f"{told}: neither a drop nor its absence is shown",)

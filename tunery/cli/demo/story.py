@@ -74,7 +74,7 @@ async def tell(options: Options, view: View) -> Told:
     else:
         await asyncio.to_thread(shutil.rmtree, folder, True)
     if told.all_held:
-        view.console.print(NEXT)
+        view.console.print(NEXT, soft_wrap=True)
     return told
 
 
