@@ -75,6 +75,7 @@ class KafkaLog:
 
     async def create(self, topics: Sequence[Topic], partitions: int) -> None:
         async with self._admin() as admin:
+            there = set(await admin.list_topics())  # cheap; a refused creation is not
             wanted = [
                 NewTopic(
                     topic.name,
@@ -83,7 +84,10 @@ class KafkaLog:
                     topic_configs=topic_settings(topic, self.settings),
                 )
                 for topic in topics
+                if topic.name not in there
             ]
+            if not wanted:
+                return
             answer = await admin.create_topics(wanted)
         for name, code, *message in answer.topic_errors:
             if code not in (0, TOPIC_EXISTS):
@@ -148,7 +152,11 @@ class KafkaLog:
                     enable_auto_commit=False,
                     auto_offset_reset="none",
                 )
-                await consumer.start()
+                try:
+                    await consumer.start()
+                except BaseException:
+                    self._later(consumer.stop())
+                    raise
                 self._committing[group] = consumer
             # Never subscribed, so the group has no members and takes commits from anybody.
             if not set(offsets) <= consumer.assignment():

@@ -13,6 +13,8 @@ from tunery.runtime.bus.abstract import OutOfRange, Record, Unavailable
 
 FETCH_WAIT_MS_MAX: Final = 5_000  # long polls: data ends them at once, idle ones cost little
 CONNECT_MS_MAX: Final = 3_000
+# While the broker is away every reader asks for it this often, and a service has dozens of them.
+RETRY_BACKOFF_MS: Final = 500
 NEVER_MS: Final = 2_147_483_647  # an assignment-only member does not poll
 CLOSE_MS_MAX: Final = 2_000
 CHECK_MS: Final = 2_000  # how often a membership looks for errors of its client
@@ -59,6 +61,7 @@ class KafkaReader:
             enable_auto_commit=False,
             auto_offset_reset="none",
             fetch_max_wait_ms=FETCH_WAIT_MS_MAX,
+            retry_backoff_ms=RETRY_BACKOFF_MS,
             isolation_level="read_uncommitted",
         )
         await _started(consumer, bootstrap)

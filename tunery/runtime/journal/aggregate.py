@@ -36,7 +36,6 @@ class AggregateHost(Generic[S]):
         """`on_settled` is told of every command decided here, for figures; it must not block."""
         self.name = f"{aggregate.stream.name} owner"
         self.stream = aggregate.stream.name
-        self.stream = aggregate.stream.name
         self.stopped: dict[int, PartitionStopped] = {}
         self.owners: dict[int, PartitionOwner[S]] = {}
         self._runtime, self._aggregate, self._fresh_id = runtime, aggregate, fresh_id

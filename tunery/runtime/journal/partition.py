@@ -153,22 +153,24 @@ class PartitionOwner(Generic[S]):
         """Claim the partition, fold the journal up to the claim, find the next command."""
         topic = self._stream.journal.name
         start = await self._snapshots.load()
-        reader = JournalReader(self._log, self._stream, {self._partition: start.position})
-        cleanup.push_async_callback(reader.close)
-        await reader.open()
-        fold = start
-        while not reader.caught_up(self._partition):
-            fold = await self._fold_more(reader, fold)
-        writer = await self._log.writer(topic, self._partition)
-        cleanup.push_async_callback(writer.close)
-        claim = Claim(owner=self._owner, nonce=self._fresh_id())
-        claimed = await writer.append(b"", encode(claim))
-        self._futile_claims += 1
-        monotonic_ms = self._clock.monotonic_ms()
-        while fold.position.offset <= claimed.offset:
-            fold = await self._fold_more(reader, fold)
-        if reader.claims.get(self._partition) != (claimed.offset, claim):
-            raise StandDown("a later claim")
+        # Closed once the claim is read: a reader left open would fetch all that we write.
+        async with AsyncExitStack() as reading:
+            reader = JournalReader(self._log, self._stream, {self._partition: start.position})
+            reading.push_async_callback(reader.close)
+            await reader.open()
+            fold = start
+            while not reader.caught_up(self._partition):
+                fold = await self._fold_more(reader, fold)
+            writer = await self._log.writer(topic, self._partition)
+            cleanup.push_async_callback(writer.close)
+            claim = Claim(owner=self._owner, nonce=self._fresh_id())
+            claimed = await writer.append(b"", encode(claim))
+            self._futile_claims += 1
+            monotonic_ms = self._clock.monotonic_ms()
+            while fold.position.offset <= claimed.offset:
+                fold = await self._fold_more(reader, fold)
+            if reader.claims.get(self._partition) != (claimed.offset, claim):
+                raise StandDown("a later claim")
         commands = await self._commands(fold)
         cleanup.push_async_callback(commands.close)
         self.settled, self.serving = fold, True
