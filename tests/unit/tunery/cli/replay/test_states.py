@@ -1,47 +1,35 @@
-"""Quota and ledger are compared under the same months, and the first difference is told."""
+"""Quota against ledger: equal to the unit, or the first difference by tenant and month."""
 
-from typing import Any
+from immutables import Map
 
-from schemas.job import RecordUsage
-from schemas.units import HOUR_MS
-from services.scheduler.app import JOBS
-from tests.unit.services.scheduler.fold import Decider
-from tunery.cli.replay.states import ledger_by_month, quota_by_month, unequal
+from services.scheduler.domain.job.state import Tenant
+from tunery.cli.replay.states import quota_by_month, unequal
 from tunery.runtime.journal.fold import Fold
 from tunery.runtime.journal.verify import Replay
 
-NOVEMBER = 498_696 - 24 * 11  # some hour of November 2026
-SLICES = ((NOVEMBER, 1_000), (NOVEMBER, -300), (NOVEMBER + 24 * 40, 50))
+
+def test_quota_is_read_from_every_partition() -> None:
+    acme = Tenant(used_gpu_ms=Map({"2026-10": 5, "2026-11": 7}))
+    beta = Tenant(used_gpu_ms=Map({"2026-11": 9}))
+    replays = [
+        Replay(0, Fold(Map({"acme": acme})), accepted=1, void=0),
+        Replay(1, Fold(Map({"beta": beta})), accepted=1, void=0),
+    ]
+    assert quota_by_month(replays) == {
+        ("acme", "2026-10"): 5,
+        ("acme", "2026-11"): 7,
+        ("beta", "2026-11"): 9,
+    }
 
 
-class Ledger:
-    """A connection that has these rows."""
-
-    def __init__(self, *rows: tuple[str, int, int]) -> None:
-        self.rows = [dict(zip(("tenant", "hour", "gpu_ms"), row, strict=True)) for row in rows]
-
-    async def fetch(self, query: str) -> Any:
-        assert "billing.ledger" in query
-        return self.rows
+def test_one_unit_is_a_difference() -> None:
+    assert unequal({("acme", "2026-11"): 7}, {("acme", "2026-11"): 7}) is None
+    assert unequal({("acme", "2026-11"): 7}, {("acme", "2026-11"): 8}) == (
+        "acme, 2026-11: quota 7 GPU-ms, ledger 8 GPU-ms"
+    )
 
 
-def counted() -> dict[tuple[str, str], int]:
-    decider = Decider(JOBS, "acme", NOVEMBER * HOUR_MS)
-    for hour, gpu_ms in SLICES:
-        decider.given(RecordUsage(job_id="ftjob-1", attempt=1, hour=hour, gpu_ms=gpu_ms))
-    return quota_by_month([Replay(0, Fold(decider.state), len(SLICES), 0)])
-
-
-async def billed(*slices: tuple[int, int]) -> dict[tuple[str, str], int]:
-    connection: Any = Ledger(*(("acme", hour, gpu_ms) for hour, gpu_ms in slices))
-    return await ledger_by_month(connection)
-
-
-async def test_the_same_slices_are_equal_month_by_month() -> None:
-    assert counted() == {("acme", "2026-11"): 700, ("acme", "2026-12"): 50}
-    assert unequal(counted(), await billed(*SLICES)) is None
-
-
-async def test_the_first_month_that_differs_is_named() -> None:
-    found = unequal(counted(), await billed(*SLICES[:2], (SLICES[2][0], 51)))
-    assert found == "acme, 2026-12: quota 50 GPU-ms, ledger 51 GPU-ms"
+def test_what_only_one_side_has_is_a_difference() -> None:
+    assert unequal({}, {("acme", "2026-11"): 1}) is not None
+    assert unequal({("acme", "2026-11"): 1}, {}) is not None
+    assert unequal({("acme", "2026-11"): 0}, {}) is None
