@@ -4,11 +4,14 @@ import asyncio
 import json
 import sys
 
+import pytest
+
 from tunery.cli.demo.claims import CLAIMS
 
 DEMO_S_MAX = 900
 
 
+@pytest.mark.timeout(DEMO_S_MAX + 60)
 async def test_every_claim_of_the_demo_holds() -> None:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
