@@ -127,18 +127,11 @@ async def _read(
 
 
 def postgres_dsn(folders: DataDir) -> str:
-    """Raises ClickException when there is neither a setting nor a stack."""
-    from tunery.local import ports, secrets, settings
+    """Raises LocalError when there is neither a setting nor a stack."""
+    from tunery.local import settings
 
-    if own := os.environ.get("TUNERY_POSTGRES_DSN"):
-        return own
-    numbers = ports.read(folders.ports)
-    if not folders.secrets.exists() or "postgres" not in numbers:
-        raise click.ClickException(
-            f"There is no stack in {folders.root}. Start one with `tunery up`, name its folder "
-            "with --data-dir, or set TUNERY_POSTGRES_DSN."
-        )
-    return settings.build(folders, numbers, secrets.load(folders.secrets), os.environ).postgres_dsn
+    own = os.environ.get("TUNERY_POSTGRES_DSN")
+    return own or settings.of_stack(folders, os.environ).postgres_dsn
 
 
 def table(made: "Invoice") -> "Table":

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from tunery.cli import _options
+from tunery.local.errors import LocalError
 from tunery.local.paths import DataDir
 
 POLL_MS = 200
@@ -31,7 +32,10 @@ def command(service: str, folders: DataDir, follow: bool, lines_max: int) -> Non
     if not log.is_file():
         known = sorted(path.stem for path in folders.logs.glob("*.log"))
         there = f"there are: {', '.join(known)}" if known else f"{folders.logs} has none"
-        raise click.ClickException(f"no log of `{service}`: {there}")
+        raise LocalError(
+            f"no log of `{service}`: {there}",
+            "`tunery up` writes them; --data-dir names the folder of a stack",
+        )
     with log.open(encoding="utf-8", errors="replace") as file:
         for line in deque(file, maxlen=lines_max):
             click.echo(line, nl=False)

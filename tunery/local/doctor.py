@@ -47,13 +47,16 @@ def examine(folders: DataDir) -> Iterator[Finding]:
     yield last_run(folders)
 
 
-def guarded(name: str, check: Callable[[], str]) -> Finding:
+def guarded(
+    name: str, check: Callable[[], str], otherwise: str = "run `make setup` again"
+) -> Finding:
+    """`otherwise`: the fix for an error that names none itself."""
     try:
         return Finding(name, check())
     except LocalError as problem:
         return Finding(name, problem.what, problem.fix)
     except (OSError, subprocess.SubprocessError) as problem:
-        return Finding(name, f"{type(problem).__name__}: {problem}", "run `make setup` again")
+        return Finding(name, f"{type(problem).__name__}: {problem}", otherwise)
 
 
 def machine() -> Finding:
@@ -141,7 +144,9 @@ def data_dir(folders: DataDir) -> Iterator[Finding]:
         f"{free / 1024**3:.1f} GiB free for {folders.root}",
         "" if free >= DISK_BYTES_MIN else "free 2 GiB, or choose another --data-dir",
     )
-    yield guarded("attributes", lambda: attributes(existing))
+    yield guarded(
+        "attributes", lambda: attributes(existing), "choose another with --data-dir DIRECTORY"
+    )
 
 
 def attributes(folder: Path) -> str:

@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from tunery.local import postgres
+from tunery.local import postgres, secrets
 from tunery.local.errors import LocalError
 from tunery.local.paths import DataDir
-from tunery.local.ports import HOST
+from tunery.local.ports import HOST, PREFERRED
+from tunery.local.ports import read as read_ports
 from tunery.local.secrets import Secrets
 
 BUCKET: Final = "tunery"
@@ -71,6 +72,18 @@ class Settings:
             "TUNERY_S3_SECRET_KEY": self.s3_secret_key,
             "TUNERY_VALKEY_URL": self.valkey_url,
         }
+
+
+def of_stack(folders: DataDir, environ: Mapping[str, str]) -> Settings:
+    """Where the servers of a stack are that was started before. Raises LocalError."""
+    ports = read_ports(folders.ports)
+    if not folders.secrets.is_file() or not PREFERRED.keys() <= ports.keys():
+        raise LocalError(
+            f"there is no stack in {folders.root}",
+            "start one with `tunery up`, name its folder with --data-dir, or set "
+            f"{' and '.join(sorted(REPLACED_BY[name] for name in ('kafka', 'postgres')))}",
+        )
+    return build(folders, ports, secrets.load(folders.secrets), environ)
 
 
 def replaced(environ: Mapping[str, str]) -> set[str]:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import time
+from collections.abc import Mapping
 from typing import Any, Final
 
 import asyncpg
@@ -10,12 +11,12 @@ from msgspec import Struct
 
 from tunery.cli.replay import rows, states
 from tunery.cli.replay.catalogue import AGGREGATES, PROJECTIONS
-from tunery.local import ports, secrets, settings
+from tunery.local import settings
+from tunery.local.errors import LocalError
 from tunery.local.paths import DataDir
-from tunery.runtime.bus.kafka import KafkaLog
+from tunery.runtime.bus.abstract import BusError
+from tunery.runtime.bus.kafka import KafkaLog, KafkaSettings
 from tunery.runtime.journal.acceptance import PartitionStopped
-from tunery.runtime.opening import kafka_settings
-from tunery.runtime.settings import RuntimeSettings
 
 SETTLE_S_MAX: Final = 20  # a live system moves on while we read: try again at its next rest
 SETTLE_PAUSE_S: Final = 1.0
@@ -37,33 +38,34 @@ class Verification(Struct, frozen=True, kw_only=True):
 
 
 async def run(folders: DataDir) -> Verification:
-    """Verify the stack of `folders`, or the servers that the environment names."""
-    environment = os.environ | stack_environment(folders)
-    found = RuntimeSettings.model_validate(
-        {name: environment[f"TUNERY_{name.upper()}"] for name in NEEDED}
-    )
-    log = KafkaLog(kafka_settings(found))
+    """Verify the stack of `folders`, or the servers that the environment names.
+
+    Raises LocalError when there are none, or they do not answer.
+    """
+    bootstrap, dsn = servers(folders, os.environ)
+    log = KafkaLog(KafkaSettings(bootstrap))
     try:
-        return await until_settled(log, found.postgres_dsn)
+        return await until_settled(log, dsn)
+    except asyncpg.UndefinedTableError as error:
+        raise LocalError(
+            f"this database is not that of services which have run ({error})", "`tunery up`"
+        ) from error
+    except (BusError, OSError, asyncpg.PostgresError) as error:
+        raise LocalError(
+            f"Kafka at {bootstrap} or its PostgreSQL does not answer: {error}",
+            "see `tunery status`; start the stack with `tunery up`",
+        ) from error
     finally:
         await log.close()
 
 
-NEEDED: Final = (
-    "kafka_bootstrap",
-    "postgres_dsn",
-    "s3_endpoint",
-    "s3_access_key",
-    "s3_secret_key",
-    "data_dir",
-)
-
-
-def stack_environment(folders: DataDir) -> dict[str, str]:
-    """Where the servers of a local stack are; what the environment says already comes first."""
-    chosen = ports.read(folders.ports)
-    where = settings.build(folders, chosen, secrets.load(folders.secrets), os.environ)
-    return {**where.environment(), **{k: v for k, v in os.environ.items() if k[:7] == "TUNERY_"}}
+def servers(folders: DataDir, environ: Mapping[str, str]) -> tuple[str, str]:
+    """Kafka's address and PostgreSQL's, as the environment or the stack says. Raises LocalError."""
+    bootstrap, dsn = environ.get("TUNERY_KAFKA_BOOTSTRAP"), environ.get("TUNERY_POSTGRES_DSN")
+    if bootstrap and dsn:
+        return bootstrap, dsn
+    found = settings.of_stack(folders, environ)
+    return found.kafka_bootstrap, found.postgres_dsn
 
 
 async def until_settled(log: KafkaLog, dsn: str) -> Verification:

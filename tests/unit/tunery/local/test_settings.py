@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tunery.local import secrets, settings
+from tunery.local import ports, secrets, settings
 from tunery.local.errors import LocalError
 from tunery.local.paths import DataDir, cache_dir, default_data_dir
 
@@ -63,3 +63,21 @@ def test_folders_follow_the_environment() -> None:
     assert default_data_dir({"TUNERY_DATA_DIR": "/d"}) == Path("/d")
     assert default_data_dir({"XDG_DATA_HOME": "/x"}) == Path("/x/tunery")
     assert cache_dir({"XDG_CACHE_HOME": "/c"}) == Path("/c/tunery")
+
+
+def test_a_stack_that_was_started_is_found_again(tmp_path: Path) -> None:
+    folders = DataDir(tmp_path)
+    secrets.load_or_create(folders.secrets)
+    ports.assign(folders.ports, lambda _: None, PORTS, lambda _: True)
+    assert settings.of_stack(folders, {}) == build(tmp_path, {})
+
+
+@pytest.mark.parametrize("left", ["secrets", "ports"])
+def test_half_a_stack_is_none(tmp_path: Path, left: str) -> None:
+    folders = DataDir(tmp_path)
+    if left == "secrets":
+        secrets.load_or_create(folders.secrets)
+    else:
+        ports.assign(folders.ports, lambda _: None, PORTS, lambda _: True)
+    with pytest.raises(LocalError, match="TUNERY_KAFKA_BOOTSTRAP and TUNERY_POSTGRES_DSN"):
+        settings.of_stack(folders, {})
