@@ -1,7 +1,7 @@
 # Tunery. `make help` lists the targets; each sets up what it needs first.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format lint types contracts unit fmt integration sim soak bench clean
+.PHONY: help setup demo test check lint types contracts unit fmt integration sim soak bench lock clean
 MAKEFLAGS += --no-print-directory
 
 BIN := .venv/bin
@@ -44,7 +44,7 @@ types:
 	@$(BIN)/mypy $(wildcard schemas services tunery tests bench)
 
 contracts:
-	@$(BIN)/lint-imports --no-timings 2>/dev/null || $(BIN)/lint-imports
+	@$(BIN)/lint-imports
 
 unit:
 	@$(PYTEST) -n 2 --dist loadfile -m "not train" $(wildcard $(QUICK))
@@ -62,6 +62,11 @@ soak: setup ## the long proofs, never in CI
 
 bench: setup ## the figures of the README; ARGS=--json
 	$(BIN)/python -m bench.submit $(ARGS)
+
+lock: setup ## write requirements.lock anew from pyproject.toml; versions that still fit stay
+	@PATH="$(CURDIR)/.tools/bin:$$PATH" uv pip compile --quiet --universal --generate-hashes \
+	  --no-emit-index-url --no-header --python-version 3.11 --all-extras --group dev \
+	  pyproject.toml -o requirements.lock
 
 clean: ## remove .venv, .tools and caches of tools from the clone (not your data, not ~/.cache)
 	rm -rf .venv .tools .tools.part .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

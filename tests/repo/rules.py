@@ -250,16 +250,24 @@ def check_places(root: Path, tracked: Sequence[str]) -> Iterator[Violation]:
 
 CONSOLE: Final = re.compile(r"^```console run\n(.*?)^```", re.MULTILINE | re.DOTALL)
 COMMAND: Final = re.compile(r"^\$ (.+?)(?:\s+#.*)?$", re.MULTILINE)
+INLINE: Final = re.compile(r"`((?:tunery|make) [^`]+)`")
+PAGES: Final = ("*.md", "docs/**/*.md", "services/*/README.md", "examples/*.md")
 
 
 def documented_commands(root: Path) -> Iterator[tuple[str, int, str]]:
-    """(file, line, command) of every `$ …` line in a block that opens with ```console run."""
-    for path in sorted((*root.glob("*.md"), *root.glob("docs/**/*.md"))):
+    """(file, line, command): each `$ …` line of a block that opens with ```console run, and each
+    command of ours between single backticks.
+    """
+    for path in sorted(page for pattern in PAGES for page in root.glob(pattern)):
         text = path.read_text(encoding="utf-8")
-        for block in CONSOLE.finditer(text):
-            for command in COMMAND.finditer(block[1]):
-                line = text.count("\n", 0, block.start(1) + command.start()) + 1
-                yield path.relative_to(root).as_posix(), line, command[1]
+        found = [
+            (block.start(1) + command.start(), command[1])
+            for block in CONSOLE.finditer(text)
+            for command in COMMAND.finditer(block[1])
+        ]
+        found += [(inline.start(), inline[1]) for inline in INLINE.finditer(text)]
+        for start, command in sorted(found):
+            yield path.relative_to(root).as_posix(), text.count("\n", 0, start) + 1, command
 
 
 def check_documented(

@@ -198,6 +198,7 @@ def test_commands_that_do_not_exist_are_found(tmp_path: Path) -> None:
         "# Title\n\n```console run\n$ make demo ARGS=--json\n$ make coffee\n$ tunery up --detach\n"
         "Tunery is ready\n$ tunery dance\n$ tunery up --fast   # quickly\n$ rm -rf x\n```\n"
         "```console\n$ tunery not-checked\n```\n"
+        "Then `tunery job submit --model x`, `make tea` and\n`tunery sing --loud`.\n"
     )
     plant(tmp_path, "README.md", block)
     assert found(rules.check_documented(tmp_path, PROGRAMS)) == [
@@ -205,4 +206,6 @@ def test_commands_that_do_not_exist_are_found(tmp_path: Path) -> None:
         ("README.md", 8),
         ("README.md", 9),
         ("README.md", 10),
+        ("README.md", 15),
+        ("README.md", 16),
     ]
