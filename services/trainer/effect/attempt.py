@@ -29,10 +29,10 @@ from schemas.pool import (
 from services.trainer.domain.state import Wish
 from services.trainer.effect.reports import Reports
 from services.trainer.ports import Child, Machine
-from tunery.runtime.blobs.abstract import BlobError
 from tunery.runtime.process import Runtime
 from tunery.runtime.telemetry.logs import say
 
+WORDS_MAX: Final = 4_000  # characters of a failure's message: it goes on the log
 EXIT_PREEMPTED: Final = 75  # said by the training process: told to stop, checkpointed
 CAUSES: Final[frozenset[str]] = frozenset(
     ("oom", "divergence", "bad_data", "bad_node", "user", "platform")
@@ -100,9 +100,9 @@ class LeaseAttempt:
     async def run(self) -> None:
         try:
             ended = await self._run()
-        except (BlobError, OSError, msgspec.MsgspecError) as error:
+        except Exception as error:  # whatever it is: a lease without an end is billed to its cap
             say(LOG, logging.ERROR, "attempt failed", error, lease=self._grant.token.lease)
-            ended = Ended("failed", "platform", str(error))
+            ended = Ended("failed", "platform", str(error) or type(error).__name__)
         await self._report(ended)
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -162,6 +162,7 @@ class LeaseAttempt:
 
     async def _report(self, ended: Ended) -> None:
         grant, sealer = self._grant, self._tools.runtime.seal
+        words = None if ended.message is None else ended.message[:WORDS_MAX]
         await self._fact(
             ReportExit(
                 token=grant.token,
@@ -169,7 +170,7 @@ class LeaseAttempt:
                 outcome=ended.outcome,
                 elapsed_ms=self._elapsed_ms(),
                 cause=ended.cause,
-                message=sealer.seal(grant.tenant, ended.message) if ended.message else None,
+                message=sealer.seal(grant.tenant, words) if words else None,
                 result=ended.result,
             )
         )

@@ -12,7 +12,6 @@ from tunery.runtime.process import Runtime
 
 RETRY_MS_MIN: Final = 100
 RETRY_MS_MAX: Final = 5_000
-TEXT_BYTES_MAX: Final = 8_000
 
 Telemetry = Step | LogLine | Progress
 

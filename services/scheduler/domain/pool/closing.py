@@ -73,14 +73,18 @@ def stopped(lease: Lease, at: Ms) -> End:
 
 def forgotten(lease: Lease, at: Ms) -> End:
     """Its slots came back without a word about its end."""
+    if lease.killed_at is not None:
+        return stopped(lease, at)
     started_at = lease.started_at if lease.started_at is not None else at
     return End(elapsed_ms(lease, lease.alive_at - started_at, at), "failed", "platform")
 
 
 def vanished(lease: Lease, last_seen: Ms, at: Ms) -> End:
-    """Its node is gone: the last proof of life is the end."""
+    """Its node is gone: the last proof of life is the end, or the kill that came before it."""
     started_at = lease.started_at if lease.started_at is not None else at
     alive_at = max(lease.alive_at, last_seen)
+    if lease.killed_at is not None and alive_at >= lease.killed_at:
+        return stopped(lease, at)
     return End(elapsed_ms(lease, alive_at - started_at, at), "lost")
 
 
@@ -210,6 +214,8 @@ def _judged(lease: Lease, report: ReportExit) -> tuple[Outcome, Cause | None]:
         return "succeeded", None
     if outcome == "lost":
         return "lost", None
+    if outcome == "not_started" and lease.started_at is None:
+        return "not_started", None  # its agent was told to leave while it fetched the inputs
     ends = outcome != "failed" or cause in CAUSES_OF_ENDING
     if ends and lease.drain is not None and lease.drain.reason == "budget":
         return "failed", "budget"

@@ -57,6 +57,8 @@ async def test_a_lease_is_run_reported_and_freed(tmp_path: Path) -> None:
         (Script(then="sys.stderr.write('lost my way'); sys.exit(3)"), "platform", "lost my way"),
         (Script(broken=BlobMissing("t/acme/x")), "platform", "no blob t/acme/x"),
         (Script(lines=(), then="print('not JSON', flush=True)"), "platform", "JSON"),
+        (Script(lines=({"no": "type"},), then=SLEEPS), "platform", "type"),
+        (Script(broken=RuntimeError("w" * 1_000_000)), "platform", "www"),
     ],
 )
 async def test_failures_carry_cause_and_words(

@@ -371,6 +371,41 @@ def test_a_tenant_who_stops_a_job_pays_for_what_ran() -> None:
     assert (closed.billable_gpu_ms, closed.lost_gpu_ms) == (10 * MINUTE, 0)
 
 
+def test_a_cancelled_job_is_not_credited_when_its_node_is_lost_after_the_kill() -> None:
+    decider = running()
+    decider.at = T0 + 10 * MINUTE
+    decider.given(ClosePlacement(job_id="ftjob-1", attempt=1, mode="kill"))
+    decider.at = T0 + 12 * MINUTE
+    closed = of(decider.when(seen(T0 + 11 * MINUTE, silent=True)), PlacementClosed)
+    assert closed.outcome == "preempted"
+    assert (closed.billable_gpu_ms, closed.lost_gpu_ms) == (10 * MINUTE, 0)
+
+
+def test_a_node_that_died_before_the_kill_is_credited() -> None:
+    decider = running()
+    decider.at = T0 + 10 * MINUTE
+    decider.given(ClosePlacement(job_id="ftjob-1", attempt=1, mode="kill"))
+    closed = of(decider.when(seen(T0 + 9 * MINUTE, silent=True)), PlacementClosed)
+    assert (closed.outcome, closed.billable_gpu_ms) == ("lost", 9 * MINUTE)
+    assert closed.lost_gpu_ms == 9 * MINUTE
+
+
+def test_slots_confirmed_after_a_kill_are_no_platform_error() -> None:
+    decider = running()
+    decider.at = T0 + 10 * MINUTE
+    decider.given(ClosePlacement(job_id="ftjob-1", attempt=1, mode="kill"))
+    decider.at = T0 + 11 * MINUTE
+    closed = of(decider.when(freed()), PlacementClosed)
+    assert (closed.outcome, closed.cause) == ("preempted", None)
+    assert (closed.billable_gpu_ms, closed.lost_gpu_ms) == (10 * MINUTE, 0)
+
+
+def test_an_agent_that_leaves_before_the_start_is_no_failure() -> None:
+    decider = pool().given(node(), request())
+    closed = of(decider.when(exited(outcome="not_started", elapsed_ms=0)), PlacementClosed)
+    assert (closed.outcome, closed.cause) == ("not_started", None)
+
+
 def test_a_preemption_by_the_platform_is_credited() -> None:
     decider = running()
     decider.at += 10 * MINUTE
