@@ -8,7 +8,8 @@ import msgspec
 from schemas.pool import BlobFile, EvalResult, EvalWork, LeaseGranted
 from schemas.telemetry import Progress
 from services.trainer.effect.attempt import Line, Started, Tools
-from services.trainer.effect.training import PPM, upload
+from services.trainer.effect.storage import fetch, upload
+from services.trainer.effect.training import PPM
 from services.trainer.settings import TrainerSettings
 from tunery.ml.spec import ScoreSpec
 
@@ -28,15 +29,15 @@ class Evaluating:
         self._finished: Line | None = None
 
     async def prepare(self, folder: Path) -> tuple[str, ...]:
-        prepared, blobs = self._work.prepared, self._tools.runtime.blobs
+        prepared, tools = self._work.prepared, self._tools
         valid, prompts = folder / "valid.safetensors", folder / "validation.jsonl"
         if prepared.validation_rows:
-            await blobs.get_file(prepared.validation_blob, valid, sha256=prepared.validation_sha256)
-            await blobs.get_file(prepared.prompts_blob, prompts, sha256=prepared.prompts_sha256)
+            await fetch(tools, prepared.validation_blob, valid, prepared.validation_sha256)
+            await fetch(tools, prepared.prompts_blob, prompts, prepared.prompts_sha256)
         adapter = folder / "adapter"
         adapter.mkdir()
         for file in self._work.adapter:
-            await blobs.get_file(file.blob, adapter / file.name, sha256=file.sha256)
+            await fetch(tools, file.blob, adapter / file.name, file.sha256)
         spec = ScoreSpec(
             base_dir=self._work.base_path,
             base_sha256=self._work.base_sha256,

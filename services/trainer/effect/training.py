@@ -1,7 +1,8 @@
 """The train role: `python -m tunery.ml.train`, its checkpoints and its adapter."""
 
+import logging
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -17,13 +18,16 @@ from schemas.pool import (
 )
 from schemas.telemetry import LogLine, Step
 from services.trainer.effect.attempt import Line, Started, Tools
+from services.trainer.effect.storage import fetch, upload
 from services.trainer.settings import TrainerSettings
 from tunery.ml.spec import Candidate, Hyper, TrainSpec
-from tunery.runtime.blobs.abstract import BlobCorrupt, BlobMissing, Stored, blob_key
+from tunery.runtime.blobs.abstract import BlobCorrupt, BlobMissing
+from tunery.runtime.telemetry.logs import say
 
 PPM = 1_000_000
 PPB = 1_000_000_000
 MODULE = "tunery.ml.train"
+LOG: Final = logging.getLogger(__name__)
 
 
 class Training:
@@ -39,11 +43,11 @@ class Training:
         self._started_monotonic_ms = 0
 
     async def prepare(self, folder: Path) -> tuple[str, ...]:
-        prepared, blobs = self._work.prepared, self._tools.runtime.blobs
+        prepared, tools = self._work.prepared, self._tools
         train, valid = folder / "train.safetensors", folder / "valid.safetensors"
-        await blobs.get_file(prepared.train_blob, train, sha256=prepared.train_sha256)
+        await fetch(tools, prepared.train_blob, train, prepared.train_sha256)
         if prepared.validation_rows:
-            await blobs.get_file(prepared.validation_blob, valid, sha256=prepared.validation_sha256)
+            await fetch(tools, prepared.validation_blob, valid, prepared.validation_sha256)
         candidate = await self._newest_checkpoint(folder)
         spec = TrainSpec(
             base_dir=self._work.base_path,
@@ -107,9 +111,7 @@ class Training:
             target.mkdir(parents=True)
             try:
                 for file in checkpoint.files:
-                    await self._tools.runtime.blobs.get_file(
-                        file.blob, target / file.name, sha256=file.sha256
-                    )
+                    await fetch(self._tools, file.blob, target / file.name, file.sha256)
             except (BlobCorrupt, BlobMissing) as error:
                 manifest = checkpoint.manifest_sha256
                 self._skipped.append(Skipped(manifest_sha256=manifest, reason=str(error)))
@@ -132,8 +134,13 @@ class Training:
         )
 
     async def _checkpoint(self, line: Line) -> None:
+        """Store it, then report it. Nothing for one that went while an outage lasted."""
         folder = Path(line["dir"])
-        files = [await self._upload("checkpoints", folder, file) for file in line["files"]]
+        try:
+            files = [await self._upload("checkpoints", folder, file) for file in line["files"]]
+        except FileNotFoundError:  # training goes on meanwhile, and keeps its newest ones only
+            say(LOG, logging.WARNING, "checkpoint went before it was stored", step=line["step"])
+            return
         captured_ms = max(0, line["captured_monotonic_ms"] - self._started_monotonic_ms)
         checkpoint = Checkpoint(
             attempt=self._grant.attempt,
@@ -178,13 +185,6 @@ class Training:
             level="warn",
             text=f"step {line['step']}: {line['message']} (loss {line['loss']:.3f})",
         )
-
-
-async def upload(tools: Tools, grant: LeaseGranted, kind: str, path: Path, sha256: str) -> Stored:
-    """Store a file of an attempt: the key has the job, the attempt and the content's hash."""
-    kind = f"{kind}/{grant.job_id}/{grant.attempt}"
-    key = blob_key(grant.tenant, kind, sha256)
-    return await tools.runtime.blobs.put_file(key, path, sha256=sha256)
 
 
 def _hyper(work: TrainWork) -> Hyper:

@@ -1,0 +1,134 @@
+"""Training under a lease while object storage is away: nothing that was paid for is thrown away."""
+
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from schemas import pool
+from schemas.topics import POOL
+from services.trainer.adapters.processes import ProcessGroups
+from services.trainer.effect import storage
+from services.trainer.effect.attempt import Tools
+from services.trainer.effect.reports import Reports
+from services.trainer.effect.training import Training
+from services.trainer.settings import TrainerSettings
+from tests.unit.services.trainer.domain.test_evolve import PREPARED, SHA, granted
+from tunery.runtime.blobs.abstract import BlobsUnavailable, Stored
+from tunery.runtime.blobs.memory import MemoryBlobs
+from tunery.runtime.bus.partitioner import partition_of
+from tunery.runtime.in_memory import World, world
+from tunery.runtime.journal.codec import codec_of, decode_envelope
+
+CONTENT = b"weights"
+WORK = pool.TrainWork(
+    base_id="b",
+    base_sha256=SHA,
+    base_path="/b",
+    prepared=PREPARED,
+    hyper=pool.HyperParameters(
+        n_epochs=1,
+        batch_size=1,
+        learning_rate_ppb=200_000,
+        rank=4,
+        alpha=8,
+        dropout_ppm=0,
+        warmup_ppm=0,
+        weight_decay_ppm=0,
+        max_length=128,
+        seed=1,
+    ),
+)
+
+
+class Away(MemoryBlobs):
+    """Refuses the first `outage` calls, or all of them."""
+
+    def __init__(self, outage: int) -> None:
+        super().__init__()
+        self.outage = outage
+
+    async def put_file(self, key: str, path: Path, *, sha256: str | None = None) -> Stored:
+        if self.outage > 0:
+            self.outage -= 1
+            raise BlobsUnavailable("connection refused")
+        return await super().put_file(key, path, sha256=sha256)
+
+
+class Quick:
+    """Time that passes only in sleeps."""
+
+    def __init__(self) -> None:
+        self.ms = 0
+
+    def monotonic_ms(self) -> int:
+        return self.ms
+
+    def now_ms(self) -> int:
+        return self.ms
+
+    async def sleep(self, ms: int) -> None:
+        self.ms += ms
+
+
+async def under_lease(blobs: MemoryBlobs, folder: Path) -> tuple[Training, World]:
+    made = await world(Quick())
+    there = World(made.log, blobs, made.keys, made.clock)
+    runtime = there.runtime("trainer")
+    machine = ProcessGroups(mark=str(folder))
+    tools = Tools(runtime, machine, Reports(runtime, "default"), "a1")
+    grant = replace(granted(), role="train", work=WORK)
+    settings = TrainerSettings(id="a", pool="default", slots=1, work_dir=folder)
+    return Training(grant, WORK, tools, settings), there
+
+
+def checkpoint(folder: Path, step: int) -> dict[str, Any]:
+    """The line of the training process, and the file it speaks of."""
+    place = folder / f"step-{step}"
+    place.mkdir()
+    (place / "adapter.safetensors").write_bytes(CONTENT)
+    file = {"name": "adapter.safetensors", "sha256": sha256(CONTENT).hexdigest()}
+    return {
+        "type": "checkpoint",
+        "step": step,
+        "epoch": 1.0,
+        "dir": str(place),
+        "manifest_sha256": f"{step:064x}",
+        "tokens": step,
+        "files": [file],
+        "captured_monotonic_ms": 1,
+    }
+
+
+async def reported(there: World) -> list[int]:
+    """Steps of the checkpoints that the pool was told of."""
+    reader = await there.log.reader(POOL.commands.name, {partition_of(b"default"): 0})
+    records = await reader.poll(10, 100)
+    await reader.close()
+    told = [codec_of(POOL).command(decode_envelope(record.value)) for record in records]
+    return [one.checkpoint.step for one in told if isinstance(one, pool.ReportCheckpoint)]
+
+
+async def test_a_short_outage_of_storage_delays_a_checkpoint(tmp_path: Path) -> None:
+    training, there = await under_lease(Away(3), tmp_path)
+    await training.heard(checkpoint(tmp_path, 5), 1_000)
+    assert await reported(there) == [5]
+    assert list(there.blobs.bodies.values()) == [CONTENT]
+
+
+async def test_a_checkpoint_that_training_has_replaced_is_left_out(tmp_path: Path) -> None:
+    training, there = await under_lease(MemoryBlobs(), tmp_path)
+    gone, newer = checkpoint(tmp_path, 5), checkpoint(tmp_path, 10)
+    (tmp_path / "step-5" / "adapter.safetensors").unlink()
+    await training.heard(gone, 1_000)
+    await training.heard(newer, 2_000)
+    assert await reported(there) == [10]
+
+
+async def test_an_outage_without_end_is_told(tmp_path: Path) -> None:
+    training, there = await under_lease(Away(1_000_000), tmp_path)
+    with pytest.raises(BlobsUnavailable):
+        await training.heard(checkpoint(tmp_path, 5), 1_000)
+    assert there.clock.monotonic_ms() >= storage.OUTAGE_MS_MAX
