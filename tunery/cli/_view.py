@@ -3,6 +3,7 @@
 import time
 
 from rich.console import Console, Group, RenderableType
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -66,7 +67,7 @@ class Lines:
         at = f"[dim]{time.monotonic() - self._began:6.1f} s[/dim]"
         match event:
             case Note(text=text):
-                self._console.print(f"{at}  {text}", highlight=False)
+                self._console.print(f"{at}  {escape(text)}", highlight=False)
             case Changed(phase=Phase.PREPARING | Phase.STARTING | Phase.WAITING):
                 return
             case Changed():
@@ -74,6 +75,6 @@ class Lines:
                 rest = event.detail or (event.address if event.phase is Phase.READY else "")
                 self._console.print(
                     f"{at}  [{colour}]{mark}[/{colour}] {event.name:<10} {event.phase.value:<11}"
-                    f" [dim]{rest}[/dim]",
+                    f" [dim]{escape(rest)}[/dim]",
                     highlight=False,
                 )

@@ -66,9 +66,7 @@ async def answers(scene: Scene) -> None:
     scene.view.chapter("The same prompts, before and after")
     found = await scene.api.get(f"/fine_tuning/jobs/{scene.job_id}/answers")
     for one in found["data"][:ANSWERS_SHOWN]:
-        scene.view.line(f"[bold]{one['prompt']}[/bold]")
-        scene.view.line(f"  before  [dim]{_short(one['base'])}[/dim]")
-        scene.view.line(f"  after   {_short(one['adapter'])}")
+        scene.view.answers(one["prompt"], _short(one["base"]), _short(one["adapter"]))
     changed = sum(one["base"] != one["adapter"] for one in found["data"])
     text = f"{changed} of {len(found['data'])} answers changed"
     scene.check("answers_changed_visibly", changed >= 1, text)
@@ -130,7 +128,7 @@ async def replay(scene: Scene) -> None:
     found = json.loads(await _tunery(scene, "replay", "--verify", "--json", codes=(0, 1)))
     for part in found["parts"]:
         if part["difference"] is not None:
-            scene.view.line(f"[red]{part['name']}[/red]: {part['difference']}")
+            scene.view.line(f"{part['name']}: {part['difference']}")
     text = (
         f"{found['records']} records folded again: jobs, quota, leases, data sets, models, ledger "
         "and every read model equal, to the unit"
