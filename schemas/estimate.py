@@ -6,7 +6,8 @@ from the same `estimate`. Every figure below names its source; `hold_gpu_ms` bou
 
 import math
 from collections.abc import Mapping
-from typing import Final, TypeAlias
+from reprlib import repr as repr_short
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -291,10 +292,12 @@ def _problem(name: str, value: int | float | str | None, base: Base) -> str | No
     low, high = RANGES[name]
     high = min(high, base.context_length) if name == "max_length" else high
     kind = "a whole number" if name in WHOLE else "a number"
-    fits = isinstance(value, int) if name in WHOLE else isinstance(value, int | float)
-    if not fits or isinstance(value, bool) or not low <= float(value or 0) <= high:
-        return f'{name} must be {kind} from {low} to {high}, or "auto"; it is {value!r}'
-    return None
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if whole or (isinstance(value, float) and name not in WHOLE):
+        number: Any = value  # never through float(): JSON has whole numbers above its range
+        if low <= number <= high:
+            return None
+    return f'{name} must be {kind} from {low} to {high}, or "auto"; it is {repr_short(value)}'
 
 
 def _is_given(value: int | float | str | None) -> bool:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from reprlib import repr as repr_short
 from typing import Any, Final, Literal
 
 import msgspec
@@ -226,7 +227,7 @@ def _slots(value: Any, found: list[Problem]) -> int:
         return 1
     if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= SLOTS_MAX:
         return int(value)
-    text = f"must be a whole number from 1 to {SLOTS_MAX}; it is {value!r}"
+    text = f"must be a whole number from 1 to {SLOTS_MAX}; it is {repr_short(value)}"
     found.append(Problem(param="training.slots", message=text))
     return 1
 
@@ -237,7 +238,7 @@ def _fraction_ppm(value: Any, found: list[Problem]) -> int:
     good = isinstance(value, int | float) and not isinstance(value, bool)
     if good and 0 <= value <= VALIDATION_FRACTION_MAX:
         return round(float(value) * PPM)
-    text = f"must be a number from 0 to {VALIDATION_FRACTION_MAX}; it is {value!r}"
+    text = f"must be a number from 0 to {VALIDATION_FRACTION_MAX}; it is {repr_short(value)}"
     found.append(Problem(param="training.validation_fraction", message=text))
     return 0
 

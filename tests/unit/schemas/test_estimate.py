@@ -131,6 +131,14 @@ def test_problems_are_named_all_at_once() -> None:
     assert problems({"n_epochs": "many"}, SMOL)[0].param == "n_epochs"
 
 
+@pytest.mark.parametrize("value", [10**400, -(10**400), float("nan"), float("inf"), "x" * 9_999])
+def test_numbers_beyond_all_bounds_are_problems_told_shortly(value: int | float | str) -> None:
+    for name in RANGES:
+        (found,) = problems({name: value}, SMOL)
+        assert found.param == name
+        assert len(found.message) < 200
+
+
 @given(name=st.sampled_from(sorted(RANGES)), high=st.booleans())
 def test_the_ends_of_every_range_are_allowed_and_resolve(name: str, high: bool) -> None:
     end = RANGES[name][high]
