@@ -8,7 +8,7 @@ Lists are read by (tenant, order column), newest first: `place` is the order in 
 from dataclasses import dataclass
 from typing import Final
 
-VERSION: Final = 2  # 2: bases come from one partition
+VERSION: Final = 3  # 3: a node that is heard again is alive
 TELEMETRY_VERSION: Final = 1
 
 

@@ -41,11 +41,14 @@ def project_pool(header: Header, event: Event) -> tuple[Change, ...]:
             return (put(NODES, {"id": event.node_id}, state="retired"),)
         case NodeLost():
             return (put(NODES, {"id": event.node_id}, state="lost"),)
+        case NodesObserved():
+            # a node that was lost and is heard again; those that are silent are told by NodeLost
+            heard = (seen for seen in event.seen if not seen.silent)
+            return tuple(put(NODES, {"id": seen.node_id}, state="alive") for seen in heard)
         case UsageSliced() | UsageCredited():
             return (_line(header, event),)
         case (
-            NodesObserved()
-            | PlacementQueued()
+            PlacementQueued()
             | WaitExplained()
             | LeaseGranted()
             | LeaseStarted()

@@ -184,7 +184,7 @@ def _price(deps: Deps, tenant: Row) -> Price:
 
 
 async def _device(deps: Deps) -> Device:
-    """What the pool's live nodes have: accelerators where there is one."""
-    where = {"pool": submission.POOL, "state": "alive"}
-    nodes = await deps.views.page(NODES, where, limit=NODES_MAX)
+    """What the pool's live nodes have, else those it had last: accelerators where there is one."""
+    nodes = await deps.views.page(NODES, {"pool": submission.POOL}, limit=NODES_MAX)
+    nodes = [node for node in nodes if node["state"] == "alive"] or nodes
     return "cuda" if any(node["device"] == "cuda" for node in nodes) else "cpu"

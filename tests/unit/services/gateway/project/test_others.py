@@ -6,7 +6,15 @@ from msgspec.structs import replace
 
 from schemas.dataset import FileDeleted, FileRegistered, FileUnreadable
 from schemas.model import BaseAdded, StageMoved, VersionDeleted
-from schemas.pool import NodeLost, NodeRegistered, Token, UsageCredited, UsageSliced
+from schemas.pool import (
+    NodeLost,
+    NodeRegistered,
+    NodeSeen,
+    NodesObserved,
+    Token,
+    UsageCredited,
+    UsageSliced,
+)
 from schemas.sealed import Sealed
 from services.gateway.domain.shapes.files import file_object, validation_object
 from services.gateway.project import project
@@ -62,6 +70,18 @@ def test_a_lost_node_is_not_alive_until_it_registers_again() -> None:
     lost = NodeLost(node_id="a", incarnation="i", last_seen=1)
     assert only(folded("pool", registered, lost), "nodes")["state"] == "lost"
     assert only(folded("pool", registered, lost, registered), "nodes")["state"] == "alive"
+
+
+def test_a_lost_node_that_is_heard_again_is_alive() -> None:
+    registered = NodeRegistered(
+        node_id="a", incarnation="i", slots=1, device="cuda", memory_bytes=1
+    )
+    lost = NodeLost(node_id="a", incarnation="i", last_seen=1)
+    seen = NodeSeen(node_id="a", incarnation="i", last_seen=2, silent=False)
+    heard = NodesObserved(seen=(seen,))
+    assert only(folded("pool", registered, lost, heard), "nodes")["state"] == "alive"
+    silent = NodesObserved(seen=(replace(seen, silent=True),))
+    assert only(folded("pool", registered, lost, silent), "nodes")["state"] == "lost"
 
 
 def test_a_file_that_cannot_be_read_says_why() -> None:
