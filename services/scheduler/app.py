@@ -29,7 +29,7 @@ def _deadline(state: Pools) -> Deadline | None:
 
 JOBS: Final = Aggregate(
     stream=JOB,
-    fold_version=1,
+    fold_version=2,  # 2: attempts that their tenant stopped use up no retries
     initial=NOBODY,
     state_type=Tenants,
     decide=decide_job,

@@ -190,11 +190,13 @@ def _ended(job: Job, event: AttemptEnded) -> Job:
     excluded = job.exclude_nodes
     if event.cause == "bad_node" and event.node_id is not None and event.node_id not in excluded:
         excluded = (*excluded, event.node_id)
+    stopped = event.outcome != "succeeded" and job.open is not None and job.open.asked is not None
     ended = replace(
         job,
         open=None,
         exclude_nodes=excluded,
-        retries=_retries(job.retries, event),
+        # a tenant who pauses uses up no retries
+        retries=job.retries if stopped else _retries(job.retries, event),
         billable_gpu_ms=event.billable_gpu_ms,
         lost_gpu_ms=event.lost_gpu_ms,
     )

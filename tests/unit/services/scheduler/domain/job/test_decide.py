@@ -420,6 +420,22 @@ def test_out_of_memory_halves_the_batch_once_and_starts_over() -> None:
     assert "max_length" in ended.failure.advice
 
 
+def test_out_of_memory_while_pausing_still_halves_the_batch_later() -> None:
+    decider = lived("running").given(PauseJob(job_id=JOB_ID))
+    decider.given(closed(outcome="failed", cause="oom"), ResumeJob(job_id=JOB_ID))
+    wanted = of(decider.when(closed(2, outcome="failed", cause="oom")), PlacementWanted)
+    assert wanted.work.hyper == replace(HYPER, batch_size=2)
+
+
+def test_pauses_are_not_counted_as_attempts_that_led_nowhere() -> None:
+    decider = lived("running")
+    for attempt in range(1, FRUITLESS_MAX + 2):
+        decider.given(PauseJob(job_id=JOB_ID), closed(attempt, outcome="preempted", billable=0))
+        decider.given(ResumeJob(job_id=JOB_ID))
+    again = decider.when(closed(FRUITLESS_MAX + 2, outcome="lost", billable=0))
+    assert of(again, PlacementWanted).attempt == FRUITLESS_MAX + 3
+
+
 def test_out_of_memory_at_batch_one_fails() -> None:
     decider = nobody().given(limits(), submit(hyper=replace(HYPER, batch_size=1)))
     decider.given(prepared(), pinned(), granted(), started())
