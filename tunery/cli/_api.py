@@ -67,13 +67,15 @@ def show(
         return
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     grid = Table(box=None, pad_edge=False, header_style="dim")
     for column in columns:
         # identifiers are there to be copied: they stay whole
         grid.add_column(column, overflow="fold", no_wrap=column == columns[0])
     for item in items:
-        grid.add_row(*(str(value) if value is not None else "" for value in row(item)))
+        # as text: names and messages may hold brackets, which are no markup of ours
+        grid.add_row(*(Text(str(value)) if value is not None else "" for value in row(item)))
     console = Console(width=None if interactive() else PIPE_WIDTH)
     console.print(grid if items else "nothing yet", highlight=False)
 
@@ -85,11 +87,12 @@ def show_one(item: Any, as_json: bool, pairs: Iterable[tuple[str, Any]]) -> None
         return
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     grid = Table.grid(padding=(0, 2))
     for name, value in pairs:
         if value is not None and value != "":
-            grid.add_row(f"[dim]{name}[/dim]", str(value))
+            grid.add_row(Text(name, style="dim"), Text(str(value)))
     Console().print(grid, highlight=False)
 
 

@@ -11,6 +11,8 @@ import click
 from tunery.cli import _api
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from tunery.client import Api
 
 POLL_S: Final = 1.0
@@ -22,6 +24,7 @@ WIDTH: Final = 40
 def follow(api: "Api", job_id: str, as_json: bool) -> Any:
     """Print until the job has ended; the job as it ended. JSON: one event a line, the job last."""
     from rich.console import Console
+    from rich.markup import escape
 
     console = Console(stderr=as_json)
     seen = ""
@@ -41,7 +44,7 @@ def follow(api: "Api", job_id: str, as_json: bool) -> Any:
                     console.print(_line(event), highlight=False)
             if job["finished_at"] is not None:
                 break
-            status.update(_status(job, losses))
+            status.update(escape(_status(job, losses)))
             time.sleep(POLL_S)
     if as_json:
         click.echo(json.dumps(job))
@@ -54,10 +57,12 @@ def follow(api: "Api", job_id: str, as_json: bool) -> Any:
     return job
 
 
-def _line(event: Any) -> str:
+def _line(event: Any) -> "Text":
+    from rich.text import Text
+
     colour = {"warn": "yellow", "error": "red"}.get(event["level"], "default")
     when = _api.moment(event["created_at"])
-    return f"[dim]{when}[/dim]  [{colour}]{event['message']}[/{colour}]"
+    return Text.assemble((when, "dim"), "  ", (event["message"], colour))
 
 
 def _status(job: Any, losses: Sequence[float]) -> str:

@@ -72,4 +72,4 @@ def show(folders: DataDir, now: StackState, *, alive: bool) -> None:
     )
     console.print(_view.table(now))
     for note in now.notes:
-        console.print(f"  [dim]{note}[/dim]", highlight=False)
+        console.print(f"  {note}", style="dim", markup=False, highlight=False)

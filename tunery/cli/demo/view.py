@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tunery.cli._watch import sparkline
 from tunery.cli.demo.claims import Told
 
-BARS = "▁▂▃▄▅▆▇█"
 SPARK_WIDTH = 40
 PLAIN_EVERY = 5  # steps between two lines where nothing can be drawn over
 
@@ -75,7 +75,8 @@ class View:
         if here == self._drawn or not losses:
             return
         self._drawn = here
-        text = f"   {node}  step {step:>3}/{total}  loss {losses[-1]:.3f}  {spark(losses)}"
+        curve = sparkline(losses, SPARK_WIDTH)
+        text = f"   {node}  step {step:>3}/{total}  loss {losses[-1]:.3f}  {curve}"
         if self.console.is_terminal:
             self.console.print(text, end="\r")
             self._is_open = True
@@ -94,15 +95,3 @@ class View:
             )
         else:
             self.console.print(f"\n[bold red]Broken:[/bold red] {', '.join(broken)}")
-
-
-def spark(values: Sequence[float]) -> str:
-    """The values as a row of bars, oldest first, at most SPARK_WIDTH of them."""
-    shown = (
-        [values[index * len(values) // SPARK_WIDTH] for index in range(SPARK_WIDTH)]
-        if len(values) > SPARK_WIDTH
-        else list(values)
-    )
-    low, high = min(shown), max(shown)
-    span = (high - low) or 1.0
-    return "".join(BARS[round((value - low) / span * (len(BARS) - 1))] for value in shown)

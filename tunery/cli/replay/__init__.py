@@ -45,10 +45,11 @@ def command(verify: bool, as_json: bool, folders: DataDir) -> None:
 def _show(found: "Verification") -> None:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table("part", "replayed", "live")
     for part in found.parts:
-        mark = "equal" if part.difference is None else f"[red]{part.difference}[/red]"
+        mark = Text("equal") if part.difference is None else Text(part.difference, style="red")
         table.add_row(part.name, f"{part.count} {part.unit}", mark)
     console = Console()
     console.print(table)

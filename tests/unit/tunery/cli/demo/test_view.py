@@ -1,11 +1,9 @@
 import io
 
-from hypothesis import given
-from hypothesis import strategies as st
 from rich.console import Console
 
 from tunery.cli.demo.claims import Told
-from tunery.cli.demo.view import BARS, SPARK_WIDTH, View, spark
+from tunery.cli.demo.view import View
 
 
 def view(*, terminal: bool) -> tuple[View, io.StringIO]:
@@ -40,13 +38,3 @@ def test_what_follows_the_loss_line_begins_below_it() -> None:
     drawn = written.getvalue().split("\r")
     assert drawn[-1] == "\n   ✓ short\n"
     assert drawn[-2].startswith("   node A  step   2/9  loss 1.000")
-
-
-@given(st.lists(st.floats(0.01, 10), min_size=1, max_size=200))
-def test_a_curve_fits_and_shows_its_extremes(values: list[float]) -> None:
-    drawn = spark(values)
-    assert len(drawn) == min(len(values), SPARK_WIDTH)
-    assert set(drawn) <= set(BARS)
-    if len(values) <= SPARK_WIDTH and max(values) > min(values):
-        assert drawn[values.index(max(values))] == BARS[-1]
-        assert drawn[values.index(min(values))] == BARS[0]
