@@ -12,7 +12,8 @@ from tunery.runtime.verbs import Effect, Send
 
 def verdict(blobs: Blobs) -> Effect[VerdictDue]:
     async def run(due: VerdictDue, tenant: str) -> Send:
-        scores = msgspec.json.decode(await blobs.get(due.scores.blob), type=Scores)
+        data = await blobs.get(due.scores.blob, sha256=due.scores.sha256)
+        scores = msgspec.json.decode(data, type=Scores)
         return _record(due, tenant, RecordVerdict(job_id=due.job_id, summary=summarise(scores)))
 
     def exhausted(due: VerdictDue, tenant: str, failure: str) -> Send:
