@@ -78,11 +78,11 @@ async def attempt(
     outbound: Outbound, seal: Sealer, due: DeliveryDue, tenant: str, at: Ms
 ) -> Ended | Failed:
     """Try once. Any answer but 2xx is a failure, 410 Gone is the end."""
-    url = seal.open(due.url)
-    if url == REDACTED:
-        return Ended("refused", None, "the tenant's data was erased")
     payload = body(due)
     try:
+        url = seal.open(due.url)
+        if url == REDACTED:
+            return Ended("refused", None, "the tenant's data was erased")
         secret = webhook_secret(seal, tenant, due.endpoint_id, due.secret_version)
         answer = await outbound.post(url, signed_headers(due, payload, secret, at), payload)
     except KeyDestroyed as error:
@@ -91,6 +91,9 @@ async def attempt(
         return Ended("refused", None, str(error))
     except Unreachable as error:
         return Failed(None, str(error))
+    except Exception as error:  # a row that can never be sent must end by its schedule as well
+        say(LOG, logging.ERROR, "delivery broke", error, id=due.delivery_id)
+        return Failed(None, type(error).__name__)
     return _judged(answer)
 
 

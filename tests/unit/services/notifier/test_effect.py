@@ -196,6 +196,21 @@ async def test_a_failure_is_tried_again_with_the_same_id(
         assert len({request.body for request in receiver.requests}) == 1
 
 
+async def test_a_delivery_that_breaks_us_ends_by_its_schedule(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> str:
+        raise LookupError("nothing we thought of")
+
+    monkeypatch.setattr("services.notifier.effect.webhook_secret", broken)
+    monkeypatch.setattr("services.notifier.effect.pause_ms", lambda *_: None)
+    async with running(tmp_path) as world, receiving(200) as receiver:
+        await world.subscribe(receiver.url)
+        await world.announce()
+        ended = await world.until(DeliveryEnded)
+        assert (ended.outcome, receiver.requests) == ("gave_up", [])
+
+
 async def test_the_last_failure_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("services.notifier.effect.pause_ms", lambda *_: None)
     async with running(tmp_path) as world, receiving(500) as receiver:
