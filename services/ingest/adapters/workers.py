@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Final
@@ -26,6 +27,8 @@ from services.ingest.ports import Checked, LocalBase, Packed, WorkFailed, WorkRe
 
 MODULE: Final = "services.ingest.adapters.worker"
 ERROR_BYTES_MAX: Final = 2_000
+KIND: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,99}(?=:|$)")  # an exception's name
+FRAME: Final = re.compile(r'^  File "([^"\n]+)", line (\d+)', re.MULTILINE)
 
 
 class Workers:
@@ -109,6 +112,10 @@ async def _tail(process: asyncio.subprocess.Process) -> str:
 
 
 def _ending(code: int, errors: str) -> str:
+    """What goes on the log: kind and place of the error, never its text, which may quote a row."""
     how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
-    last = errors.splitlines()[-1] if errors else "it said nothing"
-    return f"the worker {how}: {last}"
+    kind = KIND.match(errors.splitlines()[-1]) if errors else None
+    frames = FRAME.findall(errors)
+    what = kind[0] if kind else "it named no error"
+    where = f" at {Path(frames[-1][0]).name}:{frames[-1][1]}" if kind and frames else ""
+    return f"the worker {how}: {what}{where}"

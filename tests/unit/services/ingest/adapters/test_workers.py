@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import time
 from pathlib import Path
 
@@ -18,14 +19,16 @@ def test_a_worker_gets_no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not [name for name in environment() if name.startswith("TUNERY_")]
 
 
-async def test_a_worker_that_dies_is_named_with_its_last_words(
+async def test_a_worker_that_dies_is_named_without_quoting_what_it_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(WorkFailed, match=r"ended with code 1: .*FileNotFoundError"):
-        await Workers(work_ms_max=60_000).check(tmp_path / "missing", ())
+    missing = tmp_path / "words-of-a-tenant"
+    with pytest.raises(WorkFailed) as died:
+        await Workers(work_ms_max=60_000).check(missing, ())
+    assert re.fullmatch(r".*ended with code 1: FileNotFoundError at \w+\.py:\d+", str(died.value))
     monkeypatch.setattr(workers, "MODULE", "services.no_such_worker")
-    with pytest.raises(WorkFailed, match="no_such_worker"):
-        await Workers(work_ms_max=60_000).check(tmp_path / "missing", ())
+    with pytest.raises(WorkFailed, match="ended with code 1: it named no error"):
+        await Workers(work_ms_max=60_000).check(missing, ())
 
 
 async def test_a_cancelled_work_leaves_no_process(tmp_path: Path) -> None:
