@@ -24,6 +24,7 @@ RANKS: Final = (
     "verdict",
     "model",
     "ended",
+    "skipped",
 )
 STEP_MARK: Final = "f"  # a step's id; within one millisecond steps come after the journal's events
 TIME_DIGITS: Final = 11  # hexadecimal, milliseconds: until the year 2527

@@ -44,7 +44,7 @@ def messages(header: Header, event: Any) -> tuple[Change, ...]:
         case PlacementWanted():
             return (_placed(header, event),)
         case AttemptStarted():
-            return (_started(header, event),)
+            return _started(header, event)
         case CheckpointRecorded():
             step = event.checkpoint.step
             text = f"Checkpoint created at step {step}"
@@ -108,14 +108,24 @@ def _placed(header: Header, event: PlacementWanted) -> Change:
     return _tell(header, event.job_id, "queued", text, data=data)
 
 
-def _started(header: Header, event: AttemptStarted) -> Change:
+def _started(header: Header, event: AttemptStarted) -> tuple[Change, ...]:
     data = {"attempt": event.attempt, "loaded_step": event.loaded_step}
     if event.role == "eval":
-        return _tell(header, event.job_id, "started", "Evaluation started", data=data)
-    if event.loaded_step == 0:
-        return _tell(header, event.job_id, "started", "Fine-tuning job started", data=data)
-    text = f"Fine-tuning job resumed from the checkpoint of step {event.loaded_step}"
-    return _tell(header, event.job_id, "started", text, data=data)
+        text = "Evaluation started"
+    elif event.loaded_step == 0:
+        text = "Fine-tuning job started"
+    else:
+        text = f"Fine-tuning job resumed from the checkpoint of step {event.loaded_step}"
+    begun = _tell(header, event.job_id, "started", text, data=data)
+    return (begun, _skipped(header, event)) if event.skipped else (begun,)
+
+
+def _skipped(header: Header, event: AttemptStarted) -> Change:
+    """Named by their manifests, as the list of checkpoints names them."""
+    found = "; ".join(f"{one.manifest_sha256}: {one.reason}" for one in event.skipped)
+    text = f"Checkpoints that cannot be used were passed over, their work is credited. {found}"
+    data = {"skipped": [one.manifest_sha256 for one in event.skipped]}
+    return _tell(header, event.job_id, "skipped", text, level="warn", data=data)
 
 
 def _attempt_ended(header: Header, event: AttemptEnded) -> tuple[Change, ...]:

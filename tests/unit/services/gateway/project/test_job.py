@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from schemas.job import Failure, JobEnded, PhaseSet, WaitNoted, WantedSet
+from schemas.pool import Skipped
 from schemas.sealed import Sealed
 from services.gateway.domain.shapes.jobs import cost_object, job_object
 from tests.unit.services.gateway.project.given import (
@@ -62,6 +63,15 @@ def test_the_messages_come_in_the_order_that_scripts_look_for() -> None:
         "The job has successfully completed",
     ]
     assert told[2].startswith("Budget hold taken: at most 0.50 GPU-hours")
+
+
+def test_checkpoints_that_could_not_be_used_are_named() -> None:
+    skipped = Skipped(manifest_sha256="cd" * 32, reason="blob b has SHA-256 0, expected 1")
+    events = folded("job", SUBMITTED, HELD, placed(2), replace(started(2, 6), skipped=(skipped,)))
+    told = [row for _, row in sorted(events["job_events"].items())][-2:]
+    assert told[0]["message"] == "Fine-tuning job resumed from the checkpoint of step 6"
+    assert f"{skipped.manifest_sha256}: {skipped.reason}" in told[1]["message"]
+    assert (told[1]["level"], told[1]["data"]) == ("warn", {"skipped": ["cd" * 32]})
 
 
 @pytest.mark.parametrize(
