@@ -5,6 +5,7 @@ start and stays away. The last test folds everything again from offset 0.
 """
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator
 from typing import Any, Final
@@ -15,6 +16,8 @@ import pytest_asyncio
 
 from tests.e2e.stories import AGENT_A, House, Json, house, replayed
 from tunery.local import processes
+from tunery.runtime.blobs.abstract import blob_key
+from tunery.runtime.blobs.s3 import S3Settings, connect
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -156,10 +159,103 @@ async def test_ten_seconds_without(home: House, server: str) -> None:
     assert [one["id"] for one in await jobs_of(home, story)] == [second]
     await home.api.post(f"/fine_tuning/jobs/{second}/cancel")
     job = await home.api.ended(job_id)
-    assert job["attempt"] == 2, "an outage of a server ends no training"
+    assert job["attempt"] == 2, await home.api.messages(job_id)  # an outage ends no training
     assert (await home.bill(job_id))["credited_gpu_ms"] == 0
     await home.api.ended(second, "cancelled")
     assert (await home.bill(second))["net_gpu_ms"] == 0
+
+
+# --- what people do -------------------------------------------------------------------------------
+
+
+async def change(home: House, job_id: str, what: str) -> httpx.Response:
+    return await home.api.patiently("POST", f"/fine_tuning/jobs/{job_id}/{what}")
+
+
+async def allowed(home: House, job_id: str, what: str, status: str) -> None:
+    reply = await change(home, job_id, what)
+    assert (reply.status_code, reply.json().get("status")) == (httpx.codes.OK, status), reply.text
+
+
+async def illegal(home: House, job_id: str, *changes: str) -> None:
+    """Final refusals, which an SDK must not repeat."""
+    for what in changes:
+        reply = await change(home, job_id, what)
+        assert reply.status_code == httpx.codes.CONFLICT, reply.text
+        assert reply.json()["error"]["code"] == "illegal_state"
+        assert reply.headers["x-should-retry"] == "false"
+
+
+async def test_pause_resume_and_cancel(home: House) -> None:
+    first = await home.submit(n_epochs=40)
+    newest = await with_checkpoint(home, first)
+    second = await home.submit()
+    waiting = await home.api.job(second, lambda job: bool((job["queue"] or {}).get("position")))
+    assert waiting["status"] == "queued"
+    assert waiting["queue"]["reason"]
+    await illegal(home, second, "resume")
+    await allowed(home, second, "pause", "paused")
+    await allowed(home, second, "pause", "paused")
+    await allowed(home, second, "cancel", "cancelled")
+    await home.api.ended(second, "cancelled")
+    await illegal(home, second, "cancel", "pause", "resume")
+    assert (await home.bill(second))["lines"] == []
+
+    await illegal(home, first, "resume")
+    assert (await change(home, first, "pause")).is_success
+    await home.api.job(first, lambda job: job["status"] == "paused")
+    kept = (await home.api.get(f"/fine_tuning/jobs/{first}/checkpoints"))["data"][0]
+    assert kept["step_number"] > newest["step_number"], "pausing keeps what was trained"
+    assert (await change(home, first, "resume")).is_success
+    again = await home.api.job(first, lambda job: job["attempt"] == 2 and training(job))
+    assert again["progress"]["resumed_from_step"] == kept["step_number"]
+    await allowed(home, first, "cancel", "cancelled")
+    await home.api.ended(first, "cancelled")
+    await illegal(home, first, "cancel", "pause", "resume")
+    bill = await home.bill(first)
+    assert [line["attempt"] for line in bill["lines"]] == [1, 2]
+    assert bill["net_gpu_ms"] == bill["used_gpu_ms"] > 0, "whoever cancels pays for what was used"
+
+
+async def test_a_damaged_checkpoint_is_passed_over(home: House) -> None:
+    job_id = await home.submit(n_epochs=40)
+    await with_checkpoint(home, job_id)
+    home.stack.kill(AGENT, tree=True, restart=False)
+    await asyncio.sleep(1)  # for what was on its way
+    listed = (await home.api.get(f"/fine_tuning/jobs/{job_id}/checkpoints"))["data"]
+    newest, older = listed[0], listed[1]
+    await asyncio.to_thread(damage, home, job_id, newest["manifest_sha256"])
+    await home.stack.start(AGENT)
+    job = await home.api.job(job_id, lambda found: found["attempt"] == 2 and training(found))
+    assert job["progress"]["resumed_from_step"] == older["step_number"] < newest["step_number"]
+    said = [text for text in await home.api.messages(job_id) if "passed over" in text]
+    assert len(said) == 1
+    assert newest["manifest_sha256"] in said[0]
+    assert older["manifest_sha256"] not in said[0]
+    await allowed(home, job_id, "cancel", "cancelled")
+    await home.api.ended(job_id, "cancelled")
+    lines = (await home.bill(job_id))["lines"]
+    credits = {
+        line["cause"]: -line["billable_gpu_ms"] for line in lines if line["kind"] == "credit"
+    }
+    assert credits["skipped_checkpoint"] > 0
+    assert set(credits) <= {"skipped_checkpoint", "lost"}
+
+
+def damage(home: House, job_id: str, manifest_sha256: str) -> None:
+    """Other bytes in a file of a checkpoint, where object storage keeps them."""
+    where = home.stack
+    storage = connect(
+        S3Settings(where.s3_endpoint, where.s3_access_key, where.s3_secret_key, where.s3_bucket)
+    )
+    kind = f"checkpoints/{job_id}/1"
+    manifest = storage.get_object(
+        Bucket=where.s3_bucket, Key=blob_key("local", kind, manifest_sha256)
+    )
+    files = {file["name"]: file["sha256"] for file in json.loads(manifest["Body"].read())["files"]}
+    key = blob_key("local", kind, files["adapter_model.safetensors"])
+    assert storage.head_object(Bucket=where.s3_bucket, Key=key)["ContentLength"] > 0
+    storage.put_object(Bucket=where.s3_bucket, Key=key, Body=b"not what it was")
 
 
 async def test_everything_again_from_offset_0(home: House) -> None:
