@@ -96,6 +96,11 @@ def show_one(item: Any, as_json: bool, pairs: Iterable[tuple[str, Any]]) -> None
     Console().print(grid, highlight=False)
 
 
+def show_gone(name: str, how: str, as_json: bool) -> None:
+    """That something was deleted or revoked."""
+    click.echo(json.dumps({"id": name, how: True}) if as_json else f"{name} {how}")
+
+
 def moment(seconds: int | None) -> str:
     """Local time of a Unix second."""
     if seconds is None:

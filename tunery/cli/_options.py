@@ -2,13 +2,30 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
 from tunery.local.paths import DataDir, default_data_dir
 
 F = TypeVar("F", bound=Callable[..., Any])
+EXAMPLES: Final = "\b\nExamples:\n"
+
+
+class Noun(click.Group):
+    """A group with examples in its epilog: each of its commands shows those that are its own."""
+
+    def add_command(self, cmd: click.Command, name: str | None = None) -> None:
+        super().add_command(cmd, name)
+        verb = name or cmd.name
+        mine = [
+            line
+            for line in (self.epilog or "").splitlines()
+            if f"{line} ".startswith(f"  tunery {self.name} {verb} ")
+        ]
+        if mine and EXAMPLES not in (cmd.epilog or ""):
+            rest = f"\n\n{cmd.epilog}" if cmd.epilog else ""
+            cmd.epilog = EXAMPLES + "\n".join(mine) + rest
 
 
 def _to_folders(_ctx: click.Context, _param: click.Parameter, value: Path | None) -> DataDir:

@@ -15,7 +15,7 @@ Examples:
 """
 
 
-@click.group("base", epilog=EPILOG)
+@click.group("base", cls=_options.Noun, epilog=EPILOG)
 def command() -> None:
     """Add base models and list them."""
 

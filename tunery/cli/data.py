@@ -23,7 +23,7 @@ Exit code: 0 all accepted, 1 one was rejected, 2 one could not be read.
 """
 
 
-@click.group("data")
+@click.group("data", epilog=EPILOG)
 def command() -> None:
     """Check training files."""
 

@@ -21,10 +21,11 @@ Examples:
   tunery file upload examples/lighthouse.jsonl
   tunery file show file-3f…            what the check found, row by row
   tunery file list --json | jq -r '.[].id'
+  tunery file delete file-3f…
 """
 
 
-@click.group("file", epilog=EPILOG)
+@click.group("file", cls=_options.Noun, epilog=EPILOG)
 def command() -> None:
     """Upload data and see what the check says about it."""
 
@@ -84,11 +85,12 @@ def show(file_id: str, folders: DataDir, as_json: bool) -> None:
 @command.command("delete")
 @click.argument("file_id")
 @_options.data_dir
-def delete(file_id: str, folders: DataDir) -> None:
+@_options.as_json
+def delete(file_id: str, folders: DataDir, as_json: bool) -> None:
     """Delete a file that no running job needs."""
     with _api.connect(folders) as api:
         api.delete_file(file_id)
-    click.echo(f"{file_id} deleted")
+    _api.show_gone(file_id, "deleted", as_json)
 
 
 def send(api: "Api", path: Path, *, quiet: bool) -> Any:

@@ -45,7 +45,7 @@ Examples:
 """
 
 
-@click.group("invoice")
+@click.group("invoice", epilog=EPILOG)
 def command() -> None:
     """What was used, and what it costs."""
 

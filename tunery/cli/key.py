@@ -18,7 +18,7 @@ Examples:
 """
 
 
-@click.group("key", epilog=EPILOG)
+@click.group("key", cls=_options.Noun, epilog=EPILOG)
 def command() -> None:
     """Create, list and revoke a tenant's API keys (admin key)."""
 
@@ -86,8 +86,9 @@ def list_keys(tenant: str, folders: DataDir, as_json: bool) -> None:
 @click.argument("tenant")
 @click.argument("key_id")
 @_options.data_dir
-def revoke(tenant: str, key_id: str, folders: DataDir) -> None:
+@_options.as_json
+def revoke(tenant: str, key_id: str, folders: DataDir, as_json: bool) -> None:
     """Revoke a key at once."""
     with _api.connect(folders) as api:
         api.revoke_key(tenant, key_id)
-    click.echo(f"{key_id} revoked")
+    _api.show_gone(key_id, "revoked", as_json)

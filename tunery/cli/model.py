@@ -11,13 +11,14 @@ EPILOG = """\
 \b
 Examples:
   tunery model list
+  tunery model show ft:smollm2-135m-instruct:local:demo:1a2b3c4d
   tunery model promote ft:smollm2-135m-instruct:local:demo:1a2b3c4d staging
   tunery model download ft:smollm2-135m-instruct:local:demo:1a2b3c4d ./adapter
   tunery model rollback ft:smollm2-135m-instruct:local:demo:1a2b3c4d production
 """
 
 
-@click.group("model", epilog=EPILOG)
+@click.group("model", cls=_options.Noun, epilog=EPILOG)
 def command() -> None:
     """List, promote, roll back and download fine-tuned models."""
 

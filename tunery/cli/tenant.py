@@ -15,7 +15,7 @@ Examples:
 """
 
 
-@click.group("tenant", epilog=EPILOG)
+@click.group("tenant", cls=_options.Noun, epilog=EPILOG)
 def command() -> None:
     """Create tenants and list them (admin key)."""
 

@@ -17,11 +17,13 @@ EPILOG = """\
 Examples:
   tunery webhook create https://ci.example.com/hooks/tunery
   tunery webhook create https://example.com/h --event fine_tuning.job.failed
+  tunery webhook list
   tunery webhook deliveries we_5d…
+  tunery webhook delete we_5d…
 """
 
 
-@click.group("webhook", epilog=EPILOG)
+@click.group("webhook", cls=_options.Noun, epilog=EPILOG)
 def command() -> None:
     """Create webhook endpoints and see what was delivered (Standard Webhooks)."""
 
@@ -75,11 +77,12 @@ def list_endpoints(folders: DataDir, as_json: bool) -> None:
 @command.command("delete")
 @click.argument("endpoint_id")
 @_options.data_dir
-def delete(endpoint_id: str, folders: DataDir) -> None:
+@_options.as_json
+def delete(endpoint_id: str, folders: DataDir, as_json: bool) -> None:
     """Delete an endpoint; deliveries under way still end."""
     with _api.connect(folders) as api:
         api.delete_endpoint(endpoint_id)
-    click.echo(f"{endpoint_id} deleted")
+    _api.show_gone(endpoint_id, "deleted", as_json)
 
 
 @command.command("deliveries")

@@ -37,10 +37,3 @@ def test_without_an_api_the_fix_is_named(tmp_path: object) -> None:
     assert result.exit_code == 1
     assert "no API to talk to" in result.output
     assert "fix: start one with `tunery up`" in result.output
-
-
-@pytest.mark.parametrize("noun", ["base", "file", "job", "key", "model", "tenant", "webhook"])
-def test_help_has_examples(noun: str) -> None:
-    result = CliRunner().invoke(main, [noun, "--help"])
-    assert result.exit_code == 0
-    assert f"  tunery {noun} " in result.output
