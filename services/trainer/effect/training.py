@@ -107,8 +107,9 @@ class Training:
     async def _newest_checkpoint(self, folder: Path) -> Candidate | None:
         """Fetch the newest checkpoint that is whole; name those that are not."""
         for checkpoint in self._grant.checkpoints:
-            target = folder / "resume" / f"step-{checkpoint.step:08d}"
-            target.mkdir(parents=True)
+            # by hash: two attempts may have checkpointed at the same step
+            target = folder / "resume" / checkpoint.manifest_sha256
+            target.mkdir(parents=True, exist_ok=True)
             try:
                 for file in checkpoint.files:
                     await fetch(self._tools, file.blob, target / file.name, file.sha256)
@@ -120,12 +121,10 @@ class Training:
         return None
 
     def _started(self, line: Line) -> Started:
-        by_dir = {Path(str(skip["dir"])).name: skip["reason"] for skip in line["skipped"]}
-        for checkpoint in self._grant.checkpoints:
-            reason = by_dir.get(f"step-{checkpoint.step:08d}")
-            if reason is not None:
-                manifest = checkpoint.manifest_sha256
-                self._skipped.append(Skipped(manifest_sha256=manifest, reason=str(reason)))
+        self._skipped += [
+            Skipped(manifest_sha256=skip["manifest_sha256"], reason=str(skip["reason"]))
+            for skip in line["skipped"]
+        ]
         return Started(
             loaded=line["loaded_manifest"],
             loaded_step=line["resumed_from_step"],

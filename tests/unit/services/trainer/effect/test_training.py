@@ -4,6 +4,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -27,7 +28,7 @@ WORK = pool.TrainWork(
     base_id="b",
     base_sha256=SHA,
     base_path="/b",
-    prepared=PREPARED,
+    prepared=replace(PREPARED, train_sha256=sha256(CONTENT).hexdigest(), validation_rows=0),
     hyper=pool.HyperParameters(
         n_epochs=1,
         batch_size=1,
@@ -73,13 +74,15 @@ class Quick:
         self.ms += ms
 
 
-async def under_lease(blobs: MemoryBlobs, folder: Path) -> tuple[Training, World]:
+async def under_lease(
+    blobs: MemoryBlobs, folder: Path, checkpoints: tuple[pool.Checkpoint, ...] = ()
+) -> tuple[Training, World]:
     made = await world(Quick())
     there = World(made.log, blobs, made.keys, made.clock)
     runtime = there.runtime("trainer")
     machine = ProcessGroups(mark=str(folder))
     tools = Tools(runtime, machine, Reports(runtime, "default"), "a1")
-    grant = replace(granted(), role="train", work=WORK)
+    grant = replace(granted(), role="train", work=WORK, checkpoints=checkpoints)
     settings = TrainerSettings(id="a", pool="default", slots=1, work_dir=folder)
     return Training(grant, WORK, tools, settings), there
 
@@ -132,3 +135,39 @@ async def test_an_outage_without_end_is_told(tmp_path: Path) -> None:
     with pytest.raises(BlobsUnavailable):
         await training.heard(checkpoint(tmp_path, 5), 1_000)
     assert there.clock.monotonic_ms() >= storage.OUTAGE_MS_MAX
+
+
+def kept(manifest: str) -> pool.Checkpoint:
+    """A checkpoint of step 7, as a grant names it."""
+    file = pool.BlobFile(
+        name="manifest.json",
+        blob=f"t/acme/{manifest}",
+        sha256=sha256(CONTENT).hexdigest(),
+        bytes=len(CONTENT),
+    )
+    return pool.Checkpoint(
+        attempt=1,
+        step=7,
+        epoch_ppm=1,
+        tokens=7,
+        manifest_sha256=manifest,
+        files=(file,),
+        captured_ms=1,
+    )
+
+
+async def test_of_two_checkpoints_of_one_step_the_whole_one_is_used(tmp_path: Path) -> None:
+    damaged, whole, blobs = kept("a" * 64), kept("b" * 64), MemoryBlobs()
+    await blobs.put(WORK.prepared.train_blob, CONTENT)
+    await blobs.put(damaged.files[0].blob, b"damaged")
+    await blobs.put(whole.files[0].blob, CONTENT)
+    training, _ = await under_lease(blobs, tmp_path, (damaged, whole))
+    await training.prepare(tmp_path)
+    (resume,) = msgspec.json.decode((tmp_path / "spec.json").read_bytes())["resume"]
+    assert resume["manifest_sha256"] == whole.manifest_sha256
+    assert (Path(resume["dir"]) / "manifest.json").read_bytes() == CONTENT
+    passed_over = {**resume, "reason": "of another base"}
+    line = {"type": "started", "loaded_manifest": None, "resumed_from_step": 0, "total_steps": 9}
+    started = await training.heard({**line, "skipped": [passed_over]}, 0)
+    assert started is not None
+    assert [skip.manifest_sha256[0] for skip in started.skipped] == ["a", "b"]
