@@ -104,12 +104,13 @@ def tell_how(
     """The API's address, the first key, and the two lines that point an SDK at them."""
     key = secrets.load(folders.secrets).admin_key
     url = f"http://{ports.HOST}:{ports.read(folders.ports)['gateway']}"
+    answers = "gateway" in services
     if as_json:
         click.echo(
             json.dumps(
                 {
-                    "api_url": url,
-                    "openai_base_url": f"{url}/v1",
+                    "api_url": url if answers else None,
+                    "openai_base_url": f"{url}/v1" if answers else None,
                     "admin_key": key,
                     "tenant": TENANT,
                     "data_dir": str(folders.root),
@@ -117,7 +118,7 @@ def tell_how(
             )
         )
         return
-    if "gateway" not in services:
+    if not answers:
         console.print("\n[bold]Ready[/bold], without a gateway: nobody answers HTTP.")
         return
     console.print(f"\n[bold]Tunery is ready[/bold] at {url}", highlight=False)

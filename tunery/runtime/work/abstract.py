@@ -18,7 +18,6 @@ from tunery.runtime.verbs import Change
 if TYPE_CHECKING:
     import asyncpg
 
-CHANGES_MAX: Final = 20_000  # of one batch
 FAILURE_CHARACTERS_MAX: Final = 2_000
 OUTCOMES_CHANNEL: Final = "outcomes"
 TODOS_CHANNEL: Final = "todos"
