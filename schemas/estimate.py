@@ -246,6 +246,12 @@ def price_micro(price: Price, gpu_ms: GpuMs, tokens: int) -> Micro:
     return time + _ceil(tokens * price.token_micro_per_million, PPM)
 
 
+def line_micro(gpu_ms: GpuMs, gpu_hour_micro: Micro) -> Micro:
+    """What one line of an invoice costs (credits: negative), rounded half to even."""
+    whole, rest = divmod(gpu_ms * gpu_hour_micro, HOUR_MS)
+    return whole + (2 * rest > HOUR_MS or (2 * rest == HOUR_MS and whole % 2 == 1))
+
+
 # --- rules behind "auto" --------------------------------------------------------------------------
 
 

@@ -13,7 +13,7 @@ from typing import Final, Literal, TypeAlias
 from msgspec import Struct
 
 from schemas.account import Lane
-from schemas.estimate import PriceBook
+from schemas.estimate import PriceBook, line_micro
 from schemas.pool import Role
 from schemas.units import HOUR_MS, GpuMs, Micro
 
@@ -177,7 +177,7 @@ def _line(
         used_gpu_ms=sum(row.used_gpu_ms for row in rows),
         gpu_ms=gpu_ms,
         gpu_hour_micro=price,
-        amount_micro=amount_micro(gpu_ms, price),
+        amount_micro=line_micro(gpu_ms, price),
         overage_gpu_ms=over,
     )
 
@@ -194,12 +194,6 @@ def gpu_hour_price(books: Mapping[str, PriceBook], version: str, lane: Lane) -> 
             f"add it as services/billing/prices/{version}.json, or set TUNERY_BILLING_PRICES_DIR"
         )
     return book.gpu_hour_micro[lane]
-
-
-def amount_micro(gpu_ms: GpuMs, gpu_hour_micro: Micro) -> Micro:
-    """The one rounding of a line: half to even, to millionths of the currency unit."""
-    exact = EXACT.divide(EXACT.multiply(Decimal(gpu_ms), Decimal(gpu_hour_micro)), Decimal(HOUR_MS))
-    return int(exact.quantize(Decimal(1), context=EXACT))
 
 
 def decimal_amount(micro: Micro) -> Decimal:

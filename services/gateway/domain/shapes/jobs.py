@@ -1,14 +1,16 @@
 """Fine-tuning jobs and checkpoints: OpenAI's fields first, then queue, progress, cost, gate."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from schemas.dataset import BaseTokens
-from schemas.estimate import PPM, price_micro, resolve
-from schemas.job import Estimate, JobSpec
+from schemas.estimate import PPM, line_micro, price_micro, resolve
+from schemas.job import Estimate, JobSpec, Price
 from schemas.pool import HyperParameters
+from schemas.units import Micro
 from services.gateway.domain.events import finite
 from services.gateway.domain.shapes import Opened, Row, seconds
 from services.gateway.domain.statuses import JobStatus, job_status
@@ -181,16 +183,21 @@ def gate_object(summary: Mapping[str, Any]) -> dict[str, Any]:
         "items": items,
         "base": {
             "accuracy": round(summary["base_correct"] / items, 4) if items else None,
-            "loss": summary["base_loss_ppm"] / PPM,
-            "exact_match": summary["base_exact_match_ppm"] / PPM,
+            "loss": _share(summary["base_loss_ppm"]),
+            "exact_match": _share(summary["base_exact_match_ppm"]),
         },
         "adapter": {
             "accuracy": round(summary["adapter_correct"] / items, 4) if items else None,
-            "loss": summary["adapter_loss_ppm"] / PPM,
-            "exact_match": summary["adapter_exact_match_ppm"] / PPM,
+            "loss": _share(summary["adapter_loss_ppm"]),
+            "exact_match": _share(summary["adapter_exact_match_ppm"]),
         },
         "p_value": summary["p_value_ppm"] / PPM,
     }
+
+
+def _share(ppm: int) -> float | None:
+    """Below zero: it was not measured, because there were no validation rows."""
+    return None if ppm < 0 else ppm / PPM
 
 
 def _provenance(row: Row, spec: JobSpec) -> dict[str, Any]:
@@ -260,9 +267,17 @@ def cost_object(row: Row, lines: Sequence[Row]) -> dict[str, Any]:
         "credited_gpu_ms": credited,
         "net_gpu_ms": net,
         "trained_tokens": tokens,
-        "amount_micro": price_micro(spec.price, max(0, net), tokens),
+        "amount_micro": _amount_micro(spec.price, lines) + price_micro(spec.price, 0, tokens),
         "estimate": None if row["hold"] is None else row["hold"]["estimate"],
     }
+
+
+def _amount_micro(price: Price, lines: Sequence[Row]) -> Micro:
+    """To the unit what the invoice says: one rounding for each of its lines."""
+    gpu_ms: Counter[tuple[Any, ...]] = Counter()
+    for line in lines:
+        gpu_ms[line["hour"], line["kind"], line["role"], line["cause"]] += line["billable_gpu_ms"]
+    return sum(line_micro(used, price.gpu_hour_micro) for used in gpu_ms.values())
 
 
 def checkpoint_object(row: Row, job_id: str, model_id: str, step: Row | None) -> dict[str, Any]:

@@ -32,14 +32,18 @@ async def gate(scene: Scene) -> None:
         ("", "base", "adapter"),
         [
             (f"{found['items']} capability items", _percent(base), _percent(adapter)),
-            ("loss on validation rows", f"{base['loss']:.3f}", f"{adapter['loss']:.3f}"),
-            ("exact match", f"{base['exact_match']:.2f}", f"{adapter['exact_match']:.2f}"),
+            ("loss on validation rows", _figure(base["loss"]), _figure(adapter["loss"])),
+            ("exact match", _figure(base["exact_match"]), _figure(adapter["exact_match"])),
         ],
     )
     verdict = found["verdict"]
     holds = verdict in ("pass", "inconclusive", "block") and found["items"] >= ITEMS_MIN
     scene.told.figures["gate_verdict"] = verdict
     scene.check("gate_decided_on_paired_items", holds, f"{verdict}: {'; '.join(found['reasons'])}")
+
+
+def _figure(value: float | None) -> str:
+    return "not measured" if value is None else f"{value:.3f}"
 
 
 async def registry(scene: Scene) -> None:

@@ -1,6 +1,6 @@
 """Invoices: sums right to the unit, one rounding a line, the month's edges."""
 
-from decimal import Decimal
+from decimal import ROUND_HALF_EVEN, Context, Decimal
 from random import Random
 
 import pytest
@@ -8,14 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from schemas.estimate import PriceBook
+from schemas.estimate import PriceBook, line_micro
 from schemas.units import HOUR_MS
 from services.billing.domain.invoice import (
     Invoice,
     LedgerRow,
     Mixed,
     PriceMissing,
-    amount_micro,
     decimal_amount,
     invoice,
     period,
@@ -73,13 +72,20 @@ def test_slices_of_one_job_and_hour_are_one_line_and_one_rounding() -> None:
     made = bill(row(gpu_ms=1), row(gpu_ms=1), row(gpu_ms=1))
     (line,) = made.lines
     assert line.gpu_ms == 3
-    assert line.amount_micro == amount_micro(3, 2_400_000) == 2
+    assert line.amount_micro == line_micro(3, 2_400_000) == 2
 
 
 def test_half_a_unit_goes_to_the_even_one() -> None:
     half_hour = HOUR_MS // 2
-    assert [amount_micro(half_hour, price) for price in (1, 3, 5)] == [0, 2, 2]
-    assert amount_micro(-half_hour, 3) == -2
+    assert [line_micro(half_hour, price) for price in (1, 3, 5)] == [0, 2, 2]
+    assert line_micro(-half_hour, 3) == -2
+
+
+@given(st.integers(-(10**15), 10**15), st.integers(0, 10**9))
+def test_a_line_is_rounded_as_decimals_are(gpu_ms: int, price: int) -> None:
+    exact = Context(prec=60, rounding=ROUND_HALF_EVEN)
+    amount = exact.divide(Decimal(gpu_ms * price), Decimal(HOUR_MS))
+    assert line_micro(gpu_ms, price) == amount.quantize(Decimal(1), context=exact)
 
 
 def test_only_hours_of_the_month_count() -> None:

@@ -2,18 +2,20 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from schemas.job import Failure, JobEnded, PhaseSet, WaitNoted, WantedSet
 from schemas.pool import Skipped
 from schemas.sealed import Sealed
-from services.gateway.domain.shapes.jobs import cost_object, job_object
+from services.gateway.domain.shapes.jobs import cost_object, gate_object, job_object
 from tests.unit.services.gateway.project.given import (
     HELD,
     JOB,
     SPEC,
     SUBMITTED,
+    SUMMARY,
     WHOLE_LIFE,
     placed,
     started,
@@ -189,4 +191,10 @@ def test_cost_sums_lines_and_keeps_credits_apart() -> None:
     cost = cost_object(row, lines)
     assert (cost["billable_gpu_ms"], cost["credited_gpu_ms"]) == (90_000, 30_000)
     assert cost["net_gpu_ms"] == 60_000
-    assert cost["amount_micro"] == 53_334  # 60 s at 3.2 an hour, rounded up
+    assert cost["amount_micro"] == 53_333  # 80_000 - 26_667: each line rounded, as on the invoice
+
+
+def test_what_was_not_measured_has_no_figure() -> None:
+    told = gate_object(msgspec.to_builtins(replace(SUMMARY, base_loss_ppm=-1)))
+    assert told["base"]["loss"] is None
+    assert told["adapter"]["loss"] == SUMMARY.adapter_loss_ppm / 1_000_000
