@@ -1,13 +1,17 @@
 """Indexes list what is there, and links lead somewhere."""
 
+import ast
 import re
 from pathlib import Path
 from typing import Final
+
+import pytest
 
 from tests.repo.topics import PAGE, page
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 DECISIONS: Final = ROOT / "docs" / "decisions"
+PYTHON: Final = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK: Final = re.compile(r"\]\(([^)#:]+)\)")
 
 
@@ -49,3 +53,32 @@ def test_every_service_has_a_page() -> None:
     services = [path.parent for path in ROOT.glob("services/*/__main__.py")]
     assert len(services) == 8
     assert [one.name for one in services if not (one / "README.md").is_file()] == []
+
+
+def python_blocks() -> list[tuple[str, str]]:
+    pages = [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]
+    return [
+        (one.relative_to(ROOT).as_posix(), block)
+        for one in pages
+        for block in PYTHON.findall(one.read_text(encoding="utf-8"))
+    ]
+
+
+@pytest.mark.parametrize(("page", "block"), python_blocks())
+def test_python_in_documents_compiles_and_imports_what_is_there(page: str, block: str) -> None:
+    tree = compile(block, page, "exec", ast.PyCF_ONLY_AST)
+    imports: list[ast.stmt] = [
+        one for one in tree.body if isinstance(one, ast.Import | ast.ImportFrom)
+    ]
+    found: dict[str, object] = {}
+    exec(compile(ast.Module(imports, []), page, "exec"), found)  # noqa: S102  # our own documents
+    assert len(found) > len(imports)  # builtins, and a name for each
+
+
+def test_the_data_guide_checks_a_file_as_it_says(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ROOT)
+    block = dict(python_blocks())["docs/guides/data.md"]
+    exec(compile(block, "docs/guides/data.md", "exec"), {})  # noqa: S102  # our own document
+    assert capsys.readouterr().out.startswith("rejected")
