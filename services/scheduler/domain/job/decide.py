@@ -88,6 +88,9 @@ def _submit(tenant: Tenant, command: SubmitJob, ctx: Context) -> tuple[Event, ..
         return _rejected(errors.ALREADY_EXISTS, f"job {command.job_id} exists already")
     if spec.slots < 1:
         return _rejected(errors.MALFORMED, "slots must be 1 or more", "slots")
+    if spec.price.version != terms.price_version:
+        text = "prices changed while the job was being submitted; look at the estimate again"
+        return _rejected(errors.ILLEGAL_STATE, text)
     if (limit := terms.limits.concurrency) <= running(tenant):
         text = f"{limit} jobs are running or waiting already; pause or cancel one, or wait"
         return _rejected(errors.CONCURRENCY_LIMIT, text)

@@ -115,6 +115,12 @@ def test_slots_must_be_positive() -> None:
     assert of(events, Rejected).param == "slots"
 
 
+def test_a_job_is_billed_by_the_prices_it_was_shown() -> None:
+    newer = replace(spec().price, version="2026-12")
+    events = nobody().given(limits()).when(submit(price=newer))
+    assert rejected(events) == errors.ILLEGAL_STATE
+
+
 def test_concurrency_counts_what_wants_to_run() -> None:
     decider = nobody().given(limits(concurrency=1), submit("ftjob-1"))
     assert rejected(decider.when(submit("ftjob-2"))) == errors.CONCURRENCY_LIMIT
