@@ -25,7 +25,7 @@ from tunery.runtime.verbs import Change
 WANTED = {"run": "Job resumed", "paused": "Pause requested", "cancelled": "Cancellation requested"}
 ENDINGS: dict[Outcome, str] = {
     "succeeded": "",
-    "preempted": "Attempt {n} was preempted; the job goes on from its last checkpoint, free",
+    "preempted": "Attempt {n} was stopped before its end; its last checkpoint is kept",
     "lost": "Attempt {n} lost its machine; the job goes on from its last checkpoint, free",
     "failed": "Attempt {n} failed: {cause}",
     "not_started": "Attempt {n} ended before it started",
