@@ -80,8 +80,10 @@ class Agent:
             await self._register()
             await self._follow()
         finally:
-            await self._leave()
-            beat.cancel()
+            try:
+                await self._leave()
+            finally:
+                beat.cancel()
 
     async def ready(self) -> None:
         await self._registered.wait()
@@ -169,8 +171,12 @@ class Agent:
             if late:
                 await asyncio.wait(late, timeout=grace_s)
         if self._state.registered and not self._state.replaced:
-            retire = RetireNode(node_id=self._state.node_id, incarnation=self._state.incarnation)
-            await asyncio.wait_for(self._reports.fact(retire), timeout=grace_s)
+            node_id = self._state.node_id
+            retire = RetireNode(node_id=node_id, incarnation=self._state.incarnation)
+            try:
+                await asyncio.wait_for(self._reports.fact(retire), timeout=grace_s)
+            except TimeoutError:
+                say(LOG, logging.WARNING, "left without a word: the log is away", node=node_id)
 
 
 def _say_failure(lease: int, task: asyncio.Task[None]) -> None:
