@@ -281,10 +281,20 @@ def _learning_rate_ppb(wish: HyperRequest, base: Base, steps: int | None) -> int
     if "learning_rate" in wish:
         return max(1, round(float(wish["learning_rate"] or 0) * PPB))
     factor = LR_LORA_SHORT if steps is not None and steps < STEPS_WANTED else LR_LORA
+    multiplier = float(wish.get("learning_rate_multiplier") or 1)
+    return max(1, round(_auto_learning_rate(base, factor) * multiplier * PPB))
+
+
+def _auto_learning_rate(base: Base, factor: int) -> float:
     exponent = LR_EXPONENT.get(base.family, 0.0)
     rule = LR_FULL * factor * math.pow(LR_HIDDEN / max(base.hidden_size, 1), exponent)
-    multiplier = float(wish.get("learning_rate_multiplier") or 1)
-    return max(1, round(max(rule, LR_MIN) * multiplier * PPB))
+    return max(rule, LR_MIN)
+
+
+def multiplier_max(base: Base) -> float:
+    """Whatever the run's length, the learning rate stays in its own range. Two decimals."""
+    most = RANGES["learning_rate"][1] / _auto_learning_rate(base, LR_LORA_SHORT)
+    return min(RANGES["learning_rate_multiplier"][1], math.floor(100 * most) / 100)
 
 
 def _problem(name: str, value: int | float | str | None, base: Base) -> str | None:
@@ -297,6 +307,7 @@ def _problem(name: str, value: int | float | str | None, base: Base) -> str | No
         return None
     low, high = RANGES[name]
     high = min(high, base.context_length) if name == "max_length" else high
+    high = multiplier_max(base) if name == "learning_rate_multiplier" else high
     kind = "a whole number" if name in WHOLE else "a number"
     whole = isinstance(value, int) and not isinstance(value, bool)
     if whole or (isinstance(value, float) and name not in WHOLE):

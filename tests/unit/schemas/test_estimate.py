@@ -14,6 +14,7 @@ from schemas.estimate import (
     hold_of,
     load_prices,
     memory_bytes,
+    multiplier_max,
     problems,
     resolve,
 )
@@ -144,6 +145,8 @@ def test_the_ends_of_every_range_are_allowed_and_resolve(name: str, high: bool) 
     end = RANGES[name][high]
     if name == "max_length":
         end = min(end, SMOL.context_length)
+    if name == "learning_rate_multiplier":
+        end = min(end, multiplier_max(SMOL))
     assert problems({name: end}, SMOL) == ()
     hyper, _ = resolve({name: end}, SMOL, tokens(10_000), 1)
     assert hyper.learning_rate_ppb >= 1
@@ -166,3 +169,14 @@ def test_a_price_book_is_read_and_checked() -> None:
         load_prices(b'{"version":"1","currency":"EUR","gpu_hour_micro":7}')
     with pytest.raises(KeyError):
         book.price("free")
+
+
+@pytest.mark.parametrize("hidden", [64, 576, 4_096])
+@pytest.mark.parametrize("count", [1_000, 10_000_000])
+def test_no_multiplier_leads_out_of_the_range_of_learning_rates(hidden: int, count: int) -> None:
+    base = msgspec.structs.replace(SMOL, hidden_size=hidden)
+    most = multiplier_max(base)
+    hyper, _ = resolve({"learning_rate_multiplier": most}, base, tokens(count), 1)
+    assert hyper.learning_rate_ppb <= RANGES["learning_rate"][1] * 1e9
+    (found,) = problems({"learning_rate_multiplier": most + 0.01}, base)
+    assert f"from 0.01 to {most}" in found.message
