@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ from uuid import uuid4
 
 import asyncpg
 import httpx
+from safetensors.torch import load_file, save_file
 
 from tests.stacks import sweep, temporary_data_dir
 from tunery.cli.demo.receiver import Receiver, receiving
@@ -24,6 +26,7 @@ from tunery.local.stack import AGENT, ServiceSpec
 from tunery.ml import base
 
 TINY: Final = "tiny"
+OVERFLOWING: Final = "overflowing"
 BUILD_S_MAX: Final = 120
 REQUEST_S_MAX: Final = 30.0
 OUTAGE_S_MAX: Final = 90.0
@@ -55,6 +58,20 @@ def tiny_base() -> Path:
     command = [sys.executable, "-m", "tunery.ml.base", "tiny", str(folder)]
     subprocess.run(command, capture_output=True, check=True, timeout=BUILD_S_MAX)
     return folder
+
+
+def overflowing_base(folder: Path) -> Path:
+    """The tiny base with a last layer so large that the loss is no finite number.
+
+    A learning rate does not get there: every layer before is normalised.
+    """
+    made = folder / OVERFLOWING
+    shutil.copytree(tiny_base(), made)
+    weights = made / "model.safetensors"
+    tensors = load_file(weights)
+    tensors["model.norm.weight"] *= 1e38
+    save_file(tensors, weights, metadata={"format": "pt"})
+    return made
 
 
 def rows(count: int = ROWS) -> bytes:

@@ -8,13 +8,27 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 import httpx
 import pytest
 import pytest_asyncio
+from standardwebhooks.webhooks import Webhook
 
-from tests.e2e.stories import AGENT_A, House, Json, house, replayed
+from tests.e2e.stories import (
+    AGENT_A,
+    OVERFLOWING,
+    Api,
+    House,
+    Json,
+    client,
+    house,
+    overflowing_base,
+    replayed,
+    rows,
+)
 from tunery.local import processes
 from tunery.runtime.blobs.abstract import blob_key
 from tunery.runtime.blobs.s3 import S3Settings, connect
@@ -26,12 +40,15 @@ KILL_PAUSE_S: Final = 1.5
 OUTAGE_S: Final = 10.0
 ANSWER_S_MAX: Final = 5.0
 CHILD_S_MAX: Final = 60.0
+FEW: Final = 12
+TOO_BIG: Final = 1_000_000
+JSON: Final = {"content-type": "application/json"}
 AGENT: Final = AGENT_A.name
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session", name="home")
 async def a_house() -> AsyncIterator[House]:
-    async with house() as made:
+    async with house(gateway={"TUNERY_GATEWAY_FILE_BYTES_MAX": str(TOO_BIG - 1)}) as made:
         await made.stack.stop("valkey")
         yield made
 
@@ -121,8 +138,8 @@ async def jobs_of(home: House, story: str) -> list[Json]:
     return listed
 
 
-def an_upload(content: bytes) -> dict[str, Any]:
-    return {"data": {"purpose": "fine-tune"}, "files": {"file": ("rows.jsonl", content)}}
+def an_upload(content: bytes, purpose: str = "fine-tune") -> dict[str, Any]:
+    return {"data": {"purpose": purpose}, "files": {"file": ("rows.jsonl", content)}}
 
 
 @pytest.mark.parametrize("server", ["postgres", "s3", "kafka"])
@@ -235,11 +252,11 @@ async def test_a_damaged_checkpoint_is_passed_over(home: House) -> None:
     await allowed(home, job_id, "cancel", "cancelled")
     await home.api.ended(job_id, "cancelled")
     lines = (await home.bill(job_id))["lines"]
-    credits = {
+    credited = {
         line["cause"]: -line["billable_gpu_ms"] for line in lines if line["kind"] == "credit"
     }
-    assert credits["skipped_checkpoint"] > 0
-    assert set(credits) <= {"skipped_checkpoint", "lost"}
+    assert credited["skipped_checkpoint"] > 0
+    assert set(credited) <= {"skipped_checkpoint", "lost"}
 
 
 def damage(home: House, job_id: str, manifest_sha256: str) -> None:
@@ -256,6 +273,135 @@ def damage(home: House, job_id: str, manifest_sha256: str) -> None:
     key = blob_key("local", kind, files["adapter_model.safetensors"])
     assert storage.head_object(Bucket=where.s3_bucket, Key=key)["ContentLength"] > 0
     storage.put_object(Bucket=where.s3_bucket, Key=key, Body=b"not what it was")
+
+
+async def refused(
+    api: Api, status: int, code: str, method: str, path: str, param: str | None = None, **sent: Any
+) -> str:
+    """A 4xx in OpenAI's envelope that says what is wrong; its message."""
+    reply = await api.call(method, path, **sent)
+    assert reply.status_code == status, reply.text
+    error = reply.json()["error"]
+    assert (error["code"], error["param"]) == (code, param), error
+    assert error["message"]
+    return str(error["message"])
+
+
+async def tenant(home: House, name: str, **body: Any) -> str:
+    """A key of a new tenant."""
+    await home.api.post("/tenants", {"id": name, **body})
+    return str((await home.api.post(f"/tenants/{name}/keys", {"name": "test"}))["key"])
+
+
+async def test_bad_requests_are_told_what_to_do(home: House) -> None:
+    api, jobs = home.api, "/fine_tuning/jobs"
+
+    async def submitted(status: int, code: str, param: str | None, **changes: Any) -> str:
+        body = home.request(**changes)
+        return await refused(api, status, code, "POST", jobs, param, json=body)
+
+    await submitted(404, "model_not_found", "model", model="gpt-9")
+    rank = await submitted(400, "invalid_value", "lora.rank", lora={"rank": 100_000})
+    assert "from 1 to 256" in rank
+    both = await submitted(
+        400, "invalid_value", "lora.rank", lora={"rank": 0}, training={"learning_rate": 7}
+    )
+    assert "2 problems" in both
+    await submitted(400, "unsupported", "method.type", method={"type": "dpo"})
+    await submitted(404, "not_found", "training_file", training_file="file-nobody")
+    await refused(api, 400, "invalid_request", "POST", jobs, "model", json={})
+    await refused(api, 400, "invalid_request", "POST", jobs, content=b"{", headers=JSON)
+    await refused(api, 404, "not_found", "GET", f"{jobs}/ftjob-nobody", "id")
+    await refused(api, 404, "not_found", "POST", f"{jobs}/ftjob-nobody/cancel", "id")
+    await refused(api, 404, "not_found", "GET", "/files/file-nobody", "id")
+    bad = home.request(metadata={"story": "bad file"})
+    bad["training_file"] = await rejected_file(home)
+    await refused(api, 400, "invalid_training_file", "POST", jobs, "training_file", json=bad)
+    await refused(api, 400, "invalid_value", "POST", "/files", "purpose", **an_upload(b"x", "e"))
+    await refused(api, 413, "file_too_large", "POST", "/files", "file", **an_upload(b" " * TOO_BIG))
+    cut = b'--b\r\nContent-Disposition: form-data; name="file"; filename="f"\r\n\r\n{'
+    form = {"content-type": "multipart/form-data; boundary=b"}
+    await refused(api, 400, "incomplete_upload", "POST", "/files", content=cut, headers=form)
+    assert await jobs_of(home, "bad file") == []
+
+
+async def rejected_file(home: House) -> str:
+    reply = await home.api.call("POST", "/files", **an_upload(b'{"messages": 3}\n'))
+    file_id = str(reply.json()["id"])
+    report = await home.api.until(
+        f"/files/{file_id}/validation", lambda one: one["status"] == "done", CHILD_S_MAX
+    )
+    assert not report["accepted"]
+    return file_id
+
+
+async def test_limits_and_walls_between_tenants(home: House) -> None:
+    jobs = "/fine_tuning/jobs"
+    key = await tenant(home, "small", plan="free")  # one job at a time
+    async with client(home.stack.api_url, key) as http:
+        small = Api(http)
+        theirs = replace(home, api=small, file_id=await small.upload(rows(FEW)))
+        first = await theirs.submit()
+        body = theirs.request()
+        await refused(small, 429, "concurrency_limit_exceeded", "POST", jobs, json=body)
+        assert (await change(theirs, first, "pause")).is_success
+        second = await theirs.submit()
+        resume = f"{jobs}/{first}/resume"
+        await refused(small, 429, "concurrency_limit_exceeded", "POST", resume)
+        for job_id in (first, second):
+            await change(theirs, job_id, "cancel")
+            await small.ended(job_id, "cancelled")
+            await theirs.bill(job_id)
+        await refused(small, 404, "not_found", "POST", jobs, "training_file", json=home.request())
+        mine = await home.submit()
+        for path in (f"{jobs}/{mine}", f"{jobs}/{mine}/events", f"{jobs}/{mine}/cost"):
+            await refused(small, 404, "not_found", "GET", path, "id")
+        await refused(small, 404, "not_found", "POST", f"{jobs}/{mine}/cancel", "id")
+        await refused(small, 404, "not_found", "GET", f"/files/{home.file_id}/content", "id")
+        await refused(small, 403, "insufficient_permissions", "GET", "/tenants")
+        await change(home, mine, "cancel")
+        await home.api.ended(mine, "cancelled")
+    limits = {"soft_gpu_ms": 1_000, "hard_gpu_ms": 1_000, "concurrency": 2}
+    async with client(home.stack.api_url, await tenant(home, "poor", limits=limits)) as http:
+        poor = Api(http)
+        body = {**home.request(), "training_file": await poor.upload(rows(FEW))}
+        await refused(poor, 429, "hard_limit_exceeded", "POST", jobs, json=body)
+    for wrong in ("tun-nobody", "x" * 10_000):
+        async with client(home.stack.api_url, wrong) as http:
+            await refused(Api(http), 401, "invalid_api_key", "GET", "/models")
+
+
+async def test_a_job_that_diverges_ends_with_advice_and_a_webhook(
+    home: House, tmp_path: Path
+) -> None:
+    kinds = [f"fine_tuning.job.{kind}" for kind in ("succeeded", "failed", "cancelled")]
+    endpoint = await home.api.post(
+        "/webhook_endpoints", {"name": "bad days", "url": home.receiver.url, "event_types": kinds}
+    )
+    folder = await asyncio.to_thread(overflowing_base, tmp_path)
+    await home.api.post("/bases", {"id": OVERFLOWING, "path": str(folder)})
+    job_id = await home.submit(
+        model=OVERFLOWING,
+        training_file=await home.api.upload(rows()),
+        training={"learning_rate": 0.1},
+    )
+    job = await home.api.ended(job_id, "failed")
+    assert job["error"]["code"] == "diverged"
+    assert "learning rate" in job["error"]["message"].lower()
+    assert (await home.bill(job_id))["final"]
+    assert job["cost"]["hold_gpu_ms"] is None, "the rest of the hold is released"
+    await home.api.until(
+        f"/webhook_endpoints/{endpoint['id']}/deliveries",
+        lambda listed: [one["outcome"] for one in listed["data"]] == ["delivered"],
+    )
+    sent = [
+        Webhook(endpoint["signing_secret"]).verify(one.body.decode(), one.headers)
+        for one in home.receiver.received
+    ]
+    assert [(one["type"], one["data"]["id"]) for one in sent] == [
+        ("fine_tuning.job.failed", job_id)
+    ]
+    await home.api.patiently("DELETE", f"/webhook_endpoints/{endpoint['id']}")
 
 
 async def test_everything_again_from_offset_0(home: House) -> None:
