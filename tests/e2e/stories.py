@@ -61,15 +61,16 @@ def tiny_base() -> Path:
 
 
 def overflowing_base(folder: Path) -> Path:
-    """The tiny base with a last layer so large that the loss is no finite number.
+    """The tiny base, the same function, with so large numbers inside that gradients overflow.
 
-    A learning rate does not get there: every layer before is normalised.
+    A learning rate alone does not get there: all layers are normalised.
     """
     made = folder / OVERFLOWING
     shutil.copytree(tiny_base(), made)
     weights = made / "model.safetensors"
     tensors = load_file(weights)
-    tensors["model.norm.weight"] *= 1e38
+    tensors["model.layers.0.mlp.up_proj.weight"] *= 1e30
+    tensors["model.layers.0.mlp.down_proj.weight"] *= 1e-30
     save_file(tensors, weights, metadata={"format": "pt"})
     return made
 

@@ -386,7 +386,7 @@ async def test_a_job_that_diverges_ends_with_advice_and_a_webhook(
         training={"learning_rate": 0.1},
     )
     job = await home.api.ended(job_id, "failed")
-    assert job["error"]["code"] == "diverged"
+    assert job["error"]["code"] == "diverged", job["error"]
     assert "learning rate" in job["error"]["message"].lower()
     assert (await home.bill(job_id))["final"]
     assert job["cost"]["hold_gpu_ms"] is None, "the rest of the hold is released"
