@@ -183,14 +183,13 @@ class Api:
 
 
 @dataclass(frozen=True)
-class House:
-    """A stack with a base model, a validated file and a tenant with a key."""
+class Tenant:
+    """Somebody with a key, a validated file and a base model; `dsn` is where the ledger is."""
 
-    stack: Stack
     api: Api
     base: str
     file_id: str
-    receiver: Receiver
+    dsn: str
 
     def request(self, **changes: Any) -> Json:
         """Body of a submission. `training` is merged into the small job's."""
@@ -224,11 +223,33 @@ class House:
             await asyncio.sleep(POLL_S)
 
     async def ledger(self, job_id: str) -> int:
-        connection = await asyncpg.connect(self.stack.postgres_dsn)
+        connection = await asyncpg.connect(self.dsn)
         try:
             return int(await connection.fetchval(LEDGER, job_id))
         finally:
             await connection.close()
+
+    async def with_checkpoint(self, job_id: str) -> Json:
+        """The newest checkpoint of a job that is still training, with steps after it."""
+        await self.api.job(job_id, training)
+        found = await self.api.until(
+            f"/fine_tuning/jobs/{job_id}/checkpoints", lambda listed: len(listed["data"]) >= 2
+        )
+        newest: Json = found["data"][0]
+        return newest
+
+
+@dataclass(frozen=True)
+class House(Tenant):
+    """A running stack and its first tenant."""
+
+    stack: Stack
+    receiver: Receiver
+
+
+def training(job: Json) -> bool:
+    """It has made a step."""
+    return job["phase"] == "running" and bool(job["progress"] and job["progress"]["step"] >= 1)
 
 
 @asynccontextmanager
@@ -249,7 +270,7 @@ async def house(
                 api = Api(http)
                 await api.post("/bases", {"id": TINY, "path": str(folder)})
                 file_id = await api.upload(rows())
-                yield House(running, api, TINY, file_id, receiver)
+                yield House(api, TINY, file_id, running.postgres_dsn, running, receiver)
 
 
 def client(api_url: str, key: str) -> httpx.AsyncClient:

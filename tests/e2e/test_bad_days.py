@@ -28,6 +28,7 @@ from tests.e2e.stories import (
     overflowing_base,
     replayed,
     rows,
+    training,
 )
 from tunery.local import processes
 from tunery.runtime.blobs.abstract import blob_key
@@ -51,21 +52,6 @@ async def a_house() -> AsyncIterator[House]:
     async with house(gateway={"TUNERY_GATEWAY_FILE_BYTES_MAX": str(TOO_BIG - 1)}) as made:
         await made.stack.stop("valkey")
         yield made
-
-
-def training(job: Json) -> bool:
-    """It has made a step."""
-    return job["phase"] == "running" and bool(job["progress"] and job["progress"]["step"] >= 1)
-
-
-async def with_checkpoint(home: House, job_id: str) -> Json:
-    """The newest checkpoint of a job that is still training, with steps after it."""
-    await home.api.job(job_id, training)
-    found = await home.api.until(
-        f"/fine_tuning/jobs/{job_id}/checkpoints", lambda listed: len(listed["data"]) >= 2
-    )
-    newest: Json = found["data"][0]
-    return newest
 
 
 async def kill_in_turn(home: House) -> None:
@@ -96,7 +82,7 @@ async def test_kill_9_of_every_service_while_a_job_runs(home: House) -> None:
 
 async def test_kill_9_of_the_agent_leaves_no_second_training(home: House) -> None:
     job_id = await home.submit(n_epochs=8)
-    newest = await with_checkpoint(home, job_id)
+    newest = await home.with_checkpoint(job_id)
     agent = home.stack.supervisor.pid(AGENT)
     assert agent is not None
     orphans = [processes.record("orphan", pid) for pid in processes.descendants(agent)]
@@ -182,6 +168,19 @@ async def test_ten_seconds_without(home: House, server: str) -> None:
     assert (await home.bill(second))["net_gpu_ms"] == 0
 
 
+async def test_kill_9_of_every_server_while_a_job_runs(home: House) -> None:
+    job_id = await home.submit(n_epochs=12)
+    await home.api.job(job_id, training)
+    for server in ("kafka", "postgres", "s3"):
+        assert len(home.stack.kill(server)) == 1
+        await asyncio.sleep(KILL_PAUSE_S)
+        await home.stack.await_ready(server)
+        await home.api.get(f"/fine_tuning/jobs/{job_id}")
+    job = await home.api.ended(job_id)
+    assert job["attempt"] == 2, await home.api.messages(job_id)
+    assert (await home.bill(job_id))["credited_gpu_ms"] == 0
+
+
 # --- what people do -------------------------------------------------------------------------------
 
 
@@ -205,7 +204,7 @@ async def illegal(home: House, job_id: str, *changes: str) -> None:
 
 async def test_pause_resume_and_cancel(home: House) -> None:
     first = await home.submit(n_epochs=40)
-    newest = await with_checkpoint(home, first)
+    newest = await home.with_checkpoint(first)
     second = await home.submit()
     waiting = await home.api.job(second, lambda job: bool((job["queue"] or {}).get("position")))
     assert waiting["status"] == "queued"
@@ -236,7 +235,7 @@ async def test_pause_resume_and_cancel(home: House) -> None:
 
 async def test_a_damaged_checkpoint_is_passed_over(home: House) -> None:
     job_id = await home.submit(n_epochs=40)
-    await with_checkpoint(home, job_id)
+    await home.with_checkpoint(job_id)
     home.stack.kill(AGENT, tree=True, restart=False)
     await asyncio.sleep(1)  # for what was on its way
     listed = (await home.api.get(f"/fine_tuning/jobs/{job_id}/checkpoints"))["data"]

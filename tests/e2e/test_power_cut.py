@@ -1,0 +1,88 @@
+"""kill -9 of everything, the supervisor included; then `tunery up`: the running job goes on."""
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from tests.e2e.stories import (
+    TINY,
+    Api,
+    Tenant,
+    client,
+    replayed,
+    rows,
+    tiny_base,
+    training,
+    tunery,
+)
+from tests.stacks import sweep, temporary_data_dir
+from tunery.local import ports, processes, secrets, state
+from tunery.local.paths import DataDir
+from tunery.local.postgres import dsn
+from tunery.local.stack import SERVERS, SERVICES
+
+pytestmark = pytest.mark.timeout(600)
+DEATH_MS_MAX = 5_000
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def folders() -> AsyncIterator[DataDir]:
+    sweep()
+    with temporary_data_dir() as root:
+        made = DataDir(root)
+        made.create()
+        ports.assign(made.ports, lambda _text: None, ports.ANY)
+        yield made
+        await tunery(root, "down")
+
+
+async def up(folders: DataDir) -> dict[str, Any]:
+    status, said = await tunery(folders.root, "up", "--detach", "--json")
+    assert status == 0, said
+    told: dict[str, Any] = json.loads(said)
+    return told
+
+
+def power_cut(folders: DataDir) -> set[str]:
+    """SIGKILL for the supervisor and all that it started; the names of its children."""
+    above = state.read(folders).supervisor
+    assert above is not None
+    found = [processes.read_record(file) for file in folders.run.glob("*.pid")]
+    named = [one for one in found if one is not None]
+    below = [processes.record("below", pid) for pid in processes.descendants(above.pid)]
+    everything = [above, *(one for one in below if one is not None)]
+    for one in everything:
+        os.kill(one.pid, signal.SIGKILL)
+    assert all(processes.await_end(one, DEATH_MS_MAX) for one in (*everything, *named))
+    return {one.name for one in named}
+
+
+async def test_a_running_job_survives_kill_9_of_everything(folders: DataDir) -> None:
+    told = await up(folders)
+    async with client(told["api_url"], told["admin_key"]) as http:
+        api = Api(http)
+        await api.post("/bases", {"id": TINY, "path": str(await asyncio.to_thread(tiny_base))})
+        where = dsn(
+            ports.read(folders.ports)["postgres"], secrets.load(folders.secrets).postgres_password
+        )
+        home = Tenant(api, TINY, await api.upload(rows()), where)
+        job_id = await home.submit(n_epochs=40)
+        kept = await home.with_checkpoint(job_id)
+        killed = await asyncio.to_thread(power_cut, folders)
+        assert killed >= {*SERVERS, *SERVICES}
+        assert await up(folders) == told
+        job = await api.job(job_id, lambda found: found["attempt"] == 2 and training(found))
+        assert job["progress"]["resumed_from_step"] >= kept["step_number"]
+        assert "Attempt 1 lost its machine" in "\n".join(await api.messages(job_id))
+        await api.post(f"/fine_tuning/jobs/{job_id}/cancel")
+        await api.ended(job_id, "cancelled")
+        bill = await home.bill(job_id)
+        assert {line["attempt"] for line in bill["lines"]} == {1, 2}
+    found = await replayed(folders.root)
+    assert found["equal"], found
