@@ -44,13 +44,13 @@ async def measure() -> dict[str, float]:
         services = [name for name in SERVICES if name != AGENT]
         async with stack(folder, services) as running:
             await open_house(running, lambda line: print(line, file=sys.stderr))
+            bare = await _bare_appends(running)
             key = await _tenant(running)
             async with _client(running, key) as client:
                 submit = await _submitter(client)
                 await _in_turn(submit, WARM_UP)
                 sequential = await _in_turn(submit, SEQUENTIAL)
                 concurrent = await _at_once(submit, CONCURRENT)
-            bare = await _bare_appends(running)
     return {
         "sequential_p50_ms": _percentile(sequential, 50),
         "sequential_p99_ms": _percentile(sequential, 99),

@@ -39,6 +39,9 @@ SERVICES: Final = (
 AGENT: Final = "trainer"
 AGENT_STOP_MS_MAX: Final = 60_000  # a training finishes its step and writes a checkpoint
 HOUSEKEEPING_MS: Final = 30_000
+#: a request waits for the gateway and the scheduler; everybody else can wait for them
+PROMPT: Final = frozenset({"gateway", "scheduler"})
+NICE: Final = 5
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,8 @@ class ServiceSpec:
 
     def child(self, environment: Mapping[str, str], cwd: Path) -> Child:
         argv = self.argv or (sys.executable, "-m", self.module or f"services.{self.name}")
+        if self.name not in PROMPT:
+            argv = ("nice", "-n", str(NICE), *argv)
         built = children.service(self.name, argv, cwd, {**environment, **self.env})
         return Child(**{**vars(built), "stop_ms_max": self.stop_ms_max})
 
