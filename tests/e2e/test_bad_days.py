@@ -63,7 +63,7 @@ async def kill_in_turn(home: House) -> None:
 
 
 async def test_kill_9_of_every_service_while_a_job_runs(home: House) -> None:
-    job_id = await home.submit(n_epochs=8)
+    job_id = await home.submit(n_epochs=20)
     await kill_in_turn(home)
     await home.api.job(job_id, training)
     await kill_in_turn(home)
