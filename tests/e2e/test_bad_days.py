@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+import asyncpg
 import httpx
 import pytest
 import pytest_asyncio
@@ -408,3 +409,32 @@ async def test_everything_again_from_offset_0(home: House) -> None:
     assert [part for part in found["parts"] if part["difference"]] == []
     assert found["equal"]
     assert sum(part["count"] for part in found["parts"] if part["unit"] == "GPU-ms") > 0
+
+
+@pytest.mark.parametrize(
+    ("change", "undo", "part"),
+    [
+        (
+            "UPDATE billing.ledger SET gpu_ms = gpu_ms + 1 WHERE kind = 'usage'",
+            "UPDATE billing.ledger SET gpu_ms = gpu_ms - 1 WHERE kind = 'usage'",
+            "billing.ledger",
+        ),
+        (
+            "UPDATE scheduler.digests SET state_hash = 'x' || state_hash",
+            "UPDATE scheduler.digests SET state_hash = substr(state_hash, 2)",
+            "scheduler.job",
+        ),
+    ],
+)
+async def test_replay_names_what_was_tampered_with(
+    home: House, change: str, undo: str, part: str
+) -> None:
+    connection = await asyncpg.connect(home.stack.postgres_dsn)
+    try:
+        assert await connection.execute(change) != "UPDATE 0"
+        found = await replayed(home.stack.folders.root)
+        await connection.execute(undo)
+    finally:
+        await connection.close()
+    assert not found["equal"]
+    assert part in {one["name"] for one in found["parts"] if one["difference"]}
