@@ -221,9 +221,18 @@ def check_mirror(root: Path) -> Iterator[Violation]:
 # --- places and hosts --------------------------------------------------------------------------
 
 PLACE: Final = re.compile(r"(?<![\w.~$}/-])/(work|root|home/(?!someone/)[a-z]\w*|Users/\w+)/")
+# hosts in two pieces, so that the rule does not break itself
+REGISTRIES: Final = (
+    ("py", "pi.org"),
+    ("python", "hosted.org"),
+    ("ma", "ven.org"),
+    ("repo1.ma", "ven"),
+    ("proxy.go", "lang.org"),
+    ("np", "mjs."),
+)
 HOSTS: Final = re.compile(
-    r"pypi\.org|pythonhosted\.org|repo1?\.maven|maven\.org|proxy\.golang\.org|npmjs\.(org|com)"
-    r"|--(extra-)?index-url|--find-links",
+    "|".join(re.escape(left + right) for left, right in REGISTRIES)
+    + "|--(extra-)?index-url|--find-links",
     re.IGNORECASE,
 )
 LOCKS: Final = ("requirements.lock", "tunery/local/jars.lock")
