@@ -50,8 +50,7 @@ def judge(items: tuple[Item, ...]) -> tuple[Verdict, tuple[str, ...]]:
     drop_ppm = PPM * (worse - better) // n
     p_ppm = round(PPM * mcnemar_worse(worse, better))
     told = (
-        f"{-drop_ppm / 10_000:+.1f} points on {n} items, p = {p_ppm / PPM:.4f} that chance alone "
-        "makes it this much worse"
+        f"{-drop_ppm / 10_000:+.1f} points on {n} items, one-sided p of a drop = {p_ppm / PPM:.4f}"
     )
     if drop_ppm > DROP_MAX_PPM and p_ppm < ALPHA_PPM:
         return "block", (f"{told}: a drop of more than {DROP_MAX_PPM / 10_000:.0f} points",)
