@@ -8,6 +8,7 @@ A tiny model with the real tokenizer, fp32, dropout on. Compared are bytes.
 import json
 import os
 import random
+import resource
 import shutil
 import signal
 import subprocess
@@ -25,7 +26,7 @@ from safetensors.torch import save_file
 
 from tunery.local.paths import cache_dir
 from tunery.ml import base
-from tunery.ml.events import EXIT_FINISHED, EXIT_PREEMPTED
+from tunery.ml.events import EXIT_FINISHED, EXIT_PLATFORM, EXIT_PREEMPTED
 
 pytestmark = pytest.mark.train
 
@@ -206,6 +207,26 @@ def test_resume_names_a_damaged_checkpoint_and_uses_the_older(
     assert [(one["manifest_sha256"], one["reason"]) for one in started["skipped"]] == [
         (newest["manifest_sha256"], "adapter_model.safetensors does not match its SHA-256")
     ]
+    assert adapter(tmp_path) == adapter(uninterrupted)
+
+
+def test_resume_after_a_full_disk_which_is_named(
+    spec: dict[str, Any], uninterrupted: Path, tmp_path: Path
+) -> None:
+    """From the first checkpoint on no file may grow: the kernel's way to be out of space."""
+    events: list[Event] = []
+    with training(spec, tmp_path, []) as process:
+        for line in process.stdout:
+            events.append(json.loads(line))
+            if events[-1]["type"] == "checkpoint":
+                resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (1, 1))
+        run = Run(process.wait(), events)
+    assert run.code == EXIT_PLATFORM
+    assert run.events[-1]["type"] == "failed"
+    assert run.events[-1]["cause"] == "platform"
+    assert "File too large" in run.events[-1]["message"]
+    rest = attempt(spec, tmp_path, newest_first(run))
+    assert rest.events[0]["resumed_from_step"] == CHECKPOINT_EVERY
     assert adapter(tmp_path) == adapter(uninterrupted)
 
 

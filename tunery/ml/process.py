@@ -4,6 +4,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn, TypeAlias
 
@@ -22,7 +23,8 @@ def main(name: str, work: Work) -> NoReturn:
         code = _run(work, Path(sys.argv[1]), stop)
     else:
         print(f"usage: python -m {name} SPEC.json", file=sys.stderr)
-    sys.stderr.flush()
+    with suppress(OSError):
+        sys.stderr.flush()
     os._exit(code)  # torch's threads must not delay or change it
 
 
@@ -34,7 +36,9 @@ def _run(work: Work, spec: Path, stop: Stop) -> int:
         except BrokenPipeError:
             raise
         except Exception as error:  # the last line says what went wrong, whatever it was
-            traceback.print_exception(error)
-            return events.failed(error)
+            code = events.failed(error)
+            with suppress(OSError):  # the log may lie on the very disk that is full
+                traceback.print_exception(error)
+            return code
     except BrokenPipeError:
         return EXIT_ORPHANED
