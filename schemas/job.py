@@ -74,6 +74,13 @@ class JobSpec(Part):
     device: Device = "cpu"
 
 
+class KeyCap(Part):
+    """The API key a job was submitted with, where the key may spend so much in a calendar month."""
+
+    key_id: str
+    spend_cap_micro: Micro
+
+
 class ScoreSummary(Part):
     """The gate's verdict in integers: shares in millionths, p-values in millionths."""
 
@@ -115,6 +122,7 @@ class SubmitJob(Message):
     job_id: str
     spec: JobSpec
     tokens: BaseTokens | None
+    cap: KeyCap | None = None
 
 
 class CancelJob(Message):
@@ -234,6 +242,7 @@ class JobSubmitted(Message):
     spec: JobSpec
     lane: Lane
     price_version: str
+    cap: KeyCap | None = None
 
 
 class HoldTaken(Message):

@@ -29,7 +29,7 @@ def _deadline(state: Pools) -> Deadline | None:
 
 JOBS: Final = Aggregate(
     stream=JOB,
-    fold_version=2,  # 2: attempts that their tenant stopped use up no retries
+    fold_version=3,  # 3: what capped API keys have spent
     initial=NOBODY,
     state_type=Tenants,
     decide=decide_job,

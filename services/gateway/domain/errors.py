@@ -30,6 +30,7 @@ STATUS_OF: Final[Mapping[str, int]] = {
     errors.BASE_CHANGED: 409,
     errors.CONCURRENCY_LIMIT: 429,
     errors.HARD_LIMIT: 429,
+    errors.SPEND_CAP: 429,
     errors.TOO_LARGE: 413,
 }
 TYPES: Final[Mapping[int, str]] = {

@@ -7,10 +7,10 @@ from schemas import errors
 from schemas.dataset import BaseTokens, PrepareSpec
 from schemas.envelope import Rejected
 from schemas.estimate import estimate
-from schemas.job import Event, HoldTaken, PhaseSet, PinsWanted
+from schemas.job import Estimate, Event, HoldTaken, KeyCap, PhaseSet, PinsWanted
 from schemas.model import Base
-from schemas.units import HOUR_MS, GpuMs, Ms
-from services.scheduler.domain.job.quota import window_gpu_ms
+from schemas.units import HOUR_MS, GpuMs, Micro, Ms
+from services.scheduler.domain.job.quota import key_spend_micro, window_gpu_ms
 from services.scheduler.domain.job.state import Job, Tenant
 
 FILE_ADVICE: Final = (
@@ -46,6 +46,8 @@ def take_hold(tenant: Tenant, job: Job, tokens: BaseTokens, at: Ms) -> tuple[Eve
             "for running jobs to release theirs, or ask for a higher limit"
         )
         return Rejected(code=errors.HARD_LIMIT, message=text)
+    if job.cap is not None and (refusal := _over_cap(tenant, job.cap, needs, at)) is not None:
+        return refusal
     taken = HoldTaken(
         job_id=job.job_id,
         tokens=tokens,
@@ -58,6 +60,24 @@ def take_hold(tenant: Tenant, job: Job, tokens: BaseTokens, at: Ms) -> tuple[Eve
         _pins(job),
         PhaseSet(job_id=job.job_id, phase="validating", reason=why),
     )
+
+
+def _over_cap(tenant: Tenant, cap: KeyCap, needs: Estimate, at: Ms) -> Rejected | None:
+    left = cap.spend_cap_micro - key_spend_micro(tenant, cap, at)
+    if needs.price_max_micro <= left:
+        return None
+    text = (
+        f"the job may cost {money(needs.price_max_micro)} {needs.currency}, and the API key has "
+        f"{money(max(0, left))} left of the {money(cap.spend_cap_micro)} it may spend this month; "
+        "use another key, or ask for a higher cap"
+    )
+    return Rejected(code=errors.SPEND_CAP, message=text)
+
+
+def money(micro: Micro) -> str:
+    """For people: hundredths of the currency, rounded up."""
+    hundredths = -(-micro // 10_000)
+    return f"{hundredths // 100}.{hundredths % 100:02}"
 
 
 def hours(gpu_ms: GpuMs) -> str:

@@ -95,7 +95,11 @@ def _submit(tenant: Tenant, command: SubmitJob, ctx: Context) -> tuple[Event, ..
         text = f"{limit} jobs are running or waiting already; pause or cancel one, or wait"
         return _rejected(errors.CONCURRENCY_LIMIT, text)
     submitted = JobSubmitted(
-        job_id=command.job_id, spec=spec, lane=terms.lane, price_version=terms.price_version
+        job_id=command.job_id,
+        spec=spec,
+        lane=terms.lane,
+        price_version=terms.price_version,
+        cap=command.cap,
     )
     return _admitted(tenant, submitted, command, ctx)
 

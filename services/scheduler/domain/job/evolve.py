@@ -6,6 +6,7 @@ from immutables import Map
 from msgspec.structs import replace
 
 from schemas.envelope import Context, Rejected, Repeated
+from schemas.estimate import price_micro
 from schemas.job import (
     AttemptEnded,
     AttemptStarted,
@@ -30,7 +31,8 @@ from schemas.job import (
     WantedSet,
 )
 from schemas.pool import EvalResult, TrainResult, TrainWork
-from services.scheduler.domain.job.quota import month_of
+from schemas.units import Micro, Ms
+from services.scheduler.domain.job.quota import cap_window, month_of
 from services.scheduler.domain.job.state import (
     FILES_REMEMBERED_MAX,
     FileFact,
@@ -96,6 +98,7 @@ def _evolved(tenant: Tenant, event: OfTenant, ctx: Context) -> Tenant:
                 lane=event.lane,
                 price_version=event.price_version,
                 created_at=ctx.at,
+                cap=event.cap,
             )
             return replace(tenant, jobs=tenant.jobs.set(event.job_id, job))
         case UsageCounted():
@@ -106,6 +109,7 @@ def _evolved(tenant: Tenant, event: OfTenant, ctx: Context) -> Tenant:
                 tenant,
                 jobs=_without(tenant.jobs, event.job_id),
                 ended=tenant.ended.set(event.job_id, summary),
+                spent_micro=_spent(tenant, event, ctx.at),
             )
         case _:
             assert_never(event)
@@ -113,6 +117,16 @@ def _evolved(tenant: Tenant, event: OfTenant, ctx: Context) -> Tenant:
 
 def _without(jobs: Map[str, Job], job_id: str) -> Map[str, Job]:
     return jobs.delete(job_id) if job_id in jobs else jobs
+
+
+def _spent(tenant: Tenant, event: JobEnded, at: Ms) -> Map[str, Micro]:
+    job = tenant.jobs.get(event.job_id)
+    if job is None or job.cap is None:
+        return tenant.spent_micro
+    window = cap_window(job.cap, at)
+    gpu_ms = max(0, event.billable_gpu_ms - event.lost_gpu_ms)
+    cost = price_micro(job.spec.price, gpu_ms, event.trained_tokens)
+    return tenant.spent_micro.set(window, tenant.spent_micro.get(window, 0) + cost)
 
 
 def _counted(tenant: Tenant, event: UsageCounted) -> Tenant:

@@ -4,8 +4,9 @@ from datetime import date, timedelta
 from typing import Final
 
 from schemas.estimate import hold_of
+from schemas.job import KeyCap
 from schemas.pool import Role
-from schemas.units import GpuMs, Ms, hour_of
+from schemas.units import GpuMs, Micro, Ms, hour_of
 from services.scheduler.domain.job.state import Job, Tenant
 
 HOURS_PER_DAY: Final = 24
@@ -36,6 +37,21 @@ def window_gpu_ms(tenant: Tenant, at: Ms) -> GpuMs:
     """What the month of `at` has used, and what the open holds may add to it."""
     used: GpuMs = tenant.used_gpu_ms.get(month_of(hour_of(at)), 0)
     return used + open_gpu_ms(tenant)
+
+
+def cap_window(cap: KeyCap, at: Ms) -> str:
+    """The name under which what a key spends in the calendar month of `at` is kept."""
+    return f"{cap.key_id}/{month_of(hour_of(at))}"
+
+
+def key_spend_micro(tenant: Tenant, cap: KeyCap, at: Ms) -> Micro:
+    """What the key's ended jobs cost this month, and what its open ones may cost at most."""
+    open_jobs = (
+        job.hold.price_max_micro
+        for job in tenant.jobs.values()
+        if job.hold is not None and job.cap is not None and job.cap.key_id == cap.key_id
+    )
+    return tenant.spent_micro.get(cap_window(cap, at), 0) + sum(open_jobs)
 
 
 def attempt_gpu_ms_max(job: Job, role: Role) -> GpuMs:

@@ -7,9 +7,9 @@ from msgspec import Struct
 
 from schemas.account import Lane, Limits
 from schemas.dataset import BaseTokens, Prepared
-from schemas.job import Estimate, JobOutcome, JobSpec, Phase, Wanted
+from schemas.job import Estimate, JobOutcome, JobSpec, KeyCap, Phase, Wanted
 from schemas.pool import BlobFile, Checkpoint, CloseMode, HyperParameters, Role, TrainResult
-from schemas.units import GpuMs, Ms, Tokens
+from schemas.units import GpuMs, Micro, Ms, Tokens
 
 # A job may name a file whose validation ended a moment ago, before the gateway knew: this many of
 # the tenant's latest validations are remembered for it.
@@ -61,6 +61,7 @@ class Job(Struct, frozen=True, kw_only=True):
     lane: Lane
     price_version: str
     created_at: Ms
+    cap: KeyCap | None = None
     wanted: Wanted = "run"
     phase: Phase = "validating"
     hold: Estimate | None = None
@@ -87,12 +88,16 @@ class Summary(Struct, frozen=True, kw_only=True):
 
 
 class Tenant(Struct, frozen=True, kw_only=True):
-    """`used_gpu_ms`: by calendar month ("2026-11"), what the ledger will say."""
+    """`used_gpu_ms`: by calendar month ("2026-11"), what the ledger will say.
+
+    `spent_micro`: what ended jobs of capped API keys cost, by "key/month".
+    """
 
     terms: Terms | None = None
     jobs: Map[str, Job] = Map()
     ended: Map[str, Summary] = Map()
     used_gpu_ms: Map[str, GpuMs] = Map()
+    spent_micro: Map[str, Micro] = Map()
     files: tuple[FileFact, ...] = ()
 
 

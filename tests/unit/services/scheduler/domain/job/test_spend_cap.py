@@ -1,0 +1,68 @@
+"""What the jobs of one API key may cost in a calendar month, decided before they may cost it."""
+
+from msgspec.structs import replace
+
+from schemas import errors
+from schemas.envelope import Rejected
+from schemas.estimate import price_micro
+from schemas.job import CancelJob, HoldTaken, JobEnded, KeyCap, RecordFile, SubmitJob
+from tests.unit.services.scheduler.fold import Decider, of
+from tests.unit.services.scheduler.lives import LIVES, TENANT, nobody
+from tests.unit.services.scheduler.samples import limits, submit, tokens
+
+MONTH_MS = 31 * 24 * 3_600_000
+PRICE_MAX = of(nobody().given(limits()).when(submit()), HoldTaken).estimate.price_max_micro
+
+
+def capped(job_id: str, cap: int, key: str = "key_1", count: int | None = 20_000) -> SubmitJob:
+    return replace(submit(job_id, count), cap=KeyCap(key_id=key, spend_cap_micro=cap))
+
+
+def after_one(cap: int) -> Decider:
+    return nobody().given(limits(), capped("ftjob-1", cap))
+
+
+def test_a_job_that_may_cost_more_than_the_cap_is_refused() -> None:
+    decider = nobody().given(limits())
+    refused = decider.when(capped("ftjob-1", PRICE_MAX - 1))
+    assert of(refused, Rejected).code == errors.SPEND_CAP
+    assert not decider.state[TENANT].jobs
+    after_one(PRICE_MAX)
+
+
+def test_open_jobs_of_the_key_count_with_all_they_may_cost() -> None:
+    cap = 2 * PRICE_MAX - 1
+    decider = after_one(cap)
+    refused = decider.when(capped("ftjob-2", cap))
+    assert of(refused, Rejected).code == errors.SPEND_CAP
+    assert of(decider.when(capped("ftjob-3", cap, "key_2")), HoldTaken)
+    assert of(decider.when(submit("ftjob-4")), HoldTaken)
+
+
+def test_a_cancelled_job_gives_back_what_it_did_not_cost() -> None:
+    decider = after_one(PRICE_MAX).given(CancelJob(job_id="ftjob-1"))
+    assert of(decider.when(capped("ftjob-2", PRICE_MAX)), HoldTaken)
+
+
+def test_what_ended_jobs_cost_counts_until_the_month_is_over() -> None:
+    _, _, *life = LIVES["done"]
+    decider = after_one(PRICE_MAX).given(*life)
+    ended = next(
+        event for _, events in decider.journal for event in events if isinstance(event, JobEnded)
+    )
+    price = submit().spec.price
+    cost = price_micro(price, ended.billable_gpu_ms - ended.lost_gpu_ms, ended.trained_tokens)
+    assert 0 < cost < PRICE_MAX
+    refused = decider.when(capped("ftjob-2", PRICE_MAX + cost - 1))
+    assert of(refused, Rejected).code == errors.SPEND_CAP
+    assert decider.refolded() == decider.state
+    decider.at += MONTH_MS
+    assert of(decider.when(capped("ftjob-3", PRICE_MAX)), HoldTaken)
+
+
+def test_the_cap_holds_when_the_tokens_are_known_only_later() -> None:
+    decider = nobody().given(limits(), capped("ftjob-1", PRICE_MAX - 1, count=None))
+    told = RecordFile(file_id="file-1", accepted=True, tokens=(tokens(),), message=None)
+    ended = of(decider.when(told), JobEnded)
+    assert ended.failure is not None
+    assert ended.failure.code == errors.SPEND_CAP
