@@ -53,10 +53,10 @@ fmt: setup ## format and sort imports
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
 sim: setup ## the simulator alone, more seeds: SEEDS=5000
-	$(BIN)/python -m tunery.runtime.testing.sim --seeds $(SEEDS) $(ARGS)
+	$(BIN)/python -m tunery.runtime.testing --seeds $(SEEDS) $(ARGS)
 
 soak: setup ## the long proofs, never in CI
-	$(BIN)/python -m tunery.runtime.testing.sim --seeds $(SOAK_SEEDS) --first 1001
+	$(BIN)/python -m tunery.runtime.testing --seeds $(SOAK_SEEDS) --first 1001
 	HYPOTHESIS_PROFILE=searching $(PYTEST) tests/unit -m "not train"
 	for round in 1 2 3 4 5; do $(PYTEST) tests/integration tests/e2e $(ARGS) || exit 1; done
 

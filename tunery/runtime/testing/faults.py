@@ -3,11 +3,12 @@
 from dataclasses import dataclass, field
 from random import Random
 
+from msgspec import Struct
+
 from schemas.units import Ms
 
 
-@dataclass(frozen=True)
-class Faults:
+class Faults(Struct, frozen=True):
     """Chances are per cent of the operations concerned, while faults are on.
 
     lost: never in the log; late: in the log after the writer gave up, maybe behind newer claims;

@@ -8,6 +8,8 @@ from random import Random
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
+from msgspec import Struct
+
 from schemas.envelope import Idempotency
 from schemas.topics import PARTITIONS, SNAPSHOTS, Stream
 from tunery.runtime.blobs.memory import MemoryBlobs
@@ -59,12 +61,19 @@ LIMITS: Final = Limits(
 )
 
 
+class Plan(Struct, frozen=True):
+    """requests: of each tenant."""
+
+    seed: int
+    faults: Faults
+    requests: int = REQUESTS
+
+
 @dataclass
 class Run:
     """What a run left behind."""
 
-    seed: int
-    faults: Faults
+    plan: Plan
     tally: Tally
     broker: Broker
     views: dict[str, dict[tuple[str, int], list[bytes]]] = field(default_factory=dict)
@@ -98,7 +107,7 @@ class _Process:
     def __init__(self, world: "_World", number: int) -> None:
         self.name = f"p{number}"
         self._world = world
-        rng = Random(f"{world.run.seed}/{self.name}")  # noqa: S311  # runs must repeat
+        rng = Random(f"{world.run.plan.seed}/{self.name}")  # noqa: S311  # runs must repeat
         self.door = Door(world.broker, self.name, rng)
         self.door.on_crash = self._crashed
         parts = _Parts("toy", self.door, self.door, world.blobs)
@@ -212,7 +221,7 @@ class _World:
         """Never trimmed: what is not decided, and the last that is."""
         aggregates: tuple[Aggregate[Any], ...] = (PLACES_AGGREGATE, TALLY_AGGREGATE)
         for aggregate in aggregates:
-            if aggregate.stream.commands.name == topic and not self.run.faults.tail_loss:
+            if aggregate.stream.commands.name == topic and not self.run.plan.faults.tail_loss:
                 journal = self.broker.history[aggregate.stream.journal.name, partition]
                 decided = replay(aggregate, partition, journal).accepted
                 if before >= decided:
@@ -221,8 +230,8 @@ class _World:
     # --- clients ----------------------------------------------------------------------------------
 
     async def client(self, tenant: str, door: Door) -> None:
-        rng = Random(f"{self.run.seed}/{tenant}")  # noqa: S311  # runs must repeat
-        numbers = iter(range(REQUESTS))
+        rng = Random(f"{self.run.plan.seed}/{tenant}")  # noqa: S311  # runs must repeat
+        numbers = iter(range(self.run.plan.requests))
         for number in numbers:
             burst = [number, *(next(numbers, None) for _ in range(rng.choice((0, 0, 1, 3))))]
             await asyncio.sleep(rng.uniform(0, 4))
@@ -250,7 +259,7 @@ class _World:
     # --- what goes wrong --------------------------------------------------------------------------
 
     async def chaos(self) -> None:
-        faults = self.run.faults
+        faults = self.run.plan.faults
         plan: list[tuple[float, Action]] = []
         wanted: tuple[tuple[int, Action], ...] = (
             (faults.crashes, self._plant_crash),
@@ -355,7 +364,7 @@ async def _play(run: Run, rng: Random) -> None:
     await world.broker.memory.create([*topics, SNAPSHOTS], PARTITIONS)
     for _ in range(PROCESSES):
         world.start()
-    door = Door(world.broker, "client", Random(f"{run.seed}/client"))  # noqa: S311  # must repeat
+    door = Door(world.broker, "client", Random(f"{run.plan.seed}/client"))  # noqa: S311  # must repeat
     watching = [
         asyncio.create_task(world.watch(name, stream, delay_s))
         for name, delay_s in (("prompt", 0.01), ("slow", 8.0))
@@ -367,7 +376,7 @@ async def _play(run: Run, rng: Random) -> None:
     await chaos
     world.heal()
     await asyncio.sleep(12)  # appends that are late, slow readers, the last trims
-    patience_s = 30 if run.faults.tail_loss else HEALING_S_MAX
+    patience_s = 30 if run.plan.faults.tail_loss else HEALING_S_MAX
     deadline = asyncio.get_running_loop().time() + patience_s
     while asyncio.get_running_loop().time() < deadline and not run.finished:
         await asyncio.sleep(0.5)
@@ -380,12 +389,15 @@ async def _play(run: Run, rng: Random) -> None:
         task.cancel()
 
 
-def play(seed: int, trace: bool = False, forced: Faults | None = None) -> Run:
-    """Run one seed on virtual time. The same seed gives the same run, to the byte."""
-    rng = Random(seed)  # noqa: S311  # runs must repeat
+def plan(seed: int) -> Plan:
+    """What the seed draws."""
+    return Plan(seed, draw_faults(Random(f"{seed}/faults")))  # noqa: S311  # runs must repeat
+
+
+def play(plan: Plan, trace: bool = False) -> Run:
+    """Run a plan on virtual time. The same plan gives the same run, to the byte."""
+    rng = Random(plan.seed)  # noqa: S311  # runs must repeat
     tally = Tally()
-    drawn = draw_faults(rng)
-    faults = forced or drawn
     active = {
         topic: ACTIVE[stream.name]
         for stream in STREAMS.values()
@@ -393,8 +405,8 @@ def play(seed: int, trace: bool = False, forced: Faults | None = None) -> Run:
     }
 
     async def main() -> Run:
-        broker = Broker(rng, faults, tally, active)
-        run = Run(seed, faults, tally, broker)
+        broker = Broker(rng, plan.faults, tally, active)
+        run = Run(plan, tally, broker)
         if trace:
             broker.trace = lambda line: run.trace.append(
                 f"{broker.clock.monotonic_ms() / 1_000:8.3f} {line}"

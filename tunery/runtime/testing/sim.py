@@ -1,145 +1,189 @@
-"""python -m tunery.runtime.testing.sim --seeds N [--first F] | --seed N --trace
+"""Plays seeds of scenarios on all cores; progress on stderr, one JSON object last on stdout.
 
-Plays seeds and checks the invariants; progress on stderr, one JSON object last on stdout.
+--seeds N --first F [--processes P]      many seeds, each of every scenario
+--seed N [--trace] [--plan JSON]         one, with its timeline; or a plan of its own
 """
 
 import argparse
 import json
 import logging
+import os
 import sys
 import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from multiprocessing import get_context
+from typing import Any, Final
 
-from tunery.runtime.testing.invariants import (
-    History,
-    decided_once,
-    no_refusal,
-    no_silent_loss,
-    only_accepted,
-    ordered,
-    reactions_complete,
-    read_history,
-    same_view,
-    undecided,
-    within_limit,
-)
-from tunery.runtime.testing.scenario import ACTIVE, Run, play
-from tunery.runtime.testing.toy import PLACES_AGGREGATE, TALLY_AGGREGATE
+import msgspec
 
-PROGRESS_EVERY = 100
+from tunery.runtime.testing.shrink import shrink
+from tunery.runtime.testing.verdict import Scenario, Verdict
+
+PROGRESS_S: Final = 5
+CHUNK: Final = 4
+FAILING_SHOWN_MAX: Final = 20
+SHRUNK_MAX: Final = 3  # the first failing seeds are made smaller, the others only named
+
+
+@dataclass(frozen=True)
+class Job:
+    """One seed of one scenario."""
+
+    scenario: Scenario
+    seed: int
+
+    def play(self) -> Verdict:
+        try:
+            return self.scenario.play(self.scenario.plan(self.seed))
+        except Exception as error:  # the seed must be named, whatever went wrong
+            return Verdict([f"raised: {error!r}"])
 
 
 @dataclass
-class Verdict:
-    seed: int
-    violations: list[str] = field(default_factory=list)
-    commands: int = 0
-    claims: int = 0
-    void: int = 0
-    faults: dict[str, int] = field(default_factory=dict)
+class Report:
+    """Sums over many verdicts."""
+
+    seeds: int
+    begun: float = field(default_factory=time.monotonic)
+    played: int = 0
+    voided: int = 0
+    failing: list[tuple[Job, Verdict]] = field(default_factory=list)
+    faults: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def add(self, job: Job, verdict: Verdict) -> None:
+        self.played += 1
+        self.voided += verdict.voided
+        self.faults.update(verdict.faults)
+        self.counts.update(verdict.counts)
+        if verdict.violations:
+            self.failing.append((job, verdict))
+            _say(f"{job.scenario.name} seed {job.seed}: {verdict.violations[0]}")
+
+    def as_json(self, smallest: dict[Job, Any]) -> dict[str, Any]:
+        failing = sorted(self.failing, key=lambda one: (one[0].seed, one[0].scenario.name))
+        return {
+            "seeds": self.seeds,
+            "violations": len(failing),
+            "voided": self.voided,
+            "runs_per_s": round(self.played / (time.monotonic() - self.begun), 1),
+            "faults": dict(sorted(self.faults.items())),
+            "counts": {"runs": self.played, **dict(sorted(self.counts.items()))},
+            "failing": [
+                {
+                    "scenario": job.scenario.name,
+                    "seed": job.seed,
+                    "violations": verdict.violations[:3],
+                    "plan": msgspec.to_builtins(smallest.get(job)),
+                }
+                for job, verdict in failing[:FAILING_SHOWN_MAX]
+            ],
+        }
 
 
-def check(run: Run) -> Verdict:
-    """All invariants, with the rules as they are in the code (not as a mutant had them)."""
-    verdict = Verdict(run.seed, faults=dict(run.tally.counts))
-    histories: dict[tuple[str, int], History] = {}
-    for aggregate in (PLACES_AGGREGATE, TALLY_AGGREGATE):
-        stream = aggregate.stream
-        for partition in sorted(ACTIVE[stream.name]):
-            journal = run.broker.history[stream.journal.name, partition]
-            commands = run.broker.history[stream.commands.name, partition]
-            history = read_history(aggregate, partition, journal, commands)
-            histories[stream.name, partition] = history
-            verdict.commands += len(commands)
-            verdict.claims += history.claims
-            verdict.void += history.void
-            if not run.faults.tail_loss:
-                verdict.violations += history.violations
-            verdict.violations += ordered(history.accepted)
-            verdict.violations += decided_once(history.accepted) + no_refusal(history.accepted)
-            if not run.faults.tail_loss:
-                verdict.violations += undecided(aggregate, history, commands)
-    places = [one for (name, _), h in histories.items() if name == "places" for one in h.accepted]
-    tally = [one for (name, _), h in histories.items() if name == "tally" for one in h.accepted]
-    verdict.violations += within_limit(places) + run.died + run.trims
-    verdict.violations += _views(run, histories)
-    if not run.faults.tail_loss:
-        verdict.violations += [f"false stop: {stop}" for stop in run.named]
-        verdict.violations += only_accepted(run.settled, histories)
-        verdict.violations += reactions_complete(places, tally)
-        if not run.finished:
-            verdict.violations.append("progress: not everything was decided after faults stopped")
-    return verdict
+def main(arguments: Sequence[str] | None, scenarios: Sequence[Scenario]) -> int:
+    """The command line. Exit status 1 when an invariant is violated."""
+    given = _parser(scenarios).parse_args(arguments)
+    chosen = [one for one in scenarios if given.scenario in (None, one.name)]
+    with silence():
+        if given.seed is not None or given.plan is not None:
+            return _play_one(chosen, given)
+        seeds = range(given.first, given.first + given.seeds)
+        report = play_all(chosen, seeds, given.processes)
+        smallest = _shrink_first(report)
+        print(json.dumps(report.as_json(smallest)))
+        return 1 if report.failing else 0
 
 
-def _views(run: Run, histories: dict[tuple[str, int], History]) -> list[str]:
-    """Every reader agrees with the log, or it has stopped and said so."""
-    found: list[str] = []
-    for name, views in run.views.items():
-        for place, seen in views.items():
-            where = f"{place[0]}/{place[1]}"
-            if any(stop.startswith(f"{name}: {where} ") for stop in run.named):
-                continue
-            who, history = f"{name} {where}", histories[place]
-            if run.faults.tail_loss:
-                found += no_silent_loss(who, history, seen)
-            else:
-                found += same_view(who, history, seen, name == "prompt")
-    return found
-
-
-def one_seed(seed: int, trace: bool = False) -> tuple[Verdict, Run]:
-    run = play(seed, trace)
-    return check(run), run
-
-
-def main(arguments: list[str] | None = None) -> int:
+def _parser(scenarios: Sequence[Scenario]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m tunery.runtime.testing.sim", description=__doc__
+        prog="make sim", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--seeds", type=int, default=300, help="how many seeds to play")
+    parser.add_argument("--seeds", type=_positive, default=300, help="how many seeds to play")
     parser.add_argument("--first", type=int, default=1, help="the first of them")
     parser.add_argument("--seed", type=int, help="play this one only")
     parser.add_argument("--trace", action="store_true", help="print what happened, line by line")
-    given = parser.parse_args(arguments)
+    parser.add_argument("--plan", help="play this plan (as a failing run prints it)")
+    parser.add_argument("--scenario", choices=[one.name for one in scenarios])
+    parser.add_argument(
+        "--processes", type=_positive, default=os.cpu_count() or 1, help="default: one per core"
+    )
+    return parser
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is not 1 or more")
+    return number
+
+
+@contextmanager
+def silence() -> Iterator[None]:
+    """Hosts log every stand-down; formatting thousands of them costs more than the runs."""
+    before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
-    first, count = (given.seed, 1) if given.seed is not None else (given.first, given.seeds)
-    report = _play_all(range(first, first + count), given.trace)
-    print(json.dumps(report))
-    return 1 if report["violations"] else 0
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
-def _play_all(seeds: range, trace: bool) -> dict[str, Any]:
-    begun = time.monotonic()
-    bad: list[Verdict] = []
-    totals: dict[str, int] = {}
-    commands = claims = void = 0
-    for done, seed in enumerate(seeds, 1):
-        verdict, run = one_seed(seed, trace)
-        if trace:
-            print(*run.trace, *run.named, sep="\n", file=sys.stderr)
-        if verdict.violations:
-            bad.append(verdict)
-            print(f"seed {seed}: {verdict.violations[0]}", file=sys.stderr)
-        commands, claims = commands + verdict.commands, claims + verdict.claims
-        void += verdict.void
-        for kind, number in verdict.faults.items():
-            totals[kind] = totals.get(kind, 0) + number
-        if done % PROGRESS_EVERY == 0:
-            rate = done / (time.monotonic() - begun)
-            print(f"{done} of {len(seeds)} seeds, {rate:.1f}/s", file=sys.stderr)
-    return {
-        "seeds": len(seeds),
-        "violations": len(bad),
-        "failing": [{"seed": one.seed, "violations": one.violations[:3]} for one in bad[:20]],
-        "commands": commands,
-        "claims": claims,
-        "voided": void,
-        "faults": dict(sorted(totals.items())),
-        "runs_per_s": round(len(seeds) / (time.monotonic() - begun), 1),
-    }
+def play_all(scenarios: Sequence[Scenario], seeds: Iterable[int], processes: int) -> Report:
+    """Every seed of every scenario, in `processes` fresh processes."""
+    jobs = [Job(scenario, seed) for seed in seeds for scenario in scenarios]
+    report, said = Report(len(jobs) // len(scenarios)), time.monotonic()
+    with get_context("spawn").Pool(processes, initializer=_start_worker) as pool:
+        for job, verdict in pool.imap_unordered(_play_job, jobs, CHUNK):
+            report.add(job, verdict)
+            if time.monotonic() - said >= PROGRESS_S:
+                said = time.monotonic()
+                rate = report.played / (said - report.begun)
+                _say(f"{report.played} of {len(jobs)} runs, {rate:.1f}/s")
+    return report
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def _start_worker() -> None:
+    logging.disable(logging.CRITICAL)
+
+
+def _play_job(job: Job) -> tuple[Job, Verdict]:
+    return job, job.play()
+
+
+def _shrink_first(report: Report) -> dict[Job, Any]:
+    """The smallest plans of the first failing jobs."""
+    smallest: dict[Job, Any] = {}
+    for job, verdict in sorted(report.failing, key=lambda one: one[0].seed)[:SHRUNK_MAX]:
+        if verdict.violated != {"raised"}:
+            plan = shrink(job.scenario, job.scenario.plan(job.seed), _say)
+            smallest[job] = plan
+            _say(f"{job.scenario.name} seed {job.seed} fails with less: {_json(plan)}")
+    return smallest
+
+
+def _play_one(scenarios: Sequence[Scenario], given: argparse.Namespace) -> int:
+    if given.plan is not None and len(scenarios) > 1:
+        raise SystemExit("make sim: say whose plan it is: --scenario NAME")
+    report = Report(1)
+    for scenario in scenarios:
+        plan = scenario.plan(given.seed or 0)
+        if given.plan is not None:
+            plan = msgspec.json.decode(given.plan, type=type(plan))
+        _say(f"{scenario.name}: {_json(plan)}")
+        verdict = scenario.play(plan, given.trace)
+        _say("\n".join([*verdict.trace, *verdict.violations]))
+        report.add(Job(scenario, plan.seed), verdict)
+    print(json.dumps(report.as_json({})))
+    return 1 if report.failing else 0
+
+
+def _json(plan: Any) -> str:
+    return msgspec.json.encode(plan).decode()
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,9 @@
+"""python -m tunery.runtime.testing: seeds of the core's scenario alone."""
+
+import sys
+
+from tunery.runtime.testing.core import CORE
+from tunery.runtime.testing.sim import main
+
+if __name__ == "__main__":
+    sys.exit(main(None, (CORE,)))
