@@ -83,7 +83,14 @@ class KafkaReader:
         except (KafkaError, OSError) as error:
             raise Unavailable(repr(error)) from error
         return [
-            Record(record.partition, record.offset, record.timestamp, record.key, record.value)
+            # a record may have no key or no value (a tombstone): nobody here writes such ones
+            Record(
+                record.partition,
+                record.offset,
+                record.timestamp,
+                record.key or b"",
+                record.value or b"",
+            )
             for records in found.values()
             for record in records
         ]

@@ -15,6 +15,10 @@ _RECORD: msgspec.json.Decoder[JournalRecord] = msgspec.json.Decoder(JournalRecor
 _ENVELOPE = msgspec.json.Decoder(Envelope)
 
 
+#: what decoding bytes of strangers raises; nesting without end is no syntax error to msgspec
+MALFORMED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
 class Undecodable(Exception):
     """Bytes that this version cannot read."""
 
@@ -30,7 +34,7 @@ class Codec:
         """Raises Undecodable."""
         try:
             return self.command_decoder.decode(envelope.body)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except MALFORMED as error:
             raise Undecodable(str(error)) from error
 
     def events(self, entry: Entry) -> tuple[Any, ...]:
@@ -38,7 +42,7 @@ class Codec:
         decode = self.event_decoder.decode
         try:
             return tuple([decode(raw) for raw in entry.events])
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except MALFORMED as error:
             raise Undecodable(str(error)) from error
 
 
@@ -55,7 +59,7 @@ def decode_record(value: bytes) -> JournalRecord:
     """Raises Undecodable."""
     try:
         return _RECORD.decode(value)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except MALFORMED as error:
         raise Undecodable(str(error)) from error
 
 
@@ -63,7 +67,7 @@ def decode_envelope(value: bytes) -> Envelope:
     """Raises Undecodable."""
     try:
         return _ENVELOPE.decode(value)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except MALFORMED as error:
         raise Undecodable(str(error)) from error
 
 

@@ -109,7 +109,11 @@ def decide_record(
         if incoming.must_not_fail:
             raise _poison(aggregate.stream, record, repr(error)) from error
         rejected = _failed(error)
-    return _write(aggregate, fold, incoming, at, (rejected,), expected)
+    try:
+        return _write(aggregate, fold, incoming, at, (rejected,), expected)
+    except _EntryTooLarge:  # what the envelope carries along fills the record by itself
+        bare = Incoming(incoming.id, None, None, incoming.refused)
+        return _write(aggregate, fold, bare, at, (rejected,), expected)
 
 
 def _events(

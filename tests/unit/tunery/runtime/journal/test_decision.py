@@ -1,0 +1,145 @@
+"""Whatever strangers put into a commands topic, the partition goes on."""
+
+from collections.abc import Callable
+from typing import Any, Final
+from uuid import uuid4
+
+import msgspec
+import pytest
+
+from schemas import errors
+from schemas.envelope import Rejected
+from schemas.topics import MESSAGE_BYTES_MAX
+from tests.unit.tunery.runtime.journal.places import World, envelope, running
+from tunery.runtime.bus.abstract import Record, TooLarge
+from tunery.runtime.bus.partitioner import partition_of
+from tunery.runtime.journal.acceptance import Poison
+from tunery.runtime.journal.decision import decide_record
+from tunery.runtime.journal.fold import Fold
+from tunery.runtime.testing.toy import PLACES, PLACES_AGGREGATE, Count, Holds, Take, Taken
+
+KEY: Final = "tenant-a"
+PARTITION: Final = partition_of(KEY.encode())
+ELSEWHERE: Final = next(
+    key for key in map(str, range(99)) if partition_of(key.encode()) != PARTITION
+)
+TAKE: Final = Take(places=1)
+DEEP: Final = "[" * 100_000
+FULL: Final = MESSAGE_BYTES_MAX - 250  # its record says more than the command: above the limit
+
+
+def command(body: str, **rest: Any) -> bytes:
+    """A command whose body is this text, which need not be JSON."""
+    frame = {"id": str(uuid4()), "key": KEY, "tenant": KEY, "body": "@"} | rest
+    return msgspec.json.encode(frame).replace(b'"@"', body.encode())
+
+
+def plain(**rest: Any) -> bytes:
+    return command('{"type":"Take.v1","places":1}', **rest)
+
+
+#: what was sent, and what the journal must say of it
+MALFORMED: Final[dict[str, tuple[bytes, str]]] = {
+    "garbage": (b"\x00\xff not json", "JSON is malformed"),
+    "nothing": (b"", "truncated"),
+    "half a record": (plain()[:-9], "truncated"),
+    "not UTF-8": (b'{"id":"\xff\xfe"}', "can't decode byte 0xff"),
+    "half a surrogate pair": (plain().replace(b"tenant-a", rb"\ud800", 1), "surrogate"),
+    "another shape": (b"[1, 2]", "Expected `object`"),
+    "no id": (plain(id="seven"), "badly formed hexadecimal UUID"),
+    "nested without end": (command(DEEP), "recursion"),
+    "a body nested without end": (command(DEEP + "]" * len(DEEP)), "recursion"),
+    "an unknown type": (command('{"type":"Dance.v1"}'), "Invalid value 'Dance.v1'"),
+    "another stream's command": (envelope(KEY, Count(places=1), str(uuid4())), "'Count.v1'"),
+    "a future version": (command('{"type":"Take.v2","places":1}'), "Invalid value 'Take.v2'"),
+    "no type": (command("{}"), "missing required field `type`"),
+    "a number without end": (command('{"type":"Take.v1","places":1e999}'), "out of range"),
+    "a wrong type": (command('{"type":"Take.v1","places":"1"}'), "`$.places`"),
+    "another partition's key": (
+        envelope(ELSEWHERE, TAKE, str(uuid4())),
+        "the key belongs to another partition",
+    ),
+    "no key": (envelope("", TAKE, str(uuid4())), "the key must have"),
+    "a key without end": (envelope("k" * 300, TAKE, str(uuid4())), "the key must have"),
+    "another tenant": (plain(tenant="tenant-b"), "the tenant is not the key"),
+    "everybody's key, one tenant": (plain(key="*"), "a global command has the tenant *"),
+}
+TOO_LARGE: Final[dict[str, bytes]] = {
+    "a trace without end": plain(traceparent="x" * FULL),
+    "a correlation without end": plain(correlation="x" * FULL),
+    "an idempotency key without end": plain(idempotency={"key": "x" * FULL, "body": "b"}),
+}
+
+
+async def told(value: bytes) -> list[Any]:
+    """Events of the bad command and of the good one after it, by the production host."""
+    world = await World().create()
+    host = world.host()
+    async with running(host):
+        world.log.put(PLACES.commands.name, PARTITION, KEY.encode(), value)
+        await world.sender.send(PLACES, KEY, KEY, TAKE)
+        events = await world.decided(KEY, 2)
+    assert not host.stopped
+    return events
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+async def test_a_malformed_command_is_journaled_as_rejected(name: str) -> None:
+    value, why = MALFORMED[name]
+    rejected, taken = await told(value)
+    assert isinstance(rejected, Rejected)
+    assert rejected.code == errors.MALFORMED
+    assert why in rejected.message
+    assert isinstance(taken, Taken)
+
+
+@pytest.mark.parametrize("name", TOO_LARGE)
+async def test_a_command_whose_record_would_be_too_large_is_journaled_as_such(name: str) -> None:
+    assert len(TOO_LARGE[name]) <= MESSAGE_BYTES_MAX
+    rejected, taken = await told(TOO_LARGE[name])
+    assert rejected.code == errors.TOO_LARGE
+    assert isinstance(taken, Taken)
+
+
+async def test_ten_megabytes_are_refused_at_the_door() -> None:
+    world = await World().create()
+    with pytest.raises(TooLarge, match="above the limit"):
+        await world.sender.send(PLACES, KEY, KEY, TAKE, correlation="x" * 10_000_000)
+    assert world.log.topics[PLACES.commands.name][PARTITION].records == []
+
+
+def decided(value: bytes, timestamp: int, fold: Fold[Holds]) -> Fold[Holds]:
+    record = Record(PARTITION, fold.position.offset, timestamp, KEY.encode(), value)
+    return decide_record(PLACES_AGGREGATE, fold, record, fold.position.offset).fold
+
+
+def test_a_clock_that_goes_wrong_never_moves_time_back() -> None:
+    fold = Fold(Holds())
+    for timestamp, at in ((1_000, 1_000), (-5, 1_000), (0, 1_000), (999, 1_000), (1_001, 1_001)):
+        fold = decided(plain(), timestamp, fold)
+        assert fold.at == at
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_the_same_bytes_give_the_same_record(name: str) -> None:
+    value, _ = MALFORMED[name]
+    record = Record(PARTITION, 0, 7, KEY.encode(), value)
+    first, second = (decide_record(PLACES_AGGREGATE, Fold(Holds()), record, 0) for _ in range(2))
+    assert first.value == second.value
+
+
+@pytest.mark.parametrize(
+    "spoilt",
+    [
+        lambda saga: command('{"type":"Take.v9"}', **saga),
+        lambda saga: plain(traceparent="x" * FULL, **saga),
+    ],
+    ids=["a future version", "too large"],
+)
+def test_a_sagas_command_that_cannot_be_taken_is_poison(
+    spoilt: Callable[[dict[str, Any]], bytes],
+) -> None:
+    value = spoilt({"source": ["tally", 0, 0, 5, 0]})
+    record = Record(PARTITION, 3, 7, KEY.encode(), value)
+    with pytest.raises(Poison, match=rf"commands\)/{PARTITION} at offset 3"):
+        decide_record(PLACES_AGGREGATE, Fold(Holds()), record, 0)
