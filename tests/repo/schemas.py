@@ -1,0 +1,233 @@
+"""JSON Schemas of everything on the log, made from the code: `python -m tests.repo.schemas`.
+
+A file is the promise that its message can be read for ever. So today's schema must accept every
+document that the file accepts, and mean the same by it. That relation is transitive: what held
+from one version of a file to the next holds from the first to the last.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, TypeAlias, get_args
+
+import msgspec
+
+from schemas.envelope import Claim, Entry, Envelope, versioned
+from schemas.telemetry import Heartbeat, Telemetry
+from schemas.topics import STREAMS
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+FOLDER: Final = ROOT / "schemas" / "json"
+DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+COMMAND: Final = "python -m tests.repo.schemas"
+DEFINITIONS: Final = "#/$defs/"
+TAGS: Final = ("type", "record")  # fields that tell the structs of a union apart
+#: what a text means; what a value must be; bounds, which may only move outwards
+MEANING: Final = ("contentEncoding", "format")
+NARROWING: Final = ("pattern", "multipleOf", "additionalProperties")
+LOWER: Final = ("minLength", "minItems", "minimum", "exclusiveMinimum")
+UPPER: Final = ("maxLength", "maxItems", "maximum", "exclusiveMaximum")
+Schema: TypeAlias = dict[str, Any]
+
+
+def messages() -> dict[str, Any]:
+    """Every type on the log by its versioned name: commands, events, telemetry, frames."""
+    unions = [union for one in STREAMS.values() for union in (one.command, one.event)]
+    members = [member for union in (*unions, Telemetry) for member in get_args(union)]
+    return {versioned(one.__name__): one for one in (*members, Heartbeat, Envelope, Claim, Entry)}
+
+
+def current() -> dict[str, Schema]:
+    return {name: schema_of(one) for name, one in sorted(messages().items())}
+
+
+def schema_of(message: Any) -> Schema:
+    """Without the prose: documentation may change, what is accepted may not."""
+    found = {"$schema": DIALECT} | without_prose(msgspec.json.schema(message))
+    as_read: Schema = json.loads(json.dumps(found))
+    return as_read
+
+
+def without_prose(node: Any) -> Any:
+    if isinstance(node, list):
+        return [without_prose(one) for one in node]
+    if not isinstance(node, dict):
+        return node
+    # `title` and `description` are also names of fields, whose schemas are objects
+    return {
+        name: without_prose(one)
+        for name, one in node.items()
+        if not (name in {"title", "description"} and isinstance(one, str))
+    }
+
+
+# --- what breaks readers ------------------------------------------------------------------------
+
+
+def breaks(old: Schema, new: Schema) -> Iterator[str]:
+    """`field: what is wrong`, for all that `old` accepts and `new` does not, or reads otherwise."""
+    yield from _Comparison(old.get("$defs", {}), new.get("$defs", {})).node(old, new, "$")
+
+
+class _Comparison:
+    def __init__(self, old: Schema, new: Schema) -> None:
+        self._old, self._new = old, new
+        self._seen: set[tuple[str, str]] = set()
+
+    def node(self, old: Schema, new: Schema, at: str) -> Iterator[str]:
+        """Each alternative of the old must be accepted by one of the new."""
+        alternatives = list(_alternatives(new, self._new))
+        for one in _alternatives(old, self._old):
+            matching = [other for other in alternatives if _kind(other) in (_kind(one), "any")]
+            found = [list(self._one(one, other, at)) for other in matching]
+            if not found:
+                yield f"{at}: {_kind(one)} is accepted no longer"
+            elif all(found):
+                yield from min(found, key=len)
+
+    def _one(self, old: Schema, new: Schema, at: str) -> Iterator[str]:
+        places = old.get("$id", ""), new.get("$id", "")
+        if _kind(new) == "any" or (all(places) and places in self._seen):
+            return
+        self._seen.add(places)
+        yield from _values(old, new, at)
+        yield from self._fields(old, new, at)
+        yield from self._items(old, new, at)
+
+    def _fields(self, old: Schema, new: Schema, at: str) -> Iterator[str]:
+        before, after = old.get("properties", {}), new.get("properties", {})
+        for name, schema in before.items():
+            if name not in after:
+                yield f"{at}.{name}: the field was removed"
+                continue
+            yield from self.node(schema, after[name], f"{at}.{name}")
+            known, default = schema.get("default", ...), after[name].get("default", ...)
+            if known is not ... and default is not ... and known != default:
+                yield f"{at}.{name}: the default changed from {known!r} to {default!r}"
+        for name in new.get("required", ()):
+            if name not in old.get("required", ()):
+                how = "became required" if name in before else "is new and required"
+                yield f"{at}.{name}: the field {how}"
+        mapped = old.get("additionalProperties"), new.get("additionalProperties")
+        if isinstance(mapped[0], dict) and isinstance(mapped[1], dict):
+            yield from self.node(mapped[0], mapped[1], f"{at}.*")
+
+    def _items(self, old: Schema, new: Schema, at: str) -> Iterator[str]:
+        if isinstance(old.get("items"), dict):
+            yield from self.node(old["items"], new.get("items", {}), f"{at}[]")
+        before, after = old.get("prefixItems", []), new.get("prefixItems", [])
+        for index, schema in enumerate(before):
+            if index >= len(after):
+                yield f"{at}[{index}]: the position was removed"
+            else:
+                yield from self.node(schema, after[index], f"{at}[{index}]")
+
+
+def _values(old: Schema, new: Schema, at: str) -> Iterator[str]:
+    allowed = new.get("enum")
+    for value in old.get("enum", ()):
+        if allowed is not None and value not in allowed:
+            yield f"{at}: the value {value!r} is accepted no longer"
+    if allowed is not None and "enum" not in old:
+        yield f"{at}: only {allowed} are accepted now"
+    for name in MEANING:
+        if old.get(name) != new.get(name):
+            yield f"{at}: {name} changed from {old.get(name)} to {new.get(name)}"
+    for name in (*NARROWING, *LOWER, *UPPER):
+        before, after = old.get(name), new.get(name)
+        wider = (
+            after is None
+            or before == after
+            or (isinstance(before, dict) and isinstance(after, dict))  # compared as nodes
+            or (before is not None and name in LOWER and after < before)
+            or (before is not None and name in UPPER and after > before)
+        )
+        if not wider:
+            yield f"{at}: {name} changed from {before} to {after}"
+
+
+def _alternatives(node: Schema, definitions: Schema) -> Iterator[Schema]:
+    """The node without references and unions."""
+    if "$ref" in node:
+        name = node["$ref"].removeprefix(DEFINITIONS)
+        for one in _alternatives(definitions[name], definitions):
+            yield {"$id": name} | one
+    elif "anyOf" in node:
+        for one in node["anyOf"]:
+            yield from _alternatives(one, definitions)
+    else:
+        yield node
+
+
+def _kind(node: Schema) -> str:
+    """A name for what can be compared: the JSON type, and the tag of a struct of a union."""
+    for name in TAGS:
+        if len(values := node.get("properties", {}).get(name, {}).get("enum", ())) == 1:
+            return f"object {values[0]}"
+    if "enum" in node:
+        return {str: "string", int: "integer", bool: "boolean"}[type(node["enum"][0])]
+    return str(node.get("type", "any"))
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+def problems(promised: Mapping[str, Schema], today: Mapping[str, Schema]) -> Iterator[str]:
+    """Breaking changes of what was promised, each with message and field."""
+    for name, old in sorted(promised.items()):
+        if name not in today:
+            yield f"{name}: the message was removed; logs still hold it"
+            continue
+        for change in breaks(old, today[name]):
+            yield f"{name}: {change}; make it a new version beside this one"
+
+
+def stale(promised: Mapping[str, Schema], today: Mapping[str, Schema]) -> list[str]:
+    """Messages whose file is missing, or lacks what was added to them."""
+    return [name for name, schema in sorted(today.items()) if promised.get(name) != schema]
+
+
+def read(folder: Path = FOLDER) -> dict[str, Schema]:
+    return {
+        path.name.removesuffix(".json"): json.loads(path.read_text(encoding="utf-8"))
+        for path in sorted(folder.glob("*.json"))
+    }
+
+
+def write(folder: Path, schemas: Mapping[str, Schema]) -> None:
+    folder.mkdir(exist_ok=True)
+    for name, schema in schemas.items():
+        text = json.dumps(schema, indent=1)
+        (folder / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+
+
+def committed(root: Path = ROOT) -> Iterator[tuple[str, Schema]]:
+    """Every version of every file that was ever committed, where the history is there."""
+    listed = _git(root, "rev-list", "--objects", "HEAD", "--", "schemas/json").decode()
+    for line in listed.splitlines():
+        digest, _, path = line.partition(" ")
+        if path.endswith(".json"):
+            name = Path(path).name.removesuffix(".json")
+            yield name, json.loads(_git(root, "cat-file", "blob", digest))
+
+
+def _git(root: Path, *words: str) -> bytes:
+    return subprocess.run(["git", *words], cwd=root, capture_output=True, check=True).stdout
+
+
+def main(folder: Path = FOLDER) -> int:
+    """Write the files, unless that would break a promise."""
+    promised, today = read(folder), current()
+    if wrong := list(problems(promised, today)):
+        sys.stderr.write("nothing written:\n" + "".join(f"  {one}\n" for one in wrong))
+        return 1
+    fresh = stale(promised, today)
+    write(folder, {name: today[name] for name in fresh})
+    sys.stdout.write(f"{len(fresh)} of {len(today)} schemas written\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,235 @@
+"""What is on the log can be read for ever: no message is changed, only added to."""
+
+import subprocess
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import pytest
+from msgspec import Struct, defstruct
+
+from schemas.envelope import Message
+from tests.repo import schemas
+
+
+def test_the_files_are_those_of_the_code() -> None:
+    promised, today = schemas.read(), schemas.current()
+    assert list(schemas.problems(promised, today)) == []
+    assert schemas.stale(promised, today) == [], schemas.COMMAND
+    assert promised.keys() == today.keys()
+
+
+def test_no_version_of_a_file_was_ever_broken() -> None:
+    today = schemas.current()
+    broken = {
+        problem
+        for name, old in schemas.committed()
+        for problem in schemas.problems({name: old}, today)
+    }
+    assert broken == set()
+
+
+def test_every_name_is_one_message() -> None:
+    found = schemas.messages()
+    assert {"SubmitJob.v1", "LeaseGranted.v1", "Tick.v1", "Step.v1", "Entry.v1"} <= found.keys()
+    for name, message in found.items():
+        tag = message.__struct_config__.tag
+        assert tag in (name, None) or tag == name.partition(".")[0].lower()
+
+
+# --- each breaking change, planted ---------------------------------------------------------------
+
+
+class Inner(Struct, tag="inner"):
+    lane: Literal["premium", "free"]
+    count: int = 3
+
+
+class Other(Struct, tag="other"):
+    text: str
+
+
+FIELDS: Final[dict[str, Any]] = {
+    "name": str,
+    "count": int,
+    "maybe": int | None,
+    "lane": Literal["premium", "standard"],
+    "inner": Inner,
+    "either": Inner | Other,
+    "many": tuple[Inner, ...],
+    "table": dict[str, int],
+    "bits": bytes,
+}
+DEFAULTS: Final[dict[str, Any]] = {"mode": (str, "slow"), "limit": (int | None, None)}
+
+
+def changed(without: str = "", **fields: Any) -> schemas.Schema:
+    """Schema of the message with some fields changed; a pair is a type and a default."""
+    merged = {name: one for name, one in (FIELDS | DEFAULTS | fields).items() if name != without}
+    wanted = [(name, one) for name, one in merged.items() if not isinstance(one, tuple)]
+    given = [(name, *one) for name, one in merged.items() if isinstance(one, tuple)]
+    return schemas.schema_of(defstruct("Made", [*wanted, *given], bases=(Message,), kw_only=True))
+
+
+class Narrow(Struct, tag="inner"):
+    lane: Literal["premium"]
+    count: int = 3
+
+
+class Demanding(Struct, tag="inner"):
+    lane: Literal["premium", "free"]
+    node: str
+    count: int = 3
+
+
+class Renamed(Struct, tag="inner_two"):
+    lane: Literal["premium", "free"]
+    count: int = 3
+
+
+class Position(Struct, array_like=True):
+    offset: int
+    index: int
+
+
+class Swapped(Struct, array_like=True):
+    offset: str
+    index: int
+
+
+class Short(Struct, array_like=True):
+    offset: int
+
+
+BREAKING: Final[dict[str, tuple[schemas.Schema, str]]] = {
+    "a removed field": (changed("name"), "$.name: the field was removed"),
+    "a removed optional field": (changed("mode"), "$.mode: the field was removed"),
+    "a changed type": (changed(name=int), "$.name: string is accepted no longer"),
+    "a whole number made a float": (changed(count=float), "$.count: integer is accepted no longer"),
+    "text made bytes": (changed(name=bytes), "$.name: contentEncoding changed from None to base64"),
+    "bytes made text": (changed(bits=str), "$.bits: contentEncoding changed from base64 to None"),
+    "null refused": (changed(maybe=int), "$.maybe: null is accepted no longer"),
+    "a new required field": (changed(extra=int), "$.extra: the field is new and required"),
+    "optional made required": (changed(mode=str), "$.mode: the field became required"),
+    "a changed default": (
+        changed(mode=(str, "fast")),
+        "$.mode: the default changed from 'slow' to 'fast'",
+    ),
+    "a removed value": (
+        changed(lane=Literal["premium"]),
+        "$.lane: the value 'standard' is accepted no longer",
+    ),
+    "text made a choice": (changed(name=Literal["a"]), "$.name: only ['a'] are accepted now"),
+    "a value removed inside": (
+        changed(inner=Narrow),
+        "$.inner.lane: the value 'free' is accepted no longer",
+    ),
+    "a field required inside": (
+        changed(inner=Demanding),
+        "$.inner.node: the field is new and required",
+    ),
+    "a field required inside a list": (
+        changed(many=tuple[Demanding, ...]),
+        "$.many[].node: the field is new and required",
+    ),
+    "a member of a union removed": (
+        changed(either=Inner),
+        "$.either: object other is accepted no longer",
+    ),
+    "a tag changed": (changed(inner=Renamed), "$.inner: object inner is accepted no longer"),
+    "values of a table changed": (
+        changed(table=dict[str, str]),
+        "$.table.*: integer is accepted no longer",
+    ),
+    "a list made one": (changed(many=Inner), "$.many: array is accepted no longer"),
+}
+ADDING: Final[dict[str, schemas.Schema]] = {
+    "nothing": changed(),
+    "an optional field": changed(extra=(int | None, None)),
+    "a value": changed(lane=Literal["premium", "standard", "free"]),
+    "a member of a union": changed(inner=Inner | Other),
+    "null": changed(name=str | None),
+    "a default": changed(name=(str, "nobody")),
+    "anything": changed(name=Any),
+}
+
+
+@pytest.mark.parametrize("name", BREAKING)
+def test_a_breaking_change_is_named_with_its_field(name: str) -> None:
+    new, told = BREAKING[name]
+    assert list(schemas.breaks(changed(), new)) == [told]
+
+
+@pytest.mark.parametrize("name", ADDING)
+def test_an_addition_is_allowed(name: str) -> None:
+    assert list(schemas.breaks(changed(), ADDING[name])) == []
+
+
+def test_positions_of_arrays_are_compared() -> None:
+    old = changed(place=Position)
+    assert list(schemas.breaks(old, changed(place=Swapped))) == [
+        "$.place[0]: integer is accepted no longer"
+    ]
+    assert list(schemas.breaks(old, changed(place=Short))) == [
+        "$.place[1]: the position was removed",
+    ]
+
+
+def test_bounds_move_outwards_only() -> None:
+    inner, outer = {"type": "integer", "minimum": 1}, {"type": "integer", "minimum": 0}
+    assert list(schemas.breaks(inner, outer)) == []
+    assert list(schemas.breaks(outer, inner)) == ["$: minimum changed from 0 to 1"]
+
+
+def test_a_pattern_may_be_dropped_but_not_added() -> None:
+    plain, bound = {"type": "string"}, {"type": "string", "pattern": "^a$"}
+    assert list(schemas.breaks(bound, plain)) == []
+    assert list(schemas.breaks(plain, bound)) == ["$: pattern changed from None to ^a$"]
+
+
+def test_schemas_that_contain_themselves_end() -> None:
+    tree = {"type": "object", "properties": {"next": {"$ref": "#/$defs/T"}}}
+    schema = {"$ref": "#/$defs/T", "$defs": {"T": tree}}
+    assert list(schemas.breaks(schema, schema)) == []
+
+
+def test_a_removed_message_is_named() -> None:
+    assert list(schemas.problems({"Gone.v1": changed()}, {})) == [
+        "Gone.v1: the message was removed; logs still hold it"
+    ]
+
+
+def test_the_command_adds_and_never_breaks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert schemas.main(tmp_path) == 0
+    assert schemas.main(tmp_path) == 0
+    assert capsys.readouterr().out.endswith(f"0 of {len(schemas.current())} schemas written\n")
+    file = tmp_path / "CancelJob.v1.json"
+    kept = file.read_text().replace('"job_id"', '"job"')
+    file.write_text(kept)
+    assert schemas.main(tmp_path) == 1
+    told = capsys.readouterr().err
+    assert "CancelJob.v1: $.job: the field was removed; make it a new version" in told
+    assert file.read_text() == kept
+
+
+def test_a_file_that_was_edited_with_the_code_is_found_in_the_history(tmp_path: Path) -> None:
+    def git(*words: str) -> None:
+        author = ("-c", "user.name=a", "-c", "user.email=a@b.example")
+        subprocess.run(["git", *author, *words], cwd=tmp_path, check=True, capture_output=True)
+
+    folder = tmp_path / "schemas" / "json"
+    folder.mkdir(parents=True)
+    git("init")
+    for version in (changed(), changed("name")):
+        schemas.write(folder, {"Made.v1": version})
+        git("add", ".")
+        git("commit", "-m", "a version")
+    today = schemas.read(folder)
+    assert list(schemas.problems(today, today)) == []
+    found = [
+        told
+        for _, old in schemas.committed(tmp_path)
+        for told in schemas.breaks(old, today["Made.v1"])
+    ]
+    assert found == ["$.name: the field was removed"]
