@@ -1,10 +1,10 @@
 """Stream `account` (key: tenant, owner: billing): tenants, plans, API keys, webhooks."""
 
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from schemas.envelope import Message, Part, Rejected, Repeated, Sha256
 from schemas.sealed import Sealed
-from schemas.units import GpuMs, Ms
+from schemas.units import GpuMs, Micro, Ms
 
 Lane: TypeAlias = Literal["premium", "standard", "free"]
 DeliveryOutcome: TypeAlias = Literal["delivered", "gave_up", "gone", "refused"]
@@ -20,6 +20,21 @@ class Limits(Part):
     soft_gpu_ms: GpuMs
     hard_gpu_ms: GpuMs
     concurrency: int
+
+
+# What an endpoint may subscribe to. The first three are what OpenAI's SDKs know how to unwrap, and
+# what an endpoint gets that does not say; the others only reach endpoints that ask for them.
+STANDARD_EVENT_TYPES: Final = (
+    "fine_tuning.job.succeeded",
+    "fine_tuning.job.failed",
+    "fine_tuning.job.cancelled",
+)
+RICH_EVENT_TYPES: Final = (
+    "fine_tuning.job.running",
+    "fine_tuning.job.paused",
+    "fine_tuning.job.gated",
+)
+EVENT_TYPES: Final = STANDARD_EVENT_TYPES + RICH_EVENT_TYPES
 
 
 # --- commands
@@ -43,6 +58,17 @@ class CreateKey(Message):
     hint: str
     scopes: tuple[str, ...]
     expires_at: Ms | None = None
+    models: tuple[str, ...] | None = None  # base models that jobs may name; None: all
+    spend_cap_micro: Micro | None = None  # per calendar month (UTC)
+
+
+class RotateKey(Message):
+    """The key goes on with a new secret; the old one is good until `previous_until`."""
+
+    key_id: str
+    sha256: Sha256
+    hint: str
+    previous_until: Ms
 
 
 class RevokeKey(Message):
@@ -59,8 +85,39 @@ class CreateEndpoint(Message):
     secret_version: int = 1
 
 
+class ChangeEndpoint(Message):
+    """What is None stays as it is."""
+
+    endpoint_id: str
+    name: Sealed | None = None
+    url: Sealed | None = None
+    event_types: tuple[str, ...] | None = None
+
+
+class RotateEndpoint(Message):
+    """A new secret; deliveries are signed with the old one as well until `previous_until`."""
+
+    endpoint_id: str
+    previous_until: Ms
+
+
 class DeleteEndpoint(Message):
     endpoint_id: str
+
+
+class Deliver(Message):
+    """One delivery to one endpoint, whatever it subscribes to: a test, or an event once more.
+
+    `once`: a single attempt, for somebody who waits for the answer.
+    """
+
+    endpoint_id: str
+    delivery_id: str
+    event_id: str
+    event_type: str
+    object_id: str
+    created_at: Ms
+    once: bool = False
 
 
 class Announce(Message):
@@ -100,6 +157,16 @@ class KeyCreated(Message):
     hint: str
     scopes: tuple[str, ...]
     expires_at: Ms | None
+    models: tuple[str, ...] | None = None
+    spend_cap_micro: Micro | None = None
+
+
+class KeyRotated(Message):
+    key_id: str
+    sha256: Sha256
+    hint: str
+    previous_sha256: Sha256
+    previous_until: Ms
 
 
 class KeyRevoked(Message):
@@ -115,12 +182,28 @@ class EndpointCreated(Message):
     secret_version: int
 
 
+class EndpointChanged(Message):
+    endpoint_id: str
+    name: Sealed | None
+    url: Sealed | None
+    event_types: tuple[str, ...] | None
+
+
+class EndpointRotated(Message):
+    endpoint_id: str
+    secret_version: int
+    previous_until: Ms
+
+
 class EndpointDeleted(Message):
     endpoint_id: str
 
 
 class DeliveryDue(Message):
-    """One per endpoint of that moment; the payload is {id, object, created_at, type, data:{id}}."""
+    """One per endpoint of that moment; the payload is {id, object, created_at, type, data:{id}}.
+
+    Until `previous_until` it is signed with the secret of the version before as well.
+    """
 
     delivery_id: str
     endpoint_id: str
@@ -130,6 +213,8 @@ class DeliveryDue(Message):
     event_type: str
     object_id: str
     created_at: Ms
+    previous_until: Ms | None = None
+    once: bool = False
 
 
 class DeliveryEnded(Message):
@@ -144,9 +229,13 @@ Command: TypeAlias = (
     CreateTenant
     | SetPlan
     | CreateKey
+    | RotateKey
     | RevokeKey
     | CreateEndpoint
+    | ChangeEndpoint
+    | RotateEndpoint
     | DeleteEndpoint
+    | Deliver
     | Announce
     | EndDelivery
 )
@@ -154,8 +243,11 @@ Event: TypeAlias = (
     TenantCreated
     | PlanSet
     | KeyCreated
+    | KeyRotated
     | KeyRevoked
     | EndpointCreated
+    | EndpointChanged
+    | EndpointRotated
     | EndpointDeleted
     | DeliveryDue
     | DeliveryEnded

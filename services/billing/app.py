@@ -17,7 +17,7 @@ from tunery.runtime.work.projector import Projection, Projector
 
 ACCOUNTS = Aggregate(
     stream=ACCOUNT,
-    fold_version=1,
+    fold_version=2,  # 2: rotated secrets
     initial=NOBODY,
     state_type=Tenants,
     decide=decide,

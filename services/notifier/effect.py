@@ -21,7 +21,7 @@ from schemas.ids import NAMESPACE
 from schemas.sealed import REDACTED
 from schemas.units import Ms
 from services.notifier.domain.message import body
-from services.notifier.domain.schedule import pause_ms
+from services.notifier.domain.schedule import ATTEMPTS_MAX, pause_ms
 from services.notifier.domain.target import Forbidden
 from services.notifier.ports import Answer, Outbound, Unreachable
 from services.notifier.project import DELIVER
@@ -61,16 +61,24 @@ class Failed:
     retry_after_ms: Ms | None = None
 
 
-def signed_headers(due: DeliveryDue, payload: bytes, secret: str, at: Ms) -> dict[str, str]:
-    """Standard Webhooks. `webhook-id` is the event's: repeats and other endpoints share it."""
+def signed_headers(
+    due: DeliveryDue, payload: bytes, secrets: Sequence[str], at: Ms
+) -> dict[str, str]:
+    """Standard Webhooks. `webhook-id` is the event's: repeats and other endpoints share it.
+
+    One signature for each secret; receivers accept a message when one of them is theirs.
+    """
     seconds = at // 1000
     moment = datetime.fromtimestamp(seconds, UTC)
+    signatures = [
+        Webhook(secret).sign(due.event_id, moment, payload.decode()) for secret in secrets
+    ]
     return {
         "content-type": "application/json",
         "user-agent": "tunery-webhooks/1",
         "webhook-id": due.event_id,
         "webhook-timestamp": str(seconds),
-        "webhook-signature": Webhook(secret).sign(due.event_id, moment, payload.decode()),
+        "webhook-signature": " ".join(signatures),
     }
 
 
@@ -83,8 +91,8 @@ async def attempt(
         url = seal.open(due.url)
         if url == REDACTED:
             return Ended("refused", None, "the tenant's data was erased")
-        secret = webhook_secret(seal, tenant, due.endpoint_id, due.secret_version)
-        answer = await outbound.post(url, signed_headers(due, payload, secret, at), payload)
+        secrets = secrets_of(seal, due, tenant, at)
+        answer = await outbound.post(url, signed_headers(due, payload, secrets, at), payload)
     except KeyDestroyed as error:
         return Ended("refused", None, str(error))
     except Forbidden as error:
@@ -95,6 +103,14 @@ async def attempt(
         say(LOG, logging.ERROR, "delivery broke", error, id=due.delivery_id)
         return Failed(None, type(error).__name__)
     return _judged(answer)
+
+
+def secrets_of(seal: Sealer, due: DeliveryDue, tenant: str, at: Ms) -> list[str]:
+    """The newest, and while a rotation overlaps the one before it. Raises KeyDestroyed."""
+    versions = [due.secret_version]
+    if due.previous_until is not None and at < due.previous_until:
+        versions.append(due.secret_version - 1)
+    return [webhook_secret(seal, tenant, due.endpoint_id, version) for version in versions]
 
 
 def _judged(answer: Answer) -> Ended | Failed:
@@ -198,7 +214,10 @@ class DeliveryHost:
                 say(LOG, logging.INFO, f"delivery {came.outcome}", why=came.why, **fields)
                 await self._end(row, came)
             case Failed():
-                pause = pause_ms(row.attempt, self._jitter_ppm(), came.retry_after_ms)
+                attempts_max = 1 if due.once else ATTEMPTS_MAX
+                pause = pause_ms(
+                    row.attempt, self._jitter_ppm(), came.retry_after_ms, attempts_max
+                )
                 say(LOG, logging.WARNING, "delivery failed", why=came.why, **fields)
                 if pause is None:
                     await self._end(row, Ended("gave_up", came.status, came.why))

@@ -8,6 +8,7 @@ from schemas.envelope import Header, Message
 from schemas.ids import EVENT, derived_id
 from schemas.job import Event as JobEvent
 from schemas.job import (
+    AttemptStarted,
     JobEnded,
     PinsWanted,
     PlacementUnwanted,
@@ -20,6 +21,8 @@ from schemas.job import (
     RecordUsage,
     RecordWait,
     RegistrationWanted,
+    VerdictRecorded,
+    WantedSet,
 )
 from schemas.model import PinBase, RegisterVersion
 from schemas.pool import (
@@ -55,6 +58,12 @@ def react_job(header: Header, event: JobEvent) -> tuple[Send, ...]:
                 adapter=event.adapter,
             )
             return (Send("model", header.key, header.tenant, register),)
+        case AttemptStarted(role="train"):
+            return (_announce(header, event.job_id, "running", f"started/{event.attempt}"),)
+        case WantedSet(wanted="paused"):
+            return (_announce(header, event.job_id, "paused", f"paused/{header.seq}"),)
+        case VerdictRecorded():
+            return (_announce(header, event.job_id, "gated", "gated"),)
         case JobEnded():
             return _ended(header, event)
         case _:
@@ -175,17 +184,22 @@ def _request(tenant: str, event: PlacementWanted) -> RequestPlacement:
 
 
 def _ended(header: Header, event: JobEnded) -> tuple[Send, ...]:
-    """Endpoints hear of it, and the data set may go. The event's id follows from the job's."""
-    announce = Announce(
-        event_id=EVENT + derived_id(header.tenant, event.job_id, "ended"),
-        event_type=f"fine_tuning.job.{event.outcome}",
-        object_id=event.job_id,
-        created_at=header.at,
-    )
+    """Endpoints hear of it, and the data set may go."""
     return (
-        Send("account", header.key, header.tenant, announce),
+        _announce(header, event.job_id, event.outcome, "ended"),
         Send("dataset", header.key, header.tenant, UnpinDataset(job_id=event.job_id)),
     )
+
+
+def _announce(header: Header, job_id: str, what: str, fact: str) -> Send:
+    """For endpoints that subscribe to it. The event's id follows from the job's and the fact."""
+    announce = Announce(
+        event_id=EVENT + derived_id(header.tenant, job_id, fact),
+        event_type=f"fine_tuning.job.{what}",
+        object_id=job_id,
+        created_at=header.at,
+    )
+    return Send("account", header.key, header.tenant, announce)
 
 
 def _to_pool(pool: str, tenant: str, body: Message) -> Send:

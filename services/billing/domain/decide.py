@@ -4,23 +4,31 @@ from typing import assert_never
 
 from schemas import errors
 from schemas.account import (
+    EVENT_TYPES,
     Announce,
+    ChangeEndpoint,
     Command,
     CreateEndpoint,
     CreateKey,
     CreateTenant,
     DeleteEndpoint,
+    Deliver,
     DeliveryDue,
     DeliveryEnded,
     EndDelivery,
+    EndpointChanged,
     EndpointCreated,
     EndpointDeleted,
+    EndpointRotated,
     Event,
     KeyCreated,
     KeyRevoked,
+    KeyRotated,
     Limits,
     PlanSet,
     RevokeKey,
+    RotateEndpoint,
+    RotateKey,
     SetPlan,
     TenantCreated,
 )
@@ -29,8 +37,8 @@ from schemas.ids import DELIVERY, derived_id
 from services.billing.domain.state import (
     DELIVERIES_OPEN_MAX,
     ENDPOINTS_MAX,
-    EVENT_TYPES,
     KEYS_MAX,
+    Endpoint,
     Tenant,
     Tenants,
 )
@@ -48,12 +56,14 @@ def decide(state: Tenants, command: Command, ctx: Context) -> tuple[Event, ...]:
             return _set_plan(tenant, command)
         case CreateKey():
             return _create_key(tenant, command)
+        case RotateKey():
+            return _rotate_key(tenant, command)
         case RevokeKey():
             return _revoke_key(tenant, command)
         case CreateEndpoint():
             return _create_endpoint(tenant, command)
-        case DeleteEndpoint():
-            return _delete_endpoint(tenant, command)
+        case ChangeEndpoint() | RotateEndpoint() | DeleteEndpoint() | Deliver():
+            return _of_endpoint(tenant, command)
         case Announce():
             return _announce(tenant, command)
         case EndDelivery():
@@ -125,6 +135,26 @@ def _create_key(tenant: Tenant, command: CreateKey) -> tuple[Event, ...]:
             hint=command.hint,
             scopes=command.scopes,
             expires_at=command.expires_at,
+            models=command.models,
+            spend_cap_micro=command.spend_cap_micro,
+        ),
+    )
+
+
+def _rotate_key(tenant: Tenant, command: RotateKey) -> tuple[Event, ...]:
+    key = tenant.keys.get(command.key_id)
+    if key is None:
+        return _reject(errors.NOT_FOUND, f"No key {command.key_id!r}.", "id")
+    if key.revoked:
+        message = f"Key {command.key_id!r} was revoked. Create a new one."
+        return _reject(errors.ILLEGAL_STATE, message)
+    return (
+        KeyRotated(
+            key_id=command.key_id,
+            sha256=command.sha256,
+            hint=command.hint,
+            previous_sha256=key.sha256,
+            previous_until=command.previous_until,
         ),
     )
 
@@ -143,11 +173,9 @@ def _create_endpoint(tenant: Tenant, command: CreateEndpoint) -> tuple[Event, ..
     if len(tenant.endpoints) >= ENDPOINTS_MAX:
         message = f"A tenant has at most {ENDPOINTS_MAX} webhook endpoints. Delete one first."
         return _reject(errors.ILLEGAL_STATE, message)
-    unknown = sorted(set(command.event_types) - set(EVENT_TYPES))
-    if unknown or not command.event_types:
-        known = ", ".join(EVENT_TYPES)
-        what = f"Unknown event types: {', '.join(unknown)}." if unknown else "No event types."
-        return _reject(errors.MALFORMED, f"{what} Choose from: {known}.", "event_types")
+    wrong = _wrong_types(command.event_types)
+    if wrong:
+        return wrong
     return (
         EndpointCreated(
             endpoint_id=command.endpoint_id,
@@ -159,11 +187,84 @@ def _create_endpoint(tenant: Tenant, command: CreateEndpoint) -> tuple[Event, ..
     )
 
 
-def _delete_endpoint(tenant: Tenant, command: DeleteEndpoint) -> tuple[Event, ...]:
-    """Open deliveries to it end on their own: the receiver may still want them."""
-    if command.endpoint_id not in tenant.endpoints:
+def _wrong_types(event_types: tuple[str, ...]) -> tuple[Rejected, ...]:
+    unknown = sorted(set(event_types) - set(EVENT_TYPES))
+    if event_types and not unknown:
+        return ()
+    known = ", ".join(EVENT_TYPES)
+    what = f"Unknown event types: {', '.join(unknown)}." if unknown else "No event types."
+    return _reject(errors.MALFORMED, f"{what} Choose from: {known}.", "event_types")
+
+
+def _of_endpoint(
+    tenant: Tenant, command: ChangeEndpoint | RotateEndpoint | DeleteEndpoint | Deliver
+) -> tuple[Event, ...]:
+    endpoint = tenant.endpoints.get(command.endpoint_id)
+    if endpoint is None:
         return _reject(errors.NOT_FOUND, f"No webhook endpoint {command.endpoint_id!r}.", "id")
-    return (EndpointDeleted(endpoint_id=command.endpoint_id),)
+    match command:
+        case ChangeEndpoint():
+            return _change_endpoint(command)
+        case RotateEndpoint():
+            return (
+                EndpointRotated(
+                    endpoint_id=command.endpoint_id,
+                    secret_version=endpoint.secret_version + 1,
+                    previous_until=command.previous_until,
+                ),
+            )
+        case DeleteEndpoint():  # open deliveries end on their own: they may still be wanted
+            return (EndpointDeleted(endpoint_id=command.endpoint_id),)
+        case Deliver():
+            return _deliver(tenant, endpoint, command)
+        case _:
+            assert_never(command)
+
+
+def _change_endpoint(command: ChangeEndpoint) -> tuple[Event, ...]:
+    types = command.event_types
+    if types is not None and (wrong := _wrong_types(types)):
+        return wrong
+    return (
+        EndpointChanged(
+            endpoint_id=command.endpoint_id,
+            name=command.name,
+            url=command.url,
+            event_types=None if types is None else tuple(sorted(set(types))),
+        ),
+    )
+
+
+def _deliver(tenant: Tenant, endpoint: Endpoint, command: Deliver) -> tuple[Event, ...]:
+    if command.delivery_id in tenant.deliveries:
+        return ()
+    if len(tenant.deliveries) >= DELIVERIES_OPEN_MAX:
+        message = f"{DELIVERIES_OPEN_MAX} deliveries are open already. Wait until some have ended."
+        return _reject(errors.ILLEGAL_STATE, message)
+    event = Announce(
+        event_id=command.event_id,
+        event_type=command.event_type,
+        object_id=command.object_id,
+        created_at=command.created_at,
+    )
+    return (_due(command.delivery_id, command.endpoint_id, endpoint, event, command.once),)
+
+
+def _due(
+    delivery_id: str, endpoint_id: str, endpoint: Endpoint, event: Announce, once: bool = False
+) -> DeliveryDue:
+    return DeliveryDue(
+        delivery_id=delivery_id,
+        endpoint_id=endpoint_id,
+        url=endpoint.url,
+        secret_version=endpoint.secret_version,
+        event_id=event.event_id,
+        event_type=event.event_type,
+        object_id=event.object_id,
+        created_at=event.created_at,
+        previous_until=endpoint.previous_until,
+        once=once,
+    )
 
 
 def _announce(tenant: Tenant, command: Announce) -> tuple[Event, ...]:
@@ -178,18 +279,7 @@ def _announce(tenant: Tenant, command: Announce) -> tuple[Event, ...]:
         delivery_id = DELIVERY + derived_id(command.event_id, endpoint_id)
         if command.event_type not in endpoint.event_types or delivery_id in tenant.deliveries:
             continue
-        due.append(
-            DeliveryDue(
-                delivery_id=delivery_id,
-                endpoint_id=endpoint_id,
-                url=endpoint.url,
-                secret_version=endpoint.secret_version,
-                event_id=command.event_id,
-                event_type=command.event_type,
-                object_id=command.object_id,
-                created_at=command.created_at,
-            )
-        )
+        due.append(_due(delivery_id, endpoint_id, endpoint, command))
     return tuple(due[: max(room, 0)])
 
 

@@ -1,17 +1,21 @@
 """Fold of the `account` journal: total, whatever the order of events."""
 
-from typing import assert_never
+from typing import TypeAlias, assert_never
 
+from immutables import Map
 from msgspec.structs import replace
 
 from schemas.account import (
     DeliveryDue,
     DeliveryEnded,
+    EndpointChanged,
     EndpointCreated,
     EndpointDeleted,
+    EndpointRotated,
     Event,
     KeyCreated,
     KeyRevoked,
+    KeyRotated,
     PlanSet,
     TenantCreated,
 )
@@ -29,14 +33,9 @@ def evolve(state: Tenants, event: Event, ctx: Context) -> Tenants:
     return state if tenant is None else state.set(ctx.key, _evolved(tenant, event))
 
 
-Changed = (
-    PlanSet
-    | KeyCreated
-    | KeyRevoked
-    | EndpointCreated
-    | EndpointDeleted
-    | DeliveryDue
-    | DeliveryEnded
+OfEndpoint: TypeAlias = EndpointCreated | EndpointChanged | EndpointRotated | EndpointDeleted
+Changed: TypeAlias = (
+    PlanSet | KeyCreated | KeyRotated | KeyRevoked | OfEndpoint | DeliveryDue | DeliveryEnded
 )
 
 
@@ -46,20 +45,11 @@ def _evolved(tenant: Tenant, event: Changed) -> Tenant:
             return replace(
                 tenant, plan=event.plan, limits=event.limits, price_version=event.price_version
             )
-        case KeyCreated():
+        case KeyCreated() | KeyRotated():
             return replace(tenant, keys=tenant.keys.set(event.key_id, ApiKey(sha256=event.sha256)))
         case KeyRevoked():
             revoked = ApiKey(sha256=event.sha256, revoked=True)
             return replace(tenant, keys=tenant.keys.set(event.key_id, revoked))
-        case EndpointCreated():
-            endpoint = Endpoint(
-                url=event.url, event_types=event.event_types, secret_version=event.secret_version
-            )
-            return replace(tenant, endpoints=tenant.endpoints.set(event.endpoint_id, endpoint))
-        case EndpointDeleted():
-            if event.endpoint_id not in tenant.endpoints:
-                return tenant
-            return replace(tenant, endpoints=tenant.endpoints.delete(event.endpoint_id))
         case DeliveryDue():
             opened = tenant.deliveries.set(event.delivery_id, event.endpoint_id)
             return replace(tenant, deliveries=opened)
@@ -67,5 +57,35 @@ def _evolved(tenant: Tenant, event: Changed) -> Tenant:
             if event.delivery_id not in tenant.deliveries:
                 return tenant
             return replace(tenant, deliveries=tenant.deliveries.delete(event.delivery_id))
+        case _:
+            return replace(tenant, endpoints=_endpoints(tenant.endpoints, event))
+
+
+def _endpoints(endpoints: Map[str, Endpoint], event: OfEndpoint) -> Map[str, Endpoint]:
+    if isinstance(event, EndpointCreated):
+        created = Endpoint(
+            url=event.url, event_types=event.event_types, secret_version=event.secret_version
+        )
+        return endpoints.set(event.endpoint_id, created)
+    endpoint = endpoints.get(event.endpoint_id)
+    if endpoint is None:
+        return endpoints
+    match event:
+        case EndpointChanged():
+            changed = replace(
+                endpoint,
+                url=event.url or endpoint.url,
+                event_types=event.event_types or endpoint.event_types,
+            )
+            return endpoints.set(event.endpoint_id, changed)
+        case EndpointRotated():
+            rotated = replace(
+                endpoint,
+                secret_version=event.secret_version,
+                previous_until=event.previous_until,
+            )
+            return endpoints.set(event.endpoint_id, rotated)
+        case EndpointDeleted():
+            return endpoints.delete(event.endpoint_id)
         case _:
             assert_never(event)

@@ -8,15 +8,11 @@ from msgspec import Struct
 from schemas.account import Lane, Limits
 from schemas.envelope import Sha256
 from schemas.sealed import Sealed
+from schemas.units import Ms
 
 KEYS_MAX: Final = 100  # usable keys of one tenant
 ENDPOINTS_MAX: Final = 20
 DELIVERIES_OPEN_MAX: Final = 10_000  # a tenant whose endpoints are all dead for 72 h
-EVENT_TYPES: Final = (
-    "fine_tuning.job.succeeded",
-    "fine_tuning.job.failed",
-    "fine_tuning.job.cancelled",
-)
 
 
 class ApiKey(Struct, frozen=True, kw_only=True):
@@ -25,9 +21,12 @@ class ApiKey(Struct, frozen=True, kw_only=True):
 
 
 class Endpoint(Struct, frozen=True, kw_only=True):
+    """`previous_until`: until then deliveries carry the signature of the secret before, too."""
+
     url: Sealed
     event_types: tuple[str, ...]
     secret_version: int
+    previous_until: Ms | None = None
 
 
 class Tenant(Struct, frozen=True, kw_only=True):

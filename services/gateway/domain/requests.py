@@ -4,6 +4,9 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, StringConstraints
 
+from schemas.account import RICH_EVENT_TYPES, STANDARD_EVENT_TYPES
+from services.gateway.domain.scopes import SCOPES, Scope
+
 METADATA_PAIRS_MAX: Final = 16
 METADATA_KEY_MAX: Final = 64
 METADATA_VALUE_MAX: Final = 512
@@ -13,16 +16,61 @@ NAME_MAX: Final = 256
 URL_MAX: Final = 2_048
 EVENT_TYPES_MAX: Final = 16
 SEED_MAX: Final = 2_147_483_647
+MODELS_MAX: Final = 100
+REDELIVERIES_MAX: Final = 100
+DAY_S: Final = 86_400
+OVERLAP_S_MAX: Final = 30 * DAY_S
+PURPOSES: Final = ("fine-tune",)
+EXPIRES_S_MIN: Final = 3_600
+EXPIRES_S_MAX: Final = 2_592_000
+EXPIRES_RANGE: Final = f"{EXPIRES_S_MIN}…{EXPIRES_S_MAX}"
+PARTS_MAX: Final = 2_000  # of one upload
 INT_MAX: Final = 2**53 - 1  # what every JSON reader keeps exactly
 
 Id = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=256)]
 Name = Annotated[str, StringConstraints(strict=True, max_length=NAME_MAX)]
 Count = Annotated[StrictInt, Field(ge=0, le=INT_MAX)]
+Url = Annotated[
+    str, StringConstraints(strict=True, max_length=URL_MAX, pattern=r"^https?://[^\s/]+")
+]
+EventTypes = Annotated[list[Id], Field(min_length=1, max_length=EVENT_TYPES_MAX)]
 Hyperparameters = dict[StrictStr, Any]  # ranges are told by `schemas.estimate.problems`
 
 
 class Body(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def wrong_purpose(given: str) -> str:
+    return f"{given[:64]!r} is not supported here; use {', '.join(PURPOSES)}"
+
+
+class ExpiresAfter(Body):
+    """When a file goes by itself. A job that needs it is waited for."""
+
+    anchor: Literal["created_at"]
+    seconds: Annotated[StrictInt, Field(ge=EXPIRES_S_MIN, le=EXPIRES_S_MAX)]
+
+    @property
+    def ms(self) -> int:
+        return 1_000 * self.seconds
+
+
+class UploadRequest(Body):
+    """A file that comes in parts; `bytes` is what all of them will have."""
+
+    bytes: Annotated[StrictInt, Field(ge=1, le=INT_MAX)]
+    filename: Annotated[str, StringConstraints(strict=True, min_length=1, max_length=NAME_MAX)]
+    mime_type: Name
+    purpose: Name
+    expires_after: ExpiresAfter | None = None
+
+
+class CompleteRequest(Body):
+    """`part_ids` in the order of the file's bytes; `md5` of the whole file, in hex."""
+
+    part_ids: Annotated[list[Id], Field(min_length=1, max_length=PARTS_MAX)]
+    md5: Annotated[str | None, StringConstraints(strict=True, pattern="^[0-9a-fA-F]{32}$")] = None
 
 
 class MethodDetails(Body):
@@ -87,18 +135,60 @@ class TenantRequest(Body):
 
 class KeyRequest(Body):
     name: Name = ""
-    scopes: Annotated[
-        list[Literal["read", "write", "admin"]], Field(min_length=1, max_length=3)
-    ] = Field(default=["read", "write"])
+    scopes: Annotated[list[Scope], Field(min_length=1, max_length=len(SCOPES))] = Field(
+        default=["read", "write"]
+    )
     expires_at: Count | None = Field(default=None, description="seconds since the epoch")
+    models: Annotated[list[Id], Field(min_length=1, max_length=MODELS_MAX)] | None = Field(
+        default=None, description="base models that its jobs may train; null: all"
+    )
+    spend_cap_micro: Count | None = Field(
+        default=None,
+        description="what its jobs may cost in a calendar month (UTC), in millionths of the "
+        "currency; a job that may cost more is refused",
+    )
+
+
+class RotateKeyRequest(Body):
+    overlap_seconds: Annotated[StrictInt, Field(ge=0, le=OVERLAP_S_MAX)] = Field(
+        default=DAY_S, description="how long the old secret stays good"
+    )
 
 
 class EndpointRequest(Body):
     name: Name = ""
-    url: Annotated[
-        str, StringConstraints(strict=True, max_length=URL_MAX, pattern=r"^https?://[^\s/]+")
-    ]
-    event_types: Annotated[list[Id], Field(min_length=1, max_length=EVENT_TYPES_MAX)]
+    url: Url
+    event_types: EventTypes = Field(
+        default=list(STANDARD_EVENT_TYPES),
+        description="OpenAI's three unless you say; " + ", ".join(RICH_EVENT_TYPES) + " on request",
+    )
+
+
+class EndpointChangeRequest(Body):
+    """What is left out stays as it is."""
+
+    name: Name | None = None
+    url: Url | None = None
+    event_types: EventTypes | None = None
+
+
+class RotateSecretRequest(Body):
+    keep_old_secret_active_for_24_hours: bool = False
+
+
+class TestRequest(Body):
+    event_type: Id = STANDARD_EVENT_TYPES[0]
+
+
+class RedeliverRequest(Body):
+    """Which deliveries to make once more: by id, or every one due in [after, before)."""
+
+    delivery_ids: Annotated[list[Id], Field(min_length=1, max_length=REDELIVERIES_MAX)] | None = (
+        None
+    )
+    after: Count | None = Field(default=None, description="seconds since the epoch")
+    before: Count | None = Field(default=None, description="seconds since the epoch")
+    only_failed: bool = True
 
 
 class BaseRequest(Body):

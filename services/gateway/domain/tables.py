@@ -8,8 +8,8 @@ Lists are read by (tenant, order column), newest first: `place` is the order in 
 from dataclasses import dataclass
 from typing import Final
 
-VERSION: Final = 3  # 3: a node that is heard again is alive
-TELEMETRY_VERSION: Final = 1
+VERSION: Final = 5  # 5: uploads, expiry, results, history; keys and secrets that rotate
+TELEMETRY_VERSION: Final = 2  # 2: log lines
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,10 @@ KEYS: Final = Table("keys", "place")
 ENDPOINTS: Final = Table("endpoints", "place")
 DELIVERIES: Final = Table("deliveries", "place")
 FILES: Final = Table("files", "place")
+UPLOADS: Final = Table("uploads", "place")
+UPLOAD_PARTS: Final = Table("upload_parts", "place")
 JOBS: Final = Table("jobs", "place")
+JOB_HISTORY: Final = Table("job_history", "id")
 JOB_EVENTS: Final = Table("job_events", "id")
 CHECKPOINTS: Final = Table("checkpoints", "place")
 MODELS: Final = Table("models", "place")
@@ -34,6 +37,7 @@ BASES: Final = Table("bases", "id")
 NODES: Final = Table("nodes", "id")
 USAGE: Final = Table("usage", "id")
 STEPS: Final = Table("steps", "id")
+LINES: Final = Table("lines", "id")
 VIEWS: Final = (
     TENANTS,
     LIMITS,
@@ -41,7 +45,10 @@ VIEWS: Final = (
     ENDPOINTS,
     DELIVERIES,
     FILES,
+    UPLOADS,
+    UPLOAD_PARTS,
     JOBS,
+    JOB_HISTORY,
     JOB_EVENTS,
     CHECKPOINTS,
     MODELS,
@@ -60,13 +67,15 @@ CREATE TABLE IF NOT EXISTS limits (
 );
 CREATE TABLE IF NOT EXISTS keys (
   tenant text, id text COLLATE "C", place bigint, name jsonb, sha256 text, hint text, scopes jsonb,
-  expires_at bigint, created_at bigint, revoked_at bigint,
+  expires_at bigint, created_at bigint, revoked_at bigint, models jsonb, spend_cap_micro bigint,
+  previous_sha256 text, previous_until bigint,
   PRIMARY KEY (tenant, id)
 );
 CREATE INDEX IF NOT EXISTS keys_sha256 ON keys (sha256);
+CREATE INDEX IF NOT EXISTS keys_previous_sha256 ON keys (previous_sha256);
 CREATE TABLE IF NOT EXISTS endpoints (
   tenant text, id text COLLATE "C", place bigint, name jsonb, url jsonb, event_types jsonb,
-  secret_version int, created_at bigint,
+  secret_version int, created_at bigint, updated_at bigint,
   PRIMARY KEY (tenant, id)
 );
 CREATE TABLE IF NOT EXISTS deliveries (
@@ -80,10 +89,21 @@ CREATE INDEX IF NOT EXISTS deliveries_list ON deliveries (tenant, endpoint_id, p
 CREATE TABLE IF NOT EXISTS files (
   tenant text, id text COLLATE "C", place bigint, created_at bigint, purpose text, name jsonb,
   bytes bigint,
-  sha256 text, blob text, status text, validation jsonb, failure text,
+  sha256 text, blob text, status text, validation jsonb, failure text, expires_at bigint,
   PRIMARY KEY (tenant, id)
 );
 CREATE INDEX IF NOT EXISTS files_list ON files (tenant, place);
+CREATE TABLE IF NOT EXISTS uploads (
+  tenant text, id text COLLATE "C", place bigint, created_at bigint, expires_at bigint,
+  purpose text, name jsonb, media_type text, bytes bigint, expires_after_ms bigint, status text,
+  part_ids jsonb, file_id text,
+  PRIMARY KEY (tenant, id)
+);
+CREATE TABLE IF NOT EXISTS upload_parts (
+  tenant text, upload_id text, id text COLLATE "C", place bigint, created_at bigint, bytes bigint,
+  sha256 text,
+  PRIMARY KEY (tenant, upload_id, id)
+);
 CREATE TABLE IF NOT EXISTS jobs (
   tenant text, id text COLLATE "C", place bigint, command_id text, created_at bigint, spec jsonb,
   lane text,
@@ -92,11 +112,15 @@ CREATE TABLE IF NOT EXISTS jobs (
   trained_tokens bigint, hold jsonb, overage boolean, prepared jsonb, scores jsonb, gate jsonb,
   outcome text,
   failure jsonb, lineage jsonb, model_id text, finished_at bigint, billable_gpu_ms bigint,
-  lost_gpu_ms bigint, released_gpu_ms bigint,
+  lost_gpu_ms bigint, released_gpu_ms bigint, result_file text,
   PRIMARY KEY (tenant, id)
 );
 CREATE INDEX IF NOT EXISTS jobs_list ON jobs (tenant, place);
 CREATE INDEX IF NOT EXISTS jobs_command ON jobs (tenant, command_id);
+CREATE TABLE IF NOT EXISTS job_history (
+  tenant text, job_id text, id text COLLATE "C", at bigint, field text, value jsonb,
+  PRIMARY KEY (tenant, job_id, id)
+);
 CREATE TABLE IF NOT EXISTS job_events (
   tenant text, job_id text, id text COLLATE "C", at bigint, level text, kind text, message text,
   sealed jsonb, data jsonb,
@@ -139,4 +163,8 @@ CREATE TABLE IF NOT EXISTS steps (
   PRIMARY KEY (tenant, job_id, step)
 );
 CREATE INDEX IF NOT EXISTS steps_list ON steps (tenant, job_id, id);
+CREATE TABLE IF NOT EXISTS lines (
+  tenant text, job_id text, id text COLLATE "C", at bigint, attempt int, level text, message text,
+  PRIMARY KEY (tenant, job_id, id)
+);
 """

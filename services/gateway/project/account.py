@@ -1,15 +1,18 @@
 """`account` → tenants, keys, endpoints, deliveries."""
 
-from typing import assert_never
+from typing import Any, assert_never
 
 from schemas.account import (
     DeliveryDue,
     DeliveryEnded,
+    EndpointChanged,
     EndpointCreated,
     EndpointDeleted,
+    EndpointRotated,
     Event,
     KeyCreated,
     KeyRevoked,
+    KeyRotated,
     PlanSet,
     TenantCreated,
 )
@@ -43,11 +46,20 @@ def project_account(header: Header, event: Event) -> tuple[Change, ...]:
             return (put(TENANTS, {"id": tenant}, **values),)
         case KeyCreated():
             return (_key(header, event),)
+        case KeyRotated():
+            return (_rotated_key(header, event),)
         case KeyRevoked():
             key = {"tenant": tenant, "id": event.key_id}
             return (put(KEYS, key, sha256=event.sha256, revoked_at=header.at),)
         case EndpointCreated():
             return (_endpoint(header, event),)
+        case EndpointChanged():
+            fields = {"name": event.name, "url": event.url, "event_types": event.event_types}
+            changed = {name: value for name, value in fields.items() if value is not None}
+            return (_endpoint_row(header, event.endpoint_id, **changed),)
+        case EndpointRotated():
+            version = event.secret_version
+            return (_endpoint_row(header, event.endpoint_id, secret_version=version),)
         case EndpointDeleted():
             return (drop(ENDPOINTS, {"tenant": tenant, "id": event.endpoint_id}),)
         case DeliveryDue():
@@ -77,7 +89,25 @@ def _key(header: Header, event: KeyCreated) -> Change:
         scopes=event.scopes,
         expires_at=event.expires_at,
         created_at=header.at,
+        models=event.models,
+        spend_cap_micro=event.spend_cap_micro,
     )
+
+
+def _rotated_key(header: Header, event: KeyRotated) -> Change:
+    return put(
+        KEYS,
+        {"tenant": header.key, "id": event.key_id},
+        sha256=event.sha256,
+        hint=event.hint,
+        previous_sha256=event.previous_sha256,
+        previous_until=event.previous_until,
+    )
+
+
+def _endpoint_row(header: Header, endpoint_id: str, **values: Any) -> Change:
+    key = {"tenant": header.key, "id": endpoint_id}
+    return put(ENDPOINTS, key, updated_at=header.at, **values)
 
 
 def _endpoint(header: Header, event: EndpointCreated) -> Change:

@@ -23,12 +23,14 @@ PPM: Final = 1_000_000
 RETRY_AFTER_MS_MAX: Final = 6 * HOUR_MS
 
 
-def pause_ms(attempt: int, jitter_ppm: int, asked_ms: Ms | None = None) -> Ms | None:
+def pause_ms(
+    attempt: int, jitter_ppm: int, asked_ms: Ms | None = None, attempts_max: int = ATTEMPTS_MAX
+) -> Ms | None:
     """Pause after the `attempt`-th attempt (from 1) has failed; None when it was the last.
 
     jitter_ppm: random, in [0, JITTER_PPM]. asked_ms: what the receiver's Retry-After says.
     """
-    if attempt >= ATTEMPTS_MAX:
+    if attempt >= attempts_max:
         return None
     pause = PAUSES_MS[attempt - 1]
     pause -= pause * jitter_ppm // PPM

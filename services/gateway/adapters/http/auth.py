@@ -4,11 +4,14 @@ import hashlib
 import hmac
 from typing import Final
 
+from schemas.job import KeyCap
 from services.gateway.adapters.http.deps import Deps, Principal
 from services.gateway.domain.errors import UNAUTHORIZED, ApiError
+from services.gateway.domain.scopes import SCOPES
 from services.gateway.domain.tables import KEYS
+from services.gateway.ports import Row
 
-EVERY_SCOPE: Final = frozenset({"read", "write", "admin"})
+EVERY_SCOPE: Final = frozenset(SCOPES)
 KEY_CHARACTERS_MAX: Final = 256
 BOOTSTRAP: Final = "bootstrap"
 KEY_PREFIX: Final = "tun-"
@@ -34,12 +37,33 @@ async def authenticate(deps: Deps, authorization: str | None) -> Principal:
         return Principal(settings.admin_tenant, BOOTSTRAP, EVERY_SCOPE)
     row = await deps.views.one(KEYS, {"sha256": found})
     if row is None:
-        raise _refused("The API key is not valid.")
+        row = await _rotated(deps, found)
     if row["revoked_at"] is not None:
         raise _refused("The API key was revoked.")
     if row["expires_at"] is not None and row["expires_at"] <= deps.clock.now_ms():
         raise _refused("The API key has expired.")
-    return Principal(row["tenant"], row["id"], frozenset(row["scopes"]))
+    return _principal(row)
+
+
+async def _rotated(deps: Deps, sha256: str) -> Row:
+    """The key that had this secret before it was rotated, while both are good."""
+    row = await deps.views.one(KEYS, {"previous_sha256": sha256})
+    if row is None:
+        raise _refused("The API key is not valid.")
+    if row["previous_until"] <= deps.clock.now_ms():
+        raise _refused("The API key was rotated. Use its new secret.")
+    return row
+
+
+def _principal(row: Row) -> Principal:
+    models, cap = row["models"], row["spend_cap_micro"]
+    return Principal(
+        row["tenant"],
+        row["id"],
+        frozenset(row["scopes"]),
+        None if models is None else frozenset(models),
+        None if cap is None else KeyCap(key_id=row["id"], spend_cap_micro=cap),
+    )
 
 
 def _refused(message: str) -> ApiError:

@@ -7,9 +7,11 @@ from typing import Annotated, Any
 import msgspec
 from fastapi import Depends, Request
 
+from schemas.job import KeyCap
 from schemas.sealed import Sealed
 from services.gateway.adapters.commands import Commands
 from services.gateway.domain.errors import FORBIDDEN, ApiError
+from services.gateway.domain.scopes import ADMIN, allows
 from services.gateway.ports import BaseFolders, Prices, Views
 from services.gateway.settings import GatewaySettings
 from tunery.runtime.blobs.abstract import Blobs
@@ -42,11 +44,16 @@ class Deps:
 
 @dataclass(frozen=True)
 class Principal:
-    """Who asks: a key of one tenant. `key_id` is written into the log as the actor."""
+    """Who asks: a key of one tenant. `key_id` is written into the log as the actor.
+
+    models: the base models it may train, None: all. cap: what its jobs may cost in a month.
+    """
 
     tenant: str
     key_id: str
     scopes: frozenset[str]
+    models: frozenset[str] | None = None
+    cap: KeyCap | None = None
 
 
 def _deps(request: Request) -> Deps:
@@ -61,13 +68,13 @@ def _principal(request: Request) -> Principal:
 
 def _admin(request: Request) -> Principal:
     principal = _principal(request)
-    require(principal, "admin")
+    require(principal, ADMIN)
     return principal
 
 
 def require(principal: Principal, scope: str) -> None:
     """Raises ApiError 403."""
-    if scope not in principal.scopes:
+    if not allows(principal.scopes, scope):
         message = f"This key has no {scope!r} scope. Use another key, or create one with it."
         raise ApiError(403, FORBIDDEN, message)
 

@@ -1,6 +1,7 @@
 """The outermost layer of the API: request ids, keys, size of bodies, metrics."""
 
 import logging
+import re
 import time
 from typing import Any, Final
 
@@ -13,13 +14,13 @@ from services.gateway.adapters.http.deps import Deps, require
 from services.gateway.adapters.http.problems import error_of
 from services.gateway.adapters.metrics import REQUEST_SECONDS, REQUESTS
 from services.gateway.domain.errors import BODY_TOO_LARGE, ApiError, envelope, invalid
+from services.gateway.domain.scopes import scope_of
 from tunery.runtime.telemetry.logs import say
 
 LOG: Final = logging.getLogger("tunery.gateway")
 BODY_BYTES_MAX: Final = 1024 * 1024
 OPEN: Final = frozenset({"/healthz", "/readyz", "/metrics", "/openapi.json"})
-STREAMED: Final = frozenset({("POST", "/v1/files")})  # bodies that the route itself measures
-READING: Final = frozenset({"GET", "HEAD"})
+STREAMED: Final = re.compile("/v1/files|/v1/uploads/[^/]+/parts")  # their routes measure the body
 API_VERSION: Final = "2020-10-01"
 
 
@@ -85,7 +86,7 @@ class Edge:
             return
         headers = Headers(scope=scope)
         principal = await authenticate(self._deps, headers.get("authorization"))
-        require(principal, "read" if scope["method"] in READING else "write")
+        require(principal, scope_of(scope["method"], scope["path"]))
         state["principal"] = principal
 
 
@@ -96,7 +97,7 @@ def error_response(error: ApiError) -> JSONResponse:
 
 def _limited(scope: Scope, receive: Receive) -> Receive:
     """Raises ApiError 413 as soon as a body is above BODY_BYTES_MAX."""
-    if (scope["method"], scope["path"]) in STREAMED:
+    if scope["method"] == "POST" and STREAMED.fullmatch(scope["path"]):
         return receive
     taken = 0
     too_large = ApiError(

@@ -18,7 +18,7 @@ from schemas.topics import JOB
 from services.gateway.adapters.http.deps import Caller, Deps, Principal, WithDeps
 from services.gateway.adapters.http.jobs import find, shown
 from services.gateway.domain import submission
-from services.gateway.domain.errors import ApiError, invalid
+from services.gateway.domain.errors import FORBIDDEN, ApiError, invalid
 from services.gateway.domain.requests import SEED_MAX, JobRequest
 from services.gateway.domain.shapes.jobs import estimate_object
 from services.gateway.domain.tables import BASES, FILES, JOBS, NODES, TENANTS
@@ -71,7 +71,7 @@ async def create_job(
     outcome = await deps.commands.decide(
         JOB,
         caller.tenant,
-        SubmitJob(job_id=job_id, spec=found.spec, tokens=found.tokens),
+        SubmitJob(job_id=job_id, spec=found.spec, tokens=found.tokens, cap=caller.cap),
         idempotency=idempotency(deps, caller, body, idempotency_key, retried),
         actor=deps.seal.seal(caller.tenant, caller.key_id),
     )
@@ -111,6 +111,9 @@ async def _resolve(deps: Deps, caller: Principal, body: JobRequest, job_id: str)
     if tenant is None:
         message = f"Tenant {caller.tenant!r} does not exist. Create it with POST /v1/tenants."
         raise ApiError(404, errors.NOT_FOUND, message)
+    if caller.models is not None and body.model not in caller.models:
+        message = f"This key may train {', '.join(sorted(caller.models))}, not {body.model!r}."
+        raise ApiError(403, FORBIDDEN, message, "model")
     base = await _base(deps, body.model)
     wishes = submission.check(body, base)
     if base is None:

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query
 
-from schemas.account import CreateKey, CreateTenant, Lane, Limits, RevokeKey
+from schemas.account import CreateKey, CreateTenant, Lane, Limits, RevokeKey, RotateKey
 from schemas.ids import KEY
 from schemas.sealed import Sealed
 from schemas.topics import ACCOUNT
@@ -14,7 +14,7 @@ from services.gateway.adapters.http.auth import HINT_CHARACTERS, KEY_PREFIX, dig
 from services.gateway.adapters.http.deps import Admin, Deps, Principal, WithDeps
 from services.gateway.adapters.http.pages import After, page
 from services.gateway.domain.errors import invalid, not_found
-from services.gateway.domain.requests import KeyRequest, TenantRequest
+from services.gateway.domain.requests import KeyRequest, RotateKeyRequest, TenantRequest
 from services.gateway.domain.shapes import listing
 from services.gateway.domain.shapes.accounts import key_object, tenant_object
 from services.gateway.domain.tables import KEYS, LIMITS, TENANTS
@@ -88,7 +88,7 @@ async def retrieve_tenant(tenant: str, deps: WithDeps, admin: Admin) -> dict[str
 async def create_key(tenant: str, body: KeyRequest, deps: WithDeps, admin: Admin) -> dict[str, Any]:
     """The key is in this answer and in no other: only its SHA-256 is kept."""
     await _tenant(deps, tenant)
-    secret = KEY_PREFIX + urlsafe_b64encode(deps.draw(SECRET_BYTES)).decode().rstrip("=")
+    secret = _secret(deps)
     key_id = deps.fresh(KEY)
     await deps.commands.decide(
         ACCOUNT,
@@ -100,9 +100,32 @@ async def create_key(tenant: str, body: KeyRequest, deps: WithDeps, admin: Admin
             hint=secret[-HINT_CHARACTERS:],
             scopes=tuple(sorted(set(body.scopes))),
             expires_at=None if body.expires_at is None else body.expires_at * 1_000,
+            models=None if body.models is None else tuple(sorted(set(body.models))),
+            spend_cap_micro=body.spend_cap_micro,
         ),
         actor=_actor(deps, admin, tenant),
     )
+    return {**key_object(await _key(deps, tenant, key_id), deps.opened), "key": secret}
+
+
+def _secret(deps: Deps) -> str:
+    return KEY_PREFIX + urlsafe_b64encode(deps.draw(SECRET_BYTES)).decode().rstrip("=")
+
+
+@router.post("/{tenant}/keys/{key_id}/rotate")
+async def rotate_key(
+    tenant: str, key_id: str, body: RotateKeyRequest, deps: WithDeps, admin: Admin
+) -> dict[str, Any]:
+    """A new secret under the same id, scopes and caps; the old one is good a while longer."""
+    await _key(deps, tenant, key_id)
+    secret = _secret(deps)
+    command = RotateKey(
+        key_id=key_id,
+        sha256=digest(secret),
+        hint=secret[-HINT_CHARACTERS:],
+        previous_until=deps.clock.now_ms() + body.overlap_seconds * 1_000,
+    )
+    await deps.commands.decide(ACCOUNT, tenant, command, actor=_actor(deps, admin, tenant))
     return {**key_object(await _key(deps, tenant, key_id), deps.opened), "key": secret}
 
 

@@ -1,16 +1,34 @@
 """`/v1/webhook_endpoints`."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query
 
-from schemas.account import CreateEndpoint, DeleteEndpoint
-from schemas.ids import ENDPOINT
+from schemas.account import (
+    EVENT_TYPES,
+    ChangeEndpoint,
+    CreateEndpoint,
+    DeleteEndpoint,
+    Deliver,
+    RotateEndpoint,
+)
+from schemas.envelope import Message
+from schemas.ids import DELIVERY, ENDPOINT, EVENT
 from schemas.topics import ACCOUNT
+from schemas.units import Ms
 from services.gateway.adapters.http.deps import Caller, Deps, Principal, WithDeps
 from services.gateway.adapters.http.pages import After, page
-from services.gateway.domain.errors import not_found
-from services.gateway.domain.requests import EndpointRequest
+from services.gateway.domain.errors import invalid, not_found
+from services.gateway.domain.requests import (
+    DAY_S,
+    REDELIVERIES_MAX,
+    EndpointChangeRequest,
+    EndpointRequest,
+    RedeliverRequest,
+    RotateSecretRequest,
+    TestRequest,
+)
 from services.gateway.domain.shapes import deleted, listing
 from services.gateway.domain.shapes.accounts import delivery_object, endpoint_object
 from services.gateway.domain.tables import DELIVERIES, ENDPOINTS
@@ -20,33 +38,38 @@ from tunery.runtime.seal.webhooks import webhook_secret
 LIMIT: Final = 20
 LIMIT_MAX: Final = 100
 SECRET_VERSION: Final = 1
+TEST_MS_MAX: Final[Ms] = 20_000  # the receiver's 15 s, and the way there and back
+POLL_MS: Final[Ms] = 50
+LOOKED_AT_MAX: Final = 10_000  # deliveries, newest first, that a range is looked for in
 Limit = Annotated[int, Query(ge=1, le=LIMIT_MAX)]
-router = APIRouter(prefix="/v1/webhook_endpoints", tags=["webhooks"])
+router = APIRouter(tags=["webhooks"])
+ROOT: Final = "/v1/webhook_endpoints"
 
 
-@router.post("")
+@router.get("/v1/webhook_event_types")
+async def list_event_types(caller: Caller) -> dict[str, Any]:
+    """What endpoints may subscribe to."""
+    types = [{"id": name, "object": "webhook_event_type"} for name in EVENT_TYPES]
+    return listing(types, False)
+
+
+@router.post(ROOT)
 async def create_endpoint(body: EndpointRequest, deps: WithDeps, caller: Caller) -> dict[str, Any]:
     """The signing secret is in this answer and in no other."""
     endpoint_id = deps.fresh(ENDPOINT)
     seal, tenant = deps.seal, caller.tenant
-    await deps.commands.decide(
-        ACCOUNT,
-        tenant,
-        CreateEndpoint(
-            endpoint_id=endpoint_id,
-            name=seal.seal(tenant, body.name),
-            url=seal.seal(tenant, body.url),
-            event_types=tuple(body.event_types),
-            secret_version=SECRET_VERSION,
-        ),
-        actor=seal.seal(tenant, caller.key_id),
+    created = CreateEndpoint(
+        endpoint_id=endpoint_id,
+        name=seal.seal(tenant, body.name),
+        url=seal.seal(tenant, body.url),
+        event_types=tuple(body.event_types),
+        secret_version=SECRET_VERSION,
     )
-    secret = webhook_secret(seal, tenant, endpoint_id, SECRET_VERSION)
-    shown = endpoint_object(await _endpoint(deps, caller, endpoint_id), deps.opened)
-    return {**shown, "signing_secret": secret}
+    await _decide(deps, caller, created)
+    return await _with_secret(deps, caller, endpoint_id)
 
 
-@router.get("")
+@router.get(ROOT)
 async def list_endpoints(
     deps: WithDeps, caller: Caller, after: After = None, limit: Limit = LIMIT
 ) -> dict[str, Any]:
@@ -55,21 +78,92 @@ async def list_endpoints(
     return listing([endpoint_object(row, deps.opened) for row in rows], more)
 
 
-@router.get("/{endpoint_id}")
+@router.get(ROOT + "/{endpoint_id}")
 async def retrieve_endpoint(endpoint_id: str, deps: WithDeps, caller: Caller) -> dict[str, Any]:
     return endpoint_object(await _endpoint(deps, caller, endpoint_id), deps.opened)
 
 
-@router.delete("/{endpoint_id}")
+@router.post(ROOT + "/{endpoint_id}")
+async def change_endpoint(
+    endpoint_id: str, body: EndpointChangeRequest, deps: WithDeps, caller: Caller
+) -> dict[str, Any]:
+    """Deliveries that are due already keep the address they were due to."""
+    await _endpoint(deps, caller, endpoint_id)
+    seal, tenant = deps.seal, caller.tenant
+    changed = ChangeEndpoint(
+        endpoint_id=endpoint_id,
+        name=None if body.name is None else seal.seal(tenant, body.name),
+        url=None if body.url is None else seal.seal(tenant, body.url),
+        event_types=None if body.event_types is None else tuple(body.event_types),
+    )
+    await _decide(deps, caller, changed)
+    return endpoint_object(await _endpoint(deps, caller, endpoint_id), deps.opened)
+
+
+@router.delete(ROOT + "/{endpoint_id}")
 async def delete_endpoint(endpoint_id: str, deps: WithDeps, caller: Caller) -> dict[str, Any]:
     await _endpoint(deps, caller, endpoint_id)
-    actor = deps.seal.seal(caller.tenant, caller.key_id)
-    command = DeleteEndpoint(endpoint_id=endpoint_id)
-    await deps.commands.decide(ACCOUNT, caller.tenant, command, actor=actor)
+    await _decide(deps, caller, DeleteEndpoint(endpoint_id=endpoint_id))
     return deleted("webhook_endpoint.deleted", endpoint_id)
 
 
-@router.get("/{endpoint_id}/deliveries")
+@router.post(ROOT + "/{endpoint_id}/rotate_secret")
+async def rotate_secret(
+    endpoint_id: str,
+    deps: WithDeps,
+    caller: Caller,
+    body: RotateSecretRequest | None = None,
+) -> dict[str, Any]:
+    """A new signing secret. For the overlap every delivery carries both signatures."""
+    await _endpoint(deps, caller, endpoint_id)
+    overlap = body is not None and body.keep_old_secret_active_for_24_hours
+    until = deps.clock.now_ms() + DAY_S * 1_000 * overlap
+    await _decide(deps, caller, RotateEndpoint(endpoint_id=endpoint_id, previous_until=until))
+    return await _with_secret(deps, caller, endpoint_id)
+
+
+@router.post(ROOT + "/{endpoint_id}/test")
+async def send_test(
+    endpoint_id: str, deps: WithDeps, caller: Caller, body: TestRequest | None = None
+) -> dict[str, Any]:
+    """One signed event about nothing, sent once; the answer tells what the receiver said."""
+    await _endpoint(deps, caller, endpoint_id)
+    event_type = (body or TestRequest()).event_type
+    if event_type not in EVENT_TYPES:
+        raise invalid(f"Choose one of: {', '.join(EVENT_TYPES)}.", "event_type")
+    test = Deliver(
+        endpoint_id=endpoint_id,
+        delivery_id=deps.fresh(DELIVERY),
+        event_id=deps.fresh(EVENT),
+        event_type=event_type,
+        object_id="test",
+        created_at=deps.clock.now_ms(),
+        once=True,
+    )
+    await _decide(deps, caller, test)
+    row = await _ended(deps, caller, test.delivery_id)
+    return {
+        "object": "webhook_endpoint.test",
+        "webhook_endpoint_id": endpoint_id,
+        "event_type": event_type,
+        "delivery_id": test.delivery_id,
+        "status_code": row["status"],
+        "success": row["outcome"] == "delivered",
+    }
+
+
+async def _ended(deps: Deps, caller: Principal, delivery_id: str) -> Row:
+    """The delivery's row, ended or not, after TEST_MS_MAX at the latest."""
+    where = {"tenant": caller.tenant, "id": delivery_id}
+    for _ in range(TEST_MS_MAX // POLL_MS):
+        row = await deps.views.one(DELIVERIES, where)
+        if row is not None and row["ended_at"] is not None:
+            return row
+        await deps.clock.sleep(POLL_MS)
+    return {"status": None, "outcome": None}
+
+
+@router.get(ROOT + "/{endpoint_id}/deliveries")
 async def list_deliveries(
     endpoint_id: str, deps: WithDeps, caller: Caller, after: After = None, limit: Limit = LIMIT
 ) -> dict[str, Any]:
@@ -80,6 +174,69 @@ async def list_deliveries(
     if known is None and not rows:
         raise not_found("webhook endpoint", endpoint_id, "id")
     return listing([delivery_object(row) for row in rows], more)
+
+
+@router.post(ROOT + "/{endpoint_id}/redeliver")
+async def redeliver(
+    endpoint_id: str, body: RedeliverRequest, deps: WithDeps, caller: Caller
+) -> dict[str, Any]:
+    """The same events once more, with the ids they had: receivers tell repeats by them.
+
+    At most REDELIVERIES_MAX a call, oldest first; `has_more` says that the range has others.
+    """
+    await _endpoint(deps, caller, endpoint_id)
+    rows = await _chosen(deps, caller, endpoint_id, body)
+    made = []
+    for row in rows[:REDELIVERIES_MAX]:
+        again = Deliver(
+            endpoint_id=endpoint_id,
+            delivery_id=deps.fresh(DELIVERY),
+            event_id=row["event_id"],
+            event_type=row["event_type"],
+            object_id=row["object_id"],
+            created_at=row["event_at"],
+        )
+        await _decide(deps, caller, again)
+        where = {"tenant": caller.tenant, "id": again.delivery_id}
+        made.append(await deps.views.one(DELIVERIES, where))
+    shown = [delivery_object(row) for row in made if row is not None]
+    return listing(shown, len(rows) > REDELIVERIES_MAX)
+
+
+async def _chosen(
+    deps: Deps, caller: Principal, endpoint_id: str, body: RedeliverRequest
+) -> Sequence[Row]:
+    """Deliveries to make once more, oldest first. Raises ApiError 400, 404."""
+    where = {"tenant": caller.tenant, "endpoint_id": endpoint_id}
+    if body.delivery_ids is not None:
+        found = [await deps.views.one(DELIVERIES, {**where, "id": i}) for i in body.delivery_ids]
+        for one, name in zip(found, body.delivery_ids, strict=True):
+            if one is None:
+                raise not_found("delivery", name, "delivery_ids")
+        return [one for one in found if one is not None]
+    if body.after is None:
+        raise invalid("Give delivery_ids, or after (and before).", "delivery_ids")
+    rows = await deps.views.page(DELIVERIES, where, limit=LOOKED_AT_MAX)
+    begin = body.after * 1_000
+    end = deps.clock.now_ms() if body.before is None else body.before * 1_000
+    return [
+        row
+        for row in reversed(rows)
+        if begin <= row["due_at"] < end
+        and row["ended_at"] is not None
+        and not (body.only_failed and row["outcome"] == "delivered")
+    ]
+
+
+async def _decide(deps: Deps, caller: Principal, command: Message) -> None:
+    actor = deps.seal.seal(caller.tenant, caller.key_id)
+    await deps.commands.decide(ACCOUNT, caller.tenant, command, actor=actor)
+
+
+async def _with_secret(deps: Deps, caller: Principal, endpoint_id: str) -> dict[str, Any]:
+    row = await _endpoint(deps, caller, endpoint_id)
+    secret = webhook_secret(deps.seal, caller.tenant, endpoint_id, row["secret_version"])
+    return {**endpoint_object(row, deps.opened), "signing_secret": secret}
 
 
 async def _endpoint(deps: Deps, caller: Principal, endpoint_id: str) -> Row:

@@ -25,8 +25,11 @@ def key_object(row: Row, opened: Opened) -> dict[str, Any]:
         "name": opened(row["name"]),
         "hint": row["hint"],
         "scopes": row["scopes"],
+        "models": row["models"],
+        "spend_cap_micro": row["spend_cap_micro"],
         "expires_at": seconds(row["expires_at"]),
         "revoked_at": seconds(row["revoked_at"]),
+        "previous_until": seconds(row["previous_until"]),
     }
 
 
@@ -35,7 +38,7 @@ def endpoint_object(row: Row, opened: Opened) -> dict[str, Any]:
         "id": row["id"],
         "object": "webhook_endpoint",
         "created_at": seconds(row["created_at"]),
-        "updated_at": None,
+        "updated_at": seconds(row["updated_at"]),
         "event_types": row["event_types"],
         "name": opened(row["name"]),
         "url": opened(row["url"]),

@@ -10,15 +10,17 @@ from typing import Any
 import pytest
 from openai import OpenAI
 from openai.types.webhooks import FineTuningJobSucceededWebhookEvent
-from standardwebhooks.webhooks import Webhook
+from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from schemas.account import (
     Announce,
     CreateEndpoint,
     CreateTenant,
+    Deliver,
     DeliveryEnded,
     EndpointDeleted,
     Limits,
+    RotateEndpoint,
 )
 from schemas.envelope import Message
 from schemas.topics import ACCOUNT, PARTITIONS, TOPICS
@@ -227,3 +229,41 @@ async def test_an_erased_tenant_gets_nothing(tmp_path: Path) -> None:
         await world.announce()
         assert (await world.until(DeliveryEnded)).outcome == "refused"
         assert receiver.requests == []
+
+
+@pytest.mark.parametrize("overlap_ms", [3_600_000, 0])
+async def test_while_a_rotation_overlaps_both_secrets_verify(
+    tmp_path: Path, overlap_ms: int
+) -> None:
+    async with running(tmp_path) as world, receiving(200) as receiver:
+        await world.subscribe(receiver.url)
+        until = world.runtime.clock.now_ms() + overlap_ms
+        await world.send(RotateEndpoint(endpoint_id="we_1", previous_until=until))
+        await world.announce()
+        request = await received(receiver)
+        new, old = (webhook_secret(world.runtime.seal, "acme", "we_1", v) for v in (2, 1))
+        Webhook(new).verify(request.body, request.headers)
+        if overlap_ms:
+            Webhook(old).verify(request.body, request.headers)
+        else:
+            with pytest.raises(WebhookVerificationError):
+                Webhook(old).verify(request.body, request.headers)
+
+
+async def test_a_delivery_that_somebody_waits_for_is_tried_once(tmp_path: Path) -> None:
+    async with running(tmp_path) as world, receiving(503) as receiver:
+        await world.subscribe(receiver.url)
+        await world.send(
+            Deliver(
+                endpoint_id="we_1",
+                delivery_id="del_test",
+                event_id="evt_test",
+                event_type=SUCCEEDED,
+                object_id="test",
+                created_at=1_795_000_000_123,
+                once=True,
+            )
+        )
+        ended = await world.until(DeliveryEnded)
+        assert (ended.outcome, ended.attempts, ended.status) == ("gave_up", 1, 503)
+        assert len(receiver.requests) == 1

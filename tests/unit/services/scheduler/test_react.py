@@ -2,8 +2,9 @@
 
 from typing import Any
 
+from schemas.account import RICH_EVENT_TYPES, Announce
 from schemas.envelope import Header, Rejected
-from schemas.job import JobEnded, PlacementUnwanted
+from schemas.job import JobEnded, PauseJob, PlacementUnwanted
 from schemas.pool import LeaseKilled, PlacementClosed, Token, UsageCredited, UsageSliced
 from services.scheduler.react import react_job, react_pool
 from tests.unit.services.scheduler.lives import LIVES, TENANT, nobody
@@ -44,11 +45,26 @@ def test_the_whole_life_of_a_job_speaks_to_the_right_streams() -> None:
         ("dataset", TENANT, "PinDataset"),
         ("model", TENANT, "PinBase"),
         ("pool", POOL, "RequestPlacement"),
+        ("account", TENANT, "Announce"),
         ("pool", POOL, "RequestPlacement"),
+        ("account", TENANT, "Announce"),
         ("model", TENANT, "RegisterVersion"),
         ("account", TENANT, "Announce"),
         ("dataset", TENANT, "UnpinDataset"),
     ]
+
+
+def test_what_is_announced_is_what_endpoints_may_subscribe_to() -> None:
+    said = {
+        send.body.event_type
+        for commands in (LIVES["done"], (*LIVES["queued"], PauseJob(job_id="ftjob-1")))
+        for decider in (nobody(),)
+        for command in commands
+        for event in decider.when(command)
+        for send in react_job(HEADER, event)
+        if isinstance(send.body, Announce)
+    }
+    assert said == {"fine_tuning.job.succeeded", *RICH_EVENT_TYPES}
 
 
 def test_an_end_is_announced_under_one_name() -> None:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from schemas import errors
 from schemas.account import (
+    STANDARD_EVENT_TYPES,
     Announce,
     Command,
     CreateEndpoint,
@@ -29,11 +30,11 @@ from schemas.envelope import Context, Rejected
 from schemas.sealed import Sealed
 from services.billing.domain.decide import decide
 from services.billing.domain.evolve import evolve
-from services.billing.domain.state import ENDPOINTS_MAX, EVENT_TYPES, NOBODY, Tenants
+from services.billing.domain.state import ENDPOINTS_MAX, NOBODY, Tenants
 
 SEALED = Sealed(key_id="k", nonce=b"n", ciphertext=b"c")
 LIMITS = Limits(soft_gpu_ms=10, hard_gpu_ms=20, concurrency=2)
-SUCCEEDED, FAILED, CANCELLED = EVENT_TYPES
+SUCCEEDED, FAILED, CANCELLED = STANDARD_EVENT_TYPES
 
 
 def context(tenant: str = "acme") -> Context:
@@ -64,7 +65,7 @@ def create_key(key_id: str = "key_1") -> CreateKey:
 
 def create_endpoint(endpoint_id: str, *types: str) -> CreateEndpoint:
     return CreateEndpoint(
-        endpoint_id=endpoint_id, name=SEALED, url=SEALED, event_types=types or EVENT_TYPES
+        endpoint_id=endpoint_id, name=SEALED, url=SEALED, event_types=types or STANDARD_EVENT_TYPES
     )
 
 
@@ -128,9 +129,9 @@ def test_endpoints_are_limited() -> None:
 @given(
     st.dictionaries(
         st.sampled_from([f"we_{i}" for i in range(6)]),
-        st.sets(st.sampled_from(EVENT_TYPES), min_size=1),
+        st.sets(st.sampled_from(STANDARD_EVENT_TYPES), min_size=1),
     ),
-    st.sampled_from(EVENT_TYPES),
+    st.sampled_from(STANDARD_EVENT_TYPES),
 )
 def test_exactly_one_delivery_for_each_endpoint_that_subscribes(
     subscriptions: dict[str, set[str]], event_type: str
