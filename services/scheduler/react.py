@@ -6,7 +6,6 @@ from schemas.account import Announce
 from schemas.dataset import PinDataset, UnpinDataset
 from schemas.envelope import Header, Message
 from schemas.ids import EVENT, derived_id
-from schemas.job import Event as JobEvent
 from schemas.job import (
     AttemptStarted,
     JobEnded,
@@ -24,6 +23,7 @@ from schemas.job import (
     VerdictRecorded,
     WantedSet,
 )
+from schemas.job import Event as JobEvent
 from schemas.model import PinBase, RegisterVersion
 from schemas.pool import (
     CheckpointAccepted,
