@@ -1,0 +1,179 @@
+"""Journal records as people look at them: what is in one, and whether it counts, and why not.
+
+The verdict is that of the acceptance rule, which every reader applies; this only puts it in words.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from schemas.envelope import Claim, Entry
+from schemas.sealed import Sealed
+from schemas.topics import Stream
+from schemas.units import Ms
+from tunery.runtime.bus.abstract import Record
+from tunery.runtime.journal.acceptance import Acceptance, Divergence, PartitionStopped
+from tunery.runtime.journal.codec import MALFORMED, Undecodable, codec_of, decode_record
+from tunery.runtime.journal.reader import START, Position, read_record
+
+Verdict: TypeAlias = Literal["accepted", "claim", "void", "divergent", "unreadable"]
+SEALED_FIELDS: Final = frozenset(Sealed.__struct_fields__)
+BYTES_SHOWN: Final = 400
+RESTORE: Final = "restore the stream from an export made before this (`tunery journal import`)"
+FIXES: Final[dict[Verdict, str]] = {
+    "divergent": f"this log was changed, or is not the one it was: {RESTORE}, or from a replica",
+    "unreadable": "start a version that can read it (readers are deployed before writers); if its "
+    f"bytes are damaged, {RESTORE}",
+}
+
+
+class Looked(Struct, frozen=True, kw_only=True):
+    """One record. `why` is empty for what counts; `fix` is set where readers stop.
+
+    content: the record decoded, events included, sealed fields as `show` said; null when it cannot
+    be decoded, and then `bytes` shows the beginning of what is there.
+    """
+
+    stream: str
+    partition: int
+    offset: int
+    timestamp: Ms
+    verdict: Verdict
+    why: str = ""
+    fix: str = ""
+    content: Any = None
+    bytes: str | None = None
+    key: str | None = None
+
+
+def mention(sealed: Sealed) -> str:
+    """A sealed field for those who have no business with its text."""
+    return f"[sealed with {sealed.key_id}]"
+
+
+def unsealed(value: Any, show: Callable[[Sealed], Any]) -> Any:
+    """Decoded JSON with each sealed field replaced by what `show` makes of it. Pure."""
+    match value:
+        case dict() if value.keys() == SEALED_FIELDS:
+            return show(msgspec.convert(value, Sealed))
+        case dict():
+            return {name: unsealed(one, show) for name, one in value.items()}
+        case list() | tuple():
+            return [unsealed(one, show) for one in value]
+        case _:
+            return value
+
+
+class Inspector:
+    """Walks one partition from its first record, and never further than a reader would."""
+
+    def __init__(self, stream: Stream, show: Callable[[Sealed], Any] = mention) -> None:
+        self.position: Position = START
+        self._stream, self._codec, self._show = stream, codec_of(stream), show
+        self._owner = "nobody"  # of the current epoch
+
+    def judge(self, record: Record) -> tuple[Verdict, str]:
+        """The verdict and its reason. What stops readers stops this, too: it stays before it."""
+        before = self.position.acceptance
+        try:
+            judged = read_record(self._stream, self._codec, self.position, record)
+        except PartitionStopped as stopped:
+            return "divergent" if isinstance(stopped, Divergence) else "unreadable", stopped.why
+        self.position = judged.position
+        if judged.claim is not None:
+            self._owner = judged.claim.owner
+            return "claim", _claims(judged.claim, record.offset)
+        if judged.accepted is not None:
+            return "accepted", ""
+        return "void", self._void(before, record)
+
+    def look(self, record: Record) -> Looked:
+        verdict, why = self.judge(record)
+        content = contents(record, self._show)
+        return Looked(
+            stream=self._stream.name,
+            partition=record.partition,
+            offset=record.offset,
+            timestamp=record.timestamp,
+            verdict=verdict,
+            why=why,
+            fix=FIXES.get(verdict, ""),
+            content=content,
+            bytes=repr(record.value[:BYTES_SHOWN]) if content is None else None,
+            key=record.key.decode(errors="replace") or None,
+        )
+
+    def _void(self, state: Acceptance, record: Record) -> str:
+        entry = decode_record(record.value)
+        if not isinstance(entry, Entry):
+            raise TypeError("only entries are void")
+        if entry.epoch < state.epoch:
+            return (
+                f"written under epoch {entry.epoch}, after {self._owner} had claimed the partition "
+                f"at offset {state.epoch}"
+            )
+        return f"it decides command {entry.cause}, and command {state.cause + 1} is the next"
+
+
+def _claims(claim: Claim, offset: int) -> str:
+    taken = f"{claim.owner} takes the partition: epoch {offset}"
+    if claim.base is None:
+        return taken
+    return f"{taken}; an operator's claim: command {claim.base} is at physical offset 0"
+
+
+def contents(record: Record, show: Callable[[Sealed], Any] = mention) -> Any:
+    """The record as builtins, its events included; None when that is more than we can read.
+
+    An event of a type that this version does not know is shown as it stands.
+    """
+    try:
+        decode_record(record.value)
+        return unsealed(msgspec.json.decode(record.value), show)
+    except (Undecodable, *MALFORMED):
+        return None
+
+
+class Tally(Struct, kw_only=True):
+    """What a walk over a partition found. `head` is the hash of the last accepted record."""
+
+    stream: str
+    partition: int
+    records: int = 0
+    accepted: int = 0
+    void: int = 0
+    claims: int = 0
+    epoch: int = -1
+    cause: int = -1
+    incarnation: int = 0
+    head: str = ""
+    bad: Looked | None = None
+
+
+class Walk:
+    """Verifies one partition: feed it all records in order; `tally` is up to date at any time."""
+
+    def __init__(self, stream: Stream, partition: int) -> None:
+        self.tally = Tally(stream=stream.name, partition=partition)
+        self._inspector = Inspector(stream)
+
+    def take(self, records: Iterable[Record]) -> None:
+        tally = self.tally
+        for record in records:
+            if tally.bad is not None:
+                return
+            match self._inspector.judge(record)[0]:
+                case "accepted":
+                    tally.accepted += 1
+                case "claim":
+                    tally.claims += 1
+                case "void":
+                    tally.void += 1
+                case "divergent" | "unreadable":
+                    tally.bad = self._inspector.look(record)
+            tally.records += 1
+        acceptance = self._inspector.position.acceptance
+        tally.epoch, tally.cause = acceptance.epoch, acceptance.cause
+        tally.incarnation, tally.head = acceptance.incarnation, acceptance.prev.hex()
