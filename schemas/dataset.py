@@ -2,12 +2,13 @@
 
 from typing import Literal, TypeAlias
 
-from schemas.envelope import Message, Part, Rejected, Repeated, Sha256
+from schemas.envelope import Message, Part, Rejected, Repeated, Sha256, Tick
 from schemas.sealed import Sealed
-from schemas.units import Tokens
+from schemas.units import Ms, Tokens
 
 LengthPolicy: TypeAlias = Literal["reject", "truncate"]
 Purpose: TypeAlias = Literal["fine-tune", "fine-tune-results"]
+UploadOutcome: TypeAlias = Literal["completed", "cancelled", "expired"]
 
 
 class BaseTokens(Part):
@@ -60,9 +61,17 @@ class Prepared(Part):
     trainable_tokens: Tokens
 
 
+def part_blob(tenant: str, upload_id: str, part_id: str) -> str:
+    """Where the bytes of a part lie until its upload ends."""
+    return f"t/{tenant}/uploads/{upload_id}/{part_id}"
+
+
 # --- commands
 class RegisterFile(Message):
-    """The bytes are in object storage under `blob` already; their SHA-256 was taken on the way."""
+    """The bytes are in object storage under `blob` already; their SHA-256 was taken on the way.
+
+    `expires_after_ms`: counted from the moment it is registered. `job_id`: the job it comes from.
+    """
 
     file_id: str
     purpose: Purpose
@@ -70,10 +79,47 @@ class RegisterFile(Message):
     bytes: int
     sha256: Sha256
     blob: str
+    expires_after_ms: Ms | None = None
+    job_id: str | None = None
 
 
 class DeleteFile(Message):
     file_id: str
+
+
+class CreateUpload(Message):
+    """A file that will come in parts, `bytes` in all. `expires_after_ms` is the file's."""
+
+    upload_id: str
+    purpose: Purpose
+    name: Sealed
+    media_type: str
+    bytes: int
+    expires_after_ms: Ms | None = None
+
+
+class AddPart(Message):
+    """The bytes are under `part_blob` already."""
+
+    upload_id: str
+    part_id: str
+    bytes: int
+    sha256: Sha256
+
+
+class CompleteUpload(Message):
+    """The file made of these parts, in this order, is under `blob` already."""
+
+    upload_id: str
+    parts: tuple[str, ...]
+    file_id: str
+    bytes: int
+    sha256: Sha256
+    blob: str
+
+
+class CancelUpload(Message):
+    upload_id: str
 
 
 class RecordValidation(Message):
@@ -113,6 +159,36 @@ class FileRegistered(Message):
     bytes: int
     sha256: Sha256
     blob: str
+    expires_at: Ms | None = None
+    job_id: str | None = None
+
+
+class UploadCreated(Message):
+    """`expires_at` is the upload's, `expires_after_ms` the file's."""
+
+    upload_id: str
+    purpose: Purpose
+    name: Sealed
+    media_type: str
+    bytes: int
+    expires_at: Ms
+    expires_after_ms: Ms | None = None
+
+
+class PartAdded(Message):
+    upload_id: str
+    part_id: str
+    bytes: int
+    sha256: Sha256
+
+
+class UploadEnded(Message):
+    """`parts`: all of them, those of the file first, in its order. Nobody needs their bytes now."""
+
+    upload_id: str
+    outcome: UploadOutcome
+    parts: tuple[str, ...]
+    file_id: str | None = None
 
 
 class FileValidated(Message):
@@ -187,10 +263,23 @@ class DatasetUnpinned(Message):
 
 
 Command: TypeAlias = (
-    RegisterFile | DeleteFile | RecordValidation | PinDataset | UnpinDataset | RecordPrepared
+    RegisterFile
+    | DeleteFile
+    | CreateUpload
+    | AddPart
+    | CompleteUpload
+    | CancelUpload
+    | RecordValidation
+    | PinDataset
+    | UnpinDataset
+    | RecordPrepared
+    | Tick
 )
 Event: TypeAlias = (
     FileRegistered
+    | UploadCreated
+    | PartAdded
+    | UploadEnded
     | FileValidated
     | FileUnreadable
     | FileDeleted

@@ -11,14 +11,17 @@ from services.gateway.adapters.http.deps import Deps
 from services.gateway.adapters.http.routes import create_app
 from services.gateway.adapters.outcomes import Outcomes
 from services.gateway.adapters.prices import load_folder
+from services.gateway.adapters.rates import rates_of
 from services.gateway.adapters.server import HttpServer
 from services.gateway.adapters.telemetry import TelemetryReader
 from services.gateway.adapters.views import views_of
 from services.gateway.domain.tables import DDL, VERSION, VIEWS
+from services.gateway.effect import results
 from services.gateway.project import project
 from services.gateway.settings import GatewaySettings
 from tunery.runtime.process import Host, Runtime
 from tunery.runtime.settings import load
+from tunery.runtime.work.effects import EffectHost
 from tunery.runtime.work.projector import Projection, Projector
 
 VIEWS_PROJECTION: Final = Projection(
@@ -36,12 +39,14 @@ async def build(runtime: Runtime) -> Sequence[Host]:
     """Requests stop first, what they wait for stops after them."""
     settings = load(GatewaySettings)
     outcomes = Outcomes(runtime.store)
-    app = create_app(deps_of(runtime, settings, outcomes))
+    deps = deps_of(runtime, settings, outcomes)
+    app = create_app(deps)
     return (
         HttpServer(app, settings.host, settings.port),
         outcomes,
         Projector(runtime, VIEWS_PROJECTION),
         TelemetryReader(runtime),
+        EffectHost(runtime, (results(deps.views, deps.blobs, deps.seal),)),
     )
 
 
@@ -54,6 +59,7 @@ def deps_of(runtime: Runtime, settings: GatewaySettings, outcomes: Outcomes) -> 
         seal=runtime.seal,
         prices=load_folder(settings.prices_dir),
         bases=LocalBaseFolders(),
+        rates=rates_of(runtime.settings.valkey_url),
         log=runtime.log,
         clock=runtime.clock,
         draw=os.urandom,

@@ -7,14 +7,18 @@ from typing import Final
 from pydantic import AliasChoices, Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from services.gateway.domain.requests import PER_MINUTE_MAX
+
 FILE_BYTES_MAX: Final = 512 * 1024 * 1024  # OpenAI's limit for one file
+UPLOAD_BYTES_MAX: Final = 8 * 1024 * 1024 * 1024  # and for one that comes in parts
 
 
 class GatewaySettings(BaseSettings):
     """Environment `TUNERY_GATEWAY_*`; the bootstrap key is `TUNERY_ADMIN_KEY_SHA256`.
 
     The bootstrap key has every scope and acts for the tenant `admin_tenant`. `prices_dir`: the
-    folder of price books, the same one that invoices are made from.
+    folder of price books, the same one that invoices are made from. `requests_per_minute`: of one
+    API key that has no limit of its own.
     """
 
     model_config = SettingsConfigDict(env_prefix="TUNERY_GATEWAY_", extra="ignore")
@@ -28,7 +32,9 @@ class GatewaySettings(BaseSettings):
         repr=False,
     )
     admin_tenant: str = "local"
+    requests_per_minute: int = Field(default=3_000, ge=1, le=PER_MINUTE_MAX)
     file_bytes_max: int = Field(default=FILE_BYTES_MAX, ge=1)
+    upload_bytes_max: int = Field(default=UPLOAD_BYTES_MAX, ge=1)
     prices_dir: Path = Field(
         default=Path(str(files("services") / "billing" / "prices")),
         validation_alias=AliasChoices(

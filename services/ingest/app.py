@@ -7,6 +7,7 @@ from schemas.topics import DATASET, MODEL
 from services.ingest.adapters.workers import Workers
 from services.ingest.domain.decide import decide
 from services.ingest.domain.evolve import evolve
+from services.ingest.domain.expiry import earliest
 from services.ingest.domain.state import NOTHING, Libraries
 from services.ingest.effect import erase, prepare, validate
 from services.ingest.ports import LocalBase
@@ -18,18 +19,25 @@ from tunery.runtime.journal.aggregate import AggregateHost
 from tunery.runtime.journal.reactor import Reactor
 from tunery.runtime.process import Host, Runtime
 from tunery.runtime.settings import load
-from tunery.runtime.verbs import Aggregate
+from tunery.runtime.verbs import Aggregate, Deadline
 from tunery.runtime.work.digests import Digests
 from tunery.runtime.work.effects import EffectHost
 from tunery.runtime.work.projector import Projection, Projector
 
+
+def _deadline(state: Libraries) -> Deadline | None:
+    due = earliest(state)
+    return None if due is None else Deadline(*due)
+
+
 DATASETS = Aggregate(
     stream=DATASET,
-    fold_version=1,
+    fold_version=2,  # 2: uploads, and what expires
     initial=NOTHING,
     state_type=Libraries,
     decide=decide,
     evolve=evolve,
+    deadline=_deadline,
 )
 TODOS = Projection(
     name="ingest",

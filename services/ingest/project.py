@@ -10,6 +10,8 @@ from schemas.dataset import (
     FileValidated,
     PreparationDue,
     PreparationFailed,
+    UploadEnded,
+    part_blob,
 )
 from schemas.envelope import Header, Message
 from schemas.model import BaseAdded
@@ -50,6 +52,9 @@ def project(header: Header, event: Any) -> tuple[Change, ...]:
             return (Done(VALIDATE, file_row(header.key, event.file_id)),)
         case FileDeleted():
             return _deleted(header, event)
+        case UploadEnded():
+            blobs = (part_blob(header.key, event.upload_id, part) for part in event.parts)
+            return tuple(_erase(header, blob) for blob in blobs)
         case PreparationDue():
             return (Todo(PREPARE, event.prepare_id, header.key, header.tenant, event),)
         case DatasetPrepared():
@@ -70,8 +75,12 @@ def _deleted(header: Header, event: FileDeleted) -> tuple[Change, ...]:
     return (
         Done(VALIDATE, file_row(header.key, event.file_id)),
         *(Done(PREPARE, prepare_id) for prepare_id in event.cancelled),
-        *(Todo(ERASE, key, header.key, header.tenant, EraseBlob(blob=key)) for key in event.erase),
+        *(_erase(header, key) for key in event.erase),
     )
+
+
+def _erase(header: Header, blob: str) -> Todo:
+    return Todo(ERASE, blob, header.key, header.tenant, EraseBlob(blob=blob))
 
 
 def file_row(tenant: str, file_id: str) -> str:

@@ -36,6 +36,11 @@ def journal_event_id(at: Ms, seq: int, rank: str) -> str:
     return f"{EVENT}{at:0{TIME_DIGITS}x}0{seq:0{SEQ_DIGITS}x}{RANKS.index(rank):x}"
 
 
+def history_id(at: Ms, seq: int, field: str) -> str:
+    """Of one changed field of a job. Sorts like the events; one record sets a field once."""
+    return f"{at:0{TIME_DIGITS}x}{seq:0{SEQ_DIGITS}x}{field}"
+
+
 def step_event_id(at: Ms, attempt: int, step: int) -> str:
     return f"{EVENT}{at:0{TIME_DIGITS}x}{STEP_MARK}{attempt:03x}{step:08x}0"
 

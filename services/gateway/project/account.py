@@ -91,6 +91,7 @@ def _key(header: Header, event: KeyCreated) -> Change:
         created_at=header.at,
         models=event.models,
         spend_cap_micro=event.spend_cap_micro,
+        requests_per_minute=event.requests_per_minute,
     )
 
 

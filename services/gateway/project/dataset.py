@@ -12,29 +12,25 @@ from schemas.dataset import (
     FileRegistered,
     FileUnreadable,
     FileValidated,
+    PartAdded,
     PinRefused,
     PreparationDue,
     PreparationFailed,
+    UploadCreated,
+    UploadEnded,
 )
 from schemas.envelope import Header, Rejected, Repeated
-from services.gateway.domain.tables import FILES
-from services.gateway.project.rows import drop, put
-from tunery.runtime.verbs import Change
+from services.gateway.domain.tables import FILES, JOBS, UPLOAD_PARTS, UPLOADS
+from services.gateway.project.rows import RESULTS, drop, put, results_row
+from tunery.runtime.verbs import Change, Done
 
 
 def project_dataset(header: Header, event: Event) -> tuple[Change, ...]:
     match event:
         case FileRegistered():
-            key = {"tenant": header.key, "id": event.file_id}
-            values = {
-                "purpose": event.purpose,
-                "name": event.name,
-                "bytes": event.bytes,
-                "sha256": event.sha256,
-                "blob": event.blob,
-                "status": "uploaded",
-            }
-            return (put(FILES, key, place=header.seq, created_at=header.at, **values),)
+            return _registered(header, event)
+        case UploadCreated() | PartAdded() | UploadEnded():
+            return _upload(header, event)
         case FileValidated():
             key = {"tenant": header.key, "id": event.file_id}
             status = "processed" if event.validation.accepted else "error"
@@ -56,5 +52,56 @@ def project_dataset(header: Header, event: Event) -> tuple[Change, ...]:
             | Repeated()
         ):
             return ()
+        case _:
+            assert_never(event)
+
+
+def _registered(header: Header, event: FileRegistered) -> tuple[Change, ...]:
+    """Only what may be trained on is validated. A job's results are named by the job as well."""
+    file = put(
+        FILES,
+        {"tenant": header.key, "id": event.file_id},
+        place=header.seq,
+        created_at=header.at,
+        purpose=event.purpose,
+        name=event.name,
+        bytes=event.bytes,
+        sha256=event.sha256,
+        blob=event.blob,
+        status="uploaded" if event.purpose == "fine-tune" else "processed",
+        expires_at=event.expires_at,
+    )
+    if event.job_id is None:
+        return (file,)
+    job = put(JOBS, {"tenant": header.key, "id": event.job_id}, result_file=event.file_id)
+    return (file, job, Done(RESULTS, results_row(header.key, event.job_id)))
+
+
+def _upload(header: Header, event: UploadCreated | PartAdded | UploadEnded) -> tuple[Change, ...]:
+    key = {"tenant": header.key, "id": event.upload_id}
+    match event:
+        case UploadCreated():
+            values = {
+                "place": header.seq,
+                "created_at": header.at,
+                "expires_at": event.expires_at,
+                "purpose": event.purpose,
+                "name": event.name,
+                "media_type": event.media_type,
+                "bytes": event.bytes,
+                "expires_after_ms": event.expires_after_ms,
+                "status": "pending",
+            }
+            return (put(UPLOADS, key, **values),)
+        case PartAdded():
+            part = {"tenant": header.key, "upload_id": event.upload_id, "id": event.part_id}
+            values = {"bytes": event.bytes, "sha256": event.sha256}
+            return (put(UPLOAD_PARTS, part, place=header.seq, created_at=header.at, **values),)
+        case UploadEnded():
+            closed = put(
+                UPLOADS, key, status=event.outcome, part_ids=event.parts, file_id=event.file_id
+            )
+            parts = ({**key, "upload_id": event.upload_id, "id": part} for part in event.parts)
+            return (closed, *(drop(UPLOAD_PARTS, part) for part in parts))
         case _:
             assert_never(event)

@@ -1,6 +1,7 @@
 """`job` → jobs, their checkpoints, the messages of their event lists, limits in force."""
 
-from typing import Any, TypeAlias, assert_never
+from collections.abc import Iterator
+from typing import Any, TypeAlias, TypeGuard, assert_never
 
 from schemas.envelope import Header, Rejected, Repeated
 from schemas.ids import CHECKPOINT, derived_id
@@ -27,10 +28,11 @@ from schemas.job import (
     WaitNoted,
     WantedSet,
 )
-from services.gateway.domain.tables import CHECKPOINTS, JOBS, LIMITS
+from services.gateway.domain.events import history_id
+from services.gateway.domain.tables import CHECKPOINTS, JOB_HISTORY, JOBS, LIMITS
 from services.gateway.project.messages import messages
-from services.gateway.project.rows import put
-from tunery.runtime.verbs import Change, Upsert
+from services.gateway.project.rows import RESULTS, put, results_row
+from tunery.runtime.verbs import Change, Todo, Upsert
 
 Moving: TypeAlias = (
     HoldTaken
@@ -49,6 +51,27 @@ Moving: TypeAlias = (
 
 
 def project_job(header: Header, event: Event) -> tuple[Change, ...]:
+    changes = _project(header, event)
+    jobs = (change for change in changes if _of_job(change))
+    return (*changes, *(row for change in jobs for row in _remembered(header, change)))
+
+
+def _of_job(change: Change) -> TypeGuard[Upsert]:
+    return isinstance(change, Upsert) and change.table == JOBS.name
+
+
+def _remembered(header: Header, change: Upsert) -> Iterator[Change]:
+    """What each column became, by its time: all up to a moment are the job as it was then."""
+    for field, value in change.values.items():
+        key = {
+            "tenant": header.key,
+            "job_id": change.key["id"],
+            "id": history_id(header.at, header.seq, field),
+        }
+        yield put(JOB_HISTORY, key, at=header.at, field=field, value=value)
+
+
+def _project(header: Header, event: Event) -> tuple[Change, ...]:
     match event:
         case LimitsSet():
             values = {
@@ -60,7 +83,9 @@ def project_job(header: Header, event: Event) -> tuple[Change, ...]:
         case JobSubmitted():
             return (_submitted(header, event), *messages(header, event))
         case JobEnded():
-            return (_ended(header, event), *messages(header, event))
+            row = results_row(header.key, event.job_id)
+            todo = Todo(RESULTS, row, header.key, header.tenant, event)
+            return (_ended(header, event), todo, *messages(header, event))
         case (
             FileNoted()
             | PinsWanted()

@@ -7,7 +7,11 @@ from msgspec.structs import replace
 
 from schemas import errors
 from schemas.dataset import (
+    AddPart,
+    CancelUpload,
     Command,
+    CompleteUpload,
+    CreateUpload,
     DatasetPinned,
     DatasetPrepared,
     DatasetReady,
@@ -28,8 +32,10 @@ from schemas.dataset import (
     RegisterFile,
     UnpinDataset,
 )
-from schemas.envelope import Context, Rejected, Sha256
+from schemas.envelope import Context, Rejected, Sha256, Tick
 from schemas.ids import derived_id
+from services.ingest.domain.evolve import evolve_library
+from services.ingest.domain.expiry import due, expires_at
 from services.ingest.domain.state import (
     FILES_MAX,
     File,
@@ -39,6 +45,7 @@ from services.ingest.domain.state import (
     orphaned,
     sources_of,
 )
+from services.ingest.domain.uploads import decide_upload, ended
 
 
 def decide(state: Libraries, command: Command, ctx: Context) -> tuple[Event, ...]:
@@ -46,9 +53,11 @@ def decide(state: Libraries, command: Command, ctx: Context) -> tuple[Event, ...
     library = state.get(ctx.key, Library())
     match command:
         case RegisterFile():
-            return _register(library, command)
+            return _register(library, command, ctx)
         case DeleteFile():
             return _delete(library, command)
+        case CreateUpload() | AddPart() | CompleteUpload() | CancelUpload():
+            return decide_upload(library, command, ctx)
         case RecordValidation():
             return _validated(library, command)
         case PinDataset():
@@ -58,6 +67,8 @@ def decide(state: Libraries, command: Command, ctx: Context) -> tuple[Event, ...
             return (DatasetUnpinned(job_id=command.job_id),) if known else ()
         case RecordPrepared():
             return _prepared(library, command)
+        case Tick():
+            return _expire(library, ctx)
         case _:
             assert_never(command)
 
@@ -74,7 +85,7 @@ def prepare_id(tenant: str, sources: tuple[Sha256, ...], spec: PrepareSpec) -> s
     return derived_id(tenant, *sources, *parts)
 
 
-def _register(library: Library, command: RegisterFile) -> tuple[Event, ...]:
+def _register(library: Library, command: RegisterFile, ctx: Context) -> tuple[Event, ...]:
     if command.file_id in library.files:
         return _reject(errors.ALREADY_EXISTS, f"File {command.file_id!r} exists already.", "file")
     if len(library.files) >= FILES_MAX:
@@ -88,8 +99,23 @@ def _register(library: Library, command: RegisterFile) -> tuple[Event, ...]:
             bytes=command.bytes,
             sha256=command.sha256,
             blob=command.blob,
+            expires_at=expires_at(ctx.at, command.expires_after_ms),
+            job_id=command.job_id,
         ),
     )
+
+
+def _expire(library: Library, ctx: Context) -> tuple[Event, ...]:
+    """What is due goes, each as if by its own command."""
+    events: list[Event] = []
+    for name in due(library, ctx.at):
+        if name in library.uploads:
+            gone: Event = ended(library.uploads[name], name, "expired")
+        else:
+            gone = _deleted(library, name, library.files[name])
+        events.append(gone)
+        library = evolve_library(library, gone)
+    return tuple(events)
 
 
 def _delete(library: Library, command: DeleteFile) -> tuple[Event, ...]:
@@ -103,17 +129,19 @@ def _delete(library: Library, command: DeleteFile) -> tuple[Event, ...]:
             "Cancel the job, or wait until it has ended."
         )
         return _reject(errors.FILE_IN_USE, message, "file_id")
-    return (
-        FileDeleted(
-            file_id=command.file_id,
-            blob=file.blob,
-            report_blob=file.report_blob,
-            erase=_erasable(library, command.file_id, file),
-            cancelled=tuple(
-                name
-                for name in orphaned(library, command.file_id)
-                if library.preparations[name].prepared is None
-            ),
+    return (_deleted(library, command.file_id, file),)
+
+
+def _deleted(library: Library, file_id: str, file: File) -> FileDeleted:
+    return FileDeleted(
+        file_id=file_id,
+        blob=file.blob,
+        report_blob=file.report_blob,
+        erase=_erasable(library, file_id, file),
+        cancelled=tuple(
+            name
+            for name in orphaned(library, file_id)
+            if library.preparations[name].prepared is None
         ),
     )
 

@@ -14,11 +14,15 @@ from schemas.dataset import (
     FileRegistered,
     FileUnreadable,
     FileValidated,
+    PartAdded,
     PinRefused,
     PreparationDue,
     PreparationFailed,
+    UploadCreated,
+    UploadEnded,
 )
 from schemas.envelope import Context, Rejected, Repeated
+from schemas.units import Ms
 from services.ingest.domain.state import (
     File,
     FileStatus,
@@ -26,20 +30,26 @@ from services.ingest.domain.state import (
     Library,
     Pin,
     Preparation,
+    Upload,
     orphaned,
 )
 
 
 def evolve(state: Libraries, event: Event, ctx: Context) -> Libraries:
-    if isinstance(event, Rejected | Repeated):
-        return state
     library = state.get(ctx.key, Library())
-    changed = _evolved(library, event)
+    changed = evolve_library(library, event)
     return state if changed is library else state.set(ctx.key, changed)
+
+
+def evolve_library(library: Library, event: Event) -> Library:
+    return library if isinstance(event, Rejected | Repeated) else _evolved(library, event)
 
 
 Changed = (
     FileRegistered
+    | UploadCreated
+    | PartAdded
+    | UploadEnded
     | FileValidated
     | FileUnreadable
     | FileDeleted
@@ -57,7 +67,10 @@ def _evolved(library: Library, event: Changed) -> Library:
     match event:
         case FileRegistered():
             file = File(purpose=event.purpose, sha256=event.sha256, blob=event.blob)
+            library = _expiring(library, event.file_id, event.expires_at)
             return replace(library, files=library.files.set(event.file_id, file))
+        case UploadCreated() | PartAdded() | UploadEnded():
+            return _upload(library, event)
         case FileValidated():
             status: FileStatus = "accepted" if event.validation.accepted else "rejected"
             return _judged(library, event.file_id, status, event.validation.report_blob)
@@ -85,6 +98,42 @@ def _evolved(library: Library, event: Changed) -> Library:
             assert_never(event)
 
 
+def _expiring(library: Library, name: str, at: Ms | None) -> Library:
+    """`at` null: it no longer goes by itself."""
+    if at is not None:
+        return replace(library, expires=library.expires.set(name, at))
+    if name not in library.expires:
+        return library
+    return replace(library, expires=library.expires.delete(name))
+
+
+def _upload(library: Library, event: UploadCreated | PartAdded | UploadEnded) -> Library:
+    uploads = library.uploads
+    match event:
+        case UploadCreated():
+            upload = Upload(
+                purpose=event.purpose,
+                name=event.name,
+                bytes=event.bytes,
+                expires_after_ms=event.expires_after_ms,
+            )
+            library = _expiring(library, event.upload_id, event.expires_at)
+            return replace(library, uploads=uploads.set(event.upload_id, upload))
+        case PartAdded():
+            if event.upload_id not in uploads:
+                return library
+            upload = uploads[event.upload_id]
+            grown = replace(upload, parts=upload.parts.set(event.part_id, event.bytes))
+            return replace(library, uploads=uploads.set(event.upload_id, grown))
+        case UploadEnded():
+            if event.upload_id not in uploads:
+                return library
+            library = _expiring(library, event.upload_id, None)
+            return replace(library, uploads=uploads.delete(event.upload_id))
+        case _:
+            assert_never(event)
+
+
 def _judged(library: Library, file_id: str, status: FileStatus, report_blob: str | None) -> Library:
     file = library.files.get(file_id)
     if file is None:
@@ -96,6 +145,7 @@ def _judged(library: Library, file_id: str, status: FileStatus, report_blob: str
 def _deleted(library: Library, file_id: str) -> Library:
     if file_id not in library.files:
         return library
+    library = _expiring(library, file_id, None)
     preparations = library.preparations
     for name in orphaned(library, file_id):
         preparations = preparations.delete(name)

@@ -7,6 +7,8 @@ from msgspec import Struct
 
 from schemas.dataset import Prepared, PrepareSpec, Purpose
 from schemas.envelope import Sha256
+from schemas.sealed import Sealed
+from schemas.units import Ms
 
 FILES_MAX: Final = 10_000  # files of one tenant that are not deleted
 FileStatus: TypeAlias = Literal["pending", "accepted", "rejected"]
@@ -41,12 +43,27 @@ class Preparation(Struct, frozen=True, kw_only=True):
     prepared: Prepared | None = None
 
 
+class Upload(Struct, frozen=True, kw_only=True):
+    """A file on its way, in parts. `expires_after_ms` is the file's."""
+
+    purpose: Purpose
+    name: Sealed
+    bytes: int
+    expires_after_ms: Ms | None
+    parts: Map[str, int] = Map()  # id → bytes
+
+
 class Library(Struct, frozen=True, kw_only=True):
-    """One tenant's files, and what is made of them."""
+    """One tenant's files, and what is made of them.
+
+    `expires`: when files and uploads go by themselves, by their ids.
+    """
 
     files: Map[str, File] = Map()
     pins: Map[str, Pin] = Map()
     preparations: Map[str, Preparation] = Map()
+    uploads: Map[str, Upload] = Map()
+    expires: Map[str, Ms] = Map()
 
 
 Libraries: TypeAlias = Map[str, Library]

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, Literal
 from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Request
+from pydantic import ValidationError
 from starlette.requests import ClientDisconnect
 from starlette.responses import StreamingResponse
 
@@ -14,24 +15,51 @@ from schemas import errors
 from schemas.dataset import DeleteFile, RegisterFile
 from schemas.ids import FILE
 from schemas.topics import DATASET
+from schemas.units import Ms
 from services.gateway.adapters.http.deps import Caller, Deps, Principal, WithDeps
-from services.gateway.adapters.http.multipart import Form, boundary_of, receive_form
+from services.gateway.adapters.http.multipart import (
+    Form,
+    boundary_of,
+    multipart_body,
+    receive_form,
+)
 from services.gateway.adapters.http.pages import After, page
 from services.gateway.adapters.http.storage import within
 from services.gateway.adapters.metrics import UPLOAD_BYTES
-from services.gateway.domain.errors import INCOMPLETE, UNSUPPORTED, ApiError, invalid
+from services.gateway.domain.errors import INCOMPLETE, ApiError, invalid
+from services.gateway.domain.requests import (
+    EXPIRES_RANGE,
+    EXPIRES_S_MAX,
+    EXPIRES_S_MIN,
+    PURPOSES,
+    ExpiresAfter,
+    wrong_purpose,
+)
 from services.gateway.domain.shapes import deleted, listing
 from services.gateway.domain.shapes.files import file_object, validation_object
 from services.gateway.domain.tables import FILES
 from services.gateway.ports import Row
 from tunery.runtime.blobs.abstract import PART_BYTES, BlobError, BlobMissing, Stored, Upload
 
-PURPOSES: Final = ("fine-tune",)
 LIMIT_MAX: Final = 10_000
+EXPIRES: Final = "expires_after"
+FORM: Final = multipart_body(
+    {
+        "purpose": {"type": "string", "enum": list(PURPOSES)},
+        "file": {"type": "string", "format": "binary"},
+        "expires_after[anchor]": {"type": "string", "enum": ["created_at"]},
+        "expires_after[seconds]": {
+            "type": "integer",
+            "minimum": EXPIRES_S_MIN,
+            "maximum": EXPIRES_S_MAX,
+        },
+    },
+    required=("purpose", "file"),
+)
 router = APIRouter(tags=["files"])
 
 
-@router.post("/v1/files", openapi_extra={"requestBody": {"content": {"multipart/form-data": {}}}})
+@router.post("/v1/files", openapi_extra=FORM)
 async def create_file(request: Request, deps: WithDeps, caller: Caller) -> dict[str, Any]:
     """Streams straight to object storage; SHA-256 is taken on the way."""
     boundary = boundary_of(request.headers.get("content-type"))
@@ -58,15 +86,23 @@ async def create_file(request: Request, deps: WithDeps, caller: Caller) -> dict[
 async def _receive(
     request: Request, boundary: bytes, upload: Upload, bytes_max: int
 ) -> tuple[Form, Stored]:
+    form = await received(request, boundary, upload, bytes_max)
+    _check(form)
+    return form, await within(upload.complete(), min(form.bytes, PART_BYTES))
+
+
+async def received(
+    request: Request, boundary: bytes, upload: Upload, bytes_max: int, file_field: str = "file"
+) -> Form:
+    """The form; its file has gone into `upload`. Raises ApiError 400, 413."""
+
     async def write(chunk: bytes) -> None:
         await within(upload.write(chunk), PART_BYTES)
 
     try:
-        form = await receive_form(boundary, request.stream(), write, bytes_max)
+        return await receive_form(boundary, request.stream(), write, bytes_max, file_field)
     except ClientDisconnect as error:
         raise ApiError(400, INCOMPLETE, "The connection ended before the file did.") from error
-    _check(form)
-    return form, await within(upload.complete(), min(form.bytes, PART_BYTES))
 
 
 def _check(form: Form) -> None:
@@ -80,13 +116,35 @@ def _check(form: Form) -> None:
     if purpose is None:
         found["purpose"] = "is required"
     elif purpose not in PURPOSES:
-        found["purpose"] = f"{purpose[:64]!r} is not supported here; use {', '.join(PURPOSES)}"
-    if any(name.startswith("expires_after") for name in form.fields):
-        found["expires_after"] = "is not supported here; delete the file when it is not needed"
+        found["purpose"] = wrong_purpose(purpose)
+    try:
+        _expires_after(form)
+    except ApiError as error:
+        found[error.param or "expires_after"] = error.message
     if found:
         text = "; ".join(f"{name}: {problem}" for name, problem in found.items())
-        code = UNSUPPORTED if "expires_after" in found else "invalid_value"
-        raise invalid(text, next(iter(found)), code)
+        raise invalid(text, next(iter(found)), "invalid_value")
+
+
+def _expires_after(form: Form) -> Ms | None:
+    """`expires_after[anchor]` and `expires_after[seconds]`. Raises ApiError 400."""
+    fields = {
+        name[len(EXPIRES) + 1 : -1]: value
+        for name, value in form.fields.items()
+        if name.startswith(f"{EXPIRES}[") and name.endswith("]")
+    }
+    if not fields and EXPIRES not in form.fields:
+        return None
+    seconds = fields.get("seconds", "")
+    try:
+        after = ExpiresAfter(
+            anchor=fields.get("anchor", ""),  # type: ignore[arg-type]  # the model checks it
+            seconds=int(seconds) if seconds.isdecimal() and seconds.isascii() else -1,
+        )
+    except ValidationError as error:
+        text = f"send {EXPIRES}[anchor]=created_at and {EXPIRES}[seconds]={EXPIRES_RANGE}"
+        raise invalid(text, EXPIRES) from error
+    return after.ms
 
 
 async def _register(
@@ -102,6 +160,7 @@ async def _register(
             bytes=stored.bytes,
             sha256=stored.sha256,
             blob=stored.key,
+            expires_after_ms=_expires_after(form),
         ),
         actor=deps.seal.seal(caller.tenant, caller.key_id),
     )

@@ -1,8 +1,8 @@
 """Streams one multipart upload: the file goes on as it comes, whatever the order of the parts."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from python_multipart.exceptions import MultipartParseError
 from python_multipart.multipart import MultipartParser, parse_options_header
@@ -12,7 +12,6 @@ from services.gateway.domain.errors import FILE_TOO_LARGE, INCOMPLETE, ApiError,
 FIELD_BYTES_MAX: Final = 4_096
 PARTS_MAX: Final = 32
 NAME_CHARACTERS_MAX: Final = 256
-FILE_FIELD: Final = "file"
 HEADER_BYTES_MAX: Final = 8_192
 
 
@@ -28,8 +27,8 @@ class Form:
 class _Parts:
     """Callbacks of the parser. They cannot wait, so file bytes queue up until the chunk is done."""
 
-    def __init__(self, form: Form) -> None:
-        self.form = form
+    def __init__(self, form: Form, file_field: str) -> None:
+        self.form, self._file_field = form, file_field
         self.ended = False
         self.pending: list[bytes] = []
         self._count = 0
@@ -68,13 +67,13 @@ class _Parts:
     def on_headers_finished(self) -> None:
         _, options = parse_options_header(self._disposition)
         self._name = options.get(b"name", b"").decode("utf-8", "replace")
-        self._is_file = self._name == FILE_FIELD
+        self._is_file = self._name == self._file_field
         if not self._is_file:
             return
         if self.form.filename is not None:
-            raise invalid("Send one file at a time.", FILE_FIELD)
+            raise invalid("Send one file at a time.", self._file_field)
         name = options.get(b"filename", b"file").decode("utf-8", "replace")
-        self.form.filename = name.replace("\0", "")[:NAME_CHARACTERS_MAX] or FILE_FIELD
+        self.form.filename = name.replace("\0", "")[:NAME_CHARACTERS_MAX] or "file"
 
     def on_part_data(self, data: bytes, start: int, end: int) -> None:
         if self._is_file:
@@ -92,12 +91,19 @@ class _Parts:
         self.ended = True
 
 
+def multipart_body(properties: Mapping[str, Any], required: Sequence[str]) -> dict[str, Any]:
+    """The body of such a route, for its OpenAPI document: FastAPI does not see it."""
+    schema = {"type": "object", "properties": dict(properties), "required": list(required)}
+    content = {"multipart/form-data": {"schema": schema}}
+    return {"requestBody": {"required": True, "content": content}}
+
+
 def boundary_of(content_type: str | None) -> bytes:
     """Raises ApiError 400."""
     kind, options = parse_options_header(content_type or "")
     boundary = options.get(b"boundary")
     if kind != b"multipart/form-data" or not boundary:
-        raise invalid("Send the file as multipart/form-data, with the fields 'purpose' and 'file'.")
+        raise invalid("Send the bytes as multipart/form-data; see /openapi.json for its fields.")
     return boundary
 
 
@@ -106,10 +112,11 @@ async def receive_form(
     chunks: AsyncIterator[bytes],
     write: Callable[[bytes], Awaitable[None]],
     bytes_max: int,
+    file_field: str = "file",
 ) -> Form:
     """Hand the file's bytes to `write` as they come. Raises ApiError 400, 413."""
     form = Form()
-    parts = _Parts(form)
+    parts = _Parts(form, file_field)
     names = ("part_begin", "part_data", "part_end", "headers_finished", "end")
     headers = ("header_field", "header_value", "header_end")
     callbacks = {f"on_{name}": getattr(parts, f"on_{name}") for name in (*names, *headers)}
@@ -120,7 +127,7 @@ async def receive_form(
             for piece in parts.pending:
                 form.bytes += len(piece)
                 if form.bytes > bytes_max:
-                    raise _too_large(bytes_max)
+                    raise _too_large(bytes_max, file_field)
                 await write(piece)
             parts.pending.clear()
     except MultipartParseError as error:
@@ -130,11 +137,12 @@ async def receive_form(
     return form
 
 
-def _too_large(bytes_max: int) -> ApiError:
+def _too_large(bytes_max: int, file_field: str) -> ApiError:
     return ApiError(
         413,
         FILE_TOO_LARGE,
-        f"The file is larger than {bytes_max} bytes, the limit for one file. Split it.",
-        "file",
+        f"{file_field} is larger than {bytes_max} bytes, the limit here. Send a large file in "
+        "parts: POST /v1/uploads.",
+        file_field,
         {"connection": "close"},
     )

@@ -13,6 +13,7 @@ from services.gateway.adapters.http import (
     problems,
     submit,
     tenants,
+    uploads,
     webhooks,
 )
 from services.gateway.adapters.http.deps import Deps
@@ -27,6 +28,6 @@ def create_app(deps: Deps) -> ASGIApp:
     app.state.deps = deps
     problems.install(app)
     # submit before jobs: `estimate` is a name of its own, not the id of a job
-    for module in (files, submit, jobs, models, webhooks, tenants, health):
+    for module in (files, uploads, submit, jobs, models, webhooks, tenants, health):
         app.include_router(module.router)
     return Edge(app, deps)

@@ -27,6 +27,7 @@ def key_object(row: Row, opened: Opened) -> dict[str, Any]:
         "scopes": row["scopes"],
         "models": row["models"],
         "spend_cap_micro": row["spend_cap_micro"],
+        "requests_per_minute": row["requests_per_minute"],
         "expires_at": seconds(row["expires_at"]),
         "revoked_at": seconds(row["revoked_at"]),
         "previous_until": seconds(row["previous_until"]),

@@ -14,7 +14,7 @@ def file_object(row: Row, opened: Opened) -> dict[str, Any]:
         "object": "file",
         "bytes": row["bytes"],
         "created_at": seconds(row["created_at"]),
-        "expires_at": None,
+        "expires_at": seconds(row["expires_at"]),
         "filename": opened(row["name"]),
         "purpose": row["purpose"],
         "status": row["status"],
@@ -24,6 +24,33 @@ def file_object(row: Row, opened: Opened) -> dict[str, Any]:
         if validation is None
         else {key: validation[key] for key in ("accepted", "dialect", "rows", "errors", "warnings")}
         | {"tokens": {one["base_id"]: one["tokens"] for one in validation["tokens"]}},
+    }
+
+
+def upload_object(row: Row, file: Row | None, opened: Opened) -> dict[str, Any]:
+    """`file`: what a completed upload became, while it is kept."""
+    return {
+        "id": row["id"],
+        "object": "upload",
+        "bytes": row["bytes"],
+        "created_at": seconds(row["created_at"]),
+        "expires_at": seconds(row["expires_at"]),
+        "filename": opened(row["name"]),
+        "purpose": row["purpose"],
+        "status": row["status"],
+        "mime_type": row["media_type"],
+        "file": None if file is None else file_object(file, opened),
+    }
+
+
+def part_object(row: Row) -> dict[str, Any]:
+    return {
+        "id": row["id"],
+        "object": "upload.part",
+        "created_at": seconds(row["created_at"]),
+        "upload_id": row["upload_id"],
+        "bytes": row["bytes"],
+        "sha256": row["sha256"],
     }
 
 

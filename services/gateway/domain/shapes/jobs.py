@@ -40,7 +40,7 @@ def job_object(row: Row, opened: Opened, step: Row | None = None) -> dict[str, A
         "method": {"type": "supervised", "supervised": {"hyperparameters": hyper}},
         "model": spec.base.base_id,
         "organization_id": row["tenant"],
-        "result_files": [],
+        "result_files": [] if row["result_file"] is None else [row["result_file"]],
         "seed": spec.hyper.seed,
         "status": status,
         "trained_tokens": row["trained_tokens"] if row["phase"] == "done" else None,

@@ -23,6 +23,7 @@ from services.gateway.adapters.http.routes import create_app
 from services.gateway.adapters.outcomes import Outcomes
 from services.gateway.adapters.telemetry import TelemetryReader
 from services.gateway.app import VIEWS_PROJECTION, deps_of
+from services.gateway.effect import results
 from services.gateway.settings import GatewaySettings
 from services.ingest.app import DATASETS
 from services.ingest.react import react_dataset
@@ -34,6 +35,7 @@ from tunery.runtime.bundle import Host, Runtime
 from tunery.runtime.in_memory import World, world
 from tunery.runtime.journal.aggregate import AggregateHost
 from tunery.runtime.journal.reactor import Reactor
+from tunery.runtime.work.effects import EffectHost
 from tunery.runtime.work.projector import Projector
 
 ADMIN_KEY = "admin-key-of-the-tests"
@@ -148,7 +150,7 @@ async def town() -> AsyncIterator[Town]:
             "draw": os.urandom,
         }
     )
-    hosts = _hosts(shared, runtime, outcomes)
+    hosts = _hosts(shared, runtime, outcomes, deps)
     tasks = [asyncio.create_task(host.run(), name=host.name) for host in hosts]
     transport = httpx.ASGITransport(app=create_app(deps))
     headers = {"authorization": f"Bearer {ADMIN_KEY}"}
@@ -176,7 +178,7 @@ async def _add_base(found: Town) -> None:
     await found.until(found.api, "/v1/bases", lambda answer: answer["data"])
 
 
-def _hosts(shared: World, runtime: Runtime, outcomes: Outcomes) -> list[Host]:
+def _hosts(shared: World, runtime: Runtime, outcomes: Outcomes, deps: Deps) -> list[Host]:
     others = {name: shared.runtime(name) for name in ("billing", "ingest", "scheduler", "registry")}
     return [
         AggregateHost(others["billing"], ACCOUNTS),
@@ -190,6 +192,7 @@ def _hosts(shared: World, runtime: Runtime, outcomes: Outcomes) -> list[Host]:
         outcomes,
         Projector(runtime, VIEWS_PROJECTION),
         TelemetryReader(runtime),
+        EffectHost(runtime, (results(deps.views, deps.blobs, deps.seal),)),
     ]
 
 

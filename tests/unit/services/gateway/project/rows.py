@@ -5,7 +5,7 @@ from typing import Any
 from schemas.envelope import Header
 from services.gateway.adapters.views import Sparse
 from services.gateway.project import project
-from tunery.runtime.verbs import Delete, Upsert
+from tunery.runtime.verbs import Delete, Done, Todo
 
 Tables = dict[str, dict[tuple[Any, ...], Sparse]]
 
@@ -30,7 +30,8 @@ def folded(stream: str, *events: Any, key: str = "acme", tables: Tables | None =
     for number, event in enumerate(events, 1):
         at = 1_000_000 + 1_000 * number
         for change in project(header(stream, at=at, seq=number, key=key), event):
-            assert isinstance(change, Upsert | Delete)
+            if isinstance(change, Todo | Done):
+                continue
             table = found.setdefault(change.table, {})
             place = tuple(change.key.values())
             if isinstance(change, Delete):

@@ -248,6 +248,30 @@ async def test_a_loss_that_is_no_number_is_still_json(api: Town) -> None:
     assert events["data"][0]["data"]["train_loss"] is None
 
 
+async def test_an_ended_job_leaves_its_metrics_as_a_file(api: Town) -> None:
+    client, file_id = await ready(api)
+    job = (await submit(client, file_id)).json()
+    tenant, path = client.headers["x-tenant"], f"/v1/fine_tuning/jobs/{job['id']}"
+    for step in (1, 2):
+        await api.telemetry(tenant, job["id"], a_step(tenant, job["id"], step))
+    await api.until(client, f"{path}/events", lambda found: "Step 2/9" in str(found))
+    await client.post(f"{path}/cancel")
+    done = await api.until(client, path, lambda found: found["result_files"])
+    (result,) = done["result_files"]
+    file = (await client.get(f"/v1/files/{result}")).json()
+    assert (file["purpose"], file["status"]) == ("fine-tune-results", "processed")
+    assert file["filename"] == "step_metrics.csv"
+    headers = {"accept": "application/binary"}
+    content = await client.get(f"/v1/files/{result}/content", headers=headers)
+    header, *lines = content.text.splitlines()
+    assert header.startswith("step,train_loss,train_accuracy,valid_loss,")
+    assert [line.partition(",")[0] for line in lines] == ["1", "2"]
+    listed = await client.get("/v1/files", params={"purpose": "fine-tune-results"})
+    assert [one["id"] for one in listed.json()["data"]] == [result]
+    refused = await submit(client, result)
+    assert refused.json()["error"]["param"] == "training_file"
+
+
 async def test_lists_are_newest_first_and_filtered_by_metadata(api: Town) -> None:
     client, file_id = await ready(api)
     first = (await submit(client, file_id, metadata={"team": "a", "n": "1"})).json()

@@ -1,0 +1,124 @@
+"""Decisions about uploads: files that come in parts, in any order, until one order is named."""
+
+from typing import Final, TypeAlias, assert_never
+
+from schemas import errors
+from schemas.dataset import (
+    AddPart,
+    CancelUpload,
+    CompleteUpload,
+    CreateUpload,
+    Event,
+    FileRegistered,
+    PartAdded,
+    UploadCreated,
+    UploadEnded,
+    UploadOutcome,
+)
+from schemas.envelope import Context, Rejected
+from schemas.units import HOUR_MS, Ms
+from services.ingest.domain.expiry import expires_at
+from services.ingest.domain.state import FILES_MAX, Library, Upload
+
+UPLOAD_MS_MAX: Final[Ms] = HOUR_MS  # OpenAI's limit from creation to completion
+UPLOADS_MAX: Final = 100  # of one tenant at a time
+PARTS_MAX: Final = 2_000  # of one upload; 128 parts of 64 MB are 8 GB
+UploadCommand: TypeAlias = CreateUpload | AddPart | CompleteUpload | CancelUpload
+
+
+def decide_upload(library: Library, command: UploadCommand, ctx: Context) -> tuple[Event, ...]:
+    upload = library.uploads.get(command.upload_id)
+    if isinstance(command, CreateUpload):
+        return _create(library, upload, command, ctx)
+    if upload is None:
+        text = f"Upload {command.upload_id} is not pending: completed, cancelled, expired or never."
+        return _reject(errors.ILLEGAL_STATE, text, "upload_id")
+    match command:
+        case AddPart():
+            return _add(upload, command)
+        case CompleteUpload():
+            return _complete(library, upload, command, ctx)
+        case CancelUpload():
+            return (ended(upload, command.upload_id, "cancelled"),)
+        case _:
+            assert_never(command)
+
+
+def ended(
+    upload: Upload,
+    upload_id: str,
+    outcome: UploadOutcome,
+    used: tuple[str, ...] = (),
+    file_id: str | None = None,
+) -> UploadEnded:
+    rest = sorted(set(upload.parts) - set(used))
+    return UploadEnded(upload_id=upload_id, outcome=outcome, parts=(*used, *rest), file_id=file_id)
+
+
+def _create(
+    library: Library, upload: Upload | None, command: CreateUpload, ctx: Context
+) -> tuple[Event, ...]:
+    if upload is not None:
+        text = f"Upload {command.upload_id} exists already."
+        return _reject(errors.ALREADY_EXISTS, text, "upload_id")
+    if len(library.uploads) >= UPLOADS_MAX:
+        text = f"{UPLOADS_MAX} uploads are pending. Complete or cancel one first."
+        return _reject(errors.ILLEGAL_STATE, text)
+    return (
+        UploadCreated(
+            upload_id=command.upload_id,
+            purpose=command.purpose,
+            name=command.name,
+            media_type=command.media_type,
+            bytes=command.bytes,
+            expires_at=ctx.at + UPLOAD_MS_MAX,
+            expires_after_ms=command.expires_after_ms,
+        ),
+    )
+
+
+def _add(upload: Upload, command: AddPart) -> tuple[Event, ...]:
+    if command.part_id in upload.parts:
+        text = f"Part {command.part_id} exists already."
+        return _reject(errors.ALREADY_EXISTS, text, "part_id")
+    if len(upload.parts) >= PARTS_MAX:
+        text = f"An upload has at most {PARTS_MAX} parts. Send larger ones (up to 64 MB)."
+        return _reject(errors.ILLEGAL_STATE, text)
+    return (
+        PartAdded(
+            upload_id=command.upload_id,
+            part_id=command.part_id,
+            bytes=command.bytes,
+            sha256=command.sha256,
+        ),
+    )
+
+
+def _complete(
+    library: Library, upload: Upload, command: CompleteUpload, ctx: Context
+) -> tuple[Event, ...]:
+    known = set(command.parts) <= set(upload.parts)
+    if not known or len(set(command.parts)) != len(command.parts):
+        text = "part_ids must name parts of this upload, each once."
+        return _reject(errors.MALFORMED, text, "part_ids")
+    if not command.bytes == upload.bytes == sum(upload.parts[name] for name in command.parts):
+        text = f"The parts have {command.bytes} bytes, {upload.bytes} were declared."
+        return _reject(errors.MALFORMED, text, "bytes")
+    if len(library.files) >= FILES_MAX:
+        text = f"A tenant has at most {FILES_MAX} files. Delete some first."
+        return _reject(errors.ILLEGAL_STATE, text)
+    file = FileRegistered(
+        file_id=command.file_id,
+        purpose=upload.purpose,
+        name=upload.name,
+        bytes=command.bytes,
+        sha256=command.sha256,
+        blob=command.blob,
+        expires_at=expires_at(ctx.at, upload.expires_after_ms),
+    )
+    done = ended(upload, command.upload_id, "completed", command.parts, command.file_id)
+    return (file, done)
+
+
+def _reject(code: str, message: str, param: str | None = None) -> tuple[Rejected, ...]:
+    return (Rejected(code=code, message=message, param=param),)
