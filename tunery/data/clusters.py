@@ -1,0 +1,223 @@
+"""Near duplicates: rows whose texts share at least 90 % of their character 5-grams, as clusters.
+
+Rows that agree in a band of their signatures are candidates (sorted, band by band); each candidate
+pair is verified on the exact sets of grams before it counts, unless it is joined already. A cluster
+is what verified pairs connect, and its first row stands for it. Signatures and texts lie in files
+beside, so memory grows by some 30 bytes a row.
+"""
+
+import os
+import tempfile
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunery.data.signatures import BANDS, SLOTS, U8, U64, Signatures, gram_sets, jaccard_at_least
+
+Rows: TypeAlias = NDArray[np.int64]
+
+LIKE_PERCENT: Final = 90
+SLOTS_MIN: Final = 96  # of 128 that agree: at 90 % likeness fewer come once in ten million pairs
+PIVOTS_MAX: Final = 24  # rows of one bucket that all others are compared with
+PAIRS_MAX: Final = 1 << 20  # candidates looked at together
+CACHED_GRAMS_MAX: Final = 1 << 23  # 64 MiB of sets
+
+
+@dataclass(frozen=True, slots=True)
+class Clusters:
+    """`first[i]`: the first row of row i's cluster, itself when it is alone or first. From 0."""
+
+    first: NDArray[np.int32]
+
+    @property
+    def repeats(self) -> int:
+        """Rows that are not the first of their cluster."""
+        return len(self.first) - int(np.count_nonzero(self._stands_alone()))
+
+    def groups(self, most: int) -> list[list[int]]:
+        """The first `most` clusters of two rows or more, by first row; rows ascending."""
+        later = np.flatnonzero(~self._stands_alone())
+        heads, at = np.unique(self.first[later], return_inverse=True)
+        order = np.argsort(at, kind="stable")
+        members = np.split(later[order], np.cumsum(np.bincount(at, minlength=len(heads)))[:-1])
+        return [[int(h), *map(int, m)] for h, m in zip(heads[:most], members, strict=False)]
+
+    def _stands_alone(self) -> NDArray[np.bool_]:
+        alone: NDArray[np.bool_] = self.first == np.arange(len(self.first))
+        return alone
+
+
+class ClusterFinder:
+    """Collects rows in files under `folder`; they vanish with `close`."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="clusters-", dir=folder)
+        at = Path(self._folder.name)
+        self._bands = [(at / f"band-{number:02}").open("w+b") for number in range(BANDS)]
+        self._slots = (at / "slots").open("w+b")
+        self._texts = (at / "texts").open("w+b")
+        self._sizes: list[NDArray[np.int64]] = [np.zeros(1, np.int64)]
+        self._prints: list[U64] = []
+
+    def __enter__(self) -> "ClusterFinder":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for file in (*self._bands, self._slots, self._texts):
+            file.close()
+        self._folder.cleanup()
+
+    def add(self, texts: Sequence[str], prints: Sequence[int], signatures: Signatures) -> None:
+        """The next rows: normalised texts, their 64-bit fingerprints, and `sign(texts)`."""
+        encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
+        self._texts.write(b"".join(encoded))
+        self._sizes.append(np.fromiter(map(len, encoded), np.int64, len(encoded)))
+        self._prints.append(np.array(prints, np.uint64))
+        self._slots.write(signatures.slots.tobytes())
+        for number, file in enumerate(self._bands):
+            file.write(np.ascontiguousarray(signatures.bands[:, number]).tobytes())
+
+    def clusters(self) -> Clusters:
+        """All clusters of the rows so far."""
+        prints = np.concatenate([np.empty(0, np.uint64), *self._prints])
+        forest = _Forest(len(prints))
+        if not len(prints):
+            return Clusters(forest.parent)
+        for file in (*self._bands, self._slots, self._texts):
+            file.flush()
+        forest.join_equal(prints)
+        alone = np.flatnonzero(forest.parent == np.arange(len(prints)))  # repeats need no signature
+        slots = np.memmap(self._slots.name, np.uint8, "r", shape=(len(prints), SLOTS))
+        grams = _GramSets(self._texts.fileno(), np.cumsum(np.concatenate(self._sizes)))
+        refuted: U64 = np.empty(0, np.uint64)
+        for file in self._bands:
+            band = np.fromfile(file.name, np.uint64)[alone]
+            for left, right in _candidates(alone, band, forest):
+                refuted = _verify(left, right, forest, slots, grams, refuted)
+        return Clusters(forest.roots(np.arange(len(prints))).astype(np.int32))
+
+
+class _Forest:
+    """Union-find; the least row is the root, so the first row stands for its cluster."""
+
+    def __init__(self, rows: int) -> None:
+        self.parent = np.arange(rows, dtype=np.int32)
+
+    def roots(self, rows: Rows) -> Rows:
+        found = self.parent[rows]
+        while True:
+            above = self.parent[found]
+            if np.array_equal(above, found):
+                break
+            found = above
+        self.parent[rows] = found
+        return found.astype(np.int64)
+
+    def root(self, row: int) -> int:
+        while (above := int(self.parent[row])) != row:
+            self.parent[row] = self.parent[above]
+            row = above
+        return row
+
+    def join(self, left: int, right: int) -> None:
+        left, right = self.root(left), self.root(right)
+        self.parent[max(left, right)] = min(left, right)
+
+    def join_equal(self, prints: U64) -> None:
+        order = np.argsort(prints, kind="stable")
+        ordered = prints[order]
+        begins = np.concatenate(([True], ordered[1:] != ordered[:-1]))
+        heads = order[np.maximum.accumulate(np.where(begins, np.arange(len(order)), 0))]
+        self.parent[order] = heads
+
+
+class _GramSets:
+    """Sets of grams by row, read from the texts; the ones used last are kept."""
+
+    def __init__(self, texts: int, ends: NDArray[np.int64]) -> None:
+        self._texts = texts
+        self._ends = ends
+        self._kept: OrderedDict[int, U64] = OrderedDict()
+        self._grams = 0
+
+    def load(self, rows: Sequence[int]) -> None:
+        """Read the missing ones together, in order of the file."""
+        missing = [row for row in sorted(set(rows)) if row not in self._kept]
+        texts = [self._text(row) for row in missing]
+        for row, grams in zip(missing, gram_sets(texts), strict=True):
+            self._kept[row] = grams
+            self._grams += len(grams)
+
+    def of(self, row: int) -> U64:
+        self._kept.move_to_end(row)
+        return self._kept[row]
+
+    def trim(self) -> None:
+        while self._grams > CACHED_GRAMS_MAX:
+            _, grams = self._kept.popitem(last=False)
+            self._grams -= len(grams)
+
+    def _text(self, row: int) -> str:
+        start, end = int(self._ends[row]), int(self._ends[row + 1])
+        return os.pread(self._texts, end - start, start).decode("utf-8", "surrogatepass")
+
+
+def _candidates(rows: Rows, band: U64, forest: _Forest) -> Iterator[tuple[Rows, Rows]]:
+    """Pairs of rows with an equal band that are not joined yet, a round of pivots at a time.
+
+    In each round the first row left of every bucket is compared with all later ones of the bucket.
+    """
+    order = np.argsort(band, kind="stable")
+    members, ordered = rows[order], band[order]
+    same = np.concatenate(([False], ordered[1:] == ordered[:-1]))
+    bucket = np.cumsum(~same)
+    for _ in range(PIVOTS_MAX):
+        crowded = np.bincount(bucket)[bucket] > 1
+        members, bucket = members[crowded], bucket[crowded]
+        if not len(members):
+            return
+        begins = np.concatenate(([True], bucket[1:] != bucket[:-1]))
+        pivots = members[np.maximum.accumulate(np.where(begins, np.arange(len(members)), 0))]
+        for start in range(0, len(members), PAIRS_MAX):
+            part = slice(start, start + PAIRS_MAX)
+            left, right = pivots[part], members[part]
+            apart = forest.roots(left) != forest.roots(right)
+            if apart.any():
+                yield left[apart], right[apart]
+        members, bucket = members[~begins], bucket[~begins]
+
+
+def _verify(
+    left: Rows, right: Rows, forest: _Forest, slots: U8, grams: _GramSets, refuted: U64
+) -> U64:
+    """Join the pairs that are alike; returns the pairs known not to be, for later bands."""
+    keys = (left.astype(np.uint64) << np.uint64(32)) | right.astype(np.uint64)
+    new = ~np.isin(keys, refuted)
+    left, right, keys = left[new], right[new], keys[new]
+    likely = np.count_nonzero(slots[left] == slots[right], axis=1) >= SLOTS_MIN
+    left, right, keys = left[likely], right[likely], keys[likely]
+    unlike: list[int] = []
+    for a, b, key in zip(left.tolist(), right.tolist(), keys.tolist(), strict=True):
+        if forest.root(a) == forest.root(b):
+            continue
+        grams.load((a, b))
+        if jaccard_at_least(grams.of(a), grams.of(b), LIKE_PERCENT):
+            forest.join(a, b)
+        else:
+            unlike.append(key)
+        grams.trim()
+    return np.union1d(refuted, np.array(unlike, np.uint64)) if unlike else refuted
