@@ -60,6 +60,7 @@ class CreateKey(Message):
     expires_at: Ms | None = None
     models: tuple[str, ...] | None = None  # base models that jobs may name; None: all
     spend_cap_micro: Micro | None = None  # per calendar month (UTC)
+    requests_per_minute: int | None = None
 
 
 class RotateKey(Message):
@@ -159,6 +160,7 @@ class KeyCreated(Message):
     expires_at: Ms | None
     models: tuple[str, ...] | None = None
     spend_cap_micro: Micro | None = None
+    requests_per_minute: int | None = None
 
 
 class KeyRotated(Message):

@@ -6,6 +6,7 @@ from typing import Any, Protocol, TypeAlias
 
 from schemas.estimate import PriceBook
 from schemas.model import Base
+from services.gateway.domain.rate import Taken
 from services.gateway.domain.tables import Table
 
 Row: TypeAlias = Mapping[str, Any]
@@ -35,6 +36,15 @@ class Views(Protocol):
         descending: bool = True,
     ) -> Sequence[Row]:
         """Up to `limit` rows by (order column, id)."""
+
+
+class Rates(Protocol):
+    """Token buckets, by name; each holds `per_minute` and refills within a minute."""
+
+    async def take(self, name: str, per_minute: int) -> Taken:
+        """Take one token, or nothing where there is none."""
+
+    async def close(self) -> None: ...
 
 
 class Prices(Protocol):

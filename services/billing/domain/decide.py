@@ -137,6 +137,7 @@ def _create_key(tenant: Tenant, command: CreateKey) -> tuple[Event, ...]:
             expires_at=command.expires_at,
             models=command.models,
             spend_cap_micro=command.spend_cap_micro,
+            requests_per_minute=command.requests_per_minute,
         ),
     )
 

@@ -15,4 +15,7 @@ REQUEST_SECONDS: Final = Histogram(
     ("method", "route"),
     buckets=(0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0),
 )
+RATES_LOCAL: Final = Counter(
+    "tunery_rates_local_total", "Requests whose rate limit was counted by this process alone"
+)
 UPLOAD_BYTES: Final = Counter("tunery_upload_bytes_total", "Bytes of files taken in over HTTP")

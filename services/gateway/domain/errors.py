@@ -14,6 +14,7 @@ BODY_TOO_LARGE: Final = "request_too_large"
 FILE_TOO_LARGE: Final = "file_too_large"
 INCOMPLETE: Final = "incomplete_upload"
 METHOD_NOT_ALLOWED: Final = "method_not_allowed"
+RATE_LIMIT: Final = "rate_limit_exceeded"
 UNAVAILABLE: Final = "service_unavailable"
 NOT_DECIDED: Final = "not_decided_yet"
 RETRY_AFTER_S: Final = 2

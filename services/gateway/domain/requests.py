@@ -16,6 +16,7 @@ NAME_MAX: Final = 256
 URL_MAX: Final = 2_048
 EVENT_TYPES_MAX: Final = 16
 SEED_MAX: Final = 2_147_483_647
+PER_MINUTE_MAX: Final = 1_000_000
 MODELS_MAX: Final = 100
 REDELIVERIES_MAX: Final = 100
 DAY_S: Final = 86_400
@@ -147,6 +148,7 @@ class KeyRequest(Body):
         description="what its jobs may cost in a calendar month (UTC), in millionths of the "
         "currency; a job that may cost more is refused",
     )
+    requests_per_minute: Annotated[StrictInt, Field(ge=1, le=PER_MINUTE_MAX)] | None = None
 
 
 class RotateKeyRequest(Body):

@@ -68,7 +68,7 @@ CREATE TABLE IF NOT EXISTS limits (
 CREATE TABLE IF NOT EXISTS keys (
   tenant text, id text COLLATE "C", place bigint, name jsonb, sha256 text, hint text, scopes jsonb,
   expires_at bigint, created_at bigint, revoked_at bigint, models jsonb, spend_cap_micro bigint,
-  previous_sha256 text, previous_until bigint,
+  requests_per_minute int, previous_sha256 text, previous_until bigint,
   PRIMARY KEY (tenant, id)
 );
 CREATE INDEX IF NOT EXISTS keys_sha256 ON keys (sha256);

@@ -63,6 +63,7 @@ def _principal(row: Row) -> Principal:
         frozenset(row["scopes"]),
         None if models is None else frozenset(models),
         None if cap is None else KeyCap(key_id=row["id"], spend_cap_micro=cap),
+        row["requests_per_minute"],
     )
 
 

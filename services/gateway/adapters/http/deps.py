@@ -12,7 +12,7 @@ from schemas.sealed import Sealed
 from services.gateway.adapters.commands import Commands
 from services.gateway.domain.errors import FORBIDDEN, ApiError
 from services.gateway.domain.scopes import ADMIN, allows
-from services.gateway.ports import BaseFolders, Prices, Views
+from services.gateway.ports import BaseFolders, Prices, Rates, Views
 from services.gateway.settings import GatewaySettings
 from tunery.runtime.blobs.abstract import Blobs
 from tunery.runtime.bus.abstract import Log
@@ -29,6 +29,7 @@ class Deps:
     seal: Sealer
     prices: Prices
     bases: BaseFolders
+    rates: Rates
     log: Log
     clock: Clock
     draw: Callable[[int], bytes]  # random bytes for identifiers, keys and seeds
@@ -47,6 +48,7 @@ class Principal:
     """Who asks: a key of one tenant. `key_id` is written into the log as the actor.
 
     models: the base models it may train, None: all. cap: what its jobs may cost in a month.
+    per_minute: requests; None: the default.
     """
 
     tenant: str
@@ -54,6 +56,7 @@ class Principal:
     scopes: frozenset[str]
     models: frozenset[str] | None = None
     cap: KeyCap | None = None
+    per_minute: int | None = None
 
 
 def _deps(request: Request) -> Deps:

@@ -13,7 +13,14 @@ from services.gateway.adapters.http.auth import authenticate
 from services.gateway.adapters.http.deps import Deps, require
 from services.gateway.adapters.http.problems import error_of
 from services.gateway.adapters.metrics import REQUEST_SECONDS, REQUESTS
-from services.gateway.domain.errors import BODY_TOO_LARGE, ApiError, envelope, invalid
+from services.gateway.domain.errors import (
+    BODY_TOO_LARGE,
+    RATE_LIMIT,
+    ApiError,
+    envelope,
+    invalid,
+)
+from services.gateway.domain.rate import Taken, duration
 from services.gateway.domain.scopes import scope_of
 from tunery.runtime.telemetry.logs import say
 
@@ -45,6 +52,8 @@ class Edge:
                 headers = MutableHeaders(scope=message)
                 headers["x-request-id"] = request_id
                 headers["openai-version"] = API_VERSION
+                for name, value in scope.get("state", {}).get("rate", {}).items():
+                    headers[name] = value
                 elapsed_ms = round(1_000 * (time.perf_counter() - begun))
                 headers["openai-processing-ms"] = str(elapsed_ms)
             await send(message)
@@ -77,7 +86,7 @@ class Edge:
             await error_response(told)(scope, receive, send)
 
     async def _admit(self, scope: Scope, request_id: str) -> None:
-        """Raises ApiError 400, 401, 403; StoreUnavailable."""
+        """Raises ApiError 400, 401, 403, 429; StoreUnavailable."""
         state = scope.setdefault("state", {})
         state["request_id"] = request_id
         if "\0" in scope["path"] or b"%00" in scope["query_string"]:
@@ -88,6 +97,32 @@ class Edge:
         principal = await authenticate(self._deps, headers.get("authorization"))
         require(principal, scope_of(scope["method"], scope["path"]))
         state["principal"] = principal
+        per_minute = principal.per_minute or self._deps.settings.requests_per_minute
+        taken = await self._deps.rates.take(principal.key_id, per_minute)
+        state["rate"] = rate_headers(taken)
+        if not taken.allowed:
+            raise _too_many(taken)
+
+
+def rate_headers(taken: Taken) -> dict[str, str]:
+    return {
+        "x-ratelimit-limit-requests": str(taken.limit),
+        "x-ratelimit-remaining-requests": str(taken.remaining),
+        "x-ratelimit-reset-requests": duration(taken.reset_ms),
+    }
+
+
+def _too_many(taken: Taken) -> ApiError:
+    message = (
+        f"This key may send {taken.limit} requests a minute. Wait {duration(taken.retry_ms)}, or "
+        "ask the operator for a key with a higher limit."
+    )
+    headers = {
+        "retry-after": str(-(-taken.retry_ms // 1_000)),
+        "retry-after-ms": str(taken.retry_ms),
+        "x-should-retry": "true",
+    }
+    return ApiError(429, RATE_LIMIT, message, headers=headers)
 
 
 def error_response(error: ApiError) -> JSONResponse:

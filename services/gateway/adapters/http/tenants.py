@@ -102,6 +102,7 @@ async def create_key(tenant: str, body: KeyRequest, deps: WithDeps, admin: Admin
             expires_at=None if body.expires_at is None else body.expires_at * 1_000,
             models=None if body.models is None else tuple(sorted(set(body.models))),
             spend_cap_micro=body.spend_cap_micro,
+            requests_per_minute=body.requests_per_minute,
         ),
         actor=_actor(deps, admin, tenant),
     )

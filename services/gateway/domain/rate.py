@@ -1,0 +1,59 @@
+"""The token bucket as one number (GCRA): the moment at which the bucket will be full again.
+
+A bucket holds `per_minute` requests and refills evenly over a minute. Source: the generic cell rate
+algorithm of ITU-T I.371, in the form of virtual scheduling.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from schemas.units import Ms
+
+MINUTE_US: Final = 60_000_000
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What became of a request for one token. Times are milliseconds from now, rounded up.
+
+    reset_ms: until the bucket is full. retry_ms: until there is a token again; 0 if it was taken.
+    """
+
+    limit: int
+    remaining: int
+    reset_ms: Ms
+    retry_ms: Ms
+
+    @property
+    def allowed(self) -> bool:
+        return self.retry_ms == 0
+
+
+def take(full_at_us: int, now_us: int, per_minute: int) -> tuple[int, Taken]:
+    """The bucket after one token was asked of it, and the answer. Nothing is taken if refused."""
+    each_us = MINUTE_US // per_minute
+    before = max(full_at_us, now_us)
+    after = before + each_us
+    late_us = after - now_us - each_us * per_minute
+    if late_us > 0:
+        return before, answer(per_minute, before - now_us, late_us)
+    return after, answer(per_minute, after - now_us, 0)
+
+
+def answer(per_minute: int, until_full_us: int, late_us: int) -> Taken:
+    each_us = MINUTE_US // per_minute
+    return Taken(
+        limit=per_minute,
+        remaining=max(0, (each_us * per_minute - until_full_us) // each_us),
+        reset_ms=-(-until_full_us // 1_000),
+        retry_ms=-(-late_us // 1_000),
+    )
+
+
+def duration(ms: Ms) -> str:
+    """As OpenAI's headers say it: `12ms`, `1s`, `1.5s`, `6m0s`."""
+    if ms < 1_000:
+        return f"{ms}ms"
+    minutes, rest = divmod(ms, 60_000)
+    seconds = f"{rest / 1_000:.3f}".rstrip("0").rstrip(".")
+    return f"{minutes}m{seconds}s" if minutes else f"{seconds}s"

@@ -1,0 +1,43 @@
+"""Rate limits in a real Valkey: shared by all gateways, kept no longer than they matter."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from uuid import uuid4
+
+import pytest
+import redis.asyncio
+
+from services.gateway.adapters.rates import PREFIX, ValkeyRates
+from services.gateway.ports import Rates
+from tests.unit.services.gateway.adapters.rates_suite import RatesSuite
+from tunery.local.stack import Stack
+
+
+@pytest.fixture
+async def rates(servers: Stack) -> AsyncIterator[Rates]:
+    found = ValkeyRates(servers.valkey_url)
+    yield found
+    await found.close()
+
+
+class TestValkey(RatesSuite):
+    pass
+
+
+async def test_two_gateways_share_a_bucket(servers: Stack) -> None:
+    first, second = ValkeyRates(servers.valkey_url), ValkeyRates(servers.valkey_url)
+    name = uuid4().hex
+    asked = [one.take(name, 20) for _ in range(20) for one in (first, second)]
+    taken = [await one for one in asked]
+    allowed = sum(one.allowed for one in taken)
+    assert 20 <= allowed <= 21  # one may have come back meanwhile
+    await asyncio.gather(first.close(), second.close())
+
+
+async def test_a_bucket_that_is_full_again_is_forgotten(servers: Stack) -> None:
+    rates, name = ValkeyRates(servers.valkey_url), uuid4().hex
+    await rates.take(name, 60)
+    client = redis.asyncio.from_url(servers.valkey_url)
+    left_ms = await client.pttl(PREFIX + name)
+    assert 0 < left_ms <= 61_000
+    await asyncio.gather(client.aclose(), rates.close())
