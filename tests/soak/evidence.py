@@ -1,0 +1,124 @@
+"""Collects what a soak left behind, with plain clients, and rebuilds rows from the journals."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import asyncpg
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from schemas.topics import PARTITIONS
+from tests.soak.checker import History, Line, Rows
+from tests.soak.desk import BOARD
+from tests.soak.history import Place
+from tunery.local import Stack
+from tunery.runtime.opening import open_runtime
+from tunery.runtime.settings import PREFIX, RuntimeSettings
+from tunery.runtime.work.projector import Projector
+
+STREAMS: Final = ("desk", "tally")
+TABLES: Final = ("needs", "totals", "todos")
+QUIET_S_MAX: Final = 120.0
+REBUILD_S_MAX: Final = 120.0
+SAME_TIMES: Final = 3
+POLL_S: Final = 1.0
+OPEN: Final = "SELECT count(*) FROM soak.needs WHERE until < $1"
+POSITIONS: Final = "SELECT stream, partition, next_offset FROM soak.positions ORDER BY 1, 2"
+SOON_MS: Final = 86_400_000  # what ends later is meant to stay open
+
+
+def places() -> list[Place]:
+    return [Place(stream, partition) for stream in STREAMS for partition in range(PARTITIONS)]
+
+
+def topic(stream: str) -> str:
+    return f"tunery.{stream}.journal.v1"
+
+
+async def await_quiet(running: Stack) -> bool:
+    """Until no need is left to end and the rows are where the journals end; False: in vain."""
+    reading = AIOKafkaConsumer(bootstrap_servers=running.kafka_bootstrap)
+    await reading.start()
+    database = await asyncpg.connect(running.postgres_dsn)
+    try:
+        async with asyncio.timeout(QUIET_S_MAX):
+            same, last = 0, None
+            while same < SAME_TIMES:
+                await asyncio.sleep(POLL_S)
+                ends = await reading.end_offsets(
+                    [TopicPartition(topic(place.stream), place.partition) for place in places()]
+                )
+                now = sorted((one.topic, one.partition, end) for one, end in ends.items())
+                rows = await database.fetch(POSITIONS)
+                at = sorted(
+                    (topic(one["stream"]), one["partition"], one["next_offset"]) for one in rows
+                )
+                newest = await database.fetchval("SELECT max(at) FROM soak.outcomes") or 0
+                is_done = at == now and not await database.fetchval(OPEN, newest + SOON_MS)
+                same = same + 1 if is_done and now == last else 0
+                last = now
+    except TimeoutError:
+        return False
+    finally:
+        await reading.stop()
+        await database.close()
+    return True
+
+
+async def history_of(running: Stack, owners: Sequence[Line], client: Sequence[Line]) -> History:
+    return History(
+        journals=await read_journals(running.kafka_bootstrap),
+        client=client,
+        owners=owners,
+        rows=await read_rows(running.postgres_dsn, "soak"),
+        rebuilt=await rebuild(running),
+    )
+
+
+async def read_journals(bootstrap: str) -> dict[Place, list[tuple[int, bytes]]]:
+    consumer: Any = AIOKafkaConsumer(
+        bootstrap_servers=bootstrap, enable_auto_commit=False, auto_offset_reset="none"
+    )
+    await consumer.start()
+    found: dict[Place, list[tuple[int, bytes]]] = {place: [] for place in places()}
+    try:
+        parts = {TopicPartition(topic(one.stream), one.partition): one for one in places()}
+        consumer.assign(list(parts))
+        ends = await consumer.end_offsets(list(parts))
+        for part in parts:
+            consumer.seek(part, 0)
+        while any(len(found[one]) < ends[part] for part, one in parts.items()):
+            for part, records in (await consumer.getmany(timeout_ms=500)).items():
+                found[parts[part]] += [(record.offset, record.value) for record in records]
+    finally:
+        await consumer.stop()
+    return found
+
+
+async def read_rows(dsn: str, schema: str) -> Rows:
+    connection = await asyncpg.connect(dsn)
+    try:
+        return {
+            table: [dict(row) for row in await connection.fetch(f"TABLE {schema}.{table}")]
+            for table in TABLES
+        }
+    finally:
+        await connection.close()
+
+
+async def rebuild(running: Stack) -> Rows:
+    """The production projector over the same journals, into a schema that was not there."""
+    settings = RuntimeSettings.model_validate(
+        {name.removeprefix(PREFIX).lower(): value for name, value in running.env.items()}
+    )
+    async with open_runtime("soak_rebuilt", settings) as runtime:
+        projector = Projector(runtime, replace(BOARD, outcomes=False))
+        following = asyncio.create_task(projector.run())
+        try:
+            async with asyncio.timeout(REBUILD_S_MAX):
+                await projector.ready()
+        finally:
+            following.cancel()
+            await asyncio.wait((following,))
+    return await read_rows(running.postgres_dsn, "soak_rebuilt")

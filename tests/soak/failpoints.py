@@ -1,0 +1,144 @@
+"""Places in an owner's process where it can be made to die or to freeze, around its ports.
+
+Nothing of production knows of them: the log, the store and asyncpg's transactions are wrapped.
+"""
+
+import os
+import signal
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from asyncpg.transaction import Transaction
+
+from tunery.runtime.bus.abstract import Appended, Commit, Log, Writer
+from tunery.runtime.work.abstract import Batch, Committed, Store
+
+#: in the order in which an entry passes them
+POINTS: Final = (
+    "append.before",
+    "append.after",  # on its way, not acknowledged
+    "readback.before",  # acknowledged, the offset not yet compared
+    "readback.after",  # the owner believes in it
+    "sql.before",
+    "commit.before",  # all statements sent, the transaction open
+    "commit.after",  # committed, and nobody told
+    "sql.after",
+    "effect.before",
+    "effect.after",  # done, the outcome not sent
+    "send.before",
+    "send.after",
+    "position.before",
+    "position.after",
+)
+#: passed only by an owner that takes a partition over
+CLAIM_POINTS: Final = ("claim.before", "claim.after")
+EXIT_STATUS: Final = 137
+
+
+class Failpoints:
+    """`armed` is a file that says what to do where, once: `exit append.before`."""
+
+    def __init__(self, armed: Path) -> None:
+        self._armed = armed
+
+    def reach(self, point: str) -> None:
+        """Die or freeze here, if that was asked for."""
+        try:
+            action, _, where = self._armed.read_text(encoding="ascii").partition(" ")
+        except FileNotFoundError:
+            return
+        if where != point:
+            return
+        self._armed.unlink()
+        if action == "exit":
+            os._exit(EXIT_STATUS)
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+
+class _Pending(Awaitable[Appended]):
+    def __init__(self, pending: Awaitable[Appended], points: Failpoints) -> None:
+        self._pending, self._points = pending, points
+
+    def __await__(self) -> Generator[Any, None, Appended]:
+        appended = yield from self._pending.__await__()
+        self._points.reach("readback.before")
+        return appended
+
+
+class FailingWriter:
+    """Implements `Writer`."""
+
+    def __init__(self, writer: Writer, points: Failpoints) -> None:
+        self._writer, self._points = writer, points
+
+    async def submit(self, key: bytes, value: bytes) -> Awaitable[Appended]:
+        self._points.reach("append.before")
+        pending = await self._writer.submit(key, value)
+        self._points.reach("append.after")
+        return _Pending(pending, self._points)
+
+    async def append(self, key: bytes, value: bytes) -> Appended:
+        self._points.reach("claim.before")
+        appended = await self._writer.append(key, value)
+        self._points.reach("claim.after")
+        return appended
+
+    async def close(self) -> None:
+        await self._writer.close()
+
+
+class FailingLog:
+    """A `Log`: what is not wrapped here is the real one's."""
+
+    def __init__(self, log: Log, points: Failpoints) -> None:
+        self._log, self._points = log, points
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+    async def writer(self, topic: str, partition: int) -> Writer:
+        return FailingWriter(await self._log.writer(topic, partition), self._points)
+
+    async def send(
+        self, topic: str, key: bytes, value: bytes, partition: int | None = None
+    ) -> Appended:
+        self._points.reach("send.before")
+        appended = await self._log.send(topic, key, value, partition)
+        self._points.reach("send.after")
+        return appended
+
+    async def commit(self, group: str, topic: str, commits: Mapping[int, Commit]) -> None:
+        self._points.reach("position.before")
+        await self._log.commit(group, topic, commits)
+        self._points.reach("position.after")
+
+
+class FailingStore:
+    """A `Store`: what is not wrapped here is the real one's."""
+
+    def __init__(self, store: Store, points: Failpoints) -> None:
+        self._store, self._points = store, points
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def commit(self, batch: Batch) -> Committed:
+        self._points.reach("sql.before")
+        committed = await self._store.commit(batch)
+        self._points.reach("sql.after")
+        return committed
+
+
+def wrap_transactions(points: Failpoints) -> None:
+    """Make every transaction of this process pass `commit.before` and `commit.after`."""
+    leave: Callable[..., Awaitable[None]] = Transaction.__aexit__
+
+    async def passing(self: Transaction, kind: Any, error: Any, trace: Any) -> None:
+        if kind is None:
+            points.reach("commit.before")
+        await leave(self, kind, error, trace)
+        if kind is None:
+            points.reach("commit.after")
+
+    Transaction.__aexit__ = passing  # type: ignore[assignment,method-assign]  # the point of this function

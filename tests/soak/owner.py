@@ -1,0 +1,187 @@
+"""An owner's process: the production hosts over the soak's streams, and diaries of what they saw.
+
+Diaries are for the checker: one JSON object a line, written at once, so that no kill loses one.
+"""
+
+import asyncio
+import hashlib
+import json
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, cast
+
+from schemas.topics import PARTITIONS
+from tests.soak.desk import (
+    BOARD,
+    DESK,
+    DESK_AGGREGATE,
+    STREAMS,
+    TALLY_AGGREGATE,
+    Answer,
+    Asked,
+    react_desk,
+)
+from tests.soak.failpoints import FailingLog, FailingStore, Failpoints, wrap_transactions
+from tunery.runtime.bus.sender import Sender
+from tunery.runtime.journal.aggregate import AggregateHost
+from tunery.runtime.journal.partition import Settled
+from tunery.runtime.journal.ports import Limits
+from tunery.runtime.journal.reactor import Reactor
+from tunery.runtime.journal.reader import START, JournalReader
+from tunery.runtime.journal.verify import canonical
+from tunery.runtime.process import Host, Runtime, main
+from tunery.runtime.verbs import Effect, Send
+from tunery.runtime.work.effects import EffectHost
+from tunery.runtime.work.projector import Projector
+
+SERVICE: Final = "soak"
+FOLDER_VARIABLE: Final = "SOAK_FOLDER"
+NAME_VARIABLE: Final = "SOAK_NAME"
+#: production's, but for housekeeping that would not come up in minutes
+LIMITS: Final = Limits(snapshot_every=150, trim_every=100, trim_every_ms=5_000)
+LEASE_MS: Final = 4_000
+EFFECTS_AT_ONCE: Final = 16
+WITNESS_EVERY_MS: Final = 500
+ATTEMPTS_MAX: Final = 1_000_000  # what is kept is tried for ever
+
+
+class Diary:
+    """Of one process. One write a line: whole or not at all, whenever the process dies."""
+
+    def __init__(self, file: Path) -> None:
+        self._out = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+    def write(self, **fields: Any) -> None:
+        os.write(self._out, json.dumps(fields).encode() + b"\n")
+
+
+class Witness:
+    """Implements `Host`: what this process takes the journals and the states for, in hashes.
+
+    It reads every journal from zero with the production reader, and looks at the folds that the
+    owners of this process believe in.
+    """
+
+    name = "witness"
+
+    def __init__(
+        self, runtime: Runtime, owners: Sequence[AggregateHost[Any]], diary: Diary
+    ) -> None:
+        self._runtime, self._owners, self._diary = runtime, owners, diary
+        self._told: dict[tuple[str, str, int], int] = {}
+
+    async def ready(self) -> None:
+        """Nobody waits for a witness."""
+
+    async def run(self) -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                for stream in STREAMS.values():
+                    positions = dict.fromkeys(range(PARTITIONS), START)
+                    reader = JournalReader(self._runtime.log, stream, positions)
+                    group.create_task(self._read(stream.name, reader))
+                group.create_task(self._look())
+        except BaseExceptionGroup as group_of:
+            raise group_of.exceptions[0] from group_of
+
+    async def _read(self, stream: str, reader: JournalReader) -> None:
+        hashes = {partition: hashlib.sha256() for partition in range(PARTITIONS)}
+        try:
+            await reader.open()
+            while True:
+                for partition, batch in (await reader.read(WITNESS_EVERY_MS)).items():
+                    for one in batch.accepted:
+                        hashes[partition].update(b"%d:" % one.header.offset + one.value)
+                    digest = hashes[partition].hexdigest()
+                    self._tell("prefix", stream, partition, batch.position.offset, digest)
+                await self._runtime.clock.sleep(WITNESS_EVERY_MS)
+        finally:
+            await reader.close()
+
+    async def _look(self) -> None:
+        while True:
+            await self._runtime.clock.sleep(WITNESS_EVERY_MS)
+            for host in self._owners:
+                for partition, owner in host.owners.items():
+                    if (fold := owner.settled) is None:
+                        continue
+                    state = json.loads(canonical(fold.state))
+                    there = json.dumps({k: v for k, v in state.items() if v}, sort_keys=True)
+                    digest = hashlib.sha256(there.encode()).hexdigest()
+                    self._tell("state", host.stream, partition, fold.position.offset, digest)
+
+    def _tell(self, what: str, stream: str, partition: int, offset: int, digest: str) -> None:
+        if self._told.get((what, stream, partition)) != offset:
+            self._told[what, stream, partition] = offset
+            self._diary.write(
+                what=what, stream=stream, partition=partition, offset=offset, digest=digest
+            )
+
+
+def answer(points: Failpoints, diary: Diary) -> Effect[Asked]:
+    async def run(body: Asked, tenant: str) -> Send | None:
+        points.reach("effect.before")
+        diary.write(what="effect", need=body.need)
+        points.reach("effect.after")
+        match body.way:
+            case "answer":
+                return Send("desk", tenant, tenant, Answer(need=body.need))
+            case "drop":
+                return None
+            case "keep":
+                raise ValueError("this one stays open")
+
+    def exhausted(body: Asked, tenant: str, failure: str) -> Send | None:
+        raise RuntimeError(f"{body.need} was given up: {failure}")
+
+    return Effect(
+        "answer",
+        Asked,
+        run,
+        exhausted,
+        lease_ms=LEASE_MS,
+        concurrency=EFFECTS_AT_ONCE,
+        attempts_max=ATTEMPTS_MAX,
+    )
+
+
+async def build(runtime: Runtime) -> Sequence[Host]:
+    folder, name = Path(os.environ[FOLDER_VARIABLE]), os.environ[NAME_VARIABLE]
+    points = Failpoints(folder / f"{name}.armed")
+    diary = Diary(folder / f"{name}.{os.getpid()}.diary")
+    wrap_transactions(points)
+    topics = [topic for stream in STREAMS.values() for topic in (stream.commands, stream.journal)]
+    await runtime.log.create(topics, PARTITIONS)
+
+    def settled(one: Settled) -> None:
+        diary.write(
+            what="settled",
+            stream=one.stream,
+            partition=one.partition,
+            offset=one.offset,
+            id=one.command_id,
+            t_ns=time.monotonic_ns(),
+        )
+        points.reach("readback.after")
+
+    log = cast(Any, FailingLog(runtime.log, points))
+    store = cast(Any, FailingStore(runtime.store, points))
+    mine = replace(runtime, log=log, store=store, sender=Sender(log, STREAMS))
+    owners = [
+        AggregateHost(mine, aggregate, limits=LIMITS, on_settled=settled)
+        for aggregate in (DESK_AGGREGATE, TALLY_AGGREGATE)
+    ]
+    return (
+        *owners,
+        Reactor(mine, DESK, react_desk, streams=STREAMS),
+        EffectHost(mine, (answer(points, diary),)),
+        Projector(mine, BOARD),
+        Witness(mine, owners, diary),
+    )
+
+
+if __name__ == "__main__":
+    main(SERVICE, build)

@@ -1,0 +1,281 @@
+"""Runs the soak: servers, three owners, a client, rounds of faults, and then the checker."""
+
+import asyncio
+import os
+import shutil
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from schemas.topics import PARTITIONS
+from tests.soak.checker import check
+from tests.soak.diaries import Diaries, client_lines
+from tests.soak.evidence import await_quiet, history_of
+from tests.soak.failpoints import CLAIM_POINTS
+from tests.soak.history import Partition, Place, Problem
+from tests.soak.rounds import OWNERS, Round, drawn
+from tests.stacks import sweep, temporary_data_dir
+from tunery.local import Stack, stack
+from tunery.local.stack import ServiceSpec
+
+ROOT: Final = Path(__file__).parents[2]
+CLIENT: Final = "client"
+PLACES: Final = tuple(Place(s, p) for s in ("desk", "tally") for p in range(PARTITIONS))
+SESSION_MS: Final = 3_000  # production's
+PAUSE_S: Final = 1.6 * SESSION_MS / 1_000
+PROGRESS_S_MAX: Final = 60.0
+REACHED_S_MAX: Final = 20.0
+POLL_S: Final = 0.02
+STEADY_S: Final = 1.0
+
+
+class Stuck(Exception):
+    """Something that had to come did not come in time."""
+
+
+@dataclass
+class Figures:
+    """What the rounds did and took; times in milliseconds."""
+
+    rounds: Counter[str] = field(default_factory=Counter)
+    unreached: list[str] = field(default_factory=list)
+    takeover_ms: list[int] = field(default_factory=list)
+    handover_ms: list[int] = field(default_factory=list)
+    paused: set[str] = field(default_factory=set)
+
+
+class Soak:
+    """The running processes. Every round ends when all partitions have decided something new."""
+
+    def __init__(self, running: Stack, folder: Path, tell: Callable[[str], None]) -> None:
+        self._stack, self._folder, self._tell = running, folder, tell
+        self.diaries = Diaries(folder)
+        self.figures = Figures()
+
+    async def begin(self, rate: float, seed: int) -> None:
+        env = {"PYTHONPATH": str(ROOT), "SOAK_FOLDER": str(self._folder)}
+        await self._stack.add(
+            *(ServiceSpec(name, "tests.soak.owner", {**env, "SOAK_NAME": name}) for name in OWNERS)
+        )
+        env |= {"SOAK_RATE": str(rate), "SOAK_SEED": str(seed)}
+        await self._stack.add(ServiceSpec(CLIENT, "tests.soak.client", env, stop_ms_max=60_000))
+        await self._progress(time.monotonic_ns())
+
+    async def play(self, one: Round) -> None:
+        """Raises Stuck."""
+        self._tell(f"{one.name} ({one.victim})")
+        self.figures.rounds[one.name] += 1
+        match one.kind:
+            case "kill":
+                await self._lose(one.victim, self._kill, self.figures.takeover_ms)
+            case "terminate":
+                await self._lose(one.victim, self._stack.stop, self.figures.handover_ms)
+            case "pause":
+                os.kill(self._pid(one.victim), signal.SIGSTOP)
+                await self._thaw(one.victim)
+            case "zombie":
+                if await self._order(one.victim, "stop append.before", self._is_stopped):
+                    await self._thaw(one.victim)
+            case "failpoint":
+                await self._fail(one)
+            case "broker":
+                await self._kill("kafka")
+                await self._stack.start("kafka")
+            case "database":
+                await self._kill("postgres")
+                await self._stack.start("postgres")
+            case "restart":
+                await self._stack.stop("postgres")
+                await self._stack.start("postgres")
+        await self._progress(time.monotonic_ns())
+
+    def _pid(self, name: str) -> int:
+        pid = self._stack.supervisor.pid(name)
+        if pid is None:
+            raise Stuck(f"{name} is not running")
+        return pid
+
+    async def _kill(self, name: str) -> None:
+        self._stack.kill(name, restart=False)
+        await self._stack.stop(name)
+
+    async def _lose(self, name: str, lose: Callable[[str], Any], times_ms: list[int]) -> None:
+        """Measure, for each partition it owned, how long nobody decided; then start it again."""
+        self.diaries.refresh()
+        owner = f"{name}.{self._pid(name)}"
+        owned, t_ns = self.diaries.owned_by(owner), time.monotonic_ns()
+        losing = asyncio.ensure_future(lose(name))
+        await self._progress(t_ns, owned, owner)
+        await losing
+        for place in owned:
+            first_ns = self.diaries.first_after(place, t_ns, owner)
+            times_ms.append((first_ns - t_ns) // 1_000_000 if first_ns else -1)
+        await self._stack.start(name)
+
+    async def _fail(self, one: Round) -> None:
+        """Make it exit at the point; it comes to one of a claim only when another owner goes."""
+        name, others = one.victim, [name for name in OWNERS if name != one.victim]
+        lost = others[:1] if one.point in CLAIM_POINTS else []
+
+        def is_gone(pid: int) -> bool:
+            return self._stack.supervisor.pid(name) != pid
+
+        if await self._order(name, f"exit {one.point}", is_gone, lost):
+            await self._stack.stop(name)
+            await self._stack.start(name)
+        for other in lost:
+            await self._stack.start(other)
+
+    async def _order(
+        self, name: str, order: str, is_done: Callable[[int], bool], lost: Sequence[str] = ()
+    ) -> bool:
+        """Say what to do where, wait until it was done; False when the place is not passed.
+
+        `lost`: owners that are killed once the order is given.
+        """
+        pid, file = self._pid(name), self._folder / f"{name}.armed"
+        part = file.with_suffix(".part")
+        part.write_text(order, encoding="ascii")
+        part.replace(file)
+        for other in lost:
+            await self._kill(other)
+        deadline = time.monotonic() + REACHED_S_MAX
+        while not is_done(pid):
+            await asyncio.sleep(POLL_S)
+            if time.monotonic() > deadline:
+                file.unlink(missing_ok=True)
+                self.figures.unreached.append(order)
+                return False
+        return True
+
+    def _is_stopped(self, pid: int) -> bool:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0]
+        return state == "T"
+
+    async def _thaw(self, name: str) -> None:
+        """Let a stopped process sleep until others have its partitions, then wake it."""
+        pid = self._pid(name)
+        self.figures.paused.add(str(pid))
+        await asyncio.sleep(PAUSE_S)
+        os.kill(pid, signal.SIGCONT)
+
+    async def _progress(
+        self, t_ns: int, places: Iterable[Place] = PLACES, not_by: str = ""
+    ) -> None:
+        """Wait until each place has a decision after `t_ns`. Raises Stuck."""
+        waiting = set(places)
+        try:
+            async with asyncio.timeout(PROGRESS_S_MAX):
+                while True:
+                    self.diaries.refresh()
+                    waiting = {
+                        place
+                        for place in waiting
+                        if self.diaries.first_after(place, t_ns, not_by) is None
+                    }
+                    if not waiting:
+                        return
+                    await asyncio.sleep(POLL_S)
+        except TimeoutError:
+            names = ", ".join(map(str, sorted(waiting)))
+            raise Stuck(f"no decision in {PROGRESS_S_MAX:g} s at {names}") from None
+
+    async def end(self) -> None:
+        """Let everything settle with all processes alive, then stop them in order."""
+        await self._stack.stop(CLIENT)
+        if not await await_quiet(self._stack):
+            raise Stuck("the rows did not come to rest")
+        await asyncio.gather(*(self._stack.stop(name) for name in OWNERS))
+        self.diaries.refresh()
+
+
+async def soak(
+    rounds: int, seed: int, rate: float, tell: Callable[[str], None], keep: Path | None = None
+) -> dict[str, Any]:
+    """Play the rounds and check what they left; the figures, for JSON."""
+    begun, problems = time.monotonic(), list[Problem]()
+    sweep()
+    with temporary_data_dir() as data:
+        async with stack(data, environ={}) as running:
+            folder = keep or data / "soak"
+            folder.mkdir(exist_ok=True)
+            it = Soak(running, folder, tell)
+            try:
+                await it.begin(rate, seed)
+                for one in drawn(rounds, seed):
+                    await it.play(one)
+                await asyncio.sleep(STEADY_S)
+                await it.end()
+            except Stuck as stuck:
+                problems.append(Problem("stuck", "the soak", str(stuck)))
+                it.diaries.refresh()
+            tell("checking")
+            history = await history_of(running, it.diaries.lines, client_lines(folder))
+            problems += complaints(running)
+            if keep is not None:
+                shutil.copytree(running.folders.logs, keep / "logs", dirs_exist_ok=True)
+        verdict = check(history)
+    problems += verdict.problems
+    return report(it.figures, verdict.partitions, problems, history.client) | {
+        "seed": seed,
+        "seconds": round(time.monotonic() - begun),
+    }
+
+
+def complaints(running: Stack) -> list[Problem]:
+    """What the owners' own logs call critical: a partition or a host that stopped for good."""
+    return [
+        Problem("divergent", name, line[:500])
+        for name in OWNERS
+        for line in running.folders.log(name).read_text(encoding="utf-8").splitlines()
+        if '"level":"critical"' in line
+    ]
+
+
+def report(
+    figures: Figures,
+    partitions: Sequence[Partition],
+    problems: Sequence[Problem],
+    client: Sequence[Any],
+) -> dict[str, Any]:
+    void = [(why, owner) for one in partitions for _, why, owner in one.void]
+    stale = sum(owner.rpartition(":")[2] in figures.paused for why, owner in void if why == "epoch")
+    said = Counter(line["what"] for line in client)
+    return {
+        "rounds": sum(figures.rounds.values()),
+        "by_kind": dict(sorted(figures.rounds.items())),
+        "unreached": figures.unreached,
+        "commands_sent": said["send"],
+        "commands_acknowledged": said["ack"],
+        "replies": said["reply"],
+        "accepted": sum(len(one.entries) for one in partitions),
+        "claims": sum(len(one.owners) for one in partitions),
+        "void": dict(Counter(why for why, _ in void)),
+        "stale_by_zombies": stale,
+        "takeover_ms": spread(figures.takeover_ms),
+        "handover_ms": spread(figures.handover_ms),
+        "session_timeout_ms": SESSION_MS,
+        "problems": [asdict(one) for one in problems[:50]],
+        "problems_count": len(problems),
+    }
+
+
+def spread(times_ms: Sequence[int]) -> dict[str, int]:
+    """Median, 99th percentile (nearest rank) and maximum; empty when nothing was measured."""
+    if not times_ms:
+        return {}
+    ordered = sorted(times_ms)
+
+    def rank(percent: int) -> int:
+        return ordered[max(0, -(-len(ordered) * percent // 100) - 1)]
+
+    return {"n": len(ordered), "p50": rank(50), "p99": rank(99), "max": ordered[-1]}
+
+
+def say(text: str) -> None:
+    sys.stderr.write(f"{time.strftime('%H:%M:%S')} {text}\n")
