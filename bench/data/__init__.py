@@ -1,0 +1,1 @@
+"""Stages of the data pipeline, each beside what people use: `python -m bench.data`."""

@@ -1,0 +1,54 @@
+"""Rows made for measuring: the same for the same seed, on every machine."""
+
+from collections.abc import Callable
+from random import Random
+from typing import Final
+
+WORDS: Final = 5_000
+LETTERS: Final = "etaoinshrdlucmfwypvbgk"
+CHANGED_WORDS_MAX: Final = 3
+
+
+class Maker:
+    """Texts of made-up words."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)  # noqa: S311  # no secrets here
+        spell = self.random.choices
+        self._words = ["".join(spell(LETTERS, k=self.random.randint(2, 9))) for _ in range(WORDS)]
+
+    def text(self, chars: int) -> str:
+        words: list[str] = []
+        size = -1
+        while size < chars:
+            words.append(self.random.choice(self._words))
+            size += len(words[-1]) + 1
+        return " ".join(words)[:chars]
+
+    def variant(self, text: str) -> str:
+        """The text with one to three words changed."""
+        words = text.split(" ")
+        for _ in range(self.random.randint(1, CHANGED_WORDS_MAX)):
+            words[self.random.randrange(len(words))] = self.random.choice(self._words)
+        return " ".join(words)
+
+    def short(self, rows: int) -> list[str]:
+        """Rows of 200 characters, 3 % of them variants of an earlier one."""
+        return self._rows(rows, 3, lambda: self.text(200))
+
+    def templated(self, rows: int) -> list[str]:
+        """Rows of 1 kB, most of it one of 60 templates; 40 % are variants of an earlier row."""
+        templates = [self.text(self.random.randint(300, 800)) for _ in range(60)]
+
+        def fresh() -> str:
+            template = self.random.choice(templates)
+            return f"{template} {self.text(1_024 - len(template))}"
+
+        return self._rows(rows, 40, fresh)
+
+    def _rows(self, rows: int, variant_percent: int, fresh: Callable[[], str]) -> list[str]:
+        made: list[str] = []
+        for _ in range(rows):
+            again = made and self.random.random() * 100 < variant_percent
+            made.append(self.variant(self.random.choice(made)) if again else fresh())
+        return made
