@@ -1,5 +1,7 @@
-"""A small typed client of Tunery's API, synchronous, over httpx. The `openai` SDK works as well."""
+"""The API from Python: `Api`, and `AsyncApi` for callers with an event loop."""
 
-from tunery.client.api import Api, Refused, Unreachable
+from tunery.client.api import Api
+from tunery.client.asynchronous import AsyncApi
+from tunery.client.wire import Refused, Unreachable
 
-__all__ = ["Api", "Refused", "Unreachable"]
+__all__ = ["Api", "AsyncApi", "Refused", "Unreachable"]

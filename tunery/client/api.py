@@ -1,37 +1,27 @@
-"""Calls of the API. Each method is one request; lists come whole, page after page."""
+"""Calls of the API. Each method is one request; lists come whole, page after page.
+
+Written from `asynchronous.py` by `python -m tests.repo.client`; change it there.
+"""
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Final, cast
-from urllib.parse import quote
 
 import httpx
 
 from tunery.client.shapes import Endpoint, Event, File, Job, Key, Listing, Model, Tenant
+from tunery.client.wire import Progress, Refused, Told, Unreachable, part, refused
 
 TIMEOUT_S: Final = 60.0
-RETRIES_MAX: Final = 5
+RETRIES_MAX: Final = 8
 PAUSE_S: Final = 0.5
 PAUSE_S_MAX: Final = 5.0
 UNAVAILABLE: Final = 503
 PAGE: Final = 100
 CHUNK_BYTES: Final = 1024 * 1024
-Progress = Callable[[int], None]  # bytes sent or received so far
-
-
-class Unreachable(Exception):
-    """Nothing answers at the address."""
-
-
-class Refused(Exception):
-    """The API said no. `message` says what to do."""
-
-    def __init__(self, status: int, code: str, message: str, param: str | None) -> None:
-        super().__init__(message)
-        self.status, self.code, self.message, self.param = status, code, message, param
 
 
 class Api:
@@ -66,7 +56,7 @@ class Api:
     ) -> File:
         """Streamed from disk. Raises OSError of the file."""
         with path.open("rb") as stream:
-            told = cast("IO[bytes]", _Told(stream, progress)) if progress else stream
+            told = cast("IO[bytes]", Told(stream, progress)) if progress else stream
             files = {"file": (path.name, told)}
             data = {"purpose": purpose}
             return cast("File", self._once("POST", "/files", data=data, files=files))
@@ -75,13 +65,13 @@ class Api:
         return self._all("/files")
 
     def file(self, file_id: str) -> File:
-        return cast("File", self._call("GET", f"/files/{_part(file_id)}"))
+        return cast("File", self._call("GET", f"/files/{part(file_id)}"))
 
     def validation(self, file_id: str) -> dict[str, Any]:
-        return self._call("GET", f"/files/{_part(file_id)}/validation")
+        return self._call("GET", f"/files/{part(file_id)}/validation")
 
     def delete_file(self, file_id: str) -> None:
-        self._call("DELETE", f"/files/{_part(file_id)}")
+        self._call("DELETE", f"/files/{part(file_id)}")
 
     # --- jobs
 
@@ -97,68 +87,74 @@ class Api:
         return self._all("/fine_tuning/jobs", limit=limit)
 
     def job(self, job_id: str) -> Job:
-        return cast("Job", self._call("GET", f"/fine_tuning/jobs/{_part(job_id)}"))
+        return cast("Job", self._call("GET", f"/fine_tuning/jobs/{part(job_id)}"))
 
     def change(self, job_id: str, change: str) -> Job:
         """`cancel`, `pause` or `resume`: repeating it changes nothing."""
-        return cast("Job", self._call("POST", f"/fine_tuning/jobs/{_part(job_id)}/{change}"))
+        return cast("Job", self._call("POST", f"/fine_tuning/jobs/{part(job_id)}/{change}"))
 
     def events(self, job_id: str, limit: int | None = None) -> Iterator[Event]:
         """Newest first."""
-        return self._all(f"/fine_tuning/jobs/{_part(job_id)}/events", limit=limit)
+        return self._all(f"/fine_tuning/jobs/{part(job_id)}/events", limit=limit)
 
     def checkpoints(self, job_id: str) -> Iterator[dict[str, Any]]:
-        return self._all(f"/fine_tuning/jobs/{_part(job_id)}/checkpoints")
+        return self._all(f"/fine_tuning/jobs/{part(job_id)}/checkpoints")
 
     def cost(self, job_id: str) -> dict[str, Any]:
-        return self._call("GET", f"/fine_tuning/jobs/{_part(job_id)}/cost")
+        return self._call("GET", f"/fine_tuning/jobs/{part(job_id)}/cost")
+
+    def answers(self, job_id: str) -> dict[str, Any]:
+        """What base and adapter said to the held-out prompts."""
+        return self._call("GET", f"/fine_tuning/jobs/{part(job_id)}/answers")
 
     # --- models
 
     def models(self, kind: str | None = None) -> list[Model]:
         params = {} if kind is None else {"type": kind}
-        return cast("list[Model]", self._call("GET", "/models", params=params)["data"])
+        return cast("list[Model]", (self._call("GET", "/models", params=params))["data"])
 
     def model(self, model_id: str) -> dict[str, Any]:
-        return self._call("GET", f"/models/{_part(model_id)}")
+        return self._call("GET", f"/models/{part(model_id)}")
 
     def promote(self, model_id: str, stage: str, expected: str | None) -> dict[str, Any]:
         body = {"stage": stage, "expected": expected}
-        return self._once("POST", f"/models/{_part(model_id)}/promote", json=body)
+        return self._once("POST", f"/models/{part(model_id)}/promote", json=body)
 
     def roll_back(self, model_id: str, stage: str) -> dict[str, Any]:
-        return self._once("POST", f"/models/{_part(model_id)}/rollback", json={"stage": stage})
+        return self._once("POST", f"/models/{part(model_id)}/rollback", json={"stage": stage})
 
     def adapter(self, model_id: str) -> dict[str, Any]:
-        return self._call("GET", f"/models/{_part(model_id)}/adapter")
+        return self._call("GET", f"/models/{part(model_id)}/adapter")
 
     def fetch(self, file: Mapping[str, Any], path: Path) -> None:
         """Download one file of an adapter; `path` appears complete and right, or not at all.
 
         Raises Refused where its SHA-256 is not the promised one.
         """
-        part = path.with_name(f"{path.name}.part")
+        partial = path.with_name(f"{path.name}.part")
         digest = hashlib.sha256()
         try:
+            # a client of its own: the address is object storage's and must not see our key
             with (
-                httpx.stream("GET", file["url"], timeout=TIMEOUT_S, trust_env=False) as answer,
-                part.open("wb") as target,
+                httpx.Client(timeout=TIMEOUT_S, trust_env=False) as http,
+                http.stream("GET", file["url"]) as answer,
             ):
                 answer.raise_for_status()
-                for chunk in answer.iter_bytes(CHUNK_BYTES):
-                    digest.update(chunk)
-                    target.write(chunk)
+                with partial.open("wb") as target:
+                    for chunk in answer.iter_bytes(CHUNK_BYTES):
+                        digest.update(chunk)
+                        target.write(chunk)
         except httpx.HTTPError as error:
-            part.unlink(missing_ok=True)
+            partial.unlink(missing_ok=True)
             raise Unreachable(f"{file['name']} could not be downloaded: {error}") from error
         if digest.hexdigest() != file["sha256"]:
-            part.unlink(missing_ok=True)
+            partial.unlink(missing_ok=True)
             message = f"{file['name']} came with the wrong bytes; download it again."
             raise Refused(0, "corrupt_download", message, None)
-        part.replace(path)
+        partial.replace(path)
 
     def bases(self) -> list[Model]:
-        return cast("list[Model]", self._call("GET", "/bases")["data"])
+        return cast("list[Model]", (self._call("GET", "/bases"))["data"])
 
     def add_base(self, base_id: str, path: Path, licence: str) -> dict[str, Any]:
         body = {"id": base_id, "path": str(path), "licence": licence}
@@ -173,13 +169,17 @@ class Api:
         return self._all("/tenants")
 
     def create_key(self, tenant: str, body: Mapping[str, Any]) -> Key:
-        return cast("Key", self._once("POST", f"/tenants/{_part(tenant)}/keys", json=body))
+        return cast("Key", self._once("POST", f"/tenants/{part(tenant)}/keys", json=body))
 
     def keys(self, tenant: str) -> Iterator[Key]:
-        return self._all(f"/tenants/{_part(tenant)}/keys")
+        return self._all(f"/tenants/{part(tenant)}/keys")
 
     def revoke_key(self, tenant: str, key_id: str) -> Key:
-        return cast("Key", self._call("DELETE", f"/tenants/{_part(tenant)}/keys/{_part(key_id)}"))
+        return cast("Key", self._call("DELETE", f"/tenants/{part(tenant)}/keys/{part(key_id)}"))
+
+    def rotate_key(self, tenant: str, key_id: str, overlap_seconds: int) -> Key:
+        path = f"/tenants/{part(tenant)}/keys/{part(key_id)}/rotate"
+        return cast("Key", self._once("POST", path, json={"overlap_seconds": overlap_seconds}))
 
     def create_endpoint(self, body: Mapping[str, Any]) -> Endpoint:
         return cast("Endpoint", self._once("POST", "/webhook_endpoints", json=body))
@@ -187,11 +187,30 @@ class Api:
     def endpoints(self) -> Iterator[Endpoint]:
         return self._all("/webhook_endpoints")
 
+    def change_endpoint(self, endpoint_id: str, body: Mapping[str, Any]) -> Endpoint:
+        path = f"/webhook_endpoints/{part(endpoint_id)}"
+        return cast("Endpoint", self._call("POST", path, json=body))
+
+    def rotate_secret(self, endpoint_id: str, keep_old: bool) -> Endpoint:
+        """`keep_old`: for 24 hours deliveries carry the signatures of both secrets."""
+        path = f"/webhook_endpoints/{part(endpoint_id)}/rotate_secret"
+        body = {"keep_old_secret_active_for_24_hours": keep_old}
+        return cast("Endpoint", self._once("POST", path, json=body))
+
+    def test_endpoint(self, endpoint_id: str, event_type: str) -> dict[str, Any]:
+        """Sends one event and tells what the receiver said."""
+        path = f"/webhook_endpoints/{part(endpoint_id)}/test"
+        return self._once("POST", path, json={"event_type": event_type})
+
+    def redeliver(self, endpoint_id: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        path = f"/webhook_endpoints/{part(endpoint_id)}/redeliver"
+        return self._once("POST", path, json=body)
+
     def delete_endpoint(self, endpoint_id: str) -> None:
-        self._call("DELETE", f"/webhook_endpoints/{_part(endpoint_id)}")
+        self._call("DELETE", f"/webhook_endpoints/{part(endpoint_id)}")
 
     def deliveries(self, endpoint_id: str) -> Iterator[dict[str, Any]]:
-        return self._all(f"/webhook_endpoints/{_part(endpoint_id)}/deliveries")
+        return self._all(f"/webhook_endpoints/{part(endpoint_id)}/deliveries")
 
     # --- requests
 
@@ -227,34 +246,4 @@ class Api:
             raise Unreachable(f"{self.base_url} does not answer: {error}") from error
         if answer.is_success:
             return cast("dict[str, Any]", answer.json())
-        raise _refused(answer)
-
-
-def _refused(answer: httpx.Response) -> Refused:
-    try:
-        error = answer.json()["error"]
-        return Refused(answer.status_code, error["code"], error["message"], error["param"])
-    except (ValueError, KeyError, TypeError):
-        text = answer.text[:300] or answer.reason_phrase
-        return Refused(answer.status_code, "unknown", text, None)
-
-
-def _part(identifier: str) -> str:
-    """As one part of a URL: ids of models may contain slashes."""
-    return quote(identifier, safe=":")
-
-
-class _Told:
-    """A file that tells how much of it was read."""
-
-    def __init__(self, stream: IO[bytes], progress: Progress) -> None:
-        self._stream, self._progress, self._sent = stream, progress, 0
-
-    def read(self, size: int = -1) -> bytes:
-        chunk = self._stream.read(size)
-        self._sent += len(chunk)
-        self._progress(self._sent)
-        return chunk
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
+        raise refused(answer)

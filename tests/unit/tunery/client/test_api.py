@@ -1,12 +1,13 @@
 """The client against a small server in memory: pages, refusals, outages."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from tunery.client import Api, Refused, Unreachable
+from tunery.client import Api, AsyncApi, Refused, Unreachable
 
 
 def served(answers: list[httpx.Response], seen: list[httpx.Request]) -> Api:
@@ -82,3 +83,29 @@ def test_ids_with_slashes_are_one_part_of_the_url() -> None:
     with served([httpx.Response(200, json={"id": "a/b"})], seen) as api:
         api.model("ft:org/m:x::1")
     assert seen[0].url.raw_path == b"/v1/models/ft:org%2Fm:x::1"
+
+
+async def test_the_asynchronous_client_does_the_same(tmp_path: Path) -> None:
+    seen: list[httpx.Request] = []
+    answers = [
+        httpx.Response(200, json={"id": "file-1"}),
+        listing(["a", "b"], True),
+        listing(["c"], False),
+        refusal(404, "not_found"),
+    ]
+
+    async def handle(request: httpx.Request) -> httpx.Response:
+        await request.aread()
+        seen.append(request)
+        return answers[len(seen) - 1]
+
+    rows = tmp_path / "rows.jsonl"
+    rows.write_bytes(b"{}\n" * 3)
+    sent: list[int] = []
+    async with AsyncApi("http://api/v1", "k", transport=httpx.MockTransport(handle)) as api:
+        assert (await api.upload(rows, progress=sent.append))["id"] == "file-1"
+        assert [one["id"] async for one in api.jobs()] == ["a", "b", "c"]
+        with pytest.raises(Refused, match="no"):
+            await api.job("x")
+    assert b"{}\n{}\n{}\n" in seen[0].content
+    assert sent[-1] == 9

@@ -1,0 +1,256 @@
+"""Calls of the API. Each method is one request; lists come whole, page after page.
+
+`tunery/client/api.py` is this file without `await`: `python -m tests.repo.client` writes it.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Final, cast
+
+import httpx
+
+from tunery.client.shapes import Endpoint, Event, File, Job, Key, Listing, Model, Tenant
+from tunery.client.wire import Progress, Refused, Told, Unreachable, part, refused
+
+TIMEOUT_S: Final = 60.0
+RETRIES_MAX: Final = 8
+PAUSE_S: Final = 0.5
+PAUSE_S_MAX: Final = 5.0
+UNAVAILABLE: Final = 503
+PAGE: Final = 100
+CHUNK_BYTES: Final = 1024 * 1024
+
+
+class AsyncApi:
+    """`base_url` as the SDK wants it, with `/v1`. Use it as a context."""
+
+    def __init__(
+        self, base_url: str, key: str, *, transport: httpx.AsyncBaseTransport | None = None
+    ) -> None:
+        self.base_url = base_url.rstrip("/")
+        self._http = httpx.AsyncClient(
+            headers={"authorization": f"Bearer {key}"},
+            timeout=TIMEOUT_S,
+            transport=transport,
+            trust_env=False,
+        )
+
+    async def __aenter__(self) -> "AsyncApi":
+        return self
+
+    async def __aexit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        await self._http.aclose()
+
+    # --- files
+
+    async def upload(
+        self, path: Path, purpose: str = "fine-tune", progress: Progress | None = None
+    ) -> File:
+        """Streamed from disk. Raises OSError of the file."""
+        with path.open("rb") as stream:
+            told = cast("IO[bytes]", Told(stream, progress)) if progress else stream
+            files = {"file": (path.name, told)}
+            data = {"purpose": purpose}
+            return cast("File", await self._once("POST", "/files", data=data, files=files))
+
+    def files(self) -> AsyncIterator[File]:
+        return self._all("/files")
+
+    async def file(self, file_id: str) -> File:
+        return cast("File", await self._call("GET", f"/files/{part(file_id)}"))
+
+    async def validation(self, file_id: str) -> dict[str, Any]:
+        return await self._call("GET", f"/files/{part(file_id)}/validation")
+
+    async def delete_file(self, file_id: str) -> None:
+        await self._call("DELETE", f"/files/{part(file_id)}")
+
+    # --- jobs
+
+    async def submit(self, body: Mapping[str, Any], idempotency_key: str) -> Job:
+        """The key makes repeating it safe, so an outage is waited for."""
+        headers = {"idempotency-key": idempotency_key}
+        return cast(
+            "Job", await self._call("POST", "/fine_tuning/jobs", json=body, headers=headers)
+        )
+
+    async def estimate(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        return await self._call("POST", "/fine_tuning/jobs/estimate", json=body)
+
+    def jobs(self, limit: int | None = None) -> AsyncIterator[Job]:
+        return self._all("/fine_tuning/jobs", limit=limit)
+
+    async def job(self, job_id: str) -> Job:
+        return cast("Job", await self._call("GET", f"/fine_tuning/jobs/{part(job_id)}"))
+
+    async def change(self, job_id: str, change: str) -> Job:
+        """`cancel`, `pause` or `resume`: repeating it changes nothing."""
+        return cast("Job", await self._call("POST", f"/fine_tuning/jobs/{part(job_id)}/{change}"))
+
+    def events(self, job_id: str, limit: int | None = None) -> AsyncIterator[Event]:
+        """Newest first."""
+        return self._all(f"/fine_tuning/jobs/{part(job_id)}/events", limit=limit)
+
+    def checkpoints(self, job_id: str) -> AsyncIterator[dict[str, Any]]:
+        return self._all(f"/fine_tuning/jobs/{part(job_id)}/checkpoints")
+
+    async def cost(self, job_id: str) -> dict[str, Any]:
+        return await self._call("GET", f"/fine_tuning/jobs/{part(job_id)}/cost")
+
+    async def answers(self, job_id: str) -> dict[str, Any]:
+        """What base and adapter said to the held-out prompts."""
+        return await self._call("GET", f"/fine_tuning/jobs/{part(job_id)}/answers")
+
+    # --- models
+
+    async def models(self, kind: str | None = None) -> list[Model]:
+        params = {} if kind is None else {"type": kind}
+        return cast("list[Model]", (await self._call("GET", "/models", params=params))["data"])
+
+    async def model(self, model_id: str) -> dict[str, Any]:
+        return await self._call("GET", f"/models/{part(model_id)}")
+
+    async def promote(self, model_id: str, stage: str, expected: str | None) -> dict[str, Any]:
+        body = {"stage": stage, "expected": expected}
+        return await self._once("POST", f"/models/{part(model_id)}/promote", json=body)
+
+    async def roll_back(self, model_id: str, stage: str) -> dict[str, Any]:
+        return await self._once("POST", f"/models/{part(model_id)}/rollback", json={"stage": stage})
+
+    async def adapter(self, model_id: str) -> dict[str, Any]:
+        return await self._call("GET", f"/models/{part(model_id)}/adapter")
+
+    async def fetch(self, file: Mapping[str, Any], path: Path) -> None:
+        """Download one file of an adapter; `path` appears complete and right, or not at all.
+
+        Raises Refused where its SHA-256 is not the promised one.
+        """
+        partial = path.with_name(f"{path.name}.part")
+        digest = hashlib.sha256()
+        try:
+            # a client of its own: the address is object storage's and must not see our key
+            async with (
+                httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False) as http,
+                http.stream("GET", file["url"]) as answer,
+            ):
+                answer.raise_for_status()
+                with partial.open("wb") as target:
+                    async for chunk in answer.aiter_bytes(CHUNK_BYTES):
+                        digest.update(chunk)
+                        target.write(chunk)
+        except httpx.HTTPError as error:
+            partial.unlink(missing_ok=True)
+            raise Unreachable(f"{file['name']} could not be downloaded: {error}") from error
+        if digest.hexdigest() != file["sha256"]:
+            partial.unlink(missing_ok=True)
+            message = f"{file['name']} came with the wrong bytes; download it again."
+            raise Refused(0, "corrupt_download", message, None)
+        partial.replace(path)
+
+    async def bases(self) -> list[Model]:
+        return cast("list[Model]", (await self._call("GET", "/bases"))["data"])
+
+    async def add_base(self, base_id: str, path: Path, licence: str) -> dict[str, Any]:
+        body = {"id": base_id, "path": str(path), "licence": licence}
+        return await self._call("POST", "/bases", json=body)
+
+    # --- tenants, keys, webhooks
+
+    async def create_tenant(self, body: Mapping[str, Any]) -> Tenant:
+        return cast("Tenant", await self._once("POST", "/tenants", json=body))
+
+    def tenants(self) -> AsyncIterator[Tenant]:
+        return self._all("/tenants")
+
+    async def create_key(self, tenant: str, body: Mapping[str, Any]) -> Key:
+        return cast("Key", await self._once("POST", f"/tenants/{part(tenant)}/keys", json=body))
+
+    def keys(self, tenant: str) -> AsyncIterator[Key]:
+        return self._all(f"/tenants/{part(tenant)}/keys")
+
+    async def revoke_key(self, tenant: str, key_id: str) -> Key:
+        return cast(
+            "Key", await self._call("DELETE", f"/tenants/{part(tenant)}/keys/{part(key_id)}")
+        )
+
+    async def rotate_key(self, tenant: str, key_id: str, overlap_seconds: int) -> Key:
+        path = f"/tenants/{part(tenant)}/keys/{part(key_id)}/rotate"
+        return cast(
+            "Key", await self._once("POST", path, json={"overlap_seconds": overlap_seconds})
+        )
+
+    async def create_endpoint(self, body: Mapping[str, Any]) -> Endpoint:
+        return cast("Endpoint", await self._once("POST", "/webhook_endpoints", json=body))
+
+    def endpoints(self) -> AsyncIterator[Endpoint]:
+        return self._all("/webhook_endpoints")
+
+    async def change_endpoint(self, endpoint_id: str, body: Mapping[str, Any]) -> Endpoint:
+        path = f"/webhook_endpoints/{part(endpoint_id)}"
+        return cast("Endpoint", await self._call("POST", path, json=body))
+
+    async def rotate_secret(self, endpoint_id: str, keep_old: bool) -> Endpoint:
+        """`keep_old`: for 24 hours deliveries carry the signatures of both secrets."""
+        path = f"/webhook_endpoints/{part(endpoint_id)}/rotate_secret"
+        body = {"keep_old_secret_active_for_24_hours": keep_old}
+        return cast("Endpoint", await self._once("POST", path, json=body))
+
+    async def test_endpoint(self, endpoint_id: str, event_type: str) -> dict[str, Any]:
+        """Sends one event and tells what the receiver said."""
+        path = f"/webhook_endpoints/{part(endpoint_id)}/test"
+        return await self._once("POST", path, json={"event_type": event_type})
+
+    async def redeliver(self, endpoint_id: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        path = f"/webhook_endpoints/{part(endpoint_id)}/redeliver"
+        return await self._once("POST", path, json=body)
+
+    async def delete_endpoint(self, endpoint_id: str) -> None:
+        await self._call("DELETE", f"/webhook_endpoints/{part(endpoint_id)}")
+
+    def deliveries(self, endpoint_id: str) -> AsyncIterator[dict[str, Any]]:
+        return self._all(f"/webhook_endpoints/{part(endpoint_id)}/deliveries")
+
+    # --- requests
+
+    async def _all(self, path: str, limit: int | None = None) -> AsyncIterator[Any]:
+        """Every item, or the first `limit`, page after page."""
+        left, after = limit, None
+        while left is None or left > 0:
+            params: dict[str, Any] = {"limit": PAGE if left is None else min(PAGE, left)}
+            if after is not None:
+                params["after"] = after
+            found = cast("Listing", await self._call("GET", path, params=params))
+            for item in found["data"]:
+                yield item
+            if not found["has_more"]:
+                return
+            after = found["last_id"]
+            left = None if left is None else left - len(found["data"])
+
+    async def _call(self, method: str, path: str, **arguments: Any) -> dict[str, Any]:
+        """A request that may be repeated: a 503 is waited for, RETRIES_MAX times."""
+        for attempt in range(RETRIES_MAX):
+            try:
+                return await self._once(method, path, **arguments)
+            except Refused as refusal:
+                if refusal.status != UNAVAILABLE or attempt == RETRIES_MAX - 1:
+                    raise
+            await asyncio.sleep(min(PAUSE_S * 2**attempt, PAUSE_S_MAX))
+        raise AssertionError("the last attempt raises or returns")
+
+    async def _once(self, method: str, path: str, **arguments: Any) -> dict[str, Any]:
+        try:
+            answer = await self._http.request(method, self.base_url + path, **arguments)
+        except httpx.HTTPError as error:
+            raise Unreachable(f"{self.base_url} does not answer: {error}") from error
+        if answer.is_success:
+            return cast("dict[str, Any]", answer.json())
+        raise refused(answer)
