@@ -12,7 +12,7 @@ SOAK_SEEDS ?= 50000
 PYTHONS := python3 python3.11 python3.12 python3.13 python
 FIND_PYTHON = for p in $(PYTHONS); do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo "$$p" && break; done
-QUICK := tests/unit tests/contract tests/repo tests/simulation
+QUICK := tests/unit tests/contract tests/repo tests/histories tests/simulation
 SLOW = $(wildcard tests/integration tests/e2e)
 PYTEST := $(BIN)/python -m pytest -q
 

@@ -1,0 +1,40 @@
+"""Every story that is, or will be, a recorded journal. A story is told once; then it is history."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from services.billing.app import ACCOUNTS
+from services.ingest.app import DATASETS
+from services.registry.app import MODELS
+from services.scheduler.app import JOBS, POOLS
+from tests.histories.recorder import TENANT, Recorder
+from tests.histories.stories import account, dataset, job, model, pool
+from tunery.runtime.verbs import Aggregate
+
+
+@dataclass(frozen=True)
+class Story:
+    """`tell` gives the recorder commands for partition of `key`."""
+
+    aggregate: Aggregate[Any]
+    tell: Callable[[Recorder], None]
+    key: str = TENANT
+
+    @property
+    def name(self) -> str:
+        return f"{self.aggregate.stream.name}.{self.tell.__name__}"
+
+
+_ALL: Final = (
+    Story(ACCOUNTS, account.keys_and_webhooks),
+    Story(ACCOUNTS, account.owners_and_repeats),
+    Story(DATASETS, dataset.files_and_preparations),
+    Story(DATASETS, dataset.uploads_that_end),
+    Story(JOBS, job.a_job_that_succeeds),
+    Story(JOBS, job.jobs_that_fail),
+    Story(MODELS, model.versions_and_stages),
+    Story(POOLS, pool.drained_and_succeeded, pool.POOL),
+    Story(POOLS, pool.lost_and_killed, pool.POOL),
+)
+STORIES: Final = {story.name: story for story in _ALL}

@@ -1,0 +1,48 @@
+"""Records the stories that have no journal yet: `python -m tests.histories.record`.
+
+A journal that was recorded stays as it is for ever. What it folds to is written again only where
+the fold version was bumped; the difference is there to be reviewed.
+"""
+
+import sys
+from hashlib import sha256
+from pathlib import Path
+
+import msgspec
+
+from tests.histories.catalogue import STORIES, Story
+from tests.histories.recorder import Recorder
+from tests.histories.replaying import FOLDER, SUMS, difference, expected, histories, outcome
+from tunery.runtime.journal.archive import write
+
+
+def record(name: str, story: Story, folder: Path) -> None:
+    recorder = Recorder(name, story.aggregate, story.key)
+    story.tell(recorder)
+    path = folder / f"{name}.jsonl"
+    with path.open("wb") as file:
+        write(file, story.aggregate.stream.name, recorder.bounds, recorder.records)
+    with (folder / SUMS).open("a", encoding="ascii") as sums:
+        sums.write(f"{sha256(path.read_bytes()).hexdigest()}  {path.name}\n")
+
+
+def main(folder: Path = FOLDER) -> int:
+    folder.mkdir(exist_ok=True)
+    for name, story in STORIES.items():
+        if not (folder / f"{name}.jsonl").exists():
+            record(name, story, folder)
+            sys.stdout.write(f"{name}: recorded\n")
+    wrong = []
+    for history in histories(folder):
+        path, found = folder / f"{history.name}.state.json", outcome(history)
+        if not path.exists() or expected(history.name, folder).fold_version != found.fold_version:
+            path.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
+            sys.stdout.write(f"{history.name}: folds to {found.state_hash}\n")
+        elif told := difference(history.name, expected(history.name, folder), found):
+            wrong.append(told)
+    sys.stderr.write("".join(f"{one}\n" for one in wrong))
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,110 @@
+"""Recorded journals, folded by today's code: `python -m tests.histories.replaying`."""
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from schemas.envelope import Entry
+from services.billing.app import ACCOUNTS
+from services.ingest.app import DATASETS
+from services.registry.app import MODELS
+from services.scheduler.app import JOBS, POOLS
+from tunery.runtime.bus.abstract import Record
+from tunery.runtime.journal.archive import Reading
+from tunery.runtime.journal.codec import decode_record
+from tunery.runtime.journal.verify import canonical, replay, state_hash
+from tunery.runtime.verbs import Aggregate
+
+FOLDER: Final = Path(__file__).parent / "recorded"
+SUMS: Final = "SHA256SUMS"
+HASH_SHOWN: Final = 16
+AGGREGATES: Final[dict[str, Aggregate[Any]]] = {
+    one.stream.name: one for one in (ACCOUNTS, DATASETS, JOBS, MODELS, POOLS)
+}
+
+
+@dataclass(frozen=True)
+class History:
+    """One partition's journal, as it was written once. `name` is its file's, `stream.story`."""
+
+    name: str
+    aggregate: Aggregate[Any]
+    records: tuple[Record, ...]
+
+    @property
+    def partition(self) -> int:
+        return self.records[0].partition
+
+    def states(self) -> Iterator[Any]:
+        """The state after each record, claims and void ones included."""
+        for count in range(1, len(self.records) + 1):
+            yield replay(self.aggregate, self.partition, self.records[:count]).fold.state
+
+    def types(self) -> set[str]:
+        """Versioned names of all events in it, as they were written."""
+        entries = [decode_record(one.value) for one in self.records]
+        return {
+            msgspec.json.decode(event)["type"]
+            for entry in entries
+            if isinstance(entry, Entry)
+            for event in entry.events
+        }
+
+
+class Expected(msgspec.Struct, frozen=True, kw_only=True):
+    """What a history folds to.
+
+    after: the beginning of the state's hash after each record, to name the first that differs;
+    state: the last one, there to be read.
+    """
+
+    fold_version: int
+    state_hash: str
+    after: tuple[str, ...]
+    state: msgspec.Raw
+
+
+def histories(folder: Path = FOLDER) -> Iterator[History]:
+    for path in sorted(folder.glob("*.jsonl")):
+        with path.open("rb") as file:
+            reading = Reading(file)
+            records = tuple(reading.records())
+        yield History(path.stem, AGGREGATES[reading.stream], records)
+
+
+def expected(name: str, folder: Path = FOLDER) -> Expected:
+    return msgspec.json.decode((folder / f"{name}.state.json").read_bytes(), type=Expected)
+
+
+def outcome(history: History) -> Expected:
+    """What today's code makes of it."""
+    *_, last = states = list(history.states())
+    return Expected(
+        fold_version=history.aggregate.fold_version,
+        state_hash=state_hash(last),
+        after=tuple(state_hash(state)[:HASH_SHOWN] for state in states),
+        state=msgspec.Raw(canonical(last)),
+    )
+
+
+def difference(name: str, wanted: Expected, found: Expected) -> str:
+    """Empty when they are equal, or when the fold version says that they need not be."""
+    if wanted.fold_version != found.fold_version:
+        return ""
+    pairs = enumerate(zip(wanted.after, found.after, strict=True))
+    first = next((offset for offset, (before, now) in pairs if before != now), None)
+    if first is None:
+        return ""
+    return (
+        f"{name}: after offset {first} the same fold version {found.fold_version} gives another "
+        "state; mend evolve, or bump the fold version and run python -m tests.histories.record"
+    )
+
+
+if __name__ == "__main__":
+    json.dump({one.name: outcome(one).state_hash for one in histories()}, sys.stdout)

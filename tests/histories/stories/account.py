@@ -1,0 +1,118 @@
+"""`account`: a tenant, its keys, its webhooks; and what an owner writes besides decisions."""
+
+from typing import Any
+from uuid import UUID
+
+from schemas.account import (
+    Announce,
+    ChangeEndpoint,
+    CreateEndpoint,
+    CreateKey,
+    CreateTenant,
+    DeleteEndpoint,
+    Deliver,
+    DeliveryDue,
+    EndDelivery,
+    Limits,
+    RevokeKey,
+    RotateEndpoint,
+    RotateKey,
+    SetPlan,
+)
+from schemas.envelope import Idempotency, Source
+from schemas.units import DAY_MS, HOUR_MS
+from tests.histories.recorder import BEGAN, Recorder
+
+LIMITS = Limits(soft_gpu_ms=HOUR_MS, hard_gpu_ms=2 * HOUR_MS, concurrency=2)
+ID = str(UUID(int=1))
+
+
+def tenant(story: Recorder) -> None:
+    story.when(
+        CreateTenant(
+            name=story.seal("ACME Inc."), plan="standard", limits=LIMITS, price_version="2026-11"
+        ),
+        actor=story.seal("operator@acme.example"),
+    )
+
+
+def key(story: Recorder, key_id: str) -> CreateKey:
+    return CreateKey(
+        key_id=key_id,
+        name=story.seal(f"key {key_id} of the night shift"),
+        sha256="a" * 64,
+        hint="…x7",
+        scopes=("all",),
+        expires_at=BEGAN + 30 * DAY_MS,
+        models=("smol",),
+        spend_cap_micro=5_000_000,
+    )
+
+
+def endpoint(story: Recorder, endpoint_id: str) -> CreateEndpoint:
+    return CreateEndpoint(
+        endpoint_id=endpoint_id,
+        name=story.seal("hooks of the night shift"),
+        url=story.seal("https://acme.example/hook"),
+        event_types=("fine_tuning.job.succeeded", "fine_tuning.job.failed"),
+    )
+
+
+def announce(event_id: str) -> Announce:
+    return Announce(
+        event_id=event_id,
+        event_type="fine_tuning.job.succeeded",
+        object_id="ftjob-1",
+        created_at=BEGAN // 1_000,
+    )
+
+
+def keys_and_webhooks(story: Recorder) -> None:
+    tenant(story)
+    story.when(SetPlan(plan="premium", limits=LIMITS, price_version="2026-11"))
+    story.when(key(story, "key_1"))
+    until = BEGAN + DAY_MS
+    story.when(RotateKey(key_id="key_1", sha256="b" * 64, hint="…y8", previous_until=until))
+    story.when(RevokeKey(key_id="key_1"))
+    story.when(endpoint(story, "we_1"))
+    story.when(ChangeEndpoint(endpoint_id="we_1", url=story.seal("https://acme.example/new")))
+    story.when(RotateEndpoint(endpoint_id="we_1", previous_until=until))
+    story.when(endpoint(story, "we_2"))
+    first, second = story.when(announce("evt_1"), source=Source("job", 3, 0, 7, 0))
+    assert isinstance(first, DeliveryDue)
+    assert isinstance(second, DeliveryDue)
+    ended = EndDelivery(delivery_id=first.delivery_id, outcome="delivered", attempts=2, status=200)
+    story.when(ended)
+    story.when(EndDelivery(delivery_id=second.delivery_id, outcome="gone", attempts=1, status=410))
+    story.when(
+        Deliver(
+            endpoint_id="we_1",
+            delivery_id="whd_test",
+            event_id="evt_2",
+            event_type="fine_tuning.job.failed",
+            object_id="ftjob-2",
+            created_at=BEGAN // 1_000,
+            once=True,
+        )
+    )
+    story.when(DeleteEndpoint(endpoint_id="we_1"))
+
+
+def owners_and_repeats(story: Recorder) -> None:
+    """Two owners, an operator's claim, commands that come twice or cannot be taken."""
+    tenant(story)
+    same: dict[str, Any] = {"idempotency": Idempotency(key="k1", body="b1")}
+    story.when(key(story, "key_1"), id=ID, **same)
+    story.when(key(story, "key_1"), **same)
+    story.when(key(story, "key_1"), idempotency=Idempotency(key="k1", body="b2"))
+    story.when(key(story, "key_1"))
+    story.claim("owner-2")
+    story.stale()
+    story.when(endpoint(story, "we_1"))
+    story.stale()
+    story.when(announce("evt_1"), source=Source("job", 3, 0, 7, 0))
+    story.when(announce("evt_1"), source=Source("job", 3, 0, 7, 0))
+    story.given(b"\x00 no command at all")
+    story.claim("operator", base=4)
+    story.when(key(story, "key_2"), traceparent="00-" + "a" * 32 + "-" + "b" * 16 + "-01")
+    story.when(RevokeKey(key_id="key_3"))

@@ -1,0 +1,213 @@
+"""`job`: a job that is paused, loses its machine and succeeds; and jobs that do not."""
+
+from typing import Any
+
+from schemas.account import Limits
+from schemas.envelope import Source
+from schemas.job import (
+    CancelJob,
+    JobSpec,
+    PauseJob,
+    Price,
+    RecordBase,
+    RecordCheckpoint,
+    RecordClosed,
+    RecordDataset,
+    RecordDraining,
+    RecordFile,
+    RecordGranted,
+    RecordRegistered,
+    RecordStarted,
+    RecordUsage,
+    RecordVerdict,
+    RecordWait,
+    ResumeJob,
+    ScoreSummary,
+    SetLimits,
+    SubmitJob,
+)
+from schemas.pool import (
+    Cause,
+    Checkpoint,
+    EvalResult,
+    HyperParameters,
+    Outcome,
+    Role,
+    Skipped,
+    TrainResult,
+)
+from schemas.units import HOUR_MS, hour_of
+from tests.histories.recorder import BEGAN, Recorder
+from tests.histories.stories.dataset import PREPARED, TOKENS
+from tests.histories.stories.model import BASE, FILE
+
+MINUTE_MS = 60_000
+HYPER = HyperParameters(
+    n_epochs=2,
+    batch_size=4,
+    learning_rate_ppb=200_000,
+    rank=16,
+    alpha=32,
+    dropout_ppm=0,
+    warmup_ppm=30_000,
+    weight_decay_ppm=0,
+    max_length=512,
+    seed=1,
+)
+TRAINED = TrainResult(
+    adapter=(FILE,), config_sha256="5" * 64, steps=40, tokens=36_000, final_loss_ppm=800_000
+)
+SCORED = EvalResult(scores=FILE)
+PASSED = ScoreSummary(
+    verdict="pass",
+    reasons=("nothing fell",),
+    items=200,
+    base_correct=80,
+    adapter_correct=85,
+    p_value_ppm=400_000,
+    base_loss_ppm=2_000_000,
+    adapter_loss_ppm=1_000_000,
+    base_exact_match_ppm=0,
+    adapter_exact_match_ppm=250_000,
+    advice=None,
+)
+
+
+def limits(story: Recorder) -> None:
+    month = Limits(soft_gpu_ms=HOUR_MS, hard_gpu_ms=1_000 * HOUR_MS, concurrency=3)
+    story.when(SetLimits(lane="standard", limits=month, price_version="2026-11"))
+
+
+def submit(
+    story: Recorder, number: int, *, counted: bool = True, training_file: str = "file-1"
+) -> SubmitJob:
+    spec = JobSpec(
+        base=BASE,
+        training_file=training_file,
+        validation_file=None,
+        hyper=HYPER,
+        auto=("rank",),
+        length_policy="reject",
+        validation_fraction_ppm=100_000,
+        slots=1,
+        pool="default",
+        suffix=story.seal("annes-bot"),
+        metadata=story.seal('{"owner": "night shift"}'),
+        line="smol/acme",
+        model_id=f"ft:smol:{number}",
+        price=Price(version="2026-11", currency="EUR", gpu_hour_micro=2_000_000),
+    )
+    return SubmitJob(job_id=f"ftjob-{number}", spec=spec, tokens=TOKENS if counted else None)
+
+
+def bound(story: Recorder, job_id: str) -> None:
+    """Told by reactions, one of them twice."""
+    offset = story.fold.position.offset
+    prepared = RecordDataset(job_id=job_id, prepared=PREPARED)
+    for _ in range(2):
+        story.when(prepared, source=Source("dataset", 1, 0, offset, 0))
+    story.when(RecordBase(job_id=job_id, base=BASE), source=Source("model", 1, 0, offset, 0))
+
+
+def started(
+    story: Recorder, attempt: int, step: int = 0, skipped: tuple[Skipped, ...] = ()
+) -> None:
+    story.when(RecordGranted(job_id="ftjob-1", attempt=attempt, node_id="n1"))
+    story.when(
+        RecordStarted(
+            job_id="ftjob-1", attempt=attempt, loaded_step=step, skipped=skipped, total_steps=40
+        )
+    )
+
+
+def checkpoint(attempt: int, step: int) -> RecordCheckpoint:
+    made = Checkpoint(
+        attempt=attempt,
+        step=step,
+        epoch_ppm=step * 50_000,
+        tokens=900 * step,
+        manifest_sha256=f"{step:064x}",
+        files=(FILE,),
+        captured_ms=step * 10_000,
+    )
+    return RecordCheckpoint(job_id="ftjob-1", checkpoint=made)
+
+
+def closed(
+    story: Recorder,
+    attempt: int,
+    outcome: Outcome,
+    *,
+    job_id: str = "ftjob-1",
+    role: Role = "train",
+    cause: Cause | None = None,
+    lost: int = 0,
+) -> tuple[Any, ...]:
+    result = TRAINED if role == "train" else SCORED
+    return story.when(
+        RecordClosed(
+            job_id=job_id,
+            attempt=attempt,
+            role=role,
+            outcome=outcome,
+            cause=cause,
+            message=story.seal("row 7 says: 12 High Street") if cause else None,
+            result=result if outcome == "succeeded" else None,
+            node_id="n1",
+            used_gpu_ms=MINUTE_MS,
+            billable_gpu_ms=MINUTE_MS,
+            lost_gpu_ms=lost,
+        )
+    )
+
+
+def used(story: Recorder, gpu_ms: int) -> None:
+    line = RecordUsage(job_id="ftjob-1", attempt=1, hour=hour_of(BEGAN), gpu_ms=gpu_ms)
+    story.when(line, source=Source("pool", 5, 0, 100 + story.fold.position.offset, 0))
+
+
+def a_job_that_succeeds(story: Recorder) -> None:
+    """It waits, loses its machine, is paused and resumed, passes the gate."""
+    limits(story)
+    story.when(submit(story, 1))
+    bound(story, "ftjob-1")
+    story.when(RecordWait(job_id="ftjob-1", attempt=1, reason="0 of 2 slots are free", position=2))
+    started(story, 1)
+    story.when(checkpoint(1, 10))
+    used(story, MINUTE_MS)
+    closed(story, 1, "lost", lost=20_000)
+    used(story, -20_000)
+    started(story, 2, 10, (Skipped(manifest_sha256="7" * 64, reason="hash mismatch"),))
+    story.when(PauseJob(job_id="ftjob-1"))
+    story.when(RecordDraining(job_id="ftjob-1", attempt=2))
+    story.when(checkpoint(2, 20))
+    closed(story, 2, "preempted")
+    story.when(ResumeJob(job_id="ftjob-1"))
+    started(story, 3, 20)
+    closed(story, 3, "succeeded")
+    started(story, 4)
+    closed(story, 4, "succeeded", role="eval")
+    story.when(RecordVerdict(job_id="ftjob-1", summary=PASSED))
+    story.when(RecordRegistered(job_id="ftjob-1", model_id="ft:smol:1"))
+    story.when(CancelJob(job_id="ftjob-1"))  # too late
+
+
+def jobs_that_fail(story: Recorder) -> None:
+    """A bad file, bad data, no memory, a cancelled one; and one too many."""
+    limits(story)
+    story.when(submit(story, 1, counted=False))
+    story.when(RecordFile(file_id="file-1", accepted=False, tokens=(), message="3 rows are wrong"))
+    story.when(submit(story, 2, counted=False, training_file="file-2"))
+    story.when(RecordFile(file_id="file-2", accepted=True, tokens=(TOKENS,), message=None))
+    story.when(submit(story, 3))
+    story.when(submit(story, 4))
+    story.when(submit(story, 5))  # above the limit of concurrency
+    story.when(
+        RecordDataset(job_id="ftjob-4", prepared=None, code="bad_data", message="no rows are left")
+    )
+    for number in (2, 3):
+        bound(story, f"ftjob-{number}")
+    closed(story, 1, "failed", job_id="ftjob-2", cause="oom")
+    closed(story, 2, "failed", job_id="ftjob-2", cause="bad_data")
+    story.when(CancelJob(job_id="ftjob-3"))
+    closed(story, 1, "preempted", job_id="ftjob-3")

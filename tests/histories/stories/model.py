@@ -1,0 +1,75 @@
+"""`model`: base models, versions and their stages."""
+
+from schemas.envelope import Source
+from schemas.model import (
+    GLOBAL,
+    AddBase,
+    Base,
+    DeleteVersion,
+    Lineage,
+    PinBase,
+    Promote,
+    RecordPublished,
+    RegisterVersion,
+    RollBack,
+    Verdict,
+)
+from schemas.pool import BlobFile
+from tests.histories.recorder import Recorder
+
+FILE = BlobFile(
+    name="adapter_model.safetensors", blob="t/acme/adapters/1", sha256="4" * 64, bytes=9_000
+)
+BASE = Base(
+    base_id="smol",
+    sha256="b" * 64,
+    path="/models/smol",
+    parameters=134_515_008,
+    context_length=8_192,
+    family="llama",
+    licence="apache-2.0",
+    hidden_size=576,
+)
+
+
+def register(number: int, verdict: Verdict = "pass") -> RegisterVersion:
+    lineage = Lineage(
+        job_id=f"ftjob-{number}",
+        base_id=BASE.base_id,
+        base_sha256=BASE.sha256,
+        dataset_version="v1",
+        training_sha256="1" * 64,
+        config_sha256="5" * 64,
+        steps=40,
+        verdict=verdict,
+        scores_sha256="6" * 64,
+    )
+    return RegisterVersion(
+        model_id=f"ft:smol:{number}", line="smol/acme", lineage=lineage, adapter=(FILE,)
+    )
+
+
+def published(number: int, failure: str | None = None) -> RecordPublished:
+    files = () if failure else (FILE,)
+    return RecordPublished(model_id=f"ft:smol:{number}", files=files, failure=failure)
+
+
+def versions_and_stages(story: Recorder) -> None:
+    story.when(AddBase(base=BASE), key=GLOBAL)
+    for _ in range(2):
+        wanted = PinBase(job_id="ftjob-1", base_id="smol", base_sha256="b" * 64)
+        story.when(wanted, source=Source("job", 3, 0, 9, 1))
+    story.when(PinBase(job_id="ftjob-9", base_id="large", base_sha256="c" * 64))
+    for number in (1, 2):
+        story.when(register(number))
+        story.when(published(number))
+    story.when(register(3, "block"))
+    story.when(published(3))
+    story.when(register(4))
+    story.when(published(4, "object storage is full"))
+    story.when(Promote(model_id="ft:smol:1", stage="production", expected=None))
+    story.when(Promote(model_id="ft:smol:2", stage="production", expected=None))  # held by another
+    story.when(Promote(model_id="ft:smol:2", stage="production", expected="ft:smol:1"))
+    story.when(Promote(model_id="ft:smol:3", stage="staging", expected=None))  # quarantined
+    story.when(RollBack(line="smol/acme", stage="production", expected="ft:smol:2"))
+    story.when(DeleteVersion(model_id="ft:smol:2"))

@@ -1,0 +1,166 @@
+"""`pool`: nodes, leases, usage; a drained lease, a lost node, a kill."""
+
+from typing import Any
+
+from schemas.envelope import Source, Tick
+from schemas.pool import (
+    BlobFile,
+    Checkpoint,
+    ClosePlacement,
+    ConfirmFreed,
+    LeaseGranted,
+    NodeSeen,
+    ObserveNodes,
+    Outcome,
+    RegisterNode,
+    ReportCheckpoint,
+    ReportExit,
+    ReportStarted,
+    RequestPlacement,
+    RetireNode,
+    Skipped,
+    Token,
+    TrainWork,
+)
+from schemas.units import HOUR_MS
+from tests.histories.recorder import Recorder
+from tests.histories.stories.dataset import PREPARED
+from tests.histories.stories.job import HYPER, TRAINED
+from tests.histories.stories.model import BASE, FILE
+
+POOL = "default"
+MINUTE_MS = 60_000
+
+
+def node(node_id: str, incarnation: int, slots: int = 1) -> RegisterNode:
+    return RegisterNode(
+        node_id=node_id,
+        incarnation=f"{node_id}-{incarnation}",
+        slots=slots,
+        device="cpu",
+        memory_bytes=8_000_000_000,
+    )
+
+
+def request(number: int, attempt: int = 1, checkpoints: tuple[Checkpoint, ...] = ()) -> Any:
+    return RequestPlacement(
+        tenant="acme",
+        job_id=f"ftjob-{number}",
+        attempt=attempt,
+        role="train",
+        lane="standard",
+        slots=1,
+        max_gpu_ms=10 * HOUR_MS,
+        price_version="2026-11",
+        work=TrainWork(
+            base_id=BASE.base_id,
+            base_sha256=BASE.sha256,
+            base_path=BASE.path,
+            prepared=PREPARED,
+            hyper=HYPER,
+        ),
+        checkpoints=checkpoints,
+    )
+
+
+def token_of(events: tuple[Any, ...]) -> Token:
+    (granted,) = (event for event in events if isinstance(event, LeaseGranted))
+    return granted.token
+
+
+def started(token: Token, node_id: str, step: int = 0, skipped: int = 0) -> ReportStarted:
+    return ReportStarted(
+        token=token,
+        incarnation=f"{node_id}-1",
+        loaded="8" * 64 if step else None,
+        loaded_step=step,
+        skipped=(Skipped(manifest_sha256="7" * 64, reason="hash mismatch"),) * skipped,
+        total_steps=40,
+    )
+
+
+def checkpoint(step: int, attempt: int = 1) -> Checkpoint:
+    return Checkpoint(
+        attempt=attempt,
+        step=step,
+        epoch_ppm=step * 50_000,
+        tokens=900 * step,
+        manifest_sha256="8" * 64,
+        files=(BlobFile(name="state", blob="t/acme/ckpt/8", sha256="9" * 64, bytes=5), FILE),
+        captured_ms=MINUTE_MS,
+    )
+
+
+def exited(story: Recorder, token: Token, node_id: str, outcome: Outcome, ms: int) -> Any:
+    failed = outcome == "failed"
+    return story.when(
+        ReportExit(
+            token=token,
+            incarnation=f"{node_id}-1",
+            outcome=outcome,
+            elapsed_ms=ms,
+            cause="user" if failed else None,
+            message=story.seal("the script of the night shift says: no") if failed else None,
+            result=TRAINED if outcome == "succeeded" else None,
+        )
+    )
+
+
+def seen(story: Recorder, node_id: str, *, silent: bool = False, after_ms: int = 1_000) -> Any:
+    one = NodeSeen(
+        node_id=node_id,
+        incarnation=f"{node_id}-1",
+        last_seen=story.at if silent else story.at + after_ms,
+        silent=silent,
+    )
+    return story.when(ObserveNodes(seen=(one,)), after_ms=after_ms)
+
+
+def freed(token: Token, node_id: str) -> ConfirmFreed:
+    return ConfirmFreed(lease=token.lease, node_id=node_id, incarnation=f"{node_id}-1")
+
+
+def drained_and_succeeded(story: Recorder) -> None:
+    """One slot, two jobs: the second waits until the first was drained; over two hours."""
+    story.when(node("n1", 1))
+    first = token_of(story.when(request(1)))
+    for _ in range(2):
+        story.when(request(2), source=Source("job", 3, 0, 9, 0))
+    story.when(started(first, "n1"))
+    story.when(
+        ReportCheckpoint(token=first, incarnation="n1-1", checkpoint=checkpoint(10)),
+        after_ms=MINUTE_MS,
+    )
+    seen(story, "n1", after_ms=HOUR_MS)
+    story.when(ClosePlacement(job_id="ftjob-1", attempt=1, mode="drain"))
+    exited(story, first, "n1", "preempted", HOUR_MS + 2 * MINUTE_MS)
+    second = token_of(story.when(freed(first, "n1")))
+    story.when(started(second, "n1"))
+    exited(story, second, "n1", "succeeded", 5_000)
+    exited(story, second, "n1", "failed", 5_000)  # too late: the first fact won
+    story.when(freed(second, "n1"))
+    story.when(RetireNode(node_id="n1", incarnation="n1-1"))
+
+
+def lost_and_killed(story: Recorder) -> None:
+    """A node falls silent, its job goes on elsewhere, and is killed there."""
+    story.when(node("n1", 1))
+    first = token_of(story.when(request(1)))
+    story.when(node("n2", 1))
+    story.when(started(first, "n1"))
+    story.when(ReportCheckpoint(token=first, incarnation="n1-1", checkpoint=checkpoint(10)))
+    seen(story, "n1", after_ms=10 * MINUTE_MS)
+    seen(story, "n1", silent=True, after_ms=MINUTE_MS)
+    second = token_of(story.when(request(1, 2, (checkpoint(10),))))
+    story.when(started(second, "n2", 10, skipped=1))
+    seen(story, "n2", after_ms=5 * MINUTE_MS)
+    story.when(ClosePlacement(job_id="ftjob-1", attempt=2, mode="kill"))
+    exited(story, second, "n2", "preempted", 6 * MINUTE_MS)
+    story.when(freed(second, "n2"))
+    third = token_of(story.when(request(3)))
+    story.when(started(third, "n2"))
+    exited(story, third, "n2", "failed", 7_000)
+    story.when(freed(third, "n2"))
+    story.when(request(4))
+    story.when(Tick(), after_ms=2 * HOUR_MS)  # it never reported its start
+    story.when(node("n2", 2))

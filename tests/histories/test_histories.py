@@ -1,0 +1,202 @@
+"""Journals of every event version, as they were written once, folded by today's code."""
+
+import json
+import os
+import subprocess
+import sys
+from base64 import b64decode
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final, get_args
+
+import msgspec
+import pytest
+
+from schemas.envelope import GENESIS, versioned
+from schemas.sealed import REDACTED, Sealed
+from tests.histories.catalogue import STORIES
+from tests.histories.record import main, record
+from tests.histories.recorder import TENANT, keys
+from tests.histories.replaying import (
+    AGGREGATES,
+    FOLDER,
+    SUMS,
+    Expected,
+    History,
+    difference,
+    expected,
+    histories,
+    outcome,
+)
+from tunery.runtime.bus.abstract import Record
+from tunery.runtime.journal.acceptance import record_hash
+from tunery.runtime.journal.inspection import Walk, unsealed
+from tunery.runtime.journal.verify import canonical, replay
+from tunery.runtime.seal.sealer import NO_KEY, Sealer
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+RECORDED: Final = {history.name: history for history in histories()}
+
+
+@cache
+def today(name: str) -> Expected:
+    return outcome(RECORDED[name])
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_a_history_folds_to_what_it_did(name: str) -> None:
+    found = today(name)
+    assert difference(name, expected(name), found) == ""
+    assert expected(name).fold_version == found.fold_version, "python -m tests.histories.record"
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_a_history_is_a_sound_journal(name: str) -> None:
+    history = RECORDED[name]
+    walk = Walk(history.aggregate.stream, history.partition)
+    walk.take(history.records)
+    assert walk.tally.bad is None
+    assert walk.tally.accepted + walk.tally.void + walk.tally.claims == len(history.records)
+
+
+def test_every_event_version_of_every_stream_is_in_a_history() -> None:
+    absent = {
+        stream: sorted(
+            {versioned(event.__name__) for event in get_args(aggregate.stream.event)}
+            - {
+                event
+                for history in RECORDED.values()
+                if history.aggregate.stream.name == stream
+                for event in history.types()
+            }
+        )
+        for stream, aggregate in AGGREGATES.items()
+    }
+    assert not any(absent.values()), f"tell a story in tests/histories/stories: {absent}"
+
+
+def test_what_was_recorded_is_never_edited() -> None:
+    lines = (FOLDER / SUMS).read_text(encoding="ascii").splitlines()
+    known = {name: digest for digest, name in (line.split("  ") for line in lines)}
+    found = {path.name: path for path in FOLDER.glob("*.jsonl")}
+    assert known.keys() == found.keys()
+    assert {
+        name for name, path in found.items() if sha256(path.read_bytes()).hexdigest() != known[name]
+    } == set()
+
+
+def test_every_story_is_recorded() -> None:
+    assert STORIES.keys() == RECORDED.keys(), "python -m tests.histories.record"
+
+
+@pytest.mark.parametrize("seed", ["0", "1"])
+def test_another_hash_seed_gives_the_same_states(seed: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.histories.replaying"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONHASHSEED": seed},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(done.stdout) == {
+        name: outcome(one).state_hash for name, one in RECORDED.items()
+    }
+
+
+# --- erased data still folds ----------------------------------------------------------------------
+
+
+def forgotten(history: History) -> History:
+    """The same journal as a tenant without a key would have written it: nothing sealed in it."""
+    dropped = msgspec.to_builtins(Sealed(NO_KEY, b"", b""))
+    records: list[Record] = []
+    chain: dict[bytes, bytes] = {GENESIS: GENESIS}
+    for one in history.records:
+        plain: Any = unsealed(msgspec.json.decode(one.value), lambda _: dropped)
+        if "prev" in plain:
+            plain["prev"] = chain[b64decode(plain["prev"])]
+        value = msgspec.json.encode(plain)
+        chain[record_hash(one.value)] = record_hash(value)
+        records.append(one._replace(value=value))
+    return History(history.name, history.aggregate, tuple(records))
+
+
+def in_clear(state: Any) -> Any:
+    """A state with every sealed field left out."""
+    return unsealed(msgspec.json.decode(canonical(state)), lambda _: None)
+
+
+def sealed_in(history: History) -> list[Sealed]:
+    found: list[Sealed] = []
+    for one in history.records:
+        unsealed(msgspec.json.decode(one.value), found.append)
+    return found
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_a_history_whose_sealed_fields_are_gone_folds_to_the_same(name: str) -> None:
+    history = RECORDED[name]
+    without = forgotten(history)
+    assert all(one.key_id == NO_KEY for one in sealed_in(without))
+    for before, now in zip(history.states(), without.states(), strict=True):
+        assert in_clear(before) == in_clear(now)
+
+
+def test_sealed_fields_are_read_until_the_key_is_destroyed() -> None:
+    fields = [one for history in RECORDED.values() for one in sealed_in(history)]
+    sealer = Sealer(keys())
+    texts = {sealer.open(one) for one in fields}
+    assert {"ACME Inc.", "https://acme.example/new", "row 7 says: 12 High Street"} <= texts
+    sealer.destroy(TENANT)
+    assert {sealer.open(one) for one in fields} == {REDACTED}
+    assert {name: outcome(one).state_hash for name, one in RECORDED.items()} == {
+        name: today(name).state_hash for name in RECORDED
+    }
+
+
+def test_no_text_of_a_person_is_in_the_clear() -> None:
+    written = b"".join(one.value for history in RECORDED.values() for one in history.records)
+    for text in (b"night shift", b"ACME Inc", b"acme.example", b"annes-bot", b"High Street"):
+        assert text not in written
+
+
+# --- the recorder itself --------------------------------------------------------------------------
+
+
+def test_a_story_told_twice_gives_the_same_bytes(tmp_path: Path) -> None:
+    name, story = next(iter(STORIES.items()))
+    for folder in (tmp_path / "a", tmp_path / "b"):
+        folder.mkdir()
+        record(name, story, folder)
+    first, second = ((tmp_path / one / f"{name}.jsonl").read_bytes() for one in "ab")
+    assert first == second
+
+
+def test_a_fold_that_changed_is_named_and_a_bumped_version_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(tmp_path) == 0
+    name = "job.a_job_that_succeeds"
+    path = tmp_path / f"{name}.state.json"
+    wanted = expected(name, tmp_path)
+    after = (*wanted.after[:5], "0" * 16, *wanted.after[6:])
+    path.write_bytes(msgspec.json.encode(msgspec.structs.replace(wanted, after=after)))
+    capsys.readouterr()
+    assert main(tmp_path) == 1
+    assert f"{name}: after offset 5 the same fold version" in capsys.readouterr().err
+    older = msgspec.structs.replace(wanted, after=after, fold_version=wanted.fold_version - 1)
+    path.write_bytes(msgspec.json.encode(older))
+    assert main(tmp_path) == 0
+    assert expected(name, tmp_path) == wanted
+
+
+def test_a_history_that_was_tampered_with_stops_its_replay() -> None:
+    history = RECORDED["account.keys_and_webhooks"]
+    forged = history.records[2]._replace(
+        value=history.records[2].value.replace(b'"premium"', b'"standard"')
+    )
+    records = (*history.records[:2], forged, *history.records[3:])
+    with pytest.raises(Exception, match="hash chain"):
+        replay(history.aggregate, history.partition, records)
