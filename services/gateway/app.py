@@ -7,6 +7,7 @@ from typing import Final
 from schemas.topics import ACCOUNT, DATASET, JOB, MODEL, POOL
 from services.gateway.adapters.base_folders import LocalBaseFolders
 from services.gateway.adapters.commands import Commands
+from services.gateway.adapters.feeds import Feeds
 from services.gateway.adapters.http.deps import Deps
 from services.gateway.adapters.http.routes import create_app
 from services.gateway.adapters.outcomes import Outcomes
@@ -17,7 +18,7 @@ from services.gateway.adapters.telemetry import TelemetryReader
 from services.gateway.adapters.views import views_of
 from services.gateway.domain.tables import DDL, VERSION, VIEWS
 from services.gateway.effect import results
-from services.gateway.project import project
+from services.gateway.project import notify, project
 from services.gateway.settings import GatewaySettings
 from tunery.runtime.process import Host, Runtime
 from tunery.runtime.settings import load
@@ -32,6 +33,7 @@ VIEWS_PROJECTION: Final = Projection(
     ddl=DDL,
     tables=tuple(table.name for table in VIEWS),
     outcomes=True,
+    notify=notify,
 )
 
 
@@ -44,6 +46,7 @@ async def build(runtime: Runtime) -> Sequence[Host]:
     return (
         HttpServer(app, settings.host, settings.port),
         outcomes,
+        deps.feeds,
         Projector(runtime, VIEWS_PROJECTION),
         TelemetryReader(runtime),
         EffectHost(runtime, (results(deps.views, deps.blobs, deps.seal),)),
@@ -51,10 +54,12 @@ async def build(runtime: Runtime) -> Sequence[Host]:
 
 
 def deps_of(runtime: Runtime, settings: GatewaySettings, outcomes: Outcomes) -> Deps:
+    views = views_of(runtime.store)
     return Deps(
         settings=settings,
-        views=views_of(runtime.store),
+        views=views,
         commands=Commands(runtime.sender, outcomes),
+        feeds=Feeds(runtime.store, views, runtime.clock),
         blobs=runtime.blobs,
         seal=runtime.seal,
         prices=load_folder(settings.prices_dir),

@@ -10,21 +10,22 @@ import msgspec
 from schemas.telemetry import LogLine, Progress, Step, Telemetry
 from schemas.topics import PARTITIONS, TELEMETRY
 from schemas.units import Ms
-from services.gateway.domain.events import finite, step_event_id
-from services.gateway.domain.tables import STEPS, TELEMETRY_DDL, TELEMETRY_VERSION
+from services.gateway.domain.events import finite, line_id, step_event_id
+from services.gateway.domain.tables import LINES, STEPS, TELEMETRY_DDL, TELEMETRY_VERSION
 from tunery.runtime.bundle import Runtime
 from tunery.runtime.bus.abstract import OutOfRange, Record
 from tunery.runtime.journal.reader import Position
 from tunery.runtime.telemetry.logs import say
-from tunery.runtime.verbs import Change, Upsert
+from tunery.runtime.verbs import Upsert
 from tunery.runtime.work.abstract import Batch, Committed, Tables
 
 LOG: Final = logging.getLogger("tunery.gateway")
 NAME: Final = "telemetry"
 POLL_MS: Final[Ms] = 500
 RECORDS_MAX: Final = 1_000
+LINE_CHARACTERS_MAX: Final = 2_000
 PLACES: Final = tuple((NAME, partition) for partition in range(PARTITIONS))
-TABLES: Final = Tables(NAME, TELEMETRY_VERSION, PLACES, TELEMETRY_DDL, (STEPS.name,))
+TABLES: Final = Tables(NAME, TELEMETRY_VERSION, PLACES, TELEMETRY_DDL, (STEPS.name, LINES.name))
 _DECODER: Final[msgspec.json.Decoder[Telemetry]] = msgspec.json.Decoder(Telemetry)
 
 
@@ -87,7 +88,9 @@ class TelemetryReader:
         return True
 
 
-def _batch(partition: int, before: int, after: int, changes: Sequence[Change]) -> Batch:
+def _batch(partition: int, before: int, after: int, changes: Sequence[Upsert]) -> Batch:
+    """Those who follow the jobs hear of it."""
+    told = {f"{change.key['tenant']}/{change.key['job_id']}" for change in changes}
     return Batch(
         projection=NAME,
         version=TELEMETRY_VERSION,
@@ -95,10 +98,11 @@ def _batch(partition: int, before: int, after: int, changes: Sequence[Change]) -
         expected=before,
         position=Position(after),
         changes=changes,
+        notices=sorted(told),
     )
 
 
-def changes_of(record: Record) -> tuple[Change, ...]:
+def changes_of(record: Record) -> tuple[Upsert, ...]:
     """A step that a resumed attempt does again takes the place of the lost one."""
     try:
         message = _DECODER.decode(record.value)
@@ -107,13 +111,30 @@ def changes_of(record: Record) -> tuple[Change, ...]:
         say(LOG, logging.WARNING, "telemetry record skipped", why=error, place=place)
         return ()
     match message:
-        case LogLine() | Progress():
-            return ()
+        case LogLine():
+            return (_line(record, message, message.level, message.text),)
+        case Progress():
+            text = f"{message.stage}: {message.done_ppm / 10_000:.0f} %"
+            return (_line(record, message, "info", text),)
         case Step():
             return (_step(record, message),)
 
 
-def _step(record: Record, step: Step) -> Change:
+def _line(record: Record, message: LogLine | Progress, level: str, text: str) -> Upsert:
+    line = line_id(record.timestamp, record.partition, record.offset)
+    return Upsert(
+        LINES.name,
+        {"tenant": message.tenant, "job_id": message.job_id, "id": line},
+        {
+            "at": record.timestamp,
+            "attempt": message.attempt,
+            "level": level,
+            "message": text.replace("\0", "")[:LINE_CHARACTERS_MAX],
+        },
+    )
+
+
+def _step(record: Record, step: Step) -> Upsert:
     return Upsert(
         STEPS.name,
         {"tenant": step.tenant, "job_id": step.job_id, "step": step.step},

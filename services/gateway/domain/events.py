@@ -5,6 +5,7 @@ steps, new model created, completed.
 """
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -29,6 +30,7 @@ RANKS: Final = (
 STEP_MARK: Final = "f"  # a step's id; within one millisecond steps come after the journal's events
 TIME_DIGITS: Final = 11  # hexadecimal, milliseconds: until the year 2527
 SEQ_DIGITS: Final = 11
+EVENT_ID: Final = re.compile(rf"^{EVENT}[0-9a-f]{{24}}$")
 
 
 def journal_event_id(at: Ms, seq: int, rank: str) -> str:
@@ -43,6 +45,10 @@ def history_id(at: Ms, seq: int, field: str) -> str:
 
 def step_event_id(at: Ms, attempt: int, step: int) -> str:
     return f"{EVENT}{at:0{TIME_DIGITS}x}{STEP_MARK}{attempt:03x}{step:08x}0"
+
+
+def line_id(at: Ms, partition: int, offset: int) -> str:
+    return f"{EVENT}{at:0{TIME_DIGITS}x}{partition:01x}{offset:012x}"
 
 
 def step_event(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -65,6 +71,35 @@ def step_event(row: Mapping[str, Any]) -> dict[str, Any]:
         "message": text if valid is None else f"{text}, validation loss={shown(valid)}",
         "type": "metrics",
         "data": data,
+    }
+
+
+def metrics_object(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of `steps`, whole. A loss that is not finite is null."""
+    return {
+        "id": row["id"],
+        "object": "fine_tuning.job.metrics",
+        "created_at": row["at"] // 1000,
+        "attempt": row["attempt"],
+        "step": row["step"],
+        "total_steps": row["total_steps"],
+        "train_loss": finite(row["loss"]),
+        "train_mean_token_accuracy": finite(row["accuracy"]),
+        "valid_loss": finite(row["valid_loss"]),
+        "learning_rate": finite(row["learning_rate"]),
+        "tokens": row["tokens"],
+        "elapsed_ms": row["elapsed_ms"],
+    }
+
+
+def line_object(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "id": row["id"],
+        "object": "fine_tuning.job.log",
+        "created_at": row["at"] // 1000,
+        "attempt": row["attempt"],
+        "level": row["level"],
+        "message": row["message"],
     }
 
 

@@ -26,3 +26,9 @@ def project(header: Header, event: Any) -> tuple[Change, ...]:
             return project_model(header, event)
         case other:
             raise ValueError(f"no projection of the stream {other!r}")
+
+
+def notify(header: Header, event: Any) -> str | None:
+    """Those who follow the job hear of it."""
+    job_id = getattr(event, "job_id", None)
+    return None if header.stream != "job" or job_id is None else f"{header.key}/{job_id}"

@@ -10,6 +10,7 @@ from fastapi import Depends, Request
 from schemas.job import KeyCap
 from schemas.sealed import Sealed
 from services.gateway.adapters.commands import Commands
+from services.gateway.adapters.feeds import Feeds
 from services.gateway.domain.errors import FORBIDDEN, ApiError
 from services.gateway.domain.scopes import ADMIN, allows
 from services.gateway.ports import BaseFolders, Prices, Rates, Views
@@ -25,6 +26,7 @@ class Deps:
     settings: GatewaySettings
     views: Views
     commands: Commands
+    feeds: Feeds
     blobs: Blobs
     seal: Sealer
     prices: Prices

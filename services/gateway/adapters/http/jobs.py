@@ -1,7 +1,6 @@
 """`/v1/fine_tuning/jobs`: reading them, and changing what is wanted of them."""
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final
 
@@ -10,27 +9,23 @@ from fastapi import APIRouter, Query, Request
 
 from schemas import errors
 from schemas.envelope import Message
-from schemas.ids import EVENT
 from schemas.job import CancelJob, PauseJob, ResumeJob
 from schemas.topics import JOB
 from services.gateway.adapters.http.deps import Caller, Deps, Principal, WithDeps
 from services.gateway.adapters.http.pages import After, page
 from services.gateway.adapters.http.storage import within
-from services.gateway.domain.errors import ApiError, not_found
-from services.gateway.domain.events import message_event, step_event
+from services.gateway.domain.errors import ApiError
 from services.gateway.domain.shapes import listing
 from services.gateway.domain.shapes.jobs import checkpoint_object, cost_object, job_object
 from services.gateway.domain.statuses import LIVE
-from services.gateway.domain.tables import CHECKPOINTS, JOB_EVENTS, JOBS, STEPS, USAGE
-from services.gateway.ports import Cursor, Row
+from services.gateway.domain.tables import CHECKPOINTS, JOBS, STEPS, USAGE
+from services.gateway.ports import Row
 
 LIMIT: Final = 20
 CHECKPOINTS_LIMIT: Final = 10
 LIMIT_MAX: Final = 100
-EVENTS_MAX: Final = 1_000
 LINES_MAX: Final = 10_000
 SCANNED_MAX: Final = 5_000  # metadata is sealed, so a filter on it opens job after job
-EVENT_ID: Final = re.compile(rf"^{EVENT}[0-9a-f]{{24}}$")
 router = APIRouter(tags=["fine-tuning"])
 
 
@@ -110,28 +105,6 @@ async def pause_job(job_id: str, deps: WithDeps, caller: Caller) -> dict[str, An
 @router.post("/v1/fine_tuning/jobs/{job_id}/resume")
 async def resume_job(job_id: str, deps: WithDeps, caller: Caller) -> dict[str, Any]:
     return await _change(deps, caller, job_id, ResumeJob(job_id=job_id))
-
-
-@router.get("/v1/fine_tuning/jobs/{job_id}/events")
-async def list_events(
-    job_id: str,
-    deps: WithDeps,
-    caller: Caller,
-    after: After = None,
-    limit: Annotated[int, Query(ge=1, le=EVENTS_MAX)] = LIMIT,
-) -> dict[str, Any]:
-    """Newest first: messages of the journal and steps of the telemetry in one order."""
-    await find(deps, caller, job_id)
-    where = {"tenant": caller.tenant, "job_id": job_id}
-    if after is not None and not EVENT_ID.match(after):
-        raise not_found("event", after, "after")
-    cursor = None if after is None else Cursor(after, after)
-    told = await deps.views.page(JOB_EVENTS, where, limit=limit + 1, after=cursor)
-    steps = await deps.views.page(STEPS, where, limit=limit + 1, after=cursor)
-    events = [message_event(row, deps.opened(row["sealed"])) for row in told]
-    events += [step_event(row) for row in steps]
-    events.sort(key=lambda event: str(event["id"]), reverse=True)
-    return listing(events[:limit], len(events) > limit)
 
 
 @router.get("/v1/fine_tuning/jobs/{job_id}/checkpoints")

@@ -6,6 +6,7 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp
 
 from services.gateway.adapters.http import (
+    events,
     files,
     health,
     jobs,
@@ -28,6 +29,6 @@ def create_app(deps: Deps) -> ASGIApp:
     app.state.deps = deps
     problems.install(app)
     # submit before jobs: `estimate` is a name of its own, not the id of a job
-    for module in (files, uploads, submit, jobs, models, webhooks, tenants, health):
+    for module in (files, uploads, submit, jobs, events, models, webhooks, tenants, health):
         app.include_router(module.router)
     return Edge(app, deps)

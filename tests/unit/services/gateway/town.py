@@ -18,6 +18,7 @@ from schemas.topics import ACCOUNT, DATASET, JOB, MODEL, PARTITIONS, POOL, TELEM
 from services.billing.app import ACCOUNTS
 from services.billing.react import react_account
 from services.gateway.adapters.commands import Commands
+from services.gateway.adapters.feeds import Feeds
 from services.gateway.adapters.http.deps import Deps
 from services.gateway.adapters.http.routes import create_app
 from services.gateway.adapters.outcomes import Outcomes
@@ -42,6 +43,7 @@ ADMIN_KEY = "admin-key-of-the-tests"
 READY_S_MAX = 15
 SETTLE_S_MAX = 5
 WAIT_MS_MAX = 5_000
+LATE_MS = 200
 BASE = Base(
     base_id="tiny-llama",
     sha256="ab" * 32,
@@ -147,6 +149,7 @@ async def town() -> AsyncIterator[Town]:
         **{
             **{name: getattr(deps, name) for name in deps.__dataclass_fields__},
             "commands": Commands(runtime.sender, outcomes, wait_ms_max=WAIT_MS_MAX),
+            "feeds": Feeds(runtime.store, deps.views, runtime.clock, late_ms=LATE_MS),
             "draw": os.urandom,
         }
     )
@@ -190,6 +193,7 @@ def _hosts(shared: World, runtime: Runtime, outcomes: Outcomes, deps: Deps) -> l
         AggregateHost(others["registry"], MODELS),
         Reactor(others["registry"], MODEL, react_model),
         outcomes,
+        deps.feeds,
         Projector(runtime, VIEWS_PROJECTION),
         TelemetryReader(runtime),
         EffectHost(runtime, (results(deps.views, deps.blobs, deps.seal),)),
