@@ -19,19 +19,19 @@ def versioned(name: str) -> str:
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
-class Message(Struct, frozen=True, kw_only=True, tag=versioned, tag_field="type"):
+class Message(Struct, frozen=True, kw_only=True, tag=versioned, tag_field="type", gc=False):
     """Base of all commands and events."""
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
-class Part(Struct, frozen=True, kw_only=True):
+class Part(Struct, frozen=True, kw_only=True, gc=False):
     """Base of the nouns inside commands and events."""
 
 
 # --- commands -------------------------------------------------------------------------------------
 
 
-class Source(Struct, frozen=True, array_like=True):
+class Source(Struct, frozen=True, array_like=True, gc=False):
     """Where a reaction comes from; the target drops what is not above the last one it decided."""
 
     stream: str
@@ -41,7 +41,7 @@ class Source(Struct, frozen=True, array_like=True):
     index: int
 
 
-class Idempotency(Struct, frozen=True, kw_only=True):
+class Idempotency(Struct, frozen=True, kw_only=True, gc=False):
     """How a client's command is recognised when it comes twice.
 
     key: HMAC of the `Idempotency-Key` header, or of the body where the client sent none.
@@ -55,7 +55,7 @@ class Idempotency(Struct, frozen=True, kw_only=True):
     retry: bool = False
 
 
-class Envelope(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Envelope(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A command on its way to the owner of a stream. `body` is decoded with the stream's union."""
 
     id: str
@@ -73,7 +73,7 @@ class Envelope(Struct, frozen=True, kw_only=True, omit_defaults=True):
 # --- journal --------------------------------------------------------------------------------------
 
 
-class Claim(Struct, frozen=True, kw_only=True, tag="claim", tag_field="record"):
+class Claim(Struct, frozen=True, kw_only=True, tag="claim", tag_field="record", gc=False):
     """`owner` takes the partition; the claim's own offset is its epoch.
 
     Only an operator's claim carries `base`, the logical cause that the command at physical offset 0
@@ -85,7 +85,9 @@ class Claim(Struct, frozen=True, kw_only=True, tag="claim", tag_field="record"):
     base: int | None = None
 
 
-class Entry(Struct, frozen=True, kw_only=True, tag="entry", tag_field="record", omit_defaults=True):
+class Entry(
+    Struct, frozen=True, kw_only=True, tag="entry", tag_field="record", omit_defaults=True, gc=False
+):
     """The one record that a command leads to. `events` are decoded with the stream's union."""
 
     epoch: int
@@ -108,7 +110,7 @@ class Entry(Struct, frozen=True, kw_only=True, tag="entry", tag_field="record", 
 JournalRecord: TypeAlias = Claim | Entry
 
 
-class Header(Struct, frozen=True, kw_only=True):
+class Header(Struct, frozen=True, kw_only=True, gc=False):
     """What readers know about an accepted entry besides its events."""
 
     stream: str
@@ -124,7 +126,7 @@ class Header(Struct, frozen=True, kw_only=True):
     traceparent: str | None = None
 
 
-class Context(Struct, frozen=True, kw_only=True):
+class Context(Struct, frozen=True, kw_only=True, gc=False):
     """What a decision may know besides state and command; the fold of its events sees the same."""
 
     at: Ms

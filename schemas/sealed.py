@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 
-class Sealed(Struct, frozen=True):
+class Sealed(Struct, frozen=True, gc=False):
     """Bytes under the tenant's data key (AES-256-GCM), opaque to every decider.
 
     Destroying the key erases the text everywhere; readers then get `REDACTED`.

@@ -14,7 +14,7 @@ from schemas.envelope import GENESIS, HASH_BYTES, Claim, Entry, JournalRecord
 Reason: TypeAlias = Literal["claim", "epoch", "cause"]
 
 
-class Acceptance(Struct, frozen=True, array_like=True):
+class Acceptance(Struct, frozen=True, array_like=True, gc=False):
     """State of the rule in one partition.
 
     incarnation: offset of the last operator's claim (0: none); epoch: offset of the last claim;
@@ -72,10 +72,10 @@ def judge(
     rule: epoch, cause, prev. Raises Diverged.
     """
     match record:
-        case Claim():
-            return _claimed(state, offset, record), "claim"
         case Entry():
             return _entry(state, record, value)
+        case Claim():
+            return _claimed(state, offset, record), "claim"
 
 
 def _claimed(state: Acceptance, offset: int, claim: Claim) -> Acceptance:

@@ -19,7 +19,7 @@ BY_BODY_MS: Final = 10 * 60_000  # without a header, an SDK's retries come withi
 IDS_MAX: Final = 8  # command ids remembered per key, against a copy that arrives late
 
 
-class Client(Struct, frozen=True, array_like=True):
+class Client(Struct, frozen=True, array_like=True, gc=False):
     """What is remembered of a client's command. `ids`: newest first; the first was decided last.
 
     `alone`: a retry was decided and the request that it repeats has not been seen yet.
@@ -32,7 +32,7 @@ class Client(Struct, frozen=True, array_like=True):
     alone: bool
 
 
-class Seen(Struct, frozen=True):
+class Seen(Struct, frozen=True, gc=False):
     """`days`: keys of `clients` by the day (of `at`, since the epoch) on which they were set."""
 
     sources: Map[str, tuple[int, int, int]] = Map()

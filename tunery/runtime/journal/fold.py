@@ -14,7 +14,7 @@ from tunery.runtime.verbs import Aggregate
 S = TypeVar("S")
 
 
-class Fold(Struct, Generic[S], frozen=True):
+class Fold(Struct, Generic[S], frozen=True, gc=False):
     """position: next journal offset and acceptance state; the rest but state and seen: of the
     last accepted entry.
     """

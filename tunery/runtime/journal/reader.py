@@ -2,7 +2,6 @@
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -24,10 +23,10 @@ from tunery.runtime.journal.acceptance import (
 )
 from tunery.runtime.journal.codec import Codec, Undecodable, codec_of, decode_record
 
-BATCH_RECORDS_MAX: Final = 2_000
+BATCH_RECORDS_MAX: Final = 500  # more at once is slower: what was made first has left the caches
 
 
-class Position(Struct, frozen=True, array_like=True):
+class Position(Struct, frozen=True, array_like=True, gc=False):
     """Next offset to read, and the state of the acceptance rule just before it."""
 
     offset: int = 0
@@ -46,27 +45,43 @@ def load_position(text: str) -> Position:
     return msgspec.json.decode(text, type=Position)
 
 
-@dataclass(frozen=True, slots=True)
-class Accepted:
+class Accepted(Struct, frozen=True, gc=False):
     """An entry that counts. `value`: its bytes in the log. `position`: where to go on after it."""
 
-    header: Header
+    stream: str
+    partition: int
     entry: Entry
     events: tuple[Any, ...]
     position: Position
     value: bytes
 
+    @property
+    def header(self) -> Header:
+        """Made when asked for: folds do without, and a replay reads millions."""
+        entry = self.entry
+        return Header(
+            stream=self.stream,
+            partition=self.partition,
+            offset=self.position.offset - 1,
+            at=entry.at,
+            key=entry.key,
+            tenant=entry.tenant,
+            seq=entry.seq,
+            command_id=entry.command_id,
+            incarnation=self.position.acceptance.incarnation,
+            correlation=entry.correlation,
+            traceparent=entry.traceparent,
+        )
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+
+class Batch(Struct, frozen=True):
     """What one read brought for one partition; `position` is also past claims and void records."""
 
     accepted: tuple[Accepted, ...]
     position: Position
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
+class Judged(Struct, frozen=True, gc=False):
     """One record through the rule: accepted, or void for `reason` (a claim counts as void)."""
 
     accepted: Accepted | None
@@ -77,43 +92,23 @@ class Judged:
 
 def read_record(stream: Stream, codec: Codec, position: Position, record: Record) -> Judged:
     """Take one record. Raises Divergence or Unreadable, which name the place. Pure."""
-    place = (stream.name, record.partition, record.offset)
-    if record.offset != position.offset:
-        raise Divergence(*place, f"expected offset {position.offset}; records are missing")
     try:
+        if record.offset != position.offset:
+            raise Diverged(f"expected offset {position.offset}; records are missing")
         parsed = decode_record(record.value)
         acceptance, reason = judge(position.acceptance, record.offset, parsed, record.value)
-    except Undecodable as error:
-        raise Unreadable(*place, str(error)) from error
-    except Diverged as error:
-        raise Divergence(*place, str(error)) from error
-    after = Position(record.offset + 1, acceptance)
-    if isinstance(parsed, Claim):
-        return Judged(None, reason, after, parsed)
-    if reason is not None:
-        return Judged(None, reason, after)
-    try:
+        after = Position(record.offset + 1, acceptance)
+        if isinstance(parsed, Claim):
+            return Judged(None, reason, after, parsed)
+        if reason is not None:
+            return Judged(None, reason, after)
         events = codec.events(parsed)
     except Undecodable as error:
-        raise Unreadable(*place, str(error)) from error
-    header = header_of(stream.name, record, parsed, acceptance.incarnation)
-    return Judged(Accepted(header, parsed, events, after, record.value), None, after)
-
-
-def header_of(stream: str, record: Record, entry: Entry, incarnation: int) -> Header:
-    return Header(
-        stream=stream,
-        partition=record.partition,
-        offset=record.offset,
-        at=entry.at,
-        key=entry.key,
-        tenant=entry.tenant,
-        seq=entry.seq,
-        command_id=entry.command_id,
-        incarnation=incarnation,
-        correlation=entry.correlation,
-        traceparent=entry.traceparent,
-    )
+        raise Unreadable(stream.name, record.partition, record.offset, str(error)) from error
+    except Diverged as error:
+        raise Divergence(stream.name, record.partition, record.offset, str(error)) from error
+    accepted = Accepted(stream.name, record.partition, parsed, events, after, record.value)
+    return Judged(accepted, None, after)
 
 
 class JournalReader:
