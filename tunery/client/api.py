@@ -49,6 +49,14 @@ class Api:
     ) -> None:
         self._http.close()
 
+    def ready(self) -> bool:
+        """Whether the service can take requests."""
+        try:
+            answer = self._http.get(f"{self.base_url.removesuffix('/v1')}/readyz")
+        except httpx.HTTPError:
+            return False
+        return answer.is_success
+
     # --- files
 
     def upload(

@@ -49,6 +49,14 @@ class AsyncApi:
     ) -> None:
         await self._http.aclose()
 
+    async def ready(self) -> bool:
+        """Whether the service can take requests."""
+        try:
+            answer = await self._http.get(f"{self.base_url.removesuffix('/v1')}/readyz")
+        except httpx.HTTPError:
+            return False
+        return answer.is_success
+
     # --- files
 
     async def upload(

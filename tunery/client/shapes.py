@@ -28,6 +28,7 @@ class Job(TypedDict):
     fine_tuned_model: str | None
     status: str
     phase: str
+    attempt: int
     node: str | None
     error: dict[str, Any] | None
     training_file: str

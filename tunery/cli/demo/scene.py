@@ -4,12 +4,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import httpx
-
-from tunery.cli.demo.api import Api
 from tunery.cli.demo.claims import Told
 from tunery.cli.demo.receiver import Receiver
 from tunery.cli.demo.view import View
+from tunery.client import AsyncApi
 from tunery.local.stack import Stack
 
 EXAMPLES: Final = Path(__file__).parents[3] / "examples"
@@ -18,8 +16,7 @@ EXAMPLES: Final = Path(__file__).parents[3] / "examples"
 @dataclass
 class Scene:
     stack: Stack
-    api: Api
-    client: httpx.AsyncClient
+    api: AsyncApi
     view: View
     told: Told
     receiver: Receiver

@@ -8,21 +8,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import httpx
-
 from tunery.cli._view import Lines
-from tunery.cli.demo.api import Api, Late, Refused
 from tunery.cli.demo.chapters import after, before, machines
 from tunery.cli.demo.claims import Told
 from tunery.cli.demo.receiver import receiving
 from tunery.cli.demo.scene import Scene
 from tunery.cli.demo.view import View
+from tunery.cli.demo.waiting import Late
+from tunery.client import AsyncApi, Refused, Unreachable
 from tunery.local.errors import LocalError
 from tunery.local.host import told_to_end
 from tunery.local.opening import open_house
 from tunery.local.stack import AGENT, SERVICES, ServiceSpec, stack
 
-REQUEST_S_MAX: Final = 30.0
 CHAPTERS: Final = (
     before.bad_file,
     before.good_file,
@@ -66,7 +64,7 @@ async def tell(options: Options, view: View) -> Told:
         await telling
     except asyncio.CancelledError:
         told.trouble = "it was told to stop"
-    except (LocalError, Refused, Late, OSError, httpx.HTTPError) as error:
+    except (LocalError, Refused, Unreachable, Late, OSError) as error:
         told.trouble = f"{type(error).__name__}: {error}"
     told.figures["demo_seconds"] = round(view.seconds, 1)
     if options.keep or not told.all_held:
@@ -97,15 +95,10 @@ async def _tell(options: Options, view: View, told: Told, folder: Path) -> None:
             stack(folder, services(), listen=Lines(view.console).hear)
         )
         await open_house(running, view.line)
-        client = await cleanup.enter_async_context(
-            httpx.AsyncClient(
-                base_url=running.api_url,
-                headers={"Authorization": f"Bearer {running.admin_key}"},
-                timeout=REQUEST_S_MAX,
-                trust_env=False,
-            )
+        api = await cleanup.enter_async_context(
+            AsyncApi(f"{running.api_url}/v1", running.admin_key)
         )
-        scene = Scene(running, Api(client), client, view, told, receiver, options.data)
+        scene = Scene(running, api, view, told, receiver, options.data)
         await machines.agents(scene)
         for chapter in CHAPTERS:
             await chapter(scene)

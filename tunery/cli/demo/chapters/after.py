@@ -6,14 +6,14 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
-from tunery.cli.demo.api import POLL_S, Late
 from tunery.cli.demo.scene import Scene
+from tunery.cli.demo.waiting import POLL_S, Late
+from tunery.client import Refused
 from tunery.local.paths import base_model_dir
 from tunery.local.settings import TENANT
 
@@ -49,7 +49,7 @@ def _figure(value: float | None) -> str:
 async def registry(scene: Scene) -> None:
     scene.view.chapter("Registry")
     scene.model_id = scene.job["fine_tuned_model"]
-    model = await scene.api.get(f"/models/{scene.model_id}")
+    model = await scene.api.model(scene.model_id)
     lineage = model["lineage"]
     scene.view.line(scene.model_id)
     scene.view.line(f"base {lineage['base_sha256'][:12]}…  data {lineage['dataset_version'][:12]}…")
@@ -57,9 +57,7 @@ async def registry(scene: Scene) -> None:
         lineage[name] for name in ("base_sha256", "dataset_version", "config_sha256", "job_id")
     )
     scene.check("version_registered_with_lineage", complete, "registered with its whole lineage")
-    promoted = await scene.api.post(
-        f"/models/{scene.model_id}/promote", {"stage": "staging", "expected": None}
-    )
+    promoted = await scene.api.promote(scene.model_id, "staging", None)
     stage = promoted["stage"]
     scene.check("promoted_to_staging", stage == "staging", f"stage {stage}, by compare-and-swap")
     with tempfile.TemporaryDirectory(prefix="tunery-adapter-") as folder:
@@ -68,7 +66,7 @@ async def registry(scene: Scene) -> None:
 
 async def answers(scene: Scene) -> None:
     scene.view.chapter("The same prompts, before and after")
-    found = await scene.api.get(f"/fine_tuning/jobs/{scene.job_id}/answers")
+    found = await scene.api.answers(scene.job_id)
     for one in found["data"][:ANSWERS_SHOWN]:
         scene.view.answers(one["prompt"], _short(one["base"]), _short(one["adapter"]))
     changed = sum(one["base"] != one["adapter"] for one in found["data"])
@@ -117,7 +115,7 @@ async def bill(scene: Scene) -> None:
     lost = sum(-line["gpu_ms"] for line in made["lines"] if line["kind"] == "credit")
     text = f"{lost} GPU-ms between the last checkpoint and the kill: credited on a line of its own"
     scene.check("lost_work_credited", lost > 0, text)
-    cost = await scene.api.get(f"/fine_tuning/jobs/{scene.job_id}/cost")
+    cost = await scene.api.cost(scene.job_id)
     sums = (
         sum(line["gpu_ms"] for line in made["lines"]),
         sum(line["amount_micro"] for line in made["lines"]),
@@ -142,12 +140,14 @@ async def replay(scene: Scene) -> None:
 
 
 async def _download_and_load(scene: Scene, folder: Path) -> None:
-    listed = await scene.api.get(f"/models/{scene.model_id}/adapter")
-    whole = True
-    for file in listed["files"]:
-        response = await scene.client.get(file["url"], headers={"Authorization": ""})
-        (folder / file["name"]).write_bytes(response.content)
-        whole = whole and sha256(response.content).hexdigest() == file["sha256"]
+    listed = await scene.api.adapter(scene.model_id)
+    try:
+        for file in listed["files"]:
+            await scene.api.fetch(file, folder / file["name"])
+        whole = True
+    except Refused as refusal:
+        scene.view.line(refusal.message)
+        whole = False
     status, said = await _run(
         (sys.executable, "-m", "tunery.ml.adapters", "verify", str(folder), str(base_model_dir()))
     )

@@ -4,16 +4,12 @@ import json
 from typing import Any, Final
 
 from tunery.cli.demo.scene import EXAMPLES, Scene
+from tunery.cli.demo.waiting import until
 from tunery.local.paths import BASE_MODEL_ID
 
 VALIDATION_S_MAX: Final = 60
 SHOWN_MAX: Final = 12
 IDEMPOTENCY_KEY: Final = "demo-lighthouse-1"
-EVENT_TYPES: Final = (
-    "fine_tuning.job.succeeded",
-    "fine_tuning.job.failed",
-    "fine_tuning.job.cancelled",
-)
 # Rows of 256 tokens: twice the updates of the usual 512 for the same work. Few enough for two
 # cores, enough for an effect that a person sees.
 TRAINING: Final[dict[str, Any]] = {
@@ -66,7 +62,7 @@ async def good_file(scene: Scene) -> None:
 
 async def estimate(scene: Scene) -> None:
     scene.view.chapter("What it will take, before it is started")
-    found = await scene.api.post("/fine_tuning/jobs/estimate", request(scene))
+    found = await scene.api.estimate(request(scene))
     scene.estimate = held = found
     scene.view.line(
         f"{held['trained_tokens']} tokens in {held['steps']} steps, "
@@ -84,18 +80,14 @@ async def estimate(scene: Scene) -> None:
 
 async def submit(scene: Scene) -> None:
     scene.view.chapter("One job, submitted twice")
-    endpoint = await scene.api.post(
-        "/webhook_endpoints",
-        {"name": "demo", "url": scene.receiver.url, "event_types": list(EVENT_TYPES)},
-    )
+    endpoint = await scene.api.create_endpoint({"name": "demo", "url": scene.receiver.url})
     scene.secret = endpoint["signing_secret"]
-    headers = {"Idempotency-Key": IDEMPOTENCY_KEY}
-    first = await scene.api.post("/fine_tuning/jobs", request(scene), headers)
-    second = await scene.api.post("/fine_tuning/jobs", request(scene), headers)
+    first = await scene.api.submit(request(scene), IDEMPOTENCY_KEY)
+    second = await scene.api.submit(request(scene), IDEMPOTENCY_KEY)
     scene.job_id = first["id"]
-    listed = await scene.api.get("/fine_tuning/jobs")
+    jobs = [job async for job in scene.api.jobs()]
     scene.view.line(f"{first['id']}  {first['status']}")
-    same = first["id"] == second["id"] and len(listed["data"]) == 1
+    same = first["id"] == second["id"] and len(jobs) == 1
     scene.check("two_submissions_one_job", same, "same key, same job: nobody pays twice")
 
 
@@ -111,8 +103,8 @@ def request(scene: Scene) -> dict[str, Any]:
 
 async def _validated(scene: Scene, path: Any) -> Any:
     uploaded = await scene.api.upload(path)
-    return await scene.api.until(
-        f"/files/{uploaded['id']}/validation",
-        lambda report: report["status"] == "done",
+    return await until(
+        lambda: scene.api.validation(uploaded["id"]),
+        lambda report: bool(report["status"] == "done"),
         VALIDATION_S_MAX,
     )

@@ -2,10 +2,11 @@
 
 import asyncio
 import time
-from typing import Any, Final
+from typing import Final
 
-from tunery.cli.demo.api import POLL_S, Late
 from tunery.cli.demo.scene import Scene
+from tunery.cli.demo.waiting import POLL_S, Late, until
+from tunery.client.shapes import Job
 from tunery.local.stack import ServiceSpec
 
 NODES: Final = ("a", "b")
@@ -26,9 +27,9 @@ async def agents(scene: Scene) -> None:
     ]
     for spec in specs:
         await scene.stack.add(spec)
-    ready = await scene.client.get("/readyz")
+    ready = await scene.api.ready()
     scene.told.figures["ready_seconds"] = round(scene.view.seconds, 1)
-    holds = ready.status_code == 200
+    holds = ready
     text = f"ready after {scene.view.seconds:.0f} s, with two node agents, A and B, on this machine"
     scene.check("servers_and_services_ready", holds, text)
 
@@ -54,30 +55,30 @@ async def train_and_kill(scene: Scene) -> None:
 
 async def resume(scene: Scene) -> None:
     scene.view.chapter("The other machine goes on")
-    job = await scene.api.until(
-        f"/fine_tuning/jobs/{scene.job_id}",
+    job = await until(
+        lambda: scene.api.job(scene.job_id),
         lambda found: found["attempt"] == 2 and found["phase"] == "running",
         TAKEOVER_S_MAX,
     )
-    scene.survivor = job["node"]
+    scene.survivor = job["node"] or ""
     taken = round(time.monotonic() - float(scene.told.figures["killed_at_s"]), 1)
     scene.told.figures["takeover_seconds"] = taken
     scene.told.figures.pop("killed_at_s")
     scene.check(
         "lease_expired_and_other_node_took_over",
-        job["node"] not in (scene.killed, None),
-        f"its heartbeats stopped, its lease ended; node {job['node'].upper()} runs {taken:.0f} s "
-        "after the kill",
+        scene.survivor not in (scene.killed, ""),
+        f"its heartbeats stopped, its lease ended; node {scene.survivor.upper()} runs "
+        f"{taken:.0f} s after the kill",
     )
-    loaded = job["progress"]["resumed_from_step"]
+    loaded = (job["progress"] or {})["resumed_from_step"]
     text = f"resumed from step {loaded}, the last accepted checkpoint: nothing before it runs again"
     scene.check("resumed_from_last_checkpoint", loaded == scene.last_checkpoint > 0, text)
     await _until_done(scene)
 
 
-async def _look(scene: Scene) -> dict[str, Any]:
+async def _look(scene: Scene) -> Job:
     """The job as it is now; draws the loss line."""
-    job: dict[str, Any] = await scene.api.get(f"/fine_tuning/jobs/{scene.job_id}")
+    job = await scene.api.job(scene.job_id)
     progress = job["progress"]
     if progress and progress["train_loss"] is not None:
         here = progress["step"]
@@ -87,23 +88,24 @@ async def _look(scene: Scene) -> dict[str, Any]:
     return job
 
 
-async def _worth_killing(scene: Scene, job: dict[str, Any]) -> bool:
+async def _worth_killing(scene: Scene, job: Job) -> bool:
     """About half-way, with a checkpoint, and some steps after it to lose."""
     progress = job["progress"]
     if job["phase"] != "running" or not progress or 2 * progress["step"] < progress["total_steps"]:
         return False
-    checkpoints = await scene.api.get(f"/fine_tuning/jobs/{scene.job_id}/checkpoints")
-    if not checkpoints["data"]:
+    checkpoints = [one async for one in scene.api.checkpoints(scene.job_id)]
+    if not checkpoints:
         return False
-    scene.last_checkpoint = checkpoints["data"][0]["step_number"]
+    scene.last_checkpoint = checkpoints[0]["step_number"]
     return bool(progress["step"] > scene.last_checkpoint)
 
 
-async def _kill(scene: Scene, job: dict[str, Any]) -> None:
-    scene.killed = job["node"]
+async def _kill(scene: Scene, job: Job) -> None:
+    scene.killed = job["node"] or ""
     pids = scene.stack.kill(f"agent-{scene.killed}", tree=True, restart=False)
     scene.told.figures["killed_at_s"] = time.monotonic()
-    step, total = job["progress"]["step"], job["progress"]["total_steps"]
+    progress = job["progress"] or {}
+    step, total = progress["step"], progress["total_steps"]
     scene.told.figures |= {"killed_at_step": step, "total_steps": total}
     text = (
         f"kill -9: agent {scene.killed.upper()} and its training, {len(pids)} processes, at step "
@@ -125,7 +127,7 @@ async def _until_done(scene: Scene) -> None:
         if time.monotonic() > deadline:
             raise Late(f"the job is not done after {END_S_MAX} s: {job['phase']}, {job['queue']}")
         await asyncio.sleep(POLL_S)
-    scene.job = job
+    scene.job = {**job}
     curve = [scene.losses[step] for step in sorted(scene.losses)]
     fell = len(curve) > 2 and curve[-1] < 0.8 * curve[0]
     if curve:
