@@ -1,19 +1,27 @@
 """`tunery key`: API keys of tenants."""
 
 import time
+from typing import TYPE_CHECKING
 
 import click
 
 from tunery.cli import _api, _options
 from tunery.local.paths import DataDir
 
+if TYPE_CHECKING:
+    from tunery.client.shapes import Key
+
 DAY_S = 86_400
+MICRO = 1_000_000
 EPILOG = """\
 \b
 Examples:
   tunery key create acme --name ci
   tunery key create acme --scope read --days 30
+  tunery key create acme --scope files.write --scope jobs.write
+  tunery key create acme --model smollm2-135m-instruct --spend-cap 25
   tunery key list acme
+  tunery key rotate acme key_8c… --overlap-hours 2
   tunery key revoke acme key_8c…
 """
 
@@ -30,10 +38,20 @@ def command() -> None:
     "--scope",
     "scopes",
     multiple=True,
-    type=click.Choice(["read", "write", "admin"]),
-    help="May be repeated. [read and write]",
+    metavar="SCOPE",
+    help="read, write, admin, or of one resource (files, jobs, models, webhooks) as files.read. "
+    "May be repeated. [read and write]",
 )
 @click.option("--days", type=click.IntRange(1), help="It expires after this many days. [never]")
+@click.option(
+    "--model", "models", multiple=True, help="A base model its jobs may train; repeatable. [all]"
+)
+@click.option(
+    "--spend-cap",
+    type=click.FloatRange(0),
+    help="What its jobs may cost in a calendar month, in the currency of your prices. [no cap]",
+)
+@click.option("--per-minute", type=click.IntRange(1), help="Requests a minute. [3000]")
 @_options.data_dir
 @_options.as_json
 def create(
@@ -41,6 +59,9 @@ def create(
     name: str,
     scopes: tuple[str, ...],
     days: int | None,
+    models: tuple[str, ...],
+    spend_cap: float | None,
+    per_minute: int | None,
     folders: DataDir,
     as_json: bool,
 ) -> None:
@@ -48,15 +69,48 @@ def create(
     body: dict[str, object] = {"name": name, "scopes": list(scopes) or ["read", "write"]}
     if days is not None:
         body["expires_at"] = int(time.time()) + days * DAY_S
+    if models:
+        body["models"] = list(models)
+    if spend_cap is not None:
+        body["spend_cap_micro"] = round(spend_cap * MICRO)
+    if per_minute is not None:
+        body["requests_per_minute"] = per_minute
     with _api.connect(folders) as api:
         made = api.create_key(tenant, body)
-    told = [
-        ("key", made["key"]),
-        ("id", made["id"]),
-        ("scopes", ", ".join(made["scopes"])),
-        ("expires", _api.moment(made["expires_at"])),
+    _api.show_one(made, as_json, _told(made))
+
+
+def _told(key: "Key") -> list[tuple[str, object]]:
+    cap = key["spend_cap_micro"]
+    return [
+        ("key", key["key"]),
+        ("id", key["id"]),
+        ("scopes", ", ".join(key["scopes"])),
+        ("models", ", ".join(key["models"] or ())),
+        ("spend cap", None if cap is None else f"{cap / MICRO:.2f} a month"),
+        ("requests", key["requests_per_minute"] and f"{key['requests_per_minute']} a minute"),
+        ("expires", _api.moment(key["expires_at"])),
+        ("old secret", key["previous_until"] and f"until {_api.moment(key['previous_until'])}"),
     ]
-    _api.show_one(made, as_json, told)
+
+
+@command.command("rotate")
+@click.argument("tenant")
+@click.argument("key_id")
+@click.option(
+    "--overlap-hours",
+    type=click.FloatRange(0, 720),
+    default=24.0,
+    show_default=True,
+    help="How long the old secret stays good; 0 ends it now.",
+)
+@_options.data_dir
+@_options.as_json
+def rotate(tenant: str, key_id: str, overlap_hours: float, folders: DataDir, as_json: bool) -> None:
+    """Give a key a new secret; id, scopes and caps stay. It is shown this once."""
+    with _api.connect(folders) as api:
+        turned = api.rotate_key(tenant, key_id, round(overlap_hours * 3_600))
+    _api.show_one(turned, as_json, _told(turned))
 
 
 @command.command("list")

@@ -74,9 +74,13 @@ class Key(TypedDict, total=False):
     hint: str
     key: str
     scopes: list[str]
+    models: list[str] | None
+    spend_cap_micro: int | None
+    requests_per_minute: int | None
     created_at: int
     expires_at: int | None
     revoked_at: int | None
+    previous_until: int | None
 
 
 class Endpoint(TypedDict, total=False):
