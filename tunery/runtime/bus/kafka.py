@@ -23,6 +23,7 @@ from tunery.runtime.bus.quiet import quieten
 
 LOG = logging.getLogger("tunery.bus")
 TOPIC_EXISTS: Final = 36
+GROUP_MEMBERS: Final = 5  # in the broker's description of a group
 RECORD_BYTES_MAX: Final = 1_048_588  # the broker's own default, with the batch's overhead
 CLOSE_MS_MAX: Final = 3_000
 RETRY_MS: Final = 100
@@ -163,6 +164,20 @@ class KafkaLog:
                 consumer.assign(sorted(consumer.assignment() | set(offsets)))
             consumer.pause(*offsets)
             await consumer.commit(offsets)
+
+    async def members(self, group: str) -> int:
+        """How many processes share a group's partitions now. Raises Unavailable."""
+        async with self._admin() as admin:
+            answers = await admin.describe_consumer_groups([group])
+        return sum(len(found[GROUP_MEMBERS]) for answer in answers for found in answer.groups)
+
+    async def recreate(self, topic: Topic, partitions: int) -> None:
+        """Delete all that the topic holds; offsets begin at 0 again. Raises Unavailable."""
+        async with self._admin() as admin:
+            await admin.delete_topics([topic.name])
+            while topic.name in await admin.list_topics():  # noqa: ASYNC110  # it asks the broker
+                await asyncio.sleep(RETRY_MS / 1_000)
+        await self.create([topic], partitions)
 
     def membership(
         self, group: str, topic: str

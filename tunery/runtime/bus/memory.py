@@ -100,6 +100,12 @@ class MemoryLog:
     async def commit(self, group: str, topic: str, commits: Mapping[int, Commit]) -> None:
         self._commits[group, topic].update(commits)
 
+    async def members(self, group: str) -> int:
+        return sum(len(one.members) for (name, _), one in self._groups.items() if name == group)
+
+    async def recreate(self, topic: Topic, partitions: int) -> None:
+        self.topics[topic.name] = [Partition() for _ in range(partitions)]
+
     @asynccontextmanager
     async def membership(
         self, group: str, topic: str

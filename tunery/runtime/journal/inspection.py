@@ -18,7 +18,8 @@ from tunery.runtime.journal.acceptance import Acceptance, Divergence, PartitionS
 from tunery.runtime.journal.codec import MALFORMED, Undecodable, codec_of, decode_record
 from tunery.runtime.journal.reader import START, Position, read_record
 
-Verdict: TypeAlias = Literal["accepted", "claim", "void", "divergent", "unreadable"]
+#: `unreached`: readers stop before it, so nobody can say whether it counts
+Verdict: TypeAlias = Literal["accepted", "claim", "void", "divergent", "unreadable", "unreached"]
 SEALED_FIELDS: Final = frozenset(Sealed.__struct_fields__)
 BYTES_SHOWN: Final = 400
 RESTORE: Final = "restore the stream from an export made before this (`tunery journal import`)"
@@ -73,13 +74,17 @@ class Inspector:
         self.position: Position = START
         self._stream, self._codec, self._show = stream, codec_of(stream), show
         self._owner = "nobody"  # of the current epoch
+        self._stopped = ""
 
     def judge(self, record: Record) -> tuple[Verdict, str]:
-        """The verdict and its reason. What stops readers stops this, too: it stays before it."""
+        """The verdict and its reason."""
+        if self._stopped:
+            return "unreached", self._stopped
         before = self.position.acceptance
         try:
             judged = read_record(self._stream, self._codec, self.position, record)
         except PartitionStopped as stopped:
+            self._stopped = f"readers stop at offset {record.offset}: {stopped.why}"
             return "divergent" if isinstance(stopped, Divergence) else "unreadable", stopped.why
         self.position = judged.position
         if judged.claim is not None:
@@ -90,7 +95,9 @@ class Inspector:
         return "void", self._void(before, record)
 
     def look(self, record: Record) -> Looked:
-        verdict, why = self.judge(record)
+        return self.describe(record, *self.judge(record))
+
+    def describe(self, record: Record, verdict: Verdict, why: str) -> Looked:
         content = contents(record, self._show)
         return Looked(
             stream=self._stream.name,
@@ -137,7 +144,10 @@ def contents(record: Record, show: Callable[[Sealed], Any] = mention) -> Any:
 
 
 class Tally(Struct, kw_only=True):
-    """What a walk over a partition found. `head` is the hash of the last accepted record."""
+    """What a walk over a partition found: counts, the state of the acceptance rule at its end.
+
+    head: hash of the last accepted record; command_id: the command that it decided.
+    """
 
     stream: str
     partition: int
@@ -148,7 +158,9 @@ class Tally(Struct, kw_only=True):
     epoch: int = -1
     cause: int = -1
     incarnation: int = 0
+    base: int = 0
     head: str = ""
+    command_id: str = ""
     bad: Looked | None = None
 
 
@@ -160,20 +172,25 @@ class Walk:
         self._inspector = Inspector(stream)
 
     def take(self, records: Iterable[Record]) -> None:
-        tally = self.tally
+        tally, last = self.tally, None
         for record in records:
             if tally.bad is not None:
                 return
-            match self._inspector.judge(record)[0]:
+            verdict, why = self._inspector.judge(record)
+            match verdict:
                 case "accepted":
                     tally.accepted += 1
+                    last = record
                 case "claim":
                     tally.claims += 1
                 case "void":
                     tally.void += 1
-                case "divergent" | "unreadable":
-                    tally.bad = self._inspector.look(record)
+                case _:
+                    tally.bad = self._inspector.describe(record, verdict, why)
             tally.records += 1
         acceptance = self._inspector.position.acceptance
         tally.epoch, tally.cause = acceptance.epoch, acceptance.cause
-        tally.incarnation, tally.head = acceptance.incarnation, acceptance.prev.hex()
+        tally.incarnation, tally.base = acceptance.incarnation, acceptance.base
+        tally.head = acceptance.prev.hex()
+        if last is not None and isinstance(entry := decode_record(last.value), Entry):
+            tally.command_id = entry.command_id

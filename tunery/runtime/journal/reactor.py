@@ -48,7 +48,7 @@ class Reactor:
         self.name = f"{runtime.name} reactions to {stream.name}"
         self.stopped: dict[int, PartitionStopped] = {}
         self._group = f"tunery.{runtime.name}.reacts.{stream.name}"
-        self._positions = f"{self._group}.positions"
+        self._positions = positions_of(runtime.name, stream)
         self._log, self._clock = runtime.log, runtime.clock
         self._stream, self._react, self._streams = stream, react, streams
         self._limits = limits or Limits()
@@ -155,6 +155,11 @@ class Reactor:
             except (AppendUnknown, Unavailable) as doubt:
                 LOG.warning("%s: sending again: %s", self.name, doubt)
                 await self._clock.sleep(self._limits.retry_ms)
+
+
+def positions_of(service: str, stream: Stream) -> str:
+    """The name under which a service keeps how far it has reacted to a stream."""
+    return f"tunery.{service}.reacts.{stream.name}.positions"
 
 
 def reactions(react: React, accepted: Accepted) -> Iterator[Send]:

@@ -1,0 +1,67 @@
+"""A log in memory that holds recorded journals, and the command line over it."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from schemas.topics import PARTITIONS, STREAMS, TOPICS
+from tests.histories.replaying import History, histories
+from tunery.cli.journal import opening
+from tunery.cli.main import main
+from tunery.local.paths import DataDir
+from tunery.runtime.bus.abstract import Record
+from tunery.runtime.bus.memory import MemoryLog, Partition
+
+RECORDED: dict[str, History] = {history.name: history for history in histories()}
+OWNERS = RECORDED["account.owners_and_repeats"]  # two owners, void records, an operator's claim
+
+
+def filled(*names: str) -> MemoryLog:
+    """A log with these histories in their partitions."""
+    log = MemoryLog()
+    log.topics = {topic.name: [Partition() for _ in range(PARTITIONS)] for topic in TOPICS}
+    for name in names:
+        history = RECORDED[name]
+        journal = log.topics[history.aggregate.stream.journal.name][history.partition]
+        journal.records.extend(history.records)
+    return log
+
+
+def records(log: MemoryLog, stream: str, partition: int) -> list[Record]:
+    return log.topics[STREAMS[stream].journal.name][partition].records
+
+
+def change(log: MemoryLog, offset: int, old: bytes, new: bytes, history: History = OWNERS) -> None:
+    """Tamper with one record."""
+    held = records(log, history.aggregate.stream.name, history.partition)
+    value = held[offset].value.replace(old, new)
+    assert value != held[offset].value
+    held[offset] = held[offset]._replace(value=value)
+
+
+class Front:
+    """`tunery journal …` over the log."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, log: MemoryLog) -> None:
+        self.log = log
+
+        @asynccontextmanager
+        async def opened(_: DataDir) -> AsyncIterator[MemoryLog]:
+            yield self.log
+
+        monkeypatch.setattr(opening, "opened", opened)
+
+    def __call__(self, *words: object, code: int = 0) -> Result:
+        done = CliRunner().invoke(main, ["journal", *map(str, words)])
+        assert done.exit_code == code, (done.output, done.exception)
+        return done
+
+    def json(self, *words: object, code: int = 0) -> Any:
+        return json.loads(self(*words, "--json", code=code).stdout)
+
+    def lines(self, *words: object) -> list[Any]:
+        return [json.loads(line) for line in self(*words, "--json").stdout.splitlines()]

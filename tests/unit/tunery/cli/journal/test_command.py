@@ -1,0 +1,255 @@
+"""What an operator types, over journals of the production deciders."""
+
+import gzip
+import io
+from pathlib import Path
+
+import pytest
+
+from schemas import topics
+from schemas.topics import STREAMS
+from tests.unit.tunery.cli.journal.journals import OWNERS, RECORDED, Front, change, filled, records
+from tunery.cli import journal
+from tunery.runtime.bus.memory import MemoryLog
+from tunery.runtime.journal.archive import Reading
+from tunery.runtime.journal.verify import state_hash
+
+HERE = OWNERS.partition
+POOL = RECORDED["pool.lost_and_killed"]
+
+
+@pytest.fixture
+def tunery(monkeypatch: pytest.MonkeyPatch) -> Front:
+    return Front(monkeypatch, filled(OWNERS.name, POOL.name))
+
+
+def test_the_streams_are_those_of_the_catalogue() -> None:
+    assert tuple(sorted(topics.STREAMS)) == journal.STREAMS
+    assert journal.PARTITION.max == topics.PARTITIONS - 1
+
+
+# --- tail ---------------------------------------------------------------------------------------
+
+
+def test_tail_shows_what_counts(tunery: Front) -> None:
+    found = tunery.lines("tail", "account")
+    assert {one["verdict"] for one in found} == {"accepted"}
+    assert [one["content"]["cause"] for one in found] == list(range(11))
+    assert [one["offset"] for one in tunery.lines("tail", "account", "-n", 2)] == [14, 15]
+
+
+def test_tail_shows_void_records_with_the_reason(tunery: Front) -> None:
+    found = {one["offset"]: one for one in tunery.lines("tail", "account", "--void")}
+    assert len(found) == len(OWNERS.records)
+    assert (found[7]["verdict"], found[7]["why"]) == (
+        "void",
+        "written under epoch 0, after owner-2 had claimed the partition at offset 6",
+    )
+    assert found[9]["why"] == "it decides command 5, and command 6 is the next"
+    told = tunery("tail", "account", "--void").stdout
+    assert "owner-2 takes the partition: epoch 6" in told
+    assert "KeyCreated.v1" in told
+
+
+def test_tail_of_a_key_is_that_of_its_partition(tunery: Front) -> None:
+    assert {one["key"] for one in tunery.lines("tail", "account", "--key", "acme")} == {"acme"}
+    assert tunery.lines("tail", "account", "--key", "nobody") == []
+
+
+def test_tail_ends_with_the_record_that_stops_readers(tunery: Front) -> None:
+    change(tunery.log, 8, b"EndpointCreated.v1", b"EndpointCreated.v7")
+    *_, last = tunery.lines("tail", "account")
+    assert (last["offset"], last["verdict"]) == (8, "unreadable")
+
+
+# --- inspect --------------------------------------------------------------------------------------
+
+
+def test_inspect_shows_one_record_and_keeps_sealed_texts_sealed(tunery: Front) -> None:
+    found = tunery.json("inspect", "account", HERE, 1)
+    assert (found["verdict"], found["content"]["events"][0]["type"]) == (
+        "accepted",
+        "TenantCreated.v1",
+    )
+    assert found["content"]["events"][0]["name"].startswith("[sealed with acme.")
+    assert "accepted" in tunery("inspect", "account", HERE, 1).stdout
+
+
+def test_inspect_says_why_a_record_cannot_be_decoded_and_what_to_do(tunery: Front) -> None:
+    change(tunery.log, 4, b"Rejected.v1", b"Rejected.v9")
+    found = tunery.json("inspect", "account", HERE, 4, code=1)
+    assert found["verdict"] == "unreadable"
+    assert "Invalid value 'Rejected.v9'" in found["why"]
+    assert "readers are deployed before writers" in found["fix"]
+    held = records(tunery.log, "account", HERE)
+    held[4] = held[4]._replace(value=b"\x00\x01 nothing")
+    found = tunery.json("inspect", "account", HERE, 4, code=1)
+    assert (found["content"], found["bytes"]) == (None, r"b'\x00\x01 nothing'")
+    told = tunery("inspect", "account", HERE, 4, code=1).stdout
+    assert "JSON is malformed" in told
+    assert "fix" in told
+
+
+def test_inspect_shows_what_lies_behind_a_bad_record_without_a_verdict(tunery: Front) -> None:
+    change(tunery.log, 4, b"Rejected.v1", b"Rejected.v9")
+    found = tunery.json("inspect", "account", HERE, 14, code=1)
+    assert found["verdict"] == "unreached"
+    assert found["why"].startswith("readers stop at offset 4: ")
+    assert found["content"]["events"][0]["type"] == "KeyCreated.v1"
+
+
+def test_inspect_of_nothing_says_what_there_is(tunery: Front) -> None:
+    told = tunery("inspect", "account", HERE, 99, code=1).output
+    assert "has no record at offset 99" in told
+    assert "it holds [0, 16)" in told
+
+
+# --- verify ---------------------------------------------------------------------------------------
+
+
+def test_verify_walks_every_partition_and_names_its_head(tunery: Front) -> None:
+    found = tunery.json("verify")
+    assert found["sound"] is True
+    assert len(found["partitions"]) == len(STREAMS) * topics.PARTITIONS
+    (mine,) = (one for one in found["partitions"] if one["stream"] == "account" and one["records"])
+    assert (mine["accepted"], mine["void"], mine["claims"], mine["cause"]) == (11, 2, 3, 10)
+    assert (mine["incarnation"], mine["base"], len(mine["head"])) == (13, 4, 64)
+    assert mine["head"][:16] in tunery("verify", "account").stdout
+
+
+@pytest.mark.parametrize(
+    ("offset", "old", "new", "bad", "why"),
+    [
+        (1, b'"plan":"standard"', b'"plan":"premium"', 2, "hash chain"),
+        (12, b'"at":', b'"a":', 12, "missing required field `at`"),
+        (8, b'"epoch":6', b'"epoch":8', 8, "newer than any claim"),
+    ],
+)
+def test_verify_names_the_first_bad_record(
+    tunery: Front, offset: int, old: bytes, new: bytes, bad: int, why: str
+) -> None:
+    change(tunery.log, offset, old, new)
+    found = tunery.json("verify", "account", "pool", code=1)
+    (wrong,) = (one["bad"] for one in found["partitions"] if one["bad"])
+    assert (wrong["stream"], wrong["partition"], wrong["offset"]) == ("account", HERE, bad)
+    assert why in wrong["why"]
+    assert f"account/{HERE} at offset {bad}" in tunery("verify", code=1).stdout
+
+
+def test_verify_notices_a_lost_beginning(tunery: Front) -> None:
+    place = tunery.log.topics[STREAMS["account"].journal.name][HERE]
+    del place.records[:3]
+    place.start = 3
+    (wrong,) = (
+        one["bad"] for one in tunery.json("verify", "account", code=1)["partitions"] if one["bad"]
+    )
+    assert wrong["why"] == "expected offset 0; records are missing"
+
+
+# --- export and import ----------------------------------------------------------------------------
+
+
+def test_an_export_holds_the_very_bytes(tunery: Front, tmp_path: Path) -> None:
+    file = tmp_path / "account.jsonl"
+    found = tunery.json("export", "account", file)
+    assert (found["sound"], sum(one["records"] for one in found["partitions"])) == (True, 16)
+    assert list(Reading(io.BytesIO(file.read_bytes())).records()) == list(OWNERS.records)
+    standard = tunery("export", "account", "-")
+    assert standard.stdout_bytes == file.read_bytes()
+    assert "11" in standard.stderr
+
+
+def test_an_export_of_a_damaged_journal_is_made_and_said_to_be_damaged(
+    tunery: Front, tmp_path: Path
+) -> None:
+    change(tunery.log, 4, b"Rejected.v1", b"Rejected.v9")
+    file = tmp_path / "account.jsonl"
+    assert "at offset 4" in tunery("export", "account", file, code=1).stdout
+    assert len(list(Reading(io.BytesIO(file.read_bytes())).records())) == 16
+
+
+def test_an_import_gives_the_same_journal_and_an_operators_claim(
+    tunery: Front, tmp_path: Path
+) -> None:
+    file = tmp_path / "account.jsonl"
+    tunery("export", "account", file)
+    tunery.log = filled()
+    (restored,) = tunery.json("import", file)
+    assert restored == {
+        "stream": "account",
+        "partition": HERE,
+        "records": 16,
+        "next_command": 11,
+        "base": 11,
+        "incarnation": 16,
+    }
+    held = records(tunery.log, "account", HERE)
+    assert [one.value for one in held[:-1]] == [one.value for one in OWNERS.records]
+    (mine,) = (one for one in tunery.json("verify", "account")["partitions"] if one["records"])
+    assert (mine["accepted"], mine["base"], mine["incarnation"]) == (11, 11, 16)
+
+
+def test_an_import_into_what_is_not_empty_is_refused(tunery: Front, tmp_path: Path) -> None:
+    file = tmp_path / "account.jsonl"
+    tunery("export", "account", file)
+    before = len(records(tunery.log, "account", HERE))
+    told = tunery("import", file, code=1).output
+    assert f"account/{HERE} holds the records [0, 16)" in told
+    assert "--replace" in told
+    assert len(records(tunery.log, "account", HERE)) == before
+
+
+def test_an_import_replaces_what_was_damaged_when_told_to(tunery: Front, tmp_path: Path) -> None:
+    file = tmp_path / "account.jsonl"
+    tunery("export", "account", file)
+    change(tunery.log, 4, b"Rejected.v1", b"Rejected.v9")
+    tunery("verify", "account", code=1)
+    tunery("import", file, "--replace")
+    assert tunery.json("verify", "account")["sound"] is True
+
+
+def test_one_partition_cannot_replace_all(tunery: Front, tmp_path: Path) -> None:
+    file = tmp_path / "account.jsonl"
+    tunery("export", "account", file, "-p", HERE)
+    assert "the file holds 1 of 8 partitions" in tunery("import", file, "--replace", code=1).output
+    assert len(records(tunery.log, "account", HERE)) == 16
+
+
+def cut_off(text: bytes) -> bytes:
+    return b"".join(text.splitlines(keepends=True)[:-1])
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (cut_off, "it was cut off"),
+        (gzip.compress, "line 1: "),
+        (lambda text: text.replace(b'"stream":"account"', b'"stream":"dance"'), "'dance' is no"),
+        (lambda text: text.replace(b'"plan":"standard"', b'"plan":"premium"'), "hash chain"),
+        (lambda text: text.replace(b"Rejected.v1", b"Rejected.v9"), "Invalid value 'Rejected.v9'"),
+    ],
+    ids=["cut off", "compressed", "another stream", "tampered with", "of a later version"],
+)
+def test_nothing_is_written_of_a_file_that_is_not_sound(
+    tunery: Front, tmp_path: Path, spoil: "object", told: str
+) -> None:
+    assert callable(spoil)
+    file = tmp_path / "account.jsonl"
+    tunery("export", "account", file)
+    file.write_bytes(spoil(file.read_bytes()))
+    tunery.log = filled()
+    assert told in tunery("import", file, code=1).output
+    assert records(tunery.log, "account", HERE) == []
+
+
+def test_states_are_the_same_after_a_move(tunery: Front, tmp_path: Path) -> None:
+    file = tmp_path / "pool.jsonl"
+    tunery("export", "pool", file)
+    tunery.log = MemoryLog()
+    tunery("import", file)
+    moved = type(POOL)(
+        POOL.name, POOL.aggregate, tuple(records(tunery.log, "pool", POOL.partition))
+    )
+    *_, before = POOL.states()
+    *_, after = moved.states()
+    assert state_hash(after) == state_hash(before)

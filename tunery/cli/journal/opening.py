@@ -1,0 +1,33 @@
+"""The log that `tunery journal` works on."""
+
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+from tunery.local import settings
+from tunery.local.errors import LocalError
+from tunery.local.paths import DataDir
+from tunery.runtime.bus.abstract import BusError
+from tunery.runtime.bus.kafka import KafkaLog, KafkaSettings
+
+
+@asynccontextmanager
+async def opened(folders: DataDir) -> AsyncIterator[KafkaLog]:
+    """Raises LocalError when there is no stack, or its Kafka does not answer."""
+    found = kafka_settings(folders, os.environ)
+    log = KafkaLog(found)
+    try:
+        yield log
+    except BusError as error:
+        raise LocalError(
+            f"Kafka at {found.bootstrap}: {error}",
+            "see `tunery status`; start the stack with `tunery up`",
+        ) from error
+    finally:
+        await log.close()
+
+
+def kafka_settings(folders: DataDir, environ: Mapping[str, str]) -> KafkaSettings:
+    """Of $TUNERY_KAFKA_BOOTSTRAP, else of the stack. Raises LocalError."""
+    bootstrap = environ.get("TUNERY_KAFKA_BOOTSTRAP")
+    return KafkaSettings(bootstrap or settings.of_stack(folders, environ).kafka_bootstrap)

@@ -1,0 +1,182 @@
+"""Brings exported journals back: the same bytes at the same offsets, then an operator's claim.
+
+Entries name the offset of their owner's claim as their epoch, so they count only where they were.
+The claim at the end begins a new incarnation, and its base says which command is at physical
+offset 0 of the commands topic that is there now.
+"""
+
+import os
+import socket
+from collections import deque
+from collections.abc import Awaitable, Iterator
+from pathlib import Path
+from typing import Final, Protocol
+
+import click
+from msgspec import Struct
+
+from schemas.envelope import Claim
+from schemas.topics import PARTITIONS, STREAMS, TOPICS, Stream, Topic
+from schemas.units import Ms
+from tunery.local.errors import LocalError
+from tunery.runtime.bus.abstract import Appended, Commit, Log, Record
+from tunery.runtime.ids import new_id
+from tunery.runtime.journal.archive import ArchiveError, Reading
+from tunery.runtime.journal.codec import encode
+from tunery.runtime.journal.decision import read_command
+from tunery.runtime.journal.inspection import Tally, Walk
+from tunery.runtime.journal.reactor import positions_of
+from tunery.runtime.journal.reader import START
+
+WINDOW: Final = 256  # records in flight
+POLL_MS: Final[Ms] = 500
+SAY_EVERY: Final = 50_000  # records
+STOP: Final = "stop the services first: `tunery down`, then `tunery up --no-services`"
+
+
+class Emptying(Log, Protocol):
+    """A log whose topics an operator may empty."""
+
+    async def members(self, group: str) -> int:
+        """How many processes share a group's partitions now. Raises Unavailable."""
+
+    async def recreate(self, topic: Topic, partitions: int) -> None:
+        """Delete all that the topic holds; offsets begin at 0 again. Raises Unavailable."""
+
+
+class Restored(Struct, frozen=True, kw_only=True):
+    """`base` and `incarnation` (its offset) are the operator's claim's."""
+
+    stream: str
+    partition: int
+    records: int
+    next_command: int
+    base: int
+    incarnation: int
+
+
+async def restore(log: Emptying, file: Path, *, replace: bool) -> list[Restored]:
+    """Restore every partition in the file. Nothing is written unless all of it is sound.
+
+    Raises LocalError: what is wrong with the file, or with the journal that is there.
+    """
+    stream, tallies = _checked(file)
+    await log.create(TOPICS, PARTITIONS)
+    if await log.members(f"tunery.{stream.name}.owner"):
+        raise LocalError(f"the owner of {stream.name} is running", STOP)
+    if replace:
+        await _empty(log, stream, tallies)
+    for partition in tallies:
+        start, end = await log.bounds(stream.journal.name, partition)
+        if end > 0:
+            raise LocalError(
+                f"{stream.name}/{partition} holds the records [{start}, {end})",
+                "restore into an empty data directory, or delete what is there with --replace",
+            )
+    await _write(log, stream, file)
+    return [await _claim(log, stream, tally) for tally in tallies.values() if tally.records]
+
+
+def _checked(file: Path) -> tuple[Stream, dict[int, Tally]]:
+    """What the file holds, verified by the rule that readers apply."""
+    try:
+        with file.open("rb") as source:
+            reading = Reading(source)
+            stream = STREAMS.get(reading.stream)
+            if stream is None:
+                raise ArchiveError(f"{reading.stream!r} is no stream of this version")
+            walks = {partition: Walk(stream, partition) for partition in reading.partitions}
+            for record in reading.records():
+                walks[record.partition].take((record,))
+    except ArchiveError as error:
+        raise LocalError(f"{file}: {error}", "export the journal again") from error
+    tallies = {partition: walk.tally for partition, walk in sorted(walks.items())}
+    for tally in tallies.values():
+        if tally.bad is not None:
+            place = f"{file}: {tally.stream}/{tally.partition} at offset {tally.bad.offset}"
+            raise LocalError(f"{place}: {tally.bad.why}", "take an export from before that record")
+    return stream, tallies
+
+
+async def _empty(log: Emptying, stream: Stream, tallies: dict[int, Tally]) -> None:
+    """All partitions go at once, so all must come back. Reactions begin again at offset 0."""
+    if len(tallies) < PARTITIONS:
+        raise LocalError(
+            f"the file holds {len(tallies)} of {PARTITIONS} partitions, --replace deletes them all",
+            "export the whole stream, without --partition",
+        )
+    await log.recreate(stream.journal, PARTITIONS)
+    again = {partition: Commit(START.offset, START.dump()) for partition in range(PARTITIONS)}
+    for reader in stream.readers:
+        await log.commit(positions_of(reader, stream), stream.journal.name, again)
+
+
+async def _write(log: Emptying, stream: Stream, file: Path) -> None:
+    writers = {}
+    flights: deque[tuple[Record, Awaitable[Appended]]] = deque()
+    try:
+        for count, record in enumerate(_records(file)):
+            number = record.partition
+            if number not in writers:
+                writers[number] = await log.writer(stream.journal.name, number)
+            if len(flights) == WINDOW:
+                await _landed(stream, *flights.popleft())
+            flights.append((record, await writers[number].submit(record.key, record.value)))
+            if count and count % SAY_EVERY == 0:
+                click.echo(f"{stream.name}: {count} records restored", err=True)
+        while flights:
+            await _landed(stream, *flights.popleft())
+    finally:
+        for writer in writers.values():
+            await writer.close()
+
+
+def _records(file: Path) -> Iterator[Record]:
+    with file.open("rb") as source:
+        yield from Reading(source).records()
+
+
+async def _landed(stream: Stream, record: Record, pending: Awaitable[Appended]) -> None:
+    """At any other offset than its own a record would not count."""
+    offset = (await pending).offset
+    if offset != record.offset:
+        place = f"{stream.name}/{record.partition}"
+        raise LocalError(f"somebody else writes to {place} (offset {offset})", f"{STOP}; --replace")
+
+
+async def _claim(log: Emptying, stream: Stream, tally: Tally) -> Restored:
+    base = await _base(log, stream, tally)
+    claim = Claim(owner=f"operator@{socket.gethostname()}:{os.getpid()}", nonce=new_id(), base=base)
+    writer = await log.writer(stream.journal.name, tally.partition)
+    try:
+        appended = await writer.append(b"", encode(claim))
+    finally:
+        await writer.close()
+    return Restored(
+        stream=stream.name,
+        partition=tally.partition,
+        records=tally.records,
+        next_command=tally.cause + 1,
+        base=base,
+        incarnation=appended.offset,
+    )
+
+
+async def _base(log: Emptying, stream: Stream, tally: Tally) -> int:
+    """Where the commands topic goes on.
+
+    When it holds the last command that the journal decided it is the journal's own: its numbers
+    stay. Else it is another one, of which nothing was decided.
+    """
+    topic, last = stream.commands.name, tally.cause - tally.base
+    start, end = await log.bounds(topic, tally.partition)
+    if start <= last < end:
+        reader = await log.reader(topic, {tally.partition: last})
+        try:
+            while not (records := await reader.poll(POLL_MS, 1)):
+                continue
+        finally:
+            await reader.close()
+        if read_command(stream, records[0], tally.cause).id == tally.command_id:
+            return tally.base
+    return tally.cause + 1 - start

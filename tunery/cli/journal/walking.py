@@ -1,0 +1,157 @@
+"""Walks over journals, from their first record: only so can be said what counts."""
+
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import IO, Any, Final
+
+import click
+
+from schemas.sealed import Sealed
+from schemas.topics import PARTITIONS, STREAMS, Stream
+from schemas.units import Ms
+from tunery.local.errors import LocalError
+from tunery.runtime.bus.abstract import Log, Record
+from tunery.runtime.journal.archive import Writing
+from tunery.runtime.journal.inspection import Inspector, Looked, Tally, Verdict, Walk
+
+POLL_MS: Final[Ms] = 500
+RECORDS_MAX: Final = 2_000
+SAY_EVERY_S: Final = 2.0
+STOPS: Final = frozenset({"divergent", "unreadable"})
+
+
+def those(partition: int | None) -> tuple[int, ...]:
+    return tuple(range(PARTITIONS)) if partition is None else (partition,)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a tail shows. `lines_max`: of what was there before it began."""
+
+    key: str | None
+    with_void: bool
+    lines_max: int
+    follow: bool
+
+    def takes(self, record: Record, verdict: Verdict) -> bool:
+        if verdict in STOPS:
+            return True
+        if self.key is not None and record.key != self.key.encode():
+            return False
+        return verdict == "accepted" or self.with_void
+
+
+class _Progress:
+    """A line on the terminal now and then, for walks that take long."""
+
+    def __init__(self, what: str, total: int) -> None:
+        self._what, self._total, self._done = what, total, 0
+        self._said = time.monotonic()
+
+    def add(self, count: int) -> None:
+        self._done += count
+        if time.monotonic() - self._said > SAY_EVERY_S:
+            self._said = time.monotonic()
+            click.echo(f"{self._what}: {self._done} of {self._total} records", err=True)
+
+
+async def bounds_of(
+    log: Log, stream: Stream, partitions: Iterable[int]
+) -> dict[int, tuple[int, int]]:
+    return {number: await log.bounds(stream.journal.name, number) for number in partitions}
+
+
+async def records_of(
+    log: Log, stream: Stream, bounds: dict[int, tuple[int, int]]
+) -> AsyncIterator[list[Record]]:
+    """All records within the bounds, in order within a partition. Raises BusError."""
+    left = {number: end - start for number, (start, end) in bounds.items() if end > start}
+    progress = _Progress(stream.name, sum(left.values()))
+    starts = {number: bounds[number][0] for number in left}
+    reader = await log.reader(stream.journal.name, starts)
+    try:
+        while any(left.values()):
+            found = await reader.poll(POLL_MS, RECORDS_MAX)
+            within = [one for one in found if one.offset < bounds[one.partition][1]]
+            for one in within:
+                left[one.partition] -= 1
+            progress.add(len(within))
+            yield within
+    finally:
+        await reader.close()
+
+
+async def verify(log: Log, name: str, partitions: Sequence[int]) -> list[Tally]:
+    stream = STREAMS[name]
+    walks = {number: Walk(stream, number) for number in partitions}
+    async for records in records_of(log, stream, await bounds_of(log, stream, partitions)):
+        for record in records:
+            walks[record.partition].take((record,))
+    return [walk.tally for walk in walks.values()]
+
+
+async def export(log: Log, name: str, partitions: Sequence[int], file: IO[bytes]) -> list[Tally]:
+    """Write what is there now, verifying it on the way."""
+    stream = STREAMS[name]
+    bounds = await bounds_of(log, stream, partitions)
+    walks = {number: Walk(stream, number) for number in partitions}
+    archive = Writing(file, name, bounds)
+    async for records in records_of(log, stream, bounds):
+        archive.add(records)
+        for record in records:
+            walks[record.partition].take((record,))
+    archive.end()
+    return [walk.tally for walk in walks.values()]
+
+
+async def inspect(
+    log: Log, name: str, partition: int, offset: int, show: Callable[[Sealed], Any]
+) -> Looked:
+    """One record, judged as readers judge it. Raises LocalError when there is none."""
+    stream = STREAMS[name]
+    start, end = await log.bounds(stream.journal.name, partition)
+    if not start <= offset < end:
+        holds = f"it holds [{start}, {end})" if end > start else "it holds nothing"
+        raise LocalError(
+            f"{name}/{partition} has no record at offset {offset}", f"choose another: {holds}"
+        )
+    inspector = Inspector(stream, show)
+    async for records in records_of(log, stream, {partition: (start, offset + 1)}):
+        for record in records:
+            if record.offset == offset:
+                return inspector.look(record)
+            inspector.judge(record)
+    raise LocalError(f"{name}/{partition} ends before offset {offset} now", "look again")
+
+
+async def tail(
+    log: Log, name: str, partitions: Sequence[int], wanted: Wanted
+) -> AsyncIterator[Looked]:
+    """The newest records that are wanted, by time; then, if so wished, those to come."""
+    stream = STREAMS[name]
+    inspectors = {number: Inspector(stream) for number in partitions}
+    bounds = await bounds_of(log, stream, partitions)
+
+    def judged(records: Sequence[Record]) -> Iterator[tuple[Record, Verdict, str]]:
+        for record in records:
+            verdict, why = inspectors[record.partition].judge(record)
+            if wanted.takes(record, verdict):
+                yield record, verdict, why
+
+    newest: deque[tuple[Record, Verdict, str]] = deque(maxlen=wanted.lines_max)
+    async for records in records_of(log, stream, bounds):
+        newest.extend(judged(records))
+    for one in sorted(newest, key=lambda one: one[0].timestamp):
+        yield inspectors[one[0].partition].describe(*one)
+    if not wanted.follow:
+        return
+    ends = {number: end for number, (_, end) in bounds.items()}
+    reader = await log.reader(stream.journal.name, ends)
+    try:
+        while True:
+            for one in judged(await reader.poll(POLL_MS, RECORDS_MAX)):
+                yield inspectors[one[0].partition].describe(*one)
+    finally:
+        await reader.close()
