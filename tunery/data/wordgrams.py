@@ -1,0 +1,128 @@
+"""Texts to words, and runs of n words to 64-bit numbers, thousands of texts at a time.
+
+A word is a run of letters, digits and marks in lower case; in scripts written without spaces every
+character is one. Hashes are polynomials modulo 2^64 with prefix sums, so that a run of any length
+at any place costs one subtraction and one multiplication.
+"""
+
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+I64: TypeAlias = NDArray[np.int64]
+U64: TypeAlias = NDArray[np.uint64]
+
+BLOCK_CHARS: Final = 128 * 1024  # worked on together: the arrays stay in the cache
+POWERS_STEP: Final = 256 * 1024
+SEPARATOR, LETTER, WORD = 0, 1, 2  # a class of each code point; WORD: a word by itself
+# scripts without spaces between words: Thai, Lao, Myanmar, Khmer, kana, Bopomofo, Han
+UNSPACED: Final = (
+    *((0x0E00, 0x0E80), (0x0E80, 0x0F00), (0x1000, 0x10A0), (0x1780, 0x1800)),
+    *((0x3040, 0x3130), (0x31F0, 0x3200), (0x3400, 0x4DC0), (0x4E00, 0xA000)),
+    *((0xF900, 0xFB00), (0x20000, 0x33480)),
+)
+_BASE: Final = 0x9E3779B97F4A7C15
+_MIX: Final = np.uint64(0xFF51AFD7ED558CCD)
+_HALF: Final = np.uint64(32)
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """Words of several texts in a row. `text[k]`: the text of word k; `count[t]`: words of text t.
+
+    `begin[t]`: its first word. `prefix[k]`: hash of the words before word k.
+    """
+
+    text: I64
+    count: I64
+    begin: I64
+    prefix: U64
+
+    def runs(self, n: int) -> tuple[U64, I64]:
+        """Hashes of all runs of n words that lie in one text, and the word each begins with."""
+        if len(self.text) < n:
+            return np.empty(0, np.uint64), np.empty(0, np.int64)
+        last = len(self.text) - n + 1
+        inside = np.flatnonzero(self.text[:last] == self.text[n - 1 :])
+        return self.run_at(inside, n), inside
+
+    def run_at(self, word: I64, n: int | I64) -> U64:
+        """Hashes of the runs of n words that begin at these words."""
+        _, inverse = _powers(len(self.prefix))
+        return _mixed((self.prefix[word + n] - self.prefix[word]) * inverse[word])
+
+
+def words(texts: Sequence[str]) -> Words:
+    """The words of texts, in order."""
+    normal = [_normal(text) for text in texts]
+    flat = "\n".join(normal).encode("utf-32-le", "surrogatepass")
+    points = np.frombuffer(flat, np.uint32)
+    kind = _classes()[points]
+    written = kind != SEPARATOR
+    # a boundary lies before place i when i - 1 and i do not belong to the same word
+    cut = np.ones(len(points) + 1, np.bool_)
+    cut[1:-1] = (kind[1:] != LETTER) | (kind[:-1] != LETTER)
+    starts = np.flatnonzero(cut[:-1] & written)
+    ends = np.flatnonzero(cut[1:] & written) + 1
+    power, inverse = _powers(len(points) + 1)
+    before = np.zeros(len(points) + 1, np.uint64)
+    np.cumsum(points.astype(np.uint64) * power[: len(points)], out=before[1:])
+    hashes = _mixed((before[ends] - before[starts]) * inverse[starts])
+    offsets = np.cumsum([0, *(len(text) + 1 for text in normal)])
+    edges = np.searchsorted(starts, offsets)
+    count = np.diff(edges)
+    prefix = np.zeros(len(hashes) + 1, np.uint64)
+    np.cumsum(hashes * power[: len(hashes)], out=prefix[1:])
+    return Words(np.repeat(np.arange(len(texts)), count), count, edges[:-1], prefix)
+
+
+def blocks(texts: Sequence[str]) -> Iterator[tuple[int, Sequence[str]]]:
+    """(number of the first text, texts) of about `BLOCK_CHARS` each."""
+    start, chars = 0, 0
+    for number, text in enumerate(texts):
+        chars += len(text)
+        if chars >= BLOCK_CHARS:
+            yield start, texts[start : number + 1]
+            start, chars = number + 1, 0
+    if start < len(texts):
+        yield start, texts[start:]
+
+
+def _normal(text: str) -> str:
+    return (text if text.isascii() else unicodedata.normalize("NFKC", text)).lower()
+
+
+def _mixed(numbers: U64) -> U64:
+    mixed = (numbers ^ (numbers >> _HALF)) * _MIX
+    return mixed ^ (mixed >> _HALF)
+
+
+@cache
+def _classes() -> NDArray[np.uint8]:
+    """The class of every code point."""
+    letters = (unicodedata.category(chr(point))[0] in "LNM" for point in range(0x110000))
+    table = np.fromiter(letters, np.uint8, 0x110000)
+    for start, end in UNSPACED:
+        table[start:end] *= np.uint8(WORD)
+    return table
+
+
+def _powers(count: int) -> tuple[U64, U64]:
+    """At least `count` powers of the base, and of its inverse, modulo 2^64."""
+    return _powers_of_size(-(-count // POWERS_STEP) * POWERS_STEP)
+
+
+@lru_cache(maxsize=2)
+def _powers_of_size(size: int) -> tuple[U64, U64]:
+    return _cumulated(_BASE, size), _cumulated(pow(_BASE, -1, 2**64), size)
+
+
+def _cumulated(base: int, count: int) -> U64:
+    factors = np.full(count, base, np.uint64)
+    factors[0] = 1
+    return np.cumprod(factors)
