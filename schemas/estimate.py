@@ -14,7 +14,7 @@ import msgspec
 from schemas.account import Lane
 from schemas.dataset import BaseTokens
 from schemas.envelope import Part
-from schemas.job import Estimate, Price
+from schemas.job import Budget, Estimate, Price
 from schemas.model import Base
 from schemas.pool import Device, HyperParameters
 from schemas.units import HOUR_MS, GpuMs, Micro, Ms
@@ -215,6 +215,23 @@ def estimate(
     )
 
 
+def over_budget(budget: Budget | None, needs: Estimate) -> str | None:
+    """Why a job may not begin under its budget, for people; None: it may."""
+    if budget is None:
+        return None
+    gpu_ms, amount = budget.max_gpu_ms, budget.max_amount_micro
+    if gpu_ms is not None and gpu_ms < needs.hold_gpu_ms:
+        kind, most, may = "GPU-hours", _hundredths(needs.hold_gpu_ms, HOUR_MS), gpu_ms / HOUR_MS
+    elif amount is not None and amount < needs.price_max_micro:
+        kind, most, may = needs.currency, _hundredths(needs.price_max_micro, PPM), amount / PPM
+    else:
+        return None
+    return (
+        f"the job may need up to {most} {kind}, which is held until it ends, and its budget is "
+        f"{may:.2f}; raise the budget, or lower n_epochs"
+    )
+
+
 def train_ms(base: Base, tokens: int, slots: int, device: Device) -> Ms:
     flops = tokens * FLOPS_PER_PARAMETER * base.parameters
     return _start_ms(base) + _ceil(flops, FLOPS_PER_MS[device] * slots)
@@ -335,6 +352,12 @@ def _ppm(wish: HyperRequest, name: str, otherwise: int) -> int:
 
 def _start_ms(base: Base) -> Ms:
     return START_UP_MS + base.parameters // LOAD_PARAMETERS_PER_MS
+
+
+def _hundredths(value: int, unit: int) -> str:
+    """Rounded up."""
+    found = _ceil(100 * value, unit)
+    return f"{found // 100}.{found % 100:02}"
 
 
 def _ceil(value: int, divisor: int) -> int:

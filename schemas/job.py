@@ -54,6 +54,13 @@ class Estimate(Part):
     currency: str
 
 
+class Budget(Part):
+    """What one job may cost at most. Its hold is never above it, so neither is its use."""
+
+    max_gpu_ms: GpuMs | None = None
+    max_amount_micro: Micro | None = None
+
+
 class JobSpec(Part):
     """What the tenant asked for, resolved by the gateway: no "auto" left, every input named."""
 
@@ -72,6 +79,7 @@ class JobSpec(Part):
     model_id: str  # the id the version will get: ft:…, its suffix part is public by the API's shape
     price: Price
     device: Device = "cpu"
+    budget: Budget | None = None
 
 
 class KeyCap(Part):

@@ -8,9 +8,11 @@ from schemas.topics import ACCOUNT, DATASET, JOB, MODEL, POOL
 from services.gateway.adapters.base_folders import LocalBaseFolders
 from services.gateway.adapters.commands import Commands
 from services.gateway.adapters.feeds import Feeds
+from services.gateway.adapters.forecasts import Forecasts
 from services.gateway.adapters.http.deps import Deps
 from services.gateway.adapters.http.routes import create_app
 from services.gateway.adapters.outcomes import Outcomes
+from services.gateway.adapters.previews import PreviewProcesses
 from services.gateway.adapters.prices import load_folder
 from services.gateway.adapters.rates import rates_of
 from services.gateway.adapters.server import HttpServer
@@ -60,6 +62,8 @@ def deps_of(runtime: Runtime, settings: GatewaySettings, outcomes: Outcomes) -> 
         views=views,
         commands=Commands(runtime.sender, outcomes),
         feeds=Feeds(runtime.store, views, runtime.clock),
+        forecasts=Forecasts(views, runtime.clock),
+        previews=PreviewProcesses(),
         blobs=runtime.blobs,
         seal=runtime.seal,
         prices=load_folder(settings.prices_dir),

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from schemas.estimate import PriceBook
@@ -53,6 +54,13 @@ class Prices(Protocol):
 
     def newest(self) -> str:
         """The version that new tenants get."""
+
+
+class Previews(Protocol):
+    async def show(
+        self, path: Path, base_path: str, rows: int, max_length: int | None
+    ) -> Mapping[str, Any]:
+        """The first rows of a file as a base model sees them. Raises ApiError 400, 503."""
 
 
 class BaseFolders(Protocol):

@@ -2,7 +2,15 @@
 
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, StringConstraints
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+    StringConstraints,
+)
 
 from schemas.account import RICH_EVENT_TYPES, STANDARD_EVENT_TYPES
 from services.gateway.domain.scopes import SCOPES, Scope
@@ -26,6 +34,8 @@ EXPIRES_S_MIN: Final = 3_600
 EXPIRES_S_MAX: Final = 2_592_000
 EXPIRES_RANGE: Final = f"{EXPIRES_S_MIN}…{EXPIRES_S_MAX}"
 PARTS_MAX: Final = 2_000  # of one upload
+PREVIEW_ROWS_MAX: Final = 20
+SECONDS_MAX: Final = 2**33  # since the epoch: the year 2242
 INT_MAX: Final = 2**53 - 1  # what every JSON reader keeps exactly
 
 Id = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=256)]
@@ -85,8 +95,15 @@ class Method(Body):
     reinforcement: dict[str, Any] | None = None
 
 
+class BudgetBody(Body):
+    """The most that the job may cost; either bound, or both."""
+
+    max_gpu_hours: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] | None = None
+    max_amount_micro: Annotated[StrictInt, Field(ge=1, le=INT_MAX)] | None = None
+
+
 class JobRequest(Body):
-    """OpenAI's body, and two groups of ours that reach us through the SDK's `extra_body`."""
+    """OpenAI's body, and groups of ours that reach us through the SDK's `extra_body`."""
 
     model: Id
     training_file: Id
@@ -118,6 +135,22 @@ class JobRequest(Body):
         description="max_length, learning_rate, warmup_ratio, weight_decay, precision, "
         "checkpoint_every_steps, slots, length_policy, validation_fraction, …",
     )
+    eval: Hyperparameters | None = Field(
+        default=None, description="validation_fraction: the share of rows kept for the gate"
+    )
+    budget: BudgetBody | None = None
+    dry_run: StrictBool = Field(
+        default=False, description="check everything, answer with the estimate, record nothing"
+    )
+
+
+class PreviewRequest(Body):
+    """What a base model would see of a file's first rows, and what it would learn of them."""
+
+    model: Id
+    training_file: Id
+    rows: Annotated[StrictInt, Field(ge=1, le=PREVIEW_ROWS_MAX)] = 3
+    max_length: Annotated[StrictInt, Field(ge=1, le=131_072)] | None = None
 
 
 class LimitsBody(Body):

@@ -11,10 +11,11 @@ import msgspec
 from schemas import errors
 from schemas.dataset import BaseTokens, LengthPolicy, Validation
 from schemas.estimate import PPM, Problem, problems, resolve
-from schemas.job import Device, JobSpec, Price
+from schemas.job import Budget, Device, JobSpec, Price
 from schemas.model import Base
 from schemas.pool import HyperParameters
 from schemas.sealed import Sealed
+from schemas.units import HOUR_MS
 from services.gateway.domain.errors import UNSUPPORTED, ApiError, invalid
 from services.gateway.domain.requests import JobRequest
 
@@ -28,6 +29,8 @@ MODEL_SUFFIX_CHARACTERS: Final = 8
 PURPOSE: Final = "fine-tune"
 LORA: Final = ("rank", "alpha", "dropout")
 OWN: Final = ("slots", "length_policy", "validation_fraction")  # of `training`, not of the trainer
+# groups that take a few names only; the others take every hyper-parameter
+GROUPS: Final[Mapping[str, tuple[str, ...]]] = {"lora": LORA, "eval": ("validation_fraction",)}
 FileRole = Literal["training_file", "validation_file"]
 
 
@@ -104,10 +107,7 @@ def check_file(file: InputFile | None, file_id: str, role: FileRole) -> None:
     """Raises ApiError unless a job may name this file."""
     if file is None:
         raise ApiError(404, errors.NOT_FOUND, f"No such File object: {file_id}", role)
-    if file.purpose != PURPOSE:
-        raise invalid(
-            f"{file_id} has the purpose {file.purpose!r}; upload it with purpose {PURPOSE!r}.", role
-        )
+    check_purpose(file_id, file.purpose, role)
     if file.status == "error":
         count = "" if file.validation is None else f" with {file.validation.errors} errors"
         raise invalid(
@@ -116,6 +116,12 @@ def check_file(file: InputFile | None, file_id: str, role: FileRole) -> None:
             role,
             errors.FILE_REJECTED,
         )
+
+
+def check_purpose(file_id: str, purpose: str, role: FileRole) -> None:
+    if purpose != PURPOSE:
+        text = f"{file_id} has the purpose {purpose!r}; upload it with purpose {PURPOSE!r}."
+        raise invalid(text, role)
 
 
 def tokens_of(file: InputFile, base: Base) -> BaseTokens | None:
@@ -165,6 +171,18 @@ def build_spec(
         model_id=model_id(base.base_id, minted.tenant, request.suffix, minted.job_id),
         price=price,
         device=device,
+        budget=budget_of(request),
+    )
+
+
+def budget_of(request: JobRequest) -> Budget | None:
+    asked = request.budget
+    if asked is None:
+        return None
+    hours = asked.max_gpu_hours
+    return Budget(
+        max_gpu_ms=None if hours is None else round(hours * HOUR_MS),
+        max_amount_micro=asked.max_amount_micro,
     )
 
 
@@ -193,6 +211,7 @@ def _groups(request: JobRequest) -> list[tuple[str, Mapping[str, Any]]]:
         ("hyperparameters", request.hyperparameters or {}),
         ("lora", request.lora or {}),
         ("training", request.training or {}),
+        ("eval", request.eval or {}),
     ]
 
 
@@ -204,17 +223,18 @@ def _wishes(request: JobRequest) -> tuple[Wishes, list[Problem]]:
     for group, values in _groups(request):
         for name, value in values.items():
             path = f"{group}.{name}"
-            if group == "training" and name in OWN:
-                own[name] = value
-            elif group == "lora" and name not in LORA:
-                known = ", ".join(LORA)
-                found.append(Problem(param=path, message=f"unknown; lora takes {known}"))
-            elif name in paths and hyper[name] != value:
+            known = GROUPS.get(group)
+            into = own if name in OWN and group in ("training", "eval") else hyper
+            if known is not None and name not in known:
+                text = f"unknown; {group} takes {', '.join(known)}"
+                found.append(Problem(param=path, message=text))
+            elif name in paths and into[name] != value:
                 found.append(Problem(param=path, message=f"also given as {paths[name]}; keep one"))
             else:
-                hyper[name], paths[name] = value, path
+                into[name], paths[name] = value, path
     slots = _slots(own.get("slots"), found)
-    fraction_ppm = _fraction_ppm(own.get("validation_fraction"), found)
+    fraction_path = paths.get("validation_fraction", "")
+    fraction_ppm = _fraction_ppm(own.get("validation_fraction"), fraction_path, found)
     policy: LengthPolicy = "truncate" if own.get("length_policy") == "truncate" else "reject"
     if own.get("length_policy") not in (None, *LENGTH_POLICIES):
         text = f"must be one of {', '.join(LENGTH_POLICIES)}"
@@ -232,14 +252,14 @@ def _slots(value: Any, found: list[Problem]) -> int:
     return 1
 
 
-def _fraction_ppm(value: Any, found: list[Problem]) -> int:
+def _fraction_ppm(value: Any, path: str, found: list[Problem]) -> int:
     if value is None:
         return int(VALIDATION_FRACTION * PPM)
     good = isinstance(value, int | float) and not isinstance(value, bool)
     if good and 0 <= value <= VALIDATION_FRACTION_MAX:
         return round(float(value) * PPM)
     text = f"must be a number from 0 to {VALIDATION_FRACTION_MAX}; it is {repr_short(value)}"
-    found.append(Problem(param="training.validation_fraction", message=text))
+    found.append(Problem(param=path, message=text))
     return 0
 
 

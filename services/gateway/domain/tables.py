@@ -117,6 +117,7 @@ CREATE TABLE IF NOT EXISTS jobs (
 );
 CREATE INDEX IF NOT EXISTS jobs_list ON jobs (tenant, place);
 CREATE INDEX IF NOT EXISTS jobs_command ON jobs (tenant, command_id);
+CREATE INDEX IF NOT EXISTS jobs_phase ON jobs (phase, place);
 CREATE TABLE IF NOT EXISTS job_history (
   tenant text, job_id text, id text COLLATE "C", at bigint, field text, value jsonb,
   PRIMARY KEY (tenant, job_id, id)

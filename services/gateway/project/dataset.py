@@ -21,7 +21,7 @@ from schemas.dataset import (
 )
 from schemas.envelope import Header, Rejected, Repeated
 from services.gateway.domain.tables import FILES, JOBS, UPLOAD_PARTS, UPLOADS
-from services.gateway.project.rows import RESULTS, drop, put, results_row
+from services.gateway.project.rows import RESULTS, drop, put, remembered, results_row
 from tunery.runtime.verbs import Change, Done
 
 
@@ -74,7 +74,8 @@ def _registered(header: Header, event: FileRegistered) -> tuple[Change, ...]:
     if event.job_id is None:
         return (file,)
     job = put(JOBS, {"tenant": header.key, "id": event.job_id}, result_file=event.file_id)
-    return (file, job, Done(RESULTS, results_row(header.key, event.job_id)))
+    done = Done(RESULTS, results_row(header.key, event.job_id))
+    return (file, job, *remembered(header, job), done)
 
 
 def _upload(header: Header, event: UploadCreated | PartAdded | UploadEnded) -> tuple[Change, ...]:

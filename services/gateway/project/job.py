@@ -1,6 +1,5 @@
 """`job` → jobs, their checkpoints, the messages of their event lists, limits in force."""
 
-from collections.abc import Iterator
 from typing import Any, TypeAlias, TypeGuard, assert_never
 
 from schemas.envelope import Header, Rejected, Repeated
@@ -28,10 +27,9 @@ from schemas.job import (
     WaitNoted,
     WantedSet,
 )
-from services.gateway.domain.events import history_id
-from services.gateway.domain.tables import CHECKPOINTS, JOB_HISTORY, JOBS, LIMITS
+from services.gateway.domain.tables import CHECKPOINTS, JOBS, LIMITS
 from services.gateway.project.messages import messages
-from services.gateway.project.rows import RESULTS, put, results_row
+from services.gateway.project.rows import RESULTS, put, remembered, results_row
 from tunery.runtime.verbs import Change, Todo, Upsert
 
 Moving: TypeAlias = (
@@ -53,22 +51,11 @@ Moving: TypeAlias = (
 def project_job(header: Header, event: Event) -> tuple[Change, ...]:
     changes = _project(header, event)
     jobs = (change for change in changes if _of_job(change))
-    return (*changes, *(row for change in jobs for row in _remembered(header, change)))
+    return (*changes, *(row for change in jobs for row in remembered(header, change)))
 
 
 def _of_job(change: Change) -> TypeGuard[Upsert]:
     return isinstance(change, Upsert) and change.table == JOBS.name
-
-
-def _remembered(header: Header, change: Upsert) -> Iterator[Change]:
-    """What each column became, by its time: all up to a moment are the job as it was then."""
-    for field, value in change.values.items():
-        key = {
-            "tenant": header.key,
-            "job_id": change.key["id"],
-            "id": history_id(header.at, header.seq, field),
-        }
-        yield put(JOB_HISTORY, key, at=header.at, field=field, value=value)
 
 
 def _project(header: Header, event: Event) -> tuple[Change, ...]:

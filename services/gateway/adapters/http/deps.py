@@ -11,9 +11,10 @@ from schemas.job import KeyCap
 from schemas.sealed import Sealed
 from services.gateway.adapters.commands import Commands
 from services.gateway.adapters.feeds import Feeds
+from services.gateway.adapters.forecasts import Forecasts
 from services.gateway.domain.errors import FORBIDDEN, ApiError
 from services.gateway.domain.scopes import ADMIN, allows
-from services.gateway.ports import BaseFolders, Prices, Rates, Views
+from services.gateway.ports import BaseFolders, Previews, Prices, Rates, Views
 from services.gateway.settings import GatewaySettings
 from tunery.runtime.blobs.abstract import Blobs
 from tunery.runtime.bus.abstract import Log
@@ -27,6 +28,8 @@ class Deps:
     views: Views
     commands: Commands
     feeds: Feeds
+    forecasts: Forecasts
+    previews: Previews
     blobs: Blobs
     seal: Sealer
     prices: Prices

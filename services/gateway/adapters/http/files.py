@@ -80,7 +80,7 @@ async def create_file(request: Request, deps: WithDeps, caller: Caller) -> dict[
             with suppress(BlobError):
                 await deps.blobs.delete(key)
         raise
-    return file_object(await _file(deps, caller, file_id), deps.opened)
+    return file_object(await known_file(deps, caller, file_id), deps.opened)
 
 
 async def _receive(
@@ -184,12 +184,12 @@ async def list_files(
 
 @router.get("/v1/files/{file_id}")
 async def retrieve_file(file_id: str, deps: WithDeps, caller: Caller) -> dict[str, Any]:
-    return file_object(await _file(deps, caller, file_id), deps.opened)
+    return file_object(await known_file(deps, caller, file_id), deps.opened)
 
 
 @router.get("/v1/files/{file_id}/content")
 async def file_content(file_id: str, deps: WithDeps, caller: Caller) -> StreamingResponse:
-    row = await _file(deps, caller, file_id)
+    row = await known_file(deps, caller, file_id)
     chunks = deps.blobs.stream(row["blob"], sha256=row["sha256"])
     try:
         first = await within(anext(chunks, b""))  # an error must come before the status line does
@@ -215,7 +215,7 @@ async def _chained(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[by
 @router.get("/v1/files/{file_id}/validation")
 async def file_validation(file_id: str, deps: WithDeps, caller: Caller) -> dict[str, Any]:
     """Every problem of the file: row, line, pointer, code, what to do."""
-    row = await _file(deps, caller, file_id)
+    row = await known_file(deps, caller, file_id)
     report = None
     if row["validation"] is not None:
         try:
@@ -227,13 +227,13 @@ async def file_validation(file_id: str, deps: WithDeps, caller: Caller) -> dict[
 
 @router.delete("/v1/files/{file_id}")
 async def delete_file(file_id: str, deps: WithDeps, caller: Caller) -> dict[str, Any]:
-    await _file(deps, caller, file_id)
+    await known_file(deps, caller, file_id)
     actor = deps.seal.seal(caller.tenant, caller.key_id)
     await deps.commands.decide(DATASET, caller.tenant, DeleteFile(file_id=file_id), actor=actor)
     return deleted("file", file_id)
 
 
-async def _file(deps: Deps, caller: Principal, file_id: str) -> Row:
+async def known_file(deps: Deps, caller: Principal, file_id: str) -> Row:
     row = await deps.views.one(FILES, {"tenant": caller.tenant, "id": file_id})
     if row is None:
         raise _missing(file_id)

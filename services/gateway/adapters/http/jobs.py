@@ -11,20 +11,32 @@ from schemas import errors
 from schemas.envelope import Message
 from schemas.job import CancelJob, PauseJob, ResumeJob
 from schemas.topics import JOB
+from schemas.units import Ms
 from services.gateway.adapters.http.deps import Caller, Deps, Principal, WithDeps
 from services.gateway.adapters.http.pages import After, page
 from services.gateway.adapters.http.storage import within
 from services.gateway.domain.errors import ApiError
+from services.gateway.domain.events import step_event_id
+from services.gateway.domain.requests import SECONDS_MAX
 from services.gateway.domain.shapes import listing
-from services.gateway.domain.shapes.jobs import checkpoint_object, cost_object, job_object
+from services.gateway.domain.shapes.jobs import (
+    at_that_time,
+    checkpoint_object,
+    cost_object,
+    job_object,
+)
 from services.gateway.domain.statuses import LIVE
-from services.gateway.domain.tables import CHECKPOINTS, JOBS, STEPS, USAGE
-from services.gateway.ports import Row
+from services.gateway.domain.tables import CHECKPOINTS, JOB_HISTORY, JOBS, STEPS, USAGE
+from services.gateway.ports import Cursor, Row
 
+Moment = Annotated[
+    int | None, Query(ge=0, le=SECONDS_MAX, description="the job as it was then (epoch seconds)")
+]
 LIMIT: Final = 20
 CHECKPOINTS_LIMIT: Final = 10
 LIMIT_MAX: Final = 100
 LINES_MAX: Final = 10_000
+CHANGES_MAX: Final = 20_000  # of one job
 SCANNED_MAX: Final = 5_000  # metadata is sealed, so a filter on it opens job after job
 router = APIRouter(tags=["fine-tuning"])
 
@@ -88,8 +100,11 @@ def _matches(deps: Deps, row: Row, wanted: Mapping[str, str] | None) -> bool:
 
 
 @router.get("/v1/fine_tuning/jobs/{job_id}")
-async def retrieve_job(job_id: str, deps: WithDeps, caller: Caller) -> dict[str, Any]:
-    return await shown(deps, await find(deps, caller, job_id))
+async def retrieve_job(
+    job_id: str, deps: WithDeps, caller: Caller, at: Moment = None
+) -> dict[str, Any]:
+    row = await find(deps, caller, job_id)
+    return await (shown(deps, row) if at is None else _shown_at(deps, row, 1_000 * at + 999))
 
 
 @router.post("/v1/fine_tuning/jobs/{job_id}/cancel")
@@ -154,13 +169,36 @@ async def find(deps: Deps, caller: Principal, job_id: str) -> Row:
 
 
 async def shown(deps: Deps, row: Row) -> dict[str, Any]:
-    """With the newest step where the job is past its start."""
-    step = None
-    if row["phase"] in LIVE or (row["phase"] == "queued" and row["total_steps"] is not None):
-        where = {"tenant": row["tenant"], "job_id": row["id"]}
-        found = await deps.views.page(STEPS, where, limit=1)
-        step = found[0] if found else None
-    return job_object(row, deps.opened, step)
+    """With the newest step where the job is past its start, with its expected start before."""
+    step = await _newest_step(deps, row) if _has_steps(row) else None
+    waits = row["phase"] == "queued" and row["wanted"] == "run"
+    starts_at = await deps.forecasts.start_of(row["id"]) if waits else None
+    return job_object(row, deps.opened, step, starts_at)
+
+
+async def _shown_at(deps: Deps, row: Row, at: Ms) -> dict[str, Any]:
+    """Raises ApiError 404 for a moment before the job was there."""
+    where = {"tenant": row["tenant"], "job_id": row["id"]}
+    changes = await deps.views.page(JOB_HISTORY, where, limit=CHANGES_MAX, descending=False)
+    before = [change for change in changes if change["at"] <= at]
+    if not before:
+        text = f"{row['id']} did not exist yet at {at // 1_000}"
+        raise ApiError(404, errors.NOT_FOUND, text, "at")
+    past = at_that_time(before, {"tenant": row["tenant"], "id": row["id"]})
+    step = await _newest_step(deps, past, at) if _has_steps(past) else None
+    return job_object(past, deps.opened, step)
+
+
+def _has_steps(row: Row) -> bool:
+    return row["phase"] in LIVE or (row["phase"] == "queued" and row["total_steps"] is not None)
+
+
+async def _newest_step(deps: Deps, row: Row, at: Ms | None = None) -> Row | None:
+    where = {"tenant": row["tenant"], "job_id": row["id"]}
+    bound = None if at is None else step_event_id(at + 1, 0, 0)
+    after = None if bound is None else Cursor(bound, bound)
+    found = await deps.views.page(STEPS, where, limit=1, after=after)
+    return found[0] if found else None
 
 
 async def _change(deps: Deps, caller: Principal, job_id: str, command: Message) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from services.gateway.adapters.http import (
     health,
     jobs,
     models,
+    preview,
     problems,
     submit,
     tenants,
@@ -29,6 +30,17 @@ def create_app(deps: Deps) -> ASGIApp:
     app.state.deps = deps
     problems.install(app)
     # submit before jobs: `estimate` is a name of its own, not the id of a job
-    for module in (files, uploads, submit, jobs, events, models, webhooks, tenants, health):
+    for module in (
+        files,
+        uploads,
+        submit,
+        preview,
+        jobs,
+        events,
+        models,
+        webhooks,
+        tenants,
+        health,
+    ):
         app.include_router(module.router)
     return Edge(app, deps)

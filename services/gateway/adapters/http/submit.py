@@ -47,12 +47,16 @@ class Resolved:
 @router.post("/v1/fine_tuning/jobs/estimate")
 async def estimate_job(body: JobRequest, deps: WithDeps, caller: Caller) -> dict[str, Any]:
     """The same body as a submission; nothing is recorded."""
-    found = await _resolve(deps, caller, body, deps.fresh(JOB_PREFIX))
+    return await _estimated(deps, await _resolve(deps, caller, body, deps.fresh(JOB_PREFIX)))
+
+
+async def _estimated(deps: Deps, found: Resolved) -> dict[str, Any]:
     spec, tokens = found.spec, found.tokens
     if tokens is None:
         return estimate_object(spec, None, NOT_VALIDATED)
     figures = estimate(spec.base, tokens, spec.hyper, spec.slots, spec.device, spec.price)
-    return estimate_object(spec, figures, None)
+    starts_at = await deps.forecasts.start_of_new(spec.slots)
+    return estimate_object(spec, figures, None, starts_at)
 
 
 @router.post("/v1/fine_tuning/jobs")
@@ -67,6 +71,8 @@ async def create_job(
     """Returns when the decision is in the read model. The same intent twice is one job."""
     job_id = deps.fresh(JOB_PREFIX)
     found = await _resolve(deps, caller, body, job_id)
+    if body.dry_run:
+        return await _estimated(deps, found)
     retried = (x_stainless_retry_count or "0") != "0"
     outcome = await deps.commands.decide(
         JOB,
@@ -114,7 +120,7 @@ async def _resolve(deps: Deps, caller: Principal, body: JobRequest, job_id: str)
     if caller.models is not None and body.model not in caller.models:
         message = f"This key may train {', '.join(sorted(caller.models))}, not {body.model!r}."
         raise ApiError(403, FORBIDDEN, message, "model")
-    base = await _base(deps, body.model)
+    base = await known_base(deps, body.model)
     wishes = submission.check(body, base)
     if base is None:
         raise submission.unknown_model(body.model)
@@ -149,7 +155,7 @@ def _minted(
     )
 
 
-async def _base(deps: Deps, name: str) -> Base | None:
+async def known_base(deps: Deps, name: str) -> Base | None:
     row = await deps.views.one(BASES, {"id": name})
     return None if row is None else msgspec.convert(row["base"], Base)
 

@@ -1,16 +1,16 @@
 """Fine-tuning jobs and checkpoints: OpenAI's fields first, then queue, progress, cost, gate."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from schemas.dataset import BaseTokens
-from schemas.estimate import PPM, line_micro, price_micro, resolve
+from schemas.estimate import PPM, line_micro, over_budget, price_micro, resolve
 from schemas.job import Estimate, JobSpec, Price
 from schemas.pool import HyperParameters
-from schemas.units import Micro
+from schemas.units import Micro, Ms
 from services.gateway.domain.events import finite
 from services.gateway.domain.shapes import Opened, Row, seconds
 from services.gateway.domain.statuses import JobStatus, job_status
@@ -19,8 +19,10 @@ WAITING: Final[frozenset[JobStatus]] = frozenset({"validating_files", "queued", 
 AUTO: Final = "auto"
 
 
-def job_object(row: Row, opened: Opened, step: Row | None = None) -> dict[str, Any]:
-    """`step`: the newest row of `steps`, for jobs that are running."""
+def job_object(
+    row: Row, opened: Opened, step: Row | None = None, starts_at: Ms | None = None
+) -> dict[str, Any]:
+    """`step`: the newest row of `steps`, for jobs that run. `starts_at`: for those that wait."""
     spec = msgspec.convert(row["spec"], JobSpec)
     status = job_status(row["wanted"], row["phase"], row["outcome"])
     hyper = hyperparameters(spec, row, status)
@@ -52,7 +54,7 @@ def job_object(row: Row, opened: Opened, step: Row | None = None) -> dict[str, A
         "lane": row["lane"],
         "attempt": row["attempt"],
         "node": row["node_id"],
-        "queue": _queue(row, status),
+        "queue": _queue(row, status, starts_at),
         "progress": progress,
         "cost": _cost(row, spec),
         "gate": None if row["gate"] is None else gate_object(row["gate"]),
@@ -120,10 +122,11 @@ def _metadata(text: str) -> dict[str, str]:
         return {}
 
 
-def _queue(row: Row, status: JobStatus) -> dict[str, Any] | None:
+def _queue(row: Row, status: JobStatus, starts_at: Ms | None) -> dict[str, Any] | None:
     if status not in WAITING:
         return None
-    return {"position": row["position"], "reason": row["reason"]}
+    eta = seconds(starts_at)
+    return {"position": row["position"], "reason": row["reason"], "eta": eta}
 
 
 def _progress(row: Row, step: Row | None) -> dict[str, Any] | None:
@@ -200,6 +203,13 @@ def _share(ppm: int) -> float | None:
     return None if ppm < 0 else ppm / PPM
 
 
+def at_that_time(changes: Sequence[Row], key: Mapping[str, Any]) -> Row:
+    """A job's row as it was after these rows of its history."""
+    row: dict[str, Any] = defaultdict(lambda: None, key)
+    row.update((change["field"], change["value"]) for change in changes)
+    return row
+
+
 def _provenance(row: Row, spec: JobSpec) -> dict[str, Any]:
     prepared, lineage = row["prepared"], row["lineage"]
     return {
@@ -213,8 +223,10 @@ def _provenance(row: Row, spec: JobSpec) -> dict[str, Any]:
     }
 
 
-def estimate_object(spec: JobSpec, estimate: Estimate | None, reason: str | None) -> dict[str, Any]:
-    """`reason`: why there is no estimate."""
+def estimate_object(
+    spec: JobSpec, estimate: Estimate | None, reason: str | None, starts_at: Ms | None = None
+) -> dict[str, Any]:
+    """`reason`: why there is no estimate. `starts_at`: where it can be told."""
     shown: dict[str, Any] = {
         "object": "fine_tuning.job.estimate",
         "model": spec.base.base_id,
@@ -232,15 +244,21 @@ def estimate_object(spec: JobSpec, estimate: Estimate | None, reason: str | None
     if estimate is None:
         return shown
     gpu_ms = estimate.train_gpu_ms + estimate.eval_gpu_ms
+    duration_ms = gpu_ms // spec.slots
+    refusal = over_budget(spec.budget, estimate)
     return {
         **shown,
+        "allowed_to_proceed": refusal is None,
+        "refusal": refusal,
+        "estimated_start": seconds(starts_at),
+        "estimated_finish": None if starts_at is None else seconds(starts_at + duration_ms),
         "trained_tokens": estimate.tokens,
         "steps": estimate.steps,
         "memory_bytes": estimate.memory_bytes,
         "train_gpu_ms": estimate.train_gpu_ms,
         "eval_gpu_ms": estimate.eval_gpu_ms,
         "hold_gpu_ms": estimate.hold_gpu_ms,
-        "expected_duration_seconds": gpu_ms // (1000 * spec.slots),
+        "expected_duration_seconds": duration_ms // 1000,
         "currency": estimate.currency,
         "amount_micro": estimate.price_micro,
         "amount_max_micro": estimate.price_max_micro,

@@ -6,7 +6,7 @@ from typing import Final
 from schemas import errors
 from schemas.dataset import BaseTokens, PrepareSpec
 from schemas.envelope import Rejected
-from schemas.estimate import estimate
+from schemas.estimate import estimate, over_budget
 from schemas.job import Estimate, Event, HoldTaken, KeyCap, PhaseSet, PinsWanted
 from schemas.model import Base
 from schemas.units import HOUR_MS, GpuMs, Micro, Ms
@@ -46,6 +46,8 @@ def take_hold(tenant: Tenant, job: Job, tokens: BaseTokens, at: Ms) -> tuple[Eve
             "for running jobs to release theirs, or ask for a higher limit"
         )
         return Rejected(code=errors.HARD_LIMIT, message=text)
+    if (why := over_budget(spec.budget, needs)) is not None:
+        return Rejected(code=errors.BUDGET_TOO_SMALL, message=why, param="budget")
     if job.cap is not None and (refusal := _over_cap(tenant, job.cap, needs, at)) is not None:
         return refusal
     taken = HoldTaken(

@@ -131,3 +131,20 @@ def test_tokens_are_those_of_this_base_and_no_other() -> None:
     assert tokens_of(InputFile("file-1", "fine-tune", "uploaded", None), BASE) is None
     with pytest.raises(ApiError, match="checked before tiny-llama was added"):
         tokens_of(FILE, replace(BASE, sha256="cd" * 32))
+
+
+def test_the_evals_share_of_rows_may_be_given_in_either_group() -> None:
+    assert spec_of(request(eval={"validation_fraction": 0.2})).validation_fraction_ppm == 200_000
+    both = request(eval={"validation_fraction": 0.2}, training={"validation_fraction": 0.1})
+    with pytest.raises(ApiError) as refused:
+        check(both, BASE)
+    assert refused.value.param == "eval.validation_fraction"
+    with pytest.raises(ApiError) as unknown:
+        check(request(eval={"judge": "x"}), BASE)
+    assert "eval takes validation_fraction" in unknown.value.message
+
+
+def test_a_budget_becomes_integers() -> None:
+    budget = spec_of(request(budget={"max_gpu_hours": 0.5})).budget
+    assert (budget.max_gpu_ms, budget.max_amount_micro) == (1_800_000, None)
+    assert spec_of(request()).budget is None

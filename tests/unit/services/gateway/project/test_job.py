@@ -9,7 +9,12 @@ from msgspec.structs import replace
 from schemas.job import Failure, JobEnded, PhaseSet, WaitNoted, WantedSet
 from schemas.pool import Skipped
 from schemas.sealed import Sealed
-from services.gateway.domain.shapes.jobs import cost_object, gate_object, job_object
+from services.gateway.domain.shapes.jobs import (
+    at_that_time,
+    cost_object,
+    gate_object,
+    job_object,
+)
 from tests.unit.services.gateway.project.given import (
     HELD,
     JOB,
@@ -21,6 +26,7 @@ from tests.unit.services.gateway.project.given import (
     started,
 )
 from tests.unit.services.gateway.project.rows import folded, only
+from tests.unit.services.gateway.project.test_others import FILE
 
 
 def opened(sealed: Any) -> str | None:
@@ -125,6 +131,27 @@ def test_a_given_learning_rate_is_shown_as_its_multiple_of_the_rule() -> None:
     assert job["hyperparameters"]["learning_rate_multiplier"] == 2.0
 
 
+def test_the_history_gives_the_job_as_it_was_at_every_moment() -> None:
+    key = {"tenant": "acme", "id": JOB}
+    history = folded("job", *WHOLE_LIFE)["job_history"].values()
+    changes = sorted(history, key=lambda row: str(row["id"]))
+    for count in range(1, len(WHOLE_LIFE) + 1):
+        then = only(folded("job", *WHOLE_LIFE[:count]), "jobs")
+        at = 1_000_000 + 1_000 * count  # when `folded` lets the last of them happen
+        past = at_that_time([row for row in changes if row["at"] <= at], key)
+        assert past == then
+        assert job_object(past, opened) == job_object(then, opened)
+
+
+def test_a_result_file_is_part_of_the_history() -> None:
+    file = replace(FILE, purpose="fine-tune-results", job_id=JOB)
+    tables = folded("dataset", file, tables=folded("job", *WHOLE_LIFE))
+    assert only(tables, "jobs")["result_file"] == FILE.file_id
+    assert only(tables, "files")["status"] == "processed"
+    fields = {row["field"]: row["value"] for row in tables["job_history"].values()}
+    assert fields["result_file"] == FILE.file_id
+
+
 def test_a_wait_has_reason_and_position_until_the_phase_changes() -> None:
     waiting = (
         SUBMITTED,
@@ -132,7 +159,7 @@ def test_a_wait_has_reason_and_position_until_the_phase_changes() -> None:
         WaitNoted(job_id=JOB, reason="0 of 2 slots free", position=3),
     )
     job = job_object(only(folded("job", *waiting), "jobs"), opened)
-    assert job["queue"] == {"position": 3, "reason": "0 of 2 slots free"}
+    assert job["queue"] == {"position": 3, "reason": "0 of 2 slots free", "eta": None}
     running = PhaseSet(job_id=JOB, phase="running", node_id="a")
     job = job_object(only(folded("job", *waiting, running), "jobs"), opened)
     assert (job["queue"], job["node"]) == (None, "a")

@@ -326,3 +326,42 @@ def a_step(tenant: str, job_id: str, step: int, loss: float = 1.5) -> Step:
         tokens=100 * step,
         elapsed_ms=1_000 * step,
     )
+
+
+async def test_a_dry_run_is_the_estimate_and_makes_no_job(api: Town) -> None:
+    client, file_id = await ready(api)
+    dry = (await submit(client, file_id, dry_run=True)).json()
+    assert dry["object"] == "fine_tuning.job.estimate"
+    assert dry["allowed_to_proceed"] is True
+    body = {"model": "tiny-llama", "training_file": file_id, "budget": {"max_amount_micro": 1}}
+    poor = (await client.post("/v1/fine_tuning/jobs/estimate", json=body)).json()
+    assert poor["allowed_to_proceed"] is False
+    assert "raise the budget" in poor["refusal"]
+    refused = await client.post("/v1/fine_tuning/jobs", json=body)
+    assert refused.status_code == 400
+    assert refused.json()["error"]["code"] == "budget_too_small"
+    assert (await client.get("/v1/fine_tuning/jobs")).json()["data"] == []
+
+
+async def test_a_job_is_shown_as_it_was(api: Town) -> None:
+    client, file_id = await ready(api)
+    job = (await submit(client, file_id, metadata={"team": "a"})).json()
+    path = f"/v1/fine_tuning/jobs/{job['id']}"
+    now = (await client.get(path, params={"at": job["created_at"] + 60})).json()
+    assert now == (await client.get(path)).json()
+    before = await client.get(path, params={"at": job["created_at"] - 60})
+    assert before.status_code == 404
+    assert before.json()["error"]["param"] == "at"
+
+
+async def test_a_preview_needs_a_file_of_ones_own_and_a_base_that_can_tokenise(api: Town) -> None:
+    client, file_id = await ready(api)
+    body = {"model": "tiny-llama", "training_file": file_id}
+    answer = await client.post("/v1/fine_tuning/preview", json=body)
+    assert answer.status_code == 400  # the town's base has no folder
+    assert answer.json()["error"]["param"] == "model"
+    assert "tokenizer.json" in answer.json()["error"]["message"]
+    other = await api.tenant()
+    assert (await other.post("/v1/fine_tuning/preview", json=body)).status_code == 404
+    unknown = {**body, "model": "nothing"}
+    assert (await client.post("/v1/fine_tuning/preview", json=unknown)).status_code == 404

@@ -1,0 +1,54 @@
+"""When a waiting job will begin: the queue, played through in its order. An estimate, no promise.
+
+Expected durations are those of the estimates that the holds were taken for. Slots are counted as
+one room: which node they are on, and who will be preempted, is the scheduler's to decide.
+"""
+
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from schemas.units import Ms
+
+LEFT_MS_MIN: Final[Ms] = 60_000  # of a job that runs longer than was expected
+
+
+@dataclass(frozen=True)
+class Running:
+    slots: int
+    left_ms: Ms
+
+
+@dataclass(frozen=True)
+class Waiting:
+    job_id: str
+    slots: int
+    needs_ms: Ms
+
+
+def left_ms(expected_ms: Ms, elapsed_ms: Ms) -> Ms:
+    return max(LEFT_MS_MIN, expected_ms - elapsed_ms)
+
+
+def starts_in_ms(
+    slots: int, running: Sequence[Running], waiting: Sequence[Waiting]
+) -> Mapping[str, Ms]:
+    """Milliseconds until each job of the queue begins; a job that never fits is left out."""
+    free = max(0, slots - sum(one.slots for one in running))
+    ends = [(one.left_ms, one.slots) for one in running]
+    heapq.heapify(ends)
+    now = 0
+    found: dict[str, Ms] = {}
+    for job in waiting:
+        if job.slots > slots:
+            continue
+        while free < job.slots and ends:
+            now, freed = heapq.heappop(ends)
+            free += freed
+        if free < job.slots:
+            return found  # what runs now holds more than the live nodes have
+        found[job.job_id] = now
+        free -= job.slots
+        heapq.heappush(ends, (now + job.needs_ms, job.slots))
+    return found

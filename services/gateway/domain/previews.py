@@ -1,0 +1,53 @@
+"""What a preview is asked and answers: rows as tokens with their loss mask."""
+
+from typing import TypeAlias
+
+from msgspec import Struct
+
+
+class Task(Struct, frozen=True, kw_only=True):
+    path: str
+    base_path: str
+    rows: int
+    max_length: int | None
+
+
+class Segment(Struct, frozen=True, kw_only=True):
+    """Neighbouring tokens of one kind; `learnt`: they are labels of the loss."""
+
+    text: str
+    learnt: bool
+    tokens: int
+
+
+class RowShown(Struct, frozen=True, kw_only=True):
+    """`loss_mask` has one 0 or 1 for each token. `tokens` counts before `truncated` cut some."""
+
+    row: int
+    tokens: int
+    trainable_tokens: int
+    truncated: bool
+    token_ids: list[int]
+    loss_mask: list[int]
+    segments: list[Segment]
+
+
+class Problem(Struct, frozen=True, kw_only=True):
+    row: int | None
+    pointer: str
+    code: str
+    message: str
+    hint: str
+
+
+class Shown(Struct, frozen=True, kw_only=True, tag="shown"):
+    data: list[RowShown]
+    problems: list[Problem]
+
+
+class Refused(Struct, frozen=True, kw_only=True, tag="refused"):
+    message: str
+    param: str
+
+
+Answer: TypeAlias = Shown | Refused
