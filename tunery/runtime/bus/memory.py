@@ -45,8 +45,8 @@ class MemoryLog:
         self.session_timeout_ms = session_timeout_ms
         self.clock: Clock = clock or SystemClock()
         self.topics: dict[str, list[Partition]] = {}
-        # a dict as an ordered set: who waits is woken in the same order in every run
-        self.watchers: dict[str, dict[asyncio.Event, None]] = defaultdict(dict)
+        # who waits, and for which partitions; woken in the same order in every run
+        self.watchers: dict[str, dict[asyncio.Event, Mapping[int, int]]] = defaultdict(dict)
         self._groups: dict[tuple[str, str], _Group] = defaultdict(_Group)
         self._commits: dict[tuple[str, str], dict[int, Commit]] = defaultdict(dict)
 
@@ -66,8 +66,9 @@ class MemoryLog:
         place = self.partition(topic, partition)
         record = Record(partition, place.end, self.clock.now_ms(), key, value)
         place.records.append(record)
-        for watcher in self.watchers[topic]:
-            watcher.set()
+        for watcher, positions in self.watchers[topic].items():
+            if partition in positions:
+                watcher.set()
         return Appended(record.offset, record.timestamp)
 
     async def writer(self, topic: str, partition: int) -> "MemoryWriter":
@@ -156,7 +157,7 @@ class MemoryReader:
     def __init__(self, log: MemoryLog, topic: str, positions: Mapping[int, int]) -> None:
         self._log, self._topic, self._positions = log, topic, dict(positions)
         self._watch = asyncio.Event()
-        log.watchers[topic][self._watch] = None
+        log.watchers[topic][self._watch] = self._positions
 
     async def poll(self, wait_ms: Ms, records_max: int) -> Sequence[Record]:
         found = self._take(records_max)

@@ -1,50 +1,79 @@
 """What goes wrong in a run, drawn from its seed."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
+from typing import Final
 
 from msgspec import Struct
 
 from schemas.units import Ms
+
+APPEND_MS_MAX: Final[Ms] = 3_000  # after that a writer gives up
+SESSION_MS: Final[Ms] = 3_000
+
+#: Steps that any scenario can take, and how many a run has at most.
+KINDS: Final[Mapping[str, int]] = {
+    "crash": 4,  # at some await of some process
+    "pause": 3,  # maybe longer than the session
+    "overlap": 2,  # two owners are told to own the same partitions
+    "rebalance": 2,  # while a batch is in flight
+    "clock jump": 3,  # the broker's, back
+    "slow reader": 2,  # one record at a time, late
+    "broker restart": 2,
+    "store away": 2,
+    "blobs away": 1,
+    "snapshot torn": 2,
+    "snapshot stale": 2,
+}
+
+
+class Step(Struct, frozen=True):
+    """Something goes wrong at a time of the run; what it hits follows from seed, time and kind."""
+
+    at_ms: Ms
+    kind: str
 
 
 class Faults(Struct, frozen=True):
     """Chances are per cent of the operations concerned, while faults are on.
 
     lost: never in the log; late: in the log after the writer gave up, maybe behind newer claims;
-    unanswered: in the log at once, acknowledged too late; doubled: in the log twice, once late.
+    unanswered: in the log at once, acknowledged too late; doubled: in the log twice, once late;
+    stale_ends: questions for the log's end answered with an older one; store_unanswered: writes to
+    the SQL store whose answer is lost, done at once or late.
     """
 
     lost: int = 0
     late: int = 0
     unanswered: int = 0
     doubled: int = 0
-    crashes: int = 0  # per run, each at some await of some process
-    pauses: int = 0
-    overlaps: int = 0  # per run: two owners are told to own the same partitions
-    clock_jumps: int = 0
-    damaged: int = 0  # per run: snapshots that rot
-    tail_loss: bool = False  # the journal's end is lost while everybody is down
+    stale_ends: int = 0
+    store_unanswered: int = 0
+    steps: tuple[Step, ...] = ()
+
+    def has(self, kind: str) -> bool:
+        return any(step.kind == kind for step in self.steps)
 
 
-def draw_faults(rng: Random) -> Faults:
-    """About a quarter of the runs has each kind; some runs have none at all."""
+def draw_faults(rng: Random, until_ms: Ms, kinds: Mapping[str, int] = KINDS) -> Faults:
+    """Every kind in about a third of the runs; some runs have none at all.
+
+    `kinds`: at most how many steps of each kind; they come before `until_ms`.
+    """
 
     def sometimes(high: int) -> int:
-        return rng.randint(1, high) if rng.random() < 0.4 else 0
+        return rng.randint(1, high) if rng.random() < 0.35 else 0
 
-    return Faults(
-        lost=sometimes(6),
-        late=sometimes(6),
-        unanswered=sometimes(6),
-        doubled=sometimes(6),
-        crashes=sometimes(4),
-        pauses=sometimes(3),
-        overlaps=sometimes(3),
-        clock_jumps=sometimes(3),
-        damaged=sometimes(3),
-        tail_loss=rng.random() < 0.08,
-    )
+    lost, late, unanswered, doubled = (sometimes(6) for _ in range(4))
+    stale_ends, store_unanswered = sometimes(90), sometimes(10)
+    steps = [
+        Step(rng.randint(500, until_ms), kind)
+        for kind, most in kinds.items()
+        for _ in range(sometimes(most))
+    ]
+    steps.sort(key=lambda step: step.at_ms)
+    return Faults(lost, late, unanswered, doubled, stale_ends, store_unanswered, tuple(steps))
 
 
 @dataclass
@@ -55,7 +84,3 @@ class Tally:
 
     def add(self, kind: str, count: int = 1) -> None:
         self.counts[kind] = self.counts.get(kind, 0) + count
-
-
-APPEND_MS_MAX: Ms = 3_000  # after that a writer gives up
-SESSION_MS: Ms = 3_000

@@ -14,8 +14,9 @@ from tunery.runtime.journal import acceptance, decision, dedupe, partition, reac
 from tunery.runtime.journal.acceptance import Acceptance, Diverged, Reason, record_hash
 from tunery.runtime.journal.dedupe import Conflict, Repeat, Seen
 from tunery.runtime.journal.reader import Position
-from tunery.runtime.testing import broker
-from tunery.runtime.testing.faults import Faults
+from tunery.runtime.testing import door
+from tunery.runtime.testing.faults import Faults, Step
+from tunery.runtime.testing.scenario import TAIL_LOST
 
 
 @dataclass(frozen=True)
@@ -135,8 +136,8 @@ async def _send_once(
 
 async def _trim_too_far(self: Any, topic: str, where: int, before: int) -> None:
     await self.pass_through()
-    self._broker.on_trim(topic, where, before + 1)
-    await self._broker.memory.trim(topic, where, before + 1)
+    self.broker.on_trim(topic, where, before + 1)
+    await self.broker.memory.trim(topic, where, before + 1)
 
 
 _open_snapshot = snapshots.Snapshots._open
@@ -151,6 +152,7 @@ async def _position_alone(self: Any, pointer: Any) -> Any:
     return structs.replace(fold, position=Position(fold.position.offset))
 
 
+TAIL: Final = Faults(steps=(Step(12_000, TAIL_LOST),))
 MUTANTS: Final = (
     Mutant("epoch check off", acceptance, "_entry", _epoch_off, ("agreement", "false stop")),
     Mutant("cause check off", acceptance, "_entry", _cause_off, ("agreement", "false stop")),
@@ -161,9 +163,7 @@ MUTANTS: Final = (
         _cause_and_chain_off,
         ("agreement", "fold", "once"),
     ),
-    Mutant(
-        "hash chain off", acceptance, "_entry", _chain_off, ("agreement",), Faults(tail_loss=True)
-    ),
+    Mutant("hash chain off", acceptance, "_entry", _chain_off, ("agreement",), TAIL),
     Mutant("hash chain tested first", acceptance, "_entry", _chain_first, ("false stop",)),
     Mutant("no read-back", partition.PartitionOwner, "_settle", _no_read_back, ("read-back",)),
     Mutant(
@@ -177,7 +177,7 @@ MUTANTS: Final = (
     Mutant("reactions' repeats decided", decision, "recognise", _without("reactions"), ("dedupe",)),
     Mutant("at not clamped", decision, "max", lambda _, broker_at: broker_at, ("time",)),
     Mutant("reaction skipped in doubt", reactor.Reactor, "_insist", _send_once, ("reactions",)),
-    Mutant("last decided command trimmed", broker.Door, "trim", _trim_too_far, ("trim",)),
+    Mutant("last decided command trimmed", door.Door, "trim", _trim_too_far, ("trim",)),
     Mutant("snapshot without what was seen", snapshots.Snapshots, "_open", _forgetful, ("dedupe",)),
     Mutant(
         "snapshot without acceptance state",

@@ -1,56 +1,75 @@
-"""One seeded run: clients, the production hosts in processes that fail, and readers."""
+"""One seeded run of the core: clients, the production hosts in processes that fail, readers."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from random import Random
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from schemas.envelope import Idempotency
+from schemas.envelope import Claim, Idempotency
 from schemas.topics import PARTITIONS, SNAPSHOTS, Stream
-from tunery.runtime.blobs.memory import MemoryBlobs
-from tunery.runtime.bus.abstract import AppendUnknown
+from schemas.units import Ms
+from tunery.runtime.bundle import Host
+from tunery.runtime.bus.abstract import AppendUnknown, Commit, Record, Unavailable
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.journal.acceptance import PartitionStopped
 from tunery.runtime.journal.aggregate import AggregateHost
+from tunery.runtime.journal.codec import decode_envelope, encode
 from tunery.runtime.journal.partition import Settled
 from tunery.runtime.journal.ports import Limits
 from tunery.runtime.journal.reactor import Reactor
 from tunery.runtime.journal.reader import START, Accepted, JournalReader
-from tunery.runtime.journal.verify import replay
-from tunery.runtime.testing.broker import Broker, Door
-from tunery.runtime.testing.faults import SESSION_MS, Faults, Tally, draw_faults
+from tunery.runtime.journal.verify import Replay, replay
+from tunery.runtime.testing.broker import LATE_MS_MAX, Broker
+from tunery.runtime.testing.cluster import Cluster, Process
+from tunery.runtime.testing.door import Door
+from tunery.runtime.testing.faults import KINDS, Faults, Step, Tally, draw_faults
 from tunery.runtime.testing.loop import run_virtual
 from tunery.runtime.testing.toy import (
     PLACES,
     PLACES_AGGREGATE,
+    PLACES_STRICTER,
     STREAMS,
     TALLY,
     TALLY_AGGREGATE,
     Counted,
     GiveBack,
+    Stamped,
     Take,
     Taken,
     react_places,
 )
+from tunery.runtime.testing.views import STAMP, VIEWS, Rows, stamping
 from tunery.runtime.verbs import Aggregate
+from tunery.runtime.work.abstract import Outcome
+from tunery.runtime.work.effects import EffectHost
+from tunery.runtime.work.projector import Projector
 
+SERVICE: Final = "toy"
 TENANTS: Final = ("ada", "bob", "cyd")
 ACTIVE: Final = {
     PLACES.name: frozenset(partition_of(name.encode()) for name in TENANTS),
     TALLY.name: frozenset(partition_of(f"{name}-tally".encode()) for name in TENANTS),
 }
-PROCESSES: Final = 2
 REQUESTS: Final = 8  # per tenant
-FAULTY_S: Final = 25
-HEALING_S_MAX: Final = 150
+FAULTY_MS: Final[Ms] = 22_000
+HEALING_S_MAX: Final = 900  # an outcome that was lost when all was tried is said again after 600
 PATIENCE_S: Final = 6  # before a client sends its request again
-Action: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
+RETRY_S: Final = 0.5
+TAIL_LOST, RECREATED, EMPTIED, UPGRADE = (
+    "journal tail lost",
+    "commands recreated",
+    "database lost",
+    "rolling upgrade",
+)
+RARE: Final = {TAIL_LOST: 0.08, RECREATED: 0.1, EMPTIED: 0.1, UPGRADE: 0.1}
 LIMITS: Final = Limits(
     idle_wait_ms=3_000,
     trim_every_ms=4_000,
@@ -62,11 +81,21 @@ LIMITS: Final = Limits(
 
 
 class Plan(Struct, frozen=True):
-    """requests: of each tenant."""
+    """requests: of each tenant; failures: per cent of the attempts at an effect."""
 
     seed: int
     faults: Faults
     requests: int = REQUESTS
+    failures: int = 0
+
+
+class Trim(NamedTuple):
+    """Commands below `before` were deleted when the journal had `end` records."""
+
+    stream: str
+    partition: int
+    before: int
+    end: int
 
 
 @dataclass
@@ -77,10 +106,17 @@ class Run:
     tally: Tally
     broker: Broker
     views: dict[str, dict[tuple[str, int], list[bytes]]] = field(default_factory=dict)
-    named: list[str] = field(default_factory=list)  # stops, of readers and hosts
+    stops: list[str] = field(default_factory=list)  # of the readers without faults
+    named: list[str] = field(default_factory=list)  # of hosts
+    forgiven: list[str] = field(default_factory=list)  # beginnings of stops that had to come
     died: list[str] = field(default_factory=list)  # hosts that ended with an error
-    trims: list[str] = field(default_factory=list)
+    trims: list[Trim] = field(default_factory=list)
     settled: list[Settled] = field(default_factory=list)
+    worked: Counter[str] = field(default_factory=Counter)  # attempts at each effect
+    repeated: list[str] = field(default_factory=list)  # effects that ran again after a rebuild
+    stricter_from: int | None = None  # the first process that decides as the next release does
+    rows: Rows = field(default_factory=dict)
+    outcomes: dict[str, Outcome | None] = field(default_factory=dict)
     trace: list[str] = field(default_factory=list)
     finished: bool = False
 
@@ -90,93 +126,62 @@ class Run:
         for place in sorted(self.broker.history):
             for record in self.broker.history[place]:
                 digest.update(repr((place, *record)).encode())
+        digest.update(repr(self.rows).encode())
         return digest.hexdigest()
 
-
-@dataclass(frozen=True)
-class _Parts:
-    name: str
-    log: Door
-    clock: Door
-    blobs: MemoryBlobs
-
-
-class _Process:
-    """Owners of both streams and the reactor between them, behind one door."""
-
-    def __init__(self, world: "_World", number: int) -> None:
-        self.name = f"p{number}"
-        self._world = world
-        rng = Random(f"{world.run.plan.seed}/{self.name}")  # noqa: S311  # runs must repeat
-        self.door = Door(world.broker, self.name, rng)
-        self.door.on_crash = self._crashed
-        parts = _Parts("toy", self.door, self.door, world.blobs)
-
-        def fresh_id() -> str:
-            return str(UUID(int=rng.getrandbits(128), version=4))
-
-        def aggregate(one: Any) -> AggregateHost[Any]:
-            return AggregateHost(
-                parts,
-                one,
-                owner=self.name,
-                fresh_id=fresh_id,
-                limits=LIMITS,
-                on_settled=world.run.settled.append,
-            )
-
-        self.hosts: list[AggregateHost[Any] | Reactor] = [
-            aggregate(PLACES_AGGREGATE),
-            aggregate(TALLY_AGGREGATE),
-            Reactor(parts, PLACES, react_places, streams=STREAMS, limits=LIMITS),
-        ]
-        self.tasks = [asyncio.create_task(self._host(host)) for host in self.hosts]
-
-    async def _host(self, host: Any) -> None:
-        try:
-            await host.run()
-        except Exception as error:
-            self._world.run.died.append(f"{self.name} {host.name}: {error!r}")
-
-    def _crashed(self) -> None:
-        asyncio.get_running_loop().call_soon(self._world.crash, self)
-
-    def end(self) -> None:
-        self.door.alive = False
-        for task in self.tasks:
-            task.cancel()
-        for host in self.hosts:
-            self._world.run.named.extend(str(stop) for stop in host.stopped.values())
+    def decider(self, stream: str, owner: str) -> Aggregate[Any]:
+        """How the process that claimed under this name decides."""
+        if stream == TALLY.name:
+            return TALLY_AGGREGATE
+        newer = self.stricter_from is not None and int(owner[1:]) >= self.stricter_from
+        return PLACES_STRICTER if newer else PLACES_AGGREGATE
 
 
 class _World:
     def __init__(self, run: Run, rng: Random) -> None:
         self.run, self.rng, self.broker = run, rng, run.broker
-        self.blobs = MemoryBlobs()
-        self.processes: list[_Process] = []
-        self.started = 0
-        self.down = False  # everybody is down: nobody may start
+        self.cluster = Cluster(run.broker, run.plan.seed, STREAMS, self._hosts)
+        self.cluster.actions |= {
+            TAIL_LOST: self._lose_tail,
+            RECREATED: self._recreate,
+            EMPTIED: self._empty,
+            UPGRADE: self._upgrade,
+        }
+        self.maintenance = asyncio.Lock()
         self.decided: dict[str, asyncio.Event] = {}
-        self.taken = self.counted = 0
+        self.sums: Counter[type[Any]] = Counter()
+        self.over: frozenset[str] = frozenset()  # effects whose outcome was there before a rebuild
+        self.stamped: set[str] = set()
 
-    def start(self) -> None:
-        if not self.down:
-            self.started += 1
-            self.processes.append(_Process(self, self.started))
+    def _hosts(self, process: Process) -> Sequence[Host]:
+        runtime, run = process.runtime(SERVICE), self.run
 
-    def crash(self, process: _Process) -> None:
-        if process not in self.processes:
-            return
-        self.run.tally.add("crash")
-        self.broker.trace(f"{process.name} crashes")
-        self.processes.remove(process)
-        process.end()
-        self.broker.later(SESSION_MS, lambda: self.expire(process))
-        self.broker.later(self.rng.uniform(200, 5_000), self.start)
+        async def work(of: str) -> None:
+            run.worked[of] += 1
+            if of in self.over:
+                run.repeated.append(f"repeated: the effect for {of} ran after its outcome")
+            await process.door.sleep(int(process.rng.expovariate(1 / 400)))
+            if self.broker.chance(run.plan.failures):
+                run.tally.add("effect failed")
+                raise OSError("the effect failed")
 
-    def expire(self, process: _Process) -> None:
-        for group in list(self.broker.groups):
-            self.broker.leave(group, process.name)
+        def aggregate(one: Aggregate[Any]) -> AggregateHost[Any]:
+            return AggregateHost(
+                runtime,
+                one,
+                owner=process.name,
+                fresh_id=process.fresh_id,
+                limits=LIMITS,
+                on_settled=run.settled.append,
+            )
+
+        return (
+            aggregate(run.decider(PLACES.name, process.name)),
+            aggregate(TALLY_AGGREGATE),
+            Reactor(runtime, PLACES, react_places, streams=STREAMS, limits=LIMITS),
+            Projector(runtime, VIEWS),
+            EffectHost(runtime, (stamping(work),)),
+        )
 
     # --- readers ----------------------------------------------------------------------------------
 
@@ -191,7 +196,7 @@ class _World:
             try:
                 batches = await reader.read(60_000)
             except PartitionStopped as stopped:
-                self.run.named.append(f"{name}: {stopped}")
+                self.run.stops.append(f"{name}: {stopped}")
                 continue
             for partition, batch in batches.items():
                 view = views.setdefault((stream.name, partition), [])
@@ -202,30 +207,59 @@ class _World:
 
     def _notice(self, accepted: tuple[Accepted, ...]) -> None:
         for one in accepted:
-            self.taken += sum(isinstance(event, Taken) for event in one.events)
-            self.counted += sum(isinstance(event, Counted) for event in one.events)
+            self.sums.update(type(event) for event in one.events)
+            self.stamped.update(event.of for event in one.events if isinstance(event, Stamped))
             if one.entry.idempotency is not None:
                 self.decided.setdefault(one.entry.idempotency.key, asyncio.Event()).set()
 
     def nothing_open(self) -> bool:
-        """Every command ever written is decided, and every reaction has arrived."""
-        seen = self.run.views["prompt"]
-        return self.taken == self.counted and all(
+        """Every command ever written is decided; every reaction and every outcome has arrived."""
+        seen, sums = self.run.views["prompt"], self.sums
+        return sums[Taken] == sums[Counted] == sums[Stamped] and all(
             len(seen.get((stream.name, partition), ()))
             == len(self.broker.history[stream.commands.name, partition])
             for stream in STREAMS.values()
             for partition in sorted(ACTIVE[stream.name])
         )
 
-    def check_trim(self, topic: str, partition: int, before: int) -> None:
-        """Never trimmed: what is not decided, and the last that is."""
-        aggregates: tuple[Aggregate[Any], ...] = (PLACES_AGGREGATE, TALLY_AGGREGATE)
-        for aggregate in aggregates:
-            if aggregate.stream.commands.name == topic and not self.run.plan.faults.tail_loss:
-                journal = self.broker.history[aggregate.stream.journal.name, partition]
-                decided = replay(aggregate, partition, journal).accepted
-                if before >= decided:
-                    self.run.trims.append(f"trim: {topic} below {before}, decided are {decided}")
+    async def projected(self) -> bool:
+        """The projection has read all there is, and no work is left."""
+        database = self.cluster.database(SERVICE)
+        saved = await database.positions(VIEWS.name)
+        ends = {
+            (stream.name, partition): (await self.broker.bounds(stream.journal.name, partition))[1]
+            for stream in STREAMS.values()
+            for partition in ACTIVE[stream.name]
+        }
+        return all(
+            place in saved and saved[place].position.offset == end and saved[place].caught_up
+            for place, end in ends.items()
+        ) and not await database.lease(STAMP, 1, 0)
+
+    async def keep_rows(self) -> None:
+        """Read what the projection came to."""
+        database, run = self.cluster.database(SERVICE), self.run
+        for table in VIEWS.tables:
+            run.rows[table] = {
+                (row.get("id", row.get("key")),): row for row in await database.rows(table)
+            }
+        for place, partitions in ACTIVE.items():
+            for partition in partitions:
+                for record in self.broker.history[STREAMS[place].commands.name, partition]:
+                    command_id = read_id(record)
+                    run.outcomes[command_id] = await database.outcome(command_id)
+
+    def note_trim(self, topic: str, partition: int, before: int) -> None:
+        for stream in STREAMS.values():
+            if stream.commands.name == topic:
+                journal = self.broker.history[stream.journal.name, partition]
+                self.run.trims.append(Trim(stream.name, partition, before, len(journal)))
+
+    def _replay(self, stream: Stream, partition: int) -> Replay[Any]:
+        aggregate: Aggregate[Any] = (
+            PLACES_AGGREGATE if stream.name == PLACES.name else TALLY_AGGREGATE
+        )
+        return replay(aggregate, partition, self.broker.history[stream.journal.name, partition])
 
     # --- clients ----------------------------------------------------------------------------------
 
@@ -255,115 +289,102 @@ class _World:
             except (AppendUnknown, TimeoutError):
                 self.run.tally.add("request sent again")
                 retry = True
+            except Unavailable:
+                await asyncio.sleep(RETRY_S)
 
-    # --- what goes wrong --------------------------------------------------------------------------
+    # --- what goes wrong, besides what may happen to any cluster ----------------------------------
 
-    async def chaos(self) -> None:
-        faults = self.run.plan.faults
-        plan: list[tuple[float, Action]] = []
-        wanted: tuple[tuple[int, Action], ...] = (
-            (faults.crashes, self._plant_crash),
-            (faults.pauses, self._pause),
-            (faults.overlaps, self._overlap),
-            (faults.clock_jumps, self._jump),
-            (int(faults.tail_loss), self._lose_tail),
-            (faults.damaged, self._damage),
-        )
-        for count, action in wanted:
-            plan.extend((self.rng.uniform(0.5, FAULTY_S - 3), action) for _ in range(count))
-        plan.sort(key=lambda step: step[0])
-        async with asyncio.TaskGroup() as group:
-            begun = 0.0
-            for at, action in plan:
-                await asyncio.sleep(at - begun)
-                begun = at
-                group.create_task(action())
+    @asynccontextmanager
+    async def everybody_down(self) -> AsyncIterator[None]:
+        """Somebody works on the servers, one at a time. What he finds wrong, he says."""
+        async with self.maintenance:
+            self.cluster.stop_all()
+            await asyncio.sleep(self.rng.uniform(0.5, 3))
+            try:
+                yield
+            except PartitionStopped as stopped:
+                self.run.stops.append(f"operator: {stopped}")
+            finally:
+                self.cluster.down = False
+                self.cluster.start()
 
-    async def _plant_crash(self) -> None:
-        if self.processes:
-            self.rng.choice(self.processes).door.crash_after = self.rng.randint(1, 80)
-
-    async def _pause(self) -> None:
-        if not self.processes:
-            return
-        process, pause_s = self.rng.choice(self.processes), self.rng.uniform(0.2, 10)
-        self.run.tally.add("pause")
-        self.broker.trace(f"{process.name} pauses for {pause_s:.1f} s")
-        process.door.pause()
-        await asyncio.sleep(min(pause_s, SESSION_MS / 1_000))
-        if pause_s > SESSION_MS / 1_000:
-            members = {
-                group: queues.get(process.name) for group, queues in self.broker.groups.items()
-            }
-            self.expire(process)
-            await asyncio.sleep(pause_s - SESSION_MS / 1_000)
-            if process in self.processes:
-                for group, queue in members.items():
-                    if queue is not None:
-                        self.broker.groups[group][process.name] = queue
-                        self.broker.assign(group)
-        self.broker.trace(f"{process.name} goes on")
-        process.door.resume()
-
-    async def _overlap(self) -> None:
-        """A group says the same to everybody: all owners believe to own everything."""
-        groups = sorted(group for group, members in self.broker.groups.items() if members)
-        if not groups:
-            return
-        group = self.rng.choice(groups)
-        self.run.tally.add("overlap")
-        for member in sorted(self.broker.groups[group]):
-            self.broker.tell(group, member, self.broker.active[group[1]])
-        await asyncio.sleep(self.rng.uniform(1, 6))
-        self.broker.assign(group)
-
-    async def _jump(self) -> None:
-        self.run.tally.add("clock jump")
-        self.broker.clock.skew_ms -= self.rng.randint(1, 40_000)
-
-    async def _damage(self) -> None:
-        """A snapshot rots, or its blob is gone."""
-        keys = sorted(self.blobs.bodies)
-        if keys:
-            self.run.tally.add("snapshot damaged")
-            key = self.rng.choice(keys)
-            body = self.blobs.bodies.pop(key)
-            if self.rng.random() < 0.7:
-                self.blobs.bodies[key] = body[: len(body) // 2]
-
-    async def _lose_tail(self) -> None:
+    async def _lose_tail(self, rng: Random) -> None:
         """Everybody goes down, and the journal's last records with them."""
-        self.down = True
-        for process in list(self.processes):
-            self.crash(process)
-        await asyncio.sleep(2)
-        partition = self.rng.choice(sorted(ACTIVE[PLACES.name]))
-        lost = self.broker.lose_tail(PLACES.journal.name, partition, self.rng.randint(1, 3))
-        self.run.tally.add("journal records lost", lost)
-        self.broker.trace(f"the last {lost} records of places/{partition} are lost")
-        self.down = False
-        for _ in range(PROCESSES):
-            self.start()
+        async with self.everybody_down():
+            partition = rng.choice(sorted(ACTIVE[PLACES.name]))
+            lost = self.broker.lose_tail(PLACES.journal.name, partition, rng.randint(1, 3))
+            self.run.tally.add(TAIL_LOST, int(lost > 0))
+            self.broker.trace(f"the last {lost} records of places/{partition} are lost")
 
-    def heal(self) -> None:
-        self.broker.trace("faults stop")
-        self.broker.healed = True
-        for process in self.processes:
-            process.door.crash_after = None
-            process.door.resume()
-        while len(self.processes) < PROCESSES:
-            self.start()
-        for group in list(self.broker.groups):
-            self.broker.assign(group)
+    async def _recreate(self, rng: Random) -> None:
+        """A commands topic is made anew: its owner must say so, until an operator sets the base."""
+        stream = rng.choice(sorted(STREAMS.values(), key=lambda one: one.name))
+        partition = rng.choice(sorted(ACTIVE[stream.name]))
+        async with self.everybody_down():
+            decided = self._replay(stream, partition).accepted
+            if decided == 0:
+                return  # nothing contradicts the new topic
+            self.run.tally.add(RECREATED)
+            self.run.forgiven.append(f"{stream.name} (commands)/{partition} at ")
+            self.broker.trace(f"the commands of {stream.name}/{partition} are made anew")
+            before = self.broker.recreate(stream.commands.name, partition)
+        await asyncio.sleep(rng.uniform(4, 12))
+        async with self.everybody_down():
+            await self._set_base(stream, partition, before, decided)
+
+    async def _set_base(
+        self, stream: Stream, partition: int, before: list[Record], decided: int
+    ) -> None:
+        """What an operator does: empty the topic, claim with a new base, send reactions again.
+
+        What came to the new topic meanwhile would be decided before what was lost, and reactions
+        out of order are dropped. Nothing is to be done where the owner went on: reactions that
+        were sent again had made the very same topic.
+        """
+        fold = self._replay(stream, partition).fold
+        base = fold.position.acceptance.cause + 1
+        history = self.broker.history[stream.commands.name, partition]
+        if decided < base <= len(history) and read_id(history[base - 1]) == fold.command_id:
+            history[:decided] = before[:decided]
+            return
+        before += self.broker.recreate(stream.commands.name, partition)
+        self.broker.history[stream.commands.name, partition] = before[:base]
+        claim = encode(Claim(owner="operator", nonce=f"base {base}", base=base))
+        self.broker.trace(f"an operator sets the base of {stream.name}/{partition} to {base}")
+        self.broker.put(stream.journal.name, partition, b"", claim)
+        zero = dict.fromkeys(range(PARTITIONS), Commit(0, ""))
+        group = f"tunery.{SERVICE}.reacts.{PLACES.name}.positions"
+        await self.broker.memory.commit(group, PLACES.journal.name, zero)
+
+    async def _empty(self, _: Random) -> None:
+        """The database is lost with all rows: they are built again, and no work is done again."""
+        async with self.everybody_down():
+            self.run.tally.add(EMPTIED)
+            self.broker.trace("the database is lost")
+            self.cluster.database(SERVICE).empty()
+            self.over = frozenset(self.stamped)
+
+    async def _upgrade(self, rng: Random) -> None:
+        """One process after the other is started as the next release, which decides otherwise."""
+        self.run.tally.add(UPGRADE)
+        self.run.stricter_from = self.cluster.started + 1
+        self.broker.trace(f"the next release begins with p{self.run.stricter_from}")
+        for process in list(self.cluster.processes):
+            self.cluster.crash(process)
+            await asyncio.sleep(rng.uniform(1, 5))
+
+
+def read_id(record: Record) -> str:
+    return str(decode_envelope(record.value).id)
 
 
 async def _play(run: Run, rng: Random) -> None:
     world = _World(run, rng)
-    world.broker.on_trim = world.check_trim
+    cluster, faults = world.cluster, run.plan.faults
+    world.broker.on_trim = world.note_trim
     topics = [topic for stream in STREAMS.values() for topic in (stream.commands, stream.journal)]
     await world.broker.memory.create([*topics, SNAPSHOTS], PARTITIONS)
-    for _ in range(PROCESSES):
-        world.start()
+    cluster.start()
     door = Door(world.broker, "client", Random(f"{run.plan.seed}/client"))  # noqa: S311  # must repeat
     watching = [
         asyncio.create_task(world.watch(name, stream, delay_s))
@@ -371,18 +392,20 @@ async def _play(run: Run, rng: Random) -> None:
         for stream in (PLACES, TALLY)
     ]
     clients = [asyncio.create_task(world.client(tenant, door)) for tenant in TENANTS]
-    chaos = asyncio.create_task(world.chaos())
-    await asyncio.sleep(FAULTY_S)
+    chaos = asyncio.create_task(cluster.chaos(faults))
+    await asyncio.sleep(FAULTY_MS / 1_000)
     await chaos
-    world.heal()
-    await asyncio.sleep(12)  # appends that are late, slow readers, the last trims
-    patience_s = 30 if run.plan.faults.tail_loss else HEALING_S_MAX
+    cluster.heal()
+    await asyncio.sleep(LATE_MS_MAX / 1_000)
+    patience_s = 30 if faults.has(TAIL_LOST) else HEALING_S_MAX
     deadline = asyncio.get_running_loop().time() + patience_s
     while asyncio.get_running_loop().time() < deadline and not run.finished:
         await asyncio.sleep(0.5)
-        run.finished = all(task.done() for task in clients) and world.nothing_open()
-    for process in list(world.processes):
-        process.end()
+        decided = all(task.done() for task in clients) and world.nothing_open()
+        run.finished = decided and await world.projected()
+    await world.keep_rows()
+    cluster.end()
+    run.named, run.died = cluster.named, cluster.died
     for task in (*clients, *watching):
         if task.done() and task.exception() is not None:
             run.died.append(repr(task.exception()))
@@ -391,7 +414,18 @@ async def _play(run: Run, rng: Random) -> None:
 
 def plan(seed: int) -> Plan:
     """What the seed draws."""
-    return Plan(seed, draw_faults(Random(f"{seed}/faults")))  # noqa: S311  # runs must repeat
+    rng = Random(f"{seed}/faults")  # noqa: S311  # runs must repeat
+    rare = {kind: 1 for kind, chance in RARE.items() if rng.random() < chance}
+    if TAIL_LOST in rare:
+        rare = {TAIL_LOST: 1}  # most invariants are off then
+    faults = draw_faults(rng, FAULTY_MS - 3_000, KINDS)
+    steps = [Step(rng.randint(3_000, FAULTY_MS - 6_000), kind) for kind in rare]
+    ordered = tuple(sorted((*faults.steps, *steps), key=lambda step: step.at_ms))
+    return Plan(
+        seed,
+        structs.replace(faults, steps=ordered),
+        failures=rng.choice((0, 10, 40)),
+    )
 
 
 def play(plan: Plan, trace: bool = False) -> Run:

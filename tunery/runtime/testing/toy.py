@@ -1,9 +1,11 @@
 """Two small streams for proving the event core: places with a limit, and a tally fed by reactions.
 
 `places` (key: tenant) lets at most `LIMIT` places be held at a time and takes each back after
-`HOLD_MS`; `tally` counts what was ever taken, told by reactions alone.
+`HOLD_MS`; each taking needs a stamp, which an effect brings. `tally` counts what was ever taken,
+told by reactions alone.
 """
 
+from dataclasses import replace
 from typing import Final, TypeAlias, assert_never
 
 from immutables import Map
@@ -26,6 +28,13 @@ class GiveBack(Message):
     places: int
 
 
+class Stamp(Message):
+    """An effect's outcome for what command `of` took; `done` False: given up."""
+
+    of: str
+    done: bool
+
+
 class Count(Message):
     places: int
 
@@ -43,13 +52,18 @@ class Expired(Message):
     places: int
 
 
+class Stamped(Message):
+    of: str
+    done: bool
+
+
 class Counted(Message):
     places: int
     total: int
 
 
-PlacesCommand: TypeAlias = Take | GiveBack | Tick
-PlacesEvent: TypeAlias = Taken | GivenBack | Expired | Rejected | Repeated
+PlacesCommand: TypeAlias = Take | GiveBack | Stamp | Tick
+PlacesEvent: TypeAlias = Taken | GivenBack | Expired | Stamped | Rejected | Repeated
 TallyEvent: TypeAlias = Counted | Rejected | Repeated
 
 PLACES: Final = Stream("places", "tenant", "toy", ("toy",), PlacesCommand, PlacesEvent)
@@ -62,12 +76,20 @@ class Hold(Struct, frozen=True, array_like=True):
     until: Ms
 
 
-Holds: TypeAlias = Map[str, tuple[Hold, ...]]
+class Desk(Struct, frozen=True, array_like=True):
+    """Of one tenant. owed: ids of the commands whose taking has no stamp yet."""
+
+    holds: tuple[Hold, ...] = ()
+    owed: tuple[str, ...] = ()
+
+
+Holds: TypeAlias = Map[str, Desk]
 Totals: TypeAlias = Map[str, int]
 
 
 def decide_places(state: Holds, command: PlacesCommand, context: Context) -> tuple[Message, ...]:
-    held = sum(hold.places for hold in state.get(context.key, ()))
+    desk = state.get(context.key, Desk())
+    held = sum(hold.places for hold in desk.holds)
     match command:
         case Take(places=places):
             if places < 1:
@@ -79,26 +101,42 @@ def decide_places(state: Holds, command: PlacesCommand, context: Context) -> tup
             if not 0 < places <= held:
                 return (Rejected(code="not_held", message=f"{held} places are held"),)
             return (GivenBack(places=places),)
+        case Stamp(of=of, done=done):
+            if of not in desk.owed:
+                return (Rejected(code="not_owed", message="no stamp is owed for this"),)
+            return (Stamped(of=of, done=done),)
         case Tick():
-            due = [hold for hold in state.get(context.key, ()) if hold.until <= context.at]
+            due = [hold for hold in desk.holds if hold.until <= context.at]
             return (Expired(places=sum(hold.places for hold in due)),) if due else ()
         case _:
             assert_never(command)
 
 
+def decide_stricter(state: Holds, command: PlacesCommand, context: Context) -> tuple[Message, ...]:
+    """As the next release does: one place less may be held."""
+    held = sum(hold.places for hold in state.get(context.key, Desk()).holds)
+    if isinstance(command, Take) and command.places > 0 and held + command.places == LIMIT:
+        return (Rejected(code="full", message=f"{held} of {LIMIT - 1} places are held"),)
+    return decide_places(state, command, context)
+
+
 def evolve_places(state: Holds, event: PlacesEvent, context: Context) -> Holds:
-    holds = state.get(context.key, ())
+    desk = state.get(context.key, Desk())
+    holds, owed = desk.holds, desk.owed
     match event:
         case Taken(places=places, until=until):
-            return state.set(context.key, (*holds, Hold(places, until)))
+            holds, owed = (*holds, Hold(places, until)), (*owed, context.command_id)
         case GivenBack(places=places):
-            return state.set(context.key, _less(holds, places))
+            holds = _less(holds, places)
         case Expired():
-            return state.set(context.key, tuple(h for h in holds if h.until > context.at))
+            holds = tuple(hold for hold in holds if hold.until > context.at)
+        case Stamped(of=of):
+            owed = tuple(one for one in owed if one != of)
         case Rejected() | Repeated():
             return state
         case _:
             assert_never(event)
+    return state.set(context.key, Desk(holds, owed))
 
 
 def _less(holds: tuple[Hold, ...], places: int) -> tuple[Hold, ...]:
@@ -112,7 +150,7 @@ def _less(holds: tuple[Hold, ...], places: int) -> tuple[Hold, ...]:
 
 
 def next_expiry(state: Holds) -> Deadline | None:
-    ends = [(hold.until, key) for key, holds in state.items() for hold in holds]
+    ends = [(hold.until, key) for key, desk in state.items() for hold in desk.holds]
     return Deadline(*min(ends)) if ends else None
 
 
@@ -122,7 +160,7 @@ def react_places(header: Header, event: PlacesEvent) -> tuple[Send, ...]:
             # The target's key is another one, so that reactions cross partitions.
             key = f"{header.tenant}-tally"
             return (Send("tally", key, key, Count(places=places)),)
-        case GivenBack() | Expired() | Rejected() | Repeated():
+        case GivenBack() | Expired() | Stamped() | Rejected() | Repeated():
             return ()
         case _:
             assert_never(event)
@@ -145,4 +183,5 @@ def evolve_tally(state: Totals, event: TallyEvent, context: Context) -> Totals:
 PLACES_AGGREGATE: Final = Aggregate(
     PLACES, 1, Holds(), Holds, decide_places, evolve_places, next_expiry
 )
+PLACES_STRICTER: Final = replace(PLACES_AGGREGATE, decide=decide_stricter)
 TALLY_AGGREGATE: Final = Aggregate(TALLY, 1, Totals(), Totals, decide_tally, evolve_tally)
