@@ -2,11 +2,17 @@
 
 import ast
 import re
+import time
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
+from openai import InvalidWebhookSignatureError
 
+from schemas.account import DeliveryDue
+from schemas.sealed import Sealed
+from services.notifier.domain.message import body
+from services.notifier.effect import signed_headers
 from tests.repo.topics import PAGE, page
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -82,3 +88,28 @@ def test_the_data_guide_checks_a_file_as_it_says(
     block = dict(python_blocks())["docs/guides/data.md"]
     exec(compile(block, "docs/guides/data.md", "exec"), {})  # noqa: S102  # our own document
     assert capsys.readouterr().out.startswith("rejected")
+
+
+def test_the_webhook_guides_receiver_verifies_what_the_notifier_signs() -> None:
+    block = dict(python_blocks())["docs/guides/webhooks.md"]
+    found: dict[str, Any] = {}
+    exec(compile(block, "docs/guides/webhooks.md", "exec"), found)  # noqa: S102  # our own document
+    now = int(time.time())
+    due = DeliveryDue(
+        delivery_id="del_1",
+        endpoint_id="we_1",
+        url=Sealed(key_id="k", nonce=b"n", ciphertext=b"c"),
+        secret_version=1,
+        event_id="evt_1",
+        event_type="fine_tuning.job.succeeded",
+        object_id="ftjob-1",
+        created_at=1_000 * now,
+    )
+    payload = body(due)
+    secret = found["client"].webhook_secret
+    headers = signed_headers(due, payload, [secret], 1_000 * now)
+    assert found["receive"](payload, headers) == ("fine_tuning.job.succeeded", "ftjob-1")
+    forged = signed_headers(due, payload, [secret[:-4] + "AAA="], 1_000 * now)
+    with pytest.raises(InvalidWebhookSignatureError):
+        found["receive"](payload, forged)
+    found["client"].close()
