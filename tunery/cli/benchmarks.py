@@ -1,0 +1,92 @@
+"""`tunery benchmarks`: evaluation sets that training data must not contain."""
+
+from pathlib import Path
+
+import click
+
+from tunery.cli import _api, _options
+from tunery.local.paths import DataDir
+
+EPILOG = """\
+\b
+Examples:
+  tunery benchmarks add gsm8k gsm8k_test.jsonl
+  tunery benchmarks add mmlu mmlu_test.jsonl.gz mmlu_validation.jsonl.gz
+  tunery benchmarks add ours exam.csv --question stem --answer key
+  tunery benchmarks list
+  tunery benchmarks remove gsm8k
+"""
+
+
+@click.group("benchmarks", cls=_options.Noun, epilog=EPILOG)
+def command() -> None:
+    """Add the benchmarks that training data is compared with, list and remove them."""
+
+
+@command.command("add")
+@click.argument("name")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True))
+@click.option("--question", metavar="KEY", help="Key of the question, where no usual one fits.")
+@click.option("--answer", metavar="KEY", help="Key of the answer, where no usual one fits.")
+@_options.data_dir
+@_options.as_json
+def add(
+    name: str,
+    files: tuple[Path, ...],
+    question: str | None,
+    answer: str | None,
+    folders: DataDir,
+    as_json: bool,
+) -> None:
+    """Keep the items of FILES under NAME; data is compared with them from then on.
+
+    Rows are JSON lines, a JSON array, CSV or Parquet, also compressed. Questions and answers are
+    found by the names that MMLU, ARC, HellaSwag, TruthfulQA, GSM8K, HumanEval and others use.
+    """
+    from tunery.data import benchmarks
+
+    try:
+        head = benchmarks.add(
+            benchmarks.folder_in(folders.root), name, files, question=question, answer=answer
+        )
+    except (benchmarks.BenchmarkUnusable, OSError) as error:
+        raise click.ClickException(str(error)) from error
+    pairs = [("name", head.name), ("items", head.items), ("files", len(head.sources))]
+    _api.show_one(dict(pairs), as_json, pairs)
+
+
+@command.command("list")
+@_options.data_dir
+@_options.as_json
+def list_benchmarks(folders: DataDir, as_json: bool) -> None:
+    """List benchmarks, their items and files."""
+    from tunery.data import benchmarks
+
+    try:
+        heads = benchmarks.heads(benchmarks.folder_in(folders.root))
+    except benchmarks.BenchmarkUnusable as error:
+        raise click.ClickException(str(error)) from error
+    _api.show(
+        [
+            {"name": it.name, "items": it.items, "files": [source.file for source in it.sources]}
+            for it in heads
+        ],
+        as_json,
+        ("name", "items", "files"),
+        lambda one: (one["name"], f"{one['items']:,}", ", ".join(one["files"])),
+    )
+
+
+@command.command("remove")
+@click.argument("name")
+@_options.data_dir
+@_options.as_json
+def remove(name: str, folders: DataDir, as_json: bool) -> None:
+    """Forget benchmark NAME; the files it came from stay."""
+    from tunery.data import benchmarks
+
+    try:
+        benchmarks.remove(benchmarks.folder_in(folders.root), name)
+    except benchmarks.BenchmarkUnusable as error:
+        raise click.ClickException(str(error)) from error
+    _api.show_gone(name, "removed", as_json)
