@@ -28,6 +28,7 @@ from tunery.runtime.bus.abstract import (
 )
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.clock import Clock
+from tunery.runtime.journal import alarm
 from tunery.runtime.journal.acceptance import PartitionStopped
 from tunery.runtime.journal.reader import START, JournalReader
 
@@ -112,7 +113,7 @@ class Watcher:
             try:
                 batches = await journal.read(0)
             except PartitionStopped as stopped:
-                LOG.critical("%s: partition stopped: %s", self.name, stopped)
+                alarm.sound(self.name, stopped.stream, stopped)
                 continue
             for batch in batches.values():
                 for accepted in batch.accepted:

@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 
 from tunery.runtime.bus.abstract import Unavailable
 from tunery.runtime.ids import NewId, new_id
+from tunery.runtime.journal import alarm
 from tunery.runtime.journal.acceptance import PartitionStopped
 from tunery.runtime.journal.partition import PartitionOwner, Settled
 from tunery.runtime.journal.ports import Limits, Parts
@@ -80,6 +81,7 @@ class AggregateHost(Generic[S]):
             del self.owners[number]
         for number in sorted(partitions - self._tasks.keys()):
             self.stopped.pop(number, None)
+            alarm.silence(self.name, self.stream, number)
             self.owners[number] = PartitionOwner(
                 self._runtime,
                 self._aggregate,
@@ -97,4 +99,4 @@ class AggregateHost(Generic[S]):
             await owner.run()
         except PartitionStopped as stopped:
             self.stopped[partition] = stopped
-            LOG.critical("%s: partition stopped: %s", self.name, stopped)
+            alarm.sound(self.name, self.stream, stopped)

@@ -23,6 +23,7 @@ from tunery.runtime.bus.abstract import (
     Unavailable,
 )
 from tunery.runtime.bus.partitioner import partition_of
+from tunery.runtime.journal import alarm
 from tunery.runtime.journal.acceptance import PartitionStopped, Poison
 from tunery.runtime.journal.codec import encode
 from tunery.runtime.journal.ports import Limits, Parts
@@ -84,6 +85,7 @@ class Reactor:
             saved = await self._log.committed(self._positions, self._stream.journal.name)
             for number in fresh:
                 self.stopped.pop(number, None)
+                alarm.silence(self.name, self._stream.name, number)
                 position = _loaded(saved.get(number))
                 self._tasks[number] = group.create_task(self._guard(number, position))
         self._assigned = True
@@ -93,7 +95,7 @@ class Reactor:
             await self._follow(partition, position)
         except PartitionStopped as stopped:
             self.stopped[partition] = stopped
-            LOG.critical("%s: partition stopped: %s", self.name, stopped)
+            alarm.sound(self.name, self._stream.name, stopped)
 
     async def _follow(self, partition: int, position: Position) -> None:
         saved, saved_ms = position, self._clock.monotonic_ms()

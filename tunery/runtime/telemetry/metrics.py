@@ -41,6 +41,12 @@ EFFECTS_ENDED: Final = Counter(
 HOST_RESTARTS: Final = Counter(
     "tunery_host_restarts_total", "Restarts of a host inside its process", ("host",)
 )
+PARTITION_STOPPED: Final = Gauge(
+    "tunery_partition_stopped",
+    "1: the host stopped at a record that it cannot decode, or that contradicts the log. Alert on "
+    "any; its log line says where to look",
+    ("host", "stream", "partition"),
+)
 BLOB_BYTES: Final = Counter(
     "tunery_blob_bytes_total", "Bytes moved to (put) or from (get) object storage", ("direction",)
 )

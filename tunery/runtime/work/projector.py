@@ -15,6 +15,7 @@ from schemas.envelope import Header, Rejected, Repeated
 from schemas.topics import PARTITIONS, Stream
 from schemas.units import HOUR_MS, Ms
 from tunery.runtime.bundle import Runtime
+from tunery.runtime.journal import alarm
 from tunery.runtime.journal.acceptance import Divergence, PartitionStopped
 from tunery.runtime.journal.reader import Accepted, JournalReader
 from tunery.runtime.journal.reader import Batch as JournalBatch
@@ -108,6 +109,7 @@ class Projector:
     async def _rebuild(self, divergence: Divergence) -> None:
         """Once in a process: what a rebuild does not cure, it does not cure twice."""
         if self._rebuilt or not self._projection.rebuilds:
+            alarm.sound(self.name, divergence.stream, divergence)
             raise divergence
         self._rebuilt = True
         name = self._projection.name
@@ -125,6 +127,8 @@ class Projector:
                 offsets = {p: position.offset for p, position in positions.items()}
                 follows.append(_Follow(stream, reader, offsets))
                 await reader.open()
+                for partition in positions:
+                    alarm.silence(self.name, stream.name, partition)
             await self._flag(follows, saved_flags={p: s.caught_up for p, s in saved.items()})
             async with asyncio.TaskGroup() as group:
                 for follow in follows:
@@ -173,7 +177,7 @@ class Projector:
         curable = self._projection.rebuilds and not self._rebuilt
         if isinstance(stopped, Divergence) and curable:
             raise stopped
-        say(LOG, logging.CRITICAL, "partition stopped", stopped, host=self.name, why=stopped)
+        alarm.sound(self.name, stopped.stream, stopped)
         place = (stopped.stream, stopped.partition)
         await self._store.set_caught_up(self._projection.name, place, False)
         follow.behind.discard(stopped.partition)

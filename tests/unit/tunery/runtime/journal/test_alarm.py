@@ -1,0 +1,98 @@
+"""A journal record that cannot be decoded stops its partition, loudly; the others go on."""
+
+import logging
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from prometheus_client import REGISTRY
+
+from tests.unit.tunery.runtime.journal.places import QUICK, World, running, until
+from tests.unit.tunery.runtime.work import toy_service
+from tunery.runtime.bus.partitioner import partition_of
+from tunery.runtime.journal.acceptance import Unreadable
+from tunery.runtime.journal.reactor import Reactor
+from tunery.runtime.testing.toy import PLACES, STREAMS, Take, react_places
+from tunery.runtime.work.memory import MemoryStore
+from tunery.runtime.work.projector import Projector
+
+KEY = "tenant-a"
+PARTITION = partition_of(KEY.encode())
+OTHER = next(key for key in map(str, range(99)) if partition_of(key.encode()) != PARTITION)
+
+
+@pytest_asyncio.fixture
+async def world() -> World:
+    """A journal of two entries in one partition; the first is of a later version."""
+    world = await World(name="alarmed").create()
+    async with running(world.host()):
+        for _ in range(2):
+            await world.sender.send(PLACES, KEY, KEY, Take(places=1))
+        await world.decided(KEY, 2)
+    spoil(world, b"Taken.v1", b"Taken.v9")
+    return world
+
+
+def spoil(world: Any, old: bytes, new: bytes) -> None:
+    held = world.log.topics[PLACES.journal.name][PARTITION].records
+    held[1] = held[1]._replace(value=held[1].value.replace(old, new))
+
+
+def metric(host: str, partition: int = PARTITION) -> float | None:
+    labels = {"host": host, "stream": "places", "partition": str(partition)}
+    return REGISTRY.get_sample_value("tunery_partition_stopped", labels)
+
+
+def said(caplog: pytest.LogCaptureFixture) -> dict[str, Any]:
+    (record,) = (one for one in caplog.records if one.levelno == logging.CRITICAL)
+    fields: dict[str, Any] = record.__dict__["fields"]
+    return fields | {"event": record.getMessage()}
+
+
+async def test_an_owner_stops_and_says_where_to_look(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    host = world.host()
+    async with running(host):
+        await until(lambda: PARTITION in host.stopped)
+        await world.sender.send(PLACES, OTHER, OTHER, Take(places=1))
+        await world.decided(OTHER, 1)
+    assert isinstance(host.stopped[PARTITION], Unreadable)
+    assert metric(host.name) == 1
+    assert metric(host.name, partition_of(OTHER.encode())) == 0
+    line = said(caplog)
+    assert f"partition stopped: places/{PARTITION} at offset 1" in line["event"]
+    assert "Invalid value 'Taken.v9'" in line["event"]
+    assert line["kind"] == "Unreadable"
+    assert line["look"] == f"tunery journal inspect places {PARTITION} 1"
+
+
+async def test_the_alarm_ends_when_the_partition_is_served_again(world: World) -> None:
+    host = world.host()
+    async with running(host):
+        await until(lambda: PARTITION in host.stopped)
+    spoil(world, b"Taken.v9", b"Taken.v1")
+    again = world.host()
+    async with running(again):
+        assert again.stopped == {}
+    assert metric(again.name) == 0
+
+
+async def test_reactions_stop_there_too(world: World) -> None:
+    reactor = Reactor(world, PLACES, react_places, streams=STREAMS, limits=QUICK)
+    async with running(reactor):
+        await until(lambda: PARTITION in reactor.stopped)
+    assert metric(reactor.name) == 1
+
+
+async def test_projections_stop_there_too() -> None:
+    async with toy_service.toy() as service:
+        sent = await service.send(KEY, Take(places=1))
+        async with toy_service.running(Projector(service.runtime, toy_service.HELD)):
+            await toy_service.outcome(service.runtime.store, sent)
+        spoil(service.world, b"Taken.v1", b"Taken.v9")
+        fresh = service.again(MemoryStore(service.runtime.clock))
+        projector = Projector(fresh.runtime, toy_service.HELD)
+        async with toy_service.running(projector):
+            await until(lambda: metric(projector.name) == 1)
+            assert metric(projector.name, partition_of(OTHER.encode())) == 0

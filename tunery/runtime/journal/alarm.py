@@ -1,0 +1,32 @@
+"""A partition that stopped needs a person: a log line that says where to look, and a metric."""
+
+import logging
+from typing import Final
+
+from tunery.runtime.journal.acceptance import PartitionStopped
+from tunery.runtime.telemetry.logs import say
+from tunery.runtime.telemetry.metrics import PARTITION_STOPPED
+
+LOG: Final = logging.getLogger("tunery.journal")
+
+
+def sound(host: str, stream: str, stopped: PartitionStopped) -> None:
+    """`stream`: the one whose partition the host does not serve any more."""
+    PARTITION_STOPPED.labels(host, stream, stopped.partition).set(1)
+    in_journal = stopped.stream == stream
+    place = f"{stopped.stream} {stopped.partition} {stopped.offset}"
+    say(
+        LOG,
+        logging.CRITICAL,
+        f"{host}: partition stopped: {stopped}",
+        stream=stream,
+        partition=stopped.partition,
+        offset=stopped.offset,
+        kind=type(stopped).__name__,
+        look=f"tunery journal inspect {place}" if in_journal else None,
+    )
+
+
+def silence(host: str, stream: str, partition: int) -> None:
+    """The host serves the partition, or tries to."""
+    PARTITION_STOPPED.labels(host, stream, partition).set(0)
