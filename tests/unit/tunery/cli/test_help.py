@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from tunery.cli.main import main
 
-NO_JSON = {"logs"}  # the lines of services are JSON already
+NO_JSON = {"logs", "completion"}  # lines that are JSON already, and lines for a shell
 
 
 def commands(

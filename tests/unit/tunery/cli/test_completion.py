@@ -1,0 +1,30 @@
+"""Shells ask the command itself, so what they complete is what there is."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from tunery.cli.main import main
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_calls_back(shell: str) -> None:
+    done = CliRunner().invoke(main, ["completion", shell])
+    assert done.exit_code == 0
+    assert f"_TUNERY_COMPLETE={shell}_complete" in done.output
+
+
+def test_what_a_shell_is_told_is_what_there_is() -> None:
+    program = [sys.executable, "-c", "from tunery.cli.main import main; main(prog_name='tunery')"]
+    asking = {
+        "_TUNERY_COMPLETE": "bash_complete",
+        "COMP_WORDS": "tunery webhook re",
+        "COMP_CWORD": "2",
+    }
+    done = subprocess.run(
+        program, env={**os.environ, **asking}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["plain,redeliver"]
