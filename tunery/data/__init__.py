@@ -3,12 +3,14 @@
     codes        the catalogue: what each finding means and what to do about it
     limits       every bound on tenant input, by name
     findings     one finding, and the collector that counts all and lists some
-    rows, lines  a row as it was read; physical lines
+    rows, lines  rows as they were read; physical lines
     reading      a file told by its content, row by row, in bounded memory
-    delimited    the same for CSV
+    compressed, spreading, arrays, delimited, columnar    the containers rows come in
     parsing      bytes of one row to a value, or the reason why not
-    dialects     which shape rows have: chat, ShareGPT, prompt / completion
-    chat, tools, pairs, texts    the rules of one row of each shape
+    dialects     which shape rows have: chat, ShareGPT, prompt / completion, Alpaca, text, DPO, KTO
+    chat, tools, pairs, preferences, texts    the rules of one row of each shape
+    quick        the same answer for faultless chat rows, many at a time
+    quality      what the rows are like together
     checking     `check`: every bad row of a file, and its tokens
     measuring    tokens of checked rows
     report       what `check` answers

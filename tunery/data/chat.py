@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
+import msgspec
+from msgspec import Struct
+
 from tunery.data import tools
 from tunery.data.dialects import Conversation
 from tunery.data.findings import Note, excerpt
@@ -15,6 +18,7 @@ ROLES: Final = ("system", "user", "assistant", "tool")
 ALIASES: Final = {
     "developer": "system",  # OpenAI's newer name of the same turn
     "human": "user",
+    "prompter": "user",
     "gpt": "assistant",
     "chatgpt": "assistant",
     "bard": "assistant",
@@ -25,11 +29,10 @@ KEYS: Final = frozenset(
     ("role", "content", "weight", "name", "tool_calls", "tool_call_id", "refusal", "audio")
 )
 SHAREGPT_KEYS: Final = frozenset(("from", "value", "weight"))
+FUNCTION_CALL: Final = "function_call"
 LINK_CHARS: Final = 400  # how far into a question a link is looked for
-_LINK: Final = re.compile(
-    r"\b(?:this|the following|attached|above) (?:link|url|website|image|picture|photo)\b",
-    re.IGNORECASE,
-)
+LINKED: Final = (" link", " url", " website", " image", " picture", " photo")
+_LINK: Final = re.compile(rf"\b(?:this|the following|attached|above)(?:{'|'.join(LINKED)})\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,40 +46,78 @@ class Names:
     aliases_warn: bool
 
 
+class Turns(Struct, frozen=True):
+    """Messages under our names, and the JSON pointer of each."""
+
+    messages: list[Object]
+    places: list[str]
+
+    def __add__(self, other: "Turns") -> "Turns":
+        return Turns(self.messages + other.messages, self.places + other.places)
+
+
 CHAT: Final = Names("messages", "role", "content", KEYS, aliases_warn=True)
 SHAREGPT: Final = Names("conversations", "from", "value", SHAREGPT_KEYS, aliases_warn=False)
 
 
-def check_chat(value: Object, names: Names, notes: list[Note]) -> Conversation | None:
+def check_chat(names: Names, value: Object, notes: list[Note]) -> Conversation | None:
     """The conversation of a row; None when an error was noted."""
     before = len(notes)
-    listed = value.get(names.messages)
+    turns = read_turns(value.get(names.messages), f"/{names.messages}", names, notes)
+    offered = tools.check_tools(value.get("tools"), "/tools", notes)
+    if turns is None:
+        return None
+    if isinstance(value.get("system"), str) and value["system"].strip():
+        turns = Turns([{"role": "system", "content": value["system"]}], ["/system"]) + turns
+    check_turns(turns, f"/{names.messages}", names.role, offered.names, notes)
+    if any(note.is_error for note in notes[before:]):
+        return None
+    return conversation(turns.messages, offered.tools)
+
+
+def check_link(text: str, at: str, notes: list[Note]) -> None:
+    """Note an instruction that cannot be followed without something that is not in the row."""
+    if has_link(text):
+        notes.append(Note("needs_link", at, excerpt=excerpt(text)))
+
+
+def has_link(text: str) -> bool:
+    head = text[:LINK_CHARS].lower()
+    return any(word in head for word in LINKED) and _LINK.search(head) is not None
+
+
+def read_turns(listed: object, at: str, names: Names, notes: list[Note]) -> Turns | None:
+    """The messages of a list at pointer `at`; None when an error was noted."""
     if listed is None:
-        notes.append(Note("missing_messages", f"/{names.messages}"))
+        notes.append(Note("missing_messages", at))
     elif not isinstance(listed, list):
-        notes.append(Note("messages_not_list", f"/{names.messages}", f"it is {kind(listed)}"))
+        notes.append(Note("messages_not_list", at, f"it is {kind(listed)}"))
     elif not listed:
-        notes.append(Note("messages_empty", f"/{names.messages}"))
+        notes.append(Note("messages_empty", at))
     else:
-        offered = tools.check_tools(value.get("tools"), notes)
-        messages = [
-            _message(item, f"/{names.messages}/{at}", names, notes)
-            for at, item in enumerate(listed)
+        places = [f"{at}/{index}" for index in range(len(listed))]
+        read = [
+            _message(item, place, names, notes) for item, place in zip(listed, places, strict=True)
         ]
-        shaped = [message for message in messages if message is not None]
-        if len(shaped) == len(messages):
-            _order(shaped, names, notes)
-            tools.check_calls(shaped, offered, names.messages, notes)
-            if not any(note.is_error for note in notes[before:]):
-                return Conversation(*_trained(shaped), tools=value.get("tools") or None)
+        shaped = [message for message in read if message is not None]
+        return Turns(shaped, places) if len(shaped) == len(read) else None
     return None
 
 
-def keys_of(value: Object, names: Names) -> int:
-    """Keys of the row and of its messages: what a row without repeated keys has at least."""
-    listed = value.get(names.messages)
-    inner = listed if isinstance(listed, list) else ()
-    return len(value) + sum(len(item) for item in inner if isinstance(item, dict))
+def check_turns(
+    turns: Turns, at: str, role_key: str, offered: frozenset[str] | None, notes: list[Note]
+) -> None:
+    """Who speaks after whom, what is learnt, which call has which result."""
+    _order(turns, role_key, notes)
+    _answers(turns, at, role_key, notes)
+    tools.check_calls(turns.messages, offered, turns.places, notes)
+
+
+def conversation(messages: list[Object], offered: list[Any] | None) -> Conversation:
+    """Checked messages as a template reads them, and which of them are learnt."""
+    trained = [m["role"] == "assistant" and m.get("weight", 1) == 1 for m in messages]
+    plain = [{key: item for key, item in m.items() if key != "weight"} for m in messages]
+    return Conversation([tools.decoded(message) for message in plain], trained, tools=offered)
 
 
 def _message(item: object, at: str, names: Names, notes: list[Note]) -> Object | None:
@@ -84,9 +125,11 @@ def _message(item: object, at: str, names: Names, notes: list[Note]) -> Object |
     if not isinstance(item, dict):
         notes.append(Note("message_not_object", at, f"it is {kind(item)}"))
         return None
-    unknown = sorted(item.keys() - names.keys)
+    unknown = sorted(key for key in item.keys() - names.keys if item[key] is not None)
     if unknown:
         notes.append(Note("unknown_key", f"{at}/{unknown[0][:40]}", repr(unknown[0][:40])))
+    if item.get(names.role) == FUNCTION_CALL and names.role == "from":
+        return _function_call(item, f"{at}/{names.content}", names, notes)
     role = _role(item, at, names, notes)
     content = _content(item, role, at, names, notes)
     if role is None or content is None:
@@ -97,6 +140,22 @@ def _message(item: object, at: str, names: Names, notes: list[Note]) -> Object |
         if item.get(key) is not None:
             message[key] = item[key]
     return message
+
+
+def _function_call(item: Object, at: str, names: Names, notes: list[Note]) -> Object | None:
+    """ShareGPT's turn that calls a tool: its text is one call, or a list of calls, as JSON."""
+    value = item.get(names.content)
+    try:
+        calls = msgspec.json.decode(value) if isinstance(value, str) else value
+    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+        notes.append(Note("bad_tool_calls", at, str(error)[:200], excerpt(str(value))))
+        return None
+    calls = calls if isinstance(calls, list) else [calls]
+    if not calls or not all(isinstance(call, dict) and "name" in call for call in calls):
+        notes.append(Note("bad_tool_calls", at, "no name and arguments"))
+        return None
+    made = [{"type": "function", "function": {**call}} for call in calls]
+    return {"role": "assistant", "content": "", "tool_calls": made}
 
 
 def _role(item: Object, at: str, names: Names, notes: list[Note]) -> str | None:
@@ -147,8 +206,8 @@ def _content(
             notes.append(Note("content_empty", at))
         return content
     check_text(content, at, notes)
-    if role == "user" and _LINK.search(content, 0, LINK_CHARS):
-        notes.append(Note("needs_link", at, excerpt=excerpt(content)))
+    if role == "user":
+        check_link(content, at, notes)
     return content
 
 
@@ -176,35 +235,35 @@ def _weight(item: Object, role: str, at: str, notes: list[Note]) -> None:
         notes.append(Note("weight_ignored", f"{at}/weight"))
 
 
-def _order(messages: list[Object], names: Names, notes: list[Note]) -> None:
+def _order(turns: Turns, role_key: str, notes: list[Note]) -> None:
     """Who speaks after whom."""
-    at = f"/{names.messages}"
-    roles = [message["role"] for message in messages]
+    roles = [message["role"] for message in turns.messages]
     for index, role in enumerate(roles):
+        at = f"{turns.places[index]}/{role_key}"
         if role == "system" and index > 0:
             detail = "it is the second" if roles[0] == "system" else ""
-            notes.append(Note("system_not_first", f"{at}/{index}/{names.role}", detail))
+            notes.append(Note("system_not_first", at, detail))
         elif role in ("user", "assistant") and index and roles[index - 1] == role:
-            notes.append(Note("repeated_role", f"{at}/{index}/{names.role}", repr(role)))
-    turns = [role for role in roles if role != "system"]
-    if "assistant" not in turns:
+            notes.append(Note("repeated_role", at, repr(role)))
+
+
+def _answers(turns: Turns, at: str, role_key: str, notes: list[Note]) -> None:
+    """Whether there is something to learn."""
+    roles = [message["role"] for message in turns.messages]
+    spoken = [role for role in roles if role != "system"]
+    if "assistant" not in spoken:
         notes.append(Note("no_assistant", at))
         return
-    if turns[0] == "assistant":
-        notes.append(Note("assistant_first", f"{at}/{roles.index('assistant')}/{names.role}"))
-    if turns[-1] != "assistant":
-        last = f"{at}/{len(roles) - 1}/{names.role}"
-        notes.append(Note("assistant_not_last", last, f"it is {turns[-1]!r}"))
-    answers = [message for message in messages if message["role"] == "assistant"]
+    if spoken[0] == "assistant":
+        first = turns.places[roles.index("assistant")]
+        notes.append(Note("assistant_first", f"{first}/{role_key}"))
+    if spoken[-1] != "assistant":
+        last = f"{turns.places[-1]}/{role_key}"
+        notes.append(Note("assistant_not_last", last, f"it is {spoken[-1]!r}"))
+    answers = [message for message in turns.messages if message["role"] == "assistant"]
     if all(message.get("weight") == 0 for message in answers):
         notes.append(Note("weights_all_zero", at))
-    for before, answer in pairwise(messages):
+    for before, answer in pairwise(turns.messages):
         same = answer["content"].strip() == before["content"].strip() != ""
         if answer["role"] == "assistant" and before["role"] == "user" and same:
             notes.append(Note("output_equals_input", at, excerpt=excerpt(answer["content"])))
-
-
-def _trained(messages: list[Object]) -> tuple[list[Object], list[bool]]:
-    trained = [m["role"] == "assistant" and m.get("weight", 1) == 1 for m in messages]
-    plain = [{key: item for key, item in m.items() if key != "weight"} for m in messages]
-    return [tools.decoded(message) for message in plain], trained

@@ -1,32 +1,47 @@
 """`check`: every bad row of a file in one pass, each with its place and its fix."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Final, TypeAlias, assert_never
 
-from tunery.data import chat
-from tunery.data.dialects import Conversation, Dialect, dialect_of, keys, majority
+from tunery.data import chat, pairs, preferences, quick
+from tunery.data.dialects import (
+    MISSING,
+    TRAINABLE,
+    USED,
+    Conversation,
+    Dialect,
+    dialect_of,
+    keys,
+    majority,
+)
 from tunery.data.duplicates import Tally, fingerprint
 from tunery.data.findings import Collector, Finding, Note
 from tunery.data.limits import DIALECT_ROWS, PROGRESS_ROWS, ROWS_MIN
 from tunery.data.measuring import Measure
-from tunery.data.pairs import check_pair
 from tunery.data.parsing import Object, parse, repeated_key
+from tunery.data.quality import Quality
 from tunery.data.reading import Rows, Source, open_rows
 from tunery.data.rendering import Tokenizer
 from tunery.data.report import Report, TokenCounts
-from tunery.data.rows import Row
+from tunery.data.rows import Block, Row
 
 Progress: TypeAlias = Callable[[int], None]
+Rule: TypeAlias = Callable[[Object, list[Note]], Conversation | None]
 
-ROWS_RECOMMENDED: Final = 50
-USED: Final[dict[Dialect, frozenset[str]]] = {
-    "chat": frozenset(("messages", "tools", "parallel_tool_calls")),
-    "sharegpt": frozenset(("conversations", "tools")),
-    "prompt_completion": frozenset(("prompt", "completion")),
-}
+ROWS_RECOMMENDED: Final = 100
 IGNORED_KEYS_MAX: Final = 20
+RULES: Final[dict[Dialect, Rule]] = {
+    "chat": partial(chat.check_chat, chat.CHAT),
+    "sharegpt": partial(chat.check_chat, chat.SHAREGPT),
+    "prompt_completion": pairs.check_pair,
+    "alpaca": pairs.check_alpaca,
+    "text": pairs.check_plain,
+    "dpo": preferences.check_preference,
+    "kto": preferences.check_labelled,
+}
 
 
 class Checker:
@@ -37,6 +52,7 @@ class Checker:
     ) -> None:
         self.findings = Collector()
         self.tally = Tally()
+        self.quality = Quality()
         self.dialect: Dialect | None = None
         self.rows = 0
         self.rows_with_errors = 0
@@ -46,25 +62,28 @@ class Checker:
 
     def conversations(self, rows: Rows) -> Iterator[tuple[Row, Conversation]]:
         """The good rows; the others are in `findings` and counted."""
-        for row, value in self._values(rows):
-            if isinstance(value, Note):
-                notes, conversation = [value], None
-            else:
-                notes = []
-                conversation = self._conversation(row, value, notes)
-            failed = False
-            for note in notes:
-                self.findings.add(note.at(row.number, row.line))
-                failed |= note.is_error
-            self.rows_with_errors += failed
-            if conversation is not None and not failed:
-                yield row, conversation
+        done = 0
+        for item in self._headed(rows.blocks()):
+            if self._progress is not None and self.rows >= done:
+                self._progress(rows.bytes_read)
+                done = self.rows + PROGRESS_ROWS
+            match item:
+                case Block():
+                    yield from self._block(item)
+                case Row():
+                    if (conversation := self._row(item)) is not None:
+                        yield item, conversation
+                case Finding():
+                    self._unreadable(item)
+                case _:
+                    assert_never(item)
 
     def run(self, rows: Rows, progress: Progress | None = None) -> None:
         """Check every row, and measure it when there is a tokenizer."""
         self._progress = progress
         for row, conversation in self.conversations(rows):
             self.tally.add(fingerprint(conversation))
+            self.quality.add(row, conversation)
             if self.measure is not None:
                 self._record(self.measure.add(row, conversation))
         if self.measure is not None:
@@ -91,6 +110,10 @@ class Checker:
         elif good > distinct:
             detail = f"{good - distinct} of {good}"
             add(Note("duplicate_rows", detail=detail).at(None, None))
+        for note in self.quality.notes():
+            add(note.at(None, None))
+        if self.dialect is not None and self.dialect not in TRAINABLE:
+            add(Note("not_trainable_yet", detail=self.dialect).at(None, None))
         if self._ignored:
             names = ", ".join(sorted(self._ignored))
             add(Note("ignored_columns", detail=names).at(None, None))
@@ -101,34 +124,54 @@ class Checker:
         for finding in findings:
             self.findings.add(finding)
 
-    def _values(self, rows: Rows) -> Iterator[tuple[Row, Object | Note]]:
-        """Each row with its object. The first rows are held back until they tell the dialect."""
-        parsed = self._parsed(rows)
-        head: list[tuple[Row, Object | Note]] = []
-        for item in parsed:
-            head.append(item)
-            if len(head) == DIALECT_ROWS:
+    def _headed(self, items: Iterator[Block | Row | Finding]) -> Iterator[Block | Row | Finding]:
+        """The same items. The first are held back until their rows tell the dialect."""
+        head: list[Row | Finding] = []
+        values: list[Object] = []
+        seen = 0
+        for item in items:
+            for one in item.rows() if isinstance(item, Block) else (item,):
+                head.append(one)
+                if isinstance(one, Row) and seen < DIALECT_ROWS:
+                    seen += 1
+                    value = _value(one)
+                    if not isinstance(value, Note):
+                        values.append(value)
+            if seen == DIALECT_ROWS:
                 break
-        self.dialect = majority([value for _, value in head if not isinstance(value, Note)])
-        yield from chain(head, parsed)
+        self.dialect = majority(values)
+        yield from chain(head, items)
 
-    def _parsed(self, rows: Rows) -> Iterator[tuple[Row, Object | Note]]:
-        for read, item in enumerate(rows):
-            if self._progress is not None and read % PROGRESS_ROWS == 0:
-                self._progress(rows.bytes_read)
-            match item:
-                case Row(content=bytes(raw)):
-                    self.rows += 1
-                    yield item, parse(raw)
-                case Row(content=dict(cells)):
-                    self.rows += 1
-                    yield item, cells
-                case Row():
-                    raise AssertionError("a row holds bytes or cells")
-                case Finding():
-                    self._unreadable(item)
-                case _:
-                    assert_never(item)
+    def _block(self, block: Block) -> Iterator[tuple[Row, Conversation]]:
+        """The rows of a block: all at once when they are without fault, else one by one."""
+        quickly = quick.read(block.data) if self.dialect == "chat" else None
+        if quickly is not None:
+            self.rows += len(quickly)
+            yield from zip(block.rows(), quickly, strict=True)
+            return
+        for row in block.rows():
+            if (conversation := self._row(row)) is not None:
+                yield row, conversation
+
+    def _row(self, row: Row) -> Conversation | None:
+        """One row by the rules of its dialect; None when it has an error."""
+        self.rows += 1
+        if self.dialect == "chat" and isinstance(row.content, bytes):
+            quickly = quick.read(row.content)
+            if quickly is not None:
+                return quickly[0]
+        notes: list[Note] = []
+        value = _value(row)
+        conversation = None
+        if isinstance(value, Note):
+            notes.append(value)
+        else:
+            conversation = self._conversation(row, value, notes)
+        failed = any(note.is_error for note in notes)
+        for note in notes:
+            self.findings.add(note.at(row.number, row.line))
+        self.rows_with_errors += failed
+        return None if failed else conversation
 
     def _unreadable(self, finding: Finding) -> None:
         """A place in the file that gave no row; it counts as one when it should have been one."""
@@ -138,10 +181,9 @@ class Checker:
         self.findings.add(finding)
 
     def _conversation(self, row: Row, value: Object, notes: list[Note]) -> Conversation | None:
-        dialect = dialect_of(value)
+        dialect = dialect_of(value, self.dialect)
         if isinstance(dialect, Note):
-            missing = self._missing(value, dialect)
-            notes.append(missing)
+            notes.append(self._missing(value, dialect))
             return None
         if self.dialect is not None and dialect != self.dialect:
             detail = f"it is {dialect}, the file is {self.dialect}"
@@ -150,35 +192,23 @@ class Checker:
         unused = value.keys() - USED[dialect]
         if unused and len(self._ignored) < IGNORED_KEYS_MAX:
             self._ignored.update(name[:40] for name in sorted(unused))
-        return self._checked(dialect, row, value, notes)
+        conversation = RULES[dialect](value, notes)
+        if isinstance(row.content, bytes):
+            repeated = repeated_key(row.content, value)
+            if repeated is not None:
+                notes.append(Note("duplicate_key", detail=repr(repeated[:40])))
+        return conversation
 
     def _missing(self, value: Object, found: Note) -> Note:
         """A row without a dialect, said in the words of the file's dialect where it has one."""
         foreign = "looks like" in found.detail
         if found.code == "mixed_formats" or foreign or self.dialect is None:
             return found
-        code = "missing_prompt" if self.dialect == "prompt_completion" else "missing_messages"
-        return Note(code, detail=keys(value))
+        return Note(MISSING[self.dialect], detail=keys(value))
 
-    def _checked(
-        self, dialect: Dialect, row: Row, value: Object, notes: list[Note]
-    ) -> Conversation | None:
-        conversation: Conversation | None
-        match dialect:
-            case "chat" | "sharegpt":
-                names = chat.CHAT if dialect == "chat" else chat.SHAREGPT
-                conversation = chat.check_chat(value, names, notes)
-                keys_seen = chat.keys_of(value, names)
-            case "prompt_completion":
-                conversation = check_pair(value, notes)
-                keys_seen = len(value)
-            case _:
-                assert_never(dialect)
-        if isinstance(row.content, bytes):
-            repeated = repeated_key(row.content, keys_seen)
-            if repeated is not None:
-                notes.append(Note("duplicate_key", detail=repr(repeated[:40])))
-        return conversation
+
+def _value(row: Row) -> Object | Note:
+    return parse(row.content) if isinstance(row.content, bytes) else row.content
 
 
 def check(
@@ -189,7 +219,7 @@ def check(
     max_length: int | None = None,
     progress: Progress | None = None,
 ) -> Report:
-    """Check a JSONL or CSV file of chats or prompt / completion pairs.
+    """Check a file, or a folder that `datasets` saved, in any format and dialect that is read.
 
     With `base_dir` every row is rendered and tokenised too; with `max_length` rows over it are
     errors. `progress` is called with the bytes read so far. Raises `OSError` when the file cannot
@@ -200,6 +230,8 @@ def check(
     with open_rows(path) as rows:
         checker.run(rows, progress)
         checker.finish(min_rows)
+        if rows.format == "json" and isinstance(path, Path) and ".jsonl" in path.suffixes:
+            checker.findings.add(Note("json_array").at(None, None))
         findings = checker.findings
         errors = findings.count("error")
         return Report(
@@ -215,6 +247,7 @@ def check(
             counts=dict(sorted(findings.counts.items())),
             error_count=errors,
             warning_count=findings.count("warning"),
+            lengths=checker.quality.lengths(),
             tokens=None if checker.measure is None else checker.measure.counts(),
         )
 

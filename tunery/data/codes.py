@@ -19,35 +19,37 @@ _ERRORS: Final[dict[str, tuple[str, str]]] = {
     # the file
     "empty_file": ("The file has no rows", "Upload a file with one example per line."),
     "header_only": ("The CSV file has a header and no rows", "Add rows below the header."),
-    "too_few_rows": ("The file has too few rows", "Add examples; 50 to 100 good ones show effect."),
+    "too_few_rows": ("The file has too few rows", "Add examples; 100 good ones show effect."),
     "too_many_rows": ("The file has too many rows; reading stopped", "Split the file."),
     "all_rows_equal": ("All rows are the same", "Upload different examples."),
     "unsupported_format": (
-        "The content is neither JSONL nor CSV",
-        "Convert it to JSONL: one JSON object per line, UTF-8.",
+        "The content is in no format that is read here",
+        "Convert it to JSONL (one JSON object per line, UTF-8), CSV or Parquet.",
+    ),
+    "truncated_file": ("The file ends too early", "Upload it again; compare its size."),
+    "damaged_file": ("The file is damaged", "Write it again, or upload it again."),
+    "decompression_bomb": (
+        "The file unpacks to far more than text does",
+        "Upload it without compression.",
     ),
     "not_utf8": ("The file is not UTF-8 text", "Save it again as UTF-8."),
-    "json_array": (
-        "The file is one JSON array, not one object per line",
-        "Write one object per line: jq -c '.[]' in.json > out.jsonl",
-    ),
-    "pretty_printed": (
-        "The objects are spread over several lines",
-        "Write one object per line: jq -c . in.json > out.jsonl",
-    ),
     "unknown_dialect": (
-        "The row is neither a chat nor a prompt / completion pair",
+        "The row has none of the shapes that are read here",
         'Use {"messages": [...]} or {"prompt": ..., "completion": ...}.',
     ),
     "mixed_formats": (
         "The row has the keys of two formats",
-        "Keep `messages`, or `prompt` and `completion`, not both.",
+        "Keep one, as `messages`, or `prompt` and `completion`.",
     ),
     "other_dialect": (
         "The row has another format than the first rows",
         "Use one format per file.",
     ),
     # one row as bytes
+    "pretty_printed": (
+        "The object is spread over several lines",
+        "Write one object per line: jq -c . in.json > out.jsonl",
+    ),
     "row_too_large": ("The row is larger than 8 MiB", "Shorten or split the example."),
     "invalid_utf8": ("The row is not valid UTF-8", "Save the file again as UTF-8."),
     "invalid_json": ("The line is not valid JSON", "Write the row with a JSON library."),
@@ -67,7 +69,10 @@ _ERRORS: Final[dict[str, tuple[str, str]]] = {
     "duplicate_key": ("A key appears twice in one object", "Keep one; which is meant is unclear."),
     "row_not_object": ("The row is not a JSON object", "Use an object in braces."),
     # CSV
-    "missing_column": ("A column is missing", "Name the columns `prompt` and `completion`."),
+    "missing_column": (
+        "A column is missing",
+        "Name the columns as the keys of a row, as `prompt` and `completion`.",
+    ),
     "duplicate_column": ("Two columns have the same name", "Rename or remove one."),
     "wrong_cell_count": (
         "The record has another number of cells than the header",
@@ -113,6 +118,30 @@ _ERRORS: Final[dict[str, tuple[str, str]]] = {
     # prompt / completion rows
     "missing_prompt": ("The row has no prompt", "Add `prompt`."),
     "missing_completion": ("The row has no completion", "Add `completion`."),
+    "missing_instruction": ("The row has no instruction", "Add `instruction`."),
+    "missing_output": ("The row has no output", "Add `output`."),
+    "missing_text": ("The row has no text", "Add `text`."),
+    "bad_history": (
+        "A turn of the history is not a question and an answer",
+        "Use [question, answer], both texts.",
+    ),
+    # rows that compare or judge answers
+    "missing_chosen": ("The row has no chosen answer", "Add the answer that is preferred."),
+    "missing_rejected": ("The row has no rejected answer", "Add the answer that is not preferred."),
+    "prompts_differ": (
+        "The two sides begin with different prompts",
+        "Compare two answers to one prompt.",
+    ),
+    "chosen_equals_rejected": (
+        "The chosen and the rejected answer are the same",
+        "Remove the row, or give another answer.",
+    ),
+    "missing_label": ("The row has no label", "Add `label`: true or false."),
+    "label_not_boolean": ("The label is neither true nor false", "Use true or false, no quotes."),
+    "not_trainable": (
+        "Nothing here trains on rows of this shape yet",
+        "Give chats, prompts with completions, or plain text.",
+    ),
     # with a base model
     "template_failed": (
         "The base model's chat template cannot render the row",
@@ -131,7 +160,27 @@ _ERRORS: Final[dict[str, tuple[str, str]]] = {
 
 _WARNINGS: Final[dict[str, tuple[str, str]]] = {
     "blank_line": ("The line is blank and was skipped", "Remove it."),
-    "few_rows": ("The file is small", "50 to 100 good examples show effect."),
+    "json_array": (
+        "The file is named like JSONL and is one JSON array",
+        "It is read as it is; other tools want one object per line.",
+    ),
+    "not_trainable_yet": (
+        "Rows of this shape can be checked, not trained on yet",
+        "Give chats, prompts with completions, or plain text to train now.",
+    ),
+    "few_rows": ("The file is small", "100 good examples show effect."),
+    "class_imbalance": (
+        "Nearly all answers are the same",
+        "Add rows with other answers, or the model learns to give this one always.",
+    ),
+    "extreme_length": (
+        "Some rows are far longer than the others",
+        "Look at the longest; often several rows ran together.",
+    ),
+    "language_mix": (
+        "Some answers are written in another script than most",
+        "Check that these rows belong here.",
+    ),
     "duplicate_rows": ("Some rows are exact repeats", "Remove repeats, unless you mean weight."),
     "ignored_columns": ("Some keys are not used", "Remove them, or check their spelling."),
     "unknown_key": ("The message has a key that is not used", "Remove it or check its spelling."),
@@ -148,7 +197,7 @@ _WARNINGS: Final[dict[str, tuple[str, str]]] = {
         "Choose a base model with tool use.",
     ),
     "special_token_in_text": (
-        "The text contains a special token of the base model",
+        "The text contains a special token of a chat template",
         "It is encoded as plain text; remove it if it is left over from a template.",
     ),
 }

@@ -7,16 +7,32 @@ unclosed quote makes it swallow the rest of the file.
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import BinaryIO, Final
 
+from tunery.data.dialects import LABELS, USED, Dialect, dialect_of
 from tunery.data.findings import Finding, Note, excerpt
 from tunery.data.limits import COLUMNS_MAX, COLUMNS_NAMED_MAX, ROW_BYTES_MAX
 from tunery.data.lines import BLANK, BOM, skip_line
+from tunery.data.pairs import ALSO
+from tunery.data.parsing import Object, parse_cell
 from tunery.data.rows import Row
 
-COLUMNS: Final = ("prompt", "completion")
+# What a row cannot do without, and the other name of it; labels are told from the rows.
+REQUIRED: Final[dict[Dialect, tuple[str, ...]]] = {
+    "chat": ("messages",),
+    "sharegpt": ("conversations",),
+    "prompt_completion": ("prompt", "completion"),
+    "alpaca": ("instruction", "output"),
+    "text": ("text",),
+    "dpo": ("prompt", "chosen", "rejected"),
+    "kto": ("prompt", "completion"),
+}
+COLUMNS: Final = frozenset(chain.from_iterable(USED.values()))
+JSON_COLUMNS: Final = ("messages", "conversations", "tools")
+TRUTH: Final = {"true": True, "1": True, "false": False, "0": False}
 DELIMITERS: Final = (",", ";", "\t")
-_NAME: Final = re.compile(r"[\w .()/-]{1,64}")
+_NAME: Final = re.compile(r"[\w .()/-]{0,64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +58,7 @@ def is_header(first: bytes, following: list[bytes]) -> bool:
 
 
 def records(stream: BinaryIO) -> Iterator[Row | Finding]:
-    """Rows with the cells of `prompt` and `completion`; every record that has none is a finding."""
+    """Rows with their cells by column; every record that cannot be told apart is a finding."""
     lines = _records(stream)
     header = next(lines, None)
     if header is None:
@@ -52,13 +68,14 @@ def records(stream: BinaryIO) -> Iterator[Row | Finding]:
         yield from (fault.at(None, header.line) for fault in faults)
         return
     split = _splitter(delimiter)
+    labels = LABELS if dialect_of(dict.fromkeys(names)) == "kto" else frozenset()
     number = 0
     for record in lines:
         if not record.raw.strip(BLANK):
             yield Note("blank_line").at(None, record.line)
             continue
         number += 1
-        found = record.fault or _row(record, names, split, number)
+        found = record.fault or _row(record, names, labels, split, number)
         yield found if isinstance(found, Row) else found.at(number, record.line)
     if number == 0:
         yield Note("header_only").at(None, header.line)
@@ -76,18 +93,29 @@ def _header(record: _Record) -> tuple[list[str], str, list[Note]]:
     if cells is None:
         return [], delimiter, [Note("stray_quote", detail="in the header", excerpt=excerpt(text))]
     names = [cell.strip().lower() for cell in cells]
-    faults = [
-        Note("missing_column", detail=f"{name!r} is not among {_named(names)}")
-        for name in COLUMNS
-        if name not in names
-    ]
+    dialect = dialect_of(dict.fromkeys(names))
+    if isinstance(dialect, Note):
+        known = dialect.code == "mixed_formats"
+        faults = [dialect if known else Note("missing_column", detail=f"there are {_named(names)}")]
+    else:
+        faults = [
+            Note("missing_column", detail=f"{name!r} is not among {_named(names)}")
+            for name in REQUIRED[dialect]
+            if name not in names and ALSO.get(name) not in names
+        ]
     doubled = sorted({name for name in names if name and names.count(name) > 1})
     if doubled and len(names) <= COLUMNS_MAX:
         faults.append(Note("duplicate_column", detail=_named(doubled)))
     return names, delimiter, faults
 
 
-def _row(record: _Record, names: list[str], split: re.Pattern[str], number: int) -> Row | Note:
+def _row(
+    record: _Record,
+    names: list[str],
+    labels: frozenset[str],
+    split: re.Pattern[str],
+    number: int,
+) -> Row | Note:
     try:
         text = record.raw.decode("utf-8").rstrip("\r\n")
     except UnicodeDecodeError as error:
@@ -99,8 +127,16 @@ def _row(record: _Record, names: list[str], split: re.Pattern[str], number: int)
     if len(cells) != len(names):
         detail = f"{len(cells)}, the header has {len(names)}"
         return Note("wrong_cell_count", detail=detail, excerpt=excerpt(text))
-    named = dict(zip(names, cells, strict=True))
-    return Row(number, record.line, {name: named[name] for name in COLUMNS})
+    named: Object = dict(zip(names, cells, strict=True))
+    for name in labels & named.keys():
+        named[name] = TRUTH.get(named[name].strip().lower(), named[name])
+    for name in JSON_COLUMNS:
+        if named.get(name, "").startswith("["):
+            value = parse_cell(named[name])
+            if isinstance(value, Note):
+                return value
+            named[name] = value
+    return Row(number, record.line, named)
 
 
 def _records(stream: BinaryIO) -> Iterator[_Record]:

@@ -2,58 +2,110 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
+
+from msgspec import Struct
 
 from tunery.data.findings import Note
 from tunery.data.limits import COLUMNS_NAMED_MAX
 from tunery.data.parsing import Object
 
-Dialect: TypeAlias = Literal["chat", "sharegpt", "prompt_completion"]
+Dialect: TypeAlias = Literal[
+    "chat", "sharegpt", "prompt_completion", "alpaca", "text", "dpo", "kto"
+]
 
-# Formats other than ours, by a key only they have, so that the hint can say what was found.
+# What learning there is code for; rows of the others can be checked only.
+TRAINABLE: Final[frozenset[Dialect]] = frozenset(
+    ("chat", "sharegpt", "prompt_completion", "alpaca", "text")
+)
+USED: Final[dict[Dialect, frozenset[str]]] = {
+    "chat": frozenset(("messages", "system", "tools", "parallel_tool_calls")),
+    "sharegpt": frozenset(("conversations", "system", "tools")),
+    "prompt_completion": frozenset(("prompt", "completion", "response")),
+    "alpaca": frozenset(("instruction", "input", "output", "response", "system", "history")),
+    "text": frozenset(("text",)),
+    "dpo": frozenset(
+        (
+            *("input", "preferred_output", "non_preferred_output", "prompt", "chosen", "rejected"),
+            *("conversations", "messages", "instruction", "system", "tools"),
+        )
+    ),
+    "kto": frozenset(
+        ("label", "kto_tag", "prompt", "completion", "messages", "conversations", "tools")
+    ),
+}
+# Keys that only rows of one dialect have. `text` is none: Alpaca keeps the rendered row there.
+SIGNS: Final[dict[Dialect, frozenset[str]]] = {
+    "chat": frozenset(("messages",)),
+    "sharegpt": frozenset(("conversations",)),
+    "prompt_completion": frozenset(("prompt", "completion")),
+    "alpaca": frozenset(("instruction",)),
+}
+SIDES: Final = frozenset(("chosen", "rejected", "preferred_output", "non_preferred_output"))
+LABELS: Final = frozenset(("label", "kto_tag"))
+LABELLED: Final = frozenset(("prompt", "completion", "messages", "conversations"))
+# What a row without any sign lacks most, in the words of the file's dialect.
+MISSING: Final[dict[Dialect, str]] = {
+    "chat": "missing_messages",
+    "sharegpt": "missing_messages",
+    "prompt_completion": "missing_prompt",
+    "alpaca": "missing_instruction",
+    "text": "missing_text",
+    "dpo": "missing_chosen",
+    "kto": "missing_prompt",
+}
+# Formats that are not ours, by a key only they have, so that the hint can say what was found.
 FOREIGN: Final = {
-    "preferred_output": "preference data (DPO); this method learns from single answers",
-    "chosen": "preference data (DPO); this method learns from single answers",
-    "instruction": "Alpaca; rename `instruction` to `prompt` and `output` to `completion`",
     "question": "questions; rename to `prompt` and `completion`",
-    "text": "plain text; use `prompt` and `completion`",
     "role": "a single message; put the messages of a chat in one `messages` list",
+    "body": "a batch request; keep its `messages` and add the wanted answer",
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Conversation:
+class Conversation(Struct, frozen=True):
     """A checked row. `messages`: role and content (and tool fields), as a chat template reads them.
 
     `trained[i]`: whether message i is learnt. `tools`: function tools, or None. `pair`: the prompt
-    and completion it was made of, for a base model without a chat template.
+    and completion it was made of, for a base model without a chat template; with `plain` they are
+    the text even where there is a template (continued pre-training). `rejected`: the messages of
+    the answer that lost (DPO). `label`: whether the answer is wanted (KTO).
     """
 
     messages: list[Object]
     trained: list[bool]
     tools: list[Any] | None = None
     pair: tuple[str, str] | None = None
+    plain: bool = False
+    rejected: list[Object] | None = None
+    label: bool | None = None
+
+    def lost(self) -> "Conversation | None":
+        """The conversation that ends with the rejected answer."""
+        if self.rejected is None:
+            return None
+        trained = [False] * (len(self.rejected) - 1) + [True]
+        return Conversation(self.rejected, trained, self.tools)
 
 
-def dialect_of(value: Object) -> Dialect | Note:
-    """The dialect of one row, or why it has none."""
-    chat, sharegpt = "messages" in value, "conversations" in value
-    pair = "prompt" in value or "completion" in value
-    match (chat, sharegpt, pair):
-        case (True, False, False):
-            return "chat"
-        case (False, True, False):
-            return "sharegpt"
-        case (False, False, True) if "chosen" not in value:
-            return "prompt_completion"
-        case (False, False, _):
-            found = next((what for key, what in FOREIGN.items() if key in value), None)
-            return Note(
-                "unknown_dialect", detail=f"it looks like {found}" if found else keys(value)
-            )
-        case _:
-            return Note("mixed_formats", detail=keys(value))
+def dialect_of(value: Object, expected: Dialect | None = None) -> Dialect | Note:
+    """The dialect of one row, or why it has none. `expected`: that of the rows before it.
+
+    A row that could be of several is of the expected one: with it, what is missing can be named.
+    """
+    found = [dialect for dialect, signs in SIGNS.items() if not signs.isdisjoint(value)]
+    if not SIDES.isdisjoint(value):
+        return "dpo"
+    if (
+        expected == "dpo"
+        and not {"prompt", "input"}.isdisjoint(value)
+        and "completion" not in value
+    ):
+        return "dpo" if found in ([], ["prompt_completion"]) else _one(found, value)
+    if len(found) < 2 and not LABELLED.isdisjoint(value) and _is_labelled(value, expected):
+        return "kto"
+    if "text" in value and (not found or found in (["chat"], ["sharegpt"], ["prompt_completion"])):
+        found.append("text")
+    return _one(found, value)
 
 
 def majority(values: Sequence[Object]) -> Dialect | None:
@@ -68,3 +120,23 @@ def keys(value: Object) -> str:
     names = [repr(str(name)[:40]) for name in list(value)[:COLUMNS_NAMED_MAX]]
     more = ", …" if len(value) > COLUMNS_NAMED_MAX else ""
     return f"its keys are {', '.join(names)}{more}" if names else "it has no keys"
+
+
+def _one(found: list[Dialect], value: Object) -> Dialect | Note:
+    match found:
+        case [dialect]:
+            return dialect
+        case []:
+            what = next((text for key, text in FOREIGN.items() if key in value), None)
+            return Note("unknown_dialect", detail=f"it looks like {what}" if what else keys(value))
+        case _:
+            return Note("mixed_formats", detail=keys(value))
+
+
+def _is_labelled(value: Object, expected: Dialect | None) -> bool:
+    """Whether a label says if an answer is wanted, not what class something is of."""
+    if expected == "kto":
+        return True
+    labels = LABELS & value.keys()
+    only = value.keys() <= {"prompt", "completion", *LABELS}
+    return any(isinstance(value[key], bool) for key in labels) or (bool(labels) and only)

@@ -8,10 +8,9 @@ from msgspec import Struct
 
 from tunery.data.codes import CATALOGUE
 from tunery.data.limits import EXCERPT_CHARS_MAX, LISTED_PER_CODE_MAX
+from tunery.data.personal import mask
 
-_PERSONAL: Final = re.compile(
-    r"[\w.+-]{1,64}@[\w-]{1,64}(?:\.[\w-]{1,32}){1,4}|\d(?:[ -]?\d){6,18}"
-)
+_NUMBER: Final = re.compile(r"\d(?:[ -]?\d){6,18}")  # whatever its check digits say
 _INVISIBLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
@@ -49,11 +48,11 @@ class Note(Struct, frozen=True):
 
 
 def excerpt(text: str | bytes) -> str:
-    """The beginning of a text on one line; what looks like an address or a number is masked."""
+    """The beginning of a text on one line; personal data, secrets and long numbers are masked."""
     if isinstance(text, bytes):
-        text = text[: 8 * EXCERPT_CHARS_MAX].decode("utf-8", "replace")
-    head = _INVISIBLE.sub("\N{REPLACEMENT CHARACTER}", text[: 2 * EXCERPT_CHARS_MAX].strip())
-    head = _PERSONAL.sub("***", head)
+        text = text[: 16 * EXCERPT_CHARS_MAX].decode("utf-8", "replace")
+    head = _INVISIBLE.sub("\N{REPLACEMENT CHARACTER}", text[: 4 * EXCERPT_CHARS_MAX].strip())
+    head = _NUMBER.sub("[number]", mask(head))
     return head if len(head) <= EXCERPT_CHARS_MAX else f"{head[: EXCERPT_CHARS_MAX - 1]}…"
 
 

@@ -6,8 +6,16 @@ KIB: Final = 1024
 MIB: Final = 1024 * KIB
 
 SNIFF_BYTES: Final = 64 * KIB  # what tells the format
+BLOCK_BYTES: Final = 64 * KIB  # lines that are looked at together
 ROW_BYTES_MAX: Final = 8 * MIB  # a million tokens fit; a 100 MB row does not
 ROWS_MAX: Final = 20_000_000
+SPREAD_LINES_MAX: Final = 2_000  # of one pretty-printed object
+UNPACKED_BYTES_MAX: Final = 64 * 1024 * MIB  # of a compressed file
+UNPACKED_FREE_BYTES: Final = 64 * MIB  # up to here any ratio is fine
+UNPACKED_RATIO_MAX: Final = 200  # text with repeats packs 50 : 1, a bomb 1,000 : 1
+COLUMNAR_ROWS: Final = 256  # of Parquet and Arrow, made into objects together
+COLUMNAR_GROUP_BYTES_MAX: Final = 4 * 1024 * MIB  # one row group of Parquet, unpacked
+FOLDER_FILES_MAX: Final = 10_000
 NESTING_MAX: Final = 64  # tool schemas need about ten
 LISTED_PER_CODE_MAX: Final = 1_000  # counts stay exact beyond
 EXCERPT_CHARS_MAX: Final = 80

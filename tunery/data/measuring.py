@@ -10,6 +10,7 @@ from tunery.data.limits import ENCODE_CHARS, ENCODE_ROWS
 from tunery.data.rendering import Rendered, Tokenizer
 from tunery.data.report import Bin, TokenCounts
 from tunery.data.rows import Row
+from tunery.data.texts import SPECIAL
 
 BINS: Final = tuple(2**power for power in range(5, 21))  # 32 to 1,048,576 tokens
 
@@ -34,7 +35,8 @@ class Measure:
         notes: list[Note] = []
         if conversation.tools and not self._tokenizer.shows_tools:
             notes.append(Note("tools_not_shown", "/tools"))
-        if special := self._tokenizer.special_in(conversation):
+        special = self._tokenizer.special_in(conversation)
+        if special and not SPECIAL.fullmatch(special):  # those are found without a base model
             notes.append(Note("special_token_in_text", detail=repr(special)))
         rendered = self._tokenizer.render(conversation)
         if isinstance(rendered, Note):

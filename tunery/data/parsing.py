@@ -32,13 +32,20 @@ def parse(raw: bytes) -> Object | Note:
     return value
 
 
-def repeated_key(raw: bytes, keys_seen: int) -> str | None:
-    """The name of a key that stands twice in one object.
+def parse_cell(text: str) -> Any:
+    """The JSON value that a cell of a table holds as text, or a note on what is wrong with it."""
+    raw = text.encode("utf-8", "replace")
+    wrapped = parse(b'{"":%b}' % raw)
+    return wrapped if isinstance(wrapped, Note) else wrapped[""]
 
-    JSON readers keep the last silently. `keys_seen` is how many keys the value had: equal to the
-    number in the bytes, nothing was lost, and the slow second reading is not needed.
+
+def repeated_key(raw: bytes, value: object) -> str | None:
+    """The name of a key that stands twice in one object of the bytes that gave `value`.
+
+    JSON readers keep the last silently. With as many keys in the value as in the bytes nothing was
+    lost, and the slow second reading is not needed.
     """
-    if len(_KEY.findall(raw)) <= keys_seen:
+    if len(_KEY.findall(raw)) <= count_keys(value):
         return None
     repeated: list[str] = []
 
@@ -52,6 +59,20 @@ def repeated_key(raw: bytes, keys_seen: int) -> str | None:
     except (ValueError, RecursionError):  # this reader has limits the first one has not
         return None
     return min(repeated, default=None)
+
+
+def count_keys(value: object) -> int:
+    """Keys of all objects inside a value, without recursion."""
+    count = 0
+    todo = [value]
+    while todo:
+        item = todo.pop()
+        if isinstance(item, dict):
+            count += len(item)
+            todo.extend(item.values())
+        elif isinstance(item, list):
+            todo.extend(item)
+    return count
 
 
 def kind(value: object) -> str:

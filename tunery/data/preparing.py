@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from tunery.data.checking import Checker
-from tunery.data.dialects import Conversation
+from tunery.data.dialects import TRAINABLE, Conversation
 from tunery.data.duplicates import Tally, fingerprint
 from tunery.data.findings import Collector, Finding, Note
 from tunery.data.limits import (
@@ -286,6 +286,8 @@ class _Run:
                     self._meter.at(rows.bytes_read)
                 yield item
             self._meter.end_pass(rows.bytes_read)
+        if checker.dialect is not None and checker.dialect not in TRAINABLE:
+            self._refused.add(Note("not_trainable", detail=checker.dialect).at(None, None))
         for finding in checker.findings.of("error"):
             self._refused.add(finding)
 

@@ -5,42 +5,46 @@ Lines end at \\n only: U+2028, U+2029 and U+0085 inside strings are text. A byte
 """
 
 import io
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import BinaryIO, Final, Literal, TypeAlias
+from typing import BinaryIO, Final, Literal, TypeAlias, assert_never
 
 import msgspec
+from msgspec import Struct
 from typing_extensions import Buffer
 
-from tunery.data import delimited
+from tunery.data import arrays, columnar, compressed, delimited, spreading
 from tunery.data.findings import Finding, Note, excerpt
 from tunery.data.limits import MIB, ROW_BYTES_MAX, ROWS_MAX, SNIFF_BYTES
-from tunery.data.lines import BLANK, BOM, skip_line
-from tunery.data.rows import Row
+from tunery.data.lines import BLANK, BOM, Lines
+from tunery.data.rows import Block, Row
 
-Format: TypeAlias = Literal["jsonl", "csv"]
+Format: TypeAlias = Literal["jsonl", "json", "csv", "parquet", "arrow", "folder"]
 Source: TypeAlias = Path | BinaryIO
 
 # first bytes of what people upload instead
 MAGIC: Final = {
-    b"\x1f\x8b": "it is gzip-compressed",
-    b"\x28\xb5\x2f\xfd": "it is zstd-compressed",
     b"BZh": "it is bzip2-compressed",
     b"\xfd7zXZ": "it is xz-compressed",
     b"PK\x03\x04": "it is a zip archive or an Excel workbook",
-    b"PAR1": "it is a Parquet file",
-    b"ARROW1": "it is an Arrow file",
     b"%PDF": "it is a PDF document",
     b"\x89PNG": "it is an image",
     b"\xff\xd8\xff": "it is an image",
+    b"\x89HDF": "it is an HDF5 file",
+    b"\x93NUMPY": "it is a NumPy array",
+    b"\x80\x04": "it is a Python pickle",
+    b"SQLite format 3": "it is an SQLite database",
+}
+COLUMNAR: Final[dict[bytes, Format]] = {
+    b"PAR1": "parquet",
+    b"ARROW1": "arrow",
+    b"\xff\xff\xff\xff": "arrow",  # a stream, as `datasets` saves it
 }
 WIDE: Final = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16", b"\x00\x00\xfe\xff": "UTF-32"}
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(Struct, frozen=True):
     """What the first bytes tell. `fault` is set when the file cannot be read as rows at all."""
 
     format: Format | None
@@ -48,95 +52,154 @@ class Head:
 
 
 class Rows:
-    """The rows of an open file: iterate once. `bytes_read` tells how far."""
+    """The rows of an open file: iterate once. `bytes_read` tells how far, in bytes of the file."""
 
-    def __init__(self, stream: BinaryIO, head: Head) -> None:
-        self._stream = stream
+    def __init__(
+        self,
+        head: Head,
+        items: Callable[[], Iterator[Block | Row | Finding]],
+        told: Callable[[], int],
+    ) -> None:
         self.format = head.format
         self._fault = head.fault
+        self._items = items
+        self._told = told
 
     @property
     def bytes_read(self) -> int:
-        return self._stream.tell()
+        return self._told()
 
     def __iter__(self) -> Iterator[Row | Finding]:
-        if self._fault is not None or self.format is None:
-            if self._fault is not None:
-                yield self._fault.at(None, None)
+        for item in self.blocks():
+            if isinstance(item, Block):
+                yield from item.rows()
+            else:
+                yield item
+
+    def blocks(self) -> Iterator[Block | Row | Finding]:
+        """The same with many rows at a time where they are alike. Rows past the limit are left."""
+        if self._fault is not None:
+            yield self._fault.at(None, None)
             return
-        read = delimited.records if self.format == "csv" else jsonl
         rows = 0
-        for item in read(self._stream):
-            rows += isinstance(item, Row)
-            if rows > ROWS_MAX:
-                yield Note("too_many_rows", detail=f"more than {ROWS_MAX:,}").at(None, None)
-                return
-            yield item
+        try:
+            for item in self._items():
+                rows += item.data.count(b"\n") if isinstance(item, Block) else 1
+                if rows > ROWS_MAX:
+                    yield Note("too_many_rows", detail=f"more than {ROWS_MAX:,}").at(None, None)
+                    return
+                yield item
+        except compressed.Unreadable as error:
+            yield error.note.at(None, None)
 
 
 @contextmanager
 def open_rows(source: Source) -> Iterator[Rows]:
-    """Open a path or a binary stream at its beginning. Raises `OSError` when it cannot be read."""
-    if isinstance(source, Path):
-        with source.open("rb", buffering=MIB) as stream:
-            head = sniff(stream.read(SNIFF_BYTES))
-            stream.seek(0)
-            yield Rows(stream, head)
-    else:
-        first = source.read(SNIFF_BYTES)
-        rest = io.BufferedReader(_Resumed(first, source), MIB)
-        yield Rows(rest, sniff(first))
+    """Open a file, a folder that `datasets` saved, or a binary stream at its beginning.
+
+    Raises `OSError` when it cannot be read.
+    """
+    with ExitStack() as stack:
+        if isinstance(source, Path) and source.is_dir():
+            folder = columnar.Folder(source)
+            yield Rows(Head("folder"), folder.rows, lambda: folder.bytes_read)
+            return
+        if isinstance(source, Path):
+            raw: BinaryIO = stack.enter_context(source.open("rb", buffering=MIB))
+            first = raw.read(SNIFF_BYTES)
+            raw.seek(0)
+        else:
+            first = source.read(SNIFF_BYTES)
+            raw = io.BufferedReader(_Resumed(first, source), MIB)
+        head, stream = sniff(first), raw
+        if head.fault is None and compressed.kind(first) is not None:
+            try:
+                stream, first = stack.enter_context(compressed.opened(raw, first))
+                head = sniff(first, inside=True)
+            except compressed.Unreadable as error:
+                head = Head(None, error.note)
+        yield Rows(head, lambda: _items(head.format, stream), raw.tell)
 
 
-def jsonl(stream: BinaryIO) -> Iterator[Row | Finding]:
+def _items(form: Format | None, stream: BinaryIO) -> Iterator[Block | Row | Finding]:
+    match form:
+        case "jsonl":
+            return jsonl(stream)
+        case "json":
+            return arrays.elements(stream)
+        case "csv":
+            return delimited.records(stream)
+        case "parquet":
+            return columnar.parquet(stream)
+        case "arrow":
+            return columnar.arrow(stream)
+        case "folder" | None:
+            raise AssertionError("a folder is no stream, and a file without a format has a fault")
+        case _:
+            assert_never(form)
+
+
+def jsonl(stream: BinaryIO) -> Iterator[Block | Row | Finding]:
     """One row per physical line; blank lines and rows over the size limit are findings."""
-    line = 0
-    while raw := stream.readline(ROW_BYTES_MAX + 1):
-        line += 1
-        if len(raw) > ROW_BYTES_MAX and not raw.endswith(b"\n"):
-            skip_line(stream)
-            yield Note("row_too_large", excerpt=excerpt(raw)).at(line, line)
+    lines = Lines(stream)
+    while True:
+        first, data = lines.number, lines.block()
+        if spreading.is_regular(data):
+            yield Block(first, data)
             continue
-        content = raw.removeprefix(BOM).strip(BLANK)  # on any line: files get concatenated
-        yield Row(line, line, content) if content else Note("blank_line").at(line, line)
+        upto = lines.number
+        lines.put_back(data)
+        while True:
+            number = lines.number
+            raw = lines.line(ROW_BYTES_MAX + 1)
+            if not raw:
+                return
+            yield _line(lines, number, raw)
+            if lines.number >= upto:
+                break
 
 
-def sniff(first: bytes) -> Head:
-    """The format that the first bytes (up to `SNIFF_BYTES`) tell."""
+def _line(lines: Lines, number: int, raw: bytes) -> Row | Finding:
+    if len(raw) > ROW_BYTES_MAX and not raw.endswith(b"\n"):
+        lines.skip()
+        return Note("row_too_large", excerpt=excerpt(raw)).at(number, number)
+    content = raw.removeprefix(BOM).strip(BLANK)  # on any line: files get concatenated
+    if not content:
+        return Note("blank_line").at(number, number)
+    if more := spreading.lines_more(lines, content):
+        detail = f"lines {number} to {number + more}"
+        return Note("pretty_printed", detail=detail, excerpt=excerpt(raw)).at(number, number)
+    return Row(number, number, content)
+
+
+def sniff(first: bytes, *, inside: bool = False) -> Head:
+    """The format that the first bytes (up to `SNIFF_BYTES`) tell; `inside`: of a compressed file.
+
+    What a compressed file is inside is not told here: its format is None, without a fault.
+    """
+    if (packed := compressed.kind(first)) is not None:
+        if not inside:
+            return Head(None)
+        return Head(None, Note("unsupported_format", detail=f"{packed} inside a compressed file"))
     for magic, what in MAGIC.items():
         if first.startswith(magic):
             return Head(None, Note("unsupported_format", detail=what))
+    for magic, form in COLUMNAR.items():
+        if first.startswith(magic):
+            return Head(form)
     encoding = next((name for magic, name in WIDE.items() if first.startswith(magic)), None)
     if encoding is None and first[:64].count(b"\0") > len(first[:64]) // 4:
         encoding = "UTF-16 or binary"
     if encoding is not None:
         return Head(None, Note("not_utf8", detail=f"it looks like {encoding}"))
     text = first.removeprefix(BOM).lstrip(BLANK)
-    if not text:
-        return Head("jsonl")
     lines = text.split(b"\n", 2)
-    follows = len(lines) > 1 and any(line.strip(BLANK) for line in lines[1:])
-    match text[:1]:
-        case b"[":
-            return _array(lines[0].strip(BLANK), follows)
-        case b"{":
-            return _object(lines, follows)
-        case _:
-            return Head("csv" if delimited.is_header(lines[0], lines[1:2]) else "jsonl")
-
-
-def _array(line: bytes, follows: bool) -> Head:
-    if follows and _decodes(line):
-        return Head("jsonl")  # rows that are arrays: each is named
-    return Head(None, Note("json_array", excerpt=excerpt(line)))
-
-
-def _object(lines: list[bytes], follows: bool) -> Head:
-    line = lines[0].strip(BLANK)
-    indented = follows and lines[1][:1] in (b" ", b"\t") and not _decodes(line)
-    if (line == b"{" and follows) or indented:
-        return Head(None, Note("pretty_printed", excerpt=excerpt(b" ".join(lines[:2]))))
-    return Head("jsonl")
+    if text.startswith(b"["):
+        follows = any(line.strip(BLANK) for line in lines[1:])
+        rows_of_arrays = follows and _decodes(lines[0].strip(BLANK))  # each will be named
+        return Head("jsonl" if rows_of_arrays else "json")
+    is_csv = text and text[:1] != b"{" and delimited.is_header(lines[0], lines[1:2])
+    return Head("csv" if is_csv else "jsonl")
 
 
 def _decodes(line: bytes) -> bool:

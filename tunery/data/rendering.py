@@ -123,7 +123,7 @@ class Tokenizer:
 
     def render(self, conversation: Conversation) -> Rendered | Note:
         """The text the model will see and the spans it learns; a note says why there is none."""
-        if self.template is None:
+        if self.template is None or conversation.plain:
             return self._render_pair(conversation)
         if not self.shows_calls and any("tool_calls" in m for m in conversation.messages):
             return Note("template_without_tools")
@@ -210,7 +210,7 @@ class Tokenizer:
         return turns
 
     def _render_pair(self, conversation: Conversation) -> Rendered | Note:
-        """Prompt, completion, end of sequence: for a base model without a chat template."""
+        """Prompt, completion, end of sequence: for plain text, or a base without a template."""
         if conversation.pair is None:
             return Note("template_failed", detail="the base model has no chat template")
         if self.eos is None:

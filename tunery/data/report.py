@@ -11,7 +11,7 @@ Verdict: TypeAlias = Literal["accepted", "rejected"]
 
 
 class Bin(Struct, frozen=True):
-    """Rows of at most `upto` tokens that did not fit the bin before."""
+    """Rows of at most `upto` tokens, or characters, that did not fit the bin before."""
 
     upto: int
     rows: int
@@ -32,8 +32,8 @@ class TokenCounts(Struct, frozen=True):
 class Report(Struct, frozen=True):
     """`errors` and `warnings` list at most 1,000 of each code; `counts` holds every one.
 
-    `rows` counts all rows, `rows_with_errors` those that have any; `tokens` is set when a base
-    model was given and any row could be rendered.
+    `rows` counts all rows, `rows_with_errors` those that have any; `lengths` are good rows by
+    characters; `tokens` is set when a base model was given and any row could be rendered.
     """
 
     verdict: Verdict
@@ -48,6 +48,7 @@ class Report(Struct, frozen=True):
     counts: dict[str, int]
     error_count: int
     warning_count: int
+    lengths: tuple[Bin, ...] = ()
     tokens: TokenCounts | None = None
 
     def to_json(self) -> bytes:

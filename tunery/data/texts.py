@@ -10,6 +10,11 @@ _SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
 _PLACEHOLDERS: Final = frozenset(
     ("<noinput>", "<no input>", "n/a", "na", "none", "null", "nan", "tbd", "todo", "lorem ipsum")
 )
+# Tokens that chat templates of any family put between turns; `\uff5c` is DeepSeek's wide bar.
+SPECIAL: Final = re.compile(
+    r"<[|\uff5c][^\s|\uff5c<>]{1,40}[|\uff5c]>|</?s>|<(?:bos|eos|pad|unk)>|<(?:start|end)_of_turn>"
+    r"|\[/?INST\]|<</?SYS>>"
+)
 PLACEHOLDER_CHARS_MAX: Final = 16
 
 
@@ -23,5 +28,11 @@ def check_text(text: str, at: str, notes: list[Note]) -> None:
             notes.append(Note("control_character", at, detail, excerpt(text)))
         if _SURROGATE.search(text):
             notes.append(Note("lone_surrogate", at, excerpt=excerpt(text)))
-    if len(text) <= PLACEHOLDER_CHARS_MAX and text.strip().lower() in _PLACEHOLDERS:
+    if ("<" in text or "[" in text) and (special := SPECIAL.search(text)):
+        notes.append(Note("special_token_in_text", at, repr(special[0])))
+    if is_placeholder(text):
         notes.append(Note("placeholder_text", at, excerpt=excerpt(text)))
+
+
+def is_placeholder(text: str) -> bool:
+    return len(text) <= PLACEHOLDER_CHARS_MAX and text.strip().lower() in _PLACEHOLDERS

@@ -159,8 +159,11 @@ BAD_CHATS: list[tuple[Any, str, str]] = [
     (calling(CALL, USER, ANSWER), "missing_tool_result", "/messages/2"),
     ({"messages": [USER, ANSWER], "prompt": "a"}, "mixed_formats", ""),
     (pair(1), "other_dialect", ""),
-    ({"instruction": "a", "output": "b"}, "unknown_dialect", ""),
-    ({"prompt": "a", "chosen": "b", "rejected": "c"}, "unknown_dialect", ""),
+    ({"messages": [USER, ANSWER], "text": "a"}, "mixed_formats", ""),
+    ({"instruction": "a", "output": "b"}, "other_dialect", ""),
+    ({"prompt": "a", "chosen": "b", "rejected": "c"}, "other_dialect", ""),
+    ({"text": "a"}, "other_dialect", ""),
+    ({"role": "user", "content": "a"}, "unknown_dialect", ""),
 ]
 BAD_PAIRS: list[tuple[Any, str, str]] = [
     ({"prompt": "a"}, "missing_completion", "/completion"),
@@ -293,7 +296,7 @@ def test_csv_is_checked_by_the_same_rules() -> None:
         (b"prompt,completion\n", "header_only"),
         (encode(good(1)), "too_few_rows"),
         (b"\n".join([encode(good(1))] * 12), "all_rows_equal"),
-        (b"[" + encode(good(1)) + b"]", "json_array"),
+        (b"[]", "empty_file"),
     ],
 )
 def test_findings_about_the_file(content: bytes, code: str) -> None:

@@ -227,3 +227,22 @@ def test_the_manifest_is_plain_json(prepared: Prepared) -> None:
     manifest = json.loads((prepared.directory / preparing.MANIFEST).read_text())
     assert manifest["key"] == prepared.key
     assert manifest["files"].keys() == set(preparing.FILES)
+
+
+def test_plain_text_is_learnt_whole_and_without_a_template(
+    write: Writer, base_dir: Path, tmp_path: Path, tokenizer: Tokenizer
+) -> None:
+    path = write({"text": f"Rock {number} has a lamp."} for number in range(20))
+    made = prepare(path, base_dir, tmp_path / "out", max_length=64)
+    for ids, mask in documents(made.train_path):
+        assert all(mask[1:])
+        assert tokenizer.decode(ids).startswith("Rock ")
+        assert tokenizer.decode(ids).endswith(f"has a lamp.{tokenizer.eos}")
+
+
+def test_what_nothing_trains_on_is_refused_by_name(
+    write: Writer, base_dir: Path, tmp_path: Path
+) -> None:
+    rows = [{"prompt": f"Q {n}?", "chosen": "Yes.", "rejected": "No."} for n in range(20)]
+    with pytest.raises(DataRefused, match=r"dpo \(not_trainable\)"):
+        prepare(write(rows), base_dir, tmp_path / "out", max_length=64)

@@ -57,22 +57,43 @@ def test_a_huge_row_is_named_and_not_kept() -> None:
 @pytest.mark.parametrize(
     ("content", "code"),
     [
-        (gzip.compress(ROW), "unsupported_format"),
-        (b"PAR1" + bytes(40), "unsupported_format"),
+        (b"%PDF-1.7 " + bytes(40), "unsupported_format"),
+        (gzip.compress(gzip.compress(ROW)), "unsupported_format"),
+        (b"PAR1" + bytes(40), "damaged_file"),
+        (b"ARROW1" + bytes(40), "damaged_file"),
+        (gzip.compress(ROW)[:-9], "truncated_file"),
+        (b"\x1f\x8b" + bytes(40), "damaged_file"),
+        (b"\x28\xb5\x2f\xfd" + b"x" * 40, "damaged_file"),
         (b"PK\x03\x04" + bytes(40), "unsupported_format"),
         (ROW.decode().encode("utf-16"), "not_utf8"),
         (ROW.decode().encode("utf-16-le"), "not_utf8"),
         (ROW.decode().encode("utf-32"), "not_utf8"),
-        (b"[" + ROW + b"]", "json_array"),
-        (b"[\n" + ROW + b",\n" + ROW + b"\n]\n", "json_array"),
-        (b'{\n  "prompt": "a",\n  "completion": "b"\n}\n', "pretty_printed"),
-        (b'{"prompt": "a",\n "completion": "b"}\n', "pretty_printed"),
     ],
 )
 def test_files_that_are_no_rows_are_one_finding(content: bytes, code: str) -> None:
     (finding,) = read(content)
     assert isinstance(finding, Finding)
     assert (finding.code, finding.row) == (code, None)
+
+
+PRETTY = b'{\n  "prompt": "a",\n  "completion": "{"\n}\n'
+ZERO_INDENT = b'{\n"messages": [\n{\n"role": "user",\n"content": "a"\n}\n]\n}\n'
+WRAPPED = b'{"prompt": "a",\n "completion": "b"}\n'
+
+
+@pytest.mark.parametrize("spread", [PRETTY, ZERO_INDENT, WRAPPED])
+def test_every_spread_object_is_one_finding_where_it_begins(spread: bytes) -> None:
+    found = read(ROW + b"\n" + spread + ROW + b"\n" + spread)
+    lines = spread.count(b"\n")
+    named = [(item.code, item.row) for item in found if isinstance(item, Finding)]
+    assert named == [("pretty_printed", 2), ("pretty_printed", 3 + lines)]
+    assert [row.number for row in found if isinstance(row, Row)] == [1, 2 + lines]
+
+
+def test_a_row_that_is_cut_off_costs_itself_only() -> None:
+    cut = b'{"messages": [{"role": "user",'
+    found = read(b"\n".join([ROW, cut, ROW, cut, cut, ROW]))
+    assert [row.number for row in found if isinstance(row, Row)] == [1, 2, 3, 4, 5, 6]
 
 
 def test_rows_that_are_arrays_stay_rows() -> None:
@@ -93,7 +114,7 @@ def test_content_tells_the_format_not_the_name(tmp_path: Path, name: str) -> Non
 def test_rows_over_the_limit_end_the_reading(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "ROWS_MAX", 3)
     *rows, last = read((ROW + b"\n") * 10)
-    assert len(rows) == 3
+    assert len(rows) <= 3
     assert isinstance(last, Finding)
     assert last.code == "too_many_rows"
 
@@ -113,8 +134,8 @@ def test_csv_as_spreadsheets_write_it(delimiter: str, end: str) -> None:
     text += delimiter.join(("2", '"two\nlines"', "")) + end
     found = cells(b"\xef\xbb\xbf" + text.encode())
     assert found == [
-        {"prompt": f"a{delimiter}b", "completion": 'say "hi"'},
-        {"prompt": "two\nlines", "completion": ""},
+        {"id": "1", "prompt": f"a{delimiter}b", "completion": 'say "hi"'},
+        {"id": "2", "prompt": "two\nlines", "completion": ""},
     ]
 
 
