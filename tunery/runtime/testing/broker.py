@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from random import Random
 
+from schemas.topics import PARTITIONS
 from schemas.units import Ms
 from tunery.runtime.bus.abstract import Appended, AppendUnknown, Record, Unavailable
 from tunery.runtime.bus.memory import MemoryLog, Partition
@@ -32,7 +33,7 @@ class BrokerClock:
 
 
 class Broker:
-    """`active`: partitions in use by topic; the others are not even assigned, to save work."""
+    """`active`: partitions in use, of topics that do not use all; the others are not assigned."""
 
     def __init__(
         self, rng: Random, faults: Faults, tally: Tally, active: Mapping[str, frozenset[int]]
@@ -154,9 +155,22 @@ class Broker:
         if self.groups[group].pop(member, None) is not None:
             self.assign(group)
 
+    def expire(
+        self, group: tuple[str, str], process: str
+    ) -> dict[str, asyncio.Queue[frozenset[int]]]:
+        """The members of a process that is taken for dead leave; who they were."""
+        members = self.groups[group]
+        gone = {name: queue for name, queue in members.items() if name.split("/")[0] == process}
+        for name in gone:
+            self.leave(group, name)
+        return gone
+
+    def in_use(self, topic: str) -> frozenset[int]:
+        return self.active.get(topic, frozenset(range(PARTITIONS)))
+
     def assign(self, group: tuple[str, str]) -> None:
         """Tell every member its share, each after a while of its own."""
-        members, partitions = sorted(self.groups[group]), sorted(self.active[group[1]])
+        members, partitions = sorted(self.groups[group]), sorted(self.in_use(group[1]))
         for rank, member in enumerate(members):
             self.tell(group, member, frozenset(partitions[rank :: len(members)]))
 

@@ -168,7 +168,7 @@ class Cluster:
 
     def expire(self, process: Process) -> None:
         for group in list(self.broker.groups):
-            self.broker.leave(group, process.name)
+            self.broker.expire(group, process.name)
 
     def stop_all(self) -> None:
         """Everybody goes down, until `down` is false and `start` is called."""
@@ -227,15 +227,13 @@ class Cluster:
         await asyncio.sleep(min(pause_s, session_s))
         if pause_s > session_s:
             members = {
-                group: queues[process.name]
-                for group, queues in self.broker.groups.items()
-                if process.name in queues
+                group: self.broker.expire(group, process.name) for group in list(self.broker.groups)
             }
-            self.expire(process)
             await asyncio.sleep(pause_s - session_s)
             if process in self.processes:
-                for group, queue in members.items():
-                    self.broker.join(group, process.name, queue)
+                for group, queues in members.items():
+                    for member, queue in queues.items():
+                        self.broker.join(group, member, queue)
         self.broker.trace(f"{process.name} goes on")
         process.door.resume()
 
@@ -247,7 +245,7 @@ class Cluster:
         group = rng.choice(groups)
         self._note("overlap", f"everybody owns all of {group[1]}")
         for member in sorted(self.broker.groups[group]):
-            self.broker.tell(group, member, self.broker.active[group[1]])
+            self.broker.tell(group, member, self.broker.in_use(group[1]))
         await asyncio.sleep(rng.uniform(1, 6))
         self.broker.assign(group)
 

@@ -3,12 +3,20 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from itertools import count
 from random import Random
 from typing import Any, Final
 
 from schemas.topics import Topic
 from schemas.units import Ms
-from tunery.runtime.bus.abstract import Appended, AppendUnknown, Commit, OutOfRange, Record
+from tunery.runtime.bus.abstract import (
+    Appended,
+    AppendUnknown,
+    Commit,
+    OutOfRange,
+    Record,
+    check_size,
+)
 from tunery.runtime.bus.memory import MemoryReader
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.testing.broker import EPOCH_MS, Broker
@@ -24,7 +32,7 @@ class Door:
     def __init__(self, broker: Broker, member: str, rng: Random) -> None:
         self.member, self.session_timeout_ms = member, SESSION_MS
         self.broker, self.rng = broker, rng
-        self._loop = virtual_loop()
+        self._loop, self._joins = virtual_loop(), count(1)
         self.alive = True
         self.slow = False
         self.on_crash: Callable[[], None] = lambda: None
@@ -84,6 +92,7 @@ class Door:
         self, topic: str, key: bytes, value: bytes, partition: int | None = None
     ) -> Appended:
         where = partition_of(key) if partition is None else partition
+        check_size(value)
         await self.reach()
         appended = await self.broker.append(self.member, topic, where, key, value)
         await self.pass_through()
@@ -120,13 +129,13 @@ class Door:
         self, group: str, topic: str
     ) -> AsyncIterator[AsyncIterator[frozenset[int]]]:
         await self.reach()
-        place = (group, topic)
-        queue = self.broker.join(place, self.member)
+        place, member = (group, topic), f"{self.member}/{next(self._joins)}"
+        queue = self.broker.join(place, member)
         try:
             yield self._changes(queue)
         finally:
             if self.alive:
-                self.broker.leave(place, self.member)
+                self.broker.leave(place, member)
 
     async def _changes(self, queue: asyncio.Queue[frozenset[int]]) -> AsyncIterator[frozenset[int]]:
         while True:
@@ -147,6 +156,7 @@ class DoorWriter:
         self._broken = False
 
     async def submit(self, key: bytes, value: bytes) -> Awaitable[Appended]:
+        check_size(value)
         await self._door.pass_through(1)
         loop = asyncio.get_running_loop()
         outcome: asyncio.Future[Appended] = loop.create_future()
