@@ -7,6 +7,7 @@ MAKEFLAGS += --no-print-directory
 BIN := .venv/bin
 ARGS ?=
 SEEDS ?= 300
+FIRST ?= 1
 SOAK_SEEDS ?= 50000
 # The newest of these that runs and is 3.11 or later. A pyenv shim may exist and not run: try it.
 PYTHONS := python3 python3.11 python3.12 python3.13 python
@@ -52,8 +53,9 @@ unit:
 fmt: setup ## format and sort imports
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
-sim: setup ## the simulator alone, more seeds: SEEDS=5000
-	$(BIN)/python -m tunery.runtime.testing --seeds $(SEEDS) $(ARGS)
+sim: setup ## the simulator: SEEDS=10000 FIRST=1; or one run, line by line: SEED=7 TRACE=1
+	@$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --first $(FIRST)) \
+	  $(if $(TRACE),--trace) $(ARGS)
 
 soak: setup ## the long proofs, never in CI
 	$(BIN)/python -m tunery.runtime.testing --seeds $(SOAK_SEEDS) --first 1001
