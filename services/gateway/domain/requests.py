@@ -45,6 +45,14 @@ Url = Annotated[
     str, StringConstraints(strict=True, max_length=URL_MAX, pattern=r"^https?://[^\s/]+")
 ]
 EventTypes = Annotated[list[Id], Field(min_length=1, max_length=EVENT_TYPES_MAX)]
+Metadata = Annotated[
+    dict[
+        Annotated[str, StringConstraints(strict=True, max_length=METADATA_KEY_MAX)],
+        Annotated[str, StringConstraints(strict=True, max_length=METADATA_VALUE_MAX)],
+    ],
+    Field(max_length=METADATA_PAIRS_MAX),
+]
+Stage = Literal["dev", "staging", "production", "archived"]
 Hyperparameters = dict[StrictStr, Any]  # ranges are told by `schemas.estimate.problems`
 
 
@@ -116,16 +124,7 @@ class JobRequest(Body):
         str | None, StringConstraints(strict=True, min_length=1, max_length=SUFFIX_MAX)
     ] = None
     seed: Annotated[StrictInt, Field(ge=0, le=SEED_MAX)] | None = None
-    metadata: (
-        Annotated[
-            dict[
-                Annotated[str, StringConstraints(strict=True, max_length=METADATA_KEY_MAX)],
-                Annotated[str, StringConstraints(strict=True, max_length=METADATA_VALUE_MAX)],
-            ],
-            Field(max_length=METADATA_PAIRS_MAX),
-        ]
-        | None
-    ) = None
+    metadata: Metadata | None = None
     integrations: Annotated[list[Any], Field(max_length=INTEGRATIONS_MAX)] | None = None
     lora: Hyperparameters | None = Field(
         default=None, description="rank, alpha, dropout: numbers, or auto"
@@ -141,6 +140,51 @@ class JobRequest(Body):
     budget: BudgetBody | None = None
     dry_run: StrictBool = Field(
         default=False, description="check everything, answer with the estimate, record nothing"
+    )
+
+
+class PlainJob(Body):
+    """What the plain routes have in common. `budget`, `dry_run`, … as in OpenAI's body."""
+
+    suffix: Annotated[
+        str | None, StringConstraints(strict=True, min_length=1, max_length=SUFFIX_MAX)
+    ] = None
+    seed: Annotated[StrictInt, Field(ge=0, le=SEED_MAX)] | None = None
+    metadata: Metadata | None = None
+    budget: BudgetBody | None = None
+
+    def extras(self) -> dict[str, Any]:
+        return self.model_dump(include=set(PlainJob.model_fields), exclude_none=True)
+
+
+class SimpleJobRequest(PlainJob):
+    """`POST /v1/jobs`. `dataset_uri`: `file-…`, or `tunery://files/file-…`."""
+
+    base_model: Id
+    dataset_uri: Annotated[str, StringConstraints(strict=True, min_length=1, max_length=URL_MAX)]
+    params: Hyperparameters = Field(
+        default={}, description="rank, alpha, dropout, lr, epochs, batch_size, max_length, …"
+    )
+
+
+class FineTuningRequest(PlainJob):
+    """`POST /v1/fine-tuning/jobs`."""
+
+    base_model: Id
+    training_file: Id
+    validation_file: Id | None = None
+    method: Name = "lora"
+    hyperparameters: Hyperparameters = Field(default={}, description="as in `params`")
+    eval_config: Hyperparameters | None = Field(default=None, description="as in `eval`")
+
+
+class DeployRequest(Body):
+    """`serving_pool` has no choice yet: serving is not built."""
+
+    stage: Stage
+    serving_pool: Id | None = None
+    expected: Id | None = Field(
+        default=None, description="the version that holds the stage now; null: nobody"
     )
 
 
@@ -237,7 +281,7 @@ class BaseRequest(Body):
 
 
 class PromoteRequest(Body):
-    stage: Literal["dev", "staging", "production", "archived"]
+    stage: Stage
     expected: Id | None = Field(
         default=None, description="the version that holds the stage now; null: nobody"
     )

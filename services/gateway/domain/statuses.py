@@ -1,4 +1,7 @@
-"""One table from our phases to OpenAI's statuses; nothing else in the gateway names a status."""
+"""Our phases as OpenAI's statuses, and as the states of the plain routes: one table each.
+
+Nothing else in the gateway names a status.
+"""
 
 from typing import Final, Literal, TypeAlias
 
@@ -6,6 +9,17 @@ from schemas.job import JobOutcome, Phase, Wanted
 
 JobStatus: TypeAlias = Literal[
     "validating_files", "queued", "running", "paused", "succeeded", "failed", "cancelled"
+]
+JobState: TypeAlias = Literal[
+    "queued",
+    "provisioning",
+    "running",
+    "checkpointing",
+    "evaluating",
+    "paused",
+    "succeeded",
+    "failed",
+    "cancelled",
 ]
 FileStatus: TypeAlias = Literal["uploaded", "processed", "error"]
 
@@ -36,3 +50,24 @@ def job_status(wanted: Wanted, phase: Phase, outcome: JobOutcome | None) -> JobS
     if wanted == "paused" and phase in PAUSED:
         return "paused"
     return RUNNING[phase]
+
+
+# (phase) → state of the plain routes, of a job that is wanted to run
+STATES: Final[dict[Phase, JobState]] = {
+    "validating": "queued",
+    "queued": "queued",
+    "provisioning": "provisioning",
+    "running": "running",
+    "checkpointing": "checkpointing",
+    "evaluating": "evaluating",
+    "registering": "evaluating",
+}
+
+
+def job_state(wanted: Wanted, phase: Phase, outcome: JobOutcome | None) -> JobState:
+    """Finer than OpenAI's status, and the same where a job is over, cancelled or paused."""
+    match job_status(wanted, phase, outcome):
+        case "paused" | "succeeded" | "failed" | "cancelled" as told:
+            return told
+        case _:
+            return STATES[phase]

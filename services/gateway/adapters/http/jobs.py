@@ -169,11 +169,14 @@ async def find(deps: Deps, caller: Principal, job_id: str) -> Row:
 
 
 async def shown(deps: Deps, row: Row) -> dict[str, Any]:
-    """With the newest step where the job is past its start, with its expected start before."""
+    return job_object(row, deps.opened, *await live(deps, row))
+
+
+async def live(deps: Deps, row: Row) -> tuple[Row | None, Ms | None]:
+    """The newest step where the job is past its start, its expected start before that."""
     step = await _newest_step(deps, row) if _has_steps(row) else None
     waits = row["phase"] == "queued" and row["wanted"] == "run"
-    starts_at = await deps.forecasts.start_of(row["id"]) if waits else None
-    return job_object(row, deps.opened, step, starts_at)
+    return step, await deps.forecasts.start_of(row["id"]) if waits else None
 
 
 async def _shown_at(deps: Deps, row: Row, at: Ms) -> dict[str, Any]:

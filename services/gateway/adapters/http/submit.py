@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 import msgspec
-from fastapi import APIRouter, Header, Response
+from fastapi import APIRouter, Depends, Header, Response
 
 from schemas import errors
 from schemas.dataset import BaseTokens, Validation
@@ -31,8 +31,22 @@ NODES_MAX: Final = 1_000
 NOT_VALIDATED: Final = "train_file_not_validated"
 router = APIRouter(tags=["fine-tuning"])
 
-IdempotencyKey = Annotated[str | None, Header(min_length=1, max_length=IDEMPOTENCY_KEY_MAX)]
-Retries = Annotated[str | None, Header(alias="x-stainless-retry-count")]
+
+@dataclass
+class Intent:
+    """What tells one submission from another that looks the same."""
+
+    idempotency_key: Annotated[str | None, Header(min_length=1, max_length=IDEMPOTENCY_KEY_MAX)] = (
+        None
+    )
+    retry_count: Annotated[str, Header(alias="x-stainless-retry-count", max_length=8)] = "0"
+
+    @property
+    def retried(self) -> bool:
+        return self.retry_count != "0"
+
+
+WithIntent = Annotated[Intent, Depends()]
 
 
 @dataclass(frozen=True)
@@ -47,10 +61,7 @@ class Resolved:
 @router.post("/v1/fine_tuning/jobs/estimate")
 async def estimate_job(body: JobRequest, deps: WithDeps, caller: Caller) -> dict[str, Any]:
     """The same body as a submission; nothing is recorded."""
-    return await _estimated(deps, await _resolve(deps, caller, body, deps.fresh(JOB_PREFIX)))
-
-
-async def _estimated(deps: Deps, found: Resolved) -> dict[str, Any]:
+    found = await _resolve(deps, caller, body, deps.fresh(JOB_PREFIX))
     spec, tokens = found.spec, found.tokens
     if tokens is None:
         return estimate_object(spec, None, NOT_VALIDATED)
@@ -61,41 +72,41 @@ async def _estimated(deps: Deps, found: Resolved) -> dict[str, Any]:
 
 @router.post("/v1/fine_tuning/jobs")
 async def create_job(
-    body: JobRequest,
-    response: Response,
-    deps: WithDeps,
-    caller: Caller,
-    idempotency_key: IdempotencyKey = None,
-    x_stainless_retry_count: Retries = None,
+    body: JobRequest, response: Response, deps: WithDeps, caller: Caller, intent: WithIntent
 ) -> dict[str, Any]:
     """Returns when the decision is in the read model. The same intent twice is one job."""
+    if body.dry_run:
+        return await estimate_job(body, deps, caller)
+    return await shown(deps, await submitted(body, response, deps, caller, intent))
+
+
+async def submitted(
+    body: JobRequest, response: Response, deps: Deps, caller: Principal, intent: Intent
+) -> Row:
+    """The job of this intent, new or not; a header tells which."""
     job_id = deps.fresh(JOB_PREFIX)
     found = await _resolve(deps, caller, body, job_id)
-    if body.dry_run:
-        return await _estimated(deps, found)
-    retried = (x_stainless_retry_count or "0") != "0"
     outcome = await deps.commands.decide(
         JOB,
         caller.tenant,
         SubmitJob(job_id=job_id, spec=found.spec, tokens=found.tokens, cap=caller.cap),
-        idempotency=idempotency(deps, caller, body, idempotency_key, retried),
+        idempotency=idempotency(deps, caller, body, intent),
         actor=deps.seal.seal(caller.tenant, caller.key_id),
     )
     if outcome.repeated_of is None:
-        return await shown(deps, await find(deps, caller, job_id))
+        return await find(deps, caller, job_id)
     response.headers["idempotent-replayed"] = "true"
-    return await shown(deps, await _first(deps, caller, outcome))
+    return await _first(deps, caller, outcome)
 
 
-def idempotency(
-    deps: Deps, caller: Principal, body: JobRequest, key: str | None, retried: bool
-) -> Idempotency:
+def idempotency(deps: Deps, caller: Principal, body: JobRequest, intent: Intent) -> Idempotency:
     """HMACs under the tenant's key: the log tells nothing about either."""
+    key = intent.idempotency_key
     content = submission.canonical(body)
     body_hmac = deps.seal.hmac(caller.tenant, b"body:" + content)
     if key is not None:
         return Idempotency(key=deps.seal.hmac(caller.tenant, f"key:{key}"), body=body_hmac)
-    return Idempotency(key=body_hmac, body=body_hmac, by_body=True, retry=retried)
+    return Idempotency(key=body_hmac, body=body_hmac, by_body=True, retry=intent.retried)
 
 
 async def _first(deps: Deps, caller: Principal, outcome: Outcome) -> Row:

@@ -19,6 +19,8 @@ METHODS = ("get", "post", "delete", "put", "patch")
 OPERATORS = "/v1/tenants"  # refused whatever tenant they name
 BODIES: Mapping[tuple[str, str], Any] = {
     ("post", "/v1/models/{model_id}/promote"): {"stage": "staging"},
+    ("post", "/v1/models/{model_id}/deploy"): {"stage": "staging"},
+    ("post", "/adapters/{model_id}/promote"): {"stage": "staging"},
     ("post", "/v1/models/{model_id}/rollback"): {"stage": "staging"},
     ("post", "/v1/webhook_endpoints/{endpoint_id}"): {"name": "x"},
     ("post", "/v1/webhook_endpoints/{endpoint_id}/redeliver"): {"after": 0},
