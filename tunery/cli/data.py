@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from tunery.cli import _options
 
@@ -17,7 +18,8 @@ EPILOG = """\
 Examples:
   tunery data check train.jsonl
   tunery data check *.jsonl --model ~/.cache/tunery/bases/smollm2-135m-instruct
-  tunery data check train.csv --json | jq .counts
+  tunery data check train.parquet --json | jq .counts
+  tunery data check saved_by_datasets/
 \b
 Exit code: 0 all accepted, 1 one was rejected, 2 one could not be read.
 """
@@ -29,13 +31,19 @@ def command() -> None:
 
 
 @command.command("check", epilog=EPILOG)
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
     "--model",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     help="Folder of a base model: counts tokens with its own tokenizer and template.",
 )
-@click.option("--min-rows", default=10, show_default=True, help="Fewer rows are rejected.")
+@click.option(
+    "--min-rows",
+    type=click.IntRange(min=0),
+    default=10,
+    show_default=True,
+    help="Fewer rows are rejected.",
+)
 @_options.as_json
 def check(files: tuple[Path, ...], model: Path | None, min_rows: int, as_json: bool) -> None:
     """Name every bad row of FILES: row, line, pointer, code, and what to do about it."""
@@ -61,7 +69,7 @@ def _check(path: Path, model: Path | None, min_rows: int, as_json: bool) -> int:
         click.echo(f"--model {model}: {error}", err=True)
         return UNREADABLE
     if as_json:
-        click.echo(report.to_json())
+        click.echo(msgspec.json.encode(report.summary()))
     else:
         Console().print(render_report(report, path.name))
     return 0 if report.verdict == "accepted" else REJECTED

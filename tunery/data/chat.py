@@ -30,9 +30,10 @@ KEYS: Final = frozenset(
 )
 SHAREGPT_KEYS: Final = frozenset(("from", "value", "weight"))
 FUNCTION_CALL: Final = "function_call"
-LINK_CHARS: Final = 400  # how far into a question a link is looked for
-LINKED: Final = (" link", " url", " website", " image", " picture", " photo")
-_LINK: Final = re.compile(rf"\b(?:this|the following|attached|above)(?:{'|'.join(LINKED)})\b")
+LINK_CHARS: Final = 200  # how far into a question a link is looked for
+_LINK: Final = re.compile(
+    r"\b(?:this|the following|attached|above) (?:link|url|website|image|picture|photo)\b"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +83,16 @@ def check_link(text: str, at: str, notes: list[Note]) -> None:
 
 
 def has_link(text: str) -> bool:
+    """Whether the beginning points at a link or picture. Most texts have none of the words."""
     head = text[:LINK_CHARS].lower()
-    return any(word in head for word in LINKED) and _LINK.search(head) is not None
+    return (
+        " link" in head
+        or " url" in head
+        or " website" in head
+        or " image" in head
+        or " picture" in head
+        or " photo" in head
+    ) and _LINK.search(head) is not None
 
 
 def read_turns(listed: object, at: str, names: Names, notes: list[Note]) -> Turns | None:

@@ -144,7 +144,7 @@ class Checker:
 
     def _block(self, block: Block) -> Iterator[tuple[Row, Conversation]]:
         """The rows of a block: all at once when they are without fault, else one by one."""
-        quickly = quick.read(block.data) if self.dialect == "chat" else None
+        quickly = quick.read(block.data, block.count) if self.dialect == "chat" else None
         if quickly is not None:
             self.rows += len(quickly)
             yield from zip(block.rows(), quickly, strict=True)
@@ -157,7 +157,7 @@ class Checker:
         """One row by the rules of its dialect; None when it has an error."""
         self.rows += 1
         if self.dialect == "chat" and isinstance(row.content, bytes):
-            quickly = quick.read(row.content)
+            quickly = quick.read(row.content, 1)
             if quickly is not None:
                 return quickly[0]
         notes: list[Note] = []

@@ -11,7 +11,7 @@ import msgspec
 
 from tunery.data.chat import has_link
 from tunery.data.dialects import Conversation
-from tunery.data.texts import is_placeholder
+from tunery.data.texts import PLACEHOLDER_CHARS_MAX, is_placeholder
 
 
 class _Message(TypedDict):
@@ -27,35 +27,42 @@ class _Row(TypedDict):
 _ESCAPES: Final = re.compile(rb"\\(?:[bf]|u00[0-7])")
 _SPECIAL: Final = re.compile(rb"<(?:[|\xef]|/?s>|(?:bos|eos|pad|unk)>|start_of|end_of|/?SYS>)")
 DELETE: Final = b"\x7f"
+INSTRUCTION: Final = b"INST]"
 QUOTES: Final = (2, 8)  # of a row, and of each of its messages: keys and texts
 _decode: Final = msgspec.json.Decoder(_Row).decode_lines
 _TRAINED: dict[tuple[str, ...], list[bool] | None] = {}
 ORDERS_MAX: Final = 10_000  # kept in _TRAINED
 
 
-def read(data: bytes) -> list[Conversation] | None:
-    """The conversations of lines that `spreading.is_regular` passed, or of one line.
+def read(data: bytes, lines: int) -> list[Conversation] | None:
+    """The conversations of so many lines that `spreading.is_regular` passed, or of one line.
 
     None when any line is not certainly without a fault.
     """
-    if _ESCAPES.search(data) or DELETE in data or (b"<" in data and _SPECIAL.search(data)):
+    if _ESCAPES.search(data) or DELETE in data or INSTRUCTION in data:
+        return None
+    if b"<" in data and _SPECIAL.search(data):
         return None
     try:
         rows = _decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    if len(rows) != data.count(b"\n") + (not data.endswith(b"\n")):
-        return None
-    if data.count(b"[") != len(rows) and b"INST]" in data:
+    if len(rows) != lines:
         return None
     found: list[Conversation] = []
+    texts = 0
     for row in rows:
         messages = row["messages"]
         trained = _trained(messages)
         if trained is None or not _speak(messages):
             return None
+        texts += len(messages)
         found.append(Conversation(messages, trained))  # type: ignore[arg-type]  # objects too
-    return found if _only_these_keys(data, found) else None
+    # As many quotes as the values need: no key stands twice, and there are no other keys.
+    more = data.count(b'"') - QUOTES[0] * lines - QUOTES[1] * texts
+    if more and more != sum(m["content"].count('"') for row in rows for m in row["messages"]):
+        return None
+    return found
 
 
 def _speak(messages: list[_Message]) -> bool:
@@ -64,20 +71,12 @@ def _speak(messages: list[_Message]) -> bool:
     for message in messages:
         text = message["content"]
         bare = text.strip()
-        if bare == before or is_placeholder(text):
+        if bare == before or (len(bare) <= PLACEHOLDER_CHARS_MAX and is_placeholder(text)):
             return False
         if message["role"] == "user" and has_link(text):
             return False
         before = bare
     return before != ""
-
-
-def _only_these_keys(data: bytes, found: list[Conversation]) -> bool:
-    """As many quotes as the values need: no key stands twice, and there are no other keys."""
-    said = [message["content"] for row in found for message in row.messages]
-    needed = QUOTES[0] * len(found) + QUOTES[1] * len(said)
-    quotes = data.count(b'"')
-    return quotes == needed or quotes == needed + sum(text.count('"') for text in said)
 
 
 def _trained(messages: list[_Message]) -> list[bool] | None:

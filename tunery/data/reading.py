@@ -84,7 +84,7 @@ class Rows:
         rows = 0
         try:
             for item in self._items():
-                rows += item.data.count(b"\n") if isinstance(item, Block) else 1
+                rows += item.count if isinstance(item, Block) else 1
                 if rows > ROWS_MAX:
                     yield Note("too_many_rows", detail=f"more than {ROWS_MAX:,}").at(None, None)
                     return
@@ -145,7 +145,7 @@ def jsonl(stream: BinaryIO) -> Iterator[Block | Row | Finding]:
     while True:
         first, data = lines.number, lines.block()
         if spreading.is_regular(data):
-            yield Block(first, data)
+            yield Block(first, lines.number - first, data)
             continue
         upto = lines.number
         lines.put_back(data)

@@ -51,6 +51,28 @@ class Report(Struct, frozen=True):
     lengths: tuple[Bin, ...] = ()
     tokens: TokenCounts | None = None
 
+    def summary(self) -> dict[str, object]:
+        """What `tunery data check --json` prints; the message tells a line that is not the row."""
+        return {
+            "verdict": self.verdict,
+            "rows": self.rows,
+            "errors": [_entry(finding) for finding in self.errors],
+            "warnings": [_entry(finding) for finding in self.warnings],
+            "counts": self.counts,
+            "tokens": self.tokens,
+        }
+
     def to_json(self) -> bytes:
         """One JSON object, the same bytes for the same file."""
         return msgspec.json.encode(self, order="deterministic")
+
+
+def _entry(finding: Finding) -> dict[str, object]:
+    elsewhere = finding.line is not None and finding.line != finding.row
+    return {
+        "row": finding.row,
+        "pointer": finding.pointer,
+        "code": finding.code,
+        "message": f"{finding.message} (line {finding.line})" if elsewhere else finding.message,
+        "hint": finding.hint,
+    }

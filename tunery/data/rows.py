@@ -21,9 +21,13 @@ class Row(Struct, frozen=True):
 
 
 class Block(Struct, frozen=True):
-    """Whole lines of JSONL, each of which begins with a brace. `line`: number of the first."""
+    """Whole lines of JSONL, each of which begins and ends with a brace.
+
+    `line`: number of the first. `count`: how many there are.
+    """
 
     line: int
+    count: int
     data: bytes
 
     def rows(self) -> Iterator[Row]:

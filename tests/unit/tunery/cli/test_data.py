@@ -41,3 +41,26 @@ def test_a_folder_that_is_no_model_is_named(tmp_path: Path) -> None:
     code, _, err = run(str(EXAMPLES / "lighthouse.jsonl"), "--model", str(tmp_path))
     assert code == 2
     assert str(tmp_path) in err
+
+
+def test_json_has_the_documented_keys_and_no_others(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text('prompt,completion\n"a\nb",c\n"d",\n')
+    code, out, _ = run(str(path), str(EXAMPLES / "lighthouse.jsonl"), "--json")
+    assert code == 1
+    rejected, accepted = map(json.loads, out.splitlines())
+    keys = ["counts", "errors", "rows", "tokens", "verdict", "warnings"]
+    assert sorted(rejected) == sorted(accepted) == keys
+    first, second = rejected["errors"]
+    assert sorted(first) == ["code", "hint", "message", "pointer", "row"]
+    assert (first["row"], first["pointer"], first["code"]) == (2, "/completion", "content_empty")
+    assert first["message"].endswith("(line 4)")
+    assert (second["row"], second["code"]) == (None, "too_few_rows")
+    assert accepted["verdict"] == "accepted"
+
+
+def test_min_rows_is_the_tenant_s_choice(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"prompt": "a", "completion": "b"}\n')
+    assert run(str(path))[0] == 1
+    assert run(str(path), "--min-rows", "1")[0] == 0

@@ -244,5 +244,6 @@ def test_what_nothing_trains_on_is_refused_by_name(
     write: Writer, base_dir: Path, tmp_path: Path
 ) -> None:
     rows = [{"prompt": f"Q {n}?", "chosen": "Yes.", "rejected": "No."} for n in range(20)]
-    with pytest.raises(DataRefused, match=r"dpo \(not_trainable\)"):
+    with pytest.raises(DataRefused) as caught:
         prepare(write(rows), base_dir, tmp_path / "out", max_length=64)
+    assert [finding.code for finding in caught.value.findings] == ["not_trainable"]

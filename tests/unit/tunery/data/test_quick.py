@@ -84,13 +84,13 @@ def test_both_ways_agree(lines: list[bytes], end: bytes) -> None:
     content = end.join([*head, *lines, *head])
     quickly = checked(content)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(quick, "read", lambda _: None)
+        patch.setattr(quick, "read", lambda *_: None)
         assert checked(content) == quickly
 
 
 def test_ordinary_rows_are_taken_quickly() -> None:
     row = json.dumps(HEAD[0]).encode()
-    assert quick.read(row + b"\n" + row + b"\r\n" + row) is not None
+    assert quick.read(row + b"\n" + row + b"\r\n" + row, 3) is not None
     odd = {"messages": [*HEAD[0]["messages"], {"role": "user", "content": 'a "b" [c] <d> \n'}]}
     odd["messages"].append({"role": "assistant", "content": "e"})
-    assert quick.read(json.dumps(odd).encode()) is not None
+    assert quick.read(json.dumps(odd).encode(), 1) is not None
