@@ -1,0 +1,72 @@
+"""The scheduler and billing under seeded faults, and each of their rules shown to matter."""
+
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from tests.simulation.town.mutants import MUTANTS
+from tests.simulation.town.plan import KINDS
+from tests.simulation.town.scenario import TOWN
+from tunery.runtime.testing.mutants import Mutant
+from tunery.runtime.testing.sim import silence
+
+SEEDS = 100
+MUTANT_SEEDS_MAX = 2_000
+
+
+@pytest.fixture(autouse=True)
+def silent() -> Iterator[None]:
+    with silence():
+        yield
+
+
+def test_no_invariant_is_violated_in_a_hundred_seeds() -> None:
+    faults, counts = Counter[str](), Counter[str]()
+    for seed in range(1, SEEDS + 1):
+        verdict = TOWN.play(TOWN.plan(seed))
+        assert not verdict.violations, (
+            f"seed {seed}: {verdict.violations[0]}; replay it with "
+            f"`python -m tests.simulation --scenario town --seed {seed} --trace`"
+        )
+        faults.update(verdict.faults)
+        counts.update(verdict.counts)
+    # The runs were not idle: people worked, and everything that may happen did.
+    assert counts["jobs"] > 2 * SEEDS
+    assert counts["leases"] > 4 * SEEDS
+    assert not [kind for kind in KINDS if not faults[kind]]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_broken_rule_is_caught(mutant: Mutant) -> None:
+    for seed in range(1, MUTANT_SEEDS_MAX + 1):
+        verdict = TOWN.play(TOWN.plan(seed), broken=mutant.alive())
+        if verdict.violated & set(mutant.invariants):
+            return
+    pytest.fail(f"{mutant.name}: no seed up to {MUTANT_SEEDS_MAX} violates {mutant.invariants}")
+
+
+def test_a_seed_gives_the_same_run_whatever_the_hash_seed() -> None:
+    code = (
+        "import logging; logging.disable(logging.CRITICAL)\n"
+        "from hashlib import sha256\n"
+        "from tests.simulation.town.plan import Size, draw\n"
+        "from tests.simulation.town.town import play\n"
+        "for seed in (2, 4, 12):\n"
+        "    history = play(draw(seed, Size()), Size()).ground.broker.history\n"
+        "    print(sha256(repr(sorted(history.items())).encode()).hexdigest())"
+    )
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={"PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            check=True,
+            text=True,
+        ).stdout
+        for hash_seed in ("1", "2")
+    }
+    assert len(outputs) == 1
+    assert len(outputs.pop().split()) == 3
