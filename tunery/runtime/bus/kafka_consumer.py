@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
+from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 
 from schemas.units import Ms
@@ -111,8 +112,8 @@ class KafkaReader:
 class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has no types
     """Reports assignments. Nothing is fetched: all partitions are paused."""
 
-    def __init__(self, consumer: Any) -> None:
-        self._consumer = consumer
+    def __init__(self, consumer: Any, assignor: Any) -> None:
+        self._consumer, self._assignor = consumer, assignor
         self.changes: asyncio.Queue[frozenset[int]] = asyncio.Queue()
 
     def on_partitions_revoked(self, revoked: Any) -> None:
@@ -120,6 +121,8 @@ class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka ha
 
     def on_partitions_assigned(self, assigned: Any) -> None:
         self._consumer.pause(*assigned)
+        # aiokafka forgets to; without it a member that slept for long claims what it had
+        self._assignor.on_generation_assignment(self._consumer._coordinator.generation)
         self.changes.put_nowait(frozenset(place.partition for place in assigned))
 
 
@@ -127,7 +130,12 @@ class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka ha
 async def membership(
     bootstrap: str, group: str, topic: str, session_timeout_ms: Ms
 ) -> AsyncIterator[AsyncIterator[frozenset[int]]]:
-    """See `Log.membership`. Raises Unavailable."""
+    """See `Log.membership`. Raises Unavailable.
+
+    Sticky: who stays keeps what it has, for every hand-over costs a claim and a fold. aiokafka
+    keeps a member's assignment in the assignor's class, so each membership has a class of its own.
+    """
+    assignor = type("Sticky", (StickyPartitionAssignor,), {})
     consumer = AIOKafkaConsumer(
         bootstrap_servers=bootstrap,
         group_id=group,
@@ -137,8 +145,9 @@ async def membership(
         heartbeat_interval_ms=max(100, session_timeout_ms // 5),
         rebalance_timeout_ms=session_timeout_ms,
         max_poll_interval_ms=NEVER_MS,
+        partition_assignment_strategy=(assignor,),
     )
-    listener = _Listener(consumer)
+    listener = _Listener(consumer, assignor)
     consumer.subscribe([topic], listener=listener)
     await _started(consumer, bootstrap)
     try:
