@@ -12,6 +12,7 @@ from typing import Any, Final, get_args
 
 import msgspec
 import pytest
+from immutables import Map
 
 from schemas.envelope import GENESIS, versioned
 from schemas.sealed import REDACTED, Sealed
@@ -28,6 +29,7 @@ from tests.histories.replaying import (
     expected,
     histories,
     outcome,
+    told,
 )
 from tunery.runtime.bus.abstract import Record
 from tunery.runtime.journal.acceptance import record_hash
@@ -190,6 +192,25 @@ def test_a_fold_that_changed_is_named_and_a_bumped_version_is_written(
     path.write_bytes(msgspec.json.encode(older))
     assert main(tmp_path) == 0
     assert expected(name, tmp_path) == wanted
+
+
+class Inner(msgspec.Struct):
+    lane: str
+    slots: int = 1
+
+
+class Outer(msgspec.Struct):
+    jobs: Map[str, Inner]
+    notes: tuple[Inner, ...] = ()
+    files: list[str] = msgspec.field(default_factory=list)
+
+
+def test_a_field_at_its_default_is_not_told() -> None:
+    state = Outer(Map({"a": Inner("free"), "b": Inner("free", 2)}), files=["f"])
+    assert told(state) == {
+        "jobs": {"a": {"lane": "free"}, "b": {"lane": "free", "slots": 2}},
+        "files": ["f"],
+    }
 
 
 def test_a_history_that_was_tampered_with_stops_its_replay() -> None:
