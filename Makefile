@@ -63,6 +63,7 @@ soak: setup ## the long proofs, never in CI
 	for round in 1 2 3 4 5; do $(PYTEST) tests/integration tests/e2e $(ARGS) || exit 1; done
 
 bench: setup ## the figures of the README; ARGS=--json
+	$(BIN)/python -m bench.core $(ARGS)
 	$(BIN)/python -m bench.submit $(ARGS)
 
 lock: setup ## write requirements.lock anew from pyproject.toml; versions that still fit stay

@@ -1,0 +1,1 @@
+"""Parts of `bench.core`: the event core beside the bare client."""

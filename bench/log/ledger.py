@@ -1,0 +1,144 @@
+"""Usage slices into the ledger, and the same statements written bare, batch by batch in turn.
+
+Ours: billing's `project`, the plan of changes, the store's transaction. Bare: rows as dicts, the
+same two statements in a transaction. Both wait for PostgreSQL's disk at each commit, which
+services do not (the log is the truth), so neither is flattered by that.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import asyncpg
+import msgspec
+
+from bench.log.jobs import BEGIN_MS, PARTITION
+from schemas.envelope import Header
+from schemas.pool import Token, UsageSliced
+from schemas.topics import POOL
+from schemas.units import HOUR_MS
+from services.billing.app import LEDGER
+from services.billing.project import project_ledger
+from tunery.runtime.journal.reader import Position
+from tunery.runtime.work import statements
+from tunery.runtime.work.abstract import Batch, Committed
+from tunery.runtime.work.changes import fold
+from tunery.runtime.work.postgres import PostgresStore, open_store
+from tunery.runtime.work.rows import upsert_sql
+
+BATCH: Final = 500
+OURS: Final = "bench_ledger"
+BARE: Final = "bench_bare"
+PLACE: Final = (POOL.name, PARTITION)
+Slice = tuple[Header, UsageSliced]
+
+
+async def measure(dsn: str, batches: int) -> dict[str, float]:
+    """Slices per second, ours and bare."""
+    pools = [await _prepared(dsn, schema) for schema in (OURS, BARE)]
+    store = PostgresStore(pools[0], dsn, OURS)
+    statement = _statement()
+    spent = [0.0, 0.0]
+    try:
+        for number in range(batches):
+            slices = list(_slices(number * BATCH))
+            began = time.perf_counter()
+            await _commit(store, number * BATCH, slices)
+            between = time.perf_counter()
+            await _commit_bare(pools[1], statement, number * BATCH, slices)
+            spent[0] += between - began
+            spent[1] += time.perf_counter() - between
+    finally:
+        for pool in pools:
+            await pool.close()
+    ours, bare = (batches * BATCH / seconds for seconds in spent)
+    return {"ledger_events_per_s": ours, "bare_ledger_events_per_s": bare}
+
+
+async def _prepared(dsn: str, schema: str) -> Any:
+    """A pool of one connection that waits for the disk, on a schema with an empty ledger."""
+    store = await open_store(dsn, schema, 1)
+    await store.ensure(LEDGER.described())
+    await store.close()
+    settings = {"search_path": schema, "synchronous_commit": "on"}
+    return await asyncpg.create_pool(dsn, min_size=1, max_size=1, server_settings=settings)
+
+
+def _slices(first: int) -> Iterator[Slice]:
+    for offset in range(first, first + BATCH):
+        event = UsageSliced(
+            token=Token(pool="default", lease=offset),
+            tenant=f"tenant-{offset % 200}",
+            job_id=f"ftjob-{offset:08d}",
+            attempt=1,
+            role="train",
+            lane="standard",
+            price_version="2026-11",
+            hour=BEGIN_MS // HOUR_MS + offset % 24,
+            used_gpu_ms=600_000,
+            billable_gpu_ms=600_000,
+        )
+        header = Header(
+            stream=POOL.name,
+            partition=PARTITION,
+            offset=offset,
+            at=BEGIN_MS + offset,
+            key="default",
+            tenant="",
+            seq=offset + 1,
+            command_id="00000000-0000-4000-8000-000000000000",
+            incarnation=0,
+        )
+        yield header, event
+
+
+async def _commit(store: PostgresStore, first: int, slices: Sequence[Slice]) -> None:
+    changes = [change for header, event in slices for change in project_ledger(header, event)]
+    position = Position(first + BATCH)
+    batch = Batch(LEDGER.name, LEDGER.version, PLACE, first, position, changes)
+    if await store.commit(batch) is not Committed.DONE:
+        raise RuntimeError("somebody else writes this ledger")
+
+
+def _statement() -> str:
+    """The store's own upsert of ledger rows."""
+    header, event = next(_slices(0))
+    group = fold(project_ledger(header, event)).upserts[0]
+    return upsert_sql(group.table, group.key, group.columns)
+
+
+async def _commit_bare(pool: Any, statement: str, first: int, slices: Sequence[Slice]) -> None:
+    rows = [
+        {
+            "journal_partition": header.partition,
+            "incarnation": header.incarnation,
+            "journal_offset": header.offset,
+            "pool": event.token.pool,
+            "lease": event.token.lease,
+            "hour": event.hour,
+            "kind": "usage",
+            "cause": "",
+            "tenant": event.tenant,
+            "job_id": event.job_id,
+            "attempt": event.attempt,
+            "role": event.role,
+            "lane": event.lane,
+            "price_version": event.price_version,
+            "at": header.at,
+            "used_gpu_ms": event.used_gpu_ms,
+            "gpu_ms": event.billable_gpu_ms,
+        }
+        for header, event in slices
+    ]
+    position = Position(first + BATCH)
+    async with pool.acquire() as connection, connection.transaction():
+        await connection.execute(
+            statements.ADVANCE,
+            LEDGER.name,
+            *PLACE,
+            first,
+            position.offset,
+            position.dump(),
+            LEDGER.version,
+        )
+        await connection.execute(statement, msgspec.json.encode(rows).decode())

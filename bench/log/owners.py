@@ -1,0 +1,202 @@
+"""The single writer of a partition: how fast it decides, how it begins again, what it weighs."""
+
+import asyncio
+import os
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from itertools import islice
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, Final
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+
+from bench.log import jobs
+from bench.log.appends import BARE, BARE_SETTINGS
+from bench.log.jobs import PARTITION
+from bench.log.replays import fill
+from schemas.topics import PARTITIONS, SNAPSHOTS, TOPICS
+from services.scheduler.app import JOBS
+from tunery.runtime.blobs.abstract import Blobs
+from tunery.runtime.blobs.s3 import S3Blobs
+from tunery.runtime.bus.abstract import Log
+from tunery.runtime.bus.kafka import KafkaLog
+from tunery.runtime.clock import Clock, SystemClock
+from tunery.runtime.ids import new_id
+from tunery.runtime.journal.partition import PartitionOwner, Settled
+from tunery.runtime.journal.ports import Limits
+from tunery.runtime.opening import kafka_settings, s3_settings
+from tunery.runtime.process import spare_collector
+from tunery.runtime.settings import RuntimeSettings
+
+WAIT_S: Final = 120
+POLL_S: Final = 0.01
+REST_S: Final = 1.0
+MB: Final = 1_000_000
+SOON: Final = Limits(snapshot_every=Limits.snapshot_least)  # quick journals are short
+BARE_READ_RECORDS: Final = 500
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What an owner needs of a process."""
+
+    name: str
+    log: Log
+    clock: Clock
+    blobs: Blobs
+
+
+@asynccontextmanager
+async def parts(settings: RuntimeSettings) -> AsyncIterator[Parts]:
+    log, blobs = KafkaLog(kafka_settings(settings)), S3Blobs(s3_settings(settings))
+    try:
+        yield Parts("bench", log, SystemClock(), blobs)
+    finally:
+        await blobs.close()
+        await log.close()
+
+
+# --- decisions ------------------------------------------------------------------------------------
+
+
+async def decisions(settings: RuntimeSettings, commands: int) -> dict[str, float]:
+    """Commands that lie ready, decided by the real decider of `job`; first to last settled.
+
+    Bare: the same bytes copied from the topic to another one by the client alone, with the same
+    window.
+    """
+    stream = replace(JOBS.stream, name="bench.job")
+    lives = islice(jobs.commands(commands // jobs.COMMANDS_OF_JOB + 1), commands)
+    async with parts(settings) as bundle:
+        await bundle.log.create((stream.commands, stream.journal), PARTITION + 1)
+        await fill(bundle.log, stream.commands.name, (command.value for command in lives))
+        settled: list[float] = []
+        done = asyncio.Event()
+
+        def note(_: Settled) -> None:
+            settled.append(time.perf_counter())
+            if len(settled) == commands:
+                done.set()
+
+        owner = PartitionOwner(
+            bundle, replace(JOBS, stream=stream), PARTITION, "bench", new_id, Limits(), note
+        )
+        async with _running(owner):
+            async with asyncio.timeout(WAIT_S):
+                await done.wait()
+        copied = await _copied(settings.kafka_bootstrap, stream.commands.name, commands)
+    rate = (commands - 1) / (settled[-1] - settled[0])
+    return {"decisions_per_s": rate, "bare_copied_per_s": copied}
+
+
+async def _copied(bootstrap: str, topic: str, records: int) -> float:
+    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False)
+    producer = AIOKafkaProducer(bootstrap_servers=bootstrap, **BARE_SETTINGS)
+    await consumer.start()
+    await producer.start()
+    try:
+        place = TopicPartition(topic, PARTITION)
+        consumer.assign([place])
+        consumer.seek(place, 0)
+        flights: deque[Awaitable[Any]] = deque()
+        left, began = records, time.perf_counter()
+        while left > 0:
+            for some in (await consumer.getmany(timeout_ms=1_000, max_records=256)).values():
+                for record in some:
+                    if len(flights) >= Limits.window:
+                        await flights.popleft()
+                    sent = await producer.send(BARE.name, record.value, partition=PARTITION)
+                    flights.append(sent)
+                left -= len(some)
+        while flights:
+            await flights.popleft()
+        return records / (time.perf_counter() - began)
+    finally:
+        await consumer.stop()
+        await producer.stop()
+
+
+# --- beginning again, and weight ------------------------------------------------------------------
+
+
+async def begin_again(settings: RuntimeSettings, say: Callable[[str], None]) -> dict[str, float]:
+    """Processes of their own take over the partition `PARTITION` of `job`, as it is in the log.
+
+    The first folds the whole journal and keeps a snapshot, the second begins from that; `empty`
+    owns a partition in which nothing was ever written. Weight: resident, a second after the start.
+    """
+    empty = await _child(settings, PARTITION + 1, snapshot=False)
+    say(f"an owner of nothing: {empty['rss_mb']:.0f} MB")
+    zero = await _child(settings, PARTITION, snapshot=True)
+    say(f"from zero: {zero['boot_s']:.1f} s, {zero['rss_mb']:.0f} MB")
+    snapshot = await _child(settings, PARTITION, snapshot=False)
+    say(f"from its snapshot: {snapshot['boot_s']:.1f} s, {snapshot['rss_mb']:.0f} MB")
+    return {
+        "empty_rss_mb": empty["rss_mb"],
+        "zero_rss_mb": zero["rss_mb"],
+        "snapshot_rss_mb": snapshot["rss_mb"],
+        "boot_1m_from_zero_s": zero["boot_s"],
+        "boot_1m_from_snapshot_s": snapshot["boot_s"],
+    }
+
+
+async def _child(settings: RuntimeSettings, partition: int, *, snapshot: bool) -> dict[str, float]:
+    values = {name: getattr(settings, name) for name in RuntimeSettings.model_fields}
+    with get_context("spawn").Pool(1) as pool:
+        arguments = (values, partition, snapshot)
+        return await asyncio.to_thread(pool.apply, own_alone, arguments)
+
+
+def own_alone(values: Mapping[str, Any], partition: int, snapshot: bool) -> dict[str, float]:
+    """What a process measures of itself."""
+    spare_collector()
+    return asyncio.run(_own(RuntimeSettings(**values), partition, snapshot))
+
+
+async def _own(settings: RuntimeSettings, partition: int, snapshot: bool) -> dict[str, float]:
+    async with parts(settings) as bundle:
+        await bundle.log.create(TOPICS, PARTITIONS)
+        owner = PartitionOwner(bundle, JOBS, partition, "bench", new_id, SOON, lambda _: None)
+        began = time.perf_counter()
+        async with _running(owner):
+            await _until(lambda: owner.serving)
+            boot_s = time.perf_counter() - began
+            if snapshot:
+                await _decide_one(bundle.log, partition)
+            await asyncio.sleep(REST_S)
+            return {"boot_s": boot_s, "rss_mb": _rss_mb()}
+
+
+async def _decide_one(log: Log, partition: int) -> None:
+    """One more command: the rule for snapshots is looked at after each decision."""
+    _, before = await log.bounds(SNAPSHOTS.name, partition)
+    command = next(jobs.commands(0))
+    await log.send(JOBS.stream.commands.name, command.key, command.value, partition)
+    async with asyncio.timeout(WAIT_S):
+        while (await log.bounds(SNAPSHOTS.name, partition))[1] == before:  # noqa: ASYNC110  # it asks the broker
+            await asyncio.sleep(POLL_S)
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while not condition():  # noqa: ASYNC110  # the owner has no event for it
+            await asyncio.sleep(POLL_S)
+
+
+@asynccontextmanager
+async def _running(owner: PartitionOwner[Any]) -> AsyncIterator[None]:
+    task = asyncio.create_task(owner.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait((task,))
+
+
+def _rss_mb() -> float:
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / MB

@@ -1,0 +1,32 @@
+"""The bench of the event core, on so little that its figures mean nothing: it runs, it answers."""
+
+import asyncio
+import json
+import sys
+
+GOALS = {
+    "append_read_back_p50_ratio",
+    "pipelined_ratio",
+    "replay_events_per_s",
+    "replay_job_events_per_s",
+    "ledger_events_per_s",
+    "ledger_ratio_to_bare",
+    "decisions_per_s",
+    "owner_rss_mb",
+    "boot_1m_from_snapshot_s",
+    "boot_1m_from_zero_s",
+}
+WAIT_S = 180
+
+
+async def test_the_last_line_has_every_figure() -> None:
+    arguments = ("-m", "bench.core", "--quick", "--json")
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, *arguments, stdout=asyncio.subprocess.PIPE
+    )
+    async with asyncio.timeout(WAIT_S):
+        answer, _ = await process.communicate()
+    assert process.returncode == 0
+    figures = json.loads(answer.splitlines()[-1])
+    assert set(figures) == GOALS
+    assert all(value > 0 for value in figures.values())
