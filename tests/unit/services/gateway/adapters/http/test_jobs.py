@@ -3,8 +3,10 @@
 from typing import Any
 
 import httpx
+import pytest
 
 from schemas.telemetry import Step
+from tests.unit.services.gateway.storm import FAULTS, listed, quick_retries, storm
 from tests.unit.services.gateway.town import Town
 
 
@@ -365,3 +367,25 @@ async def test_a_preview_needs_a_file_of_ones_own_and_a_base_that_can_tokenise(a
     assert (await other.post("/v1/fine_tuning/preview", json=body)).status_code == 404
     unknown = {**body, "model": "nothing"}
     assert (await client.post("/v1/fine_tuning/preview", json=unknown)).status_code == 404
+
+
+async def test_a_bad_line_makes_exactly_as_many_jobs_as_intents(
+    api: Town, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick_retries(monkeypatch)
+    limits = {"soft_gpu_ms": 10**12, "hard_gpu_ms": 10**12, "concurrency": 10_000}
+    client = await api.tenant(limits=limits)
+    file = await api.upload(client)
+    await api.validated(client, file["id"])
+    jobs, met = await storm(
+        api.api._transport,
+        "http://api/v1",
+        client.headers["authorization"].removeprefix("Bearer "),
+        {"model": "tiny-llama", "training_file": file["id"]},
+        intents=80,
+        seed=1,
+        late_s=0.1,
+    )
+    assert all(met[fault] for fault in FAULTS), met
+    assert len(set(jobs)) == 80
+    assert sorted(await listed(client, "/v1")) == sorted(jobs)
