@@ -1,5 +1,6 @@
 """The one catalogue of topics: key, retention, writer, readers. Topics are created from it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -29,7 +30,9 @@ class Topic:
 class Stream:
     """A topic of commands, a topic of journal, one owner per partition.
 
-    `command` and `event` are the unions that bodies are decoded with.
+    `command` and `event` are the unions that bodies are decoded with: every version there ever was.
+    upcasts: an old version's type → the pure function to the next version. Whoever reads an event
+    gets the newest version of it.
     """
 
     name: str
@@ -38,6 +41,7 @@ class Stream:
     readers: tuple[str, ...]
     command: Any
     event: Any
+    upcasts: tuple[tuple[type[Any], Callable[[Any], Any]], ...] = ()
 
     @property
     def commands(self) -> Topic:

@@ -16,7 +16,7 @@ import msgspec
 
 from schemas.envelope import Claim, Entry, Envelope, versioned
 from schemas.telemetry import Heartbeat, Telemetry
-from schemas.topics import STREAMS
+from schemas.topics import STREAMS, Stream
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 FOLDER: Final = ROOT / "schemas" / "json"
@@ -61,6 +61,20 @@ def without_prose(node: Any) -> Any:
         for name, one in node.items()
         if not (name in {"title", "description"} and isinstance(one, str))
     }
+
+
+def without_upcast(stream: Stream) -> list[str]:
+    """Old versions of events that nothing brings up to date when they are read."""
+    names = {versioned(one.__name__): one for one in get_args(stream.event)}
+    lifted = {one for one, _ in stream.upcasts}
+    return [
+        name for name, one in sorted(names.items()) if newer_of(name) in names and one not in lifted
+    ]
+
+
+def newer_of(name: str) -> str:
+    stem, _, version = name.rpartition(".v")
+    return f"{stem}.v{int(version) + 1}"
 
 
 # --- what breaks readers ------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """What is on the log can be read for ever: no message is changed, only added to."""
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -8,6 +9,7 @@ import pytest
 from msgspec import Struct, defstruct
 
 from schemas.envelope import Message
+from schemas.topics import STREAMS, Stream
 from tests.repo import schemas
 
 
@@ -34,6 +36,23 @@ def test_every_name_is_one_message() -> None:
     for name, message in found.items():
         tag = message.__struct_config__.tag
         assert tag in (name, None) or tag == name.partition(".")[0].lower()
+
+
+def test_every_old_version_is_brought_up_to_date_when_it_is_read() -> None:
+    assert [one for stream in STREAMS.values() for one in schemas.without_upcast(stream)] == []
+
+
+def test_an_old_version_without_upcast_is_named() -> None:
+    class Held(Message): ...
+
+    class HeldV2(Message): ...
+
+    class HeldV3(Message): ...
+
+    stream = Stream("held", "tenant", "toy", (), Message, Held | HeldV2 | HeldV3)
+    assert schemas.without_upcast(stream) == ["Held.v1", "Held.v2"]
+    lifted = replace(stream, upcasts=((Held, lambda _: HeldV2()),))
+    assert schemas.without_upcast(lifted) == ["Held.v2"]
 
 
 # --- each breaking change, planted ---------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Bytes of commands and journal records, by stream."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -29,6 +29,7 @@ class Codec:
 
     command_decoder: msgspec.json.Decoder[Any]
     event_decoder: msgspec.json.Decoder[Any]
+    upcasts: Mapping[type[Any], Callable[[Any], Any]]
 
     def command(self, envelope: Envelope) -> Any:
         """Raises Undecodable."""
@@ -38,21 +39,31 @@ class Codec:
             raise Undecodable(str(error)) from error
 
     def events(self, entry: Entry) -> tuple[Any, ...]:
-        """Raises Undecodable."""
+        """The newest version of each. Raises Undecodable."""
         decode = self.event_decoder.decode
         try:
-            return tuple([decode(raw) for raw in entry.events])
+            events = tuple([decode(raw) for raw in entry.events])
         except MALFORMED as error:
             raise Undecodable(str(error)) from error
+        return tuple([self._newest(event) for event in events]) if self.upcasts else events
+
+    def _newest(self, event: Any) -> Any:
+        while (upcast := self.upcasts.get(type(event))) is not None:
+            try:
+                event = upcast(event)
+            except Exception as error:
+                name = type(event).__name__
+                raise Undecodable(f"{name} was not brought up to date: {error!r}") from error
+        return event
 
 
 @lru_cache(maxsize=64)
-def _codec(name: str, command: Any, event: Any) -> Codec:
-    return Codec(msgspec.json.Decoder(command), msgspec.json.Decoder(event))
+def _codec(name: str, command: Any, event: Any, upcasts: Any) -> Codec:
+    return Codec(msgspec.json.Decoder(command), msgspec.json.Decoder(event), dict(upcasts))
 
 
 def codec_of(stream: Stream) -> Codec:
-    return _codec(stream.name, stream.command, stream.event)
+    return _codec(stream.name, stream.command, stream.event, stream.upcasts)
 
 
 def decode_record(value: bytes) -> JournalRecord:
