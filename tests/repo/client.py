@@ -31,6 +31,7 @@ WORDS: Final = (
     (r"\b__aenter__\b", "__enter__"),
     (r"\b__aexit__\b", "__exit__"),
     (r"\baclose\b", "close"),
+    (r"\baread\b", "read"),
     (r"\baiter_(bytes|lines)\b", r"iter_\1"),
     (r"for (\w+) in (.+):\n +yield \1\n", r"yield from \2\n"),
 )

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
     from tunery.client import Api
 
-POLL_S: Final = 1.0
-EVENTS_MAX: Final = 1_000
+LOOK_S: Final = 1.0  # between two looks at the job while its events come
 BARS: Final = "▁▂▃▄▅▆▇█"
 WIDTH: Final = 40
 
@@ -27,25 +26,23 @@ def follow(api: "Api", job_id: str, as_json: bool) -> Any:
     from rich.markup import escape
 
     console = Console(stderr=as_json)
-    seen = ""
+    job = api.job(job_id)
     losses: list[float] = []
-    with console.status("") as status:
-        while True:
-            job = api.job(job_id)
-            fresh = [one for one in api.events(job_id, EVENTS_MAX) if one["id"] > seen][::-1]
-            seen = fresh[-1]["id"] if fresh else seen
-            for event in fresh:
-                if as_json:
-                    click.echo(json.dumps(event))
-                elif event["type"] == "metrics":
-                    loss = event["data"]["train_loss"]
-                    losses += [loss] if loss is not None else []
-                else:
-                    console.print(_line(event), highlight=False)
-            if job["finished_at"] is not None:
-                break
+    look_at = 0.0
+    with console.status(escape(_status(job, losses))) as status:
+        for event in api.follow(job_id):
+            if event["type"] == "metrics":
+                loss = event["data"]["train_loss"]
+                losses += [loss] if loss is not None else []
+            if as_json:
+                click.echo(json.dumps(event))
+            elif event["type"] != "metrics":
+                console.print(_line(event), highlight=False)
+            now = time.monotonic()
+            if now >= look_at:
+                job, look_at = api.job(job_id), now + LOOK_S
             status.update(escape(_status(job, losses)))
-            time.sleep(POLL_S)
+    job = api.job(job_id)
     if as_json:
         click.echo(json.dumps(job))
     else:

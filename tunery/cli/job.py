@@ -31,6 +31,7 @@ Examples:
   tunery job resume ftjob-91…
   tunery job cancel ftjob-91…
   tunery job events ftjob-91…
+  tunery job logs ftjob-91…
   tunery job checkpoints ftjob-91…
   tunery job cost ftjob-91…
 """
@@ -189,6 +190,22 @@ def events(job_id: str, limit: int, folders: DataDir, as_json: bool) -> None:
         ("when", "level", "message"),
         lambda one: (_api.moment(one["created_at"]), one["level"], one["message"]),
     )
+
+
+@command.command("logs")
+@click.argument("job_id")
+@_options.data_dir
+@_options.as_json
+def logs(job_id: str, folders: DataDir, as_json: bool) -> None:
+    """Print what the training and the evaluation say, until the job has ended."""
+    with _api.connect(folders) as api:
+        for line in api.follow(job_id, "logs"):
+            told = (
+                json.dumps(line)
+                if as_json
+                else f"{_api.moment(line['created_at'])}  {line['message']}"
+            )
+            click.echo(told)
 
 
 @command.command("checkpoints")

@@ -13,7 +13,7 @@ from typing import IO, Any, Final, cast
 import httpx
 
 from tunery.client.shapes import Endpoint, Event, File, Job, Key, Listing, Model, Tenant
-from tunery.client.wire import Progress, Refused, Told, Unreachable, part, refused
+from tunery.client.wire import Frames, Progress, Refused, Told, Unreachable, part, refused
 
 TIMEOUT_S: Final = 60.0
 RETRIES_MAX: Final = 8
@@ -106,6 +106,35 @@ class AsyncApi:
     def events(self, job_id: str, limit: int | None = None) -> AsyncIterator[Event]:
         """Newest first."""
         return self._all(f"/fine_tuning/jobs/{part(job_id)}/events", limit=limit)
+
+    async def follow(self, job_id: str, kind: str = "events") -> AsyncIterator[Event]:
+        """`events`, `metrics` or `logs` of a job as they come, oldest first, until it has ended.
+
+        A connection that breaks is made again where it broke, RETRIES_MAX times in a row without
+        anything new. Raises Unreachable, Refused.
+        """
+        path = f"{self.base_url}/fine_tuning/jobs/{part(job_id)}/{kind}"
+        frames, failures = Frames(), 0
+        while not frames.ended and failures < RETRIES_MAX:
+            headers = {"last-event-id": frames.position} if frames.position else {}
+            try:
+                async with self._http.stream(
+                    "GET", path, params={"stream": "true"}, headers=headers
+                ) as answer:
+                    if not answer.is_success:
+                        await answer.aread()
+                        raise refused(answer)
+                    async for line in answer.aiter_lines():
+                        found = frames.take(line)
+                        if found is not None:
+                            failures = 0
+                            yield cast("Event", found)
+            except httpx.HTTPError as error:
+                if failures == RETRIES_MAX - 1:
+                    raise Unreachable(f"{self.base_url} does not answer: {error}") from error
+            failures += 1
+            if not frames.ended:
+                await asyncio.sleep(PAUSE_S)
 
     def checkpoints(self, job_id: str) -> AsyncIterator[dict[str, Any]]:
         return self._all(f"/fine_tuning/jobs/{part(job_id)}/checkpoints")

@@ -1,11 +1,13 @@
 """What both clients share: errors, and what goes over the wire and comes back."""
 
+import json
 from collections.abc import Callable
-from typing import IO, Any, TypeAlias
+from typing import IO, Any, Final, TypeAlias
 from urllib.parse import quote
 
 import httpx
 
+DONE: Final = "[DONE]"
 Progress: TypeAlias = Callable[[int], None]  # bytes sent so far
 
 
@@ -33,6 +35,30 @@ def refused(answer: httpx.Response) -> Refused:
 def part(identifier: str) -> str:
     """As one part of a URL: ids of models may contain slashes."""
     return quote(identifier, safe=":")
+
+
+class Frames:
+    """Server-sent events out of lines. `position`: where to go on; `ended`: there are no more."""
+
+    def __init__(self) -> None:
+        self.position, self.ended = "", False
+        self._id, self._data = "", list[str]()
+
+    def take(self, line: str) -> Any | None:
+        """The object of the frame that this line ends, if it ends one. Raises ValueError."""
+        name, _, value = line.partition(": ")
+        if name == "id":
+            self._id = value
+        elif name == "data":
+            self._data.append(value)
+        if line or not self._data:
+            return None
+        text, self._data = "\n".join(self._data), []
+        if text == DONE:
+            self.ended = True
+            return None
+        self.position = self._id
+        return json.loads(text)
 
 
 class Told:

@@ -109,3 +109,33 @@ async def test_the_asynchronous_client_does_the_same(tmp_path: Path) -> None:
             await api.job("x")
     assert b"{}\n{}\n{}\n" in seen[0].content
     assert sent[-1] == 9
+
+
+def test_a_stream_that_breaks_goes_on_where_it_broke(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    seen: list[httpx.Request] = []
+    frame = 'event: e\nid: {0}~7\ndata: {{"id": "{0}"}}\n\n'
+    answers = [
+        httpx.Response(200, text="retry: 2000\n\n" + frame.format("a") + ": heartbeat\n\nid: b"),
+        httpx.Response(200, text=frame.format("b") + "data: [DONE]\n\n"),
+    ]
+    with served(answers, seen) as api:
+        assert [one["id"] for one in api.follow("ftjob-1")] == ["a", "b"]
+    assert "last-event-id" not in seen[0].headers
+    assert seen[1].headers["last-event-id"] == "a~7"
+    assert seen[0].url.params["stream"] == "true"
+
+
+def test_a_stream_that_never_says_anything_new_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("time.sleep", lambda _: None)
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        raise httpx.ReadError("gone", request=request)
+
+    api = Api("http://api/v1", "k", transport=httpx.MockTransport(handle))
+    with api, pytest.raises(Unreachable):
+        list(api.follow("ftjob-1"))
+    with served([refusal(404, "not_found")], []) as api, pytest.raises(Refused, match="no"):
+        list(api.follow("ftjob-x"))
