@@ -16,7 +16,8 @@ from services.registry.app import MODELS
 from services.scheduler.app import JOBS, POOLS
 from tunery.runtime.bus.abstract import Record
 from tunery.runtime.journal.archive import Reading
-from tunery.runtime.journal.codec import decode_record
+from tunery.runtime.journal.codec import codec_of, decode_record
+from tunery.runtime.journal.reader import START, Accepted, read_record
 from tunery.runtime.journal.verify import canonical, replay, state_hash
 from tunery.runtime.verbs import Aggregate
 
@@ -44,6 +45,15 @@ class History:
         """The state after each record, claims and void ones included."""
         for count in range(1, len(self.records) + 1):
             yield replay(self.aggregate, self.partition, self.records[:count]).fold.state
+
+    def accepted(self) -> Iterator[Accepted]:
+        """What every reader gets."""
+        stream, position = self.aggregate.stream, START
+        for record in self.records:
+            judged = read_record(stream, codec_of(stream), position, record)
+            position = judged.position
+            if judged.accepted is not None:
+                yield judged.accepted
 
     def types(self) -> set[str]:
         """Versioned names of all events in it, as they were written."""

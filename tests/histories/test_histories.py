@@ -7,6 +7,7 @@ import sys
 from base64 import b64decode
 from functools import cache
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, get_args
 
@@ -16,6 +17,10 @@ from immutables import Map
 
 from schemas.envelope import GENESIS, versioned
 from schemas.sealed import REDACTED, Sealed
+from services.billing.react import react_account
+from services.ingest.react import react_dataset
+from services.registry.react import react_model
+from services.scheduler.react import react_job, react_pool
 from tests.histories.catalogue import STORIES
 from tests.histories.record import main, record
 from tests.histories.recorder import TENANT, keys
@@ -31,13 +36,23 @@ from tests.histories.replaying import (
     outcome,
     told,
 )
+from tunery.cli.replay.catalogue import PROJECTIONS
 from tunery.runtime.bus.abstract import Record
 from tunery.runtime.journal.acceptance import record_hash
 from tunery.runtime.journal.inspection import Walk, unsealed
+from tunery.runtime.journal.reactor import reactions
 from tunery.runtime.journal.verify import canonical, replay
 from tunery.runtime.seal.sealer import NO_KEY, Sealer
+from tunery.runtime.verbs import React
 
 ROOT: Final = Path(__file__).resolve().parents[2]
+REACTIONS: Final[dict[str, React]] = {
+    "account": react_account,
+    "dataset": react_dataset,
+    "job": react_job,
+    "model": react_model,
+    "pool": react_pool,
+}
 RECORDED: Final = {history.name: history for history in histories()}
 
 
@@ -60,6 +75,27 @@ def test_a_history_is_a_sound_journal(name: str) -> None:
     walk.take(history.records)
     assert walk.tally.bad is None
     assert walk.tally.accepted + walk.tally.void + walk.tally.claims == len(history.records)
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_projections_and_reactions_take_a_history(name: str) -> None:
+    history = RECORDED[name]
+    stream = history.aggregate.stream
+    projects = [one.project for one in chain(*PROJECTIONS.values()) if stream in one.streams]
+    changes = [
+        change
+        for accepted in history.accepted()
+        for event in accepted.events
+        for project in projects
+        for change in project(accepted.header, event)
+    ]
+    assert changes
+    sent = [
+        send
+        for accepted in history.accepted()
+        for send in reactions(REACTIONS[stream.name], accepted)
+    ]
+    assert sent
 
 
 def test_every_event_version_of_every_stream_is_in_a_history() -> None:
@@ -114,13 +150,13 @@ def forgotten(history: History) -> History:
     """The same journal as a tenant without a key would have written it: nothing sealed in it."""
     dropped = msgspec.to_builtins(Sealed(NO_KEY, b"", b""))
     records: list[Record] = []
-    chain: dict[bytes, bytes] = {GENESIS: GENESIS}
+    hashes: dict[bytes, bytes] = {GENESIS: GENESIS}
     for one in history.records:
         plain: Any = unsealed(msgspec.json.decode(one.value), lambda _: dropped)
         if "prev" in plain:
-            plain["prev"] = chain[b64decode(plain["prev"])]
+            plain["prev"] = hashes[b64decode(plain["prev"])]
         value = msgspec.json.encode(plain)
-        chain[record_hash(one.value)] = record_hash(value)
+        hashes[record_hash(one.value)] = record_hash(value)
         records.append(one._replace(value=value))
     return History(history.name, history.aggregate, tuple(records))
 

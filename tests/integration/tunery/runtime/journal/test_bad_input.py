@@ -1,0 +1,111 @@
+"""What a stranger with a Kafka client of his own puts into a commands topic."""
+
+import asyncio
+import time
+from dataclasses import dataclass, field, replace
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import MessageSizeTooLargeError
+
+from schemas import errors
+from schemas.envelope import Entry, Rejected
+from schemas.topics import PARTITIONS, SNAPSHOTS, Stream
+from tests.unit.tunery.runtime.journal.places import envelope, running
+from tunery.local import Stack
+from tunery.runtime.blobs.abstract import Blobs
+from tunery.runtime.blobs.memory import MemoryBlobs
+from tunery.runtime.bus.abstract import Log, TooLarge
+from tunery.runtime.bus.kafka import KafkaLog, KafkaSettings
+from tunery.runtime.bus.partitioner import partition_of
+from tunery.runtime.bus.sender import Sender
+from tunery.runtime.clock import Clock, SystemClock
+from tunery.runtime.journal.aggregate import AggregateHost
+from tunery.runtime.journal.codec import codec_of, decode_record
+from tunery.runtime.journal.verify import read_all
+from tunery.runtime.testing.toy import PLACES, PLACES_AGGREGATE, GiveBack, GivenBack, Take, Taken
+
+KEY = "tenant-a"
+PARTITION = partition_of(KEY.encode())
+LARGEST = 1_040_000  # bytes that the broker takes and our own producers do not
+SKEW_MS_MAX = 60_000
+WAIT_S = 60
+
+
+@dataclass
+class Parts:
+    log: Log
+    name: str = "strangers"
+    clock: Clock = field(default_factory=SystemClock)
+    blobs: Blobs = field(default_factory=MemoryBlobs)
+
+
+def taken(places: int = 1) -> bytes:
+    return envelope(KEY, Take(places=places), str(uuid4()))
+
+
+async def decided(log: Log, stream: Stream, count: int) -> list[tuple[Entry, Any]]:
+    """Wait for the partition's entries; each with its one event."""
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            records = await read_all(log, stream.journal.name, PARTITION)
+            entries = [decode_record(one.value) for one in records]
+            found = [one for one in entries if isinstance(one, Entry)]
+            if len(found) >= count:
+                return [(one, codec_of(stream).events(one)[0]) for one in found]
+            await asyncio.sleep(0.05)
+
+
+async def test_the_partition_goes_on_whatever_is_in_it(servers: Stack) -> None:
+    stream = replace(PLACES, name="places.strangers")
+    log = KafkaLog(KafkaSettings(servers.kafka_bootstrap))
+    await log.create([stream.commands, stream.journal, SNAPSHOTS], PARTITIONS)
+    sender = Sender(log, {stream.name: stream})
+    host = AggregateHost(Parts(log), replace(PLACES_AGGREGATE, stream=stream))
+    stranger = AIOKafkaProducer(
+        bootstrap_servers=servers.kafka_bootstrap, max_request_size=20_000_000
+    )
+    await stranger.start()
+
+    async def put(value: bytes | None, **options: Any) -> None:
+        await stranger.send_and_wait(
+            stream.commands.name, value, partition=PARTITION, **({"key": b"x"} | options)
+        )
+
+    bad: list[bytes | None] = [
+        None,  # a tombstone
+        b"",
+        b"\x00\xff no command",
+        b"[" * LARGEST,
+        envelope("tenant-b", Take(places=1), str(uuid4())),
+        taken().replace(b"Take.v1", b"Take.v2"),
+        taken().replace(b'"tenant":"tenant-a"', b'"tenant":"tenant-b"'),
+    ]
+    began_ms = time.time_ns() // 1_000_000
+    try:
+        async with running(host):
+            for value in bad:
+                await put(value)
+            with pytest.raises(MessageSizeTooLargeError):
+                await put(b"x" * 10_000_000)
+            with pytest.raises(TooLarge):
+                await sender.send(stream, KEY, KEY, Take(places=1), correlation="x" * 10_000_000)
+            # the clock of a client, in the record and in its headers, is nobody's clock
+            await put(taken(2), key=None, timestamp_ms=1)
+            await put(taken(2), timestamp_ms=began_ms * 2, headers=[("date", b"1 January 1970")])
+            await sender.send(stream, KEY, KEY, GiveBack(places=4))
+            found = await decided(log, stream, len(bad) + 3)
+        assert not host.stopped
+    finally:
+        await stranger.stop()
+        await log.close()
+    events = [event for _, event in found]
+    rejected = [event.code for event in events[: len(bad)] if isinstance(event, Rejected)]
+    assert rejected == [errors.MALFORMED] * len(bad)
+    assert [type(event) for event in events[len(bad) :]] == [Taken, Taken, GivenBack]
+    moments = [entry.at for entry, _ in found]
+    assert moments == sorted(moments)
+    assert abs(moments[0] - began_ms) < SKEW_MS_MAX
+    assert moments[-1] - moments[0] < SKEW_MS_MAX
