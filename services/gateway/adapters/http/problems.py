@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
@@ -24,6 +25,25 @@ from tunery.runtime.work.abstract import StoreUnavailable
 
 PLACES: Final = ("body", "query", "path", "header")
 PROBLEMS_MAX: Final = 20
+
+
+class ErrorBody(BaseModel):
+    """`param` names the field of the request, `code` does not change between versions."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str
+
+
+class ErrorEnvelope(BaseModel):
+    error: ErrorBody
+
+
+ERRORS: Final[Mapping[int | str, dict[str, Any]]] = {
+    status: {"model": ErrorEnvelope, "description": text}
+    for status, text in (("4XX", "the request's fault"), ("5XX", "ours; `retry-after` says when"))
+}
 HANDLED: Final = (
     ApiError,
     RequestValidationError,

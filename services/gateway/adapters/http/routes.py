@@ -2,7 +2,8 @@
 
 from typing import Final
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
+from fastapi.security import HTTPBearer
 from starlette.types import ASGIApp
 
 from services.gateway.adapters.http import (
@@ -21,14 +22,36 @@ from services.gateway.adapters.http import (
 )
 from services.gateway.adapters.http.deps import Deps
 from services.gateway.adapters.http.edge import Edge
+from services.gateway.adapters.http.problems import ERRORS
 
 TITLE: Final = "Tunery"
 VERSION: Final = "1"
+# for the document; the edge looks at keys before any route does
+KEY: Final = HTTPBearer(auto_error=False, scheme_name="API key")
+ABOUT: Final = (
+    "Fine-tuning in OpenAI's shapes, and what they have no room for. Lists are paged by the id of "
+    "the last item. Errors have one envelope, whatever the status."
+)
 
 
 def create_app(deps: Deps) -> ASGIApp:
-    app = FastAPI(title=TITLE, version=VERSION, docs_url=None, redoc_url=None)
+    app = routes()
     app.state.deps = deps
+    return Edge(app, deps)
+
+
+def routes() -> FastAPI:
+    """All routes and their document, without what they work with."""
+    app = FastAPI(
+        title=TITLE,
+        version=VERSION,
+        description=ABOUT,
+        docs_url=None,
+        redoc_url=None,
+        responses=dict(ERRORS),
+        dependencies=[Depends(KEY)],
+        generate_unique_id_function=lambda route: route.name,
+    )
     problems.install(app)
     # submit before jobs: `estimate` is a name of its own, not the id of a job
     for module in (
@@ -45,4 +68,4 @@ def create_app(deps: Deps) -> ASGIApp:
         health,
     ):
         app.include_router(module.router)
-    return Edge(app, deps)
+    return app
