@@ -40,7 +40,7 @@ Progress: TypeAlias = Callable[[int, int], None]
 
 # Raise it when the same input would give other bytes: keys change, old caches are left alone.
 PIPELINE_VERSION: Final = 1
-PACKING: Final = f"bfd/{PACK_WINDOW_ROWS}"
+PACKING: Final = f"histogram/{PACK_WINDOW_ROWS}"
 MANIFEST: Final = "manifest.json"
 FILES: Final = ("train.safetensors", "validation.safetensors", "validation.jsonl")
 NAMED_MAX: Final = 5  # findings in the message of a refusal
@@ -364,7 +364,7 @@ class _Sink:
 
     def _pack(self) -> None:
         window, self._window, self._window_tokens = self._window, [], 0
-        for row in pack([len(document.ids) for document in window], self._max_length):
+        for row in pack([len(document.ids) for document in window], self._max_length).rows():
             self.writer.add_row([window[number] for number in row])
 
 
