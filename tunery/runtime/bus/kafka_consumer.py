@@ -18,6 +18,7 @@ CONNECT_MS_MAX: Final = 3_000
 RETRY_BACKOFF_MS: Final = 500
 NEVER_MS: Final = 2_147_483_647  # an assignment-only member does not poll
 CLOSE_MS_MAX: Final = 2_000
+HEARTBEATS_PER_SESSION: Final = 10  # members hear at their next one that somebody has left
 CHECK_MS: Final = 2_000  # how often a membership looks for errors of its client
 
 
@@ -142,7 +143,7 @@ async def membership(
         enable_auto_commit=False,
         auto_offset_reset="earliest",
         session_timeout_ms=session_timeout_ms,
-        heartbeat_interval_ms=max(100, session_timeout_ms // 5),
+        heartbeat_interval_ms=max(100, session_timeout_ms // HEARTBEATS_PER_SESSION),
         rebalance_timeout_ms=session_timeout_ms,
         max_poll_interval_ms=NEVER_MS,
         partition_assignment_strategy=(assignor,),

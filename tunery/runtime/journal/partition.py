@@ -37,7 +37,7 @@ from tunery.runtime.journal.snapshots import Snapshots
 from tunery.runtime.verbs import Aggregate
 
 LOG = logging.getLogger("tunery.journal")
-HEARTBEATS_PER_SESSION: Final = 5
+RESTS_PER_SESSION: Final = 5  # a rest is two heartbeats
 DOUBLINGS_MAX: Final = 6
 TICK: Final = msgspec.Raw(msgspec.json.encode(Tick()))
 
@@ -138,14 +138,14 @@ class PartitionOwner(Generic[S]):
         LOG.log(level, "%s/%d: %s: %s", self._stream.name, self._partition, what, why)
 
     def _back_off_ms(self) -> Ms:
-        """1.2 to 2 heartbeats, doubled for each claim in a row that led to nothing.
+        """1.2 to 2 rests, doubled for each claim in a row that led to nothing.
 
         A zombie that wakes up must not duel with its successor for the epoch.
         """
-        heartbeat_ms = self._log.session_timeout_ms // HEARTBEATS_PER_SESSION
+        rest_ms = self._log.session_timeout_ms // RESTS_PER_SESSION
         spread = int(self._fresh_id()[:4], 16) * 800 // 0xFFFF
         doubled = 1 << min(self._futile_claims, DOUBLINGS_MAX)
-        return min(heartbeat_ms * (1_200 + spread) // 1_000 * doubled, self._limits.back_off_ms_max)
+        return min(rest_ms * (1_200 + spread) // 1_000 * doubled, self._limits.back_off_ms_max)
 
     # --- the beginning of a term ------------------------------------------------------------------
 
