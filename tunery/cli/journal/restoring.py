@@ -9,6 +9,7 @@ import os
 import socket
 from collections import deque
 from collections.abc import Awaitable, Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -86,8 +87,8 @@ def _checked(file: Path) -> tuple[Stream, dict[int, Tally]]:
             if stream is None:
                 raise ArchiveError(f"{reading.stream!r} is no stream of this version")
             walks = {partition: Walk(stream, partition) for partition in reading.partitions}
-            for record in reading.records():
-                walks[record.partition].take((record,))
+            for partition, records in groupby(reading.records(), key=lambda one: one.partition):
+                walks[partition].take(records)
     except ArchiveError as error:
         raise LocalError(f"{file}: {error}", "export the journal again") from error
     tallies = {partition: walk.tally for partition, walk in sorted(walks.items())}

@@ -4,6 +4,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import IO, Any, Final
 
 import click
@@ -85,24 +86,30 @@ async def records_of(
 
 async def verify(log: Log, name: str, partitions: Sequence[int]) -> list[Tally]:
     stream = STREAMS[name]
-    walks = {number: Walk(stream, number) for number in partitions}
-    async for records in records_of(log, stream, await bounds_of(log, stream, partitions)):
-        for record in records:
-            walks[record.partition].take((record,))
-    return [walk.tally for walk in walks.values()]
+    return await _walked(log, stream, await bounds_of(log, stream, partitions), lambda _: None)
 
 
 async def export(log: Log, name: str, partitions: Sequence[int], file: IO[bytes]) -> list[Tally]:
     """Write what is there now, verifying it on the way."""
     stream = STREAMS[name]
     bounds = await bounds_of(log, stream, partitions)
-    walks = {number: Walk(stream, number) for number in partitions}
     archive = Writing(file, name, bounds)
-    async for records in records_of(log, stream, bounds):
-        archive.add(records)
-        for record in records:
-            walks[record.partition].take((record,))
+    tallies = await _walked(log, stream, bounds, archive.add)
     archive.end()
+    return tallies
+
+
+async def _walked(
+    log: Log,
+    stream: Stream,
+    bounds: dict[int, tuple[int, int]],
+    take: Callable[[list[Record]], None],
+) -> list[Tally]:
+    walks = {number: Walk(stream, number) for number in bounds}
+    async for records in records_of(log, stream, bounds):
+        take(records)
+        for number, group in groupby(records, key=lambda record: record.partition):
+            walks[number].take(group)
     return [walk.tally for walk in walks.values()]
 
 
