@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -124,15 +124,7 @@ class KafkaLog:
 
     async def committed(self, group: str, topic: str) -> Mapping[int, Commit]:
         async with self._admin() as admin:
-            while True:
-                try:
-                    found = await admin.list_consumer_group_offsets(group)
-                    break
-                except KafkaError as error:
-                    if not error.retriable:
-                        raise
-                    # A new broker makes its topic of commits when it is first asked.
-                    await asyncio.sleep(RETRY_MS / 1_000)
+            found = await _insist(lambda: admin.list_consumer_group_offsets(group))
         return {
             place.partition: Commit(saved.offset, saved.metadata)
             for place, saved in found.items()
@@ -168,7 +160,7 @@ class KafkaLog:
     async def members(self, group: str) -> int:
         """How many processes share a group's partitions now. Raises Unavailable."""
         async with self._admin() as admin:
-            answers = await admin.describe_consumer_groups([group])
+            answers = await _insist(lambda: admin.describe_consumer_groups([group]))
         return sum(len(found[GROUP_MEMBERS]) for answer in answers for found in answer.groups)
 
     async def recreate(self, topic: Topic, partitions: int) -> None:
@@ -255,3 +247,14 @@ class KafkaLog:
                 self._later(self._asking.stop())
                 self._asking = None
             raise
+
+
+async def _insist(ask: Callable[[], Awaitable[Any]]) -> Any:
+    """A new broker makes its topic of groups and commits when it is first asked for one."""
+    while True:
+        try:
+            return await ask()
+        except KafkaError as error:
+            if not error.retriable:
+                raise
+            await asyncio.sleep(RETRY_MS / 1_000)

@@ -1,0 +1,140 @@
+"""`tunery journal` on a real stack: looked at while it runs, moved to another, repaired there."""
+
+import asyncio
+import json
+import os
+import shutil
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from aiokafka import AIOKafkaProducer
+
+from schemas.topics import ACCOUNT
+from tests.integration.services.gateway.control_plane import admin
+from tests.stacks import temporary_data_dir
+from tunery.local import Stack, stack
+from tunery.local.stack import ServiceSpec
+from tunery.runtime.bus.partitioner import partition_of
+
+SERVICES = ("gateway", "billing")
+TENANT = "acme"
+PARTITION = str(partition_of(TENANT.encode()))
+WAIT_S = 60
+
+
+async def journal(where: Stack, *words: str, code: int = 0) -> Any:
+    """Its JSON, one object or one for each line; with another exit code, all that it said."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tunery.cli.main", "journal", *words, "--json"),
+        *("--data-dir", str(where.folders.root)),
+        env={name: value for name, value in os.environ.items() if not name.startswith("TUNERY_")},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, errors = await process.communicate()
+    assert process.returncode == code, (out + errors).decode()
+    if not out:
+        return errors.decode()
+    lines = [json.loads(line) for line in out.splitlines()]
+    return lines if words[0] == "tail" else lines[0]
+
+
+async def tenants(api: httpx.AsyncClient) -> list[str]:
+    """Once there are any."""
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            answer = await api.get("/v1/tenants")
+            if answer.status_code == 200 and answer.json()["data"]:
+                return [one["id"] for one in answer.json()["data"]]
+            await asyncio.sleep(0.1)
+
+
+async def create_key(api: httpx.AsyncClient) -> None:
+    made = await api.post(f"/v1/tenants/{TENANT}/keys", json={"name": "k"})
+    assert made.status_code == 201, made.text
+
+
+@asynccontextmanager
+async def two_folders() -> AsyncIterator[tuple[Path, Path]]:
+    with temporary_data_dir() as first, temporary_data_dir() as second:
+        yield first, second
+
+
+@pytest.mark.timeout(240)
+async def test_a_journal_is_read_moved_damaged_and_repaired(tmp_path: Path) -> None:
+    file = str(tmp_path / "account.jsonl")
+    async with two_folders() as (here, there):
+        async with stack(here, services=SERVICES, environ={}) as running:
+            await lived(running)
+            await looked_at(running)
+            await journal(running, "export", "account", file)
+            refused = await journal(running, "import", file, "--replace", code=1)
+            assert "the owner of account is running" in refused
+        shutil.copytree(running.folders.keystore, there / "keystore")
+        async with stack(there, environ={}) as moved:
+            restored = {one["partition"]: one for one in await journal(moved, "import", file)}
+            assert restored[int(PARTITION)]["next_command"] == 3
+            assert len(restored) == 8
+            assert "--replace" in await journal(moved, "import", file, code=1)
+            await moved.add(*(ServiceSpec(name) for name in SERVICES))
+            async with admin(moved) as api:
+                assert await tenants(api) == [TENANT]
+                await create_key(api)
+            await journal(moved, "export", "account", file)
+            await moved.stop("billing")
+            await damaged_and_repaired(moved, file)
+
+
+async def lived(running: Stack) -> None:
+    async with admin(running) as api:
+        made = await api.post("/v1/tenants", json={"id": TENANT, "name": "ACME Inc."})
+        assert made.status_code == 201, made.text
+        for _ in range(2):
+            await create_key(api)
+
+
+async def looked_at(running: Stack) -> None:
+    created, *keys = await journal(running, "tail", "account", "--key", TENANT)
+    assert created["content"]["events"][0]["type"] == "TenantCreated.v1"
+    assert created["content"]["events"][0]["name"].startswith(f"[sealed with {TENANT}.")
+    assert [one["content"]["events"][0]["type"] for one in keys] == ["KeyCreated.v1"] * 2
+    place = ("account", PARTITION, str(created["offset"]))
+    opened = await journal(running, "inspect", *place, "--unseal")
+    assert opened["content"]["events"][0]["name"] == "ACME Inc."
+    found = await journal(running, "verify")
+    assert found["sound"] is True
+    assert sum(one["claims"] for one in found["partitions"] if one["stream"] == "account") == 8
+
+
+async def damaged_and_repaired(moved: Stack, file: str) -> None:
+    """A record of a later version stops the owner; the export from before it goes on."""
+    producer = AIOKafkaProducer(bootstrap_servers=moved.kafka_bootstrap)
+    await producer.start()
+    topic, partition = ACCOUNT.journal.name, int(PARTITION)
+    written = await producer.send_and_wait(topic, b'{"record":"decree"}', partition=partition)
+    await producer.stop()
+    offset = str(written.offset)
+    found = await journal(moved, "inspect", "account", PARTITION, offset, code=1)
+    assert (found["verdict"], found["bytes"]) == ("unreadable", 'b\'{"record":"decree"}\'')
+    bad = await journal(moved, "verify", "account", code=1)
+    (wrong,) = (one["bad"] for one in bad["partitions"] if one["bad"])
+    assert (wrong["partition"], wrong["offset"]) == (partition, written.offset)
+    await moved.start("billing")
+    log, told = moved.folders.log("billing"), f"partition stopped: account/{PARTITION} at offset"
+    async with asyncio.timeout(WAIT_S):
+        while f"{told} {offset}" not in log.read_text():  # noqa: ASYNC110  # a file
+            await asyncio.sleep(0.1)
+    for name in SERVICES:
+        await moved.stop(name)
+    await journal(moved, "import", file, "--replace")
+    assert (await journal(moved, "verify", "account"))["sound"] is True
+    for name in SERVICES:
+        await moved.start(name)
+    async with admin(moved) as api:
+        assert await tenants(api) == [TENANT]
+        await create_key(api)
