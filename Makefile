@@ -9,6 +9,7 @@ ARGS ?=
 SEEDS ?= 300
 FIRST ?= 1
 SOAK_SEEDS ?= 50000
+ROUNDS ?= 50
 # The newest of these that runs and is 3.11 or later. A pyenv shim may exist and not run: try it.
 PYTHONS := python3 python3.11 python3.12 python3.13 python
 FIND_PYTHON = for p in $(PYTHONS); do \
@@ -57,7 +58,8 @@ sim: setup ## the simulator: SEEDS=10000 FIRST=1; or one run, line by line: SEED
 	@$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --first $(FIRST)) \
 	  $(if $(TRACE),--trace) $(ARGS)
 
-soak: setup ## the long proofs, never in CI
+soak: setup ## the long proofs, never in CI: kills of real processes (ROUNDS=50), seeds, searches
+	$(BIN)/python -m tests.soak --rounds $(ROUNDS)
 	$(BIN)/python -m tunery.runtime.testing --seeds $(SOAK_SEEDS) --first 1001
 	HYPOTHESIS_PROFILE=searching $(PYTEST) tests/unit -m "not train"
 	for round in 1 2 3 4 5; do $(PYTEST) tests/integration tests/e2e $(ARGS) || exit 1; done

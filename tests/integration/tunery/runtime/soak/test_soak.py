@@ -1,0 +1,39 @@
+"""Five rounds of `make soak`: one of each class of fault, against servers of its own."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).parents[5]
+ROUNDS: Final = 5
+STOP_S_MAX: Final = 30  # for a soak that is told to stop: it leaves no process behind
+SOAK_S_MAX: Final = 240
+
+
+def soaked() -> tuple[dict[str, Any], int]:
+    command = [sys.executable, "-m", "tests.soak", "--rounds", str(ROUNDS), "--seed", "1", "--json"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            output, _ = process.communicate(timeout=SOAK_S_MAX)
+        except subprocess.TimeoutExpired:
+            process.terminate()
+            process.communicate(timeout=STOP_S_MAX)
+            raise
+    return json.loads(output), process.returncode
+
+
+def test_five_rounds_lose_duplicate_and_reorder_nothing() -> None:
+    found, status = soaked()
+    assert found["problems"] == []
+    assert status == 0
+    kinds = {name.partition(" ")[0] for name in found["by_kind"]}
+    assert kinds == {"kill", "zombie", "broker", "database", "failpoint"}
+    assert found["unreached"] == []
+    # It was no idle run: every kind of evidence is there, and a zombie has appended in vain.
+    assert found["commands_acknowledged"] > 500
+    assert found["accepted"] > 2 * found["commands_acknowledged"]
+    assert found["replies"] > 500
+    assert found["stale_by_zombies"] > 0
+    assert found["takeover_ms"]["n"] > 0
