@@ -6,7 +6,15 @@ from uuid import uuid4
 import pytest
 
 from schemas.topics import FOREVER, MESSAGE_BYTES_MAX, PARTITIONS, Topic
-from tunery.runtime.bus.abstract import Commit, Log, OutOfRange, Reader, Record, TooLarge
+from tunery.runtime.bus.abstract import (
+    Commit,
+    Log,
+    OperatedLog,
+    OutOfRange,
+    Reader,
+    Record,
+    TooLarge,
+)
 from tunery.runtime.bus.partitioner import partition_of
 
 WAIT_MS = 10_000
@@ -127,3 +135,25 @@ class BusSuite:
                     mine = await anext(first)
             while mine != everything:
                 mine = await anext(first)
+
+
+class OperatedBusSuite(BusSuite):
+    """For logs that an operator works on, too."""
+
+    async def test_a_topic_made_anew_holds_nothing_and_counts_from_zero(
+        self, log: OperatedLog
+    ) -> None:
+        topic = Topic(await fresh_topic(log), "key", FOREVER, "tests", ("tests",))
+        for number in range(3):
+            await log.send(topic.name, b"k", b"v", number)
+        await log.recreate(topic, PARTITIONS)
+        assert [await log.bounds(topic.name, number) for number in range(3)] == [(0, 0)] * 3
+        assert (await log.send(topic.name, b"k", b"v", 1)).offset == 0
+
+    async def test_members_are_counted_while_they_are_there(self, log: OperatedLog) -> None:
+        topic, group = await fresh_topic(log), f"contract.{uuid4().hex[:12]}"
+        assert await log.members(group) == 0
+        async with log.membership(group, topic) as changes:
+            assert await anext(aiter(changes))
+            assert await log.members(group) == 1
+        assert await log.members(group) == 0

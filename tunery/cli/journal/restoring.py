@@ -11,16 +11,16 @@ from collections import deque
 from collections.abc import Awaitable, Iterator
 from itertools import groupby
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import click
 from msgspec import Struct
 
 from schemas.envelope import Claim
-from schemas.topics import PARTITIONS, STREAMS, TOPICS, Stream, Topic
+from schemas.topics import PARTITIONS, STREAMS, TOPICS, Stream
 from schemas.units import Ms
 from tunery.local.errors import LocalError
-from tunery.runtime.bus.abstract import Appended, Commit, Log, Record
+from tunery.runtime.bus.abstract import Appended, Commit, OperatedLog, Record
 from tunery.runtime.ids import new_id
 from tunery.runtime.journal.archive import ArchiveError, Reading
 from tunery.runtime.journal.codec import encode
@@ -35,16 +35,6 @@ SAY_EVERY: Final = 50_000  # records
 STOP: Final = "stop the services first: `tunery down`, then `tunery up --no-services`"
 
 
-class Emptying(Log, Protocol):
-    """A log whose topics an operator may empty."""
-
-    async def members(self, group: str) -> int:
-        """How many processes share a group's partitions now. Raises Unavailable."""
-
-    async def recreate(self, topic: Topic, partitions: int) -> None:
-        """Delete all that the topic holds; offsets begin at 0 again. Raises Unavailable."""
-
-
 class Restored(Struct, frozen=True, kw_only=True):
     """`base` and `incarnation` (its offset) are the operator's claim's."""
 
@@ -56,7 +46,7 @@ class Restored(Struct, frozen=True, kw_only=True):
     incarnation: int
 
 
-async def restore(log: Emptying, file: Path, *, replace: bool) -> list[Restored]:
+async def restore(log: OperatedLog, file: Path, *, replace: bool) -> list[Restored]:
     """Restore every partition in the file. Nothing is written unless all of it is sound.
 
     Raises LocalError: what is wrong with the file, or with the journal that is there.
@@ -99,7 +89,7 @@ def _checked(file: Path) -> tuple[Stream, dict[int, Tally]]:
     return stream, tallies
 
 
-async def _empty(log: Emptying, stream: Stream, tallies: dict[int, Tally]) -> None:
+async def _empty(log: OperatedLog, stream: Stream, tallies: dict[int, Tally]) -> None:
     """All partitions go at once, so all must come back. Reactions begin again at offset 0."""
     if len(tallies) < PARTITIONS:
         raise LocalError(
@@ -112,7 +102,7 @@ async def _empty(log: Emptying, stream: Stream, tallies: dict[int, Tally]) -> No
         await log.commit(positions_of(reader, stream), stream.journal.name, again)
 
 
-async def _write(log: Emptying, stream: Stream, file: Path) -> None:
+async def _write(log: OperatedLog, stream: Stream, file: Path) -> None:
     writers = {}
     flights: deque[tuple[Record, Awaitable[Appended]]] = deque()
     try:
@@ -145,7 +135,7 @@ async def _landed(stream: Stream, record: Record, pending: Awaitable[Appended]) 
         raise LocalError(f"somebody else writes to {place} (offset {offset})", f"{STOP}; --replace")
 
 
-async def _claim(log: Emptying, stream: Stream, tally: Tally) -> Restored:
+async def _claim(log: OperatedLog, stream: Stream, tally: Tally) -> Restored:
     base = await _base(log, stream, tally)
     claim = Claim(owner=f"operator@{socket.gethostname()}:{os.getpid()}", nonce=new_id(), base=base)
     writer = await log.writer(stream.journal.name, tally.partition)
@@ -163,7 +153,7 @@ async def _claim(log: Emptying, stream: Stream, tally: Tally) -> Restored:
     )
 
 
-async def _base(log: Emptying, stream: Stream, tally: Tally) -> int:
+async def _base(log: OperatedLog, stream: Stream, tally: Tally) -> int:
     """Where the commands topic goes on.
 
     When it holds the last command that the journal decided it is the journal's own: its numbers

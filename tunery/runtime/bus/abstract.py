@@ -134,3 +134,13 @@ class Log(Protocol):
         """
 
     async def close(self) -> None: ...
+
+
+class OperatedLog(Log, Protocol):
+    """What an operator may do besides; no service does."""
+
+    async def members(self, group: str) -> int:
+        """How many processes share a group's partitions now. Raises Unavailable."""
+
+    async def recreate(self, topic: Topic, partitions: int) -> None:
+        """Delete all that the topic holds; offsets begin at 0 again. Raises Unavailable."""

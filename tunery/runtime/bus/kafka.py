@@ -62,7 +62,7 @@ def topic_settings(topic: Topic, settings: KafkaSettings) -> dict[str, str]:
 
 
 class KafkaLog:
-    """Implements `Log`. Open sockets only as needed; `close` at the end."""
+    """Implements `OperatedLog`. Open sockets only as needed; `close` at the end."""
 
     def __init__(self, settings: KafkaSettings) -> None:
         quieten()
@@ -158,13 +158,11 @@ class KafkaLog:
             await consumer.commit(offsets)
 
     async def members(self, group: str) -> int:
-        """How many processes share a group's partitions now. Raises Unavailable."""
         async with self._admin() as admin:
             answers = await _insist(lambda: admin.describe_consumer_groups([group]))
         return sum(len(found[GROUP_MEMBERS]) for answer in answers for found in answer.groups)
 
     async def recreate(self, topic: Topic, partitions: int) -> None:
-        """Delete all that the topic holds; offsets begin at 0 again. Raises Unavailable."""
         async with self._admin() as admin:
             await admin.delete_topics([topic.name])
             while topic.name in await admin.list_topics():  # noqa: ASYNC110  # it asks the broker

@@ -2,7 +2,7 @@ from collections.abc import AsyncIterator
 
 import pytest_asyncio
 
-from tests.contract.bus_suite import BusSuite
+from tests.contract.bus_suite import OperatedBusSuite
 from tunery.local import Stack
 from tunery.runtime.bus.kafka import KafkaLog, KafkaSettings
 
@@ -14,5 +14,5 @@ async def log(servers: Stack) -> AsyncIterator[KafkaLog]:
     await log.close()
 
 
-class TestKafkaLog(BusSuite):
+class TestKafkaLog(OperatedBusSuite):
     """The suite, against the real broker."""
