@@ -42,12 +42,12 @@ async def measure(dsn: str, batches: int) -> dict[str, float]:
     try:
         for number in range(batches):
             slices = list(_slices(number * BATCH))
-            began = time.perf_counter()
-            await _commit(store, number * BATCH, slices)
-            between = time.perf_counter()
-            await _commit_bare(pools[1], statement, number * BATCH, slices)
-            spent[0] += between - began
-            spent[1] += time.perf_counter() - between
+            turns = [(0, _commit(store, number * BATCH, slices))]
+            turns += [(1, _commit_bare(pools[1], statement, number * BATCH, slices))]
+            for side, commit in turns if number % 2 else reversed(turns):
+                began = time.perf_counter()
+                await commit
+                spent[side] += time.perf_counter() - began
     finally:
         for pool in pools:
             await pool.close()

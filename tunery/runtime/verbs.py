@@ -4,8 +4,10 @@ decide, evolve, react and project are pure functions; effect does I/O and answer
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
+
+from msgspec import Struct
 
 from schemas.envelope import Context, Header, Message
 from schemas.topics import Stream
@@ -62,23 +64,20 @@ class Send:
 React: TypeAlias = Callable[[Header, Any], tuple[Send, ...]]
 
 
-@dataclass(frozen=True)
-class Upsert:
+class Upsert(Struct, frozen=True, gc=False):
     """Insert the row, or set just these values where the key exists already."""
 
     table: str
     key: Mapping[str, Json]
-    values: Mapping[str, Json] = field(default_factory=dict)
+    values: Mapping[str, Json] = {}
 
 
-@dataclass(frozen=True)
-class Delete:
+class Delete(Struct, frozen=True, gc=False):
     table: str
     key: Mapping[str, Json]
 
 
-@dataclass(frozen=True)
-class Todo:
+class Todo(Struct, frozen=True, gc=False):
     """A row of the service's to-do list; `body` is what the effect of this kind gets."""
 
     kind: str
@@ -88,8 +87,7 @@ class Todo:
     body: Message
 
 
-@dataclass(frozen=True)
-class Done:
+class Done(Struct, frozen=True, gc=False):
     kind: str
     id: str
 

@@ -2,20 +2,24 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, assert_never
+from functools import lru_cache
+from operator import itemgetter
+from typing import Any, Final, TypeAlias, assert_never
 
 from tunery.runtime.verbs import Change, Delete, Done, Todo, Upsert
 
 Columns: TypeAlias = tuple[str, ...]
 Values: TypeAlias = tuple[Any, ...]
+_PLACE: Final = itemgetter(0)
 
 
-@dataclass
+@dataclass(slots=True)
 class RowPlan:
     """`clear`: remove what is there first. `values` None: and leave it removed."""
 
+    key: Mapping[str, Any]
     clear: bool
-    values: dict[str, Any] | None
+    values: Mapping[str, Any] | None
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,7 @@ class Plan:
 
 @dataclass
 class _Folded:
-    rows: dict[tuple[str, Columns, Values], RowPlan] = field(default_factory=dict)
+    rows: dict[tuple[str, Columns], dict[Values, RowPlan]] = field(default_factory=dict)
     todos: dict[tuple[str, str], Todo | None] = field(default_factory=dict)
 
 
@@ -52,7 +56,8 @@ def fold(changes: Iterable[Change]) -> Plan:
             case Upsert():
                 _upsert(folded, change)
             case Delete():
-                folded.rows[_place(change.table, change.key)] = RowPlan(True, None)
+                rows, values = _place(folded, change)
+                rows[values] = RowPlan(change.key, True, None)
             case Todo():
                 folded.todos[change.kind, change.id] = change
             case Done():
@@ -62,16 +67,23 @@ def fold(changes: Iterable[Change]) -> Plan:
     return _plan(folded)
 
 
-def _place(table: str, key: Mapping[str, Any]) -> tuple[str, Columns, Values]:
-    names = tuple(sorted(key))
-    return table, names, tuple(key[name] for name in names)
+def _place(folded: _Folded, change: Upsert | Delete) -> tuple[dict[Values, RowPlan], Values]:
+    """Rows of the same table and key columns, and what the change is found by among them."""
+    names = _in_order(tuple(change.key))
+    rows = folded.rows.setdefault((change.table, names), {})
+    return rows, tuple([change.key[name] for name in names])
+
+
+@lru_cache(maxsize=1_024)
+def _in_order(names: Columns) -> Columns:
+    return tuple(sorted(names))
 
 
 def _upsert(folded: _Folded, change: Upsert) -> None:
-    place = _place(change.table, change.key)
-    known = folded.rows.get(place)
+    rows, values = _place(folded, change)
+    known = rows.get(values)
     if known is None:
-        folded.rows[place] = RowPlan(False, dict(change.values))
+        rows[values] = RowPlan(change.key, False, change.values)
     else:
         known.values = {**(known.values or {}), **change.values}
 
@@ -79,13 +91,13 @@ def _upsert(folded: _Folded, change: Upsert) -> None:
 def _plan(folded: _Folded) -> Plan:
     deletes: dict[tuple[str, Columns], list[dict[str, Any]]] = {}
     upserts: dict[tuple[str, Columns, Columns], list[dict[str, Any]]] = {}
-    for (table, names, values), row in sorted(folded.rows.items(), key=_order):
-        key = dict(zip(names, values, strict=True))
-        if row.clear:
-            deletes.setdefault((table, names), []).append(key)
-        if row.values is not None:
-            columns = tuple(sorted(row.values))
-            upserts.setdefault((table, names, columns), []).append({**row.values, **key})
+    for (table, names), found in sorted(folded.rows.items(), key=_PLACE):
+        for _, row in sorted(found.items(), key=_PLACE):
+            if row.clear:
+                deletes.setdefault((table, names), []).append(dict(row.key))
+            if row.values is not None:
+                columns = _in_order(tuple(row.values))
+                upserts.setdefault((table, names, columns), []).append({**row.values, **row.key})
     todos = sorted(folded.todos.items())
     return Plan(
         deletes=tuple(Group(t, k, (), tuple(rows)) for (t, k), rows in deletes.items()),
@@ -93,8 +105,3 @@ def _plan(folded: _Folded) -> Plan:
         done=tuple(Done(kind, id_) for (kind, id_), todo in todos if todo is None),
         todos=tuple(todo for _, todo in todos if todo is not None),
     )
-
-
-def _order(item: tuple[tuple[str, Columns, Values], RowPlan]) -> tuple[str, Columns, str]:
-    (table, names, values), _ = item
-    return table, names, repr(values)

@@ -24,14 +24,19 @@ def name(identifier: str) -> str:
 
 def encode(rows: Sequence[Mapping[str, Any]]) -> str:
     """JSON of rows. Bytes become `bytea` text; NUL, which PostgreSQL has no place for, U+FFFD."""
-    body = _JSON.encode([{column: _value(row[column]) for column in row} for row in rows])
+    body = _JSON.encode([_plain(row) for row in rows])
     if b"\\u0000" in body:
         body = _NUL.sub(_NUL_STANDS_FOR, body)
     return body.decode("utf-8")
 
 
-def _value(value: Any) -> Any:
-    return "\\x" + value.hex() if isinstance(value, bytes) else value
+def _plain(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    if bytes not in map(type, row.values()):
+        return row
+    return {
+        column: "\\x" + value.hex() if isinstance(value, bytes) else value
+        for column, value in row.items()
+    }
 
 
 @lru_cache(maxsize=1_024)
