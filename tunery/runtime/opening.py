@@ -17,7 +17,7 @@ from tunery.runtime.bus.sender import Sender
 from tunery.runtime.clock import SystemClock
 from tunery.runtime.seal.directory import DirectoryKeyStore
 from tunery.runtime.seal.sealer import Sealer
-from tunery.runtime.settings import RuntimeSettings
+from tunery.runtime.settings import LogSettings, RuntimeSettings
 from tunery.runtime.telemetry.logs import say
 from tunery.runtime.work.abstract import StoreUnavailable
 from tunery.runtime.work.postgres import PostgresStore, open_store
@@ -77,7 +77,7 @@ async def patiently(server: str, connect: Callable[[], Awaitable[T]]) -> T:
             backoff_ms = min(2 * backoff_ms, BACKOFF_MS_MAX)
 
 
-def kafka_settings(settings: RuntimeSettings) -> KafkaSettings:
+def kafka_settings(settings: LogSettings) -> KafkaSettings:
     return KafkaSettings(
         bootstrap=settings.kafka_bootstrap,
         replication=settings.kafka_replication,

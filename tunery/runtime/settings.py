@@ -16,12 +16,24 @@ class SettingsError(Exception):
     """A setting is missing or wrong; the message names the variable and what to do."""
 
 
-class RuntimeSettings(BaseSettings):
-    """Settings that every service has. Secrets are never shown in `repr` and logs."""
+class LogSettings(BaseSettings):
+    """What it takes to work with the log."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, extra="ignore")
 
     kafka_bootstrap: str = Field(min_length=1)
+    kafka_replication: int = Field(default=1, ge=1, le=7)
+    session_timeout_ms: Ms = Field(default=3_000, ge=1_000, le=60_000)
+
+    @property
+    def flush_each(self) -> bool:
+        """One broker: records are fsynced as they come, so that PostgreSQL never outlives them."""
+        return self.kafka_replication == 1
+
+
+class RuntimeSettings(LogSettings):
+    """Settings that every service has. Secrets are never shown in `repr` and logs."""
+
     postgres_dsn: str = Field(min_length=1, repr=False)
     s3_endpoint: str = Field(min_length=1)
     s3_access_key: str = Field(min_length=1, repr=False)
@@ -32,8 +44,6 @@ class RuntimeSettings(BaseSettings):
     data_dir: Path
     keystore_dir: Path | None = None
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
-    session_timeout_ms: Ms = Field(default=3_000, ge=1_000, le=60_000)
-    kafka_replication: int = Field(default=1, ge=1, le=7)
     postgres_connections_max: int = Field(default=8, ge=4, le=200)
     metrics_port: int | None = Field(default=None, ge=1, le=65_535)
 
@@ -46,11 +56,6 @@ class RuntimeSettings(BaseSettings):
     def keys(self) -> Path:
         """Folder of the tenants' data keys."""
         return self.keystore_dir or self.data_dir / "keystore"
-
-    @property
-    def flush_each(self) -> bool:
-        """One broker: records are fsynced as they come, so that PostgreSQL never outlives them."""
-        return self.kafka_replication == 1
 
     def secrets(self) -> tuple[str, ...]:
         """Texts that must never reach a log."""
