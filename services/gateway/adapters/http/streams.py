@@ -59,8 +59,11 @@ def positions_of(last_event_id: str | None, after: str | None, sources: int) -> 
 async def _frames(
     deps: Deps, job: JobKey, name: str, sources: Sequence[Source], positions: Positions
 ) -> AsyncIterator[bytes]:
-    """Goes on when the database is away for a while: only the client ends it, or the job."""
-    yield f"retry: {RETRY_MS}\n\n".encode()
+    """Goes on when the database is away for a while: only the client ends it, or the job.
+
+    No empty line without data before it: the SDK would take that for an event with nothing in it.
+    """
+    yield f"retry: {RETRY_MS}\n".encode()
     told_ms = deps.clock.monotonic_ms()
     while True:
         try:
@@ -69,7 +72,7 @@ async def _frames(
                     positions = batch[-1].positions
                     yield b"".join(_frame(name, one.positions, one.body) for one in batch)
                 elif deps.clock.monotonic_ms() - told_ms >= HEARTBEAT_MS:
-                    yield b": heartbeat\n\n"
+                    yield b": heartbeat\n"
                 else:
                     continue
                 told_ms = deps.clock.monotonic_ms()
@@ -77,7 +80,7 @@ async def _frames(
             return
         except (StoreUnavailable, ApiError) as error:
             say(LOG, logging.WARNING, "stream waits", why=error, job=job[1])
-            yield b": the service is busy\n\n"
+            yield b": the service is busy\n"
             await deps.clock.sleep(RETRY_MS)
 
 

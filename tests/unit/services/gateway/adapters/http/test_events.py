@@ -1,14 +1,20 @@
 """Events, metrics and log lines of a job: as pages and as streams that end with the job."""
 
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import msgspec
 import pytest
+from openai._streaming import SSEDecoder
 
 from schemas.telemetry import LogLine, Progress
+from services.gateway.adapters.feeds import Event
+from services.gateway.adapters.http import streams
 from tests.unit.services.gateway.adapters.http.test_jobs import a_step, ready, submit
 from tests.unit.services.gateway.town import Town
+from tunery.runtime.work.abstract import StoreUnavailable
 
 Frame = dict[str, str]
 
@@ -34,7 +40,7 @@ async def streamed(client: httpx.AsyncClient, url: str, **options: Any) -> list[
     assert answer.status_code == 200, answer.text
     assert answer.headers["content-type"].startswith("text/event-stream")
     *frames, done, rest = answer.text.split("\n\n")
-    assert (done, rest) == ("data: [DONE]", "")
+    assert (done.removeprefix("retry: 2000\n"), rest) == ("data: [DONE]", "")
     fields = [dict(line.split(": ", 1) for line in frame.splitlines()) for frame in frames]
     return [one for one in fields if "data" in one]
 
@@ -63,6 +69,39 @@ async def test_a_stream_goes_on_after_the_last_frame(api: Town) -> None:
             headers = {"last-event-id": frame["id"]}
             rest = await streamed(client, f"{path}/{kind}", headers=headers)
             assert ids(rest) == ids(frames)[number + 1 :]
+
+
+class Fed:
+    """`Feeds` with an outage, and pauses before and after its one event."""
+
+    def __init__(self) -> None:
+        self.tries = 0
+
+    async def follow(self, *_: Any) -> AsyncIterator[list[Event]]:
+        self.tries += 1
+        if self.tries == 2:
+            raise StoreUnavailable("away")
+        yield []
+        yield [Event("1", {"id": "1"}, (str(self.tries),))]
+        yield []
+        if self.tries == 1:
+            raise StoreUnavailable("away")
+
+
+async def test_pauses_and_outages_are_no_events_to_the_sdk(
+    api: Town, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "HEARTBEAT_MS", 0)
+    monkeypatch.setattr(streams, "RETRY_MS", 1)
+    deps: Any = SimpleNamespace(clock=api.deps.clock, feeds=Fed())
+    answer = streams.event_stream(deps, ("acme", "ftjob-1"), "k", (), ())
+    chunks: list[Any] = [chunk async for chunk in answer.body_iterator]
+    text = b"".join(chunks)
+    assert text.count(b": heartbeat") == 4
+    assert text.count(b": the service is busy") == 2
+    found = list(SSEDecoder().iter_bytes(iter([text])))
+    assert [one.data for one in found] == ['{"id":"1"}', '{"id":"1"}', "[DONE]"]
+    assert [one.id for one in found][:2] == ["1", "3"]
 
 
 async def test_lines_tell_progress_and_can_be_shown(api: Town) -> None:
