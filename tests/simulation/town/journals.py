@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final, TypeAlias
 
+from msgspec import structs
+
 from schemas.account import Limits, PlanSet, TenantCreated
 from schemas.job import JobEnded
 from schemas.sealed import Sealed
@@ -21,8 +23,8 @@ from tunery.runtime.testing.faults import Faults, Step
 
 KINDS: Final = ("crash", "power cut", "power cut", "agent killed", "agent frozen", "node departed")
 JOBS_PER_KILL: Final = 3
-S_PER_JOB: Final = 4  # of faulty time; jobs come in its first half
-SIZE: Final = Size(tenants=6, nodes=12)
+S_PER_JOB: Final = 8  # of faulty time; jobs come in its first half
+SIZE: Final = Size(tenants=6, nodes=12, snapshot_every=300)
 REACTIONS: Final = (("scheduler", JOB), ("scheduler", POOL), ("billing", ACCOUNT))
 WINDOW: Final = 500  # appends in flight
 Place: TypeAlias = tuple[str, int]  # topic, partition
@@ -56,7 +58,7 @@ def live(jobs: int, urls: Mapping[str, Sealed], seed: int = 1) -> Life:
 
     `urls`: of webhook endpoints, by tenant. Raises AssertionError when an invariant is violated.
     """
-    size = Size(tenants=SIZE.tenants, nodes=SIZE.nodes, faulty_s=max(90, S_PER_JOB * jobs))
+    size = structs.replace(SIZE, faulty_s=max(90, S_PER_JOB * jobs))
     rng, until_ms = Random(f"{seed}/kills"), 1_000 * size.faulty_s - 5_000
     times = sorted(rng.randint(1_000, until_ms) for _ in range(jobs // JOBS_PER_KILL))
     faults = Faults(

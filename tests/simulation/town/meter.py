@@ -97,7 +97,8 @@ class Meter:
     def enter(self, command: Any, events: tuple[Any, ...], at: Ms) -> None:
         """One decision of the pool."""
         self._check_token(command, events)
-        before = {number: lease.sliced_ms for number, lease in self.leases.items()}
+        ends = any(isinstance(event, PlacementClosed) for event in events)
+        before = {n: lease.sliced_ms for n, lease in self.leases.items()} if ends else {}
         for event in events:
             self._enter(event, at)
             if isinstance(event, PlacementClosed):

@@ -21,11 +21,15 @@ KINDS: Final[Mapping[str, int]] = {
 
 
 class Size(Struct, frozen=True):
-    """What does not fail. `faulty_s`: how long things go wrong; jobs come in its first half."""
+    """What does not fail. `faulty_s`: how long things go wrong; jobs come in its first half.
+
+    `snapshot_every`: entries of a partition.
+    """
 
     tenants: int = 2
     nodes: int = 3
     faulty_s: int = 90
+    snapshot_every: int = 15
     patience_s: int = 6_000  # after that, until every job has ended
 
 
@@ -57,6 +61,7 @@ def draw(seed: int, size: Size) -> Plan:
     def sometimes(high: int, chance: float = 0.35) -> int:
         return rng.randint(1, high) if rng.random() < chance else 0
 
+    long = rng.random() < 0.08
     return Plan(
         seed,
         draw_faults(rng, 1_000 * size.faulty_s - 3_000, KINDS),
@@ -65,8 +70,8 @@ def draw(seed: int, size: Size) -> Plan:
         new_limits=sometimes(2, 0.3),
         failures=sometimes(30),
         rotten=sometimes(40),
-        stubborn=sometimes(40),
+        stubborn=rng.choice((0, 100)) if long else sometimes(40),
         narrow=rng.random() < 0.4,
-        long=rng.random() < 0.08,
+        long=long,
         new_month=rng.random() < 0.3,
     )

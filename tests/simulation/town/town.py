@@ -45,8 +45,9 @@ class Run:
 class Town:
     def __init__(self, ground: Ground, urls: Mapping[str, Sealed]) -> None:
         self.ground, self.rng = ground, ground.chance("town")
+        build = partial(hosts, ground.size)
         self.cluster = Cluster(
-            ground.broker, ground.plan.seed, STREAMS, lambda process: hosts(self.cluster, process)
+            ground.broker, ground.plan.seed, STREAMS, lambda process: build(self.cluster, process)
         )
         self.cluster.actions |= {
             "power cut": self._machines(Machine.lose_power),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from schemas.topics import Stream
+from tunery.cli.replay.catalogue import UNSAID
 from tunery.runtime.bus.abstract import Log
 from tunery.runtime.journal.reader import START, Accepted, JournalReader, Position
 from tunery.runtime.verbs import Change
@@ -24,9 +25,9 @@ SELECT * FROM (
      EXCEPT ALL
      SELECT 'live', t::text FROM (SELECT {columns} FROM {scratch}.{table} {where}) t)
     UNION ALL
-    (SELECT 'replayed', t::text FROM (SELECT {columns} FROM {scratch}.{table} {where}) t
+    (SELECT 'replayed', t::text FROM (SELECT {columns} FROM {scratch}.{table} {where} {said}) t
      EXCEPT ALL
-     SELECT 'replayed', t::text FROM (SELECT {columns} FROM {live}.{table} {where}) t)
+     SELECT 'replayed', t::text FROM (SELECT {columns} FROM {live}.{table} {where} {said}) t)
 ) AS difference ORDER BY entry, side LIMIT 2
 """
 
@@ -60,12 +61,8 @@ async def compare(log: Log, dsn: str, service: str, projection: Projection) -> t
             await scratch.ensure(projection.described())
             targets = await live.positions(projection.name)
             await _rebuild(log, scratch, projection, targets)
-            found = [
-                await _compare(scratch, service, schema, table, "*", "")
-                for table in projection.tables
-            ]
-            where = f"WHERE projection = '{projection.name}'"
-            found.append(await _compare(scratch, service, schema, "todos", TODO_COLUMNS, where))
+            found = [await _compare(scratch, service, schema, table) for table in projection.tables]
+            found.append(await _compare_todos(scratch, service, schema, projection.name))
             return tuple(found)
     finally:
         await live.close()
@@ -122,11 +119,31 @@ def _changes(projection: Projection, accepted: tuple[Accepted, ...]) -> list[Cha
     ]
 
 
-async def _compare(
-    store: PostgresStore, live: str, scratch: str, table: str, columns: str, where: str
+async def _compare_todos(
+    store: PostgresStore, live: str, scratch: str, projection: str
 ) -> Compared:
-    """All names are ours: tables from the code, schemas made above."""
-    query = DIFFERENCE.format(columns=columns, live=live, scratch=scratch, table=table, where=where)
+    """What is due must follow from the log; what does may be done, where nobody would say so."""
+    where = f"WHERE projection = '{projection}'"
+    unsaid = ", ".join(f"'{kind}'" for kind in UNSAID)
+    said = f"AND kind NOT IN ({unsaid})"
+    return await _compare(store, live, scratch, "todos", TODO_COLUMNS, where, said)
+
+
+async def _compare(
+    store: PostgresStore,
+    live: str,
+    scratch: str,
+    table: str,
+    columns: str = "*",
+    where: str = "",
+    said: str = "",
+) -> Compared:
+    """`said`: what must be on the live side as well. All names are ours: tables from the code,
+    schemas made above.
+    """
+    query = DIFFERENCE.format(
+        columns=columns, live=live, scratch=scratch, table=table, where=where, said=said
+    )
     count = f"SELECT count(*) FROM {scratch}.{table} {where}"  # noqa: S608  # names are ours
     rows: Any = await store.pool.fetchval(count)
     different = await store.pool.fetch(query)

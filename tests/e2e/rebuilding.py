@@ -1,0 +1,240 @@
+"""Everything that was lost comes back from the log: a town's journals in real servers.
+
+The truth is the town's own: what its books of account say, kept beside the deciders. After each
+loss the rows in PostgreSQL must say the same, and no webhook may go out a second time.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import asyncpg
+import httpx
+import msgspec
+
+from schemas.account import Limits
+from schemas.job import CancelJob
+from schemas.topics import PARTITIONS, TOPICS
+from services.billing.adapters.ledger import read_rows
+from services.billing.adapters.prices import read_books
+from services.billing.domain.invoice import invoice, period
+from services.scheduler.app import POOLS
+from tests.simulation.town.ground import tenants
+from tests.simulation.town.journals import SIZE, Life, live, load
+from tests.simulation.town.meter import Line
+from tests.unit.services.scheduler.samples import submit
+from tunery.cli.demo.receiver import Receiver, receiving
+from tunery.cli.replay import verify as verification
+from tunery.local import SERVICES, Stack, stack
+from tunery.local.paths import DataDir
+from tunery.local.stack import AGENT, ServiceSpec
+from tunery.runtime.bus.kafka import KafkaLog, KafkaSettings
+from tunery.runtime.bus.sender import Sender
+from tunery.runtime.journal.verify import replay_stream
+from tunery.runtime.seal.directory import DirectoryKeyStore
+from tunery.runtime.seal.sealer import Sealer
+
+CONTROL_PLANE: Final = tuple(
+    ServiceSpec(name, env={"TUNERY_NOTIFIER_ALLOW_PRIVATE": "1"})
+    for name in SERVICES
+    if name != AGENT
+)
+TENANT: Final = tenants(SIZE.tenants)[0]
+POLL_S: Final = 0.5
+BUILD_S_MAX: Final = 180.0
+QUIET_S: Final = 3.0  # many times what a delivery that is due waits for
+JOBS: Final = """
+SELECT tenant, id, outcome, billable_gpu_ms, lost_gpu_ms, released_gpu_ms FROM gateway.jobs
+"""
+LIMITS: Final = "SELECT tenant, soft_gpu_ms, hard_gpu_ms, concurrency FROM billing.tenants"
+Seconds = dict[str, float]
+
+
+@dataclass
+class Rebuilt:
+    """What came back. `differences`: by stage, empty where all is equal to the unit."""
+
+    jobs: int
+    records: int
+    seconds: Seconds = field(default_factory=dict)
+    differences: dict[str, list[str]] = field(default_factory=dict)
+    webhooks: int = 0
+
+    @property
+    def equal(self) -> bool:
+        return not any(self.differences.values())
+
+
+@dataclass(frozen=True)
+class Story:
+    life: Life
+    running: Stack
+    log: KafkaLog
+    receiver: Receiver
+    rebuilt: Rebuilt
+
+    @property
+    def dsn(self) -> str:
+        return self.running.postgres_dsn
+
+    async def compare(self, stage: str, more_jobs: int) -> None:
+        """Wait for the views, then for the verdict of `replay --verify`. `more_jobs` were new."""
+        begun, deadline = time.monotonic(), time.monotonic() + BUILD_S_MAX
+        while different := await self._differences(more_jobs):
+            if time.monotonic() > deadline:
+                break
+            await asyncio.sleep(POLL_S)
+        built = time.monotonic()
+        found = await verification.until_settled(self.log, self.dsn)
+        different += [f"{p.name}: {p.difference}" for p in found.parts if p.difference is not None]
+        if not (found.equal or different):
+            different.append("replay --verify found no equality")
+        self.rebuilt.differences[stage] = different
+        self.rebuilt.seconds[f"{stage}: rows"] = built - begun
+        self.rebuilt.seconds[f"{stage}: verify"] = time.monotonic() - built
+
+    async def _differences(self, more_jobs: int) -> list[str]:
+        try:
+            connection = await asyncpg.connect(self.dsn, server_settings={"search_path": "billing"})
+        except (OSError, asyncpg.PostgresError) as error:
+            return [f"no database: {error!r}"]
+        try:
+            return await self._against_truth(connection, more_jobs)
+        except asyncpg.UndefinedTableError as error:
+            return [f"not built: {error}"]
+        finally:
+            await connection.close()
+
+    async def _against_truth(self, connection: Any, more_jobs: int) -> list[str]:
+        life, found = self.life, list[str]()
+        rows = Counter(tuple(row) for row in await connection.fetch(JOBS))
+        if life.jobs - rows or sum((rows - life.jobs).values()) != more_jobs:
+            found.append(f"jobs: {_first(life.jobs - rows)} became {_first(rows - life.jobs)}")
+        limits = {
+            row["tenant"]: msgspec.convert(dict(row), Limits)
+            for row in await connection.fetch(LIMITS)
+        }
+        if limits != life.limits:
+            found.append(f"limits: {life.limits} became {limits}")
+        lines = Counter(
+            msgspec.convert(dict(row), Line)
+            for row in await connection.fetch("SELECT * FROM billing.ledger")
+        )
+        if lines != life.lines:
+            found.append(
+                f"slices: {_first(life.lines - lines)} became {_first(lines - life.lines)}"
+            )
+        pools = [p for one in await replay_stream(self.log, POOLS) for p in one.fold.state.values()]
+        leases = sum(pool.next_lease - 1 for pool in pools)
+        if leases != life.leases or any(pool.leases for pool in pools):
+            found.append(f"leases: {life.leases} became {leases}")
+        for (tenant, month), truth in life.invoices.items():
+            slices = await read_rows(connection, tenant, period(month))
+            bill = invoice(tenant, period(month), slices, read_books(), None, "EUR")
+            if (bill.gpu_ms, bill.amount_micro) != truth:
+                found.append(f"invoice of {tenant}, {month}: {truth} became {bill.amount_micro}")
+        return found
+
+    async def one_more_webhook(self, job_id: str) -> None:
+        """A new job that ends at once; its end is told to the receiver, once."""
+        before = len(self.receiver.received)
+        sender = Sender(self.log)
+        unknown = submit(job_id, None, training_file=job_id)
+        for body in (unknown, CancelJob(job_id=job_id)):
+            await sender.send("job", TENANT, TENANT, body)
+        deadline = time.monotonic() + BUILD_S_MAX
+        while len(self.receiver.received) == before:
+            assert time.monotonic() < deadline, f"no webhook came for {job_id}"
+            await asyncio.sleep(POLL_S)
+        await asyncio.sleep(QUIET_S)
+
+    def count_webhooks(self, stage: str, expected: int) -> None:
+        self.rebuilt.webhooks = len(self.receiver.received)
+        if self.rebuilt.webhooks != expected:
+            text = f"webhooks: {self.rebuilt.webhooks} arrived, {expected} events were new"
+            self.rebuilt.differences.setdefault(stage, []).append(text)
+
+    async def lose_database(self) -> None:
+        """The whole of it, while nobody looks; then everybody starts again."""
+        for name in self.running.services:
+            await self.running.stop(name)
+        await _drop(self.dsn)
+        await asyncio.gather(*(self.running.start(name) for name in self.running.services))
+
+    async def lose_valkey(self) -> None:
+        """It keeps nothing on disk; services find the empty one that comes up."""
+        self.running.kill("valkey")
+        await self.running.await_ready("valkey")
+        headers = {"authorization": f"Bearer {self.running.admin_key}"}
+        async with httpx.AsyncClient(base_url=self.running.api_url, trust_env=False) as client:
+            (await client.get("/v1/tenants", headers=headers)).raise_for_status()
+
+
+async def rebuild(jobs: int, folder: Path, say: Callable[[str], None]) -> Rebuilt:
+    """The whole story, on servers of its own in `folder`."""
+    folders = DataDir(folder)
+    folders.create()
+    with receiving() as receiver:
+        seal = Sealer(DirectoryKeyStore(folders.keystore))
+        urls = {name: seal.seal(name, receiver.url) for name in tenants(SIZE.tenants)}
+        begun = time.monotonic()
+        life = await asyncio.to_thread(live, jobs, urls)
+        rebuilt = Rebuilt(sum(life.jobs.values()), life.written)
+        rebuilt.seconds["live"] = time.monotonic() - begun
+        say(f"{rebuilt.jobs} jobs lived, {rebuilt.records} records")
+        async with stack(folder, environ={}) as running, _log(running) as log:
+            begun = time.monotonic()
+            await log.create(TOPICS, PARTITIONS)
+            await load(life, log)
+            rebuilt.seconds["load"] = time.monotonic() - begun
+            say("records are in Kafka")
+            story = Story(life, running, log, receiver, rebuilt)
+            await _tell(story, say)
+    return rebuilt
+
+
+async def _tell(story: Story, say: Callable[[str], None]) -> None:
+    await story.running.add(*CONTROL_PLANE)
+    await story.compare("from the log", 0)
+    story.count_webhooks("from the log", 0)
+    say("built from the log")
+    await story.one_more_webhook("ftjob-new-1")
+    await story.lose_database()
+    await story.compare("without PostgreSQL", 1)
+    await asyncio.sleep(QUIET_S)
+    story.count_webhooks("without PostgreSQL", 1)
+    say("built again without PostgreSQL")
+    await story.lose_valkey()
+    await story.compare("without Valkey", 1)
+    await story.one_more_webhook("ftjob-new-2")
+    story.count_webhooks("without Valkey", 2)
+    say("the same without Valkey")
+
+
+@asynccontextmanager
+async def _log(running: Stack) -> AsyncIterator[KafkaLog]:
+    log = KafkaLog(KafkaSettings(running.kafka_bootstrap))
+    try:
+        yield log
+    finally:
+        await log.close()
+
+
+async def _drop(dsn: str) -> None:
+    """Drop the database and make it anew, empty."""
+    place, _, name = dsn.rpartition("/")
+    connection = await asyncpg.connect(f"{place}/postgres")
+    try:
+        await connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+        await connection.execute(f"CREATE DATABASE {name}")
+    finally:
+        await connection.close()
+
+
+def _first(found: Mapping[Any, int]) -> str:
+    return f"{sum(found.values())} like {next(iter(found), None)}"
