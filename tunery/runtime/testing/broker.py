@@ -102,6 +102,9 @@ class Broker:
             if self.chance(self.faults.doubled):
                 self.tally.add("append doubled")
                 self.later(late_ms, put_late)
+            if self.chance(self.faults.slow):
+                self.tally.add("append slow")
+                await asyncio.sleep(self.rng.uniform(0.02, 0.8) * APPEND_MS_MAX / 1_000)
             return appended
         self.trace(f"{who} does not know about {topic}/{partition}")
         await asyncio.sleep(APPEND_MS_MAX / 1_000)

@@ -194,7 +194,10 @@ class Cluster:
 
     async def _take(self, step: Step) -> None:
         rng = Random(f"{self.seed}/{step.at_ms}/{step.kind}")  # noqa: S311  # runs must repeat
-        await self.actions[step.kind](rng)
+        try:
+            await self.actions[step.kind](rng)
+        except PartitionStopped as stopped:
+            self.named.append(f"operator: {stopped}")
 
     def heal(self) -> None:
         self.broker.trace("faults stop")

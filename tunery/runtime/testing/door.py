@@ -24,6 +24,7 @@ from tunery.runtime.testing.faults import SESSION_MS
 from tunery.runtime.testing.loop import virtual_loop
 
 SLOW_MS: Final[Ms] = 700
+FETCHED_MAX: Final = 12  # records at once; a fetch ends anywhere
 
 
 class Door:
@@ -214,6 +215,7 @@ class DoorReader:
     async def poll(self, wait_ms: Ms, records_max: int) -> Sequence[Record]:
         door = self._door
         await door.pass_through(0)
+        records_max = min(records_max, door.rng.randint(1, FETCHED_MAX))
         if door.slow:
             await asyncio.sleep(SLOW_MS / 1_000)
             records_max = 1

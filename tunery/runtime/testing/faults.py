@@ -40,6 +40,7 @@ class Faults(Struct, frozen=True):
 
     lost: never in the log; late: in the log after the writer gave up, maybe behind newer claims;
     unanswered: in the log at once, acknowledged too late; doubled: in the log twice, once late;
+    slow: in the log at once, acknowledged just in time;
     stale_ends: questions for the log's end answered with an older one; store_unanswered: writes to
     the SQL store whose answer is lost, done at once or late.
     """
@@ -50,6 +51,7 @@ class Faults(Struct, frozen=True):
     doubled: int = 0
     stale_ends: int = 0
     store_unanswered: int = 0
+    slow: int = 0
     steps: tuple[Step, ...] = ()
 
     def has(self, kind: str) -> bool:
@@ -66,14 +68,14 @@ def draw_faults(rng: Random, until_ms: Ms, kinds: Mapping[str, int] = KINDS) -> 
         return rng.randint(1, high) if rng.random() < 0.35 else 0
 
     lost, late, unanswered, doubled = (sometimes(6) for _ in range(4))
-    stale_ends, store_unanswered = sometimes(90), sometimes(10)
+    stale_ends, store_unanswered, slow = sometimes(90), sometimes(10), sometimes(15)
     steps = [
         Step(rng.randint(500, until_ms), kind)
         for kind, most in kinds.items()
         for _ in range(sometimes(most))
     ]
     steps.sort(key=lambda step: step.at_ms)
-    return Faults(lost, late, unanswered, doubled, stale_ends, store_unanswered, tuple(steps))
+    return Faults(lost, late, unanswered, doubled, stale_ends, store_unanswered, slow, tuple(steps))
 
 
 @dataclass

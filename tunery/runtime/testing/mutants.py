@@ -1,34 +1,36 @@
 """The event core with one rule broken at a time. Each must be caught by the invariants."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
 from msgspec import structs
 
-from schemas.envelope import Entry, Envelope
-from schemas.units import Ms
-from tunery.runtime.bus.abstract import AppendUnknown
-from tunery.runtime.journal import acceptance, decision, dedupe, partition, reactor, snapshots
-from tunery.runtime.journal.acceptance import Acceptance, Diverged, Reason, record_hash
-from tunery.runtime.journal.dedupe import Conflict, Repeat, Seen
-from tunery.runtime.journal.reader import Position
-from tunery.runtime.testing import door
+from tunery.runtime.journal import acceptance, decision, partition, reactor, reader, snapshots
+from tunery.runtime.testing import broken, door, scenario, stores
 from tunery.runtime.testing.faults import Faults, Step
-from tunery.runtime.testing.scenario import TAIL_LOST
+from tunery.runtime.testing.scenario import EMPTIED, RECREATED, TAIL_LOST, UPGRADE, Plan
+from tunery.runtime.work import effects, projector
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """`place.name` is replaced by `broken`. `invariants`: what its violations may be named."""
+    """`place.attribute` is replaced by `broken`. `invariant`: what a run with it violates; `seed`:
+    the first seed that shows it. `faults`: instead of those that the seed draws.
+    """
 
     name: str
     place: Any
     attribute: str
     broken: Any
-    invariants: tuple[str, ...]
-    faults: Faults | None = None  # None: as the seed draws them
+    invariant: str
+    seed: int = 1
+    faults: Faults | None = None
+
+    def plan(self, seed: int) -> Plan:
+        drawn = scenario.plan(seed)
+        return drawn if self.faults is None else structs.replace(drawn, faults=self.faults)
 
     @contextmanager
     def alive(self) -> Iterator[None]:
@@ -45,145 +47,123 @@ class Mutant:
                 setattr(self.place, self.attribute, before)
 
 
-def _accept(state: Acceptance, entry: Entry, value: bytes) -> tuple[Acceptance, None]:
-    return Acceptance(
-        state.incarnation, state.epoch, entry.cause, record_hash(value), state.base, False
-    ), None
+def _once(*kinds: str) -> Faults:
+    """Nothing but these, one after the other."""
+    return Faults(steps=tuple(Step(9_000 + 2_000 * n, kind) for n, kind in enumerate(kinds)))
 
 
-Judgement = tuple[Acceptance, Reason | None]
-
-
-def _epoch_off(state: Acceptance, entry: Entry, value: bytes) -> Judgement:
-    if entry.cause != state.cause + 1:
-        return state, "cause"
-    if entry.prev != state.prev:
-        raise Diverged("chain")
-    return _accept(state, entry, value)
-
-
-def _cause_off(state: Acceptance, entry: Entry, value: bytes) -> Judgement:
-    if entry.epoch < state.epoch:
-        return state, "epoch"
-    if entry.prev != state.prev:
-        raise Diverged("chain")
-    return _accept(state, entry, value)
-
-
-def _cause_and_chain_off(state: Acceptance, entry: Entry, value: bytes) -> Judgement:
-    return (state, "epoch") if entry.epoch < state.epoch else _accept(state, entry, value)
-
-
-def _chain_off(state: Acceptance, entry: Entry, value: bytes) -> Judgement:
-    if entry.epoch < state.epoch:
-        return state, "epoch"
-    if entry.cause != state.cause + 1:
-        return state, "cause"
-    return _accept(state, entry, value)
-
-
-def _chain_first(state: Acceptance, entry: Entry, value: bytes) -> Judgement:
-    if entry.prev != state.prev:
-        raise Diverged("chain")
-    return _chain_off(state, entry, value)
-
-
-async def _no_read_back(self: Any, term: Any) -> None:
-    flight = term.flights.popleft()
-    await flight.acknowledged
-    _settled(self, term, flight)
-
-
-async def _blind_retry(self: Any, term: Any) -> None:
-    flight = term.flights.popleft()
-    try:
-        await flight.acknowledged
-    except AppendUnknown:
-        await term.writer.append(flight.decided.key, flight.decided.value)
-    _settled(self, term, flight)
-
-
-def _settled(owner: Any, term: Any, flight: Any) -> None:
-    term.settled = owner.settled = flight.decided.fold
-    owner._on_settled(
-        partition.Settled(
-            owner._stream.name,
-            owner._partition,
-            flight.expected,
-            flight.decided.fold.command_id,
-        )
-    )
-
-
-def _without(kind: str) -> Callable[[Seen, Envelope, Ms], Repeat | Conflict | None]:
-
-    def broken(seen: Seen, envelope: Envelope, at: Ms) -> Repeat | Conflict | None:
-        if (envelope.source is not None) == (kind == "reactions"):
-            return None
-        return dedupe.recognise(seen, envelope, at)
-
-    return broken
-
-
-async def _send_once(
-    self: Any, topic: str, key: bytes, value: bytes, where: int, place: Any
-) -> None:
-    try:
-        await self._log.send(topic, key, value, where)
-    except AppendUnknown:
-        return
-
-
-async def _trim_too_far(self: Any, topic: str, where: int, before: int) -> None:
-    await self.pass_through()
-    self.broker.on_trim(topic, where, before + 1)
-    await self.broker.memory.trim(topic, where, before + 1)
-
-
-_open_snapshot = snapshots.Snapshots._open
-
-
-async def _forgetful(self: Any, pointer: Any) -> Any:
-    return structs.replace(await _open_snapshot(self, pointer), seen=Seen())
-
-
-async def _position_alone(self: Any, pointer: Any) -> Any:
-    fold = await _open_snapshot(self, pointer)
-    return structs.replace(fold, position=Position(fold.position.offset))
-
-
-TAIL: Final = Faults(steps=(Step(12_000, TAIL_LOST),))
-MUTANTS: Final = (
-    Mutant("epoch check off", acceptance, "_entry", _epoch_off, ("agreement", "false stop")),
-    Mutant("cause check off", acceptance, "_entry", _cause_off, ("agreement", "false stop")),
+_RULE = acceptance, "_entry"
+_OWNER = partition.PartitionOwner
+_PLACES = scenario, "PLACES_AGGREGATE"
+MUTANTS: Final[Sequence[Mutant]] = (
+    Mutant("epoch check off", *_RULE, broken.epoch_off, "agreement"),
+    Mutant("cause check off", *_RULE, broken.cause_off, "false stop"),
+    Mutant("cause check and hash chain off", *_RULE, broken.cause_and_chain_off, "agreement"),
+    Mutant("hash chain off", *_RULE, broken.chain_off, "agreement", 22, faults=_once(TAIL_LOST)),
+    Mutant("hash chain tested first", *_RULE, broken.chain_first, "false stop"),
+    Mutant("hash chain tested before the cause", *_RULE, broken.chain_before_cause, "false stop"),
     Mutant(
-        "cause check and hash chain off",
+        "broken chain voided", *_RULE, broken.chain_voided, "agreement", 22, faults=_once(TAIL_LOST)
+    ),
+    Mutant(
+        "operator's base ignored",
         acceptance,
-        "_entry",
-        _cause_and_chain_off,
-        ("agreement", "fold", "once"),
+        "_claimed",
+        broken.base_ignored,
+        "progress",
+        faults=_once(RECREATED),
     ),
-    Mutant("hash chain off", acceptance, "_entry", _chain_off, ("agreement",), TAIL),
-    Mutant("hash chain tested first", acceptance, "_entry", _chain_first, ("false stop",)),
-    Mutant("no read-back", partition.PartitionOwner, "_settle", _no_read_back, ("read-back",)),
+    Mutant("no read-back", _OWNER, "_settle", broken.no_read_back, "read-back"),
+    Mutant("blind retry of an unknown append", _OWNER, "_settle", broken.blind_retry, "read-back"),
     Mutant(
-        "blind retry of an unknown append",
-        partition.PartitionOwner,
-        "_settle",
-        _blind_retry,
-        ("read-back",),
+        "later claims overlooked",
+        reader.JournalReader,
+        "claims",
+        broken.later_claims_overlooked,
+        "agreement",
+        14,
+        faults=Faults(
+            slow=50,
+            steps=(Step(2_000, UPGRADE), *(Step(2_500 + 700 * n, "overlap") for n in range(20))),
+        ),
     ),
-    Mutant("clients' repeats decided", decision, "recognise", _without("clients"), ("dedupe",)),
-    Mutant("reactions' repeats decided", decision, "recognise", _without("reactions"), ("dedupe",)),
-    Mutant("at not clamped", decision, "max", lambda _, broker_at: broker_at, ("time",)),
-    Mutant("reaction skipped in doubt", reactor.Reactor, "_insist", _send_once, ("reactions",)),
-    Mutant("last decided command trimmed", door.Door, "trim", _trim_too_far, ("trim",)),
-    Mutant("snapshot without what was seen", snapshots.Snapshots, "_open", _forgetful, ("dedupe",)),
+    Mutant(
+        "last decided command not compared",
+        _OWNER,
+        "_check_last",
+        broken.last_not_compared,
+        "progress",
+        35,
+        faults=_once(RECREATED),
+    ),
+    Mutant("last decided command trimmed", door.Door, "trim", broken.trim_too_far, "trim"),
+    Mutant("commands trimmed by age", _OWNER, "_trim_before", broken.trim_by_age, "trim"),
+    Mutant("at not clamped", decision, "max", lambda _, broker_at: broker_at, "time", 2),
+    Mutant("decision reads the clock", *_PLACES, broken.CLOCK_READ, "fold"),
+    Mutant("clients' repeats decided", decision, "recognise", broken.without("clients"), "dedupe"),
+    Mutant(
+        "reactions' repeats decided", decision, "recognise", broken.without("reactions"), "dedupe"
+    ),
+    Mutant("effects' repeats decided", *_PLACES, broken.STAMPED_AGAIN, "effect"),
+    Mutant(
+        "reaction skipped in doubt", reactor.Reactor, "_insist", broken.send_once, "reactions", 14
+    ),
+    Mutant(
+        "position saved before reactions are sent",
+        reactor.Reactor,
+        "_send_all",
+        broken.send_later,
+        "reactions",
+    ),
+    Mutant(
+        "snapshot without what was seen",
+        snapshots.Snapshots,
+        "_open",
+        broken.forgetful,
+        "dedupe",
+        11,
+    ),
     Mutant(
         "snapshot without acceptance state",
         snapshots.Snapshots,
         "_open",
-        _position_alone,
-        ("false stop",),
+        broken.position_alone,
+        "false stop",
     ),
+    Mutant(
+        "position saved before the rows",
+        stores.DoorStore,
+        "commit",
+        broken.position_before_rows,
+        "rows",
+        4,
+    ),
+    Mutant(
+        "projector without a fence", stores.Database, "commit", broken.commit_unfenced, "rows", 57
+    ),
+    Mutant(
+        "effects before the rows are rebuilt",
+        stores.Database,
+        "lease",
+        broken.lease_at_once,
+        "repeated",
+        faults=_once(EMPTIED),
+    ),
+    Mutant(
+        "a lowered flag stays down",
+        projector.Projector,
+        "_raise_flags",
+        broken.flags_stay_down,
+        "progress",
+        182,
+    ),
+    Mutant(
+        "row gone when its outcome is sent",
+        stores.DoorStore,
+        "release",
+        broken.row_gone_when_sent,
+        "effect",
+        36,
+    ),
+    Mutant("notices alone wake effects", effects, "POLL_MS", 10**9, "progress"),
 )

@@ -29,6 +29,7 @@ POLL_MS: Final[Ms] = 500
 ENTRIES_MAX: Final = 500  # of one read, so of one commit
 OUTCOME_KEPT_MS: Final[Ms] = HOUR_MS
 PRUNE_EVERY_MS: Final[Ms] = 60_000
+RAISE_EVERY_MS: Final[Ms] = 5_000
 Notify: TypeAlias = Callable[[Header, Any], str | None]
 
 
@@ -133,6 +134,7 @@ class Projector:
             async with asyncio.TaskGroup() as group:
                 for follow in follows:
                     group.create_task(self._read(follow, follows))
+                group.create_task(self._raise_flags(follows))
                 if self._projection.outcomes:
                     group.create_task(self._prune())
         finally:
@@ -150,6 +152,18 @@ class Projector:
                 if saved_flags[place] != fresh:
                     await self._store.set_caught_up(self._projection.name, place, fresh)
         self._note_ready(follows)
+
+    async def _raise_flags(self, follows: list[_Follow]) -> None:
+        """A process that was behind lowers a flag; it may die before it raises it, or its word comes late."""
+        while True:
+            await self._runtime.clock.sleep(RAISE_EVERY_MS)
+            saved = await self._store.positions(self._projection.name)
+            for follow in follows:
+                for partition in sorted(follow.offsets.keys() - follow.behind):
+                    place = (follow.stream.name, partition)
+                    reached = saved[place].position.offset >= follow.offsets[partition]
+                    if reached and follow.is_fresh(partition) and not saved[place].caught_up:
+                        await self._store.set_caught_up(self._projection.name, place, True)
 
     def _note_ready(self, follows: list[_Follow]) -> None:
         if not any(follow.behind for follow in follows):

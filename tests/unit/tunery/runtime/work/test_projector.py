@@ -20,6 +20,7 @@ from tunery.runtime.journal.acceptance import Divergence
 from tunery.runtime.journal.reader import Position
 from tunery.runtime.testing.toy import PLACES, GiveBack, Take
 from tunery.runtime.verbs import Change
+from tunery.runtime.work import projector
 from tunery.runtime.work.abstract import Batch, Superseded
 from tunery.runtime.work.memory import MemoryStore
 from tunery.runtime.work.projector import Projector
@@ -146,6 +147,21 @@ async def test_a_divergence_that_a_rebuild_does_not_cure_is_not_cured_twice() ->
             assert not saved["places", partition].caught_up
             assert saved["places", (partition + 1) % PARTITIONS].caught_up
         assert await held(again) == {}
+
+
+async def test_a_flag_that_another_process_left_down_is_raised(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Found by the simulator (seed 182): effects waited for ever."""
+    monkeypatch.setattr(projector, "RAISE_EVERY_MS", 10)
+    async with toy() as service, running(Projector(service.runtime, HELD)):
+        store = service.runtime.store
+        await store.set_caught_up("held", ("places", 3), False)
+
+        async def raised() -> bool:
+            return (await store.positions("held"))["places", 3].caught_up
+
+        await until(raised)
 
 
 async def test_listeners_hear_what_the_projection_tells() -> None:
