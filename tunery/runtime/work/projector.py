@@ -154,7 +154,7 @@ class Projector:
         self._note_ready(follows)
 
     async def _raise_flags(self, follows: list[_Follow]) -> None:
-        """A process that was behind lowers a flag; it may die before it raises it, or its word comes late."""
+        """Another process that was behind lowered one, and died; or its word came late."""
         while True:
             await self._runtime.clock.sleep(RAISE_EVERY_MS)
             saved = await self._store.positions(self._projection.name)
