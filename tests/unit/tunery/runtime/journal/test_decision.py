@@ -1,21 +1,26 @@
 """Whatever strangers put into a commands topic, the partition goes on."""
 
+import json
 from collections.abc import Callable
 from typing import Any, Final
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from schemas import errors
-from schemas.envelope import Rejected
+from schemas.envelope import Envelope, Rejected
 from schemas.topics import MESSAGE_BYTES_MAX
 from tests.unit.tunery.runtime.journal.places import World, envelope, running
 from tunery.runtime.bus.abstract import Record, TooLarge
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.journal.acceptance import Poison
+from tunery.runtime.journal.codec import codec_of
 from tunery.runtime.journal.decision import decide_record
 from tunery.runtime.journal.fold import Fold
+from tunery.runtime.journal.reader import START, read_record
 from tunery.runtime.testing.toy import PLACES, PLACES_AGGREGATE, Count, Holds, Take, Taken
 
 KEY: Final = "tenant-a"
@@ -64,6 +69,7 @@ MALFORMED: Final[dict[str, tuple[bytes, str]]] = {
     "another tenant": (plain(tenant="tenant-b"), "the tenant is not the key"),
     "everybody's key, one tenant": (plain(key="*"), "a global command has the tenant *"),
 }
+SMALL: Final = plain()
 TOO_LARGE: Final[dict[str, bytes]] = {
     "a trace without end": plain(traceparent="x" * FULL),
     "a correlation without end": plain(correlation="x" * FULL),
@@ -126,6 +132,50 @@ def test_the_same_bytes_give_the_same_record(name: str) -> None:
     record = Record(PARTITION, 0, 7, KEY.encode(), value)
     first, second = (decide_record(PLACES_AGGREGATE, Fold(Holds()), record, 0) for _ in range(2))
     assert first.value == second.value
+
+
+@st.composite
+def almost(draw: st.DrawFn) -> bytes:
+    """A command with some bytes replaced, or none of it."""
+    value = bytearray(draw(st.sampled_from([value for value, _ in MALFORMED.values()] + [SMALL])))
+    value = value[: draw(st.integers(0, 400))]
+    for place in draw(st.lists(st.integers(0, max(0, len(value) - 1)), max_size=4)):
+        value[place : place + 1] = draw(st.binary(max_size=3))
+    return bytes(value)
+
+
+ANYTHING: Final = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=9),
+    lambda inner: st.lists(inner, max_size=6) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=8,
+)
+
+
+@st.composite
+def odd(draw: st.DrawFn) -> bytes:
+    """A command with some fields of its envelope or body replaced by anything."""
+    body = {"type": "Take.v1", "places": 1} | draw(
+        st.dictionaries(st.sampled_from(["type", "places", "x"]), ANYTHING, max_size=2)
+    )
+    fields = st.sampled_from(Envelope.__struct_fields__)
+    frame = {"id": str(UUID(int=7)), "key": KEY, "tenant": KEY, "body": body}
+    return json.dumps(frame | draw(st.dictionaries(fields, ANYTHING, max_size=2))).encode()
+
+
+@given(st.lists(almost() | odd(), min_size=1, max_size=5))
+def test_no_bytes_end_an_owner_and_what_it_writes_can_be_read(values: list[bytes]) -> None:
+    fold, position = Fold(Holds()), START
+    for offset, value in enumerate(values):
+        record = Record(PARTITION, offset, 7, KEY.encode(), value)
+        try:
+            written = decide_record(PLACES_AGGREGATE, fold, record, offset)
+        except Poison:
+            continue  # bytes that say they are a saga's
+        fold = written.fold
+        again = Record(PARTITION, position.offset, 7, written.key, written.value)
+        judged = read_record(PLACES, codec_of(PLACES), position, again)
+        assert judged.accepted is not None
+        position = judged.position
 
 
 @pytest.mark.parametrize(

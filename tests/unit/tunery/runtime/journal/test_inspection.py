@@ -1,8 +1,11 @@
 from typing import Any
 
+import msgspec
 import pytest_asyncio
+from hypothesis import given
+from hypothesis import strategies as st
 
-from schemas.envelope import Claim
+from schemas.envelope import GENESIS, Claim, Entry
 from schemas.sealed import Sealed
 from tests.unit.tunery.runtime.journal.places import World, running
 from tunery.runtime.bus.abstract import Record
@@ -124,6 +127,19 @@ async def test_what_cannot_be_decoded_is_shown_with_its_bytes_and_the_fix(
     )[1]
     assert deep.verdict == "unreadable"
     assert deep.content is None
+
+
+@given(st.data())
+def test_no_bytes_are_more_than_can_be_looked_at(data: st.DataObject) -> None:
+    entry = Entry(epoch=0, cause=0, prev=GENESIS, at=1, command_id="c", key=KEY, tenant=KEY, seq=1)
+    claim = encode(Claim(owner="a", nonce="n"))
+    value = bytearray(data.draw(st.sampled_from([encode(entry), claim, b"", b"null"])))
+    for place in data.draw(st.lists(st.integers(0, 200), max_size=3)):
+        value[place : place + 1] = data.draw(st.binary(max_size=3))
+    one = looked([at(0, claim), at(1, bytes(value))])[1]
+    assert (one.verdict in {"divergent", "unreadable"}) == bool(one.fix)
+    assert (one.content is None) == (one.bytes is not None)
+    msgspec.json.encode(one)
 
 
 def test_sealed_fields_are_replaced_wherever_they_are() -> None:
