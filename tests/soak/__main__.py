@@ -8,25 +8,28 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.soak.rounds import drawn
 from tests.soak.run import say, soak
 
 
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
     parser.add_argument("--rounds", type=int, default=50, help="how many faults (default 50)")
+    parser.add_argument("--first", type=int, default=1, help="of the rounds of this seed")
     parser.add_argument("--seed", type=int, default=1, help="draws the rounds and the commands")
     parser.add_argument("--rate", type=float, default=60.0, help="requests a second (default 60)")
     parser.add_argument("--json", action="store_true", help="one line of JSON on standard output")
     parser.add_argument("--keep", type=Path, help="an empty folder for diaries and logs")
     given = parser.parse_args()
-    if given.rounds < 0 or given.rate <= 0:
-        parser.error("--rounds must be 0 or more, and --rate above 0")
+    if given.rounds < 0 or given.first < 1 or given.rate <= 0:
+        parser.error("--rounds must be 0 or more, --first 1 or more, and --rate above 0")
     return given
 
 
 async def until_stopped(given: argparse.Namespace) -> dict[str, Any]:
     """A SIGTERM ends it as Ctrl-C does: no process is left behind."""
-    running = asyncio.ensure_future(soak(given.rounds, given.seed, given.rate, say, given.keep))
+    rounds = drawn(given.first + given.rounds - 1, given.seed)[given.first - 1 :]
+    running = asyncio.ensure_future(soak(rounds, given.seed, given.rate, say, given.keep))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
     return await running
 

@@ -23,7 +23,7 @@ class History:
     """All that a soak left behind.
 
     journals: (offset, value) of every record. client, owners: lines of their diaries. rows: tables
-    `needs`, `totals` and `todos` as they are; rebuilt: the same, made anew from the journals alone.
+    `needs`, `ends`, `totals` and `todos` as they are; rebuilt: the same, made from journals alone.
     """
 
     journals: Mapping[Place, Sequence[tuple[int, bytes]]]
@@ -291,14 +291,18 @@ def _totals(tally: Iterable[Entry]) -> Iterator[tuple[Entry, dict[str, int]]]:
 def _rows(history: History, desk: Iterable[Entry], tally: Iterable[Entry]) -> Iterator[Problem]:
     """Views and to-do rows are what the journals say, and what a rebuild makes of them."""
     opened: dict[str, tuple[str, int, str]] = {}
+    ends: dict[str, tuple[str, str, int]] = {}
     for entry in desk:
         for event in entry.events_of("Asked"):
             opened[event["need"]] = entry.tenant, event["until"], event["way"]
         for event in entry.events_of("Answered", "Expired"):
             opened.pop(event["need"], None)
+            how = event["type"].partition(".")[0]
+            ends[event["need"]] = event["need"], how, entry.seq
     totals = {entry.key: event["total"] for entry in tally for event in entry.events_of("Counted")}
     expected: dict[str, set[tuple[Any, ...]]] = {
         "needs": {(need, tenant, until) for need, (tenant, until, _) in opened.items()},
+        "ends": set(ends.values()),
         "totals": set(totals.items()),
         "todos": {
             ("answer", need, tenant, json.dumps(_asked(need, way, until), sort_keys=True))
@@ -322,6 +326,8 @@ def _row(table: str, row: Mapping[str, Any]) -> tuple[Any, ...]:
     match table:
         case "needs":
             return row["need"], row["tenant"], row["until"]
+        case "ends":
+            return row["need"], row["how"], row["seq"]
         case "totals":
             return row["key"], row["total"]
         case _:

@@ -142,13 +142,14 @@ def evolve_tally(state: Totals, event: TallyEvent, context: Context) -> Totals:
 
 
 def project(header: Header, event: DeskEvent | TallyEvent) -> tuple[Change, ...]:
-    """One row for each open need, one for each tally, and the effects' to-do list."""
+    """Rows of open needs, of tallies and, never touched again, of ends; the effects' to-do list."""
     match event:
         case Asked(need=need, until=until):
             row = Upsert("needs", {"need": need}, {"tenant": header.tenant, "until": until})
             return (row, Todo("answer", need, header.key, header.tenant, event))
         case Answered(need=need) | Expired(need=need):
-            return (Delete("needs", {"need": need}), Done("answer", need))
+            end = Upsert("ends", {"need": need}, {"how": type(event).__name__, "seq": header.seq})
+            return (Delete("needs", {"need": need}), end, Done("answer", need))
         case Counted(total=total):
             return (Upsert("totals", {"key": header.key}, {"total": total}),)
         case Rejected() | Repeated():
@@ -159,6 +160,7 @@ def project(header: Header, event: DeskEvent | TallyEvent) -> tuple[Change, ...]
 
 DDL: Final = """
 CREATE TABLE IF NOT EXISTS needs (need text PRIMARY KEY, tenant text NOT NULL, until bigint);
+CREATE TABLE IF NOT EXISTS ends (need text PRIMARY KEY, how text NOT NULL, seq bigint NOT NULL);
 CREATE TABLE IF NOT EXISTS totals (key text PRIMARY KEY, total bigint NOT NULL);
 """
 BOARD: Final = Projection(
@@ -167,7 +169,7 @@ BOARD: Final = Projection(
     streams=(DESK, TALLY),
     project=project,
     ddl=DDL,
-    tables=("needs", "totals"),
+    tables=("needs", "ends", "totals"),
     outcomes=True,
 )
 DESK_AGGREGATE: Final = Aggregate(DESK, 1, Needs(), Needs, decide_desk, evolve_desk, next_expiry)

@@ -18,7 +18,7 @@ from tunery.runtime.settings import PREFIX, RuntimeSettings
 from tunery.runtime.work.projector import Projector
 
 STREAMS: Final = ("desk", "tally")
-TABLES: Final = ("needs", "totals", "todos")
+TABLES: Final = ("needs", "ends", "totals", "todos")
 QUIET_S_MAX: Final = 120.0
 REBUILD_S_MAX: Final = 120.0
 SAME_TIMES: Final = 3

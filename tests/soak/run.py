@@ -18,7 +18,7 @@ from tests.soak.diaries import Diaries, client_lines
 from tests.soak.evidence import await_quiet, history_of
 from tests.soak.failpoints import CLAIM_POINTS
 from tests.soak.history import Partition, Place, Problem
-from tests.soak.rounds import OWNERS, Round, drawn
+from tests.soak.rounds import OWNERS, Round
 from tests.stacks import sweep, temporary_data_dir
 from tunery.local import Stack, stack
 from tunery.local.stack import ServiceSpec
@@ -195,9 +195,13 @@ class Soak:
 
 
 async def soak(
-    rounds: int, seed: int, rate: float, tell: Callable[[str], None], keep: Path | None = None
+    rounds: Sequence[Round],
+    seed: int,
+    rate: float,
+    tell: Callable[[str], None],
+    keep: Path | None = None,
 ) -> dict[str, Any]:
-    """Play the rounds and check what they left; the figures, for JSON."""
+    """Play the rounds and check what they left; the figures, for JSON. `seed`: the client's."""
     begun, problems = time.monotonic(), list[Problem]()
     sweep()
     with temporary_data_dir() as data:
@@ -207,7 +211,7 @@ async def soak(
             it = Soak(running, folder, tell)
             try:
                 await it.begin(rate, seed)
-                for one in drawn(rounds, seed):
+                for one in rounds:
                     await it.play(one)
                 await asyncio.sleep(STEADY_S)
                 await it.end()
@@ -223,6 +227,9 @@ async def soak(
     problems += verdict.problems
     return report(it.figures, verdict.partitions, problems, history.client) | {
         "seed": seed,
+        "load_average": round(
+            os.getloadavg()[1], 1
+        ),  # of five minutes: others use the machine, too
         "seconds": round(time.monotonic() - begun),
     }
 

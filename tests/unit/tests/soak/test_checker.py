@@ -113,7 +113,11 @@ class Plot:
 
     def answer(self, need: str) -> int:
         self.owners.append({"what": "effect", "need": need})
-        return self.desk.entry(f"answer-{need}", ended(need))
+        offset = self.desk.entry(f"answer-{need}", ended(need))
+        end = {"need": need, "how": "Answered", "seq": self.desk.seqs["t"]}
+        for rows in (self.rows, self.rebuilt):
+            rows.setdefault("ends", []).append(end)
+        return offset
 
     def now_counted(self, total: int) -> None:
         self.rows["totals"] = self.rebuilt["totals"] = [{"key": "t-tally", "total": total}]
@@ -165,6 +169,10 @@ def plot() -> Plot:
     body = json.dumps(asked("n3", "keep")).encode()
     it.rows = {
         "needs": [{"need": "n3", "tenant": "t", "until": UNTIL}],
+        "ends": [
+            {"need": "n1", "how": "Answered", "seq": 3},
+            {"need": "n2", "how": "Answered", "seq": 6},
+        ],
         "totals": [{"key": "t-tally", "total": 3}],
         "todos": [{"kind": "answer", "id": "n3", "tenant": "t", "body": body}],
     }
@@ -223,6 +231,8 @@ def request_decided_again(it: Plot) -> None:
 
 def two_outcomes(it: Plot) -> None:
     it.desk.entry("tick", ended("n1", "Expired"))
+    for rows in (it.rows, it.rebuilt):
+        rows["ends"][0] = {"need": "n1", "how": "Expired", "seq": it.desk.seqs["t"]}
 
 
 def counted_twice(it: Plot) -> None:
