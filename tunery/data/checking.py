@@ -1,12 +1,13 @@
 """`check`: every bad row of a file in one pass, each with its place and its fix."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Final, TypeAlias, assert_never
 
 from tunery.data import chat, pairs, preferences, quick
+from tunery.data.contamination import Item
 from tunery.data.dialects import (
     MISSING,
     TRAINABLE,
@@ -27,10 +28,12 @@ from tunery.data.reading import Rows, Source, open_rows
 from tunery.data.rendering import Tokenizer
 from tunery.data.report import Report, TokenCounts
 from tunery.data.rows import Block, Row
+from tunery.data.screening import Policy, Screening
 
 Progress: TypeAlias = Callable[[int], None]
 Rule: TypeAlias = Callable[[Object, list[Note]], Conversation | None]
 
+DEFAULT: Final = Policy()
 ROWS_RECOMMENDED: Final = 100
 IGNORED_KEYS_MAX: Final = 20
 RULES: Final[dict[Dialect, Rule]] = {
@@ -48,7 +51,11 @@ class Checker:
     """Checks the rows of one file, in order. Give it to one file only."""
 
     def __init__(
-        self, *, tokenizer: Tokenizer | None = None, max_length: int | None = None
+        self,
+        *,
+        tokenizer: Tokenizer | None = None,
+        max_length: int | None = None,
+        screening: Screening | None = None,
     ) -> None:
         self.findings = Collector()
         self.tally = Tally()
@@ -57,6 +64,7 @@ class Checker:
         self.rows = 0
         self.rows_with_errors = 0
         self.measure = Measure(tokenizer, max_length) if tokenizer is not None else None
+        self.screening = screening
         self._ignored: set[str] = set()
         self._progress: Progress | None = None
 
@@ -84,8 +92,12 @@ class Checker:
         for row, conversation in self.conversations(rows):
             self.tally.add(fingerprint(conversation))
             self.quality.add(row, conversation)
+            if self.screening is not None:
+                self._record(self.screening.add(row, conversation))
             if self.measure is not None:
                 self._record(self.measure.add(row, conversation))
+        if self.screening is not None:
+            self._record(self.screening.finish())
         if self.measure is not None:
             self._record(self.measure.flush())
         if progress is not None:
@@ -217,17 +229,20 @@ def check(
     base_dir: Path | None = None,
     min_rows: int = ROWS_MIN,
     max_length: int | None = None,
+    policy: Policy = DEFAULT,
+    benchmarks: Sequence[Item] = (),
     progress: Progress | None = None,
 ) -> Report:
     """Check a file, or a folder that `datasets` saved, in any format and dialect that is read.
 
     With `base_dir` every row is rendered and tokenised too; with `max_length` rows over it are
-    errors. `progress` is called with the bytes read so far. Raises `OSError` when the file cannot
+    errors. `policy` says what is looked for besides, `benchmarks` are items that should not be in
+    the rows. `progress` is called with the bytes read so far. Raises `OSError` when the file cannot
     be read and `BaseUnusable` when the base model's directory cannot tokenise.
     """
     tokenizer = None if base_dir is None else Tokenizer.load(base_dir)
-    checker = Checker(tokenizer=tokenizer, max_length=max_length)
-    with open_rows(path) as rows:
+    with Screening(policy, benchmarks) as screening, open_rows(path) as rows:
+        checker = Checker(tokenizer=tokenizer, max_length=max_length, screening=screening)
         checker.run(rows, progress)
         checker.finish(min_rows)
         if rows.format == "json" and isinstance(path, Path) and ".jsonl" in path.suffixes:

@@ -31,14 +31,24 @@ CACHED_GRAMS_MAX: Final = 1 << 23  # 64 MiB of sets
 
 @dataclass(frozen=True, slots=True)
 class Clusters:
-    """`first[i]`: the first row of row i's cluster, itself when it is alone or first. From 0."""
+    """`first[i]`: the first row of row i's cluster, itself when it is alone or first. From 0.
+
+    `prints[i]`: the fingerprint of row i; `equal[i]`: an earlier row has the same.
+    """
 
     first: NDArray[np.int32]
+    prints: U64
+    equal: NDArray[np.bool_]
 
     @property
     def repeats(self) -> int:
         """Rows that are not the first of their cluster."""
         return len(self.first) - int(np.count_nonzero(self._stands_alone()))
+
+    def near_repeats(self) -> list[int]:
+        """Rows that are nearly an earlier one, without those that are equal to one."""
+        near: list[int] = np.flatnonzero(~self._stands_alone() & ~self.equal).tolist()
+        return near
 
     def groups(self, most: int) -> list[list[int]]:
         """The first `most` clusters of two rows or more, by first row; rows ascending."""
@@ -96,11 +106,12 @@ class ClusterFinder:
         prints = np.concatenate([np.empty(0, np.uint64), *self._prints])
         forest = _Forest(len(prints))
         if not len(prints):
-            return Clusters(forest.parent)
+            return Clusters(forest.parent, prints, np.empty(0, np.bool_))
         for file in (*self._bands, self._slots, self._texts):
             file.flush()
         forest.join_equal(prints)
-        alone = np.flatnonzero(forest.parent == np.arange(len(prints)))  # repeats need no signature
+        equal = forest.parent != np.arange(len(prints))
+        alone = np.flatnonzero(~equal)  # equal rows need no signature
         slots = np.memmap(self._slots.name, np.uint8, "r", shape=(len(prints), SLOTS))
         grams = _GramSets(self._texts.fileno(), np.cumsum(np.concatenate(self._sizes)))
         refuted: U64 = np.empty(0, np.uint64)
@@ -108,7 +119,8 @@ class ClusterFinder:
             band = np.fromfile(file.name, np.uint64)[alone]
             for left, right in _candidates(alone, band, forest):
                 refuted = _verify(left, right, forest, slots, grams, refuted)
-        return Clusters(forest.roots(np.arange(len(prints))).astype(np.int32))
+        first = forest.roots(np.arange(len(prints))).astype(np.int32)
+        return Clusters(first, prints, equal)
 
 
 class _Forest:

@@ -156,6 +156,19 @@ _ERRORS: Final[dict[str, tuple[str, str]]] = {
         "No token is left to learn from",
         "Shorten the prompt, raise max_length, or give an answer weight 1.",
     ),
+    # by policy
+    "secret_in_text": (
+        "The message contains a key or token",
+        "Remove it, and replace the key where it is used: it has been copied.",
+    ),
+    "personal_data_refused": (
+        "The message contains personal data, which this installation refuses",
+        "Remove it, or replace it by a made-up value.",
+    ),
+    "benchmark_refused": (
+        "The row contains an item of a benchmark, which this installation refuses",
+        "Remove the row, or ask who runs the installation.",
+    ),
 }
 
 _WARNINGS: Final[dict[str, tuple[str, str]]] = {
@@ -180,6 +193,22 @@ _WARNINGS: Final[dict[str, tuple[str, str]]] = {
     "language_mix": (
         "Some answers are written in another script than most",
         "Check that these rows belong here.",
+    ),
+    "near_duplicate": (
+        "The row is nearly an earlier one: 90 % of the text is the same",
+        "Keep the better of the two, unless you mean weight.",
+    ),
+    "benchmark_item": (
+        "The row contains an item of a benchmark",
+        "Remove it, or results of this benchmark mean nothing.",
+    ),
+    "benchmark_overlap": (
+        "The file contains items of a benchmark",
+        "Remove the rows that are named, or leave the benchmark out of the evaluation.",
+    ),
+    "personal_data": (
+        "The message contains personal data",
+        "Remove or replace it, unless the model should learn it.",
     ),
     "duplicate_rows": ("Some rows are exact repeats", "Remove repeats, unless you mean weight."),
     "ignored_columns": ("Some keys are not used", "Remove them, or check their spelling."),

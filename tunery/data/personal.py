@@ -7,11 +7,14 @@ shape: finding those takes a model.
 
 import ipaddress
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, get_args
 
 Kind: TypeAlias = Literal["secret", "email", "iban", "card", "ssn", "ip", "phone"]
+
+KINDS: Final[frozenset[Kind]] = frozenset(get_args(Kind))
+NUMBERS: Final[frozenset[Kind]] = frozenset(("card", "ssn", "phone"))
 
 LOCAL_CHARS_MAX: Final = 64  # of an address before the @ (RFC 5321)
 LOCAL: Final = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._%+-"
@@ -73,29 +76,28 @@ class Span:
     end: int
 
 
-def find(text: str) -> list[Span]:
-    """All values in order of their places; where two overlap, the earlier and longer one."""
-    spans = [*_secrets(text), *_emails(text), *_ibans(text), *_addresses(text), *_numbers(text)]
+def find(text: str, kinds: Collection[Kind] = KINDS) -> list[Span]:
+    """Values of these kinds in order of their places; of two that overlap, the earlier one."""
+    spans: list[Span] = []
+    for members, finder in FINDERS:
+        if not members.isdisjoint(kinds):
+            spans += finder(text)
     spans.sort(key=lambda span: (span.start, -span.end))
     kept: list[Span] = []
     for span in spans:
-        if not kept or span.start >= kept[-1].end:
+        if span.kind in kinds and (not kept or span.start >= kept[-1].end):
             kept.append(span)
     return kept
 
 
-def mask(text: str) -> str:
+def mask(text: str, kinds: Collection[Kind] = KINDS) -> str:
     """The text with every value replaced by its kind in brackets, as in `write to [email]`."""
     pieces: list[str] = []
     at = 0
-    for span in find(text):
+    for span in find(text, kinds):
         pieces += (text[at : span.start], f"[{span.kind}]")
         at = span.end
     return "".join((*pieces, text[at:])) if pieces else text
-
-
-def has_secret(text: str) -> bool:
-    return next(_secrets(text), None) is not None
 
 
 def _secrets(text: str) -> Iterator[Span]:
@@ -190,3 +192,13 @@ def luhn(digits: str) -> bool:
         value = int(digit) << (place & 1)
         total += value - 9 if value > 9 else value
     return total % 10 == 0
+
+
+Finder: TypeAlias = Callable[[str], Iterator[Span]]
+FINDERS: Final[tuple[tuple[frozenset[Kind], Finder], ...]] = (
+    (frozenset({"secret"}), _secrets),
+    (frozenset({"email"}), _emails),
+    (frozenset({"iban"}), _ibans),
+    (frozenset({"ip"}), _addresses),
+    (NUMBERS, _numbers),
+)

@@ -1,0 +1,172 @@
+"""What good rows should not hold: near duplicates, benchmark items, personal data, secrets.
+
+`Policy` says what becomes of each. Rows come in the order of the file; a verdict about one row does
+not depend on how many are looked at together.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tunery.data.clusters import Clusters
+from tunery.data.contamination import LOOSE_WORDS, STRICT_WORDS, Index, Item, Overlap
+from tunery.data.dialects import Conversation
+from tunery.data.duplicates import DuplicateFinder
+from tunery.data.findings import Finding, Note
+from tunery.data.marking import texts
+from tunery.data.personal import KINDS, Kind, find, mask
+from tunery.data.rows import Row
+
+Personal: TypeAlias = Literal["ignore", "warn", "scrub", "block"]
+Overlaps: TypeAlias = Literal["flag", "remove", "escalate"]
+Repeats: TypeAlias = Literal["keep", "remove"]
+
+BATCH_ROWS: Final = 512  # compared with benchmarks together
+
+
+class Policy(Struct, frozen=True):
+    """What becomes of a row: told, left out (`remove`), masked (`scrub`), or the file refused."""
+
+    repeats: Repeats = "keep"
+    benchmarks: Overlaps = "flag"
+    personal: Personal = "ignore"
+    secrets: Personal = "block"
+
+    def rule(self, kind: Kind) -> Personal:
+        return self.secrets if kind == "secret" else self.personal
+
+
+class Screening:
+    """Looks at the good rows of one file. Give it to one file only, and close it."""
+
+    def __init__(
+        self, policy: Policy, items: Sequence[Item] = (), folder: Path | None = None
+    ) -> None:
+        self.policy = policy
+        self.left_out: set[int] = set()  # good rows, counted from 0, that hold benchmark items
+        self._kinds = frozenset(kind for kind in KINDS if policy.rule(kind) != "ignore")
+        self._finder = DuplicateFinder(folder)
+        self._indexes = [Index(items, n) for n in (LOOSE_WORDS, STRICT_WORDS)] if items else []
+        self._waiting: list[tuple[Row, str]] = []
+        self._places: list[tuple[int, int | None]] = []  # number and line of each good row
+        self._items: defaultdict[str, set[int]] = defaultdict(set)
+        self._rows: Counter[str] = Counter()
+
+    def __enter__(self) -> "Screening":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._finder.__exit__()
+
+    def add(self, row: Row, conversation: Conversation) -> list[Finding]:
+        """Findings about this row and about rows that waited with it."""
+        self._finder.add(conversation)
+        self._places.append((row.number, row.line))
+        findings = [note.at(row.number, row.line) for note in self._private(conversation)]
+        if self._indexes:
+            said = (m["content"] for m in conversation.messages if m["role"] != "system")
+            self._waiting.append((row, "\n".join(said)))
+            if len(self._waiting) >= BATCH_ROWS:
+                findings += self.flush()
+        return findings
+
+    def flush(self) -> list[Finding]:
+        """Compare what waits with the benchmarks."""
+        waiting, self._waiting = self._waiting, []
+        if not waiting:
+            return []
+        first = len(self._places) - len(waiting)
+        rows = [text for _, text in waiting]
+        loose, strict = self._indexes
+        by_text: defaultdict[int, list[Overlap]] = defaultdict(list)
+        for overlap in loose.overlaps(rows):
+            by_text[overlap.text].append(overlap)
+        percent = {(it.text, it.item): it.percent for it in strict.overlaps(rows)}
+        findings: list[Finding] = []
+        for number, overlaps in sorted(by_text.items()):
+            row = waiting[number][0]
+            self.left_out.add(first + number)
+            findings += [note.at(row.number, row.line) for note in self._told(overlaps, percent)]
+        return findings
+
+    def clusters(self) -> Clusters:
+        return self._finder.clusters()
+
+    def finish(self) -> list[Finding]:
+        """Findings that need the whole file: near duplicates, and each benchmark's share."""
+        findings = self.flush()
+        clusters = self.clusters()
+        for row in clusters.near_repeats():
+            number, line = self._places[row]
+            like = self._places[int(clusters.first[row])][0]
+            findings.append(Note("near_duplicate", detail=f"row {like}").at(number, line))
+        if self._indexes:
+            known = Counter(item.benchmark for item in self._indexes[0].items)
+            for name, found in sorted(self._items.items()):
+                share = f"{len(found):,} of {known[name]:,} items in {self._rows[name]:,} rows"
+                note = Note("benchmark_overlap", detail=f"{name}, {share}")
+                findings.append(note.at(None, None))
+        return findings
+
+    def _private(self, conversation: Conversation) -> Iterator[Note]:
+        """Kinds of values by message; where they stand, never what they are."""
+        if not self._kinds:
+            return
+        for at, message in enumerate(conversation.messages):
+            said = texts([value for key, value in message.items() if key != "role"])
+            found = {span.kind for text in said for span in find(text, self._kinds)}
+            for kind in sorted(found):
+                yield Note(self._private_code(kind), f"/messages/{at}", kind)
+
+    def _private_code(self, kind: Kind) -> str:
+        if self.policy.rule(kind) != "block":
+            return "personal_data"
+        return "secret_in_text" if kind == "secret" else "personal_data_refused"
+
+    def _told(
+        self, overlaps: Sequence[Overlap], strict: dict[tuple[int, int], int]
+    ) -> Iterator[Note]:
+        """One note for each benchmark: the item that is there most, and how many others."""
+        by_name: defaultdict[str, list[Overlap]] = defaultdict(list)
+        items = self._indexes[0].items
+        for overlap in overlaps:
+            by_name[items[overlap.item].benchmark].append(overlap)
+        refused = self.policy.benchmarks == "escalate"
+        code = "benchmark_refused" if refused else "benchmark_item"
+        for name, found in sorted(by_name.items()):
+            self._rows[name] += 1
+            self._items[name].update(overlap.item for overlap in found)
+            best = max(found, key=lambda it: (it.percent, -it.item))
+            runs = f"{best.percent} % of it in runs of {LOOSE_WORDS} words"
+            if (share := strict.get((best.text, best.item))) is not None:
+                runs += f", {share} % in runs of {STRICT_WORDS}"
+            more = f"; and {len(found) - 1} more items" if len(found) > 1 else ""
+            yield Note(code, detail=f"{name}, {items[best.item].place}: {runs}{more}")
+
+
+def scrubbed(conversation: Conversation, policy: Policy) -> Conversation:
+    """The row with each value that the policy wants scrubbed replaced by its kind."""
+    kinds = frozenset(kind for kind in KINDS if policy.rule(kind) == "scrub")
+    if not kinds:
+        return conversation
+    return replace(
+        conversation,
+        messages=_masked(conversation.messages, kinds),
+        pair=conversation.pair and _masked(conversation.pair, kinds),
+    )
+
+
+def _masked(value: Any, kinds: Collection[Kind]) -> Any:
+    match value:
+        case str():
+            return mask(value, kinds)
+        case dict():
+            return {key: _masked(item, kinds) for key, item in value.items()}
+        case list() | tuple():
+            return type(value)(_masked(item, kinds) for item in value)
+        case _:
+            return value
