@@ -1,6 +1,7 @@
 """`tunery data`: what is wrong with a file, before anything is uploaded. Needs no server."""
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -8,9 +9,14 @@ import click
 import msgspec
 
 from tunery.cli import _options
+from tunery.local.paths import DataDir
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tunery.data.contamination import Item
     from tunery.data.report import Report
+    from tunery.data.screening import Personal
 
 REJECTED, UNREADABLE = 1, 2
 EPILOG = """\
@@ -20,6 +26,7 @@ Examples:
   tunery data check *.jsonl --model ~/.cache/tunery/bases/smollm2-135m-instruct
   tunery data check train.parquet --json | jq .counts
   tunery data check saved_by_datasets/
+  tunery data check train.jsonl --benchmarks gsm8k --personal warn
 \b
 Exit code: 0 all accepted, 1 one was rejected, 2 one could not be read.
 """
@@ -44,29 +51,71 @@ def command() -> None:
     show_default=True,
     help="Fewer rows are rejected.",
 )
+@click.option(
+    "--benchmarks",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="Name rows that contain items of this benchmark; `all` for each that was added.",
+)
+@click.option(
+    "--personal",
+    type=click.Choice(("ignore", "warn", "block")),
+    default="ignore",
+    show_default=True,
+    help="What to do about addresses, telephone, card and account numbers.",
+)
+@_options.data_dir
 @_options.as_json
-def check(files: tuple[Path, ...], model: Path | None, min_rows: int, as_json: bool) -> None:
+def check(
+    files: tuple[Path, ...],
+    model: Path | None,
+    min_rows: int,
+    names: tuple[str, ...],
+    personal: "Personal",
+    folders: DataDir,
+    as_json: bool,
+) -> None:
     """Name every bad row of FILES: row, line, pointer, code, and what to do about it."""
-    worst = 0
-    for path in files:
-        worst = max(worst, _check(path, model, min_rows, as_json))
-    sys.exit(worst)
+    from tunery.data.checking import check as check_file
+    from tunery.data.screening import Policy
+
+    check_one = partial(
+        check_file,
+        base_dir=model,
+        min_rows=min_rows,
+        policy=Policy(personal=personal),
+        benchmarks=_items(folders, names),
+    )
+    sys.exit(max(_check(path, check_one, as_json) for path in files))
 
 
-def _check(path: Path, model: Path | None, min_rows: int, as_json: bool) -> int:
+def _items(folders: DataDir, names: tuple[str, ...]) -> "list[Item]":
+    from tunery.data import benchmarks
+
+    if not names:
+        return []
+    try:
+        wanted = None if "all" in names else names
+        return benchmarks.load(benchmarks.folder_in(folders.root), wanted)
+    except benchmarks.BenchmarkUnusable as error:
+        click.echo(f"--benchmarks: {error}", err=True)
+        sys.exit(UNREADABLE)
+
+
+def _check(path: Path, check_one: "Callable[[Path], Report]", as_json: bool) -> int:
     from rich.console import Console
 
-    from tunery.data.checking import check as check_file
     from tunery.data.rendering import BaseUnusable
     from tunery.data.showing import render_report
 
     try:
-        report: Report = check_file(path, base_dir=model, min_rows=min_rows)
+        report = check_one(path)
     except OSError as error:
         click.echo(f"{path}: {error.strerror}; check the name and its permissions", err=True)
         return UNREADABLE
     except BaseUnusable as error:
-        click.echo(f"--model {model}: {error}", err=True)
+        click.echo(f"--model: {error}", err=True)
         return UNREADABLE
     if as_json:
         click.echo(msgspec.json.encode(report.summary()))

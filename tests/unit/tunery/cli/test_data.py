@@ -6,6 +6,7 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from tunery.cli.data import command
+from tunery.data import benchmarks
 
 EXAMPLES = Path(__file__).parents[4] / "examples"
 
@@ -64,3 +65,24 @@ def test_min_rows_is_the_tenant_s_choice(tmp_path: Path) -> None:
     path.write_text('{"prompt": "a", "completion": "b"}\n')
     assert run(str(path))[0] == 1
     assert run(str(path), "--min-rows", "1")[0] == 0
+
+
+def test_benchmarks_and_personal_data_are_looked_for_when_asked(tmp_path: Path) -> None:
+    question = "How many lamps burn when seven keepers light nine lamps each on one dark night?"
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text(
+        json.dumps({"prompt": f"{question} ann@mail.example", "completion": "63"}) + "\n"
+    )
+    exam = tmp_path / "exam.jsonl"
+    exam.write_text(json.dumps({"question": question, "answer": "63"}) + "\n")
+    benchmarks.add(benchmarks.folder_in(tmp_path), "exam", [exam])
+    here = (str(rows), "--min-rows", "0", "--json", "--data-dir", str(tmp_path))
+    _, out, _ = run(*here)
+    assert json.loads(out)["counts"].keys() == {"few_rows"}
+    code, out, _ = run(*here, "--benchmarks", "exam", "--personal", "block")
+    assert code == 1
+    wanted = {"few_rows", "benchmark_item", "benchmark_overlap", "personal_data_refused"}
+    assert json.loads(out)["counts"].keys() == wanted
+    code, _, err = run(*here, "--benchmarks", "other")
+    assert code == 2
+    assert "no benchmark 'other'" in err
