@@ -84,8 +84,8 @@ class Plot:
     tally: Journal = field(default_factory=lambda: Journal("tally"))
     client: list[dict[str, Any]] = field(default_factory=list)
     owners: list[dict[str, Any]] = field(default_factory=list)
-    rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    rebuilt: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    rows: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: {"ends": []})
+    rebuilt: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: {"ends": []})
     totals: int = 0
 
     def send(self, need: str, command: str) -> None:
@@ -116,7 +116,7 @@ class Plot:
         offset = self.desk.entry(f"answer-{need}", ended(need))
         end = {"need": need, "how": "Answered", "seq": self.desk.seqs["t"]}
         for rows in (self.rows, self.rebuilt):
-            rows.setdefault("ends", []).append(end)
+            rows["ends"] = [*(one for one in rows["ends"] if one["need"] != need), end]
         return offset
 
     def now_counted(self, total: int) -> None:
@@ -167,12 +167,8 @@ def plot() -> Plot:
     )
     it.answer("n2")
     body = json.dumps(asked("n3", "keep")).encode()
-    it.rows = {
+    it.rows |= {
         "needs": [{"need": "n3", "tenant": "t", "until": UNTIL}],
-        "ends": [
-            {"need": "n1", "how": "Answered", "seq": 3},
-            {"need": "n2", "how": "Answered", "seq": 6},
-        ],
         "totals": [{"key": "t-tally", "total": 3}],
         "todos": [{"kind": "answer", "id": "n3", "tenant": "t", "body": body}],
     }
