@@ -27,11 +27,11 @@ HEAD_SHOWN: Final = 16
 def line(one: Looked) -> None:
     """One record in one line; its reason and fix below it where it does not count."""
     content: Any = one.content if isinstance(one.content, dict) else {}
-    names = ", ".join(str(event.get("type")) for event in content.get("events", ()))
+    names = ", ".join(_name(event) for event in content.get("events", ()))
     said = names or one.why or ("no events" if one.content is not None else "")
     _print(
         f"{_moment(one.timestamp)}  {one.partition}:{one.offset:<7} "
-        f"[{COLOURS[one.verdict]}]{one.verdict:<10}[/]  {escape(one.key or '')}  {escape(said)}"
+        f"[{COLOURS[one.verdict]}]{one.verdict:<10}[/]  {escape(one.key or '-')}  {escape(said)}"
     )
     if names and one.why:
         _print(f"    {escape(one.why)}")
@@ -75,8 +75,14 @@ def table(tallies: Sequence[Tally], *, err: bool) -> None:
         console.print(f"  fix: {escape(bad.fix)}", highlight=False)
 
 
+def _name(event: dict[str, Any]) -> str:
+    """`Rejected.v1 (hard_limit_exceeded)`, `JobEnded.v1`."""
+    code = event.get("code")
+    return f"{event.get('type')} ({code})" if code else str(event.get("type"))
+
+
 def _moment(at: Ms) -> str:
-    return datetime.fromtimestamp(at / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+    return datetime.fromtimestamp(at / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + "Z"
 
 
 def _print(text: str) -> None:

@@ -175,7 +175,7 @@ class Walk:
         tally, last = self.tally, None
         for record in records:
             if tally.bad is not None:
-                return
+                break
             verdict, why = self._inspector.judge(record)
             match verdict:
                 case "accepted":

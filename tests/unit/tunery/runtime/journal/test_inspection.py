@@ -92,7 +92,7 @@ async def test_the_first_bad_record_is_named_and_nothing_after_it_is_judged(
     assert (found.bad.offset, found.bad.verdict) == (2, "divergent")
     assert "hash chain" in found.bad.why
     assert "tunery journal import" in found.bad.fix
-    assert (found.records, found.accepted) == (3, 1)
+    assert (found.records, found.accepted, found.cause) == (3, 1, 0)
 
 
 async def test_a_missing_record_is_divergence(records: list[Record]) -> None:
