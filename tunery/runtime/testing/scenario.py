@@ -60,7 +60,8 @@ ACTIVE: Final = {
 }
 REQUESTS: Final = 8  # per tenant
 FAULTY_MS: Final[Ms] = 22_000
-HEALING_S_MAX: Final = 900  # an outcome that was lost when all was tried is said again after 600
+HEALING_S_MAX: Final = 90
+WORKING_S_MAX: Final = 900  # an outcome lost when all was tried is said again after 600
 PATIENCE_S: Final = 6  # before a client sends its request again
 RETRY_S: Final = 0.5
 TAIL_LOST, RECREATED, EMPTIED, UPGRADE = (
@@ -221,6 +222,13 @@ class _World:
             for stream in STREAMS.values()
             for partition in sorted(ACTIVE[stream.name])
         )
+
+    def is_patient(self, waited_s: float) -> bool:
+        """Whether what is missing may still come."""
+        if self.run.plan.faults.has(TAIL_LOST):
+            return waited_s < HEALING_S_MAX / 3
+        working = self.cluster.database(SERVICE).has_work()
+        return waited_s < (WORKING_S_MAX if working else HEALING_S_MAX)
 
     async def projected(self) -> bool:
         """The projection has read all there is, and no work is left."""
@@ -395,9 +403,8 @@ async def _play(run: Run, rng: Random) -> None:
     await chaos
     cluster.heal()
     await asyncio.sleep(LATE_MS_MAX / 1_000)
-    patience_s = 30 if faults.has(TAIL_LOST) else HEALING_S_MAX
-    deadline = asyncio.get_running_loop().time() + patience_s
-    while asyncio.get_running_loop().time() < deadline and not run.finished:
+    begun = asyncio.get_running_loop().time()
+    while not run.finished and world.is_patient(asyncio.get_running_loop().time() - begun):
         await asyncio.sleep(0.5)
         decided = all(task.done() for task in clients) and world.nothing_open()
         run.finished = decided and await world.projected()

@@ -86,16 +86,24 @@ class Report:
 
 def main(arguments: Sequence[str] | None, scenarios: Sequence[Scenario]) -> int:
     """The command line. Exit status 1 when an invariant is violated."""
-    given = _parser(scenarios).parse_args(arguments)
+    parser = _parser(scenarios)
+    given = parser.parse_args(arguments)
     chosen = [one for one in scenarios if given.scenario in (None, one.name)]
+    if given.plan is not None and len(chosen) > 1:
+        parser.error("--plan: say whose plan it is, with --scenario NAME")
     with silence():
         if given.seed is not None or given.plan is not None:
-            return _play_one(chosen, given)
-        seeds = range(given.first, given.first + given.seeds)
-        report = play_all(chosen, seeds, given.processes)
-        smallest = _shrink_first(report)
-        print(json.dumps(report.as_json(smallest)))
-        return 1 if report.failing else 0
+            try:
+                report = _play_one(chosen, given)
+            except msgspec.DecodeError as error:
+                parser.error(f"--plan: {error}")
+            smallest: dict[Job, Any] = {}
+        else:
+            seeds = range(given.first, given.first + given.seeds)
+            report = play_all(chosen, seeds, given.processes)
+            smallest = _shrink_first(report)
+    print(json.dumps(report.as_json(smallest)))
+    return 1 if report.failing else 0
 
 
 def _parser(scenarios: Sequence[Scenario]) -> argparse.ArgumentParser:
@@ -165,9 +173,8 @@ def _shrink_first(report: Report) -> dict[Job, Any]:
     return smallest
 
 
-def _play_one(scenarios: Sequence[Scenario], given: argparse.Namespace) -> int:
-    if given.plan is not None and len(scenarios) > 1:
-        raise SystemExit("make sim: say whose plan it is: --scenario NAME")
+def _play_one(scenarios: Sequence[Scenario], given: argparse.Namespace) -> Report:
+    """Raises msgspec.DecodeError for a plan that is none."""
     report = Report(1)
     for scenario in scenarios:
         plan = scenario.plan(given.seed or 0)
@@ -175,10 +182,10 @@ def _play_one(scenarios: Sequence[Scenario], given: argparse.Namespace) -> int:
             plan = msgspec.json.decode(given.plan, type=type(plan))
         _say(f"{scenario.name}: {_json(plan)}")
         verdict = scenario.play(plan, given.trace)
-        _say("\n".join([*verdict.trace, *verdict.violations]))
+        for line in (*verdict.trace, *verdict.violations[1:]):
+            _say(line)
         report.add(Job(scenario, plan.seed), verdict)
-    print(json.dumps(report.as_json({})))
-    return 1 if report.failing else 0
+    return report
 
 
 def _json(plan: Any) -> str:

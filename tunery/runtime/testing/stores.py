@@ -37,6 +37,10 @@ class Database(MemoryStore):
         self.broker = broker
         self.away = False
 
+    def has_work(self) -> bool:
+        """There are to-do rows, leased or not."""
+        return bool(self._todos)
+
     def empty(self) -> None:
         """All is lost, the schema too."""
         self.__init__(self.broker)  # type: ignore[misc]  # anew, for those who hold it already
