@@ -35,7 +35,7 @@ from tests.unit.services.scheduler.samples import SCORED, TRAINED, checkpoint
 from tunery.runtime.bus.abstract import AppendUnknown, Unavailable
 from tunery.runtime.journal.reader import START, JournalReader
 
-HEARTBEAT_MS: Final[Ms] = 6_000
+HEARTBEAT_MS: Final[Ms] = 7_500
 LEAVE_MS_MAX: Final[Ms] = 20_000
 STEPS: Final = 40
 STEPS_PER_CHECKPOINT: Final = 10

@@ -15,7 +15,7 @@ from services.scheduler.domain.pool import closing, placement, reports
 from services.scheduler.domain.pool import evolve as pool_evolve
 from services.scheduler.domain.pool.closing import End
 from services.scheduler.domain.pool.state import Lease, Pool, lease_key, open_leases
-from services.scheduler.domain.pool.usage import Slice
+from services.scheduler.domain.pool.usage import Slice, slices
 from tunery.runtime.testing.mutants import Mutant
 
 
@@ -113,40 +113,35 @@ def _nobody_runs(_: Tenant) -> int:
     return 0
 
 
-def _kill_for_free(lease: Lease, at: Ms) -> End:
-    return End(closing.sliced_ms(lease), "preempted")
+def _uncapped(started_at: Ms, from_ms: Ms, to_ms: Ms, slots: int, _: GpuMs) -> tuple[Slice, ...]:
+    return slices(started_at, from_ms, to_ms, slots, slots * to_ms)
 
 
+_REPORT = reports, "report"
 MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "slots freed before the kill is confirmed",
         placement,
         "free_slots",
         _free_when_closed,
-        ("slots",),
+        "slots",
+        seed=6,
     ),
-    Mutant("fencing tokens compared by order", reports, "report", _by_order, ("token",)),
-    Mutant("refund without a token", reports, "report", _refund_again, ("token", "ledger")),
+    Mutant("fencing tokens compared by order", *_REPORT, _by_order, "token", seed=8),
+    Mutant("refund without a token", *_REPORT, _refund_again, "ledger", seed=9),
+    Mutant("a placement closed twice", *_REPORT, _closed_again, "closed", seed=2),
     Mutant(
-        "a placement closed twice is billed twice", reports, "report", _closed_again, ("closed",)
+        "cancelled jobs keep their hold", evolve, "_evolved", _cancelled_stays, "hold", seed=133
     ),
-    Mutant("hold not released on cancel", evolve, "_evolved", _cancelled_stays, ("refusal", "end")),
-    Mutant("the hold's rest is not given back", steps, "rest_gpu_ms", _nothing_released, ("hold",)),
+    Mutant("the hold's rest not given back", steps, "rest_gpu_ms", _nothing_released, "hold"),
+    Mutant("use after the last proof of life", closing, "vanished", _to_the_end, "ledger"),
+    Mutant("an agent's time as it says", closing, "elapsed_ms", _as_reported, "ledger"),
+    Mutant("provisioning billed", pool_evolve, "_evolved", _from_the_grant, "ledger"),
+    Mutant("slices not cut at full hours", closing, "slices", _uncut, "ledger", seed=3),
+    Mutant("use above the cap billed", closing, "slices", _uncapped, "ledger", seed=105),
+    Mutant("kept work credited too", closing, "lost_gpu_ms", _all_lost, "ledger"),
     Mutant(
-        "use after the last proof of life billed", closing, "vanished", _to_the_end, ("ledger",)
+        "limit checked against use alone", admission, "window_gpu_ms", _only_used, "limit", seed=11
     ),
-    Mutant("an agent's time taken as it says", closing, "elapsed_ms", _as_reported, ("ledger",)),
-    Mutant("provisioning billed", pool_evolve, "_evolved", _from_the_grant, ("ledger",)),
-    Mutant("slices not cut at full hours", closing, "slices", _uncut, ("ledger",)),
-    Mutant(
-        "work before the checkpoint credited too", closing, "lost_gpu_ms", _all_lost, ("ledger",)
-    ),
-    Mutant(
-        "limit checked against what is used only",
-        admission,
-        "window_gpu_ms",
-        _only_used,
-        ("limit",),
-    ),
-    Mutant("concurrency not counted", decide, "running", _nobody_runs, ("limit",)),
+    Mutant("concurrency not counted", decide, "running", _nobody_runs, "limit", seed=4),
 )

@@ -61,7 +61,7 @@ def draw(seed: int, size: Size) -> Plan:
     def sometimes(high: int, chance: float = 0.35) -> int:
         return rng.randint(1, high) if rng.random() < chance else 0
 
-    long = rng.random() < 0.08
+    long = rng.random() < 0.04
     return Plan(
         seed,
         draw_faults(rng, 1_000 * size.faulty_s - 3_000, KINDS),

@@ -16,7 +16,7 @@ from tunery.runtime.journal.reactor import Reactor
 from tunery.runtime.testing.cluster import Cluster, Process
 from tunery.runtime.work.projector import Projector
 
-NODE_TTL_MS: Final = 15_000
+NODE_TTL_MS: Final = 18_000
 LOOK_MS: Final = 2_800
 
 
