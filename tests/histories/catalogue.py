@@ -34,6 +34,7 @@ _ALL: Final = (
     Story(JOBS, job.a_job_that_succeeds),
     Story(JOBS, job.jobs_that_fail),
     Story(MODELS, model.versions_and_stages),
+    Story(MODELS, model.checkpoints_that_others_may_fetch),
     Story(POOLS, pool.drained_and_succeeded, pool.POOL),
     Story(POOLS, pool.lost_and_killed, pool.POOL),
 )

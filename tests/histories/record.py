@@ -1,7 +1,9 @@
 """Records the stories that have no journal yet: `python -m tests.histories.record`.
 
-A journal that was recorded stays as it is for ever. What it folds to is written again only where
-the fold version was bumped; the difference is there to be reviewed.
+An export of one partition (`tunery journal export STREAM recorded/STREAM.STORY.jsonl -p N`) that
+lies with the others is taken in as it is. A journal that was recorded stays as it is for ever. What
+it folds to is written again only where the fold version was bumped; the difference is there to be
+reviewed.
 """
 
 import sys
@@ -12,18 +14,25 @@ import msgspec
 
 from tests.histories.catalogue import STORIES, Story
 from tests.histories.recorder import Recorder
-from tests.histories.replaying import FOLDER, SUMS, difference, expected, histories, outcome
+from tests.histories.replaying import FOLDER, SUMS, difference, expected, histories, outcome, sums
 from tunery.runtime.journal.archive import write
 
 
 def record(name: str, story: Story, folder: Path) -> None:
     recorder = Recorder(name, story.aggregate, story.key)
     story.tell(recorder)
-    path = folder / f"{name}.jsonl"
-    with path.open("wb") as file:
+    with (folder / f"{name}.jsonl").open("wb") as file:
         write(file, story.aggregate.stream.name, recorder.bounds, recorder.records)
-    with (folder / SUMS).open("a", encoding="ascii") as sums:
-        sums.write(f"{sha256(path.read_bytes()).hexdigest()}  {path.name}\n")
+
+
+def take_in(folder: Path) -> None:
+    """From now on these files are never edited."""
+    known = sums(folder)
+    with (folder / SUMS).open("a", encoding="ascii") as file:
+        for path in sorted(folder.glob("*.jsonl")):
+            if path.name not in known:
+                file.write(f"{sha256(path.read_bytes()).hexdigest()}  {path.name}\n")
+                sys.stdout.write(f"{path.stem}: recorded\n")
 
 
 def main(folder: Path = FOLDER) -> int:
@@ -31,7 +40,7 @@ def main(folder: Path = FOLDER) -> int:
     for name, story in STORIES.items():
         if not (folder / f"{name}.jsonl").exists():
             record(name, story, folder)
-            sys.stdout.write(f"{name}: recorded\n")
+    take_in(folder)
     wrong = []
     for history in histories(folder):
         path, found = folder / f"{history.name}.state.json", outcome(history)

@@ -84,7 +84,16 @@ def histories(folder: Path = FOLDER) -> Iterator[History]:
         with path.open("rb") as file:
             reading = Reading(file)
             records = tuple(reading.records())
+        if len(reading.partitions) != 1 or not records:
+            raise ValueError(f"{path.name} is not the journal of one partition; export it with -p")
         yield History(path.stem, AGGREGATES[reading.stream], records)
+
+
+def sums(folder: Path = FOLDER) -> dict[str, str]:
+    """File name → SHA-256, of all that was ever recorded."""
+    path = folder / SUMS
+    lines = path.read_text(encoding="ascii").splitlines() if path.exists() else []
+    return {name: digest for digest, name in (line.split("  ") for line in lines)}
 
 
 def expected(name: str, folder: Path = FOLDER) -> Expected:

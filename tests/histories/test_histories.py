@@ -27,13 +27,13 @@ from tests.histories.recorder import TENANT, keys
 from tests.histories.replaying import (
     AGGREGATES,
     FOLDER,
-    SUMS,
     Expected,
     History,
     difference,
     expected,
     histories,
     outcome,
+    sums,
     told,
 )
 from tunery.cli.replay.catalogue import PROJECTIONS
@@ -115,8 +115,7 @@ def test_every_event_version_of_every_stream_is_in_a_history() -> None:
 
 
 def test_what_was_recorded_is_never_edited() -> None:
-    lines = (FOLDER / SUMS).read_text(encoding="ascii").splitlines()
-    known = {name: digest for digest, name in (line.split("  ") for line in lines)}
+    known = sums()
     found = {path.name: path for path in FOLDER.glob("*.jsonl")}
     assert known.keys() == found.keys()
     assert {
@@ -125,7 +124,7 @@ def test_what_was_recorded_is_never_edited() -> None:
 
 
 def test_every_story_is_recorded() -> None:
-    assert STORIES.keys() == RECORDED.keys(), "python -m tests.histories.record"
+    assert STORIES.keys() <= RECORDED.keys(), "python -m tests.histories.record"
 
 
 @pytest.mark.parametrize("seed", ["0", "1"])
@@ -210,6 +209,20 @@ def test_a_story_told_twice_gives_the_same_bytes(tmp_path: Path) -> None:
         record(name, story, folder)
     first, second = ((tmp_path / one / f"{name}.jsonl").read_bytes() for one in "ab")
     assert first == second
+
+
+def test_an_export_is_taken_in_as_it_is(tmp_path: Path) -> None:
+    story = "model.versions_and_stages"
+    text = (FOLDER / f"{story}.jsonl").read_bytes()
+    (tmp_path / "model.of_production.jsonl").write_bytes(text)
+    assert main(tmp_path) == 0
+    assert sums(tmp_path)["model.of_production.jsonl"] == sha256(text).hexdigest()
+    assert expected("model.of_production", tmp_path) == expected(story)
+    (tmp_path / "job.whole.jsonl").write_bytes(
+        text.replace(b'"partitions":{', b'"partitions":{"9":[0,0],')
+    )
+    with pytest.raises(ValueError, match=r"job\.whole\.jsonl is not the journal of one partition"):
+        main(tmp_path)
 
 
 def test_a_fold_that_changed_is_named_and_a_bumped_version_is_written(

@@ -12,6 +12,9 @@ from schemas.model import (
     RecordPublished,
     RegisterVersion,
     RollBack,
+    Share,
+    ShareCheckpoint,
+    UnshareCheckpoint,
     Verdict,
 )
 from schemas.pool import BlobFile
@@ -73,3 +76,10 @@ def versions_and_stages(story: Recorder) -> None:
     story.when(Promote(model_id="ft:smol:3", stage="staging", expected=None))  # quarantined
     story.when(RollBack(line="smol/acme", stage="production", expected="ft:smol:2"))
     story.when(DeleteVersion(model_id="ft:smol:2"))
+
+
+def checkpoints_that_others_may_fetch(story: Recorder) -> None:
+    given = tuple(Share(permission_id=f"cp_{name}", project_id=name) for name in ("a", "b"))
+    story.when(ShareCheckpoint(checkpoint_id="ftckpt_1", shares=given))
+    story.when(UnshareCheckpoint(permission_id="cp_a"))
+    story.when(UnshareCheckpoint(permission_id="cp_a"))
