@@ -1,5 +1,6 @@
 """The simulator's doors, without faults, keep what every log, store and object storage promises."""
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -38,8 +39,10 @@ TESTS = [(suite, name) for suite in SUITES for name in vars(suite) if name.start
 def test_a_door_keeps_the_contract(suite: type[Any], name: str, tmp_path: Path) -> None:
     test = getattr(suite(), name)
 
-    async def play() -> None:
+    async def play() -> float:
         given = {"tmp_path": tmp_path} if "tmp_path" in test.__annotations__ else {}
         await test(SUITES[suite](), **given)
+        return asyncio.get_running_loop().time()
 
-    run_virtual(play())
+    # Most ask the door, which takes virtual time; a few only ask for the names of things.
+    assert run_virtual(play()) >= 0

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tunery.runtime.testing.core import CORE
+from tunery.runtime.testing.event_core import CORE
 from tunery.runtime.testing.faults import KINDS
 from tunery.runtime.testing.mutants import MUTANTS, Mutant
 from tunery.runtime.testing.scenario import RARE

@@ -2,7 +2,7 @@
 
 import sys
 
-from tunery.runtime.testing.core import CORE
+from tunery.runtime.testing.event_core import CORE
 from tunery.runtime.testing.sim import main
 
 if __name__ == "__main__":
