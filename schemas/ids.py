@@ -6,13 +6,14 @@ from uuid import UUID, uuid5
 NAMESPACE: Final = UUID("6f1f0c6e-5a0e-4b6e-9a3c-7d6d2f0f7a11")
 
 # Prefixes are OpenAI's where OpenAI has one (research: the SDKs never check them, people do).
-FILE, UPLOAD, PART, JOB, EVENT, CHECKPOINT, KEY, ENDPOINT, DELIVERY = (
+FILE, UPLOAD, PART, JOB, EVENT, CHECKPOINT, PERMISSION, KEY, ENDPOINT, DELIVERY = (
     "file-",
     "upload_",
     "part_",
     "ftjob-",
     "ftevent-",
     "ftckpt_",
+    "cp_",
     "key_",
     "we_",
     "whd_",

@@ -40,6 +40,13 @@ class Lineage(Part):
     scores_sha256: Sha256
 
 
+class Share(Part):
+    """Who may fetch a checkpoint besides its owner: another tenant, by its id."""
+
+    permission_id: str
+    project_id: str
+
+
 # --- commands
 class AddBase(Message):
     base: Base
@@ -86,6 +93,17 @@ class RollBack(Message):
 
 class DeleteVersion(Message):
     model_id: str
+
+
+class ShareCheckpoint(Message):
+    """Each of the tenants may fetch the checkpoint; those who may already are left as they are."""
+
+    checkpoint_id: str
+    shares: tuple[Share, ...]
+
+
+class UnshareCheckpoint(Message):
+    permission_id: str
 
 
 # --- events
@@ -144,8 +162,28 @@ class VersionDeleted(Message):
     files: tuple[BlobFile, ...] = ()
 
 
+class CheckpointShared(Message):
+    checkpoint_id: str
+    permission_id: str
+    project_id: str
+
+
+class CheckpointUnshared(Message):
+    checkpoint_id: str
+    permission_id: str
+    project_id: str
+
+
 Command: TypeAlias = (
-    AddBase | PinBase | RegisterVersion | RecordPublished | Promote | RollBack | DeleteVersion
+    AddBase
+    | PinBase
+    | RegisterVersion
+    | RecordPublished
+    | Promote
+    | RollBack
+    | DeleteVersion
+    | ShareCheckpoint
+    | UnshareCheckpoint
 )
 Event: TypeAlias = (
     BaseAdded
@@ -156,6 +194,8 @@ Event: TypeAlias = (
     | VersionFailed
     | StageMoved
     | VersionDeleted
+    | CheckpointShared
+    | CheckpointUnshared
     | Rejected
     | Repeated
 )

@@ -19,7 +19,7 @@ from tunery.runtime.work.projector import Projection, Projector
 
 MODELS = Aggregate(
     stream=MODEL,
-    fold_version=1,
+    fold_version=2,  # 2: checkpoints that others may fetch
     initial=NOTHING,
     state_type=Registry,
     decide=decide,

@@ -35,6 +35,7 @@ EXPIRES_S_MAX: Final = 2_592_000
 EXPIRES_RANGE: Final = f"{EXPIRES_S_MIN}…{EXPIRES_S_MAX}"
 PARTS_MAX: Final = 2_000  # of one upload
 PREVIEW_ROWS_MAX: Final = 20
+PROJECTS_MAX: Final = 100
 SECONDS_MAX: Final = 2**33  # since the epoch: the year 2242
 INT_MAX: Final = 2**53 - 1  # what every JSON reader keeps exactly
 
@@ -186,6 +187,12 @@ class DeployRequest(Body):
     expected: Id | None = Field(
         default=None, description="the version that holds the stage now; null: nobody"
     )
+
+
+class PermissionRequest(Body):
+    """`project_ids`: the tenants that may fetch the checkpoint."""
+
+    project_ids: Annotated[list[Id], Field(min_length=1, max_length=PROJECTS_MAX)]
 
 
 class PreviewRequest(Body):

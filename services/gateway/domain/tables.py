@@ -8,7 +8,7 @@ Lists are read by (tenant, order column), newest first: `place` is the order in 
 from dataclasses import dataclass
 from typing import Final
 
-VERSION: Final = 5  # 5: uploads, expiry, results, history; keys and secrets that rotate
+VERSION: Final = 6  # 6: permissions of checkpoints
 TELEMETRY_VERSION: Final = 2  # 2: log lines
 
 
@@ -32,6 +32,7 @@ JOBS: Final = Table("jobs", "place")
 JOB_HISTORY: Final = Table("job_history", "id")
 JOB_EVENTS: Final = Table("job_events", "id")
 CHECKPOINTS: Final = Table("checkpoints", "place")
+PERMISSIONS: Final = Table("permissions", "place")
 MODELS: Final = Table("models", "place")
 BASES: Final = Table("bases", "id")
 NODES: Final = Table("nodes", "id")
@@ -51,6 +52,7 @@ VIEWS: Final = (
     JOB_HISTORY,
     JOB_EVENTS,
     CHECKPOINTS,
+    PERMISSIONS,
     MODELS,
     BASES,
     NODES,
@@ -130,10 +132,16 @@ CREATE TABLE IF NOT EXISTS job_events (
 CREATE TABLE IF NOT EXISTS checkpoints (
   tenant text, job_id text, id text COLLATE "C", place bigint, created_at bigint, attempt int,
   step int,
-  tokens bigint, trained_tokens bigint, manifest_sha256 text, bytes bigint,
+  tokens bigint, trained_tokens bigint, manifest_sha256 text, bytes bigint, files jsonb,
   PRIMARY KEY (tenant, id)
 );
 CREATE INDEX IF NOT EXISTS checkpoints_list ON checkpoints (tenant, job_id, place);
+CREATE TABLE IF NOT EXISTS permissions (
+  tenant text, id text COLLATE "C", place bigint, created_at bigint, checkpoint_id text,
+  project_id text,
+  PRIMARY KEY (tenant, id)
+);
+CREATE INDEX IF NOT EXISTS permissions_given ON permissions (project_id, checkpoint_id);
 CREATE TABLE IF NOT EXISTS models (
   tenant text, id text COLLATE "C", place bigint, created_at bigint, line text, lineage jsonb,
   files jsonb,

@@ -185,4 +185,5 @@ def _checkpoint(header: Header, event: CheckpointRecorded) -> Change:
         trained_tokens=event.trained_tokens,
         manifest_sha256=found.manifest_sha256,
         bytes=sum(file.bytes for file in found.files),
+        files=found.files,
     )

@@ -7,6 +7,8 @@ from schemas.model import (
     BaseAdded,
     BasePinned,
     BaseRefused,
+    CheckpointShared,
+    CheckpointUnshared,
     Event,
     StageMoved,
     VersionDeleted,
@@ -14,7 +16,7 @@ from schemas.model import (
     VersionPublished,
     VersionSubmitted,
 )
-from services.gateway.domain.tables import BASES, MODELS
+from services.gateway.domain.tables import BASES, MODELS, PERMISSIONS
 from services.gateway.project.rows import drop, put
 from tunery.runtime.verbs import Change
 
@@ -48,6 +50,19 @@ def project_model(header: Header, event: Event) -> tuple[Change, ...]:
             return _moved(header, event)
         case VersionDeleted():
             return (drop(MODELS, {"tenant": header.key, "id": event.model_id}),)
+        case CheckpointShared():
+            return (
+                put(
+                    PERMISSIONS,
+                    {"tenant": header.key, "id": event.permission_id},
+                    place=header.seq,
+                    created_at=header.at,
+                    checkpoint_id=event.checkpoint_id,
+                    project_id=event.project_id,
+                ),
+            )
+        case CheckpointUnshared():
+            return (drop(PERMISSIONS, {"tenant": header.key, "id": event.permission_id}),)
         case (
             VersionSubmitted()
             | VersionFailed()

@@ -10,6 +10,8 @@ from schemas.model import (
     BaseAdded,
     BasePinned,
     BaseRefused,
+    CheckpointShared,
+    CheckpointUnshared,
     Command,
     DeleteVersion,
     Event,
@@ -18,8 +20,10 @@ from schemas.model import (
     RecordPublished,
     RegisterVersion,
     RollBack,
+    ShareCheckpoint,
     Stage,
     StageMoved,
+    UnshareCheckpoint,
     VersionDeleted,
     VersionFailed,
     VersionPublished,
@@ -27,6 +31,7 @@ from schemas.model import (
 )
 from services.registry.domain.state import (
     EXCLUSIVE,
+    SHARED_MAX,
     VERSIONS_MAX,
     Registry,
     Shelf,
@@ -53,6 +58,10 @@ def decide(state: Registry, command: Command, ctx: Context) -> tuple[Event, ...]
             return _roll_back(shelf, command)
         case DeleteVersion():
             return _delete(shelf, command)
+        case ShareCheckpoint():
+            return _share(shelf, command)
+        case UnshareCheckpoint():
+            return _unshare(shelf, command)
         case _:
             assert_never(command)
 
@@ -207,6 +216,35 @@ def _conflict(stage: Stage, current: str | None, expected: str | None) -> tuple[
 
 def _unknown(model_id: str) -> tuple[Rejected, ...]:
     return _reject(errors.NOT_FOUND, f"The model '{model_id}' does not exist.", "model")
+
+
+def _share(shelf: Shelf, command: ShareCheckpoint) -> tuple[Event, ...]:
+    checkpoint = command.checkpoint_id
+    may = {one.project_id for one in shelf.shared.values() if one.checkpoint_id == checkpoint}
+    wanted = {one.project_id: one for one in command.shares if one.project_id not in may}
+    if len(shelf.shared) + len(wanted) > SHARED_MAX:
+        message = f"A tenant gives at most {SHARED_MAX} permissions. Delete some first."
+        return _reject(errors.ILLEGAL_STATE, message)
+    return tuple(
+        CheckpointShared(
+            checkpoint_id=checkpoint, permission_id=one.permission_id, project_id=one.project_id
+        )
+        for one in wanted.values()
+    )
+
+
+def _unshare(shelf: Shelf, command: UnshareCheckpoint) -> tuple[Event, ...]:
+    known = shelf.shared.get(command.permission_id)
+    if known is None:
+        message = f"No such permission: {command.permission_id}"
+        return _reject(errors.NOT_FOUND, message, "permission_id")
+    return (
+        CheckpointUnshared(
+            checkpoint_id=known.checkpoint_id,
+            permission_id=command.permission_id,
+            project_id=known.project_id,
+        ),
+    )
 
 
 def _reject(code: str, message: str, param: str | None = None) -> tuple[Rejected, ...]:

@@ -9,6 +9,8 @@ from schemas.model import (
     BaseAdded,
     BasePinned,
     BaseRefused,
+    CheckpointShared,
+    CheckpointUnshared,
     Event,
     StageMoved,
     VersionDeleted,
@@ -21,6 +23,7 @@ from services.registry.domain.state import (
     FORMER_MAX,
     Holder,
     Registry,
+    Shared,
     Shelf,
     Version,
     holder_key,
@@ -36,7 +39,11 @@ def evolve(state: Registry, event: Event, ctx: Context) -> Registry:
             return replace(state, bases=state.bases.set(event.base.base_id, event.base))
         case _:
             shelf = state.shelves.get(ctx.key, Shelf())
-            changed = _evolved(shelf, event)
+            changed = (
+                _shared(shelf, event)
+                if isinstance(event, CheckpointShared | CheckpointUnshared)
+                else _evolved(shelf, event)
+            )
             if changed is shelf:
                 return state
             return replace(state, shelves=state.shelves.set(ctx.key, changed))
@@ -70,6 +77,20 @@ def _evolved(shelf: Shelf, event: Changed) -> Shelf:
             if known is None:
                 return shelf
             return replace(shelf, versions=shelf.versions.delete(event.model_id))
+        case _:
+            assert_never(event)
+
+
+def _shared(shelf: Shelf, event: CheckpointShared | CheckpointUnshared) -> Shelf:
+    known = shelf.shared
+    match event:
+        case CheckpointShared():
+            share = Shared(checkpoint_id=event.checkpoint_id, project_id=event.project_id)
+            return replace(shelf, shared=known.set(event.permission_id, share))
+        case CheckpointUnshared():
+            if event.permission_id not in known:
+                return shelf
+            return replace(shelf, shared=known.delete(event.permission_id))
         case _:
             assert_never(event)
 

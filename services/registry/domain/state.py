@@ -10,6 +10,7 @@ from schemas.pool import BlobFile
 
 EXCLUSIVE: Final[tuple[Stage, ...]] = ("staging", "production")  # one holder per line
 FORMER_MAX: Final = 16  # how far back a stage can be rolled, step by step
+SHARED_MAX: Final = 1_000  # permissions of one tenant
 VERSIONS_MAX: Final = 10_000  # versions of one tenant that are not deleted
 
 
@@ -31,11 +32,22 @@ class Holder(Struct, frozen=True, kw_only=True):
     former: tuple[str, ...] = ()
 
 
+class Shared(Struct, frozen=True, kw_only=True):
+    """A permission: this tenant may fetch that checkpoint."""
+
+    checkpoint_id: str
+    project_id: str
+
+
 class Shelf(Struct, frozen=True, kw_only=True):
-    """One tenant's versions. Keys of `holders` are `holder_key(line, stage)`."""
+    """One tenant's versions. Keys of `holders` are `holder_key(line, stage)`.
+
+    `shared`: permissions by their ids.
+    """
 
     versions: Map[str, Version] = Map()
     holders: Map[str, Holder] = Map()
+    shared: Map[str, Shared] = Map()
 
 
 class Registry(Struct, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ from fastapi.security import HTTPBearer
 from starlette.types import ASGIApp
 
 from services.gateway.adapters.http import (
+    checkpoints,
     events,
     files,
     health,
@@ -61,6 +62,7 @@ def routes() -> FastAPI:
         preview,
         jobs,
         events,
+        checkpoints,
         plain,
         models,
         webhooks,

@@ -1,6 +1,6 @@
 """Base models and fine-tuned versions."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from services.gateway.domain.shapes import Row, seconds
@@ -56,6 +56,33 @@ def adapter_object(row: Row, urls: Sequence[str], expires_at: int) -> dict[str, 
         "object": "model.adapter",
         "format": "peft",
         "base_model": f"{row['lineage']['base_id']}@sha256:{row['lineage']['base_sha256']}",
+        "expires_at": expires_at,
+        "files": files,
+    }
+
+
+def permission_object(row: Row) -> dict[str, Any]:
+    """`project_id`: the tenant that may fetch the checkpoint."""
+    return {
+        "id": row["id"],
+        "object": "checkpoint.permission",
+        "created_at": seconds(row["created_at"]),
+        "project_id": row["project_id"],
+    }
+
+
+def checkpoint_files(row: Row, urls: Mapping[str, str], expires_at: int) -> dict[str, Any]:
+    """`urls`: those of the files that can be used without the run; `expires_at` in seconds."""
+    files = [
+        {"name": file["name"], "sha256": file["sha256"], "bytes": file["bytes"], "url": url}
+        for file in row["files"]
+        if (url := urls.get(file["name"])) is not None
+    ]
+    return {
+        "id": row["id"],
+        "object": "checkpoint.adapter",
+        "format": "peft",
+        "step_number": row["step"],
         "expires_at": expires_at,
         "files": files,
     }

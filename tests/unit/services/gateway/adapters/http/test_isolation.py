@@ -80,7 +80,8 @@ async def owned(api: Town, owner: httpx.AsyncClient) -> Owned:
             "endpoint_id": endpoint.json()["id"],
             "upload_id": upload.json()["id"],
             "model_id": await version(api, owner, "mine"),
-            "checkpoint_id": "ftckpt-nobody",
+            "checkpoint_id": "ftckpt_nobody",
+            "permission_id": "cp_nobody",
         }
     )
 
