@@ -49,7 +49,15 @@ def command() -> None:
 @click.option("--partition", "-p", type=PARTITION, help="Only this one. [all]")
 @click.option("--key", "-k", help="Only records of this tenant (or pool).")
 @click.option("--void", "with_void", is_flag=True, help="Claims and void records, too.")
-@click.option("--lines", "-n", "lines_max", default=20, show_default=True, help="From the end.")
+@click.option(
+    "--lines",
+    "-n",
+    "lines_max",
+    type=click.IntRange(min=0),
+    default=20,
+    show_default=True,
+    help="From the end.",
+)
 @click.option("--follow", "-f", is_flag=True, help="Go on as records are written; Ctrl-C ends it.")
 @_options.data_dir
 @_options.as_json
