@@ -82,9 +82,12 @@ class Story:
     def dsn(self) -> str:
         return self.running.postgres_dsn
 
-    async def compare(self, stage: str, more_jobs: int) -> None:
-        """Wait for the views, then for the verdict of `replay --verify`. `more_jobs` were new."""
-        begun, deadline = time.monotonic(), time.monotonic() + BUILD_S_MAX
+    async def compare(self, stage: str, more_jobs: int, begun: float) -> None:
+        """Wait for the views, then for the verdict of `replay --verify`.
+
+        `more_jobs`: that are new; `begun`: when services began to build.
+        """
+        deadline = time.monotonic() + BUILD_S_MAX
         while different := await self._differences(more_jobs):
             if time.monotonic() > deadline:
                 break
@@ -95,7 +98,7 @@ class Story:
         if not (found.equal or different):
             different.append("replay --verify found no equality")
         self.rebuilt.differences[stage] = different
-        self.rebuilt.seconds[f"{stage}: rows"] = built - begun
+        self.rebuilt.seconds[f"{stage}: built"] = built - begun
         self.rebuilt.seconds[f"{stage}: verify"] = time.monotonic() - built
 
     async def _differences(self, more_jobs: int) -> list[str]:
@@ -159,12 +162,14 @@ class Story:
             text = f"webhooks: {self.rebuilt.webhooks} arrived, {expected} events were new"
             self.rebuilt.differences.setdefault(stage, []).append(text)
 
-    async def lose_database(self) -> None:
-        """The whole of it, while nobody looks; then everybody starts again."""
+    async def lose_database(self) -> float:
+        """The whole of it, while nobody looks; then everybody starts again: when."""
         for name in self.running.services:
             await self.running.stop(name)
         await _drop(self.dsn)
+        begun = time.monotonic()
         await asyncio.gather(*(self.running.start(name) for name in self.running.services))
+        return begun
 
     async def lose_valkey(self) -> None:
         """It keeps nothing on disk; services find the empty one that comes up."""
@@ -199,18 +204,20 @@ async def rebuild(jobs: int, folder: Path, say: Callable[[str], None]) -> Rebuil
 
 
 async def _tell(story: Story, say: Callable[[str], None]) -> None:
+    begun = time.monotonic()
     await story.running.add(*CONTROL_PLANE)
-    await story.compare("from the log", 0)
+    await story.compare("from the log", 0, begun)
     story.count_webhooks("from the log", 0)
     say("built from the log")
     await story.one_more_webhook("ftjob-new-1")
-    await story.lose_database()
-    await story.compare("without PostgreSQL", 1)
+    begun = await story.lose_database()
+    await story.compare("without PostgreSQL", 1, begun)
     await asyncio.sleep(QUIET_S)
     story.count_webhooks("without PostgreSQL", 1)
     say("built again without PostgreSQL")
+    begun = time.monotonic()
     await story.lose_valkey()
-    await story.compare("without Valkey", 1)
+    await story.compare("without Valkey", 1, begun)
     await story.one_more_webhook("ftjob-new-2")
     story.count_webhooks("without Valkey", 2)
     say("the same without Valkey")

@@ -80,6 +80,7 @@ class Ground:
     def _spread(self, stream: str, entries: Iterable[Accepted]) -> None:
         for one in entries:
             self.news[stream].append(one)
+            self.broker.trace(f"{stream}@{one.header.offset} {told(one)}")
             if one.entry.idempotency is not None:
                 self._answers.setdefault(one.entry.idempotency.key, one.events)
                 self._decided[one.entry.idempotency.key].set()
@@ -115,6 +116,17 @@ async def insist(door: Door, sender: Sender, stream: str, key: str, body: Messag
             await door.sleep(RETRY_MS)
         else:
             return
+
+
+def told(one: Accepted) -> str:
+    """An entry for a timeline: whose it is, and which events of which jobs, leases, nodes."""
+    names = ("job_id", "attempt", "token", "node_id", "outcome", "cause", "code")
+    events = []
+    for event in one.events:
+        given = {name: getattr(event, name, None) for name in names}
+        known = ", ".join(str(getattr(v, "lease", v)) for v in given.values() if v is not None)
+        events.append(f"{type(event).__name__}({known})")
+    return f"{one.header.key}: {' '.join(events) or 'nothing'}"
 
 
 def fresh_id(rng: Random) -> str:
