@@ -33,11 +33,10 @@ class Client(Struct, frozen=True, array_like=True, gc=False):
 
 
 class Seen(Struct, frozen=True, gc=False):
-    """`days`: keys of `clients` by the day (of `at`, since the epoch) on which they were set."""
+    """`day`: the day of `at`, since the epoch, on which what is past keeping was dropped."""
 
     sources: Map[str, tuple[int, int, int]] = Map()
     clients: Map[str, Client] = Map()
-    days: Map[str, Map[str, bool]] = Map()
     day: int = 0
 
 
@@ -109,9 +108,7 @@ def _remember_client(
     earlier = client.ids[: IDS_MAX - 1] if client is not None else ()
     alone = idempotency.by_body and idempotency.retry
     now = Client(entry.at, idempotency.body, (entry.command_id, *earlier), refused, alone)
-    day = str(entry.at // DAY_MS)
-    keys = seen.days.get(day, Map()).set(slot, True)
-    return structs.replace(seen, clients=seen.clients.set(slot, now), days=seen.days.set(day, keys))
+    return structs.replace(seen, clients=seen.clients.set(slot, now))
 
 
 def _forget_old(seen: Seen, at: Ms) -> Seen:
@@ -119,15 +116,11 @@ def _forget_old(seen: Seen, at: Ms) -> Seen:
     today = at // DAY_MS
     if today == seen.day:
         return seen
-    clients, days = seen.clients, seen.days
-    for day, keys in seen.days.items():
-        if int(day) * DAY_MS + DAY_MS + KEPT_MS < at:
-            days = days.delete(day)
-            for slot in keys:
-                client = clients.get(slot)
-                if client is not None and client.at // DAY_MS == int(day):
-                    clients = clients.delete(slot)
-    return structs.replace(seen, clients=clients, days=days, day=today)
+    kept = seen.clients.mutate()
+    for slot, client in seen.clients.items():
+        if (client.at // DAY_MS + 1) * DAY_MS + KEPT_MS < at:
+            del kept[slot]
+    return structs.replace(seen, clients=kept.finish(), day=today)
 
 
 def _origin(source: Source) -> str:

@@ -177,12 +177,17 @@ class Snapshots(Generic[S]):
 
 
 def revive(wanted: Any, plain: Any) -> Any:
-    """`dec_hook` of msgspec, inverse of `verify.plain`: persistent maps with typed content."""
-    if get_origin(wanted) is Map or wanted is Map:
-        arguments = get_args(wanted)
-        if not arguments:
-            return Map(plain)
-        mapping: Any = dict
-        typed = msgspec.convert(plain, mapping[arguments], dec_hook=revive, str_keys=True)
-        return Map(typed)
-    raise NotImplementedError(f"{wanted} cannot be decoded")
+    """`dec_hook` of msgspec, inverse of `verify.plain`: persistent maps with typed content.
+
+    Entry by entry, and each plain one is let go at once: a partition's state may be large.
+    """
+    if get_origin(wanted) is not Map:
+        raise NotImplementedError(f"{wanted} cannot be decoded")
+    key_type, value_type = get_args(wanted)
+    typed = Map[Any, Any]().mutate()
+    while plain:
+        key, value = plain.popitem()
+        # JSON knows no keys but texts
+        key = key if key_type is str else msgspec.convert(key, key_type, strict=False)
+        typed[key] = msgspec.convert(value, value_type, dec_hook=revive)
+    return typed.finish()
