@@ -3,7 +3,7 @@
 import asyncio
 import time
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 from uuid import uuid4
 
 import pytest
@@ -46,6 +46,17 @@ def taken(places: int = 1) -> bytes:
     return envelope(KEY, Take(places=places), str(uuid4()))
 
 
+BAD: Final = (
+    None,  # a tombstone
+    b"",
+    b"\x00\xff no command",
+    b"[" * LARGEST,
+    envelope("tenant-b", Take(places=1), str(uuid4())),
+    taken().replace(b"Take.v1", b"Take.v2"),
+    taken().replace(b'"tenant":"tenant-a"', b'"tenant":"tenant-b"'),
+)
+
+
 async def decided(log: Log, stream: Stream, count: int) -> list[tuple[Entry, Any]]:
     """Wait for the partition's entries; each with its one event."""
     async with asyncio.timeout(WAIT_S):
@@ -74,19 +85,10 @@ async def test_the_partition_goes_on_whatever_is_in_it(servers: Stack) -> None:
             stream.commands.name, value, partition=PARTITION, **({"key": b"x"} | options)
         )
 
-    bad: list[bytes | None] = [
-        None,  # a tombstone
-        b"",
-        b"\x00\xff no command",
-        b"[" * LARGEST,
-        envelope("tenant-b", Take(places=1), str(uuid4())),
-        taken().replace(b"Take.v1", b"Take.v2"),
-        taken().replace(b'"tenant":"tenant-a"', b'"tenant":"tenant-b"'),
-    ]
     began_ms = time.time_ns() // 1_000_000
     try:
         async with running(host):
-            for value in bad:
+            for value in BAD:
                 await put(value)
             with pytest.raises(MessageSizeTooLargeError):
                 await put(b"x" * 10_000_000)
@@ -96,15 +98,15 @@ async def test_the_partition_goes_on_whatever_is_in_it(servers: Stack) -> None:
             await put(taken(2), key=None, timestamp_ms=1)
             await put(taken(2), timestamp_ms=began_ms * 2, headers=[("date", b"1 January 1970")])
             await sender.send(stream, KEY, KEY, GiveBack(places=4))
-            found = await decided(log, stream, len(bad) + 3)
+            found = await decided(log, stream, len(BAD) + 3)
         assert not host.stopped
     finally:
         await stranger.stop()
         await log.close()
     events = [event for _, event in found]
-    rejected = [event.code for event in events[: len(bad)] if isinstance(event, Rejected)]
-    assert rejected == [errors.MALFORMED] * len(bad)
-    assert [type(event) for event in events[len(bad) :]] == [Taken, Taken, GivenBack]
+    rejected = [event.code for event in events[: len(BAD)] if isinstance(event, Rejected)]
+    assert rejected == [errors.MALFORMED] * len(BAD)
+    assert [type(event) for event in events[len(BAD) :]] == [Taken, Taken, GivenBack]
     moments = [entry.at for entry, _ in found]
     assert moments == sorted(moments)
     assert abs(moments[0] - began_ms) < SKEW_MS_MAX
