@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from schemas.units import HOUR_MS
+from tests.simulation.town.meter import hours
 from tests.simulation.town.mutants import MUTANTS
 from tests.simulation.town.plan import KINDS
 from tests.simulation.town.scenario import TOWN
@@ -45,6 +47,15 @@ def test_a_broken_rule_is_caught(mutant: Mutant) -> None:
         if mutant.invariant in TOWN.play(TOWN.plan(seed), broken=mutant.alive()).violated:
             return
     pytest.fail(f"{mutant.name}: no seed up to {MUTANT_SEEDS_MAX} violates {mutant.invariant!r}")
+
+
+def test_the_second_meter_knows_the_worked_example_of_the_decision() -> None:
+    """2 slots from 13:20 for 70 minutes, cap 8,000,000."""
+    minute = HOUR_MS // 60
+    assert hours(13 * HOUR_MS + 20 * minute, 70 * minute, 2, 8_000_000) == {
+        13: (4_800_000, 4_800_000),
+        14: (3_600_000, 3_200_000),
+    }
 
 
 def test_a_seed_gives_the_same_run_whatever_the_hash_seed() -> None:
