@@ -32,6 +32,13 @@ from services.gateway.ports import Cursor, Row
 Moment = Annotated[
     int | None, Query(ge=0, le=SECONDS_MAX, description="the job as it was then (epoch seconds)")
 ]
+# any key, so FastAPI has no parameter for it
+METADATA: Final = {
+    "name": "metadata",
+    "in": "query",
+    "style": "deepObject",
+    "schema": {"type": "object", "additionalProperties": {"type": "string"}},
+}
 LIMIT: Final = 20
 CHECKPOINTS_LIMIT: Final = 10
 LIMIT_MAX: Final = 100
@@ -41,7 +48,7 @@ SCANNED_MAX: Final = 5_000  # metadata is sealed, so a filter on it opens job af
 router = APIRouter(tags=["fine-tuning"])
 
 
-@router.get("/v1/fine_tuning/jobs")
+@router.get("/v1/fine_tuning/jobs", openapi_extra={"parameters": [METADATA]})
 async def list_jobs(
     request: Request,
     deps: WithDeps,

@@ -50,7 +50,6 @@ def routes() -> FastAPI:
         docs_url=None,
         redoc_url=None,
         responses=dict(ERRORS),
-        dependencies=[Depends(KEY)],
         generate_unique_id_function=lambda route: route.name,
     )
     problems.install(app)
@@ -67,7 +66,7 @@ def routes() -> FastAPI:
         models,
         webhooks,
         tenants,
-        health,
     ):
-        app.include_router(module.router)
+        app.include_router(module.router, dependencies=[Depends(KEY)])
+    app.include_router(health.router)
     return app
