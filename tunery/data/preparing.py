@@ -7,39 +7,40 @@ A prepared directory holds `train.safetensors`, `validation.safetensors` (see `s
 import hashlib
 import os
 import shutil
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
+import numpy as np
 from msgspec import Struct
 
+from tunery.data import screening
 from tunery.data.checking import Checker
+from tunery.data.codes import CATALOGUE
+from tunery.data.contamination import Item
 from tunery.data.dialects import TRAINABLE, Conversation
-from tunery.data.duplicates import Tally, fingerprint
 from tunery.data.findings import Collector, Finding, Note
-from tunery.data.limits import (
-    ENCODE_CHARS,
-    ENCODE_ROWS,
-    PACK_WINDOW_ROWS,
-    PACK_WINDOW_TOKENS,
-    PROGRESS_ROWS,
-)
+from tunery.data.limits import PACK_WINDOW_ROWS, PACK_WINDOW_TOKENS, PROGRESS_ROWS
 from tunery.data.packing import pack
+from tunery.data.pieces import Given, LengthPolicy, PieceMaker, Tokenised, grouped, write_whole
 from tunery.data.reading import open_rows
-from tunery.data.rendering import Encoded, Rendered, Tokenizer
+from tunery.data.rendering import Tokenizer
 from tunery.data.rows import Row
+from tunery.data.screening import Screening, scrubbed
 from tunery.data.shards import Document, ShardWriter
-from tunery.data.splitting import draw, threshold
+from tunery.data.splitting import LEFT_OUT, VALIDATE, Classes, Sides, split
 
-LengthPolicy: TypeAlias = Literal["reject", "truncate"]
 Progress: TypeAlias = Callable[[int, int], None]
 
+RESULT: Final = "result"  # becomes the prepared directory
+SIDES: Final = "sides"  # of every good row, in the work directory
+UNSCREENED: Final = screening.Policy(secrets="ignore")
+
 # Raise it when the same input would give other bytes: keys change, old caches are left alone.
-PIPELINE_VERSION: Final = 1
+PIPELINE_VERSION: Final = 2
 PACKING: Final = f"histogram/{PACK_WINDOW_ROWS}"
 MANIFEST: Final = "manifest.json"
 FILES: Final = ("train.safetensors", "validation.safetensors", "validation.jsonl")
@@ -53,6 +54,8 @@ class Policy(Struct, frozen=True):
     length_policy: LengthPolicy
     validation_fraction_ppm: int
     seed: int
+    screen: screening.Policy = UNSCREENED
+    benchmarks_sha256: str | None = None
     packing: str = PACKING
 
 
@@ -84,6 +87,7 @@ class Manifest(Struct, frozen=True):
     policy: Policy
     train: Side
     validation: Side
+    left_out: int  # rows that the policy removes
     files: dict[str, FileFact]
 
 
@@ -133,29 +137,35 @@ def prepare(
     validation_fraction_ppm: int = 100_000,
     seed: int = 42,
     validation_path: Path | None = None,
+    screen: screening.Policy = UNSCREENED,
+    benchmarks: Sequence[Item] = (),
+    work_dir: Path | None = None,
     progress: Progress | None = None,
 ) -> Prepared:
     """Render, tokenise, split and pack a file into `out_dir`, or find it there for the same key.
 
-    With `validation_path` all rows of `path` train and the fraction is not used. `progress` gets
-    bytes done and bytes to do. `out_dir` appears complete or not at all; one that holds another key
-    or damaged files is replaced. Raises `DataRefused`, `BaseUnusable` and `OSError`.
+    With `validation_path` all rows of `path` train and the fraction is not used. `screen` says what
+    becomes of repeats, of items of `benchmarks` and of personal data. `progress` gets bytes done
+    and bytes to do. `out_dir` appears complete or not at all; one that holds another key or damaged
+    files is replaced. What is done stays in `work_dir` until the end (a folder on the same disk,
+    beside `out_dir` when not given): after a crash the same call goes on there. Raises
+    `DataRefused`, `BaseUnusable` and `OSError`.
     """
     tokenizer = Tokenizer.load(base_dir)
     fraction = 0 if validation_path is not None else validation_fraction_ppm
-    policy = Policy(max_length, length_policy, fraction, seed)
+    known = _sha256(benchmarks) if benchmarks else None
+    policy = Policy(max_length, length_policy, fraction, seed, screen, known)
     content = file_sha256(path)
     validation = None if validation_path is None else file_sha256(validation_path)
     key = cache_key(content, validation, tokenizer, policy)
     if (found := find(out_dir, key)) is not None:
         return found
-    with _new_directory(out_dir) as directory:
-        run = _Run(tokenizer, policy, directory, _Meter(path, validation_path, progress))
-        with run:
-            run.train_file(path)
-            if validation_path is not None:
-                run.validation_file(validation_path)
-            train, held_out = run.finish()
+    meter = _Meter(path, validation_path, progress)
+    work_in = work_dir or out_dir.with_name(f".{out_dir.name}.work")
+    with _work_directory(work_in, key) as work:
+        directory = _empty(work / RESULT)
+        with _Run(policy, directory, work, meter) as run:
+            train, held_out = run.files(tokenizer, path, validation_path, benchmarks)
         facts = {name: _fact(directory / name) for name in FILES}
         manifest = Manifest(
             key=key,
@@ -167,9 +177,13 @@ def prepare(
             policy=policy,
             train=train,
             validation=held_out,
+            left_out=run.left_out,
             files=facts,
         )
-        _write(directory / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
+        write_whole(
+            directory / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)) + b"\n"
+        )
+        _publish(directory, out_dir)
     return Prepared(out_dir, manifest, reused=False)
 
 
@@ -223,20 +237,21 @@ class _Meter:
 
 
 class _Run:
-    """One preparation: two passes over the training file, one over a validation file."""
+    """One preparation: two passes over the training file, one over a validation file.
 
-    def __init__(
-        self, tokenizer: Tokenizer, policy: Policy, directory: Path, meter: _Meter
-    ) -> None:
-        self._tokenizer = tokenizer
+    The first pass decides the side of every row; it, and each piece of the second, is kept in
+    `work` until the end, so that a run which is killed goes on there.
+    """
+
+    def __init__(self, policy: Policy, directory: Path, work: Path, meter: _Meter) -> None:
+        self.left_out = 0
         self._policy = policy
         self._meter = meter
+        self._work = work
         self._refused = Collector()
         self._prompts = (directory / FILES[2]).open("wb")
         self._train = _Sink(ShardWriter(directory / FILES[0]), policy.max_length)
         self._validation = _Sink(ShardWriter(directory / FILES[1]), policy.max_length)
-        self._waiting: list[tuple[Row, Conversation, Rendered, bool]] = []
-        self._waiting_chars = 0
 
     def __enter__(self) -> "_Run":
         return self
@@ -246,22 +261,24 @@ class _Run:
         self._train.writer.abandon()
         self._validation.writer.abandon()
 
-    def train_file(self, path: Path) -> None:
-        below = self._split(path)
-        for row, conversation in self._rows(path):
-            lot = draw(fingerprint(conversation), self._policy.seed)
-            self._take(row, conversation, validates=lot < below)
-        self._encode()
+    def files(
+        self, tokenizer: Tokenizer, path: Path, validation: Path | None, items: Sequence[Item]
+    ) -> tuple[Side, Side]:
+        """Both sides, written. Raises `DataRefused` when any row could not be used."""
+        limits = (self._policy.max_length, self._policy.length_policy)
+        maker = PieceMaker(tokenizer, *limits, self._work, self._refused)
+        sides = self._sides(path, items)
+        self.left_out = int(np.count_nonzero(sides == LEFT_OUT))
+        for number, rows in enumerate(grouped(self._given(path, sides))):
+            self._sink(maker.make(f"train-{number:05}", rows))
+        if validation is not None:
+            rest = (self._one(row, it, validates=True) for row, it in self._rows(validation))
+            for number, rows in enumerate(grouped(rest)):
+                self._sink(maker.make(f"validation-{number:05}", rows))
+        return self._finish()
 
-    def validation_file(self, path: Path) -> None:
-        for row, conversation in self._rows(path):
-            self._take(row, conversation, validates=True)
-        self._encode()
-
-    def finish(self) -> tuple[Side, Side]:
-        """Close the files. Raises `DataRefused` when any row could not be used."""
-        if self._refused.count("error"):
-            raise DataRefused(self._refused)
+    def _finish(self) -> tuple[Side, Side]:
+        self._refuse_errors()
         if not self._train.rows:
             self._refused.add(Note("empty_file").at(None, None))
             raise DataRefused(self._refused)
@@ -269,14 +286,37 @@ class _Run:
         os.fsync(self._prompts.fileno())
         return self._train.close(), self._validation.close()
 
-    def _split(self, path: Path) -> int:
-        """The first pass: the lot below which rows validate. Also the check of every row."""
-        lots = Tally()
-        for _, conversation in self._rows(path):
-            lots.add(draw(fingerprint(conversation), self._policy.seed))
-        if self._refused.count("error"):
-            raise DataRefused(self._refused)
-        return threshold(lots, self._policy.validation_fraction_ppm)
+    def _sides(self, path: Path, items: Sequence[Item]) -> Sides:
+        """The first pass: the check of every row, and the side of each good one."""
+        kept = self._work / SIDES
+        if kept.is_file():
+            self._meter.end_pass(path.stat().st_size)
+            return np.fromfile(kept, np.uint8)
+        screen, classes = self._policy.screen, Classes()
+        with Screening(screen, items, self._work) as screening:
+            for row, conversation in self._rows(path):
+                classes.add(conversation)
+                self._note(screening.add(row, conversation))
+            self._note(screening.flush())
+            self._refuse_errors()
+            clusters = screening.clusters()
+        used = np.ones(len(clusters.first), np.bool_)
+        if screen.benchmarks == "remove":
+            used[sorted(screening.left_out)] = False
+        if screen.repeats == "remove":
+            used &= clusters.first == np.arange(len(used))
+        fraction = self._policy.validation_fraction_ppm
+        sides = split(clusters, used, classes.rows(), fraction, self._policy.seed)
+        write_whole(kept, sides.tobytes())
+        return sides
+
+    def _given(self, path: Path, sides: Sides) -> Iterator[Given]:
+        for side, (row, conversation) in zip(sides.tolist(), self._rows(path), strict=True):
+            if side != LEFT_OUT:
+                yield self._one(row, conversation, validates=side == VALIDATE)
+
+    def _one(self, row: Row, conversation: Conversation, *, validates: bool) -> Given:
+        return Given(row, scrubbed(conversation, self._policy.screen), validates)
 
     def _rows(self, path: Path) -> Iterator[tuple[Row, Conversation]]:
         checker = Checker()
@@ -288,47 +328,21 @@ class _Run:
             self._meter.end_pass(rows.bytes_read)
         if checker.dialect is not None and checker.dialect not in TRAINABLE:
             self._refused.add(Note("not_trainable", detail=checker.dialect).at(None, None))
-        for finding in checker.findings.of("error"):
-            self._refused.add(finding)
+        self._note(checker.findings.of("error"))
 
-    def _take(self, row: Row, conversation: Conversation, *, validates: bool) -> None:
-        rendered = self._tokenizer.render(conversation)
-        if isinstance(rendered, Note):
-            self._refuse(row, rendered)
-            return
-        self._waiting.append((row, conversation, rendered, validates))
-        self._waiting_chars += len(rendered.text)
-        if len(self._waiting) >= ENCODE_ROWS or self._waiting_chars >= ENCODE_CHARS:
-            self._encode()
+    def _note(self, findings: Iterable[Finding]) -> None:
+        for finding in findings:
+            if CATALOGUE[finding.code].severity == "error":
+                self._refused.add(finding)
 
-    def _encode(self) -> None:
-        waiting, self._waiting, self._waiting_chars = self._waiting, [], 0
-        encoded = self._tokenizer.encode([rendered for _, _, rendered, _ in waiting])
-        for (row, conversation, _, validates), tokens in zip(waiting, encoded, strict=True):
-            fitted = self._fit(row, tokens)
-            if fitted is None:
-                continue
-            cut = len(fitted.ids) < len(tokens.ids)
-            (self._validation if validates else self._train).add(fitted, cut=cut)
-            if validates and not cut:
-                self._prompts.write(_prompt(row, conversation, fitted))
+    def _refuse_errors(self) -> None:
+        if self._refused.count("error"):
+            raise DataRefused(self._refused)
 
-    def _fit(self, row: Row, tokens: Encoded) -> Encoded | None:
-        """The row within `max_length`, or None after saying why not."""
-        limit = self._policy.max_length
-        if len(tokens.ids) > limit:
-            if self._policy.length_policy == "reject":
-                detail = f"{len(tokens.ids)}, max_length is {limit}"
-                self._refuse(row, Note("row_too_long", detail=detail))
-                return None
-            tokens = Encoded(tokens.ids[:limit], tokens.mask[:limit], tokens.rendered)
-        if not tokens.trainable:
-            self._refuse(row, Note("no_trainable_token"))
-            return None
-        return tokens
-
-    def _refuse(self, row: Row, note: Note) -> None:
-        self._refused.add(note.at(row.number, row.line))
+    def _sink(self, sequences: Sequence[Tokenised]) -> None:
+        for it in sequences:
+            (self._validation if it.validates else self._train).add(it.document, cut=it.cut)
+            self._prompts.write(it.prompt)
 
 
 class _Sink:
@@ -341,12 +355,12 @@ class _Sink:
         self._window: list[Document] = []
         self._window_tokens = self._truncated = self._longest = 0
 
-    def add(self, tokens: Encoded, *, cut: bool) -> None:
+    def add(self, document: Document, *, cut: bool) -> None:
         self.rows += 1
         self._truncated += cut
-        self._longest = max(self._longest, len(tokens.ids))
-        self._window.append(Document.of(tokens))
-        self._window_tokens += len(tokens.ids)
+        self._longest = max(self._longest, len(document.mask))
+        self._window.append(document)
+        self._window_tokens += len(document.mask)
         if len(self._window) >= PACK_WINDOW_ROWS or self._window_tokens >= PACK_WINDOW_TOKENS:
             self._pack()
 
@@ -364,26 +378,8 @@ class _Sink:
 
     def _pack(self) -> None:
         window, self._window, self._window_tokens = self._window, [], 0
-        for row in pack([len(document.ids) for document in window], self._max_length).rows():
+        for row in pack([len(document.mask) for document in window], self._max_length).rows():
             self.writer.add_row([window[number] for number in row])
-
-
-def _prompt(row: Row, conversation: Conversation, tokens: Encoded) -> bytes:
-    """One line of `validation.jsonl`: the last learnt answer, and all that stands before it.
-
-    `prompt_ids` are the prompt's token ids: encoding `prompt` again would read special tokens that
-    people wrote as special.
-    """
-    last = max(i for i, trained in enumerate(conversation.trained) if trained)
-    end = tokens.mask.rindex(1)
-    start = tokens.mask.rfind(0, 0, end) + 1
-    line = {
-        "row": row.number,
-        "prompt": tokens.rendered.text[: tokens.rendered.turn],
-        "prompt_ids": tokens.ids[:start],
-        "reference": conversation.messages[last]["content"].strip(),
-    }
-    return msgspec.json.encode(line) + b"\n"
 
 
 def _place(finding: Finding) -> str:
@@ -391,31 +387,41 @@ def _place(finding: Finding) -> str:
     return f"{where}{finding.pointer and f' {finding.pointer}'}: {finding.message} ({finding.code})"
 
 
+def _sha256(items: Sequence[Item]) -> str:
+    return hashlib.sha256(msgspec.json.encode(items)).hexdigest()
+
+
 def _fact(path: Path) -> FileFact:
     return FileFact(file_sha256(path), path.stat().st_size)
 
 
-def _write(path: Path, content: bytes) -> None:
-    with path.open("wb") as out:
-        out.write(content)
-        out.flush()
-        os.fsync(out.fileno())
-
-
 @contextmanager
-def _new_directory(final: Path) -> Iterator[Path]:
-    """A directory that becomes `final` when the block ends well, and vanishes when it does not."""
-    final.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=f".{final.name}.", dir=final.parent))
+def _work_directory(folder: Path, key: str) -> Iterator[Path]:
+    """A place for what is half done. It stays when the process is killed; other keys' go."""
+    work = folder / key
+    for other in folder.iterdir() if folder.is_dir() else ():
+        if other != work:
+            shutil.rmtree(other, ignore_errors=True)
+    work.mkdir(parents=True, exist_ok=True)
     try:
-        yield partial
-        if final.exists():
-            shutil.rmtree(final)
-        partial.chmod(0o755)
-        partial.rename(final)
-        _sync_directory(final.parent)
+        yield work
     finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _empty(folder: Path) -> Path:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    return folder
+
+
+def _publish(made: Path, final: Path) -> None:
+    """Complete or not at all, through to the disk."""
+    final.parent.mkdir(parents=True, exist_ok=True)
+    if final.exists():
+        shutil.rmtree(final)
+    made.rename(final)
+    _sync_directory(final.parent)
 
 
 def _sync_directory(path: Path) -> None:

@@ -12,9 +12,10 @@ import sys
 import tempfile
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from tunery.data.limits import MIB
 from tunery.data.rendering import Encoded
@@ -29,16 +30,15 @@ TENSORS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
-    """One sequence: ids as int32, and one mask byte per token. Its first token is no label."""
+class Document(Struct, frozen=True, array_like=True):
+    """One sequence: ids as little-endian int32, a mask byte per token. Its first is no label."""
 
-    ids: "array[int]"
+    ids: bytes
     mask: bytes
 
     @classmethod
     def of(cls, tokens: Encoded) -> "Document":
-        return cls(array("i", tokens.ids), b"\0" + tokens.mask[1:])
+        return cls(_int32(tokens.ids), b"\0" + tokens.mask[1:])
 
 
 class ShardWriter:
@@ -52,13 +52,13 @@ class ShardWriter:
     def add_row(self, documents: Sequence[Document]) -> None:
         """Append one packed row."""
         self.rows += 1
-        self._write("row_lengths", array("i", [len(documents)]))
+        self._spools["row_lengths"].write(_int32([len(documents)]))
         for document in documents:
             self.sequences += 1
             self.tokens += len(document.mask)
             self.trainable_tokens += document.mask.count(1)
-            self._write("seq_lengths", array("i", [len(document.mask)]))
-            self._write("input_ids", document.ids)
+            self._spools["seq_lengths"].write(_int32([len(document.mask)]))
+            self._spools["input_ids"].write(document.ids)
             self._spools["loss_mask"].write(document.mask)
 
     def close(self) -> None:
@@ -79,12 +79,6 @@ class ShardWriter:
         for spool in self._spools.values():
             spool.close()
 
-    def _write(self, name: str, numbers: "array[int]") -> None:
-        if sys.byteorder == "big":
-            numbers = array("i", numbers)
-            numbers.byteswap()
-        self._spools[name].write(numbers.tobytes())
-
     def _header(self) -> bytes:
         header: dict[str, object] = {}
         start = 0
@@ -96,3 +90,11 @@ class ShardWriter:
         text = json.dumps(header, separators=(",", ":")).encode()
         text += b" " * (-len(text) % ALIGNMENT)
         return len(text).to_bytes(8, "little") + text
+
+
+def _int32(numbers: Sequence[int]) -> bytes:
+    """Little-endian, whatever the machine is."""
+    made = array("i", numbers)
+    if sys.byteorder == "big":
+        made.byteswap()
+    return made.tobytes()

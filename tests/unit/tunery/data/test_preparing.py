@@ -1,7 +1,11 @@
 """From a file to shards: the same bytes every time, nothing lost, nothing that cannot be learnt."""
 
 import json
-from collections.abc import Callable
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +13,15 @@ import msgspec
 import pytest
 from safetensors.numpy import load, load_file, save
 
-from tunery.data import preparing
+from tunery.data import pieces, preparing
 from tunery.data.checking import count_tokens
+from tunery.data.contamination import Item
 from tunery.data.preparing import DataRefused, Prepared, find, prepare
-from tunery.data.rendering import Tokenizer
+from tunery.data.rendering import Encoded, Rendered, Tokenizer
+from tunery.data.screening import Policy
 
 Writer = Callable[..., Path]
+ROOT = Path(__file__).parents[4]
 
 
 def chat(number: int, words: int = 3) -> dict[str, Any]:
@@ -207,7 +214,8 @@ def test_small_windows_lose_nothing(
     options: dict[str, Any] = {"max_length": 96, "validation_fraction_ppm": 0}
     whole = prepare(path, base_dir, tmp_path / "whole", **options)
     monkeypatch.setattr(preparing, "PACK_WINDOW_ROWS", 7)
-    monkeypatch.setattr(preparing, "ENCODE_ROWS", 3)
+    monkeypatch.setattr(pieces, "ENCODE_ROWS", 3)
+    monkeypatch.setattr(pieces, "PIECE_ROWS", 11)
     windows = prepare(path, base_dir, tmp_path / "windows", **options)
     assert sorted(documents(whole.train_path)) == sorted(documents(windows.train_path))
     assert windows.manifest.train.packed_rows >= whole.manifest.train.packed_rows
@@ -247,3 +255,103 @@ def test_what_nothing_trains_on_is_refused_by_name(
     with pytest.raises(DataRefused) as caught:
         prepare(write(rows), base_dir, tmp_path / "out", max_length=64)
     assert [finding.code for finding in caught.value.findings] == ["not_trainable"]
+
+
+DIES = """
+import os, signal, sys
+from pathlib import Path
+from tunery.data import pieces, preparing
+pieces.PIECE_ROWS = 20
+make, left = pieces.PieceMaker.make, [int(sys.argv[3])]
+def last_words(self, name, rows):
+    left[0] -= 1
+    if left[0] < 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return make(self, name, rows)
+pieces.PieceMaker.make = last_words
+out, base = Path(sys.argv[2]), Path(sys.argv[4])
+preparing.prepare(Path(sys.argv[1]), base, out, max_length=128)
+"""
+
+
+@pytest.mark.parametrize("after", [0, 3, 9])
+def test_a_killed_run_goes_on_with_the_same_bytes(
+    prepared: Prepared,
+    base_dir: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    after: int,
+) -> None:
+    path, out = tmp_path / "rows.jsonl", tmp_path / "killed"
+    words = [str(path), str(out), str(after), str(base_dir)]
+    died = subprocess.run([sys.executable, "-c", DIES, *words], check=False, cwd=ROOT)
+    assert died.returncode == -signal.SIGKILL
+    assert not out.exists()
+    encoded: list[int] = []
+    encode = Tokenizer.encode
+
+    def counting(self: Tokenizer, rows: Sequence[Rendered]) -> list[Encoded]:
+        encoded.append(len(rows))
+        return encode(self, rows)
+
+    monkeypatch.setattr(Tokenizer, "encode", counting)
+    monkeypatch.setattr(pieces, "PIECE_ROWS", 20)
+    again = prepare(path, base_dir, out, max_length=128)
+    assert sum(encoded) == 200 - 20 * after
+    for name in (*preparing.FILES, preparing.MANIFEST):
+        assert (again.directory / name).read_bytes() == (prepared.directory / name).read_bytes()
+    assert {it.name for it in tmp_path.iterdir()} == {"rows.jsonl", "out", "killed"}
+
+
+STORY = "The keeper climbs the stairs at dusk and lights the lamp for the ships that pass by. " * 3
+
+
+def test_near_duplicates_never_part(write: Writer, base_dir: Path, tmp_path: Path) -> None:
+    rows = [chat(number, words=2) for number in range(30)]
+    for number in range(60):
+        question = f"{number // 2:05} {sha256(str(number // 2).encode()).hexdigest() * 3}"
+        rows.append({"prompt": question, "completion": f"{STORY} {'!' * (number % 2)}"})
+    path = write(rows[30:])
+    made = prepare(
+        path, base_dir, tmp_path / "out", max_length=512, validation_fraction_ppm=200_000
+    )
+    held = [
+        msgspec.json.decode(line)["row"] for line in made.prompts_path.read_bytes().splitlines()
+    ]
+    assert len(held) == 12
+    assert {(row - 1) ^ 1 for row in held} == {row - 1 for row in held}
+
+
+def test_what_the_policy_removes_is_left_out(
+    write: Writer, base_dir: Path, tmp_path: Path, tokenizer: Tokenizer
+) -> None:
+    rows = [chat(number) for number in range(20)]
+    rows += [{"messages": [{"role": "user", "content": STORY}, *chat(0)["messages"][1:]]}]
+    rows += [{"messages": [{"role": "user", "content": f"{STORY}."}, *chat(0)["messages"][1:]]}]
+    exam = [Item(benchmark="exam", place="1", question=STORY)]
+    path = write(rows)
+    options: dict[str, Any] = {"max_length": 128, "benchmarks": exam}
+    kept = prepare(path, base_dir, tmp_path / "kept", **options)
+    once = Policy(repeats="remove")
+    single = prepare(path, base_dir, tmp_path / "single", screen=once, **options)
+    clean = Policy(benchmarks="remove")
+    without = prepare(path, base_dir, tmp_path / "clean", screen=clean, **options)
+    assert [it.manifest.left_out for it in (kept, single, without)] == [0, 1, 2]
+    assert len({it.key for it in (kept, single, without)}) == 3
+    assert "lamp" in str([tokenizer.decode(ids) for ids, _ in documents(kept.train_path)])
+    assert "lamp" not in str([tokenizer.decode(ids) for ids, _ in documents(without.train_path)])
+
+
+def test_personal_data_is_scrubbed_or_refused(
+    write: Writer, base_dir: Path, tmp_path: Path, tokenizer: Tokenizer
+) -> None:
+    row = chat(3)
+    row["messages"][0]["content"] = "Write to ann@mail.example"
+    path = write([chat(1), chat(2), row])
+    options: dict[str, Any] = {"max_length": 128, "validation_fraction_ppm": 0}
+    made = prepare(path, base_dir, tmp_path / "out", screen=Policy(personal="scrub"), **options)
+    texts = str([tokenizer.decode(ids) for ids, _ in documents(made.train_path)])
+    assert "[email]" in texts
+    assert "ann@" not in texts
+    with pytest.raises(DataRefused, match=r"row 3 /messages/0: .*email \(personal_data_refused\)"):
+        prepare(path, base_dir, tmp_path / "no", screen=Policy(personal="block"), **options)

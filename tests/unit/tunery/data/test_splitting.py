@@ -1,25 +1,38 @@
-"""Equal rows stay together, the share is what was asked, the seed decides."""
+"""Like rows stay together, the share is what was asked, the seed decides."""
 
+from collections.abc import Sequence
+from hashlib import sha256
+
+import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tunery.data.dialects import Conversation
-from tunery.data.duplicates import Tally, fingerprint
-from tunery.data.splitting import draw, threshold
+from tunery.data.duplicates import DuplicateFinder, fingerprint
+from tunery.data.splitting import LEFT_OUT, VALIDATE, Classes, Sides, split
 
 
-def row(text: str) -> Conversation:
-    return Conversation([{"role": "user", "content": text}], [False])
+def row(text: str, answer: str = "") -> Conversation:
+    said = [{"role": "user", "content": text}, {"role": "assistant", "content": answer}]
+    return Conversation(said, [False, True])
 
 
-def split(texts: list[str], fraction_ppm: int, seed: int) -> set[int]:
+def sides(rows: Sequence[Conversation], fraction_ppm: int, seed: int, unused: int = 0) -> Sides:
+    classes = Classes()
+    with DuplicateFinder() as finder:
+        for each in rows:
+            finder.add(each)
+            classes.add(each)
+        used = np.arange(len(rows)) >= unused
+        return split(finder.clusters(), used, classes.rows(), fraction_ppm, seed)
+
+
+def chosen(texts: Sequence[str], fraction_ppm: int, seed: int) -> set[int]:
     """Numbers of the rows that validate."""
-    lots = [draw(fingerprint(row(text)), seed) for text in texts]
-    tally = Tally()
-    for lot in lots:
-        tally.add(lot)
-    below = threshold(tally, fraction_ppm)
-    return {number for number, lot in enumerate(lots) if lot < below}
+    long = "an answer that is no name of a class because it is far too long"
+    found = sides([row(text, long) for text in texts], fraction_ppm, seed)
+    return set(np.flatnonzero(found == VALIDATE).tolist())
 
 
 def test_normalised_text_is_what_counts() -> None:
@@ -28,19 +41,26 @@ def test_normalised_text_is_what_counts() -> None:
     assert fingerprint(row("hello world")) != fingerprint(row("helloworld"))
 
 
+TEXTS = [sha256(str(number).encode()).hexdigest() for number in range(1000)]
+
+
 def test_the_share_is_exact_without_duplicates() -> None:
-    texts = [f"text {number}" for number in range(1000)]
     for fraction in (50_000, 100_000, 250_000):
-        assert len(split(texts, fraction, 1)) == 1000 * fraction // 1_000_000
-    assert split(texts, 100_000, 1) != split(texts, 100_000, 2)
-    assert split(texts, 0, 1) == set()
+        assert len(chosen(TEXTS, fraction, 1)) == 1000 * fraction // 1_000_000
+    assert chosen(TEXTS, 100_000, 1) != chosen(TEXTS, 100_000, 2)
+    assert chosen(TEXTS, 0, 1) == set()
 
 
 def test_a_split_does_not_depend_on_the_order_of_rows() -> None:
-    texts = [f"text {number}" for number in range(200)]
-    chosen = {texts[number] for number in split(texts, 100_000, 5)}
-    backwards = texts[::-1]
-    assert {backwards[number] for number in split(backwards, 100_000, 5)} == chosen
+    found = {TEXTS[number] for number in chosen(TEXTS, 100_000, 5)}
+    backwards = TEXTS[::-1]
+    assert {backwards[number] for number in chosen(backwards, 100_000, 5)} == found
+
+
+STORIES = {
+    letter: "".join(sha256(f"{letter}{part}".encode()).hexdigest() for part in range(3))
+    for letter in "abcdefgh"
+}
 
 
 @given(
@@ -48,23 +68,46 @@ def test_a_split_does_not_depend_on_the_order_of_rows() -> None:
     st.integers(1, 999_999),
     st.integers(0, 2**32 - 1),
 )
-def test_equal_rows_never_part_and_both_sides_get_some(
-    texts: list[str], fraction_ppm: int, seed: int
+def test_like_rows_never_part_and_both_sides_get_some(
+    letters: list[str], fraction_ppm: int, seed: int
 ) -> None:
-    chosen = split(texts, fraction_ppm, seed)
-    validate = {texts[number] for number in chosen}
-    train = {texts[number] for number in set(range(len(texts))) - chosen}
+    texts = [f"{STORIES[letter]}{number % 3}" for number, letter in enumerate(letters)]
+    found = chosen(texts, fraction_ppm, seed)
+    validate = {letters[number] for number in found}
+    train = {letters[number] for number in set(range(len(letters))) - found}
     assert not validate & train
-    if len(set(texts)) > 1:
+    if len(set(letters)) > 1:
         assert validate
-    if texts:
+    if letters:
         assert train
 
 
-@given(st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 5), max_size=60))
-def test_the_tally_counts(numbers: list[int]) -> None:
-    tally = Tally()
-    for number in numbers:
-        tally.add(number)
-    assert list(tally.ascending()) == [(n, numbers.count(n)) for n in sorted(set(numbers))]
-    assert (tally.total, tally.distinct()) == (len(numbers), len(set(numbers)))
+def test_every_class_has_its_share() -> None:
+    rows = [
+        row(sha256(str(n).encode()).hexdigest(), "yes" if n % 10 else "No") for n in range(1000)
+    ]
+    found = sides(rows, 100_000, 3)
+    validate = np.flatnonzero(found == VALIDATE)
+    assert len(validate) == 100
+    assert sum(number % 10 == 0 for number in validate) == 10
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        ["an answer that is longer than the names of classes are, by far"],
+        [str(n) for n in range(60)],
+    ],
+)
+def test_free_answers_are_no_classes(answers: list[str]) -> None:
+    classes = Classes()
+    for number in range(1000):
+        classes.add(row("?", answers[number % len(answers)]))
+    assert classes.rows() is None
+
+
+def test_unused_rows_are_left_out_and_do_not_count() -> None:
+    rows = [row(text, "x" * 50) for text in TEXTS]
+    found = sides(rows, 100_000, 3, unused=500)
+    assert (found[:500] == LEFT_OUT).all()
+    assert abs(int((found == VALIDATE).sum()) - 50) <= 1
