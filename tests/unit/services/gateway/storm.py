@@ -50,6 +50,9 @@ class BadLine(httpx.AsyncBaseTransport):
             case _:
                 return await self._send(request)
 
+    async def aclose(self) -> None:
+        await self._line.aclose()
+
     async def _send(self, request: httpx.Request) -> httpx.Response:
         copy = httpx.Request(
             request.method, request.url, headers=request.headers, content=request.content

@@ -148,3 +148,31 @@ def test_a_budget_becomes_integers() -> None:
     budget = spec_of(request(budget={"max_gpu_hours": 0.5})).budget
     assert (budget.max_gpu_ms, budget.max_amount_micro) == (1_800_000, None)
     assert spec_of(request()).budget is None
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        {"type": "dpo", "dpo": {"hyperparameters": {"beta": 0.1, "n_epochs": "auto"}}},
+        {"type": "reinforcement", "reinforcement": {"grader": {"type": "string_check"}}},
+        {"type": "orpo"},
+    ],
+)
+def test_methods_that_are_not_built_name_what_is(method: dict[str, Any]) -> None:
+    with pytest.raises(ApiError) as refused:
+        check(request(method=method), BASE)
+    assert (refused.value.status, refused.value.param) == (400, "method.type")
+    assert refused.value.code == "unsupported"
+    assert "supported: supervised" in refused.value.message
+
+
+def test_every_form_of_a_hyper_parameter_is_the_same_wish() -> None:
+    method = {"type": "supervised", "supervised": {"hyperparameters": {"n_epochs": 3}}}
+    new = spec_of(request(method=method))
+    assert spec_of(request(hyperparameters={"n_epochs": 3})) == new
+    assert spec_of(request(method=method, hyperparameters={"n_epochs": 3})) == new
+    auto = spec_of(request(hyperparameters={"n_epochs": "auto", "batch_size": None}))
+    assert auto == spec_of(request())
+    with pytest.raises(ApiError) as refused:
+        check(request(method=method, hyperparameters={"n_epochs": 4}), BASE)
+    assert refused.value.param == "hyperparameters.n_epochs"

@@ -1,0 +1,71 @@
+"""The whole document against real services: whatever fits a schema, or does not, is never a 5xx."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any, Final
+
+from tests.environments import environment
+from tests.integration.services.gateway.control_plane import ROWS, admin
+from tests.repo.openapi import FILE
+from tunery.local import Stack
+
+VERSION: Final = "4.32.5"
+FUZZ_S_MAX: Final = 60
+RUN_S_MAX: Final = 240
+EXAMPLES_MAX: Final = 8
+#: the tester's own requests must meet the routes, not the limits of a plan
+LIMITS: Final = {"soft_gpu_ms": 10**12, "hard_gpu_ms": 10**12, "concurrency": 10_000}
+
+
+async def test_no_request_is_a_fault_of_ours(running: Stack, tmp_path: Path) -> None:
+    programs = await asyncio.to_thread(environment, "schemathesis", VERSION)
+    ids, key = await given(running)
+    config = tmp_path / "schemathesis.toml"
+    config.write_text("[parameters]\n" + "".join(f'"path.{k}" = "{v}"\n' for k, v in ids.items()))
+    process = await asyncio.create_subprocess_exec(
+        *(str(programs / "st"), "--config-file", str(config), "run", str(FILE)),
+        *("--url", running.api_url, "--header", f"Authorization: Bearer {key}"),
+        *("--checks", "not_a_server_error", "--phases", "coverage,fuzzing", "--seed", "1"),
+        *("--max-examples", str(EXAMPLES_MAX), "--max-time", str(FUZZ_S_MAX)),
+        *("--workers", "2", "--no-color", "--warnings", "off"),
+        cwd=tmp_path,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    out, _ = await asyncio.wait_for(process.communicate(), RUN_S_MAX)
+    said = out.decode()
+    assert process.returncode == 0, said
+    assert f"Tested: {count()}" in said, said
+
+
+async def given(running: Stack) -> tuple[dict[str, str], str]:
+    """A tenant with one of everything, by the names of places in paths; and its key."""
+    async with admin(running) as api:
+        tenant = {"id": "fuzzed", "plan": "premium", "limits": LIMITS}
+        assert (await api.post("/v1/tenants", json=tenant)).status_code == 201
+        asked = {"scopes": ["read", "write"], "requests_per_minute": 1_000_000}
+        made = (await api.post("/v1/tenants/fuzzed/keys", json=asked)).json()
+        api.headers["authorization"] = f"Bearer {made['key']}"
+        body = "\n".join(json.dumps(row) for row in ROWS)
+        file = await created(
+            api, "files", data={"purpose": "fine-tune"}, files={"file": ("rows.jsonl", body)}
+        )
+        job = await created(api, "fine_tuning/jobs", json={"model": "tiny", "training_file": file})
+        declared = {"bytes": 5, "filename": "a", "mime_type": "b", "purpose": "fine-tune"}
+        upload = await created(api, "uploads", json=declared)
+        endpoint = await created(api, "webhook_endpoints", json={"url": "https://example.com/hook"})
+    ids = {"file_id": file, "job_id": job, "upload_id": upload, "endpoint_id": endpoint}
+    return ids, str(made["key"])
+
+
+async def created(api: Any, path: str, **body: Any) -> str:
+    answer = await api.post(f"/v1/{path}", **body)
+    assert answer.is_success, answer.text
+    return str(answer.json()["id"])
+
+
+def count() -> int:
+    """Operations of the document."""
+    paths = json.loads(FILE.read_text(encoding="utf-8"))["paths"]
+    return sum(len(item) for item in paths.values())
