@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import AsyncIterator
@@ -129,6 +130,7 @@ async def damaged_and_repaired(moved: Stack, file: str) -> None:
     async with asyncio.timeout(WAIT_S):
         while f"{told} {offset}" not in log.read_text():  # noqa: ASYNC110  # a file
             await asyncio.sleep(0.1)
+    assert await alarms(moved) == [PARTITION]
     for name in SERVICES:
         await moved.stop(name)
     await journal(moved, "import", file, "--replace")
@@ -138,3 +140,12 @@ async def damaged_and_repaired(moved: Stack, file: str) -> None:
     async with admin(moved) as api:
         assert await tenants(api) == [TENANT]
         await create_key(api)
+    assert await alarms(moved) == []
+
+
+async def alarms(moved: Stack) -> list[str]:
+    """Partitions of `account` at which the gateway's views have stopped, by its metrics."""
+    async with admin(moved) as api:
+        told = (await api.get("/metrics")).text
+    found = re.findall(r"^tunery_partition_stopped{(.*)} 1\.0$", told, re.MULTILINE)
+    return [dict(re.findall(r'(\w+)="(.*?)"', labels))["partition"] for labels in found]
