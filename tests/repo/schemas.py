@@ -5,6 +5,7 @@ document that the file accepts, and mean the same by it. That relation is transi
 from one version of a file to the next holds from the first to the last.
 """
 
+import io
 import json
 import subprocess
 import sys
@@ -219,16 +220,19 @@ def write(folder: Path, schemas: Mapping[str, Schema]) -> None:
 
 def committed(root: Path = ROOT) -> Iterator[tuple[str, Schema]]:
     """Every version of every file that was ever committed, where the history is there."""
-    listed = _git(root, "rev-list", "--objects", "HEAD", "--", "schemas/json").decode()
-    for line in listed.splitlines():
-        digest, _, path = line.partition(" ")
-        if path.endswith(".json"):
-            name = Path(path).name.removesuffix(".json")
-            yield name, json.loads(_git(root, "cat-file", "blob", digest))
+    listed = _git(root, b"", "rev-list", "--objects", "HEAD", "--", "schemas/json").decode()
+    pairs = [line.partition(" ")[::2] for line in listed.splitlines() if line.endswith(".json")]
+    digests = "".join(f"{digest}\n" for digest, _ in pairs)
+    held = io.BytesIO(_git(root, digests.encode(), "cat-file", "--batch"))
+    for _, path in pairs:
+        size = int(held.readline().split()[-1])  # digest, type, size
+        yield Path(path).name.removesuffix(".json"), json.loads(held.read(size + 1))
 
 
-def _git(root: Path, *words: str) -> bytes:
-    return subprocess.run(["git", *words], cwd=root, capture_output=True, check=True).stdout
+def _git(root: Path, told: bytes, *words: str) -> bytes:
+    return subprocess.run(
+        ["git", *words], cwd=root, input=told, capture_output=True, check=True
+    ).stdout
 
 
 def main(folder: Path = FOLDER) -> int:
