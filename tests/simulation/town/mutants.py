@@ -113,6 +113,10 @@ def _nobody_runs(_: Tenant) -> int:
     return 0
 
 
+def _never_sliced(_: Lease) -> Ms:
+    return 0
+
+
 def _uncapped(started_at: Ms, from_ms: Ms, to_ms: Ms, slots: int, _: GpuMs) -> tuple[Slice, ...]:
     return slices(started_at, from_ms, to_ms, slots, slots * to_ms)
 
@@ -138,6 +142,14 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant("an agent's time as it says", closing, "elapsed_ms", _as_reported, "ledger"),
     Mutant("provisioning billed", pool_evolve, "_evolved", _from_the_grant, "ledger"),
     Mutant("slices not cut at full hours", closing, "slices", _uncut, "ledger", seed=3),
+    Mutant(
+        "passed hours billed again at the end",
+        closing,
+        "sliced_ms",
+        _never_sliced,
+        "ledger",
+        seed=4,
+    ),
     Mutant("use above the cap billed", closing, "slices", _uncapped, "ledger", seed=105),
     Mutant("kept work credited too", closing, "lost_gpu_ms", _all_lost, "ledger"),
     Mutant(
