@@ -8,7 +8,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,7 +21,7 @@ from tests.soak.history import Partition, Place, Problem
 from tests.soak.rounds import OWNERS, Round
 from tests.stacks import sweep, temporary_data_dir
 from tunery.local import Stack, stack
-from tunery.local.stack import ServiceSpec
+from tunery.local.child import Child, service
 
 ROOT: Final = Path(__file__).parents[2]
 CLIENT: Final = "client"
@@ -30,6 +30,7 @@ SESSION_MS: Final = 3_000  # production's
 PAUSE_S: Final = 1.6 * SESSION_MS / 1_000
 PROGRESS_S_MAX: Final = 60.0
 REACHED_S_MAX: Final = 20.0
+STOP_MS_MAX: Final = 60_000  # the client hears the last replies first
 POLL_S: Final = 0.02
 STEADY_S: Final = 1.0
 
@@ -58,13 +59,19 @@ class Soak:
         self.figures = Figures()
 
     async def begin(self, rate: float, seed: int) -> None:
-        env = {"PYTHONPATH": str(ROOT), "SOAK_FOLDER": str(self._folder)}
-        await self._stack.add(
-            *(ServiceSpec(name, "tests.soak.owner", {**env, "SOAK_NAME": name}) for name in OWNERS)
-        )
-        env |= {"SOAK_RATE": str(rate), "SOAK_SEED": str(seed)}
-        await self._stack.add(ServiceSpec(CLIENT, "tests.soak.client", env, stop_ms_max=60_000))
+        owners = [self._child(name, "owner") for name in OWNERS]
+        client = self._child(CLIENT, "client", SOAK_RATE=str(rate), SOAK_SEED=str(seed))
+        self._stack.services += [*OWNERS, CLIENT]
+        await self._stack.supervisor.start(owners)
+        await self._stack.supervisor.start([client])
         await self._progress(time.monotonic_ns())
+
+    def _child(self, name: str, module: str, **env: str) -> Child:
+        """Without the courtesy of services that nobody waits for: owners decide first."""
+        env |= {"PYTHONPATH": str(ROOT), "SOAK_FOLDER": str(self._folder), "SOAK_NAME": name}
+        argv = (sys.executable, "-m", f"tests.soak.{module}")
+        child = service(name, argv, self._stack.folders.root, {**self._stack.env, **env})
+        return replace(child, stop_ms_max=STOP_MS_MAX)
 
     async def play(self, one: Round) -> None:
         """Raises Stuck."""
