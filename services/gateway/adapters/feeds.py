@@ -14,7 +14,7 @@ from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
 from schemas.units import Ms
-from services.gateway.domain.errors import unavailable
+from services.gateway.domain.errors import UNAVAILABLE, ApiError
 from services.gateway.domain.tables import JOBS, Table
 from services.gateway.ports import Cursor, Row, Views
 from tunery.runtime.clock import Clock
@@ -156,7 +156,7 @@ class Feeds:
         self, job: JobKey, kind: str, sources: Sequence[Source], positions: Positions
     ) -> Iterator[Feed]:
         if sum(feed.followers for feed in self._feeds.values()) >= FOLLOWERS_MAX:
-            raise unavailable("One stream more")
+            raise ApiError(503, UNAVAILABLE, f"{FOLLOWERS_MAX} streams are open here already.")
         where = {"tenant": job[0], "job_id": job[1]}
         feed = self._feeds.get((job, kind))
         if feed is None:
