@@ -30,6 +30,7 @@ from tunery.runtime.bus.sender import Sender
 from tunery.runtime.clock import Clock
 from tunery.runtime.journal import alarm
 from tunery.runtime.journal.acceptance import PartitionStopped
+from tunery.runtime.journal.codec import MALFORMED
 from tunery.runtime.journal.reader import START, JournalReader
 
 LOG = logging.getLogger("tunery.watch")
@@ -141,7 +142,7 @@ class Watcher:
     def _hear(self, record: Record) -> None:
         try:
             beat = msgspec.json.decode(record.value, type=Heartbeat)
-        except msgspec.DecodeError as error:
+        except MALFORMED as error:
             LOG.warning("unreadable heartbeat at offset %d: %s", record.offset, error)
             return
         self._sights = heard(self._sights, beat, record.timestamp)

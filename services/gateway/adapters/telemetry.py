@@ -14,6 +14,7 @@ from services.gateway.domain.events import finite, line_id, step_event_id
 from services.gateway.domain.tables import LINES, STEPS, TELEMETRY_DDL, TELEMETRY_VERSION
 from tunery.runtime.bundle import Runtime
 from tunery.runtime.bus.abstract import OutOfRange, Record
+from tunery.runtime.journal.codec import MALFORMED
 from tunery.runtime.journal.reader import Position
 from tunery.runtime.telemetry.logs import say
 from tunery.runtime.verbs import Upsert
@@ -106,7 +107,7 @@ def changes_of(record: Record) -> tuple[Upsert, ...]:
     """A step that a resumed attempt does again takes the place of the lost one."""
     try:
         message = _DECODER.decode(record.value)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except MALFORMED as error:
         place = f"{record.partition}/{record.offset}"
         say(LOG, logging.WARNING, "telemetry record skipped", why=error, place=place)
         return ()

@@ -17,6 +17,7 @@ from schemas.topics import SNAPSHOTS
 from tunery.runtime.blobs.abstract import BlobError
 from tunery.runtime.bus.abstract import BusError
 from tunery.runtime.journal.acceptance import record_hash
+from tunery.runtime.journal.codec import MALFORMED
 from tunery.runtime.journal.fold import Fold
 from tunery.runtime.journal.ports import Parts
 from tunery.runtime.journal.verify import canonical
@@ -70,7 +71,7 @@ class Snapshots(Generic[S]):
         for pointer in sorted(self._pointers.values(), key=lambda one: -one.offset):
             try:
                 return await self._open(pointer)
-            except (_NotGood, BlobError, BusError, msgspec.DecodeError) as error:
+            except (_NotGood, BlobError, BusError, *MALFORMED) as error:
                 self._warn(f"the snapshot at offset {pointer.offset} is not used", error)
         return Fold(self._aggregate.initial)
 
@@ -166,7 +167,7 @@ class Snapshots(Generic[S]):
         for value in values:
             try:
                 pointer = msgspec.json.decode(value, type=Pointer)
-            except msgspec.DecodeError as error:
+            except MALFORMED as error:
                 self._warn("a pointer cannot be read", error)
                 continue
             if (pointer.stream, pointer.partition) == (self._stream.name, self._partition):

@@ -15,6 +15,7 @@ from services.scheduler.app import POOLS
 from services.scheduler.watch import Watcher
 from tests.unit.services.scheduler.samples import POOL as NAME
 from tests.unit.services.scheduler.samples import node
+from tests.unit.tunery.runtime.journal.places import GARBAGE
 from tunery.runtime.blobs.abstract import Blobs
 from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.bus.abstract import Unavailable
@@ -136,7 +137,8 @@ async def test_nobody_is_lost_while_the_watcher_cannot_read() -> None:
 
 async def test_unreadable_heartbeats_are_passed_over() -> None:
     async with watching(node()) as place:
-        await place.log.send(HEARTBEATS.name, b"a", b"not json")
+        for value in GARBAGE:
+            await place.log.send(HEARTBEATS.name, b"a", value)
         await place.beats(2 * TTL_MS / 1_000)
         assert place.said() == []
         assert (await until_silent(place, True)).node_id == "a"

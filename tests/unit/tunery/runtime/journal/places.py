@@ -21,6 +21,8 @@ from tunery.runtime.journal.ports import Limits
 from tunery.runtime.testing.toy import PLACES, PLACES_AGGREGATE, STREAMS
 
 WAIT_S = 10
+#: what strangers may put where one of our records should be
+GARBAGE = (b"", b"not json", b'{"id":"\xff"}', b'{"x":' + b"[" * 9_000 + b"]" * 9_000 + b"}")
 QUICK = Limits(idle_wait_ms=20, tick_every_ms=50, retry_ms=10, back_off_ms_max=40)
 
 

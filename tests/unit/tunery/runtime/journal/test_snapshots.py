@@ -1,11 +1,12 @@
 from dataclasses import replace
+from hashlib import sha256
 
 import msgspec
 import pytest
 import pytest_asyncio
 
 from schemas.topics import SNAPSHOTS
-from tests.unit.tunery.runtime.journal.places import QUICK, World, running, until
+from tests.unit.tunery.runtime.journal.places import GARBAGE, QUICK, World, running, until
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.journal.aggregate import AggregateHost
 from tunery.runtime.journal.fold import Fold
@@ -53,6 +54,19 @@ async def test_a_torn_one_gives_way_to_the_older_and_then_to_zero(world: World) 
     assert (await load(world)).position.offset == older.offset
     del world.blobs.bodies[older.blob]
     assert await load(world) == Fold(Holds())
+
+
+async def test_pointers_and_snapshots_that_are_garbage_are_passed_over(world: World) -> None:
+    newest, older = pointers(world)[2], pointers(world)[1]
+    for value in GARBAGE:
+        world.log.put(SNAPSHOTS.name, PARTITION, b"places/0/0", value)
+    assert (await load(world)).position.offset == newest.offset
+    for value in GARBAGE:
+        digest = sha256(value).hexdigest()
+        await world.blobs.put(newest.blob, value, sha256=digest)
+        pointer = msgspec.structs.replace(newest, sha256=digest)
+        world.log.put(SNAPSHOTS.name, PARTITION, b"places/0/0", msgspec.json.encode(pointer))
+        assert (await load(world)).position.offset == older.offset
 
 
 async def test_one_of_another_fold_version_is_not_used(world: World) -> None:
