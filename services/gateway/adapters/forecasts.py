@@ -1,5 +1,6 @@
 """Expected starts of waiting jobs, for all who ask within a moment from one reading."""
 
+import asyncio
 from collections.abc import Mapping
 from typing import Final
 
@@ -19,6 +20,7 @@ NEW: Final = ""  # a job that would be submitted now
 class Forecasts:
     def __init__(self, views: Views, clock: Clock) -> None:
         self._views, self._clock = views, clock
+        self._reading = asyncio.Lock()
         self._read_at: Ms | None = None
         self._slots = 0
         self._running: list[Running] = []
@@ -34,9 +36,10 @@ class Forecasts:
 
     async def _starts(self, *more: Waiting) -> Mapping[str, Ms]:
         now = self._clock.now_ms()
-        if self._read_at is None or now - self._read_at > KEPT_MS:
-            await self._read(now)
-            self._read_at = now
+        async with self._reading:  # those who come meanwhile wait for the same reading
+            if self._read_at is None or now - self._read_at > KEPT_MS:
+                await self._read(now)
+                self._read_at = now
         found = starts_in_ms(self._slots, self._running, [*self._waiting, *more])
         return {job_id: now + wait_ms for job_id, wait_ms in found.items()}
 
