@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 from schemas.topics import DATASET, MODEL
+from services.ingest.adapters.tasks import Screen
 from services.ingest.adapters.workers import Workers
 from services.ingest.domain.decide import decide
 from services.ingest.domain.evolve import evolve
@@ -15,6 +16,7 @@ from services.ingest.project import BASES, DDL, project
 from services.ingest.react import react_dataset
 from services.ingest.room import sweep
 from services.ingest.settings import IngestSettings
+from tunery.data.benchmarks import folder_in
 from tunery.runtime.journal.aggregate import AggregateHost
 from tunery.runtime.journal.reactor import Reactor
 from tunery.runtime.process import Host, Runtime
@@ -53,7 +55,12 @@ async def build(runtime: Runtime) -> Sequence[Host]:
     settings = load(IngestSettings)
     room = settings.work_dir or runtime.settings.data_dir / "ingest"
     await asyncio.to_thread(sweep, room, settings.work_ms_max)
-    workers = Workers(work_ms_max=settings.work_ms_max)
+    benchmarks = settings.benchmarks_dir or folder_in(runtime.settings.data_dir)
+    workers = Workers(
+        work_ms_max=settings.work_ms_max,
+        memory_bytes_max=settings.memory_bytes_max,
+        screen=Screen(policy=settings.policy, benchmarks=str(benchmarks)),
+    )
 
     async def bases() -> tuple[LocalBase, ...]:
         rows = await runtime.store.rows(BASES)

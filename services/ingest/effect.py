@@ -21,7 +21,7 @@ from schemas.dataset import (
 from schemas.envelope import Message
 from services.ingest.ports import Checked, LocalBase, Packed, Workbench, WorkRefused
 from services.ingest.project import ERASE, PREPARE, VALIDATE, EraseBlob
-from services.ingest.room import new_folder
+from services.ingest.room import named_folder, new_folder
 from tunery.runtime.blobs.abstract import Blobs, Stored, blob_key
 from tunery.runtime.telemetry.logs import say
 from tunery.runtime.verbs import Effect, Send
@@ -79,9 +79,9 @@ def prepare(
             return _prepared(due, tenant, None, failure)
         async with _folder(room) as folder:
             training, validation = await _fetch(blobs, due, folder)
-            out = folder / "prepared"
+            out, work = folder / "prepared", named_folder(room, due.prepare_id)
             try:
-                packed = await workbench.prepare(training, validation, base, due.spec, out)
+                packed = await workbench.prepare(training, validation, base, due.spec, out, work)
             except WorkRefused as error:
                 return _prepared(due, tenant, None, str(error))
             made = await _store(blobs, tenant, packed)

@@ -77,5 +77,9 @@ class Workbench(Protocol):
         base: LocalBase,
         spec: PrepareSpec,
         folder: Path,
+        work: Path,
     ) -> Packed:
-        """Makes `folder`, complete or not at all. Raises WorkFailed, WorkRefused."""
+        """Makes `folder`, complete or not at all. Raises WorkFailed, WorkRefused.
+
+        What is half done lies in `work`, on the same disk: a later try with it goes on there.
+        """

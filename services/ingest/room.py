@@ -16,12 +16,18 @@ def new_folder(room: Path) -> Path:
     return Path(mkdtemp(dir=room, prefix=PREFIX))
 
 
+def named_folder(room: Path, name: str) -> Path:
+    """Where work that is done in pieces goes on after a crash; it need not exist yet."""
+    return room / f"{PREFIX}{name}"
+
+
 def sweep(room: Path, older_than_ms: Ms) -> int:
     """Remove what killed processes left behind; how many folders. Younger ones may be in use."""
     swept = 0
     for folder in room.glob(f"{PREFIX}*"):
         try:
-            age_ms = time.time() * 1000 - folder.stat().st_mtime * 1000
+            touched = max(place.stat().st_mtime for place in (folder, *folder.iterdir()))
+            age_ms = time.time() * 1000 - touched * 1000
         except FileNotFoundError:
             continue  # another process swept it
         if age_ms > older_than_ms:

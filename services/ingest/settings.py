@@ -1,11 +1,15 @@
 """What an operator may set for ingest."""
 
 from pathlib import Path
+from typing import Final
 
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from schemas.units import HOUR_MS, Ms
+from tunery.data.screening import Overlaps, Personal, Policy, Repeats
+
+GIB: Final = 1024**3
 
 
 class IngestSettings(BaseSettings):
@@ -16,3 +20,18 @@ class IngestSettings(BaseSettings):
     work_dir: Path | None = None  # room for files on their way; else in the data directory
     concurrency: int = Field(default=2, ge=1, le=32)
     work_ms_max: Ms = Field(default=2 * HOUR_MS, ge=1_000)
+    memory_bytes_max: int = Field(default=4 * GIB, ge=GIB // 2)  # of one piece of work
+    benchmarks_dir: Path | None = None  # what `tunery benchmarks add` fills; else in the data dir
+    benchmarks: Overlaps = "flag"  # what becomes of rows with items of a benchmark
+    near_duplicates: Repeats = "keep"
+    personal_data: Personal = "ignore"
+    secrets: Personal = "block"
+
+    @property
+    def policy(self) -> Policy:
+        return Policy(
+            repeats=self.near_duplicates,
+            benchmarks=self.benchmarks,
+            personal=self.personal_data,
+            secrets=self.secrets,
+        )

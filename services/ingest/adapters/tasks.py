@@ -6,14 +6,24 @@ from msgspec import Struct
 
 from schemas.dataset import PrepareSpec
 from services.ingest.ports import Checked, LocalBase, Packed
+from tunery.data.preparing import UNSCREENED
+from tunery.data.screening import Policy
 
 TASK_FILE = "task.json"
 ANSWER_FILE = "answer.json"
 
 
+class Screen(Struct, frozen=True, kw_only=True):
+    """What is looked for in rows, and the folder of benchmarks they are compared with."""
+
+    policy: Policy = UNSCREENED
+    benchmarks: str | None = None
+
+
 class CheckTask(Struct, frozen=True, kw_only=True, tag="check"):
     path: str
     bases: tuple[LocalBase, ...]
+    screen: Screen
 
 
 class PrepareTask(Struct, frozen=True, kw_only=True, tag="prepare"):
@@ -22,6 +32,8 @@ class PrepareTask(Struct, frozen=True, kw_only=True, tag="prepare"):
     base: LocalBase
     spec: PrepareSpec
     folder: str
+    work: str
+    screen: Screen
 
 
 class CheckAnswer(Struct, frozen=True, kw_only=True, tag="checked"):

@@ -1,12 +1,14 @@
-"""The worker process: `python -m services.ingest.adapters.worker FOLDER`.
+"""The worker process: `python -m services.ingest.adapters.worker FOLDER MEMORY_BYTES_MAX`.
 
 Reads one task from the folder, works with tunery.data, writes one answer. It ends when its parent
 does, because then its stdin ends.
 """
 
 import os
+import resource
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Final, assert_never
 
@@ -21,11 +23,13 @@ from services.ingest.adapters.tasks import (
     PrepareAnswer,
     PrepareTask,
     Refusal,
+    Screen,
     Task,
 )
 from services.ingest.ports import Checked, Counted, LocalBase, Packed
-from tunery.data import preparing
+from tunery.data import benchmarks, preparing
 from tunery.data.checking import check
+from tunery.data.contamination import Item
 from tunery.data.rendering import BaseUnusable
 from tunery.data.report import Report
 
@@ -33,9 +37,10 @@ NICENESS: Final = 5  # rows wait for decisions, never the other way round
 EXIT_ORPHANED: Final = 3
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, memory_bytes_max: int) -> None:
     threading.Thread(target=leave_with_parent, daemon=True).start()
     os.nice(NICENESS)
+    resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes_max, memory_bytes_max))
     task = msgspec.json.decode((folder / TASK_FILE).read_bytes(), type=Task)
     part = folder / f"{ANSWER_FILE}.part"
     part.write_bytes(msgspec.json.encode(work(task)))
@@ -51,24 +56,25 @@ def leave_with_parent() -> None:
 def work(task: Task) -> Answer:
     match task:
         case CheckTask():
-            return CheckAnswer(checked=check_file(Path(task.path), task.bases))
+            return CheckAnswer(checked=check_file(Path(task.path), task.bases, task.screen))
         case PrepareTask():
             return prepare_file(task)
         case _:
             assert_never(task)
 
 
-def check_file(path: Path, bases: tuple[LocalBase, ...]) -> Checked:
+def check_file(path: Path, bases: tuple[LocalBase, ...], screen: Screen) -> Checked:
     """Check under every base; the file is accepted when any of them can train on it.
 
     The report shown is that of the first base that accepts, else of the first.
     """
+    check_one = partial(check, path, policy=screen.policy, benchmarks=items_of(screen))
     reports: list[Report] = []
     counted: list[Counted] = []
     unusable: list[str] = []
     for base in sorted(bases, key=lambda base: base.base_id):
         try:
-            report = check(path, base_dir=Path(base.path))
+            report = check_one(base_dir=Path(base.path))
         except BaseUnusable as error:
             unusable.append(f"{base.base_id}: {error}")
             continue
@@ -83,7 +89,7 @@ def check_file(path: Path, bases: tuple[LocalBase, ...]) -> Checked:
                     longest_row_tokens=report.tokens.longest_row_tokens,
                 )
             )
-    reports = reports or [check(path)]
+    reports = reports or [check_one()]
     shown = next((it for it in reports if it.verdict == "accepted"), reports[0])
     return Checked(
         accepted=shown.verdict == "accepted",
@@ -95,6 +101,10 @@ def check_file(path: Path, bases: tuple[LocalBase, ...]) -> Checked:
         report=shown.to_json().decode(),
         unusable=tuple(unusable),
     )
+
+
+def items_of(screen: Screen) -> list[Item]:
+    return benchmarks.load(Path(screen.benchmarks)) if screen.benchmarks is not None else []
 
 
 def prepare_file(task: PrepareTask) -> PrepareAnswer | Refusal:
@@ -109,6 +119,9 @@ def prepare_file(task: PrepareTask) -> PrepareAnswer | Refusal:
             validation_fraction_ppm=spec.validation_fraction_ppm,
             seed=spec.seed,
             validation_path=None if task.validation is None else Path(task.validation),
+            screen=task.screen.policy,
+            benchmarks=items_of(task.screen),
+            work_dir=Path(task.work),
         )
     except (preparing.DataRefused, BaseUnusable) as error:
         return Refusal(message=str(error))
@@ -128,4 +141,4 @@ def prepare_file(task: PrepareTask) -> PrepareAnswer | Refusal:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), int(sys.argv[2]))

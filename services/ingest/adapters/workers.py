@@ -21,12 +21,15 @@ from services.ingest.adapters.tasks import (
     PrepareAnswer,
     PrepareTask,
     Refusal,
+    Screen,
     Task,
 )
 from services.ingest.ports import Checked, LocalBase, Packed, WorkFailed, WorkRefused
 
 MODULE: Final = "services.ingest.adapters.worker"
 ERROR_BYTES_MAX: Final = 2_000
+MEMORY_BYTES_MAX: Final = 4 * 1024**3
+NO_SCREEN: Final = Screen()
 KIND: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,99}(?=:|$)")  # an exception's name
 FRAME: Final = re.compile(r'^  File "([^"\n]+)", line (\d+)', re.MULTILINE)
 
@@ -34,11 +37,20 @@ FRAME: Final = re.compile(r'^  File "([^"\n]+)", line (\d+)', re.MULTILINE)
 class Workers:
     """Implements `Workbench`. The effect host bounds how many run at a time."""
 
-    def __init__(self, *, work_ms_max: Ms) -> None:
+    def __init__(
+        self,
+        *,
+        work_ms_max: Ms,
+        memory_bytes_max: int = MEMORY_BYTES_MAX,
+        screen: Screen = NO_SCREEN,
+    ) -> None:
         self._work_ms_max = work_ms_max
+        self._memory_bytes_max = memory_bytes_max
+        self._screen = screen
 
     async def check(self, path: Path, bases: tuple[LocalBase, ...]) -> Checked:
-        answer = await self._run(CheckTask(path=str(path), bases=bases), path.parent)
+        task = CheckTask(path=str(path), bases=bases, screen=self._screen)
+        answer = await self._run(task, path.parent)
         if not isinstance(answer, CheckAnswer):
             raise WorkFailed(f"the worker answered with {type(answer).__name__}")
         return answer.checked
@@ -50,6 +62,7 @@ class Workers:
         base: LocalBase,
         spec: PrepareSpec,
         folder: Path,
+        work: Path,
     ) -> Packed:
         task = PrepareTask(
             training=str(training),
@@ -57,6 +70,8 @@ class Workers:
             base=base,
             spec=spec,
             folder=str(folder),
+            work=str(work),
+            screen=self._screen,
         )
         answer = await self._run(task, training.parent)
         match answer:
@@ -76,6 +91,7 @@ class Workers:
             "-m",
             MODULE,
             str(folder),
+            str(self._memory_bytes_max),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,

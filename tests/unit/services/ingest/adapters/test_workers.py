@@ -1,6 +1,7 @@
 """Worker processes: no secrets, no orphans, deaths are named."""
 
 import asyncio
+import json
 import os
 import re
 import time
@@ -9,9 +10,12 @@ from pathlib import Path
 import pytest
 
 from services.ingest.adapters import workers
+from services.ingest.adapters.tasks import Screen
 from services.ingest.adapters.workers import Workers, environment
 from services.ingest.ports import WorkFailed
 from services.ingest.room import new_folder, sweep
+from tunery.data import benchmarks
+from tunery.data.screening import Policy
 
 
 def test_a_worker_gets_no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,6 +33,35 @@ async def test_a_worker_that_dies_is_named_without_quoting_what_it_read(
     monkeypatch.setattr(workers, "MODULE", "services.no_such_worker")
     with pytest.raises(WorkFailed, match="ended with code 1: it named no error"):
         await Workers(work_ms_max=60_000).check(missing, ())
+
+
+async def test_work_that_needs_too_much_memory_is_named(tmp_path: Path) -> None:
+    rows = tmp_path / "rows"
+    rows.write_bytes(b'{"text": "' + b"x" * 8_000_000 + b'"}\n')
+    small = Workers(work_ms_max=60_000, memory_bytes_max=40_000_000)
+    with pytest.raises(WorkFailed, match="MemoryError"):
+        await small.check(rows, ())
+
+
+async def test_rows_are_screened_by_the_operator_s_policy(tmp_path: Path) -> None:
+    question = "How many lamps burn when seven keepers light nine lamps each on one dark night?"
+    exam, rows = tmp_path / "exam.jsonl", tmp_path / "rows"
+    exam.write_text(json.dumps({"question": question, "answer": "63"}))
+    benchmarks.add(tmp_path / "known", "exam", [exam])
+    rows.write_text(
+        "".join(
+            json.dumps({"prompt": f"{number} and {question}", "completion": "63"}) + "\n"
+            for number in range(10)
+        )
+    )
+    known = str(tmp_path / "known")
+    flag = Workers(work_ms_max=60_000, screen=Screen(policy=Policy(), benchmarks=known))
+    refuse = Policy(benchmarks="escalate")
+    escalate = Workers(work_ms_max=60_000, screen=Screen(policy=refuse, benchmarks=known))
+    assert (await flag.check(rows, ())).accepted
+    refused = await escalate.check(rows, ())
+    assert not refused.accepted
+    assert json.loads(refused.report)["counts"]["benchmark_refused"] == 10
 
 
 async def test_a_cancelled_work_leaves_no_process(tmp_path: Path) -> None:
