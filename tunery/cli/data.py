@@ -12,13 +12,22 @@ from tunery.cli import _options
 from tunery.local.paths import DataDir
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from tunery.data.contamination import Item
     from tunery.data.report import Report
     from tunery.data.screening import Personal
 
 REJECTED, UNREADABLE = 1, 2
+DIFFERENT = 1
+ROWS_SHOWN_MAX = 20  # `--json` has up to 1,000
+DIFF_EPILOG = """\
+\b
+Examples:
+  tunery data diff monday.jsonl tuesday.jsonl
+\b
+Exit code: 0 same rows, 1 others, 2 a file could not be read.
+"""
 EPILOG = """\
 \b
 Examples:
@@ -88,6 +97,38 @@ def check(
         benchmarks=_items(folders, names),
     )
     sys.exit(max(_check(path, check_one, as_json) for path in files))
+
+
+@command.command("diff", epilog=DIFF_EPILOG)
+@click.argument("before", type=click.Path(path_type=Path, exists=True))
+@click.argument("after", type=click.Path(path_type=Path, exists=True))
+@_options.as_json
+def diff(before: Path, after: Path, as_json: bool) -> None:
+    """Compare two versions of a data set: rows added, removed, and with another answer."""
+    from tunery.data.versions import diff as compare
+
+    try:
+        found = compare(before, after)
+    except OSError as error:
+        click.echo(f"{error.filename}: {error.strerror}", err=True)
+        sys.exit(UNREADABLE)
+    if as_json:
+        click.echo(msgspec.json.encode(found))
+    else:
+        click.echo(f"{found.before.id} → {found.after.id}: {found.same:,} rows are the same")
+        _listing("added", found.added_count, found.added)
+        _listing("removed", found.removed_count, found.removed)
+        _listing("changed", found.changed_count, [f"{a} → {b}" for a, b in found.changed])
+        for version in (found.before, found.after):
+            if version.faulty:
+                click.echo(f"not compared: {version.faulty:,} faulty rows of {version.id}")
+    sys.exit(0 if found.is_empty else DIFFERENT)
+
+
+def _listing(what: str, count: int, rows: "Sequence[object]") -> None:
+    shown = ", ".join(map(str, rows[:ROWS_SHOWN_MAX]))
+    more = ", …" if count > ROWS_SHOWN_MAX else ""
+    click.echo(f"{what}: {count:,}{f' (rows {shown}{more})' if count else ''}")
 
 
 def _items(folders: DataDir, names: tuple[str, ...]) -> "list[Item]":

@@ -86,3 +86,16 @@ def test_benchmarks_and_personal_data_are_looked_for_when_asked(tmp_path: Path) 
     code, _, err = run(*here, "--benchmarks", "other")
     assert code == 2
     assert "no benchmark 'other'" in err
+
+
+def test_two_versions_are_compared(tmp_path: Path) -> None:
+    for name, answers in (("old.jsonl", "abcc"), ("new.jsonl", "bxccd")):
+        rows = [{"prompt": f"Which {ord(it) // 2}?", "completion": it} for it in answers]
+        (tmp_path / name).write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    old, new = str(tmp_path / "old.jsonl"), str(tmp_path / "new.jsonl")
+    result = CliRunner().invoke(command, ["diff", old, new])
+    assert result.exit_code == 1
+    assert "3 rows are the same" in result.stdout
+    assert "added: 2 (rows 2, 5)" in result.stdout
+    assert "removed: 1 (rows 1)" in result.stdout
+    assert CliRunner().invoke(command, ["diff", old, old, "--json"]).exit_code == 0
