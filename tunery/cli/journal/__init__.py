@@ -28,6 +28,7 @@ Examples:
   tunery journal tail job --key acme -f       one tenant's, and on as they are written
   tunery journal tail pool --void             also what does not count, and why not
   tunery journal inspect job 3 1207           one record, decoded, or why it cannot be
+  tunery journal inspect job 3 41 --commands  one command that waits, or stopped its owner
   tunery journal verify                       the hash chain of every partition
   tunery journal verify job --json
   tunery journal export job job.jsonl
@@ -98,15 +99,22 @@ def tail(
 @click.argument("stream", type=click.Choice(STREAMS))
 @click.argument("partition", type=PARTITION)
 @click.argument("offset", type=click.IntRange(min=0))
+@click.option("--commands", is_flag=True, help="Of the stream's commands, not of its journal.")
 @click.option("--unseal", is_flag=True, help="Show sealed texts, with the keys of this machine.")
 @_options.data_dir
 @_options.as_json
 def inspect(
-    stream: str, partition: int, offset: int, unseal: bool, folders: DataDir, as_json: bool
+    stream: str,
+    partition: int,
+    offset: int,
+    commands: bool,
+    unseal: bool,
+    folders: DataDir,
+    as_json: bool,
 ) -> None:
     """Show one record of STREAM: whether it counts, why not, and all that is in it.
 
-    Exit code 1 when readers stop at it, or before it.
+    Exit code 1 when readers stop at it or before it, or when a command cannot be read.
     """
     from tunery.cli.journal import walking
     from tunery.cli.journal.opening import opened
@@ -118,14 +126,15 @@ def inspect(
 
     async def look() -> "Looked":
         async with opened(folders) as log:
-            return await walking.inspect(log, stream, partition, offset, show)
+            at = walking.inspect_command if commands else walking.inspect
+            return await at(log, stream, partition, offset, show)
 
     found = asyncio.run(look())
     if as_json:
         _json(found)
     else:
         _show(found)
-    if found.verdict in {"divergent", "unreadable", "unreached"}:
+    if found.verdict in {"divergent", "unreadable", "unreached", "refused"}:
         raise SystemExit(1)
 
 

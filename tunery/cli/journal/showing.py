@@ -20,6 +20,8 @@ COLOURS: Final[dict[Verdict, str]] = {
     "divergent": "red",
     "unreadable": "red",
     "unreached": "red",
+    "readable": "green",
+    "refused": "yellow",
 }
 HEAD_SHOWN: Final = 16
 

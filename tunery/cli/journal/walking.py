@@ -10,12 +10,19 @@ from typing import IO, Any, Final
 import click
 
 from schemas.sealed import Sealed
-from schemas.topics import PARTITIONS, STREAMS, Stream
+from schemas.topics import PARTITIONS, STREAMS, Stream, Topic
 from schemas.units import Ms
 from tunery.local.errors import LocalError
 from tunery.runtime.bus.abstract import Log, Record
 from tunery.runtime.journal.archive import Writing
-from tunery.runtime.journal.inspection import Inspector, Looked, Tally, Verdict, Walk
+from tunery.runtime.journal.inspection import (
+    Inspector,
+    Looked,
+    Tally,
+    Verdict,
+    Walk,
+    look_at_command,
+)
 
 POLL_MS: Final[Ms] = 500
 RECORDS_MAX: Final = 2_000
@@ -113,17 +120,38 @@ async def _walked(
     return [walk.tally for walk in walks.values()]
 
 
+async def inspect_command(
+    log: Log, name: str, partition: int, offset: int, show: Callable[[Sealed], Any]
+) -> Looked:
+    """One command that was not trimmed yet. Raises LocalError when there is none."""
+    stream = STREAMS[name]
+    await _start_of(log, stream.commands, partition, offset)
+    reader = await log.reader(stream.commands.name, {partition: offset})
+    try:
+        while not (records := await reader.poll(POLL_MS, 1)):
+            continue
+    finally:
+        await reader.close()
+    return look_at_command(stream, records[0], show)
+
+
+async def _start_of(log: Log, topic: Topic, partition: int, offset: int) -> int:
+    """The first offset that is kept. Raises LocalError when there is nothing at `offset`."""
+    start, end = await log.bounds(topic.name, partition)
+    if not start <= offset < end:
+        holds = f"it holds [{start}, {end})" if end > start else "it holds nothing"
+        raise LocalError(
+            f"{topic.name}/{partition} has no record at offset {offset}", f"choose another: {holds}"
+        )
+    return start
+
+
 async def inspect(
     log: Log, name: str, partition: int, offset: int, show: Callable[[Sealed], Any]
 ) -> Looked:
     """One record, judged as readers judge it. Raises LocalError when there is none."""
     stream = STREAMS[name]
-    start, end = await log.bounds(stream.journal.name, partition)
-    if not start <= offset < end:
-        holds = f"it holds [{start}, {end})" if end > start else "it holds nothing"
-        raise LocalError(
-            f"{name}/{partition} has no record at offset {offset}", f"choose another: {holds}"
-        )
+    start = await _start_of(log, stream.journal, partition, offset)
     inspector = Inspector(stream, show)
     async for records in records_of(log, stream, {partition: (start, offset + 1)}):
         for record in records:

@@ -13,8 +13,7 @@ LOG: Final = logging.getLogger("tunery.journal")
 def sound(host: str, stream: str, stopped: PartitionStopped) -> None:
     """`stream`: the one whose partition the host does not serve any more."""
     PARTITION_STOPPED.labels(host, stream, stopped.partition).set(1)
-    in_journal = stopped.stream == stream
-    place = f"{stopped.stream} {stopped.partition} {stopped.offset}"
+    where = "" if stopped.stream == stream else " --commands"
     say(
         LOG,
         logging.CRITICAL,
@@ -23,7 +22,7 @@ def sound(host: str, stream: str, stopped: PartitionStopped) -> None:
         partition=stopped.partition,
         offset=stopped.offset,
         kind=type(stopped).__name__,
-        look=f"tunery journal inspect {place}" if in_journal else None,
+        look=f"tunery journal inspect {stream} {stopped.partition} {stopped.offset}{where}",
     )
 
 

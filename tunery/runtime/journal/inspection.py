@@ -15,15 +15,27 @@ from schemas.topics import Stream
 from schemas.units import Ms
 from tunery.runtime.bus.abstract import Record
 from tunery.runtime.journal.acceptance import Acceptance, Divergence, PartitionStopped
-from tunery.runtime.journal.codec import MALFORMED, Undecodable, codec_of, decode_record
+from tunery.runtime.journal.codec import (
+    MALFORMED,
+    Undecodable,
+    codec_of,
+    decode_envelope,
+    decode_record,
+)
+from tunery.runtime.journal.decision import read_command
 from tunery.runtime.journal.reader import START, Position, read_record
 
-#: `unreached`: readers stop before it, so nobody can say whether it counts
-Verdict: TypeAlias = Literal["accepted", "claim", "void", "divergent", "unreadable", "unreached"]
+#: `unreached`: readers stop before it, so nobody can say whether it counts;
+#: `readable`, `refused`: of a command, which counts for nothing until it is decided
+Verdict: TypeAlias = Literal[
+    "accepted", "claim", "void", "divergent", "unreadable", "unreached", "readable", "refused"
+]
 SEALED_FIELDS: Final = frozenset(Sealed.__struct_fields__)
 BYTES_SHOWN: Final = 400
 RESTORE: Final = "restore the stream from an export made before this (`tunery journal import`)"
 FIXES: Final[dict[Verdict, str]] = {
+    "refused": "of a client: none, the journal says that it was rejected; of a reaction: start a "
+    "version that can take it",
     "divergent": f"this log was changed, or is not the one it was: {RESTORE}, or from a replica",
     "unreadable": "start a version that can read it (readers are deployed before writers); if its "
     f"bytes are damaged, {RESTORE}",
@@ -98,19 +110,8 @@ class Inspector:
         return self.describe(record, *self.judge(record))
 
     def describe(self, record: Record, verdict: Verdict, why: str) -> Looked:
-        content = contents(record, self._show)
-        return Looked(
-            stream=self._stream.name,
-            partition=record.partition,
-            offset=record.offset,
-            timestamp=record.timestamp,
-            verdict=verdict,
-            why=why,
-            fix=FIXES.get(verdict, ""),
-            content=content,
-            bytes=repr(record.value[:BYTES_SHOWN]) if content is None else None,
-            key=record.key.decode(errors="replace") or None,
-        )
+        content = contents(decode_record, record, self._show)
+        return _looked(self._stream.name, record, verdict, why, content)
 
     def _void(self, state: Acceptance, record: Record) -> str:
         entry = decode_record(record.value)
@@ -131,13 +132,42 @@ def _claims(claim: Claim, offset: int) -> str:
     return f"{taken}; an operator's claim: command {claim.base} is at physical offset 0"
 
 
-def contents(record: Record, show: Callable[[Sealed], Any] = mention) -> Any:
-    """The record as builtins, its events included; None when that is more than we can read.
+def look_at_command(
+    stream: Stream, record: Record, show: Callable[[Sealed], Any] = mention
+) -> Looked:
+    """A record of a commands topic, as its owner reads it."""
+    refused = read_command(stream, record, record.offset).refused
+    content = contents(decode_envelope, record, show)
+    name = f"{stream.name} (commands)"
+    if refused is None:
+        return _looked(name, record, "readable", "", content)
+    return _looked(name, record, "refused", refused.message, content)
 
-    An event of a type that this version does not know is shown as it stands.
+
+def _looked(stream: str, record: Record, verdict: Verdict, why: str, content: Any) -> Looked:
+    return Looked(
+        stream=stream,
+        partition=record.partition,
+        offset=record.offset,
+        timestamp=record.timestamp,
+        verdict=verdict,
+        why=why,
+        fix=FIXES.get(verdict, ""),
+        content=content,
+        bytes=repr(record.value[:BYTES_SHOWN]) if content is None else None,
+        key=record.key.decode(errors="replace") or None,
+    )
+
+
+def contents(
+    decode: Callable[[bytes], object], record: Record, show: Callable[[Sealed], Any]
+) -> Any:
+    """The record as builtins, events or body included; None when `decode` cannot read its frame.
+
+    An event or a body of a type that this version does not know is shown as it stands.
     """
     try:
-        decode_record(record.value)
+        decode(record.value)
         return unsealed(msgspec.json.decode(record.value), show)
     except (Undecodable, *MALFORMED):
         return None

@@ -7,8 +7,12 @@ from pathlib import Path
 import pytest
 
 from schemas import topics
+from schemas.account import RevokeKey
 from schemas.topics import STREAMS
+from tests.histories.recorder import TENANT
+from tests.histories.stories.account import ID
 from tests.unit.tunery.cli.journal.journals import OWNERS, RECORDED, Front, change, filled, records
+from tests.unit.tunery.runtime.journal.places import envelope
 from tunery.cli import journal
 from tunery.runtime.bus.memory import MemoryLog
 from tunery.runtime.journal.archive import Reading
@@ -102,6 +106,28 @@ def test_inspect_of_nothing_says_what_there_is(tunery: Front) -> None:
     told = tunery("inspect", "account", HERE, 99, code=1).output
     assert "has no record at offset 99" in told
     assert "it holds [0, 16)" in told
+
+
+def test_inspect_shows_a_command_and_what_is_wrong_with_it(tunery: Front) -> None:
+    topic = STREAMS["account"].commands.name
+    body = RevokeKey(key_id="key_1")
+    for value in (
+        envelope(TENANT, body, ID),
+        envelope(TENANT, body, ID).replace(b"RevokeKey.v1", b"RevokeKey.v2"),
+        b"\x00",
+    ):
+        tunery.log.put(topic, HERE, TENANT.encode(), value)
+    found = tunery.json("inspect", "account", HERE, 0, "--commands")
+    assert (found["verdict"], found["content"]["body"]["key_id"]) == ("readable", "key_1")
+    found = tunery.json("inspect", "account", HERE, 1, "--commands", code=1)
+    assert (found["verdict"], found["why"]) == (
+        "refused",
+        "body: Invalid value 'RevokeKey.v2' - at `$.type`",
+    )
+    assert found["content"]["body"]["type"] == "RevokeKey.v2"
+    assert tunery.json("inspect", "account", HERE, 2, "--commands", code=1)["bytes"] == r"b'\x00'"
+    told = tunery("inspect", "account", HERE, 3, "--commands", code=1).output
+    assert "it holds [0, 3)" in told
 
 
 # --- verify ---------------------------------------------------------------------------------------

@@ -2,17 +2,19 @@
 
 import logging
 from typing import Any
+from uuid import uuid4
 
 import pytest
 import pytest_asyncio
 from prometheus_client import REGISTRY
 
-from tests.unit.tunery.runtime.journal.places import QUICK, World, running, until
+from schemas.envelope import Source
+from tests.unit.tunery.runtime.journal.places import QUICK, World, envelope, running, until
 from tests.unit.tunery.runtime.work import toy_service
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.journal.acceptance import Unreadable
 from tunery.runtime.journal.reactor import Reactor
-from tunery.runtime.testing.toy import PLACES, STREAMS, Take, react_places
+from tunery.runtime.testing.toy import PLACES, STREAMS, Count, Take, react_places
 from tunery.runtime.work.memory import MemoryStore
 from tunery.runtime.work.projector import Projector
 
@@ -65,6 +67,21 @@ async def test_an_owner_stops_and_says_where_to_look(
     assert "Invalid value 'Taken.v9'" in line["event"]
     assert line["kind"] == "Unreadable"
     assert line["look"] == f"tunery journal inspect places {PARTITION} 1"
+
+
+async def test_a_command_that_must_not_be_lost_says_where_to_look(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    host = world.host()
+    async with running(host):
+        source = Source("tally", 0, 0, 0, 0)
+        bad = envelope(OTHER, Count(places=1), str(uuid4()), source=source)
+        world.log.put(PLACES.commands.name, partition_of(OTHER.encode()), b"", bad)
+        await until(lambda: len(host.stopped) == 2)
+    looks = [
+        one.__dict__["fields"]["look"] for one in caplog.records if one.levelname == "CRITICAL"
+    ]
+    assert f"tunery journal inspect places {partition_of(OTHER.encode())} 0 --commands" in looks
 
 
 async def test_the_alarm_ends_when_the_partition_is_served_again(world: World) -> None:
