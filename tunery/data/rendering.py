@@ -1,25 +1,31 @@
 """Conversations to token ids and loss masks, with the base model's own tokenizer and template.
 
-A conversation is rendered once with marks, which tell what the assistant says, and once without:
-both texts must be equal, so a template that reacts to the marks is named instead of trained on.
+A conversation is rendered once, and compared with the form of its kind (the same roles in the same
+order), which tells what the assistant says. Where it has no such form it is also rendered with
+marks: both texts must be equal, so a template that reacts to the marks is named instead of trained
+on.
 """
 
 import hashlib
 import json
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
 import tokenizers
 
-from tunery.data import marking
+from tunery.data import forms, marking
 from tunery.data.dialects import Conversation
 from tunery.data.findings import Note
 from tunery.data.templates import TEMPLATE_DAY, Template, TemplateError
 
 PROBE: Final = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yo"}]
+FORMS_MAX: Final = 1_000  # kinds of conversations whose form is remembered
 SPECIAL_NAMES: Final = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token")
 
 
@@ -82,6 +88,7 @@ class Tokenizer:
         self.template_sha256 = _sha256(template or "", TEMPLATE_DAY.isoformat())
         self._newline: list[int] = self._tokens.encode("\n", add_special_tokens=False).ids
         self.template: Template | None = None
+        self._forms: dict[forms.Key, forms.Form | None] = {}
         self._header = ""
         if template is not None:
             try:
@@ -167,23 +174,53 @@ class Tokenizer:
         return prompted[len(asked) :] if prompted.startswith(asked) else ""
 
     def _place(self, template: Template, conversation: Conversation) -> Rendered:
-        marks = marking.choose(conversation.messages, conversation.tools)
-        if marks is None:
-            raise TemplateError("the row contains nearly all Unicode noncharacters")
-        messages, tools = conversation.messages, conversation.tools
-        marked, marked_tools = messages, tools
-        if self.special_in(conversation):
-            marked = [{**m, **_quoted(m, self._special, marks)} for m in messages]
-            marked_tools = marking.quote(tools, self._special, marks)
-        marked = [marking.tag(message, i, marks) for i, message in enumerate(marked)]
-        blocks = (marks.block_opens, marks.block_closes)
-        placed = marking.take_out(template.render(marked, marked_tools, generation=blocks), marks)
-        if placed.text != template.render(messages, tools):
-            raise TemplateError("it changes the text of messages, so answers cannot be told apart")
-        turns = self._turns(placed, conversation)
+        """Render, and tell what the assistant says: by the known form of such conversations, else
+        by marks. Either way the text is the template's own answer to the row as it is."""
+        text = template.render(conversation.messages, conversation.tools)
+        special = self.special_in(conversation)
+        form = None if special else self._form(template, conversation)
+        turns = None if form is None else form.turns(conversation.messages, text)
+        plain: Sequence[tuple[int, int]] = ()
+        if turns is None:
+            placed = self._marked(template, conversation, quoting=special is not None)
+            if placed.text != text:
+                raise TemplateError(
+                    "it changes the text of messages, so answers cannot be told apart"
+                )
+            turns, plain = self._turns(placed, conversation), placed.plain
         learnt = tuple(turns[i] for i in sorted(turns) if conversation.trained[i])
         turn = max((start for start, _ in learnt), default=0)
-        return Rendered(placed.text, learnt, tuple(placed.plain), turn)
+        return Rendered(text, learnt, tuple(plain), turn)
+
+    def _form(self, template: Template, conversation: Conversation) -> forms.Form | None:
+        """The form of such conversations, found once with made-up texts."""
+        kind = forms.key(conversation)
+        if kind is None or (kind not in self._forms and len(self._forms) >= FORMS_MAX):
+            return None
+        if kind not in self._forms:
+            self._forms[kind] = None  # also where the template refuses such roles
+            made = forms.example(kind)
+            with suppress(TemplateError):
+                placed = self._marked(template, made, quoting=False)
+                if placed.text == template.render(made.messages, None):
+                    turns = self._turns(placed, made)
+                    self._forms[kind] = forms.learn(made.messages, placed, turns)
+        return self._forms[kind]
+
+    def _marked(
+        self, template: Template, conversation: Conversation, *, quoting: bool
+    ) -> marking.Placed:
+        """Where messages stand, told by marks that travel through the template."""
+        messages, tools = conversation.messages, conversation.tools
+        marks = marking.choose(messages, tools)
+        if marks is None:
+            raise TemplateError("the row contains nearly all Unicode noncharacters")
+        if quoting:
+            messages = [{**m, **_quoted(m, self._special, marks)} for m in messages]
+            tools = marking.quote(tools, self._special, marks)
+        messages = [marking.tag(message, i, marks) for i, message in enumerate(messages)]
+        blocks = (marks.block_opens, marks.block_closes)
+        return marking.take_out(template.render(messages, tools, generation=blocks), marks)
 
     def _turns(self, placed: marking.Placed, row: Conversation) -> dict[int, tuple[int, int]]:
         """Spans of the assistant's turns by message: from after the header to the end token."""
@@ -253,12 +290,10 @@ class Tokenizer:
 def _mask(offsets: Sequence[tuple[int, int]], learnt: Sequence[tuple[int, int]]) -> bytes:
     """1 for every token whose characters overlap a learnt span. Both are in order of the text."""
     mask = bytearray(len(offsets))
-    spans = iter(sorted(learnt))
-    start, end = next(spans, (0, 0))
-    for index, (left, right) in enumerate(offsets):
-        while left >= end and end:
-            start, end = next(spans, (0, 0))
-        mask[index] = left < end and right > start
+    for start, end in learnt:
+        first = bisect_right(offsets, start, key=itemgetter(1))
+        last = bisect_left(offsets, end, key=itemgetter(0))
+        mask[first:last] = b"\1" * (last - first)
     return bytes(mask)
 
 
