@@ -173,11 +173,15 @@ class MemoryReader:
     def _take(self, records_max: int) -> list[Record]:
         self._watch.clear()
         found: list[Record] = []
+        places = self._log.topics[self._topic]
         for partition, position in self._positions.items():
-            place = self._log.partition(self._topic, partition)
-            if not place.start <= position <= place.end:
-                raise OutOfRange(self._topic, partition, position, place.start, place.end)
-            first = position - place.start
+            place = places[partition]
+            start, end = place.start, place.end
+            if position == end:
+                continue
+            if not start <= position < end:
+                raise OutOfRange(self._topic, partition, position, start, end)
+            first = position - start
             records = place.records[first : first + records_max - len(found)]
             self._positions[partition] = position + len(records)
             found.extend(records)

@@ -59,11 +59,11 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant("epoch check off", *_RULE, broken.epoch_off, "agreement"),
     Mutant("cause check off", *_RULE, broken.cause_off, "false stop"),
     Mutant("cause check and hash chain off", *_RULE, broken.cause_and_chain_off, "agreement"),
-    Mutant("hash chain off", *_RULE, broken.chain_off, "agreement", 22, faults=_once(TAIL_LOST)),
+    Mutant("hash chain off", *_RULE, broken.chain_off, "agreement", 15, faults=_once(TAIL_LOST)),
     Mutant("hash chain tested first", *_RULE, broken.chain_first, "false stop"),
     Mutant("hash chain tested before the cause", *_RULE, broken.chain_before_cause, "false stop"),
     Mutant(
-        "broken chain voided", *_RULE, broken.chain_voided, "agreement", 22, faults=_once(TAIL_LOST)
+        "broken chain voided", *_RULE, broken.chain_voided, "agreement", 15, faults=_once(TAIL_LOST)
     ),
     Mutant(
         "operator's base ignored",
@@ -93,7 +93,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "_check_last",
         broken.last_not_compared,
         "progress",
-        35,
+        32,
         faults=_once(RECREATED),
     ),
     Mutant("last decided command trimmed", door.Door, "trim", broken.trim_too_far, "trim"),
@@ -104,9 +104,9 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "reactions' repeats decided", decision, "recognise", broken.without("reactions"), "dedupe"
     ),
-    Mutant("effects' repeats decided", *_PLACES, broken.STAMPED_AGAIN, "effect"),
+    Mutant("effects' repeats decided", *_PLACES, broken.STAMPED_AGAIN, "effect", 6),
     Mutant(
-        "reaction skipped in doubt", reactor.Reactor, "_insist", broken.send_once, "reactions", 14
+        "reaction skipped in doubt", reactor.Reactor, "_insist", broken.send_once, "reactions", 2
     ),
     Mutant(
         "position saved before reactions are sent",
@@ -114,6 +114,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "_send_all",
         broken.send_later,
         "reactions",
+        2,
     ),
     Mutant(
         "snapshot without what was seen",
@@ -121,7 +122,6 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "_open",
         broken.forgetful,
         "dedupe",
-        11,
     ),
     Mutant(
         "snapshot without acceptance state",
@@ -136,10 +136,10 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "commit",
         broken.position_before_rows,
         "rows",
-        4,
+        2,
     ),
     Mutant(
-        "projector without a fence", stores.Database, "commit", broken.commit_unfenced, "rows", 57
+        "projector without a fence", stores.Database, "commit", broken.commit_unfenced, "rows", 181
     ),
     Mutant(
         "effects before the rows are rebuilt",
@@ -155,7 +155,10 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "_raise_flags",
         broken.flags_stay_down,
         "progress",
-        182,
+        7,
+        faults=Faults(
+            store_unanswered=40, steps=tuple(Step(5_000 + 3_000 * n, "crash") for n in range(5))
+        ),
     ),
     Mutant(
         "row gone when its outcome is sent",

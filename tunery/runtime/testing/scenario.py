@@ -58,7 +58,7 @@ ACTIVE: Final = {
     PLACES.name: frozenset(partition_of(name.encode()) for name in TENANTS),
     TALLY.name: frozenset(partition_of(f"{name}-tally".encode()) for name in TENANTS),
 }
-REQUESTS: Final = 8  # per tenant
+REQUESTS: Final = 7  # per tenant
 FAULTY_MS: Final[Ms] = 22_000
 HEALING_S_MAX: Final = 90
 WORKING_S_MAX: Final = 900  # an outcome lost when all was tried is said again after 600

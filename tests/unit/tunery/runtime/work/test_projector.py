@@ -152,7 +152,7 @@ async def test_a_divergence_that_a_rebuild_does_not_cure_is_not_cured_twice() ->
 async def test_a_flag_that_another_process_left_down_is_raised(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Found by the simulator (seed 182): effects waited for ever."""
+    """Found by the simulator (mutant `a lowered flag stays down`): effects waited for ever."""
     monkeypatch.setattr(projector, "RAISE_EVERY_MS", 10)
     async with toy() as service, running(Projector(service.runtime, HELD)):
         store = service.runtime.store
