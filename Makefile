@@ -33,6 +33,7 @@ demo: setup ## a real fine-tune that loses its machine half-way; ARGS="--json --
 test: check integration ## all that must pass: check, then tests with torch and real servers
 
 integration: setup
+	$(BIN)/python -m tests.simulation --seeds 500 --first 1001
 	$(PYTEST) tests/unit -m train
 	$(PYTEST) $(SLOW)
 
@@ -60,7 +61,7 @@ sim: setup ## the simulator: SEEDS=10000 FIRST=1; or one run, line by line: SEED
 
 soak: setup ## the long proofs, never in CI: kills of real processes (ROUNDS=50), seeds, searches
 	$(BIN)/python -m tests.soak --rounds $(ROUNDS)
-	$(BIN)/python -m tunery.runtime.testing --seeds $(SOAK_SEEDS) --first 1001
+	$(BIN)/python -m tests.simulation --seeds $(SOAK_SEEDS) --first 10001
 	HYPOTHESIS_PROFILE=searching $(PYTEST) tests/unit -m "not train"
 	for round in 1 2 3 4 5; do $(PYTEST) tests/integration tests/e2e $(ARGS) || exit 1; done
 
