@@ -119,10 +119,8 @@ def inspect(
     from tunery.cli.journal import walking
     from tunery.cli.journal.opening import opened
     from tunery.runtime.journal.inspection import mention
-    from tunery.runtime.seal.directory import DirectoryKeyStore
-    from tunery.runtime.seal.sealer import Sealer
 
-    show = Sealer(DirectoryKeyStore(folders.keystore)).open if unseal else mention
+    show = walking.opener(folders.keystore) if unseal else mention
 
     async def look() -> "Looked":
         async with opened(folders) as log:

@@ -65,7 +65,7 @@ async def restore(log: OperatedLog, file: Path, *, replace: bool) -> list[Restor
                 "restore into an empty data directory, or delete what is there with --replace",
             )
     await _write(log, stream, file)
-    return [await _claim(log, stream, tally) for tally in tallies.values() if tally.records]
+    return [await _claim(log, stream, tally) for tally in tallies.values()]
 
 
 def _checked(file: Path) -> tuple[Stream, dict[int, Tally]]:

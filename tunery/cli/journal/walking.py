@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from pathlib import Path
 from typing import IO, Any, Final
 
 import click
@@ -23,6 +24,9 @@ from tunery.runtime.journal.inspection import (
     Walk,
     look_at_command,
 )
+from tunery.runtime.seal.abstract import SealError
+from tunery.runtime.seal.directory import DirectoryKeyStore
+from tunery.runtime.seal.sealer import Sealer
 
 POLL_MS: Final[Ms] = 500
 RECORDS_MAX: Final = 2_000
@@ -118,6 +122,19 @@ async def _walked(
         for number, group in groupby(records, key=lambda record: record.partition):
             walks[number].take(group)
     return [walk.tally for walk in walks.values()]
+
+
+def opener(keystore: Path) -> Callable[[Sealed], str]:
+    """Shows sealed texts, with the keys of this folder."""
+    sealer = Sealer(DirectoryKeyStore(keystore))
+
+    def show(sealed: Sealed) -> str:
+        try:
+            return sealer.open(sealed)
+        except SealError as error:
+            return f"[{error}]"
+
+    return show
 
 
 async def inspect_command(

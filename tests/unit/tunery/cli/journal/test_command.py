@@ -2,8 +2,10 @@
 
 import gzip
 import io
+import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from schemas import topics
@@ -14,9 +16,12 @@ from tests.histories.stories.account import ID
 from tests.unit.tunery.cli.journal.journals import OWNERS, RECORDED, Front, change, filled, records
 from tests.unit.tunery.runtime.journal.places import envelope
 from tunery.cli import journal
+from tunery.local.paths import DataDir
 from tunery.runtime.bus.memory import MemoryLog
 from tunery.runtime.journal.archive import Reading
 from tunery.runtime.journal.verify import state_hash
+from tunery.runtime.seal.directory import DirectoryKeyStore
+from tunery.runtime.seal.sealer import Sealer
 
 HERE = OWNERS.partition
 POOL = RECORDED["pool.lost_and_killed"]
@@ -77,6 +82,26 @@ def test_inspect_shows_one_record_and_keeps_sealed_texts_sealed(tunery: Front) -
     )
     assert found["content"]["events"][0]["name"].startswith("[sealed with acme.")
     assert "accepted" in tunery("inspect", "account", HERE, 1).stdout
+
+
+def test_inspect_opens_sealed_texts_with_the_keys_of_the_machine(
+    tunery: Front, tmp_path: Path
+) -> None:
+    store = DirectoryKeyStore(DataDir(tmp_path).keystore)
+    store.get(TENANT)
+    sealer = Sealer(store)
+    name = msgspec.json.encode(sealer.seal(TENANT, "ACME Inc."))
+    history = json.loads(records(tunery.log, "account", HERE)[1].value)["events"][0]["name"]
+    change(tunery.log, 1, json.dumps(history, separators=(",", ":")).encode(), name)
+    words = ("inspect", "account", HERE, 1, "--data-dir", tmp_path)
+    assert tunery.json(*words)["content"]["events"][0]["name"].startswith("[sealed with acme.")
+    opened = tunery.json(*words, "--unseal")["content"]
+    assert opened["events"][0]["name"] == "ACME Inc."
+    assert opened["actor"] == "[redacted]"  # sealed with another key, which is gone
+    change(tunery.log, 1, name[-12:], b'AAAAAAAAA="}')
+    assert "does not open" in tunery.json(*words, "--unseal")["content"]["events"][0]["name"]
+    store.destroy(TENANT)
+    assert tunery.json(*words, "--unseal")["content"]["events"][0]["name"] == "[redacted]"
 
 
 def test_inspect_says_why_a_record_cannot_be_decoded_and_what_to_do(tunery: Front) -> None:
@@ -200,8 +225,9 @@ def test_an_import_gives_the_same_journal_and_an_operators_claim(
     file = tmp_path / "account.jsonl"
     tunery("export", "account", file)
     tunery.log = filled()
-    (restored,) = tunery.json("import", file)
-    assert restored == {
+    restored = tunery.json("import", file)
+    assert len(restored) == topics.PARTITIONS
+    assert restored[HERE] == {
         "stream": "account",
         "partition": HERE,
         "records": 16,
@@ -209,9 +235,17 @@ def test_an_import_gives_the_same_journal_and_an_operators_claim(
         "base": 11,
         "incarnation": 16,
     }
+    assert restored[HERE - 1] | {"partition": 0} == {
+        "stream": "account",
+        "partition": 0,
+        "records": 0,
+        "next_command": 0,
+        "base": 0,
+        "incarnation": 0,
+    }
     held = records(tunery.log, "account", HERE)
     assert [one.value for one in held[:-1]] == [one.value for one in OWNERS.records]
-    (mine,) = (one for one in tunery.json("verify", "account")["partitions"] if one["records"])
+    mine = tunery.json("verify", "account")["partitions"][HERE]
     assert (mine["accepted"], mine["base"], mine["incarnation"]) == (11, 11, 16)
 
 

@@ -95,7 +95,7 @@ async def test_the_same_commands_topic_goes_on_and_nothing_is_decided_twice(tmp_
         for offset, one in enumerate(records(log, "account", HERE))
         if ids[1].encode() in one.value
     )
-    (restored,) = await restore(log, export(log, tmp_path / "b", early), replace=True)
+    restored = (await restore(log, export(log, tmp_path / "b", early), replace=True))[HERE]
     assert (restored.base, restored.next_command) == (11, 13)
     async with owned(log):
         entries = await decided(log, 14)
