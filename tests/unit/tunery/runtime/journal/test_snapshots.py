@@ -4,15 +4,16 @@ from hashlib import sha256
 import msgspec
 import pytest
 import pytest_asyncio
+from immutables import Map
 
 from schemas.topics import SNAPSHOTS
 from tests.unit.tunery.runtime.journal.places import GARBAGE, QUICK, World, running, until
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.journal.aggregate import AggregateHost
 from tunery.runtime.journal.fold import Fold
-from tunery.runtime.journal.snapshots import Pointer, Snapshots
-from tunery.runtime.journal.verify import replay
-from tunery.runtime.testing.toy import PLACES, PLACES_AGGREGATE, GiveBack, Holds, Take
+from tunery.runtime.journal.snapshots import Pointer, Snapshots, revive
+from tunery.runtime.journal.verify import canonical, replay
+from tunery.runtime.testing.toy import PLACES, PLACES_AGGREGATE, GiveBack, Hold, Holds, Take
 
 KEY = "tenant-a"
 PARTITION = partition_of(KEY.encode())
@@ -83,6 +84,18 @@ async def test_one_that_the_journal_does_not_confirm_is_not_used(world: World) -
     assert await load(world) == Fold(Holds())
 
 
+async def test_few_entries_are_kept_when_the_last_snapshot_is_old() -> None:
+    world = await World().create()
+    aged = replace(QUICK, snapshot_every=1_000, snapshot_least=2, snapshot_every_ms=0)
+    async with running(world.host("a", aged)):
+        await world.sender.send(PLACES, KEY, KEY, Take(places=1))
+        await world.decided(KEY, 1)
+        assert pointers(world) == []
+        await world.sender.send(PLACES, KEY, KEY, Take(places=1))
+        await until(lambda: len(pointers(world)) == 1)
+    assert pointers(world)[0].offset == 3
+
+
 async def test_an_owner_goes_on_from_a_snapshot(world: World) -> None:
     async with running(world.host("b")):
         await world.sender.send(PLACES, KEY, KEY, Take(places=5))
@@ -102,3 +115,11 @@ async def test_a_state_that_does_not_come_back_is_never_kept(
         await world.decided(KEY, 4)
         await until(lambda: "no snapshots" in caplog.text)
     assert pointers(world) == []
+
+
+def test_maps_in_maps_come_back_with_their_types() -> None:
+    wanted = Map[int, Map[str, Hold]]
+    state = Map({7: Map({"acme": Hold(2, 5)}), 8: Map()})
+    back = msgspec.json.decode(canonical(state), type=wanted, dec_hook=revive)
+    assert back == state
+    assert isinstance(back[7]["acme"], Hold)
