@@ -49,8 +49,7 @@ ROOT: Final = "/v1/webhook_endpoints"
 @router.get("/v1/webhook_event_types")
 async def list_event_types(caller: Caller) -> dict[str, Any]:
     """What endpoints may subscribe to."""
-    types = [{"id": name, "object": "webhook_event_type"} for name in EVENT_TYPES]
-    return listing(types, False)
+    return {"object": "list", "data": list(EVENT_TYPES)}
 
 
 @router.post(ROOT)
