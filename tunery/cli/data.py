@@ -93,6 +93,7 @@ def check(
         check_file,
         base_dir=model,
         min_rows=min_rows,
+        max_length=_context(model),
         policy=Policy(personal=personal),
         benchmarks=_items(folders, names),
     )
@@ -129,6 +130,16 @@ def _listing(what: str, count: int, rows: "Sequence[object]") -> None:
     shown = ", ".join(map(str, rows[:ROWS_SHOWN_MAX]))
     more = ", …" if count > ROWS_SHOWN_MAX else ""
     click.echo(f"{what}: {count:,}{f' (rows {shown}{more})' if count else ''}")
+
+
+def _context(model: Path | None) -> int | None:
+    from tunery.data.rendering import BaseUnusable, context_tokens
+
+    try:
+        return None if model is None else context_tokens(model)
+    except BaseUnusable as error:
+        click.echo(f"--model: {error}", err=True)
+        sys.exit(UNREADABLE)
 
 
 def _items(folders: DataDir, names: tuple[str, ...]) -> "list[Item]":

@@ -264,6 +264,7 @@ def check(
             warning_count=findings.count("warning"),
             lengths=checker.quality.lengths(),
             tokens=None if checker.measure is None else checker.measure.counts(),
+            samples=() if checker.measure is None else tuple(checker.measure.samples),
         )
 
 

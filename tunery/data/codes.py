@@ -143,6 +143,10 @@ _ERRORS: Final[dict[str, tuple[str, str]]] = {
         "Give chats, prompts with completions, or plain text.",
     ),
     # with a base model
+    "missing_template": (
+        "The base model has no chat template, so it knows no turns",
+        "Choose a base model that has one, or give `prompt` and `completion`.",
+    ),
     "template_failed": (
         "The base model's chat template cannot render the row",
         "Change the row, or choose another base model.",
@@ -224,6 +228,10 @@ _WARNINGS: Final[dict[str, tuple[str, str]]] = {
     "tools_not_shown": (
         "The base model's chat template does not show tools to the model",
         "Choose a base model with tool use.",
+    ),
+    "text_not_restored": (
+        "The tokens of the row do not give its text back",
+        "Look at the sample; the base model's tokenizer drops or changes characters.",
     ),
     "special_token_in_text": (
         "The text contains a special token of a chat template",

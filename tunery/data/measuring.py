@@ -1,18 +1,22 @@
 """Tokens of checked rows: counts, lengths, and what only the base model can find."""
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Final
 
 from tunery.data.codes import CATALOGUE
 from tunery.data.dialects import Conversation
 from tunery.data.findings import Finding, Note
 from tunery.data.limits import ENCODE_CHARS, ENCODE_ROWS
-from tunery.data.rendering import Rendered, Tokenizer
-from tunery.data.report import Bin, TokenCounts
+from tunery.data.rendering import Encoded, Rendered, Tokenizer
+from tunery.data.report import Bin, Piece, Sample, TokenCounts
 from tunery.data.rows import Row
 from tunery.data.texts import SPECIAL
 
 BINS: Final = tuple(2**power for power in range(5, 21))  # 32 to 1,048,576 tokens
+
+SAMPLES: Final = 3  # rows shown as the model sees them
+SAMPLE_TOKENS_MAX: Final = 600
 
 
 class Measure:
@@ -22,6 +26,7 @@ class Measure:
         self._tokenizer = tokenizer
         self._max_length = max_length
         self._waiting: list[tuple[Row, Rendered]] = []
+        self.samples: list[Sample] = []
         self._waiting_chars = 0
         self._bins: Counter[int] = Counter()
         self._tokens = self._trainable = self._longest = self._rows = 0
@@ -38,10 +43,12 @@ class Measure:
         special = self._tokenizer.special_in(conversation)
         if special and not SPECIAL.fullmatch(special):  # those are found without a base model
             notes.append(Note("special_token_in_text", detail=repr(special)))
-        rendered = self._tokenizer.render(conversation)
-        if isinstance(rendered, Note):
-            notes.append(rendered)
-        else:
+        lost = conversation.lost()
+        for each in (conversation,) if lost is None else (conversation, lost):
+            rendered = self._tokenizer.render(each)
+            if isinstance(rendered, Note):
+                notes.append(rendered)
+                break
             self._waiting.append((row, rendered))
             self._waiting_chars += len(rendered.text)
         findings = [note.at(row.number, row.line) for note in notes]
@@ -60,12 +67,31 @@ class Measure:
             self._trainable += tokens.trainable
             self._longest = max(self._longest, length)
             self._bins[next((bound for bound in BINS if length <= bound), length)] += 1
-            if self._max_length is not None and length > self._max_length:
-                detail = f"{length}, max_length is {self._max_length}"
-                findings.append(Note("row_too_long", detail=detail).at(row.number, row.line))
-            elif not tokens.trainable:
-                findings.append(Note("no_trainable_token").at(row.number, row.line))
+            notes = [*self._too_long(tokens)]
+            if len(self.samples) < SAMPLES:
+                notes += self._sample(row, tokens)
+            findings += (note.at(row.number, row.line) for note in notes)
         return findings
+
+    def _too_long(self, tokens: Encoded) -> Iterator[Note]:
+        """What is wrong with a row when at most `max_length` tokens of it can be used."""
+        length = len(tokens.ids)
+        limit = length if self._max_length is None else self._max_length
+        if length > limit:
+            yield Note("row_too_long", detail=f"{length}, max_length is {limit}")
+        if 1 not in tokens.mask[1:limit]:
+            cut = f"the first {limit:,} of {length:,} tokens" if length > limit else ""
+            yield Note("no_trainable_token", detail=cut)
+
+    def _sample(self, row: Row, tokens: Encoded) -> Iterator[Note]:
+        """Keep a row as the model sees it, and look whether its text comes back."""
+        if self._tokenizer.decode(tokens.ids) != tokens.rendered.text:
+            yield Note("text_not_restored")
+        ids, mask = tokens.ids[:SAMPLE_TOKENS_MAX], b"\0" + tokens.mask[1:]
+        pieces = tuple(
+            Piece(text, bool(mask[start])) for start, text in self._tokenizer.pieces(ids)
+        )
+        self.samples.append(Sample(row.number, pieces, len(tokens.ids) - len(ids)))
 
     def counts(self) -> TokenCounts | None:
         if not self._rows:

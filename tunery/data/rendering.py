@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from operator import itemgetter
@@ -25,6 +25,8 @@ from tunery.data.findings import Note
 from tunery.data.templates import TEMPLATE_DAY, Template, TemplateError
 
 PROBE: Final = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yo"}]
+CHARACTER_TOKENS_MAX: Final = 8
+TURN_TOKEN: Final = re.compile(r"<\|[^\s|<>]{1,40}\|>|<(?:start|end)_of_turn>")
 FORMS_MAX: Final = 1_000  # kinds of conversations whose form is remembered
 SPECIAL_NAMES: Final = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token")
 
@@ -83,6 +85,7 @@ class Tokenizer:
         names = sorted((t.content for t in added if t.special), key=lambda n: (-len(n), n))
         self._special = re.compile("|".join(map(re.escape, names)) or "(?!)")
         self.vocabulary = self._tokens.get_vocab_size(with_added_tokens=True)
+        self._bos = special_tokens.get("bos_token")
         self.eos = special_tokens.get("eos_token")
         self.sha256 = _sha256(content, json.dumps(special_tokens, sort_keys=True))
         self.template_sha256 = _sha256(template or "", TEMPLATE_DAY.isoformat())
@@ -160,10 +163,23 @@ class Tokenizer:
         text: str = self._tokens.decode(list(ids), skip_special_tokens=False)
         return text
 
+    def pieces(self, ids: Sequence[int]) -> Iterator[tuple[int, str]]:
+        """(index of the first id, text): one token each, or as many as make whole characters."""
+        start = 0
+        while start < len(ids):
+            end = start + 1
+            while (text := self.decode(ids[start:end])).endswith("\N{REPLACEMENT CHARACTER}"):
+                if end == min(len(ids), start + CHARACTER_TOKENS_MAX):
+                    break
+                end += 1
+            yield start, text
+            start = end
+
     def _probe(self, template: Template) -> str:
         """What the template writes before an answer. Raises `TemplateError` if turns never end."""
         asked = template.render(PROBE[:1], None)
         prompted = template.render(PROBE[:1], None, add_generation_prompt=True)
+        self._same_family(prompted)
         placed = self._place(template, Conversation(PROBE, [False, True]))
         start, end = placed.learnt[0] if placed.learnt else (0, 0)
         if not self._special.search(placed.text, start, end):
@@ -191,6 +207,18 @@ class Tokenizer:
         learnt = tuple(turns[i] for i in sorted(turns) if conversation.trained[i])
         turn = max((start for start, _ in learnt), default=0)
         return Rendered(text, learnt, tuple(plain), turn)
+
+    def _same_family(self, text: str) -> None:
+        """Raises `TemplateError` for tokens that the tokenizer lacks, and for two beginnings."""
+        bos = self._bos
+        if bos and text.startswith(bos + bos):
+            raise TemplateError(f"it begins with {bos} twice: write it once")
+        for match in TURN_TOKEN.finditer(text):
+            if self._tokens.token_to_id(match[0]) is None:
+                raise TemplateError(
+                    f"it writes {match[0]}, which is no token of this base model: the template is "
+                    "of another family"
+                )
 
     def _form(self, template: Template, conversation: Conversation) -> forms.Form | None:
         """The form of such conversations, found once with made-up texts."""
@@ -249,7 +277,7 @@ class Tokenizer:
     def _render_pair(self, conversation: Conversation) -> Rendered | Note:
         """Prompt, completion, end of sequence: for plain text, or a base without a template."""
         if conversation.pair is None:
-            return Note("template_failed", detail="the base model has no chat template")
+            return Note("missing_template")
         if self.eos is None:
             return Note("template_failed", detail="the base model names no end-of-sequence token")
         prompt, completion = conversation.pair
@@ -346,3 +374,10 @@ def _template_source(base_dir: Path, config: dict[str, Any]) -> str | None:
             return default if isinstance(default, str) else None
         case _:
             return None
+
+
+def context_tokens(base_dir: Path) -> int | None:
+    """How many tokens a base model reads at most, by its `config.json`. Raises `BaseUnusable`."""
+    config = _json(base_dir / "config.json")
+    known = config.get("max_position_embeddings", config.get("n_positions"))
+    return known if isinstance(known, int) and known > 0 else None

@@ -17,6 +17,21 @@ class Bin(Struct, frozen=True):
     rows: int
 
 
+class Piece(Struct, frozen=True):
+    """The text of one token, or of a few that make one character. `learnt`: it is a label."""
+
+    text: str
+    learnt: bool
+
+
+class Sample(Struct, frozen=True):
+    """The beginning of a row as the model sees it, and how many tokens more it has."""
+
+    row: int
+    pieces: tuple[Piece, ...]
+    more: int
+
+
 class TokenCounts(Struct, frozen=True):
     """Exact counts under one base model's tokenizer and chat template, before any truncation."""
 
@@ -50,6 +65,7 @@ class Report(Struct, frozen=True):
     warning_count: int
     lengths: tuple[Bin, ...] = ()
     tokens: TokenCounts | None = None
+    samples: tuple[Sample, ...] = ()
 
     def summary(self) -> dict[str, object]:
         """What `tunery data check --json` prints; the message tells a line that is not the row."""

@@ -380,9 +380,50 @@ def test_what_only_the_base_model_can_find(base_dir: Path, write: Callable[..., 
         (13, "tools_not_shown"),
     ]
     assert sorted((e.row, e.code) for e in report.errors if e.row) == [
+        (12, "no_trainable_token"),
         (12, "row_too_long"),
         (13, "template_without_tools"),
     ]
+
+
+def test_a_prompt_that_fills_the_context_leaves_nothing_to_learn(
+    base_dir: Path, write: Callable[..., Path]
+) -> None:
+    rows: list[Any] = [good(number) for number in range(10)]
+    rows += [
+        messages(said("user", "long " * 300), ANSWER),
+        messages(USER, said("assistant", "a " * 300)),
+    ]
+    report = check(write(rows), base_dir=base_dir, max_length=200)
+    assert [(e.row, e.code) for e in report.errors] == [
+        (11, "row_too_long"),
+        (11, "no_trainable_token"),
+        (12, "row_too_long"),
+    ]
+
+
+def test_three_rows_are_shown_as_the_model_sees_them(
+    base_dir: Path, write: Callable[..., Path]
+) -> None:
+    report = check(write(good(number) for number in range(10)), base_dir=base_dir)
+    assert "text_not_restored" not in report.counts
+    assert [sample.row for sample in report.samples] == [1, 2, 3]
+    for sample in report.samples:
+        learnt = "".join(piece.text for piece in sample.pieces if piece.learnt)
+        assert learnt == "On the rock.<|im_end|>"
+
+
+def test_both_answers_of_a_comparison_are_counted(
+    base_dir: Path, write: Callable[..., Path]
+) -> None:
+    rows = [
+        {"prompt": f"Question {n}?", "chosen": "Yes, it is.", "rejected": "No."} for n in range(10)
+    ]
+    won = [{"prompt": row["prompt"], "completion": row["chosen"]} for row in rows]
+    lost = [{"prompt": row["prompt"], "completion": row["rejected"]} for row in rows]
+    both, *each = [count_tokens(write(some), base_dir) for some in (rows, won, lost)]
+    assert both is not None
+    assert both.tokens == sum(one.tokens for one in each if one is not None)
 
 
 # --- anything at all

@@ -211,7 +211,7 @@ def test_without_a_template_pairs_are_learnt_raw(base_dir: Path, tmp_path: Path)
     assert learnt(tokenizer, encoded) == [f" A{END}"]
     refused = tokenizer.render(chat("a", "b"))
     assert isinstance(refused, Note)
-    assert "no chat template" in refused.detail
+    assert refused.code == "missing_template"
 
 
 @pytest.mark.parametrize(
@@ -325,3 +325,32 @@ def test_labels_equal_those_of_trl(name: str, base_dir: Path, tmp_path: Path) ->
             assert x == y or (y and not x and ours.decode([token]).strip("\n") == "")
         compared += 1
     assert compared > 10
+
+
+def test_a_template_of_another_family_is_named(base_dir: Path, tmp_path: Path) -> None:
+    other = CHATML.replace("im_start", "start_header_id").replace("im_end", "eot_id")
+    with pytest.raises(BaseUnusable, match=r"start_header_id.*another family"):
+        Tokenizer.load(with_template(base_dir, tmp_path, other))
+
+
+def test_two_beginnings_are_named(base_dir: Path, tmp_path: Path) -> None:
+    twice = "{{ bos_token }}" + CHATML  # whose first turn begins with the same token
+    with pytest.raises(BaseUnusable, match="twice"):
+        Tokenizer.load(with_template(base_dir, tmp_path, twice))
+
+
+def test_a_missing_template_is_named_for_turns_and_not_needed_for_pairs(
+    base_dir: Path, tmp_path: Path
+) -> None:
+    bare = Tokenizer.load(with_template(base_dir, tmp_path, None))
+    found = bare.render(chat("a", "b"))
+    assert isinstance(found, Note)
+    assert found.code == "missing_template"
+    assert not isinstance(bare.render(Conversation([], [], pair=("a", "b"))), Note)
+
+
+def test_pieces_are_whole_characters(tokenizer: Tokenizer) -> None:
+    encoded = encode(tokenizer, chat("héllo 你好 👩‍🚀", "fin 😀."))
+    pieces = list(tokenizer.pieces(encoded.ids))
+    assert "".join(text for _, text in pieces) == encoded.rendered.text
+    assert len(pieces) > 20
