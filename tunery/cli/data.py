@@ -34,7 +34,7 @@ Examples:
   tunery data check train.jsonl
   tunery data check *.jsonl --model ~/.cache/tunery/bases/smollm2-135m-instruct
   tunery data check train.parquet --json | jq .counts
-  tunery data check saved_by_datasets/
+  tunery data check saved_by_datasets/ --html report.html
   tunery data check train.jsonl --benchmarks gsm8k --personal warn
 \b
 Exit code: 0 all accepted, 1 one was rejected, 2 one could not be read.
@@ -74,6 +74,12 @@ def command() -> None:
     show_default=True,
     help="What to do about addresses, telephone, card and account numbers.",
 )
+@click.option(
+    "--html",
+    type=click.Path(path_type=Path, dir_okay=False, writable=True),
+    metavar="OUT",
+    help="Write the report of one file as a page for a browser.",
+)
 @_options.data_dir
 @_options.as_json
 def check(
@@ -82,12 +88,16 @@ def check(
     min_rows: int,
     names: tuple[str, ...],
     personal: "Personal",
+    html: Path | None,
     folders: DataDir,
     as_json: bool,
 ) -> None:
     """Name every bad row of FILES: row, line, pointer, code, and what to do about it."""
     from tunery.data.checking import check as check_file
     from tunery.data.screening import Policy
+
+    if html is not None and (len(files) > 1 or as_json):
+        raise click.UsageError("--html takes one file, and no --json beside it.")
 
     check_one = partial(
         check_file,
@@ -97,7 +107,8 @@ def check(
         policy=Policy(personal=personal),
         benchmarks=_items(folders, names),
     )
-    sys.exit(max(_check(path, check_one, as_json) for path in files))
+    show = _as_json if as_json else _as_text if html is None else partial(_as_page, html)
+    sys.exit(max(_check(path, check_one, show) for path in files))
 
 
 @command.command("diff", epilog=DIFF_EPILOG)
@@ -155,11 +166,12 @@ def _items(folders: DataDir, names: tuple[str, ...]) -> "list[Item]":
         sys.exit(UNREADABLE)
 
 
-def _check(path: Path, check_one: "Callable[[Path], Report]", as_json: bool) -> int:
-    from rich.console import Console
-
+def _check(
+    path: Path,
+    check_one: "Callable[[Path], Report]",
+    show: "Callable[[Report, str], None]",
+) -> int:
     from tunery.data.rendering import BaseUnusable
-    from tunery.data.showing import render_report
 
     try:
         report = check_one(path)
@@ -169,8 +181,27 @@ def _check(path: Path, check_one: "Callable[[Path], Report]", as_json: bool) -> 
     except BaseUnusable as error:
         click.echo(f"--model: {error}", err=True)
         return UNREADABLE
-    if as_json:
-        click.echo(msgspec.json.encode(report.summary()))
-    else:
-        Console().print(render_report(report, path.name))
+    show(report, path.name)
     return 0 if report.verdict == "accepted" else REJECTED
+
+
+def _as_json(report: "Report", name: str) -> None:
+    click.echo(msgspec.json.encode(report.summary()))
+
+
+def _as_text(report: "Report", name: str) -> None:
+    from rich.console import Console
+
+    from tunery.data.showing import render_report
+
+    Console().print(render_report(report, name))
+
+
+def _as_page(out: Path, report: "Report", name: str) -> None:
+    from tunery.data.page import page
+
+    try:
+        out.write_text(page(report, name), encoding="utf-8")
+    except OSError as error:
+        raise click.ClickException(f"--html {out}: {error.strerror}") from error
+    click.echo(f"{report.verdict}  {name}: see {out}")

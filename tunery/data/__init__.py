@@ -14,9 +14,9 @@
     checking     `check`: every bad row of a file, and its tokens
     measuring    tokens of checked rows
     report       what `check` answers
-    showing      a report for a terminal
+    showing, page    a report for a terminal, for a browser
     templates    a base model's chat template in a sandbox
-    marking      where each message ends up in a rendered text
+    marking, forms    where each message ends up in a rendered text
     rendering    `Tokenizer`: conversations to token ids and loss masks
     duplicates   equal rows, by hash of normalised text
     splitting    validation rows drawn by seed, equal rows never apart

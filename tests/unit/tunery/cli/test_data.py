@@ -99,3 +99,13 @@ def test_two_versions_are_compared(tmp_path: Path) -> None:
     assert "added: 2 (rows 2, 5)" in result.stdout
     assert "removed: 1 (rows 1)" in result.stdout
     assert CliRunner().invoke(command, ["diff", old, old, "--json"]).exit_code == 0
+
+
+def test_a_page_is_written_for_one_file(tmp_path: Path) -> None:
+    out = tmp_path / "report.html"
+    code, said, _ = run(str(EXAMPLES / "broken.jsonl"), "--html", str(out))
+    assert code == 1
+    assert str(out) in said
+    assert "truncated_json" in out.read_text(encoding="utf-8")
+    assert run(str(EXAMPLES / "broken.jsonl"), "--json", "--html", str(out))[0] == 2
+    assert run(*[str(EXAMPLES / "broken.jsonl")] * 2, "--html", str(out))[0] == 2
