@@ -80,6 +80,31 @@ async def test_a_large_file_streams_through_in_parts(running: Stack) -> None:
             await client.files.retrieve(file.id)
 
 
+async def test_parts_outlive_the_gateway_that_took_them(running: Stack) -> None:
+    """kill -9 between two parts; md5 and SHA-256 say that nothing is missing."""
+    halves = (b'{"prompt": "a", "completion": "b"}\n' * 1_000, b"\xff" * 3_000_000)
+    whole = b"".join(halves)
+    async with sdk(running, max_retries=5) as client:
+        upload = await client.uploads.create(
+            bytes=len(whole), filename="rows.jsonl", mime_type="text/plain", purpose="fine-tune"
+        )
+        first = await client.uploads.parts.create(upload.id, data=halves[0])
+        running.kill("gateway")
+        await running.await_ready("gateway")
+        second = await client.uploads.parts.create(upload.id, data=halves[1])
+        done = await client.uploads.complete(
+            upload.id,
+            part_ids=[first.id, second.id],
+            md5=hashlib.md5(whole, usedforsecurity=False).hexdigest(),
+        )
+        assert done.file is not None
+        assert done.file.model_extra is not None
+        assert done.file.model_extra["sha256"] == hashlib.sha256(whole).hexdigest()
+        content = await client.files.content(done.file.id)
+        assert content.content == whole
+        await client.files.delete(done.file.id)
+
+
 async def test_errors_arrive_with_code_and_param(running: Stack) -> None:
     async with sdk(running) as client:
         with pytest.raises(openai.NotFoundError) as missing:

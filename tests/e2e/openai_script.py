@@ -1,0 +1,200 @@
+"""What somebody does with the `openai` package, whichever generation of it runs this file.
+
+`python openai_script.py story` lives a tenant's day; `… unwrap SECRET` reads deliveries from stdin
+and unwraps them. Both print one JSON object. Address and key come from OpenAI's own variables.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from hashlib import sha256
+from typing import Any
+from urllib.parse import quote
+from urllib.request import urlopen
+
+import openai
+from openai import OpenAI, Stream
+from openai.types.fine_tuning import FineTuningJobEvent
+
+MODEL = "tiny"
+WAIT_S_MAX = 150
+PART_BYTES = 1_500
+TRAINING: dict[str, Any] = {
+    "lora": {"rank": 4},
+    "training": {"max_length": 128, "checkpoint_every_steps": 10, "learning_rate": 1e-3},
+    "budget": {"max_gpu_hours": 10},
+}
+
+
+def rows(count: int = 48) -> bytes:
+    """Short conversations, different for each generation of the package."""
+    said = [
+        {"role": "user", "content": "What is {n} plus {n} in " + openai.__version__ + "?"},
+        {"role": "assistant", "content": "Together that is {m}, captain."},
+    ]
+    lines = (
+        json.dumps(
+            {"messages": [{**one, "content": one["content"].format(n=n, m=2 * n)} for one in said]}
+        )
+        for n in range(count)
+    )
+    return "\n".join(lines).encode() + b"\n"
+
+
+def until(look: Callable[[], Any], holds: Callable[[Any], bool]) -> Any:
+    deadline = time.monotonic() + WAIT_S_MAX
+    while True:
+        found = look()
+        if holds(found):
+            return found
+        assert time.monotonic() < deadline, found
+        time.sleep(0.2)
+
+
+def submitted(client: OpenAI, file_id: str, epochs: int, **more: Any) -> Any:
+    return client.fine_tuning.jobs.create(
+        model=MODEL,
+        training_file=file_id,
+        method={
+            "type": "supervised",
+            "supervised": {"hyperparameters": {"n_epochs": epochs, "batch_size": 1}},
+        },
+        extra_body=TRAINING,
+        **more,
+    )
+
+
+def uploaded(client: OpenAI) -> str:
+    """The same rows at once and in parts."""
+    data = rows()
+    whole = client.files.create(
+        file=("rows.jsonl", data),
+        purpose="fine-tune",
+        expires_after={"anchor": "created_at", "seconds": 3_600},
+    )
+    assert whole.expires_at == whole.created_at + 3_600
+    upload = client.uploads.upload_file_chunked(
+        file=data,
+        filename="rows.jsonl",
+        bytes=len(data),
+        mime_type="application/jsonl",
+        purpose="fine-tune",
+        part_size=PART_BYTES,
+    )
+    assert upload.status == "completed"
+    assert upload.file is not None
+    assert len(data) > 3 * PART_BYTES
+    for file_id in (whole.id, upload.file.id):
+        checked = client.files.wait_for_processing(file_id, poll_interval=0.2)
+        assert checked.status == "processed", checked
+        assert client.files.content(file_id).read() == data
+    client.files.delete(whole.id)
+    kept = [file.id for file in client.files.list(purpose="fine-tune", limit=1)]
+    assert kept[0] == upload.file.id
+    assert whole.id not in kept
+    return upload.file.id
+
+
+def followed(client: OpenAI, job_id: str) -> Iterator[FineTuningJobEvent]:
+    """Server-sent events through the package's own stream."""
+    found: Stream[FineTuningJobEvent] = client.get(
+        f"/fine_tuning/jobs/{job_id}/events",
+        cast_to=FineTuningJobEvent,
+        stream=True,
+        stream_cls=Stream[FineTuningJobEvent],
+        options={"params": {"stream": "true"}},
+    )
+    return iter(found)
+
+
+def trained(client: OpenAI, file_id: str) -> Any:
+    """Paused on its way and resumed; every step is told."""
+    jobs = client.fine_tuning.jobs
+    job = submitted(client, file_id, 8, suffix="sdk", seed=7, metadata={"run": openai.__version__})
+    assert job.seed == 7
+    steps = until(lambda: jobs.list_events(job.id, limit=5).data, lambda seen: is_step(seen[0]))
+    assert steps[0].type == "metrics"
+    jobs.pause(job.id)
+    until(lambda: jobs.retrieve(job.id).status, lambda status: status == "paused")
+    jobs.resume(job.id)
+    told: list[Any] = list(followed(client, job.id))
+    job = jobs.retrieve(job.id)
+    assert job.status == "succeeded", job
+    seen = {event.data["step"] for event in told if is_step(event)}
+    assert seen == set(range(1, max(seen) + 1)), sorted(seen)
+    listed = {event.id for event in jobs.list_events(job.id, limit=50)}
+    assert listed <= {event.id for event in told}, "what a stream does not tell is lost"
+    checkpoints = list(jobs.checkpoints.list(job.id))
+    assert checkpoints[0].fine_tuning_job_id == job.id
+    return job
+
+
+def is_step(event: Any) -> bool:
+    return bool(event.type == "metrics" and event.data["step"] > 0)
+
+
+def adapter_bytes(client: OpenAI, model_id: str) -> int:
+    """Its files, whole and true to their hashes."""
+    found: Any = client.get(f"/models/{quote(model_id, safe='')}/adapter", cast_to=object)
+    total = 0
+    for file in found["files"]:
+        with urlopen(file["url"]) as answer:  # noqa: S310  # of our own server
+            data = answer.read()
+        assert sha256(data).hexdigest() == file["sha256"]
+        total += len(data)
+    return total
+
+
+def story() -> dict[str, Any]:
+    client = OpenAI()
+    jobs = client.fine_tuning.jobs
+    file_id = uploaded(client)
+    job = trained(client, file_id)
+    (result,) = until(lambda: jobs.retrieve(job.id).result_files, lambda files: len(files) == 1)
+    metrics = client.files.content(result).text.splitlines()
+    assert metrics[0].startswith("step,train_loss,train_accuracy")
+    second = submitted(client, file_id, 50, metadata={"run": "cancelled"})
+    assert jobs.cancel(second.id).status == "cancelled"
+    run = [one.id for one in jobs.list(limit=1)]
+    assert run[:2] == [second.id, job.id]  # one page for each
+    assert [one.id for one in jobs.list(metadata={"run": openai.__version__})] == [job.id]
+    assert client.models.retrieve(job.fine_tuned_model).owned_by == job.organization_id
+    assert job.fine_tuned_model in [model.id for model in client.models.list()]
+    refused = error(lambda: jobs.cancel(job.id))
+    assert isinstance(refused, openai.ConflictError)
+    return {
+        "version": openai.__version__,
+        "job": job.id,
+        "cancelled": second.id,
+        "model": job.fine_tuned_model,
+        "metrics": len(metrics) - 1,
+        "adapter_bytes": adapter_bytes(client, job.fine_tuned_model),
+    }
+
+
+def error(call: Callable[[], Any]) -> openai.APIStatusError | None:
+    try:
+        call()
+    except openai.APIStatusError as found:
+        return found
+    return None
+
+
+def unwrap(secret: str) -> dict[str, Any]:
+    """Each delivery's type and object; a changed one must not pass."""
+    client = OpenAI(webhook_secret=secret)
+    found = []
+    for one in json.load(sys.stdin):
+        event: Any = client.webhooks.unwrap(one["body"], one["headers"])
+        found.append([event.type, event.data.id])
+        try:
+            client.webhooks.unwrap(one["body"] + " ", one["headers"])
+        except openai.InvalidWebhookSignatureError:
+            continue
+        raise AssertionError("a changed body was accepted")
+    return {"events": found}
+
+
+if __name__ == "__main__":
+    print(json.dumps(story() if sys.argv[1] == "story" else unwrap(sys.argv[2])))

@@ -1,0 +1,78 @@
+"""Three generations of the `openai` package, unmodified, each in an environment of its own."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import pytest_asyncio
+
+from tests.e2e.stories import House, house
+from tests.environments import environment
+from tunery.cli.demo.receiver import Received
+
+pytestmark = pytest.mark.timeout(600)
+
+VERSIONS: Final = ("1.109.1", "2.8.0", "3.52.0")
+SCRIPT: Final = Path(__file__).with_name("openai_script.py")
+STORY_S_MAX: Final = 240
+DELIVERED_S_MAX: Final = 60
+TYPES: Final = ("fine_tuning.job.succeeded", "fine_tuning.job.cancelled")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session", name="home")
+async def a_house() -> AsyncIterator[House]:
+    async with house() as made:
+        yield made
+
+
+async def script(home: House, version: str, *words: str, stdin: Any = None) -> Any:
+    programs = await asyncio.to_thread(environment, "openai", version)
+    process = await asyncio.create_subprocess_exec(
+        *(str(programs / "python"), str(SCRIPT), *words),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={
+            "OPENAI_BASE_URL": f"{home.stack.api_url}/v1",
+            "OPENAI_API_KEY": home.stack.admin_key,
+        },
+    )
+    talk = process.communicate(json.dumps(stdin).encode())
+    out, errors = await asyncio.wait_for(talk, STORY_S_MAX)
+    assert process.returncode == 0, errors.decode()
+    return json.loads(out)
+
+
+async def delivered(home: House, begun: int, ids: set[str]) -> list[Received]:
+    """The deliveries about these jobs."""
+    async with asyncio.timeout(DELIVERED_S_MAX):
+        while True:
+            found = [one for one in home.receiver.received[begun:] if told(one) in ids]
+            if {told(one) for one in found} == ids:
+                return found
+            await asyncio.sleep(0.1)
+
+
+def told(one: Received) -> str:
+    return str(json.loads(one.body)["data"]["id"])
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_the_unmodified_package_does_all_it_did(home: House, version: str) -> None:
+    endpoint = {"name": version, "url": home.receiver.url, "event_types": list(TYPES)}
+    made = await home.api.post("/webhook_endpoints", endpoint)
+    begun = len(home.receiver.received)
+    found = await script(home, version, "story")
+    assert found["version"] == version
+    assert found["metrics"] > 50
+    assert found["adapter_bytes"] > 1_000
+    await home.api.messages(found["job"])
+    deliveries = await delivered(home, begun, {found["job"], found["cancelled"]})
+    await home.api.patiently("DELETE", f"/webhook_endpoints/{made['id']}")
+    given = [{"headers": one.headers, "body": one.body.decode()} for one in deliveries]
+    unwrapped = await script(home, version, "unwrap", made["signing_secret"], stdin=given)
+    wanted = [[TYPES[0], found["job"]], [TYPES[1], found["cancelled"]]]
+    assert sorted(unwrapped["events"]) == sorted(wanted)
