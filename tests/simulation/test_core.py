@@ -10,7 +10,7 @@ import pytest
 from tunery.runtime.testing.event_core import CORE
 from tunery.runtime.testing.faults import KINDS
 from tunery.runtime.testing.mutants import MUTANTS, Mutant
-from tunery.runtime.testing.scenario import RARE
+from tunery.runtime.testing.run import RARE
 from tunery.runtime.testing.sim import silence
 
 SEEDS = 300
@@ -69,7 +69,8 @@ def test_a_broken_rule_is_caught(mutant: Mutant) -> None:
 def test_a_seed_gives_the_same_run_whatever_the_hash_seed() -> None:
     code = (
         "import logging; logging.disable(logging.CRITICAL)\n"
-        "from tunery.runtime.testing.scenario import plan, play\n"
+        "from tunery.runtime.testing.run import plan\n"
+        "from tunery.runtime.testing.scenario import play\n"
         "print([play(plan(seed)).fingerprint() for seed in (3, 8, 9, 71, 160)])"
     )
     outputs = {

@@ -21,7 +21,7 @@ from tunery.runtime.testing.invariants import (
     undecided,
     within_limit,
 )
-from tunery.runtime.testing.scenario import ACTIVE, TAIL_LOST, Run
+from tunery.runtime.testing.run import ACTIVE, TAIL_LOST, Run
 from tunery.runtime.testing.toy import PLACES, STREAMS, TALLY
 from tunery.runtime.testing.verdict import Verdict
 

@@ -4,9 +4,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tunery.runtime.testing import scenario
+from tunery.runtime.testing import run, scenario
 from tunery.runtime.testing.check import check
-from tunery.runtime.testing.scenario import Plan
+from tunery.runtime.testing.run import Plan
 from tunery.runtime.testing.verdict import NOTHING_BROKEN, Verdict
 
 
@@ -17,7 +17,7 @@ class Core:
     name: str = "core"
 
     def plan(self, seed: int) -> Plan:
-        return scenario.plan(seed)
+        return run.plan(seed)
 
     def play(
         self,
@@ -26,8 +26,8 @@ class Core:
         broken: AbstractContextManager[Any] = NOTHING_BROKEN,
     ) -> Verdict:
         with broken:
-            run = scenario.play(plan, trace)
-        return check(run)
+            played = scenario.play(plan, trace)
+        return check(played)
 
 
 CORE: Final = Core()

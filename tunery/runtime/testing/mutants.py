@@ -8,9 +8,9 @@ from typing import Any, Final
 from msgspec import structs
 
 from tunery.runtime.journal import acceptance, decision, partition, reactor, reader, snapshots
-from tunery.runtime.testing import broken, door, scenario, stores
+from tunery.runtime.testing import broken, door, run, stores
 from tunery.runtime.testing.faults import Faults, Step
-from tunery.runtime.testing.scenario import EMPTIED, RECREATED, TAIL_LOST, UPGRADE, Plan
+from tunery.runtime.testing.run import EMPTIED, RECREATED, TAIL_LOST, UPGRADE, Plan
 from tunery.runtime.work import effects, projector
 
 
@@ -29,7 +29,7 @@ class Mutant:
     faults: Faults | None = None
 
     def plan(self, seed: int) -> Plan:
-        drawn = scenario.plan(seed)
+        drawn = run.plan(seed)
         return drawn if self.faults is None else structs.replace(drawn, faults=self.faults)
 
     @contextmanager
@@ -54,7 +54,7 @@ def _once(*kinds: str) -> Faults:
 
 _RULE = acceptance, "_entry"
 _OWNER = partition.PartitionOwner
-_PLACES = scenario, "PLACES_AGGREGATE"
+_PLACES = run, "PLACES_AGGREGATE"
 MUTANTS: Final[Sequence[Mutant]] = (
     Mutant("epoch check off", *_RULE, broken.epoch_off, "agreement"),
     Mutant("cause check off", *_RULE, broken.cause_off, "false stop"),

@@ -4,25 +4,18 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from hashlib import blake2b
 from random import Random
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from uuid import UUID
-
-from msgspec import Struct, structs
 
 from schemas.envelope import Claim, Idempotency
 from schemas.topics import PARTITIONS, SNAPSHOTS, Stream
-from schemas.units import Ms
 from tunery.runtime.bundle import Host
 from tunery.runtime.bus.abstract import AppendUnknown, Commit, Record, Unavailable
-from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.journal.acceptance import PartitionStopped
 from tunery.runtime.journal.aggregate import AggregateHost
 from tunery.runtime.journal.codec import decode_envelope, encode
-from tunery.runtime.journal.partition import Settled
 from tunery.runtime.journal.ports import Limits
 from tunery.runtime.journal.reactor import Reactor
 from tunery.runtime.journal.reader import START, Accepted, JournalReader
@@ -30,12 +23,23 @@ from tunery.runtime.journal.verify import Replay, replay
 from tunery.runtime.testing.broker import LATE_MS_MAX, Broker
 from tunery.runtime.testing.cluster import Cluster, Process
 from tunery.runtime.testing.door import Door
-from tunery.runtime.testing.faults import KINDS, Faults, Step, Tally, draw_faults
+from tunery.runtime.testing.faults import Tally
 from tunery.runtime.testing.loop import run_virtual
+from tunery.runtime.testing.run import (
+    ACTIVE,
+    EMPTIED,
+    FAULTY_MS,
+    RECREATED,
+    TAIL_LOST,
+    TENANTS,
+    UPGRADE,
+    Plan,
+    Run,
+    Trim,
+)
 from tunery.runtime.testing.toy import (
     PLACES,
     PLACES_AGGREGATE,
-    PLACES_STRICTER,
     STREAMS,
     TALLY,
     TALLY_AGGREGATE,
@@ -46,31 +50,16 @@ from tunery.runtime.testing.toy import (
     Taken,
     react_places,
 )
-from tunery.runtime.testing.views import STAMP, VIEWS, Rows, stamping
+from tunery.runtime.testing.views import STAMP, VIEWS, stamping
 from tunery.runtime.verbs import Aggregate
-from tunery.runtime.work.abstract import Outcome
 from tunery.runtime.work.effects import EffectHost
 from tunery.runtime.work.projector import Projector
 
 SERVICE: Final = "toy"
-TENANTS: Final = ("ada", "bob", "cyd")
-ACTIVE: Final = {
-    PLACES.name: frozenset(partition_of(name.encode()) for name in TENANTS),
-    TALLY.name: frozenset(partition_of(f"{name}-tally".encode()) for name in TENANTS),
-}
-REQUESTS: Final = 7  # per tenant
-FAULTY_MS: Final[Ms] = 22_000
 HEALING_S_MAX: Final = 90
 WORKING_S_MAX: Final = 900  # an outcome lost when all was tried is said again after 600
 PATIENCE_S: Final = 6  # before a client sends its request again
 RETRY_S: Final = 0.5
-TAIL_LOST, RECREATED, EMPTIED, UPGRADE = (
-    "journal tail lost",
-    "commands recreated",
-    "database lost",
-    "rolling upgrade",
-)
-RARE: Final = {TAIL_LOST: 0.08, RECREATED: 0.1, EMPTIED: 0.1, UPGRADE: 0.1}
 LIMITS: Final = Limits(
     idle_wait_ms=3_000,
     trim_every_ms=4_000,
@@ -79,63 +68,6 @@ LIMITS: Final = Limits(
     retry_ms=500,
     commit_every_ms=1_000,
 )
-
-
-class Plan(Struct, frozen=True):
-    """requests: of each tenant; failures: per cent of the attempts at an effect."""
-
-    seed: int
-    faults: Faults
-    requests: int = REQUESTS
-    failures: int = 0
-
-
-class Trim(NamedTuple):
-    """Commands below `before` were deleted when the journal had `end` records."""
-
-    stream: str
-    partition: int
-    before: int
-    end: int
-
-
-@dataclass
-class Run:
-    """What a run left behind."""
-
-    plan: Plan
-    tally: Tally
-    broker: Broker
-    views: dict[str, dict[tuple[str, int], list[bytes]]] = field(default_factory=dict)
-    stops: list[str] = field(default_factory=list)  # of the readers without faults
-    named: list[str] = field(default_factory=list)  # of hosts
-    forgiven: list[str] = field(default_factory=list)  # beginnings of stops that had to come
-    died: list[str] = field(default_factory=list)  # hosts that ended with an error
-    trims: list[Trim] = field(default_factory=list)
-    settled: list[Settled] = field(default_factory=list)
-    worked: Counter[str] = field(default_factory=Counter)  # attempts at each effect
-    repeated: list[str] = field(default_factory=list)  # effects that ran again after a rebuild
-    stricter_from: int | None = None  # the first process that decides as the next release does
-    rows: Rows = field(default_factory=dict)
-    outcomes: dict[str, Outcome | None] = field(default_factory=dict)
-    trace: list[str] = field(default_factory=list)
-    finished: bool = False
-
-    def fingerprint(self) -> str:
-        """Hash of everything that was ever written: equal for equal runs."""
-        digest = blake2b(digest_size=16)
-        for place in sorted(self.broker.history):
-            for record in self.broker.history[place]:
-                digest.update(repr((place, *record)).encode())
-        digest.update(repr(self.rows).encode())
-        return digest.hexdigest()
-
-    def decider(self, stream: str, owner: str) -> Aggregate[Any]:
-        """How the process that claimed under this name decides."""
-        if stream == TALLY.name:
-            return TALLY_AGGREGATE
-        newer = self.stricter_from is not None and int(owner[1:]) >= self.stricter_from
-        return PLACES_STRICTER if newer else PLACES_AGGREGATE
 
 
 class _World:
@@ -415,22 +347,6 @@ async def _play(run: Run, rng: Random) -> None:
         if task.done() and task.exception() is not None:
             run.died.append(repr(task.exception()))
         task.cancel()
-
-
-def plan(seed: int) -> Plan:
-    """What the seed draws."""
-    rng = Random(f"{seed}/faults")  # noqa: S311  # runs must repeat
-    rare = {kind: 1 for kind, chance in RARE.items() if rng.random() < chance}
-    if TAIL_LOST in rare:
-        rare = {TAIL_LOST: 1}  # most invariants are off then
-    faults = draw_faults(rng, FAULTY_MS - 3_000, KINDS)
-    steps = [Step(rng.randint(3_000, FAULTY_MS - 6_000), kind) for kind in rare]
-    ordered = tuple(sorted((*faults.steps, *steps), key=lambda step: step.at_ms))
-    return Plan(
-        seed,
-        structs.replace(faults, steps=ordered),
-        failures=rng.choice((0, 10, 40)),
-    )
 
 
 def play(plan: Plan, trace: bool = False) -> Run:
