@@ -146,10 +146,43 @@ def adapter_bytes(client: OpenAI, model_id: str) -> int:
     return total
 
 
+def refused(client: OpenAI, file_id: str) -> None:
+    """Errors have the package's own classes, a code and a param; methods that are missing too."""
+    jobs = client.fine_tuning.jobs
+    dpo: Any = {"type": "dpo", "dpo": {"hyperparameters": {"beta": 0.1}}}
+    wrong = error(lambda: jobs.create(model=MODEL, training_file=file_id, method=dpo))
+    assert isinstance(wrong, openai.BadRequestError)
+    assert (wrong.code, wrong.param) == ("unsupported", "method.type")
+    assert wrong.request_id
+    missing = error(lambda: client.models.retrieve("some/model"))
+    assert isinstance(missing, openai.NotFoundError)
+    upload = client.uploads.create(
+        bytes=5, filename="a", mime_type="text/plain", purpose="fine-tune"
+    )
+    assert client.uploads.cancel(upload.id).status == "cancelled"
+
+
+def hooked(client: OpenAI) -> None:
+    """Endpoints, where the package knows them: since its third generation."""
+    hooks: Any = client.webhooks
+    if not hasattr(hooks, "create"):
+        return
+    types = ["fine_tuning.job.failed"]
+    made = hooks.create(name="a", url="https://example.com/hook", event_types=types)
+    assert made.signing_secret.startswith("whsec_")
+    assert made.id in [one.id for one in hooks.list()]
+    assert hooks.update(made.id, name="b").name == "b"
+    assert hooks.rotate_secret(made.id).signing_secret != made.signing_secret
+    assert types[0] in hooks.event_types.list().data
+    assert hooks.delete(made.id).deleted
+
+
 def story() -> dict[str, Any]:
     client = OpenAI()
     jobs = client.fine_tuning.jobs
     file_id = uploaded(client)
+    refused(client, file_id)
+    hooked(client)
     job = trained(client, file_id)
     (result,) = until(lambda: jobs.retrieve(job.id).result_files, lambda files: len(files) == 1)
     metrics = client.files.content(result).text.splitlines()
@@ -161,8 +194,7 @@ def story() -> dict[str, Any]:
     assert [one.id for one in jobs.list(metadata={"run": openai.__version__})] == [job.id]
     assert client.models.retrieve(job.fine_tuned_model).owned_by == job.organization_id
     assert job.fine_tuned_model in [model.id for model in client.models.list()]
-    refused = error(lambda: jobs.cancel(job.id))
-    assert isinstance(refused, openai.ConflictError)
+    assert isinstance(error(lambda: jobs.cancel(job.id)), openai.ConflictError)
     return {
         "version": openai.__version__,
         "job": job.id,
