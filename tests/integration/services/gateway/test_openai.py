@@ -62,7 +62,7 @@ async def test_the_sdk_uploads_submits_follows_and_cancels(running: Stack) -> No
         jobs = [one.id async for one in client.fine_tuning.jobs.list(metadata={"team": "a"})]
         assert jobs == [job.id]
         models = [one.id async for one in client.models.list()]
-        assert models == ["tiny"]
+        assert "tiny" in models
 
 
 async def test_a_large_file_streams_through_in_parts(running: Stack) -> None:
