@@ -51,6 +51,7 @@ def test_no_invariant_is_violated_in_three_hundred_seeds() -> None:
     assert counts["commands"] > 20 * SEEDS
     assert counts["losses named"] > 0
     assert counts["differing"] > 0
+    assert counts["unknown events named"] > 0
     assert voided > SEEDS
     assert {kind: faults[kind] for kind in FAULTS if faults[kind] < 10} == {}
 

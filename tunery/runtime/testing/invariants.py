@@ -56,7 +56,7 @@ class _Reading:
 
     def __init__(self, decider: Decider, partition: int, commands: list[Record]) -> None:
         self.aggregate, self.decider, self.commands = decider(FIRST), decider, commands
-        self.stream, self.history = self.aggregate.stream, History()
+        self.stream, self.history = decider(LAST).stream, History()
         self.name, self.fold = f"{self.stream.name}/{partition}", Fold(self.aggregate.initial)
 
     def read(self, journal: list[Record]) -> History:

@@ -81,7 +81,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "claims",
         broken.later_claims_overlooked,
         "agreement",
-        14,
+        6,
         faults=Faults(
             slow=50,
             steps=(Step(2_000, UPGRADE), *(Step(2_500 + 700 * n, "overlap") for n in range(20))),

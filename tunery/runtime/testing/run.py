@@ -19,6 +19,7 @@ from tunery.runtime.testing.toy import (
     PLACES_STRICTER,
     TALLY,
     TALLY_AGGREGATE,
+    Praised,
 )
 from tunery.runtime.testing.views import Rows
 from tunery.runtime.verbs import Aggregate
@@ -37,7 +38,8 @@ TAIL_LOST, RECREATED, EMPTIED, UPGRADE = (
     "database lost",
     "rolling upgrade",
 )
-RARE: Final = {TAIL_LOST: 0.08, RECREATED: 0.1, EMPTIED: 0.1, UPGRADE: 0.1}
+RARE: Final = {TAIL_LOST: 0.08, RECREATED: 0.1, EMPTIED: 0.1, UPGRADE: 0.15}
+UNKNOWN: Final = f"Invalid value '{Praised.__struct_config__.tag}'"
 
 
 class Plan(Struct, frozen=True):
@@ -74,7 +76,8 @@ class Run:
     settled: list[Settled] = field(default_factory=list)
     worked: Counter[str] = field(default_factory=Counter)  # attempts at each effect
     repeated: list[str] = field(default_factory=list)  # effects that ran again after a rebuild
-    stricter_from: int | None = None  # the first process that decides as the next release does
+    next_from: int | None = None  # the first process of the next release
+    next_release: Aggregate[Any] = PLACES_STRICTER
     rows: Rows = field(default_factory=dict)
     outcomes: dict[str, Outcome | None] = field(default_factory=dict)
     trace: list[str] = field(default_factory=list)
@@ -93,8 +96,12 @@ class Run:
         """How the process that claimed under this name decides."""
         if stream == TALLY.name:
             return TALLY_AGGREGATE
-        newer = self.stricter_from is not None and int(owner[1:]) >= self.stricter_from
-        return PLACES_STRICTER if newer else PLACES_AGGREGATE
+        newer = self.next_from is not None and int(owner[1:]) >= self.next_from
+        return self.next_release if newer else PLACES_AGGREGATE
+
+    def had_to_come(self, stop: str) -> bool:
+        """The loss was real; or a release met an event of the next one."""
+        return stop.startswith(tuple(self.forgiven)) or UNKNOWN in stop
 
 
 def plan(seed: int) -> Plan:

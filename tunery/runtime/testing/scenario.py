@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from random import Random
 from typing import Any, Final
 from uuid import UUID
@@ -39,7 +40,9 @@ from tunery.runtime.testing.run import (
 )
 from tunery.runtime.testing.toy import (
     PLACES,
-    PLACES_AGGREGATE,
+    PLACES_NEXT,
+    PLACES_PRAISING,
+    PLACES_STRICTER,
     STREAMS,
     TALLY,
     TALLY_AGGREGATE,
@@ -88,6 +91,7 @@ class _World:
 
     def _hosts(self, process: Process) -> Sequence[Host]:
         runtime, run = process.runtime(SERVICE), self.run
+        places = run.decider(PLACES.name, process.name)
 
         async def work(of: str) -> None:
             run.worked[of] += 1
@@ -109,10 +113,10 @@ class _World:
             )
 
         return (
-            aggregate(run.decider(PLACES.name, process.name)),
+            aggregate(places),
             aggregate(TALLY_AGGREGATE),
-            Reactor(runtime, PLACES, react_places, streams=STREAMS, limits=LIMITS),
-            Projector(runtime, VIEWS),
+            Reactor(runtime, places.stream, react_places, streams=STREAMS, limits=LIMITS),
+            Projector(runtime, replace(VIEWS, streams=(places.stream, TALLY))),
             EffectHost(runtime, (stamping(work),)),
         )
 
@@ -197,7 +201,7 @@ class _World:
 
     def _replay(self, stream: Stream, partition: int) -> Replay[Any]:
         aggregate: Aggregate[Any] = (
-            PLACES_AGGREGATE if stream.name == PLACES.name else TALLY_AGGREGATE
+            PLACES_PRAISING if stream.name == PLACES.name else TALLY_AGGREGATE
         )
         return replay(aggregate, partition, self.broker.history[stream.journal.name, partition])
 
@@ -303,13 +307,19 @@ class _World:
             self.over = frozenset(self.stamped)
 
     async def _upgrade(self, rng: Random) -> None:
-        """One process after the other is started as the next release, which decides otherwise."""
+        """One process after the other is started as the next release.
+
+        It decides otherwise, or writes an event that the others cannot read: they must say so.
+        """
         self.run.tally.add(UPGRADE)
-        self.run.stricter_from = self.cluster.started + 1
-        self.broker.trace(f"the next release begins with p{self.run.stricter_from}")
+        run = self.run
+        run.next_from = self.cluster.started + 1
+        run.next_release = rng.choice((PLACES_STRICTER, PLACES_PRAISING))
+        self.broker.trace(f"the next release begins with p{run.next_from}")
         for process in list(self.cluster.processes):
             self.cluster.crash(process)
-            await asyncio.sleep(rng.uniform(1, 5))
+            await asyncio.sleep(rng.uniform(2, 6))
+            await self.cluster.actions["overlap"](rng)
 
 
 def read_id(record: Record) -> str:
@@ -327,7 +337,7 @@ async def _play(run: Run, rng: Random) -> None:
     watching = [
         asyncio.create_task(world.watch(name, stream, delay_s))
         for name, delay_s in (("prompt", 0.01), ("slow", 8.0))
-        for stream in (PLACES, TALLY)
+        for stream in (PLACES_NEXT, TALLY)
     ]
     clients = [asyncio.create_task(world.client(tenant, door)) for tenant in TENANTS]
     chaos = asyncio.create_task(cluster.chaos(faults))
