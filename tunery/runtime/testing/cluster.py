@@ -115,13 +115,8 @@ class Cluster:
         build: Callable[[Process], Sequence[Host]],
         size: int = PROCESSES,
     ) -> None:
-        self.broker, self.seed, self.streams, self.build, self.size = (
-            broker,
-            seed,
-            streams,
-            build,
-            size,
-        )
+        self.broker, self.seed, self.streams = broker, seed, streams
+        self.build, self.size = build, size
         self.storage, self.keys = Storage(), MemoryKeyStore()
         self.databases: dict[str, Database] = {}
         self.processes: list[Process] = []
