@@ -15,12 +15,14 @@ from schemas.ids import CHECKPOINT, PERMISSION
 from schemas.model import Share, ShareCheckpoint, UnshareCheckpoint
 from schemas.topics import MODEL
 from schemas.units import HOUR_MS, Ms
+from services.gateway.adapters.http.answers import says
 from services.gateway.adapters.http.deps import Caller, Deps, Principal, WithDeps
 from services.gateway.adapters.http.pages import After, page
 from services.gateway.adapters.http.storage import within
 from services.gateway.domain.errors import ApiError, not_found
 from services.gateway.domain.requests import PROJECTS_MAX, PermissionRequest
 from services.gateway.domain.shapes import deleted, listing
+from services.gateway.domain.shapes.documents import Deleted, Download, Page, Permission
 from services.gateway.domain.shapes.models import checkpoint_files, permission_object
 from services.gateway.domain.submission import MODEL_SUFFIX_CHARACTERS
 from services.gateway.domain.tables import CHECKPOINTS, PERMISSIONS
@@ -37,7 +39,7 @@ NAME: Final = re.compile(r"ft:.+:(?P<job>[^:]+):ckpt-step-(?P<step>[0-9]{1,9})")
 router = APIRouter(tags=["fine-tuning"])
 
 
-@router.post(ROOT + "/permissions")
+@router.post(ROOT + "/permissions", responses=says(Page[Permission]))
 async def create_permissions(
     checkpoint_id: str, body: PermissionRequest, deps: WithDeps, caller: Caller
 ) -> dict[str, Any]:
@@ -58,7 +60,7 @@ async def create_permissions(
     return listing([permission_object(one) for one in given if one is not None], False)
 
 
-@router.get(ROOT + "/permissions")
+@router.get(ROOT + "/permissions", responses=says(Page[Permission]))
 async def list_permissions(
     checkpoint_id: str,
     deps: WithDeps,
@@ -78,7 +80,7 @@ async def list_permissions(
     return listing([permission_object(one) for one in rows], more)
 
 
-@router.delete(ROOT + "/permissions/{permission_id}")
+@router.delete(ROOT + "/permissions/{permission_id}", responses=says(Deleted))
 async def delete_permission(
     checkpoint_id: str, permission_id: str, deps: WithDeps, caller: Caller
 ) -> dict[str, Any]:
@@ -92,7 +94,7 @@ async def delete_permission(
     return deleted("checkpoint.permission", permission_id)
 
 
-@router.get(ROOT + "/download")
+@router.get(ROOT + "/download", responses=says(Download))
 async def download_checkpoint(checkpoint_id: str, deps: WithDeps, caller: Caller) -> dict[str, Any]:
     """Presigned URLs of the adapter as it was at that step; for its owner and who may fetch it."""
     row = await _known(deps, caller.tenant, checkpoint_id)

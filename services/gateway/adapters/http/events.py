@@ -11,7 +11,7 @@ from services.gateway.adapters.feeds import Source
 from services.gateway.adapters.http.deps import Caller, Deps, Principal, WithDeps
 from services.gateway.adapters.http.jobs import find
 from services.gateway.adapters.http.pages import After
-from services.gateway.adapters.http.streams import EVENT_STREAM, event_stream, positions_of
+from services.gateway.adapters.http.streams import event_stream, positions_of, streams
 from services.gateway.domain.errors import not_found
 from services.gateway.domain.events import (
     EVENT_ID,
@@ -21,6 +21,7 @@ from services.gateway.domain.events import (
     step_event,
 )
 from services.gateway.domain.shapes import Row, listing
+from services.gateway.domain.shapes.documents import JobEvent, LogLine, Metrics, Page
 from services.gateway.domain.tables import JOB_EVENTS, LINES, STEPS
 from services.gateway.ports import Cursor
 
@@ -48,7 +49,7 @@ class Asked:
 Part = Annotated[Asked, Depends()]
 
 
-@router.get(PREFIX + "/events", response_model=None, responses=EVENT_STREAM)
+@router.get(PREFIX + "/events", response_model=None, responses=streams(Page[JobEvent]))
 async def list_events(
     job_id: str, deps: WithDeps, caller: Caller, asked: Part
 ) -> dict[str, Any] | StreamingResponse:
@@ -61,7 +62,7 @@ async def list_events(
     return await _answer(deps, caller, job_id, EVENT, sources, asked)
 
 
-@router.get(PREFIX + "/metrics", response_model=None, responses=EVENT_STREAM)
+@router.get(PREFIX + "/metrics", response_model=None, responses=streams(Page[Metrics]))
 async def list_metrics(
     job_id: str, deps: WithDeps, caller: Caller, asked: Part
 ) -> dict[str, Any] | StreamingResponse:
@@ -69,7 +70,7 @@ async def list_metrics(
     return await _answer(deps, caller, job_id, METRICS, (Source(STEPS, metrics_object),), asked)
 
 
-@router.get(PREFIX + "/logs", response_model=None, responses=EVENT_STREAM)
+@router.get(PREFIX + "/logs", response_model=None, responses=streams(Page[LogLine]))
 async def list_logs(
     job_id: str, deps: WithDeps, caller: Caller, asked: Part
 ) -> dict[str, Any] | StreamingResponse:

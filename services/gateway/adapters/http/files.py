@@ -16,6 +16,7 @@ from schemas.dataset import DeleteFile, RegisterFile
 from schemas.ids import FILE
 from schemas.topics import DATASET
 from schemas.units import Ms
+from services.gateway.adapters.http.answers import says
 from services.gateway.adapters.http.deps import Caller, Deps, Principal, WithDeps
 from services.gateway.adapters.http.multipart import (
     Form,
@@ -36,6 +37,7 @@ from services.gateway.domain.requests import (
     wrong_purpose,
 )
 from services.gateway.domain.shapes import deleted, listing
+from services.gateway.domain.shapes.documents import Deleted, File, FileValidation, Page
 from services.gateway.domain.shapes.files import file_object, validation_object
 from services.gateway.domain.tables import FILES
 from services.gateway.ports import Row
@@ -59,7 +61,7 @@ FORM: Final = multipart_body(
 router = APIRouter(tags=["files"])
 
 
-@router.post("/v1/files", openapi_extra=FORM)
+@router.post("/v1/files", openapi_extra=FORM, responses=says(File))
 async def create_file(request: Request, deps: WithDeps, caller: Caller) -> dict[str, Any]:
     """Streams straight to object storage; SHA-256 is taken on the way."""
     boundary = boundary_of(request.headers.get("content-type"))
@@ -166,7 +168,7 @@ async def _register(
     )
 
 
-@router.get("/v1/files")
+@router.get("/v1/files", responses=says(Page[File]))
 async def list_files(
     deps: WithDeps,
     caller: Caller,
@@ -182,7 +184,7 @@ async def list_files(
     return listing([file_object(row, deps.opened) for row in rows], more)
 
 
-@router.get("/v1/files/{file_id}")
+@router.get("/v1/files/{file_id}", responses=says(File))
 async def retrieve_file(file_id: str, deps: WithDeps, caller: Caller) -> dict[str, Any]:
     return file_object(await known_file(deps, caller, file_id), deps.opened)
 
@@ -212,7 +214,7 @@ async def _chained(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[by
         yield chunk
 
 
-@router.get("/v1/files/{file_id}/validation")
+@router.get("/v1/files/{file_id}/validation", responses=says(FileValidation))
 async def file_validation(file_id: str, deps: WithDeps, caller: Caller) -> dict[str, Any]:
     """Every problem of the file: row, line, pointer, code, what to do."""
     row = await known_file(deps, caller, file_id)
@@ -225,7 +227,7 @@ async def file_validation(file_id: str, deps: WithDeps, caller: Caller) -> dict[
     return validation_object(row, report)
 
 
-@router.delete("/v1/files/{file_id}")
+@router.delete("/v1/files/{file_id}", responses=says(Deleted))
 async def delete_file(file_id: str, deps: WithDeps, caller: Caller) -> dict[str, Any]:
     await known_file(deps, caller, file_id)
     actor = deps.seal.seal(caller.tenant, caller.key_id)

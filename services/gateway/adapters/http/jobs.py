@@ -12,6 +12,7 @@ from schemas.envelope import Message
 from schemas.job import CancelJob, PauseJob, ResumeJob
 from schemas.topics import JOB
 from schemas.units import Ms
+from services.gateway.adapters.http.answers import says
 from services.gateway.adapters.http.deps import Caller, Deps, Principal, WithDeps
 from services.gateway.adapters.http.pages import After, page
 from services.gateway.adapters.http.storage import within
@@ -19,6 +20,7 @@ from services.gateway.domain.errors import ApiError
 from services.gateway.domain.events import step_event_id
 from services.gateway.domain.requests import SECONDS_MAX
 from services.gateway.domain.shapes import listing
+from services.gateway.domain.shapes.documents import Checkpoint, Job, Page
 from services.gateway.domain.shapes.jobs import (
     at_that_time,
     checkpoint_object,
@@ -48,7 +50,9 @@ SCANNED_MAX: Final = 5_000  # metadata is sealed, so a filter on it opens job af
 router = APIRouter(tags=["fine-tuning"])
 
 
-@router.get("/v1/fine_tuning/jobs", openapi_extra={"parameters": [METADATA]})
+@router.get(
+    "/v1/fine_tuning/jobs", openapi_extra={"parameters": [METADATA]}, responses=says(Page[Job])
+)
 async def list_jobs(
     request: Request,
     deps: WithDeps,
@@ -106,7 +110,7 @@ def _matches(deps: Deps, row: Row, wanted: Mapping[str, str] | None) -> bool:
     return wanted.items() <= held.items()
 
 
-@router.get("/v1/fine_tuning/jobs/{job_id}")
+@router.get("/v1/fine_tuning/jobs/{job_id}", responses=says(Job))
 async def retrieve_job(
     job_id: str, deps: WithDeps, caller: Caller, at: Moment = None
 ) -> dict[str, Any]:
@@ -114,22 +118,22 @@ async def retrieve_job(
     return await (shown(deps, row) if at is None else _shown_at(deps, row, 1_000 * at + 999))
 
 
-@router.post("/v1/fine_tuning/jobs/{job_id}/cancel")
+@router.post("/v1/fine_tuning/jobs/{job_id}/cancel", responses=says(Job))
 async def cancel_job(job_id: str, deps: WithDeps, caller: Caller) -> dict[str, Any]:
     return await _change(deps, caller, job_id, CancelJob(job_id=job_id))
 
 
-@router.post("/v1/fine_tuning/jobs/{job_id}/pause")
+@router.post("/v1/fine_tuning/jobs/{job_id}/pause", responses=says(Job))
 async def pause_job(job_id: str, deps: WithDeps, caller: Caller) -> dict[str, Any]:
     return await _change(deps, caller, job_id, PauseJob(job_id=job_id))
 
 
-@router.post("/v1/fine_tuning/jobs/{job_id}/resume")
+@router.post("/v1/fine_tuning/jobs/{job_id}/resume", responses=says(Job))
 async def resume_job(job_id: str, deps: WithDeps, caller: Caller) -> dict[str, Any]:
     return await _change(deps, caller, job_id, ResumeJob(job_id=job_id))
 
 
-@router.get("/v1/fine_tuning/jobs/{job_id}/checkpoints")
+@router.get("/v1/fine_tuning/jobs/{job_id}/checkpoints", responses=says(Page[Checkpoint]))
 async def list_checkpoints(
     job_id: str,
     deps: WithDeps,

@@ -9,10 +9,12 @@ from schemas import errors
 from schemas.model import GLOBAL, AddBase, DeleteVersion, Promote, RollBack
 from schemas.topics import MODEL, PARTITIONS
 from schemas.units import HOUR_MS, Ms
+from services.gateway.adapters.http.answers import says
 from services.gateway.adapters.http.deps import Admin, Caller, Deps, Principal, WithDeps
 from services.gateway.domain.errors import ApiError, invalid
 from services.gateway.domain.requests import BaseRequest, PromoteRequest, RollbackRequest
 from services.gateway.domain.shapes import deleted, listing
+from services.gateway.domain.shapes.documents import Deleted, Download, Model, Page
 from services.gateway.domain.shapes.models import adapter_object, base_object, model_object
 from services.gateway.domain.tables import BASES, MODELS
 from services.gateway.ports import Row
@@ -26,7 +28,7 @@ router = APIRouter(tags=["models"])
 # Ids may contain slashes, so what follows an id comes before the route that takes all the rest.
 
 
-@router.get("/v1/models")
+@router.get("/v1/models", responses=says(Page[Model]))
 async def list_models(
     deps: WithDeps, caller: Caller, kind: Kind = None, base_model: str | None = None
 ) -> dict[str, Any]:
@@ -44,7 +46,7 @@ async def list_models(
     return listing([*bases, *versions], False)
 
 
-@router.get("/v1/models/{model_id:path}/adapter")
+@router.get("/v1/models/{model_id:path}/adapter", responses=says(Download))
 async def model_adapter(model_id: str, deps: WithDeps, caller: Caller) -> dict[str, Any]:
     """Presigned URLs of the version's files; they work for an hour."""
     row = await _version(deps, caller, model_id)
@@ -55,7 +57,7 @@ async def model_adapter(model_id: str, deps: WithDeps, caller: Caller) -> dict[s
     return adapter_object(row, urls, (deps.clock.now_ms() + URL_MS) // 1_000)
 
 
-@router.post("/v1/models/{model_id:path}/promote")
+@router.post("/v1/models/{model_id:path}/promote", responses=says(Model))
 async def promote_model(
     model_id: str, body: PromoteRequest, deps: WithDeps, caller: Caller
 ) -> dict[str, Any]:
@@ -70,7 +72,7 @@ async def promote_model(
     return model_object(await _version(deps, caller, model_id))
 
 
-@router.post("/v1/models/{model_id:path}/rollback")
+@router.post("/v1/models/{model_id:path}/rollback", responses=says(Model))
 async def roll_back_model(
     model_id: str, body: RollbackRequest, deps: WithDeps, caller: Caller
 ) -> dict[str, Any]:
@@ -87,7 +89,7 @@ async def roll_back_model(
     return model_object(holder if holder is not None else row)
 
 
-@router.get("/v1/models/{model_id:path}")
+@router.get("/v1/models/{model_id:path}", responses=says(Model))
 async def retrieve_model(model_id: str, deps: WithDeps, caller: Caller) -> dict[str, Any]:
     base = await deps.views.one(BASES, {"id": model_id})
     if base is not None:
@@ -95,7 +97,7 @@ async def retrieve_model(model_id: str, deps: WithDeps, caller: Caller) -> dict[
     return model_object(await _version(deps, caller, model_id))
 
 
-@router.delete("/v1/models/{model_id:path}")
+@router.delete("/v1/models/{model_id:path}", responses=says(Deleted))
 async def delete_model(model_id: str, deps: WithDeps, caller: Caller) -> dict[str, Any]:
     if await deps.views.one(BASES, {"id": model_id}) is not None:
         raise invalid("Base models cannot be deleted; only your fine-tuned versions can.", "id")
@@ -105,12 +107,12 @@ async def delete_model(model_id: str, deps: WithDeps, caller: Caller) -> dict[st
     return deleted("model", model_id)
 
 
-@router.get("/v1/bases")
+@router.get("/v1/bases", responses=says(Page[Model]))
 async def list_bases(deps: WithDeps, caller: Caller) -> dict[str, Any]:
     return listing([base_object(row) for row in await _bases(deps)], False)
 
 
-@router.post("/v1/bases", status_code=201)
+@router.post("/v1/bases", status_code=201, responses=says(Model, 201))
 async def add_base(body: BaseRequest, deps: WithDeps, admin: Admin) -> dict[str, Any]:
     """Hashes the folder and tells every partition; repeating it changes nothing."""
     base = await deps.bases.read(body.id, body.path, body.licence)

@@ -7,9 +7,10 @@ from fastapi import APIRouter, Query, Response
 from starlette.responses import StreamingResponse
 
 from services.gateway.adapters.http import events, jobs, models
+from services.gateway.adapters.http.answers import says
 from services.gateway.adapters.http.deps import Caller, Deps, Principal, WithDeps
 from services.gateway.adapters.http.pages import After, page
-from services.gateway.adapters.http.streams import EVENT_STREAM
+from services.gateway.adapters.http.streams import streams
 from services.gateway.adapters.http.submit import Intent, WithIntent, submitted
 from services.gateway.domain import plain
 from services.gateway.domain.errors import UNSUPPORTED, ApiError, invalid
@@ -21,6 +22,7 @@ from services.gateway.domain.requests import (
     SimpleJobRequest,
 )
 from services.gateway.domain.shapes import listing
+from services.gateway.domain.shapes.documents import LogLine, Model, Page, PlainJob
 from services.gateway.domain.shapes.plain import plain_job
 from services.gateway.domain.tables import FILES, JOBS
 from services.gateway.ports import Row
@@ -31,7 +33,7 @@ ROOTS: Final = (JOBS_ROOT, FINE_TUNING)
 router = APIRouter(tags=["plain"])
 
 
-@router.post(JOBS_ROOT)
+@router.post(JOBS_ROOT, responses=says(PlainJob))
 async def create_plain_job(
     body: SimpleJobRequest, response: Response, deps: WithDeps, caller: Caller, intent: WithIntent
 ) -> dict[str, Any]:
@@ -40,7 +42,7 @@ async def create_plain_job(
     return await _created(asked, plain.OF_SIMPLE, response, deps, caller, intent)
 
 
-@router.post(FINE_TUNING)
+@router.post(FINE_TUNING, responses=says(PlainJob))
 async def create_fine_tuning_job(
     body: FineTuningRequest, response: Response, deps: WithDeps, caller: Caller, intent: WithIntent
 ) -> dict[str, Any]:
@@ -88,17 +90,19 @@ async def plain_job_logs(
 
 for root in ROOTS:
     kind = "fine_tuning" if root == FINE_TUNING else "plain"
-    router.get(root, name=f"list_{kind}_jobs")(list_plain_jobs)
-    router.get(root + "/{job_id}", name=f"retrieve_{kind}_job")(retrieve_plain_job)
+    router.get(root, name=f"list_{kind}_jobs", responses=says(Page[PlainJob]))(list_plain_jobs)
+    router.get(root + "/{job_id}", name=f"retrieve_{kind}_job", responses=says(PlainJob))(
+        retrieve_plain_job
+    )
     router.get(
         root + "/{job_id}/logs",
         name=f"{kind}_job_logs",
         response_model=None,
-        responses=EVENT_STREAM,
+        responses=streams(Page[LogLine]),
     )(plain_job_logs)
 
 
-@router.post("/v1/models/{model_id:path}/deploy")
+@router.post("/v1/models/{model_id:path}/deploy", responses=says(Model))
 async def deploy_model(
     model_id: str, body: DeployRequest, deps: WithDeps, caller: Caller
 ) -> dict[str, Any]:
@@ -110,7 +114,9 @@ async def deploy_model(
     return await models.promote_model(model_id, promote, deps, caller)
 
 
-router.post("/adapters/{model_id:path}/promote", name="promote_adapter")(models.promote_model)
+router.post("/adapters/{model_id:path}/promote", name="promote_adapter", responses=says(Model))(
+    models.promote_model
+)
 
 
 async def _shown(deps: Deps, row: Row) -> dict[str, Any]:

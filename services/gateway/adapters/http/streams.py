@@ -23,12 +23,13 @@ LOG: Final = logging.getLogger("tunery.gateway")
 HEARTBEAT_MS: Final[Ms] = 10_000
 RETRY_MS: Final[Ms] = 2_000  # after which a client connects again
 BETWEEN: Final = "~"  # the positions in a frame's id
-EVENT_STREAM: Final[dict[int | str, dict[str, Any]]] = {
-    200: {
-        "description": "A page; with stream=true frames `event`, `id`, `data`, then `[DONE]`",
-        "content": {"text/event-stream": {"schema": {"type": "string"}}},
-    }
-}
+
+
+def streams(model: Any) -> dict[int | str, dict[str, Any]]:
+    """For `responses=`: a page, or frames of its items."""
+    text = "a page; with stream=true frames `event`, `id`, `data`, and `[DONE]` at the end"
+    content = {"text/event-stream": {"schema": {"type": "string"}}}
+    return {200: {"model": model, "description": text, "content": content}}
 
 
 def event_stream(

@@ -15,11 +15,13 @@ from schemas.ids import JOB as JOB_PREFIX
 from schemas.job import Device, JobSpec, Price, SubmitJob
 from schemas.model import Base
 from schemas.topics import JOB
+from services.gateway.adapters.http.answers import says
 from services.gateway.adapters.http.deps import Caller, Deps, Principal, WithDeps
 from services.gateway.adapters.http.jobs import find, shown
 from services.gateway.domain import submission
 from services.gateway.domain.errors import FORBIDDEN, ApiError, invalid
 from services.gateway.domain.requests import SEED_MAX, JobRequest
+from services.gateway.domain.shapes.documents import Estimate, Job
 from services.gateway.domain.shapes.jobs import estimate_object
 from services.gateway.domain.tables import BASES, FILES, JOBS, NODES, TENANTS
 from services.gateway.ports import Row
@@ -58,7 +60,7 @@ class Resolved:
 
 
 # before the routes with {job_id}: `estimate` would be taken for one
-@router.post("/v1/fine_tuning/jobs/estimate")
+@router.post("/v1/fine_tuning/jobs/estimate", responses=says(Estimate))
 async def estimate_job(body: JobRequest, deps: WithDeps, caller: Caller) -> dict[str, Any]:
     """The same body as a submission; nothing is recorded."""
     found = await _resolve(deps, caller, body, deps.fresh(JOB_PREFIX))
@@ -70,7 +72,7 @@ async def estimate_job(body: JobRequest, deps: WithDeps, caller: Caller) -> dict
     return estimate_object(spec, figures, None, starts_at)
 
 
-@router.post("/v1/fine_tuning/jobs")
+@router.post("/v1/fine_tuning/jobs", responses=says(Job | Estimate))
 async def create_job(
     body: JobRequest, response: Response, deps: WithDeps, caller: Caller, intent: WithIntent
 ) -> dict[str, Any]:

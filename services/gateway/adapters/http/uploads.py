@@ -18,6 +18,7 @@ from schemas.dataset import (
 from schemas.envelope import Message
 from schemas.ids import FILE, PART, UPLOAD
 from schemas.topics import DATASET
+from services.gateway.adapters.http.answers import says
 from services.gateway.adapters.http.deps import Caller, Deps, Principal, WithDeps
 from services.gateway.adapters.http.files import received
 from services.gateway.adapters.http.multipart import boundary_of, multipart_body
@@ -31,6 +32,7 @@ from services.gateway.domain.requests import (
     UploadRequest,
     wrong_purpose,
 )
+from services.gateway.domain.shapes import documents
 from services.gateway.domain.shapes.files import part_object, upload_object
 from services.gateway.domain.tables import FILES, UPLOAD_PARTS, UPLOADS
 from services.gateway.ports import Row
@@ -51,7 +53,7 @@ PART_FORM: Final = multipart_body(
 router = APIRouter(tags=["files"])
 
 
-@router.post("/v1/uploads")
+@router.post("/v1/uploads", responses=says(documents.Upload))
 async def create_upload(body: UploadRequest, deps: WithDeps, caller: Caller) -> dict[str, Any]:
     """Expires an hour later unless it is completed."""
     if body.purpose not in PURPOSES:
@@ -72,12 +74,14 @@ async def create_upload(body: UploadRequest, deps: WithDeps, caller: Caller) -> 
     return await _shown(deps, caller, await _upload(deps, caller, upload_id))
 
 
-@router.get("/v1/uploads/{upload_id}")
+@router.get("/v1/uploads/{upload_id}", responses=says(documents.Upload))
 async def retrieve_upload(upload_id: str, deps: WithDeps, caller: Caller) -> dict[str, Any]:
     return await _shown(deps, caller, await _upload(deps, caller, upload_id))
 
 
-@router.post("/v1/uploads/{upload_id}/parts", openapi_extra=PART_FORM)
+@router.post(
+    "/v1/uploads/{upload_id}/parts", openapi_extra=PART_FORM, responses=says(documents.UploadPart)
+)
 async def add_part(
     upload_id: str, request: Request, deps: WithDeps, caller: Caller
 ) -> dict[str, Any]:
@@ -109,7 +113,7 @@ async def _stored_part(request: Request, deps: Deps, key: str) -> Stored:
         raise
 
 
-@router.post("/v1/uploads/{upload_id}/complete")
+@router.post("/v1/uploads/{upload_id}/complete", responses=says(documents.Upload))
 async def complete_upload(
     upload_id: str, body: CompleteRequest, deps: WithDeps, caller: Caller
 ) -> dict[str, Any]:
@@ -134,7 +138,7 @@ async def complete_upload(
     return await _shown(deps, caller, await _upload(deps, caller, upload_id))
 
 
-@router.post("/v1/uploads/{upload_id}/cancel")
+@router.post("/v1/uploads/{upload_id}/cancel", responses=says(documents.Upload))
 async def cancel_upload(upload_id: str, deps: WithDeps, caller: Caller) -> dict[str, Any]:
     row = await _upload(deps, caller, upload_id)
     if row["status"] != "cancelled":
