@@ -10,20 +10,22 @@ from rich.text import Text
 
 from tunery.data.codes import CATALOGUE
 from tunery.data.findings import Finding
-from tunery.data.report import Report, TokenCounts
+from tunery.data.report import Report, Sample, TokenCounts
 
 FINDINGS_SHOWN_MAX: Final = 20  # of each code; `--json` has up to 1,000
 BAR_CHARS: Final = 30
+SAMPLE_CHARS_MAX: Final = 600
 
 
 def render_report(report: Report, name: str = "") -> RenderableType:
-    """Verdict, findings by code with place and fix, tokens."""
+    """Verdict, findings by code with place and fix, tokens, rows as the model sees them."""
     parts: list[RenderableType] = [_verdict(report, name)]
     for severity, findings in (("error", report.errors), ("warning", report.warnings)):
         if findings:
             parts.append(_findings(severity, findings, report.counts))
     if report.tokens is not None:
         parts.append(_tokens(report.tokens))
+    parts += (_sample(sample) for sample in report.samples)
     return Group(*parts)
 
 
@@ -81,3 +83,20 @@ def _tokens(tokens: TokenCounts) -> RenderableType:
         bar = "█" * max(1, BAR_CHARS * bin_.rows // most)
         table.add_row(f"≤ {bin_.upto:,}", Text(bar, "blue"), f"{bin_.rows:,}")
     return Group(head, Padding(table, (0, 0, 0, 2)))
+
+
+def _sample(sample: Sample) -> RenderableType:
+    """A row as the model sees it; what is learnt is green."""
+    text = Text()
+    for piece in sample.pieces:
+        shown = "".join(
+            c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in piece.text
+        )
+        text.append(shown, "green" if piece.learnt else "dim")
+        if len(text) > SAMPLE_CHARS_MAX:
+            break
+    cut = len(text) > SAMPLE_CHARS_MAX or sample.more
+    head = Text(
+        f"row {sample.row} as the model sees it, learnt in green{', its beginning' if cut else ''}"
+    )
+    return Group(head, Padding(text, (0, 0, 0, 2)))

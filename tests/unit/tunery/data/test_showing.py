@@ -41,3 +41,11 @@ def test_tokens_are_shown(base_dir: Path) -> None:
     assert "accepted" in text
     assert "prompt / completion jsonl, 60 rows" in text
     assert "≤ 64" in text
+
+
+def test_rows_are_shown_as_the_model_sees_them(base_dir: Path) -> None:
+    content = b'{"prompt": "Who?\\u001b[31m", "completion": "The keeper."}\n'
+    text = shown(content, base_dir)
+    assert "row 1 as the model sees it" in text
+    assert "The keeper.<|im_end|>" in text
+    assert "\x1b" not in text, "no escape sequence of a file reaches the terminal"
