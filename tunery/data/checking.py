@@ -35,6 +35,7 @@ Rule: TypeAlias = Callable[[Object, list[Note]], Conversation | None]
 
 DEFAULT: Final = Policy()
 ROWS_RECOMMENDED: Final = 100
+IMAGES: Final = frozenset(("image", "images", "videos"))  # beside the texts of multimodal rows
 IGNORED_KEYS_MAX: Final = 20
 RULES: Final[dict[Dialect, Rule]] = {
     "chat": partial(chat.check_chat, chat.CHAT),
@@ -122,8 +123,8 @@ class Checker:
         elif good > distinct:
             detail = f"{good - distinct} of {good}"
             add(Note("duplicate_rows", detail=detail).at(None, None))
-        for note in self.quality.notes():
-            add(note.at(None, None))
+        for finding in self.quality.findings():
+            add(finding)
         if self.dialect is not None and self.dialect not in TRAINABLE:
             add(Note("not_trainable_yet", detail=self.dialect).at(None, None))
         if self._ignored:
@@ -204,6 +205,8 @@ class Checker:
         unused = value.keys() - USED[dialect]
         if unused and len(self._ignored) < IGNORED_KEYS_MAX:
             self._ignored.update(name[:40] for name in sorted(unused))
+        shown = sorted(key for key in IMAGES & value.keys() if value[key])
+        notes += (Note("image_in_text", f"/{key}") for key in shown)
         conversation = RULES[dialect](value, notes)
         if isinstance(row.content, bytes):
             repeated = repeated_key(row.content, value)

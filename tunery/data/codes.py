@@ -191,8 +191,8 @@ _WARNINGS: Final[dict[str, tuple[str, str]]] = {
         "Add rows with other answers, or the model learns to give this one always.",
     ),
     "extreme_length": (
-        "Some rows are far longer than the others",
-        "Look at the longest; often several rows ran together.",
+        "The longest row is far longer than the others",
+        "Look at it; often several rows ran together.",
     ),
     "language_mix": (
         "Some answers are written in another script than most",

@@ -2,10 +2,11 @@
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 from typing import Final
 
 from tunery.data.dialects import Conversation
-from tunery.data.findings import Note
+from tunery.data.findings import Finding, Note, excerpt
 from tunery.data.report import Bin
 from tunery.data.rows import Row
 
@@ -37,7 +38,7 @@ class Quality:
     def __init__(self) -> None:
         self._rows = 0
         self._bins: Counter[int] = Counter()
-        self._longest = (0, 0)  # characters, row
+        self._longest: tuple[int, int, int | None] = (0, 0, None)  # characters, row, line
         self._answers: Counter[str] | None = Counter()
         self._scripts: Counter[str] = Counter()
 
@@ -45,7 +46,8 @@ class Quality:
         self._rows += 1
         chars = sum(len(message["content"]) for message in conversation.messages)
         self._bins[max(5, (chars - 1).bit_length())] += 1
-        self._longest = max(self._longest, (chars, row.number))
+        if chars > self._longest[0]:
+            self._longest = (chars, row.number, row.line)
         answer = conversation.messages[-1]["content"]
         self._scripts[script(answer[:SCRIPT_CHARS])] += 1
         if conversation.label is not None:
@@ -60,27 +62,27 @@ class Quality:
         """Rows by characters; the bounds are powers of two."""
         return tuple(Bin(2**power, rows) for power, rows in sorted(self._bins.items()))
 
-    def notes(self) -> list[Note]:
-        """Warnings about the file as a whole."""
-        if self._rows < ROWS_JUDGED_MIN:
-            return []
-        return [*self._imbalance(), *self._extremes(), *self._mix()]
+    def findings(self) -> Iterator[Finding]:
+        """Warnings about the rows together."""
+        if self._rows >= ROWS_JUDGED_MIN:
+            yield from self._imbalance()
+            yield from self._extremes()
+            yield from self._mix()
 
-    def _imbalance(self) -> list[Note]:
-        if not self._answers:
-            return []
-        answer, times = self._answers.most_common(1)[0]
-        if times * 100 < MAJORITY_PERCENT * self._rows:
-            return []
-        return [Note("class_imbalance", detail=f"{times:,} of {self._rows:,}", excerpt=answer)]
+    def _imbalance(self) -> Iterator[Finding]:
+        if self._answers:
+            answer, times = self._answers.most_common(1)[0]
+            if times * 100 >= MAJORITY_PERCENT * self._rows:
+                detail = f"{times:,} of {self._rows:,}"
+                said = excerpt(answer)
+                yield Note("class_imbalance", detail=detail, excerpt=said).at(None, None)
 
-    def _extremes(self) -> list[Note]:
-        chars, row = self._longest
+    def _extremes(self) -> Iterator[Finding]:
+        chars, number, line = self._longest
         median = self._median()
-        if chars < max(EXTREME_CHARS_MIN, EXTREME_TIMES * median):
-            return []
-        detail = f"row {row} has {chars:,} characters, half of the rows at most {median:,}"
-        return [Note("extreme_length", detail=detail)]
+        if chars >= max(EXTREME_CHARS_MIN, EXTREME_TIMES * median):
+            detail = f"{chars:,} characters; half of the rows have at most {median:,}"
+            yield Note("extreme_length", detail=detail).at(number, line)
 
     def _median(self) -> int:
         """The bound that at least half of the rows keep."""
@@ -91,12 +93,11 @@ class Quality:
                 return bound.upto
         return 0
 
-    def _mix(self) -> list[Note]:
+    def _mix(self) -> Iterator[Finding]:
         _, *others = self._scripts.most_common()
-        if sum(rows for _, rows in others) * 100 < MINORITY_PERCENT * self._rows:
-            return []
-        shares = ", ".join(f"{name} {rows:,}" for name, rows in self._scripts.most_common())
-        return [Note("language_mix", detail=shares)]
+        if sum(rows for _, rows in others) * 100 >= MINORITY_PERCENT * self._rows:
+            shares = ", ".join(f"{name} {rows:,}" for name, rows in self._scripts.most_common())
+            yield Note("language_mix", detail=shares).at(None, None)
 
 
 def script(text: str) -> str:

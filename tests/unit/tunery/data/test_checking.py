@@ -114,6 +114,7 @@ BAD_CHATS: list[tuple[Any, str, str]] = [
         "image_in_text",
         "/messages/0/content/0",
     ),
+    ({**messages(USER, ANSWER), "images": ["a.png"]}, "image_in_text", "/images"),
     (messages(said("user", "a\0b"), ANSWER), "nul_character", "/messages/0/content"),
     (messages(USER), "no_assistant", "/messages"),
     (messages(ANSWER, USER, ANSWER), "assistant_first", "/messages/0/role"),

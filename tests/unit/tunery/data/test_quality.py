@@ -31,7 +31,8 @@ def test_labels_of_one_kind() -> None:
 def test_a_row_far_longer_than_the_others_is_named() -> None:
     rows = [f"Answer {n}." for n in range(30)] + ["x " * EXTREME_CHARS_MIN]
     (warning,) = [one for one in report_of(rows).warnings if one.code == "extreme_length"]
-    assert "row 31 has 16,0" in warning.message
+    assert (warning.row, warning.line) == (31, 31)
+    assert "16,0" in warning.message
     assert "extreme_length" not in report_of(rows[:30]).counts
 
 
