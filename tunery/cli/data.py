@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from tunery.cli import _options
-from tunery.local.paths import DataDir
+from tunery.local.paths import DataDir, cache_dir
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,7 +32,7 @@ EPILOG = """\
 \b
 Examples:
   tunery data check train.jsonl
-  tunery data check *.jsonl --model ~/.cache/tunery/bases/smollm2-135m-instruct
+  tunery data check *.jsonl --model smollm2-135m-instruct
   tunery data check train.parquet --json | jq .counts
   tunery data check saved_by_datasets/ --html report.html
   tunery data check train.jsonl --benchmarks gsm8k --personal warn
@@ -50,8 +50,9 @@ def command() -> None:
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
     "--model",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="Folder of a base model: counts tokens with its own tokenizer and template.",
+    metavar="BASE",
+    callback=lambda _, __, value: None if value is None else _base(value),
+    help="A base model, by name or folder: counts tokens with its tokenizer and template.",
 )
 @click.option(
     "--min-rows",
@@ -141,6 +142,17 @@ def _listing(what: str, count: int, rows: "Sequence[object]") -> None:
     shown = ", ".join(map(str, rows[:ROWS_SHOWN_MAX]))
     more = ", …" if count > ROWS_SHOWN_MAX else ""
     click.echo(f"{what}: {count:,}{f' (rows {shown}{more})' if count else ''}")
+
+
+def _base(name: str) -> Path:
+    """The folder of a base model: a path, or the name of one in the cache."""
+    bases = cache_dir() / "bases"
+    found = next((path for path in (Path(name), bases / name) if path.is_dir()), None)
+    if found is None:
+        known = sorted(path.name for path in bases.glob("*")) or ["none yet: run `make setup`"]
+        message = f"{name!r} is no folder, and no base model in {bases} ({', '.join(known)})."
+        raise click.BadParameter(message)
+    return found
 
 
 def _context(model: Path | None) -> int | None:

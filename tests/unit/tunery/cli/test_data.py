@@ -3,10 +3,12 @@
 import json
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 from tunery.cli.data import command
 from tunery.data import benchmarks
+from tunery.local.paths import base_model_dir
 
 EXAMPLES = Path(__file__).parents[4] / "examples"
 
@@ -109,3 +111,15 @@ def test_a_page_is_written_for_one_file(tmp_path: Path) -> None:
     assert "truncated_json" in out.read_text(encoding="utf-8")
     assert run(str(EXAMPLES / "broken.jsonl"), "--json", "--html", str(out))[0] == 2
     assert run(*[str(EXAMPLES / "broken.jsonl")] * 2, "--html", str(out))[0] == 2
+
+
+def test_a_base_model_is_found_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bases").mkdir()
+    (tmp_path / "bases" / "tiny").symlink_to(base_model_dir())
+    monkeypatch.setenv("TUNERY_CACHE_DIR", str(tmp_path))
+    code, out, _ = run(str(EXAMPLES / "lighthouse.jsonl"), "--model", "tiny", "--json")
+    assert code == 0
+    assert json.loads(out)["tokens"]["rows"] == 277
+    code, _, err = run(str(EXAMPLES / "lighthouse.jsonl"), "--model", "huge")
+    assert code == 2
+    assert "tiny" in err
