@@ -165,10 +165,13 @@ class Soak:
         return state == "T"
 
     async def _thaw(self, name: str) -> None:
-        """Let a stopped process sleep until others have its partitions, then wake it."""
-        pid = self._pid(name)
+        """Let a stopped process sleep until others have all its partitions, then wake it."""
+        pid, t_ns = self._pid(name), time.monotonic_ns()
         self.figures.paused.add(str(pid))
+        self.diaries.refresh()
+        owner = f"{name}.{pid}"
         await asyncio.sleep(PAUSE_S)
+        await self._progress(t_ns, self.diaries.owned_by(owner), owner)
         os.kill(pid, signal.SIGCONT)
 
     async def _progress(
