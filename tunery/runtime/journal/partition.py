@@ -300,7 +300,9 @@ class PartitionOwner(Generic[S]):
         """Keep the settled fold by number of entries, or by age; in the background, one at once."""
         limits, now_ms = self._limits, self._clock.monotonic_ms()
         aged = now_ms - term.saved_ms >= limits.snapshot_every_ms
-        if term.unsaved < (limits.snapshot_least if aged else limits.snapshot_every):
+        weight = self._snapshots.bytes_last // limits.snapshot_bytes_of_entry
+        many = max(limits.snapshot_every, weight)
+        if term.unsaved < (limits.snapshot_least if aged else many):
             return
         if not term.is_busy("snapshot"):
             term.unsaved, term.saved_ms = 0, now_ms

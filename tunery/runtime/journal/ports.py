@@ -32,7 +32,8 @@ class Limits:
     tick_every_ms: Ms = 1_000
     trim_every_ms: Ms = 60_000
     trim_every: int = 100_000  # commands, when the partition is never idle
-    snapshot_every: int = 10_000  # entries
+    snapshot_every: int = 10_000  # entries, and more when the state is large:
+    snapshot_bytes_of_entry: int = 1_000  # as many as it has kB, so that keeping it stays cheap
     snapshot_every_ms: Ms = 600_000  # when there are at least `snapshot_least` new entries
     snapshot_least: int = 500
     back_off_ms_max: Ms = 10_000

@@ -60,6 +60,7 @@ class Snapshots(Generic[S]):
         )
         self._pointers: dict[int, Pointer] = {}
         self._round_trips: bool | None = None
+        self.bytes_last = 0  # of the one loaded or kept last
 
     async def load(self) -> Fold[S]:
         """The fold of the newest good snapshot, or the empty one. Raises nothing of its own."""
@@ -78,6 +79,7 @@ class Snapshots(Generic[S]):
     async def save(self, fold: Fold[S]) -> None:
         """Keep a settled fold. Failing is not fatal: the next one is tried in its time."""
         body = canonical(fold)
+        self.bytes_last = len(body)
         if not self._comes_back(fold, body):
             return
         newest = max(self._pointers.values(), key=lambda one: one.offset, default=None)
@@ -126,6 +128,7 @@ class Snapshots(Generic[S]):
         body = await self._blobs.get(pointer.blob, sha256=pointer.sha256)
         fold = self._decoder.decode(body)
         await self._check_journal(fold)
+        self.bytes_last = len(body)
         return fold
 
     async def _check_journal(self, fold: Fold[S]) -> None:

@@ -96,6 +96,18 @@ async def test_few_entries_are_kept_when_the_last_snapshot_is_old() -> None:
     assert pointers(world)[0].offset == 3
 
 
+async def test_a_heavy_state_is_kept_more_rarely() -> None:
+    world = await World().create()
+    heavy = replace(OFTEN, snapshot_bytes_of_entry=1)  # the smallest fold has hundreds of bytes
+    async with running(world.host("a", heavy)):
+        for number in range(6):
+            body = GiveBack(places=1) if number % 2 else Take(places=1)
+            await world.sender.send(PLACES, KEY, KEY, body)
+        await world.decided(KEY, 6)
+        await until(lambda: len(pointers(world)) == 1)
+    assert pointers(world)[0].offset == 3
+
+
 async def test_an_owner_goes_on_from_a_snapshot(world: World) -> None:
     async with running(world.host("b")):
         await world.sender.send(PLACES, KEY, KEY, Take(places=5))
