@@ -18,10 +18,16 @@
     templates    a base model's chat template in a sandbox
     marking, forms    where each message ends up in a rendered text
     rendering    `Tokenizer`: conversations to token ids and loss masks
+    personal     personal data and secrets, by shape
+    wordgrams, contamination, benchmarks    items of benchmarks in rows
     duplicates   equal rows, by hash of normalised text
-    splitting    validation rows drawn by seed, equal rows never apart
-    packing      best-fit decreasing into rows of max_length
+    signatures, clusters    rows that are nearly equal
+    screening    all of these, by policy
+    splitting    validation rows drawn by seed, like rows never apart
+    pieces       rows tokenised into files from which a killed run goes on
+    packing      sequences into rows of max_length
     shards       packed rows as safetensors files
+    versions     what changed between two files
     preparing    `prepare`: a file to the shards a training run reads
 
 No torch, no network; the same bytes in give the same bytes out.

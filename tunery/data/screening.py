@@ -4,6 +4,7 @@
 not depend on how many are looked at together.
 """
 
+from array import array
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
@@ -52,7 +53,7 @@ class Screening:
         self._finder = DuplicateFinder(folder)
         self._indexes = [Index(items, n) for n in (LOOSE_WORDS, STRICT_WORDS)] if items else []
         self._waiting: list[tuple[Row, str]] = []
-        self._places: list[tuple[int, int | None]] = []  # number and line of each good row
+        self._numbers, self._lines = array("q"), array("q")  # of each good row
         self._items: defaultdict[str, set[int]] = defaultdict(set)
         self._rows: Counter[str] = Counter()
 
@@ -65,7 +66,8 @@ class Screening:
     def add(self, row: Row, conversation: Conversation) -> list[Finding]:
         """Findings about this row and about rows that waited with it."""
         self._finder.add(conversation)
-        self._places.append((row.number, row.line))
+        self._numbers.append(row.number)
+        self._lines.append(row.line or 0)
         findings = [note.at(row.number, row.line) for note in self._private(conversation)]
         if self._indexes:
             said = (m["content"] for m in conversation.messages if m["role"] != "system")
@@ -79,7 +81,7 @@ class Screening:
         waiting, self._waiting = self._waiting, []
         if not waiting:
             return []
-        first = len(self._places) - len(waiting)
+        first = len(self._numbers) - len(waiting)
         rows = [text for _, text in waiting]
         loose, strict = self._indexes
         by_text: defaultdict[int, list[Overlap]] = defaultdict(list)
@@ -101,9 +103,8 @@ class Screening:
         findings = self.flush()
         clusters = self.clusters()
         for row in clusters.near_repeats():
-            number, line = self._places[row]
-            like = self._places[int(clusters.first[row])][0]
-            findings.append(Note("near_duplicate", detail=f"row {like}").at(number, line))
+            like = Note("near_duplicate", detail=f"row {self._numbers[int(clusters.first[row])]}")
+            findings.append(like.at(self._numbers[row], self._lines[row] or None))
         if self._indexes:
             known = Counter(item.benchmark for item in self._indexes[0].items)
             for name, found in sorted(self._items.items()):
