@@ -68,6 +68,7 @@ soak: setup ## the long proofs, never in CI: kills of real processes (ROUNDS=50)
 bench: setup ## the figures of the README; ARGS=--json
 	$(BIN)/python -m bench.core $(ARGS)
 	$(BIN)/python -m bench.submit $(ARGS)
+	$(BIN)/python -m bench.follow $(ARGS)
 
 lock: setup ## write requirements.lock anew from pyproject.toml; versions that still fit stay
 	@PATH="$(CURDIR)/.tools/bin:$$PATH" uv pip compile --quiet --universal --generate-hashes \

@@ -28,7 +28,7 @@ async def test_no_request_is_a_fault_of_ours(running: Stack, tmp_path: Path) -> 
         *("--url", running.api_url, "--header", f"Authorization: Bearer {key}"),
         *("--checks", "not_a_server_error", "--phases", "coverage,fuzzing", "--seed", "1"),
         *("--max-examples", str(EXAMPLES_MAX), "--max-time", str(FUZZ_S_MAX)),
-        *("--workers", "2", "--no-color", "--warnings", "off"),
+        *("--workers", "1", "--no-color", "--warnings", "off"),  # threads trip over ast in 3.11
         cwd=tmp_path,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,

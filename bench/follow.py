@@ -1,0 +1,156 @@
+"""Followers of one job: what each of them saw, and how long after it was said.
+
+    python -m bench.follow [--json] [--quick]
+
+A local stack without a node; the steps of a job are written to the telemetry topic as an agent
+writes them, and FOLLOWERS read its metrics as server-sent events over HTTP from another process's
+gateway. `lost` and `twice` count steps over all followers. What bounds the delay is the way through
+Kafka into PostgreSQL and back (a commit and a notice), then one write for each follower.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from statistics import quantiles
+from typing import Any, Final
+
+import httpx
+import msgspec
+from aiokafka import AIOKafkaProducer
+
+from schemas.telemetry import Step
+from schemas.topics import TELEMETRY
+from tunery.local.opening import open_house
+from tunery.local.paths import BASE_MODEL_ID
+from tunery.local.stack import SERVICES, Stack, stack
+
+FOLLOWERS: Final = 200
+STEPS: Final = 3_600  # an hour at one step a second
+PER_SECOND: Final = 40
+QUICK_FOLLOWERS, QUICK_STEPS = 10, 40
+FOLLOW_S_MAX: Final = 240
+AGENT: Final = "trainer"
+EXAMPLE: Final = Path(__file__).parents[1] / "examples" / "lighthouse.jsonl"
+
+
+async def measure(quick: bool) -> dict[str, float]:
+    followers, steps = (QUICK_FOLLOWERS, QUICK_STEPS) if quick else (FOLLOWERS, STEPS)
+    with tempfile.TemporaryDirectory(prefix="tunery-bench-", ignore_cleanup_errors=True) as folder:
+        Path(folder).chmod(0o711)
+        async with stack(folder, [name for name in SERVICES if name != AGENT]) as running:
+            await open_house(running, lambda line: print(line, file=sys.stderr))
+            async with httpx.AsyncClient(
+                base_url=f"{running.api_url}/v1",
+                headers={"authorization": f"Bearer {running.admin_key}"},
+                limits=httpx.Limits(max_connections=None),
+                timeout=FOLLOW_S_MAX,
+                trust_env=False,
+            ) as client:
+                return await _followed(running, client, followers, steps)
+
+
+async def _followed(
+    running: Stack, client: httpx.AsyncClient, followers: int, steps: int
+) -> dict[str, float]:
+    job = await _job(client)
+    said: dict[int, float] = {}
+    heard = [asyncio.create_task(_follow(client, job["id"], said)) for _ in range(followers)]
+    begun = time.monotonic()
+    await _say(running.kafka_bootstrap, job, steps, said)
+    took = time.monotonic() - begun
+    (await client.post(f"/fine_tuning/jobs/{job['id']}/cancel")).raise_for_status()
+    found = await asyncio.wait_for(asyncio.gather(*heard), FOLLOW_S_MAX)
+    delays = sorted(delay for _, mine in found for delay in mine)
+    cuts = quantiles(delays, n=100)
+    return {
+        "followers": followers,
+        "steps": steps,
+        "steps_per_s": round(steps / took, 1),
+        "events_per_s": round(len(delays) / took, 1),
+        "lost": sum(steps - len(seen) for seen, _ in found),
+        "twice": sum(count - 1 for seen, _ in found for count in seen.values()),
+        "delay_p50_ms": round(1_000 * cuts[49], 1),
+        "delay_p99_ms": round(1_000 * cuts[98], 1),
+    }
+
+
+async def _job(client: httpx.AsyncClient) -> dict[str, Any]:
+    rows = {"file": (EXAMPLE.name, EXAMPLE.read_bytes())}
+    file = (await client.post("/files", data={"purpose": "fine-tune"}, files=rows)).json()
+    body = {"model": BASE_MODEL_ID, "training_file": file["id"]}
+    answer = await client.post("/fine_tuning/jobs", json=body)
+    answer.raise_for_status()
+    job: dict[str, Any] = answer.json()
+    return job
+
+
+async def _say(bootstrap: str, job: dict[str, Any], steps: int, said: dict[int, float]) -> None:
+    """The steps, as an agent would report them, at PER_SECOND."""
+    producer = AIOKafkaProducer(bootstrap_servers=bootstrap)
+    await producer.start()
+    begun = time.monotonic()
+    try:
+        for number in range(1, steps + 1):
+            await asyncio.sleep(max(0.0, begun + number / PER_SECOND - time.monotonic()))
+            value = msgspec.json.encode(_step(job, number, steps))
+            said[number] = time.monotonic()
+            await producer.send(TELEMETRY.name, key=job["id"].encode(), value=value)
+        await producer.flush()
+    finally:
+        await producer.stop()
+
+
+def _step(job: dict[str, Any], number: int, steps: int) -> Step:
+    return Step(
+        tenant=job["organization_id"],
+        job_id=job["id"],
+        attempt=1,
+        step=number,
+        total_steps=steps,
+        loss=1.5,
+        accuracy=0.5,
+        grad_norm=1.0,
+        learning_rate=1e-4,
+        tokens=100 * number,
+        elapsed_ms=1_000 * number,
+    )
+
+
+async def _follow(
+    client: httpx.AsyncClient, job_id: str, said: dict[int, float]
+) -> tuple[Counter[int], list[float]]:
+    """How often each step was seen, and how many seconds after it was said."""
+    seen: Counter[int] = Counter()
+    delays = []
+    path = f"/fine_tuning/jobs/{job_id}/metrics"
+    async with client.stream("GET", path, params={"stream": "true"}) as answer:
+        answer.raise_for_status()
+        async for line in answer.aiter_lines():
+            if line.startswith("data: {"):
+                step = json.loads(line[len("data: ") :])["step"]
+                seen[step] += 1
+                delays.append(time.monotonic() - said[step])
+    return seen, delays
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", action="store_true", help="one JSON object, nothing else")
+    parser.add_argument("--quick", action="store_true", help="few followers, few steps")
+    asked = parser.parse_args()
+    found = asyncio.run(measure(asked.quick))
+    if asked.json:
+        print(json.dumps(found))
+    else:
+        for name, value in found.items():
+            print(f"{name:14} {value:>10,.1f}")
+    return 0 if found["lost"] == 0 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

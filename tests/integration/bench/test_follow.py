@@ -1,0 +1,20 @@
+"""The bench of followers, with few of them: it runs, and nobody loses a step."""
+
+import asyncio
+import json
+import sys
+
+WAIT_S = 120
+
+
+async def test_nobody_loses_a_step() -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "bench.follow", "--quick", "--json"),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(WAIT_S):
+        answer, _ = await process.communicate()
+    assert process.returncode == 0
+    figures = json.loads(answer.splitlines()[-1])
+    assert (figures["lost"], figures["twice"]) == (0, 0)
+    assert figures["events_per_s"] > 0
