@@ -17,7 +17,10 @@ from tunery.data.limits import (
     COLUMNAR_ROWS,
     FOLDER_FILES_MAX,
     MIB,
+    ROW_BYTES_MAX,
     ROWS_MAX,
+    UNPACKED_FREE_BYTES,
+    UNPACKED_RATIO_MAX,
 )
 from tunery.data.rows import Row
 
@@ -27,11 +30,11 @@ PATTERNS: Final = ("*.arrow", "*.parquet", "data/*.parquet", "*/*.parquet")
 def parquet(stream: BinaryIO) -> Iterator[Row | Finding]:
     """Rows of a Parquet file, from 1. Raises `Unreadable` where it is damaged."""
     from pyarrow import ArrowException
-    from pyarrow.parquet import ParquetFile
+    from pyarrow.parquet import ParquetFile, read_metadata
 
     try:
-        with _seekable(stream) as whole, ParquetFile(whole, pre_buffer=False) as file:
-            meta = file.metadata
+        with _seekable(stream) as whole:
+            meta = read_metadata(whole)
             if meta.num_rows > ROWS_MAX:
                 detail = f"{meta.num_rows:,}, at most {ROWS_MAX:,}"
                 raise Unreadable(Note("too_many_rows", detail=detail))
@@ -39,7 +42,13 @@ def parquet(stream: BinaryIO) -> Iterator[Row | Finding]:
             if (largest := max(sizes, default=0)) > COLUMNAR_GROUP_BYTES_MAX:
                 detail = f"a row group of {largest:,} bytes"
                 raise Unreadable(Note("decompression_bomb", detail=detail))
-            yield from _rows(file.iter_batches(batch_size=COLUMNAR_ROWS, use_threads=False))
+            columns = [meta.schema.column(number) for number in range(meta.num_columns)]
+            # A value that stands in many rows stays one value until its row is looked at. Arrow
+            # cannot do that inside lists and structs.
+            flat = (one for one in columns if one.path == one.name and not one.max_repetition_level)
+            texts = [one.path for one in flat if one.physical_type == "BYTE_ARRAY"]
+            file = ParquetFile(whole, pre_buffer=False, read_dictionary=texts)
+            yield from _rows(file.iter_batches(COLUMNAR_ROWS, use_threads=False), whole.size())
     except (ArrowException, OSError, UnicodeDecodeError) as error:
         raise _unreadable(error, "Parquet") from error
 
@@ -55,10 +64,11 @@ def arrow(stream: BinaryIO) -> Iterator[Row | Finding]:
             if is_file:
                 with ipc.open_file(whole) as reader:
                     numbers = range(reader.num_record_batches)
-                    yield from _rows(reader.get_batch(number) for number in numbers)
+                    batches = (reader.get_batch(number) for number in numbers)
+                    yield from _rows(batches, whole.size())
             else:
                 with ipc.open_stream(whole) as stream_reader:
-                    yield from _rows(stream_reader)
+                    yield from _rows(stream_reader, whole.size())
     except (ArrowException, OSError, UnicodeDecodeError) as error:
         raise _unreadable(error, "Arrow") from error
 
@@ -126,16 +136,51 @@ def _files(path: Path) -> list[Path]:
     return []
 
 
-def _rows(batches: Iterator[Any]) -> Iterator[Row]:
-    number = 0
+def _rows(batches: Iterator[Any], file_bytes: int) -> Iterator[Row | Finding]:
+    """Rows of record batches; raises `Unreadable` when they hold far more than the file could."""
+    number = unpacked = 0
+    allowed = max(UNPACKED_FREE_BYTES, UNPACKED_RATIO_MAX * file_bytes)
     for batch in batches:
         batch.validate(
             full=True
         )  # offsets and text out of a damaged file would be followed blindly
-        for start in range(0, batch.num_rows, COLUMNAR_ROWS):
-            for cells in batch.slice(start, COLUMNAR_ROWS).to_pylist():
+        todo = [batch.slice(at, COLUMNAR_ROWS) for at in range(0, batch.num_rows, COLUMNAR_ROWS)]
+        todo.reverse()
+        while todo:
+            some = todo.pop()
+            size = sum(_expanded(column) for column in some.columns)
+            if size > ROW_BYTES_MAX and some.num_rows > 1:
+                half = some.num_rows // 2
+                todo += (some.slice(half), some.slice(0, half))
+                continue
+            unpacked += size
+            if unpacked > allowed:
+                detail = f"{file_bytes:,} bytes became more than {unpacked:,}"
+                raise Unreadable(Note("decompression_bomb", detail=detail))
+            if size > ROW_BYTES_MAX:
+                number += 1
+                yield Note("row_too_large").at(number, None)
+                continue
+            for cells in some.to_pylist():
                 number += 1
                 yield Row(number, None, cells)
+
+
+def _expanded(array: Any) -> int:
+    """Bytes of an array's values, with each repeat of a shared value counted."""
+    from pyarrow import compute, types
+
+    kind = array.type
+    if types.is_dictionary(kind):
+        if not (types.is_string(kind.value_type) or types.is_binary(kind.value_type)):
+            return int(array.nbytes) + len(array) * int(array.dictionary.nbytes)
+        lengths = compute.binary_length(array.dictionary).take(array.indices)
+        return int(compute.sum(lengths).as_py() or 0)
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        return int(_expanded(array.flatten()))
+    if types.is_struct(kind):
+        return sum(_expanded(child) for child in array.flatten())
+    return int(array.nbytes)
 
 
 @contextmanager

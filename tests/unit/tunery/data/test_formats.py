@@ -239,3 +239,47 @@ def test_a_huge_element_costs_itself_only(monkeypatch: pytest.MonkeyPatch) -> No
     assert (second.code, second.row) == ("row_too_large", 2)
     assert isinstance(first, Row)
     assert third == Row(3, 1, b'{"a": 3}')
+
+
+# --- tables
+def repeated(chars: int, rows: int) -> bytes:
+    """A table whose rows share one value, so that the file is tiny."""
+    value = pa.DictionaryArray.from_arrays([0] * rows, ["x" * chars])
+    columns = {"prompt": value, "completion": pa.array(["Yes, it is."] * rows)}
+    out = io.BytesIO()
+    parquet.write_table(pa.table(columns), out, compression="zstd")
+    return out.getvalue()
+
+
+def test_a_table_of_repeats_is_no_way_around_the_limits() -> None:
+    bomb = repeated(chars=limits.MIB, rows=500)
+    assert len(bomb) < 5000
+    report = check(io.BytesIO(bomb))
+    assert report.counts["decompression_bomb"] == 1
+    assert report.rows < 100
+
+
+def test_a_huge_row_of_a_table_costs_itself_only() -> None:
+    rows = [{"prompt": f"Question {n}?", "completion": f"Answer {n}."} for n in range(20)]
+    rows[7]["completion"] = "".join(map(str, range(2_000_000)))
+    out = io.BytesIO()
+    parquet.write_table(pa.Table.from_pylist(rows), out)
+    report = check(io.BytesIO(out.getvalue()))
+    assert [(e.code, e.row) for e in report.errors] == [("row_too_large", 8)]
+    assert report.rows == 20
+
+
+def test_tables_of_structs_and_many_groups() -> None:
+    rows = [
+        {
+            "prompt": "Who?" * (n % 3 + 1),
+            "chosen": {"role": "assistant", "content": f"Me {n}."},
+            "rejected": {"role": "assistant", "content": "You."},
+        }
+        for n in range(60)
+    ]
+    out = io.BytesIO()
+    parquet.write_table(pa.Table.from_pylist(rows), out, row_group_size=7)
+    report = check(io.BytesIO(out.getvalue()))
+    assert (report.errors, report.dialect, report.rows) == ((), "dpo", 60)
+    assert values(io.BytesIO(out.getvalue())) == rows
