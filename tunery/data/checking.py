@@ -66,6 +66,7 @@ class Checker:
         self.rows_with_errors = 0
         self.measure = Measure(tokenizer, max_length) if tokenizer is not None else None
         self.screening = screening
+        self._failed: set[int] = set()  # good rows that screening or measuring refused
         self._ignored: set[str] = set()
         self._progress: Progress | None = None
 
@@ -132,8 +133,9 @@ class Checker:
             add(Note("ignored_columns", detail=names).at(None, None))
 
     def _record(self, findings: list[Finding]) -> None:
-        failed = {finding.row for finding in findings if Measure.is_error(finding)}
-        self.rows_with_errors += len(failed)
+        failed = {f.row for f in findings if f.row is not None and Measure.is_error(f)}
+        self.rows_with_errors += len(failed - self._failed)
+        self._failed |= failed
         for finding in findings:
             self.findings.add(finding)
 
@@ -260,6 +262,7 @@ def check(
             rows=checker.rows,
             rows_with_errors=checker.rows_with_errors,
             distinct_rows=checker.tally.distinct(),
+            not_looked_for=screening.not_looked_for(),
             errors=findings.of("error"),
             warnings=findings.of("warning"),
             counts=dict(sorted(findings.counts.items())),

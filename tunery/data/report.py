@@ -48,7 +48,8 @@ class Report(Struct, frozen=True):
     """`errors` and `warnings` list at most 1,000 of each code; `counts` holds every one.
 
     `rows` counts all rows, `rows_with_errors` those that have any; `lengths` are good rows by
-    characters; `tokens` is set when a base model was given and any row could be rendered.
+    characters; `not_looked_for` are kinds of content that this check says nothing about; `tokens`
+    is set when a base model was given and any row could be rendered.
     """
 
     verdict: Verdict
@@ -63,6 +64,7 @@ class Report(Struct, frozen=True):
     counts: dict[str, int]
     error_count: int
     warning_count: int
+    not_looked_for: tuple[str, ...] = ()
     lengths: tuple[Bin, ...] = ()
     tokens: TokenCounts | None = None
     samples: tuple[Sample, ...] = ()

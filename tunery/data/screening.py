@@ -95,6 +95,16 @@ class Screening:
             findings += [note.at(row.number, row.line) for note in self._told(overlaps, percent)]
         return findings
 
+    def not_looked_for(self) -> tuple[str, ...]:
+        """What this check says nothing about, so that silence is not taken for a clean bill."""
+        known = (
+            ("benchmark items", bool(self._indexes)),
+            ("personal data", self.policy.personal != "ignore"),
+            ("secrets", self.policy.secrets != "ignore"),
+            ("toxicity", False),  # there is no classifier here
+        )
+        return tuple(what for what, looked in known if not looked)
+
     def clusters(self) -> Clusters:
         return self._finder.clusters()
 

@@ -25,6 +25,8 @@ def render_report(report: Report, name: str = "") -> RenderableType:
             parts.append(_findings(severity, findings, report.counts))
     if report.tokens is not None:
         parts.append(_tokens(report.tokens))
+    if report.not_looked_for:
+        parts.append(Text(f"not looked for: {', '.join(report.not_looked_for)}", "dim"))
     parts += (_sample(sample) for sample in report.samples)
     return Group(*parts)
 

@@ -128,3 +128,19 @@ def test_scrubbing_masks_what_the_policy_names() -> None:
         scrubbed(row, Policy(secrets="scrub")).messages[0]["content"].startswith("[secret] for a")
     )
     assert scrubbed(row, Policy()) is row
+
+
+def test_what_was_not_looked_for_is_said(write: Write) -> None:
+    path = write([chat("Hi?", "Hello.")])
+    plain = check(path, min_rows=0)
+    assert plain.not_looked_for == ("benchmark items", "personal data", "toxicity")
+    full = check(path, min_rows=0, policy=Policy(personal="warn"), benchmarks=ITEMS)
+    assert full.not_looked_for == ("toxicity",)
+
+
+def test_a_row_with_two_kinds_of_faults_counts_once(write: Write) -> None:
+    policy = Policy(personal="block", benchmarks="escalate")
+    row = chat(f"{QUESTION} ann@mail.example", f"441 {KEY}")
+    report = check(write([row]), min_rows=0, benchmarks=ITEMS, policy=policy)
+    assert report.error_count == 3
+    assert report.rows_with_errors == 1
