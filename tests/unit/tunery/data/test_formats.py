@@ -4,16 +4,17 @@ import gzip
 import io
 import json
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import ipc, parquet
 
-from tunery.data import arrays, compressed, limits
+from tunery.data import arrays, columnar, compressed, limits
 from tunery.data.checking import check
 from tunery.data.findings import Finding
 from tunery.data.reading import Source, open_rows
@@ -26,7 +27,7 @@ VALUES: list[dict[str, Any]] = [
             {"role": "assistant", "content": f"Answer {n}.\nYes."},
         ]
     }
-    for n in range(1, 301)
+    for n in range(1, 101)
 ]
 
 
@@ -44,14 +45,14 @@ def table() -> Any:
 
 def parquet_file() -> bytes:
     out = io.BytesIO()
-    parquet.write_table(table(), out, row_group_size=100)
+    parquet.write_table(table(), out, row_group_size=30)
     return out.getvalue()
 
 
 def arrow(start: Callable[..., Any]) -> bytes:
     out = io.BytesIO()
     with start(out, table().schema) as writer:
-        writer.write_table(table(), max_chunksize=70)
+        writer.write_table(table(), max_chunksize=30)
     return out.getvalue()
 
 
@@ -77,6 +78,11 @@ FILES: dict[str, tuple[str, Callable[[], bytes]]] = {
 }
 
 
+@cache
+def made(name: str) -> bytes:
+    return FILES[name][1]()
+
+
 def values(source: Source) -> list[Any]:
     with open_rows(source) as rows:
         found = list(rows)
@@ -92,11 +98,11 @@ def values(source: Source) -> list[Any]:
 
 @pytest.mark.parametrize("name", FILES)
 def test_every_format_gives_the_same_rows(name: str, tmp_path: Path) -> None:
-    form, make = FILES[name]
+    form, _ = FILES[name]
     path = tmp_path / "upload.bin"
-    path.write_bytes(make())
+    path.write_bytes(made(name))
     assert values(path) == VALUES
-    assert values(io.BytesIO(make())) == VALUES
+    assert values(io.BytesIO(made(name))) == VALUES
     report = check(path)
     assert (report.format, report.dialect, report.verdict) == (form, "chat", "accepted")
     assert report.rows == len(VALUES)
@@ -148,7 +154,7 @@ def test_a_jsonl_name_on_an_array_is_a_warning(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["gzip", "zstd", "parquet", "arrow file", "gzip of parquet"])
 @pytest.mark.parametrize("share", [30, 60, 99])
 def test_cut_files_are_rejected_by_name(name: str, share: int) -> None:
-    whole = FILES[name][1]()
+    whole = made(name)
     report = check(io.BytesIO(whole[: len(whole) * share // 100]))
     assert report.verdict == "rejected"
     assert {e.code for e in report.errors if e.row is None} & {"truncated_file", "damaged_file"}
@@ -156,7 +162,7 @@ def test_cut_files_are_rejected_by_name(name: str, share: int) -> None:
 
 @given(name=st.sampled_from(sorted(FILES)), at=st.integers(0, 10_000), byte=st.binary(max_size=2))
 def test_any_damage_gives_a_report(name: str, at: int, byte: bytes) -> None:
-    whole = FILES[name][1]()
+    whole = made(name)
     at %= len(whole)
     report = check(io.BytesIO(whole[:at] + byte + whole[at + 1 :]))
     assert (report.verdict == "accepted") == (report.error_count == 0)
@@ -182,6 +188,7 @@ def elements(content: bytes) -> list[Row | Finding]:
     return list(arrays.elements(io.BytesIO(content)))
 
 
+@settings(max_examples=50)
 @given(
     st.lists(
         st.recursive(
@@ -251,12 +258,13 @@ def repeated(chars: int, rows: int) -> bytes:
     return out.getvalue()
 
 
-def test_a_table_of_repeats_is_no_way_around_the_limits() -> None:
-    bomb = repeated(chars=limits.MIB, rows=500)
+def test_a_table_of_repeats_is_no_way_around_the_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columnar, "UNPACKED_FREE_BYTES", 4 * limits.MIB)
+    bomb = repeated(chars=limits.MIB, rows=100)
     assert len(bomb) < 5000
     report = check(io.BytesIO(bomb))
     assert report.counts["decompression_bomb"] == 1
-    assert report.rows < 100
+    assert report.rows <= 4
 
 
 def test_a_huge_row_of_a_table_costs_itself_only() -> None:
