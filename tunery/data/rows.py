@@ -1,6 +1,5 @@
 """Rows as they were read, before anybody looked into them."""
 
-from collections.abc import Iterator
 from typing import Any
 
 from msgspec import Struct
@@ -30,9 +29,8 @@ class Block(Struct, frozen=True):
     count: int
     data: bytes
 
-    def rows(self) -> Iterator[Row]:
-        lines = self.data.split(b"\n")
-        if not lines[-1]:
-            lines.pop()
-        for number, content in enumerate(lines, self.line):
-            yield Row(number, number, content.strip(BLANK))
+    def rows(self) -> list[Row]:
+        lines = self.data.removesuffix(b"\n").split(b"\n")
+        if b"\r" in self.data:
+            lines = [line.strip(BLANK) for line in lines]
+        return [Row(number, number, line) for number, line in enumerate(lines, self.line)]
