@@ -6,9 +6,9 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from schemas.envelope import Context
-from schemas.job import JobEnded
+from schemas.job import JobEnded, KeyCap
 from schemas.pool import Event, LeaseStarted, ReportExit
-from schemas.units import GpuMs, Ms, hour_of
+from schemas.units import GpuMs, Micro, Ms, hour_of
 from services.scheduler.domain.job import admission, decide, evolve, quota, steps
 from services.scheduler.domain.job.state import Job, Tenant
 from services.scheduler.domain.pool import closing, placement, reports
@@ -92,6 +92,10 @@ def _only_used(tenant: Tenant, at: Ms) -> GpuMs:
 _jobs_without = evolve._evolved
 
 
+def _ended_only(tenant: Tenant, cap: KeyCap, at: Ms) -> Micro:
+    return tenant.spent_micro.get(quota.cap_window(cap, at), 0)
+
+
 def _cancelled_stays(tenant: Tenant, event: Any, ctx: Context) -> Tenant:
     """A cancelled job is not settled: its hold stays."""
     evolved = _jobs_without(tenant, event, ctx)
@@ -153,7 +157,10 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant("use above the cap billed", closing, "slices", _uncapped, "ledger", seed=105),
     Mutant("kept work credited too", closing, "lost_gpu_ms", _all_lost, "ledger"),
     Mutant(
-        "limit checked against use alone", admission, "window_gpu_ms", _only_used, "limit", seed=11
+        "limit checked against use alone", admission, "window_gpu_ms", _only_used, "limit", seed=15
+    ),
+    Mutant(
+        "a key's open jobs not counted", admission, "key_spend_micro", _ended_only, "limit", seed=2
     ),
     Mutant("concurrency not counted", decide, "running", _nobody_runs, "limit", seed=4),
 )

@@ -15,6 +15,7 @@ from schemas.job import (
     CancelJob,
     JobEnded,
     JobSubmitted,
+    KeyCap,
     PauseJob,
     RecordBase,
     RecordDataset,
@@ -52,6 +53,7 @@ class Tenant:
         self.ground, self.name, self._url = ground, name, url
         self.rng = ground.chance(name)
         self.door, self._sender = ground.door(f"{name}'s client")
+        self._cap = self._wish_for_a_cap()
         self.jobs: dict[str, Wanted] = {}  # those that have not ended
         self._asked = 0
         ground.readers.append(self._read)
@@ -96,6 +98,14 @@ class Tenant:
         limits = PlanLimits(soft_gpu_ms=soft, hard_gpu_ms=hard, concurrency=concurrency)
         return self.rng.choice(LANES), limits
 
+    def _wish_for_a_cap(self) -> KeyCap | None:
+        """What the one API key may spend: about as much as one to four holds can cost."""
+        rng = self.ground.chance(f"{self.name}'s cap")
+        if not self.ground.plan.narrow or rng.random() < 0.4:
+            return None
+        most = rng.randint(1_000_000, 4_000_000)
+        return KeyCap(key_id=f"{self.name}'s key", spend_cap_micro=most)
+
     async def change_plan(self) -> None:
         plan, limits = self._wish_for_a_plan()
         await self.ask("account", SetPlan(plan=plan, limits=limits, price_version=PRICE))
@@ -106,7 +116,7 @@ class Tenant:
         count = None if late else self.rng.randrange(1_000, 60_000)
         body = submit(job_id, count, slots=self.rng.randint(1, 2), training_file=f"file-{number}")
         price = replace(body.spec.price, version=PRICE)
-        await self.ask("job", replace(body, spec=replace(body.spec, price=price)))
+        await self.ask("job", replace(body, spec=replace(body.spec, price=price), cap=self._cap))
         if late:
             await self.door.sleep(self.rng.randint(0, 10_000))
             accepted = self.rng.random() < 0.8

@@ -16,13 +16,14 @@ from schemas.job import (
     JobEnded,
     JobSpec,
     JobSubmitted,
+    KeyCap,
     LimitsSet,
     ResumeJob,
     SubmitJob,
     UsageCounted,
     WantedSet,
 )
-from schemas.units import HOUR_MS, GpuMs, Ms
+from schemas.units import HOUR_MS, GpuMs, Micro, Ms
 
 
 @dataclass
@@ -31,12 +32,24 @@ class Tenant:
     specs: dict[str, JobSpec] = field(default_factory=dict)  # of jobs that have not ended
     wants: dict[str, bool] = field(default_factory=dict)  # whether it is to run
     holds: dict[str, GpuMs] = field(default_factory=dict)  # what is left of them
+    caps: dict[str, KeyCap] = field(default_factory=dict)
+    promised: dict[str, Micro] = field(default_factory=dict)  # what an open hold may cost
+    spent: Counter[tuple[str, str]] = field(default_factory=Counter)  # by key and month
     files: dict[str, tuple[BaseTokens, ...]] = field(default_factory=dict)
     used: Counter[str] = field(default_factory=Counter)  # by month
 
     def window(self, at: Ms) -> GpuMs:
         """A month's use, and all that open holds may still add to it."""
         return self.used[month(at // HOUR_MS)] + sum(max(0, left) for left in self.holds.values())
+
+    def spending(self, cap: KeyCap, at: Ms) -> Micro:
+        """What a key's ended jobs of the month cost, and what its open ones may still cost."""
+        still = sum(
+            most
+            for job_id, most in self.promised.items()
+            if job_id in self.caps and self.caps[job_id].key_id == cap.key_id
+        )
+        return self.spent[cap.key_id, month(at // HOUR_MS)] + still
 
 
 @dataclass
@@ -60,6 +73,8 @@ class Quota:
                     book.files[event.file_id] = event.tokens
                 case JobSubmitted():
                     book.specs[event.job_id] = event.spec
+                    if event.cap is not None:
+                        book.caps[event.job_id] = event.cap
                     self._wanted(book, event.job_id, True)
                 case WantedSet():
                     self._wanted(book, event.job_id, event.wanted == "run")
@@ -92,27 +107,37 @@ class Quota:
         book.holds[event.job_id] = self.held[event.job_id] = hold
         if book.limits is None or book.window(at) > book.limits.hard_gpu_ms:
             self._say("limit", f"{event.job_id} makes it {book.window(at)} of {book.limits}")
+        book.promised[event.job_id] = event.estimate.price_max_micro
+        cap = book.caps.get(event.job_id)
+        if cap is not None and book.spending(cap, at) > cap.spend_cap_micro:
+            self._say("limit", f"{event.job_id} makes it {book.spending(cap, at)} of {cap}")
 
     def _end(self, book: Tenant, event: JobEnded, at: Ms) -> None:
         if event.job_id in self.ended:
             self._say("end", f"{event.job_id} ended twice")
             return
         failure = event.failure
-        if failure is not None and failure.code == errors.HARD_LIMIT:
-            spec = book.specs[event.job_id]
-            self._justify(book, spec, book.files.get(spec.training_file, ()), at)
+        spec, cap = book.specs.pop(event.job_id), book.caps.pop(event.job_id, None)
+        if failure is not None and failure.code in (errors.HARD_LIMIT, errors.SPEND_CAP):
+            counts = book.files.get(spec.training_file, ())
+            self._justify(book, spec, counts, cap, failure.code, at)
+        book.promised.pop(event.job_id, None)
+        if cap is not None:
+            net = event.billable_gpu_ms - event.lost_gpu_ms
+            cost = -(-net * spec.price.gpu_hour_micro // HOUR_MS)
+            book.spent[cap.key_id, month(at // HOUR_MS)] += cost
         self.ended[event.job_id] = event
         left = book.holds.pop(event.job_id, 0)
-        del book.specs[event.job_id], book.wants[event.job_id]
+        del book.wants[event.job_id]
         if event.released_gpu_ms != max(0, left):
             self._say("hold", f"{event.job_id} releases {event.released_gpu_ms} of {left} left")
 
     def _refuse(self, book: Tenant, command: Any, event: Rejected, at: Ms) -> None:
         match event.code, command:
-            case errors.HARD_LIMIT, SubmitJob():
+            case errors.HARD_LIMIT | errors.SPEND_CAP, SubmitJob():
                 known = book.files.get(command.spec.training_file, ())
                 counts = known if command.tokens is None else (command.tokens,)
-                self._justify(book, command.spec, counts, at)
+                self._justify(book, command.spec, counts, command.cap, event.code, at)
             case errors.CONCURRENCY_LIMIT, SubmitJob() | ResumeJob():
                 running = sum(book.wants.values())
                 if book.limits is None or running < book.limits.concurrency:
@@ -122,16 +147,32 @@ class Quota:
             case _:
                 pass
 
-    def _justify(self, book: Tenant, spec: JobSpec, counts: tuple[BaseTokens, ...], at: Ms) -> None:
-        """A refused hold would have passed the limit."""
-        needs = [
-            estimate(spec.base, count, spec.hyper, spec.slots, spec.device, spec.price).hold_gpu_ms
+    def _justify(
+        self,
+        book: Tenant,
+        spec: JobSpec,
+        counts: tuple[BaseTokens, ...],
+        cap: KeyCap | None,
+        code: str,
+        at: Ms,
+    ) -> None:
+        """What was refused would have passed the limit, or the key's cap."""
+        needs = next(
+            estimate(spec.base, count, spec.hyper, spec.slots, spec.device, spec.price)
             for count in counts
             if count.base_id == spec.base.base_id
-        ]
-        window = book.window(at)
-        if book.limits is None or not needs or window + needs[0] <= book.limits.hard_gpu_ms:
-            self._say("refusal", f"{needs} beside {window} of {book.limits} was refused")
+        )
+        if code == errors.HARD_LIMIT:
+            hard = 0 if book.limits is None else book.limits.hard_gpu_ms
+            passed = book.window(at) + needs.hold_gpu_ms > hard
+        else:
+            passed = cap is not None and (
+                book.spending(cap, at) + needs.price_max_micro > cap.spend_cap_micro
+            )
+        if not passed:
+            self._say(
+                "refusal", f"{code} of {needs} beside {book.window(at)}; {book.limits}, {cap}"
+            )
 
 
 def month(hour: int) -> str:
