@@ -160,7 +160,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "limit checked against use alone", admission, "window_gpu_ms", _only_used, "limit", seed=15
     ),
     Mutant(
-        "a key's open jobs not counted", admission, "key_spend_micro", _ended_only, "limit", seed=2
+        "a key's open jobs not counted", admission, "key_spend_micro", _ended_only, "limit", seed=64
     ),
     Mutant("concurrency not counted", decide, "running", _nobody_runs, "limit", seed=4),
 )
