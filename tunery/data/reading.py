@@ -142,6 +142,7 @@ def _items(form: Format | None, stream: BinaryIO) -> Iterator[Block | Row | Find
 def jsonl(stream: BinaryIO) -> Iterator[Block | Row | Finding]:
     """One row per physical line; blank lines and rows over the size limit are findings."""
     lines = Lines(stream)
+    spread = spreading.Spread(lines)
     while True:
         first, data = lines.number, lines.block()
         if spreading.is_regular(data):
@@ -154,19 +155,19 @@ def jsonl(stream: BinaryIO) -> Iterator[Block | Row | Finding]:
             raw = lines.line(ROW_BYTES_MAX + 1)
             if not raw:
                 return
-            yield _line(lines, number, raw)
+            yield _line(lines, spread, number, raw)
             if lines.number >= upto:
                 break
 
 
-def _line(lines: Lines, number: int, raw: bytes) -> Row | Finding:
+def _line(lines: Lines, spread: spreading.Spread, number: int, raw: bytes) -> Row | Finding:
     if len(raw) > ROW_BYTES_MAX and not raw.endswith(b"\n"):
         lines.skip()
         return Note("row_too_large", excerpt=excerpt(raw)).at(number, number)
     content = raw.removeprefix(BOM).strip(BLANK)  # on any line: files get concatenated
     if not content:
         return Note("blank_line").at(number, number)
-    if more := spreading.lines_more(lines, content):
+    if more := spread.lines_more(content):
         detail = f"lines {number} to {number + more}"
         return Note("pretty_printed", detail=detail, excerpt=excerpt(raw)).at(number, number)
     return Row(number, number, content)

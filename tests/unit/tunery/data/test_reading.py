@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunery.data import delimited, reading
+from tunery.data import delimited, reading, spreading
 from tunery.data.findings import Finding
 from tunery.data.limits import ROW_BYTES_MAX
 from tunery.data.rows import Row
@@ -94,6 +94,28 @@ def test_a_row_that_is_cut_off_costs_itself_only() -> None:
     cut = b'{"messages": [{"role": "user",'
     found = read(b"\n".join([ROW, cut, ROW, cut, cut, ROW]))
     assert [row.number for row in found if isinstance(row, Row)] == [1, 2, 3, 4, 5, 6]
+
+
+def test_objects_that_never_end_are_not_looked_at_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked: list[bytes] = []
+    deeper = spreading._deeper
+
+    def counted(line: bytes) -> int | None:
+        looked.append(line)
+        return deeper(line)
+
+    monkeypatch.setattr(spreading, "_deeper", counted)
+    found = read(b"{\n" * 10_000)
+    assert [row.number for row in found if isinstance(row, Row)] == list(range(1, 10_001))
+    assert len(looked) < 2 * spreading.TRIES_MAX * 10_000
+
+
+def test_a_spread_object_after_a_row_that_is_cut_off_is_found() -> None:
+    found = read(b'{"messages": [{"a": [\n' + PRETTY + ROW + b"\n")
+    named = [(item.code, item.row) for item in found if isinstance(item, Finding)]
+    assert named == [("pretty_printed", 2)]
 
 
 def test_rows_that_are_arrays_stay_rows() -> None:
