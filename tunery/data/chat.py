@@ -170,7 +170,11 @@ def _function_call(item: Object, at: str, names: Names, notes: list[Note]) -> Ob
 def _role(item: Object, at: str, names: Names, notes: list[Note]) -> str | None:
     at = f"{at}/{names.role}"
     if names.role not in item:
-        notes.append(Note("missing_role", at))
+        other = CHAT if names.role == SHAREGPT.role else SHAREGPT
+        detail = ""
+        if other.role in item:
+            detail = f"it has {other.role!r}; a list of such messages is called {other.messages!r}"
+        notes.append(Note("missing_role", at, detail))
         return None
     role = item[names.role]
     if not isinstance(role, str):

@@ -323,6 +323,14 @@ def test_every_fault_of_a_row_is_listed() -> None:
     ]
 
 
+def test_a_message_with_another_dialect_s_keys_is_told_apart() -> None:
+    report = among(messages({"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}))
+    first = report.errors[0]
+    assert first.code == "missing_role"
+    assert "'from'" in first.message
+    assert "'conversations'" in first.message
+
+
 def test_counts_stay_exact_when_the_listing_is_capped() -> None:
     report = check_bytes(b"{'a': 1}\n" * 2500)
     assert report.counts["python_repr"] == 2500
