@@ -5,6 +5,7 @@ from collections import Counter
 import msgspec
 import pytest
 
+from schemas.account import STANDARD_EVENT_TYPES
 from schemas.job import ResumeJob
 from schemas.pool import PlacementClosed
 from services.scheduler.domain.job.quota import open_gpu_ms
