@@ -86,12 +86,7 @@ def has_link(text: str) -> bool:
     """Whether the beginning points at a link or picture. Most texts have none of the words."""
     head = text[:LINK_CHARS].lower()
     return (
-        " link" in head
-        or " url" in head
-        or " website" in head
-        or " image" in head
-        or " picture" in head
-        or " photo" in head
+        "this " in head or "following " in head or "attached " in head or "above " in head
     ) and _LINK.search(head) is not None
 
 
