@@ -215,9 +215,7 @@ class DeliveryHost:
                 await self._end(row, came)
             case Failed():
                 attempts_max = 1 if due.once else ATTEMPTS_MAX
-                pause = pause_ms(
-                    row.attempt, self._jitter_ppm(), came.retry_after_ms, attempts_max
-                )
+                pause = pause_ms(row.attempt, self._jitter_ppm(), came.retry_after_ms, attempts_max)
                 say(LOG, logging.WARNING, "delivery failed", why=came.why, **fields)
                 if pause is None:
                     await self._end(row, Ended("gave_up", came.status, came.why))
