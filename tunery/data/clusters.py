@@ -23,9 +23,13 @@ from tunery.data.signatures import BANDS, SLOTS, U8, U64, Signatures, gram_sets,
 Rows: TypeAlias = NDArray[np.int64]
 
 LIKE_PERCENT: Final = 90
-SLOTS_MIN: Final = 96  # of 128 that agree: at 90 % likeness fewer come once in ten million pairs
+SLOTS_MIN: Final = 104  # of 128 that agree: at 90 % likeness fewer come once in 2,000 pairs
+# Pairs of a band that are compared exactly: so many, and one more for every second row. Rows made
+# from one template would else be compared for hours; a pair that is left out is not joined.
+VERIFIED_MIN: Final = 10_000
 PIVOTS_MAX: Final = 24  # rows of one bucket that all others are compared with
-PAIRS_MAX: Final = 1 << 20  # candidates looked at together
+REFUTED_MAX: Final = 1 << 24  # pairs remembered as not alike: 128 MiB
+PAIRS_MAX: Final = 1 << 18  # candidates looked at together
 CACHED_GRAMS_MAX: Final = 1 << 23  # 64 MiB of sets
 
 
@@ -114,11 +118,10 @@ class ClusterFinder:
         alone = np.flatnonzero(~equal)  # equal rows need no signature
         slots = np.memmap(self._slots.name, np.uint8, "r", shape=(len(prints), SLOTS))
         grams = _GramSets(self._texts.fileno(), np.cumsum(np.concatenate(self._sizes)))
-        refuted: U64 = np.empty(0, np.uint64)
+        join = _Join(forest, slots, grams)
         for file in self._bands:
             band = np.fromfile(file.name, np.uint64)[alone]
-            for left, right in _candidates(alone, band, forest):
-                refuted = _verify(left, right, forest, slots, grams, refuted)
+            join.band(_candidates(alone, band, forest), VERIFIED_MIN + len(alone) // 2)
         first = forest.roots(np.arange(len(prints))).astype(np.int32)
         return Clusters(first, prints, equal)
 
@@ -155,6 +158,51 @@ class _Forest:
         begins = np.concatenate(([True], ordered[1:] != ordered[:-1]))
         heads = order[np.maximum.accumulate(np.where(begins, np.arange(len(order)), 0))]
         self.parent[order] = heads
+
+
+class _Join:
+    """Verifies candidates and joins those that are alike."""
+
+    def __init__(self, forest: _Forest, slots: U8, grams: "_GramSets") -> None:
+        self._forest = forest
+        self._slots = slots
+        self._grams = grams
+        self._refuted: U64 = np.empty(0, np.uint64)  # pairs known not to be alike
+
+    def band(self, pairs: Iterator[tuple[Rows, Rows]], budget: int) -> None:
+        """Look at the candidates of a band; at most `budget` of them are compared exactly."""
+        unlike: list[int] = []
+        for left, right in pairs:
+            for a, b, key in self._likely(left, right):
+                if self._forest.root(a) == self._forest.root(b):
+                    continue
+                if not budget:
+                    break
+                budget -= 1
+                if self._alike(a, b):
+                    self._forest.join(a, b)
+                else:
+                    unlike.append(key)
+            if not budget:
+                break
+        self._refuted = np.union1d(self._refuted, np.array(unlike, np.uint64))[:REFUTED_MAX]
+
+    def _likely(self, left: Rows, right: Rows) -> Iterator[tuple[int, int, int]]:
+        """Pairs whose signatures agree enough, and that no band before has refuted."""
+        keys = (left.astype(np.uint64) << np.uint64(32)) | right.astype(np.uint64)
+        new = ~np.isin(keys, self._refuted)
+        left, right, keys = left[new], right[new], keys[new]
+        equal = np.count_nonzero(self._slots[left] == self._slots[right], axis=1)
+        likely = np.flatnonzero(equal >= SLOTS_MIN)
+        return zip(
+            left[likely].tolist(), right[likely].tolist(), keys[likely].tolist(), strict=True
+        )
+
+    def _alike(self, a: int, b: int) -> bool:
+        self._grams.load((a, b))
+        alike = jaccard_at_least(self._grams.of(a), self._grams.of(b), LIKE_PERCENT)
+        self._grams.trim()
+        return alike
 
 
 class _GramSets:
@@ -211,25 +259,3 @@ def _candidates(rows: Rows, band: U64, forest: _Forest) -> Iterator[tuple[Rows, 
             if apart.any():
                 yield left[apart], right[apart]
         members, bucket = members[~begins], bucket[~begins]
-
-
-def _verify(
-    left: Rows, right: Rows, forest: _Forest, slots: U8, grams: _GramSets, refuted: U64
-) -> U64:
-    """Join the pairs that are alike; returns the pairs known not to be, for later bands."""
-    keys = (left.astype(np.uint64) << np.uint64(32)) | right.astype(np.uint64)
-    new = ~np.isin(keys, refuted)
-    left, right, keys = left[new], right[new], keys[new]
-    likely = np.count_nonzero(slots[left] == slots[right], axis=1) >= SLOTS_MIN
-    left, right, keys = left[likely], right[likely], keys[likely]
-    unlike: list[int] = []
-    for a, b, key in zip(left.tolist(), right.tolist(), keys.tolist(), strict=True):
-        if forest.root(a) == forest.root(b):
-            continue
-        grams.load((a, b))
-        if jaccard_at_least(grams.of(a), grams.of(b), LIKE_PERCENT):
-            forest.join(a, b)
-        else:
-            unlike.append(key)
-        grams.trim()
-    return np.union1d(refuted, np.array(unlike, np.uint64)) if unlike else refuted
