@@ -63,6 +63,7 @@ soak: setup ## the long proofs, never in CI: kills of real processes (ROUNDS=50)
 	$(BIN)/python -m tests.soak --rounds $(ROUNDS)
 	$(BIN)/python -m tests.simulation --seeds $(SOAK_SEEDS) --first 10001
 	HYPOTHESIS_PROFILE=searching $(PYTEST) tests/unit -m "not train"
+	$(BIN)/python -m bench.data.scale --rows 10000000 --kill
 	for round in 1 2 3 4 5; do $(PYTEST) tests/integration tests/e2e $(ARGS) || exit 1; done
 
 bench: setup ## the figures of the README; ARGS=--json

@@ -5,6 +5,7 @@ strings and sets, as decontamination scripts do it.
 """
 
 import re
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -25,7 +26,8 @@ WORD: Final = re.compile(r"\w+")
 def run(quick: bool) -> dict[str, float]:
     """Empty, with a line that says so, where the benchmarks are missing."""
     if not FOLDER.is_dir():
-        print(f"contamination: skipped, there is no {FOLDER.name} folder of benchmark files")
+        what = f"contamination: skipped, there is no {FOLDER.name} folder of benchmark files"
+        print(what, file=sys.stderr)
         return {}
     fewer = QUICK if quick else 1
     texts = Maker(seed=2).templated(ROWS // fewer)
