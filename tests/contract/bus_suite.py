@@ -82,6 +82,18 @@ class BusSuite:
         assert [record.value for record in await waiting] == [b"3"]
         await reader.close()
 
+    async def test_a_busy_partition_is_read_on_after_a_pause_of_its_reader(self, log: Log) -> None:
+        topic = await fresh_topic(log)
+        reader = await log.reader(topic, {0: 0, 1: 0})
+        await log.send(topic, b"k", b"0", 0)
+        await take(reader, 1)
+        await log.send(topic, b"k", b"1", 0)
+        await asyncio.sleep(0.3)  # the reader is busy with the first
+        await take(reader, 1)
+        await log.send(topic, b"k", b"2", 0)
+        assert [record.value for record in await reader.poll(2_000, 10)] == [b"2"]
+        await reader.close()
+
     async def test_a_position_beyond_the_end_is_out_of_range(self, log: Log) -> None:
         topic = await fresh_topic(log)
         await log.send(topic, b"k", b"0", 0)

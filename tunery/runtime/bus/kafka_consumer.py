@@ -13,6 +13,9 @@ from schemas.units import Ms
 from tunery.runtime.bus.abstract import OutOfRange, Record, Unavailable
 
 FETCH_WAIT_MS_MAX: Final = 5_000  # long polls: data ends them at once, idle ones cost little
+# While a partition has records that nobody took, the client asks for the others after this time,
+# and that one then waits for the end of their long poll. We take from all of them in turn.
+PREFETCH_S: Final = 86_400
 CONNECT_MS_MAX: Final = 3_000
 # While the broker is away every reader asks for it this often, and a service has dozens of them.
 RETRY_BACKOFF_MS: Final = 500
@@ -67,6 +70,7 @@ class KafkaReader:
             isolation_level="read_uncommitted",
         )
         await _started(consumer, bootstrap)
+        consumer._fetcher._prefetch_backoff = PREFETCH_S
         places = [TopicPartition(topic, partition) for partition in positions]
         if places:
             consumer.assign(places)
