@@ -36,7 +36,11 @@ async def until_stopped(given: argparse.Namespace) -> dict[str, Any]:
 
 def main() -> int:
     given = parsed()
-    result = asyncio.run(until_stopped(given))
+    try:
+        result = asyncio.run(until_stopped(given))
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        say("stopped before the check")
+        return 1
     print(json.dumps(result, indent=None if given.json else 2))
     return 1 if result["problems_count"] else 0
 
