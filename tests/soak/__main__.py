@@ -23,6 +23,8 @@ def parsed() -> argparse.Namespace:
     given = parser.parse_args()
     if given.rounds < 0 or given.first < 1 or given.rate <= 0:
         parser.error("--rounds must be 0 or more, --first 1 or more, and --rate above 0")
+    if given.keep is not None and given.keep.exists() and any(given.keep.iterdir()):
+        parser.error(f"--keep: {given.keep} is not empty; its diaries would count as this soak's")
     return given
 
 
