@@ -76,9 +76,8 @@ class World:
         places = await replay_stream(log, self.aggregate(PLACES_AGGREGATE))
         tally = await replay_stream(log, self.aggregate(TALLY_AGGREGATE))
         counted = sum(total for one in tally for total in one.fold.state.values())
-        held = sum(
-            hold.places for one in places for holds in one.fold.state.values() for hold in holds
-        )
+        desks = [desk for one in places for desk in one.fold.state.values()]
+        held = sum(hold.places for desk in desks for hold in desk.holds)
         return sum(one.accepted for one in places), held, counted
 
 
