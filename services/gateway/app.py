@@ -1,5 +1,6 @@
 """Composition root: the only file of the service that names concrete parts."""
 
+import asyncio
 import os
 from collections.abc import Sequence
 from typing import Final
@@ -27,6 +28,7 @@ from tunery.runtime.settings import load
 from tunery.runtime.work.effects import EffectHost
 from tunery.runtime.work.projector import Projection, Projector
 
+SUBMITTING_MAX: Final = 16
 VIEWS_PROJECTION: Final = Projection(
     name="views",
     version=VERSION,
@@ -71,5 +73,6 @@ def deps_of(runtime: Runtime, settings: GatewaySettings, outcomes: Outcomes) -> 
         rates=rates_of(runtime.settings.valkey_url),
         log=runtime.log,
         clock=runtime.clock,
+        submitting=asyncio.Semaphore(SUBMITTING_MAX),
         draw=os.urandom,
     )

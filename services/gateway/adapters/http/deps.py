@@ -1,5 +1,6 @@
 """What routes are given, and who is asking."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -37,6 +38,7 @@ class Deps:
     rates: Rates
     log: Log
     clock: Clock
+    submitting: asyncio.Semaphore  # submissions under way; the others wait in line
     draw: Callable[[int], bytes]  # random bytes for identifiers, keys and seeds
 
     def fresh(self, prefix: str) -> str:

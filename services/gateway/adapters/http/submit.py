@@ -85,7 +85,18 @@ async def create_job(
 async def submitted(
     body: JobRequest, response: Response, deps: Deps, caller: Principal, intent: Intent
 ) -> Row:
-    """The job of this intent, new or not; a header tells which."""
+    """The job of this intent, new or not; a header tells which.
+
+    Only so many at once: a crowd that takes turns statement by statement would all be so slow that
+    a busy database looks like one that is away.
+    """
+    async with deps.submitting:
+        return await _submitted(body, response, deps, caller, intent)
+
+
+async def _submitted(
+    body: JobRequest, response: Response, deps: Deps, caller: Principal, intent: Intent
+) -> Row:
     job_id = deps.fresh(JOB_PREFIX)
     found = await _resolve(deps, caller, body, job_id)
     outcome = await deps.commands.decide(

@@ -1,11 +1,13 @@
 """Jobs over HTTP: submitted once, shown truthfully, changed, followed."""
 
+import asyncio
 from typing import Any
 
 import httpx
 import pytest
 
 from schemas.telemetry import Step
+from services.gateway.app import SUBMITTING_MAX
 from tests.unit.services.gateway.storm import FAULTS, listed, quick_retries, storm
 from tests.unit.services.gateway.town import Town
 
@@ -389,3 +391,27 @@ async def test_a_bad_line_makes_exactly_as_many_jobs_as_intents(
     assert all(met[fault] for fault in FAULTS), met
     assert len(set(jobs)) == 80
     assert sorted(await listed(client, "/v1")) == sorted(jobs)
+
+
+async def test_a_crowd_of_submissions_takes_turns(
+    api: Town, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, file_id = await ready(api)
+    under_way: list[int] = []
+    decide, now = api.deps.commands.decide, 0
+
+    async def counted(*arguments: Any, **options: Any) -> Any:
+        nonlocal now
+        now += 1
+        under_way.append(now)
+        try:
+            return await decide(*arguments, **options)
+        finally:
+            now -= 1
+
+    monkeypatch.setattr(api.deps.commands, "decide", counted)
+    crowd = [submit(client, file_id) for _ in range(3 * SUBMITTING_MAX)]
+    answers = await asyncio.gather(*crowd)
+    assert {one.status_code for one in answers} == {200, 429}  # a plan allows so many jobs at once
+    assert len(under_way) == 3 * SUBMITTING_MAX
+    assert max(under_way) <= SUBMITTING_MAX
