@@ -122,7 +122,7 @@ class Machine:
             return
         self.ground.broker.tally.add("node departed")
         self.note("departs")
-        await agent.leave()
+        await asyncio.wait((agent.begin_to_leave(),))  # which ends with the agent if that dies
         if self.agent is agent:
             agent.end()
             self.agent = None
@@ -149,7 +149,12 @@ class Agent:
     async def fact(self, body: Message) -> None:
         await insist(self.door, self._sender, POOL.name, POOL_NAME, body)
 
-    async def leave(self) -> None:
+    def begin_to_leave(self) -> asyncio.Task[None]:
+        leaving = asyncio.create_task(self._leave())
+        self._tasks.append(leaving)
+        return leaving
+
+    async def _leave(self) -> None:
         self._leaving = True
         for wish in ("drain", "kill"):
             waiting = [one.task for one in self._attempts.values() if not one.task.done()]

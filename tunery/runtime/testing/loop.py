@@ -10,13 +10,19 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from heapq import heappop, heappush
 from itertools import count
-from typing import Any, TypeVar
+from math import inf
+from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
+RUN_S_MAX: Final = 7_200  # of virtual time; a run takes minutes
 
 
 class NothingCanHappen(Exception):
     """No callback is ready and no timer is set: the program waits for ever."""
+
+
+class Endless(Exception):
+    """The program goes on and on, past any time that a run may take."""
 
 
 class _Task(asyncio.Task[Any]):
@@ -38,6 +44,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def __init__(self) -> None:
         super().__init__()
         self.now_s = 0.0
+        self.end_s: float = RUN_S_MAX
         self._timers: list[tuple[float, int, TimerHandle]] = []
         self._number = count()
         self.set_task_factory(_task)
@@ -82,6 +89,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
             when, _, timer = heappop(timers)
             if not timer.cancelled():
                 self.now_s = max(self.now_s, when)
+                if self.now_s > self.end_s:
+                    raise Endless(f"still running after {self.end_s:g} s of virtual time")
                 ready.append(timer)
         for _ in range(len(ready)):
             handle = ready.popleft()
@@ -117,6 +126,7 @@ def run_virtual(main: Coroutine[Any, Any, T]) -> T:
     try:
         return loop.run_until_complete(main)
     finally:
+        loop.end_s = inf
         left = asyncio.all_tasks(loop)
         for task in left:
             task.cancel()

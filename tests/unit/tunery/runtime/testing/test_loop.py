@@ -3,7 +3,7 @@ import threading
 
 import pytest
 
-from tunery.runtime.testing.loop import NothingCanHappen, run_virtual, virtual_loop
+from tunery.runtime.testing.loop import Endless, NothingCanHappen, run_virtual, virtual_loop
 
 
 def test_the_clock_moves_to_the_next_timer() -> None:
@@ -76,3 +76,12 @@ def test_a_real_loop_is_refused() -> None:
 
     with pytest.raises(TypeError, match="run_virtual"):
         asyncio.run(ask())
+
+
+def test_what_never_ends_is_named() -> None:
+    async def forever() -> None:
+        while True:  # noqa: ASYNC110  # there is nothing to wait for
+            await asyncio.sleep(60)
+
+    with pytest.raises(Endless, match="7200 s"):
+        run_virtual(forever())
