@@ -15,14 +15,14 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from statistics import quantiles
 from typing import Any, Final
 
 import httpx
 
+from bench.measures import ok, percentile
 from tunery.local.opening import open_house
 from tunery.local.paths import BASE_MODEL_ID
 from tunery.local.ports import find_free
@@ -100,14 +100,14 @@ async def _bare(running: Stack, key: str) -> AsyncIterator[httpx.AsyncClient]:
 async def _tenant(running: Stack) -> str:
     async with _client(running.api_url, running.admin_key) as admin:
         body = {"id": TENANT, "plan": "premium", "limits": LIMITS}
-        _ok(await admin.post("/v1/tenants", json=body))
+        ok(await admin.post("/v1/tenants", json=body))
         wanted = {"name": TENANT, "requests_per_minute": 1_000_000}
-        return str(_ok(await admin.post(f"/v1/tenants/{TENANT}/keys", json=wanted))["key"])
+        return str(ok(await admin.post(f"/v1/tenants/{TENANT}/keys", json=wanted))["key"])
 
 
 async def _training(client: httpx.AsyncClient) -> dict[str, str]:
     """One job that trains, and one that has ended and is read."""
-    uploaded = _ok(
+    uploaded = ok(
         await client.post(
             "/v1/files",
             data={"purpose": "fine-tune"},
@@ -118,10 +118,10 @@ async def _training(client: httpx.AsyncClient) -> dict[str, str]:
     body = {"model": BASE_MODEL_ID, "training_file": uploaded["id"]}
     supervised = {"hyperparameters": {"n_epochs": LONG_EPOCHS}}
     long = {**body, "method": {"type": "supervised", "supervised": supervised}}
-    training = _ok(await client.post("/v1/fine_tuning/jobs", json=long))["id"]
+    training = ok(await client.post("/v1/fine_tuning/jobs", json=long))["id"]
     await _until(client, f"/v1/fine_tuning/jobs/{training}", lambda one: one["status"] == "running")
-    ended = _ok(await client.post("/v1/fine_tuning/jobs", json=body))["id"]
-    _ok(await client.post(f"/v1/fine_tuning/jobs/{ended}/cancel"))
+    ended = ok(await client.post("/v1/fine_tuning/jobs", json=body))["id"]
+    ok(await client.post(f"/v1/fine_tuning/jobs/{ended}/cancel"))
     return {"training": training, "ended": ended, "file": uploaded["id"]}
 
 
@@ -142,7 +142,7 @@ def _requests(client: httpx.AsyncClient, job: dict[str, str]) -> tuple[Request, 
         await _get(client, f"/v1/fine_tuning/jobs/{job['ended']}")
 
     async def submit() -> None:
-        _ok(await client.post("/v1/fine_tuning/jobs", json=body))
+        ok(await client.post("/v1/fine_tuning/jobs", json=body))
 
     return read, submit
 
@@ -160,7 +160,7 @@ async def _closed(name: str, request: Request, seconds: float) -> dict[str, floa
     began = time.perf_counter()
     await asyncio.gather(*(caller() for _ in range(CLIENTS)))
     rate = len(taken) / (time.perf_counter() - began)
-    return {f"{name}_per_s": _round(rate), f"{name}_p99_ms": _percentile(taken, 99)}
+    return {f"{name}_per_s": _round(rate), f"{name}_p99_ms": percentile(taken, 99)}
 
 
 async def _paced(name: str, read: Request, submit: Request, seconds: float) -> dict[str, float]:
@@ -177,26 +177,16 @@ async def _paced(name: str, read: Request, submit: Request, seconds: float) -> d
     reads = [ms for submits, ms in taken if not submits]
     submissions = [ms for submits, ms in taken if submits]
     return {
-        f"{name}_read_p99_ms": _percentile(reads, 99),
-        f"{name}_submit_p50_ms": _percentile(submissions, 50),
-        f"{name}_submit_p99_ms": _percentile(submissions, 99),
-        f"{name}_p99_ms": _percentile([*reads, *submissions], 99),
+        f"{name}_read_p99_ms": percentile(reads, 99),
+        f"{name}_submit_p50_ms": percentile(submissions, 50),
+        f"{name}_submit_p99_ms": percentile(submissions, 99),
+        f"{name}_p99_ms": percentile([*reads, *submissions], 99),
     }
 
 
 async def _get(client: httpx.AsyncClient, path: str) -> dict[str, Any]:
-    found: dict[str, Any] = _ok(await client.get(path))
+    found: dict[str, Any] = ok(await client.get(path))
     return found
-
-
-def _ok(response: httpx.Response) -> Any:
-    if response.is_error:
-        raise RuntimeError(f"{response.request.url}: {response.status_code} {response.text[:500]}")
-    return response.json()
-
-
-def _percentile(values: Sequence[float], percent: int) -> float:
-    return _round(quantiles(values, n=100, method="inclusive")[percent - 1])
 
 
 def _round(value: float) -> float:

@@ -13,15 +13,15 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from statistics import quantiles
-from typing import Any, Final
+from typing import Final
 
 import httpx
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
+from bench.measures import ok, percentile
 from tunery.local.opening import open_house
 from tunery.local.paths import BASE_MODEL_ID
 from tunery.local.stack import AGENT, SERVICES, Stack, stack
@@ -52,12 +52,12 @@ async def measure() -> dict[str, float]:
                 sequential = await _in_turn(submit, SEQUENTIAL)
                 concurrent = await _at_once(submit, CONCURRENT)
     return {
-        "sequential_p50_ms": _percentile(sequential, 50),
-        "sequential_p99_ms": _percentile(sequential, 99),
-        "concurrent_p50_ms": _percentile(concurrent, 50),
-        "concurrent_p99_ms": _percentile(concurrent, 99),
-        "bare_append_p50_ms": _percentile(bare, 50),
-        "ratio_to_bare_append_p50": _percentile(sequential, 50) / _percentile(bare, 50),
+        "sequential_p50_ms": percentile(sequential, 50),
+        "sequential_p99_ms": percentile(sequential, 99),
+        "concurrent_p50_ms": percentile(concurrent, 50),
+        "concurrent_p99_ms": percentile(concurrent, 99),
+        "bare_append_p50_ms": percentile(bare, 50),
+        "ratio_to_bare_append_p50": percentile(sequential, 50) / percentile(bare, 50),
     }
 
 
@@ -75,14 +75,14 @@ async def _tenant(running: Stack) -> str:
     """A tenant of its own, whose limits nothing here can reach; its key."""
     async with _client(running, running.admin_key) as admin:
         body = {"id": TENANT, "name": TENANT, "plan": "premium", "limits": LIMITS}
-        _ok(await admin.post("/v1/tenants", json=body))
-        made = _ok(await admin.post(f"/v1/tenants/{TENANT}/keys", json={"name": TENANT}))
+        ok(await admin.post("/v1/tenants", json=body))
+        made = ok(await admin.post(f"/v1/tenants/{TENANT}/keys", json={"name": TENANT}))
         return str(made["key"])
 
 
 async def _submitter(client: httpx.AsyncClient) -> Callable[[], Awaitable[float]]:
     """A function that submits one job and says how long it took, in ms."""
-    uploaded = _ok(
+    uploaded = ok(
         await client.post(
             "/v1/files",
             data={"purpose": "fine-tune"},
@@ -90,7 +90,7 @@ async def _submitter(client: httpx.AsyncClient) -> Callable[[], Awaitable[float]
         )
     )
     deadline = time.monotonic() + VALIDATION_S_MAX
-    while (file := _ok(await client.get(f"/v1/files/{uploaded['id']}")))["status"] != "processed":
+    while (file := ok(await client.get(f"/v1/files/{uploaded['id']}")))["status"] != "processed":
         if time.monotonic() > deadline:
             raise TimeoutError(f"the file is not validated: {file}")
         await asyncio.sleep(0.2)
@@ -100,7 +100,7 @@ async def _submitter(client: httpx.AsyncClient) -> Callable[[], Awaitable[float]
         body = {"model": BASE_MODEL_ID, "training_file": uploaded["id"]}
         headers = {"Idempotency-Key": f"bench-{next(numbers)}"}
         began = time.perf_counter()
-        _ok(await client.post("/v1/fine_tuning/jobs", json=body, headers=headers))
+        ok(await client.post("/v1/fine_tuning/jobs", json=body, headers=headers))
         return 1000 * (time.perf_counter() - began)
 
     return submit
@@ -137,16 +137,6 @@ async def _bare_appends(running: Stack) -> list[float]:
     finally:
         await producer.stop()
     return taken
-
-
-def _ok(response: httpx.Response) -> Any:
-    if response.is_error:
-        raise RuntimeError(f"{response.request.url}: {response.status_code} {response.text[:500]}")
-    return response.json()
-
-
-def _percentile(values: Sequence[float], percent: int) -> float:
-    return round(quantiles(values, n=100, method="inclusive")[percent - 1], 2)
 
 
 def main() -> None:

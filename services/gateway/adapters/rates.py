@@ -58,7 +58,7 @@ class ValkeyRates:
     """Implements `Rates`. Raises RedisError, OSError, TimeoutError."""
 
     def __init__(self, url: str) -> None:
-        # the client retries nothing: the fallback is faster than a second attempt
+        # whatever the client retries, `take` ends it after ANSWER_MS_MAX
         self._client: Any = redis.asyncio.from_url(url, protocol=2)
         self._script = self._client.register_script(SCRIPT)
 
