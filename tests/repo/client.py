@@ -22,6 +22,7 @@ Written from `asynchronous.py` by `python -m tests.repo.client`; change it there
 WORDS: Final = (
     (r"\basync (def|with|for)\b", r"\1"),
     (r"\bawait asyncio\.sleep\b", "time.sleep"),
+    (r"\bat_once\b", "in_threads"),
     (r"\bawait ", ""),
     (r"\basyncio\b", "time"),
     (r"\bAsyncApi\b", "Api"),

@@ -1,5 +1,6 @@
 """`tunery file`: data for training."""
 
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -94,14 +95,17 @@ def delete(file_id: str, folders: DataDir, as_json: bool) -> None:
 
 
 def send(api: "Api", path: Path, *, quiet: bool) -> Any:
-    """Upload with a progress bar where somebody looks."""
-    if quiet or not _api.interactive():
+    """Upload with a progress bar on stderr where somebody looks; a large file goes in parts."""
+    if quiet or not sys.stderr.isatty():
         return api.upload(path)
+    from rich.console import Console
+    from rich.markup import escape
     from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
 
     columns = ("[progress.description]{task.description}", BarColumn(), DownloadColumn())
-    with Progress(*columns, TransferSpeedColumn(), transient=True) as bar:
-        task = bar.add_task(path.name, total=path.stat().st_size)
+    screen = Console(stderr=True)
+    with Progress(*columns, TransferSpeedColumn(), console=screen, transient=True) as bar:
+        task = bar.add_task(escape(path.name), total=path.stat().st_size)
         return api.upload(path, progress=lambda sent: bar.update(task, completed=sent))
 
 

@@ -6,6 +6,7 @@
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Final, cast
@@ -13,7 +14,17 @@ from typing import IO, Any, Final, cast
 import httpx
 
 from tunery.client.shapes import Endpoint, Event, File, Job, Key, Listing, Model, Tenant
-from tunery.client.wire import Frames, Progress, Refused, Told, Unreachable, part, refused
+from tunery.client.wire import (
+    Frames,
+    Pieces,
+    Progress,
+    Refused,
+    Told,
+    Unreachable,
+    at_once,
+    part,
+    refused,
+)
 
 TIMEOUT_S: Final = 60.0
 RETRIES_MAX: Final = 8
@@ -22,6 +33,10 @@ PAUSE_S_MAX: Final = 5.0
 UNAVAILABLE: Final = 503
 PAGE: Final = 100
 CHUNK_BYTES: Final = 1024 * 1024
+ONE_REQUEST_BYTES_MAX: Final = 512 * 1024 * 1024  # a larger file goes in parts
+PART_BYTES: Final = 16 * 1024 * 1024
+PARTS_AT_ONCE: Final = 4
+COMPLETE_S_MAX: Final = 600.0  # the service reads every byte once more
 
 
 class AsyncApi:
@@ -62,12 +77,58 @@ class AsyncApi:
     async def upload(
         self, path: Path, purpose: str = "fine-tune", progress: Progress | None = None
     ) -> File:
-        """Streamed from disk. Raises OSError of the file."""
+        """Streamed from disk; a large file in parts. Raises OSError of the file."""
+        if path.stat().st_size > ONE_REQUEST_BYTES_MAX:
+            return await self.upload_in_parts(path, purpose, progress)
         with path.open("rb") as stream:
             told = cast("IO[bytes]", Told(stream, progress)) if progress else stream
             files = {"file": (path.name, told)}
             data = {"purpose": purpose}
             return cast("File", await self._once("POST", "/files", data=data, files=files))
+
+    async def upload_in_parts(
+        self,
+        path: Path,
+        purpose: str = "fine-tune",
+        progress: Progress | None = None,
+        *,
+        part_bytes: int = PART_BYTES,
+    ) -> File:
+        """PARTS_AT_ONCE parts at a time; a part that does not arrive is sent again.
+
+        Raises Refused where a part arrived with other bytes; OSError of the file.
+        """
+        pieces = Pieces(path, part_bytes, progress)
+        declared = {
+            "bytes": pieces.bytes,
+            "filename": path.name,
+            "mime_type": "application/octet-stream",
+            "purpose": purpose,
+        }
+        upload = await self._once("POST", "/uploads", json=declared)
+        url = f"/uploads/{part(upload['id'])}"
+
+        async def send(start: int) -> str:
+            data = pieces.read(start)
+            files = {"data": (path.name, data)}
+            made = await self._call("POST", f"{url}/parts", patient=True, files=files)
+            if made["sha256"] != hashlib.sha256(data).hexdigest():
+                message = f"{path.name} arrived with the wrong bytes; upload it again."
+                raise Refused(0, "corrupt_upload", message, None)
+            pieces.sent(len(data))
+            return str(made["id"])
+
+        try:
+            part_ids = await at_once(send, pieces.starts, PARTS_AT_ONCE)
+        except BaseException:
+            with suppress(Refused, Unreachable):  # it would expire by itself, an hour later
+                await self._once("POST", f"{url}/cancel")
+            raise
+        body = {"part_ids": part_ids}
+        done = await self._call(
+            "POST", f"{url}/complete", patient=True, json=body, timeout=COMPLETE_S_MAX
+        )
+        return cast("File", done["file"])
 
     def files(self) -> AsyncIterator[File]:
         return self._all("/files")
@@ -272,13 +333,21 @@ class AsyncApi:
             after = found["last_id"]
             left = None if left is None else left - len(found["data"])
 
-    async def _call(self, method: str, path: str, **arguments: Any) -> dict[str, Any]:
-        """A request that may be repeated: a 503 is waited for, RETRIES_MAX times."""
+    async def _call(
+        self, method: str, path: str, *, patient: bool = False, **arguments: Any
+    ) -> dict[str, Any]:
+        """A request that may be repeated: a 503 is waited for, RETRIES_MAX times.
+
+        `patient`: so is a service that does not answer at all.
+        """
         for attempt in range(RETRIES_MAX):
             try:
                 return await self._once(method, path, **arguments)
             except Refused as refusal:
                 if refusal.status != UNAVAILABLE or attempt == RETRIES_MAX - 1:
+                    raise
+            except Unreachable:
+                if not patient or attempt == RETRIES_MAX - 1:
                     raise
             await asyncio.sleep(min(PAUSE_S * 2**attempt, PAUSE_S_MAX))
         raise AssertionError("the last attempt raises or returns")

@@ -1,14 +1,20 @@
 """What both clients share: errors, and what goes over the wire and comes back."""
 
+import asyncio
 import json
-from collections.abc import Callable
-from typing import IO, Any, Final, TypeAlias
+from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Lock
+from typing import IO, Any, Final, TypeAlias, TypeVar
 from urllib.parse import quote
 
 import httpx
 
 DONE: Final = "[DONE]"
 Progress: TypeAlias = Callable[[int], None]  # bytes sent so far
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 class Unreachable(Exception):
@@ -75,3 +81,51 @@ class Told:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+
+class Pieces:
+    """A file in pieces that several senders take at once. Raises OSError of the file."""
+
+    def __init__(self, path: Path, piece_bytes: int, progress: Progress | None) -> None:
+        self._path, self._progress = path, progress
+        self._piece_bytes, self._sent, self._lock = piece_bytes, 0, Lock()
+        self.bytes = path.stat().st_size
+        self.starts = range(0, self.bytes, piece_bytes)
+
+    def read(self, start: int) -> bytes:
+        with self._path.open("rb") as file:
+            file.seek(start)
+            return file.read(self._piece_bytes)
+
+    def sent(self, count: int) -> None:
+        with self._lock:
+            self._sent += count
+            if self._progress is not None:
+                self._progress(self._sent)
+
+
+async def at_once(work: Callable[[T], Awaitable[R]], items: Iterable[T], count: int) -> list[R]:
+    """Results in the order of `items`, `count` at a time. The first failure ends the others."""
+    gate = asyncio.Semaphore(count)
+
+    async def one(item: T) -> R:
+        async with gate:
+            return await work(item)
+
+    tasks = [asyncio.create_task(one(item)) for item in items]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+def in_threads(work: Callable[[T], R], items: Iterable[T], count: int) -> list[R]:
+    """`at_once` for callers without an event loop."""
+    with ThreadPoolExecutor(count, "tunery") as pool:
+        tasks = [pool.submit(work, item) for item in items]
+        try:
+            return [task.result() for task in tasks]
+        finally:
+            for task in tasks:
+                task.cancel()

@@ -171,8 +171,7 @@ class S3Blobs:
         answer = await self.call(key, self._client.get_object, Key=key)
         body, digest = answer["Body"], hashlib.sha256()
         try:
-            while chunk := await self._read(key, body):
-                digest.update(chunk)
+            while chunk := await self._read(key, body, digest):
                 BLOB_BYTES.labels("get").inc(len(chunk))
                 yield chunk
         finally:
@@ -180,10 +179,14 @@ class S3Blobs:
         if sha256 is not None and digest.hexdigest() != sha256:
             raise BlobCorrupt(key, sha256, digest.hexdigest())
 
-    async def _read(self, key: str, body: Any) -> bytes:
+    async def _read(self, key: str, body: Any, digest: "hashlib._Hash") -> bytes:
+        def read() -> bytes:
+            chunk: bytes = body.read(CHUNK_BYTES)
+            digest.update(chunk)
+            return chunk
+
         with named_errors(key):
-            chunk: bytes = await self._thread(partial(body.read, CHUNK_BYTES))
-        return chunk
+            return await self._thread(read)
 
     async def size(self, key: str) -> int | None:
         check_key(key)
@@ -237,7 +240,6 @@ class S3Upload:
             raise RuntimeError("the upload is over")
         if self._bytes + len(chunk) > BLOB_BYTES_MAX:
             raise BlobTooLarge(self._key)
-        self._digest.update(chunk)
         self._bytes += len(chunk)
         self._buffer += chunk
         while len(self._buffer) > PART_BYTES:
@@ -249,10 +251,13 @@ class S3Upload:
         if self._upload_id is None:
             begun = await self._call(self._client.create_multipart_upload)
             self._upload_id = begun["UploadId"]
+
+        def hashed(**arguments: Any) -> Any:  # in the thread: it takes as long as sending does
+            self._digest.update(part)
+            return self._client.upload_part(**arguments)
+
         number = len(self._parts) + 1
-        answer = await self._call(
-            self._client.upload_part, UploadId=self._upload_id, PartNumber=number, Body=part
-        )
+        answer = await self._call(hashed, UploadId=self._upload_id, PartNumber=number, Body=part)
         self._parts.append({"PartNumber": number, "ETag": answer["ETag"]})
         BLOB_BYTES.labels("put").inc(len(part))
 
@@ -260,15 +265,15 @@ class S3Upload:
         return await self._blobs.call(self._key, operation, Key=self._key, **arguments)
 
     async def complete(self) -> Stored:
+        if self._upload_id is None:
+            stored = await self._blobs.put(self._key, bytes(self._buffer), sha256=self._expected)
+            self._over = True
+            return stored
+        await self._send(bytes(self._buffer))
         got = self._digest.hexdigest()
         if self._expected is not None and got != self._expected:
             await self.abort()
             raise BlobCorrupt(self._key, self._expected, got)
-        if self._upload_id is None:
-            stored = await self._blobs.put(self._key, bytes(self._buffer))
-            self._over = True
-            return stored
-        await self._send(bytes(self._buffer))
         await self._call(
             self._client.complete_multipart_upload,
             UploadId=self._upload_id,

@@ -1,5 +1,6 @@
 """`/v1/uploads`: files in parts, in parallel and in any order; the parts outlive any gateway."""
 
+import asyncio
 import hashlib
 from collections.abc import Sequence
 from contextlib import suppress
@@ -119,8 +120,7 @@ async def complete_upload(
 ) -> dict[str, Any]:
     """Puts the file together from its parts, in the order given. Repeating it changes nothing."""
     row = await _upload(deps, caller, upload_id)
-    used = list(row["part_ids"] or ())[: len(body.part_ids)]
-    if row["status"] == "completed" and used == body.part_ids:
+    if _made_of(row, body.part_ids):
         return await _shown(deps, caller, row)
     _pending(row)
     parts = await _parts(deps, caller, row, body.part_ids)
@@ -134,8 +134,19 @@ async def complete_upload(
         sha256=stored.sha256,
         blob=stored.key,
     )
-    await _recorded(deps, caller, done, stored.key)
+    try:
+        await _recorded(deps, caller, done, stored.key)
+    except ApiError as refusal:  # the same call, sent twice, may have been first
+        row = await _upload(deps, caller, upload_id)
+        if refusal.status >= 500 or not _made_of(row, body.part_ids):
+            raise
     return await _shown(deps, caller, await _upload(deps, caller, upload_id))
+
+
+def _made_of(row: Row, part_ids: Sequence[str]) -> bool:
+    """Whether the upload was completed with these parts; the row has those it left out behind."""
+    done = row["status"] == "completed"
+    return done and list(row["part_ids"][: len(part_ids)]) == list(part_ids)
 
 
 @router.post("/v1/uploads/{upload_id}/cancel", responses=says(documents.Upload))
@@ -167,7 +178,10 @@ async def _parts(deps: Deps, caller: Principal, upload: Row, part_ids: Sequence[
 async def _assembled(
     deps: Deps, caller: Principal, parts: Sequence[Row], key: str, md5: str | None
 ) -> Stored:
-    """One blob of all parts, a chunk in memory at a time. Raises ApiError 400, 409."""
+    """One blob of all parts, a few MB of it in memory. Raises ApiError 400, 409.
+
+    Every byte passes here, because the SHA-256 that names the content is one of the whole.
+    """
     digest = hashlib.md5(usedforsecurity=False)
     upload = await within(deps.blobs.upload(key))
     try:
@@ -189,7 +203,7 @@ async def _copy(
     chunks = deps.blobs.stream(blob, sha256=part["sha256"])
     try:
         while chunk := await within(anext(chunks, b"")):
-            digest.update(chunk)
+            await asyncio.to_thread(digest.update, chunk)
             await within(upload.write(chunk), PART_BYTES)
     except BlobMissing as error:
         text = "The upload was completed, cancelled or expired meanwhile."

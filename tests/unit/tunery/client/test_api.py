@@ -1,6 +1,9 @@
 """The client against a small server in memory: pages, refusals, outages."""
 
+import hashlib
 import json
+from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -139,3 +142,77 @@ def test_a_stream_that_never_says_anything_new_is_given_up(
         list(api.follow("ftjob-1"))
     with served([refusal(404, "not_found")], []) as api, pytest.raises(Refused, match="no"):
         list(api.follow("ftjob-x"))
+
+
+class Uploads:
+    """Takes uploads as the service does. `trouble`: what the next parts get instead."""
+
+    def __init__(self, *trouble: httpx.Response | Exception) -> None:
+        self.trouble = list(trouble)
+        self.parts: dict[str, bytes] = {}
+        self.calls: list[str] = []
+        self._numbers: Iterator[int] = count()
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.calls.append(verb := request.url.path.rpartition("/")[2])
+        if verb != "parts":
+            return httpx.Response(200, json=self._answer(verb, request))
+        if self.trouble:
+            trouble = self.trouble.pop()
+            if isinstance(trouble, Exception):
+                raise trouble
+            return trouble
+        body = request.content.partition(b"\r\n\r\n")[2].rpartition(b"\r\n--")[0]
+        name = f"part_{next(self._numbers)}"
+        self.parts[name] = body
+        sha256 = hashlib.sha256(body).hexdigest()
+        return httpx.Response(200, json={"id": name, "sha256": sha256})
+
+    def _answer(self, verb: str, request: httpx.Request) -> dict[str, Any]:
+        if verb != "complete":
+            return {"id": "upload_1"}
+        asked = json.loads(request.content)
+        return {"file": {"id": b"".join(self.parts[one] for one in asked["part_ids"]).decode()}}
+
+
+def test_a_large_file_goes_in_parts_and_a_lost_one_goes_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    monkeypatch.setattr("tunery.client.api.ONE_REQUEST_BYTES_MAX", 10)
+    text = "".join(chr(65 + n % 26) for n in range(95))
+    rows, sent = tmp_path / "rows.jsonl", list[int]()
+    rows.write_text(text)
+    server = Uploads(refusal(503, "service_unavailable"), httpx.ReadError("gone"))
+    with Api("http://api/v1", "k", transport=httpx.MockTransport(server)) as api:
+        assert api.upload_in_parts(rows, progress=sent.append, part_bytes=10)["id"] == text
+        assert api.upload(rows)["id"] == text
+    assert sent == sorted(sent)
+    assert sent[-1] == 95
+    assert sorted(map(len, server.parts.values())) == [5, *[10] * 9, 95]
+    assert "cancel" not in server.calls
+
+
+async def test_parts_of_the_asynchronous_client(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("0123456789" * 3)
+    server = Uploads()
+    async with AsyncApi("http://api/v1", "k", transport=httpx.MockTransport(server)) as api:
+        file = await api.upload_in_parts(rows, part_bytes=7)
+    assert file["id"] == rows.read_text()
+    assert len(server.parts) == 5
+
+
+def test_an_upload_that_is_refused_is_cancelled(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("0123456789" * 3)
+    server = Uploads(refusal(413, "file_too_large"))
+    api = Api("http://api/v1", "k", transport=httpx.MockTransport(server))
+    with api, pytest.raises(Refused) as caught:
+        api.upload_in_parts(rows, part_bytes=7)
+    assert caught.value.code == "file_too_large"
+    assert server.calls[-1] == "cancel"
+    damaged = Uploads(httpx.Response(200, json={"id": "part_x", "sha256": "0" * 64}))
+    api = Api("http://api/v1", "k", transport=httpx.MockTransport(damaged))
+    with api, pytest.raises(Refused, match="wrong bytes"):
+        api.upload_in_parts(rows, part_bytes=7)
