@@ -6,7 +6,7 @@ from schemas.envelope import Message, Part, Rejected, Repeated, Sha256, Tick
 from schemas.sealed import Sealed
 from schemas.units import Ms, Tokens
 
-LengthPolicy: TypeAlias = Literal["reject", "truncate"]
+LengthPolicy: TypeAlias = Literal["reject", "truncate", "split"]
 Purpose: TypeAlias = Literal["fine-tune", "fine-tune-results"]
 UploadOutcome: TypeAlias = Literal["completed", "cancelled", "expired"]
 

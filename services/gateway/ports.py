@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from schemas.estimate import PriceBook
 from schemas.model import Base
+from services.gateway.domain.previews import Task
 from services.gateway.domain.rate import Taken
 from services.gateway.domain.tables import Table
 
@@ -57,9 +57,7 @@ class Prices(Protocol):
 
 
 class Previews(Protocol):
-    async def show(
-        self, path: Path, base_path: str, rows: int, max_length: int | None
-    ) -> Mapping[str, Any]:
+    async def show(self, task: Task) -> Mapping[str, Any]:
         """The first rows of a file as a base model sees them. Raises ApiError 400, 503."""
 
 

@@ -14,6 +14,7 @@ from tunery.local.paths import DataDir, cache_dir
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from schemas.dataset import LengthPolicy
     from tunery.data.contamination import Item
     from tunery.data.report import Report
     from tunery.data.screening import Personal
@@ -36,6 +37,7 @@ Examples:
   tunery data check train.parquet --json | jq .counts
   tunery data check saved_by_datasets/ --html report.html
   tunery data check train.jsonl --benchmarks gsm8k --personal warn
+  tunery data check pages.jsonl --model my-base --max-length 2048 --length-policy split
 \b
 Exit code: 0 all accepted, 1 one was rejected, 2 one could not be read.
 """
@@ -60,6 +62,19 @@ def command() -> None:
     default=10,
     show_default=True,
     help="Fewer rows are rejected.",
+)
+@click.option(
+    "--max-length",
+    type=click.IntRange(min=2),
+    metavar="TOKENS",
+    help="The longest sequence, with --model; else the base model's context.",
+)
+@click.option(
+    "--length-policy",
+    type=click.Choice(("reject", "truncate", "split")),
+    default="reject",
+    show_default=True,
+    help="What becomes of longer rows; `split` is for plain text.",
 )
 @click.option(
     "--benchmarks",
@@ -87,6 +102,8 @@ def check(
     files: tuple[Path, ...],
     model: Path | None,
     min_rows: int,
+    max_length: int | None,
+    length_policy: "LengthPolicy",
     names: tuple[str, ...],
     personal: "Personal",
     html: Path | None,
@@ -99,12 +116,15 @@ def check(
 
     if html is not None and (len(files) > 1 or as_json):
         raise click.UsageError("--html takes one file, and no --json beside it.")
+    if max_length is not None and model is None:
+        raise click.UsageError("--max-length counts tokens: name a base with --model.")
 
     check_one = partial(
         check_file,
         base_dir=model,
         min_rows=min_rows,
-        max_length=_context(model),
+        max_length=max_length or _context(model),
+        length_policy=length_policy,
         policy=Policy(personal=personal),
         benchmarks=_items(folders, names),
     )

@@ -61,6 +61,7 @@ class Checker:
         self.findings = Collector()
         self.tally = Tally()
         self.quality = Quality()
+        length_policy: LengthPolicy = "reject",
         self.dialect: Dialect | None = None
         self.rows = 0
         self.rows_with_errors = 0
@@ -138,6 +139,8 @@ class Checker:
         self._failed |= failed
         for finding in findings:
             self.findings.add(finding)
+        if self._length_policy == "split" and self.dialect not in (None, "text"):
+            add(Note("split_not_text", detail=self.dialect).at(None, None))
 
     def _headed(self, items: Iterator[Block | Row | Finding]) -> Iterator[Block | Row | Finding]:
         """The same items. The first are held back until their rows tell the dialect."""
@@ -241,13 +244,19 @@ def check(
     """Check a file, or a folder that `datasets` saved, in any format and dialect that is read.
 
     With `base_dir` every row is rendered and tokenised too; with `max_length` rows over it are
-    errors. `policy` says what is looked for besides, `benchmarks` are items that should not be in
-    the rows. `progress` is called with the bytes read so far. Raises `OSError` when the file cannot
-    be read and `BaseUnusable` when the base model's directory cannot tokenise.
+    errors, unless `length_policy` has them cut or split. `policy` says what is looked for besides,
+    `benchmarks` are items that should not be in the rows. `progress` is called with the bytes read
+    so far. Raises `OSError` when the file cannot be read and `BaseUnusable` when the base model's
+    directory cannot tokenise.
     """
     tokenizer = None if base_dir is None else Tokenizer.load(base_dir)
     with Screening(policy, benchmarks) as screening, open_rows(path) as rows:
-        checker = Checker(tokenizer=tokenizer, max_length=max_length, screening=screening)
+        checker = Checker(
+            tokenizer=tokenizer,
+            max_length=max_length,
+            length_policy=length_policy,
+            screening=screening,
+        )
         checker.run(rows, progress)
         checker.finish(min_rows)
         if rows.format == "json" and isinstance(path, Path) and ".jsonl" in path.suffixes:
@@ -255,6 +264,7 @@ def check(
         findings = checker.findings
         errors = findings.count("error")
         return Report(
+    length_policy: LengthPolicy = "reject",
             verdict="rejected" if errors else "accepted",
             format=rows.format,
             dialect=checker.dialect,

@@ -156,6 +156,10 @@ _ERRORS: Final[dict[str, tuple[str, str]]] = {
         "Choose a base model with tool calls, or remove them.",
     ),
     "row_too_long": ("The row has more tokens than max_length", "Shorten it, or truncate."),
+    "split_not_text": (
+        "Only rows of plain text can be split",
+        'Use length_policy reject or truncate, or give {"text": ...}.',
+    ),
     "no_trainable_token": (
         "No token is left to learn from",
         "Shorten the prompt, raise max_length, or give an answer weight 1.",

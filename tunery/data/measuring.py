@@ -5,9 +5,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from tunery.data.codes import CATALOGUE
+from schemas.dataset import LengthPolicy
 from tunery.data.dialects import Conversation
 from tunery.data.findings import Finding, Note
 from tunery.data.limits import ENCODE_CHARS, ENCODE_ROWS
+from tunery.data.lengths import fit
 from tunery.data.rendering import Encoded, Rendered, Tokenizer
 from tunery.data.report import Bin, Piece, Sample, TokenCounts
 from tunery.data.rows import Row
@@ -22,10 +24,16 @@ SAMPLE_TOKENS_MAX: Final = 600
 class Measure:
     """Renders and tokenises rows in batches of `ENCODE_ROWS`, keeping counts only."""
 
-    def __init__(self, tokenizer: Tokenizer, max_length: int | None = None) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        max_length: int | None = None,
+        length_policy: LengthPolicy = "reject",
+    ) -> None:
         self._tokenizer = tokenizer
         self._max_length = max_length
         self._waiting: list[tuple[Row, Rendered]] = []
+        self._length_policy = length_policy
         self.samples: list[Sample] = []
         self._waiting_chars = 0
         self._bins: Counter[int] = Counter()
@@ -74,14 +82,13 @@ class Measure:
         return findings
 
     def _too_long(self, tokens: Encoded) -> Iterator[Note]:
-        """What is wrong with a row when at most `max_length` tokens of it can be used."""
-        length = len(tokens.ids)
-        limit = length if self._max_length is None else self._max_length
-        if length > limit:
-            yield Note("row_too_long", detail=f"{length}, max_length is {limit}")
-        if 1 not in tokens.mask[1:limit]:
-            cut = f"the first {limit:,} of {length:,} tokens" if length > limit else ""
-            yield Note("no_trainable_token", detail=cut)
+        """Why there is no sequence of the row; of one that is refused, whether cutting helps."""
+        fitted = fit(tokens, self._max_length, self._length_policy)
+        if isinstance(fitted, Note):
+            yield fitted
+            if fitted.code == "row_too_long":
+                cut = fit(tokens, self._max_length, "truncate")
+                yield from (cut,) if isinstance(cut, Note) else ()
 
     def _sample(self, row: Row, tokens: Encoded) -> Iterator[Note]:
         """Keep a row as the model sees it, and look whether its text comes back."""

@@ -6,19 +6,18 @@ Where a piece ends depends on the rows alone, so it holds the same bytes whoever
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
+from schemas.dataset import LengthPolicy
 from tunery.data.dialects import Conversation
 from tunery.data.findings import Collector, Note
+from tunery.data.lengths import fit
 from tunery.data.limits import ENCODE_CHARS, ENCODE_ROWS, PIECE_CHARS, PIECE_ROWS
 from tunery.data.rendering import Encoded, Rendered, Tokenizer
 from tunery.data.rows import Row
 from tunery.data.shards import Document
-
-LengthPolicy: TypeAlias = Literal["reject", "truncate"]
 
 
 class Given(Struct, frozen=True):
@@ -30,9 +29,12 @@ class Given(Struct, frozen=True):
 
 
 class Tokenised(Struct, frozen=True, array_like=True):
-    """A row as a sequence. `cut`: shortened to the limit. `prompt`: a line of validation.jsonl."""
+    """A row as sequences: one, or several where it was split.
 
-    document: Document
+    `cut`: shortened to the limit. `prompt`: its line of validation.jsonl, when it is there whole.
+    """
+
+    documents: list[Document]
     validates: bool
     cut: bool
     prompt: bytes
@@ -103,27 +105,18 @@ class PieceMaker:
     def _encoded(self, waiting: Sequence[tuple[Given, Rendered]]) -> Iterator[Tokenised]:
         encoded = self._tokenizer.encode([rendered for _, rendered in waiting])
         for (given, _), tokens in zip(waiting, encoded, strict=True):
-            fitted = self._fit(given.row, tokens)
-            if fitted is None:
+            fitted = fit(tokens, self._max_length, self._length_policy)
+            if isinstance(fitted, Note):
+                self._refuse(given.row, fitted)
                 continue
-            cut = len(fitted.ids) < len(tokens.ids)
-            asks = given.validates and not cut
-            prompt = _prompt(given.row, given.conversation, fitted) if asks else b""
-            yield Tokenised(Document.of(fitted), given.validates, cut, prompt)
-
-    def _fit(self, row: Row, tokens: Encoded) -> Encoded | None:
-        """The row within `max_length`, or None after saying why not."""
-        limit = self._max_length
-        if len(tokens.ids) > limit:
-            if self._length_policy == "reject":
-                detail = f"{len(tokens.ids)}, max_length is {limit}"
-                self._refuse(row, Note("row_too_long", detail=detail))
-                return None
-            tokens = Encoded(tokens.ids[:limit], tokens.mask[:limit], tokens.rendered)
-        if not tokens.trainable:
-            self._refuse(row, Note("no_trainable_token"))
-            return None
-        return tokens
+            whole = fitted[0] is tokens
+            asks = given.validates and whole
+            yield Tokenised(
+                [Document.of(each) for each in fitted],
+                given.validates,
+                cut=not whole and self._length_policy == "truncate",
+                prompt=_prompt(given.row, given.conversation, tokens) if asks else b"",
+            )
 
     def _refuse(self, row: Row, note: Note) -> None:
         self._refused.add(note.at(row.number, row.line))

@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
+from schemas.dataset import LengthPolicy
 from tunery.data import screening
 from tunery.data.checking import Checker
 from tunery.data.codes import CATALOGUE
@@ -25,7 +26,7 @@ from tunery.data.dialects import TRAINABLE, Conversation
 from tunery.data.findings import Collector, Finding, Note
 from tunery.data.limits import PACK_WINDOW_ROWS, PACK_WINDOW_TOKENS, PROGRESS_ROWS
 from tunery.data.packing import pack
-from tunery.data.pieces import Given, LengthPolicy, PieceMaker, Tokenised, grouped, write_whole
+from tunery.data.pieces import Given, PieceMaker, Tokenised, grouped, write_whole
 from tunery.data.reading import open_rows
 from tunery.data.rendering import Tokenizer
 from tunery.data.rows import Row
@@ -60,9 +61,14 @@ class Policy(Struct, frozen=True):
 
 
 class Side(Struct, frozen=True):
-    """Sums of one shard; `longest` in tokens. `truncated` rows were cut to `max_length`."""
+    """Sums of one shard; `longest` in tokens. `truncated` rows were cut to `max_length`.
+
+    Where rows were split there are more `sequences` than rows, and each cut adds a token: the last
+    one before it is read again, unlearnt.
+    """
 
     rows: int
+    sequences: int
     packed_rows: int
     tokens: int
     trainable_tokens: int
@@ -325,6 +331,8 @@ class _Run:
         with open_rows(path) as rows:
             for done, item in enumerate(checker.conversations(rows)):
                 if done % PROGRESS_ROWS == 0:
+        elif self._policy.length_policy == "split" and checker.dialect not in (None, "text"):
+            self._refused.add(Note("split_not_text", detail=checker.dialect).at(None, None))
                     self._meter.at(rows.bytes_read)
                 yield item
             self._meter.end_pass(rows.bytes_read)
@@ -343,7 +351,7 @@ class _Run:
 
     def _sink(self, sequences: Sequence[Tokenised]) -> None:
         for it in sequences:
-            (self._validation if it.validates else self._train).add(it.document, cut=it.cut)
+            (self._validation if it.validates else self._train).add(it.documents, cut=it.cut)
             self._prompts.write(it.prompt)
 
 
@@ -357,15 +365,18 @@ class _Sink:
         self._window: list[Document] = []
         self._window_tokens = self._truncated = self._longest = 0
 
-    def add(self, document: Document, *, cut: bool) -> None:
+    def add(self, documents: Sequence[Document], *, cut: bool) -> None:
+        """One row of the file."""
         self.rows += 1
         self._truncated += cut
-        self._longest = max(self._longest, len(document.mask))
-        self._window.append(document)
-        self._window_tokens += len(document.mask)
+        lengths = [len(document.mask) for document in documents]
+        self._longest = max(self._longest, *lengths)
+        self._window += documents
+        self._window_tokens += sum(lengths)
         if len(self._window) >= PACK_WINDOW_ROWS or self._window_tokens >= PACK_WINDOW_TOKENS:
             self._pack()
 
+            sequences=self.writer.sequences,
     def close(self) -> Side:
         self._pack()
         self.writer.close()

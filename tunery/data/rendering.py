@@ -62,6 +62,10 @@ class Encoded:
         """Labels; the first token of a sequence is none, because nothing predicts it."""
         return self.mask[1:].count(1)
 
+    def span(self, start: int, end: int | None) -> "Encoded":
+        """Some of the tokens as a sequence of their own."""
+        return Encoded(self.ids[start:end], self.mask[start:end], self.rendered)
+
 
 class Tokenizer:
     """The tokenizer and chat template of a base model directory.

@@ -1,8 +1,10 @@
 """`python -m services.gateway.adapters.preview_worker`: a task on stdin, its answer on stdout."""
 
 import sys
+from collections.abc import Iterator, Sequence
 from itertools import groupby, islice
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -17,8 +19,12 @@ from services.gateway.domain.previews import (
 )
 from tunery.data.checking import Checker
 from tunery.data.findings import Finding, Note
+from tunery.data.lengths import fit
 from tunery.data.reading import open_rows
-from tunery.data.rendering import BaseUnusable, Encoded, Tokenizer
+from tunery.data.rendering import BaseUnusable, Encoded, Rendered, Tokenizer
+from tunery.data.rows import Row
+
+PARTS_SHOWN_MAX: Final = 20  # of one row
 
 
 def preview(task: Task) -> Answer:
@@ -27,38 +33,51 @@ def preview(task: Task) -> Answer:
         tokenizer = Tokenizer.load(Path(task.base_path))
     except BaseUnusable as error:
         return Refused(message=str(error), param="model")
-    checker, numbers, rendered = Checker(), [], []
+    checker = Checker()
+    given: list[Row] = []
+    rendered: list[Rendered] = []
     with open_rows(Path(task.path)) as rows:
         for row, conversation in islice(checker.conversations(rows), task.rows):
             found = tokenizer.render(conversation)
             if isinstance(found, Note):
                 checker.findings.add(found.at(row.number, row.line))
             else:
-                numbers.append(row.number)
+                given.append(row)
                 rendered.append(found)
-    encoded = zip(numbers, tokenizer.encode(rendered), strict=True)
-    return Shown(
-        data=[_row(number, one, tokenizer, task.max_length) for number, one in encoded],
-        problems=[_problem(one) for one in checker.findings.of("error")],
-    )
+    if task.length_policy == "split" and checker.dialect not in (None, "text"):
+        checker.findings.add(Note("split_not_text", detail=checker.dialect).at(None, None))
+    data: list[RowShown] = []
+    for row, tokens in zip(given, tokenizer.encode(rendered), strict=True):
+        parts = fit(tokens, task.max_length, task.length_policy)
+        if isinstance(parts, Note):
+            checker.findings.add(parts.at(row.number, row.line))
+            parts = [tokens.span(0, task.max_length)]
+        data += _shown(row, tokens, parts, tokenizer)
+    return Shown(data=data, problems=[_problem(one) for one in checker.findings.of("error")])
 
 
-def _row(number: int, row: Encoded, tokenizer: Tokenizer, max_length: int | None) -> RowShown:
-    ids, mask = row.ids[:max_length], row.mask[:max_length]
-    segments = []
-    for learnt, group in groupby(zip(ids, mask, strict=True), key=lambda one: bool(one[1])):
-        tokens = [token for token, _ in group]
-        text = tokenizer.decode(tokens)
-        segments.append(Segment(text=text, learnt=learnt, tokens=len(tokens)))
-    return RowShown(
-        row=number,
-        tokens=len(row.ids),
-        trainable_tokens=mask[1:].count(1),
-        truncated=len(ids) < len(row.ids),
-        token_ids=ids,
-        loss_mask=list(mask),
-        segments=segments,
-    )
+def _shown(
+    row: Row, whole: Encoded, parts: Sequence[Encoded], tokenizer: Tokenizer
+) -> Iterator[RowShown]:
+    for number, part in enumerate(parts[:PARTS_SHOWN_MAX], start=1):
+        segments = []
+        for learnt, group in groupby(
+            zip(part.ids, part.mask, strict=True), key=lambda one: bool(one[1])
+        ):
+            tokens = [token for token, _ in group]
+            text = tokenizer.decode(tokens)
+            segments.append(Segment(text=text, learnt=learnt, tokens=len(tokens)))
+        yield RowShown(
+            row=row.number,
+            part=number,
+            parts=len(parts),
+            tokens=len(whole.ids),
+            trainable_tokens=part.trainable,
+            truncated=len(parts) == 1 and len(part.ids) < len(whole.ids),
+            token_ids=part.ids,
+            loss_mask=list(part.mask),
+            segments=segments,
+        )
 
 
 def _problem(found: Finding) -> Problem:

@@ -8,7 +8,6 @@ import os
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -32,12 +31,9 @@ class PreviewProcesses:
         self._room = asyncio.Semaphore(PROCESSES_MAX)
         self._asked = 0
 
-    async def show(
-        self, path: Path, base_path: str, rows: int, max_length: int | None
-    ) -> Mapping[str, Any]:
+    async def show(self, task: Task) -> Mapping[str, Any]:
         if self._asked >= WAITING_MAX:
             raise unavailable("The preview of rows")
-        task = Task(path=str(path), base_path=base_path, rows=rows, max_length=max_length)
         self._asked += 1
         try:
             async with self._room:

@@ -4,12 +4,15 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
+from schemas.dataset import LengthPolicy
+
 
 class Task(Struct, frozen=True, kw_only=True):
     path: str
     base_path: str
     rows: int
     max_length: int | None
+    length_policy: LengthPolicy
 
 
 class Segment(Struct, frozen=True, kw_only=True):
@@ -21,9 +24,14 @@ class Segment(Struct, frozen=True, kw_only=True):
 
 
 class RowShown(Struct, frozen=True, kw_only=True):
-    """`loss_mask` has one 0 or 1 for each token. `tokens` counts before `truncated` cut some."""
+    """`loss_mask` has one 0 or 1 for each token. `tokens` counts before `truncated` cut some.
+
+    `part` of `parts`: a row that was split is shown as several.
+    """
 
     row: int
+    part: int
+    parts: int
     tokens: int
     trainable_tokens: int
     truncated: bool

@@ -13,6 +13,7 @@ from pydantic import (
 )
 
 from schemas.account import RICH_EVENT_TYPES, STANDARD_EVENT_TYPES
+from schemas.dataset import LengthPolicy
 from services.gateway.domain.scopes import SCOPES, Scope
 
 METADATA_PAIRS_MAX: Final = 16
@@ -202,6 +203,7 @@ class PreviewRequest(Body):
     training_file: Id
     rows: Annotated[StrictInt, Field(ge=1, le=PREVIEW_ROWS_MAX)] = 3
     max_length: Annotated[StrictInt, Field(ge=1, le=131_072)] | None = None
+    length_policy: LengthPolicy = "truncate"
 
 
 class LimitsBody(Body):

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from reprlib import repr as repr_short
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 import msgspec
 
@@ -20,17 +20,19 @@ from services.gateway.domain.errors import UNSUPPORTED, ApiError, invalid
 from services.gateway.domain.requests import JobRequest
 
 METHODS: Final = ("supervised",)
-LENGTH_POLICIES: Final[tuple[LengthPolicy, ...]] = ("reject", "truncate")
+LENGTH_POLICIES: Final[tuple[LengthPolicy, ...]] = get_args(LengthPolicy)
 SLOTS_MAX: Final = 64
 POOL: Final = "default"
 VALIDATION_FRACTION: Final = 0.1
 VALIDATION_FRACTION_MAX: Final = 0.5
 MODEL_SUFFIX_CHARACTERS: Final = 8
 PURPOSE: Final = "fine-tune"
+PLAIN_TEXT: Final = "text"  # a dialect
 LORA: Final = ("rank", "alpha", "dropout")
 OWN: Final = ("slots", "length_policy", "validation_fraction")  # of `training`, not of the trainer
 # groups that take a few names only; the others take every hyper-parameter
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {"lora": LORA, "eval": ("validation_fraction",)}
+LENGTH_POLICY: Final = "training.length_policy"
 FileRole = Literal["training_file", "validation_file"]
 
 
@@ -115,6 +117,18 @@ def check_file(file: InputFile | None, file_id: str, role: FileRole) -> None:
             "correct the file and upload it again.",
             role,
             errors.FILE_REJECTED,
+        )
+
+
+def check_split(wishes: Wishes, file: InputFile) -> None:
+    """Raises ApiError; a file that is still being validated is checked when it is prepared."""
+    dialect = None if file.validation is None else file.validation.dialect
+    if wishes.length_policy == "split" and dialect not in (None, PLAIN_TEXT):
+        raise invalid(
+            f"{LENGTH_POLICY}: only plain text can be split, and {file.id} is {dialect}; use "
+            'reject or truncate, or upload rows of {"text": …}.',
+            LENGTH_POLICY,
+            "invalid_value",
         )
 
 
@@ -235,10 +249,12 @@ def _wishes(request: JobRequest) -> tuple[Wishes, list[Problem]]:
     slots = _slots(own.get("slots"), found)
     fraction_path = paths.get("validation_fraction", "")
     fraction_ppm = _fraction_ppm(own.get("validation_fraction"), fraction_path, found)
-    policy: LengthPolicy = "truncate" if own.get("length_policy") == "truncate" else "reject"
-    if own.get("length_policy") not in (None, *LENGTH_POLICIES):
+    policy: LengthPolicy = "reject"
+    if (asked := own.get("length_policy", policy)) in LENGTH_POLICIES:
+        policy = asked
+    elif asked is not None:
         text = f"must be one of {', '.join(LENGTH_POLICIES)}"
-        found.append(Problem(param="training.length_policy", message=text))
+        found.append(Problem(param=LENGTH_POLICY, message=text))
     return Wishes(hyper, paths, slots, policy, fraction_ppm), found
 
 

@@ -149,8 +149,10 @@ async def _resolve(deps: Deps, caller: Principal, body: JobRequest, job_id: str)
     if base is None:
         raise submission.unknown_model(body.model)
     training = await _file(deps, caller, body.training_file, "training_file")
+    submission.check_split(wishes, training)
     if body.validation_file is not None:
-        await _file(deps, caller, body.validation_file, "validation_file")
+        held_out = await _file(deps, caller, body.validation_file, "validation_file")
+        submission.check_split(wishes, held_out)
     seed = body.seed
     if seed is None:
         seed = int.from_bytes(deps.draw(4), "big") % (SEED_MAX + 1)

@@ -467,3 +467,19 @@ def test_a_damaged_file_is_checked(at: int, instead: bytes) -> None:
     assert report.error_count == sum(
         n for code, n in report.counts.items() if CATALOGUE[code].severity == "error"
     )
+
+
+def test_long_texts_pass_where_they_are_split_and_chats_never_are(
+    base_dir: Path, write: Callable[..., Path]
+) -> None:
+    long = write({"text": f"Lamp {number} shines. " * 30} for number in range(10))
+    chats = write((good(number) for number in range(10)), "chats.jsonl")
+    codes = {}
+    for path, policy in ((long, "reject"), (long, "split"), (chats, "split")):
+        report = check(path, base_dir=base_dir, max_length=64, length_policy=policy)  # type: ignore[arg-type]  # one of the policies
+        codes[path.name, policy] = {error.code for error in report.errors}
+    assert codes == {
+        ("rows.jsonl", "reject"): {"row_too_long"},
+        ("rows.jsonl", "split"): set(),
+        ("chats.jsonl", "split"): {"split_not_text"},
+    }

@@ -16,6 +16,7 @@ from safetensors.numpy import load, load_file, save
 from tunery.data import pieces, preparing
 from tunery.data.checking import count_tokens
 from tunery.data.contamination import Item
+from tunery.data.dialects import Conversation
 from tunery.data.preparing import DataRefused, Prepared, find, prepare
 from tunery.data.rendering import Encoded, Rendered, Tokenizer
 from tunery.data.screening import Policy
@@ -117,7 +118,13 @@ def test_the_same_bytes_every_time(
 
 @pytest.mark.parametrize(
     "other",
-    [{"max_length": 256}, {"length_policy": "truncate"}, {"seed": 1}, {"validation": 200_000}],
+    [
+        {"max_length": 256},
+        {"length_policy": "truncate"},
+        {"length_policy": "split"},
+        {"seed": 1},
+        {"validation": 200_000},
+    ],
 )
 def test_what_decides_the_bytes_decides_the_key(
     prepared: Prepared, tokenizer: Tokenizer, other: dict[str, Any]
@@ -355,3 +362,53 @@ def test_personal_data_is_scrubbed_or_refused(
     assert "ann@" not in texts
     with pytest.raises(DataRefused, match=r"row 3 /messages/0: .*email \(personal_data_refused\)"):
         prepare(path, base_dir, tmp_path / "no", screen=Policy(personal="block"), **options)
+
+
+def texts(number: int, words: int) -> dict[str, str]:
+    return {"text": " ".join(f"Lamp{number} {word}." for word in range(words))}
+
+
+def test_long_texts_are_split_and_every_token_is_learnt_once(
+    write: Writer, base_dir: Path, tmp_path: Path, tokenizer: Tokenizer
+) -> None:
+    rows = [texts(1, 3), texts(2, 200), texts(3, 40)]
+    counts = count_tokens(write(rows), base_dir)
+    options: dict[str, Any] = {"max_length": 64, "length_policy": "split"}
+    done = prepare(write(rows), base_dir, tmp_path / "out", validation_fraction_ppm=0, **options)
+    train, found = done.manifest.train, documents(done.train_path)
+    assert counts is not None
+    assert (train.rows, train.sequences, train.truncated) == (3, len(found), 0)
+    assert train.trainable_tokens == counts.trainable_tokens
+    assert train.tokens == counts.tokens + train.sequences - train.rows
+    assert train.longest == max(len(ids) for ids, _ in found) == 64
+    assert all(any(mask) for _, mask in found)
+    learnt = sorted(
+        token for ids, mask in found for token, label in zip(ids, mask, strict=True) if label
+    )
+    whole = tokenizer.encode([_rendered(tokenizer, row["text"]) for row in rows])
+    assert learnt == sorted(token for each in whole for token in each.ids[1:])
+
+
+def _rendered(tokenizer: Tokenizer, text: str) -> Rendered:
+    rendered = tokenizer.render(Conversation([], [], pair=("", text), plain=True))
+    assert isinstance(rendered, Rendered)
+    return rendered
+
+
+def test_split_texts_are_no_questions_of_the_gate(
+    write: Writer, base_dir: Path, tmp_path: Path
+) -> None:
+    path = write(texts(number, words=3) for number in range(20))
+    held = write([texts(90, words=3), texts(91, words=200)], "held.jsonl")
+    options: dict[str, Any] = {"max_length": 64, "length_policy": "split"}
+    done = prepare(path, base_dir, tmp_path / "out", validation_path=held, **options)
+    assert (done.manifest.validation.rows, done.manifest.validation.sequences > 10) == (2, True)
+    (line,) = done.prompts_path.read_bytes().splitlines()
+    assert msgspec.json.decode(line)["row"] == 1
+
+
+def test_only_plain_text_is_split(write: Writer, base_dir: Path, tmp_path: Path) -> None:
+    path = write(chat(number) for number in range(20))
+    with pytest.raises(DataRefused) as caught:
+        prepare(path, base_dir, tmp_path / "out", max_length=64, length_policy="split")
+    assert [finding.code for finding in caught.value.findings] == ["split_not_text"]

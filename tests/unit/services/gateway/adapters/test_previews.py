@@ -1,12 +1,19 @@
 """Previews in processes of their own, with a real tokenizer."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from services.gateway.adapters.previews import PreviewProcesses
 from services.gateway.domain.errors import ApiError
+from services.gateway.domain.previews import Task
 from tests.unit.services.ingest.base import make_base, rows
+
+
+def task(file: Path, base: Path, **asked: Any) -> Task:
+    whole: dict[str, Any] = {"rows": 1, "max_length": None, "length_policy": "truncate"} | asked
+    return Task(path=str(file), base_path=str(base), **whole)
 
 
 @pytest.fixture
@@ -17,7 +24,7 @@ def base(tmp_path: Path) -> Path:
 async def test_only_what_the_assistant_says_is_learnt(tmp_path: Path, base: Path) -> None:
     file = tmp_path / "rows"
     file.write_bytes(b'{"broken": \n' + rows(5))
-    shown = await PreviewProcesses().show(file, str(base), 2, None)
+    shown = await PreviewProcesses().show(task(file, base, rows=2))
     assert [row["row"] for row in shown["data"]] == [2, 3]
     first = shown["data"][0]
     texts = [(part["text"], part["learnt"]) for part in first["segments"]]
@@ -33,16 +40,44 @@ async def test_only_what_the_assistant_says_is_learnt(tmp_path: Path, base: Path
 async def test_a_row_is_cut_where_training_would_cut_it(tmp_path: Path, base: Path) -> None:
     file = tmp_path / "rows"
     file.write_bytes(rows(1))
-    (row,) = (await PreviewProcesses().show(file, str(base), 1, 5))["data"]
+    (row,) = (await PreviewProcesses().show(task(file, base, max_length=5)))["data"]
     assert (len(row["token_ids"]), row["truncated"]) == (5, True)
     assert row["tokens"] > 5
+
+
+async def test_a_text_is_split_where_training_would_split_it(tmp_path: Path, base: Path) -> None:
+    file = tmp_path / "rows"
+    file.write_bytes(b'{"text": "' + b"A lamp at sea. " * 8 + b'"}\n')
+    asked = task(file, base, max_length=20, length_policy="split")
+    shown = (await PreviewProcesses().show(asked))["data"]
+    assert [(row["row"], row["part"]) for row in shown] == [
+        (1, number) for number in range(1, shown[0]["parts"] + 1)
+    ]
+    assert len(shown) > 1
+    assert sum(row["trainable_tokens"] for row in shown) == shown[0]["tokens"] - 1
+    assert not any(row["truncated"] for row in shown)
+
+
+async def test_what_training_would_refuse_is_a_problem_beside_the_row(
+    tmp_path: Path, base: Path
+) -> None:
+    file = tmp_path / "rows"
+    file.write_bytes(rows(1))
+    found = {}
+    for policy in ("reject", "truncate", "split"):
+        shown = await PreviewProcesses().show(task(file, base, max_length=5, length_policy=policy))
+        assert [len(row["token_ids"]) for row in shown["data"][:1]] == [5]
+        found[policy] = {one["code"] for one in shown["problems"]}
+    assert found["reject"] == {"row_too_long"}
+    assert found["truncate"] == {"no_trainable_token"}
+    assert "split_not_text" in found["split"]
 
 
 async def test_a_base_without_a_tokenizer_is_named(tmp_path: Path) -> None:
     file = tmp_path / "rows"
     file.write_bytes(rows(1))
     with pytest.raises(ApiError) as refused:
-        await PreviewProcesses().show(file, str(tmp_path), 1, None)
+        await PreviewProcesses().show(task(file, tmp_path))
     assert (refused.value.status, refused.value.param) == (400, "model")
 
 
@@ -50,5 +85,5 @@ async def test_what_takes_too_long_is_ended(tmp_path: Path, base: Path) -> None:
     file = tmp_path / "rows"
     file.write_bytes(rows(1))
     with pytest.raises(ApiError) as refused:
-        await PreviewProcesses(wait_ms_max=1).show(file, str(base), 1, None)
+        await PreviewProcesses(wait_ms_max=1).show(task(file, base))
     assert refused.value.param == "rows"

@@ -15,6 +15,7 @@ from services.gateway.domain.submission import (
     canonical,
     check,
     check_file,
+    check_split,
     model_id,
     slug,
     tokens_of,
@@ -61,6 +62,17 @@ def test_groups_of_hyper_parameters_become_one_job() -> None:
     assert (spec.slots, spec.length_policy, spec.validation_fraction_ppm) == (2, "truncate", 50_000)
     assert "alpha" in spec.auto
     assert "rank" not in spec.auto
+
+
+def test_only_plain_text_is_split() -> None:
+    wishes = check(request(training={"length_policy": "split"}), BASE)
+    text = replace(VALIDATION, dialect="text")
+    for validation in (None, text):
+        check_split(wishes, InputFile("file-1", "fine-tune", "processed", validation))
+    with pytest.raises(ApiError, match=r"file-1 is chat; use reject or truncate") as refused:
+        check_split(wishes, FILE)
+    assert (refused.value.status, refused.value.param) == (400, "training.length_policy")
+    check_split(check(request(), BASE), FILE)
 
 
 def test_the_deprecated_top_level_form_is_understood() -> None:

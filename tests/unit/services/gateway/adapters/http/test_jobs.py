@@ -161,6 +161,14 @@ async def test_a_rejected_file_cannot_be_trained_on(api: Town) -> None:
     assert "/validation" in answer.json()["error"]["message"]
 
 
+async def test_a_chat_cannot_be_split(api: Town) -> None:
+    client, file_id = await ready(api)
+    answer = await submit(client, file_id, training={"length_policy": "split"})
+    error = answer.json()["error"]
+    assert (answer.status_code, error["param"]) == (400, "training.length_policy")
+    assert "only plain text can be split" in error["message"]
+
+
 async def test_the_estimate_records_nothing(api: Town) -> None:
     client, file_id = await ready(api)
     body = {"model": "tiny-llama", "training_file": file_id}
