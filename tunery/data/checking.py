@@ -6,6 +6,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Final, TypeAlias, assert_never
 
+from schemas.dataset import LengthPolicy
 from tunery.data import chat, pairs, preferences, quick
 from tunery.data.contamination import Item
 from tunery.data.dialects import (
@@ -56,16 +57,19 @@ class Checker:
         *,
         tokenizer: Tokenizer | None = None,
         max_length: int | None = None,
+        length_policy: LengthPolicy = "reject",
         screening: Screening | None = None,
     ) -> None:
         self.findings = Collector()
         self.tally = Tally()
         self.quality = Quality()
-        length_policy: LengthPolicy = "reject",
         self.dialect: Dialect | None = None
         self.rows = 0
         self.rows_with_errors = 0
-        self.measure = Measure(tokenizer, max_length) if tokenizer is not None else None
+        self.measure = (
+            Measure(tokenizer, max_length, length_policy) if tokenizer is not None else None
+        )
+        self._length_policy = length_policy
         self.screening = screening
         self._failed: set[int] = set()  # good rows that screening or measuring refused
         self._ignored: set[str] = set()
@@ -129,6 +133,8 @@ class Checker:
             add(finding)
         if self.dialect is not None and self.dialect not in TRAINABLE:
             add(Note("not_trainable_yet", detail=self.dialect).at(None, None))
+        if self._length_policy == "split" and self.dialect not in (None, "text"):
+            add(Note("split_not_text", detail=self.dialect).at(None, None))
         if self._ignored:
             names = ", ".join(sorted(self._ignored))
             add(Note("ignored_columns", detail=names).at(None, None))
@@ -139,8 +145,6 @@ class Checker:
         self._failed |= failed
         for finding in findings:
             self.findings.add(finding)
-        if self._length_policy == "split" and self.dialect not in (None, "text"):
-            add(Note("split_not_text", detail=self.dialect).at(None, None))
 
     def _headed(self, items: Iterator[Block | Row | Finding]) -> Iterator[Block | Row | Finding]:
         """The same items. The first are held back until their rows tell the dialect."""
@@ -237,6 +241,7 @@ def check(
     base_dir: Path | None = None,
     min_rows: int = ROWS_MIN,
     max_length: int | None = None,
+    length_policy: LengthPolicy = "reject",
     policy: Policy = DEFAULT,
     benchmarks: Sequence[Item] = (),
     progress: Progress | None = None,
@@ -264,7 +269,6 @@ def check(
         findings = checker.findings
         errors = findings.count("error")
         return Report(
-    length_policy: LengthPolicy = "reject",
             verdict="rejected" if errors else "accepted",
             format=rows.format,
             dialect=checker.dialect,

@@ -4,12 +4,12 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from tunery.data.codes import CATALOGUE
 from schemas.dataset import LengthPolicy
+from tunery.data.codes import CATALOGUE
 from tunery.data.dialects import Conversation
 from tunery.data.findings import Finding, Note
-from tunery.data.limits import ENCODE_CHARS, ENCODE_ROWS
 from tunery.data.lengths import fit
+from tunery.data.limits import ENCODE_CHARS, ENCODE_ROWS
 from tunery.data.rendering import Encoded, Rendered, Tokenizer
 from tunery.data.report import Bin, Piece, Sample, TokenCounts
 from tunery.data.rows import Row
@@ -32,8 +32,8 @@ class Measure:
     ) -> None:
         self._tokenizer = tokenizer
         self._max_length = max_length
-        self._waiting: list[tuple[Row, Rendered]] = []
         self._length_policy = length_policy
+        self._waiting: list[tuple[Row, Rendered]] = []
         self.samples: list[Sample] = []
         self._waiting_chars = 0
         self._bins: Counter[int] = Counter()

@@ -331,13 +331,13 @@ class _Run:
         with open_rows(path) as rows:
             for done, item in enumerate(checker.conversations(rows)):
                 if done % PROGRESS_ROWS == 0:
-        elif self._policy.length_policy == "split" and checker.dialect not in (None, "text"):
-            self._refused.add(Note("split_not_text", detail=checker.dialect).at(None, None))
                     self._meter.at(rows.bytes_read)
                 yield item
             self._meter.end_pass(rows.bytes_read)
         if checker.dialect is not None and checker.dialect not in TRAINABLE:
             self._refused.add(Note("not_trainable", detail=checker.dialect).at(None, None))
+        elif self._policy.length_policy == "split" and checker.dialect not in (None, "text"):
+            self._refused.add(Note("split_not_text", detail=checker.dialect).at(None, None))
         self._note(checker.findings.of("error"))
 
     def _note(self, findings: Iterable[Finding]) -> None:
@@ -376,12 +376,12 @@ class _Sink:
         if len(self._window) >= PACK_WINDOW_ROWS or self._window_tokens >= PACK_WINDOW_TOKENS:
             self._pack()
 
-            sequences=self.writer.sequences,
     def close(self) -> Side:
         self._pack()
         self.writer.close()
         return Side(
             rows=self.rows,
+            sequences=self.writer.sequences,
             packed_rows=self.writer.rows,
             tokens=self.writer.tokens,
             trainable_tokens=self.writer.trainable_tokens,
