@@ -1,6 +1,6 @@
 """Stream `dataset` (key: tenant, owner: ingest): files, their validation, prepared caches."""
 
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from schemas.envelope import Message, Part, Rejected, Repeated, Sha256, Tick
 from schemas.sealed import Sealed
@@ -9,6 +9,18 @@ from schemas.units import Ms, Tokens
 LengthPolicy: TypeAlias = Literal["reject", "truncate", "split"]
 Purpose: TypeAlias = Literal["fine-tune", "fine-tune-results"]
 UploadOutcome: TypeAlias = Literal["completed", "cancelled", "expired"]
+# Which rows validate follows from the file alone: jobs with other seeds share what is prepared, are
+# judged on the same rows, and know their steps before they run.
+SPLIT_SEED: Final = 42
+
+
+class PackPlan(Part, array_like=True):
+    """What the rows that train will be, packed to `max_length`, when this share validates."""
+
+    max_length: int
+    validation_fraction_ppm: int
+    packed_rows: int
+    tokens: Tokens
 
 
 class BaseTokens(Part):
@@ -19,6 +31,7 @@ class BaseTokens(Part):
     tokens: Tokens
     trainable_tokens: Tokens
     longest_row_tokens: Tokens
+    plans: tuple[PackPlan, ...] = ()
 
 
 class Validation(Part):

@@ -10,11 +10,12 @@ from reprlib import repr as repr_short
 from typing import Any, Final, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from schemas.account import Lane
-from schemas.dataset import BaseTokens
+from schemas.dataset import BaseTokens, PackPlan
 from schemas.envelope import Part
-from schemas.job import Budget, Estimate, Price
+from schemas.job import Budget, Estimate, JobSpec, Price
 from schemas.model import Base
 from schemas.pool import Device, HyperParameters
 from schemas.units import HOUR_MS, GpuMs, Micro, Ms
@@ -152,6 +153,7 @@ def resolve(
     tokens: BaseTokens | None,
     seed: int,
     device: Device = "cpu",
+    validation_fraction_ppm: int = 0,
 ) -> tuple[HyperParameters, tuple[str, ...]]:
     """Numbers for every "auto", and the names of those that were.
 
@@ -160,9 +162,10 @@ def resolve(
     """
     wish = {name: value for name, value in (request or {}).items() if _is_given(value)}
     length = _whole(wish, "max_length", _auto_length(base, tokens, device))
-    rows = None if tokens is None else -(-tokens.tokens // length)
+    plan = None if tokens is None else packed(tokens, length, validation_fraction_ppm)
+    rows = None if plan is None else plan.packed_rows
     batch = _whole(wish, "batch_size", _auto_batch(rows))
-    steps_per_epoch = None if rows is None else -(-rows // batch)
+    steps_per_epoch = None if rows is None else steps_of_epoch(rows, batch)
     epochs = _whole(wish, "n_epochs", _auto_epochs(steps_per_epoch, tokens))
     steps = None if steps_per_epoch is None else steps_per_epoch * epochs
     rank = _whole(wish, "rank", RANK)
@@ -188,31 +191,54 @@ def resolve(
     return hyper, tuple(name for name in auto if name not in named)
 
 
-def estimate(
-    base: Base,
-    tokens: BaseTokens,
-    hyper: HyperParameters,
-    slots: int,
-    device: Device,
-    price: Price,
-) -> Estimate:
-    """Expected use of one job in GPU-milliseconds (slots × elapsed), its hold, memory and price."""
-    rows = -(-tokens.tokens // hyper.max_length)
-    trained = tokens.tokens * hyper.n_epochs
-    train = slots * train_ms(base, trained, slots, device)
+def estimate(spec: JobSpec, tokens: BaseTokens) -> Estimate:
+    """Expected use of one job in GPU-milliseconds (slots × elapsed), its hold, memory and price.
+
+    Steps and trained tokens are those that will run, where `packed` knows them; the time is that of
+    all rows, as those that validate pass through the model as well.
+    """
+    base, hyper, slots, device = spec.base, spec.hyper, spec.slots, spec.device
+    if spec.length_policy == "split" and tokens.longest_row_tokens > hyper.max_length:
+        # each part begins with the last token before it
+        again = tokens.tokens // (hyper.max_length - 1)
+        tokens = replace(tokens, tokens=tokens.tokens + again)
+    plan = packed(tokens, hyper.max_length, spec.validation_fraction_ppm)
+    trained = plan.tokens * hyper.n_epochs
+    train = slots * train_ms(base, tokens.tokens * hyper.n_epochs, slots, device)
     evaluate = slots * eval_ms(base, slots, device)
     hold = hold_of(train, slots) + hold_of(evaluate, slots)
     return Estimate(
         tokens=trained,
-        steps=-(-rows // hyper.batch_size) * hyper.n_epochs,
+        steps=steps_of_epoch(plan.packed_rows, hyper.batch_size) * hyper.n_epochs,
         train_gpu_ms=train,
         eval_gpu_ms=evaluate,
         hold_gpu_ms=hold,
         memory_bytes=memory_bytes(base, hyper, device),
-        price_micro=price_micro(price, train + evaluate, trained),
-        price_max_micro=price_micro(price, hold, trained),
-        currency=price.currency,
+        price_micro=price_micro(spec.price, train + evaluate, trained),
+        price_max_micro=price_micro(spec.price, hold, trained),
+        currency=spec.price.currency,
     )
+
+
+def packed(tokens: BaseTokens, max_length: int, fraction_ppm: int) -> PackPlan:
+    """Rows and tokens of an epoch: as the check found them, else by proportion."""
+    plans = {(plan.max_length, plan.validation_fraction_ppm): plan for plan in tokens.plans}
+    if (known := plans.get((max_length, fraction_ppm))) is not None:
+        return known
+    whole = plans.get((max_length, 0))
+    rows = _ceil(tokens.tokens, max_length) if whole is None else whole.packed_rows
+    train_ppm = PPM - fraction_ppm
+    return PackPlan(
+        max_length=max_length,
+        validation_fraction_ppm=fraction_ppm,
+        packed_rows=_ceil(rows * train_ppm, PPM),
+        tokens=_ceil(tokens.tokens * train_ppm, PPM),
+    )
+
+
+def steps_of_epoch(packed_rows: int, rows_per_step: int) -> int:
+    """Optimizer steps: the last one takes what is left over."""
+    return _ceil(packed_rows, rows_per_step)
 
 
 def over_budget(budget: Budget | None, needs: Estimate) -> str | None:

@@ -163,6 +163,7 @@ def _validation(checked: Checked, report_blob: str) -> Validation:
                 tokens=found.tokens,
                 trainable_tokens=found.trainable_tokens,
                 longest_row_tokens=found.longest_row_tokens,
+                plans=found.plans,
             )
             for found in checked.counted
         ),

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from schemas.dataset import PrepareSpec
+from schemas.dataset import PackPlan, PrepareSpec
 from schemas.envelope import Sha256
 from schemas.units import Tokens
 
@@ -24,6 +24,7 @@ class Counted(Struct, frozen=True, kw_only=True):
     tokens: Tokens
     trainable_tokens: Tokens
     longest_row_tokens: Tokens
+    plans: tuple[PackPlan, ...] = ()
 
 
 class Checked(Struct, frozen=True, kw_only=True):

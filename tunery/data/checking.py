@@ -6,6 +6,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Final, TypeAlias, assert_never
 
+from msgspec.structs import replace
+
 from schemas.dataset import LengthPolicy
 from tunery.data import chat, pairs, preferences, quick
 from tunery.data.contamination import Item
@@ -24,12 +26,14 @@ from tunery.data.findings import Collector, Finding, Note
 from tunery.data.limits import DIALECT_ROWS, PROGRESS_ROWS, ROWS_MIN
 from tunery.data.measuring import Measure
 from tunery.data.parsing import Object, parse, repeated_key
+from tunery.data.plans import plans
 from tunery.data.quality import Quality
 from tunery.data.reading import Rows, Source, open_rows
 from tunery.data.rendering import Tokenizer
 from tunery.data.report import Report, TokenCounts
 from tunery.data.rows import Block, Row
 from tunery.data.screening import Policy, Screening
+from tunery.data.splitting import Classes
 
 Progress: TypeAlias = Callable[[int], None]
 Rule: TypeAlias = Callable[[Object, list[Note]], Conversation | None]
@@ -66,6 +70,7 @@ class Checker:
         self.dialect: Dialect | None = None
         self.rows = 0
         self.rows_with_errors = 0
+        self._classes = Classes()
         self.measure = (
             Measure(tokenizer, max_length, length_policy) if tokenizer is not None else None
         )
@@ -99,6 +104,7 @@ class Checker:
         for row, conversation in self.conversations(rows):
             self.tally.add(fingerprint(conversation))
             self.quality.add(row, conversation)
+            self._classes.add(conversation)
             if self.screening is not None:
                 self._record(self.screening.add(row, conversation))
             if self.measure is not None:
@@ -138,6 +144,17 @@ class Checker:
         if self._ignored:
             names = ", ".join(sorted(self._ignored))
             add(Note("ignored_columns", detail=names).at(None, None))
+
+    def tokens(self) -> TokenCounts | None:
+        """The counts, and what preparation will make of rows that it takes as they are."""
+        counts = None if self.measure is None else self.measure.counts()
+        if self.measure is None or counts is None or self.screening is None:
+            return counts
+        clusters, lengths = self.screening.clusters(), self.measure.lengths
+        if len(lengths) != len(clusters.first) or self.screening.scrubs:
+            return counts  # rows with errors, of two texts each, or about to change
+        made = plans(lengths, clusters, self.screening.used(), self._classes.rows())
+        return replace(counts, plans=made)
 
     def _record(self, findings: list[Finding]) -> None:
         failed = {f.row for f in findings if f.row is not None and Measure.is_error(f)}
@@ -283,7 +300,7 @@ def check(
             error_count=errors,
             warning_count=findings.count("warning"),
             lengths=checker.quality.lengths(),
-            tokens=None if checker.measure is None else checker.measure.counts(),
+            tokens=checker.tokens(),
             samples=() if checker.measure is None else tuple(checker.measure.samples),
         )
 

@@ -1,5 +1,6 @@
 """Tokens of checked rows: counts, lengths, and what only the base model can find."""
 
+from array import array
 from collections import Counter
 from collections.abc import Iterator
 from typing import Final
@@ -38,6 +39,7 @@ class Measure:
         self._waiting_chars = 0
         self._bins: Counter[int] = Counter()
         self._tokens = self._trainable = self._longest = self._rows = 0
+        self.lengths = array("I")  # of each text, in order
 
     @staticmethod
     def is_error(finding: Finding) -> bool:
@@ -71,6 +73,7 @@ class Measure:
         for (row, _), tokens in zip(waiting, encoded, strict=True):
             length = len(tokens.ids)
             self._rows += 1
+            self.lengths.append(length)
             self._tokens += length
             self._trainable += tokens.trainable
             self._longest = max(self._longest, length)

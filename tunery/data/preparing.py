@@ -307,12 +307,7 @@ class _Run:
                 self._note(screening.add(row, conversation))
             self._note(screening.flush())
             self._refuse_errors()
-            clusters = screening.clusters()
-        used = np.ones(len(clusters.first), np.bool_)
-        if screen.benchmarks == "remove":
-            used[sorted(screening.left_out)] = False
-        if screen.repeats == "remove":
-            used &= clusters.first == np.arange(len(used))
+            clusters, used = screening.clusters(), screening.used()
         fraction = self._policy.validation_fraction_ppm
         sides = split(clusters, used, classes.rows(), fraction, self._policy.seed)
         write_whole(kept, sides.tobytes())

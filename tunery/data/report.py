@@ -5,6 +5,7 @@ from typing import Literal, TypeAlias
 import msgspec
 from msgspec import Struct
 
+from schemas.dataset import PackPlan
 from tunery.data.findings import Finding
 
 Verdict: TypeAlias = Literal["accepted", "rejected"]
@@ -42,6 +43,7 @@ class TokenCounts(Struct, frozen=True):
     tokenizer_sha256: str
     template_sha256: str
     histogram: tuple[Bin, ...]
+    plans: tuple[PackPlan, ...] = ()
 
 
 class Report(Struct, frozen=True):

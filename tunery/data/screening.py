@@ -10,8 +10,10 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
+import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from tunery.data.clusters import Clusters
 from tunery.data.contamination import LOOSE_WORDS, STRICT_WORDS, Index, Item, Overlap
@@ -54,6 +56,7 @@ class Screening:
         self._indexes = [Index(items, n) for n in (LOOSE_WORDS, STRICT_WORDS)] if items else []
         self._waiting: list[tuple[Row, str]] = []
         self._numbers, self._lines = array("q"), array("q")  # of each good row
+        self._clusters: Clusters | None = None
         self._items: defaultdict[str, set[int]] = defaultdict(set)
         self._rows: Counter[str] = Counter()
 
@@ -105,8 +108,26 @@ class Screening:
         )
         return tuple(what for what, looked in known if not looked)
 
+    @property
+    def scrubs(self) -> bool:
+        """Values are replaced when the rows are prepared."""
+        return any(self.policy.rule(kind) == "scrub" for kind in KINDS)
+
     def clusters(self) -> Clusters:
-        return self._finder.clusters()
+        """Of all rows; none may be added after this."""
+        if self._clusters is None:
+            self._clusters = self._finder.clusters()
+        return self._clusters
+
+    def used(self) -> NDArray[np.bool_]:
+        """Which good rows the policy leaves in."""
+        first = self.clusters().first
+        used = np.ones(len(first), np.bool_)
+        if self.policy.benchmarks == "remove":
+            used[sorted(self.left_out)] = False
+        if self.policy.repeats == "remove":
+            used &= first == np.arange(len(used))
+        return used
 
     def finish(self) -> list[Finding]:
         """Findings that need the whole file: near duplicates, and each benchmark's share."""

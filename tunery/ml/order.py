@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import accumulate
 
+from schemas.estimate import steps_of_epoch
+
 ORDER_VERSION = 1  # part of the run's fingerprint: another order is another run
 
 
@@ -58,7 +60,7 @@ def plan(row_tokens: Sequence[int], *, n_epochs: int, rows_per_step: int, seed: 
         n_rows=n_rows,
         n_epochs=n_epochs,
         rows_per_step=rows_per_step,
-        steps_per_epoch=-(-n_rows // rows_per_step),
+        steps_per_epoch=steps_of_epoch(n_rows, rows_per_step),
         tokens_per_epoch=sum(row_tokens),
         cumulative=tuple(accumulate(per_step)),
     )

@@ -153,9 +153,14 @@ def tokens_of(file: InputFile, base: Base) -> BaseTokens | None:
 
 
 def hyper_of(
-    wishes: Wishes, base: Base, tokens: BaseTokens | None, seed: int, device: Device
+    wishes: Wishes,
+    base: Base,
+    tokens: BaseTokens | None,
+    seed: int,
+    device: Device,
+    fraction_ppm: int,
 ) -> tuple[HyperParameters, tuple[str, ...]]:
-    return resolve(wishes.hyper, base, tokens, seed, device)
+    return resolve(wishes.hyper, base, tokens, seed, device, fraction_ppm)
 
 
 def build_spec(
@@ -168,7 +173,8 @@ def build_spec(
     minted: Minted,
 ) -> JobSpec:
     """The job as it goes on the log: no "auto" left, every input named."""
-    hyper, auto = hyper_of(wishes, base, tokens, minted.seed, device)
+    fraction_ppm = 0 if request.validation_file else wishes.validation_fraction_ppm
+    hyper, auto = hyper_of(wishes, base, tokens, minted.seed, device, fraction_ppm)
     return JobSpec(
         base=base,
         training_file=request.training_file,
@@ -176,7 +182,7 @@ def build_spec(
         hyper=hyper,
         auto=auto,
         length_policy=wishes.length_policy,
-        validation_fraction_ppm=0 if request.validation_file else wishes.validation_fraction_ppm,
+        validation_fraction_ppm=fraction_ppm,
         slots=wishes.slots,
         pool=POOL,
         suffix=minted.suffix,

@@ -87,6 +87,7 @@ def check_file(path: Path, bases: tuple[LocalBase, ...], screen: Screen) -> Chec
                     tokens=report.tokens.tokens,
                     trainable_tokens=report.tokens.trainable_tokens,
                     longest_row_tokens=report.tokens.longest_row_tokens,
+                    plans=report.tokens.plans,
                 )
             )
     reports = reports or [check_one()]

@@ -158,7 +158,7 @@ class Quota:
     ) -> None:
         """What was refused would have passed the limit, or the key's cap."""
         needs = next(
-            estimate(spec.base, count, spec.hyper, spec.slots, spec.device, spec.price)
+            estimate(spec, count)
             for count in counts
             if count.base_id == spec.base.base_id
         )

@@ -1,11 +1,14 @@
 """Estimates: figures that were measured come out again, and a hold is an upper bound."""
 
+from typing import Any
+
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from schemas.dataset import BaseTokens
+from schemas.dataset import BaseTokens, PackPlan
 from schemas.estimate import (
     HOLD_MS_MIN,
     RANGES,
@@ -15,12 +18,13 @@ from schemas.estimate import (
     load_prices,
     memory_bytes,
     multiplier_max,
+    packed,
     problems,
     resolve,
 )
-from schemas.job import Price
+from schemas.job import JobSpec, Price
 from schemas.model import Base
-from schemas.pool import Device
+from schemas.pool import Device, HyperParameters
 
 SMOL = Base(
     base_id="smollm2-135m-instruct",
@@ -45,10 +49,30 @@ def tokens(count: int, longest: int = 100) -> BaseTokens:
     )
 
 
+def job(hyper: HyperParameters, **changes: Any) -> JobSpec:
+    whole = JobSpec(
+        base=SMOL,
+        training_file="file-1",
+        validation_file=None,
+        hyper=hyper,
+        auto=(),
+        length_policy="reject",
+        validation_fraction_ppm=0,
+        slots=1,
+        pool="default",
+        suffix=None,
+        metadata=None,
+        line="line",
+        model_id="ft:smol",
+        price=PRICE,
+    )
+    return replace(whole, **changes)
+
+
 def test_the_measured_run_comes_out_again() -> None:
     """20,480 tokens took 62 s of CPU, and evaluation 150 s; start-up is counted on top of both."""
     hyper, _ = resolve({"n_epochs": 1}, SMOL, tokens(20_480), 1)
-    found = estimate(SMOL, tokens(20_480), hyper, 1, "cpu", PRICE)
+    found = estimate(job(hyper), tokens(20_480))
     assert 120_000 <= found.train_gpu_ms <= 130_000
     assert 205_000 <= found.eval_gpu_ms <= 215_000
     assert found.hold_gpu_ms == 2 * HOLD_MS_MIN
@@ -68,13 +92,47 @@ def test_a_hold_is_three_times_what_is_expected(
     count: int, slots: int, device: Device, epochs: int
 ) -> None:
     hyper, _ = resolve({"n_epochs": epochs}, SMOL, tokens(count), 1, device)
-    found = estimate(SMOL, tokens(count), hyper, slots, device, PRICE)
+    found = estimate(job(hyper, slots=slots, device=device), tokens(count))
     assert found.hold_gpu_ms >= 3 * (found.train_gpu_ms + found.eval_gpu_ms)
     assert found.hold_gpu_ms >= slots * HOLD_MS_MIN
     assert found.price_max_micro >= found.price_micro
     assert found.hold_gpu_ms == hold_of(found.train_gpu_ms, slots) + hold_of(
         found.eval_gpu_ms, slots
     )
+
+
+PLANS = (
+    PackPlan(max_length=256, validation_fraction_ppm=0, packed_rows=87, tokens=19_334),
+    PackPlan(max_length=256, validation_fraction_ppm=50_000, packed_rows=82, tokens=18_373),
+)
+
+
+@pytest.mark.parametrize(
+    ("length", "fraction_ppm", "rows", "count"),
+    [
+        (256, 50_000, 82, 18_373),  # as the check found it
+        (256, 0, 87, 19_334),
+        (256, 200_000, 70, 15_468),  # a share of the whole
+        (300, 0, 65, 19_334),  # nothing known of this length
+    ],
+)
+def test_steps_follow_the_rows_as_they_will_be_packed(
+    length: int, fraction_ppm: int, rows: int, count: int
+) -> None:
+    known = replace(tokens(19_334), plans=PLANS)
+    found = packed(known, length, fraction_ppm)
+    assert (found.packed_rows, found.tokens) == (rows, count)
+    wish = {"max_length": length, "n_epochs": 2, "batch_size": 4}
+    hyper, _ = resolve(wish, SMOL, known, 1, "cpu", fraction_ppm)
+    needs = estimate(job(hyper, validation_fraction_ppm=fraction_ppm), known)
+    assert (needs.steps, needs.tokens) == (2 * -(-rows // 4), 2 * count)
+
+
+def test_rows_that_are_split_have_more_tokens() -> None:
+    hyper, _ = resolve({"max_length": 101, "n_epochs": 1}, SMOL, tokens(10_000, 500), 1)
+    needs = estimate(job(hyper, length_policy="split"), tokens(10_000, 500))
+    assert needs.tokens == 10_100
+    assert needs.steps == 100
 
 
 def test_auto_follows_the_data() -> None:

@@ -11,6 +11,7 @@ CLAIMS: Final = (
     "two_submissions_one_job",
     "waiting_was_explained",
     "loss_fell",
+    "trained_what_was_estimated",
     "agent_killed_about_half_way",
     "lease_expired_and_other_node_took_over",
     "resumed_from_last_checkpoint",

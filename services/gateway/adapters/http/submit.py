@@ -67,7 +67,7 @@ async def estimate_job(body: JobRequest, deps: WithDeps, caller: Caller) -> dict
     spec, tokens = found.spec, found.tokens
     if tokens is None:
         return estimate_object(spec, None, NOT_VALIDATED)
-    figures = estimate(spec.base, tokens, spec.hyper, spec.slots, spec.device, spec.price)
+    figures = estimate(spec, tokens)
     starts_at = await deps.forecasts.start_of_new(spec.slots)
     return estimate_object(spec, figures, None, starts_at)
 

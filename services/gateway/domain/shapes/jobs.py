@@ -101,7 +101,9 @@ def learning_rate_multiplier(spec: JobSpec, hold: Mapping[str, Any] | None) -> f
         "batch_size": hyper.batch_size,
         "max_length": hyper.max_length,
     }
-    rule, _ = resolve(given, spec.base, tokens, hyper.seed, spec.device)
+    rule, _ = resolve(
+        given, spec.base, tokens, hyper.seed, spec.device, spec.validation_fraction_ppm
+    )
     return round(hyper.learning_rate_ppb / rule.learning_rate_ppb, 4)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from schemas import errors
-from schemas.dataset import BaseTokens, PrepareSpec
+from schemas.dataset import SPLIT_SEED, BaseTokens, PrepareSpec
 from schemas.envelope import Rejected
 from schemas.estimate import estimate, over_budget
 from schemas.job import Estimate, Event, HoldTaken, KeyCap, PhaseSet, PinsWanted
@@ -36,7 +36,7 @@ def take_hold(tenant: Tenant, job: Job, tokens: BaseTokens, at: Ms) -> tuple[Eve
     if tenant.terms is None:
         return Rejected(code=errors.NOT_FOUND, message="this tenant has no limits yet")
     limits = tenant.terms.limits
-    needs = estimate(spec.base, tokens, spec.hyper, spec.slots, spec.device, spec.price)
+    needs = estimate(spec, tokens)
     window = window_gpu_ms(tenant, at)
     if window + needs.hold_gpu_ms > limits.hard_gpu_ms:
         left = max(0, limits.hard_gpu_ms - window)
@@ -100,7 +100,7 @@ def _pins(job: Job) -> PinsWanted:
             max_length=spec.hyper.max_length,
             length_policy=spec.length_policy,
             validation_fraction_ppm=spec.validation_fraction_ppm,
-            seed=spec.hyper.seed,
+            seed=SPLIT_SEED,
         ),
         base_id=spec.base.base_id,
         base_sha256=spec.base.sha256,

@@ -133,5 +133,16 @@ async def _until_done(scene: Scene) -> None:
     if curve:
         scene.told.figures |= {"first_loss": curve[0], "last_loss": curve[-1]}
     scene.check("loss_fell", fell, f"loss {curve[0]:.2f} → {curve[-1]:.2f}" if curve else "no loss")
+    _compare(scene)
     if job["status"] != "succeeded":
         raise Late(f"the job ended as {job['status']}: {job['error']}")
+
+
+def _compare(scene: Scene) -> None:
+    """Equal up to 20,000 rows of training data; beyond, the estimate goes by the first of them."""
+    expected, tokens = scene.estimate, scene.job["trained_tokens"] or 0
+    steps = (scene.job["progress"] or {}).get("total_steps") or 0
+    exact = (steps, tokens) == (expected["steps"], expected["trained_tokens"])
+    holds = exact or abs(steps - expected["steps"]) * 100 <= steps
+    text = f"{steps} steps and {tokens} tokens were trained{', as estimated' if exact else ''}"
+    scene.check("trained_what_was_estimated", holds, text)

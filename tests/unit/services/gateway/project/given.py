@@ -68,7 +68,7 @@ SUBMITTED = JobSubmitted(job_id=JOB, spec=SPEC, lane="premium", price_version="2
 HELD = HoldTaken(
     job_id=JOB,
     tokens=TOKENS,
-    estimate=estimate(BASE, TOKENS, HYPER, 1, "cpu", PRICE),
+    estimate=estimate(SPEC, TOKENS),
     overage=False,
 )
 TRAIN = TrainWork(
