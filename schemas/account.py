@@ -36,6 +36,9 @@ RICH_EVENT_TYPES: Final = (
 )
 EVENT_TYPES: Final = STANDARD_EVENT_TYPES + RICH_EVENT_TYPES
 
+ADMIN_SCOPE: Final = "admin"  # tenants and their keys, of everybody: for operators
+KEYS_SCOPE: Final = "keys.write"  # a tenant's other keys; `write` alone is for the key itself
+
 
 # --- commands
 class CreateTenant(Message):
@@ -64,16 +67,23 @@ class CreateKey(Message):
 
 
 class RotateKey(Message):
-    """The key goes on with a new secret; the old one is good until `previous_until`."""
+    """The key goes on with a new secret; the old one is good until `previous_until`.
+
+    `secret`: SHA-256 of the secret that asks, where the tenant does; None: an operator does.
+    """
 
     key_id: str
     sha256: Sha256
     hint: str
     previous_until: Ms
+    secret: Sha256 | None = None
 
 
 class RevokeKey(Message):
+    """`secret` as in RotateKey."""
+
     key_id: str
+    secret: Sha256 | None = None
 
 
 class CreateEndpoint(Message):

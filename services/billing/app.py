@@ -17,7 +17,7 @@ from tunery.runtime.work.projector import Projection, Projector
 
 ACCOUNTS = Aggregate(
     stream=ACCOUNT,
-    fold_version=2,  # 2: rotated secrets
+    fold_version=3,  # 3: scopes of keys
     initial=NOBODY,
     state_type=Tenants,
     decide=decide,

@@ -1,7 +1,8 @@
-"""`tunery key`: API keys of tenants."""
+"""`tunery key`: API keys, of tenants by their operators and of oneself."""
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -11,8 +12,10 @@ from tunery.local.paths import DataDir
 if TYPE_CHECKING:
     from tunery.client.shapes import Key
 
+F = TypeVar("F", bound=Callable[..., Any])
 DAY_S = 86_400
 MICRO = 1_000_000
+CURRENT: Final = "current"  # the key that asks
 EPILOG = """\
 \b
 Examples:
@@ -23,12 +26,27 @@ Examples:
   tunery key list acme
   tunery key rotate acme key_8c… --overlap-hours 2
   tunery key revoke acme key_8c…
+  tunery key list              your own
+  tunery key rotate            the one in use
+  tunery key revoke key_8c…    another of yours: needs the scope keys.write
 """
+
+
+def _names(metavar: str, *, required: bool = False) -> Callable[[F], F]:
+    return click.argument("names", nargs=-1, metavar=metavar, required=required)
+
+
+def _meant(names: tuple[str, ...]) -> tuple[str | None, str]:
+    """(tenant, key id): without a tenant one's own, without names the key that asks."""
+    if len(names) > 2:
+        raise click.UsageError("give a tenant and the id of one key, or the id alone")
+    tenant = names[0] if len(names) == 2 else None
+    return tenant, names[-1] if names else CURRENT
 
 
 @click.group("key", cls=_options.Noun, epilog=EPILOG)
 def command() -> None:
-    """Create, list and revoke a tenant's API keys (admin key)."""
+    """API keys: of any tenant with an admin key, your own without."""
 
 
 @command.command("create")
@@ -39,7 +57,8 @@ def command() -> None:
     "scopes",
     multiple=True,
     metavar="SCOPE",
-    help="read, write, admin, or of one resource (files, jobs, models, webhooks) as files.read. "
+    help="read, write, admin, or of one resource (files, jobs, models, webhooks, keys) as "
+    "files.read. "
     "May be repeated. [read and write]",
 )
 @click.option("--days", type=click.IntRange(1), help="It expires after this many days. [never]")
@@ -65,7 +84,7 @@ def create(
     folders: DataDir,
     as_json: bool,
 ) -> None:
-    """Create a key. It is shown this once: only its SHA-256 is kept."""
+    """Create a key for TENANT (admin key). It is shown this once: only its SHA-256 is kept."""
     body: dict[str, object] = {"name": name, "scopes": list(scopes) or ["read", "write"]}
     if days is not None:
         body["expires_at"] = int(time.time()) + days * DAY_S
@@ -95,8 +114,7 @@ def _told(key: "Key") -> list[tuple[str, object]]:
 
 
 @command.command("rotate")
-@click.argument("tenant")
-@click.argument("key_id")
+@_names("[[TENANT] KEY_ID]")
 @click.option(
     "--overlap-hours",
     type=click.FloatRange(0, 720),
@@ -106,19 +124,23 @@ def _told(key: "Key") -> list[tuple[str, object]]:
 )
 @_options.data_dir
 @_options.as_json
-def rotate(tenant: str, key_id: str, overlap_hours: float, folders: DataDir, as_json: bool) -> None:
-    """Give a key a new secret; id, scopes and caps stay. It is shown this once."""
+def rotate(names: tuple[str, ...], overlap_hours: float, folders: DataDir, as_json: bool) -> None:
+    """Give a key a new secret; id, scopes and caps stay. It is shown this once.
+
+    Without names the key that asks; a tenant's key rotates only itself.
+    """
+    tenant, key_id = _meant(names)
     with _api.connect(folders) as api:
-        turned = api.rotate_key(tenant, key_id, round(overlap_hours * 3_600))
+        turned = api.rotate_key(key_id, round(overlap_hours * 3_600), tenant)
     _api.show_one(turned, as_json, _told(turned))
 
 
 @command.command("list")
-@click.argument("tenant")
+@click.argument("tenant", required=False)
 @_options.data_dir
 @_options.as_json
-def list_keys(tenant: str, folders: DataDir, as_json: bool) -> None:
-    """List a tenant's keys; the keys themselves are not known to anybody."""
+def list_keys(tenant: str | None, folders: DataDir, as_json: bool) -> None:
+    """List your keys, or those of TENANT; the secrets themselves are not known to anybody."""
     with _api.connect(folders) as api:
         _api.show(
             api.keys(tenant),
@@ -137,12 +159,12 @@ def list_keys(tenant: str, folders: DataDir, as_json: bool) -> None:
 
 
 @command.command("revoke")
-@click.argument("tenant")
-@click.argument("key_id")
+@_names("[TENANT] KEY_ID", required=True)
 @_options.data_dir
 @_options.as_json
-def revoke(tenant: str, key_id: str, folders: DataDir, as_json: bool) -> None:
-    """Revoke a key at once."""
+def revoke(names: tuple[str, ...], folders: DataDir, as_json: bool) -> None:
+    """Revoke a key at once: your own, another of yours with the scope keys.write, or TENANT's."""
+    tenant, key_id = _meant(names)
     with _api.connect(folders) as api:
-        api.revoke_key(tenant, key_id)
-    _api.show_gone(key_id, "revoked", as_json)
+        gone = api.revoke_key(key_id, tenant)
+    _api.show_gone(gone["id"], "revoked", as_json)

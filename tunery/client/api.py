@@ -269,14 +269,16 @@ class Api:
     def create_key(self, tenant: str, body: Mapping[str, Any]) -> Key:
         return cast("Key", self._once("POST", f"/tenants/{part(tenant)}/keys", json=body))
 
-    def keys(self, tenant: str) -> Iterator[Key]:
-        return self._all(f"/tenants/{part(tenant)}/keys")
+    def keys(self, tenant: str | None = None) -> Iterator[Key]:
+        """Of the tenant, or of the one that asks; so for the next two."""
+        return self._all(_keys(tenant))
 
-    def revoke_key(self, tenant: str, key_id: str) -> Key:
-        return cast("Key", self._call("DELETE", f"/tenants/{part(tenant)}/keys/{part(key_id)}"))
+    def revoke_key(self, key_id: str, tenant: str | None = None) -> Key:
+        return cast("Key", self._call("DELETE", f"{_keys(tenant)}/{part(key_id)}"))
 
-    def rotate_key(self, tenant: str, key_id: str, overlap_seconds: int) -> Key:
-        path = f"/tenants/{part(tenant)}/keys/{part(key_id)}/rotate"
+    def rotate_key(self, key_id: str, overlap_seconds: int, tenant: str | None = None) -> Key:
+        """`key_id` may be `current`: the key that asks."""
+        path = f"{_keys(tenant)}/{part(key_id)}/rotate"
         return cast("Key", self._once("POST", path, json={"overlap_seconds": overlap_seconds}))
 
     def create_endpoint(self, body: Mapping[str, Any]) -> Endpoint:
@@ -353,3 +355,7 @@ class Api:
         if answer.is_success:
             return cast("dict[str, Any]", answer.json())
         raise refused(answer)
+
+
+def _keys(tenant: str | None) -> str:
+    return "/keys" if tenant is None else f"/tenants/{part(tenant)}/keys"

@@ -271,16 +271,16 @@ class AsyncApi:
     async def create_key(self, tenant: str, body: Mapping[str, Any]) -> Key:
         return cast("Key", await self._once("POST", f"/tenants/{part(tenant)}/keys", json=body))
 
-    def keys(self, tenant: str) -> AsyncIterator[Key]:
-        return self._all(f"/tenants/{part(tenant)}/keys")
+    def keys(self, tenant: str | None = None) -> AsyncIterator[Key]:
+        """Of the tenant, or of the one that asks; so for the next two."""
+        return self._all(_keys(tenant))
 
-    async def revoke_key(self, tenant: str, key_id: str) -> Key:
-        return cast(
-            "Key", await self._call("DELETE", f"/tenants/{part(tenant)}/keys/{part(key_id)}")
-        )
+    async def revoke_key(self, key_id: str, tenant: str | None = None) -> Key:
+        return cast("Key", await self._call("DELETE", f"{_keys(tenant)}/{part(key_id)}"))
 
-    async def rotate_key(self, tenant: str, key_id: str, overlap_seconds: int) -> Key:
-        path = f"/tenants/{part(tenant)}/keys/{part(key_id)}/rotate"
+    async def rotate_key(self, key_id: str, overlap_seconds: int, tenant: str | None = None) -> Key:
+        """`key_id` may be `current`: the key that asks."""
+        path = f"{_keys(tenant)}/{part(key_id)}/rotate"
         return cast(
             "Key", await self._once("POST", path, json={"overlap_seconds": overlap_seconds})
         )
@@ -360,3 +360,7 @@ class AsyncApi:
         if answer.is_success:
             return cast("dict[str, Any]", answer.json())
         raise refused(answer)
+
+
+def _keys(tenant: str | None) -> str:
+    return "/keys" if tenant is None else f"/tenants/{part(tenant)}/keys"

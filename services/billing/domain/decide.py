@@ -4,7 +4,9 @@ from typing import assert_never
 
 from schemas import errors
 from schemas.account import (
+    ADMIN_SCOPE,
     EVENT_TYPES,
+    KEYS_SCOPE,
     Announce,
     ChangeEndpoint,
     Command,
@@ -32,12 +34,13 @@ from schemas.account import (
     SetPlan,
     TenantCreated,
 )
-from schemas.envelope import Context, Rejected
+from schemas.envelope import Context, Rejected, Sha256
 from schemas.ids import DELIVERY, derived_id
 from services.billing.domain.state import (
     DELIVERIES_OPEN_MAX,
     ENDPOINTS_MAX,
     KEYS_MAX,
+    ApiKey,
     Endpoint,
     Tenant,
     Tenants,
@@ -149,6 +152,12 @@ def _rotate_key(tenant: Tenant, command: RotateKey) -> tuple[Event, ...]:
     if key.revoked:
         message = f"Key {command.key_id!r} was revoked. Create a new one."
         return _reject(errors.ILLEGAL_STATE, message)
+    if command.secret not in (None, key.sha256):
+        message = (
+            "A key is rotated with its own newest secret, or by an operator: whoever asks gets "
+            "the new one. Another key of yours can be revoked."
+        )
+        return _reject(errors.FORBIDDEN, message, "id")
     return (
         KeyRotated(
             key_id=command.key_id,
@@ -164,7 +173,21 @@ def _revoke_key(tenant: Tenant, command: RevokeKey) -> tuple[Event, ...]:
     key = tenant.keys.get(command.key_id)
     if key is None:
         return _reject(errors.NOT_FOUND, f"No key {command.key_id!r}.", "id")
+    if not _may_revoke(tenant, key, command.secret):
+        message = (
+            f"Another key is revoked by one with the scope {KEYS_SCOPE}, or by an operator; an "
+            "operator's key by operators only."
+        )
+        return _reject(errors.FORBIDDEN, message, "id")
     return () if key.revoked else (KeyRevoked(key_id=command.key_id, sha256=key.sha256),)
+
+
+def _may_revoke(tenant: Tenant, key: ApiKey, secret: Sha256 | None) -> bool:
+    """Operators, the key itself, and for keys of tenants those whose work it is."""
+    if secret in (None, key.sha256):
+        return True
+    asking = (one for one in tenant.keys.values() if one.sha256 == secret and not one.revoked)
+    return ADMIN_SCOPE not in key.scopes and any(KEYS_SCOPE in one.scopes for one in asking)
 
 
 def _create_endpoint(tenant: Tenant, command: CreateEndpoint) -> tuple[Event, ...]:

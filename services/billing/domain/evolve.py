@@ -45,11 +45,14 @@ def _evolved(tenant: Tenant, event: Changed) -> Tenant:
             return replace(
                 tenant, plan=event.plan, limits=event.limits, price_version=event.price_version
             )
-        case KeyCreated() | KeyRotated():
-            return replace(tenant, keys=tenant.keys.set(event.key_id, ApiKey(sha256=event.sha256)))
-        case KeyRevoked():
-            revoked = ApiKey(sha256=event.sha256, revoked=True)
-            return replace(tenant, keys=tenant.keys.set(event.key_id, revoked))
+        case KeyCreated():
+            created = ApiKey(sha256=event.sha256, scopes=event.scopes)
+            return replace(tenant, keys=tenant.keys.set(event.key_id, created))
+        case KeyRotated() | KeyRevoked():
+            key = tenant.keys.get(event.key_id, ApiKey(sha256=event.sha256))
+            revoked = isinstance(event, KeyRevoked)
+            changed = replace(key, sha256=event.sha256, revoked=revoked)
+            return replace(tenant, keys=tenant.keys.set(event.key_id, changed))
         case DeliveryDue():
             opened = tenant.deliveries.set(event.delivery_id, event.endpoint_id)
             return replace(tenant, deliveries=opened)

@@ -17,6 +17,7 @@ DELIVERIES_OPEN_MAX: Final = 10_000  # a tenant whose endpoints are all dead for
 
 class ApiKey(Struct, frozen=True, kw_only=True):
     sha256: Sha256
+    scopes: tuple[str, ...] = ()
     revoked: bool = False
 
 

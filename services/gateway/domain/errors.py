@@ -7,7 +7,7 @@ from typing import Any, Final
 from schemas import errors
 
 UNAUTHORIZED: Final = "invalid_api_key"
-FORBIDDEN: Final = "insufficient_permissions"
+FORBIDDEN: Final = errors.FORBIDDEN
 INVALID: Final = "invalid_request"
 UNSUPPORTED: Final = "unsupported"
 BODY_TOO_LARGE: Final = "request_too_large"
@@ -21,6 +21,7 @@ RETRY_AFTER_S: Final = 2
 
 # What deciders refuse, and how HTTP says it. A code that is not here is a bad request.
 STATUS_OF: Final[Mapping[str, int]] = {
+    errors.FORBIDDEN: 403,
     errors.NOT_FOUND: 404,
     errors.UNKNOWN_BASE: 404,
     errors.ALREADY_EXISTS: 409,

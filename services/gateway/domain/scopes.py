@@ -13,10 +13,11 @@ Scope: TypeAlias = Literal[
     "models.write",
     "webhooks.read",
     "webhooks.write",
+    "keys.read",
+    "keys.write",
     "admin",
 ]
 SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
-ADMIN: Final = "admin"  # tenants and their keys, of everybody: for operators
 #: the segment after /v1 → what the path is about
 RESOURCES: Final = {
     "files": "files",
@@ -28,6 +29,7 @@ RESOURCES: Final = {
     "bases": "models",
     "webhook_endpoints": "webhooks",
     "webhook_event_types": "webhooks",
+    "keys": "keys",
 }
 READING: Final = frozenset({"GET", "HEAD"})
 ASKING: Final = ("/estimate", "/preview")  # POST for the sake of a body: nothing is recorded

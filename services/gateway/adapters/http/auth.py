@@ -42,7 +42,7 @@ async def authenticate(deps: Deps, authorization: str | None) -> Principal:
         raise _refused("The API key was revoked.")
     if row["expires_at"] is not None and row["expires_at"] <= deps.clock.now_ms():
         raise _refused("The API key has expired.")
-    return _principal(row)
+    return _principal(row, found)
 
 
 async def _rotated(deps: Deps, sha256: str) -> Row:
@@ -55,7 +55,7 @@ async def _rotated(deps: Deps, sha256: str) -> Row:
     return row
 
 
-def _principal(row: Row) -> Principal:
+def _principal(row: Row, sha256: str) -> Principal:
     models, cap = row["models"], row["spend_cap_micro"]
     return Principal(
         row["tenant"],
@@ -64,6 +64,7 @@ def _principal(row: Row) -> Principal:
         None if models is None else frozenset(models),
         None if cap is None else KeyCap(key_id=row["id"], spend_cap_micro=cap),
         row["requests_per_minute"],
+        sha256,
     )
 
 

@@ -8,13 +8,14 @@ from typing import Annotated, Any
 import msgspec
 from fastapi import Depends, Request
 
+from schemas.account import ADMIN_SCOPE
 from schemas.job import KeyCap
 from schemas.sealed import Sealed
 from services.gateway.adapters.commands import Commands
 from services.gateway.adapters.feeds import Feeds
 from services.gateway.adapters.forecasts import Forecasts
 from services.gateway.domain.errors import FORBIDDEN, ApiError
-from services.gateway.domain.scopes import ADMIN, allows
+from services.gateway.domain.scopes import allows
 from services.gateway.ports import BaseFolders, Previews, Prices, Rates, Views
 from services.gateway.settings import GatewaySettings
 from tunery.runtime.blobs.abstract import Blobs
@@ -55,7 +56,7 @@ class Principal:
     """Who asks: a key of one tenant. `key_id` is written into the log as the actor.
 
     models: the base models it may train, None: all. cap: what its jobs may cost in a month.
-    per_minute: requests; None: the default.
+    per_minute: requests; None: the default. sha256: of the secret that was sent.
     """
 
     tenant: str
@@ -64,6 +65,7 @@ class Principal:
     models: frozenset[str] | None = None
     cap: KeyCap | None = None
     per_minute: int | None = None
+    sha256: str = ""
 
 
 def _deps(request: Request) -> Deps:
@@ -78,7 +80,7 @@ def _principal(request: Request) -> Principal:
 
 def _admin(request: Request) -> Principal:
     principal = _principal(request)
-    require(principal, ADMIN)
+    require(principal, ADMIN_SCOPE)
     return principal
 
 

@@ -12,6 +12,7 @@ from services.gateway.adapters.http import (
     files,
     health,
     jobs,
+    keys,
     models,
     plain,
     preview,
@@ -65,6 +66,7 @@ def routes() -> FastAPI:
         plain,
         models,
         webhooks,
+        keys,
         tenants,
     ):
         app.include_router(module.router, dependencies=[Depends(KEY)])

@@ -1,28 +1,25 @@
 """`/v1/tenants`: for operators. Tenants and their API keys."""
 
-from base64 import urlsafe_b64encode
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter
 
-from schemas.account import CreateKey, CreateTenant, Lane, Limits, RevokeKey, RotateKey
+from schemas.account import CreateKey, CreateTenant, Lane, Limits
 from schemas.ids import KEY
 from schemas.sealed import Sealed
 from schemas.topics import ACCOUNT
 from schemas.units import HOUR_MS, Ms
-from services.gateway.adapters.http.auth import HINT_CHARACTERS, KEY_PREFIX, digest
+from services.gateway.adapters.http import keys
+from services.gateway.adapters.http.auth import HINT_CHARACTERS, digest
 from services.gateway.adapters.http.deps import Admin, Deps, Principal, WithDeps
 from services.gateway.adapters.http.pages import After, page
 from services.gateway.domain.errors import invalid, not_found
 from services.gateway.domain.requests import KeyRequest, RotateKeyRequest, TenantRequest
 from services.gateway.domain.shapes import listing
-from services.gateway.domain.shapes.accounts import key_object, tenant_object
-from services.gateway.domain.tables import KEYS, LIMITS, TENANTS
+from services.gateway.domain.shapes.accounts import tenant_object
+from services.gateway.domain.tables import LIMITS, TENANTS
 from services.gateway.ports import Row
 
-LIMIT: Final = 100
-LIMIT_MAX: Final = 1_000
-SECRET_BYTES: Final = 32
 LIMITS_MS_MAX: Final[Ms] = 3_000  # how long the answer waits until jobs can be submitted
 POLL_MS: Final[Ms] = 50
 # What a plan allows unless the request says otherwise: (soft, hard) GPU-hours a month, jobs at once
@@ -31,7 +28,6 @@ PLANS: Final[dict[Lane, tuple[int, int, int]]] = {
     "standard": (500, 1_000, 8),
     "free": (10, 20, 1),
 }
-Limit = Annotated[int, Query(ge=1, le=LIMIT_MAX)]
 router = APIRouter(prefix="/v1/tenants", tags=["tenants"])
 
 
@@ -73,7 +69,7 @@ async def _until_admitted(deps: Deps, tenant: str) -> None:
 
 @router.get("")
 async def list_tenants(
-    deps: WithDeps, admin: Admin, after: After = None, limit: Limit = LIMIT
+    deps: WithDeps, admin: Admin, after: After = None, limit: keys.Limit = keys.LIMIT
 ) -> dict[str, Any]:
     rows, more = await page(deps.views, TENANTS, {}, limit=limit, after=after, descending=False)
     return listing([tenant_object(row, deps.opened) for row in rows], more)
@@ -88,7 +84,7 @@ async def retrieve_tenant(tenant: str, deps: WithDeps, admin: Admin) -> dict[str
 async def create_key(tenant: str, body: KeyRequest, deps: WithDeps, admin: Admin) -> dict[str, Any]:
     """The key is in this answer and in no other: only its SHA-256 is kept."""
     await _tenant(deps, tenant)
-    secret = _secret(deps)
+    secret = keys.fresh_secret(deps)
     key_id = deps.fresh(KEY)
     await deps.commands.decide(
         ACCOUNT,
@@ -106,11 +102,7 @@ async def create_key(tenant: str, body: KeyRequest, deps: WithDeps, admin: Admin
         ),
         actor=_actor(deps, admin, tenant),
     )
-    return {**key_object(await _key(deps, tenant, key_id), deps.opened), "key": secret}
-
-
-def _secret(deps: Deps) -> str:
-    return KEY_PREFIX + urlsafe_b64encode(deps.draw(SECRET_BYTES)).decode().rstrip("=")
+    return await keys.with_secret(deps, tenant, key_id, secret)
 
 
 @router.post("/{tenant}/keys/{key_id}/rotate")
@@ -118,33 +110,20 @@ async def rotate_key(
     tenant: str, key_id: str, body: RotateKeyRequest, deps: WithDeps, admin: Admin
 ) -> dict[str, Any]:
     """A new secret under the same id, scopes and caps; the old one is good a while longer."""
-    await _key(deps, tenant, key_id)
-    secret = _secret(deps)
-    command = RotateKey(
-        key_id=key_id,
-        sha256=digest(secret),
-        hint=secret[-HINT_CHARACTERS:],
-        previous_until=deps.clock.now_ms() + body.overlap_seconds * 1_000,
-    )
-    await deps.commands.decide(ACCOUNT, tenant, command, actor=_actor(deps, admin, tenant))
-    return {**key_object(await _key(deps, tenant, key_id), deps.opened), "key": secret}
+    return await keys.rotated(deps, tenant, key_id, body, _actor(deps, admin, tenant))
 
 
 @router.get("/{tenant}/keys")
 async def list_keys(
-    tenant: str, deps: WithDeps, admin: Admin, after: After = None, limit: Limit = LIMIT
+    tenant: str, deps: WithDeps, admin: Admin, after: After = None, limit: keys.Limit = keys.LIMIT
 ) -> dict[str, Any]:
     await _tenant(deps, tenant)
-    rows, more = await page(deps.views, KEYS, {"tenant": tenant}, limit=limit, after=after)
-    return listing([key_object(row, deps.opened) for row in rows], more)
+    return await keys.listed(deps, tenant, after, limit)
 
 
 @router.delete("/{tenant}/keys/{key_id}")
 async def revoke_key(tenant: str, key_id: str, deps: WithDeps, admin: Admin) -> dict[str, Any]:
-    await _key(deps, tenant, key_id)
-    command = RevokeKey(key_id=key_id)
-    await deps.commands.decide(ACCOUNT, tenant, command, actor=_actor(deps, admin, tenant))
-    return key_object(await _key(deps, tenant, key_id), deps.opened)
+    return await keys.revoked(deps, tenant, key_id, _actor(deps, admin, tenant))
 
 
 def _actor(deps: Deps, admin: Principal, tenant: str) -> Sealed:
@@ -156,11 +135,4 @@ async def _tenant(deps: Deps, tenant: str) -> Row:
     row = await deps.views.one(TENANTS, {"id": tenant})
     if row is None:
         raise not_found("tenant", tenant, "tenant")
-    return row
-
-
-async def _key(deps: Deps, tenant: str, key_id: str) -> Row:
-    row = await deps.views.one(KEYS, {"tenant": tenant, "id": key_id})
-    if row is None:
-        raise not_found("API key", key_id, "id")
     return row

@@ -3,8 +3,10 @@
 from collections import Counter
 from uuid import UUID
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from schemas import errors
 from schemas.account import (
@@ -20,9 +22,12 @@ from schemas.account import (
     EndDelivery,
     EndpointDeleted,
     Event,
+    KeyRevoked,
+    KeyRotated,
     Limits,
     PlanSet,
     RevokeKey,
+    RotateKey,
     SetPlan,
     TenantCreated,
 )
@@ -110,6 +115,50 @@ def test_a_key_is_revoked_once_and_its_id_is_never_used_again() -> None:
     assert decide(revoked, RevokeKey(key_id="key_1"), context()) == ()
     assert refusal(decide(revoked, create_key(), context())) == errors.ALREADY_EXISTS
     assert refusal(decide(state, RevokeKey(key_id="key_2"), context())) == errors.NOT_FOUND
+
+
+def test_a_key_is_rotated_by_its_newest_secret_or_by_operators() -> None:
+    state = after(create_tenant(), create_key())
+
+    def turn(new: str, secret: str | None) -> RotateKey:
+        return RotateKey(
+            key_id="key_1", sha256=new * 64, hint="…2", previous_until=9, secret=secret
+        )
+
+    state = after(turn("b", "a" * 64), state=state)
+    assert refusal(decide(state, turn("c", "a" * 64), context())) == errors.FORBIDDEN
+    (event,) = decide(state, turn("c", None), context())
+    assert isinstance(event, KeyRotated)
+    assert event.previous_sha256 == "b" * 64
+
+
+@pytest.mark.parametrize(
+    ("asking", "scopes", "target", "allowed"),
+    [
+        ("key_1", ("write",), ("read",), False),
+        ("key_1", ("keys.write",), ("read",), True),
+        ("key_1", ("keys.write",), ("admin",), False),
+        ("key_2", ("read",), ("read",), True),
+        ("operator", ("read",), ("admin",), True),
+    ],
+)
+def test_who_may_revoke_a_key(
+    asking: str, scopes: tuple[str, ...], target: tuple[str, ...], allowed: bool
+) -> None:
+    one = replace(create_key(), scopes=scopes)
+    other = replace(create_key("key_2"), scopes=target, sha256="b" * 64)
+    state = after(create_tenant(), one, other)
+    secret = {"key_1": "a" * 64, "key_2": "b" * 64}.get(asking)
+    (event,) = decide(state, RevokeKey(key_id="key_2", secret=secret), context())
+    assert isinstance(event, KeyRevoked) == allowed
+
+
+def test_a_revoked_key_revokes_nobody() -> None:
+    keeper = replace(create_key(), scopes=("keys.write",))
+    other = replace(create_key("key_2"), sha256="b" * 64)
+    state = after(create_tenant(), keeper, other, RevokeKey(key_id="key_1"))
+    late = RevokeKey(key_id="key_2", secret="a" * 64)
+    assert refusal(decide(state, late, context())) == errors.FORBIDDEN
 
 
 def test_event_types_nobody_announces_are_refused_with_the_choices() -> None:

@@ -82,6 +82,7 @@ async def owned(api: Town, owner: httpx.AsyncClient) -> Owned:
             "model_id": await version(api, owner, "mine"),
             "checkpoint_id": "ftckpt_nobody",
             "permission_id": "cp_nobody",
+            "key_id": (await owner.get("/v1/keys/current")).json()["id"],
         }
     )
 
