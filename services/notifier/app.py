@@ -7,13 +7,20 @@ from schemas.topics import ACCOUNT
 from services.notifier.adapters.http import HttpOutbound
 from services.notifier.domain.schedule import JITTER_PPM
 from services.notifier.effect import DeliveryHost
-from services.notifier.project import project
+from services.notifier.project import DDL, SECRETS, project
 from services.notifier.settings import NotifierSettings
 from tunery.runtime.process import Host, Runtime
 from tunery.runtime.settings import load
 from tunery.runtime.work.projector import Projection, Projector
 
-DELIVERIES = Projection(name="notifier", version=1, streams=(ACCOUNT,), project=project)
+DELIVERIES = Projection(
+    name="notifier",
+    version=2,  # 2: secrets of now
+    streams=(ACCOUNT,),
+    project=project,
+    ddl=DDL,
+    tables=(SECRETS,),
+)
 
 
 async def build(runtime: Runtime) -> Sequence[Host]:

@@ -24,7 +24,7 @@ from services.notifier.domain.message import body
 from services.notifier.domain.schedule import ATTEMPTS_MAX, pause_ms
 from services.notifier.domain.target import Forbidden
 from services.notifier.ports import Answer, Outbound, Unreachable
-from services.notifier.project import DELIVER
+from services.notifier.project import DELIVER, SECRETS
 from tunery.runtime.bundle import Runtime
 from tunery.runtime.bus.abstract import AppendUnknown, Unavailable
 from tunery.runtime.seal.abstract import KeyDestroyed
@@ -83,15 +83,15 @@ def signed_headers(
 
 
 async def attempt(
-    outbound: Outbound, seal: Sealer, due: DeliveryDue, tenant: str, at: Ms
+    outbound: Outbound, seal: Sealer, due: DeliveryDue, tenant: str, versions: Sequence[int], at: Ms
 ) -> Ended | Failed:
-    """Try once. Any answer but 2xx is a failure, 410 Gone is the end."""
+    """Try once, signed with these versions of the secret. 410 Gone is the end, 2xx is success."""
     payload = body(due)
     try:
         url = seal.open(due.url)
         if url == REDACTED:
             return Ended("refused", None, "the tenant's data was erased")
-        secrets = secrets_of(seal, due, tenant, at)
+        secrets = [webhook_secret(seal, tenant, due.endpoint_id, version) for version in versions]
         answer = await outbound.post(url, signed_headers(due, payload, secrets, at), payload)
     except KeyDestroyed as error:
         return Ended("refused", None, str(error))
@@ -103,14 +103,6 @@ async def attempt(
         say(LOG, logging.ERROR, "delivery broke", error, id=due.delivery_id)
         return Failed(None, type(error).__name__)
     return _judged(answer)
-
-
-def secrets_of(seal: Sealer, due: DeliveryDue, tenant: str, at: Ms) -> list[str]:
-    """The newest, and while a rotation overlaps the one before it. Raises KeyDestroyed."""
-    versions = [due.secret_version]
-    if due.previous_until is not None and at < due.previous_until:
-        versions.append(due.secret_version - 1)
-    return [webhook_secret(seal, tenant, due.endpoint_id, version) for version in versions]
 
 
 def _judged(answer: Answer) -> Ended | Failed:
@@ -207,7 +199,8 @@ class DeliveryHost:
     async def _deliver(self, row: Leased) -> None:
         due = msgspec.json.decode(row.body, type=DeliveryDue)
         now = self._runtime.clock.now_ms()
-        came = await attempt(self._outbound, self._runtime.seal, due, row.tenant, now)
+        versions = await self._versions(row.tenant, due.endpoint_id, now)
+        came = await attempt(self._outbound, self._runtime.seal, due, row.tenant, versions, now)
         fields: dict[str, Any] = {"id": row.id, "tenant": row.tenant, "attempt": row.attempt}
         match came:
             case Ended():
@@ -223,6 +216,12 @@ class DeliveryHost:
                     await self._store.release(row, pause, came.why)
             case _:
                 assert_never(came)
+
+    async def _versions(self, tenant: str, endpoint_id: str, at: Ms) -> Sequence[int]:
+        """Of the endpoint's secret: the newest, and the one before while a rotation overlaps."""
+        (row,) = await self._store.rows(SECRETS, {"tenant": tenant, "id": endpoint_id})
+        overlaps = row["previous_until"] is not None and at < row["previous_until"]
+        return [row["version"], row["version"] - 1][: 1 + overlaps]
 
     async def _end(self, row: Leased, ended: Ended) -> None:
         """Tell `account`; the Projector removes the row when it reads that there."""

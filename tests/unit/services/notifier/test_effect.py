@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from schemas.account import (
     Announce,
     CreateEndpoint,
     CreateTenant,
+    DeleteEndpoint,
     Deliver,
     DeliveryEnded,
     EndpointDeleted,
@@ -267,3 +268,27 @@ async def test_a_delivery_that_somebody_waits_for_is_tried_once(tmp_path: Path) 
         ended = await world.until(DeliveryEnded)
         assert (ended.outcome, ended.attempts, ended.status) == ("gave_up", 1, 503)
         assert len(receiver.requests) == 1
+
+
+async def test_an_open_delivery_is_signed_with_the_secret_of_its_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.notifier.effect.pause_ms", lambda *_: 50)
+    async with running(tmp_path) as world, receiving(*(500,) * 100) as receiver:
+        await world.subscribe(receiver.url)
+        await world.announce()
+        await received(receiver)
+        await world.send(RotateEndpoint(endpoint_id="we_1", previous_until=0))
+        await world.send(DeleteEndpoint(endpoint_id="we_1"))
+        await world.until(EndpointDeleted)
+        new, old = (webhook_secret(world.runtime.seal, "acme", "we_1", v) for v in (2, 1))
+        Webhook(old).verify(receiver.requests[0].body, receiver.requests[0].headers)
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                last = receiver.requests[-1]
+                with suppress(WebhookVerificationError):
+                    Webhook(new).verify(last.body, last.headers)
+                    break
+                await asyncio.sleep(0.05)
+        with pytest.raises(WebhookVerificationError):
+            Webhook(old).verify(last.body, last.headers)
