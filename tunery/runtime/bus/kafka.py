@@ -16,8 +16,9 @@ from aiokafka.structs import OffsetAndMetadata
 from schemas.topics import Topic
 from schemas.units import Ms
 from tunery.runtime.bus.abstract import Appended, Commit, Unavailable
-from tunery.runtime.bus.kafka_consumer import KafkaReader, membership
+from tunery.runtime.bus.kafka_membership import membership
 from tunery.runtime.bus.kafka_producer import KafkaWriter, SharedProducer
+from tunery.runtime.bus.kafka_reader import KafkaReader, SharedClient
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.bus.quiet import quieten
 
@@ -69,6 +70,7 @@ class KafkaLog:
         self.settings = settings
         self.session_timeout_ms = settings.session_timeout_ms
         self._shared = SharedProducer(settings.bootstrap, settings.send_ms_max, self._later)
+        self._reading = SharedClient(settings.bootstrap)
         self._background: set[asyncio.Task[None]] = set()
         self._asking: AIOKafkaConsumer | None = None
         self._committing: dict[str, AIOKafkaConsumer] = {}
@@ -106,7 +108,7 @@ class KafkaLog:
         return await self._shared.send(topic, where, key, value)
 
     async def reader(self, topic: str, positions: Mapping[int, int]) -> KafkaReader:
-        return await KafkaReader.open(self.settings.bootstrap, topic, positions)
+        return KafkaReader(await self._reading.connected(), self.bounds, topic, positions)
 
     async def bounds(self, topic: str, partition: int) -> tuple[int, int]:
         place = TopicPartition(topic, partition)
@@ -176,6 +178,7 @@ class KafkaLog:
 
     async def close(self) -> None:
         self._shared.close()
+        self._later(self._reading.close())
         if self._asking is not None:
             self._later(self._asking.stop())
         for consumer in self._committing.values():

@@ -1,24 +1,18 @@
-"""Reading from Kafka: plain readers without a group, and groups that only assign."""
+"""Consumer groups that only assign: who owns which partition."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
-from aiokafka.errors import KafkaError, OffsetOutOfRangeError
+from aiokafka.errors import KafkaError
 
 from schemas.units import Ms
-from tunery.runtime.bus.abstract import OutOfRange, Record, Unavailable
+from tunery.runtime.bus.abstract import Unavailable
 
-FETCH_WAIT_MS_MAX: Final = 5_000  # long polls: data ends them at once, idle ones cost little
-# While a partition has records that nobody took, the client asks for the others after this time,
-# and that one then waits for the end of their long poll. We take from all of them in turn.
-PREFETCH_S: Final = 86_400
 CONNECT_MS_MAX: Final = 3_000
-# While the broker is away every reader asks for it this often, and a service has dozens of them.
-RETRY_BACKOFF_MS: Final = 500
 NEVER_MS: Final = 2_147_483_647  # an assignment-only member does not poll
 CLOSE_MS_MAX: Final = 2_000
 HEARTBEATS_PER_SESSION: Final = 10  # members hear at their next one that somebody has left
@@ -51,67 +45,6 @@ async def _stopped(consumer: Any) -> None:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise
-
-
-class KafkaReader:
-    """Implements `Reader`."""
-
-    def __init__(self, consumer: Any, topic: str, positions: Mapping[int, int]) -> None:
-        self._consumer, self._topic, self._idle = consumer, topic, not positions
-
-    @classmethod
-    async def open(cls, bootstrap: str, topic: str, positions: Mapping[int, int]) -> "KafkaReader":
-        consumer = AIOKafkaConsumer(
-            bootstrap_servers=bootstrap,
-            enable_auto_commit=False,
-            auto_offset_reset="none",
-            fetch_max_wait_ms=FETCH_WAIT_MS_MAX,
-            retry_backoff_ms=RETRY_BACKOFF_MS,
-            isolation_level="read_uncommitted",
-        )
-        await _started(consumer, bootstrap)
-        consumer._fetcher._prefetch_backoff = PREFETCH_S
-        places = [TopicPartition(topic, partition) for partition in positions]
-        if places:
-            consumer.assign(places)
-            for place in places:
-                consumer.seek(place, positions[place.partition])
-        return cls(consumer, topic, positions)
-
-    async def poll(self, wait_ms: Ms, records_max: int) -> Sequence[Record]:
-        if self._idle:
-            await asyncio.sleep(wait_ms / 1_000)
-            return ()
-        try:
-            found = await self._consumer.getmany(timeout_ms=wait_ms, max_records=records_max)
-        except OffsetOutOfRangeError as error:
-            raise await self._out_of_range(error) from error
-        except (KafkaError, OSError) as error:
-            raise Unavailable(repr(error)) from error
-        return [
-            # a record may have no key or no value (a tombstone): nobody here writes such ones
-            Record(
-                record.partition,
-                record.offset,
-                record.timestamp,
-                record.key or b"",
-                record.value or b"",
-            )
-            for records in found.values()
-            for record in records
-        ]
-
-    async def _out_of_range(self, error: OffsetOutOfRangeError) -> Exception:
-        place, offset = next(iter(error.args[0].items()))
-        try:
-            starts = await self._consumer.beginning_offsets([place])
-            ends = await self._consumer.end_offsets([place])
-        except (KafkaError, OSError) as failure:
-            return Unavailable(repr(failure))
-        return OutOfRange(place.topic, place.partition, offset, starts[place], ends[place])
-
-    async def close(self) -> None:
-        await _stopped(self._consumer)
 
 
 class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has no types

@@ -1,0 +1,209 @@
+"""Reading from Kafka by position, without a consumer group.
+
+A service has dozens of readers. A consumer of aiokafka brings two connections, metadata and a
+coordinator of its own to each; these share one client's metadata, and each has one connection to
+a broker, on which a long poll waits. The next poll is under way before what came is taken.
+"""
+
+import asyncio
+import logging
+from collections import defaultdict, deque
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, Final, NamedTuple
+
+from aiokafka import TopicPartition
+from aiokafka.client import AIOKafkaClient
+from aiokafka.errors import CorruptRecordException, KafkaError, OffsetOutOfRangeError, for_code
+from aiokafka.protocol.fetch import FetchRequest
+from aiokafka.record.memory_records import MemoryRecords
+
+from schemas.units import Ms
+from tunery.runtime.bus.abstract import OutOfRange, Record, Unavailable
+
+LOG = logging.getLogger("tunery.bus")
+FETCH_WAIT_MS_MAX: Final = 5_000  # long polls: data ends them at once, idle ones cost little
+FETCH_BYTES_MAX: Final = 52_428_800
+PARTITION_BYTES_MAX: Final = 1_048_576  # a larger batch comes whole, alone
+READ_UNCOMMITTED: Final = 0
+CONNECT_MS_MAX: Final = 3_000
+RETRY_BACKOFF_MS: Final = 500  # while the broker is away every reader asks for it this often
+Bounds = Callable[[str, int], Awaitable[tuple[int, int]]]
+
+
+class SharedClient:
+    """Metadata and connections of all readers of a process."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
+        self._client: Any = None
+        self._lock = asyncio.Lock()
+
+    async def connected(self) -> Any:
+        """Raises Unavailable."""
+        async with self._lock:
+            if self._client is None:
+                client = AIOKafkaClient(
+                    bootstrap_servers=self._bootstrap, retry_backoff_ms=RETRY_BACKOFF_MS
+                )
+                try:
+                    async with asyncio.timeout(CONNECT_MS_MAX / 1_000):
+                        await client.bootstrap()
+                except (KafkaError, OSError, TimeoutError) as error:
+                    raise Unavailable(f"Kafka at {self._bootstrap}: {error!r}") from error
+                self._client = client
+            return self._client
+
+    async def close(self) -> None:
+        if self._client is not None:
+            await self._client.close()
+
+
+class _Fetched(NamedTuple):
+    """What came for one partition. `following`: where the next fetch begins."""
+
+    partition: int
+    following: int
+    records: Iterator[Record]
+
+
+class KafkaReader:
+    """Implements `Reader`. An outage shows as polls without records: it asks until one answers."""
+
+    def __init__(
+        self, client: Any, bounds: Bounds, topic: str, positions: Mapping[int, int]
+    ) -> None:
+        self._client, self._bounds, self._topic = client, bounds, topic
+        self._positions = dict(positions)  # where the next fetch of a partition begins
+        self._fetches: dict[int | None, asyncio.Task[list[_Fetched]]] = {}  # by node
+        self._ready: deque[Iterator[Record]] = deque()
+
+    async def poll(self, wait_ms: Ms, records_max: int) -> Sequence[Record]:
+        if not self._positions:
+            await asyncio.sleep(wait_ms / 1_000)
+            return ()
+        if found := self._take(records_max):
+            return found
+        self._fetch_all()
+        await asyncio.wait(
+            self._fetches.values(), timeout=wait_ms / 1_000, return_when=asyncio.FIRST_COMPLETED
+        )
+        try:
+            self._collect()
+        except OffsetOutOfRangeError as error:
+            raise await self._out_of_range(error) from error
+        return self._take(records_max)
+
+    async def close(self) -> None:
+        for task in self._fetches.values():
+            task.cancel()
+        if self._fetches:
+            await asyncio.wait(self._fetches.values())
+        for place in [place for place in self._client._conns if place[1] is self]:
+            self._client._conns.pop(place).close()
+
+    def _fetch_all(self) -> None:
+        """One long poll at each node that leads some of the partitions, where none waits yet."""
+        by_node: dict[int | None, list[int]] = defaultdict(list)
+        for partition in self._positions:
+            place = TopicPartition(self._topic, partition)
+            node = self._client.cluster.leader_for_partition(place)
+            by_node[None if node == -1 else node].append(partition)
+        for node in by_node.keys() - self._fetches.keys():
+            self._fetches[node] = asyncio.create_task(self._fetch(node, by_node[node]))
+
+    def _collect(self) -> None:
+        """Take what came, and ask on. Raises OffsetOutOfRangeError."""
+        for node, task in list(self._fetches.items()):
+            if not task.done():
+                continue
+            del self._fetches[node]
+            for fetched in task.result():
+                self._positions[fetched.partition] = fetched.following
+                self._ready.append(fetched.records)
+        if self._ready:
+            self._fetch_all()
+
+    def _take(self, records_max: int) -> list[Record]:
+        found: list[Record] = []
+        while self._ready and len(found) < records_max:
+            found.extend(islice(self._ready[0], records_max - len(found)))
+            if len(found) < records_max:
+                self._ready.popleft()
+        return found
+
+    async def _fetch(self, node: int | None, partitions: Sequence[int]) -> list[_Fetched]:
+        """Raises OffsetOutOfRangeError; any other error is a pause without records."""
+        positions = {partition: self._positions[partition] for partition in partitions}
+        try:
+            if node is None:
+                await self._client.add_topic(self._topic)
+                await self._client.force_metadata_update()
+                return []
+            answer = await self._client.send(node, self._request(positions), group=self)
+            return self._parsed(answer, positions)
+        except OffsetOutOfRangeError:
+            raise
+        except (KafkaError, OSError, TimeoutError) as error:
+            LOG.debug("%s is asked again: %r", self._topic, error)
+            self._client.force_metadata_update()
+            await asyncio.sleep(RETRY_BACKOFF_MS / 1_000)
+            return []
+
+    def _request(self, positions: Mapping[int, int]) -> FetchRequest:
+        wanted = [(number, offset, PARTITION_BYTES_MAX) for number, offset in positions.items()]
+        return FetchRequest(
+            FETCH_WAIT_MS_MAX, 1, FETCH_BYTES_MAX, READ_UNCOMMITTED, [(self._topic, wanted)]
+        )
+
+    def _parsed(self, answer: Any, positions: Mapping[int, int]) -> list[_Fetched]:
+        found: list[_Fetched] = []
+        for _, partitions in answer.topics:
+            for number, code, *_, data in partitions:
+                error = for_code(code)
+                if error is OffsetOutOfRangeError:
+                    place = TopicPartition(self._topic, number)
+                    raise OffsetOutOfRangeError({place: positions[number]})
+                if code:
+                    raise error(f"{self._topic}/{number}")
+                if data:
+                    found.append(_opened(number, positions[number], data))
+        return found
+
+    async def _out_of_range(self, error: OffsetOutOfRangeError) -> OutOfRange:
+        """Raises Unavailable."""
+        place, offset = next(iter(error.args[0].items()))
+        start, end = await self._bounds(place.topic, place.partition)
+        return OutOfRange(place.topic, place.partition, offset, start, end)
+
+
+def _opened(partition: int, position: int, data: bytes) -> _Fetched:
+    """Check the batches and find where they end; records are decoded as they are taken.
+
+    Raises CorruptRecordException.
+    """
+    memory, batches = MemoryRecords(data), []
+    while memory.has_next():
+        batch = memory.next_batch()
+        if not batch.validate_crc():
+            raise CorruptRecordException(f"checksum of a batch in partition {partition}")
+        batches.append(batch)
+    if not batches:
+        raise CorruptRecordException(f"a batch in partition {partition} came in part")
+    return _Fetched(partition, batches[-1].next_offset, _decoded(partition, position, batches))
+
+
+def _decoded(partition: int, position: int, batches: Sequence[Any]) -> Iterator[Record]:
+    for batch in batches:
+        if batch.is_control_batch:
+            continue
+        for record in batch:
+            if record.offset >= position:  # the first batch may begin before it
+                # a record may have no key or no value (a tombstone): nobody here writes such ones
+                yield Record(
+                    partition,
+                    record.offset,
+                    record.timestamp,
+                    record.key or b"",
+                    record.value or b"",
+                )
