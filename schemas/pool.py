@@ -118,16 +118,25 @@ class Skipped(Part):
     reason: str
 
 
+class Idle(Part):
+    """A lease whose process lives, has started, and has said nothing for so long."""
+
+    lease: int
+    idle_ms: Ms
+
+
 class NodeSeen(Part):
     """`last_seen` is broker time of the last heartbeat.
 
     `silent`: it is longer ago than the TTL, and the watcher itself could read all the while.
+    `idle`: leases that have made no progress for longer than an operator's limit.
     """
 
     node_id: str
     incarnation: str
     last_seen: Ms
     silent: bool
+    idle: tuple[Idle, ...] = ()
 
 
 # --- commands

@@ -45,12 +45,16 @@ class Progress(Message):
 
 
 class Heartbeat(Message):
-    """A node lives; `leases` are those it runs now."""
+    """A node lives; `leases` are those it runs now.
+
+    `idle_ms`, in their order: how long a process that has started has said nothing.
+    """
 
     pool: str
     node_id: str
     incarnation: str
     leases: tuple[int, ...]
+    idle_ms: tuple[Ms, ...] = ()
 
 
 Telemetry: TypeAlias = Step | LogLine | Progress

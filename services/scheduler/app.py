@@ -37,7 +37,7 @@ JOBS: Final = Aggregate(
 )
 POOLS: Final = Aggregate(
     stream=POOL,
-    fold_version=1,
+    fold_version=2,  # 2: steps that a lease was started with
     initial=EMPTY,
     state_type=Pools,
     decide=decide_pool,
@@ -54,5 +54,5 @@ async def build(runtime: Runtime) -> Sequence[Host]:
         Digests(runtime, owners),
         Reactor(runtime, JOB, react_job),
         Reactor(runtime, POOL, react_pool),
-        Watcher(runtime, settings.node_ttl_ms, settings.poll_ms),
+        Watcher(runtime, settings.node_ttl_ms, settings.poll_ms, settings.idle_ms_max),
     )

@@ -57,9 +57,9 @@ class Watcher:
 
     name = "watcher of heartbeats"
 
-    def __init__(self, runtime: Parts, ttl_ms: Ms, poll_ms: Ms) -> None:
+    def __init__(self, runtime: Parts, ttl_ms: Ms, poll_ms: Ms, idle_ms_max: Ms) -> None:
         self._log, self._clock, self._sender = runtime.log, runtime.clock, runtime.sender
-        self._ttl_ms, self._poll_ms = ttl_ms, poll_ms
+        self._ttl_ms, self._poll_ms, self._idle_ms_max = ttl_ms, poll_ms, idle_ms_max
         self._positions = dict.fromkeys(range(PARTITIONS), START)
         self._sights = NOBODY
         self._reading = False
@@ -148,12 +148,16 @@ class Watcher:
         self._sights = heard(self._sights, beat, record.timestamp)
 
     async def _tell(self) -> None:
-        for pool, command in observations(self._sights, self._ttl_ms):
+        for pool, command in observations(self._sights, self._ttl_ms, self._idle_ms_max):
             await self._sender.send(POOL, pool, "", command)
             self._sights = told(self._sights, pool, command.seen)
             silent = [seen.node_id for seen in command.seen if seen.silent]
             if silent:
                 LOG.warning("pool %s: no heartbeat for %d ms: %s", pool, self._ttl_ms, silent)
+            for seen in command.seen:
+                for it in seen.idle:
+                    say = "pool %s, node %s: lease %d has made no progress for %d ms"
+                    LOG.warning(say, pool, seen.node_id, it.lease, it.idle_ms)
 
 
 def _is_cancelled() -> bool:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from schemas.pool import (
     Event,
+    Idle,
     NodeLost,
     NodeRegistered,
     NodeRetired,
@@ -31,6 +32,7 @@ class Sight(Struct, frozen=True, kw_only=True):
     """One node. `standing`: the journal's; `last_seen`, `silent_ms`: the watcher's own.
 
     `told_ms` ago the pool was told `told_silent`, last in the hour `told_hour` of its heartbeats.
+    `idle`: leases as the last heartbeat said; `told_idle`: what the pool was told of them.
     """
 
     pool: str
@@ -42,6 +44,8 @@ class Sight(Struct, frozen=True, kw_only=True):
     silent_ms: Ms = 0
     told_silent: bool = False
     told_ms: Ms = REPEAT_MS
+    idle: tuple[Idle, ...] = ()
+    told_idle: tuple[Idle, ...] = ()
 
 
 Sights: TypeAlias = Map[tuple[str, str], Sight]
@@ -87,7 +91,17 @@ def heard(sights: Sights, beat: Heartbeat, at: Ms) -> Sights:
     sight = sights.get(place)
     if sight is None or sight.incarnation != beat.incarnation:
         return sights
-    return sights.set(place, replace(sight, last_seen=max(sight.last_seen, at), silent_ms=0))
+    pairs = zip(beat.leases, beat.idle_ms, strict=False)  # earlier agents say nothing of it
+    idle = tuple(Idle(lease=lease, idle_ms=idle_ms) for lease, idle_ms in pairs)
+    since = {it.lease: it.idle_ms for it in idle}
+    heard_of = replace(
+        sight,
+        last_seen=max(sight.last_seen, at),
+        silent_ms=0,
+        idle=idle,
+        told_idle=tuple(it for it in sight.told_idle if it.idle_ms <= since.get(it.lease, 0)),
+    )
+    return sights.set(place, heard_of)
 
 
 def waited(sights: Sights, elapsed_ms: Ms) -> Sights:
@@ -107,8 +121,13 @@ def unseen(sights: Sights) -> Sights:
     return sights
 
 
-def observations(sights: Sights, ttl_ms: Ms) -> tuple[tuple[str, ObserveNodes], ...]:
-    """What the pools should hear now: changes, and a proof of life when an hour has passed."""
+def observations(
+    sights: Sights, ttl_ms: Ms, idle_ms_max: Ms
+) -> tuple[tuple[str, ObserveNodes], ...]:
+    """What the pools should hear now: changes, and a proof of life when an hour has passed.
+
+    A lease that is idle for longer than the limit is told, and again after each limit more.
+    """
     by_pool: dict[str, list[NodeSeen]] = {}
     for place in sorted(sights):
         sight = sights[place]
@@ -116,15 +135,23 @@ def observations(sights: Sights, ttl_ms: Ms) -> tuple[tuple[str, ObserveNodes], 
         news = silent != sight.told_silent or sight.told_ms >= REPEAT_MS
         changed = news and silent == (sight.standing == "up")
         hourly = not silent and hour_of(sight.last_seen) > sight.told_hour
-        if changed or hourly:
+        idle = () if silent else _idle(sight, idle_ms_max)
+        if changed or hourly or idle:
             seen = NodeSeen(
                 node_id=sight.node_id,
                 incarnation=sight.incarnation,
                 last_seen=sight.last_seen,
                 silent=silent,
+                idle=idle,
             )
             by_pool.setdefault(sight.pool, []).append(seen)
     return tuple((pool, ObserveNodes(seen=tuple(seen))) for pool, seen in by_pool.items())
+
+
+def _idle(sight: Sight, idle_ms_max: Ms) -> tuple[Idle, ...]:
+    """Leases that were idle for the limit since they were told, or since they made progress."""
+    before = {it.lease: it.idle_ms for it in sight.told_idle}
+    return tuple(it for it in sight.idle if it.idle_ms - before.get(it.lease, 0) > idle_ms_max)
 
 
 def told(sights: Sights, pool: str, seen: Iterable[NodeSeen]) -> Sights:
@@ -133,6 +160,14 @@ def told(sights: Sights, pool: str, seen: Iterable[NodeSeen]) -> Sights:
         sight = sights.get((pool, one.node_id))
         if sight is not None:
             hour = hour_of(one.last_seen)
-            said = replace(sight, told_silent=one.silent, told_ms=0, told_hour=hour)
+            fresh = {it.lease for it in one.idle}
+            still = tuple(it for it in sight.told_idle if it.lease not in fresh)
+            said = replace(
+                sight,
+                told_silent=one.silent,
+                told_ms=0,
+                told_hour=hour,
+                told_idle=(*still, *one.idle),
+            )
             sights = sights.set((pool, one.node_id), said)
     return sights

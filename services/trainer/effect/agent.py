@@ -14,6 +14,7 @@ from uuid import uuid4
 from schemas.pool import Event, LeaseGranted, RegisterNode, RetireNode
 from schemas.telemetry import Heartbeat
 from schemas.topics import POOL
+from schemas.units import Ms
 from services.trainer.domain.evolve import evolve
 from services.trainer.domain.state import Assignment, NodeState, Wish
 from services.trainer.effect.reports import Reports
@@ -41,6 +42,10 @@ class Attempt(Protocol):
 
     def wish(self, wish: Wish) -> None:
         """What the pool wants now; wishes only harden."""
+
+    @property
+    def idle_ms(self) -> Ms:
+        """How long its process has said nothing; 0 before it has started."""
 
 
 class Agent:
@@ -147,13 +152,14 @@ class Agent:
 
     async def _beat(self) -> None:
         while True:
-            leases = tuple(sorted(self._state.assignments))
+            leases = tuple(sorted(self._attempts))
             await self._reports.heartbeat(
                 Heartbeat(
                     pool=self._settings.pool,
                     node_id=self._state.node_id,
                     incarnation=self._state.incarnation,
                     leases=leases,
+                    idle_ms=tuple(self._attempts[lease].idle_ms for lease in leases),
                 )
             )
             await self._runtime.clock.sleep(self._settings.heartbeat_ms)

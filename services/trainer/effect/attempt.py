@@ -26,6 +26,7 @@ from schemas.pool import (
     Result,
     Skipped,
 )
+from schemas.units import Ms
 from services.trainer.domain.state import Wish
 from services.trainer.effect.reports import Reports
 from services.trainer.ports import Child, Machine
@@ -89,6 +90,13 @@ class LeaseAttempt:
         self._child: Child | None = None
         self._started_ms: int | None = None
         self._failed: Line | None = None
+        self._quiet_since_ms: int | None = None  # while it has started and is listened to
+
+    @property
+    def idle_ms(self) -> Ms:
+        if self._quiet_since_ms is None:
+            return 0
+        return self._tools.runtime.clock.monotonic_ms() - self._quiet_since_ms
 
     def wish(self, wish: Wish) -> None:
         if wish == self._wish:
@@ -120,14 +128,17 @@ class LeaseAttempt:
             self._signal(child)
         try:
             async for text in child.lines():
+                self._quiet_since_ms = None  # what it said may take long: an upload, an outage
                 await self._hear(text)
+                if self._started_ms is not None:
+                    self._quiet_since_ms = self._tools.runtime.clock.monotonic_ms()
             status = await child.wait()
         except BaseException:
             child.signal(signal.SIGKILL)
             await child.wait()
             raise
         finally:
-            self._child = None
+            self._child = self._quiet_since_ms = None
         return await self._judge(status, child.tail())
 
     async def _hear(self, text: bytes) -> None:

@@ -71,6 +71,12 @@ def stopped(lease: Lease, at: Ms) -> End:
     return End(end, "preempted")
 
 
+def stuck(lease: Lease, at: Ms) -> End:
+    """Its process lives and does nothing; whatever it has, the job is better off elsewhere."""
+    started_at = lease.started_at if lease.started_at is not None else at
+    return End(elapsed_ms(lease, at - started_at, at), "failed", "bad_node")
+
+
 def forgotten(lease: Lease, at: Ms) -> End:
     """Its slots came back without a word about its end."""
     if lease.killed_at is not None:

@@ -25,6 +25,17 @@ def due_at(lease: Lease) -> Ms:
     return lease.started_at + notice_ms(lease.max_gpu_ms, lease.slots)
 
 
+def is_stuck(lease: Lease, idle_ms: Ms) -> bool:
+    """A step may take its share of the cap; with longer ones the job could not end under it.
+
+    What has not started, or was told to end, has deadlines of its own.
+    """
+    if lease.started_at is None or lease.drain is not None or lease.killed_at is not None:
+        return False
+    share_ms = cap_ms(lease.max_gpu_ms, lease.slots) // lease.steps if lease.steps else 0
+    return idle_ms > share_ms
+
+
 def earliest(state: Pools) -> tuple[Ms, str] | None:
     """The next moment that wants a tick, and the pool that wants it."""
     due = (

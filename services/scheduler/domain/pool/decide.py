@@ -37,6 +37,7 @@ from services.scheduler.domain.pool.state import (
     Node,
     Pool,
     Pools,
+    lease_key,
     lease_of,
     leases_of,
 )
@@ -149,6 +150,8 @@ def _observe(pool: Pool, command: ObserveNodes, ctx: Context) -> tuple[Event, ..
             events += _lost(running, lost, ctx)
         elif not seen.silent:
             events += _passed_hours(running, ctx)
+            if seen.idle:
+                events += _stuck(folded(after, events, ctx), seen, ctx)
     return tuple(events)
 
 
@@ -166,6 +169,19 @@ def _lost(leases: Sequence[Lease], lost: NodeLost, ctx: Context) -> list[Event]:
         if lease.killed_at is None:
             events.append(closing.killed(ctx.key, lease))
         events += closing.close(ctx.key, lease, closing.vanished(lease, lost.last_seen, ctx.at))
+    return events
+
+
+def _stuck(pool: Pool, seen: NodeSeen, ctx: Context) -> list[Event]:
+    """What lives and makes no progress is killed, so that its job goes on elsewhere."""
+    events: list[Event] = []
+    for idle in seen.idle:
+        lease = pool.leases.get(lease_key(idle.lease))
+        if lease is None or lease.closed or lease.incarnation != seen.incarnation:
+            continue
+        if deadlines.is_stuck(lease, idle.idle_ms):
+            events.append(closing.killed(ctx.key, lease))
+            events += closing.close(ctx.key, lease, closing.stuck(lease, ctx.at))
     return events
 
 

@@ -184,7 +184,8 @@ def _put(pool: Pool, lease: Lease) -> Pool:
 def _evolved(lease: Lease, event: OfLease, ctx: Context) -> Lease:
     match event:
         case LeaseStarted():
-            return replace(lease, started_at=ctx.at, alive_at=ctx.at, named=())
+            steps = max(0, event.total_steps - event.loaded_step)
+            return replace(lease, started_at=ctx.at, alive_at=ctx.at, named=(), steps=steps)
         case CheckpointAccepted():
             return replace(
                 lease,

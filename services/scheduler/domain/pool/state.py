@@ -40,6 +40,7 @@ class Lease(Struct, frozen=True, kw_only=True):
 
     `alive_at`: last proof of life since the start. `captured_ms`: elapsed at the capture of the
     last accepted checkpoint. `asked`: its job asked for its end. `named`: checkpoints in the grant.
+    `steps`: how many it began with still to do.
     """
 
     number: int
@@ -59,6 +60,7 @@ class Lease(Struct, frozen=True, kw_only=True):
     named: tuple[Checkpoint, ...] = ()
     last_manifest: str | None = None
     captured_ms: Ms = 0
+    steps: int = 0
     used_gpu_ms: GpuMs = 0
     billable_gpu_ms: GpuMs = 0
     lost_gpu_ms: GpuMs = 0

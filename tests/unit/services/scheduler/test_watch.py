@@ -90,7 +90,7 @@ async def watching(*nodes: RegisterNode) -> AsyncIterator[Place]:
     place = Place()
     await place.log.create((POOL.commands, POOL.journal, HEARTBEATS, SNAPSHOTS), PARTITIONS)
     limits = Limits(idle_wait_ms=20, retry_ms=10)
-    hosts = (AggregateHost(place, POOLS, limits=limits), Watcher(place, TTL_MS, poll_ms=10))
+    hosts = (AggregateHost(place, POOLS, limits=limits), Watcher(place, TTL_MS, 10, 60_000))
     tasks = [asyncio.create_task(host.run()) for host in hosts]
     try:
         for host in hosts:

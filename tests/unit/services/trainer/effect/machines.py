@@ -1,4 +1,4 @@
-"""A node over the log in memory, the real pool decider, and real processes that only talk."""
+"""A node over the log in memory, its real pool and watcher, and real processes that only talk."""
 
 import asyncio
 import json
@@ -11,6 +11,7 @@ from typing import Any
 from schemas import pool
 from schemas.topics import POOL
 from services.scheduler.app import POOLS
+from services.scheduler.watch import Watcher
 from services.trainer.adapters.processes import ProcessGroups
 from services.trainer.effect.agent import Agent
 from services.trainer.effect.attempt import LeaseAttempt, Line, Started, Tools
@@ -26,6 +27,7 @@ from tunery.runtime.process import Runtime
 
 POOL_NAME = "default"
 WAIT_S_MAX = 20
+TTL_MS, POLL_MS, IDLE_MS_MAX = 60_000, 50, 1_000
 
 
 @dataclass
@@ -34,6 +36,7 @@ class Script:
 
     lines: tuple[dict[str, Any], ...] = ({"type": "started"},)
     then: str = ""
+    total_steps: int = 3
     broken: Exception | None = None
     heard_types: list[str] = field(default_factory=list)
 
@@ -47,7 +50,7 @@ class Script:
         self.heard_types.append(line["type"])
         if line["type"] != "started":
             return None
-        return Started(loaded=None, loaded_step=0, skipped=(), total_steps=3)
+        return Started(loaded=None, loaded_step=0, skipped=(), total_steps=self.total_steps)
 
     async def result(self) -> pool.Result:
         blob = pool.BlobFile(name="scores.json", blob="t/acme/scores", sha256="0" * 64, bytes=1)
@@ -123,8 +126,10 @@ async def node(
         return LeaseAttempt(grant, tools, script(grant), folder / str(grant.token.lease))
 
     agent = Agent(runtime, chosen, machine, Hardware("cpu", 1 << 30), attempt)
-    owner = AggregateHost(world.runtime("scheduler"), POOLS)
-    async with running(owner.run), running(agent.run):
+    owner_runtime = world.runtime("scheduler")
+    owner = AggregateHost(owner_runtime, POOLS)
+    watcher = Watcher(owner_runtime, TTL_MS, POLL_MS, IDLE_MS_MAX)
+    async with running(owner.run), running(watcher.run), running(agent.run):
         await asyncio.wait_for(agent.ready(), WAIT_S_MAX)
         yield Node(runtime, agent, folder)
 

@@ -1,5 +1,8 @@
 """The agent against the real pool decider: leases become processes, processes become facts."""
 
+import os
+import signal
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -92,6 +95,42 @@ async def test_kill_ends_what_does_not_listen(tmp_path: Path) -> None:
         await here.close("job1", "kill")
         await here.until(pool.SlotsFreed)
     assert await ProcessGroups(str(tmp_path)).sweep() == 0
+
+
+TALKS = """
+while True:
+    print('{"type": "progress"}', flush=True)
+    time.sleep(0.05)
+"""
+
+
+async def test_a_frozen_process_is_stopped_while_its_agent_lives(tmp_path: Path) -> None:
+    """SIGSTOP: it lives, its agent's heartbeats go on, and nothing comes out of it any more."""
+    scripts = {"job1": Script(then=TALKS, total_steps=0), "job2": Script(then=TALKS, total_steps=0)}
+    async with node(await world(), tmp_path, lambda grant: scripts[grant.job_id]) as here:
+        await here.request("job1")
+        await here.request("job2")
+        await here.until(pool.LeaseStarted, count=2)
+        (frozen,) = _processes(tmp_path / "1")
+        os.kill(frozen, signal.SIGSTOP)
+        events = await here.until(pool.SlotsFreed)
+        closed = one(events, pool.PlacementClosed)
+        assert isinstance(closed, pool.PlacementClosed)
+        assert (closed.job_id, closed.outcome, closed.cause) == ("job1", "failed", "bad_node")
+        assert not _processes(tmp_path / "1")
+        assert not any(isinstance(event, pool.NodeLost) for event in events)
+        assert _processes(tmp_path / "2")  # who talks goes on
+
+
+def _processes(folder: Path) -> list[int]:
+    """Those that run in a folder."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):
+                if (entry / "cwd").readlink() == folder:
+                    found.append(int(entry.name))
+    return found
 
 
 async def test_leaving_in_order_drains_and_retires(tmp_path: Path) -> None:
