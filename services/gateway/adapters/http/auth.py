@@ -15,7 +15,6 @@ EVERY_SCOPE: Final = frozenset(SCOPES)
 KEY_CHARACTERS_MAX: Final = 256
 BOOTSTRAP: Final = "bootstrap"
 KEY_PREFIX: Final = "tun-"
-HINT_CHARACTERS: Final = 4
 
 
 def digest(key: str) -> str:

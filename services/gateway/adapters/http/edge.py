@@ -52,6 +52,8 @@ class Edge:
                 headers = MutableHeaders(scope=message)
                 headers["x-request-id"] = request_id
                 headers["openai-version"] = API_VERSION
+                if (principal := scope.get("state", {}).get("principal")) is not None:
+                    headers["openai-organization"] = principal.tenant
                 for name, value in scope.get("state", {}).get("rate", {}).items():
                     headers[name] = value
                 elapsed_ms = round(1_000 * (time.perf_counter() - begun))

@@ -16,7 +16,7 @@ from services.gateway.adapters.http.answers import says
 from services.gateway.adapters.http.deps import Caller, Deps, Principal, WithDeps
 from services.gateway.adapters.http.pages import After, page
 from services.gateway.adapters.http.storage import within
-from services.gateway.domain.errors import ApiError
+from services.gateway.domain.errors import ApiError, invalid
 from services.gateway.domain.events import step_event_id
 from services.gateway.domain.requests import SECONDS_MAX
 from services.gateway.domain.shapes import listing
@@ -71,10 +71,13 @@ async def list_jobs(
 
 
 def _metadata_filter(request: Request) -> dict[str, str] | None:
-    """None: only jobs without metadata."""
+    """None: only jobs without metadata. Raises ApiError 400."""
     pairs = request.query_params.multi_items()
-    if ("metadata", "null") in pairs:
+    whole = [value for name, value in pairs if name == "metadata"]
+    if whole == ["null"]:
         return None
+    if whole:
+        raise invalid("Filter by metadata[key]=value, or metadata=null.", "metadata")
     return {
         name[len("metadata[") : -1]: value
         for name, value in pairs

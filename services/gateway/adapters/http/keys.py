@@ -12,13 +12,13 @@ from schemas.account import ADMIN_SCOPE, RevokeKey, RotateKey
 from schemas.envelope import Sha256
 from schemas.sealed import Sealed
 from schemas.topics import ACCOUNT
-from services.gateway.adapters.http.auth import HINT_CHARACTERS, KEY_PREFIX, digest
+from services.gateway.adapters.http.auth import KEY_PREFIX, digest
 from services.gateway.adapters.http.deps import Caller, Deps, Principal, WithDeps
 from services.gateway.adapters.http.pages import After, page
 from services.gateway.domain.errors import not_found
 from services.gateway.domain.requests import RotateKeyRequest
 from services.gateway.domain.shapes import listing
-from services.gateway.domain.shapes.accounts import key_object
+from services.gateway.domain.shapes.accounts import HINT_CHARACTERS, key_object
 from services.gateway.domain.tables import KEYS
 from services.gateway.ports import Row
 

@@ -8,6 +8,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
+from starlette.routing import Match
 
 from schemas import errors
 from services.gateway.domain.errors import (
@@ -18,6 +19,7 @@ from services.gateway.domain.errors import (
     invalid,
     unavailable,
 )
+from services.gateway.domain.submission import METHODS
 from tunery.runtime.blobs.abstract import BlobError, BlobsUnavailable
 from tunery.runtime.bus.abstract import BusError, TooLarge
 from tunery.runtime.seal.abstract import KeyDestroyed
@@ -25,6 +27,7 @@ from tunery.runtime.work.abstract import StoreUnavailable
 
 PLACES: Final = ("body", "query", "path", "header")
 PROBLEMS_MAX: Final = 20
+METHODS_KNOWN: Final = ("DELETE", "GET", "PATCH", "POST", "PUT")
 
 
 class ErrorBody(BaseModel):
@@ -43,6 +46,31 @@ class ErrorEnvelope(BaseModel):
 ERRORS: Final[Mapping[int | str, dict[str, Any]]] = {
     status: {"model": ErrorEnvelope, "description": text}
     for status, text in (("4XX", "the request's fault"), ("5XX", "ours; `retry-after` says when"))
+}
+# OpenAI's, and not here: what there is instead. The first prefix that fits.
+SERVING: Final = (
+    "Tunery trains models and serves none. GET /v1/models/{id}/adapter gives the adapter of yours, "
+    "for a server such as vLLM."
+)
+ELSEWHERE: Final[Mapping[str, str]] = {
+    "/v1/chat/": SERVING,
+    "/v1/completions": SERVING,
+    "/v1/responses": SERVING,
+    "/v1/embeddings": SERVING,
+    "/v1/batches": SERVING,
+    "/v1/fine_tuning/alpha/graders": (
+        "Graders belong to reinforcement fine-tuning, which is not here. The methods there are: "
+        f"{', '.join(METHODS)}."
+    ),
+    "/v1/fine-tunes": "That API was replaced in 2023. Use /v1/fine_tuning/jobs.",
+    "/v1/evals": (
+        "Evaluations of one's own are not here. Every job is compared with its base model: `gate` "
+        "of GET /v1/fine_tuning/jobs/{id}, and GET /v1/fine_tuning/jobs/{id}/answers."
+    ),
+    "/v1/organization/": (
+        "Organizations are tenants here: /v1/tenants for operators, /v1/keys for one's own keys; "
+        "what a job cost is at GET /v1/fine_tuning/jobs/{id}/cost."
+    ),
 }
 HANDLED: Final = (
     ApiError,
@@ -83,8 +111,8 @@ def install(app: FastAPI) -> None:
         app.add_exception_handler(kind, _answer)
 
 
-async def _answer(_: Request, error: Exception) -> JSONResponse:
-    told = error_of(error)
+async def _answer(request: Request, error: Exception) -> JSONResponse:
+    told = _unrouted(request, error) or error_of(error)
     if told is None:
         raise error
     body = envelope(told.status, told.code, told.message, told.param)
@@ -118,14 +146,30 @@ def _text(problem: Mapping[str, Any]) -> str:
             return str(problem["msg"])
 
 
+def _unrouted(request: Request, error: Exception) -> ApiError | None:
+    """404 and 405 of the router: no route below was asked."""
+    if not isinstance(error, HTTPException):
+        return None
+    path = request.url.path
+    if error.status_code == 404:
+        known = (text for prefix, text in ELSEWHERE.items() if path.startswith(prefix))
+        text = next(known, "The API begins with /v1; see /openapi.json.")
+        return ApiError(404, "unknown_url", f"There is no such URL here. {text}")
+    if error.status_code == 405:
+        taken = ", ".join(method for method in METHODS_KNOWN if _takes(request, method))
+        text = f"{path} does not take {request.method}; it takes {taken}."
+        return ApiError(405, METHOD_NOT_ALLOWED, text, headers={"allow": taken})
+    return None
+
+
+def _takes(request: Request, method: str) -> bool:
+    scope = {**request.scope, "method": method}
+    return any(route.matches(scope)[0] is Match.FULL for route in request.app.routes)
+
+
 def _http(error: HTTPException) -> ApiError:
     if isinstance(error.__cause__, ApiError):
         return error.__cause__  # raised while the body came in; FastAPI made a plain 400 of it
-    if error.status_code == 404:
-        message = "There is no such URL. The API begins with /v1; see /openapi.json."
-        return ApiError(404, "unknown_url", message)
-    if error.status_code == 405:
-        return ApiError(405, METHOD_NOT_ALLOWED, "This URL does not take this method.")
     if error.status_code >= 500:
         return unavailable("The service")
     return ApiError(error.status_code, INVALID, str(error.detail))

@@ -10,13 +10,13 @@ from schemas.sealed import Sealed
 from schemas.topics import ACCOUNT
 from schemas.units import HOUR_MS, Ms
 from services.gateway.adapters.http import keys
-from services.gateway.adapters.http.auth import HINT_CHARACTERS, digest
+from services.gateway.adapters.http.auth import digest
 from services.gateway.adapters.http.deps import Admin, Deps, Principal, WithDeps
 from services.gateway.adapters.http.pages import After, page
 from services.gateway.domain.errors import invalid, not_found
 from services.gateway.domain.requests import KeyRequest, RotateKeyRequest, TenantRequest
 from services.gateway.domain.shapes import listing
-from services.gateway.domain.shapes.accounts import tenant_object
+from services.gateway.domain.shapes.accounts import HINT_CHARACTERS, tenant_object
 from services.gateway.domain.tables import LIMITS, TENANTS
 from services.gateway.ports import Row
 

@@ -74,12 +74,12 @@ async def list_endpoints(
 ) -> dict[str, Any]:
     where = {"tenant": caller.tenant}
     rows, more = await page(deps.views, ENDPOINTS, where, limit=limit, after=after)
-    return listing([endpoint_object(row, deps.opened) for row in rows], more)
+    return listing([_shown(deps, row) for row in rows], more)
 
 
 @router.get(ROOT + "/{endpoint_id}")
 async def retrieve_endpoint(endpoint_id: str, deps: WithDeps, caller: Caller) -> dict[str, Any]:
-    return endpoint_object(await _endpoint(deps, caller, endpoint_id), deps.opened)
+    return _shown(deps, await _endpoint(deps, caller, endpoint_id))
 
 
 @router.post(ROOT + "/{endpoint_id}")
@@ -96,7 +96,7 @@ async def change_endpoint(
         event_types=None if body.event_types is None else tuple(body.event_types),
     )
     await _decide(deps, caller, changed)
-    return endpoint_object(await _endpoint(deps, caller, endpoint_id), deps.opened)
+    return _shown(deps, await _endpoint(deps, caller, endpoint_id))
 
 
 @router.delete(ROOT + "/{endpoint_id}")
@@ -234,8 +234,15 @@ async def _decide(deps: Deps, caller: Principal, command: Message) -> None:
 
 async def _with_secret(deps: Deps, caller: Principal, endpoint_id: str) -> dict[str, Any]:
     row = await _endpoint(deps, caller, endpoint_id)
-    secret = webhook_secret(deps.seal, caller.tenant, endpoint_id, row["secret_version"])
-    return {**endpoint_object(row, deps.opened), "signing_secret": secret}
+    return {**_shown(deps, row), "signing_secret": _secret(deps, row)}
+
+
+def _shown(deps: Deps, row: Row) -> dict[str, Any]:
+    return endpoint_object(row, deps.opened, _secret(deps, row))
+
+
+def _secret(deps: Deps, row: Row) -> str:
+    return webhook_secret(deps.seal, row["tenant"], row["id"], row["secret_version"])
 
 
 async def _endpoint(deps: Deps, caller: Principal, endpoint_id: str) -> Row:

@@ -1,8 +1,10 @@
 """Tenants, API keys, webhook endpoints and their deliveries."""
 
-from typing import Any
+from typing import Any, Final
 
 from services.gateway.domain.shapes import Opened, Row, seconds
+
+HINT_CHARACTERS: Final = 4
 
 
 def tenant_object(row: Row, opened: Opened) -> dict[str, Any]:
@@ -34,15 +36,17 @@ def key_object(row: Row, opened: Opened) -> dict[str, Any]:
     }
 
 
-def endpoint_object(row: Row, opened: Opened) -> dict[str, Any]:
+def endpoint_object(row: Row, opened: Opened, secret: str) -> dict[str, Any]:
+    """`secret`: the newest, of which the end is shown."""
     return {
         "id": row["id"],
         "object": "webhook_endpoint",
         "created_at": seconds(row["created_at"]),
-        "updated_at": seconds(row["updated_at"]),
+        "updated_at": seconds(row["updated_at"] or row["created_at"]),
         "event_types": row["event_types"],
         "name": opened(row["name"]),
         "url": opened(row["url"]),
+        "signing_secret_hint": f"…{secret.rstrip('=')[-HINT_CHARACTERS:]}",
     }
 
 

@@ -42,6 +42,32 @@ async def test_unknown_urls_and_methods_have_the_envelope(api: Town) -> None:
     assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "unknown_url")
     method = await api.api.put("/v1/files")
     assert (method.status_code, method.json()["error"]["code"]) == (405, "method_not_allowed")
+    assert method.headers["allow"] == "GET, POST"
+    assert "it takes GET, POST" in method.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "instead"),
+    [
+        ("/v1/chat/completions", "/adapter"),
+        ("/v1/fine_tuning/alpha/graders/run", "methods there are: supervised"),
+        ("/v1/fine-tunes", "/v1/fine_tuning/jobs"),
+        ("/v1/evals", "`gate`"),
+        ("/v1/organization/costs", "/cost"),
+    ],
+)
+async def test_what_only_openai_has_is_answered_with_what_there_is(
+    api: Town, path: str, instead: str
+) -> None:
+    answer = await api.api.post(path, json={})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "unknown_url")
+    assert instead in answer.json()["error"]["message"]
+
+
+async def test_answers_name_the_organization(api: Town) -> None:
+    client = await api.tenant()
+    answer = await client.get("/v1/models")
+    assert answer.headers["openai-organization"] == client.headers["x-tenant"]
 
 
 async def test_bodies_have_a_limit(api: Town) -> None:

@@ -299,6 +299,8 @@ async def test_lists_are_newest_first_and_filtered_by_metadata(api: Town) -> Non
     assert await found({"metadata[team]": "a"}) == [second["id"], first["id"]]
     assert await found({"metadata[team]": "a", "metadata[n]": "1"}) == [first["id"]]
     assert await found({"metadata": "null"}) == [third["id"]]
+    refused = await client.get("/v1/fine_tuning/jobs", params={"metadata": "team"})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "metadata")
     page = await client.get("/v1/fine_tuning/jobs", params={"metadata[team]": "a", "limit": 1})
     assert page.json()["has_more"] is True
 

@@ -22,6 +22,8 @@ async def test_the_secret_is_shown_once_and_is_the_notifiers(api: Town) -> None:
     assert made["url"] == BODY["url"]
     shown = (await client.get(f"/v1/webhook_endpoints/{made['id']}")).json()
     assert "signing_secret" not in shown
+    assert shown["signing_secret_hint"] == f"…{made['signing_secret'].rstrip('=')[-4:]}"
+    assert shown["updated_at"] == shown["created_at"]
     listed = (await client.get("/v1/webhook_endpoints")).json()["data"]
     assert listed == [shown]
     rows = await api.runtime.store.rows("endpoints")
