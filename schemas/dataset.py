@@ -35,7 +35,10 @@ class BaseTokens(Part):
 
 
 class Validation(Part):
-    """What the validator found; the rows themselves are in the report blob."""
+    """What the validator found; the rows themselves are in the report blob.
+
+    `code`, `message`: of a file that is not accepted, as OpenAI words it.
+    """
 
     accepted: bool
     dialect: str
@@ -44,6 +47,15 @@ class Validation(Part):
     warnings: int
     tokens: tuple[BaseTokens, ...]
     report_blob: str
+    code: str | None = None
+    message: str | None = None
+
+
+class DatasetName(Part):
+    """A name whose files are its versions. `key` tells equal names without revealing them."""
+
+    key: str
+    name: Sealed
 
 
 class PrepareSpec(Part):
@@ -84,6 +96,7 @@ class RegisterFile(Message):
     """The bytes are in object storage under `blob` already; their SHA-256 was taken on the way.
 
     `expires_after_ms`: counted from the moment it is registered. `job_id`: the job it comes from.
+    `dataset`: the name that it is the next version of. `rows_max`: what the tenant's plan allows.
     """
 
     file_id: str
@@ -94,6 +107,8 @@ class RegisterFile(Message):
     blob: str
     expires_after_ms: Ms | None = None
     job_id: str | None = None
+    dataset: DatasetName | None = None
+    rows_max: int | None = None
 
 
 class DeleteFile(Message):
@@ -101,7 +116,7 @@ class DeleteFile(Message):
 
 
 class CreateUpload(Message):
-    """A file that will come in parts, `bytes` in all. `expires_after_ms` is the file's."""
+    """A file that will come in parts, `bytes` in all. What may be left out is the file's."""
 
     upload_id: str
     purpose: Purpose
@@ -109,6 +124,8 @@ class CreateUpload(Message):
     media_type: str
     bytes: int
     expires_after_ms: Ms | None = None
+    dataset: DatasetName | None = None
+    rows_max: int | None = None
 
 
 class AddPart(Message):
@@ -156,6 +173,19 @@ class UnpinDataset(Message):
     job_id: str
 
 
+class KeepDataset(Message):
+    """The job has a model now, whose lineage names the files that the job pins."""
+
+    job_id: str
+    model_id: str
+
+
+class ReleaseDataset(Message):
+    """The model of this job is gone."""
+
+    job_id: str
+
+
 class RecordPrepared(Message):
     """Outcome of the prepare effect, for every job that waits for it."""
 
@@ -166,6 +196,8 @@ class RecordPrepared(Message):
 
 # --- events
 class FileRegistered(Message):
+    """`version` counts the files of a `dataset` from 1; a number is never given twice."""
+
     file_id: str
     purpose: Purpose
     name: Sealed
@@ -174,6 +206,9 @@ class FileRegistered(Message):
     blob: str
     expires_at: Ms | None = None
     job_id: str | None = None
+    dataset: DatasetName | None = None
+    version: int | None = None
+    rows_max: int | None = None
 
 
 class UploadCreated(Message):
@@ -186,6 +221,8 @@ class UploadCreated(Message):
     bytes: int
     expires_at: Ms
     expires_after_ms: Ms | None = None
+    dataset: DatasetName | None = None
+    rows_max: int | None = None
 
 
 class PartAdded(Message):
@@ -275,6 +312,19 @@ class DatasetUnpinned(Message):
     job_id: str
 
 
+class DatasetKept(Message):
+    """These files stay as long as the model does."""
+
+    job_id: str
+    model_id: str
+    training_file: str
+    validation_file: str | None
+
+
+class DatasetReleased(Message):
+    job_id: str
+
+
 Command: TypeAlias = (
     RegisterFile
     | DeleteFile
@@ -285,6 +335,8 @@ Command: TypeAlias = (
     | RecordValidation
     | PinDataset
     | UnpinDataset
+    | KeepDataset
+    | ReleaseDataset
     | RecordPrepared
     | Tick
 )
@@ -303,6 +355,8 @@ Event: TypeAlias = (
     | DatasetReady
     | PinRefused
     | DatasetUnpinned
+    | DatasetKept
+    | DatasetReleased
     | Rejected
     | Repeated
 )

@@ -156,10 +156,11 @@ class StageMoved(Message):
 
 
 class VersionDeleted(Message):
-    """`files`: what was published, to be removed from storage."""
+    """`files`: what was published, to be removed from storage. `job_id`: whose model it was."""
 
     model_id: str
     files: tuple[BlobFile, ...] = ()
+    job_id: str | None = None
 
 
 class CheckpointShared(Message):

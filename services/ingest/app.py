@@ -34,7 +34,7 @@ def _deadline(state: Libraries) -> Deadline | None:
 
 DATASETS = Aggregate(
     stream=DATASET,
-    fold_version=2,  # 2: uploads, and what expires
+    fold_version=3,  # 3: names and their versions, and what models keep
     initial=NOTHING,
     state_type=Libraries,
     decide=decide,

@@ -1,25 +1,54 @@
-"""What other streams hear of `model`: the job that waits for a base, or for its version."""
+"""What other streams hear of `model`: the job that waits for a base, or for its version.
 
-from schemas.envelope import Header
+The data set hears which files a version's lineage names. It hears so when the version is submitted,
+which is before the job can end and let go of them.
+"""
+
+from typing import Final
+
+from schemas.dataset import KeepDataset, ReleaseDataset
+from schemas.envelope import Header, Message
 from schemas.job import RecordBase, RecordRegistered
-from schemas.model import BasePinned, BaseRefused, Event, VersionFailed, VersionPublished
+from schemas.model import (
+    BasePinned,
+    BaseRefused,
+    Event,
+    VersionDeleted,
+    VersionFailed,
+    VersionPublished,
+    VersionSubmitted,
+)
 from tunery.runtime.verbs import Send
+
+_JOB: Final = "job"
+_DATASET: Final = "dataset"
 
 
 def react_model(header: Header, event: Event) -> tuple[Send, ...]:
+    return tuple(Send(to, header.key, header.tenant, body) for to, body in _told(event))
+
+
+def _told(event: Event) -> tuple[tuple[str, Message], ...]:
     match event:
         case BasePinned():
-            body: RecordBase | RecordRegistered = RecordBase(job_id=event.job_id, base=event.base)
+            return ((_JOB, RecordBase(job_id=event.job_id, base=event.base)),)
         case BaseRefused():
-            body = RecordBase(
+            refusal = RecordBase(
                 job_id=event.job_id, base=None, code=event.code, message=event.message
             )
+            return ((_JOB, refusal),)
+        case VersionSubmitted():
+            keep = KeepDataset(job_id=event.lineage.job_id, model_id=event.model_id)
+            return ((_DATASET, keep),)
         case VersionPublished():
-            body = RecordRegistered(job_id=event.lineage.job_id, model_id=event.model_id)
+            job_id = event.lineage.job_id
+            return ((_JOB, RecordRegistered(job_id=job_id, model_id=event.model_id)),)
         case VersionFailed():
-            body = RecordRegistered(
+            failed = RecordRegistered(
                 job_id=event.job_id, model_id=event.model_id, failure=event.failure
             )
+            return ((_DATASET, ReleaseDataset(job_id=event.job_id)), (_JOB, failed))
+        case VersionDeleted(job_id=str(job_id)):
+            return ((_DATASET, ReleaseDataset(job_id=job_id)),)
         case _:
             return ()
-    return (Send("job", header.key, header.tenant, body),)

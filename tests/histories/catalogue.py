@@ -31,6 +31,7 @@ _ALL: Final = (
     Story(ACCOUNTS, account.owners_and_repeats),
     Story(DATASETS, dataset.files_and_preparations),
     Story(DATASETS, dataset.uploads_that_end),
+    Story(DATASETS, dataset.versions_and_what_models_keep),
     Story(JOBS, job.a_job_that_succeeds),
     Story(JOBS, job.jobs_that_fail),
     Story(MODELS, model.versions_and_stages),

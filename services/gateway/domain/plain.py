@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from services.gateway.domain.errors import UNSUPPORTED, ApiError, invalid
 from services.gateway.domain.requests import FineTuningRequest, JobRequest, SimpleJobRequest
+from services.gateway.domain.versions import named_version
 
 FILES: Final = "tunery://files/"
 FILE: Final = "file-"
@@ -24,10 +25,11 @@ METHODS: Final = ("lora", "sft")
 def of_simple(body: SimpleJobRequest) -> JobRequest:
     """Raises ApiError 400."""
     file_id = body.dataset_uri.removeprefix(FILES)
-    if not file_id.startswith(FILE):
+    if not file_id.startswith(FILE) and named_version(file_id) is None:
         text = (
-            f"Only files that were uploaded here can be trained on: {FILE}…, or {FILES}{FILE}…. "
-            "Upload the data with POST /v1/files or POST /v1/uploads."
+            f"Only files that were uploaded here can be trained on: {FILE}…, or a version of a "
+            f"named data set such as faq@2, with or without {FILES} before it. Upload the data "
+            "with POST /v1/files or POST /v1/uploads."
         )
         raise invalid(text, "dataset_uri", UNSUPPORTED)
     return JobRequest(

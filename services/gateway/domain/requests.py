@@ -15,6 +15,7 @@ from pydantic import (
 from schemas.account import RICH_EVENT_TYPES, STANDARD_EVENT_TYPES
 from schemas.dataset import LengthPolicy
 from services.gateway.domain.scopes import SCOPES, Scope
+from services.gateway.domain.versions import NAME
 
 METADATA_PAIRS_MAX: Final = 16
 METADATA_KEY_MAX: Final = 64
@@ -85,6 +86,9 @@ class UploadRequest(Body):
     mime_type: Name
     purpose: Name
     expires_after: ExpiresAfter | None = None
+    dataset: Annotated[str, StringConstraints(strict=True, pattern=f"^{NAME}$")] | None = Field(
+        default=None, description="the file becomes the next version of this data set"
+    )
 
 
 class CompleteRequest(Body):
@@ -160,7 +164,7 @@ class PlainJob(Body):
 
 
 class SimpleJobRequest(PlainJob):
-    """`POST /v1/jobs`. `dataset_uri`: `file-…`, or `tunery://files/file-…`."""
+    """`POST /v1/jobs`. `dataset_uri`: `file-…`, `faq@2`, or `tunery://files/` before either."""
 
     base_model: Id
     dataset_uri: Annotated[str, StringConstraints(strict=True, min_length=1, max_length=URL_MAX)]

@@ -132,6 +132,13 @@ def check_split(wishes: Wishes, file: InputFile) -> None:
         )
 
 
+def with_files(request: JobRequest, training: InputFile, held_out: InputFile | None) -> JobRequest:
+    """The request with its files by their ids: it may have called them `faq@2`."""
+    held_out_id = None if held_out is None else held_out.id
+    named = {"training_file": training.id, "validation_file": held_out_id}
+    return request.model_copy(update=named)
+
+
 def check_purpose(file_id: str, purpose: str, role: FileRole) -> None:
     if purpose != PURPOSE:
         text = f"{file_id} has the purpose {purpose!r}; upload it with purpose {PURPOSE!r}."

@@ -8,7 +8,7 @@ Lists are read by (tenant, order column), newest first: `place` is the order in 
 from dataclasses import dataclass
 from typing import Final
 
-VERSION: Final = 6  # 6: permissions of checkpoints
+VERSION: Final = 7  # 7: versions of data sets
 TELEMETRY_VERSION: Final = 2  # 2: log lines
 
 
@@ -92,9 +92,12 @@ CREATE TABLE IF NOT EXISTS files (
   tenant text, id text COLLATE "C", place bigint, created_at bigint, purpose text, name jsonb,
   bytes bigint,
   sha256 text, blob text, status text, validation jsonb, failure text, expires_at bigint,
+  dataset text, dataset_name jsonb, version int,
   PRIMARY KEY (tenant, id)
 );
 CREATE INDEX IF NOT EXISTS files_list ON files (tenant, place);
+CREATE INDEX IF NOT EXISTS files_versions ON files (tenant, dataset, version)
+  WHERE dataset IS NOT NULL;
 CREATE TABLE IF NOT EXISTS uploads (
   tenant text, id text COLLATE "C", place bigint, created_at bigint, expires_at bigint,
   purpose text, name jsonb, media_type text, bytes bigint, expires_after_ms bigint, status text,

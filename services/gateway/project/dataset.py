@@ -3,9 +3,11 @@
 from typing import assert_never
 
 from schemas.dataset import (
+    DatasetKept,
     DatasetPinned,
     DatasetPrepared,
     DatasetReady,
+    DatasetReleased,
     DatasetUnpinned,
     Event,
     FileDeleted,
@@ -48,6 +50,8 @@ def project_dataset(header: Header, event: Event) -> tuple[Change, ...]:
             | DatasetReady()
             | PinRefused()
             | DatasetUnpinned()
+            | DatasetKept()
+            | DatasetReleased()
             | Rejected()
             | Repeated()
         ):
@@ -58,6 +62,7 @@ def project_dataset(header: Header, event: Event) -> tuple[Change, ...]:
 
 def _registered(header: Header, event: FileRegistered) -> tuple[Change, ...]:
     """Only what may be trained on is validated. A job's results are named by the job as well."""
+    named = event.dataset
     file = put(
         FILES,
         {"tenant": header.key, "id": event.file_id},
@@ -70,6 +75,9 @@ def _registered(header: Header, event: FileRegistered) -> tuple[Change, ...]:
         blob=event.blob,
         status="uploaded" if event.purpose == "fine-tune" else "processed",
         expires_at=event.expires_at,
+        dataset=None if named is None else named.key,
+        dataset_name=None if named is None else named.name,
+        version=event.version,
     )
     if event.job_id is None:
         return (file,)

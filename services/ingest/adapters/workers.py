@@ -27,10 +27,11 @@ from services.ingest.adapters.tasks import (
 from services.ingest.ports import Checked, LocalBase, Packed, WorkFailed, WorkRefused
 
 MODULE: Final = "services.ingest.adapters.worker"
-ERROR_BYTES_MAX: Final = 2_000
+ERROR_BYTES_MAX: Final = 10_000
 MEMORY_BYTES_MAX: Final = 4 * 1024**3
 NO_SCREEN: Final = Screen()
-KIND: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,99}(?=:|$)")  # an exception's name
+# an exception's name, after the places it passed
+KIND: Final = re.compile(r"^(?!Traceback)([A-Za-z_][A-Za-z0-9_.]{0,99})(?=:|$)", re.MULTILINE)
 FRAME: Final = re.compile(r'^  File "([^"\n]+)", line (\d+)', re.MULTILINE)
 
 
@@ -128,10 +129,13 @@ async def _tail(process: asyncio.subprocess.Process) -> str:
 
 
 def _ending(code: int, errors: str) -> str:
-    """What goes on the log: kind and place of the error, never its text, which may quote a row."""
+    """What goes on the log: kind and place of the error, never its text, which may quote a row.
+
+    Of the first error: others may follow from it, as when there is no memory left to clean up.
+    """
     how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
-    kind = KIND.match(errors.splitlines()[-1]) if errors else None
-    frames = FRAME.findall(errors)
-    what = kind[0] if kind else "it named no error"
+    kind = KIND.search(errors)
+    frames = FRAME.findall(errors, 0, kind.start() if kind else 0)
+    what = kind[1] if kind else "it named no error"
     where = f" at {Path(frames[-1][0]).name}:{frames[-1][1]}" if kind and frames else ""
     return f"the worker {how}: {what}{where}"

@@ -1,7 +1,7 @@
 """Decisions of `dataset`: one validation per file, one preparation per content and spec."""
 
 from collections.abc import Mapping
-from typing import assert_never
+from typing import Final, assert_never
 
 from msgspec.structs import replace
 
@@ -12,9 +12,11 @@ from schemas.dataset import (
     Command,
     CompleteUpload,
     CreateUpload,
+    DatasetKept,
     DatasetPinned,
     DatasetPrepared,
     DatasetReady,
+    DatasetReleased,
     DatasetUnpinned,
     DeleteFile,
     Event,
@@ -22,6 +24,7 @@ from schemas.dataset import (
     FileRegistered,
     FileUnreadable,
     FileValidated,
+    KeepDataset,
     PinDataset,
     PinRefused,
     PreparationDue,
@@ -30,6 +33,7 @@ from schemas.dataset import (
     RecordPrepared,
     RecordValidation,
     RegisterFile,
+    ReleaseDataset,
     UnpinDataset,
 )
 from schemas.envelope import Context, Rejected, Sha256, Tick
@@ -37,7 +41,6 @@ from schemas.ids import derived_id
 from services.ingest.domain.evolve import evolve_library
 from services.ingest.domain.expiry import due, expires_at
 from services.ingest.domain.state import (
-    FILES_MAX,
     File,
     Libraries,
     Library,
@@ -46,6 +49,9 @@ from services.ingest.domain.state import (
     sources_of,
 )
 from services.ingest.domain.uploads import decide_upload, ended
+from services.ingest.domain.versions import next_version, no_room
+
+MODELS_NAMED_MAX: Final = 5  # in a refusal
 
 
 def decide(state: Libraries, command: Command, ctx: Context) -> tuple[Event, ...]:
@@ -65,6 +71,11 @@ def decide(state: Libraries, command: Command, ctx: Context) -> tuple[Event, ...
         case UnpinDataset():
             known = command.job_id in library.pins
             return (DatasetUnpinned(job_id=command.job_id),) if known else ()
+        case KeepDataset():
+            return _keep(library, command)
+        case ReleaseDataset():
+            kept = command.job_id in library.kept
+            return (DatasetReleased(job_id=command.job_id),) if kept else ()
         case RecordPrepared():
             return _prepared(library, command)
         case Tick():
@@ -88,9 +99,8 @@ def prepare_id(tenant: str, sources: tuple[Sha256, ...], spec: PrepareSpec) -> s
 def _register(library: Library, command: RegisterFile, ctx: Context) -> tuple[Event, ...]:
     if command.file_id in library.files:
         return _reject(errors.ALREADY_EXISTS, f"File {command.file_id!r} exists already.", "file")
-    if len(library.files) >= FILES_MAX:
-        message = f"A tenant has at most {FILES_MAX} files. Delete some first."
-        return _reject(errors.ILLEGAL_STATE, message)
+    if (full := no_room(library, command.dataset)) is not None:
+        return (full,)
     return (
         FileRegistered(
             file_id=command.file_id,
@@ -101,6 +111,9 @@ def _register(library: Library, command: RegisterFile, ctx: Context) -> tuple[Ev
             blob=command.blob,
             expires_at=expires_at(ctx.at, command.expires_after_ms),
             job_id=command.job_id,
+            dataset=command.dataset,
+            version=next_version(library, command.dataset),
+            rows_max=command.rows_max,
         ),
     )
 
@@ -127,6 +140,14 @@ def _delete(library: Library, command: DeleteFile) -> tuple[Event, ...]:
         message = (
             f"File {command.file_id} is in use by {', '.join(users)}. "
             "Cancel the job, or wait until it has ended."
+        )
+        return _reject(errors.FILE_IN_USE, message, "file_id")
+    models = sorted(it.model_id for it in library.kept.values() if command.file_id in it.files)
+    if models:
+        more = " and others" if len(models) > MODELS_NAMED_MAX else ""
+        message = (
+            f"File {command.file_id} is in the lineage of {', '.join(models[:MODELS_NAMED_MAX])}"
+            f"{more}. Delete what was made of it first: DELETE /v1/models/{models[0]}"
         )
         return _reject(errors.FILE_IN_USE, message, "file_id")
     return (_deleted(library, command.file_id, file),)
@@ -212,6 +233,20 @@ def _pin(library: Library, command: PinDataset, tenant: str) -> tuple[Event, ...
     if not _all_accepted(library.files, wanted):
         return (pinned,)
     return (pinned, _due(library, replace(wanted, prepare_id=pinned.prepare_id)))
+
+
+def _keep(library: Library, command: KeepDataset) -> tuple[Event, ...]:
+    pin = library.pins.get(command.job_id)
+    if pin is None or command.job_id in library.kept:
+        return ()
+    return (
+        DatasetKept(
+            job_id=command.job_id,
+            model_id=command.model_id,
+            training_file=pin.training_file,
+            validation_file=pin.validation_file,
+        ),
+    )
 
 
 def _prepared(library: Library, command: RecordPrepared) -> tuple[Event, ...]:

@@ -5,9 +5,11 @@ from typing import assert_never
 from msgspec.structs import replace
 
 from schemas.dataset import (
+    DatasetKept,
     DatasetPinned,
     DatasetPrepared,
     DatasetReady,
+    DatasetReleased,
     DatasetUnpinned,
     Event,
     FileDeleted,
@@ -26,6 +28,7 @@ from schemas.units import Ms
 from services.ingest.domain.state import (
     File,
     FileStatus,
+    Kept,
     Libraries,
     Library,
     Pin,
@@ -60,6 +63,8 @@ Changed = (
     | DatasetReady
     | PinRefused
     | DatasetUnpinned
+    | DatasetKept
+    | DatasetReleased
 )
 
 
@@ -68,6 +73,9 @@ def _evolved(library: Library, event: Changed) -> Library:
         case FileRegistered():
             file = File(purpose=event.purpose, sha256=event.sha256, blob=event.blob)
             library = _expiring(library, event.file_id, event.expires_at)
+            if event.dataset is not None and event.version is not None:
+                numbers = library.versions.set(event.dataset.key, event.version)
+                library = replace(library, versions=numbers)
             return replace(library, files=library.files.set(event.file_id, file))
         case UploadCreated() | PartAdded() | UploadEnded():
             return _upload(library, event)
@@ -90,6 +98,8 @@ def _evolved(library: Library, event: Changed) -> Library:
             if event.job_id not in library.pins:
                 return library
             return replace(library, pins=library.pins.delete(event.job_id))
+        case DatasetKept() | DatasetReleased():
+            return _lineage(library, event)
         case DatasetReady():
             return library
         case PreparationDue() | DatasetPrepared() | PreparationFailed():
@@ -116,6 +126,8 @@ def _upload(library: Library, event: UploadCreated | PartAdded | UploadEnded) ->
                 name=event.name,
                 bytes=event.bytes,
                 expires_after_ms=event.expires_after_ms,
+                dataset=event.dataset,
+                rows_max=event.rows_max,
             )
             library = _expiring(library, event.upload_id, event.expires_at)
             return replace(library, uploads=uploads.set(event.upload_id, upload))
@@ -150,6 +162,21 @@ def _deleted(library: Library, file_id: str) -> Library:
     for name in orphaned(library, file_id):
         preparations = preparations.delete(name)
     return replace(library, files=library.files.delete(file_id), preparations=preparations)
+
+
+def _lineage(library: Library, event: DatasetKept | DatasetReleased) -> Library:
+    match event:
+        case DatasetKept():
+            files = (event.training_file, event.validation_file)
+            named = tuple(name for name in files if name is not None)
+            kept = Kept(model_id=event.model_id, files=named)
+            return replace(library, kept=library.kept.set(event.job_id, kept))
+        case DatasetReleased():
+            if event.job_id not in library.kept:
+                return library
+            return replace(library, kept=library.kept.delete(event.job_id))
+        case _:
+            assert_never(event)
 
 
 def _preparation(

@@ -13,10 +13,10 @@ def expires_at(at: Ms, after_ms: Ms | None) -> Ms | None:
 
 
 def due(library: Library, at: Ms) -> list[str]:
-    """Ids that go now, the oldest first. A file that a living job needs waits for its end."""
-    pinned = _pinned(library)
+    """Ids that go now, the oldest first. A file that a job or a model needs waits for its end."""
+    needed = _needed(library)
     found = ((when, name) for name, when in library.expires.items() if when <= at)
-    return [name for _, name in sorted(found) if name not in pinned][:EXPIRED_MAX]
+    return [name for _, name in sorted(found) if name not in needed][:EXPIRED_MAX]
 
 
 def earliest(state: Libraries) -> tuple[Ms, str] | None:
@@ -25,12 +25,13 @@ def earliest(state: Libraries) -> tuple[Ms, str] | None:
         (when, tenant)
         for tenant, library in state.items()
         if library.expires
-        for pinned in (_pinned(library),)
+        for needed in (_needed(library),)
         for name, when in library.expires.items()
-        if name not in pinned
+        if name not in needed
     )
     return min(moments, default=None)
 
 
-def _pinned(library: Library) -> set[str]:
-    return {name for pin in library.pins.values() for name in pin.files}
+def _needed(library: Library) -> set[str]:
+    needs = (*library.pins.values(), *library.kept.values())
+    return {name for need in needs for name in need.files}

@@ -5,12 +5,13 @@ from typing import Final, Literal, TypeAlias
 from immutables import Map
 from msgspec import Struct
 
-from schemas.dataset import Prepared, PrepareSpec, Purpose
+from schemas.dataset import DatasetName, Prepared, PrepareSpec, Purpose
 from schemas.envelope import Sha256
 from schemas.sealed import Sealed
 from schemas.units import Ms
 
 FILES_MAX: Final = 10_000  # files of one tenant that are not deleted
+NAMES_MAX: Final = 1_000  # of data sets of one tenant, for ever: numbers are never given twice
 FileStatus: TypeAlias = Literal["pending", "accepted", "rejected"]
 
 
@@ -36,6 +37,13 @@ class Pin(Struct, frozen=True, kw_only=True):
         return (self.training_file, *second)
 
 
+class Kept(Struct, frozen=True, kw_only=True):
+    """A model's lineage names these files; they cannot be deleted before it."""
+
+    model_id: str
+    files: tuple[str, ...]
+
+
 class Preparation(Struct, frozen=True, kw_only=True):
     """Under way while `prepared` is null. `sources` are the hashes of the files' content."""
 
@@ -44,19 +52,22 @@ class Preparation(Struct, frozen=True, kw_only=True):
 
 
 class Upload(Struct, frozen=True, kw_only=True):
-    """A file on its way, in parts. `expires_after_ms` is the file's."""
+    """A file on its way, in parts. What may be null is the file's."""
 
     purpose: Purpose
     name: Sealed
     bytes: int
     expires_after_ms: Ms | None
+    dataset: DatasetName | None = None
+    rows_max: int | None = None
     parts: Map[str, int] = Map()  # id → bytes
 
 
 class Library(Struct, frozen=True, kw_only=True):
     """One tenant's files, and what is made of them.
 
-    `expires`: when files and uploads go by themselves, by their ids.
+    `expires`: when files and uploads go by themselves, by their ids. `kept` is by jobs, `versions`
+    are the latest numbers by the names' keys.
     """
 
     files: Map[str, File] = Map()
@@ -64,6 +75,8 @@ class Library(Struct, frozen=True, kw_only=True):
     preparations: Map[str, Preparation] = Map()
     uploads: Map[str, Upload] = Map()
     expires: Map[str, Ms] = Map()
+    kept: Map[str, Kept] = Map()
+    versions: Map[str, int] = Map()
 
 
 Libraries: TypeAlias = Map[str, Library]

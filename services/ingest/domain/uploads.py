@@ -18,7 +18,8 @@ from schemas.dataset import (
 from schemas.envelope import Context, Rejected
 from schemas.units import HOUR_MS, Ms
 from services.ingest.domain.expiry import expires_at
-from services.ingest.domain.state import FILES_MAX, Library, Upload
+from services.ingest.domain.state import Library, Upload
+from services.ingest.domain.versions import next_version, no_room
 
 UPLOAD_MS_MAX: Final[Ms] = HOUR_MS  # OpenAI's limit from creation to completion
 UPLOADS_MAX: Final = 100  # of one tenant at a time
@@ -73,6 +74,8 @@ def _create(
             bytes=command.bytes,
             expires_at=ctx.at + UPLOAD_MS_MAX,
             expires_after_ms=command.expires_after_ms,
+            dataset=command.dataset,
+            rows_max=command.rows_max,
         ),
     )
 
@@ -104,9 +107,8 @@ def _complete(
     if not command.bytes == upload.bytes == sum(upload.parts[name] for name in command.parts):
         text = f"The parts have {command.bytes} bytes, {upload.bytes} were declared."
         return _reject(errors.MALFORMED, text, "bytes")
-    if len(library.files) >= FILES_MAX:
-        text = f"A tenant has at most {FILES_MAX} files. Delete some first."
-        return _reject(errors.ILLEGAL_STATE, text)
+    if (full := no_room(library, upload.dataset)) is not None:
+        return (full,)
     file = FileRegistered(
         file_id=command.file_id,
         purpose=upload.purpose,
@@ -115,6 +117,9 @@ def _complete(
         sha256=command.sha256,
         blob=command.blob,
         expires_at=expires_at(ctx.at, upload.expires_after_ms),
+        dataset=upload.dataset,
+        version=next_version(library, upload.dataset),
+        rows_max=upload.rows_max,
     )
     done = ended(upload, command.upload_id, "completed", command.parts, command.file_id)
     return (file, done)

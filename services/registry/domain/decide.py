@@ -203,7 +203,8 @@ def _delete(shelf: Shelf, command: DeleteVersion) -> tuple[Event, ...]:
             "Promote another version, or move this one to archived, first."
         )
         return _reject(errors.ILLEGAL_STATE, message, "model")
-    return (VersionDeleted(model_id=command.model_id, files=version.files),)
+    job_id = version.lineage.job_id
+    return (VersionDeleted(model_id=command.model_id, files=version.files, job_id=job_id),)
 
 
 def _conflict(stage: Stage, current: str | None, expected: str | None) -> tuple[Rejected, ...]:

@@ -1,12 +1,16 @@
 """`dataset`: files, uploads, validations, pins and preparations, good and bad."""
 
+from msgspec.structs import replace
+
 from schemas.dataset import (
     AddPart,
     BaseTokens,
     CancelUpload,
     CompleteUpload,
     CreateUpload,
+    DatasetName,
     DeleteFile,
+    KeepDataset,
     PinDataset,
     PreparationDue,
     Prepared,
@@ -14,6 +18,7 @@ from schemas.dataset import (
     RecordPrepared,
     RecordValidation,
     RegisterFile,
+    ReleaseDataset,
     UnpinDataset,
     Validation,
 )
@@ -108,6 +113,21 @@ def files_and_preparations(story: Recorder) -> None:
     for number in range(1, 5):
         story.when(UnpinDataset(job_id=f"ftjob-{number}"))
     story.when(DeleteFile(file_id="file-1"))
+
+
+def versions_and_what_models_keep(story: Recorder) -> None:
+    faq = DatasetName(key="5b" * 32, name=story.seal("questions of visitors"))
+    for number in (1, 2):
+        story.when(replace(file(story, number), dataset=faq, rows_max=100_000))
+        story.when(validated(number))
+    story.when(replace(upload(story, "upload_1"), dataset=faq, rows_max=100_000))
+    story.when(pin("ftjob-1", 1, 2))
+    story.when(KeepDataset(job_id="ftjob-1", model_id="ft:smol:acme::1"))
+    story.when(UnpinDataset(job_id="ftjob-1"))
+    story.when(DeleteFile(file_id="file-2"))  # in a lineage
+    story.when(ReleaseDataset(job_id="ftjob-1"))
+    story.when(DeleteFile(file_id="file-2"))
+    story.when(replace(file(story, 3), dataset=faq))  # the third: numbers are never given twice
 
 
 def upload(story: Recorder, upload_id: str) -> CreateUpload:

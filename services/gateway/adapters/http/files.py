@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import StreamingResponse
 
 from schemas import errors
-from schemas.dataset import DeleteFile, RegisterFile
+from schemas.dataset import DatasetName, DeleteFile, RegisterFile
 from schemas.ids import FILE
 from schemas.topics import DATASET
 from schemas.units import Ms
@@ -40,6 +40,7 @@ from services.gateway.domain.shapes import deleted, listing
 from services.gateway.domain.shapes.documents import Deleted, File, FileValidation, Page
 from services.gateway.domain.shapes.files import file_object, validation_object
 from services.gateway.domain.tables import FILES
+from services.gateway.domain.versions import NAME, NAME_RULE, is_name, named_version
 from services.gateway.ports import Row
 from tunery.runtime.blobs.abstract import PART_BYTES, BlobError, BlobMissing, Stored, Upload
 
@@ -55,9 +56,17 @@ FORM: Final = multipart_body(
             "minimum": EXPIRES_S_MIN,
             "maximum": EXPIRES_S_MAX,
         },
+        "dataset": {
+            "type": "string",
+            "pattern": f"^{NAME}$",
+            "description": "the file becomes the next version of this data set",
+        },
     },
     required=("purpose", "file"),
 )
+Dataset = Annotated[
+    str | None, Query(pattern=f"^{NAME}$", description="versions of this data set only")
+]
 router = APIRouter(tags=["files"])
 
 
@@ -119,6 +128,8 @@ def _check(form: Form) -> None:
         found["purpose"] = "is required"
     elif purpose not in PURPOSES:
         found["purpose"] = wrong_purpose(purpose)
+    if (name := form.fields.get("dataset")) is not None and not is_name(name):
+        found["dataset"] = f"must be {NAME_RULE}"
     try:
         _expires_after(form)
     except ApiError as error:
@@ -163,6 +174,7 @@ async def _register(
             sha256=stored.sha256,
             blob=stored.key,
             expires_after_ms=_expires_after(form),
+            dataset=dataset_name(deps, caller, form.fields.get("dataset")),
         ),
         actor=deps.seal.seal(caller.tenant, caller.key_id),
     )
@@ -176,8 +188,11 @@ async def list_files(
     limit: Annotated[int, Query(ge=1, le=LIMIT_MAX)] = LIMIT_MAX,
     order: Literal["asc", "desc"] = "desc",
     purpose: str | None = None,
+    dataset: Dataset = None,
 ) -> dict[str, Any]:
     where = {"tenant": caller.tenant} | ({} if purpose is None else {"purpose": purpose})
+    if dataset is not None:
+        where["dataset"] = dataset_key(deps, caller, dataset)
     rows, more = await page(
         deps.views, FILES, where, limit=limit, after=after, descending=order == "desc"
     )
@@ -229,17 +244,39 @@ async def file_validation(file_id: str, deps: WithDeps, caller: Caller) -> dict[
 
 @router.delete("/v1/files/{file_id}", responses=says(Deleted))
 async def delete_file(file_id: str, deps: WithDeps, caller: Caller) -> dict[str, Any]:
-    await known_file(deps, caller, file_id)
+    row = await known_file(deps, caller, file_id)
     actor = deps.seal.seal(caller.tenant, caller.key_id)
-    await deps.commands.decide(DATASET, caller.tenant, DeleteFile(file_id=file_id), actor=actor)
-    return deleted("file", file_id)
+    await deps.commands.decide(DATASET, caller.tenant, DeleteFile(file_id=row["id"]), actor=actor)
+    return deleted("file", row["id"])
 
 
-async def known_file(deps: Deps, caller: Principal, file_id: str) -> Row:
-    row = await deps.views.one(FILES, {"tenant": caller.tenant, "id": file_id})
+async def known_file(deps: Deps, caller: Principal, reference: str) -> Row:
+    """The file with this id, or with this name, as `faq@2`. Raises ApiError 404."""
+    row = await find_file(deps, caller, reference)
     if row is None:
-        raise _missing(file_id)
+        raise _missing(reference)
     return row
+
+
+async def find_file(deps: Deps, caller: Principal, reference: str) -> Row | None:
+    named = named_version(reference)
+    if named is None:
+        return await deps.views.one(FILES, {"tenant": caller.tenant, "id": reference})
+    key = dataset_key(deps, caller, named[0])
+    where = {"tenant": caller.tenant, "dataset": key, "version": named[1]}
+    return await deps.views.one(FILES, where)
+
+
+def dataset_name(deps: Deps, caller: Principal, name: str | None) -> DatasetName | None:
+    """The name as it goes on the log: sealed, and as a key that equal names share."""
+    if name is None:
+        return None
+    key = dataset_key(deps, caller, name)
+    return DatasetName(key=key, name=deps.seal.seal(caller.tenant, name))
+
+
+def dataset_key(deps: Deps, caller: Principal, name: str) -> str:
+    return deps.seal.hmac(caller.tenant, f"dataset:{name}")
 
 
 def _missing(file_id: str) -> ApiError:

@@ -17,13 +17,14 @@ from schemas.model import Base
 from schemas.topics import JOB
 from services.gateway.adapters.http.answers import says
 from services.gateway.adapters.http.deps import Caller, Deps, Principal, WithDeps
+from services.gateway.adapters.http.files import find_file
 from services.gateway.adapters.http.jobs import find, shown
 from services.gateway.domain import submission
 from services.gateway.domain.errors import FORBIDDEN, ApiError, invalid
 from services.gateway.domain.requests import SEED_MAX, JobRequest
 from services.gateway.domain.shapes.documents import Estimate, Job
 from services.gateway.domain.shapes.jobs import estimate_object
-from services.gateway.domain.tables import BASES, FILES, JOBS, NODES, TENANTS
+from services.gateway.domain.tables import BASES, JOBS, NODES, TENANTS
 from services.gateway.ports import Row
 from tunery.runtime.work.abstract import Outcome
 
@@ -150,9 +151,11 @@ async def _resolve(deps: Deps, caller: Principal, body: JobRequest, job_id: str)
         raise submission.unknown_model(body.model)
     training = await _file(deps, caller, body.training_file, "training_file")
     submission.check_split(wishes, training)
+    held_out = None
     if body.validation_file is not None:
         held_out = await _file(deps, caller, body.validation_file, "validation_file")
         submission.check_split(wishes, held_out)
+    body = submission.with_files(body, training, held_out)
     seed = body.seed
     if seed is None:
         seed = int.from_bytes(deps.draw(4), "big") % (SEED_MAX + 1)
@@ -189,7 +192,7 @@ async def known_base(deps: Deps, name: str) -> Base | None:
 async def _file(
     deps: Deps, caller: Principal, file_id: str, role: submission.FileRole
 ) -> submission.InputFile:
-    row = await deps.views.one(FILES, {"tenant": caller.tenant, "id": file_id})
+    row = await find_file(deps, caller, file_id)
     file = None if row is None else _input_file(row)
     submission.check_file(file, file_id, role)
     if file is None:

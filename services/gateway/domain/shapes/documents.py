@@ -40,6 +40,7 @@ class File(Shown):
     status: Literal["uploaded", "processed", "error"]
     status_details: str | None
     sha256: str
+    dataset: str | None
     validation: dict[str, Any] | None
 
 
@@ -166,6 +167,7 @@ class PlainJob(Shown):
     base_model: str
     training_file: str
     training_file_version: str | None
+    training_dataset: str | None
     params: dict[str, Any]
     model: str | None
     estimated_start: int | None

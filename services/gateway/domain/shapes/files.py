@@ -3,6 +3,7 @@
 from typing import Any
 
 from services.gateway.domain.shapes import Opened, Row, seconds
+from services.gateway.domain.versions import label
 
 UNREADABLE = "The file could not be checked"
 
@@ -20,6 +21,7 @@ def file_object(row: Row, opened: Opened) -> dict[str, Any]:
         "status": row["status"],
         "status_details": _details(row),
         "sha256": row["sha256"],
+        "dataset": label(row, opened),
         "validation": None
         if validation is None
         else {key: validation[key] for key in ("accepted", "dialect", "rows", "errors", "warnings")}

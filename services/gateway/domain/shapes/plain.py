@@ -9,6 +9,7 @@ from schemas.units import Ms
 from services.gateway.domain.shapes import Opened, Row, seconds
 from services.gateway.domain.shapes.jobs import job_object, own_hyperparameters
 from services.gateway.domain.statuses import job_state
+from services.gateway.domain.versions import label
 
 SAME = (
     *("id", "created_at", "finished_at", "seed", "metadata", "error", "training_file"),
@@ -31,6 +32,7 @@ def plain_job(
         "method": "lora",
         "base_model": f"{spec.base.base_id}@sha256:{spec.base.sha256}",
         "training_file_version": None if training is None else f"sha256:{training['sha256']}",
+        "training_dataset": None if training is None else label(training, opened),
         "params": {
             "epochs": spec.hyper.n_epochs,
             "batch_size": spec.hyper.batch_size,

@@ -6,6 +6,7 @@ import struct
 
 import pytest
 
+from schemas.dataset import KeepDataset, ReleaseDataset
 from schemas.envelope import Header
 from schemas.job import RecordBase, RecordRegistered
 from schemas.model import (
@@ -150,6 +151,20 @@ async def test_rows_and_reactions_follow_the_version() -> None:
     (erasing,) = project(header(), VersionDeleted(model_id=MODEL, files=(file,)))
     assert isinstance(erasing, Todo)
     assert erasing.body == EraseBlob(blob=file.blob)
+
+
+async def test_the_data_set_hears_of_a_lineage_before_its_job_can_end() -> None:
+    version = await submitted(MemoryBlobs(), adapter())
+    (keep,) = react_model(header(), version)
+    job_id = version.lineage.job_id
+    assert (keep.stream, keep.body) == ("dataset", KeepDataset(job_id=job_id, model_id=MODEL))
+    failed = VersionFailed(model_id=MODEL, job_id=job_id, failure="no room")
+    release, told = react_model(header(), failed)
+    assert (release.stream, release.body) == ("dataset", ReleaseDataset(job_id=job_id))
+    assert told.stream == "job"
+    (gone,) = react_model(header(), VersionDeleted(model_id=MODEL, job_id=job_id))
+    assert gone.body == ReleaseDataset(job_id=job_id)
+    assert react_model(header(), VersionDeleted(model_id=MODEL)) == ()
 
 
 def test_a_refused_base_reaches_its_job() -> None:

@@ -209,7 +209,7 @@ def test_a_version_that_holds_a_stage_is_not_deleted() -> None:
     assert refusal(decide(state, delete, context())).code == errors.ILLEGAL_STATE
     state = after(Promote(model_id="a", stage="dev", expected=None), state=state)
     state, events = step(state, delete)
-    assert events == (VersionDeleted(model_id="a", files=(FILE,)),)
+    assert events == (VersionDeleted(model_id="a", files=(FILE,), job_id="ftjob-a"),)
     assert refusal(decide(state, delete, context())).code == errors.NOT_FOUND
 
 
