@@ -47,7 +47,8 @@ def _told(event: Event) -> tuple[tuple[str, Message], ...]:
             failed = RecordRegistered(
                 job_id=event.job_id, model_id=event.model_id, failure=event.failure
             )
-            return ((_DATASET, ReleaseDataset(job_id=event.job_id)), (_JOB, failed))
+            # in this order: a target knows a reaction by its place among those of one event
+            return ((_JOB, failed), (_DATASET, ReleaseDataset(job_id=event.job_id)))
         case VersionDeleted(job_id=str(job_id)):
             return ((_DATASET, ReleaseDataset(job_id=job_id)),)
         case _:

@@ -159,7 +159,7 @@ async def test_the_data_set_hears_of_a_lineage_before_its_job_can_end() -> None:
     job_id = version.lineage.job_id
     assert (keep.stream, keep.body) == ("dataset", KeepDataset(job_id=job_id, model_id=MODEL))
     failed = VersionFailed(model_id=MODEL, job_id=job_id, failure="no room")
-    release, told = react_model(header(), failed)
+    told, release = react_model(header(), failed)
     assert (release.stream, release.body) == ("dataset", ReleaseDataset(job_id=job_id))
     assert told.stream == "job"
     (gone,) = react_model(header(), VersionDeleted(model_id=MODEL, job_id=job_id))
