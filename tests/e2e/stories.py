@@ -3,13 +3,11 @@
 import asyncio
 import json
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
@@ -18,16 +16,14 @@ import asyncpg
 import httpx
 from safetensors.torch import load_file, save_file
 
+from tests.bases import tiny_base
 from tests.stacks import sweep, temporary_data_dir
 from tunery.cli.demo.receiver import Receiver, receiving
 from tunery.local import SERVICES, Stack, opening, stack
-from tunery.local.paths import cache_dir
 from tunery.local.stack import AGENT, ServiceSpec
-from tunery.ml import base
 
 TINY: Final = "tiny"
 OVERFLOWING: Final = "overflowing"
-BUILD_S_MAX: Final = 120
 REQUEST_S_MAX: Final = 30.0
 OUTAGE_S_MAX: Final = 90.0
 VALIDATION_S_MAX: Final = 90.0
@@ -51,22 +47,13 @@ TRAINING: Final[Json] = {
 }
 
 
-def tiny_base() -> Path:
-    """Two random layers with the real tokenizer, made once for each version of the code."""
-    version = sha256(Path(base.__file__).read_bytes()).hexdigest()[:12]
-    folder = cache_dir() / "tests" / f"tiny-{version}"
-    command = [sys.executable, "-m", "tunery.ml.base", "tiny", str(folder)]
-    subprocess.run(command, capture_output=True, check=True, timeout=BUILD_S_MAX)
-    return folder
-
-
 def overflowing_base(folder: Path) -> Path:
     """The tiny base, the same function, with so large numbers inside that gradients overflow.
 
     A learning rate alone does not get there: all layers are normalised.
     """
     made = folder / OVERFLOWING
-    shutil.copytree(tiny_base(), made)
+    shutil.copytree(tiny_base().dir, made)
     weights = made / "model.safetensors"
     tensors = load_file(weights)
     tensors["model.layers.0.mlp.up_proj.weight"] *= 1e30
@@ -262,13 +249,13 @@ async def house(
     services = [
         ServiceSpec(name, env=environment.get(name, {})) for name in SERVICES if name != AGENT
     ]
-    folder = await asyncio.to_thread(tiny_base)
+    tiny = await asyncio.to_thread(tiny_base)
     with temporary_data_dir() as data_dir, receiving() as receiver:
         async with stack(data_dir, [*services, *agents], environ={}) as running:
             await opening.open_house(running, lambda _line: None, (opening.create_tenant,))
             async with client(running.api_url, running.admin_key) as http:
                 api = Api(http)
-                await api.post("/bases", {"id": TINY, "path": str(folder)})
+                await api.post("/bases", {"id": TINY, "path": str(tiny.dir)})
                 file_id = await api.upload(rows())
                 yield House(api, TINY, file_id, running.postgres_dsn, running, receiver)
 

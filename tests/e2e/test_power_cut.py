@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from tests.bases import tiny_base
 from tests.e2e.stories import (
     TINY,
     Api,
@@ -17,7 +18,6 @@ from tests.e2e.stories import (
     client,
     replayed,
     rows,
-    tiny_base,
     training,
     tunery,
 )
@@ -67,7 +67,8 @@ async def test_a_running_job_survives_kill_9_of_everything(folders: DataDir) -> 
     told = await up(folders)
     async with client(told["api_url"], told["admin_key"]) as http:
         api = Api(http)
-        await api.post("/bases", {"id": TINY, "path": str(await asyncio.to_thread(tiny_base))})
+        tiny = await asyncio.to_thread(tiny_base)
+        await api.post("/bases", {"id": TINY, "path": str(tiny.dir)})
         where = dsn(
             ports.read(folders.ports)["postgres"], secrets.load(folders.secrets).postgres_password
         )

@@ -16,7 +16,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,8 +23,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from tunery.local.paths import cache_dir
-from tunery.ml import base
+from tests.bases import tiny_base
 from tunery.ml.events import EXIT_FINISHED, EXIT_PLATFORM, EXIT_PREEMPTED
 
 pytestmark = pytest.mark.train
@@ -34,7 +32,6 @@ ROWS, EPOCHS, ROWS_PER_STEP = 40, 2, 2
 STEPS = ROWS // ROWS_PER_STEP * EPOCHS
 CHECKPOINT_EVERY = 3
 KILLS = 3
-BUILD_S_MAX = 120
 RUN_S_MAX = 300  # a shared machine may be slow; alone it takes about 10 s
 
 Event = dict[str, Any]
@@ -52,14 +49,11 @@ class Run(NamedTuple):
 def spec(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What every attempt of this module trains; `out_dir` and `resume` differ."""
     folder = tmp_path_factory.mktemp("resume")
-    version = sha256(Path(base.__file__).read_bytes()).hexdigest()[:12]
-    model = cache_dir() / "tests" / f"tiny-{version}"
-    command = [sys.executable, "-m", "tunery.ml.base", "tiny", str(model)]
-    built = subprocess.run(command, capture_output=True, check=True, timeout=BUILD_S_MAX)
+    tiny = tiny_base()
     return {
-        "base_dir": str(model),
+        "base_dir": str(tiny.dir),
         "base_id": "tiny-llama",
-        "base_sha256": json.loads(built.stdout)["sha256"],
+        "base_sha256": tiny.sha256,
         "train_shards": [str(shard(folder / "train.safetensors", ROWS))],
         "valid_shards": [str(shard(folder / "valid.safetensors", 3))],
         "hyper": {

@@ -76,8 +76,8 @@ async def test_tenants_keys_and_webhooks(running: Stack) -> None:
     assert "deleted" in await tunery(running, "webhook", "delete", endpoint["id"])
 
 
-async def test_bases_and_models(running: Stack, tiny_base: Path) -> None:
-    again = await as_json(running, "base", "add", str(tiny_base), "--id", "tiny")
+async def test_bases_and_models(running: Stack, tiny: Path) -> None:
+    again = await as_json(running, "base", "add", str(tiny), "--id", "tiny")
     assert again["id"] == "tiny"
     assert "tiny" in await tunery(running, "base", "list")
     assert await as_json(running, "model", "list") == []

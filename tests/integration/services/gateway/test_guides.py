@@ -24,10 +24,10 @@ assert told[-1] == "The job was cancelled", told
 
 @pytest.mark.parametrize("page", ["docs/guides/api.md", "docs/guides/from-openai.md"])
 async def test_the_lines_of_a_guide_run(
-    running: Stack, tiny_base: Path, tmp_path: Path, page: str
+    running: Stack, tiny: Path, tmp_path: Path, page: str
 ) -> None:
     async with admin(running) as api:
-        added = await api.post("/v1/bases", json={"id": MODEL, "path": str(tiny_base)})
+        added = await api.post("/v1/bases", json={"id": MODEL, "path": str(tiny)})
         assert added.status_code == 201, added.text
     (tmp_path / "rows.jsonl").write_text("\n".join(json.dumps(row) for row in ROWS))
     blocks = [block for name, block in python_blocks() if name == page]

@@ -1,30 +1,19 @@
 """A base model directory with the real tokenizer and template, and files made of rows."""
 
-import hashlib
 import json
-import subprocess
-import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.bases import tiny_base
 from tunery.data.rendering import Tokenizer
-from tunery.local.paths import cache_dir
-
-BUILD_S_MAX = 240
 
 
 @pytest.fixture(scope="session")
 def base_dir() -> Path:
-    source = Path(__file__).parents[4] / "tunery" / "ml" / "base.py"
-    digest = hashlib.sha256(source.read_bytes()).hexdigest()
-    dest = cache_dir() / "tests" / f"tiny-{digest[:12]}"
-    if not (dest / "config.json").exists():
-        command = [sys.executable, "-m", "tunery.ml.base", "tiny", str(dest)]
-        subprocess.run(command, check=True, capture_output=True, timeout=BUILD_S_MAX)
-    return dest
+    return tiny_base().dir
 
 
 @pytest.fixture(scope="session")

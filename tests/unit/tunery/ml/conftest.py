@@ -1,33 +1,16 @@
-"""A two-layer model with the real tokenizer, built once per version of the code that builds it."""
+"""A base model, and shards of made-up tokens."""
 
-import hashlib
-import json
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-from tunery.local.paths import cache_dir
-from tunery.ml import base
-
-BUILD_S_MAX = 120
-
-
-class Base(NamedTuple):
-    dir: Path
-    sha256: str
+from tests.bases import Base, tiny_base
 
 
 @pytest.fixture(scope="session")
 def tiny() -> Base:
-    source = Path(base.__file__).read_bytes()
-    dest = cache_dir() / "tests" / f"tiny-{hashlib.sha256(source).hexdigest()[:12]}"
-    command = [sys.executable, "-m", "tunery.ml.base", "tiny", str(dest)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=BUILD_S_MAX)
-    return Base(dest, json.loads(done.stdout)["sha256"])
+    return tiny_base()
 
 
 @pytest.fixture
