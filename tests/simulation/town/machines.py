@@ -37,6 +37,7 @@ from tunery.runtime.journal.reader import START, JournalReader
 
 HEARTBEAT_MS: Final[Ms] = 7_500
 LEAVE_MS_MAX: Final[Ms] = 20_000
+STILL_MS_MAX: Final[Ms] = 600_000  # the limit, a step's share of the cap, and all that goes wrong
 STEPS: Final = 40
 STEPS_PER_CHECKPOINT: Final = 10
 CAUSES: Final[tuple[Cause, ...]] = (
@@ -169,13 +170,23 @@ class Agent:
         while True:
             leases = tuple(sorted(self.state.assignments))
             beat = Heartbeat(
-                pool=POOL_NAME, node_id=node_id, incarnation=self.incarnation, leases=leases
+                pool=POOL_NAME,
+                node_id=node_id,
+                incarnation=self.incarnation,
+                leases=leases,
+                idle_ms=tuple(self._idle_ms(lease) for lease in leases),
             )
             try:
                 await self.door.send(HEARTBEATS.name, node_id.encode(), msgspec.json.encode(beat))
             except (AppendUnknown, Unavailable):
                 self.machine.note("does not know whether its heart was heard")
             await self.door.sleep(HEARTBEAT_MS)
+
+    def _idle_ms(self, lease: int) -> Ms:
+        attempt = self._attempts.get(lease)
+        if attempt is None or attempt.still_since_ms is None:
+            return 0
+        return self.door.monotonic_ms() - attempt.still_since_ms
 
     async def _live(self) -> None:
         await self.fact(
@@ -219,6 +230,7 @@ class Attempt:
         self._wish: Wish = "run"
         self._heeded: Wish = "run"
         self._woken = asyncio.Event()
+        self.still_since_ms: Ms | None = None
         self.task = asyncio.create_task(self._run())
 
     def wish(self, wish: Wish) -> None:
@@ -257,6 +269,9 @@ class Attempt:
         step, step_ms = await self._start(), self._step_ms()
         listens = not self.ground.happens(self.ground.plan.stubborn)
         fails_at = self.rng.randrange(STEPS) if self._fails() else STEPS
+        if self.ground.plan.stuck and self.ground.happens(self.ground.plan.stuck):
+            await self._stand_still()
+            return "preempted", None
         while step < min(STEPS, max(fails_at, step)):
             await self._until(self.agent.door.monotonic_ms() + step_ms * STEPS_PER_CHECKPOINT)
             if self._wish == "kill":
@@ -270,6 +285,16 @@ class Attempt:
         if fails_at < STEPS:
             return "failed", self.rng.choice(CAUSES)
         return "succeeded", None
+
+    async def _stand_still(self) -> None:
+        """Until it is killed: it does not hear notices either."""
+        self.still_since_ms = self.agent.door.monotonic_ms()
+        self.ground.broker.tally.add("process stuck")
+        while self._wish != "kill":
+            await self._until(self.still_since_ms + 1e9)
+        still_ms = self.agent.door.monotonic_ms() - self.still_since_ms
+        if still_ms > STILL_MS_MAX:
+            self.ground.violations.append(f"stuck: {self.name} stood still for {still_ms} ms")
 
     async def _start(self) -> int:
         """The newest checkpoint that can be read; the step it is at."""

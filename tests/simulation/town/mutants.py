@@ -11,7 +11,7 @@ from schemas.pool import Event, LeaseStarted, ReportExit
 from schemas.units import GpuMs, Micro, Ms, hour_of
 from services.scheduler.domain.job import admission, decide, evolve, quota, steps
 from services.scheduler.domain.job.state import Job, Tenant
-from services.scheduler.domain.pool import closing, placement, reports
+from services.scheduler.domain.pool import closing, deadlines, placement, reports
 from services.scheduler.domain.pool import evolve as pool_evolve
 from services.scheduler.domain.pool.closing import End
 from services.scheduler.domain.pool.state import Lease, Pool, lease_key, open_leases
@@ -113,6 +113,10 @@ def _all_lost(billable_gpu_ms: GpuMs, _slots: int, _captured_ms: Ms) -> GpuMs:
     return billable_gpu_ms
 
 
+def _never_stuck(_lease: Lease, _idle_ms: Ms) -> bool:
+    return False
+
+
 def _nobody_runs(_: Tenant) -> int:
     return 0
 
@@ -162,5 +166,6 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "a key's open jobs not counted", admission, "key_spend_micro", _ended_only, "limit", seed=64
     ),
+    Mutant("what stands still is left alone", deadlines, "is_stuck", _never_stuck, "stuck"),
     Mutant("concurrency not counted", decide, "running", _nobody_runs, "limit", seed=4),
 )

@@ -37,7 +37,8 @@ class Plan(Struct, frozen=True):
     """`jobs`, `changes` (of mind) and `new_limits` are of all tenants together.
 
     `failures`: per cent of attempts that fail by themselves; `rotten`: of checkpoints that cannot
-    be loaded any more; `stubborn`: of attempts that do not listen to a notice.
+    be loaded any more; `stubborn`: of attempts that do not listen to a notice; `stuck`: of attempts
+    whose process stands still while its agent lives.
     `narrow`: limits leave room for few holds at once. `long`: some trainings reach their cap.
     `new_month`: the full hour in the middle of the run begins a month.
     """
@@ -50,6 +51,7 @@ class Plan(Struct, frozen=True):
     failures: int = 0
     rotten: int = 0
     stubborn: int = 0
+    stuck: int = 0
     narrow: bool = False
     long: bool = False
     new_month: bool = False
@@ -71,6 +73,7 @@ def draw(seed: int, size: Size) -> Plan:
         failures=sometimes(30),
         rotten=sometimes(40),
         stubborn=rng.choice((0, 100)) if long else sometimes(40),
+        stuck=Random(f"{seed}/stuck").choice((0, 0, 0, 0, 30)),
         narrow=rng.random() < 0.4,
         long=long,
         new_month=rng.random() < 0.3,

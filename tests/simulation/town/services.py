@@ -18,6 +18,7 @@ from tunery.runtime.work.projector import Projector
 
 NODE_TTL_MS: Final = 18_000
 LOOK_MS: Final = 2_800
+IDLE_MS_MAX: Final = 40_000
 
 
 def limits(size: Size) -> Limits:
@@ -55,4 +56,5 @@ def hosts(size: Size, cluster: Cluster, process: Process) -> tuple[Host, ...]:
     )
     if any(isinstance(host, Watcher) for other in cluster.processes for host in other.hosts):
         return found
-    return (*found, Watcher(scheduler, NODE_TTL_MS, LOOK_MS), Projector(billing, LEDGER))
+    watcher = Watcher(scheduler, NODE_TTL_MS, LOOK_MS, IDLE_MS_MAX)
+    return (*found, watcher, Projector(billing, LEDGER))

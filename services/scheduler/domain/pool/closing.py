@@ -74,7 +74,7 @@ def stopped(lease: Lease, at: Ms) -> End:
 def stuck(lease: Lease, at: Ms) -> End:
     """Its process lives and does nothing; whatever it has, the job is better off elsewhere."""
     started_at = lease.started_at if lease.started_at is not None else at
-    return End(elapsed_ms(lease, at - started_at, at), "failed", "bad_node")
+    return End(elapsed_ms(lease, lease.alive_at - started_at, at), "failed", "bad_node")
 
 
 def forgotten(lease: Lease, at: Ms) -> End:

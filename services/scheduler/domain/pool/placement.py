@@ -4,6 +4,7 @@ A placement that does not fit now is passed over: there are no reservations yet,
 small jobs can delay a large one.
 """
 
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -35,10 +36,11 @@ def grants(pool: Pool) -> tuple[Grant, ...]:
     found: list[Grant] = []
     for waiting in queue(pool):
         placement = waiting.placement
+        allowed = _allowed(pool, placement)
         fitting = [
             (slots, node_id)
             for node_id, slots in free.items()
-            if slots >= placement.slots and node_id not in placement.exclude_nodes
+            if slots >= placement.slots and node_id in allowed
         ]
         if fitting:
             _, node_id = min(fitting)
@@ -61,15 +63,24 @@ def waits(pool: Pool) -> tuple[Wait, ...]:
     return tuple((new + old)[:EXPLAINED_MAX])
 
 
+def _allowed(pool: Pool, placement: PlacementQueued) -> Set[str]:
+    """Nodes that are up and large enough, without those that failed under this job.
+
+    Where no other is left they are tried again: a job would wait for ever, and retries are counted.
+    """
+    large = {
+        node.node_id
+        for node in pool.nodes.values()
+        if node.standing == "up" and node.slots >= placement.slots
+    }
+    return large - set(placement.exclude_nodes) or large
+
+
 def _reason(pool: Pool, placement: PlacementQueued) -> str:
     """Coarse on purpose: it changes only when the situation does."""
-    up = [node for node in pool.nodes.values() if node.standing == "up"]
     slots = f"{placement.slots} slot" + ("s" if placement.slots > 1 else "")
-    if not up:
+    if all(node.standing != "up" for node in pool.nodes.values()):
         return "no node of the pool is up"
-    large = [node for node in up if node.slots >= placement.slots]
-    if not large:
+    if not _allowed(pool, placement):
         return f"no node of the pool has {slots}: it waits until one is added"
-    if all(node.node_id in placement.exclude_nodes for node in large):
-        return "every node that is large enough has failed under this job: it waits for another"
     return f"waiting for {slots}: every node that fits is busy"

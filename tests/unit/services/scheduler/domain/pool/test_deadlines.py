@@ -35,7 +35,7 @@ def idle(idle_ms: int, lease: int = 1, incarnation: str = ALIVE) -> ObserveNodes
     one = NodeSeen(
         node_id="a",
         incarnation=incarnation,
-        last_seen=T0,
+        last_seen=T0 + 20 * MINUTE,
         silent=False,
         idle=(Idle(lease=lease, idle_ms=idle_ms),),
     )

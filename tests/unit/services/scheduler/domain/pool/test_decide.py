@@ -129,10 +129,16 @@ def test_lanes_come_first_then_the_order_of_arrival() -> None:
 
 
 def test_an_excluded_node_is_not_used() -> None:
-    decider = pool().given(node())
+    decider = pool().given(node("b", "b-1"), request("ftjob-2", slots=2), node())
     told = of(decider.when(request(exclude_nodes=("a",))), WaitExplained)
-    assert "has failed under this job" in told.reason
-    assert of(decider.when(node("b", "b-1")), LeaseGranted).node_id == "b"
+    assert told.reason == "waiting for 1 slot: every node that fits is busy"
+    assert of(decider.when(node("c", "c-1")), LeaseGranted).node_id == "c"
+
+
+def test_an_excluded_node_is_better_than_waiting_for_ever() -> None:
+    decider = pool().given(node(), node("b", "b-1", slots=1))
+    granted = of(decider.when(request(slots=2, exclude_nodes=("a", "x"))), LeaseGranted)
+    assert granted.node_id == "a"
 
 
 def test_a_request_counts_once() -> None:
