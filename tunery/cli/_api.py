@@ -21,6 +21,12 @@ NO_CONNECTION: Final = (
     "no API to talk to",
     "start one with `tunery up`, or set OPENAI_BASE_URL and OPENAI_API_KEY",
 )
+# for refusals whose message cannot know where address and key came from
+FIXES: Final = {
+    "invalid_api_key": "set OPENAI_API_KEY to a key that is good, or unset it and OPENAI_BASE_URL "
+    "to use the stack of --data-dir",
+    "unknown": "is OPENAI_BASE_URL the address of this API? It ends with /v1",
+}
 
 
 @contextmanager
@@ -36,10 +42,14 @@ def connect(folders: DataDir) -> Iterator["Api"]:
         with Api(url, key) as api:
             yield api
     except Unreachable as error:
-        raise LocalError(str(error), "see `tunery status`; start it with `tunery up`") from None
+        fix = "see `tunery status`, start it with `tunery up`; or correct OPENAI_BASE_URL"
+        raise LocalError(str(error), fix) from None
     except Refused as refusal:
         where = f" ({refusal.param})" if refusal.param else ""
-        raise click.ClickException(f"{refusal.message}{where} [{refusal.code}]") from None
+        what = f"{refusal.message}{where} [{refusal.code}]"
+        if refusal.code in FIXES:
+            raise LocalError(what, FIXES[refusal.code]) from None
+        raise click.ClickException(what) from None
 
 
 def _address(folders: DataDir) -> tuple[str, str]:

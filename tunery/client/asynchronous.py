@@ -24,6 +24,8 @@ from tunery.client.wire import (
     at_once,
     part,
     refused,
+    said,
+    streams,
 )
 
 TIMEOUT_S: Final = 60.0
@@ -36,6 +38,7 @@ CHUNK_BYTES: Final = 1024 * 1024
 ONE_REQUEST_BYTES_MAX: Final = 512 * 1024 * 1024  # a larger file goes in parts
 PART_BYTES: Final = 16 * 1024 * 1024
 PARTS_AT_ONCE: Final = 4
+NO_QUERY: Final[Mapping[str, str]] = {}
 COMPLETE_S_MAX: Final = 600.0  # the service reads every byte once more
 
 
@@ -75,15 +78,23 @@ class AsyncApi:
     # --- files
 
     async def upload(
-        self, path: Path, purpose: str = "fine-tune", progress: Progress | None = None
+        self,
+        path: Path,
+        purpose: str = "fine-tune",
+        progress: Progress | None = None,
+        *,
+        dataset: str | None = None,
     ) -> File:
-        """Streamed from disk; a large file in parts. Raises OSError of the file."""
+        """Streamed from disk; a large file in parts. Raises OSError of the file.
+
+        `dataset`: the name that it becomes the next version of.
+        """
         if path.stat().st_size > ONE_REQUEST_BYTES_MAX:
-            return await self.upload_in_parts(path, purpose, progress)
+            return await self.upload_in_parts(path, purpose, progress, dataset=dataset)
         with path.open("rb") as stream:
             told = cast("IO[bytes]", Told(stream, progress)) if progress else stream
             files = {"file": (path.name, told)}
-            data = {"purpose": purpose}
+            data = {"purpose": purpose} | ({} if dataset is None else {"dataset": dataset})
             return cast("File", await self._once("POST", "/files", data=data, files=files))
 
     async def upload_in_parts(
@@ -92,6 +103,7 @@ class AsyncApi:
         purpose: str = "fine-tune",
         progress: Progress | None = None,
         *,
+        dataset: str | None = None,
         part_bytes: int = PART_BYTES,
     ) -> File:
         """PARTS_AT_ONCE parts at a time; a part that does not arrive is sent again.
@@ -104,6 +116,7 @@ class AsyncApi:
             "filename": path.name,
             "mime_type": "application/octet-stream",
             "purpose": purpose,
+            "dataset": dataset,
         }
         upload = await self._once("POST", "/uploads", json=declared)
         url = f"/uploads/{part(upload['id'])}"
@@ -130,14 +143,20 @@ class AsyncApi:
         )
         return cast("File", done["file"])
 
-    def files(self) -> AsyncIterator[File]:
-        return self._all("/files")
+    def files(self, dataset: str | None = None) -> AsyncIterator[File]:
+        """All, or the versions of one data set; the newest first."""
+        return self._all("/files", query={} if dataset is None else {"dataset": dataset})
 
     async def file(self, file_id: str) -> File:
         return cast("File", await self._call("GET", f"/files/{part(file_id)}"))
 
     async def validation(self, file_id: str) -> dict[str, Any]:
         return await self._call("GET", f"/files/{part(file_id)}/validation")
+
+    async def diff(self, before: str, after: str) -> dict[str, Any]:
+        """What changed from one file to another; either may be `name@version`."""
+        params = {"before": before}
+        return await self._call("GET", f"/files/{part(after)}/diff", params=params)
 
     async def delete_file(self, file_id: str) -> None:
         await self._call("DELETE", f"/files/{part(file_id)}")
@@ -182,7 +201,7 @@ class AsyncApi:
                 async with self._http.stream(
                     "GET", path, params={"stream": "true"}, headers=headers
                 ) as answer:
-                    if not answer.is_success:
+                    if not streams(answer):
                         await answer.aread()
                         raise refused(answer)
                     async for line in answer.aiter_lines():
@@ -196,6 +215,8 @@ class AsyncApi:
             failures += 1
             if not frames.ended:
                 await asyncio.sleep(PAUSE_S)
+        if not frames.ended:
+            raise Unreachable(f"{self.base_url} breaks off before {job_id} has ended")
 
     def checkpoints(self, job_id: str) -> AsyncIterator[dict[str, Any]]:
         return self._all(f"/fine_tuning/jobs/{part(job_id)}/checkpoints")
@@ -318,11 +339,13 @@ class AsyncApi:
 
     # --- requests
 
-    async def _all(self, path: str, limit: int | None = None) -> AsyncIterator[Any]:
+    async def _all(
+        self, path: str, limit: int | None = None, query: Mapping[str, str] = NO_QUERY
+    ) -> AsyncIterator[Any]:
         """Every item, or the first `limit`, page after page."""
         left, after = limit, None
         while left is None or left > 0:
-            params: dict[str, Any] = {"limit": PAGE if left is None else min(PAGE, left)}
+            params: dict[str, Any] = {**query, "limit": PAGE if left is None else min(PAGE, left)}
             if after is not None:
                 params["after"] = after
             found = cast("Listing", await self._call("GET", path, params=params))
@@ -357,9 +380,7 @@ class AsyncApi:
             answer = await self._http.request(method, self.base_url + path, **arguments)
         except httpx.HTTPError as error:
             raise Unreachable(f"{self.base_url} does not answer: {error}") from error
-        if answer.is_success:
-            return cast("dict[str, Any]", answer.json())
-        raise refused(answer)
+        return said(answer)
 
 
 def _keys(tenant: str | None) -> str:

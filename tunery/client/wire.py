@@ -12,6 +12,8 @@ from urllib.parse import quote
 import httpx
 
 DONE: Final = "[DONE]"
+UNKNOWN: Final = "unknown"  # the code of what no answer of the API has
+SHOWN_CHARACTERS_MAX: Final = 200
 Progress: TypeAlias = Callable[[int], None]  # bytes sent so far
 T = TypeVar("T")
 R = TypeVar("R")
@@ -29,13 +31,37 @@ class Refused(Exception):
         self.status, self.code, self.message, self.param = status, code, message, param
 
 
+def said(answer: httpx.Response) -> dict[str, Any]:
+    """The object of an answer. Raises Refused, also where it is no answer of the API."""
+    if not answer.is_success:
+        raise refused(answer)
+    try:
+        found = answer.json()
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise _foreign(answer)
+    return found
+
+
+def streams(answer: httpx.Response) -> bool:
+    """Whether these are server-sent events."""
+    kind = answer.headers.get("content-type", "")
+    return answer.is_success and kind.startswith("text/event-stream")
+
+
 def refused(answer: httpx.Response) -> Refused:
     try:
         error = answer.json()["error"]
         return Refused(answer.status_code, error["code"], error["message"], error["param"])
     except (ValueError, KeyError, TypeError):
-        text = answer.text[:300] or answer.reason_phrase
-        return Refused(answer.status_code, "unknown", text, None)
+        return _foreign(answer)
+
+
+def _foreign(answer: httpx.Response) -> Refused:
+    text = " ".join(answer.text.split())[:SHOWN_CHARACTERS_MAX] or answer.reason_phrase
+    message = f"{answer.url} answered {answer.status_code}, and not as this API does: {text}"
+    return Refused(answer.status_code, UNKNOWN, message, None)
 
 
 def part(identifier: str) -> str:

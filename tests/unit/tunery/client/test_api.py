@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from tunery.client import Api, AsyncApi, Refused, Unreachable
+from tunery.client.api import RETRIES_MAX
 
 
 def served(answers: list[httpx.Response], seen: list[httpx.Request]) -> Api:
@@ -118,9 +119,12 @@ def test_a_stream_that_breaks_goes_on_where_it_broke(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("time.sleep", lambda _: None)
     seen: list[httpx.Request] = []
     frame = 'event: e\nid: {0}~7\ndata: {{"id": "{0}"}}\n\n'
+    sse = {"content-type": "text/event-stream"}
     answers = [
-        httpx.Response(200, text="retry: 2000\n\n" + frame.format("a") + ": heartbeat\n\nid: b"),
-        httpx.Response(200, text=frame.format("b") + "data: [DONE]\n\n"),
+        httpx.Response(
+            200, headers=sse, text="retry: 2000\n\n" + frame.format("a") + ": heartbeat\n\nid: b"
+        ),
+        httpx.Response(200, headers=sse, text=frame.format("b") + "data: [DONE]\n\n"),
     ]
     with served(answers, seen) as api:
         assert [one["id"] for one in api.follow("ftjob-1")] == ["a", "b"]
@@ -142,6 +146,16 @@ def test_a_stream_that_never_says_anything_new_is_given_up(
         list(api.follow("ftjob-1"))
     with served([refusal(404, "not_found")], []) as api, pytest.raises(Refused, match="no"):
         list(api.follow("ftjob-x"))
+    quiet = httpx.Response(200, headers={"content-type": "text/event-stream"}, text=": hello\n")
+    with served([quiet] * RETRIES_MAX, []) as api, pytest.raises(Unreachable, match="breaks off"):
+        list(api.follow("ftjob-1"))
+
+
+@pytest.mark.parametrize("page", [httpx.Response(200, text="It works!"), httpx.Response(200)])
+def test_what_is_no_answer_of_the_api_is_shown(page: httpx.Response) -> None:
+    for ask in (lambda api: api.job("x"), lambda api: list(api.follow("x"))):
+        with served([page], []) as api, pytest.raises(Refused, match="not as this API does"):
+            ask(api)
 
 
 class Uploads:
