@@ -29,7 +29,7 @@ def _deadline(state: Pools) -> Deadline | None:
 
 JOBS: Final = Aggregate(
     stream=JOB,
-    fold_version=3,  # 3: what capped API keys have spent
+    fold_version=4,  # 4: retries are counted since the last progress
     initial=NOBODY,
     state_type=Tenants,
     decide=decide_job,

@@ -158,9 +158,7 @@ class Quota:
     ) -> None:
         """What was refused would have passed the limit, or the key's cap."""
         needs = next(
-            estimate(spec, count)
-            for count in counts
-            if count.base_id == spec.base.base_id
+            estimate(spec, count) for count in counts if count.base_id == spec.base.base_id
         )
         if code == errors.HARD_LIMIT:
             hard = 0 if book.limits is None else book.limits.hard_gpu_ms

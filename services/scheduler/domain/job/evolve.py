@@ -188,11 +188,12 @@ def _attempted(
             return replace(job, checkpoints=kept)
         case CheckpointRecorded():
             newest_first = (event.checkpoint, *job.checkpoints)
+            further = event.trained_tokens > job.trained_tokens
             return replace(
                 job,
                 checkpoints=newest_first[: job.hyper.keep_checkpoints],
                 trained_tokens=event.trained_tokens,
-                retries=replace(job.retries, fruitless=0),
+                retries=Retries(oom=job.retries.oom) if further else job.retries,
             )
         case AttemptEnded():
             return _ended(job, event)

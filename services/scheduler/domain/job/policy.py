@@ -15,8 +15,9 @@ from services.scheduler.domain.pool.usage import BUDGET_NOTICE_MS
 OOM_RETRIES_MAX: Final = 1
 BAD_NODE_RETRIES_MAX: Final = 3
 PLATFORM_RETRIES_MAX: Final = 3
-# Preempted and lost are never failed; but a job that takes down every machine before its first
-# checkpoint is put aside for a person to look at.
+# All are counted since the job last got further: a day on many machines meets many faults. Preempted
+# and lost are never failed; but a job that takes down every machine before a checkpoint is put aside
+# for a person to look at.
 FRUITLESS_MAX: Final = 20
 VERDICT_ADVICE: Final = (
     "The scores of the evaluation could not be judged; the adapter is kept with the job's result. "
@@ -51,7 +52,7 @@ def after(job: Job, ended: AttemptEnded) -> Step:
         case "preempted" | "lost":
             if job.retries.fruitless <= FRUITLESS_MAX:
                 return Again(job.hyper)
-            return _exhausted(f"{FRUITLESS_MAX} attempts in a row ended before a checkpoint")
+            return _exhausted(f"{FRUITLESS_MAX} attempts in a row were lost before a checkpoint")
         case "failed":
             return _after_failure(job, ended, ended.cause or "platform")
         case _:
@@ -65,11 +66,11 @@ def _after_failure(job: Job, ended: AttemptEnded, cause: Cause) -> Step:
         case "bad_node":
             if job.retries.bad_node <= BAD_NODE_RETRIES_MAX:
                 return Again(job.hyper)
-            return _exhausted(f"{BAD_NODE_RETRIES_MAX + 1} nodes failed under it")
+            return _exhausted(f"nodes failed under {BAD_NODE_RETRIES_MAX + 1} attempts in a row")
         case "platform":
             if job.retries.platform <= PLATFORM_RETRIES_MAX:
                 return Again(job.hyper)
-            return _exhausted(f"{PLATFORM_RETRIES_MAX + 1} attempts ended in platform errors")
+            return _exhausted(f"{PLATFORM_RETRIES_MAX + 1} platform errors in a row")
         case "divergence":
             return GiveUp(
                 errors.DIVERGED,

@@ -39,7 +39,10 @@ class Open(Struct, frozen=True, kw_only=True):
 
 
 class Retries(Struct, frozen=True, kw_only=True):
-    """`fruitless`: attempts in a row that were lost or preempted before any checkpoint."""
+    """Attempts that ended like this since the job last got further; `fruitless`: lost, preempted.
+
+    Out of memory counts for the whole training.
+    """
 
     oom: int = 0
     bad_node: int = 0

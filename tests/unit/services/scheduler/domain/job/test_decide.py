@@ -484,6 +484,23 @@ def test_platform_errors_are_retried_and_then_put_aside(cause: Any) -> None:
     assert of(last, JobEnded).failure.code == errors.ATTEMPTS_EXHAUSTED
 
 
+@pytest.mark.parametrize("cause", ["platform", "bad_node"])
+def test_progress_begins_a_new_count_of_retries(cause: Any) -> None:
+    decider = lived("running")
+    most = 3 * (PLATFORM_RETRIES_MAX + 1)
+    for attempt in range(1, most):
+        further = checkpoint(attempt, attempt=attempt)
+        decider.given(
+            RecordCheckpoint(job_id=JOB_ID, checkpoint=further),
+            closed(attempt, outcome="failed", cause=cause, billable=0),
+        )
+    for attempt in range(most, most + PLATFORM_RETRIES_MAX):
+        same = checkpoint(most - 1, attempt=attempt)
+        decider.given(RecordCheckpoint(job_id=JOB_ID, checkpoint=same))
+        events = decider.when(closed(attempt, outcome="failed", cause=cause, billable=0))
+    assert of(events, JobEnded).failure.code == errors.ATTEMPTS_EXHAUSTED
+
+
 def test_a_success_of_the_wrong_kind_is_a_platform_error() -> None:
     wrong = replace(closed(), result=None)
     ended = of(lived("running").when(wrong), AttemptEnded)
