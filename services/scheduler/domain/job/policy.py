@@ -15,9 +15,9 @@ from services.scheduler.domain.pool.usage import BUDGET_NOTICE_MS
 OOM_RETRIES_MAX: Final = 1
 BAD_NODE_RETRIES_MAX: Final = 3
 PLATFORM_RETRIES_MAX: Final = 3
-# All are counted since the job last got further: a day on many machines meets many faults. Preempted
-# and lost are never failed; but a job that takes down every machine before a checkpoint is put aside
-# for a person to look at.
+# All are counted since the job last got further: a day on many machines meets many faults.
+# Preempted and lost are never failed; but a job that takes down every machine before a checkpoint
+# is put aside for a person to look at.
 FRUITLESS_MAX: Final = 20
 VERDICT_ADVICE: Final = (
     "The scores of the evaluation could not be judged; the adapter is kept with the job's result. "
