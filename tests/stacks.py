@@ -17,30 +17,39 @@ PREFIX: Final = "tunery-test-"
 
 @contextlib.contextmanager
 def temporary_data_dir() -> Iterator[Path]:
-    """A folder that any user may traverse (PostgreSQL runs as `nobody` under root)."""
+    """A folder that any user may traverse (PostgreSQL runs as `nobody` under root).
+
+    It is locked as long as we live, also while nobody supervises what runs in it.
+    """
     folder = Path(tempfile.mkdtemp(prefix=PREFIX))
     folder.chmod(0o711)
+    lock = os.open(folder, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
 
 
 def sweep() -> None:
     """Stop the processes and delete the folders of test runs that were killed."""
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
-        lock = folder / "run" / "lock"
-        if folder.stat().st_uid != os.geteuid():
-            continue  # of another user, who sweeps it
-        if lock.exists() and not is_held(lock):
-            stop_orphans(folder / "run", (*SERVICES, *SERVERS[::-1]))
-            shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(FileNotFoundError):  # its test run ends at this moment
+            if is_left(folder):
+                stop_orphans(folder / "run", (*SERVICES, *SERVERS[::-1]))
+                shutil.rmtree(folder, ignore_errors=True)
 
 
-def is_held(lock: Path) -> bool:
+def is_left(folder: Path) -> bool:
+    """Whether something is in it and nobody holds it. Those of other users are theirs to sweep."""
+    if folder.stat().st_uid != os.geteuid() or not any(folder.iterdir()):
+        return False
+    lock = os.open(folder, os.O_RDONLY)
     try:
-        with lock.open("a") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        return True
-    return False
+        return False
+    finally:
+        os.close(lock)
+    return True
