@@ -25,6 +25,7 @@ SLOTS_MAX: Final = 64
 POOL: Final = "default"
 VALIDATION_FRACTION: Final = 0.1
 VALIDATION_FRACTION_MAX: Final = 0.5
+MODEL_PREFIX: Final = "ft:"
 MODEL_SUFFIX_CHARACTERS: Final = 8
 PURPOSE: Final = "fine-tune"
 PLAIN_TEXT: Final = "text"  # a dialect
@@ -101,6 +102,10 @@ def several(found: list[Problem], code: str | None = None) -> ApiError:
 
 
 def unknown_model(name: str) -> ApiError:
+    if name.startswith(MODEL_PREFIX):
+        message = f"Training begins with a base model, and {name!r} is a fine-tuned one. "
+        message += "GET /v1/models?type=base lists the base models."
+        return ApiError(400, UNSUPPORTED, message, "model")
     message = f"The model '{name}' does not exist. GET /v1/models lists the base models."
     return ApiError(404, errors.UNKNOWN_BASE, message, "model")
 
@@ -215,7 +220,9 @@ def budget_of(request: JobRequest) -> Budget | None:
 
 def model_id(base_id: str, tenant: str, suffix: str | None, job_id: str) -> str:
     """`ft:{base}:{organisation}:{suffix}:{8 characters}`; without a suffix its place is empty."""
-    return f"ft:{base_id}:{tenant}:{slug(suffix or '')}:{job_id[-MODEL_SUFFIX_CHARACTERS:]}"
+    return (
+        f"{MODEL_PREFIX}{base_id}:{tenant}:{slug(suffix or '')}:{job_id[-MODEL_SUFFIX_CHARACTERS:]}"
+    )
 
 
 def slug(suffix: str) -> str:
