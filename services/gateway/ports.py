@@ -57,8 +57,8 @@ class Prices(Protocol):
 
 
 class Previews(Protocol):
-    async def show(self, task: Task) -> Mapping[str, Any]:
-        """The first rows of a file as a base model sees them. Raises ApiError 400, 503."""
+    async def ask(self, task: Task) -> Mapping[str, Any]:
+        """Looks into rows that people uploaded; the answer's fields. Raises ApiError 400, 503."""
 
 
 class BaseFolders(Protocol):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from tunery.cli import _options
+from tunery.cli import _api, _options
 from tunery.local.paths import DataDir, cache_dir
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tunery.data.contamination import Item
     from tunery.data.report import Report
     from tunery.data.screening import Personal
+    from tunery.data.versions import Difference
 
 REJECTED, UNREADABLE = 1, 2
 DIFFERENT = 1
@@ -26,6 +27,7 @@ DIFF_EPILOG = """\
 \b
 Examples:
   tunery data diff monday.jsonl tuesday.jsonl
+  tunery data diff faq@1 faq@2            versions that were uploaded
 \b
 Exit code: 0 same rows, 1 others, 2 a file could not be read.
 """
@@ -133,18 +135,16 @@ def check(
 
 
 @command.command("diff", epilog=DIFF_EPILOG)
-@click.argument("before", type=click.Path(path_type=Path, exists=True))
-@click.argument("after", type=click.Path(path_type=Path, exists=True))
+@click.argument("before")
+@click.argument("after")
+@_options.data_dir
 @_options.as_json
-def diff(before: Path, after: Path, as_json: bool) -> None:
-    """Compare two versions of a data set: rows added, removed, and with another answer."""
-    from tunery.data.versions import diff as compare
+def diff(before: str, after: str, folders: DataDir, as_json: bool) -> None:
+    """Compare two versions of a data set: rows added, removed, and with another answer.
 
-    try:
-        found = compare(before, after)
-    except OSError as error:
-        click.echo(f"{error.filename}: {error.strerror}", err=True)
-        sys.exit(UNREADABLE)
+    BEFORE and AFTER are files here, or ids or names (faq@1) of uploaded ones.
+    """
+    found = _difference(before, after, folders)
     if as_json:
         click.echo(msgspec.json.encode(found))
     else:
@@ -156,6 +156,25 @@ def diff(before: Path, after: Path, as_json: bool) -> None:
             if version.faulty:
                 click.echo(f"not compared: {version.faulty:,} faulty rows of {version.id}")
     sys.exit(0 if found.is_empty else DIFFERENT)
+
+
+def _difference(before: str, after: str, folders: DataDir) -> "Difference":
+    from tunery.data.versions import Difference, diff
+
+    missing = [name for name in (before, after) if not Path(name).exists()]
+    if len(missing) == 2 and all(name.startswith("file-") or "@" in name for name in missing):
+        with _api.connect(folders) as api:
+            return msgspec.convert(api.diff(before, after), Difference)
+    if missing:
+        raise click.UsageError(
+            f"There is no file {missing[0]}. Compare two files here, or two uploaded ones by id or "
+            "name, as faq@1."
+        )
+    try:
+        return diff(Path(before), Path(after))
+    except OSError as error:
+        click.echo(f"{error.filename}: {error.strerror}", err=True)
+        sys.exit(UNREADABLE)
 
 
 def _listing(what: str, count: int, rows: "Sequence[object]") -> None:

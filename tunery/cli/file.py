@@ -20,6 +20,8 @@ EPILOG = """\
 \b
 Examples:
   tunery file upload examples/lighthouse.jsonl
+  tunery file upload faq.jsonl --dataset faq    faq@1, the next time faq@2
+  tunery file list --dataset faq
   tunery file show file-3f…            what the check found, row by row
   tunery file list --json | jq -r '.[].id'
   tunery file delete file-3f…
@@ -33,13 +35,14 @@ def command() -> None:
 
 @command.command("upload")
 @click.argument("path", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("--dataset", metavar="NAME", help="It becomes the next version of this data set.")
 @click.option("--wait/--no-wait", default=True, help="Wait until the file is checked.")
 @_options.data_dir
 @_options.as_json
-def upload(path: Path, wait: bool, folders: DataDir, as_json: bool) -> None:
+def upload(path: Path, dataset: str | None, wait: bool, folders: DataDir, as_json: bool) -> None:
     """Upload PATH and check every row of it; ends with 1 when it was rejected."""
     with _api.connect(folders) as api:
-        file = send(api, path, quiet=as_json)
+        file = send(api, path, quiet=as_json, dataset=dataset)
         if wait:
             file = checked(api, file["id"])
         _api.show_one(file, as_json, _pairs(file))
@@ -50,18 +53,20 @@ def upload(path: Path, wait: bool, folders: DataDir, as_json: bool) -> None:
 
 
 @command.command("list")
+@click.option("--dataset", metavar="NAME", help="Only the versions of this data set.")
 @_options.data_dir
 @_options.as_json
-def list_files(folders: DataDir, as_json: bool) -> None:
+def list_files(dataset: str | None, folders: DataDir, as_json: bool) -> None:
     """List your files, newest first."""
     with _api.connect(folders) as api:
         _api.show(
-            api.files(),
+            api.files(dataset),
             as_json,
-            ("file", "name", "size", "rows", "status", "uploaded"),
+            ("file", "name", "dataset", "size", "rows", "status", "uploaded"),
             lambda file: (
                 file["id"],
                 file["filename"],
+                file["dataset"],
                 _api.size(file["bytes"]),
                 (file["validation"] or {}).get("rows"),
                 file["status"],
@@ -88,16 +93,16 @@ def show(file_id: str, folders: DataDir, as_json: bool) -> None:
 @_options.data_dir
 @_options.as_json
 def delete(file_id: str, folders: DataDir, as_json: bool) -> None:
-    """Delete a file that no running job needs."""
+    """Delete a file that no running job needs, and no model was made of."""
     with _api.connect(folders) as api:
         api.delete_file(file_id)
     _api.show_gone(file_id, "deleted", as_json)
 
 
-def send(api: "Api", path: Path, *, quiet: bool) -> Any:
+def send(api: "Api", path: Path, *, quiet: bool, dataset: str | None = None) -> Any:
     """Upload with a progress bar on stderr where somebody looks; a large file goes in parts."""
     if quiet or not sys.stderr.isatty():
-        return api.upload(path)
+        return api.upload(path, dataset=dataset)
     from rich.console import Console
     from rich.markup import escape
     from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
@@ -106,7 +111,9 @@ def send(api: "Api", path: Path, *, quiet: bool) -> Any:
     screen = Console(stderr=True)
     with Progress(*columns, TransferSpeedColumn(), console=screen, transient=True) as bar:
         task = bar.add_task(escape(path.name), total=path.stat().st_size)
-        return api.upload(path, progress=lambda sent: bar.update(task, completed=sent))
+        return api.upload(
+            path, progress=lambda sent: bar.update(task, completed=sent), dataset=dataset
+        )
 
 
 def checked(api: "Api", file_id: str) -> Any:
@@ -127,6 +134,8 @@ def _pairs(file: Any) -> list[tuple[str, Any]]:
     return [
         ("file", file["id"]),
         ("name", file["filename"]),
+        ("dataset", file["dataset"]),
+        ("sha256", file["sha256"]),
         ("size", _api.size(file["bytes"])),
         ("status", file["status"]),
         ("rows", validation.get("rows")),

@@ -17,6 +17,8 @@ class File(TypedDict):
     purpose: str
     status: str
     status_details: str | None
+    sha256: str
+    dataset: str | None
     validation: dict[str, Any] | None
 
 

@@ -4,12 +4,15 @@ import sys
 from collections.abc import Iterator, Sequence
 from itertools import groupby, islice
 from pathlib import Path
-from typing import Final
+from typing import Final, assert_never
 
 import msgspec
 
 from services.gateway.domain.previews import (
     Answer,
+    Compared,
+    Comparison,
+    Preview,
     Problem,
     Refused,
     RowShown,
@@ -23,11 +26,23 @@ from tunery.data.lengths import fit
 from tunery.data.reading import open_rows
 from tunery.data.rendering import BaseUnusable, Encoded, Rendered, Tokenizer
 from tunery.data.rows import Row
+from tunery.data.versions import diff
 
 PARTS_SHOWN_MAX: Final = 20  # of one row
 
 
-def preview(task: Task) -> Answer:
+def answer(task: Task) -> Answer:
+    match task:
+        case Preview():
+            return preview(task)
+        case Comparison():
+            found = diff(Path(task.before), Path(task.after))
+            return Compared(difference=msgspec.to_builtins(found))
+        case _:
+            assert_never(task)
+
+
+def preview(task: Preview) -> Answer:
     """The first good rows; what is wrong with those before them is told beside them."""
     try:
         tokenizer = Tokenizer.load(Path(task.base_path))
@@ -92,4 +107,4 @@ def _problem(found: Finding) -> Problem:
 
 if __name__ == "__main__":
     asked = msgspec.json.decode(sys.stdin.buffer.read(), type=Task)
-    sys.stdout.buffer.write(msgspec.json.encode(preview(asked)))
+    sys.stdout.buffer.write(msgspec.json.encode(answer(asked)))

@@ -1,4 +1,4 @@
-"""Previews run in processes of their own: rows and templates are other people's.
+"""Rows are looked into by processes of their own: they and templates are other people's.
 
 A process has no secrets in its environment, a bound in time, and no other work to take along.
 """
@@ -14,13 +14,22 @@ import msgspec
 
 from schemas.units import Ms
 from services.gateway.domain.errors import ApiError, invalid, unavailable
-from services.gateway.domain.previews import Refused, Shown, Task
+from services.gateway.domain.previews import (
+    COMPARE_LOCALLY,
+    Compared,
+    Preview,
+    Refused,
+    Shown,
+    Task,
+)
 
 PREVIEW_MS_MAX: Final[Ms] = 20_000
 PROCESSES_MAX: Final = 2
 WAITING_MAX: Final = 16
 PASSED_ON: Final = ("PATH", "PYTHONPATH", "HOME", "LANG", "VIRTUAL_ENV")
-ANSWERS: Final[msgspec.json.Decoder[Shown | Refused]] = msgspec.json.Decoder(Shown | Refused)
+ANSWERS: Final[msgspec.json.Decoder[Shown | Compared | Refused]] = msgspec.json.Decoder(
+    Shown | Compared | Refused
+)
 
 
 class PreviewProcesses:
@@ -31,7 +40,7 @@ class PreviewProcesses:
         self._room = asyncio.Semaphore(PROCESSES_MAX)
         self._asked = 0
 
-    async def show(self, task: Task) -> Mapping[str, Any]:
+    async def ask(self, task: Task) -> Mapping[str, Any]:
         if self._asked >= WAITING_MAX:
             raise unavailable("The preview of rows")
         self._asked += 1
@@ -54,8 +63,7 @@ class PreviewProcesses:
             async with asyncio.timeout(self._wait_ms_max / 1_000):
                 out, _ = await process.communicate(msgspec.json.encode(task))
         except TimeoutError as error:
-            text = f"The rows could not be shown within {self._wait_ms_max} ms; ask for fewer."
-            raise invalid(text, "rows") from error
+            raise _too_slow(task, self._wait_ms_max) from error
         finally:
             if process.returncode is None:
                 with suppress(ProcessLookupError):
@@ -67,3 +75,11 @@ class PreviewProcesses:
         if isinstance(answer, Refused):
             raise invalid(answer.message, answer.param)
         return msgspec.to_builtins(answer)  # type: ignore[no-any-return]  # of a struct: a dict
+
+
+def _too_slow(task: Task, wait_ms_max: Ms) -> ApiError:
+    if isinstance(task, Preview):
+        text = f"The rows could not be shown within {wait_ms_max} ms; ask for fewer."
+        return invalid(text, "rows")
+    text = f"The files could not be compared within {wait_ms_max} ms. {COMPARE_LOCALLY}"
+    return invalid(text, "before")

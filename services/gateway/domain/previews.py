@@ -1,18 +1,25 @@
-"""What a preview is asked and answers: rows as tokens with their loss mask."""
+"""What is asked about the rows of files, and the answers: as tokens, or two files compared."""
 
-from typing import TypeAlias
+from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 
 from schemas.dataset import LengthPolicy
 
+COMPARE_LOCALLY: Final = "Download both and use `tunery data diff`."
 
-class Task(Struct, frozen=True, kw_only=True):
+
+class Preview(Struct, frozen=True, kw_only=True, tag="preview"):
     path: str
     base_path: str
     rows: int
     max_length: int | None
     length_policy: LengthPolicy
+
+
+class Comparison(Struct, frozen=True, kw_only=True, tag="comparison"):
+    before: str
+    after: str
 
 
 class Segment(Struct, frozen=True, kw_only=True):
@@ -53,9 +60,16 @@ class Shown(Struct, frozen=True, kw_only=True, tag="shown"):
     problems: list[Problem]
 
 
+class Compared(Struct, frozen=True, kw_only=True, tag="compared"):
+    """`difference`: as `tunery.data.versions.Difference` has it."""
+
+    difference: dict[str, Any]
+
+
 class Refused(Struct, frozen=True, kw_only=True, tag="refused"):
     message: str
     param: str
 
 
-Answer: TypeAlias = Shown | Refused
+Task: TypeAlias = Preview | Comparison
+Answer: TypeAlias = Shown | Compared | Refused

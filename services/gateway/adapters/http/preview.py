@@ -10,7 +10,7 @@ from services.gateway.adapters.http.deps import Caller, Deps, WithDeps
 from services.gateway.adapters.http.files import known_file
 from services.gateway.adapters.http.storage import within
 from services.gateway.adapters.http.submit import known_base
-from services.gateway.domain.previews import Task
+from services.gateway.domain.previews import Preview
 from services.gateway.domain.requests import PreviewRequest
 from services.gateway.domain.submission import check_purpose, unknown_model
 from services.gateway.ports import Row
@@ -30,14 +30,14 @@ async def preview_rows(body: PreviewRequest, deps: WithDeps, caller: Caller) -> 
     with tempfile.TemporaryDirectory(prefix="tunery-preview-") as folder:
         path = Path(folder) / "rows"
         await _beginning(deps, file, path)
-        task = Task(
+        task = Preview(
             path=str(path),
             base_path=base.path,
             rows=body.rows,
             max_length=body.max_length,
             length_policy=body.length_policy,
         )
-        found = await deps.previews.show(task)
+        found = await deps.previews.ask(task)
     return {
         "object": "fine_tuning.preview",
         "model": base.base_id,

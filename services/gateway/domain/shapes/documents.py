@@ -51,6 +51,31 @@ class FileValidation(Shown):
     accepted: bool | None
 
 
+class FileVersion(Shown):
+    """`id`: `name@version`, or the file's. `faulty` rows cannot be read, and so not be compared."""
+
+    id: str
+    file: str
+    sha256: str
+    rows: int
+    faulty: int
+
+
+class FileDifference(Shown):
+    """Numbers of rows, at most 1,000 of each kind; counts are exact."""
+
+    object: Literal["file.diff"]
+    before: FileVersion
+    after: FileVersion
+    same: int
+    added_count: int
+    removed_count: int
+    changed_count: int
+    added: list[int]
+    removed: list[int]
+    changed: list[tuple[int, int]]
+
+
 class Upload(Shown):
     id: str
     object: Literal["upload"]

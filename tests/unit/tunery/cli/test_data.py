@@ -1,7 +1,9 @@
 """`tunery data check`: exit codes, JSON, and words for people."""
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -101,6 +103,39 @@ def test_two_versions_are_compared(tmp_path: Path) -> None:
     assert "added: 2 (rows 2, 5)" in result.stdout
     assert "removed: 1 (rows 1)" in result.stdout
     assert CliRunner().invoke(command, ["diff", old, old, "--json"]).exit_code == 0
+
+
+class Server:
+    """An API that compares what was uploaded."""
+
+    def diff(self, before: str, after: str) -> dict[str, Any]:
+        side = {"file": "file-1", "sha256": "a" * 64, "rows": 3, "faulty": 0}
+        return {
+            "object": "file.diff",
+            "before": {"id": before, **side},
+            "after": {"id": after, **side},
+            "same": 2,
+            "added_count": 1,
+            "removed_count": 0,
+            "changed_count": 1,
+            "added": [3],
+            "removed": [],
+            "changed": [[1, 2]],
+        }
+
+
+def test_uploaded_versions_are_compared_by_name(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("tunery.cli._api.connect", lambda _: nullcontext(Server()))
+    result = CliRunner().invoke(command, ["diff", "faq@1", "file-2"])
+    assert result.exit_code == 1, result.output
+    assert "faq@1 → file-2: 2 rows are the same" in result.stdout
+    assert "changed: 1 (rows 1 → 2)" in result.stdout
+    here = tmp_path / "a.jsonl"
+    here.write_bytes(b"")
+    mixed = CliRunner().invoke(command, ["diff", "faq@1", str(here)])
+    assert (mixed.exit_code, "no file faq@1" in mixed.output) == (2, True)
 
 
 def test_a_page_is_written_for_one_file(tmp_path: Path) -> None:

@@ -7,13 +7,13 @@ import pytest
 
 from services.gateway.adapters.previews import PreviewProcesses
 from services.gateway.domain.errors import ApiError
-from services.gateway.domain.previews import Task
+from services.gateway.domain.previews import Comparison, Preview
 from tests.unit.services.ingest.base import make_base, rows
 
 
-def task(file: Path, base: Path, **asked: Any) -> Task:
+def task(file: Path, base: Path, **asked: Any) -> Preview:
     whole: dict[str, Any] = {"rows": 1, "max_length": None, "length_policy": "truncate"} | asked
-    return Task(path=str(file), base_path=str(base), **whole)
+    return Preview(path=str(file), base_path=str(base), **whole)
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def base(tmp_path: Path) -> Path:
 async def test_only_what_the_assistant_says_is_learnt(tmp_path: Path, base: Path) -> None:
     file = tmp_path / "rows"
     file.write_bytes(b'{"broken": \n' + rows(5))
-    shown = await PreviewProcesses().show(task(file, base, rows=2))
+    shown = await PreviewProcesses().ask(task(file, base, rows=2))
     assert [row["row"] for row in shown["data"]] == [2, 3]
     first = shown["data"][0]
     texts = [(part["text"], part["learnt"]) for part in first["segments"]]
@@ -40,7 +40,7 @@ async def test_only_what_the_assistant_says_is_learnt(tmp_path: Path, base: Path
 async def test_a_row_is_cut_where_training_would_cut_it(tmp_path: Path, base: Path) -> None:
     file = tmp_path / "rows"
     file.write_bytes(rows(1))
-    (row,) = (await PreviewProcesses().show(task(file, base, max_length=5)))["data"]
+    (row,) = (await PreviewProcesses().ask(task(file, base, max_length=5)))["data"]
     assert (len(row["token_ids"]), row["truncated"]) == (5, True)
     assert row["tokens"] > 5
 
@@ -49,7 +49,7 @@ async def test_a_text_is_split_where_training_would_split_it(tmp_path: Path, bas
     file = tmp_path / "rows"
     file.write_bytes(b'{"text": "' + b"A lamp at sea. " * 8 + b'"}\n')
     asked = task(file, base, max_length=20, length_policy="split")
-    shown = (await PreviewProcesses().show(asked))["data"]
+    shown = (await PreviewProcesses().ask(asked))["data"]
     assert [(row["row"], row["part"]) for row in shown] == [
         (1, number) for number in range(1, shown[0]["parts"] + 1)
     ]
@@ -65,7 +65,7 @@ async def test_what_training_would_refuse_is_a_problem_beside_the_row(
     file.write_bytes(rows(1))
     found = {}
     for policy in ("reject", "truncate", "split"):
-        shown = await PreviewProcesses().show(task(file, base, max_length=5, length_policy=policy))
+        shown = await PreviewProcesses().ask(task(file, base, max_length=5, length_policy=policy))
         assert [len(row["token_ids"]) for row in shown["data"][:1]] == [5]
         found[policy] = {one["code"] for one in shown["problems"]}
     assert found["reject"] == {"row_too_long"}
@@ -77,7 +77,7 @@ async def test_a_base_without_a_tokenizer_is_named(tmp_path: Path) -> None:
     file = tmp_path / "rows"
     file.write_bytes(rows(1))
     with pytest.raises(ApiError) as refused:
-        await PreviewProcesses().show(task(file, tmp_path))
+        await PreviewProcesses().ask(task(file, tmp_path))
     assert (refused.value.status, refused.value.param) == (400, "model")
 
 
@@ -85,5 +85,17 @@ async def test_what_takes_too_long_is_ended(tmp_path: Path, base: Path) -> None:
     file = tmp_path / "rows"
     file.write_bytes(rows(1))
     with pytest.raises(ApiError) as refused:
-        await PreviewProcesses(wait_ms_max=1).show(task(file, base))
+        await PreviewProcesses(wait_ms_max=1).ask(task(file, base))
     assert refused.value.param == "rows"
+
+
+async def test_two_files_are_compared(tmp_path: Path) -> None:
+    before, after = tmp_path / "before", tmp_path / "after"
+    before.write_bytes(rows(3))
+    after.write_bytes(rows(4))
+    asked = Comparison(before=str(before), after=str(after))
+    found = (await PreviewProcesses().ask(asked))["difference"]
+    assert (found["same"], found["added"], found["removed"]) == (3, [4], [])
+    with pytest.raises(ApiError, match="tunery data diff") as refused:
+        await PreviewProcesses(wait_ms_max=1).ask(asked)
+    assert refused.value.param == "before"

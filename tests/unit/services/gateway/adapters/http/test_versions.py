@@ -150,3 +150,25 @@ def registered(model_id: str, job_id: str) -> RegisterVersion:
         scores_sha256="ab" * 32,
     )
     return RegisterVersion(model_id=model_id, line="line", lineage=lineage, adapter=(FILE,))
+
+
+async def test_two_versions_are_compared_by_name(api: Town) -> None:
+    client, other = await api.tenant(), await api.tenant()
+    for rows in (("a", "b"), ("b", "c")):
+        body = b"".join(ROW.replace(b"Hi", row.encode()) for row in rows)
+        form = {"purpose": "fine-tune", "dataset": "faq"}
+        await client.post("/v1/files", data=form, files={"file": ("rows.jsonl", body)})
+    answer = await client.get("/v1/files/faq@2/diff", params={"before": "faq@1"})
+    found = answer.json()
+    assert answer.status_code == 200, answer.text
+    assert (found["before"]["id"], found["after"]["id"]) == ("faq@1", "faq@2")
+    assert (found["same"], found["added"], found["removed"]) == (1, [2], [1])
+    assert found["after"]["sha256"] == (await client.get("/v1/files/faq@2")).json()["sha256"]
+    assert (await client.get("/v1/files/faq@2/diff")).json() == found
+    first = await client.get("/v1/files/faq@1/diff")
+    assert (first.status_code, first.json()["error"]["param"]) == (400, "before")
+    for before, after in (("faq@1", "faq@3"), ("faq@3", "faq@1")):
+        missing = await client.get(f"/v1/files/{after}/diff", params={"before": before})
+        assert missing.status_code == 404
+    foreign = await other.get("/v1/files/faq@2/diff", params={"before": "faq@1"})
+    assert foreign.status_code == 404

@@ -1,0 +1,57 @@
+"""`/v1/files/{id}/diff`: what changed from one version of a data set to another."""
+
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Query
+
+from services.gateway.adapters.http.answers import says
+from services.gateway.adapters.http.deps import Caller, WithDeps
+from services.gateway.adapters.http.files import known_file
+from services.gateway.adapters.http.storage import within
+from services.gateway.domain.errors import invalid
+from services.gateway.domain.previews import COMPARE_LOCALLY, Comparison
+from services.gateway.domain.shapes import Opened
+from services.gateway.domain.shapes.documents import FileDifference
+from services.gateway.domain.submission import check_purpose
+from services.gateway.domain.versions import label
+from services.gateway.ports import Row
+
+COMPARED_BYTES_MAX: Final = 64 * 1024 * 1024  # of one file
+Before = Annotated[
+    str | None,
+    Query(max_length=256, description="a file's id, or `name@version`; else the version before"),
+]
+router = APIRouter(tags=["files"])
+
+
+@router.get("/v1/files/{file_id}/diff", responses=says(FileDifference))
+async def diff_files(
+    file_id: str, deps: WithDeps, caller: Caller, before: Before = None
+) -> dict[str, Any]:
+    """Rows added and removed since `before`, and rows with another answer."""
+    after = await known_file(deps, caller, file_id)
+    files = [await known_file(deps, caller, before or _former(after, deps.opened)), after]
+    for file in files:
+        check_purpose(file["id"], file["purpose"], "training_file")
+        if file["bytes"] > COMPARED_BYTES_MAX:
+            text = f"{file['id']} has more than {COMPARED_BYTES_MAX} bytes. {COMPARE_LOCALLY}"
+            raise invalid(text, "before")
+    with tempfile.TemporaryDirectory(prefix="tunery-diff-") as folder:
+        paths = [Path(folder) / name for name in ("before", "after")]
+        for file, path in zip(files, paths, strict=True):
+            await within(deps.blobs.get_file(file["blob"], path), file["bytes"])
+        task = Comparison(before=str(paths[0]), after=str(paths[1]))
+        found = (await deps.previews.ask(task))["difference"]
+    for side, file in zip(("before", "after"), files, strict=True):
+        found[side] |= {"id": label(file, deps.opened) or file["id"], "file": file["id"]}
+    return {"object": "file.diff", **found}
+
+
+def _former(file: Row, opened: Opened) -> str:
+    """The name of the version before. Raises ApiError 400."""
+    name = opened(file["dataset_name"])
+    if name is None or file["version"] == 1:
+        raise invalid(f"No version comes before {file['id']}; name a file.", "before")
+    return f"{name}@{file['version'] - 1}"
