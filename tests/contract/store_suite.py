@@ -52,8 +52,8 @@ def thing(id_: str, **values: object) -> Upsert:
     return Upsert("things", {"tenant": "a", "id": id_}, values)
 
 
-def todo(id_: str, kind: str = "scan", path: str = "p") -> Todo:
-    return Todo(kind, id_, "a", "a", Scan(path=path))
+def todo(id_: str, kind: str = "scan", path: str = "p", tenant: str = "a") -> Todo:
+    return Todo(kind, id_, tenant, tenant, Scan(path=path))
 
 
 def outcome(command_id: str, **rejection: str) -> Outcome:
@@ -238,6 +238,34 @@ class StoreSuite:
         batches = await asyncio.gather(*(store.lease("scan", 2, 10_000) for _ in range(4)))
         ids = [leased.id for batch in batches for leased in batch]
         assert sorted(ids) == ["t1", "t2", "t3", "t4", "t5"]
+
+    async def test_a_long_queue_of_one_tenant_does_not_delay_another(self, store: Store) -> None:
+        """Given 100 rows of a, two leased, when b and c come with theirs, then they are next."""
+        await store.ensure(TABLES)
+        await commit(store, 0, 1, *(todo(f"a{n:03}") for n in range(100)))
+        await catch_up(store)
+        first, _ = await store.lease("scan", 2, 10_000)
+        await commit(store, 1, 2, *(todo(f"{t}{n}", tenant=t) for t in "bc" for n in range(3)))
+        assert [row.id for row in await store.lease("scan", 5, 10_000)] == [
+            *("b0", "c0", "b1", "c1"),  # b and c catch up with the two that a has
+            "a002",
+        ]
+        await store.release(first, 0, counts=False)
+        assert [row.id for row in await store.lease("scan", 4, 10_000)] == [
+            *("a003", "b2", "c2"),
+            "a004",
+        ]
+
+    async def test_turns_are_taken_by_kind_and_by_what_is_leased_now(self, store: Store) -> None:
+        await store.ensure(TABLES)
+        others = [todo(f"a{n}", kind="other") for n in range(3)]
+        await commit(store, 0, 1, todo("a0"), todo("a1"), todo("b0", tenant="b"), *others)
+        await catch_up(store)
+        assert len(await store.lease("other", 3, 10_000)) == 3
+        (ended,) = await store.lease("scan", 1, 50)
+        assert ended.id == "a0"
+        await asyncio.sleep(0.1)  # the lease has ended: a has nothing leased of this kind
+        assert [row.id for row in await store.lease("scan", 2, 10_000)] == ["a1", "b0"]
 
     async def test_a_released_row_waits_and_remembers(self, store: Store) -> None:
         await store.ensure(TABLES)

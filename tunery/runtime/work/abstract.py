@@ -157,8 +157,12 @@ class Store(Protocol):
     async def set_caught_up(self, projection: str, place: Place, flag: bool) -> None: ...
 
     async def lease(self, kind: str, count: int, lease_ms: Ms) -> Sequence[Leased]:
-        """Up to `count` rows that are due and free, oldest first; none of a projection that is
-        not caught up in all its places."""
+        """Up to `count` rows that are due and free; none of a projection that is not caught up in
+        all its places.
+
+        Tenants take turns: first come rows of the tenant that has the fewest leased, so that a
+        long queue of one does not delay the first row of another. Within a tenant oldest first.
+        """
 
     async def renew(self, leased: Leased, lease_ms: Ms) -> bool:
         """False when the row is gone, or somebody else's: stop working on it."""

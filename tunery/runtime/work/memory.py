@@ -1,8 +1,10 @@
 """The store in memory: for tests and the simulator."""
 
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -133,13 +135,16 @@ class MemoryStore:
             for projection, places in self._positions.items()
             if all(saved.caught_up for saved in places.values())
         }
-        due = [
-            row
-            for row in self._todos.values()
-            if row.todo.kind == kind and row.due <= now and row.projection in ready
-        ]
+        rows = [row for row in self._todos.values() if row.todo.kind == kind]
+        due = [row for row in rows if row.due <= now and row.projection in ready]
         due.sort(key=lambda row: (row.due, row.number))
-        return [self._lease(row, now + lease_ms) for row in due[:count]]
+        turn = Counter(row.todo.tenant for row in rows if row.token and row.due > now)
+        turns: list[tuple[int, _Todo]] = []
+        for row in due:
+            turn[row.todo.tenant] += 1
+            turns.append((turn[row.todo.tenant], row))
+        turns.sort(key=itemgetter(0))
+        return [self._lease(row, now + lease_ms) for _, row in turns[:count]]
 
     def _lease(self, row: _Todo, until: Ms) -> Leased:
         self._count += 1

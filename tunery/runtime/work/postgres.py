@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from functools import partial
+from operator import itemgetter
 from typing import Any, Final, TypeAlias, TypeVar
 from uuid import uuid4
 
@@ -29,13 +30,15 @@ from tunery.runtime.work.abstract import (
     Superseded,
     Tables,
 )
-from tunery.runtime.work.changes import Group, Plan, fold
+from tunery.runtime.work.changes import Plan, fold
 from tunery.runtime.work.listening import listen
 
 CONNECT_MS_MAX: Final = 3_000
 COMMAND_MS_MAX: Final = 30_000
 DEADLOCK_RETRIES_MAX: Final = 5
+TAKEN_MAX: Final = 16  # rows of a tenant that others lease at this moment
 T = TypeVar("T")
+_Step: TypeAlias = tuple[str, Sequence[Row]]  # a statement, and the rows it takes as `$1`
 Connection: TypeAlias = Any  # asyncpg's pool hands out a proxy that its stubs do not unite
 _JSON: Final = msgspec.json.Encoder()
 
@@ -76,6 +79,7 @@ async def open_store(dsn: str, schema: str, connections_max: int) -> "PostgresSt
             command_timeout=COMMAND_MS_MAX / 1_000,
             statement_cache_size=500,
             init=_json_codecs,
+            reset=_as_it_is,
             server_settings={
                 "search_path": schema,
                 "application_name": f"tunery-{schema}",
@@ -89,6 +93,7 @@ async def open_store(dsn: str, schema: str, connections_max: int) -> "PostgresSt
                 await _one_at_a_time(connection, schema)
                 await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {encoding.name(schema)}")
                 await connection.execute(sql.TABLES)
+                await connection.execute(sql.COMMIT_FUNCTION)
         except BaseException:
             pool.terminate()
             raise
@@ -100,6 +105,10 @@ async def _json_codecs(connection: Connection) -> None:
     await connection.set_type_codec(
         "jsonb", schema="pg_catalog", encoder=_dump, decoder=msgspec.json.decode
     )
+
+
+async def _as_it_is(_: Connection) -> None:
+    """Nobody here leaves anything behind in a session, so none needs a round trip to be cleaned."""
 
 
 def _dump(value: Any) -> str:
@@ -126,11 +135,20 @@ class PostgresStore:
         return self._pool
 
     async def _do(self, work: Callable[[Connection], Awaitable[T]]) -> T:
-        """`work` in one transaction; again after a deadlock, which PostgreSQL has undone."""
+        """`work` in one transaction."""
+
+        async def within(connection: Connection) -> T:
+            async with connection.transaction():
+                return await work(connection)
+
+        return await self._again(within)
+
+    async def _again(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        """`work` once more after a deadlock, which PostgreSQL has undone."""
         for retry in range(DEADLOCK_RETRIES_MAX + 1):
             with named_errors():
                 try:
-                    async with self._pool.acquire() as connection, connection.transaction():
+                    async with self._pool.acquire() as connection:
                         return await work(connection)
                 except TRY_AGAIN:
                     if retry == DEADLOCK_RETRIES_MAX:
@@ -203,66 +221,70 @@ class PostgresStore:
         }
 
     async def commit(self, batch: Batch) -> Committed:
-        plan = fold(batch.changes)
-        return await self._do(partial(self._commit, batch, plan))
-
-    async def _commit(self, batch: Batch, plan: Plan, connection: Connection) -> Committed:
-        moved = await connection.execute(
-            sql.ADVANCE,
-            batch.projection,
-            *batch.place,
-            batch.expected,
-            batch.position.offset,
-            batch.position.dump(),
-            batch.version,
+        steps = self._steps(batch, fold(batch.changes))
+        moved = await self._again(
+            lambda connection: connection.fetchval(
+                sql.COMMIT,
+                batch.projection,
+                batch.version,
+                *batch.place,
+                batch.expected,
+                batch.position.offset,
+                batch.position.dump(),
+                [statement for statement, _ in steps],
+                [encoding.encode(rows) for _, rows in steps],
+            )
         )
-        if _count(moved) == 0:
-            return await self._why_stale(batch, connection)
-        for group in plan.deletes:
-            await _send(connection, encoding.delete_sql(group.table, group.key), group)
+        return Committed.DONE if moved else await self._do(partial(self._why_stale, batch))
+
+    def _steps(self, batch: Batch, plan: Plan) -> list[_Step]:
+        """What a batch does besides moving its position."""
+        steps: list[_Step] = [
+            (encoding.delete_sql(group.table, group.key), group.rows) for group in plan.deletes
+        ]
         for group in plan.upserts:
             query = encoding.upsert_sql(group.table, group.key, group.columns)
-            await _send(connection, query, group)
-        await self._put_todos(batch.projection, plan, connection)
-        if batch.outcomes:
-            found = [vars(outcome) for outcome in batch.outcomes]
-            await connection.execute(sql.OUTCOME_PUT, encoding.encode(found))
-        await self._notify(batch, plan, connection)
-        return Committed.DONE
+            steps.append((query, group.rows))
+        done = [{"kind": done.kind, "id": done.id} for done in plan.done]
+        todos = [
+            {
+                "projection": batch.projection,
+                "kind": todo.kind,
+                "id": todo.id,
+                "key": todo.key,
+                "tenant": todo.tenant,
+                "body": _JSON.encode(todo.body),
+            }
+            for todo in plan.todos
+        ]
+        steps += [
+            (sql.TODO_DONE, done),
+            (sql.TODO_PUT, todos),
+            (sql.OUTCOME_PUT, [vars(outcome) for outcome in batch.outcomes]),
+            (sql.NOTIFY, self._notices(batch, plan)),
+        ]
+        return [step for step in steps if step[1]]
+
+    def _notices(self, batch: Batch, plan: Plan) -> list[Row]:
+        """They leave at the commit, so whoever hears one can read what it is about."""
+        return [
+            {"channel": self._channel(channel), "notice": notice}
+            for channel, notices in (
+                (OUTCOMES_CHANNEL, [outcome.command_id for outcome in batch.outcomes]),
+                (TODOS_CHANNEL, sorted({todo.kind for todo in plan.todos})),
+                (batch.projection, list(dict.fromkeys(batch.notices))),
+            )
+            for notice in notices
+        ]
 
     async def _why_stale(self, batch: Batch, connection: Connection) -> Committed:
+        """Raises Superseded."""
         found = await connection.fetchval(
             "SELECT version FROM projections WHERE name = $1", batch.projection
         )
         if found != batch.version:
             raise Superseded(batch.projection, batch.version, found or 0)
         return Committed.STALE
-
-    async def _put_todos(self, projection: str, plan: Plan, connection: Connection) -> None:
-        if plan.done:
-            await connection.execute(
-                sql.TODO_DONE, [done.kind for done in plan.done], [done.id for done in plan.done]
-            )
-        if plan.todos:
-            await connection.execute(
-                sql.TODO_PUT,
-                projection,
-                [todo.kind for todo in plan.todos],
-                [todo.id for todo in plan.todos],
-                [todo.key for todo in plan.todos],
-                [todo.tenant for todo in plan.todos],
-                [_JSON.encode(todo.body) for todo in plan.todos],
-            )
-
-    async def _notify(self, batch: Batch, plan: Plan, connection: Connection) -> None:
-        """Notices leave at the commit, so whoever hears one can read what it is about."""
-        for channel, notices in (
-            (OUTCOMES_CHANNEL, [outcome.command_id for outcome in batch.outcomes]),
-            (TODOS_CHANNEL, sorted({todo.kind for todo in plan.todos})),
-            (batch.projection, list(dict.fromkeys(batch.notices))),
-        ):
-            if notices:
-                await connection.execute(sql.NOTIFY, self._channel(channel), notices)
 
     def _channel(self, channel: str) -> str:
         return f"{self.schema}_{channel}"
@@ -273,7 +295,7 @@ class PostgresStore:
     async def lease(self, kind: str, count: int, lease_ms: Ms) -> Sequence[Leased]:
         token = uuid4().hex
         with named_errors():
-            found = await self._pool.fetch(sql.LEASE, kind, count, lease_ms, token)
+            found = await self._pool.fetch(sql.LEASE, kind, count, lease_ms, token, TAKEN_MAX)
         return [
             Leased(
                 kind=row["kind"],
@@ -285,7 +307,7 @@ class PostgresStore:
                 body=row["body"],
                 failure=row["failure"],
             )
-            for row in sorted(found, key=lambda row: int(row["number"]))
+            for row in sorted(found, key=itemgetter("turn", "number"))
         ]
 
     async def renew(self, leased: Leased, lease_ms: Ms) -> bool:
@@ -332,7 +354,3 @@ def _held(leased: Leased) -> tuple[str, str, str]:
 def _count(status: str) -> int:
     """`UPDATE 3` → 3."""
     return int(status.rpartition(" ")[2])
-
-
-async def _send(connection: Connection, query: str, group: Group) -> None:
-    await connection.execute(query, encoding.encode(group.rows))

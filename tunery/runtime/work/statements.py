@@ -31,7 +31,9 @@ CREATE TABLE IF NOT EXISTS todos (
     created_at timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (kind, id)
 );
-CREATE INDEX IF NOT EXISTS todos_due ON todos (kind, due, number);
+DROP INDEX IF EXISTS todos_due;
+CREATE INDEX IF NOT EXISTS todos_turn ON todos (kind, tenant, due, number);
+CREATE INDEX IF NOT EXISTS todos_leased ON todos (kind, tenant) WHERE lease IS NOT NULL;
 CREATE TABLE IF NOT EXISTS outcomes (
     command_id text PRIMARY KEY,
     stream text NOT NULL,
@@ -57,25 +59,44 @@ FROM unnest($2::text[], $3::integer[]) AS place (stream, partition)
 ON CONFLICT DO NOTHING
 """
 
-ADVANCE: Final = """
-UPDATE positions AS p SET next_offset = $5, position = $6
-FROM projections AS v
-WHERE v.name = $1 AND v.version = $7
-  AND p.projection = $1 AND p.stream = $2 AND p.partition = $3 AND p.next_offset = $4
+#: A batch in one round trip, in a transaction of its own: a position that has moved meanwhile makes
+#: all of it void. Each statement takes its rows as one JSON text.
+COMMIT_FUNCTION: Final = """
+CREATE OR REPLACE FUNCTION commit_batch(
+    of_projection text, of_version integer, of_stream text, of_partition integer,
+    expected bigint, following bigint, new_position text, statements text[], payloads text[]
+) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE positions AS p SET next_offset = following, position = new_position
+    FROM projections AS v
+    WHERE v.name = of_projection AND v.version = of_version
+      AND p.projection = of_projection AND p.stream = of_stream AND p.partition = of_partition
+      AND p.next_offset = expected;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    FOR step IN 1 .. cardinality(statements) LOOP
+        EXECUTE statements[step] USING payloads[step];
+    END LOOP;
+    RETURN true;
+END
+$$
 """
+
+COMMIT: Final = "SELECT commit_batch($1, $2, $3, $4, $5, $6, $7, $8, $9)"
 
 TODO_PUT: Final = """
 INSERT INTO todos (projection, kind, id, key, tenant, body)
-SELECT $1, kind, id, key, tenant, body
-FROM unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::bytea[])
-    AS t (kind, id, key, tenant, body)
+SELECT projection, kind, id, key, tenant, body
+FROM jsonb_to_recordset($1::jsonb)
+    AS t (projection text, kind text, id text, key text, tenant text, body bytea)
 ON CONFLICT (kind, id) DO UPDATE
 SET projection = excluded.projection, key = excluded.key, tenant = excluded.tenant,
     body = excluded.body, attempts = 0, due = '-infinity', lease = NULL, failure = NULL
 """
 
 TODO_DONE: Final = """
-DELETE FROM todos AS t USING unnest($1::text[], $2::text[]) AS d (kind, id)
+DELETE FROM todos AS t USING jsonb_to_recordset($1::jsonb) AS d (kind text, id text)
 WHERE t.kind = d.kind AND t.id = d.id
 """
 
@@ -84,8 +105,13 @@ INSERT INTO outcomes (command_id, stream, partition, "offset", at, tenant, key, 
                       code, message, param, repeated_of)
 SELECT command_id, stream, partition, "offset", at, tenant, key, seq,
        code, message, param, repeated_of
-FROM jsonb_populate_recordset(NULL::outcomes, $1::text::jsonb)
+FROM jsonb_populate_recordset(NULL::outcomes, $1::jsonb)
 ON CONFLICT DO NOTHING
+"""
+
+NOTIFY: Final = """
+SELECT pg_notify(channel, notice)
+FROM jsonb_to_recordset($1::jsonb) AS n (channel text, notice text)
 """
 
 OUTCOME_GET: Final = """
@@ -94,23 +120,45 @@ SELECT command_id, stream, partition, "offset", at, tenant, key, seq,
 FROM outcomes WHERE command_id = $1
 """
 
-NOTIFY: Final = "SELECT pg_notify($1, notice) FROM unnest($2::text[]) AS notice"
-
 # The lease is a column and no open transaction: an effect may take hours. SKIP LOCKED keeps two
 # processes from waiting for each other; a projection that is still catching up gives no rows,
-# because their ends may be in the part it has not read.
+# because their ends may be in the part it has not read. Tenants take turns: a row's turn is what
+# its tenant has leased already, and its place among the tenant's rows. The indexes are walked from
+# tenant to tenant, so a long queue of one costs nothing; $5 more rows of each are looked at, for
+# those that other processes are taking right now.
 LEASE: Final = """
+WITH RECURSIVE tenants AS (
+    (SELECT tenant FROM todos WHERE kind = $1 ORDER BY tenant LIMIT 1)
+    UNION ALL
+    SELECT (
+        SELECT d.tenant FROM todos AS d WHERE d.kind = $1 AND d.tenant > t.tenant
+        ORDER BY d.tenant LIMIT 1
+    ) FROM tenants AS t WHERE t.tenant IS NOT NULL
+), queue AS MATERIALIZED (
+    SELECT d.id, busy.rows + d.place AS turn
+    FROM tenants AS t
+    CROSS JOIN LATERAL (
+        SELECT id, due, number, row_number() OVER (ORDER BY due, number) AS place FROM todos AS d
+        WHERE kind = $1 AND tenant = t.tenant AND due <= statement_timestamp() AND NOT EXISTS (
+            SELECT FROM positions AS p WHERE p.projection = d.projection AND NOT p.caught_up
+        )
+        ORDER BY due, number LIMIT $2::bigint + $5
+    ) AS d
+    CROSS JOIN LATERAL (
+        SELECT count(*) AS rows FROM todos
+        WHERE kind = $1 AND tenant = t.tenant AND lease IS NOT NULL AND due > statement_timestamp()
+    ) AS busy
+    ORDER BY turn, d.due, d.number LIMIT $2::bigint + $5
+)
 UPDATE todos AS t
 SET lease = $4, attempts = t.attempts + 1, due = clock_timestamp() + $3 * interval '1 ms'
 FROM (
-    SELECT kind, id FROM todos AS d
-    WHERE d.kind = $1 AND d.due <= clock_timestamp() AND NOT EXISTS (
-        SELECT FROM positions AS p WHERE p.projection = d.projection AND NOT p.caught_up
-    )
-    ORDER BY d.due, d.number LIMIT $2 FOR UPDATE OF d SKIP LOCKED
+    SELECT d.kind, d.id, q.turn FROM queue AS q JOIN todos AS d ON d.kind = $1 AND d.id = q.id
+    WHERE d.due <= statement_timestamp()
+    ORDER BY q.turn, d.due, d.number LIMIT $2 FOR UPDATE OF d SKIP LOCKED
 ) AS free
 WHERE t.kind = free.kind AND t.id = free.id
-RETURNING t.kind, t.id, t.key, t.tenant, t.attempts, t.body, t.failure, t.number
+RETURNING t.kind, t.id, t.key, t.tenant, t.attempts, t.body, t.failure, t.number, free.turn
 """
 
 RENEW: Final = """

@@ -9,7 +9,8 @@ from tests.contract.store_suite import TABLES, StoreSuite, commit, thing
 from tunery.local import Stack
 from tunery.runtime.verbs import Upsert
 from tunery.runtime.work.abstract import BadChange, StoreUnavailable
-from tunery.runtime.work.postgres import PostgresStore, open_store
+from tunery.runtime.work.postgres import TAKEN_MAX, PostgresStore, open_store
+from tunery.runtime.work.statements import LEASE
 
 
 @pytest_asyncio.fixture
@@ -44,6 +45,17 @@ class TestPostgresStore(StoreSuite):
         (row,) = await store.rows("things")
         assert row["name"] == "x\ufffdy"
         assert row["body"] == {"text": "a\ufffdb", "path": "C:\\u0000"}
+
+    async def test_a_lease_does_not_read_the_whole_queue(self, store: PostgresStore) -> None:
+        await store.ensure(TABLES)
+        await store.pool.execute(
+            "INSERT INTO todos (kind, id, projection, key, tenant, body) "
+            "SELECT 'scan', n::text, 'view', 'k', (n % 3)::text, '' "
+            "FROM generate_series(1, 20000) AS n"
+        )
+        await store.pool.execute("ANALYZE todos")
+        plan = await store.pool.fetch(f"EXPLAIN {LEASE}", "scan", 2, 10_000, "token", TAKEN_MAX)
+        assert "Seq Scan on todos" not in "\n".join(line for (line,) in plan)
 
     async def test_schemas_are_apart(self, servers: Stack, store: PostgresStore) -> None:
         other = await open_store(servers.postgres_dsn, f"suite_{uuid4().hex[:12]}", 4)
