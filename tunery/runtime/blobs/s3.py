@@ -34,6 +34,7 @@ from tunery.runtime.telemetry.metrics import BLOB_BYTES
 THREADS_MAX: Final = 8
 CONNECT_S_MAX: Final = 2
 READ_S_MAX: Final = 30
+JOIN_S_MAX: Final = 300  # some storages write a blob of many parts once more when it is complete
 ATTEMPTS_MAX: Final = 2
 CONFLICT_RETRIES_MAX: Final = 5
 PRESIGN_MS_MAX: Final = 7 * 24 * 3_600_000
@@ -55,7 +56,7 @@ class S3Settings:
     region: str = "us-east-1"
 
 
-def connect(settings: S3Settings) -> Client:
+def connect(settings: S3Settings, read_s_max: int = READ_S_MAX) -> Client:
     return boto3.client(
         "s3",
         endpoint_url=settings.endpoint,
@@ -66,7 +67,7 @@ def connect(settings: S3Settings) -> Client:
             signature_version="s3v4",
             s3={"addressing_style": "path"},
             connect_timeout=CONNECT_S_MAX,
-            read_timeout=READ_S_MAX,
+            read_timeout=read_s_max,
             max_pool_connections=THREADS_MAX,
             retries={"max_attempts": ATTEMPTS_MAX, "mode": "standard"},
         ),
@@ -97,6 +98,7 @@ class S3Blobs:
     def __init__(self, settings: S3Settings) -> None:
         self._settings = settings
         self._client = connect(settings)
+        self._joining = connect(settings, JOIN_S_MAX)
         self._threads = ThreadPoolExecutor(THREADS_MAX, "s3")
 
     async def prepare(self) -> None:
@@ -118,7 +120,7 @@ class S3Blobs:
 
     async def upload(self, key: str, *, sha256: str | None = None) -> "S3Upload":
         check_key(key)
-        return S3Upload(self, self._client, key, sha256)
+        return S3Upload(self, self._client, self._joining, key, sha256)
 
     async def put(
         self,
@@ -222,13 +224,17 @@ class S3Blobs:
     async def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._client.close()
+        self._joining.close()
 
 
 class S3Upload:
     """Implements `Upload`. Small blobs are one put; the multipart upload starts with part 2."""
 
-    def __init__(self, blobs: S3Blobs, client: Client, key: str, sha256: str | None) -> None:
-        self._blobs, self._client, self._key, self._expected = blobs, client, key, sha256
+    def __init__(
+        self, blobs: S3Blobs, client: Client, joining: Client, key: str, sha256: str | None
+    ) -> None:
+        self._blobs, self._client, self._joining = blobs, client, joining
+        self._key, self._expected = key, sha256
         self._digest, self._bytes = hashlib.sha256(), 0
         self._buffer = bytearray()
         self._upload_id: str | None = None
@@ -275,7 +281,7 @@ class S3Upload:
             await self.abort()
             raise BlobCorrupt(self._key, self._expected, got)
         await self._call(
-            self._client.complete_multipart_upload,
+            self._joining.complete_multipart_upload,
             UploadId=self._upload_id,
             MultipartUpload={"Parts": self._parts},
         )

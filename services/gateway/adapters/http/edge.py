@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from services.gateway.adapters.http.auth import authenticate
 from services.gateway.adapters.http.deps import Deps, require
-from services.gateway.adapters.http.problems import error_of
+from services.gateway.adapters.http.problems import error_of, fault
 from services.gateway.adapters.metrics import REQUEST_SECONDS, REQUESTS
 from services.gateway.domain.errors import (
     BODY_TOO_LARGE,
@@ -28,6 +28,7 @@ LOG: Final = logging.getLogger("tunery.gateway")
 BODY_BYTES_MAX: Final = 1024 * 1024
 OPEN: Final = frozenset({"/healthz", "/readyz", "/metrics", "/openapi.json"})
 STREAMED: Final = re.compile("/v1/files|/v1/uploads/[^/]+/parts")  # their routes measure the body
+BODY: Final = "http.response.body"
 API_VERSION: Final = "2020-10-01"
 
 
@@ -68,12 +69,13 @@ class Edge:
             REQUEST_SECONDS.labels(scope["method"], route).observe(time.perf_counter() - begun)
 
     async def _through(self, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
-        started = False
+        started = ended = False
 
         async def noting(message: Message) -> None:
-            nonlocal started
+            nonlocal started, ended
             started = started or message["type"] == "http.response.start"
             await send(message)
+            ended = started and not message.get("more_body", message["type"] != BODY)
 
         try:
             await self._admit(scope, request_id)
@@ -82,10 +84,11 @@ class Edge:
             told = error_of(error)
             if told is None:
                 say(LOG, logging.ERROR, "request failed", error, request=request_id)
-                told = ApiError(500, "internal_error", f"Internal error; name {request_id}.")
-            if started:
+                told = fault(request_id)
+            if not started:
+                await error_response(told)(scope, receive, send)
+            elif not ended:  # the client must not take the half for the whole
                 raise
-            await error_response(told)(scope, receive, send)
 
     async def _admit(self, scope: Scope, request_id: str) -> None:
         """Raises ApiError 400, 401, 403, 429; StoreUnavailable."""

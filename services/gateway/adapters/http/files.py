@@ -99,7 +99,7 @@ async def _receive(
 ) -> tuple[Form, Stored]:
     form = await received(request, boundary, upload, bytes_max)
     _check(form)
-    return form, await within(upload.complete(), min(form.bytes, PART_BYTES))
+    return form, await within(upload.complete(), form.bytes)
 
 
 async def received(

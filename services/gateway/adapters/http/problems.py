@@ -109,6 +109,18 @@ def error_of(error: Exception) -> ApiError | None:
 def install(app: FastAPI) -> None:
     for kind in HANDLED:
         app.add_exception_handler(kind, _answer)
+    app.add_exception_handler(Exception, _broken)
+
+
+def fault(request_id: str) -> ApiError:
+    """Ours, and nobody foresaw it."""
+    return ApiError(500, errors.INTERNAL, f"Internal error; name {request_id} to the operator.")
+
+
+async def _broken(request: Request, _: Exception) -> JSONResponse:
+    """The edge logs it: it is raised again once this is sent."""
+    told = fault(request.state.request_id)
+    return JSONResponse(told.body(), told.status)
 
 
 async def _answer(request: Request, error: Exception) -> JSONResponse:

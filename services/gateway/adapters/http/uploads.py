@@ -108,7 +108,7 @@ async def _stored_part(request: Request, deps: Deps, key: str) -> Stored:
         form = await received(request, boundary, upload, PART_BYTES_MAX, PART_FIELD)
         if form.bytes == 0:
             raise invalid(f"{PART_FIELD}: is required, and has at least one byte", PART_FIELD)
-        return await within(upload.complete(), min(form.bytes, PART_BYTES))
+        return await within(upload.complete(), form.bytes)
     except BaseException:
         with suppress(BlobError):  # garbage at worst; nobody names it
             await within(upload.abort())
@@ -190,7 +190,7 @@ async def _assembled(
             await _copy(deps, caller, part, upload, digest)
         if md5 is not None and digest.hexdigest() != md5.lower():
             raise invalid(f"The file has the MD5 {digest.hexdigest()}, not {md5.lower()}.", "md5")
-        return await within(upload.complete(), PART_BYTES)
+        return await within(upload.complete(), sum(part["bytes"] for part in parts))
     except BaseException:
         with suppress(BlobError):
             await within(upload.abort())

@@ -164,6 +164,33 @@ async def test_outages_are_503_with_retry_after(api: Town) -> None:
         assert answer.json()["error"]["code"] == "service_unavailable"
 
 
+async def test_a_fault_of_ours_has_the_envelope_and_an_id(api: Town) -> None:
+    client = await api.tenant()
+    with mock.patch.object(api.runtime.blobs, "upload", side_effect=LookupError("unforeseen")):
+        answer = await client.post(
+            "/v1/files", data={"purpose": "fine-tune"}, files={"file": ("a", b"x")}
+        )
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"], error["type"]) == (
+        500,
+        "internal_error",
+        "server_error",
+    )
+    assert answer.headers["x-request-id"] in error["message"]
+
+
+async def test_an_answer_that_breaks_off_is_not_taken_for_whole(api: Town) -> None:
+    client = await api.tenant()
+    file = await api.upload(client)
+
+    async def broken(*_: object, **__: object) -> AsyncIterator[bytes]:
+        yield b"half"
+        raise LookupError("unforeseen")
+
+    with mock.patch.object(api.runtime.blobs, "stream", broken), pytest.raises(LookupError):
+        await client.get(f"/v1/files/{file['id']}/content")
+
+
 async def test_operators_need_no_key_for_health(api: Town) -> None:
     async with httpx.AsyncClient(transport=api.api._transport, base_url="http://api") as client:
         assert (await client.get("/healthz")).json() == {"status": "ok"}
