@@ -187,11 +187,12 @@ class ReleaseDataset(Message):
 
 
 class RecordPrepared(Message):
-    """Outcome of the prepare effect, for every job that waits for it."""
+    """Outcome of the prepare effect, for every job that waits for it. `code`: of the failure."""
 
     prepare_id: str
     prepared: Prepared | None
     failure: str | None = None
+    code: str | None = None
 
 
 # --- events

@@ -2,14 +2,20 @@
 
 from importlib.resources import files
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 from pydantic import AliasChoices, Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from schemas.account import Lane
 from services.gateway.domain.requests import PER_MINUTE_MAX
 
 FILE_BYTES_MAX: Final = 512 * 1024 * 1024  # OpenAI's limit for one file
+ROWS_MAX: Final[dict[Lane, int]] = {
+    "premium": 10_000_000,
+    "standard": 1_000_000,
+    "free": 100_000,
+}
 UPLOAD_BYTES_MAX: Final = 8 * 1024 * 1024 * 1024  # and for one that comes in parts
 
 
@@ -18,7 +24,7 @@ class GatewaySettings(BaseSettings):
 
     The bootstrap key has every scope and acts for the tenant `admin_tenant`. `prices_dir`: the
     folder of price books, the same one that invoices are made from. `requests_per_minute`: of one
-    API key that has no limit of its own.
+    API key that has no limit of its own. `rows_max`: of one file, by plan.
     """
 
     model_config = SettingsConfigDict(env_prefix="TUNERY_GATEWAY_", extra="ignore")
@@ -35,6 +41,7 @@ class GatewaySettings(BaseSettings):
     requests_per_minute: int = Field(default=3_000, ge=1, le=PER_MINUTE_MAX)
     file_bytes_max: int = Field(default=FILE_BYTES_MAX, ge=1)
     upload_bytes_max: int = Field(default=UPLOAD_BYTES_MAX, ge=1)
+    rows_max: dict[Lane, Annotated[int, Field(ge=1)]] = ROWS_MAX
     prices_dir: Path = Field(
         default=Path(str(files("services") / "billing" / "prices")),
         validation_alias=AliasChoices(

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
+from schemas import errors
 from schemas.dataset import (
     BaseTokens,
     FileRegistered,
@@ -42,7 +43,7 @@ def validate(
         async with _folder(room) as folder:
             path = folder / "rows"
             await blobs.get_file(file.blob, path, sha256=file.sha256)
-            checked = await workbench.check(path, await bases())
+            checked = await workbench.check(path, await bases(), file.rows_max)
         for why in checked.unusable:
             say(LOG, logging.WARNING, "base cannot count", file=file.file_id, why=why)
         validation = _validation(checked, await _report(blobs, tenant, checked))
@@ -76,19 +77,21 @@ def prepare(
                 f"Base model {due.spec.base_id!r} with SHA-256 {due.spec.base_sha256} "
                 "is not registered here (any more). Submit the job again."
             )
-            return _prepared(due, tenant, None, failure)
+            return _failed(due, tenant, errors.UNKNOWN_BASE, failure)
         async with _folder(room) as folder:
             training, validation = await _fetch(blobs, due, folder)
             out, work = folder / "prepared", named_folder(room, due.prepare_id)
             try:
                 packed = await workbench.prepare(training, validation, base, due.spec, out, work)
             except WorkRefused as error:
-                return _prepared(due, tenant, None, str(error))
+                return _failed(due, tenant, errors.FILE_REJECTED, str(error))
             made = await _store(blobs, tenant, packed)
-        return _prepared(due, tenant, made, None)
+        record = RecordPrepared(prepare_id=due.prepare_id, prepared=made)
+        return _send(tenant, record)
 
     def exhausted(due: PreparationDue, tenant: str, failure: str) -> Send:
-        return _prepared(due, tenant, None, f"The data set could not be prepared: {failure}.")
+        message = f"The data set could not be prepared: {failure}."
+        return _failed(due, tenant, errors.PLATFORM, message)
 
     return Effect(
         kind=PREPARE,
@@ -168,6 +171,8 @@ def _validation(checked: Checked, report_blob: str) -> Validation:
             for found in checked.counted
         ),
         report_blob=report_blob,
+        code=checked.code,
+        message=checked.message,
     )
 
 
@@ -202,10 +207,8 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _prepared(
-    due: PreparationDue, tenant: str, prepared: Prepared | None, failure: str | None
-) -> Send:
-    record = RecordPrepared(prepare_id=due.prepare_id, prepared=prepared, failure=failure)
+def _failed(due: PreparationDue, tenant: str, code: str, failure: str) -> Send:
+    record = RecordPrepared(prepare_id=due.prepare_id, prepared=None, failure=failure, code=code)
     return _send(tenant, record)
 
 

@@ -28,7 +28,10 @@ class Counted(Struct, frozen=True, kw_only=True):
 
 
 class Checked(Struct, frozen=True, kw_only=True):
-    """`report`: JSON for the tenant. `unusable`: bases that could not count, and why."""
+    """`report`: JSON for the tenant. `unusable`: bases that could not count, and why.
+
+    `code`, `message`: why the file is not accepted, as OpenAI words it; no row is quoted.
+    """
 
     accepted: bool
     dialect: str
@@ -37,6 +40,8 @@ class Checked(Struct, frozen=True, kw_only=True):
     warnings: int
     counted: tuple[Counted, ...]
     report: str
+    code: str | None = None
+    message: str | None = None
     unusable: tuple[str, ...] = ()
 
 
@@ -68,8 +73,10 @@ class WorkRefused(Exception):
 class Workbench(Protocol):
     """Rows are a tenant's input: they are read by a process that can be limited and killed."""
 
-    async def check(self, path: Path, bases: tuple[LocalBase, ...]) -> Checked:
-        """Raises WorkFailed."""
+    async def check(
+        self, path: Path, bases: tuple[LocalBase, ...], rows_max: int | None = None
+    ) -> Checked:
+        """`rows_max`: more are an error. Raises WorkFailed."""
 
     async def prepare(
         self,

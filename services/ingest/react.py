@@ -15,19 +15,14 @@ from schemas.job import RecordDataset, RecordFile
 from tunery.runtime.verbs import Send
 
 DELETED: Final = "The file was deleted."
-REJECTED: Final = "The file was rejected; GET /v1/files/{file_id}/validation lists every problem."
+REJECTED: Final = "The job failed due to an invalid training file."
+LISTED: Final = "GET /v1/files/{file_id}/validation lists every problem."
 
 
 def react_dataset(header: Header, event: Event) -> tuple[Send, ...]:
     match event:
         case FileValidated():
-            accepted = event.validation.accepted
-            body: RecordFile | RecordDataset = RecordFile(
-                file_id=event.file_id,
-                accepted=accepted,
-                tokens=event.validation.tokens,
-                message=None if accepted else REJECTED.format(file_id=event.file_id),
-            )
+            body: RecordFile | RecordDataset = _validated(event)
         case FileUnreadable():
             body = RecordFile(
                 file_id=event.file_id, accepted=False, tokens=(), message=event.failure
@@ -44,3 +39,15 @@ def react_dataset(header: Header, event: Event) -> tuple[Send, ...]:
         case _:
             return ()
     return (Send("job", header.key, header.tenant, body),)
+
+
+def _validated(event: FileValidated) -> RecordFile:
+    found = event.validation
+    told = (REJECTED, found.message or "", LISTED.format(file_id=event.file_id))
+    return RecordFile(
+        file_id=event.file_id,
+        accepted=found.accepted,
+        tokens=found.tokens,
+        message=None if found.accepted else " ".join(filter(None, told)),
+        code=found.code,
+    )

@@ -125,7 +125,7 @@ class Checker:
             return
         distinct = self.tally.distinct()
         good = self.rows - self.rows_with_errors
-        if self.rows < rows_min:
+        if self.rows < rows_min and not self.findings.counts["too_many_rows"]:
             detail = f"{self.rows}, at least {rows_min} are needed"
             add(Note("too_few_rows", detail=detail).at(None, None))
         elif self.rows < ROWS_RECOMMENDED:
@@ -257,6 +257,7 @@ def check(
     *,
     base_dir: Path | None = None,
     min_rows: int = ROWS_MIN,
+    max_rows: int | None = None,
     max_length: int | None = None,
     length_policy: LengthPolicy = "reject",
     policy: Policy = DEFAULT,
@@ -272,7 +273,7 @@ def check(
     directory cannot tokenise.
     """
     tokenizer = None if base_dir is None else Tokenizer.load(base_dir)
-    with Screening(policy, benchmarks) as screening, open_rows(path) as rows:
+    with Screening(policy, benchmarks) as screening, open_rows(path, max_rows) as rows:
         checker = Checker(
             tokenizer=tokenizer,
             max_length=max_length,

@@ -20,7 +20,10 @@ _ERRORS: Final[dict[str, tuple[str, str]]] = {
     "empty_file": ("The file has no rows", "Upload a file with one example per line."),
     "header_only": ("The CSV file has a header and no rows", "Add rows below the header."),
     "too_few_rows": ("The file has too few rows", "Add examples; 100 good ones show effect."),
-    "too_many_rows": ("The file has too many rows; reading stopped", "Split the file."),
+    "too_many_rows": (
+        "The file has too many rows; reading stopped",
+        "Split the file, or ask for a plan that allows more.",
+    ),
     "all_rows_equal": ("All rows are the same", "Upload different examples."),
     "unsupported_format": (
         "The content is in no format that is read here",

@@ -59,8 +59,10 @@ class Rows:
         head: Head,
         items: Callable[[], Iterator[Block | Row | Finding]],
         told: Callable[[], int],
+        rows_max: int | None = None,
     ) -> None:
         self.format = head.format
+        self._rows_max = rows_max
         self._fault = head.fault
         self._items = items
         self._told = told
@@ -81,12 +83,13 @@ class Rows:
         if self._fault is not None:
             yield self._fault.at(None, None)
             return
+        most = ROWS_MAX if self._rows_max is None else min(self._rows_max, ROWS_MAX)
         rows = 0
         try:
             for item in self._items():
                 rows += item.count if isinstance(item, Block) else 1
-                if rows > ROWS_MAX:
-                    yield Note("too_many_rows", detail=f"more than {ROWS_MAX:,}").at(None, None)
+                if rows > most:
+                    yield Note("too_many_rows", detail=f"more than {most:,}").at(None, None)
                     return
                 yield item
         except compressed.Unreadable as error:
@@ -94,15 +97,16 @@ class Rows:
 
 
 @contextmanager
-def open_rows(source: Source) -> Iterator[Rows]:
+def open_rows(source: Source, rows_max: int | None = None) -> Iterator[Rows]:
     """Open a file, a folder that `datasets` saved, or a binary stream at its beginning.
 
-    Raises `OSError` when it cannot be read.
+    Reading ends with an error after `rows_max` rows, or `ROWS_MAX`. Raises `OSError` when it cannot
+    be read.
     """
     with ExitStack() as stack:
         if isinstance(source, Path) and source.is_dir():
             folder = columnar.Folder(source)
-            yield Rows(Head("folder"), folder.rows, lambda: folder.bytes_read)
+            yield Rows(Head("folder"), folder.rows, lambda: folder.bytes_read, rows_max)
             return
         if isinstance(source, Path):
             raw: BinaryIO = stack.enter_context(source.open("rb", buffering=MIB))
@@ -118,7 +122,7 @@ def open_rows(source: Source) -> Iterator[Rows]:
                 head = sniff(first, inside=True)
             except compressed.Unreadable as error:
                 head = Head(None, error.note)
-        yield Rows(head, lambda: _items(head.format, stream), raw.tell)
+        yield Rows(head, lambda: _items(head.format, stream), raw.tell, rows_max)
 
 
 def _items(form: Format | None, stream: BinaryIO) -> Iterator[Block | Row | Finding]:

@@ -24,6 +24,7 @@ class CheckTask(Struct, frozen=True, kw_only=True, tag="check"):
     path: str
     bases: tuple[LocalBase, ...]
     screen: Screen
+    rows_max: int | None = None
 
 
 class PrepareTask(Struct, frozen=True, kw_only=True, tag="prepare"):

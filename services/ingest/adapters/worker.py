@@ -26,7 +26,8 @@ from services.ingest.adapters.tasks import (
     Screen,
     Task,
 )
-from services.ingest.ports import Checked, Counted, LocalBase, Packed
+from services.ingest.adapters.wording import refused
+from services.ingest.ports import Checked, Counted, Packed
 from tunery.data import benchmarks, preparing
 from tunery.data.checking import check
 from tunery.data.contamination import Item
@@ -56,23 +57,29 @@ def leave_with_parent() -> None:
 def work(task: Task) -> Answer:
     match task:
         case CheckTask():
-            return CheckAnswer(checked=check_file(Path(task.path), task.bases, task.screen))
+            return CheckAnswer(checked=check_file(task))
         case PrepareTask():
             return prepare_file(task)
         case _:
             assert_never(task)
 
 
-def check_file(path: Path, bases: tuple[LocalBase, ...], screen: Screen) -> Checked:
+def check_file(task: CheckTask) -> Checked:
     """Check under every base; the file is accepted when any of them can train on it.
 
     The report shown is that of the first base that accepts, else of the first.
     """
-    check_one = partial(check, path, policy=screen.policy, benchmarks=items_of(screen))
+    check_one = partial(
+        check,
+        Path(task.path),
+        max_rows=task.rows_max,
+        policy=task.screen.policy,
+        benchmarks=items_of(task.screen),
+    )
     reports: list[Report] = []
     counted: list[Counted] = []
     unusable: list[str] = []
-    for base in sorted(bases, key=lambda base: base.base_id):
+    for base in sorted(task.bases, key=lambda base: base.base_id):
         try:
             report = check_one(base_dir=Path(base.path))
         except BaseUnusable as error:
@@ -92,14 +99,17 @@ def check_file(path: Path, bases: tuple[LocalBase, ...], screen: Screen) -> Chec
             )
     reports = reports or [check_one()]
     shown = next((it for it in reports if it.verdict == "accepted"), reports[0])
+    refusal = None if shown.verdict == "accepted" else refused(shown, task.rows_max)
     return Checked(
-        accepted=shown.verdict == "accepted",
+        accepted=refusal is None,
         dialect=shown.dialect or "unknown",
         rows=shown.rows,
         errors=shown.error_count,
         warnings=shown.warning_count,
         counted=tuple(counted),
         report=shown.to_json().decode(),
+        code=None if refusal is None else refusal.code,
+        message=None if refusal is None else refusal.message,
         unusable=tuple(unusable),
     )
 

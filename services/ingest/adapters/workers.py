@@ -49,8 +49,10 @@ class Workers:
         self._memory_bytes_max = memory_bytes_max
         self._screen = screen
 
-    async def check(self, path: Path, bases: tuple[LocalBase, ...]) -> Checked:
-        task = CheckTask(path=str(path), bases=bases, screen=self._screen)
+    async def check(
+        self, path: Path, bases: tuple[LocalBase, ...], rows_max: int | None = None
+    ) -> Checked:
+        task = CheckTask(path=str(path), bases=bases, screen=self._screen, rows_max=rows_max)
         answer = await self._run(task, path.parent)
         if not isinstance(answer, CheckAnswer):
             raise WorkFailed(f"the worker answered with {type(answer).__name__}")

@@ -256,7 +256,8 @@ def _prepared(library: Library, command: RecordPrepared) -> tuple[Event, ...]:
     waiting = [job for job, pin in _pins(library) if pin.prepare_id == command.prepare_id]
     if command.prepared is None:
         failure = command.failure or "The data set could not be prepared."
-        refused = (PinRefused(job_id=job, code=errors.BAD_DATA, message=failure) for job in waiting)
+        code = command.code or errors.BAD_DATA
+        refused = (PinRefused(job_id=job, code=code, message=failure) for job in waiting)
         return (PreparationFailed(prepare_id=command.prepare_id, failure=failure), *refused)
     done = DatasetPrepared(prepare_id=command.prepare_id, prepared=command.prepared)
     return (done, *(DatasetReady(job_id=job, prepared=command.prepared) for job in waiting))

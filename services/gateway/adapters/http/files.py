@@ -39,7 +39,7 @@ from services.gateway.domain.requests import (
 from services.gateway.domain.shapes import deleted, listing
 from services.gateway.domain.shapes.documents import Deleted, File, FileValidation, Page
 from services.gateway.domain.shapes.files import file_object, validation_object
-from services.gateway.domain.tables import FILES
+from services.gateway.domain.tables import FILES, TENANTS
 from services.gateway.domain.versions import NAME, NAME_RULE, is_name, named_version
 from services.gateway.ports import Row
 from tunery.runtime.blobs.abstract import PART_BYTES, BlobError, BlobMissing, Stored, Upload
@@ -175,6 +175,7 @@ async def _register(
             blob=stored.key,
             expires_after_ms=_expires_after(form),
             dataset=dataset_name(deps, caller, form.fields.get("dataset")),
+            rows_max=await rows_max(deps, caller),
         ),
         actor=deps.seal.seal(caller.tenant, caller.key_id),
     )
@@ -265,6 +266,12 @@ async def find_file(deps: Deps, caller: Principal, reference: str) -> Row | None
     key = dataset_key(deps, caller, named[0])
     where = {"tenant": caller.tenant, "dataset": key, "version": named[1]}
     return await deps.views.one(FILES, where)
+
+
+async def rows_max(deps: Deps, caller: Principal) -> int | None:
+    """What the caller's plan allows in one file; None: there is no such tenant yet."""
+    tenant = await deps.views.one(TENANTS, {"id": caller.tenant})
+    return None if tenant is None else deps.settings.rows_max.get(tenant["plan"])
 
 
 def dataset_name(deps: Deps, caller: Principal, name: str | None) -> DatasetName | None:

@@ -21,7 +21,7 @@ from schemas.ids import FILE, PART, UPLOAD
 from schemas.topics import DATASET
 from services.gateway.adapters.http.answers import says
 from services.gateway.adapters.http.deps import Caller, Deps, Principal, WithDeps
-from services.gateway.adapters.http.files import dataset_name, received
+from services.gateway.adapters.http.files import dataset_name, received, rows_max
 from services.gateway.adapters.http.multipart import boundary_of, multipart_body
 from services.gateway.adapters.http.storage import within
 from services.gateway.adapters.metrics import UPLOAD_BYTES
@@ -71,6 +71,7 @@ async def create_upload(body: UploadRequest, deps: WithDeps, caller: Caller) -> 
         bytes=body.bytes,
         expires_after_ms=None if body.expires_after is None else body.expires_after.ms,
         dataset=dataset_name(deps, caller, body.dataset),
+        rows_max=await rows_max(deps, caller),
     )
     await _decide(deps, caller, created)
     return await _shown(deps, caller, await _upload(deps, caller, upload_id))

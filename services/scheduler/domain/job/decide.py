@@ -145,7 +145,8 @@ def _validated(tenant: Tenant, job: Job, command: RecordFile, ctx: Context) -> S
     tokens = tokens_of(command.accepted, command.tokens, job.spec.base)
     if tokens is None:
         advice = command.message or FILE_ADVICE
-        return (steps.failed(job, errors.FILE_REJECTED, advice, param="training_file"),)
+        code = command.code or errors.FILE_REJECTED
+        return (steps.failed(job, code, advice, param="training_file"),)
     taken = take_hold(tenant, job, tokens, ctx.at)
     if isinstance(taken, Rejected):
         return (steps.failed(job, taken.code, taken.message),)

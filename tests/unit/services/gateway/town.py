@@ -97,7 +97,13 @@ class Town:
         return found
 
     async def validated(
-        self, client: httpx.AsyncClient, file_id: str, *, accepted: bool = True
+        self,
+        client: httpx.AsyncClient,
+        file_id: str,
+        *,
+        accepted: bool = True,
+        code: str | None = None,
+        message: str | None = None,
     ) -> dict[str, Any]:
         """Send what the validator would, and wait until the file says so."""
         report = msgspec.json.encode({"verdict": "accepted" if accepted else "rejected"})
@@ -119,6 +125,8 @@ class Town:
             warnings=1,
             tokens=(tokens,) if accepted else (),
             report_blob=key,
+            code=code,
+            message=message,
         )
         await self.send(DATASET, tenant, RecordValidation(file_id=file_id, validation=validation))
         return await self.until(client, f"/v1/files/{file_id}", lambda f: f["status"] != "uploaded")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from schemas import errors
 from schemas.dataset import (
     FileRegistered,
     PreparationDue,
@@ -27,6 +28,10 @@ from tunery.runtime.verbs import Send
 SHA = "b" * 64
 SEALED = Sealed(key_id="k", nonce=b"n", ciphertext=b"c")
 MINUTE_MS = 60_000
+EMPTY_MESSAGES = (
+    "Invalid file format. Example 13: The list of messages is empty (messages_empty). 2 errors in "
+    "all."
+)
 
 
 class World:
@@ -113,6 +118,46 @@ async def test_a_bad_file_is_rejected_with_every_row(tmp_path: Path) -> None:
     assert {13, 14} <= {error["row"] for error in report["errors"]}
 
 
+@pytest.mark.parametrize(
+    ("data", "rows_max", "code", "message"),
+    [
+        (
+            rows(7),
+            None,
+            "invalid_n_examples",
+            "Training file has 7 example(s), but must have at least 10 examples.",
+        ),
+        (
+            rows(12),
+            11,
+            "invalid_n_examples",
+            "Training file has more than 11 example(s), which is the most allowed here.",
+        ),
+        (
+            b'{"messages": [{"role": "Lamp", "content": "sealed words"}]}\n' + rows(12),
+            12,
+            "invalid_n_examples",
+            "Training file has more than 12 example(s), which is the most allowed here.",
+        ),
+        (
+            rows(12) + b'{"messages": []}\n{"sealed words": \n',
+            None,
+            "invalid_training_file",
+            EMPTY_MESSAGES,
+        ),
+    ],
+)
+async def test_what_is_wrong_is_said_once_more_in_the_words_of_openai(
+    tmp_path: Path, data: bytes, rows_max: int | None, code: str, message: str
+) -> None:
+    world = World(tmp_path)
+    file = replace(await world.file(data), rows_max=rows_max)
+    record = validation_of(await world.validate.run(file, "acme"))
+    assert record.validation is not None
+    assert not record.validation.accepted
+    assert (record.validation.code, record.validation.message) == (code, message)
+
+
 async def test_without_bases_rows_are_checked_all_the_same(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.bases = ()
@@ -172,6 +217,7 @@ async def test_a_row_that_does_not_fit_is_refused_at_once(tmp_path: Path) -> Non
     assert record.prepared is None
     assert record.failure is not None
     assert "row_too_long" in record.failure
+    assert record.code == errors.FILE_REJECTED
 
 
 async def test_a_base_that_changed_is_refused_at_once(tmp_path: Path) -> None:
@@ -181,6 +227,7 @@ async def test_a_base_that_changed_is_refused_at_once(tmp_path: Path) -> None:
     assert record.prepared is None
     assert record.failure is not None
     assert "not registered" in record.failure
+    assert record.code == errors.UNKNOWN_BASE
 
 
 async def test_deleted_bytes_are_erased(tmp_path: Path) -> None:

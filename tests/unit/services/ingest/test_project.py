@@ -1,5 +1,8 @@
 """Rows to do and reactions, event by event."""
 
+from msgspec.structs import replace
+
+from schemas import errors
 from schemas.dataset import (
     DatasetPrepared,
     DatasetReady,
@@ -140,6 +143,18 @@ def test_jobs_hear_of_files_and_data_sets() -> None:
     (bad,) = react_dataset(AT, validated(accepted=False))
     assert isinstance(bad.body, RecordFile)
     assert "/v1/files/f/validation" in (bad.body.message or "")
+    few = replace(
+        validated(accepted=False).validation,
+        code=errors.EXAMPLES,
+        message="Training file has 7 example(s), but must have at least 10 examples.",
+    )
+    (told,) = react_dataset(AT, FileValidated(file_id="f", validation=few))
+    assert isinstance(told.body, RecordFile)
+    assert told.body.code == "invalid_n_examples"
+    assert told.body.message == (
+        "The job failed due to an invalid training file. Training file has 7 example(s), but must "
+        "have at least 10 examples. GET /v1/files/f/validation lists every problem."
+    )
     (ready,) = react_dataset(AT, DatasetReady(job_id="j", prepared=PREPARED))
     assert ready.body == RecordDataset(job_id="j", prepared=PREPARED)
     (refused,) = react_dataset(AT, PinRefused(job_id="j", code="x", message="m"))

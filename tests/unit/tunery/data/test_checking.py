@@ -469,6 +469,15 @@ def test_a_damaged_file_is_checked(at: int, instead: bytes) -> None:
     )
 
 
+def test_reading_ends_where_there_are_too_many_rows(write: Callable[..., Path]) -> None:
+    path = write(good(number) for number in range(12))
+    assert check(path, max_rows=12).verdict == "accepted"
+    report = check(path, max_rows=11)
+    (error,) = report.errors
+    assert (error.row, error.code) == (None, "too_many_rows")
+    assert "more than 11" in error.message
+
+
 def test_long_texts_pass_where_they_are_split_and_chats_never_are(
     base_dir: Path, write: Callable[..., Path]
 ) -> None:

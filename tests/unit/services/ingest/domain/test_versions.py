@@ -7,7 +7,9 @@ from msgspec.structs import replace
 
 from schemas import errors
 from schemas.dataset import (
+    AddPart,
     Command,
+    CompleteUpload,
     CreateUpload,
     DatasetKept,
     DatasetName,
@@ -74,13 +76,6 @@ def test_names_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
         assert isinstance(decide(state, allowed, context())[0], FileRegistered)
 
 
-def test_an_upload_keeps_its_name_until_it_is_a_file() -> None:
-    create = CreateUpload(
-        upload_id="u", purpose="fine-tune", name=SEALED, media_type="a", bytes=1, dataset=FAQ
-    )
-    assert after(create)["acme"].uploads["u"].dataset == FAQ
-
-
 def test_a_file_in_a_lineage_is_deleted_after_the_model_only() -> None:
     state = after(named("f1"), validated("f1"), pin("j1"))
     state, (kept,) = step(state, lineage())
@@ -142,3 +137,22 @@ def test_what_a_model_keeps_is_there_under_any_history(commands: list[Command]) 
         library = state.get("acme", Library())
         for kept in library.kept.values():
             assert set(kept.files) <= set(library.files)
+
+
+def test_what_an_upload_declares_is_the_file_s() -> None:
+    create = CreateUpload(
+        upload_id="u",
+        purpose="fine-tune",
+        name=SEALED,
+        media_type="a",
+        bytes=1,
+        dataset=FAQ,
+        rows_max=100,
+    )
+    part = AddPart(upload_id="u", part_id="p", bytes=1, sha256="a" * 64)
+    done = CompleteUpload(
+        upload_id="u", parts=("p",), file_id="f1", bytes=1, sha256="a" * 64, blob="b"
+    )
+    _, (made, _) = step(after(create, part), done)
+    assert isinstance(made, FileRegistered)
+    assert (made.dataset, made.version, made.rows_max) == (FAQ, 1, 100)

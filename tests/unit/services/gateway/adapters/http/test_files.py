@@ -1,8 +1,17 @@
 """Files over HTTP: streamed in, checked, shown, deleted; nobody else's."""
 
 import hashlib
+from typing import Any, Final
 
+import pytest
+
+from schemas.dataset import CreateUpload, RegisterFile
+from schemas.envelope import Message
+from services.gateway.adapters.commands import Commands
 from tests.unit.services.gateway.town import ROW, Town
+from tunery.runtime.work.abstract import Outcome
+
+FILES: Final = (RegisterFile, CreateUpload)
 
 
 async def test_an_upload_is_stored_with_its_hash_and_listed(api: Town) -> None:
@@ -20,6 +29,26 @@ async def test_an_upload_is_stored_with_its_hash_and_listed(api: Town) -> None:
     content = await client.get(f"/v1/files/{file['id']}/content")
     assert content.content == body
     assert (await client.get(f"/v1/files/{file['id']}/validation")).json()["status"] == "pending"
+
+
+@pytest.mark.parametrize(("plan", "most"), [("free", 100_000), ("premium", 10_000_000)])
+async def test_rows_are_limited_by_plan_however_they_come(
+    api: Town, monkeypatch: pytest.MonkeyPatch, plan: str, most: int
+) -> None:
+    client = await api.tenant(plan=plan)
+    sent: list[Message] = []
+    decide = Commands.decide
+
+    async def noted(self: Commands, stream: Any, key: str, body: Message, **more: Any) -> Outcome:
+        sent.append(body)
+        return await decide(self, stream, key, body, **more)
+
+    monkeypatch.setattr(Commands, "decide", noted)
+    await api.upload(client)
+    body = {"bytes": len(ROW), "filename": "a", "mime_type": "b", "purpose": "fine-tune"}
+    assert (await client.post("/v1/uploads", json=body)).status_code == 200
+    kinds = [(type(one), one.rows_max) for one in sent if isinstance(one, FILES)]
+    assert kinds == [(RegisterFile, most), (CreateUpload, most)]
 
 
 async def test_the_purpose_may_come_after_the_file(api: Town) -> None:

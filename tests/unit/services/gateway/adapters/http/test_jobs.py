@@ -161,6 +161,27 @@ async def test_a_rejected_file_cannot_be_trained_on(api: Town) -> None:
     assert "/validation" in answer.json()["error"]["message"]
 
 
+FEW = "Training file has 7 example(s), but must have at least 10 examples."
+
+
+async def test_too_few_examples_have_openai_s_code_before_and_after_the_check(api: Town) -> None:
+    client = await api.tenant()
+    file_id = (await api.upload(client))["id"]
+    early = (await submit(client, file_id)).json()
+    few: dict[str, Any] = {"accepted": False, "code": "invalid_n_examples", "message": FEW}
+    await api.validated(client, file_id, **few)
+    path = f"/v1/fine_tuning/jobs/{early['id']}"
+    job = await api.until(client, path, lambda found: found["status"] == "failed")
+    assert job["error"]["code"] == "invalid_n_examples"
+    assert job["error"]["param"] == "training_file"
+    assert FEW in job["error"]["message"]
+    late = (await submit(client, file_id)).json()["error"]
+    assert (late["code"], late["param"]) == ("invalid_n_examples", "training_file")
+    assert FEW in late["message"]
+    shown = (await client.get(f"/v1/files/{file_id}/validation")).json()
+    assert (shown["code"], shown["message"]) == ("invalid_n_examples", FEW)
+
+
 async def test_a_chat_cannot_be_split(api: Town) -> None:
     client, file_id = await ready(api)
     answer = await submit(client, file_id, training={"length_policy": "split"})

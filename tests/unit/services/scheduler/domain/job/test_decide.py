@@ -198,6 +198,15 @@ def test_a_rejected_file_fails_the_job_that_waited() -> None:
     assert ended.failure.param == "training_file"
 
 
+def test_the_job_fails_with_the_code_of_its_file() -> None:
+    decider = nobody().given(limits(), submit(count=None))
+    few = RecordFile(
+        file_id="file-1", accepted=False, tokens=(), message="7 rows", code=errors.EXAMPLES
+    )
+    failure = of(decider.when(few), JobEnded).failure
+    assert (failure.code, failure.advice) == ("invalid_n_examples", "7 rows")
+
+
 def test_a_file_without_counts_for_this_base_fails_it_too() -> None:
     decider = nobody().given(limits(), submit(count=None))
     other = RecordFile(file_id="file-1", accepted=True, tokens=(), message=None)
