@@ -80,6 +80,7 @@ class JobSpec(Part):
     price: Price
     device: Device = "cpu"
     budget: Budget | None = None
+    drop_max_ppm: int | None = None  # of accuracy, before the gate blocks; None: the gate's own
 
 
 class KeyCap(Part):
@@ -152,7 +153,6 @@ class RecordFile(Message):
     accepted: bool
     tokens: tuple[BaseTokens, ...]
     message: str | None
-    code: str | None = None
 
 
 class RecordDataset(Message):
@@ -373,8 +373,11 @@ class AttemptEnded(Message):
 
 
 class VerdictDue(Message):
+    """`drop_max_ppm`: what the tenant allows, None: the gate's own."""
+
     job_id: str
     scores: BlobFile
+    drop_max_ppm: int | None = None
 
 
 class VerdictRecorded(Message):

@@ -14,7 +14,8 @@ def verdict(blobs: Blobs) -> Effect[VerdictDue]:
     async def run(due: VerdictDue, tenant: str) -> Send:
         data = await blobs.get(due.scores.blob, sha256=due.scores.sha256)
         scores = msgspec.json.decode(data, type=Scores)
-        return _record(due, tenant, RecordVerdict(job_id=due.job_id, summary=summarise(scores)))
+        summary = summarise(scores, due.drop_max_ppm)
+        return _record(due, tenant, RecordVerdict(job_id=due.job_id, summary=summary))
 
     def exhausted(due: VerdictDue, tenant: str, failure: str) -> Send:
         return _record(due, tenant, RecordVerdict(job_id=due.job_id, summary=None, failure=failure))

@@ -141,7 +141,9 @@ class JobRequest(Body):
         "checkpoint_every_steps, slots, length_policy, validation_fraction, …",
     )
     eval: Hyperparameters | None = Field(
-        default=None, description="validation_fraction: the share of rows kept for the gate"
+        default=None,
+        description="validation_fraction: the share of rows kept for the gate; drop_max: how much "
+        "accuracy the gate lets a model lose on its general items, as a share",
     )
     budget: BudgetBody | None = None
     dry_run: StrictBool = Field(

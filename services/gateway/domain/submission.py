@@ -23,16 +23,21 @@ METHODS: Final = ("supervised",)
 LENGTH_POLICIES: Final[tuple[LengthPolicy, ...]] = get_args(LengthPolicy)
 SLOTS_MAX: Final = 64
 POOL: Final = "default"
-VALIDATION_FRACTION: Final = 0.1
+VALIDATION_FRACTION_PPM: Final = 100_000
 VALIDATION_FRACTION_MAX: Final = 0.5
+DROP_MAX: Final = 0.5
 MODEL_PREFIX: Final = "ft:"
 MODEL_SUFFIX_CHARACTERS: Final = 8
 PURPOSE: Final = "fine-tune"
 PLAIN_TEXT: Final = "text"  # a dialect
 LORA: Final = ("rank", "alpha", "dropout")
-OWN: Final = ("slots", "length_policy", "validation_fraction")  # of `training`, not of the trainer
+# what a group has that is no hyper-parameter of the trainer
+OWN: Final[Mapping[str, tuple[str, ...]]] = {
+    "training": ("slots", "length_policy", "validation_fraction"),
+    "eval": ("validation_fraction", "drop_max"),
+}
 # groups that take a few names only; the others take every hyper-parameter
-GROUPS: Final[Mapping[str, tuple[str, ...]]] = {"lora": LORA, "eval": ("validation_fraction",)}
+GROUPS: Final[Mapping[str, tuple[str, ...]]] = {"lora": LORA, "eval": OWN["eval"]}
 LENGTH_POLICY: Final = "training.length_policy"
 FileRole = Literal["training_file", "validation_file"]
 
@@ -46,6 +51,7 @@ class Wishes:
     slots: int
     length_policy: LengthPolicy
     validation_fraction_ppm: int
+    drop_max_ppm: int | None
 
 
 @dataclass(frozen=True)
@@ -116,9 +122,7 @@ def check_file(file: InputFile | None, file_id: str, role: FileRole) -> None:
         raise ApiError(404, errors.NOT_FOUND, f"No such File object: {file_id}", role)
     check_purpose(file_id, file.purpose, role)
     if file.status == "error":
-        found = file.validation
-        count = "" if found is None else f" with {found.errors} errors"
-        told = "" if found is None or found.message is None else f"{found.message} "
+        count = "" if file.validation is None else f" with {file.validation.errors} errors"
         raise invalid(
             f"{file_id} was rejected{count}. GET /v1/files/{file_id}/validation lists them; "
             "correct the file and upload it again.",
@@ -206,6 +210,7 @@ def build_spec(
         price=price,
         device=device,
         budget=budget_of(request),
+        drop_max_ppm=wishes.drop_max_ppm,
     )
 
 
@@ -260,7 +265,7 @@ def _wishes(request: JobRequest) -> tuple[Wishes, list[Problem]]:
         for name, value in values.items():
             path = f"{group}.{name}"
             known = GROUPS.get(group)
-            into = own if name in OWN and group in ("training", "eval") else hyper
+            into = own if name in OWN.get(group, ()) else hyper
             if known is not None and name not in known:
                 text = f"unknown; {group} takes {', '.join(known)}"
                 found.append(Problem(param=path, message=text))
@@ -269,15 +274,18 @@ def _wishes(request: JobRequest) -> tuple[Wishes, list[Problem]]:
             else:
                 into[name], paths[name] = value, path
     slots = _slots(own.get("slots"), found)
-    fraction_path = paths.get("validation_fraction", "")
-    fraction_ppm = _fraction_ppm(own.get("validation_fraction"), fraction_path, found)
+    fraction, fraction_path = own.get("validation_fraction"), paths.get("validation_fraction", "")
+    fraction_ppm = _share_ppm(fraction, fraction_path, VALIDATION_FRACTION_MAX, found)
+    if fraction_ppm is None:
+        fraction_ppm = VALIDATION_FRACTION_PPM
+    drop_ppm = _share_ppm(own.get("drop_max"), "eval.drop_max", DROP_MAX, found)
     policy: LengthPolicy = "reject"
     if (asked := own.get("length_policy", policy)) in LENGTH_POLICIES:
         policy = asked
     elif asked is not None:
         text = f"must be one of {', '.join(LENGTH_POLICIES)}"
         found.append(Problem(param=LENGTH_POLICY, message=text))
-    return Wishes(hyper, paths, slots, policy, fraction_ppm), found
+    return Wishes(hyper, paths, slots, policy, fraction_ppm, drop_ppm), found
 
 
 def _slots(value: Any, found: list[Problem]) -> int:
@@ -290,15 +298,15 @@ def _slots(value: Any, found: list[Problem]) -> int:
     return 1
 
 
-def _fraction_ppm(value: Any, path: str, found: list[Problem]) -> int:
+def _share_ppm(value: Any, path: str, most: float, found: list[Problem]) -> int | None:
     if value is None:
-        return int(VALIDATION_FRACTION * PPM)
+        return None
     good = isinstance(value, int | float) and not isinstance(value, bool)
-    if good and 0 <= value <= VALIDATION_FRACTION_MAX:
+    if good and 0 <= value <= most:
         return round(float(value) * PPM)
-    text = f"must be a number from 0 to {VALIDATION_FRACTION_MAX}; it is {repr_short(value)}"
+    text = f"must be a number from 0 to {most}; it is {repr_short(value)}"
     found.append(Problem(param=path, message=text))
-    return 0
+    return None
 
 
 def _method_problems(request: JobRequest) -> list[Problem]:

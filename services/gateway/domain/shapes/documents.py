@@ -169,6 +169,7 @@ class Job(Shown):
     queue: Queue | None
     progress: Progress | None
     cost: Cost
+    eval: dict[str, float | None]
     gate: dict[str, Any] | None
     provenance: Provenance
 

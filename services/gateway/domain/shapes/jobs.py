@@ -57,6 +57,10 @@ def job_object(
         "queue": _queue(row, status, starts_at),
         "progress": progress,
         "cost": _cost(row, spec),
+        "eval": {
+            "validation_fraction": spec.validation_fraction_ppm / PPM,
+            "drop_max": None if spec.drop_max_ppm is None else spec.drop_max_ppm / PPM,
+        },
         "gate": None if row["gate"] is None else gate_object(row["gate"]),
         "provenance": _provenance(row, spec),
     }

@@ -155,7 +155,8 @@ def closed(job: Job, attempt: AttemptEnded) -> tuple[Event, ...]:
 def _succeeded(job: Job, attempt: AttemptEnded) -> tuple[Event, ...]:
     match attempt.result:
         case EvalResult():
-            due = VerdictDue(job_id=job.job_id, scores=attempt.result.scores)
+            scores, drop_max_ppm = attempt.result.scores, job.spec.drop_max_ppm
+            due = VerdictDue(job_id=job.job_id, scores=scores, drop_max_ppm=drop_max_ppm)
             return (due, *_judging(job))
         case TrainResult() | None:
             return rest(job, "eval") if job.wanted == "paused" else place(job, "eval")

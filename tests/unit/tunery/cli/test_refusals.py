@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
@@ -37,14 +38,20 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.sleep", lambda _: None)
 
 
-@pytest.fixture
-def server() -> Iterator[HTTPServer]:
-    """Answers everything with its attribute `answer`."""
+@dataclass
+class Answering:
+    """A server that answers everything with `answer`: status and body."""
 
+    url: str
+    answer: tuple[int, bytes]
+
+
+@pytest.fixture
+def server() -> Iterator[Answering]:
     class Handler(BaseHTTPRequestHandler):
         def _answer(self) -> None:
             self.rfile.read(int(self.headers.get("content-length") or 0))
-            status, body = self.server.answer  # type: ignore[attr-defined]  # set by the tests
+            status, body = told.answer
             self.send_response(status)
             self.send_header("content-length", str(len(body)))
             self.end_headers()
@@ -56,9 +63,10 @@ def server() -> Iterator[HTTPServer]:
             """Nothing."""
 
     with HTTPServer(("127.0.0.1", 0), Handler) as made:
+        told = Answering(f"http://127.0.0.1:{made.server_port}/v1", KEY_REFUSED)
         thread = Thread(target=made.serve_forever, args=(0.01,))
         thread.start()
-        yield made
+        yield told
         made.shutdown()
         thread.join()
 
@@ -96,16 +104,16 @@ def test_a_server_that_is_away_is_named(words: tuple[str, ...], tmp_path: Path) 
 
 
 @pytest.mark.parametrize("words", CALLS, ids=" ".join)
-def test_a_wrong_key_is_named(words: tuple[str, ...], tmp_path: Path, server: HTTPServer) -> None:
-    server.answer = KEY_REFUSED  # type: ignore[attr-defined]
-    output = told(called(words, f"http://127.0.0.1:{server.server_port}/v1", tmp_path))
+def test_a_wrong_key_is_named(words: tuple[str, ...], tmp_path: Path, server: Answering) -> None:
+    server.answer = KEY_REFUSED
+    output = told(called(words, server.url, tmp_path))
     assert "The API key is not valid" in output
 
 
 @pytest.mark.parametrize("words", CALLS, ids=" ".join)
 def test_an_address_of_something_else_is_named(
-    words: tuple[str, ...], tmp_path: Path, server: HTTPServer
+    words: tuple[str, ...], tmp_path: Path, server: Answering
 ) -> None:
-    server.answer = ANOTHER_SERVER  # type: ignore[attr-defined]
-    output = told(called(words, f"http://127.0.0.1:{server.server_port}/v1", tmp_path))
+    server.answer = ANOTHER_SERVER
+    output = told(called(words, server.url, tmp_path))
     assert "It works!" in output

@@ -69,6 +69,23 @@ def test_three_outcomes(both: int, worse: int, better: int, neither: int, verdic
     assert judge(items(both, worse, better, neither))[0] == verdict
 
 
+@pytest.mark.parametrize(
+    ("worse", "drop_max_ppm", "verdict"),
+    [
+        (0, 20_000, "pass"),
+        (4, 20_000, "inconclusive"),
+        (12, 20_000, "block"),
+        (12, 100_000, "pass"),
+    ],
+)
+def test_a_job_may_allow_less(worse: int, drop_max_ppm: int, verdict: str) -> None:
+    pairs = items(100, worse, 0, 110 - worse)
+    told, reasons = judge(pairs, drop_max_ppm)
+    assert told == verdict
+    if verdict == "block":
+        assert "more than 2 points" in reasons[0]
+
+
 def simulated(seed: int, drop: float, n: int = 220) -> str:
     """Verdict on an adapter whose answers flip on 10 % of the items, with this true drop."""
     draw = Random(seed)

@@ -153,7 +153,16 @@ def test_the_evals_share_of_rows_may_be_given_in_either_group() -> None:
     assert refused.value.param == "eval.validation_fraction"
     with pytest.raises(ApiError) as unknown:
         check(request(eval={"judge": "x"}), BASE)
-    assert "eval takes validation_fraction" in unknown.value.message
+    assert "eval takes validation_fraction, drop_max" in unknown.value.message
+
+
+def test_how_much_the_gate_allows_may_be_given() -> None:
+    assert spec_of(request(eval={"drop_max": 0.02})).drop_max_ppm == 20_000
+    assert spec_of(request(eval={"drop_max": None})).drop_max_ppm is None
+    for group, value in (("eval", 0.6), ("eval", "2 %"), ("eval", True), ("training", 0.02)):
+        with pytest.raises(ApiError) as refused:
+            check(request(**{group: {"drop_max": value}}), BASE)
+        assert refused.value.param == f"{group}.drop_max"
 
 
 def test_a_budget_becomes_integers() -> None:
