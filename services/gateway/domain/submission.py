@@ -124,10 +124,10 @@ def check_file(file: InputFile | None, file_id: str, role: FileRole) -> None:
     if file.status == "error":
         count = "" if file.validation is None else f" with {file.validation.errors} errors"
         raise invalid(
-            f"{file_id} was rejected{count}. GET /v1/files/{file_id}/validation lists them; "
+            f"{file_id} was rejected{count}. {told}GET /v1/files/{file_id}/validation lists them; "
             "correct the file and upload it again.",
             role,
-            errors.FILE_REJECTED,
+            (found and found.code) or errors.FILE_REJECTED,
         )
 
 
