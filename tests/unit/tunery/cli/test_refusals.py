@@ -51,7 +51,7 @@ def server() -> Iterator[Answering]:
     class Handler(BaseHTTPRequestHandler):
         def _answer(self) -> None:
             self.rfile.read(int(self.headers.get("content-length") or 0))
-            status, body = told.answer
+            status, body = answering.answer
             self.send_response(status)
             self.send_header("content-length", str(len(body)))
             self.end_headers()
@@ -63,10 +63,10 @@ def server() -> Iterator[Answering]:
             """Nothing."""
 
     with HTTPServer(("127.0.0.1", 0), Handler) as made:
-        told = Answering(f"http://127.0.0.1:{made.server_port}/v1", KEY_REFUSED)
+        answering = Answering(f"http://127.0.0.1:{made.server_port}/v1", KEY_REFUSED)
         thread = Thread(target=made.serve_forever, args=(0.01,))
         thread.start()
-        yield told
+        yield answering
         made.shutdown()
         thread.join()
 
