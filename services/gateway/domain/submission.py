@@ -122,7 +122,9 @@ def check_file(file: InputFile | None, file_id: str, role: FileRole) -> None:
         raise ApiError(404, errors.NOT_FOUND, f"No such File object: {file_id}", role)
     check_purpose(file_id, file.purpose, role)
     if file.status == "error":
-        count = "" if file.validation is None else f" with {file.validation.errors} errors"
+        found = file.validation
+        count = "" if found is None else f" with {found.errors} errors"
+        told = "" if found is None or found.message is None else f"{found.message} "
         raise invalid(
             f"{file_id} was rejected{count}. {told}GET /v1/files/{file_id}/validation lists them; "
             "correct the file and upload it again.",
