@@ -153,6 +153,7 @@ class RecordFile(Message):
     accepted: bool
     tokens: tuple[BaseTokens, ...]
     message: str | None
+    code: str | None = None
 
 
 class RecordDataset(Message):
