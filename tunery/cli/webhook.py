@@ -10,6 +10,11 @@ from tunery.cli import _api, _options
 from tunery.local.paths import DataDir
 
 HOUR_S = 3_600
+NO_STATUS = {
+    "refused": "not sent: webhooks go to public addresses over https only",
+    "gave_up": "no answer",
+    "pending": "no answer yet",
+}
 EPILOG = """\
 \b
 Examples:
@@ -115,7 +120,7 @@ def test(endpoint_id: str, event: str, folders: DataDir, as_json: bool) -> None:
     told = [
         ("event", came["event_type"]),
         ("taken", "yes" if came["success"] else "no"),
-        ("status", came["status_code"] or "no answer"),
+        ("status", came["status_code"] or NO_STATUS[came["outcome"]]),
     ]
     _api.show_one(came, as_json, told)
     if not came["success"]:

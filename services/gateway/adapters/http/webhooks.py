@@ -148,6 +148,7 @@ async def send_test(
         "delivery_id": test.delivery_id,
         "status_code": row["status"],
         "success": row["outcome"] == "delivered",
+        "outcome": row["outcome"] or "pending",
     }
 
 

@@ -94,6 +94,7 @@ async def test_a_test_tells_what_the_receiver_said(api: Town) -> None:
         "delivery_id": delivery_id,
         "status_code": 500,
         "success": False,
+        "outcome": "gave_up",
     }
 
 
