@@ -31,7 +31,8 @@ class Given(Struct, frozen=True):
 class Tokenised(Struct, frozen=True, array_like=True):
     """A row as sequences: one, or several where it was split.
 
-    `cut`: shortened to the limit. `prompt`: its line of validation.jsonl, when it is there whole.
+    `cut`: shortened to the limit. `prompt`: its line of validation.jsonl, when it asks something
+    (plain text does not) and is there whole.
     """
 
     documents: list[Document]
@@ -110,7 +111,7 @@ class PieceMaker:
                 self._refuse(given.row, fitted)
                 continue
             whole = fitted[0] is tokens
-            asks = given.validates and whole
+            asks = given.validates and whole and not given.conversation.plain
             yield Tokenised(
                 [Document.of(each) for each in fitted],
                 given.validates,
