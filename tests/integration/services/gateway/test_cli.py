@@ -54,6 +54,46 @@ async def test_from_upload_to_cancel(running: Stack, tmp_path: Path) -> None:
     assert "final: 0.000 GPU-h, 0.0000" in await tunery(running, "job", "cost", job["id"])
 
 
+async def test_versions_are_called_by_name(running: Stack, tmp_path: Path) -> None:
+    before, after = tmp_path / "monday.jsonl", tmp_path / "tuesday.jsonl"
+    before.write_text("\n".join(json.dumps(row) for row in ROWS[:30]))
+    after.write_text("\n".join(json.dumps(row) for row in ROWS[1:]))
+    files = [
+        await as_json(running, "file", "upload", str(path), "--dataset", "sums")
+        for path in (before, after)
+    ]
+    assert [file["dataset"] for file in files] == ["sums@1", "sums@2"]
+    listed = await as_json(running, "file", "list", "--dataset", "sums")
+    assert [file["id"] for file in listed] == [files[1]["id"], files[0]["id"]]
+    found = await tunery(running, "data", "diff", "sums@1", "sums@2", code=1)
+    assert "sums@1 → sums@2: 29 rows are the same" in found
+    assert "removed: 1 (rows 1)" in found
+    options = ("--model", "tiny", "--file", "sums@2", "--epochs", "1")
+    job = await as_json(running, "job", "submit", *options)
+    assert job["training_file"] == files[1]["id"]
+    assert "in use" in await tunery(running, "file", "delete", "sums@2", code=1)
+    await tunery(running, "job", "cancel", job["id"])
+    assert files[0]["id"] in await tunery(running, "file", "delete", "sums@1")
+
+
+async def test_a_text_is_split_and_too_few_are_told(running: Stack, tmp_path: Path) -> None:
+    data = tmp_path / "texts.jsonl"
+    texts = [{"text": f"Lamp {number} " * 200} for number in range(12)]
+    data.write_text("\n".join(json.dumps(row) for row in texts))
+    file = await as_json(running, "file", "upload", str(data))
+    options = ("--model", "tiny", "--file", file["id"], "--set", "training.max_length=64")
+    whole = await as_json(running, "job", "estimate", *options)
+    split = ("--set", "training.length_policy=split")
+    parts = await as_json(running, "job", "estimate", *options, *split)
+    assert parts["trained_tokens"] > whole["trained_tokens"]
+    data.write_text("\n".join(json.dumps(row) for row in texts[:7]))
+    few = await as_json(running, "file", "upload", str(data), code=1)
+    assert few["validation"]["errors"] == 1
+    refused = await tunery(running, "job", "submit", "--model", "tiny", "--file", few["id"], code=1)
+    assert "invalid_n_examples" in refused
+    assert "must have at least 10 examples" in refused
+
+
 async def test_a_bad_file_is_shown_row_by_row(running: Stack, tmp_path: Path) -> None:
     data = tmp_path / "bad.jsonl"
     lines = [json.dumps(row) for row in ROWS]

@@ -13,23 +13,29 @@ import pytest
 import pytest_asyncio
 from standardwebhooks.webhooks import Webhook
 
+from schemas import errors
 from schemas.account import Announce, CreateEndpoint, CreateTenant, DeliveryEnded, Limits
 from schemas.dataset import (
+    DatasetKept,
     DatasetReady,
+    DatasetReleased,
     DeleteFile,
     FileDeleted,
     FileValidated,
     PinDataset,
+    Prepared,
     PrepareSpec,
     RegisterFile,
     UnpinDataset,
+    Validation,
 )
-from schemas.envelope import Message
+from schemas.envelope import Message, Rejected
 from schemas.model import (
     GLOBAL,
     AddBase,
     Base,
     BasePinned,
+    DeleteVersion,
     Lineage,
     PinBase,
     Promote,
@@ -123,24 +129,19 @@ async def base(client: Client, tmp_path: Path) -> Base:
     return made
 
 
-async def test_a_file_becomes_a_prepared_data_set_and_is_erased(client: Client, base: Base) -> None:
-    data = rows(40)
-    sha256 = hashlib.sha256(data).hexdigest()
-    blob = f"t/{client.tenant}/files/{sha256}"
-    blobs, seal = client.runtime.blobs, client.runtime.seal
-    await blobs.put(blob, data)
+async def pinned(client: Client, base: Base, blob: str, data: bytes) -> tuple[Validation, Prepared]:
+    """One file, checked, and pinned by a job."""
+    await client.runtime.blobs.put(blob, data)
     register = RegisterFile(
         file_id="file-1",
         purpose="fine-tune",
-        name=seal.seal(client.tenant, "rows.jsonl"),
+        name=client.runtime.seal.seal(client.tenant, "rows.jsonl"),
         bytes=len(data),
-        sha256=sha256,
+        sha256=hashlib.sha256(data).hexdigest(),
         blob=blob,
     )
     await client.send("dataset", register)
-    validation = (await client.until("dataset", FileValidated)).validation
-    assert validation.accepted
-    assert validation.rows == 40
+    validation: Validation = (await client.until("dataset", FileValidated)).validation
     assert base.base_id in {counted.base_id for counted in validation.tokens}
     spec = PrepareSpec(
         base_id=base.base_id,
@@ -152,7 +153,14 @@ async def test_a_file_becomes_a_prepared_data_set_and_is_erased(client: Client, 
     )
     pin = PinDataset(job_id="ftjob-1", training_file="file-1", validation_file=None, spec=spec)
     await client.send("dataset", pin)
-    prepared = (await client.until("dataset", DatasetReady)).prepared
+    return validation, (await client.until("dataset", DatasetReady)).prepared
+
+
+async def test_a_file_becomes_a_prepared_data_set_and_is_erased(client: Client, base: Base) -> None:
+    blob, blobs = f"t/{client.tenant}/files/rows", client.runtime.blobs
+    validation, prepared = await pinned(client, base, blob, rows(40))
+    assert validation.accepted
+    assert validation.rows == 40
     assert prepared.train_rows + prepared.validation_rows == 40
     await blobs.get(prepared.train_blob, sha256=prepared.train_sha256)
     await client.send("dataset", UnpinDataset(job_id="ftjob-1"))
@@ -164,7 +172,8 @@ async def test_a_file_becomes_a_prepared_data_set_and_is_erased(client: Client, 
             await asyncio.sleep(0.1)
 
 
-async def test_a_version_is_published_and_promoted(client: Client, base: Base) -> None:
+async def registered(client: Client, base: Base) -> RegisterVersion:
+    """A version of the job, with an adapter that can be published."""
     header = json.dumps(
         {"up.lora_A.weight": {"dtype": "F32", "shape": [4, 8], "data_offsets": [0, 128]}}
     ).encode()
@@ -192,12 +201,34 @@ async def test_a_version_is_published_and_promoted(client: Client, base: Base) -
     model_id = f"ft:{base.base_id}:{client.tenant}::1"
     version = RegisterVersion(model_id=model_id, line="line", lineage=lineage, adapter=tuple(files))
     await client.send("model", version)
+    return version
+
+
+async def test_a_version_is_published_and_promoted(client: Client, base: Base) -> None:
+    version = await registered(client, base)
     published = await client.until("model", VersionPublished)
-    assert {file.name for file in published.files} == {*contents, "lineage.json"}
+    names = {file.name for file in version.adapter}
+    assert {file.name for file in published.files} == {*names, "lineage.json"}
     for file in published.files:
         await client.runtime.blobs.get(file.blob, sha256=file.sha256)
-    await client.send("model", Promote(model_id=model_id, stage="staging", expected=None))
+    await client.send("model", Promote(model_id=version.model_id, stage="staging", expected=None))
     assert (await client.until("model", StageMoved)).stage == "staging"
+
+
+async def test_what_a_version_was_made_of_is_deleted_after_it(client: Client, base: Base) -> None:
+    await pinned(client, base, f"t/{client.tenant}/files/rows", rows(40))
+    version = await registered(client, base)
+    kept = await client.until("dataset", DatasetKept)
+    assert (kept.model_id, kept.training_file) == (version.model_id, "file-1")
+    await client.until("model", VersionPublished)
+    await client.send("dataset", UnpinDataset(job_id="ftjob-1"))
+    await client.send("dataset", DeleteFile(file_id="file-1"))
+    refused = await client.until("dataset", Rejected)
+    assert (refused.code, version.model_id in refused.message) == (errors.FILE_IN_USE, True)
+    await client.send("model", DeleteVersion(model_id=version.model_id))
+    await client.until("dataset", DatasetReleased)
+    await client.send("dataset", DeleteFile(file_id="file-1"))
+    assert (await client.until("dataset", FileDeleted)).file_id == "file-1"
 
 
 @pytest.mark.parametrize("kill", [False, True])
