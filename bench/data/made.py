@@ -46,6 +46,11 @@ class Maker:
 
         return self._rows(rows, 40, fresh)
 
+    def one_template(self, rows: int) -> list[str]:
+        """Rows of 760 characters, 700 of them the same in all; 40 % variants of an earlier row."""
+        template = self.text(700)
+        return self._rows(rows, 40, lambda: f"{template} {self.text(60)}")
+
     def _rows(self, rows: int, variant_percent: int, fresh: Callable[[], str]) -> list[str]:
         made: list[str] = []
         for _ in range(rows):

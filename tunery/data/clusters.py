@@ -13,23 +13,27 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tunery.data.crowds import Crowd, join_alike, template_of
+from tunery.data.forests import Forest, Rows
 from tunery.data.signatures import BANDS, SLOTS, U8, U64, Signatures, gram_sets, jaccard_at_least
-
-Rows: TypeAlias = NDArray[np.int64]
 
 LIKE_PERCENT: Final = 90
 SLOTS_MIN: Final = 104  # of 128 that agree: at 90 % likeness fewer come once in 2,000 pairs
-# Pairs of a band that are compared exactly: so many, and one more for every second row. Rows made
-# from one template would else be compared for hours; a pair that is left out is not joined.
+CROWD_MIN: Final = 128  # rows of one bucket: so many are made from one template
+CROWD_GRAMS_MAX: Final = 1 << 23  # of what is joined together; some 400 MiB
+SAMPLE: Final = 64  # rows that tell a crowd's template
+# Pairs of a band that are compared exactly outside of crowds: so many, and one more for every
+# second row, so that no file takes hours; a pair that is left out is not joined.
 VERIFIED_MIN: Final = 10_000
 PIVOTS_MAX: Final = 24  # rows of one bucket that all others are compared with
 REFUTED_MAX: Final = 1 << 24  # pairs remembered as not alike: 128 MiB
 PAIRS_MAX: Final = 1 << 18  # candidates looked at together
+READ_ROWS: Final = 512  # hashed together
 CACHED_GRAMS_MAX: Final = 1 << 23  # 64 MiB of sets
 
 
@@ -108,7 +112,7 @@ class ClusterFinder:
     def clusters(self) -> Clusters:
         """All clusters of the rows so far."""
         prints = np.concatenate([np.empty(0, np.uint64), *self._prints])
-        forest = _Forest(len(prints))
+        forest = Forest(len(prints))
         if not len(prints):
             return Clusters(forest.parent, prints, np.empty(0, np.bool_))
         for file in (*self._bands, self._slots, self._texts):
@@ -118,52 +122,35 @@ class ClusterFinder:
         alone = np.flatnonzero(~equal)  # equal rows need no signature
         slots = np.memmap(self._slots.name, np.uint8, "r", shape=(len(prints), SLOTS))
         grams = _GramSets(self._texts.fileno(), np.cumsum(np.concatenate(self._sizes)))
+        settled = np.arange(len(prints), dtype=np.int32)
+        for crowd in self._crowds(alone):
+            for group in _join_crowd(crowd, grams, forest):
+                settled[group] = group[0]
         join = _Join(forest, slots, grams)
-        for file in self._bands:
-            band = np.fromfile(file.name, np.uint64)[alone]
-            join.band(_candidates(alone, band, forest), VERIFIED_MIN + len(alone) // 2)
+        for band in self._read_bands(alone):
+            candidates = _candidates(alone, band, forest, settled)
+            join.band(candidates, VERIFIED_MIN + len(alone) // 2)
         first = forest.roots(np.arange(len(prints))).astype(np.int32)
         return Clusters(first, prints, equal)
 
+    def _read_bands(self, rows: Rows) -> Iterator[U64]:
+        for file in self._bands:
+            yield np.fromfile(file.name, np.uint64)[rows]
 
-class _Forest:
-    """Union-find; the least row is the root, so the first row stands for its cluster."""
-
-    def __init__(self, rows: int) -> None:
-        self.parent = np.arange(rows, dtype=np.int32)
-
-    def roots(self, rows: Rows) -> Rows:
-        found = self.parent[rows]
-        while True:
-            above = self.parent[found]
-            if np.array_equal(above, found):
-                break
-            found = above
-        self.parent[rows] = found
-        return found.astype(np.int64)
-
-    def root(self, row: int) -> int:
-        while (above := int(self.parent[row])) != row:
-            self.parent[row] = self.parent[above]
-            row = above
-        return row
-
-    def join(self, left: int, right: int) -> None:
-        left, right = self.root(left), self.root(right)
-        self.parent[max(left, right)] = min(left, right)
-
-    def join_equal(self, prints: U64) -> None:
-        order = np.argsort(prints, kind="stable")
-        ordered = prints[order]
-        begins = np.concatenate(([True], ordered[1:] != ordered[:-1]))
-        heads = order[np.maximum.accumulate(np.where(begins, np.arange(len(order)), 0))]
-        self.parent[order] = heads
+    def _crowds(self, rows: Rows) -> Iterator[Rows]:
+        """Rows that crowded buckets of any band tie together."""
+        forest = Forest(int(rows[-1]) + 1)
+        for band in self._read_bands(rows):
+            forest.join_groups(*_buckets(rows, band))
+        members, starts = _buckets(rows, forest.roots(rows))
+        if len(starts):
+            yield from np.split(members, starts[1:])
 
 
 class _Join:
     """Verifies candidates and joins those that are alike."""
 
-    def __init__(self, forest: _Forest, slots: U8, grams: "_GramSets") -> None:
+    def __init__(self, forest: Forest, slots: U8, grams: "_GramSets") -> None:
         self._forest = forest
         self._slots = slots
         self._grams = grams
@@ -217,10 +204,14 @@ class _GramSets:
     def load(self, rows: Sequence[int]) -> None:
         """Read the missing ones together, in order of the file."""
         missing = [row for row in sorted(set(rows)) if row not in self._kept]
-        texts = [self._text(row) for row in missing]
-        for row, grams in zip(missing, gram_sets(texts), strict=True):
+        for row, grams in zip(missing, self.read(missing), strict=True):
             self._kept[row] = grams
             self._grams += len(grams)
+
+    def read(self, rows: Sequence[int] | Rows) -> Iterator[U64]:
+        """Sets that are not kept."""
+        for start in range(0, len(rows), READ_ROWS):
+            yield from gram_sets([self._text(int(row)) for row in rows[start : start + READ_ROWS]])
 
     def of(self, row: int) -> U64:
         self._kept.move_to_end(row)
@@ -236,8 +227,37 @@ class _GramSets:
         return os.pread(self._texts, end - start, start).decode("utf-8", "surrogatepass")
 
 
-def _candidates(rows: Rows, band: U64, forest: _Forest) -> Iterator[tuple[Rows, Rows]]:
-    """Pairs of rows with an equal band that are not joined yet, a round of pivots at a time.
+def _buckets(rows: Rows, keys: NDArray[Any]) -> tuple[Rows, Rows]:
+    """Rows of equal keys, one crowded bucket after the other; where each begins."""
+    order = np.argsort(keys, kind="stable")
+    ordered = keys[order]
+    begins = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
+    counts = np.diff(begins, append=len(rows))
+    crowded = counts >= CROWD_MIN
+    members = rows[order[np.repeat(crowded, counts)]]
+    return members, np.cumsum(counts[crowded]) - counts[crowded]
+
+
+def _join_crowd(rows: Rows, grams: "_GramSets", forest: Forest) -> Iterator[Rows]:
+    """Join the rows of a crowd that are alike; the groups within which all were compared."""
+    template = template_of(list(grams.read(rows[:: -(-len(rows) // SAMPLE)])))
+    sizes: list[int] = []
+    differences: list[U64] = []
+    held = done = 0
+    for at, own in enumerate(grams.read(rows), 1):
+        sizes.append(len(own))
+        differences.append(np.setxor1d(own, template, assume_unique=True))
+        held += len(differences[-1])
+        if held >= CROWD_GRAMS_MAX or at == len(rows):
+            crowd = Crowd(rows[done:at], np.array(sizes), differences)
+            yield from join_alike(crowd, LIKE_PERCENT, forest)
+            sizes, differences, held, done = [], [], 0, at
+
+
+def _candidates(
+    rows: Rows, band: U64, forest: Forest, settled: NDArray[np.int32]
+) -> Iterator[tuple[Rows, Rows]]:
+    """Pairs of rows with an equal band that are not joined or settled yet, by rounds of pivots.
 
     In each round the first row left of every bucket is compared with all later ones of the bucket.
     """
@@ -256,6 +276,7 @@ def _candidates(rows: Rows, band: U64, forest: _Forest) -> Iterator[tuple[Rows, 
             part = slice(start, start + PAIRS_MAX)
             left, right = pivots[part], members[part]
             apart = forest.roots(left) != forest.roots(right)
+            apart &= settled[left] != settled[right]
             if apart.any():
                 yield left[apart], right[apart]
         members, bucket = members[~begins], bucket[~begins]
