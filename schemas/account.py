@@ -2,12 +2,13 @@
 
 from typing import Final, Literal, TypeAlias
 
-from schemas.envelope import Message, Part, Rejected, Repeated, Sha256
+from schemas.envelope import Message, Part, Rejected, Repeated, Sha256, Tick
 from schemas.sealed import Sealed
 from schemas.units import GpuMs, Micro, Ms
 
 Lane: TypeAlias = Literal["premium", "standard", "free"]
 DeliveryOutcome: TypeAlias = Literal["delivered", "gave_up", "gone", "refused"]
+AdjustmentReason: TypeAlias = Literal["goodwill", "correction", "contract"]
 
 
 class Limits(Part):
@@ -20,6 +21,21 @@ class Limits(Part):
     soft_gpu_ms: GpuMs
     hard_gpu_ms: GpuMs
     concurrency: int
+
+
+class Statement(Part):
+    """The bill of a calendar month ("2026-11") as it was closed; it never changes.
+
+    `cut`: for each partition of the pool's journal, the first offset that is not in it. What comes
+    after it for this month is on the next bill.
+    """
+
+    period: str
+    cut: tuple[int, ...]
+    currency: str
+    soft_gpu_ms: GpuMs
+    gpu_ms: GpuMs
+    amount_micro: Micro
 
 
 # What an endpoint may subscribe to. The first three are what OpenAI's SDKs know how to unwrap, and
@@ -147,6 +163,21 @@ class EndDelivery(Message):
     status: int | None = None
 
 
+class AdjustInvoice(Message):
+    """A credit (below zero) or a charge by an operator. `reference`: once for each tenant."""
+
+    reference: str
+    amount_micro: Micro
+    currency: str
+    reason: AdjustmentReason
+
+
+class CloseInvoice(Message):
+    """Outcome of the close effect."""
+
+    statement: Statement
+
+
 # --- events
 class TenantCreated(Message):
     name: Sealed
@@ -237,6 +268,31 @@ class DeliveryEnded(Message):
     status: int | None
 
 
+class PeriodEnded(Message):
+    """The month is over, and its last usage had time to arrive: its bill is to be closed.
+
+    `before`: how the month before was closed.
+    """
+
+    period: str
+    soft_gpu_ms: GpuMs
+    before: Statement | None
+
+
+class InvoiceClosed(Message):
+    statement: Statement
+
+
+class InvoiceAdjusted(Message):
+    """On the bill of `period`, the month in which it was decided."""
+
+    reference: str
+    period: str
+    amount_micro: Micro
+    currency: str
+    reason: AdjustmentReason
+
+
 Command: TypeAlias = (
     CreateTenant
     | SetPlan
@@ -250,6 +306,9 @@ Command: TypeAlias = (
     | Deliver
     | Announce
     | EndDelivery
+    | AdjustInvoice
+    | CloseInvoice
+    | Tick
 )
 Event: TypeAlias = (
     TenantCreated
@@ -263,6 +322,9 @@ Event: TypeAlias = (
     | EndpointDeleted
     | DeliveryDue
     | DeliveryEnded
+    | PeriodEnded
+    | InvoiceClosed
+    | InvoiceAdjusted
     | Rejected
     | Repeated
 )

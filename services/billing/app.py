@@ -3,25 +3,39 @@
 from collections.abc import Sequence
 
 from schemas.topics import ACCOUNT, POOL
+from services.billing.adapters.ledger import PostgresBooks
+from services.billing.adapters.prices import read_books
 from services.billing.domain.decide import decide
 from services.billing.domain.evolve import evolve
 from services.billing.domain.state import NOBODY, Tenants
+from services.billing.domain.statements import earliest
+from services.billing.effect import close
 from services.billing.project import LEDGER_DDL, TENANTS_DDL, project_ledger, project_tenants
 from services.billing.react import react_account
+from services.billing.settings import BillingSettings
 from tunery.runtime.journal.aggregate import AggregateHost
 from tunery.runtime.journal.reactor import Reactor
 from tunery.runtime.process import Host, Runtime
-from tunery.runtime.verbs import Aggregate
+from tunery.runtime.settings import load
+from tunery.runtime.verbs import Aggregate, Deadline
 from tunery.runtime.work.digests import Digests
+from tunery.runtime.work.effects import EffectHost
 from tunery.runtime.work.projector import Projection, Projector
+
+
+def _deadline(state: Tenants) -> Deadline | None:
+    due = earliest(state)
+    return None if due is None else Deadline(*due)
+
 
 ACCOUNTS = Aggregate(
     stream=ACCOUNT,
-    fold_version=3,  # 3: scopes of keys
+    fold_version=4,  # 4: months that are closed
     initial=NOBODY,
     state_type=Tenants,
     decide=decide,
     evolve=evolve,
+    deadline=_deadline,
 )
 LEDGER = Projection(
     name="ledger",
@@ -34,20 +48,22 @@ LEDGER = Projection(
 )
 TENANTS = Projection(
     name="tenants",
-    version=1,
+    version=2,  # 2: closed months, adjustments
     streams=(ACCOUNT,),
     project=project_tenants,
     ddl=TENANTS_DDL,
-    tables=("tenants",),
+    tables=("tenants", "statements", "adjustments"),
 )
 
 
 async def build(runtime: Runtime) -> Sequence[Host]:
     owner = AggregateHost(runtime, ACCOUNTS)
+    books = PostgresBooks(runtime.store, read_books(load(BillingSettings).prices_dir))
     return (
         owner,
         Digests(runtime, (owner,)),
         Reactor(runtime, ACCOUNT, react_account),
         Projector(runtime, LEDGER),
         Projector(runtime, TENANTS),
+        EffectHost(runtime, (close(runtime.log, books),)),
     )

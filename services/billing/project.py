@@ -1,4 +1,4 @@
-"""The usage ledger and the tenants' plans, as rows.
+"""The usage ledger, the tenants' plans, their closed months and adjustments, as rows.
 
 Billing copies what `pool` decided, integer by integer, and joins nothing. A ledger row's key is
 the place of its event in the log, so a row cannot be there twice, and row and position are saved
@@ -7,10 +7,17 @@ in one transaction that compares the position first: nothing is counted twice, n
 
 from typing import Any, Final
 
-from schemas.account import Limits, PlanSet, TenantCreated
+from schemas.account import (
+    InvoiceAdjusted,
+    InvoiceClosed,
+    Limits,
+    PeriodEnded,
+    PlanSet,
+    TenantCreated,
+)
 from schemas.envelope import Header
 from schemas.pool import UsageCredited, UsageSliced
-from tunery.runtime.verbs import Change, Upsert
+from tunery.runtime.verbs import Change, Done, Todo, Upsert
 
 LEDGER_DDL: Final = """
 CREATE TABLE IF NOT EXISTS ledger (
@@ -44,7 +51,25 @@ CREATE TABLE IF NOT EXISTS tenants (
     concurrency integer NOT NULL,
     price_version text NOT NULL
 );
+CREATE TABLE IF NOT EXISTS statements (
+    tenant text NOT NULL,
+    period text NOT NULL,
+    statement jsonb NOT NULL,
+    closed_at bigint NOT NULL,
+    PRIMARY KEY (tenant, period)
+);
+CREATE TABLE IF NOT EXISTS adjustments (
+    tenant text NOT NULL,
+    reference text NOT NULL,
+    period text NOT NULL,
+    reason text NOT NULL,
+    currency text NOT NULL,
+    amount_micro bigint NOT NULL,
+    at bigint NOT NULL,
+    PRIMARY KEY (tenant, reference)
+);
 """
+CLOSE: Final = "close"
 
 
 def project_ledger(header: Header, event: Any) -> tuple[Change, ...]:
@@ -92,11 +117,35 @@ def _row(
 
 
 def project_tenants(header: Header, event: Any) -> tuple[Change, ...]:
+    tenant = header.key
     match event:
+        case PeriodEnded():
+            return (Todo(CLOSE, f"{tenant}/{event.period}", tenant, header.tenant, event),)
+        case InvoiceClosed():
+            place = {"tenant": tenant, "period": event.statement.period}
+            values = {"statement": event.statement, "closed_at": header.at}
+            done = Done(CLOSE, f"{tenant}/{event.statement.period}")
+            return (Upsert("statements", place, values), done)
+        case InvoiceAdjusted():
+            return (_adjustment(header, event),)
         case TenantCreated() | PlanSet():
             return (_tenant(header.key, event.plan, event.limits, event.price_version),)
         case _:
             return ()
+
+
+def _adjustment(header: Header, event: InvoiceAdjusted) -> Upsert:
+    return Upsert(
+        table="adjustments",
+        key={"tenant": header.key, "reference": event.reference},
+        values={
+            "period": event.period,
+            "reason": event.reason,
+            "currency": event.currency,
+            "amount_micro": event.amount_micro,
+            "at": header.at,
+        },
+    )
 
 
 def _tenant(tenant: str, plan: str, limits: Limits, price_version: str) -> Upsert:

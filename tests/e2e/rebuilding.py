@@ -22,7 +22,8 @@ from schemas.job import CancelJob
 from schemas.topics import PARTITIONS, TOPICS
 from services.billing.adapters.ledger import read_rows
 from services.billing.adapters.prices import read_books
-from services.billing.domain.invoice import invoice, period
+from services.billing.domain.invoice import invoice
+from services.billing.domain.periods import period
 from services.scheduler.app import POOLS
 from tests.simulation.town.ground import tenants
 from tests.simulation.town.journals import SIZE, Life, live, load

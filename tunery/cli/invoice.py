@@ -1,4 +1,4 @@
-"""`tunery invoice`: what a tenant's use of one month costs, line by line."""
+"""`tunery invoice`: what a tenant's use of one month costs, line by line; credits of operators."""
 
 import asyncio
 import csv
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tunery.cli import _options
+from tunery.cli import _api, _options
 from tunery.local.paths import DataDir
 
 if TYPE_CHECKING:
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from schemas.estimate import PriceBook
-    from services.billing.domain.invoice import Invoice, Line, Period
+    from services.billing.domain.invoice import Invoice, Line
+    from services.billing.domain.periods import Period
 
 SECONDS_MAX = 15
 CSV_COLUMNS = (
@@ -42,12 +43,14 @@ Examples:
   tunery invoice show local --period 2026-11
   tunery invoice show local --period 2026-11 --json | jq .amount_micro
   tunery invoice show local --period 2026-11 --csv > november.csv
+  tunery invoice adjust local --amount -5.00 --reason goodwill --reference T-17
 """
+MICRO = 1_000_000
 
 
 @click.group("invoice", epilog=EPILOG)
 def command() -> None:
-    """What was used, and what it costs."""
+    """What was used, what it costs, and what operators credit."""
 
 
 @command.command("show", epilog=EPILOG)
@@ -60,6 +63,7 @@ def show(tenant: str, period: str, as_csv: bool, as_json: bool, folders: DataDir
     """Show the invoice of TENANT for one month.
 
     Reads billing's ledger in PostgreSQL: $TUNERY_POSTGRES_DSN, else the stack of --data-dir.
+    A month is closed two hours after its end; usage that comes later is on the next invoice.
     """
     if as_csv and as_json:
         raise click.UsageError("--csv and --json exclude each other; choose one.")
@@ -76,11 +80,50 @@ def show(tenant: str, period: str, as_csv: bool, as_json: bool, folders: DataDir
         Console().print(table(made))
 
 
+@command.command("adjust", epilog=EPILOG)
+@click.argument("tenant")
+@click.option("--amount", required=True, help="In the tenant's currency: -5.00 is a credit.")
+@click.option("--reason", required=True, type=click.Choice(["goodwill", "correction", "contract"]))
+@click.option("--reference", required=True, help="A ticket, say; it counts once for each tenant.")
+@_options.data_dir
+@_options.as_json
+def adjust(
+    tenant: str, amount: str, reason: str, reference: str, folders: DataDir, as_json: bool
+) -> None:
+    """Credit TENANT, or charge it, on the invoice of this month (admin key)."""
+    body = {"reference": reference, "amount_micro": _micro(amount), "reason": reason}
+    with _api.connect(folders) as api:
+        made = api.adjust_invoice(tenant, body)
+    told = [
+        ("tenant", made["tenant"]),
+        ("invoice", made["period"]),
+        ("amount", f"{_amount(made['amount_micro'])} {made['currency']}"),
+        ("reason", f"{made['reason']}, {made['reference']}"),
+    ]
+    _api.show_one(made, as_json, told)
+
+
+def _micro(amount: str) -> int:
+    from decimal import Decimal, InvalidOperation
+
+    try:
+        micro = Decimal(amount) * MICRO
+        if micro == int(micro):
+            return int(micro)
+    except (InvalidOperation, ValueError, OverflowError):
+        pass
+    raise click.BadParameter(
+        f"{amount!r} is not an amount with at most six decimals, like -5.00", param_hint="--amount"
+    )
+
+
 def _make(tenant: str, name: str, folders: DataDir) -> "Invoice":
     import asyncpg
 
+    from services.billing.adapters.ledger import NoTenant
     from services.billing.adapters.prices import read_books
-    from services.billing.domain.invoice import Mixed, PriceMissing, period
+    from services.billing.domain.invoice import Altered, Mixed, PriceMissing
+    from services.billing.domain.periods import period
     from services.billing.settings import BillingSettings
 
     try:
@@ -91,8 +134,11 @@ def _make(tenant: str, name: str, folders: DataDir) -> "Invoice":
     try:
         books = read_books(BillingSettings().prices_dir)
         return asyncio.run(asyncio.wait_for(_read(dsn, tenant, month, books), SECONDS_MAX))
-    except (PriceMissing, Mixed) as error:
+    except (PriceMissing, Mixed, Altered) as error:
         raise click.ClickException(str(error)) from error
+    except NoTenant:
+        text = f"No tenant {tenant!r}. `tunery tenant list` shows them."
+        raise click.ClickException(text) from None
     except asyncpg.UndefinedTableError:
         raise click.ClickException(
             "This database has no ledger yet; billing creates it at its first start (`tunery up`)."
@@ -109,21 +155,14 @@ async def _read(
 ) -> "Invoice":
     import asyncpg
 
-    from services.billing.adapters.ledger import read_rows, soft_limit
-    from services.billing.domain.invoice import invoice
+    from services.billing.adapters.ledger import read_invoice
 
     connection = await asyncpg.connect(dsn, server_settings={"search_path": "billing"})
     try:
-        # one snapshot: rows and limit belong together
         async with connection.transaction(isolation="repeatable_read", readonly=True):
-            soft = await soft_limit(connection, tenant)
-            rows = await read_rows(connection, tenant, month)
+            return await read_invoice(connection, tenant, month, books)
     finally:
         await connection.close()
-    if soft is None and not rows:
-        raise click.ClickException(f"No tenant {tenant!r}. `tunery tenant list` shows them.")
-    newest = books[max(books)]
-    return invoice(tenant, month, rows, books, soft, newest.currency)
 
 
 def postgres_dsn(folders: DataDir) -> str:
@@ -153,6 +192,11 @@ def table(made: "Invoice") -> "Table":
     for line in made.lines:
         style = "green" if line.kind == "credit" else None
         grid.add_row(*_cells(line, overage=bool(over)), style=style)
+    for one in made.adjustments:
+        blank = ("", "", "") if over else ("", "")
+        grid.add_row(
+            f"adjustment: {one.reason}, {one.reference}", *blank, _amount(one.amount_micro)
+        )
     return grid
 
 
@@ -202,5 +246,16 @@ def _write_csv(made: "Invoice") -> None:
                 "gpu_hour_price": _amount(line.gpu_hour_micro),
                 "amount": _amount(line.amount_micro),
                 **{name: getattr(line, name) for name in line.__struct_fields__},
+            }
+        )
+    for one in made.adjustments:
+        writer.writerow(
+            {
+                "tenant": made.tenant,
+                "period": made.period,
+                "kind": "adjustment",
+                "description": f"{one.reason}, {one.reference}",
+                "amount": _amount(one.amount_micro),
+                "currency": one.currency,
             }
         )

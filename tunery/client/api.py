@@ -287,6 +287,10 @@ class Api:
     def tenants(self) -> Iterator[Tenant]:
         return self._all("/tenants")
 
+    def adjust_invoice(self, tenant: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Credit (`amount_micro` below zero) or charge; a `reference` counts once."""
+        return self._once("POST", f"/tenants/{part(tenant)}/adjustments", json=body)
+
     def create_key(self, tenant: str, body: Mapping[str, Any]) -> Key:
         return cast("Key", self._once("POST", f"/tenants/{part(tenant)}/keys", json=body))
 

@@ -289,6 +289,10 @@ class AsyncApi:
     def tenants(self) -> AsyncIterator[Tenant]:
         return self._all("/tenants")
 
+    async def adjust_invoice(self, tenant: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Credit (`amount_micro` below zero) or charge; a `reference` counts once."""
+        return await self._once("POST", f"/tenants/{part(tenant)}/adjustments", json=body)
+
     async def create_key(self, tenant: str, body: Mapping[str, Any]) -> Key:
         return cast("Key", await self._once("POST", f"/tenants/{part(tenant)}/keys", json=body))
 

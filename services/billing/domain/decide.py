@@ -7,8 +7,10 @@ from schemas.account import (
     ADMIN_SCOPE,
     EVENT_TYPES,
     KEYS_SCOPE,
+    AdjustInvoice,
     Announce,
     ChangeEndpoint,
+    CloseInvoice,
     Command,
     CreateEndpoint,
     CreateKey,
@@ -34,8 +36,9 @@ from schemas.account import (
     SetPlan,
     TenantCreated,
 )
-from schemas.envelope import Context, Rejected, Sha256
+from schemas.envelope import Context, Rejected, Sha256, Tick
 from schemas.ids import DELIVERY, derived_id
+from services.billing.domain import statements
 from services.billing.domain.state import (
     DELIVERIES_OPEN_MAX,
     ENDPOINTS_MAX,
@@ -71,12 +74,14 @@ def decide(state: Tenants, command: Command, ctx: Context) -> tuple[Event, ...]:
             return _announce(tenant, command)
         case EndDelivery():
             return _end_delivery(tenant, command)
+        case AdjustInvoice() | CloseInvoice() | Tick():
+            return statements.decide(tenant, command, ctx)
         case _:
             assert_never(command)
 
 
 def _without_tenant(command: Command, ctx: Context) -> tuple[Event, ...]:
-    if isinstance(command, Announce | EndDelivery):
+    if isinstance(command, Announce | EndDelivery | CloseInvoice | Tick):
         return ()
     return _reject(errors.NOT_FOUND, f"Tenant {ctx.key!r} does not exist. Create it first.")
 

@@ -13,21 +13,32 @@ from schemas.account import (
     EndpointDeleted,
     EndpointRotated,
     Event,
+    InvoiceAdjusted,
+    InvoiceClosed,
     KeyCreated,
     KeyRevoked,
     KeyRotated,
+    PeriodEnded,
     PlanSet,
     TenantCreated,
 )
 from schemas.envelope import Context, Rejected, Repeated
-from services.billing.domain.state import ApiKey, Endpoint, Tenant, Tenants
+from services.billing.domain.periods import period, period_of
+from services.billing.domain.state import CLOSE_AFTER_MS, ApiKey, Endpoint, Tenant, Tenants
 
 
 def evolve(state: Tenants, event: Event, ctx: Context) -> Tenants:
     if isinstance(event, Rejected | Repeated):
         return state
     if isinstance(event, TenantCreated):
-        created = Tenant(plan=event.plan, limits=event.limits, price_version=event.price_version)
+        month = period_of(ctx.at)
+        created = Tenant(
+            plan=event.plan,
+            limits=event.limits,
+            price_version=event.price_version,
+            period=month.name,
+            closes_at=month.end_ms + CLOSE_AFTER_MS,
+        )
         return state.set(ctx.key, created)
     tenant = state.get(ctx.key)
     return state if tenant is None else state.set(ctx.key, _evolved(tenant, event))
@@ -35,7 +46,16 @@ def evolve(state: Tenants, event: Event, ctx: Context) -> Tenants:
 
 OfEndpoint: TypeAlias = EndpointCreated | EndpointChanged | EndpointRotated | EndpointDeleted
 Changed: TypeAlias = (
-    PlanSet | KeyCreated | KeyRotated | KeyRevoked | OfEndpoint | DeliveryDue | DeliveryEnded
+    PlanSet
+    | KeyCreated
+    | KeyRotated
+    | KeyRevoked
+    | OfEndpoint
+    | DeliveryDue
+    | DeliveryEnded
+    | PeriodEnded
+    | InvoiceClosed
+    | InvoiceAdjusted
 )
 
 
@@ -53,6 +73,19 @@ def _evolved(tenant: Tenant, event: Changed) -> Tenant:
             revoked = isinstance(event, KeyRevoked)
             changed = replace(key, sha256=event.sha256, revoked=revoked)
             return replace(tenant, keys=tenant.keys.set(event.key_id, changed))
+        case PeriodEnded():
+            return replace(tenant, closes_at=None)
+        case InvoiceClosed():
+            following = period(event.statement.period).following()
+            return replace(
+                tenant,
+                period=following.name,
+                closes_at=following.end_ms + CLOSE_AFTER_MS,
+                closed=event.statement,
+            )
+        case InvoiceAdjusted():
+            known = tenant.adjustments.set(event.reference, event.period)
+            return replace(tenant, adjustments=known)
         case DeliveryDue():
             opened = tenant.deliveries.set(event.delivery_id, event.endpoint_id)
             return replace(tenant, deliveries=opened)

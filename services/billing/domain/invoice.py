@@ -4,7 +4,6 @@ Time is summed in whole GPU-milliseconds; money is rounded once, per line, to mi
 currency unit. The total is the sum of the lines, so it is right to the unit by construction.
 """
 
-from calendar import monthrange
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from decimal import ROUND_HALF_EVEN, Context, Decimal
@@ -12,10 +11,11 @@ from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
 
-from schemas.account import Lane
+from schemas.account import AdjustmentReason, Lane, Statement
 from schemas.estimate import PriceBook, line_micro
 from schemas.pool import Role
 from schemas.units import HOUR_MS, GpuMs, Micro
+from services.billing.domain.periods import Period, Share, period_of
 
 Kind: TypeAlias = Literal["usage", "credit"]
 # 28 digits are enough for any sum of GPU-milliseconds times any price; 60 leave no doubt
@@ -39,8 +39,15 @@ class Mixed(Exception):
     """The period has prices in more than one currency; they cannot be one invoice."""
 
 
+class Altered(Exception):
+    """The bill of a closed month is not what it was: the ledger or a price book was changed."""
+
+
 class LedgerRow(Struct, frozen=True, kw_only=True):
-    """One slice of use (`gpu_ms` is what is billable) or one credit (`gpu_ms` is negative)."""
+    """One slice of use (`gpu_ms` is what is billable) or one credit (`gpu_ms` is negative).
+
+    Partition and offset say where its event is in the pool's journal.
+    """
 
     kind: Kind
     job_id: str
@@ -51,18 +58,24 @@ class LedgerRow(Struct, frozen=True, kw_only=True):
     used_gpu_ms: GpuMs
     gpu_ms: GpuMs
     cause: str = ""
+    journal_partition: int = 0
+    journal_offset: int = 0
 
 
-class Period(Struct, frozen=True, kw_only=True):
-    """A calendar month (UTC) as hours since the epoch: [first_hour, end_hour)."""
+class Adjustment(Struct, frozen=True, kw_only=True):
+    """What an operator added to a bill; credits are below zero."""
 
-    name: str
-    first_hour: int
-    end_hour: int
+    reference: str
+    reason: AdjustmentReason
+    currency: str
+    amount_micro: Micro
 
 
 class Line(Struct, frozen=True, kw_only=True):
-    """One job, one hour, one kind. `overage_gpu_ms`: the part above the month's soft limit."""
+    """One job, one hour, one kind. `overage_gpu_ms`: the part above the month's soft limit.
+
+    A line of an earlier month came after that was closed; it is above no limit of this one.
+    """
 
     job_id: str
     kind: Kind
@@ -79,30 +92,20 @@ class Line(Struct, frozen=True, kw_only=True):
 
 
 class Invoice(Struct, frozen=True, kw_only=True):
-    """`amount_micro` is the sum of the lines' amounts, `gpu_ms` the sum of their times."""
+    """`amount_micro` is the sum of the amounts of lines and adjustments, `gpu_ms` that of times."""
 
     tenant: str
     period: str
     currency: str
-    status: Literal["open"]
+    status: Literal["open", "closed"]
     lines: tuple[Line, ...]
+    adjustments: tuple[Adjustment, ...]
     used_gpu_ms: GpuMs
     gpu_ms: GpuMs
     credited_gpu_ms: GpuMs
     overage_gpu_ms: GpuMs
     credited_micro: Micro
     amount_micro: Micro
-
-
-def period(name: str) -> Period:
-    """`2026-11` → its hours. Raises ValueError with what is expected."""
-    try:
-        first = datetime.strptime(name, "%Y-%m").replace(tzinfo=UTC)
-    except ValueError:
-        raise ValueError(f"{name!r} is not a month; write it like 2026-11") from None
-    first_hour = int(first.timestamp()) * 1000 // HOUR_MS
-    hours = 24 * monthrange(first.year, first.month)[1]
-    return Period(name=name, first_hour=first_hour, end_hour=first_hour + hours)
 
 
 def invoice(
@@ -112,38 +115,75 @@ def invoice(
     books: Mapping[str, PriceBook],
     soft_gpu_ms: GpuMs | None,
     currency: str,
+    *,
+    share: Share | None = None,
+    adjustments: Iterable[Adjustment] = (),
+    statement: Statement | None = None,
 ) -> Invoice:
-    """The bill of one month. `currency` is used when there are no rows.
+    """The bill of one month. `currency` is used when nothing is on it.
 
-    Raises PriceMissing, Mixed.
+    `share` says which rows are on it, those of the month's hours when not given; `adjustments` are
+    the month's. With the `statement` that closed it, limit and currency are those of then.
+    Raises PriceMissing, Mixed, Altered.
     """
+    if statement is not None:
+        soft_gpu_ms, currency = statement.soft_gpu_ms, statement.currency
+    lines = _lines(rows, books, soft_gpu_ms, share or Share(month=month))
+    added = tuple(sorted(adjustments, key=lambda one: one.reference))
+    currencies = {books[line.price_version].currency for line in lines}
+    currencies = currencies | {one.currency for one in added} or {currency}
+    if len(currencies) > 1:
+        raise Mixed(f"{tenant}, {month.name}: prices in {', '.join(sorted(currencies))}")
+    credited = [line for line in lines if line.kind == "credit"]
+    made = Invoice(
+        tenant=tenant,
+        period=month.name,
+        currency=currencies.pop(),
+        status="open" if statement is None else "closed",
+        lines=lines,
+        adjustments=added,
+        used_gpu_ms=sum(line.used_gpu_ms for line in lines),
+        gpu_ms=sum(line.gpu_ms for line in lines),
+        credited_gpu_ms=-sum(line.gpu_ms for line in credited),
+        overage_gpu_ms=sum(line.overage_gpu_ms for line in lines),
+        credited_micro=-sum(line.amount_micro for line in credited),
+        amount_micro=sum(line.amount_micro for line in lines)
+        + sum(one.amount_micro for one in added),
+    )
+    if statement is not None:
+        _compare(made, statement)
+    return made
+
+
+def _compare(made: Invoice, statement: Statement) -> None:
+    now = (made.currency, made.gpu_ms, made.amount_micro)
+    then = (statement.currency, statement.gpu_ms, statement.amount_micro)
+    if now != then:
+        raise Altered(
+            f"{made.tenant}, {made.period} was closed with {then} (currency, GPU-milliseconds, "
+            f"millionths) and is {now} now; look for a changed price book or ledger"
+        )
+
+
+def _lines(
+    rows: Iterable[LedgerRow],
+    books: Mapping[str, PriceBook],
+    soft_gpu_ms: GpuMs | None,
+    share: Share,
+) -> tuple[Line, ...]:
     grouped: dict[_Group, list[LedgerRow]] = {}
     for row in rows:
-        if month.first_hour <= row.hour < month.end_hour:
+        if share.has(row.hour, row.journal_partition, row.journal_offset):
             grouped.setdefault(_group(row), []).append(row)
     lines: list[Line] = []
     net = 0
     for group in sorted(grouped):
-        line = _line(grouped[group], books, net, soft_gpu_ms)
-        net += line.gpu_ms
-        lines.append(line)
-    currencies = {books[line.price_version].currency for line in lines} or {currency}
-    if len(currencies) > 1:
-        raise Mixed(f"{tenant}, {month.name}: prices in {', '.join(sorted(currencies))}")
-    credited = [line for line in lines if line.kind == "credit"]
-    return Invoice(
-        tenant=tenant,
-        period=month.name,
-        currency=currencies.pop(),
-        status="open",
-        lines=tuple(lines),
-        used_gpu_ms=sum(line.used_gpu_ms for line in lines),
-        gpu_ms=net,
-        credited_gpu_ms=-sum(line.gpu_ms for line in credited),
-        overage_gpu_ms=sum(line.overage_gpu_ms for line in lines),
-        credited_micro=-sum(line.amount_micro for line in credited),
-        amount_micro=sum(line.amount_micro for line in lines),
-    )
+        if grouped[group][0].hour < share.month.first_hour:
+            lines.append(_line(grouped[group], books, late=True))
+        else:
+            lines.append(_line(grouped[group], books, net, soft_gpu_ms))
+            net += lines[-1].gpu_ms
+    return tuple(lines)
 
 
 _Group: TypeAlias = tuple[int, str, int, str, str, str, str]
@@ -156,7 +196,12 @@ def _group(row: LedgerRow) -> _Group:
 
 
 def _line(
-    rows: list[LedgerRow], books: Mapping[str, PriceBook], before: GpuMs, soft: GpuMs | None
+    rows: list[LedgerRow],
+    books: Mapping[str, PriceBook],
+    before: GpuMs = 0,
+    soft: GpuMs | None = None,
+    *,
+    late: bool = False,
 ) -> Line:
     first = rows[0]
     price = gpu_hour_price(books, first.price_version, first.lane)
@@ -164,6 +209,8 @@ def _line(
     work = WORK_OF_ROLE[first.role]
     if first.kind == "credit":
         work = f"credit for {work}: {CREDIT_OF_CAUSE.get(first.cause, first.cause)}"
+    if late:
+        work = f"{work}, late for {period_of(first.hour * HOUR_MS).name}"
     start = datetime.fromtimestamp(first.hour * HOUR_MS // 1000, UTC)
     over = 0 if soft is None else _above(before + gpu_ms, soft) - _above(before, soft)
     return Line(

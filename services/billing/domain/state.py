@@ -5,14 +5,18 @@ from typing import Final, TypeAlias
 from immutables import Map
 from msgspec import Struct
 
-from schemas.account import Lane, Limits
+from schemas.account import Lane, Limits, Statement
 from schemas.envelope import Sha256
 from schemas.sealed import Sealed
-from schemas.units import Ms
+from schemas.units import HOUR_MS, Ms
 
 KEYS_MAX: Final = 100  # usable keys of one tenant
 ENDPOINTS_MAX: Final = 20
 DELIVERIES_OPEN_MAX: Final = 10_000  # a tenant whose endpoints are all dead for 72 h
+
+
+ADJUSTMENTS_MAX: Final = 10_000
+CLOSE_AFTER_MS: Final[Ms] = 2 * HOUR_MS  # from a month's end: its last slices are written by then
 
 
 class ApiKey(Struct, frozen=True, kw_only=True):
@@ -31,7 +35,11 @@ class Endpoint(Struct, frozen=True, kw_only=True):
 
 
 class Tenant(Struct, frozen=True, kw_only=True):
-    """`deliveries` are the open ones: delivery id → endpoint id."""
+    """`deliveries` are the open ones: delivery id → endpoint id; `adjustments`: reference → period.
+
+    `period`: the oldest month that is not closed; `closes_at`: when it will be, None while it is
+    being closed. `closed`: the month before.
+    """
 
     plan: Lane
     limits: Limits
@@ -39,6 +47,10 @@ class Tenant(Struct, frozen=True, kw_only=True):
     keys: Map[str, ApiKey] = Map()
     endpoints: Map[str, Endpoint] = Map()
     deliveries: Map[str, str] = Map()
+    adjustments: Map[str, str] = Map()
+    period: str
+    closes_at: Ms | None
+    closed: Statement | None = None
 
 
 Tenants: TypeAlias = Map[str, Tenant]

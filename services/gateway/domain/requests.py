@@ -12,7 +12,7 @@ from pydantic import (
     StringConstraints,
 )
 
-from schemas.account import RICH_EVENT_TYPES, STANDARD_EVENT_TYPES
+from schemas.account import RICH_EVENT_TYPES, STANDARD_EVENT_TYPES, AdjustmentReason
 from schemas.dataset import LengthPolicy
 from services.gateway.domain.scopes import SCOPES, Scope
 from services.gateway.domain.versions import NAME
@@ -40,6 +40,7 @@ PREVIEW_ROWS_MAX: Final = 20
 PROJECTS_MAX: Final = 100
 SECONDS_MAX: Final = 2**33  # since the epoch: the year 2242
 INT_MAX: Final = 2**53 - 1  # what every JSON reader keeps exactly
+AMOUNT_MICRO_MAX: Final = 10**15
 
 Id = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=256)]
 Name = Annotated[str, StringConstraints(strict=True, max_length=NAME_MAX)]
@@ -241,6 +242,16 @@ class KeyRequest(Body):
         "currency; a job that may cost more is refused",
     )
     requests_per_minute: Annotated[StrictInt, Field(ge=1, le=PER_MINUTE_MAX)] | None = None
+
+
+class AdjustmentRequest(Body):
+    """`amount_micro`, in millionths of the currency: below zero a credit, above it a charge."""
+
+    reference: Annotated[
+        str, StringConstraints(strict=True, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,63}$")
+    ]
+    amount_micro: Annotated[StrictInt, Field(ge=-AMOUNT_MICRO_MAX, le=AMOUNT_MICRO_MAX)]
+    reason: AdjustmentReason
 
 
 class RotateKeyRequest(Body):

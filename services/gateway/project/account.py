@@ -10,9 +10,12 @@ from schemas.account import (
     EndpointDeleted,
     EndpointRotated,
     Event,
+    InvoiceAdjusted,
+    InvoiceClosed,
     KeyCreated,
     KeyRevoked,
     KeyRotated,
+    PeriodEnded,
     PlanSet,
     TenantCreated,
 )
@@ -72,7 +75,7 @@ def project_account(header: Header, event: Event) -> tuple[Change, ...]:
                 "status": event.status,
             }
             return (put(DELIVERIES, {"tenant": tenant, "id": event.delivery_id}, **ended),)
-        case Rejected() | Repeated():
+        case PeriodEnded() | InvoiceClosed() | InvoiceAdjusted() | Rejected() | Repeated():
             return ()
         case _:
             assert_never(event)

@@ -4,8 +4,10 @@ from typing import Any
 from uuid import UUID
 
 from schemas.account import (
+    AdjustInvoice,
     Announce,
     ChangeEndpoint,
+    CloseInvoice,
     CreateEndpoint,
     CreateKey,
     CreateTenant,
@@ -14,12 +16,14 @@ from schemas.account import (
     DeliveryDue,
     EndDelivery,
     Limits,
+    PeriodEnded,
     RevokeKey,
     RotateEndpoint,
     RotateKey,
     SetPlan,
+    Statement,
 )
-from schemas.envelope import Idempotency, Source
+from schemas.envelope import Idempotency, Source, Tick
 from schemas.units import DAY_MS, HOUR_MS
 from tests.histories.recorder import BEGAN, Recorder
 
@@ -96,6 +100,28 @@ def keys_and_webhooks(story: Recorder) -> None:
         )
     )
     story.when(DeleteEndpoint(endpoint_id="we_1"))
+
+
+def a_month_that_is_closed(story: Recorder) -> None:
+    """A credit by an operator, the end of the month, its bill; what comes twice says nothing."""
+    tenant(story)
+    goodwill = AdjustInvoice(
+        reference="T-1", amount_micro=-2_500_000, currency="EUR", reason="goodwill"
+    )
+    story.when(goodwill)
+    story.when(goodwill)
+    (ended,) = story.when(Tick(), after_ms=35 * DAY_MS)
+    assert isinstance(ended, PeriodEnded)
+    statement = Statement(
+        period=ended.period,
+        cut=(7, 0, 0, 3, 0, 0, 12, 0),
+        currency="EUR",
+        soft_gpu_ms=ended.soft_gpu_ms,
+        gpu_ms=7_440_000,
+        amount_micro=2_460_000,
+    )
+    story.when(CloseInvoice(statement=statement))
+    story.when(CloseInvoice(statement=statement))
 
 
 def owners_and_repeats(story: Recorder) -> None:

@@ -16,7 +16,8 @@ from schemas.telemetry import Heartbeat
 from schemas.topics import HEARTBEATS, STREAMS
 from schemas.units import HOUR_MS, GpuMs, Micro
 from services.billing.adapters.prices import read_books
-from services.billing.domain.invoice import LedgerRow, invoice, period
+from services.billing.domain.invoice import LedgerRow, invoice
+from services.billing.domain.periods import period
 from tests.simulation.town.meter import Beat, Line, Meter
 from tests.simulation.town.quota import Quota, month
 from tests.simulation.town.town import Run

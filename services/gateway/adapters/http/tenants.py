@@ -1,10 +1,10 @@
-"""`/v1/tenants`: for operators. Tenants and their API keys."""
+"""`/v1/tenants`: for operators. Tenants, their API keys, what is credited to them."""
 
 from typing import Any, Final
 
 from fastapi import APIRouter
 
-from schemas.account import CreateKey, CreateTenant, Lane, Limits
+from schemas.account import AdjustInvoice, CreateKey, CreateTenant, Lane, Limits
 from schemas.ids import KEY
 from schemas.sealed import Sealed
 from schemas.topics import ACCOUNT
@@ -14,9 +14,18 @@ from services.gateway.adapters.http.auth import digest
 from services.gateway.adapters.http.deps import Admin, Deps, Principal, WithDeps
 from services.gateway.adapters.http.pages import After, page
 from services.gateway.domain.errors import invalid, not_found
-from services.gateway.domain.requests import KeyRequest, RotateKeyRequest, TenantRequest
+from services.gateway.domain.requests import (
+    AdjustmentRequest,
+    KeyRequest,
+    RotateKeyRequest,
+    TenantRequest,
+)
 from services.gateway.domain.shapes import listing
-from services.gateway.domain.shapes.accounts import HINT_CHARACTERS, tenant_object
+from services.gateway.domain.shapes.accounts import (
+    HINT_CHARACTERS,
+    adjustment_object,
+    tenant_object,
+)
 from services.gateway.domain.tables import LIMITS, TENANTS
 from services.gateway.ports import Row
 
@@ -124,6 +133,26 @@ async def list_keys(
 @router.delete("/{tenant}/keys/{key_id}")
 async def revoke_key(tenant: str, key_id: str, deps: WithDeps, admin: Admin) -> dict[str, Any]:
     return await keys.revoked(deps, tenant, key_id, _actor(deps, admin, tenant))
+
+
+@router.post("/{tenant}/adjustments", status_code=201)
+async def adjust_invoice(
+    tenant: str, body: AdjustmentRequest, deps: WithDeps, admin: Admin
+) -> dict[str, Any]:
+    """A credit or a charge on the invoice of the month; a reference counts once."""
+    row = await _tenant(deps, tenant)
+    book = deps.prices.book(row["price_version"])
+    if book is None:
+        raise invalid(f"There is no price book {row['price_version']!r}.", "tenant")
+    command = AdjustInvoice(
+        reference=body.reference,
+        amount_micro=body.amount_micro,
+        currency=book.currency,
+        reason=body.reason,
+    )
+    actor = _actor(deps, admin, tenant)
+    outcome = await deps.commands.decide(ACCOUNT, tenant, command, actor=actor)
+    return adjustment_object(tenant, command, outcome.at)
 
 
 def _actor(deps: Deps, admin: Principal, tenant: str) -> Sealed:

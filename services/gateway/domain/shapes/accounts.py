@@ -1,7 +1,10 @@
 """Tenants, API keys, webhook endpoints and their deliveries."""
 
+from datetime import UTC, datetime
 from typing import Any, Final
 
+from schemas.account import AdjustInvoice
+from schemas.units import Ms
 from services.gateway.domain.shapes import Opened, Row, seconds
 
 HINT_CHARACTERS: Final = 4
@@ -16,6 +19,19 @@ def tenant_object(row: Row, opened: Opened) -> dict[str, Any]:
         "plan": row["plan"],
         "limits": row["limits"],
         "price_version": row["price_version"],
+    }
+
+
+def adjustment_object(tenant: str, adjusted: AdjustInvoice, at: Ms) -> dict[str, Any]:
+    return {
+        "object": "invoice.adjustment",
+        "tenant": tenant,
+        "reference": adjusted.reference,
+        "created_at": seconds(at),
+        "period": f"{datetime.fromtimestamp(at // 1_000, UTC):%Y-%m}",
+        "amount_micro": adjusted.amount_micro,
+        "currency": adjusted.currency,
+        "reason": adjusted.reason,
     }
 
 

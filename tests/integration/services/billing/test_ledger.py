@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import asyncpg
@@ -15,7 +16,7 @@ import pytest
 import pytest_asyncio
 from click.testing import CliRunner
 
-from schemas.account import CreateTenant, Limits
+from schemas.account import AdjustInvoice, CreateTenant, Limits
 from schemas.envelope import Message
 from schemas.pool import (
     NodeSeen,
@@ -26,7 +27,12 @@ from schemas.pool import (
     Token,
 )
 from schemas.topics import ACCOUNT, PARTITIONS, POOL, TOPICS
+from services.billing.adapters.ledger import PostgresBooks
+from services.billing.adapters.prices import read_books
 from services.billing.app import ACCOUNTS, LEDGER, TENANTS
+from services.billing.domain.periods import period_of
+from services.billing.domain.state import CLOSE_AFTER_MS
+from services.billing.effect import close
 from services.scheduler.app import POOLS
 from tests.unit.services.scheduler.samples import node, request
 from tunery.cli.main import main
@@ -41,6 +47,7 @@ from tunery.runtime.journal.reader import START, JournalReader
 from tunery.runtime.seal.memory import MemoryKeyStore
 from tunery.runtime.seal.sealer import Sealer
 from tunery.runtime.settings import RuntimeSettings
+from tunery.runtime.work.effects import EffectHost
 from tunery.runtime.work.postgres import open_store
 from tunery.runtime.work.projector import Projector
 
@@ -48,10 +55,20 @@ PATIENCE_S = 20
 TENANT = "acme"
 
 
+class Ahead(SystemClock):
+    """The time of day, so many milliseconds on."""
+
+    ahead_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.ahead_ms
+
+
 @dataclass
 class World:
     dsn: str
     runtime: Runtime
+    clock: "Ahead"
 
     async def pool(self, body: Message) -> None:
         await self.runtime.sender.send("pool", "default", "", body)
@@ -76,6 +93,14 @@ class World:
         assert row is not None
         return int(row[0]), int(row[1]), int(row[2])
 
+    async def account(self, body: Message) -> None:
+        await self.runtime.sender.send(ACCOUNT, TENANT, TENANT, body)
+
+    async def shown(self, period: str) -> dict[str, Any]:
+        text = await asyncio.to_thread(self.invoice, "--period", period, "--json")
+        made: dict[str, Any] = json.loads(text)
+        return made
+
     def invoice(self, *arguments: str) -> str:
         result = CliRunner().invoke(
             main,
@@ -93,8 +118,8 @@ async def world(servers: Stack, tmp_path: Path) -> AsyncIterator[World]:
     admin = await asyncpg.connect(servers.postgres_dsn)
     await admin.execute(f'CREATE DATABASE "{database}"')
     dsn = f"{servers.postgres_dsn.rpartition('/')[0]}/{database}"
-    store = await open_store(dsn, "billing", 8)
-    log = MemoryLog(SystemClock())
+    store, clock = await open_store(dsn, "billing", 8), Ahead()
+    log = MemoryLog(clock)
     await log.create(TOPICS, PARTITIONS)
     settings = RuntimeSettings(
         kafka_bootstrap="memory",
@@ -112,9 +137,9 @@ async def world(servers: Stack, tmp_path: Path) -> AsyncIterator[World]:
         blobs=MemoryBlobs(),
         seal=Sealer(MemoryKeyStore()),
         sender=Sender(log),
-        clock=SystemClock(),
+        clock=clock,
     )
-    yield World(dsn, runtime)
+    yield World(dsn, runtime, clock)
     await store.close()
     await admin.execute(f'DROP DATABASE "{database}" WITH (FORCE)')
     await admin.close()
@@ -239,6 +264,51 @@ async def check_invoice(world: World, billable: int, lost: int) -> None:
     shown = " ".join((await asyncio.to_thread(world.invoice, *period)).split())  # lines may wrap
     assert "machine lost" in shown
     assert "total" in shown
+
+
+async def test_a_month_is_closed_and_what_comes_late_is_on_the_next_bill(world: World) -> None:
+    store, books = world.runtime.store, read_books()
+    hosts = (
+        AggregateHost(replace(world.runtime, name="scheduler"), POOLS),
+        AggregateHost(world.runtime, ACCOUNTS),
+        Projector(world.runtime, LEDGER),
+        Projector(world.runtime, TENANTS),
+        EffectHost(world.runtime, (close(world.runtime.log, PostgresBooks(store, books)),)),
+    )
+    async with running(*hosts):
+        await world.account(
+            CreateTenant(
+                name=world.runtime.seal.seal(TENANT, "Acme"),
+                plan="premium",
+                limits=Limits(soft_gpu_ms=1, hard_gpu_ms=10**9, concurrency=1),
+                price_version="2026-11",
+            )
+        )
+        credit = AdjustInvoice(reference="T-1", amount_micro=-7, currency="EUR", reason="goodwill")
+        await world.account(credit)
+        await use(world)
+        ends = await world.closed(2)
+        net = sum(end.billable_gpu_ms - end.lost_gpu_ms for end in ends)
+        month = period_of(world.clock.now_ms())
+        world.clock.ahead_ms = month.end_ms + CLOSE_AFTER_MS - world.clock.now_ms()
+        async with asyncio.timeout(PATIENCE_S):
+            while not (found := await store.rows("statements")):  # noqa: ASYNC110  # another task writes it
+                await asyncio.sleep(0.02)
+    assert found[0]["statement"]["gpu_ms"] == net
+    made = await world.shown(month.name)
+    assert (made["status"], made["gpu_ms"]) == ("closed", net)
+    assert [one["reference"] for one in made["adjustments"]] == ["T-1"]
+    lines = sum(line["amount_micro"] for line in made["lines"])
+    assert made["amount_micro"] == lines - 7 == found[0]["statement"]["amount_micro"]
+    await store.pool.execute(
+        "INSERT INTO ledger SELECT journal_partition, incarnation, journal_offset + 1000, pool,"
+        " lease, hour, kind, cause, tenant, job_id, attempt, role, lane, price_version, 9, 9, at"
+        " FROM ledger WHERE kind = 'usage' LIMIT 1"
+    )
+    assert await world.shown(month.name) == made
+    following = await world.shown(month.following().name)
+    assert (following["status"], following["gpu_ms"]) == ("open", 9)
+    assert following["lines"][0]["description"].endswith(f"late for {month.name}")
 
 
 async def test_what_cannot_be_shown_is_explained(world: World) -> None:

@@ -1,12 +1,19 @@
 """Ledger rows: integers copied, keys that cannot be there twice."""
 
-from schemas.account import Limits, PlanSet
+from schemas.account import (
+    InvoiceAdjusted,
+    InvoiceClosed,
+    Limits,
+    PeriodEnded,
+    PlanSet,
+    Statement,
+)
 from schemas.envelope import Header
 from schemas.job import SetLimits
 from schemas.pool import NodeRetired, SlotsFreed, Token, UsageCredited, UsageSliced
 from services.billing.project import project_ledger, project_tenants
 from services.billing.react import react_account
-from tunery.runtime.verbs import Upsert
+from tunery.runtime.verbs import Done, Todo, Upsert
 
 
 def header(offset: int = 7) -> Header:
@@ -93,3 +100,26 @@ def test_a_new_plan_reaches_the_tenants_table_and_job() -> None:
     (send,) = react_account(at, plan)
     assert send.stream == "job"
     assert send.body == SetLimits(lane="free", limits=limits, price_version="2026-11")
+
+
+def test_a_month_that_has_ended_is_to_be_closed_until_it_is() -> None:
+    ended = PeriodEnded(period="2026-11", soft_gpu_ms=1, before=None)
+    (todo,) = project_tenants(header(), ended)
+    assert isinstance(todo, Todo)
+    statement = Statement(
+        period="2026-11", cut=(0,) * 8, currency="EUR", soft_gpu_ms=1, gpu_ms=2, amount_micro=3
+    )
+    row, done = project_tenants(header(), InvoiceClosed(statement=statement))
+    assert done == Done(todo.kind, todo.id)
+    assert isinstance(row, Upsert)
+    assert row.values == {"statement": statement, "closed_at": 99}
+
+
+def test_an_adjustment_is_a_row_of_its_month() -> None:
+    adjusted = InvoiceAdjusted(
+        reference="T-1", period="2026-11", amount_micro=-5, currency="EUR", reason="goodwill"
+    )
+    (row,) = project_tenants(header(), adjusted)
+    assert isinstance(row, Upsert)
+    assert row.key == {"tenant": "default", "reference": "T-1"}
+    assert (row.values["period"], row.values["amount_micro"]) == ("2026-11", -5)

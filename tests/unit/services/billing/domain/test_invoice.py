@@ -17,8 +17,8 @@ from services.billing.domain.invoice import (
     PriceMissing,
     decimal_amount,
     invoice,
-    period,
 )
+from services.billing.domain.periods import period
 
 BOOKS = {
     version: PriceBook(

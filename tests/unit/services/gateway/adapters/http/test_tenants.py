@@ -116,3 +116,25 @@ async def test_a_job_that_may_cost_more_than_the_keys_cap_is_refused(api: Town) 
     rich = (await api.api.post(path, json={"spend_cap_micro": 10**12})).json()
     made = await api.client(rich["key"]).post("/v1/fine_tuning/jobs", json=job)
     assert made.status_code == 200, made.text
+
+
+async def test_operators_credit_a_tenant_once_for_each_reference(api: Town) -> None:
+    client = await api.tenant()
+    path = f"/v1/tenants/{client.headers['x-tenant']}/adjustments"
+    body = {"reference": "T-17", "amount_micro": -5_000_000, "reason": "goodwill"}
+    made = await api.api.post(path, json=body)
+    assert made.status_code == 201
+    shown = made.json()
+    assert (shown["amount_micro"], shown["currency"], shown["reason"]) == (
+        -5_000_000,
+        "EUR",
+        "goodwill",
+    )
+    assert len(shown["period"]) == len("2026-11")
+    again = await api.api.post(path, json=body)
+    assert (again.status_code, again.json()["error"]["param"]) == (409, "reference")
+    nothing = await api.api.post(path, json={**body, "reference": "T-18", "amount_micro": 0})
+    assert (nothing.status_code, nothing.json()["error"]["param"]) == (400, "amount_micro")
+    unknown = await api.api.post(path, json={**body, "reason": "because"})
+    assert (unknown.status_code, unknown.json()["error"]["param"]) == (400, "reason")
+    assert (await client.post(path, json=body)).status_code == 403

@@ -1,0 +1,75 @@
+"""Bills over time: when a month is closed, and what operators add to one."""
+
+from typing import Final, assert_never
+
+from schemas import errors
+from schemas.account import (
+    AdjustInvoice,
+    CloseInvoice,
+    Event,
+    InvoiceAdjusted,
+    InvoiceClosed,
+    PeriodEnded,
+)
+from schemas.envelope import Context, Rejected, Tick
+from schemas.units import Micro, Ms
+from services.billing.domain.periods import period_of
+from services.billing.domain.state import ADJUSTMENTS_MAX, Tenant, Tenants
+
+AMOUNT_MICRO_MAX: Final[Micro] = 10**15
+
+
+def earliest(state: Tenants) -> tuple[Ms, str] | None:
+    """The next moment at which a month of some tenant is to be closed."""
+    due = ((one.closes_at, key) for key, one in state.items() if one.closes_at is not None)
+    return min(due, default=None)
+
+
+def decide(
+    tenant: Tenant, command: AdjustInvoice | CloseInvoice | Tick, ctx: Context
+) -> tuple[Event, ...]:
+    match command:
+        case AdjustInvoice():
+            return _adjust(tenant, command, ctx)
+        case CloseInvoice():
+            return _close(tenant, command)
+        case Tick():
+            return _tick(tenant, ctx)
+        case _:
+            assert_never(command)
+
+
+def _tick(tenant: Tenant, ctx: Context) -> tuple[Event, ...]:
+    if tenant.closes_at is None or ctx.at < tenant.closes_at:
+        return ()
+    ended = PeriodEnded(
+        period=tenant.period, soft_gpu_ms=tenant.limits.soft_gpu_ms, before=tenant.closed
+    )
+    return (ended,)
+
+
+def _close(tenant: Tenant, command: CloseInvoice) -> tuple[Event, ...]:
+    """The first outcome counts."""
+    if tenant.closes_at is not None or command.statement.period != tenant.period:
+        return ()
+    return (InvoiceClosed(statement=command.statement),)
+
+
+def _adjust(tenant: Tenant, command: AdjustInvoice, ctx: Context) -> tuple[Event, ...]:
+    if (known := tenant.adjustments.get(command.reference)) is not None:
+        text = f"{command.reference!r} is on the bill of {known} already; use another reference."
+        return (Rejected(code=errors.ALREADY_EXISTS, message=text, param="reference"),)
+    if not 0 < abs(command.amount_micro) <= AMOUNT_MICRO_MAX:
+        text = "amount_micro must not be 0, and at most 10^15 either way."
+        return (Rejected(code=errors.MALFORMED, message=text, param="amount_micro"),)
+    if len(tenant.adjustments) >= ADJUSTMENTS_MAX:
+        text = f"A tenant has at most {ADJUSTMENTS_MAX} adjustments."
+        return (Rejected(code=errors.ILLEGAL_STATE, message=text),)
+    adjusted = InvoiceAdjusted(
+        reference=command.reference,
+        period=period_of(ctx.at).name,
+        amount_micro=command.amount_micro,
+        currency=command.currency,
+        reason=command.reason,
+    )
+    return (adjusted,)

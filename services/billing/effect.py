@@ -1,0 +1,43 @@
+"""Closes a month: its bill is made of what the ledger has, once nothing of the month is on its way.
+
+The ledger must have passed the end that the pool's journal had after the month's end; what is
+written later is late, and on the next bill.
+"""
+
+from typing import Final
+
+from schemas.account import CloseInvoice, PeriodEnded
+from schemas.topics import PARTITIONS, POOL
+from services.billing.domain.periods import Share, period
+from services.billing.ports import Books
+from services.billing.project import CLOSE
+from tunery.runtime.bus.abstract import Log
+from tunery.runtime.verbs import Effect, Send
+
+ATTEMPTS_MAX: Final = 1_000_000  # at most one a minute: a partition that stopped waits for a person
+
+
+class Behind(Exception):
+    """The ledger has not read everything that was written before the month was to be closed."""
+
+
+def close(log: Log, books: Books) -> Effect[PeriodEnded]:
+    async def run(ended: PeriodEnded, tenant: str) -> Send:
+        journal = POOL.journal.name
+        ends = [(await log.bounds(journal, partition))[1] for partition in range(PARTITIONS)]
+        reached = await books.reached()
+        behind = [at for at in range(PARTITIONS) if reached[at] < ends[at]]
+        if behind:
+            raise Behind(f"partitions {behind} of {journal} are not in the ledger up to {ends}")
+        before = ended.before.cut if ended.before else (0,) * PARTITIONS
+        cut = tuple(max(pair) for pair in zip(ends, before, strict=True))
+        share = Share(month=period(ended.period), late=before, cut=cut)
+        statement = await books.statement(tenant, ended, share)
+        return Send("account", tenant, tenant, CloseInvoice(statement=statement))
+
+    def exhausted(ended: PeriodEnded, tenant: str, failure: str) -> None:
+        return None
+
+    return Effect(
+        kind=CLOSE, body=PeriodEnded, run=run, exhausted=exhausted, attempts_max=ATTEMPTS_MAX
+    )

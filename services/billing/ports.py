@@ -1,0 +1,14 @@
+"""What closing a month needs besides the log."""
+
+from typing import Protocol
+
+from schemas.account import PeriodEnded, Statement
+from services.billing.domain.periods import Cut, Share
+
+
+class Books(Protocol):
+    async def reached(self) -> Cut:
+        """For each partition of the pool's journal, the first offset not in the ledger yet."""
+
+    async def statement(self, tenant: str, ended: PeriodEnded, share: Share) -> Statement:
+        """The bill of the month that `share` is of. Raises PriceMissing, Mixed."""

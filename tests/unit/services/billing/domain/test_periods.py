@@ -1,0 +1,133 @@
+"""Months: every row is on one bill, however late it comes, and a closed bill never changes."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from schemas.account import Statement
+from schemas.units import HOUR_MS
+from services.billing.domain.invoice import (
+    Adjustment,
+    Altered,
+    Invoice,
+    LedgerRow,
+    Mixed,
+    invoice,
+)
+from services.billing.domain.periods import Period, Share, period, period_of, share_of
+from tests.unit.services.billing.domain.test_invoice import BOOKS, row
+
+PARTITIONS = 3
+MONTHS = tuple(period(f"2026-{number:02}") for number in range(9, 13))
+# a slice: its month, the partition it is in, how many milliseconds
+SLICE = st.tuples(st.integers(0, 3), st.integers(0, PARTITIONS - 1), st.integers(1, 2 * HOUR_MS))
+# in the order in which they are written: slices, and that the next month is closed
+LIFE = st.lists(st.one_of(SLICE, st.just("close")), max_size=40)
+
+
+def bill(
+    month: Period, rows: list[LedgerRow], closed: list[Statement], soft: int = HOUR_MS
+) -> Invoice:
+    statement = next((one for one in closed if one.period == month.name), None)
+    return invoice(
+        "acme",
+        month,
+        rows,
+        BOOKS,
+        soft,
+        "EUR",
+        share=share_of(month, closed),
+        statement=statement,
+    )
+
+
+def close(month: Period, rows: list[LedgerRow], closed: list[Statement]) -> Statement:
+    """As the effect does: everything that is written by now, of this month or late."""
+    ends = Counter(one.journal_partition for one in rows)
+    cut = tuple(ends[at] for at in range(PARTITIONS))
+    late = closed[-1].cut if closed else (0,) * PARTITIONS
+    share = Share(month=month, late=late, cut=cut)
+    made = invoice("acme", month, rows, BOOKS, HOUR_MS, "EUR", share=share)
+    return Statement(
+        period=month.name,
+        cut=cut,
+        currency="EUR",
+        soft_gpu_ms=HOUR_MS,
+        gpu_ms=made.gpu_ms,
+        amount_micro=made.amount_micro,
+    )
+
+
+@given(LIFE)
+def test_the_sum_of_all_bills_is_the_ledger_whatever_comes_late(life: list[object]) -> None:
+    rows: list[LedgerRow] = []
+    closed: list[Statement] = []
+    seen: dict[str, Invoice] = {}
+    for happened in life:
+        if isinstance(happened, tuple):
+            at, partition, gpu_ms = happened
+            offset = sum(one.journal_partition == partition for one in rows)
+            new = row(hour=MONTHS[at].first_hour + len(rows) % 5, gpu_ms=gpu_ms)
+            rows.append(replace(new, journal_partition=partition, journal_offset=offset))
+        elif len(closed) < len(MONTHS) - 1:
+            closed.append(close(MONTHS[len(closed)], rows, closed))
+            month = MONTHS[len(closed) - 1]
+            seen[month.name] = bill(month, rows, closed)
+        bills = [bill(month, rows, closed) for month in MONTHS]
+        assert sum(one.gpu_ms for one in bills) == sum(one.gpu_ms for one in rows)
+        assert sum(line.gpu_ms for one in bills for line in one.lines) == sum(
+            one.gpu_ms for one in rows
+        )
+        for made in bills:
+            assert made.amount_micro == sum(line.amount_micro for line in made.lines)
+            if made.status == "closed":
+                assert made == seen[made.period]
+
+
+def test_what_comes_late_is_on_the_next_bill_and_says_so() -> None:
+    september, october = MONTHS[:2]
+    early = row(hour=september.first_hour)
+    closed = [close(september, [early], [])]
+    late = replace(row(hour=september.end_hour - 1), journal_offset=1)
+    (line,) = bill(october, [early, late], closed).lines
+    assert (line.description, line.overage_gpu_ms) == ("training, late for 2026-09", 0)
+    assert bill(september, [early, late], closed).gpu_ms == early.gpu_ms
+    assert bill(MONTHS[2], [early, late], closed).lines == ()
+
+
+def test_a_closed_bill_keeps_its_limit() -> None:
+    september = MONTHS[0]
+    used = row(hour=september.first_hour, gpu_ms=2 * HOUR_MS)
+    closed = [close(september, [used], [])]
+    assert bill(september, [used], closed, soft=0).overage_gpu_ms == HOUR_MS
+
+
+def test_a_closed_bill_that_would_change_is_named() -> None:
+    september = MONTHS[0]
+    used = row(hour=september.first_hour)
+    closed = [close(september, [used], [])]
+    with pytest.raises(Altered, match="2026-09 was closed with"):
+        bill(september, [replace(used, gpu_ms=used.gpu_ms - 1)], closed)
+
+
+def test_adjustments_are_on_the_bill_and_in_its_sum() -> None:
+    goodwill = Adjustment(
+        reference="T-1", reason="goodwill", currency="EUR", amount_micro=-1_000_000
+    )
+    used = row(hour=MONTHS[0].first_hour)
+    made = invoice("acme", MONTHS[0], [used], BOOKS, None, "EUR", adjustments=[goodwill])
+    assert made.amount_micro == made.lines[0].amount_micro - 1_000_000
+    dollars = replace(goodwill, currency="USD")
+    with pytest.raises(Mixed):
+        invoice("acme", MONTHS[0], [used], BOOKS, None, "EUR", adjustments=[dollars])
+
+
+@given(st.integers(0, 4_102_444_800_000))  # to the year 2100
+def test_a_moment_is_in_one_month_and_months_follow_each_other(at: int) -> None:
+    month = period_of(at)
+    assert month == period(month.name)
+    assert month.first_hour * HOUR_MS <= at < month.end_ms
+    assert month.following().first_hour == month.end_hour

@@ -1,0 +1,69 @@
+"""A month is closed when the ledger has all that was written before, and with that alone."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from schemas.account import CloseInvoice, PeriodEnded, Statement
+from schemas.topics import PARTITIONS, POOL
+from services.billing.domain.periods import Cut, Share, period
+from services.billing.effect import Behind, close
+from tunery.runtime.bus.memory import MemoryLog
+from tunery.runtime.bus.partitioner import partition_of
+
+WRITTEN = 5  # records in partition 3 of the pool's journal
+
+
+@dataclass
+class FakeBooks:
+    at: tuple[int, ...] = (0, 0, 0, WRITTEN, 0, 0, 0, 0)
+    asked: Share | None = None
+
+    async def reached(self) -> Cut:
+        return self.at
+
+    async def statement(self, tenant: str, ended: PeriodEnded, share: Share) -> Statement:
+        self.asked = share
+        return statement(ended.period, tuple(share.cut or ()))
+
+
+def statement(name: str, cut: tuple[int, ...]) -> Statement:
+    return Statement(period=name, cut=cut, currency="EUR", soft_gpu_ms=1, gpu_ms=2, amount_micro=3)
+
+
+def ended(before: Statement | None = None) -> PeriodEnded:
+    return PeriodEnded(period="2026-11", soft_gpu_ms=1, before=before)
+
+
+async def written() -> MemoryLog:
+    log = MemoryLog()
+    await log.create((POOL.journal,), PARTITIONS)
+    key = next(key for key in (b"%d" % n for n in range(99)) if partition_of(key) == 3)
+    for _ in range(WRITTEN):
+        await log.send(POOL.journal.name, key, b"{}")
+    return log
+
+
+async def test_the_first_bill_is_of_all_that_was_written() -> None:
+    books = FakeBooks()
+    sent = await close(await written(), books).run(ended(), "acme")
+    assert sent is not None
+    assert (sent.stream, sent.key) == ("account", "acme")
+    assert isinstance(sent.body, CloseInvoice)
+    assert sent.body.statement.cut == books.at
+    assert books.asked == Share(month=period("2026-11"), late=(0,) * 8, cut=books.at)
+
+
+async def test_the_next_one_begins_where_the_one_before_was_cut() -> None:
+    books, before = FakeBooks(), statement("2026-10", (9, 0, 0, 2, 0, 0, 0, 0))
+    await close(await written(), books).run(ended(before), "acme")
+    assert books.asked is not None
+    assert books.asked.late == before.cut
+    assert books.asked.cut == (9, 0, 0, WRITTEN, 0, 0, 0, 0)  # a cut never goes back
+
+
+async def test_it_waits_for_the_ledger() -> None:
+    books = FakeBooks(at=(0, 0, 0, WRITTEN - 1, 0, 0, 0, 0))
+    with pytest.raises(Behind, match=r"partitions \[3\]"):
+        await close(await written(), books).run(ended(), "acme")
+    assert books.asked is None
