@@ -38,7 +38,8 @@ async def test_a_worker_that_dies_is_named_without_quoting_what_it_read(
 async def test_work_that_needs_too_much_memory_is_named(tmp_path: Path) -> None:
     rows = tmp_path / "rows"
     rows.write_bytes(b'{"text": "' + b"x" * 8_000_000 + b'"}\n')
-    small = Workers(work_ms_max=60_000, memory_bytes_max=40_000_000)
+    # Enough to start and to end in order (half of it), too little for the signature of this row.
+    small = Workers(work_ms_max=60_000, memory_bytes_max=240_000_000)
     with pytest.raises(WorkFailed, match="MemoryError"):
         await small.check(rows, ())
 
