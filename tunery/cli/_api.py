@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -16,6 +17,7 @@ from tunery.local.paths import DataDir
 if TYPE_CHECKING:
     from tunery.client import Api
 
+FILE_PREFIX: Final = "file-"
 PIPE_WIDTH: Final = 1_000  # one line for each thing, whatever reads it
 NO_CONNECTION: Final = (
     "no API to talk to",
@@ -50,6 +52,11 @@ def connect(folders: DataDir) -> Iterator["Api"]:
         if refusal.code in FIXES:
             raise LocalError(what, FIXES[refusal.code]) from None
         raise click.ClickException(what) from None
+
+
+def is_uploaded(name: str) -> bool:
+    """Whether it looks like an uploaded file's id or name (`faq@2`), and is no file here."""
+    return (name.startswith(FILE_PREFIX) or "@" in name) and not Path(name).exists()
 
 
 def _address(folders: DataDir) -> tuple[str, str]:

@@ -162,7 +162,7 @@ def _difference(before: str, after: str, folders: DataDir) -> "Difference":
     from tunery.data.versions import Difference, diff
 
     missing = [name for name in (before, after) if not Path(name).exists()]
-    if len(missing) == 2 and all(name.startswith("file-") or "@" in name for name in missing):
+    if _api.is_uploaded(before) and _api.is_uploaded(after):
         with _api.connect(folders) as api:
             return msgspec.convert(api.diff(before, after), Difference)
     if missing:

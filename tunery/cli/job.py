@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 EVENTS_SHOWN: Final = 50
 JOBS_SHOWN: Final = 20
-FILE_PREFIX: Final = "file-"
 EPILOG = """\
 \b
 Examples:
@@ -53,7 +52,10 @@ def _request(function: "Callable[..., Any]") -> "Callable[..., Any]":
         (
             click.option("--model", required=True, help="Base model; see `tunery base list`."),
             click.option(
-                "--file", "training", required=True, help="A file id, or a path to upload first."
+                "--file",
+                "training",
+                required=True,
+                help="A file's id or name (faq@2), or a path to upload first.",
             ),
             click.option("--validation-file", help="A file id; else a part of --file is kept out."),
             click.option("--suffix", help="Becomes part of the new model's name."),
@@ -309,14 +311,14 @@ def _body(
 
 def _file(api: "Api", named: str, quiet: bool) -> str:
     """The id as it is; a path is uploaded and checked first."""
-    if named.startswith(FILE_PREFIX) and not Path(named).exists():
+    if _api.is_uploaded(named):
         return named
     from tunery.cli.file import checked, send
 
     path = Path(named)
     if not path.is_file():
         raise click.BadParameter(
-            f"{named} is neither a file id nor a file here", param_hint="--file"
+            f"{named} is neither a file's id or name (faq@2) nor a file here", param_hint="--file"
         )
     file = checked(api, send(api, path, quiet=quiet)["id"])
     if file["status"] == "error":
