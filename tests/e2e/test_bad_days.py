@@ -6,6 +6,8 @@ start and stays away. The last test folds everything again from offset 0.
 
 import asyncio
 import json
+import os
+import signal
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -44,13 +46,17 @@ ANSWER_S_MAX: Final = 5.0
 CHILD_S_MAX: Final = 60.0
 FEW: Final = 12
 TOO_BIG: Final = 1_000_000
+IDLE_MS_MAX: Final = 15_000  # far more than a step takes here, whatever is paused
 JSON: Final = {"content-type": "application/json"}
 AGENT: Final = AGENT_A.name
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session", name="home")
 async def a_house() -> AsyncIterator[House]:
-    async with house(gateway={"TUNERY_GATEWAY_FILE_BYTES_MAX": str(TOO_BIG - 1)}) as made:
+    async with house(
+        gateway={"TUNERY_GATEWAY_FILE_BYTES_MAX": str(TOO_BIG - 1)},
+        scheduler={"TUNERY_SCHEDULER_IDLE_MS_MAX": str(IDLE_MS_MAX)},
+    ) as made:
         await made.stack.stop("valkey")
         yield made
 
@@ -101,6 +107,26 @@ async def test_kill_9_of_the_agent_leaves_no_second_training(home: House) -> Non
     bill = await home.bill(job_id)
     assert bill["net_gpu_ms"] == bill["billable_gpu_ms"] - bill["credited_gpu_ms"] > 0
     assert "Attempt 1 lost its machine" in "\n".join(await home.api.messages(job_id))
+
+
+async def test_a_training_that_stands_still_is_stopped_and_goes_on_elsewhere(home: House) -> None:
+    """SIGSTOP of the training alone: its agent lives on. There is no other node, so it is here."""
+    job_id = await home.submit(n_epochs=40)
+    newest = await home.with_checkpoint(job_id)
+    agent = home.stack.supervisor.pid(AGENT)
+    assert agent is not None
+    for pid in processes.descendants(agent):
+        os.kill(pid, signal.SIGSTOP)
+    job = await home.api.job(job_id, lambda found: found["attempt"] == 2 and training(found))
+    assert home.stack.supervisor.pid(AGENT) == agent
+    assert job["progress"]["resumed_from_step"] >= newest["step_number"]
+    assert "Attempt 1 failed: bad_node" in "\n".join(await home.api.messages(job_id))
+    await allowed(home, job_id, "cancel", "cancelled")
+    await home.api.ended(job_id, "cancelled")
+    lines = (await home.bill(job_id))["lines"]
+    credited = [line for line in lines if line["kind"] == "credit"]
+    assert [line["cause"] for line in credited] == ["bad_node"]
+    assert -credited[0]["billable_gpu_ms"] > IDLE_MS_MAX / 2
 
 
 # --- servers --------------------------------------------------------------------------------------
