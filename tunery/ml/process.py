@@ -6,17 +6,21 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn, TypeAlias
+from typing import Final, NoReturn, TypeAlias
 
 from tunery.ml.events import EXIT_ORPHANED, EXIT_USER, Events
 from tunery.ml.stop import Stop
 
 Work: TypeAlias = Callable[[Path, Events, Stop], int]
+NICENESS: Final = (
+    19  # whoever answers people or sends the node's heartbeats on this machine is first
+)
 
 
 def main(name: str, work: Work) -> NoReturn:
     """Run `work` on the spec named by the only argument, and leave with its exit code."""
     stop = Stop()
+    os.nice(NICENESS)
     stop.listen()  # before seconds of imports: a notice may come at any time
     code = EXIT_USER
     if len(sys.argv) == 2:

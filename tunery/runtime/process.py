@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Final, TypeAlias
 
+import uvloop
 from prometheus_client import start_http_server
 
 from schemas.units import Ms
@@ -58,7 +59,7 @@ def main(name: str, build: Build, *, stop_ms_max: Ms = STOP_MS_MAX) -> None:
     if settings.metrics_port is not None:
         start_http_server(settings.metrics_port, addr=LOOPBACK)
     try:
-        asyncio.run(serve(name, build, settings, stop_ms_max))
+        uvloop.run(serve(name, build, settings, stop_ms_max))
     except SettingsError as error:
         say(LOG, logging.CRITICAL, "bad settings", why=error)
         sys.exit(EXIT_BAD_SETTINGS)

@@ -45,6 +45,7 @@ class HttpServer:
         """Serve until cancelled; requests under way get STOP_S_MAX to end. Raises OSError."""
         config = uvicorn.Config(
             self._app,
+            http="h11",  # bounds a request's head; httptools takes one of any size
             log_config=None,
             access_log=False,
             lifespan="off",

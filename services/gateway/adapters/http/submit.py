@@ -1,5 +1,6 @@
 """Submitting a job, and estimating one without submitting it."""
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
@@ -138,22 +139,26 @@ async def _first(deps: Deps, caller: Principal, outcome: Outcome) -> Row:
 
 async def _resolve(deps: Deps, caller: Principal, body: JobRequest, job_id: str) -> Resolved:
     """Raises ApiError with what is wrong with the request, or with what it names."""
-    tenant = await deps.views.one(TENANTS, {"id": caller.tenant})
+    tenant, base, training, held_out, device = await asyncio.gather(
+        deps.views.one(TENANTS, {"id": caller.tenant}),
+        known_base(deps, body.model),
+        _find_input(deps, caller, body.training_file),
+        _find_input(deps, caller, body.validation_file),
+        _device(deps),
+    )
     if tenant is None:
         message = f"Tenant {caller.tenant!r} does not exist. Create it with POST /v1/tenants."
         raise ApiError(404, errors.NOT_FOUND, message)
     if caller.models is not None and body.model not in caller.models:
         message = f"This key may train {', '.join(sorted(caller.models))}, not {body.model!r}."
         raise ApiError(403, FORBIDDEN, message, "model")
-    base = await known_base(deps, body.model)
     wishes = submission.check(body, base)
     if base is None:
         raise submission.unknown_model(body.model)
-    training = await _file(deps, caller, body.training_file, "training_file")
+    training = _checked(training, body.training_file, "training_file")
     submission.check_split(wishes, training)
-    held_out = None
     if body.validation_file is not None:
-        held_out = await _file(deps, caller, body.validation_file, "validation_file")
+        held_out = _checked(held_out, body.validation_file, "validation_file")
         submission.check_split(wishes, held_out)
     body = submission.with_files(body, training, held_out)
     seed = body.seed
@@ -162,7 +167,6 @@ async def _resolve(deps: Deps, caller: Principal, body: JobRequest, job_id: str)
     tokens = submission.tokens_of(training, base)
     minted = _minted(deps, caller, body, base, job_id, seed)
     price = _price(deps, tenant)
-    device = await _device(deps)
     spec = submission.build_spec(body, wishes, base, tokens, price, device, minted)
     return Resolved(spec, tokens)
 
@@ -189,11 +193,16 @@ async def known_base(deps: Deps, name: str) -> Base | None:
     return None if row is None else msgspec.convert(row["base"], Base)
 
 
-async def _file(
-    deps: Deps, caller: Principal, file_id: str, role: submission.FileRole
+async def _find_input(
+    deps: Deps, caller: Principal, reference: str | None
+) -> submission.InputFile | None:
+    row = None if reference is None else await find_file(deps, caller, reference)
+    return None if row is None else _input_file(row)
+
+
+def _checked(
+    file: submission.InputFile | None, file_id: str, role: submission.FileRole
 ) -> submission.InputFile:
-    row = await find_file(deps, caller, file_id)
-    file = None if row is None else _input_file(row)
     submission.check_file(file, file_id, role)
     if file is None:
         raise invalid("is missing", role)
