@@ -3,6 +3,7 @@
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -61,7 +62,7 @@ class World:
             blob=key,
         )
 
-    async def due(self, data: bytes, **spec: int) -> PreparationDue:
+    async def due(self, data: bytes, **spec: Any) -> PreparationDue:
         file = await self.file(data)
         wanted = PrepareSpec(
             base_id="small",
@@ -218,6 +219,19 @@ async def test_a_row_that_does_not_fit_is_refused_at_once(tmp_path: Path) -> Non
     assert record.failure is not None
     assert "row_too_long" in record.failure
     assert record.code == errors.FILE_REJECTED
+
+
+async def test_texts_are_split_where_the_job_says_so_and_chats_are_not(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    texts = b"".join(b'{"text": "%d %s"}\n' % (n, b"A lamp at sea. " * 20) for n in range(12))
+    spec: dict[str, Any] = {"max_length": 32, "length_policy": "split"}
+    made = prepared_of(await world.prepare.run(await world.due(texts, **spec), "acme")).prepared
+    assert made is not None
+    assert made.train_rows + made.validation_rows == 12
+    assert made.tokens > 32 * made.train_rows
+    refused = prepared_of(await world.prepare.run(await world.due(rows(12), **spec), "acme"))
+    assert "split_not_text" in (refused.failure or "")
+    assert refused.code == errors.FILE_REJECTED
 
 
 async def test_a_base_that_changed_is_refused_at_once(tmp_path: Path) -> None:
