@@ -14,7 +14,13 @@ from typing import Any, Final, NamedTuple
 
 from aiokafka import TopicPartition
 from aiokafka.client import AIOKafkaClient
-from aiokafka.errors import CorruptRecordException, KafkaError, OffsetOutOfRangeError, for_code
+from aiokafka.errors import (
+    CorruptRecordException,
+    KafkaError,
+    LeaderNotAvailableError,
+    OffsetOutOfRangeError,
+    for_code,
+)
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.record.memory_records import MemoryRecords
 
@@ -26,6 +32,7 @@ FETCH_WAIT_MS_MAX: Final = 5_000  # long polls: data ends them at once, idle one
 FETCH_BYTES_MAX: Final = 52_428_800
 PARTITION_BYTES_MAX: Final = 1_048_576  # a larger batch comes whole, alone
 READ_UNCOMMITTED: Final = 0
+NOBODY: Final = -1  # leads a partition whose leader has gone
 CONNECT_MS_MAX: Final = 3_000
 RETRY_BACKOFF_MS: Final = 500  # while the broker is away every reader asks for it this often
 Bounds = Callable[[str, int], Awaitable[tuple[int, int]]]
@@ -60,9 +67,10 @@ class SharedClient:
 
 
 class _Fetched(NamedTuple):
-    """What came for one partition. `following`: where the next fetch begins."""
+    """What came for one partition from `position` on. `following`: where the next fetch begins."""
 
     partition: int
+    position: int
     following: int
     records: Iterator[Record]
 
@@ -106,9 +114,7 @@ class KafkaReader:
         """One long poll at each node that leads some of the partitions, where none waits yet."""
         by_node: dict[int | None, list[int]] = defaultdict(list)
         for partition in self._positions:
-            place = TopicPartition(self._topic, partition)
-            node = self._client.cluster.leader_for_partition(place)
-            by_node[None if node == -1 else node].append(partition)
+            by_node[self._leader(partition)].append(partition)
         for node in by_node.keys() - self._fetches.keys():
             self._fetches[node] = asyncio.create_task(self._fetch(node, by_node[node]))
 
@@ -119,6 +125,9 @@ class KafkaReader:
                 continue
             del self._fetches[node]
             for fetched in task.result():
+                # after a move of the leader two nodes may have been asked for the same
+                if fetched.position != self._positions[fetched.partition]:
+                    continue
                 self._positions[fetched.partition] = fetched.following
                 self._ready.append(fetched.records)
         if self._ready:
@@ -137,8 +146,7 @@ class KafkaReader:
         positions = {partition: self._positions[partition] for partition in partitions}
         try:
             if node is None:
-                await self._client.add_topic(self._topic)
-                await self._client.force_metadata_update()
+                await self._look_up(partitions)
                 return []
             answer = await self._client.send(node, self._request(positions), group=self)
             return self._parsed(answer, positions)
@@ -149,6 +157,18 @@ class KafkaReader:
             self._client.force_metadata_update()
             await asyncio.sleep(RETRY_BACKOFF_MS / 1_000)
             return []
+
+    async def _look_up(self, partitions: Sequence[int]) -> None:
+        """Raises LeaderNotAvailableError when somebody's leader is still unknown."""
+        await self._client.add_topic(self._topic)
+        await self._client.force_metadata_update()
+        if None in {self._leader(partition) for partition in partitions}:
+            raise LeaderNotAvailableError(self._topic)
+
+    def _leader(self, partition: int) -> int | None:
+        place = TopicPartition(self._topic, partition)
+        found: int | None = self._client.cluster.leader_for_partition(place)
+        return None if found == NOBODY else found
 
     def _request(self, positions: Mapping[int, int]) -> FetchRequest:
         wanted = [(number, offset, PARTITION_BYTES_MAX) for number, offset in positions.items()]
@@ -190,7 +210,8 @@ def _opened(partition: int, position: int, data: bytes) -> _Fetched:
         batches.append(batch)
     if not batches:
         raise CorruptRecordException(f"a batch in partition {partition} came in part")
-    return _Fetched(partition, batches[-1].next_offset, _decoded(partition, position, batches))
+    records = _decoded(partition, position, batches)
+    return _Fetched(partition, position, batches[-1].next_offset, records)
 
 
 def _decoded(partition: int, position: int, batches: Sequence[Any]) -> Iterator[Record]:
