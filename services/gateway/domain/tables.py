@@ -8,7 +8,7 @@ Lists are read by (tenant, order column), newest first: `place` is the order in 
 from dataclasses import dataclass
 from typing import Final
 
-VERSION: Final = 7  # 7: versions of data sets
+VERSION: Final = 8  # 8: data sets by name
 TELEMETRY_VERSION: Final = 2  # 2: log lines
 
 
@@ -26,6 +26,7 @@ KEYS: Final = Table("keys", "place")
 ENDPOINTS: Final = Table("endpoints", "place")
 DELIVERIES: Final = Table("deliveries", "place")
 FILES: Final = Table("files", "place")
+DATASETS: Final = Table("datasets", "place")
 UPLOADS: Final = Table("uploads", "place")
 UPLOAD_PARTS: Final = Table("upload_parts", "place")
 JOBS: Final = Table("jobs", "place")
@@ -46,6 +47,7 @@ VIEWS: Final = (
     ENDPOINTS,
     DELIVERIES,
     FILES,
+    DATASETS,
     UPLOADS,
     UPLOAD_PARTS,
     JOBS,
@@ -98,6 +100,11 @@ CREATE TABLE IF NOT EXISTS files (
 CREATE INDEX IF NOT EXISTS files_list ON files (tenant, place);
 CREATE INDEX IF NOT EXISTS files_versions ON files (tenant, dataset, version)
   WHERE dataset IS NOT NULL;
+CREATE TABLE IF NOT EXISTS datasets (
+  tenant text, id text COLLATE "C", place bigint, name jsonb, version int, file_id text,
+  updated_at bigint,
+  PRIMARY KEY (tenant, id)
+);
 CREATE TABLE IF NOT EXISTS uploads (
   tenant text, id text COLLATE "C", place bigint, created_at bigint, expires_at bigint,
   purpose text, name jsonb, media_type text, bytes bigint, expires_after_ms bigint, status text,

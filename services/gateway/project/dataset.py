@@ -22,7 +22,7 @@ from schemas.dataset import (
     UploadEnded,
 )
 from schemas.envelope import Header, Rejected, Repeated
-from services.gateway.domain.tables import FILES, JOBS, UPLOAD_PARTS, UPLOADS
+from services.gateway.domain.tables import DATASETS, FILES, JOBS, UPLOAD_PARTS, UPLOADS
 from services.gateway.project.rows import RESULTS, drop, put, remembered, results_row
 from tunery.runtime.verbs import Change, Done
 
@@ -79,6 +79,17 @@ def _registered(header: Header, event: FileRegistered) -> tuple[Change, ...]:
         dataset_name=None if named is None else named.name,
         version=event.version,
     )
+    if named is not None:
+        newest = put(
+            DATASETS,
+            {"tenant": header.key, "id": named.key},
+            place=header.seq,
+            name=named.name,
+            version=event.version,
+            file_id=event.file_id,
+            updated_at=header.at,
+        )
+        return (file, newest)
     if event.job_id is None:
         return (file,)
     job = put(JOBS, {"tenant": header.key, "id": event.job_id}, result_file=event.file_id)

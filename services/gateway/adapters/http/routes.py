@@ -8,7 +8,7 @@ from starlette.types import ASGIApp
 
 from services.gateway.adapters.http import (
     checkpoints,
-    differences,
+    datasets,
     events,
     files,
     health,
@@ -58,7 +58,7 @@ def routes() -> FastAPI:
     # submit before jobs: `estimate` is a name of its own, not the id of a job
     for module in (
         files,
-        differences,
+        datasets,
         uploads,
         submit,
         preview,

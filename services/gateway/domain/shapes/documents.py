@@ -51,6 +51,16 @@ class FileValidation(Shown):
     accepted: bool | None
 
 
+class Dataset(Shown):
+    """`latest_version`: the last number that was given; its file may have been deleted since."""
+
+    id: str | None
+    object: Literal["dataset"]
+    latest_version: int
+    latest_file: str
+    updated_at: int
+
+
 class FileVersion(Shown):
     """`id`: `name@version`, or the file's. `faulty` rows cannot be read, and so not be compared."""
 

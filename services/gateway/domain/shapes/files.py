@@ -29,6 +29,16 @@ def file_object(row: Row, opened: Opened) -> dict[str, Any]:
     }
 
 
+def dataset_object(row: Row, opened: Opened) -> dict[str, Any]:
+    return {
+        "id": opened(row["name"]),
+        "object": "dataset",
+        "latest_version": row["version"],
+        "latest_file": row["file_id"],
+        "updated_at": seconds(row["updated_at"]),
+    }
+
+
 def upload_object(row: Row, file: Row | None, opened: Opened) -> dict[str, Any]:
     """`file`: what a completed upload became, while it is kept."""
     return {

@@ -9,6 +9,7 @@ from starlette.routing import Match
 
 from services.gateway.adapters.http import (
     checkpoints,
+    datasets,
     events,
     files,
     jobs,
@@ -24,7 +25,7 @@ from tests.unit.services.gateway.adapters.http.test_models import version
 from tests.unit.services.gateway.town import BASE, Town
 
 # in the order of the application: `estimate` before the ids of jobs, the rest of a path at last
-MODULES = (files, uploads, submit, jobs, events, checkpoints, plain, models)
+MODULES = (files, datasets, uploads, submit, jobs, events, checkpoints, plain, models)
 ROUTES = [one for module in MODULES for one in module.router.routes if isinstance(one, APIRoute)]
 
 
@@ -59,6 +60,8 @@ async def every_answer(api: Town) -> set[str]:
         await client.get("/v1/files"),
         await client.get(f"/v1/files/{file_id}"),
         await client.get(f"/v1/files/{file_id}/validation"),
+        await client.get(f"/v1/files/{file_id}/diff", params={"before": file_id}),
+        await client.get("/v1/datasets"),
         await client.get(f"/v1/uploads/{upload['id']}"),
         await client.post(f"/v1/uploads/{upload['id']}/parts", files={"data": b"x"}),
         await client.post(f"/v1/uploads/{upload['id']}/cancel"),

@@ -36,6 +36,10 @@ async def test_each_upload_under_a_name_is_its_next_version(api: Town) -> None:
     assert (await client.get("/v1/files/faq@2")).json() == named[2]
     assert (await client.get("/v1/files/faq@2/content")).content == ROW * 20
     assert (await client.get("/v1/files/faq@2/validation")).json()["id"] == named[2]["id"]
+    names = (await client.get("/v1/datasets")).json()["data"]
+    assert [(one["id"], one["latest_version"]) for one in names] == [("faq", 2), ("Faq", 1)]
+    assert names[0]["latest_file"] == named[2]["id"]
+    assert (await other.get("/v1/datasets")).json()["data"][0]["latest_file"] == foreign["id"]
     for unknown in ("faq@3", "faq@0", "faq@99999999999", "faq@", "faq"):
         assert (await client.get(f"/v1/files/{unknown}")).status_code == 404
 

@@ -1,4 +1,4 @@
-"""`/v1/files/{id}/diff`: what changed from one version of a data set to another."""
+"""`/v1/datasets`, and `/v1/files/{id}/diff`: what changed from one version to another."""
 
 import tempfile
 from pathlib import Path
@@ -12,18 +12,28 @@ from services.gateway.adapters.http.files import known_file
 from services.gateway.adapters.http.storage import within
 from services.gateway.domain.errors import invalid
 from services.gateway.domain.previews import COMPARE_LOCALLY, Comparison
-from services.gateway.domain.shapes import Opened
-from services.gateway.domain.shapes.documents import FileDifference
+from services.gateway.domain.shapes import Opened, listing
+from services.gateway.domain.shapes.documents import Dataset, FileDifference, Page
+from services.gateway.domain.shapes.files import dataset_object
 from services.gateway.domain.submission import check_purpose
+from services.gateway.domain.tables import DATASETS
 from services.gateway.domain.versions import label
 from services.gateway.ports import Row
 
+NAMES_MAX: Final = 1_000  # of one tenant: all that there can be
 COMPARED_BYTES_MAX: Final = 64 * 1024 * 1024  # of one file
 Before = Annotated[
     str | None,
     Query(max_length=256, description="a file's id, or `name@version`; else the version before"),
 ]
 router = APIRouter(tags=["files"])
+
+
+@router.get("/v1/datasets", responses=says(Page[Dataset]))
+async def list_datasets(deps: WithDeps, caller: Caller) -> dict[str, Any]:
+    """All names, the one that changed last first. Versions: `GET /v1/files?dataset=NAME`."""
+    rows = await deps.views.page(DATASETS, {"tenant": caller.tenant}, limit=NAMES_MAX)
+    return listing([dataset_object(row, deps.opened) for row in rows], has_more=False)
 
 
 @router.get("/v1/files/{file_id}/diff", responses=says(FileDifference))
