@@ -12,6 +12,7 @@ from typing import Any
 from uuid import uuid4
 
 import asyncpg
+import msgspec
 import pytest
 import pytest_asyncio
 from click.testing import CliRunner
@@ -291,6 +292,7 @@ async def test_a_month_is_closed_and_what_comes_late_is_on_the_next_bill(world: 
         net = sum(end.billable_gpu_ms - end.lost_gpu_ms for end in ends)
         month = period_of(world.clock.now_ms())
         world.clock.ahead_ms = month.end_ms + CLOSE_AFTER_MS - world.clock.now_ms()
+        await world.account(msgspec.structs.replace(credit, reference="T-2"))  # it brings the time
         async with asyncio.timeout(PATIENCE_S):
             while not (found := await store.rows("statements")):  # noqa: ASYNC110  # another task writes it
                 await asyncio.sleep(0.02)
@@ -308,6 +310,7 @@ async def test_a_month_is_closed_and_what_comes_late_is_on_the_next_bill(world: 
     assert await world.shown(month.name) == made
     following = await world.shown(month.following().name)
     assert (following["status"], following["gpu_ms"]) == ("open", 9)
+    assert [one["reference"] for one in following["adjustments"]] == ["T-2"]
     assert following["lines"][0]["description"].endswith(f"late for {month.name}")
 
 

@@ -1,0 +1,69 @@
+"""The hosts of the composition root on a log in memory: a month closes by itself."""
+
+import asyncio
+from contextlib import suppress
+
+from msgspec.structs import replace
+
+from schemas.topics import ACCOUNT, PARTITIONS
+from services.billing.app import ACCOUNTS, TENANTS
+from services.billing.domain.periods import period_of
+from services.billing.domain.state import CLOSE_AFTER_MS
+from services.billing.effect import close
+from tests.unit.services.billing.domain.test_decide import create_tenant
+from tests.unit.services.billing.domain.test_statements import GOODWILL
+from tests.unit.services.billing.test_effect import FakeBooks
+from tunery.runtime.clock import SystemClock
+from tunery.runtime.in_memory import world
+from tunery.runtime.journal.aggregate import AggregateHost
+from tunery.runtime.work.effects import EffectHost
+from tunery.runtime.work.projector import Projector
+
+WAIT_S = 20
+
+
+class Ahead(SystemClock):
+    """The time of day, so many milliseconds on."""
+
+    ahead_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.ahead_ms
+
+
+async def test_a_month_that_is_over_is_closed_once_and_the_next_one_follows() -> None:
+    clock = Ahead()
+    here = await world(clock)
+    runtime = here.runtime("billing")
+    books = FakeBooks(at=(0,) * PARTITIONS)
+    hosts = (
+        AggregateHost(runtime, ACCOUNTS),
+        Projector(runtime, TENANTS),
+        EffectHost(runtime, (close(here.log, books),)),
+    )
+    tasks = [asyncio.create_task(host.run()) for host in hosts]
+    try:
+        async with asyncio.timeout(WAIT_S):
+            for host in hosts:
+                await host.ready()
+            await runtime.sender.send(ACCOUNT, "acme", "acme", create_tenant())
+            for number, month in enumerate(("first", "second"), start=1):
+                clock.ahead_ms += 32 * 24 * 3_600_000 if number == 2 else _to_the_end(clock)
+                said = replace(GOODWILL, reference=month)  # a command brings the time of day
+                await runtime.sender.send(ACCOUNT, "acme", "acme", said)
+                while len(await runtime.store.rows("statements")) < number:  # noqa: ASYNC110  # other tasks write it
+                    await asyncio.sleep(0.01)
+    finally:
+        for task in tasks:
+            task.cancel()
+        with suppress(asyncio.CancelledError):
+            await asyncio.gather(*tasks)
+    first, second = sorted(row["period"] for row in await runtime.store.rows("statements"))
+    assert period_of(clock.now_ms()).name > second > first
+    assert books.asked is not None
+    assert books.asked.month.name == second
+
+
+def _to_the_end(clock: Ahead) -> int:
+    now_ms = clock.now_ms()
+    return period_of(now_ms).end_ms + CLOSE_AFTER_MS - now_ms
