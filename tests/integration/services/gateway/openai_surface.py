@@ -1,0 +1,206 @@
+"""Every call that the `openai` package has for tuning, and what its answers and errors must have.
+
+`python openai_surface.py MODEL`, whichever generation runs it; address and key come from OpenAI's
+own variables. Nothing trains here: jobs wait, are paused and cancelled.
+"""
+
+import sys
+from collections.abc import Callable
+from hashlib import md5
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import openai
+
+ROW = b'{"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]}\n'
+client: Any = openai.OpenAI()  # the types of three generations differ
+MODEL = sys.argv[1]
+
+
+def refused(
+    kind: type[openai.APIStatusError],
+    code: str,
+    param: str | None,
+    call: Callable[..., Any],
+    *arguments: Any,
+    **options: Any,
+) -> None:
+    """With the package's own class, our code, the name of the field, and an id to ask about."""
+    found: Any = None
+    try:
+        call(*arguments, **options)
+    except openai.APIStatusError as error:
+        found = error
+    assert type(found) is kind, found
+    assert (found.code, found.param) == (code, param), found
+    assert found.request_id
+
+
+def uploaded(count: int = 20) -> str:
+    file = client.files.create(file=ROW * count, purpose="fine-tune")
+    checked = client.files.wait_for_processing(file.id, poll_interval=0.05)
+    assert checked.status == "processed"
+    return str(file.id)
+
+
+def files() -> None:
+    first = uploaded()
+    named = client.files.create(file=("näme ü.jsonl", ROW * 11), purpose="fine-tune")
+    assert (named.filename, named.bytes, named.object) == ("näme ü.jsonl", 11 * len(ROW), "file")
+    listed = [file.id for file in client.files.list(limit=1)]  # a page for each
+    assert listed[:2] == [named.id, first]
+    assert [file.id for file in client.files.list(limit=1, order="asc")] == listed[::-1]
+    assert list(client.files.list(purpose="batch")) == []
+    assert client.files.content(first).content == ROW * 20
+    client.files.wait_for_processing(named.id, poll_interval=0.05)
+    gone = client.files.delete(named.id)
+    assert (gone.id, gone.object, gone.deleted) == (named.id, "file", True)
+    refused(openai.NotFoundError, "not_found", "id", client.files.retrieve, named.id)
+    for purpose in ("assistants", "batch", "vision", "user_data", "evals"):
+        wrong = {"file": ROW, "purpose": purpose}
+        create = client.files.create
+        refused(openai.BadRequestError, "invalid_value", "purpose", create, **wrong)
+
+
+def headers() -> None:
+    found = client.files.with_raw_response.list().headers
+    assert int(found["x-ratelimit-limit-requests"]) > int(found["x-ratelimit-remaining-requests"])
+    assert found["openai-organization"]
+    assert found["openai-version"] == "2020-10-01"
+    assert found["x-request-id"].startswith("req_")
+
+
+def uploads() -> None:
+    data = ROW * 60
+    declared = {
+        "bytes": len(data),
+        "filename": "rows.jsonl",
+        "mime_type": "text/plain",
+        "purpose": "fine-tune",
+    }
+    upload = client.uploads.create(**declared)
+    assert (upload.object, upload.status, upload.file) == ("upload", "pending", None)
+    assert upload.expires_at == upload.created_at + 3_600
+    pieces = (data[:1_000], data[1_000:])
+    parts = [client.uploads.parts.create(upload.id, data=piece) for piece in pieces]
+    assert {(one.object, one.upload_id) for one in parts} == {("upload.part", upload.id)}
+    ids = [one.id for one in parts]
+    complete = client.uploads.complete
+    half = {"part_ids": ids[:1]}
+    refused(openai.BadRequestError, "invalid_request", "part_ids", complete, upload.id, **half)
+    done = complete(upload.id, part_ids=ids, md5=md5(data, usedforsecurity=False).hexdigest())
+    assert (done.status, done.file.bytes) == ("completed", len(data))
+    assert client.files.content(done.file.id).content == data
+    assert client.uploads.cancel(client.uploads.create(**declared).id).status == "cancelled"
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "rows.jsonl"
+        path.write_bytes(data)
+        whole = client.uploads.upload_file_chunked(
+            file=path, mime_type="text/plain", purpose="fine-tune", part_size=700
+        )
+    assert whole.file.filename == "rows.jsonl"
+
+
+def jobs() -> None:
+    file_id, calls = uploaded(), client.fine_tuning.jobs
+    job = calls.create(
+        model=MODEL,
+        training_file=file_id,
+        suffix="my style",
+        seed=5,
+        metadata={"team": openai.__version__},
+        method={"type": "supervised", "supervised": {"hyperparameters": {"n_epochs": 2}}},
+        integrations=None,
+        validation_file=None,
+    )
+    assert (job.object, job.seed, job.training_file) == ("fine_tuning.job", 5, file_id)
+    assert (job.error, job.fine_tuned_model, job.finished_at) == (None, None, None)
+    assert (job.result_files, job.trained_tokens, job.validation_file) == ([], None, None)
+    assert (job.hyperparameters.n_epochs, job.hyperparameters.batch_size) == (2, "auto")
+    assert job.method.supervised.hyperparameters.n_epochs == 2
+    old = calls.create(model=MODEL, training_file=file_id, hyperparameters={"n_epochs": 1})
+    assert [one.id for one in calls.list(limit=1)][:2] == [old.id, job.id]
+    found = [one.id for one in calls.list(metadata={"team": openai.__version__})]
+    assert found == [job.id]
+    events = list(calls.list_events(job.id, limit=1))
+    assert events[-1].message == f"Created fine-tuning job: {job.id}"
+    assert list(calls.checkpoints.list(job.id)) == []
+    assert calls.pause(old.id).status == "paused"
+    assert calls.resume(old.id).status in ("validating_files", "queued")
+    assert calls.cancel(old.id).status == "cancelled"
+    refused(openai.ConflictError, "illegal_state", None, calls.cancel, old.id)
+    refused(openai.NotFoundError, "not_found", "id", calls.retrieve, "ftjob-x")
+    calls.cancel(job.id)
+
+
+def submissions() -> None:
+    file_id, create = uploaded(), client.fine_tuning.jobs.create
+    good = {"model": MODEL, "training_file": file_id}
+    dpo = {"type": "dpo", "dpo": {"hyperparameters": {"beta": 0.1}}}
+    for kind, body, code, param in (
+        (openai.NotFoundError, {"model": "gpt-4o"}, "model_not_found", "model"),
+        (openai.BadRequestError, {"model": "ft:a:b::12345678"}, "unsupported", "model"),
+        (openai.NotFoundError, {"training_file": "file-x"}, "not_found", "training_file"),
+        (openai.BadRequestError, {"method": dpo}, "unsupported", "method.type"),
+        (openai.BadRequestError, {"suffix": "x" * 65}, "invalid_request", "suffix"),
+        (openai.BadRequestError, {"extra_body": {"zzz": 1}}, "invalid_request", "zzz"),
+        (
+            openai.BadRequestError,
+            {"hyperparameters": {"n_epochs": 51}},
+            "invalid_value",
+            "hyperparameters.n_epochs",
+        ),
+    ):
+        refused(kind, code, param, create, **{**good, **body})
+    key = {"Idempotency-Key": f"surface-{openai.__version__}"}
+    first = create(**good, seed=9, extra_headers=key)
+    assert create(**good, seed=9, extra_headers=key).id == first.id
+    other = {**good, "seed": 8, "extra_headers": key}
+    refused(openai.ConflictError, "idempotency_conflict", None, create, **other)
+    client.fine_tuning.jobs.cancel(first.id)
+
+
+def models() -> None:
+    assert MODEL in [model.id for model in client.models.list()]
+    model = client.models.retrieve(MODEL)
+    assert (model.object, model.owned_by) == ("model", "tunery")
+    missing = ("model_not_found", "model")
+    refused(openai.NotFoundError, *missing, client.models.retrieve, "org/none")
+    refused(openai.NotFoundError, *missing, client.models.delete, "ft:x::y")
+
+
+def elsewhere() -> None:
+    """What is not here at all; and a key that is not known."""
+    nothing = ("unknown_url", None)
+    chat = client.chat.completions.create
+    refused(openai.NotFoundError, *nothing, chat, model="x", messages=[])
+    refused(openai.NotFoundError, *nothing, client.embeddings.create, model="x", input="y")
+    stranger: Any = openai.OpenAI(api_key="nobody")
+    refused(openai.AuthenticationError, "invalid_api_key", None, stranger.models.list)
+    pages = client.fine_tuning.jobs.list
+    refused(openai.BadRequestError, "invalid_request", "limit", pages, limit=0)
+    refused(openai.NotFoundError, "not_found", "after", pages, after="ftjob-x")
+
+
+def endpoints() -> None:
+    """Since the third generation."""
+    hooks = client.webhooks
+    if not hasattr(hooks, "create"):
+        return
+    types = ["fine_tuning.job.failed"]
+    made = hooks.create(name="a", url="https://example.com/hook", event_types=types)
+    assert made.signing_secret.rstrip("=").endswith(made.signing_secret_hint.lstrip("…"))
+    assert made.updated_at == made.created_at
+    assert [one.id for one in hooks.list()] == [made.id]
+    assert hooks.retrieve(made.id).url == made.url
+    assert hooks.update(made.id, name="b").name == "b"
+    assert hooks.rotate_secret(made.id).signing_secret != made.signing_secret
+    assert set(types) < set(hooks.event_types.list().data)
+    assert hooks.delete(made.id).object == "webhook_endpoint.deleted"
+
+
+if __name__ == "__main__":
+    for part in (files, headers, uploads, jobs, submissions, models, elsewhere, endpoints):
+        part()
+    print(openai.__version__)
