@@ -268,6 +268,7 @@ class FileNoted(Message):
     file_id: str
     accepted: bool
     tokens: tuple[BaseTokens, ...]
+    code: str | None = None
 
 
 class PinsWanted(Message):

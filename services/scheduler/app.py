@@ -29,7 +29,7 @@ def _deadline(state: Pools) -> Deadline | None:
 
 JOBS: Final = Aggregate(
     stream=JOB,
-    fold_version=4,  # 4: retries are counted since the last progress
+    fold_version=5,  # 5: why a file was rejected
     initial=NOBODY,
     state_type=Tenants,
     decide=decide_job,

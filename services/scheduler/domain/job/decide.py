@@ -118,7 +118,7 @@ def _admitted(
             return (submitted, waiting)
         tokens = tokens_of(fact.accepted, fact.tokens, command.spec.base)
         if tokens is None:
-            return _rejected(errors.FILE_REJECTED, FILE_ADVICE, "training_file")
+            return _rejected(fact.code or errors.FILE_REJECTED, FILE_ADVICE, "training_file")
     taken = take_hold(tenant, job, tokens, ctx.at)
     return (taken,) if isinstance(taken, Rejected) else (submitted, *taken)
 
@@ -126,7 +126,12 @@ def _admitted(
 def _file(tenant: Tenant, command: RecordFile, ctx: Context) -> tuple[Event, ...]:
     """Every job that waits for this file takes its hold, or ends; in order of submission."""
     events: list[Event] = [
-        FileNoted(file_id=command.file_id, accepted=command.accepted, tokens=command.tokens)
+        FileNoted(
+            file_id=command.file_id,
+            accepted=command.accepted,
+            tokens=command.tokens,
+            code=command.code,
+        )
     ]
     waiting = (
         job

@@ -88,7 +88,12 @@ def _evolved(tenant: Tenant, event: OfTenant, ctx: Context) -> Tenant:
             terms = Terms(lane=event.lane, limits=event.limits, price_version=event.price_version)
             return replace(tenant, terms=terms)
         case FileNoted():
-            fact = FileFact(file_id=event.file_id, accepted=event.accepted, tokens=event.tokens)
+            fact = FileFact(
+                file_id=event.file_id,
+                accepted=event.accepted,
+                tokens=event.tokens,
+                code=event.code,
+            )
             return replace(tenant, files=(fact, *tenant.files[: FILES_REMEMBERED_MAX - 1]))
         case JobSubmitted():
             job = Job(

@@ -28,6 +28,7 @@ class FileFact(Struct, frozen=True, kw_only=True):
     file_id: str
     accepted: bool
     tokens: tuple[BaseTokens, ...]
+    code: str | None = None
 
 
 class Open(Struct, frozen=True, kw_only=True):

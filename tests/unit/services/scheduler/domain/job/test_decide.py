@@ -230,6 +230,12 @@ def test_a_validation_that_ended_before_the_submission_is_remembered() -> None:
     decider.given(noted(False, "file-2"))
     events = decider.when(submit("ftjob-2", None, training_file="file-2"))
     assert rejected(events) == errors.FILE_REJECTED
+    few = RecordFile(
+        file_id="file-3", accepted=False, tokens=(), message="7 rows", code=errors.EXAMPLES
+    )
+    decider.given(few)
+    events = decider.when(submit("ftjob-3", None, training_file="file-3"))
+    assert rejected(events) == errors.EXAMPLES
 
 
 # --- to the queue ---------------------------------------------------------------------------------
