@@ -23,6 +23,7 @@ from tunery.data.dialects import (
 )
 from tunery.data.duplicates import Tally, fingerprint
 from tunery.data.findings import Collector, Finding, Note
+from tunery.data.lengths import misused
 from tunery.data.limits import DIALECT_ROWS, PROGRESS_ROWS, ROWS_MIN
 from tunery.data.measuring import Measure
 from tunery.data.parsing import Object, parse, repeated_key
@@ -139,8 +140,8 @@ class Checker:
             add(finding)
         if self.dialect is not None and self.dialect not in TRAINABLE:
             add(Note("not_trainable_yet", detail=self.dialect).at(None, None))
-        if self._length_policy == "split" and self.dialect not in (None, "text"):
-            add(Note("split_not_text", detail=self.dialect).at(None, None))
+        if (wrong := misused(self._length_policy, self.dialect)) is not None:
+            add(wrong.at(None, None))
         if self._ignored:
             names = ", ".join(sorted(self._ignored))
             add(Note("ignored_columns", detail=names).at(None, None))

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Final, get_args
 
 from schemas.dataset import LengthPolicy
+from tunery.data.dialects import Dialect
 from tunery.data.findings import Note
 from tunery.data.rendering import Encoded
 
@@ -32,3 +33,10 @@ def fit(tokens: Encoded, limit: int | None, policy: LengthPolicy) -> Sequence[En
         cut = f"the first {kept:,} of {length:,} tokens" if 0 < kept < length else ""
         return Note("no_trainable_token", detail=cut)
     return learnt
+
+
+def misused(policy: LengthPolicy, dialect: Dialect | None) -> Note | None:
+    """Why rows of this dialect cannot be treated like this: only a text goes on in mid-sentence."""
+    if policy != "split" or dialect is None or dialect == "text":
+        return None
+    return Note("split_not_text", detail=dialect)

@@ -24,6 +24,7 @@ from tunery.data.codes import CATALOGUE
 from tunery.data.contamination import Item
 from tunery.data.dialects import TRAINABLE, Conversation
 from tunery.data.findings import Collector, Finding, Note
+from tunery.data.lengths import misused
 from tunery.data.limits import PACK_WINDOW_ROWS, PACK_WINDOW_TOKENS, PROGRESS_ROWS
 from tunery.data.packing import pack
 from tunery.data.pieces import Given, PieceMaker, Tokenised, grouped, write_whole
@@ -331,8 +332,8 @@ class _Run:
             self._meter.end_pass(rows.bytes_read)
         if checker.dialect is not None and checker.dialect not in TRAINABLE:
             self._refused.add(Note("not_trainable", detail=checker.dialect).at(None, None))
-        elif self._policy.length_policy == "split" and checker.dialect not in (None, "text"):
-            self._refused.add(Note("split_not_text", detail=checker.dialect).at(None, None))
+        if (wrong := misused(self._policy.length_policy, checker.dialect)) is not None:
+            self._refused.add(wrong.at(None, None))
         self._note(checker.findings.of("error"))
 
     def _note(self, findings: Iterable[Finding]) -> None:

@@ -22,7 +22,7 @@ from services.gateway.domain.previews import (
 )
 from tunery.data.checking import Checker
 from tunery.data.findings import Finding, Note
-from tunery.data.lengths import fit
+from tunery.data.lengths import fit, misused
 from tunery.data.reading import open_rows
 from tunery.data.rendering import BaseUnusable, Encoded, Rendered, Tokenizer
 from tunery.data.rows import Row
@@ -59,8 +59,8 @@ def preview(task: Preview) -> Answer:
             else:
                 given.append(row)
                 rendered.append(found)
-    if task.length_policy == "split" and checker.dialect not in (None, "text"):
-        checker.findings.add(Note("split_not_text", detail=checker.dialect).at(None, None))
+    if (wrong := misused(task.length_policy, checker.dialect)) is not None:
+        checker.findings.add(wrong.at(None, None))
     data: list[RowShown] = []
     for row, tokens in zip(given, tokenizer.encode(rendered), strict=True):
         parts = fit(tokens, task.max_length, task.length_policy)
