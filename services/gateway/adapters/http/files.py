@@ -74,6 +74,7 @@ router = APIRouter(tags=["files"])
 async def create_file(request: Request, deps: WithDeps, caller: Caller) -> dict[str, Any]:
     """Streams straight to object storage; SHA-256 is taken on the way."""
     boundary = boundary_of(request.headers.get("content-type"))
+    most = await rows_max(deps, caller)  # first: an outage is told before the bytes are sent
     file_id = deps.fresh(FILE)
     key = f"t/{caller.tenant}/files/{file_id}"
     upload = await within(deps.blobs.upload(key))
@@ -85,7 +86,7 @@ async def create_file(request: Request, deps: WithDeps, caller: Caller) -> dict[
         raise
     UPLOAD_BYTES.inc(stored.bytes)
     try:
-        await _register(deps, caller, file_id, form, stored)
+        await _register(deps, caller, file_id, form, stored, most)
     except ApiError as refusal:
         if refusal.status < 500:  # surely not recorded: nobody will ever name these bytes
             with suppress(BlobError):
@@ -161,7 +162,7 @@ def _expires_after(form: Form) -> Ms | None:
 
 
 async def _register(
-    deps: Deps, caller: Principal, file_id: str, form: Form, stored: Stored
+    deps: Deps, caller: Principal, file_id: str, form: Form, stored: Stored, most: int | None
 ) -> None:
     await deps.commands.decide(
         DATASET,
@@ -175,7 +176,7 @@ async def _register(
             blob=stored.key,
             expires_after_ms=_expires_after(form),
             dataset=dataset_name(deps, caller, form.fields.get("dataset")),
-            rows_max=await rows_max(deps, caller),
+            rows_max=most,
         ),
         actor=deps.seal.seal(caller.tenant, caller.key_id),
     )
