@@ -12,13 +12,16 @@ from schemas.account import ADMIN_SCOPE, RevokeKey, RotateKey
 from schemas.envelope import Sha256
 from schemas.sealed import Sealed
 from schemas.topics import ACCOUNT
+from services.gateway.adapters.http.answers import says
 from services.gateway.adapters.http.auth import KEY_PREFIX, digest
 from services.gateway.adapters.http.deps import Caller, Deps, Principal, WithDeps
 from services.gateway.adapters.http.pages import After, page
 from services.gateway.domain.errors import not_found
 from services.gateway.domain.requests import RotateKeyRequest
 from services.gateway.domain.shapes import listing
+from services.gateway.domain.shapes.account_documents import ApiKey, NewApiKey
 from services.gateway.domain.shapes.accounts import HINT_CHARACTERS, key_object
+from services.gateway.domain.shapes.documents import Page
 from services.gateway.domain.tables import KEYS
 from services.gateway.ports import Row
 
@@ -30,7 +33,7 @@ Limit = Annotated[int, Query(ge=1, le=LIMIT_MAX)]
 router = APIRouter(prefix="/v1/keys", tags=["keys"])
 
 
-@router.get("")
+@router.get("", responses=says(Page[ApiKey]))
 async def list_own_keys(
     deps: WithDeps, caller: Caller, after: After = None, limit: Limit = LIMIT
 ) -> dict[str, Any]:
@@ -38,13 +41,13 @@ async def list_own_keys(
     return await listed(deps, caller.tenant, after, limit)
 
 
-@router.get("/{key_id}")
+@router.get("/{key_id}", responses=says(ApiKey))
 async def retrieve_own_key(key_id: str, deps: WithDeps, caller: Caller) -> dict[str, Any]:
     """`current` is the key that asks."""
     return key_object(await _key(deps, caller.tenant, _meant(caller, key_id)), deps.opened)
 
 
-@router.post("/{key_id}/rotate")
+@router.post("/{key_id}/rotate", responses=says(NewApiKey))
 async def rotate_own_key(
     key_id: str, deps: WithDeps, caller: Caller, body: RotateKeyRequest | None = None
 ) -> dict[str, Any]:
@@ -54,7 +57,7 @@ async def rotate_own_key(
     return await rotated(deps, caller.tenant, meant, asked, actor, _asking(caller))
 
 
-@router.delete("/{key_id}")
+@router.delete("/{key_id}", responses=says(ApiKey))
 async def revoke_own_key(key_id: str, deps: WithDeps, caller: Caller) -> dict[str, Any]:
     """Itself, or with the scope `keys.write` another key of its tenant."""
     actor = deps.seal.seal(caller.tenant, caller.key_id)

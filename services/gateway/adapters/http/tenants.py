@@ -10,6 +10,7 @@ from schemas.sealed import Sealed
 from schemas.topics import ACCOUNT
 from schemas.units import HOUR_MS, Ms
 from services.gateway.adapters.http import keys
+from services.gateway.adapters.http.answers import says
 from services.gateway.adapters.http.auth import digest
 from services.gateway.adapters.http.deps import Admin, Deps, Principal, WithDeps
 from services.gateway.adapters.http.pages import After, page
@@ -21,11 +22,13 @@ from services.gateway.domain.requests import (
     TenantRequest,
 )
 from services.gateway.domain.shapes import listing
+from services.gateway.domain.shapes.account_documents import ApiKey, NewApiKey, Tenant
 from services.gateway.domain.shapes.accounts import (
     HINT_CHARACTERS,
     adjustment_object,
     tenant_object,
 )
+from services.gateway.domain.shapes.documents import Page
 from services.gateway.domain.tables import LIMITS, TENANTS
 from services.gateway.ports import Row
 
@@ -40,7 +43,7 @@ PLANS: Final[dict[Lane, tuple[int, int, int]]] = {
 router = APIRouter(prefix="/v1/tenants", tags=["tenants"])
 
 
-@router.post("", status_code=201)
+@router.post("", status_code=201, responses=says(Tenant, 201))
 async def create_tenant(body: TenantRequest, deps: WithDeps, admin: Admin) -> dict[str, Any]:
     """Returns when the tenant can submit jobs."""
     version = body.price_version or deps.prices.newest()
@@ -76,7 +79,7 @@ async def _until_admitted(deps: Deps, tenant: str) -> None:
         await deps.clock.sleep(POLL_MS)
 
 
-@router.get("")
+@router.get("", responses=says(Page[Tenant]))
 async def list_tenants(
     deps: WithDeps, admin: Admin, after: After = None, limit: keys.Limit = keys.LIMIT
 ) -> dict[str, Any]:
@@ -84,12 +87,12 @@ async def list_tenants(
     return listing([tenant_object(row, deps.opened) for row in rows], more)
 
 
-@router.get("/{tenant}")
+@router.get("/{tenant}", responses=says(Tenant))
 async def retrieve_tenant(tenant: str, deps: WithDeps, admin: Admin) -> dict[str, Any]:
     return tenant_object(await _tenant(deps, tenant), deps.opened)
 
 
-@router.post("/{tenant}/keys", status_code=201)
+@router.post("/{tenant}/keys", status_code=201, responses=says(NewApiKey, 201))
 async def create_key(tenant: str, body: KeyRequest, deps: WithDeps, admin: Admin) -> dict[str, Any]:
     """The key is in this answer and in no other: only its SHA-256 is kept."""
     await _tenant(deps, tenant)
@@ -114,7 +117,7 @@ async def create_key(tenant: str, body: KeyRequest, deps: WithDeps, admin: Admin
     return await keys.with_secret(deps, tenant, key_id, secret)
 
 
-@router.post("/{tenant}/keys/{key_id}/rotate")
+@router.post("/{tenant}/keys/{key_id}/rotate", responses=says(NewApiKey))
 async def rotate_key(
     tenant: str, key_id: str, body: RotateKeyRequest, deps: WithDeps, admin: Admin
 ) -> dict[str, Any]:
@@ -122,7 +125,7 @@ async def rotate_key(
     return await keys.rotated(deps, tenant, key_id, body, _actor(deps, admin, tenant))
 
 
-@router.get("/{tenant}/keys")
+@router.get("/{tenant}/keys", responses=says(Page[ApiKey]))
 async def list_keys(
     tenant: str, deps: WithDeps, admin: Admin, after: After = None, limit: keys.Limit = keys.LIMIT
 ) -> dict[str, Any]:
@@ -130,7 +133,7 @@ async def list_keys(
     return await keys.listed(deps, tenant, after, limit)
 
 
-@router.delete("/{tenant}/keys/{key_id}")
+@router.delete("/{tenant}/keys/{key_id}", responses=says(ApiKey))
 async def revoke_key(tenant: str, key_id: str, deps: WithDeps, admin: Admin) -> dict[str, Any]:
     return await keys.revoked(deps, tenant, key_id, _actor(deps, admin, tenant))
 

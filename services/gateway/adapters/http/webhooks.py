@@ -17,6 +17,7 @@ from schemas.envelope import Message
 from schemas.ids import DELIVERY, ENDPOINT, EVENT
 from schemas.topics import ACCOUNT
 from schemas.units import Ms
+from services.gateway.adapters.http.answers import says
 from services.gateway.adapters.http.deps import Caller, Deps, Principal, WithDeps
 from services.gateway.adapters.http.pages import After, page
 from services.gateway.domain.errors import invalid, not_found
@@ -30,7 +31,15 @@ from services.gateway.domain.requests import (
     TestRequest,
 )
 from services.gateway.domain.shapes import deleted, listing
+from services.gateway.domain.shapes.account_documents import (
+    Delivery,
+    Endpoint,
+    EndpointTest,
+    EventTypes,
+    NewEndpoint,
+)
 from services.gateway.domain.shapes.accounts import delivery_object, endpoint_object
+from services.gateway.domain.shapes.documents import Deleted, Page
 from services.gateway.domain.tables import DELIVERIES, ENDPOINTS
 from services.gateway.ports import Row
 from tunery.runtime.seal.webhooks import webhook_secret
@@ -46,13 +55,13 @@ router = APIRouter(tags=["webhooks"])
 ROOT: Final = "/v1/webhook_endpoints"
 
 
-@router.get("/v1/webhook_event_types")
+@router.get("/v1/webhook_event_types", responses=says(EventTypes))
 async def list_event_types(caller: Caller) -> dict[str, Any]:
     """What endpoints may subscribe to."""
     return {"object": "list", "data": list(EVENT_TYPES)}
 
 
-@router.post(ROOT)
+@router.post(ROOT, responses=says(NewEndpoint))
 async def create_endpoint(body: EndpointRequest, deps: WithDeps, caller: Caller) -> dict[str, Any]:
     """The signing secret is in this answer and in no other."""
     endpoint_id = deps.fresh(ENDPOINT)
@@ -68,7 +77,7 @@ async def create_endpoint(body: EndpointRequest, deps: WithDeps, caller: Caller)
     return await _with_secret(deps, caller, endpoint_id)
 
 
-@router.get(ROOT)
+@router.get(ROOT, responses=says(Page[Endpoint]))
 async def list_endpoints(
     deps: WithDeps, caller: Caller, after: After = None, limit: Limit = LIMIT
 ) -> dict[str, Any]:
@@ -77,12 +86,12 @@ async def list_endpoints(
     return listing([_shown(deps, row) for row in rows], more)
 
 
-@router.get(ROOT + "/{endpoint_id}")
+@router.get(ROOT + "/{endpoint_id}", responses=says(Endpoint))
 async def retrieve_endpoint(endpoint_id: str, deps: WithDeps, caller: Caller) -> dict[str, Any]:
     return _shown(deps, await _endpoint(deps, caller, endpoint_id))
 
 
-@router.post(ROOT + "/{endpoint_id}")
+@router.post(ROOT + "/{endpoint_id}", responses=says(Endpoint))
 async def change_endpoint(
     endpoint_id: str, body: EndpointChangeRequest, deps: WithDeps, caller: Caller
 ) -> dict[str, Any]:
@@ -99,14 +108,14 @@ async def change_endpoint(
     return _shown(deps, await _endpoint(deps, caller, endpoint_id))
 
 
-@router.delete(ROOT + "/{endpoint_id}")
+@router.delete(ROOT + "/{endpoint_id}", responses=says(Deleted))
 async def delete_endpoint(endpoint_id: str, deps: WithDeps, caller: Caller) -> dict[str, Any]:
     await _endpoint(deps, caller, endpoint_id)
     await _decide(deps, caller, DeleteEndpoint(endpoint_id=endpoint_id))
     return deleted("webhook_endpoint.deleted", endpoint_id)
 
 
-@router.post(ROOT + "/{endpoint_id}/rotate_secret")
+@router.post(ROOT + "/{endpoint_id}/rotate_secret", responses=says(NewEndpoint))
 async def rotate_secret(
     endpoint_id: str,
     deps: WithDeps,
@@ -121,7 +130,7 @@ async def rotate_secret(
     return await _with_secret(deps, caller, endpoint_id)
 
 
-@router.post(ROOT + "/{endpoint_id}/test")
+@router.post(ROOT + "/{endpoint_id}/test", responses=says(EndpointTest))
 async def send_test(
     endpoint_id: str, deps: WithDeps, caller: Caller, body: TestRequest | None = None
 ) -> dict[str, Any]:
@@ -163,7 +172,7 @@ async def _ended(deps: Deps, caller: Principal, delivery_id: str) -> Row:
     return {"status": None, "outcome": None}
 
 
-@router.get(ROOT + "/{endpoint_id}/deliveries")
+@router.get(ROOT + "/{endpoint_id}/deliveries", responses=says(Page[Delivery]))
 async def list_deliveries(
     endpoint_id: str, deps: WithDeps, caller: Caller, after: After = None, limit: Limit = LIMIT
 ) -> dict[str, Any]:
@@ -176,7 +185,7 @@ async def list_deliveries(
     return listing([delivery_object(row) for row in rows], more)
 
 
-@router.post(ROOT + "/{endpoint_id}/redeliver")
+@router.post(ROOT + "/{endpoint_id}/redeliver", responses=says(Page[Delivery]))
 async def redeliver(
     endpoint_id: str, body: RedeliverRequest, deps: WithDeps, caller: Caller
 ) -> dict[str, Any]:
