@@ -17,10 +17,11 @@ from services.ingest.react import react_dataset
 from services.ingest.room import sweep
 from services.ingest.settings import IngestSettings
 from tunery.data.benchmarks import folder_in
+from tunery.data.models import ModelUnusable
 from tunery.runtime.journal.aggregate import AggregateHost
 from tunery.runtime.journal.reactor import Reactor
 from tunery.runtime.process import Host, Runtime
-from tunery.runtime.settings import load
+from tunery.runtime.settings import SettingsError, load
 from tunery.runtime.verbs import Aggregate, Deadline
 from tunery.runtime.work.digests import Digests
 from tunery.runtime.work.effects import EffectHost
@@ -54,6 +55,10 @@ TODOS = Projection(
 async def build(runtime: Runtime) -> Sequence[Host]:
     settings = load(IngestSettings)
     room = settings.work_dir or runtime.settings.data_dir / "ingest"
+    try:  # now, not at a tenant's first file
+        await asyncio.to_thread(settings.policy.try_models)
+    except ModelUnusable as error:
+        raise SettingsError(f"TUNERY_INGEST_PERSONAL_MODEL, …_TOXICITY_MODEL: {error}") from error
     await asyncio.to_thread(sweep, room, settings.work_ms_max)
     benchmarks = settings.benchmarks_dir or folder_in(runtime.settings.data_dir)
     workers = Workers(

@@ -7,7 +7,7 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from schemas.units import HOUR_MS, Ms
-from tunery.data.screening import Overlaps, Personal, Policy, Repeats
+from tunery.data.screening import Overlaps, Personal, Policy, Repeats, Toxic
 
 GIB: Final = 1024**3
 
@@ -26,6 +26,10 @@ class IngestSettings(BaseSettings):
     near_duplicates: Repeats = "keep"
     personal_data: Personal = "ignore"
     secrets: Personal = "block"
+    toxic: Toxic = "warn"
+    toxic_percent: int = Field(default=50, ge=1, le=100)
+    personal_model: str | None = None  # `presidio` or `module:callable`; finds names of people
+    toxicity_model: str | None = None  # `module:callable`; rates rows
 
     @property
     def policy(self) -> Policy:
@@ -34,4 +38,8 @@ class IngestSettings(BaseSettings):
             benchmarks=self.benchmarks,
             personal=self.personal_data,
             secrets=self.secrets,
+            toxic=self.toxic,
+            toxic_percent=self.toxic_percent,
+            personal_model=self.personal_model,
+            toxicity_model=self.toxicity_model,
         )

@@ -93,6 +93,16 @@ def command() -> None:
     help="What to do about addresses, telephone, card and account numbers.",
 )
 @click.option(
+    "--personal-model",
+    metavar="MODEL",
+    help="Look for names of people, too: `presidio` (extra `pii`) or your module:callable.",
+)
+@click.option(
+    "--toxicity-model",
+    metavar="MODEL",
+    help="Rate every row with this module:callable, and name the toxic ones.",
+)
+@click.option(
     "--html",
     type=click.Path(path_type=Path, dir_okay=False, writable=True),
     metavar="OUT",
@@ -108,6 +118,8 @@ def check(
     length_policy: "LengthPolicy",
     names: tuple[str, ...],
     personal: "Personal",
+    personal_model: str | None,
+    toxicity_model: str | None,
     html: Path | None,
     folders: DataDir,
     as_json: bool,
@@ -120,6 +132,8 @@ def check(
         raise click.UsageError("--html takes one file, and no --json beside it.")
     if max_length is not None and model is None:
         raise click.UsageError("--max-length counts tokens: name a base with --model.")
+    if personal_model is not None and personal == "ignore":
+        raise click.UsageError("--personal-model looks for names: add --personal warn or block.")
 
     check_one = partial(
         check_file,
@@ -127,7 +141,9 @@ def check(
         min_rows=min_rows,
         max_length=max_length or _context(model),
         length_policy=length_policy,
-        policy=Policy(personal=personal),
+        policy=Policy(
+            personal=personal, personal_model=personal_model, toxicity_model=toxicity_model
+        ),
         benchmarks=_items(folders, names),
     )
     show = _as_json if as_json else _as_text if html is None else partial(_as_page, html)
@@ -222,6 +238,7 @@ def _check(
     check_one: "Callable[[Path], Report]",
     show: "Callable[[Report, str], None]",
 ) -> int:
+    from tunery.data.models import ModelUnusable
     from tunery.data.rendering import BaseUnusable
 
     try:
@@ -231,6 +248,9 @@ def _check(
         return UNREADABLE
     except BaseUnusable as error:
         click.echo(f"--model: {error}", err=True)
+        return UNREADABLE
+    except ModelUnusable as error:
+        click.echo(str(error), err=True)
         return UNREADABLE
     show(report, path.name)
     return 0 if report.verdict == "accepted" else REJECTED

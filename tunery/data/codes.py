@@ -180,6 +180,10 @@ _ERRORS: Final[dict[str, tuple[str, str]]] = {
         "The row contains an item of a benchmark, which this installation refuses",
         "Remove the row, or ask who runs the installation.",
     ),
+    "toxic_refused": (
+        "The row is toxic, says the model of this installation, which refuses such rows",
+        "Remove the row, or ask who runs the installation.",
+    ),
 }
 
 _WARNINGS: Final[dict[str, tuple[str, str]]] = {
@@ -220,6 +224,10 @@ _WARNINGS: Final[dict[str, tuple[str, str]]] = {
     "personal_data": (
         "The message contains personal data",
         "Remove or replace it, unless the model should learn it.",
+    ),
+    "toxic_row": (
+        "The row is toxic, says the model of this installation",
+        "Read it, and remove it unless the model should learn it.",
     ),
     "duplicate_rows": ("Some rows are exact repeats", "Remove repeats, unless you mean weight."),
     "ignored_columns": ("Some keys are not used", "Remove them, or check their spelling."),

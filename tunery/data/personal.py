@@ -2,16 +2,18 @@
 
 Every quantifier below is bounded and candidates are told apart by arithmetic, so the time grows
 with the length of the text alone, whatever the text. Names and street addresses have no
-shape: finding those takes a model.
+shape: finding those takes a model, which the caller brings (`models`).
 """
 
 import ipaddress
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, get_args
 
-Kind: TypeAlias = Literal["secret", "email", "iban", "card", "ssn", "ip", "phone"]
+Kind: TypeAlias = Literal[
+    "secret", "email", "iban", "card", "ssn", "ip", "phone", "person", "place"
+]
 
 KINDS: Final[frozenset[Kind]] = frozenset(get_args(Kind))
 NUMBERS: Final[frozenset[Kind]] = frozenset(("card", "ssn", "phone"))
@@ -76,9 +78,19 @@ class Span:
     end: int
 
 
-def find(text: str, kinds: Collection[Kind] = KINDS) -> list[Span]:
-    """Values of these kinds in order of their places; of two that overlap, the earlier one."""
-    spans: list[Span] = []
+def no_more(_: str) -> Iterable[Span]:
+    """What is found beyond shapes without a model."""
+    return ()
+
+
+def find(
+    text: str, kinds: Collection[Kind] = KINDS, more: Callable[[str], Iterable[Span]] = no_more
+) -> list[Span]:
+    """Values of these kinds in order of their places; of two that overlap, the earlier one.
+
+    `more` finds what has no shape.
+    """
+    spans = list(more(text))
     for members, finder in FINDERS:
         if not members.isdisjoint(kinds):
             spans += finder(text)
@@ -90,11 +102,13 @@ def find(text: str, kinds: Collection[Kind] = KINDS) -> list[Span]:
     return kept
 
 
-def mask(text: str, kinds: Collection[Kind] = KINDS) -> str:
+def mask(
+    text: str, kinds: Collection[Kind] = KINDS, more: Callable[[str], Iterable[Span]] = no_more
+) -> str:
     """The text with every value replaced by its kind in brackets, as in `write to [email]`."""
     pieces: list[str] = []
     at = 0
-    for span in find(text, kinds):
+    for span in find(text, kinds, more):
         pieces += (text[at : span.start], f"[{span.kind}]")
         at = span.end
     return "".join((*pieces, text[at:])) if pieces else text

@@ -156,12 +156,13 @@ def prepare(
     and bytes to do. `out_dir` appears complete or not at all; one that holds another key or damaged
     files is replaced. What is done stays in `work_dir` until the end (a folder on the same disk,
     beside `out_dir` when not given): after a crash the same call goes on there. Raises
-    `DataRefused`, `BaseUnusable` and `OSError`.
+    `DataRefused`, `BaseUnusable`, `ModelUnusable` and `OSError`.
     """
     tokenizer = Tokenizer.load(base_dir)
     fraction = 0 if validation_path is not None else validation_fraction_ppm
+    screen = screen.without_warnings()  # told at the check; the bytes are the same
     if screen.benchmarks == "flag":
-        benchmarks = ()  # told at the check; the bytes are the same
+        benchmarks = ()
     known = _sha256(benchmarks) if benchmarks else None
     policy = Policy(max_length, length_policy, fraction, seed, screen, known)
     content = file_sha256(path)

@@ -1,4 +1,4 @@
-"""What good rows should not hold: near duplicates, benchmark items, personal data, secrets.
+"""What good rows should not hold: near duplicates, benchmark items, personal data, secrets, abuse.
 
 `Policy` says what becomes of each. Rows come in the order of the file; a verdict about one row does
 not depend on how many are looked at together.
@@ -6,7 +6,8 @@ not depend on how many are looked at together.
 
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
@@ -21,34 +22,71 @@ from tunery.data.dialects import Conversation
 from tunery.data.duplicates import DuplicateFinder
 from tunery.data.findings import Finding, Note
 from tunery.data.marking import texts
-from tunery.data.personal import KINDS, Kind, find, mask
+from tunery.data.models import rate, recognise
+from tunery.data.personal import KINDS, Kind, Span, find, mask
 from tunery.data.rows import Row
 
 Personal: TypeAlias = Literal["ignore", "warn", "scrub", "block"]
 Overlaps: TypeAlias = Literal["flag", "remove", "escalate"]
 Repeats: TypeAlias = Literal["keep", "remove"]
+Toxic: TypeAlias = Literal["warn", "block"]
 
-BATCH_ROWS: Final = 512  # compared with benchmarks together
+BATCH_ROWS: Final = 512  # compared with benchmarks, and rated, together
+TRIAL: Final = "Ann lives in Oslo."  # what a model is tried with
 
 
 class Policy(Struct, frozen=True):
-    """What becomes of a row: told, left out (`remove`), masked (`scrub`), or the file refused."""
+    """What becomes of a row: told, left out (`remove`), masked (`scrub`), or the file refused.
+
+    `personal_model` and `toxicity_model`: places of models (`models`); without one names are not
+    looked for, or toxicity is not. A row is toxic from `toxic_percent` on.
+    """
 
     repeats: Repeats = "keep"
     benchmarks: Overlaps = "flag"
     personal: Personal = "ignore"
     secrets: Personal = "block"
+    toxic: Toxic = "warn"
+    toxic_percent: int = 50
+    personal_model: str | None = None
+    toxicity_model: str | None = None
 
     def rule(self, kind: Kind) -> Personal:
         return self.secrets if kind == "secret" else self.personal
 
+    def names(self, text: str) -> Iterable[Span]:
+        """What the model for personal data finds. Raises ModelUnusable."""
+        if self.personal == "ignore" or self.personal_model is None:
+            return ()
+        return recognise(self.personal_model, text)
+
+    def without_warnings(self) -> "Policy":
+        """The policy without models that only warn: no byte depends on those."""
+        looks = self.personal in ("scrub", "block")
+        return replace(
+            self,
+            personal_model=self.personal_model if looks else None,
+            toxicity_model=self.toxicity_model if self.toxic == "block" else None,
+        )
+
+    def try_models(self) -> None:
+        """Use every model once. Raises ModelUnusable."""
+        if self.personal_model is not None:
+            recognise(self.personal_model, TRIAL)
+        if self.toxicity_model is not None:
+            rate(self.toxicity_model, [TRIAL])
+
 
 class Screening:
-    """Looks at the good rows of one file. Give it to one file only, and close it."""
+    """Looks at the good rows of one file. Give it to one file only, and close it.
+
+    Raises ModelUnusable, before the first row when a model cannot be had at all.
+    """
 
     def __init__(
         self, policy: Policy, items: Sequence[Item] = (), folder: Path | None = None
     ) -> None:
+        policy.try_models()
         self.policy = policy
         self.left_out: set[int] = set()  # good rows, counted from 0, that hold benchmark items
         self._kinds = frozenset(kind for kind in KINDS if policy.rule(kind) != "ignore")
@@ -72,7 +110,7 @@ class Screening:
         self._numbers.append(row.number)
         self._lines.append(row.line or 0)
         findings = [note.at(row.number, row.line) for note in self._private(conversation)]
-        if self._indexes:
+        if self._indexes or self.policy.toxicity_model is not None:
             said = (m["content"] for m in conversation.messages if m["role"] != "system")
             self._waiting.append((row, "\n".join(said)))
             if len(self._waiting) >= BATCH_ROWS:
@@ -80,9 +118,21 @@ class Screening:
         return findings
 
     def flush(self) -> list[Finding]:
-        """Compare what waits with the benchmarks."""
+        """Compare what waits with the benchmarks, and rate it."""
         waiting, self._waiting = self._waiting, []
-        if not waiting:
+        return [*self._overlapping(waiting), *self._toxic(waiting)]
+
+    def _toxic(self, waiting: Sequence[tuple[Row, str]]) -> Iterator[Finding]:
+        if self.policy.toxicity_model is None or not waiting:
+            return
+        code = "toxic_refused" if self.policy.toxic == "block" else "toxic_row"
+        rates = rate(self.policy.toxicity_model, [text for _, text in waiting])
+        for (row, _), percent in zip(waiting, rates, strict=True):
+            if percent >= self.policy.toxic_percent:
+                yield Note(code, detail=f"rated {percent} %").at(row.number, row.line)
+
+    def _overlapping(self, waiting: Sequence[tuple[Row, str]]) -> list[Finding]:
+        if not self._indexes or not waiting:
             return []
         first = len(self._numbers) - len(waiting)
         rows = [text for _, text in waiting]
@@ -103,8 +153,12 @@ class Screening:
         known = (
             ("benchmark items", bool(self._indexes)),
             ("personal data", self.policy.personal != "ignore"),
+            (
+                "names of people",
+                self.policy.personal != "ignore" and self.policy.personal_model is not None,
+            ),
             ("secrets", self.policy.secrets != "ignore"),
-            ("toxicity", False),  # there is no classifier here
+            ("toxicity", self.policy.toxicity_model is not None),
         )
         return tuple(what for what, looked in known if not looked)
 
@@ -150,9 +204,12 @@ class Screening:
             return
         for at, message in enumerate(conversation.messages):
             said = texts([value for key, value in message.items() if key != "role"])
-            found = {span.kind for text in said for span in find(text, self._kinds)}
+            found = {span.kind for text in said for span in self._found(text)}
             for kind in sorted(found):
                 yield Note(self._private_code(kind), f"/messages/{at}", kind)
+
+    def _found(self, text: str) -> list[Span]:
+        return find(text, self._kinds, self.policy.names)
 
     def _private_code(self, kind: Kind) -> str:
         if self.policy.rule(kind) != "block":
@@ -185,20 +242,21 @@ def scrubbed(conversation: Conversation, policy: Policy) -> Conversation:
     kinds = frozenset(kind for kind in KINDS if policy.rule(kind) == "scrub")
     if not kinds:
         return conversation
+    hide = partial(mask, kinds=kinds, more=policy.names)
     return replace(
         conversation,
-        messages=_masked(conversation.messages, kinds),
-        pair=conversation.pair and _masked(conversation.pair, kinds),
+        messages=_masked(conversation.messages, hide),
+        pair=conversation.pair and _masked(conversation.pair, hide),
     )
 
 
-def _masked(value: Any, kinds: Collection[Kind]) -> Any:
+def _masked(value: Any, hide: Callable[[str], str]) -> Any:
     match value:
         case str():
-            return mask(value, kinds)
+            return hide(value)
         case dict():
-            return {key: _masked(item, kinds) for key, item in value.items()}
+            return {key: _masked(item, hide) for key, item in value.items()}
         case list() | tuple():
-            return type(value)(_masked(item, kinds) for item in value)
+            return type(value)(_masked(item, hide) for item in value)
         case _:
             return value

@@ -133,9 +133,14 @@ def test_scrubbing_masks_what_the_policy_names() -> None:
 def test_what_was_not_looked_for_is_said(write: Write) -> None:
     path = write([chat("Hi?", "Hello.")])
     plain = check(path, min_rows=0)
-    assert plain.not_looked_for == ("benchmark items", "personal data", "toxicity")
+    assert plain.not_looked_for == (
+        "benchmark items",
+        "personal data",
+        "names of people",
+        "toxicity",
+    )
     full = check(path, min_rows=0, policy=Policy(personal="warn"), benchmarks=ITEMS)
-    assert full.not_looked_for == ("toxicity",)
+    assert full.not_looked_for == ("names of people", "toxicity")
 
 
 def test_a_row_with_two_kinds_of_faults_counts_once(write: Write) -> None:
