@@ -45,6 +45,7 @@ async def given(running: Stack) -> tuple[dict[str, str], str]:
         tenant = {"id": "fuzzed", "plan": "premium", "limits": LIMITS}
         assert (await api.post("/v1/tenants", json=tenant)).status_code == 201
         asked = {"scopes": ["read", "write"], "requests_per_minute": 1_000_000}
+        spare = await created(api, "tenants/fuzzed/keys", json={})
         made = (await api.post("/v1/tenants/fuzzed/keys", json=asked)).json()
         api.headers["authorization"] = f"Bearer {made['key']}"
         body = "\n".join(json.dumps(row) for row in ROWS)
@@ -56,7 +57,7 @@ async def given(running: Stack) -> tuple[dict[str, str], str]:
         upload = await created(api, "uploads", json=declared)
         endpoint = await created(api, "webhook_endpoints", json={"url": "https://example.com/hook"})
     ids = {"file_id": file, "job_id": job, "upload_id": upload, "endpoint_id": endpoint}
-    return ids, str(made["key"])
+    return ids | {"key_id": spare}, str(made["key"])
 
 
 async def created(api: Any, path: str, **body: Any) -> str:
