@@ -30,7 +30,7 @@ from services.gateway.ports import Row
 
 ROOT: Final = "/v1/fine_tuning/checkpoints/{checkpoint_id:path}"
 LIMIT: Final = 10
-LIMIT_MAX: Final = 100
+LIMIT_MAX: Final = 1_000
 URL_MS: Final[Ms] = HOUR_MS  # how long a download URL works
 SAME_STEP_MAX: Final = 1_000  # checkpoints of one step that are looked through for a model's name
 ADAPTER: Final = re.compile(r"adapter_(model\.safetensors|config\.json)")

@@ -43,7 +43,7 @@ METADATA: Final = {
 }
 LIMIT: Final = 20
 CHECKPOINTS_LIMIT: Final = 10
-LIMIT_MAX: Final = 100
+LIMIT_MAX: Final = 1_000
 LINES_MAX: Final = 10_000
 CHANGES_MAX: Final = 20_000  # of one job
 SCANNED_MAX: Final = 5_000  # metadata is sealed, so a filter on it opens job after job
