@@ -20,7 +20,6 @@ from schemas.units import HOUR_MS
 from services.billing.app import LEDGER
 from services.billing.project import project_ledger
 from tunery.runtime.journal.reader import Position
-from tunery.runtime.work import statements
 from tunery.runtime.work.abstract import Batch, Committed
 from tunery.runtime.work.changes import fold
 from tunery.runtime.work.postgres import PostgresStore, open_store
@@ -30,6 +29,10 @@ BATCH: Final = 500
 OURS: Final = "bench_ledger"
 BARE: Final = "bench_bare"
 PLACE: Final = (POOL.name, PARTITION)
+ADVANCE: Final = """
+UPDATE positions SET next_offset = $5, position = $6
+WHERE projection = $1 AND stream = $2 AND partition = $3 AND next_offset = $4
+"""
 Slice = tuple[Header, UsageSliced]
 
 
@@ -133,12 +136,11 @@ async def _commit_bare(pool: Any, statement: str, first: int, slices: Sequence[S
     position = Position(first + BATCH)
     async with pool.acquire() as connection, connection.transaction():
         await connection.execute(
-            statements.ADVANCE,
+            ADVANCE,
             LEDGER.name,
             *PLACE,
             first,
             position.offset,
             position.dump(),
-            LEDGER.version,
         )
         await connection.execute(statement, msgspec.json.encode(rows).decode())
