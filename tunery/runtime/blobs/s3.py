@@ -14,7 +14,6 @@ from urllib.parse import quote
 import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
-from botocore.parsers import ResponseParserError
 
 from schemas.units import Ms
 from tunery.runtime.blobs.abstract import (
@@ -89,7 +88,7 @@ def named_errors(key: str) -> Iterator[None]:
         if code in ("ConditionalRequestConflict", "OperationAborted"):
             raise _Conflict(f"S3 did not choose a winner for {key}") from error
         raise BlobsUnavailable(f"S3 refused {key}: {error}") from error
-    except (BotoCoreError, HTTPClientError, ResponseParserError, OSError) as error:
+    except (BotoCoreError, HTTPClientError, OSError) as error:
         raise BlobsUnavailable(f"S3 cannot be used for {key}: {error}") from error
 
 
