@@ -16,7 +16,7 @@ ROWS_MAX: Final[dict[Lane, int]] = {
     "standard": 1_000_000,
     "free": 100_000,
 }
-UPLOAD_BYTES_MAX: Final = 8 * 1024 * 1024 * 1024  # and for one that comes in parts
+UPLOAD_BYTES_MAX: Final = 10 * 1024 * 1024 * 1024  # in parts; OpenAI takes 8
 
 
 class GatewaySettings(BaseSettings):
