@@ -3,6 +3,8 @@ SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check lint types contracts unit fmt integration sim soak bench lock clean
 MAKEFLAGS += --no-print-directory
+# Our modules are compiled once, not again in each of the hundreds of processes of a test run.
+unexport PYTHONDONTWRITEBYTECODE
 
 BIN := .venv/bin
 ARGS ?=
@@ -14,9 +16,11 @@ ROUNDS ?= 50
 PYTHONS := python3 python3.11 python3.12 python3.13 python
 FIND_PYTHON = for p in $(PYTHONS); do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo "$$p" && break; done
-QUICK := tests/unit tests/contract tests/repo tests/histories tests/simulation
-SLOW = $(wildcard tests/integration tests/e2e)
+# Files with the longest tests first, so that no worker ends long after the other.
+QUICK := tests/simulation tests/histories tests/repo tests/contract tests/unit
+SLOW := tests/e2e tests/integration
 PYTEST := $(BIN)/python -m pytest -q
+BESIDE := -n 2 --dist loadfile --no-loadscope-reorder
 
 help: ## what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,11 +38,11 @@ test: check integration ## all that must pass: check, then tests with torch and 
 
 integration: setup
 	$(BIN)/python -m tests.simulation --seeds 500 --first 1001
-	$(PYTEST) tests/unit -m train
-	$(PYTEST) $(SLOW)
+	$(PYTEST) $(BESIDE) tests/unit -m train
+	$(PYTEST) $(BESIDE) $(SLOW)
 
 check: setup ## within a minute: format, lint, types, import contracts, quick tests, 300 seeds
-	@$(MAKE) -k -j2 --output-sync=target lint types contracts unit
+	@$(MAKE) -k -j2 --output-sync=target unit types lint contracts
 
 lint:
 	@$(BIN)/ruff format --check --quiet . && $(BIN)/ruff check --quiet .
@@ -50,7 +54,7 @@ contracts:
 	@$(BIN)/lint-imports
 
 unit:
-	@$(PYTEST) -n 2 --dist loadfile -m "not train" $(wildcard $(QUICK))
+	@$(PYTEST) $(BESIDE) -m "not train" $(QUICK)
 
 fmt: setup ## format and sort imports
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
@@ -64,7 +68,7 @@ soak: setup ## the long proofs, never in CI: kills of real processes (ROUNDS=50)
 	$(BIN)/python -m tests.simulation --seeds $(SOAK_SEEDS) --first 10001
 	HYPOTHESIS_PROFILE=searching $(PYTEST) tests/unit -m "not train"
 	$(BIN)/python -m bench.data.scale --rows 10000000 --kill
-	for round in 1 2 3 4 5; do $(PYTEST) tests/integration tests/e2e $(ARGS) || exit 1; done
+	for round in 1 2 3 4 5; do $(PYTEST) $(BESIDE) $(SLOW) $(ARGS) || exit 1; done
 
 bench: setup ## the figures of the README; ARGS=--json
 	$(BIN)/python -m bench.core $(ARGS)
