@@ -13,7 +13,9 @@ from typing import Any, BinaryIO, Final
 from tunery.data.compressed import Unreadable
 from tunery.data.findings import Finding, Note
 from tunery.data.limits import (
+    COLUMNAR_BATCH_BYTES,
     COLUMNAR_GROUP_BYTES_MAX,
+    COLUMNAR_READ_ROWS,
     COLUMNAR_ROWS,
     FOLDER_FILES_MAX,
     MIB,
@@ -24,6 +26,19 @@ from tunery.data.limits import (
 )
 from tunery.data.rows import Row
 
+#: encodings of text in Parquet whose repeats Arrow can leave shared; those that share at all
+SHAREABLE: Final = {"PLAIN", "RLE", "BIT_PACKED", "PLAIN_DICTIONARY", "RLE_DICTIONARY"}
+SHARING: Final = {"PLAIN_DICTIONARY", "RLE_DICTIONARY", "DELTA_BYTE_ARRAY"}
+#: bytes of one value by type, or of a text's index
+VALUE_BYTES: Final = {
+    "BOOLEAN": 1,
+    "INT32": 4,
+    "INT64": 8,
+    "INT96": 8,
+    "FLOAT": 4,
+    "DOUBLE": 8,
+    "BYTE_ARRAY": 4,
+}
 PATTERNS: Final = ("*.arrow", "*.parquet", "data/*.parquet", "*/*.parquet")
 
 
@@ -38,19 +53,56 @@ def parquet(stream: BinaryIO) -> Iterator[Row | Finding]:
             if meta.num_rows > ROWS_MAX:
                 detail = f"{meta.num_rows:,}, at most {ROWS_MAX:,}"
                 raise Unreadable(Note("too_many_rows", detail=detail))
-            sizes = (meta.row_group(group).total_byte_size for group in range(meta.num_row_groups))
-            if (largest := max(sizes, default=0)) > COLUMNAR_GROUP_BYTES_MAX:
-                detail = f"a row group of {largest:,} bytes"
-                raise Unreadable(Note("decompression_bomb", detail=detail))
-            columns = [meta.schema.column(number) for number in range(meta.num_columns)]
-            # A value that stands in many rows stays one value until its row is looked at. Arrow
-            # cannot do that inside lists and structs.
-            flat = (one for one in columns if one.path == one.name and not one.max_repetition_level)
-            texts = [one.path for one in flat if one.physical_type == "BYTE_ARRAY"]
-            file = ParquetFile(whole, pre_buffer=False, read_dictionary=texts)
-            yield from _rows(file.iter_batches(COLUMNAR_ROWS, use_threads=False), whole.size())
+            shared, rows = _plan(meta, whole.size())
+            file = ParquetFile(whole, pre_buffer=False, read_dictionary=shared)
+            # one group at a time: Arrow cannot join shared values of several inside lists
+            groups = (
+                file.iter_batches(rows, row_groups=[group], use_threads=False)
+                for group in range(meta.num_row_groups)
+            )
+            yield from _rows(chain.from_iterable(groups), whole.size())
     except (ArrowException, OSError, UnicodeDecodeError) as error:
         raise _unreadable(error, "Parquet") from error
+
+
+def _plan(meta: Any, file_bytes: int) -> tuple[list[str], int]:
+    """Columns whose values stay one value until their row is looked at, and rows to read together.
+
+    Raises `Unreadable` for a row group that may become too large. In most encodings a value that
+    stands in many rows is stored once; Arrow can leave it so in some of them. In the others each
+    value may be as large as all the column's bytes, so few rows are read together, and lists, whose
+    length is not known before, must be small.
+    """
+    allowed = _allowed(file_bytes)
+    opaque: dict[str, int] = {}  # by column, what a value may have beyond its own bytes
+    texts: dict[str, None] = {}
+    row_bytes = 1
+    for number in range(meta.num_row_groups):
+        group = meta.row_group(number)
+        if group.total_byte_size > COLUMNAR_GROUP_BYTES_MAX:
+            raise _bomb(f"a row group of {group.total_byte_size:,} bytes")
+        row_bytes = max(row_bytes, group.total_byte_size // max(1, group.num_rows))
+        least = 0
+        for place in range(meta.num_columns):
+            column, chunk = meta.schema.column(place), group.column(place)
+            least += chunk.num_values * VALUE_BYTES.get(column.physical_type, column.length or 0)
+            if column.physical_type != "BYTE_ARRAY":
+                continue
+            texts[column.path] = None
+            encodings = set(chunk.encodings)
+            if encodings <= SHAREABLE:
+                continue
+            largest = chunk.total_uncompressed_size if encodings & SHARING else 0
+            if column.max_repetition_level and chunk.num_values * largest > allowed:
+                raise _bomb(
+                    f"{column.path} is in lists and may become {chunk.num_values * largest:,} "
+                    f"bytes as {', '.join(sorted(encodings - SHAREABLE))}; write it as PLAIN"
+                )
+            opaque[column.path] = max(largest, opaque.get(column.path, 0))
+        if least > allowed:
+            raise _bomb(f"a row group of {least:,} bytes in a file of {file_bytes:,}")
+    fits = COLUMNAR_BATCH_BYTES // (row_bytes + sum(opaque.values()))
+    return [path for path in texts if path not in opaque], min(COLUMNAR_READ_ROWS, max(1, fits))
 
 
 def arrow(stream: BinaryIO) -> Iterator[Row | Finding]:
@@ -139,11 +191,14 @@ def _files(path: Path) -> list[Path]:
 def _rows(batches: Iterator[Any], file_bytes: int) -> Iterator[Row | Finding]:
     """Rows of record batches; raises `Unreadable` when they hold far more than the file could."""
     number = unpacked = 0
-    allowed = max(UNPACKED_FREE_BYTES, UNPACKED_RATIO_MAX * file_bytes)
+    allowed = _allowed(file_bytes)
     for batch in batches:
         batch.validate(
             full=True
         )  # offsets and text out of a damaged file would be followed blindly
+        plain = batch.schema
+        for place, field in enumerate(plain):
+            plain = plain.set(place, field.with_type(_plain(field.type)))
         todo = [batch.slice(at, COLUMNAR_ROWS) for at in range(0, batch.num_rows, COLUMNAR_ROWS)]
         todo.reverse()
         while todo:
@@ -155,15 +210,35 @@ def _rows(batches: Iterator[Any], file_bytes: int) -> Iterator[Row | Finding]:
                 continue
             unpacked += size
             if unpacked > allowed:
-                detail = f"{file_bytes:,} bytes became more than {unpacked:,}"
-                raise Unreadable(Note("decompression_bomb", detail=detail))
+                raise _bomb(f"{file_bytes:,} bytes became more than {unpacked:,}")
             if size > ROW_BYTES_MAX:
                 number += 1
                 yield Note("row_too_large").at(number, None)
                 continue
-            for cells in some.to_pylist():
+            for cells in some.cast(plain).to_pylist():
                 number += 1
                 yield Row(number, None, cells)
+
+
+def _plain(kind: Any) -> Any:
+    """The type with its shared values written out, which Arrow turns into objects faster."""
+    from pyarrow import list_, struct, types
+
+    if types.is_dictionary(kind):
+        return kind.value_type
+    if types.is_list(kind):
+        return list_(kind.value_field.with_type(_plain(kind.value_type)))
+    if types.is_struct(kind):
+        return struct([field.with_type(_plain(field.type)) for field in kind.fields])
+    return kind
+
+
+def _allowed(file_bytes: int) -> int:
+    return max(UNPACKED_FREE_BYTES, UNPACKED_RATIO_MAX * file_bytes)
+
+
+def _bomb(detail: str) -> Unreadable:
+    return Unreadable(Note("decompression_bomb", detail=detail))
 
 
 def _expanded(array: Any) -> int:

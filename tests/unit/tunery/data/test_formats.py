@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -265,6 +266,63 @@ def test_a_table_of_repeats_is_no_way_around_the_limits(monkeypatch: pytest.Monk
     report = check(io.BytesIO(bomb))
     assert report.counts["decompression_bomb"] == 1
     assert report.rows <= 4
+
+
+def written(rows: list[dict[str, Any]], **options: Any) -> bytes:
+    out = io.BytesIO()
+    parquet.write_table(pa.Table.from_pylist(rows), out, **options)
+    return out.getvalue()
+
+
+def test_repeats_inside_lists_stay_shared_until_their_row() -> None:
+    """Given 100 rows of 40 messages that share 1 MiB, when read, then little memory is taken."""
+    texts = pa.DictionaryArray.from_arrays([0] * 4_000, ["x" * limits.MIB])
+    messages = pa.StructArray.from_arrays([["user"] * 4_000, texts], ["role", "content"])
+    rows = pa.ListArray.from_arrays(range(0, 4_001, 40), messages)
+    out = io.BytesIO()
+    parquet.write_table(pa.table({"messages": rows}), out, compression="zstd")
+    usual, counted = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
+    pa.set_memory_pool(counted)
+    try:
+        report = check(io.BytesIO(out.getvalue()))
+    finally:
+        pa.set_memory_pool(usual)
+    assert report.counts["decompression_bomb"] == 1
+    assert report.counts["row_too_large"] == 1
+    assert counted.max_memory() < 50 * limits.MIB
+
+
+def test_numbers_that_pack_too_well_are_refused_before_they_are_read() -> None:
+    numbers = pa.ListArray.from_arrays([0, 20_000_000], np.full(20_000_000, 7))
+    out = io.BytesIO()
+    parquet.write_table(pa.table({"text": ["a"], "ids": numbers}), out)
+    report = check(io.BytesIO(out.getvalue()))
+    assert (report.rows, report.counts["decompression_bomb"]) == (0, 1)
+    assert "a row group of 160,000,00" in report.errors[0].message
+
+
+@pytest.mark.parametrize("encoding", ["DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"])
+def test_other_encodings_of_text_are_read(encoding: str) -> None:
+    rows = [{"prompt": f"Question {n}?", "completion": f"Answer {n}."} for n in range(300)]
+    assert values(io.BytesIO(written(rows, use_dictionary=False, column_encoding=encoding))) == rows
+
+
+def test_text_in_lists_that_may_become_anything_is_refused_by_name() -> None:
+    rows = [{"tags": [f"{'x' * 100_000}{n}" for n in range(1_000)]}]
+    content = written(rows, use_dictionary=False, column_encoding="DELTA_BYTE_ARRAY")
+    report = check(io.BytesIO(content))
+    assert (report.rows, report.counts["decompression_bomb"]) == (0, 1)
+    assert "tags.list.element is in lists" in report.errors[0].message
+    assert "DELTA_BYTE_ARRAY; write it as PLAIN" in report.errors[0].message
+
+
+@pytest.mark.parametrize("group_rows", [7, 60, 1_000])
+def test_lists_of_texts_in_groups(group_rows: int) -> None:
+    rows = [
+        {"messages": [{"role": "user", "content": f"{n % 5} {k}"} for k in range(n % 4)]}
+        for n in range(200)
+    ]
+    assert values(io.BytesIO(written(rows, row_group_size=group_rows))) == rows
 
 
 def test_a_huge_row_of_a_table_costs_itself_only() -> None:
