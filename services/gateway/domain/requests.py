@@ -1,8 +1,10 @@
 """Bodies of requests. Unknown fields are refused: a typo must not cost a training run."""
 
 from typing import Annotated, Any, Final, Literal
+from urllib.parse import urlsplit
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -11,6 +13,7 @@ from pydantic import (
     StrictStr,
     StringConstraints,
 )
+from pydantic_core import PydanticCustomError
 
 from schemas.account import RICH_EVENT_TYPES, STANDARD_EVENT_TYPES, AdjustmentReason
 from schemas.dataset import LengthPolicy
@@ -42,11 +45,25 @@ SECONDS_MAX: Final = 2**33  # since the epoch: the year 2242
 INT_MAX: Final = 2**53 - 1  # what every JSON reader keeps exactly
 AMOUNT_MICRO_MAX: Final = 10**15
 
+
+def receiver_url(url: str) -> str:
+    """Where a webhook may go as far as the URL alone tells; its addresses are checked each time."""
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        good = False
+    if not good or "@" in parts.netloc or any(character.isspace() for character in url):
+        text = "must be like https://example.com/hook: a host, no user name, no spaces"
+        raise PydanticCustomError("url", text)
+    return url
+
+
 Id = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=256)]
 Name = Annotated[str, StringConstraints(strict=True, max_length=NAME_MAX)]
 Count = Annotated[StrictInt, Field(ge=0, le=INT_MAX)]
 Url = Annotated[
-    str, StringConstraints(strict=True, max_length=URL_MAX, pattern=r"^https?://[^\s/]+")
+    str, StringConstraints(strict=True, max_length=URL_MAX), AfterValidator(receiver_url)
 ]
 EventTypes = Annotated[list[Id], Field(min_length=1, max_length=EVENT_TYPES_MAX)]
 Metadata = Annotated[

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from schemas.account import RICH_EVENT_TYPES, STANDARD_EVENT_TYPES, Announce, EndDelivery
 from schemas.topics import ACCOUNT
 from tests.unit.services.gateway.town import Town
@@ -59,6 +61,26 @@ async def test_an_endpoint_that_does_not_say_gets_the_types_that_every_sdk_knows
     assert set(made["event_types"]) == set(STANDARD_EVENT_TYPES)
     types = (await client.get("/v1/webhook_event_types")).json()["data"]
     assert set(types) == {*STANDARD_EVENT_TYPES, *RICH_EVENT_TYPES}
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "ftp://example.com",
+        "https://",
+        "https:///hook",
+        "https://me:secret@example.com/",
+        "https://example.com:99999/",
+        "https://[::1",
+        "https://example.com/a b",
+        "example.com",
+    ],
+)
+async def test_what_is_no_address_of_a_receiver_is_refused(api: Town, url: str) -> None:
+    client = await api.tenant()
+    refused = await client.post("/v1/webhook_endpoints", json={"url": url})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "url")
+    assert "like https://example.com/hook" in refused.json()["error"]["message"]
 
 
 async def test_an_endpoint_changes_and_its_secret_rotates(api: Town) -> None:
