@@ -1,9 +1,10 @@
 """Near duplicates: rows whose texts share at least 90 % of their character 5-grams, as clusters.
 
 Rows that agree in a band of their signatures are candidates (sorted, band by band); each candidate
-pair is verified on the exact sets of grams before it counts, unless it is joined already. A cluster
-is what verified pairs connect, and its first row stands for it. Signatures and texts lie in files
-beside, so memory grows by some 30 bytes a row.
+pair is verified on the exact sets of grams before it counts, unless it is joined already. Rows that
+crowd in buckets, because they were made from one template, are compared all with all (`crowds`). A
+cluster is what verified pairs connect, and its first row stands for it. Signatures and texts lie in
+files beside, so memory grows by some 40 bytes a row.
 """
 
 import os

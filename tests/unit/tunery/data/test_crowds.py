@@ -81,11 +81,27 @@ def test_groups_of_one_call_that_earlier_trees_tie_together() -> None:
     assert forest.roots(np.arange(8)).tolist() == [0, 0, 0, 0, 4, 5, 0, 0]
 
 
-@pytest.mark.parametrize("fill_chars", [25, 60])
-def test_rows_of_one_template_are_joined_exactly(fill_chars: int) -> None:
-    """Given rows that all share most of their text, some more, then exactly those are removed."""
+def one_template(fill_chars: int) -> list[str]:
     random = Random(8)
     template = sentence(random, 500)
     texts = [f"{template} {sentence(random, fill_chars)}" for _ in range(2 * CROWD_MIN)]
-    texts += [f"{text[:-4]}zzz" for text in texts[::5]]
-    assert clusters(texts).first.tolist() == joined(texts)
+    return texts + [f"{text[:-4]}zzz" for text in texts[::5]]
+
+
+@pytest.mark.parametrize("fill_chars", [25, 60])
+def test_rows_of_one_template_are_joined_exactly(fill_chars: int) -> None:
+    """Given rows that all share most of their text, some more, then exactly those are removed."""
+    texts = one_template(fill_chars)
+    wanted = joined(texts)
+    assert len(set(wanted)) < len(texts)
+    assert clusters(texts).first.tolist() == wanted
+
+
+def test_parts_of_a_large_crowd_are_compared_as_other_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given a crowd that is joined a row at a time, then rows of its buckets still find some."""
+    texts = one_template(60)
+    wanted, alone = joined(texts), list(range(len(texts)))
+    monkeypatch.setattr("tunery.data.clusters.CROWD_GRAMS_MAX", 1)
+    found = clusters(texts).first.tolist()
+    assert found != alone
+    assert all(wanted[first] == wanted[row] for row, first in enumerate(found))
