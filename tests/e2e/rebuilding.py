@@ -48,6 +48,7 @@ CONTROL_PLANE: Final = tuple(
 TENANT: Final = tenants(SIZE.tenants)[0]
 POLL_S: Final = 0.5
 BUILD_S_MAX: Final = 180.0
+SETTLED_S_MAX: Final = 90.0  # owners say their state at rest, and a busy machine rests late
 QUIET_S: Final = 3.0  # many times what a delivery that is due waits for
 JOBS: Final = """
 SELECT tenant, id, outcome, billable_gpu_ms, lost_gpu_ms, released_gpu_ms FROM gateway.jobs
@@ -94,7 +95,7 @@ class Story:
                 break
             await asyncio.sleep(POLL_S)
         built = time.monotonic()
-        found = await verification.until_settled(self.log, self.dsn)
+        found = await verification.until_settled(self.log, self.dsn, SETTLED_S_MAX)
         different += [f"{p.name}: {p.difference}" for p in found.parts if p.difference is not None]
         if not (found.equal or different):
             different.append("replay --verify found no equality")
