@@ -73,7 +73,7 @@ async def test_versions_are_called_by_name(running: Stack, tmp_path: Path) -> No
     assert job["training_file"] == files[1]["id"]
     assert "in use" in await tunery(running, "file", "delete", "sums@2", code=1)
     await tunery(running, "job", "cancel", job["id"])
-    assert files[0]["id"] in await tunery(running, "file", "delete", "sums@1")
+    assert "sums@1 deleted" in await tunery(running, "file", "delete", "sums@1")
 
 
 async def test_a_text_is_split_and_too_few_are_told(running: Stack, tmp_path: Path) -> None:
