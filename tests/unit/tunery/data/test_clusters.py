@@ -31,7 +31,8 @@ def joined(texts: Sequence[str]) -> list[int]:
     """The first row of each row's cluster, by comparing every pair."""
     first, sets = list(range(len(texts))), [grams(text) for text in texts]
     for a, b in combinations(range(len(texts)), 2):
-        if first[a] == first[b]:
+        few, many = sorted((len(sets[a]), len(sets[b])))
+        if first[a] == first[b] or 100 * few < LIKE_PERCENT * many:  # they share few at most
             continue
         shared = len(sets[a] & sets[b])
         if 100 * shared >= LIKE_PERCENT * (len(sets[a]) + len(sets[b]) - shared):

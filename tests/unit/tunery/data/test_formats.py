@@ -193,7 +193,9 @@ def elements(content: bytes) -> list[Row | Finding]:
 @given(
     st.lists(
         st.recursive(
-            st.text() | st.integers(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)
+            st.text() | st.integers(),
+            lambda x: st.lists(x) | st.dictionaries(st.text(), x),
+            max_leaves=20,
         )
     ),
     st.integers(1, 7),
