@@ -1,8 +1,12 @@
 """Fixtures that every test may ask for. Real servers, one set for the whole session."""
 
 import os
+import re
 from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final
 
+import pytest
 import pytest_asyncio
 from hypothesis import settings
 
@@ -13,6 +17,8 @@ from tunery.local import Stack, stack
 settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.register_profile("searching", deadline=None, max_examples=1_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+
+ALL_TRAIN: Final = re.compile(r"^pytestmark = \[?\s*pytest\.mark\.train\b", re.MULTILINE)
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -32,3 +38,18 @@ async def servers() -> AsyncIterator[Stack]:
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     """Bytes as a parameter get a short name that is the same in every process."""
     return f"{argname} of {len(val)} bytes" if isinstance(val, bytes) else None
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Files without a test that the mark wants are not read: some import torch, for seconds."""
+    if not collection_path.name.startswith("test_"):
+        return None
+    text = collection_path.read_text(encoding="utf-8")
+    match config.option.markexpr:
+        case "train":
+            unwanted = "pytest.mark.train" not in text
+        case "not train":
+            unwanted = ALL_TRAIN.search(text) is not None
+        case _:
+            unwanted = False
+    return unwanted or None

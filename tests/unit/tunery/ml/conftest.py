@@ -1,22 +1,11 @@
 """A base model, and shards of made-up tokens."""
 
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
 
 import pytest
 
 from tests.bases import Base, tiny_base
-
-ALL_TRAIN: Final = re.compile(r"^pytestmark = \[?\s*pytest\.mark\.train\b", re.MULTILINE)
-
-
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """A file of `train` tests alone imports torch: it is not read where none of them may run."""
-    if config.option.markexpr != "not train" or not collection_path.name.startswith("test_"):
-        return None
-    return ALL_TRAIN.search(collection_path.read_text(encoding="utf-8")) is not None or None
 
 
 @pytest.fixture(scope="session")
