@@ -4,7 +4,7 @@ import httpx
 
 from tunery.local import Stack
 
-SERVICES = ("gateway", "ingest", "registry", "billing", "scheduler")
+SERVICES = ("gateway", "ingest", "registry", "billing", "scheduler", "notifier")
 ROWS = [
     {
         "messages": [

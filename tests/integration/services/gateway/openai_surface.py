@@ -4,6 +4,7 @@
 own variables. Nothing trains here: jobs wait, are paused and cancelled.
 """
 
+import json
 import sys
 from collections.abc import Callable
 from hashlib import md5
@@ -13,7 +14,6 @@ from typing import Any
 
 import openai
 
-ROW = b'{"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]}\n'
 client: Any = openai.OpenAI()  # the types of three generations differ
 MODEL = sys.argv[1]
 
@@ -37,8 +37,15 @@ def refused(
     assert found.request_id
 
 
-def uploaded(count: int = 20) -> str:
-    file = client.files.create(file=ROW * count, purpose="fine-tune")
+def rows(count: int) -> bytes:
+    """Different ones: the same one many times is no data set."""
+    said = [[f"What is {n} plus {n}?", f"Together that is {2 * n}."] for n in range(count)]
+    turns = ([{"role": "user", "content": a}, {"role": "assistant", "content": b}] for a, b in said)
+    return b"".join(json.dumps({"messages": one}).encode() + b"\n" for one in turns)
+
+
+def uploaded() -> str:
+    file = client.files.create(file=rows(20), purpose="fine-tune")
     checked = client.files.wait_for_processing(file.id, poll_interval=0.05)
     assert checked.status == "processed"
     return str(file.id)
@@ -46,19 +53,19 @@ def uploaded(count: int = 20) -> str:
 
 def files() -> None:
     first = uploaded()
-    named = client.files.create(file=("näme ü.jsonl", ROW * 11), purpose="fine-tune")
-    assert (named.filename, named.bytes, named.object) == ("näme ü.jsonl", 11 * len(ROW), "file")
+    named = client.files.create(file=("näme ü.jsonl", rows(11)), purpose="fine-tune")
+    assert (named.filename, named.bytes, named.object) == ("näme ü.jsonl", len(rows(11)), "file")
     listed = [file.id for file in client.files.list(limit=1)]  # a page for each
     assert listed[:2] == [named.id, first]
     assert [file.id for file in client.files.list(limit=1, order="asc")] == listed[::-1]
     assert list(client.files.list(purpose="batch")) == []
-    assert client.files.content(first).content == ROW * 20
+    assert client.files.content(first).content == rows(20)
     client.files.wait_for_processing(named.id, poll_interval=0.05)
     gone = client.files.delete(named.id)
     assert (gone.id, gone.object, gone.deleted) == (named.id, "file", True)
     refused(openai.NotFoundError, "not_found", "id", client.files.retrieve, named.id)
     for purpose in ("assistants", "batch", "vision", "user_data", "evals"):
-        wrong = {"file": ROW, "purpose": purpose}
+        wrong = {"file": rows(1), "purpose": purpose}
         create = client.files.create
         refused(openai.BadRequestError, "invalid_value", "purpose", create, **wrong)
 
@@ -72,7 +79,7 @@ def headers() -> None:
 
 
 def uploads() -> None:
-    data = ROW * 60
+    data = rows(60)
     declared = {
         "bytes": len(data),
         "filename": "rows.jsonl",

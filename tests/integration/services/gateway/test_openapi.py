@@ -55,7 +55,8 @@ async def given(running: Stack) -> tuple[dict[str, str], str]:
         job = await created(api, "fine_tuning/jobs", json={"model": "tiny", "training_file": file})
         declared = {"bytes": 5, "filename": "a", "mime_type": "b", "purpose": "fine-tune"}
         upload = await created(api, "uploads", json=declared)
-        endpoint = await created(api, "webhook_endpoints", json={"url": "https://example.com/hook"})
+        nobody = {"url": "https://127.0.0.1:9/hook"}  # refused when it is to be called, at once
+        endpoint = await created(api, "webhook_endpoints", json=nobody)
     ids = {"file_id": file, "job_id": job, "upload_id": upload, "endpoint_id": endpoint}
     return ids | {"key_id": spare}, str(made["key"])
 
