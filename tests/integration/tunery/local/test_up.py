@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import asyncpg
@@ -20,14 +21,35 @@ from tunery.local.postgres import dsn
 COMMAND_S_MAX = 120
 
 
-@pytest.fixture
-def folders() -> Iterator[DataDir]:
+@contextmanager
+def data_dir() -> Iterator[DataDir]:
     with temporary_data_dir() as root:
         made = DataDir(root)
         made.create()
         ports.assign(made.ports, lambda _text: None, ports.ANY)
         yield made
         tunery("down", made)
+
+
+@pytest.fixture
+def folders() -> Iterator[DataDir]:
+    """Nothing has ever run here."""
+    with data_dir() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[DataDir]:
+    with data_dir() as made:
+        yield made
+
+
+@pytest.fixture
+def standing(shared: DataDir) -> DataDir:
+    """Everything runs, since the first test that asked for it or the last one that ended it."""
+    if tunery("status", shared).returncode != 0:
+        up(shared)
+    return shared
 
 
 def tunery(command: str, folders: DataDir, *options: str) -> "subprocess.CompletedProcess[str]":
@@ -72,33 +94,31 @@ async def remembered(folders: DataDir) -> list[int]:
     return [row["n"] for row in rows]
 
 
-async def test_kill_of_the_supervisor_then_up_goes_on(folders: DataDir) -> None:
-    up(folders)
-    await remember(folders, 1)
-    before = living(folders)
-    above = state.read(folders).supervisor
+async def test_kill_of_the_supervisor_then_up_goes_on(standing: DataDir) -> None:
+    await remember(standing, 1)
+    before = living(standing)
+    above = state.read(standing).supervisor
     assert above is not None
     os.kill(above.pid, signal.SIGKILL)
     assert processes.await_end(above, 5_000)
     assert all(one.is_alive() for one in before.values())
-    assert tunery("status", folders).returncode == 3
-    up(folders)
+    assert tunery("status", standing).returncode == 3
+    up(standing)
     assert not any(one.is_alive() for one in before.values())
-    assert any("of a former run was still alive" in note for note in state.read(folders).notes)
-    assert await remembered(folders) == [1]
+    assert any("of a former run was still alive" in note for note in state.read(standing).notes)
+    assert (await remembered(standing)).count(1) == 1
 
 
-async def test_kill_of_everything_then_up_goes_on(folders: DataDir) -> None:
-    up(folders)
-    await remember(folders, 2)
-    above = state.read(folders).supervisor
+async def test_kill_of_everything_then_up_goes_on(standing: DataDir) -> None:
+    await remember(standing, 2)
+    above = state.read(standing).supervisor
     assert above is not None
-    for one in (above, *living(folders).values()):
+    for one in (above, *living(standing).values()):
         os.kill(one.pid, signal.SIGKILL)
         assert processes.await_end(one, 5_000)
-    up(folders)
-    assert sorted(living(folders)) == ["kafka", "postgres", "s3", "valkey"]
-    assert await remembered(folders) == [2]
+    up(standing)
+    assert sorted(living(standing)) == ["kafka", "postgres", "s3", "valkey"]
+    assert (await remembered(standing)).count(2) == 1
 
 
 async def test_half_initialised_servers_are_made_again(folders: DataDir) -> None:
@@ -125,16 +145,6 @@ def test_a_taken_port_is_named_and_another_used(folders: DataDir) -> None:
     assert any(f"port {wanted} for valkey is taken" in note for note in report["notes"])
 
 
-def test_a_second_up_is_refused_and_down_is_repeatable(folders: DataDir) -> None:
-    up(folders)
-    second = tunery("up", folders, "--no-services")
-    assert second.returncode == 1
-    assert "a stack is already running" in second.stderr
-    assert tunery("down", folders).stdout == "stopped\n"
-    assert living(folders) == {}
-    assert "nothing is running" in tunery("down", folders).stdout
-
-
 def test_a_child_that_cannot_start_ends_up_with_its_reason(folders: DataDir) -> None:
     folders.server("s3").joinpath("objects").write_text("a file where a folder should be")
     done = tunery("up", folders, "--no-services", "--detach")
@@ -143,10 +153,9 @@ def test_a_child_that_cannot_start_ends_up_with_its_reason(folders: DataDir) -> 
     assert living(folders) == {}
 
 
-def test_logs_follow_and_name_what_there_is(folders: DataDir) -> None:
-    up(folders)
-    assert "Kafka Server started" in tunery_logs(folders, "kafka")
-    assert "there are: kafka, postgres, s3, supervisor, valkey" in tunery_logs(folders, "nobody")
+def test_logs_follow_and_name_what_there_is(standing: DataDir) -> None:
+    assert "Kafka Server started" in tunery_logs(standing, "kafka")
+    assert "there are: kafka, postgres, s3, supervisor, valkey" in tunery_logs(standing, "nobody")
 
 
 def tunery_logs(folders: DataDir, name: str) -> str:
@@ -154,11 +163,19 @@ def tunery_logs(folders: DataDir, name: str) -> str:
     return done.stdout + done.stderr
 
 
-def test_secrets_do_not_reach_logs_or_state(folders: DataDir) -> None:
-    up(folders)
-    keys = secrets.load(folders.secrets)
-    files: list[Path] = [*folders.logs.glob("*"), *folders.run.glob("*")]
+def test_secrets_do_not_reach_logs_or_state(standing: DataDir) -> None:
+    keys = secrets.load(standing.secrets)
+    files: list[Path] = [*standing.logs.glob("*"), *standing.run.glob("*")]
     written = "".join(file.read_text(encoding="utf-8", errors="replace") for file in files)
     assert "ready" in written
     for secret in vars(keys).values():
         assert secret not in written
+
+
+def test_a_second_up_is_refused_and_down_is_repeatable(standing: DataDir) -> None:
+    second = tunery("up", standing, "--no-services")
+    assert second.returncode == 1
+    assert "a stack is already running" in second.stderr
+    assert tunery("down", standing).stdout == "stopped\n"
+    assert living(standing) == {}
+    assert "nothing is running" in tunery("down", standing).stdout
