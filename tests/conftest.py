@@ -1,4 +1,4 @@
-"""Fixtures that every test may ask for. Real servers, one set for the whole session."""
+"""Fixtures that every test may ask for. Real servers, one set for each process of a test run."""
 
 import os
 import re
