@@ -1,4 +1,5 @@
-"""Three generations of the `openai` package, unmodified, each in an environment of its own."""
+"""Three generations of the `openai` package, unmodified, each in an environment of its own; and a
+job of a kind that OpenAI does not have."""
 
 import asyncio
 import json
@@ -18,6 +19,7 @@ pytestmark = pytest.mark.timeout(600)
 VERSIONS: Final = ("1.109.1", "2.8.0", "3.52.0")
 SCRIPT: Final = Path(__file__).with_name("openai_script.py")
 STORY_S_MAX: Final = 240
+PRIMES: Final = (101, 211, 307, 401, 503, 601, 701, 809, 907, 1009, 1103, 1201)
 DELIVERED_S_MAX: Final = 60
 TYPES: Final = ("fine_tuning.job.succeeded", "fine_tuning.job.cancelled")
 
@@ -76,3 +78,22 @@ async def test_the_unmodified_package_does_all_it_did(home: House, version: str)
     unwrapped = await script(home, version, "unwrap", made["signing_secret"], stdin=given)
     wanted = [[TYPES[0], found["job"]], [TYPES[1], found["cancelled"]]]
     assert sorted(unwrapped["events"]) == sorted(wanted)
+
+
+async def test_a_text_becomes_a_model_in_parts_and_stays_as_long_as_that(home: House) -> None:
+    nights = (
+        " ".join(f"{night * hour:x} ships pass." for hour in range(1, 60)) for night in PRIMES
+    )
+    texts = ({"text": f"Night {number}. {night}"} for number, night in enumerate(nights))
+    file_id = await home.api.upload(b"".join(json.dumps(text).encode() + b"\n" for text in texts))
+    split = {"max_length": 64, "length_policy": "split"}
+    job_id = await home.submit(training_file=file_id, n_epochs=1, training=split)
+    model = (await home.api.ended(job_id))["fine_tuned_model"]
+    kept = await home.api.patiently("DELETE", f"/files/{file_id}")
+    assert (kept.status_code, model in kept.text) == (409, True)
+    assert (await home.api.patiently("DELETE", f"/models/{model}")).status_code == 200
+    async with asyncio.timeout(DELIVERED_S_MAX):  # the word travels from one journal to another
+        while kept.status_code == 409:
+            await asyncio.sleep(0.1)
+            kept = await home.api.patiently("DELETE", f"/files/{file_id}")
+    assert kept.json()["deleted"] is True
