@@ -395,9 +395,7 @@ def _rendered(tokenizer: Tokenizer, text: str) -> Rendered:
     return rendered
 
 
-def test_texts_are_no_questions_to_the_model(
-    write: Writer, base_dir: Path, tmp_path: Path
-) -> None:
+def test_texts_are_no_questions_to_the_model(write: Writer, base_dir: Path, tmp_path: Path) -> None:
     path = write(texts(number, words=3) for number in range(20))
     held = write([texts(90, words=3), texts(91, words=200)], "held.jsonl")
     options: dict[str, Any] = {"max_length": 64, "length_policy": "split"}
