@@ -1,18 +1,20 @@
 """Places in an owner's process where it can be made to die or to freeze, around its ports.
 
-Nothing of production knows of them: the log, the store and asyncpg's transactions are wrapped.
+Nothing of production knows of them: the log, the store and asyncpg's connections are wrapped.
 """
 
+import asyncio
 import os
 import signal
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from asyncpg.transaction import Transaction
+from asyncpg.connection import Connection
 
 from tunery.runtime.bus.abstract import Appended, Commit, Log, Writer
 from tunery.runtime.work.abstract import Batch, Committed, Store
+from tunery.runtime.work.statements import COMMIT
 
 #: in the order in which an entry passes them
 POINTS: Final = (
@@ -21,7 +23,7 @@ POINTS: Final = (
     "readback.before",  # acknowledged, the offset not yet compared
     "readback.after",  # the owner believes in it
     "sql.before",
-    "commit.before",  # all statements sent, the transaction open
+    "commit.sent",  # the batch is on its way to PostgreSQL, not answered
     "commit.after",  # committed, and nobody told
     "sql.after",
     "effect.before",
@@ -130,15 +132,18 @@ class FailingStore:
         return committed
 
 
-def wrap_transactions(points: Failpoints) -> None:
-    """Make every transaction of this process pass `commit.before` and `commit.after`."""
-    leave: Callable[..., Awaitable[None]] = Transaction.__aexit__
+def wrap_commits(points: Failpoints) -> None:
+    """Make every batch that this process commits pass `commit.sent` and `commit.after`."""
+    ask: Callable[..., Awaitable[Any]] = Connection.fetchval
 
-    async def passing(self: Transaction, kind: Any, error: Any, trace: Any) -> None:
-        if kind is None:
-            points.reach("commit.before")
-        await leave(self, kind, error, trace)
-        if kind is None:
-            points.reach("commit.after")
+    async def passing(self: Any, query: str, *arguments: Any) -> Any:
+        if query != COMMIT:
+            return await ask(self, query, *arguments)
+        asked = asyncio.ensure_future(ask(self, query, *arguments))
+        await asyncio.sleep(0)  # by then it is written to the socket
+        points.reach("commit.sent")
+        answer = await asked
+        points.reach("commit.after")
+        return answer
 
-    Transaction.__aexit__ = passing  # type: ignore[assignment,method-assign]  # the point of this function
+    Connection.fetchval = passing  # type: ignore[assignment,method-assign]  # the point of this function

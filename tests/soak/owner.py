@@ -24,7 +24,7 @@ from tests.soak.desk import (
     Asked,
     react_desk,
 )
-from tests.soak.failpoints import FailingLog, FailingStore, Failpoints, wrap_transactions
+from tests.soak.failpoints import FailingLog, FailingStore, Failpoints, wrap_commits
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.journal.aggregate import AggregateHost
 from tunery.runtime.journal.partition import Settled
@@ -152,7 +152,7 @@ async def build(runtime: Runtime) -> Sequence[Host]:
     folder, name = Path(os.environ[FOLDER_VARIABLE]), os.environ[NAME_VARIABLE]
     points = Failpoints(folder / f"{name}.armed")
     diary = Diary(folder / f"{name}.{os.getpid()}.diary")
-    wrap_transactions(points)
+    wrap_commits(points)
     topics = [topic for stream in STREAMS.values() for topic in (stream.commands, stream.journal)]
     await runtime.log.create(topics, PARTITIONS)
 
