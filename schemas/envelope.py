@@ -88,7 +88,10 @@ class Claim(Struct, frozen=True, kw_only=True, tag="claim", tag_field="record", 
 class Entry(
     Struct, frozen=True, kw_only=True, tag="entry", tag_field="record", omit_defaults=True, gc=False
 ):
-    """The one record that a command leads to. `events` are decoded with the stream's union."""
+    """The one record that a command leads to. `events` are decoded with the stream's union.
+
+    opened: `cause` of the last record that counts before the owner's claim.
+    """
 
     epoch: int
     cause: int
@@ -105,6 +108,7 @@ class Entry(
     causation: str | None = None
     correlation: str | None = None
     traceparent: str | None = None
+    opened: int | None = None
 
 
 JournalRecord: TypeAlias = Claim | Entry

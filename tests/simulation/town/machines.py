@@ -201,7 +201,12 @@ class Agent:
         reader = JournalReader(self.door, POOL, {POOL_PARTITION: START})
         await reader.open()
         while True:
-            for batch in (await reader.read(READ_WAIT_MS)).values():
+            try:
+                batches = await reader.read(READ_WAIT_MS)
+            except Unavailable:  # the reader asks again where it was
+                await self.door.sleep(HEARTBEAT_MS)
+                continue
+            for batch in batches.values():
                 for accepted in batch.accepted:
                     for event in accepted.events:
                         self.state = evolve(self.state, event)

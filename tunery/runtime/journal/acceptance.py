@@ -20,7 +20,8 @@ class Acceptance(Struct, frozen=True, array_like=True, gc=False):
     incarnation: offset of the last operator's claim (0: none); epoch: offset of the last claim;
     cause: logical number of the last accepted command; prev: hash of the last accepted record;
     base: logical number that the command at physical offset 0 has; fresh: nothing was accepted
-    since the base was set, so there is no decided command to compare with.
+    since the base was set, so there is no decided command to compare with; opened: `cause` at the
+    last claim, None when that was read before this was kept.
     """
 
     incarnation: int = 0
@@ -29,6 +30,7 @@ class Acceptance(Struct, frozen=True, array_like=True, gc=False):
     prev: bytes = GENESIS
     base: int = 0
     fresh: bool = True
+    opened: int | None = None
 
 
 INITIAL: Final = Acceptance()
@@ -69,7 +71,7 @@ def judge(
     """State after the record, and None when it is accepted, else why it does not count.
 
     `value` is the record's bytes as they are in the log. The order of the tests is part of the
-    rule: epoch, cause, prev. Raises Diverged.
+    rule: epoch, opened, cause, prev. Raises Diverged.
     """
     match record:
         case Entry():
@@ -79,11 +81,12 @@ def judge(
 
 
 def _claimed(state: Acceptance, offset: int, claim: Claim) -> Acceptance:
+    cause = state.cause
     if claim.base is None:
         return Acceptance(
-            state.incarnation, offset, state.cause, state.prev, state.base, state.fresh
+            state.incarnation, offset, cause, state.prev, state.base, state.fresh, cause
         )
-    return Acceptance(offset, offset, state.cause, state.prev, claim.base, True)
+    return Acceptance(offset, offset, cause, state.prev, claim.base, True, cause)
 
 
 def _entry(state: Acceptance, entry: Entry, value: bytes) -> tuple[Acceptance, Reason | None]:
@@ -91,13 +94,24 @@ def _entry(state: Acceptance, entry: Entry, value: bytes) -> tuple[Acceptance, R
         return state, "epoch"
     if entry.epoch > state.epoch:
         raise Diverged(f"epoch {entry.epoch} is newer than any claim seen ({state.epoch})")
+    if entry.opened != state.opened and None not in (entry.opened, state.opened):
+        # else a log that lost its end would be void for ever to whoever has read that end
+        raise Diverged(
+            f"{entry.opened} was accepted at the claim by its owner, {state.opened} here"
+        )
     if entry.cause != state.cause + 1:
         return state, "cause"
     if entry.prev != state.prev:
         raise Diverged("the hash chain is broken: another record was accepted before this one")
     return (
         Acceptance(
-            state.incarnation, state.epoch, entry.cause, record_hash(value), state.base, False
+            state.incarnation,
+            state.epoch,
+            entry.cause,
+            record_hash(value),
+            state.base,
+            False,
+            state.opened,
         ),
         None,
     )

@@ -180,6 +180,7 @@ def _entry(fold: Fold[S], incoming: Incoming, at: Ms, events: tuple[Message, ...
         causation=envelope.causation if envelope else None,
         correlation=envelope.correlation if envelope else None,
         traceparent=envelope.traceparent if envelope else None,
+        opened=acceptance.opened,
     )
 
 

@@ -34,9 +34,12 @@ Judgement: TypeAlias = tuple[Acceptance, Reason | None]
 
 
 def _accept(state: Acceptance, entry: Entry, value: bytes) -> tuple[Acceptance, None]:
-    return Acceptance(
-        state.incarnation, state.epoch, entry.cause, record_hash(value), state.base, False
-    ), None
+    return structs.replace(state, cause=entry.cause, prev=record_hash(value), fresh=False), None
+
+
+def _compare_opened(state: Acceptance, entry: Entry) -> None:
+    if entry.opened != state.opened:
+        raise Diverged("opened")
 
 
 def epoch_off(state: Acceptance, entry: Entry, value: bytes) -> Judgement:
@@ -47,21 +50,38 @@ def epoch_off(state: Acceptance, entry: Entry, value: bytes) -> Judgement:
     return _accept(state, entry, value)
 
 
+def opened_off(state: Acceptance, entry: Entry, value: bytes) -> Judgement:
+    if entry.epoch < state.epoch:
+        return state, "epoch"
+    if entry.epoch > state.epoch:
+        raise Diverged("epoch")
+    if entry.cause != state.cause + 1:
+        return state, "cause"
+    if entry.prev != state.prev:
+        raise Diverged("chain")
+    return _accept(state, entry, value)
+
+
 def cause_off(state: Acceptance, entry: Entry, value: bytes) -> Judgement:
     if entry.epoch < state.epoch:
         return state, "epoch"
+    _compare_opened(state, entry)
     if entry.prev != state.prev:
         raise Diverged("chain")
     return _accept(state, entry, value)
 
 
 def cause_and_chain_off(state: Acceptance, entry: Entry, value: bytes) -> Judgement:
-    return (state, "epoch") if entry.epoch < state.epoch else _accept(state, entry, value)
+    if entry.epoch < state.epoch:
+        return state, "epoch"
+    _compare_opened(state, entry)
+    return _accept(state, entry, value)
 
 
 def chain_off(state: Acceptance, entry: Entry, value: bytes) -> Judgement:
     if entry.epoch < state.epoch:
         return state, "epoch"
+    _compare_opened(state, entry)
     if entry.cause != state.cause + 1:
         return state, "cause"
     return _accept(state, entry, value)
@@ -84,7 +104,7 @@ def chain_voided(state: Acceptance, entry: Entry, value: bytes) -> Judgement:
 
 
 def base_ignored(state: Acceptance, offset: int, _: Claim) -> Acceptance:
-    return structs.replace(state, epoch=offset)
+    return structs.replace(state, epoch=offset, opened=state.cause)
 
 
 # --- the owner ------------------------------------------------------------------------------------

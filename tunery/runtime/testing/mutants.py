@@ -52,14 +52,19 @@ def _once(*kinds: str) -> Faults:
     return Faults(steps=tuple(Step(9_000 + 2_000 * n, kind) for n, kind in enumerate(kinds)))
 
 
+#: claims are among what is lost, and others claim anew at once
+_LOST_CLAIMS: Final = Faults(
+    steps=(Step(5_200, "rebalance"), Step(6_030, TAIL_LOST), Step(6_050, "rebalance"))
+)
 _RULE = acceptance, "_entry"
 _OWNER = partition.PartitionOwner
 _PLACES = run, "PLACES_AGGREGATE"
 MUTANTS: Final[Sequence[Mutant]] = (
     Mutant("epoch check off", *_RULE, broken.epoch_off, "agreement"),
+    Mutant("opened check off", *_RULE, broken.opened_off, "agreement", 41, faults=_LOST_CLAIMS),
     Mutant("cause check off", *_RULE, broken.cause_off, "false stop"),
     Mutant("cause check and hash chain off", *_RULE, broken.cause_and_chain_off, "agreement"),
-    Mutant("hash chain off", *_RULE, broken.chain_off, "agreement", 15, faults=_once(TAIL_LOST)),
+    Mutant("hash chain off", *_RULE, broken.chain_off, "agreement", 43, faults=_LOST_CLAIMS),
     Mutant("hash chain tested first", *_RULE, broken.chain_first, "false stop"),
     Mutant("hash chain tested before the cause", *_RULE, broken.chain_before_cause, "false stop"),
     Mutant(

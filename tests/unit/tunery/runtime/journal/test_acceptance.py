@@ -6,9 +6,17 @@ from tunery.runtime.journal.codec import decode_record, encode
 from tunery.runtime.journal.reader import Position, load_position
 
 
-def entry(epoch: int, cause: int, prev: bytes = GENESIS) -> Entry:
+def entry(epoch: int, cause: int, prev: bytes = GENESIS, opened: int | None = -1) -> Entry:
     return Entry(
-        epoch=epoch, cause=cause, prev=prev, at=1, command_id="c", key="k", tenant="k", seq=0
+        epoch=epoch,
+        cause=cause,
+        prev=prev,
+        at=1,
+        command_id="c",
+        key="k",
+        tenant="k",
+        seq=0,
+        opened=opened,
     )
 
 
@@ -22,7 +30,7 @@ def test_an_entry_of_the_current_epoch_and_next_cause_is_accepted_and_chained() 
     first = entry(0, 0)
     state, reason = judge(claimed(INITIAL, 0), 1, first, encode(first))
     assert reason is None
-    assert state == Acceptance(0, 0, 0, record_hash(encode(first)), 0, False)
+    assert state == Acceptance(0, 0, 0, record_hash(encode(first)), 0, False, -1)
     second = entry(0, 1, state.prev)
     state, reason = judge(state, 2, second, encode(second))
     assert (state.cause, reason) == (1, None)
@@ -44,6 +52,22 @@ def test_any_cause_but_the_next_is_void_before_the_chain_is_looked_at(cause: int
     assert judge(state, 1, entry(0, cause, b"x" * 32), b"v") == (state, "cause")
 
 
+@pytest.mark.parametrize("cause", [3, 4, 5, 6])
+def test_an_owner_that_began_from_another_state_is_divergence_whatever_the_cause(
+    cause: int,
+) -> None:
+    """A log that lost its end: whoever has read that end may be ahead or behind of its owner."""
+    state = claimed(Acceptance(0, 3, 4, b"p" * 32, 0, False), 8)
+    with pytest.raises(Diverged, match="5 was accepted at the claim by its owner, 4 here"):
+        judge(state, 9, entry(8, cause, b"p" * 32, opened=5), b"v")
+
+
+def test_records_and_positions_from_before_that_was_kept_are_not_compared() -> None:
+    old = Acceptance(0, 3, 4, b"p" * 32, 0, False)
+    assert judge(old, 9, entry(3, 5, b"p" * 32, opened=2), b"v")[1] is None
+    assert judge(claimed(old, 8), 9, entry(8, 5, b"p" * 32, opened=None), b"v")[1] is None
+
+
 def test_a_broken_chain_is_divergence() -> None:
     with pytest.raises(Diverged, match="hash chain"):
         judge(claimed(INITIAL, 0), 1, entry(0, 0, b"x" * 32), b"v")
@@ -51,8 +75,8 @@ def test_a_broken_chain_is_divergence() -> None:
 
 def test_a_claim_keeps_cause_and_chain_and_an_operators_claim_sets_base_and_incarnation() -> None:
     state = Acceptance(0, 3, 9, b"p" * 32, 0, False)
-    assert claimed(state, 12) == Acceptance(0, 12, 9, b"p" * 32, 0, False)
-    assert claimed(state, 12, base=10) == Acceptance(12, 12, 9, b"p" * 32, 10, True)
+    assert claimed(state, 12) == Acceptance(0, 12, 9, b"p" * 32, 0, False, 9)
+    assert claimed(state, 12, base=10) == Acceptance(12, 12, 9, b"p" * 32, 10, True, 9)
 
 
 def test_records_and_positions_survive_their_encoding() -> None:
