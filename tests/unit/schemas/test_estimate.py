@@ -25,6 +25,7 @@ from schemas.estimate import (
 from schemas.job import JobSpec, Price
 from schemas.model import Base
 from schemas.pool import Device, HyperParameters
+from tests.unit.services.scheduler.samples import spec
 
 SMOL = Base(
     base_id="smollm2-135m-instruct",
@@ -50,23 +51,7 @@ def tokens(count: int, longest: int = 100) -> BaseTokens:
 
 
 def job(hyper: HyperParameters, **changes: Any) -> JobSpec:
-    whole = JobSpec(
-        base=SMOL,
-        training_file="file-1",
-        validation_file=None,
-        hyper=hyper,
-        auto=(),
-        length_policy="reject",
-        validation_fraction_ppm=0,
-        slots=1,
-        pool="default",
-        suffix=None,
-        metadata=None,
-        line="line",
-        model_id="ft:smol",
-        price=PRICE,
-    )
-    return replace(whole, **changes)
+    return spec(**{"base": SMOL, "hyper": hyper, "validation_fraction_ppm": 0, **changes})
 
 
 def test_the_measured_run_comes_out_again() -> None:
