@@ -116,8 +116,8 @@ def unknown_model(name: str) -> ApiError:
     return ApiError(404, errors.UNKNOWN_BASE, message, "model")
 
 
-def check_file(file: InputFile | None, file_id: str, role: FileRole) -> None:
-    """Raises ApiError unless a job may name this file."""
+def check_file(file: InputFile | None, file_id: str, role: FileRole) -> InputFile:
+    """The file, where a job may name it. Raises ApiError."""
     if file is None:
         raise ApiError(404, errors.NOT_FOUND, f"No such File object: {file_id}", role)
     check_purpose(file_id, file.purpose, role)
@@ -131,6 +131,7 @@ def check_file(file: InputFile | None, file_id: str, role: FileRole) -> None:
             role,
             (found and found.code) or errors.FILE_REJECTED,
         )
+    return file
 
 
 def check_split(wishes: Wishes, file: InputFile) -> None:

@@ -21,7 +21,7 @@ from services.gateway.adapters.http.deps import Caller, Deps, Principal, WithDep
 from services.gateway.adapters.http.files import find_file
 from services.gateway.adapters.http.jobs import find, shown
 from services.gateway.domain import submission
-from services.gateway.domain.errors import FORBIDDEN, ApiError, invalid
+from services.gateway.domain.errors import FORBIDDEN, ApiError
 from services.gateway.domain.requests import SEED_MAX, JobRequest
 from services.gateway.domain.shapes.documents import Estimate, Job
 from services.gateway.domain.shapes.jobs import estimate_object
@@ -155,10 +155,10 @@ async def _resolve(deps: Deps, caller: Principal, body: JobRequest, job_id: str)
     wishes = submission.check(body, base)
     if base is None:
         raise submission.unknown_model(body.model)
-    training = _checked(training, body.training_file, "training_file")
+    training = submission.check_file(training, body.training_file, "training_file")
     submission.check_split(wishes, training)
     if body.validation_file is not None:
-        held_out = _checked(held_out, body.validation_file, "validation_file")
+        held_out = submission.check_file(held_out, body.validation_file, "validation_file")
         submission.check_split(wishes, held_out)
     body = submission.with_files(body, training, held_out)
     seed = body.seed
@@ -198,15 +198,6 @@ async def _find_input(
 ) -> submission.InputFile | None:
     row = None if reference is None else await find_file(deps, caller, reference)
     return None if row is None else _input_file(row)
-
-
-def _checked(
-    file: submission.InputFile | None, file_id: str, role: submission.FileRole
-) -> submission.InputFile:
-    submission.check_file(file, file_id, role)
-    if file is None:
-        raise invalid("is missing", role)
-    return file
 
 
 def _input_file(row: Mapping[str, Any]) -> submission.InputFile:
