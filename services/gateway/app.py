@@ -23,10 +23,10 @@ from services.gateway.domain.tables import DDL, VERSION, VIEWS
 from services.gateway.effect import results
 from services.gateway.project import notify, project
 from services.gateway.settings import GatewaySettings
-from tunery.runtime.process import Host, Runtime
+from tunery.runtime.hosts.effects import EffectHost
+from tunery.runtime.hosts.process import Host, Runtime
+from tunery.runtime.hosts.projector import Projection, Projector
 from tunery.runtime.settings import load
-from tunery.runtime.work.effects import EffectHost
-from tunery.runtime.work.projector import Projection, Projector
 
 SUBMITTING_MAX: Final = 16
 VIEWS_PROJECTION: Final = Projection(

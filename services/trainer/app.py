@@ -12,7 +12,7 @@ from services.trainer.effect.evaluating import Evaluating
 from services.trainer.effect.reports import Reports
 from services.trainer.effect.training import Training
 from services.trainer.settings import TrainerSettings
-from tunery.runtime.process import Host, Runtime
+from tunery.runtime.hosts.process import Host, Runtime
 from tunery.runtime.settings import load
 
 

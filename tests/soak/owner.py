@@ -26,16 +26,16 @@ from tests.soak.desk import (
 )
 from tests.soak.failpoints import FailingLog, FailingStore, Failpoints, wrap_commits
 from tunery.runtime.bus.sender import Sender
-from tunery.runtime.journal.aggregate import AggregateHost
-from tunery.runtime.journal.partition import Settled
+from tunery.runtime.hosts.aggregate import AggregateHost
+from tunery.runtime.hosts.effects import EffectHost
+from tunery.runtime.hosts.owner import Settled
+from tunery.runtime.hosts.process import Host, Runtime, main
+from tunery.runtime.hosts.projector import Projector
+from tunery.runtime.hosts.reactor import Reactor
 from tunery.runtime.journal.ports import Limits
-from tunery.runtime.journal.reactor import Reactor
 from tunery.runtime.journal.reader import START, JournalReader
-from tunery.runtime.journal.verify import canonical
-from tunery.runtime.process import Host, Runtime, main
+from tunery.runtime.tools.verify import canonical
 from tunery.runtime.verbs import Effect, Send
-from tunery.runtime.work.effects import EffectHost
-from tunery.runtime.work.projector import Projector
 
 SERVICE: Final = "soak"
 FOLDER_VARIABLE: Final = "SOAK_FOLDER"

@@ -9,12 +9,12 @@ from services.scheduler.app import JOBS, POOLS
 from services.scheduler.react import react_job, react_pool
 from services.scheduler.watch import Watcher
 from tests.simulation.town.plan import Size
-from tunery.runtime.bundle import Host
-from tunery.runtime.journal.aggregate import AggregateHost
+from tunery.runtime.hosts.aggregate import AggregateHost
+from tunery.runtime.hosts.projector import Projector
+from tunery.runtime.hosts.reactor import Reactor
 from tunery.runtime.journal.ports import Limits
-from tunery.runtime.journal.reactor import Reactor
+from tunery.runtime.ports import Host
 from tunery.runtime.testing.cluster import Cluster, Process
-from tunery.runtime.work.projector import Projector
 
 NODE_TTL_MS: Final = 18_000
 LOOK_MS: Final = 2_800

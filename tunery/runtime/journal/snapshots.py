@@ -20,7 +20,7 @@ from tunery.runtime.journal.acceptance import record_hash
 from tunery.runtime.journal.codec import MALFORMED
 from tunery.runtime.journal.fold import Fold
 from tunery.runtime.journal.ports import Parts
-from tunery.runtime.journal.verify import canonical
+from tunery.runtime.tools.verify import canonical
 from tunery.runtime.verbs import Aggregate
 
 LOG = logging.getLogger("tunery.journal")

@@ -7,11 +7,12 @@ from typing import Any, Final
 
 from msgspec import structs
 
-from tunery.runtime.journal import acceptance, decision, partition, reactor, reader, snapshots
+from tunery.runtime.hosts import effects, projector, reactor
+from tunery.runtime.hosts import owner as partition
+from tunery.runtime.journal import acceptance, decision, reader, snapshots
 from tunery.runtime.testing import broken, door, run, stores
 from tunery.runtime.testing.faults import Faults, Step
 from tunery.runtime.testing.run import EMPTIED, RECREATED, TAIL_LOST, UPGRADE, Plan
-from tunery.runtime.work import effects, projector
 
 
 @dataclass(frozen=True)

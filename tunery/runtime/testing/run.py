@@ -10,7 +10,8 @@ from msgspec import Struct, structs
 
 from schemas.units import Ms
 from tunery.runtime.bus.partitioner import partition_of
-from tunery.runtime.journal.partition import Settled
+from tunery.runtime.hosts.owner import Settled
+from tunery.runtime.store.abstract import Outcome
 from tunery.runtime.testing.broker import Broker
 from tunery.runtime.testing.faults import KINDS, Faults, Step, Tally, draw_faults
 from tunery.runtime.testing.toy import (
@@ -23,7 +24,6 @@ from tunery.runtime.testing.toy import (
 )
 from tunery.runtime.testing.views import Rows
 from tunery.runtime.verbs import Aggregate
-from tunery.runtime.work.abstract import Outcome
 
 TENANTS: Final = ("ada", "bob", "cyd")
 ACTIVE: Final = {

@@ -8,9 +8,7 @@ from typing import Any, Final, TypeVar
 from schemas.units import Ms
 from tunery.runtime.blobs.abstract import BlobsUnavailable, Stored
 from tunery.runtime.blobs.memory import MemoryBlobs
-from tunery.runtime.testing.broker import Broker
-from tunery.runtime.testing.door import Door
-from tunery.runtime.work.abstract import (
+from tunery.runtime.store.abstract import (
     Batch,
     Committed,
     Leased,
@@ -21,7 +19,9 @@ from tunery.runtime.work.abstract import (
     StoreUnavailable,
     Tables,
 )
-from tunery.runtime.work.memory import MemoryStore
+from tunery.runtime.store.memory import MemoryStore
+from tunery.runtime.testing.broker import Broker
+from tunery.runtime.testing.door import Door
 
 LATE_MS_MAX: Final[Ms] = 1_500
 NOTICE_MS_MAX: Final[Ms] = 20

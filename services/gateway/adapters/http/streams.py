@@ -16,8 +16,8 @@ from services.gateway.adapters.feeds import JobKey, Positions, Source
 from services.gateway.adapters.http.deps import Deps
 from services.gateway.domain.errors import ApiError, invalid
 from services.gateway.domain.events import EVENT_ID
+from tunery.runtime.store.abstract import StoreUnavailable
 from tunery.runtime.telemetry.logs import say
-from tunery.runtime.work.abstract import StoreUnavailable
 
 LOG: Final = logging.getLogger("tunery.gateway")
 HEARTBEAT_MS: Final[Ms] = 10_000

@@ -27,7 +27,7 @@ from services.gateway.domain.shapes.documents import Estimate, Job
 from services.gateway.domain.shapes.jobs import estimate_object
 from services.gateway.domain.tables import BASES, JOBS, NODES, TENANTS
 from services.gateway.ports import Row
-from tunery.runtime.work.abstract import Outcome
+from tunery.runtime.store.abstract import Outcome
 
 IDEMPOTENCY_KEY_MAX: Final = 255
 LINE_CHARACTERS: Final = 16

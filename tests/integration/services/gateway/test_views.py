@@ -11,7 +11,7 @@ from services.gateway.domain.tables import STEPS
 from services.gateway.ports import Views
 from tests.unit.services.gateway.adapters.views_suite import ViewsSuite, fill
 from tunery.local import Stack
-from tunery.runtime.work.postgres import PostgresStore, open_store
+from tunery.runtime.store.postgres import PostgresStore, open_store
 
 SCHEMA = "gateway_views_test"
 

@@ -14,10 +14,10 @@ from tests.unit.services.billing.domain.test_decide import create_tenant
 from tests.unit.services.billing.domain.test_statements import GOODWILL
 from tests.unit.services.billing.test_effect import FakeBooks
 from tunery.runtime.clock import SystemClock
-from tunery.runtime.in_memory import world
-from tunery.runtime.journal.aggregate import AggregateHost
-from tunery.runtime.work.effects import EffectHost
-from tunery.runtime.work.projector import Projector
+from tunery.runtime.hosts.aggregate import AggregateHost
+from tunery.runtime.hosts.effects import EffectHost
+from tunery.runtime.hosts.projector import Projector
+from tunery.runtime.memory_servers import world
 
 WAIT_S = 20
 

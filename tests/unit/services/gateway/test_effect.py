@@ -10,11 +10,11 @@ from services.gateway.adapters.views import views_of
 from services.gateway.domain.tables import FILES, STEPS
 from services.gateway.effect import results
 from tests.unit.services.gateway.project.given import WHOLE_LIFE
-from tunery.runtime.bundle import Runtime
-from tunery.runtime.in_memory import world
 from tunery.runtime.journal.reader import Position
+from tunery.runtime.memory_servers import world
+from tunery.runtime.ports import Runtime
+from tunery.runtime.store.abstract import Batch
 from tunery.runtime.verbs import Change, Upsert
-from tunery.runtime.work.abstract import Batch
 
 ENDED = WHOLE_LIFE[-1]
 STEP = {

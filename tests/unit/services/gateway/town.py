@@ -32,12 +32,12 @@ from services.registry.app import MODELS
 from services.registry.react import react_model
 from services.scheduler.app import JOBS
 from services.scheduler.react import react_job
-from tunery.runtime.bundle import Host, Runtime
-from tunery.runtime.in_memory import World, world
-from tunery.runtime.journal.aggregate import AggregateHost
-from tunery.runtime.journal.reactor import Reactor
-from tunery.runtime.work.effects import EffectHost
-from tunery.runtime.work.projector import Projector
+from tunery.runtime.hosts.aggregate import AggregateHost
+from tunery.runtime.hosts.effects import EffectHost
+from tunery.runtime.hosts.projector import Projector
+from tunery.runtime.hosts.reactor import Reactor
+from tunery.runtime.memory_servers import World, world
+from tunery.runtime.ports import Host, Runtime
 
 ADMIN_KEY = "admin-key-of-the-tests"
 READY_S_MAX = 15

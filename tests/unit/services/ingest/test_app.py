@@ -29,12 +29,12 @@ from services.ingest.project import BASES
 from services.registry.app import MODELS
 from tests.unit.services.ingest.base import make_base, rows
 from tests.unit.services.ingest.test_effect import SEALED
-from tests.unit.tunery.runtime.work.toy_service import running, until
-from tunery.runtime.bundle import Runtime
+from tests.unit.tunery.runtime.hosts.toy_service import running, until
 from tunery.runtime.bus.partitioner import partition_of
-from tunery.runtime.in_memory import world
-from tunery.runtime.journal.aggregate import AggregateHost
+from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.journal.reader import START, JournalReader
+from tunery.runtime.memory_servers import world
+from tunery.runtime.ports import Runtime
 from tunery.runtime.settings import SettingsError
 
 PATIENCE_S = 60

@@ -5,7 +5,7 @@ import pytest_asyncio
 from services.gateway.adapters.views import StoreViews, views_of
 from services.gateway.ports import Views
 from tests.unit.services.gateway.adapters.views_suite import ViewsSuite, fill
-from tunery.runtime.work.memory import MemoryStore
+from tunery.runtime.store.memory import MemoryStore
 
 
 class TestStoreViews(ViewsSuite):

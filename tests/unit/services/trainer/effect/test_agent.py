@@ -11,7 +11,7 @@ from schemas import pool
 from services.trainer.adapters.processes import ProcessGroups
 from tests.unit.services.trainer.effect.machines import Script, node
 from tunery.runtime.blobs.abstract import BlobMissing
-from tunery.runtime.in_memory import world
+from tunery.runtime.memory_servers import world
 
 SLEEPS = "time.sleep(60)"
 DRAINS = """

@@ -20,8 +20,8 @@ from tests.unit.services.trainer.domain.test_evolve import PREPARED, SHA, grante
 from tunery.runtime.blobs.abstract import BlobsUnavailable, Stored
 from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.bus.partitioner import partition_of
-from tunery.runtime.in_memory import World, world
 from tunery.runtime.journal.codec import codec_of, decode_envelope
+from tunery.runtime.memory_servers import World, world
 
 CONTENT = b"weights"
 WORK = pool.TrainWork(

@@ -14,7 +14,7 @@ from services.gateway.adapters.feeds import Event
 from services.gateway.adapters.http import streams
 from tests.unit.services.gateway.adapters.http.test_jobs import a_step, ready, submit
 from tests.unit.services.gateway.town import Town
-from tunery.runtime.work.abstract import StoreUnavailable
+from tunery.runtime.store.abstract import StoreUnavailable
 
 Frame = dict[str, str]
 

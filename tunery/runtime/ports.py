@@ -9,7 +9,7 @@ from tunery.runtime.bus.sender import Sender
 from tunery.runtime.clock import Clock
 from tunery.runtime.seal.sealer import Sealer
 from tunery.runtime.settings import RuntimeSettings
-from tunery.runtime.work.abstract import Store
+from tunery.runtime.store.abstract import Store
 
 
 @dataclass(frozen=True)

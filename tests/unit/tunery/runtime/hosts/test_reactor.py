@@ -6,10 +6,10 @@ from tests.unit.tunery.runtime.journal.places import QUICK, World, running, unti
 from tunery.runtime.bus.abstract import Appended, AppendUnknown
 from tunery.runtime.bus.memory import MemoryLog
 from tunery.runtime.bus.partitioner import partition_of
+from tunery.runtime.hosts.aggregate import AggregateHost
+from tunery.runtime.hosts.reactor import Reactor
 from tunery.runtime.journal.acceptance import Poison
-from tunery.runtime.journal.aggregate import AggregateHost
 from tunery.runtime.journal.codec import decode_envelope
-from tunery.runtime.journal.reactor import Reactor
 from tunery.runtime.testing.toy import (
     PLACES,
     STREAMS,

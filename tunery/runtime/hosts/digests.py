@@ -11,10 +11,10 @@ from typing import Any, Final
 import asyncpg
 
 from schemas.units import Ms
-from tunery.runtime.bundle import Runtime
-from tunery.runtime.journal.aggregate import AggregateHost
-from tunery.runtime.journal.verify import state_hash
+from tunery.runtime.hosts.aggregate import AggregateHost
+from tunery.runtime.ports import Runtime
 from tunery.runtime.telemetry.logs import say
+from tunery.runtime.tools.verify import state_hash
 
 LOG: Final = logging.getLogger("tunery.work")
 EVERY_MS: Final[Ms] = 2_000

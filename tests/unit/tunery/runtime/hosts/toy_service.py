@@ -8,11 +8,14 @@ from typing import Any
 
 from schemas.envelope import Header
 from schemas.topics import PARTITIONS
-from tunery.runtime.bundle import Host, Runtime
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.clock import SystemClock
-from tunery.runtime.in_memory import World, world
-from tunery.runtime.journal.aggregate import AggregateHost
+from tunery.runtime.hosts.aggregate import AggregateHost
+from tunery.runtime.hosts.projector import Projection
+from tunery.runtime.memory_servers import World, world
+from tunery.runtime.ports import Host, Runtime
+from tunery.runtime.store.abstract import Outcome, Store
+from tunery.runtime.store.memory import MemoryStore
 from tunery.runtime.testing.toy import (
     PLACES,
     PLACES_AGGREGATE,
@@ -22,9 +25,6 @@ from tunery.runtime.testing.toy import (
     Taken,
 )
 from tunery.runtime.verbs import Change, Delete, Done, Effect, Send, Todo, Upsert
-from tunery.runtime.work.abstract import Outcome, Store
-from tunery.runtime.work.memory import MemoryStore
-from tunery.runtime.work.projector import Projection
 
 WAIT_S = 5
 

@@ -14,14 +14,14 @@ from typing import Any
 import pytest_asyncio
 
 from schemas.topics import PARTITIONS
-from tests.integration.tunery.runtime.work import toy_process
-from tests.unit.tunery.runtime.work.toy_service import outcome, until
+from tests.integration.tunery.runtime.hosts import toy_process
+from tests.unit.tunery.runtime.hosts.toy_service import outcome, until
 from tunery.local import Stack
-from tunery.runtime.bundle import Runtime
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.clock import SystemClock
-from tunery.runtime.in_memory import world
-from tunery.runtime.opening import open_runtime
+from tunery.runtime.connections import open_runtime
+from tunery.runtime.memory_servers import world
+from tunery.runtime.ports import Runtime
 from tunery.runtime.settings import RuntimeSettings
 from tunery.runtime.testing.toy import PLACES, STREAMS, Take
 

@@ -6,14 +6,14 @@ from typing import Final
 
 from schemas.topics import PARTITIONS, STREAMS, TOPICS
 from tunery.runtime.blobs.memory import MemoryBlobs
-from tunery.runtime.bundle import Runtime
 from tunery.runtime.bus.memory import MemoryLog
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.clock import Clock, SystemClock
+from tunery.runtime.ports import Runtime
 from tunery.runtime.seal.memory import MemoryKeyStore
 from tunery.runtime.seal.sealer import Sealer
 from tunery.runtime.settings import RuntimeSettings
-from tunery.runtime.work.memory import MemoryStore
+from tunery.runtime.store.memory import MemoryStore
 
 NOWHERE: Final = "memory"
 
