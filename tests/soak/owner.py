@@ -32,9 +32,9 @@ from tunery.runtime.hosts.owner import Settled
 from tunery.runtime.hosts.process import Host, Runtime, main
 from tunery.runtime.hosts.projector import Projector
 from tunery.runtime.hosts.reactor import Reactor
+from tunery.runtime.journal.codec import canonical
 from tunery.runtime.journal.ports import Limits
 from tunery.runtime.journal.reader import START, JournalReader
-from tunery.runtime.tools.verify import canonical
 from tunery.runtime.verbs import Effect, Send
 
 SERVICE: Final = "soak"

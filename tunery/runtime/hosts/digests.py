@@ -12,9 +12,9 @@ import asyncpg
 
 from schemas.units import Ms
 from tunery.runtime.hosts.aggregate import AggregateHost
+from tunery.runtime.journal.codec import state_hash
 from tunery.runtime.ports import Runtime
 from tunery.runtime.telemetry.logs import say
-from tunery.runtime.tools.verify import state_hash
 
 LOG: Final = logging.getLogger("tunery.work")
 EVERY_MS: Final[Ms] = 2_000

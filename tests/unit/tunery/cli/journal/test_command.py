@@ -18,10 +18,10 @@ from tests.unit.tunery.runtime.journal.places import envelope
 from tunery.cli import journal
 from tunery.local.paths import DataDir
 from tunery.runtime.bus.memory import MemoryLog
+from tunery.runtime.journal.codec import state_hash
 from tunery.runtime.seal.directory import DirectoryKeyStore
 from tunery.runtime.seal.sealer import Sealer
 from tunery.runtime.tools.archive import Reading
-from tunery.runtime.tools.verify import state_hash
 
 HERE = OWNERS.partition
 POOL = RECORDED["pool.lost_and_killed"]

@@ -31,10 +31,11 @@ from tunery.runtime.bus.sender import Sender
 from tunery.runtime.clock import SystemClock
 from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.hosts.reactor import Reactor, positions_of
+from tunery.runtime.journal.codec import state_hash
 from tunery.runtime.journal.ports import Limits
 from tunery.runtime.memory_servers import World
 from tunery.runtime.seal.memory import MemoryKeyStore
-from tunery.runtime.tools.verify import replay_stream, state_hash
+from tunery.runtime.tools.verify import replay_stream
 
 WAIT_S = 20
 QUICK: Final = Limits(idle_wait_ms=20, commit_every_ms=20)
