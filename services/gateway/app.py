@@ -23,9 +23,10 @@ from services.gateway.domain.tables import DDL, VERSION, VIEWS
 from services.gateway.effect import results
 from services.gateway.project import notify, project
 from services.gateway.settings import GatewaySettings
+from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.hosts.effects import EffectHost
-from tunery.runtime.hosts.process import Host, Runtime
 from tunery.runtime.hosts.projector import Projection, Projector
+from tunery.runtime.ports import Runtime
 from tunery.runtime.settings import load
 
 SUBMITTING_MAX: Final = 16

@@ -9,8 +9,9 @@ from services.notifier.domain.schedule import JITTER_PPM
 from services.notifier.effect import DeliveryHost
 from services.notifier.project import DDL, SECRETS, project
 from services.notifier.settings import NotifierSettings
-from tunery.runtime.hosts.process import Host, Runtime
+from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.hosts.projector import Projection, Projector
+from tunery.runtime.ports import Runtime
 from tunery.runtime.settings import load
 
 DELIVERIES = Projection(

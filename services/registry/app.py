@@ -9,12 +9,13 @@ from services.registry.domain.state import NOTHING, Registry
 from services.registry.effect import erase, publish
 from services.registry.project import project
 from services.registry.react import react_model
+from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.hosts.digests import Digests
 from tunery.runtime.hosts.effects import EffectHost
-from tunery.runtime.hosts.process import Host, Runtime
 from tunery.runtime.hosts.projector import Projection, Projector
 from tunery.runtime.hosts.reactor import Reactor
+from tunery.runtime.ports import Runtime
 from tunery.runtime.verbs import Aggregate
 
 MODELS = Aggregate(

@@ -26,15 +26,17 @@ from tests.soak.desk import (
 )
 from tests.soak.failpoints import FailingLog, FailingStore, Failpoints, wrap_commits
 from tunery.runtime.bus.sender import Sender
+from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.hosts.effects import EffectHost
 from tunery.runtime.hosts.owner import Settled
-from tunery.runtime.hosts.process import Host, Runtime, main
+from tunery.runtime.hosts.process import main
 from tunery.runtime.hosts.projector import Projector
 from tunery.runtime.hosts.reactor import Reactor
 from tunery.runtime.journal.codec import canonical
 from tunery.runtime.journal.ports import Limits
 from tunery.runtime.journal.reader import START, JournalReader
+from tunery.runtime.ports import Runtime
 from tunery.runtime.verbs import Effect, Send
 
 SERVICE: Final = "soak"

@@ -1,4 +1,4 @@
-"""Builds the bundle from real servers, and waits for servers that are not there yet."""
+"""Connects a service to Kafka, PostgreSQL and S3, and waits for servers that are not up yet."""
 
 import asyncio
 import logging

@@ -9,11 +9,11 @@ from services.scheduler.app import JOBS, POOLS
 from services.scheduler.react import react_job, react_pool
 from services.scheduler.watch import Watcher
 from tests.simulation.town.plan import Size
+from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.hosts.projector import Projector
 from tunery.runtime.hosts.reactor import Reactor
 from tunery.runtime.journal.ports import Limits
-from tunery.runtime.ports import Host
 from tunery.runtime.testing.cluster import Cluster, Process
 
 NODE_TTL_MS: Final = 18_000

@@ -21,10 +21,9 @@ from schemas.units import Ms
 from tunery.runtime.blobs.abstract import BlobsUnavailable
 from tunery.runtime.bus.abstract import BusError
 from tunery.runtime.connections import open_runtime
+from tunery.runtime.hosts.abstract import Host, HostStopped
 from tunery.runtime.journal.acceptance import PartitionStopped
-from tunery.runtime.ports import Host as Host
-from tunery.runtime.ports import HostStopped as HostStopped
-from tunery.runtime.ports import Runtime as Runtime
+from tunery.runtime.ports import Runtime
 from tunery.runtime.settings import RuntimeSettings, SettingsError, load
 from tunery.runtime.store.abstract import StoreUnavailable, Superseded
 from tunery.runtime.telemetry.logs import configure, say

@@ -12,11 +12,12 @@ import msgspec
 from schemas.topics import SNAPSHOTS, Stream
 from schemas.units import Ms
 from tunery.runtime.bus.sender import Sender
+from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.hosts.process import OUTAGE, keep
 from tunery.runtime.journal.acceptance import PartitionStopped
 from tunery.runtime.journal.snapshots import Pointer
 from tunery.runtime.memory_servers import settings
-from tunery.runtime.ports import Host, Runtime
+from tunery.runtime.ports import Runtime
 from tunery.runtime.seal.memory import MemoryKeyStore
 from tunery.runtime.seal.sealer import Sealer
 from tunery.runtime.settings import RuntimeSettings

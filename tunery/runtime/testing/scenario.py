@@ -13,6 +13,7 @@ from schemas.envelope import Claim, Idempotency
 from schemas.topics import PARTITIONS, SNAPSHOTS, Stream
 from tunery.runtime.bus.abstract import AppendUnknown, Commit, Record, Unavailable
 from tunery.runtime.bus.sender import Sender
+from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.hosts.effects import EffectHost
 from tunery.runtime.hosts.projector import Projector
@@ -21,7 +22,6 @@ from tunery.runtime.journal.acceptance import PartitionStopped
 from tunery.runtime.journal.codec import decode_envelope, encode
 from tunery.runtime.journal.ports import Limits
 from tunery.runtime.journal.reader import START, Accepted, JournalReader
-from tunery.runtime.ports import Host
 from tunery.runtime.testing.broker import LATE_MS_MAX, Broker
 from tunery.runtime.testing.cluster import Cluster, Process
 from tunery.runtime.testing.door import Door

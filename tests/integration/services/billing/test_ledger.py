@@ -42,11 +42,12 @@ from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.bus.memory import MemoryLog
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.clock import SystemClock
+from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.hosts.effects import EffectHost
 from tunery.runtime.hosts.projector import Projector
 from tunery.runtime.journal.reader import START, JournalReader
-from tunery.runtime.ports import Host, Runtime
+from tunery.runtime.ports import Runtime
 from tunery.runtime.seal.memory import MemoryKeyStore
 from tunery.runtime.seal.sealer import Sealer
 from tunery.runtime.settings import RuntimeSettings

@@ -11,7 +11,7 @@ from services.gateway.domain.tables import FILES, STEPS
 from services.gateway.effect import results
 from tests.unit.services.gateway.project.given import WHOLE_LIFE
 from tunery.runtime.journal.reader import Position
-from tunery.runtime.memory_servers import world
+from tunery.runtime.memory_servers import memory_servers
 from tunery.runtime.ports import Runtime
 from tunery.runtime.store.abstract import Batch
 from tunery.runtime.verbs import Change, Upsert
@@ -33,7 +33,7 @@ STEP = {
 
 async def given(*changes: Change) -> Runtime:
     """A gateway's bundle whose read models have these rows."""
-    runtime = (await world()).runtime("gateway")
+    runtime = (await memory_servers()).runtime("gateway")
     await runtime.store.ensure(TABLES)
     batch = Batch(
         projection=TABLES.projection,

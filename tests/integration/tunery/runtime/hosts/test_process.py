@@ -20,7 +20,7 @@ from tunery.local import Stack
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.clock import SystemClock
 from tunery.runtime.connections import open_runtime
-from tunery.runtime.memory_servers import world
+from tunery.runtime.memory_servers import memory_servers
 from tunery.runtime.ports import Runtime
 from tunery.runtime.settings import RuntimeSettings
 from tunery.runtime.testing.toy import PLACES, STREAMS, Take
@@ -193,5 +193,5 @@ async def test_a_missing_setting_is_named_at_once(servers: Stack) -> None:
 
 
 async def test_the_bundle_in_memory_has_the_same_parts(client: Runtime) -> None:
-    memory = (await world(SystemClock())).runtime(NAME)
+    memory = (await memory_servers(SystemClock())).runtime(NAME)
     assert vars(memory).keys() == vars(client).keys()

@@ -6,10 +6,12 @@ from dataclasses import replace
 from schemas.topics import PARTITIONS
 from tests.unit.tunery.runtime.hosts.toy_service import HELD, give_back
 from tunery.runtime.bus.sender import Sender
+from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.hosts.effects import EffectHost
-from tunery.runtime.hosts.process import Host, Runtime, main
+from tunery.runtime.hosts.process import main
 from tunery.runtime.hosts.projector import Projector
+from tunery.runtime.ports import Runtime
 from tunery.runtime.testing.toy import PLACES, PLACES_AGGREGATE, STREAMS, Taken
 
 DDL = "CREATE TABLE IF NOT EXISTS held (key text PRIMARY KEY, places bigint, at bigint)"

@@ -33,7 +33,7 @@ from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.hosts.reactor import Reactor, positions_of
 from tunery.runtime.journal.codec import state_hash
 from tunery.runtime.journal.ports import Limits
-from tunery.runtime.memory_servers import World
+from tunery.runtime.memory_servers import MemoryServers
 from tunery.runtime.seal.memory import MemoryKeyStore
 from tunery.runtime.tools.verify import replay_stream
 
@@ -51,7 +51,7 @@ REACTIONS: Final = {
 @asynccontextmanager
 async def running(log: MemoryLog) -> AsyncIterator[None]:
     """Every decider and every reaction; at the end, until nothing is left to say."""
-    world = World(log, MemoryBlobs(), MemoryKeyStore(), SystemClock())
+    world = MemoryServers(log, MemoryBlobs(), MemoryKeyStore(), SystemClock())
     hosts: list[AggregateHost[Any] | Reactor] = []
     for name, (service, react) in REACTIONS.items():
         runtime = world.runtime(service)
