@@ -17,7 +17,7 @@ from schemas.dataset import BaseTokens, PackPlan
 from schemas.envelope import Part
 from schemas.job import Budget, Estimate, JobSpec, Price
 from schemas.model import Base
-from schemas.pool import Device, HyperParameters
+from schemas.training import Device, HyperParameters
 from schemas.units import HOUR_MS, GpuMs, Micro, Ms
 
 PPM: Final = 1_000_000

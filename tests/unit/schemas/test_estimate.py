@@ -24,7 +24,7 @@ from schemas.estimate import (
 )
 from schemas.job import JobSpec, Price
 from schemas.model import Base
-from schemas.pool import Device, HyperParameters
+from schemas.training import Device, HyperParameters
 from tests.unit.services.scheduler.samples import spec
 
 SMOL = Base(

@@ -9,7 +9,7 @@ import msgspec
 from schemas.dataset import BaseTokens
 from schemas.estimate import PPM, line_micro, over_budget, price_micro, resolve
 from schemas.job import Estimate, JobSpec, Price
-from schemas.pool import HyperParameters
+from schemas.training import HyperParameters
 from schemas.units import Micro, Ms
 from services.gateway.domain.events import finite
 from services.gateway.domain.shapes import Opened, Row, seconds

@@ -17,7 +17,7 @@ from schemas.job import (
     VerdictRecorded,
     WaitNoted,
 )
-from schemas.pool import Checkpoint, EvalWork, TrainWork
+from schemas.training import Checkpoint, EvalWork, TrainWork
 from tests.unit.services.gateway.town import BASE
 
 JOB = "ftjob-1"
