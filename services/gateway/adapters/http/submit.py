@@ -11,7 +11,6 @@ from fastapi import APIRouter, Depends, Header, Response
 from schemas import errors
 from schemas.dataset import BaseTokens, Validation
 from schemas.envelope import Idempotency
-from schemas.estimate import estimate
 from schemas.ids import JOB as JOB_PREFIX
 from schemas.job import Device, JobSpec, Price, SubmitJob
 from schemas.model import Base
@@ -27,6 +26,7 @@ from services.gateway.domain.shapes.documents import Estimate, Job
 from services.gateway.domain.shapes.jobs import estimate_object
 from services.gateway.domain.tables import BASES, JOBS, NODES, TENANTS
 from services.gateway.ports import Row
+from tunery.plan.estimate import estimate
 from tunery.runtime.work.abstract import Outcome
 
 IDEMPOTENCY_KEY_MAX: Final = 255

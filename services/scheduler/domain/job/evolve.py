@@ -6,7 +6,6 @@ from immutables import Map
 from msgspec.structs import replace
 
 from schemas.envelope import Context, Rejected, Repeated
-from schemas.estimate import price_micro
 from schemas.job import (
     AttemptEnded,
     AttemptStarted,
@@ -44,6 +43,7 @@ from services.scheduler.domain.job.state import (
     Tenants,
     Terms,
 )
+from tunery.plan.price import price_micro
 
 OfTenant: TypeAlias = LimitsSet | FileNoted | JobSubmitted | UsageCounted | JobEnded
 OfJob: TypeAlias = (

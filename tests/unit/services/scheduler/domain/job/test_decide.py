@@ -7,7 +7,6 @@ from msgspec.structs import replace
 
 from schemas import errors
 from schemas.envelope import Rejected
-from schemas.estimate import hold_of
 from schemas.job import (
     AttemptEnded,
     AttemptStarted,
@@ -73,6 +72,7 @@ from tests.unit.services.scheduler.samples import (
     submit,
     tokens,
 )
+from tunery.plan.time import hold_of
 
 HOUR = T0 // HOUR_MS
 
