@@ -11,11 +11,11 @@ from fastapi import APIRouter, Depends, Header, Response
 from schemas import errors
 from schemas.dataset import BaseTokens, Validation
 from schemas.envelope import Idempotency
-from schemas.estimate import estimate
 from schemas.ids import JOB as JOB_PREFIX
-from schemas.job import Device, JobSpec, Price, SubmitJob
+from schemas.job import JobSpec, Price, SubmitJob
 from schemas.model import Base
 from schemas.topics import JOB
+from schemas.training import Device
 from services.gateway.files.routes import find_file
 from services.gateway.jobs import resolve as submission
 from services.gateway.jobs.bodies import SEED_MAX, JobRequest
@@ -27,6 +27,7 @@ from services.gateway.web.answers import says
 from services.gateway.web.deps import Caller, Deps, Principal, WithDeps
 from services.gateway.web.documents import Estimate, Job
 from services.gateway.web.errors import FORBIDDEN, ApiError
+from tunery.plan.estimate import estimate
 from tunery.runtime.work.abstract import Outcome
 
 IDEMPOTENCY_KEY_MAX: Final = 255

@@ -6,8 +6,8 @@ import httpx
 from msgspec.structs import replace
 
 from schemas.job import RecordCheckpoint, RecordDataset, RecordGranted, RecordStarted
-from schemas.pool import BlobFile
 from schemas.topics import JOB
+from schemas.training import BlobFile
 from tests.unit.services.gateway.control_plane import Town
 from tests.unit.services.gateway.jobs.job_events import CHECKPOINT, PREPARED
 from tests.unit.services.gateway.jobs.test_routes import ready, submit
