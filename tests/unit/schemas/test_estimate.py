@@ -25,7 +25,7 @@ from schemas.estimate import (
 from schemas.job import JobSpec, Price
 from schemas.model import Base
 from schemas.pool import Device, HyperParameters
-from tests.unit.services.scheduler.samples import spec
+from simulator.control_plane.samples import spec
 
 SMOL = Base(
     base_id="smollm2-135m-instruct",

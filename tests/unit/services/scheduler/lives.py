@@ -19,8 +19,7 @@ from schemas.job import (
 from schemas.pool import Cause, Outcome, Result, Role
 from services.scheduler.app import JOBS
 from services.scheduler.domain.job.state import Job
-from tests.unit.services.scheduler.fold import Decider
-from tests.unit.services.scheduler.samples import (
+from simulator.control_plane.samples import (
     BASE,
     MINUTE,
     PREPARED,
@@ -30,6 +29,7 @@ from tests.unit.services.scheduler.samples import (
     limits,
     submit,
 )
+from tests.unit.services.scheduler.fold import Decider
 
 JOB_ID = "ftjob-1"
 TENANT = "acme"

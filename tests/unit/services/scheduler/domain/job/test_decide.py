@@ -44,6 +44,18 @@ from services.scheduler.domain.job.policy import (
     PLATFORM_RETRIES_MAX,
 )
 from services.scheduler.domain.job.quota import open_gpu_ms
+from simulator.control_plane.samples import (
+    FILE,
+    HYPER,
+    MINUTE,
+    T0,
+    TRAINED,
+    checkpoint,
+    limits,
+    spec,
+    submit,
+    tokens,
+)
 from tests.unit.services.scheduler.fold import Decider, names, of
 from tests.unit.services.scheduler.lives import (
     JOB_ID,
@@ -60,18 +72,6 @@ from tests.unit.services.scheduler.lives import (
     pinned,
     prepared,
     started,
-)
-from tests.unit.services.scheduler.samples import (
-    FILE,
-    HYPER,
-    MINUTE,
-    T0,
-    TRAINED,
-    checkpoint,
-    limits,
-    spec,
-    submit,
-    tokens,
 )
 
 HOUR = T0 // HOUR_MS
