@@ -13,19 +13,17 @@ import msgspec
 
 from schemas.envelope import Message
 from schemas.pool import (
-    Cause,
     ConfirmFreed,
     LeaseGranted,
-    Outcome,
     RegisterNode,
     ReportCheckpoint,
     ReportExit,
     ReportStarted,
     RetireNode,
-    Skipped,
 )
 from schemas.telemetry import Heartbeat
 from schemas.topics import HEARTBEATS, POOL
+from schemas.training import AttemptOutcome, FailureCause, SkippedCheckpoint
 from schemas.units import Ms
 from services.trainer.domain.evolve import HARDNESS, evolve
 from services.trainer.domain.state import NodeState, Wish
@@ -40,7 +38,7 @@ LEAVE_MS_MAX: Final[Ms] = 20_000
 STILL_MS_MAX: Final[Ms] = 600_000  # the limit, a step's share of the cap, and all that goes wrong
 STEPS: Final = 40
 STEPS_PER_CHECKPOINT: Final = 10
-CAUSES: Final[tuple[Cause, ...]] = (
+CAUSES: Final[tuple[FailureCause, ...]] = (
     *("oom", "divergence", "bad_data", "user"),
     *("bad_node", "bad_node", "platform", "platform"),
 )
@@ -246,8 +244,8 @@ class Attempt:
     async def _run(self) -> None:
         grant, agent = self.grant, self.agent
         await agent.door.sleep(self.rng.randint(200, 4_000))  # it fetches its inputs
-        outcome: Outcome = "not_started"
-        cause: Cause | None = None
+        outcome: AttemptOutcome = "not_started"
+        cause: FailureCause | None = None
         if self._wish == "run":
             self.machine.start(self.name, grant.slots)
             outcome, cause = await self._work()
@@ -269,7 +267,7 @@ class Attempt:
         )
         await agent.fact(freed)
 
-    async def _work(self) -> tuple[Outcome, Cause | None]:
+    async def _work(self) -> tuple[AttemptOutcome, FailureCause | None]:
         """Steps and checkpoints, until it is done, fails by itself, or is told to stop."""
         step, step_ms = await self._start(), self._step_ms()
         listens = not self.ground.happens(self.ground.plan.stubborn)
@@ -303,11 +301,11 @@ class Attempt:
 
     async def _start(self) -> int:
         """The newest checkpoint that can be read; the step it is at."""
-        skipped: list[Skipped] = []
+        skipped: list[SkippedCheckpoint] = []
         named = list(self.grant.checkpoints)
         while named and self.ground.happens(self.ground.plan.rotten):
             bad = named.pop(0).manifest_sha256
-            skipped.append(Skipped(manifest_sha256=bad, reason="hash mismatch"))
+            skipped.append(SkippedCheckpoint(manifest_sha256=bad, reason="hash mismatch"))
         loaded = named[0] if named else None
         self.diary.began_ms = self.agent.door.monotonic_ms()
         report = ReportStarted(

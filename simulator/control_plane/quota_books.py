@@ -9,7 +9,6 @@ from schemas import errors
 from schemas.account import Limits
 from schemas.dataset import BaseTokens
 from schemas.envelope import Rejected
-from schemas.estimate import estimate
 from schemas.job import (
     FileNoted,
     HoldTaken,
@@ -24,6 +23,7 @@ from schemas.job import (
     WantedSet,
 )
 from schemas.units import HOUR_MS, GpuMs, Micro, Ms
+from tunery.plan.estimate import estimate
 
 
 @dataclass

@@ -8,13 +8,12 @@ from schemas.account import Limits
 from schemas.dataset import BaseTokens, Prepared
 from schemas.job import JobSpec, Price, SetLimits, SubmitJob
 from schemas.model import Base
-from schemas.pool import (
+from schemas.pool import RegisterNode, RequestPlacement
+from schemas.training import (
     BlobFile,
     Checkpoint,
     EvalResult,
     HyperParameters,
-    RegisterNode,
-    RequestPlacement,
     TrainResult,
     TrainWork,
 )

@@ -13,7 +13,6 @@ from msgspec import Struct
 
 from schemas.envelope import Rejected
 from schemas.pool import (
-    Checkpoint,
     CheckpointAccepted,
     ConfirmFreed,
     LeaseDraining,
@@ -31,6 +30,7 @@ from schemas.pool import (
     UsageCredited,
     UsageSliced,
 )
+from schemas.training import Checkpoint
 from schemas.units import HOUR_MS, GpuMs, Ms
 from simulator.control_plane.nodes import Diary
 

@@ -100,9 +100,9 @@ def check_names(root: Path) -> Iterator[Violation]:
 
 
 def is_pure(relative: Path) -> bool:
-    """schemas/, and in services domain/, react and project (a module or a folder)."""
+    """schemas/, tunery/plan/, and in services domain/, react and project (module or folder)."""
     parts = relative.parts
-    if parts[0] == "schemas":
+    if parts[0] == "schemas" or parts[:2] == ("tunery", "plan"):
         return True
     inner = parts[2].removesuffix(".py") if len(parts) > 2 else ""
     return parts[0] == "services" and inner in {"domain", "react", "project"}

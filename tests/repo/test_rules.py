@@ -143,6 +143,7 @@ def test_empty_names_are_found(tmp_path: Path) -> None:
         "services/x/domain/deep/a.py",
         "services/x/react.py",
         "services/x/project/rows.py",
+        "tunery/plan/a.py",
     ],
 )
 def test_impure_lines_are_found(tmp_path: Path, name: str, line: str) -> None:

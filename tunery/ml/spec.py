@@ -36,7 +36,7 @@ class Candidate(Struct, frozen=True, kw_only=True):
 
 class Hyper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Hyper-parameters, every one a number: what "auto" means was settled before there was a job
-    (`schemas.estimate.resolve`), because the estimate and the hold rest on it.
+    (`tunery.plan.hyperparameters.resolve`), because the estimate and the hold rest on it.
 
     `batch_size` counts packed rows of one micro-batch, `accumulation` micro-batches of one
     optimizer step. `max_length`: tokens no packed row may pass. `warmup` is a share of all steps.

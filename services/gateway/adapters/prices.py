@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from schemas.estimate import PriceBook, load_prices
+from tunery.plan.price import PriceBook, load_prices
 from tunery.runtime.settings import SettingsError
 
 

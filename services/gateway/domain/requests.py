@@ -74,7 +74,7 @@ Metadata = Annotated[
     Field(max_length=METADATA_PAIRS_MAX),
 ]
 Stage = Literal["dev", "staging", "production", "archived"]
-Hyperparameters = dict[StrictStr, Any]  # ranges are told by `schemas.estimate.problems`
+Hyperparameters = dict[StrictStr, Any]  # ranges are told by `tunery.plan.hyperparameters.problems`
 
 
 class Body(BaseModel):

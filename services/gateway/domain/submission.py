@@ -10,14 +10,14 @@ import msgspec
 
 from schemas import errors
 from schemas.dataset import BaseTokens, LengthPolicy, Validation
-from schemas.estimate import PPM, Problem, problems, resolve
-from schemas.job import Budget, Device, JobSpec, Price
+from schemas.job import Budget, JobSpec, Price
 from schemas.model import Base
-from schemas.pool import HyperParameters
 from schemas.sealed import Sealed
-from schemas.units import HOUR_MS
+from schemas.training import Device, HyperParameters
+from schemas.units import HOUR_MS, PPM
 from services.gateway.domain.errors import UNSUPPORTED, ApiError, invalid
 from services.gateway.domain.requests import JobRequest
+from tunery.plan.hyperparameters import Problem, problems, resolve
 
 METHODS: Final = ("supervised",)
 LENGTH_POLICIES: Final[tuple[LengthPolicy, ...]] = get_args(LengthPolicy)

@@ -11,11 +11,11 @@ from fastapi import APIRouter, Depends, Header, Response
 from schemas import errors
 from schemas.dataset import BaseTokens, Validation
 from schemas.envelope import Idempotency
-from schemas.estimate import estimate
 from schemas.ids import JOB as JOB_PREFIX
-from schemas.job import Device, JobSpec, Price, SubmitJob
+from schemas.job import JobSpec, Price, SubmitJob
 from schemas.model import Base
 from schemas.topics import JOB
+from schemas.training import Device
 from services.gateway.adapters.http.answers import says
 from services.gateway.adapters.http.deps import Caller, Deps, Principal, WithDeps
 from services.gateway.adapters.http.files import find_file
@@ -27,6 +27,7 @@ from services.gateway.domain.shapes.documents import Estimate, Job
 from services.gateway.domain.shapes.jobs import estimate_object
 from services.gateway.domain.tables import BASES, JOBS, NODES, TENANTS
 from services.gateway.ports import Row
+from tunery.plan.estimate import estimate
 from tunery.runtime.work.abstract import Outcome
 
 IDEMPOTENCY_KEY_MAX: Final = 255

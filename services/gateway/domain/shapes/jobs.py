@@ -7,13 +7,15 @@ from typing import Any, Final
 import msgspec
 
 from schemas.dataset import BaseTokens
-from schemas.estimate import PPM, line_micro, over_budget, price_micro, resolve
 from schemas.job import Estimate, JobSpec, Price
-from schemas.pool import HyperParameters
-from schemas.units import Micro, Ms
+from schemas.training import HyperParameters
+from schemas.units import PPM, Micro, Ms
 from services.gateway.domain.events import finite
 from services.gateway.domain.shapes import Opened, Row, seconds
 from services.gateway.domain.statuses import JobStatus, job_status
+from tunery.plan.estimate import over_budget
+from tunery.plan.hyperparameters import resolve
+from tunery.plan.price import line_micro, price_micro
 
 WAITING: Final[frozenset[JobStatus]] = frozenset({"validating_files", "queued", "paused"})
 AUTO: Final = "auto"

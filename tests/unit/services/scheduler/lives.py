@@ -16,7 +16,8 @@ from schemas.job import (
     RecordVerdict,
     ScoreSummary,
 )
-from schemas.pool import Cause, Outcome, Result, Role
+from schemas.pool import Role
+from schemas.training import AttemptOutcome, FailureCause, Result
 from services.scheduler.app import JOBS
 from services.scheduler.domain.job.state import Job
 from simulator.control_plane.samples import (
@@ -73,8 +74,8 @@ def started(attempt: int = 1, **changes: Any) -> RecordStarted:
 
 def closed(
     attempt: int = 1,
-    outcome: Outcome = "succeeded",
-    cause: Cause | None = None,
+    outcome: AttemptOutcome = "succeeded",
+    cause: FailureCause | None = None,
     role: Role = "train",
     billable: int = MINUTE,
     lost: int = 0,

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
 from schemas.dataset import SPLIT_SEED
-from schemas.estimate import steps_of_epoch
 from tunery.data import plans as module
 from tunery.data.checking import check
 from tunery.data.clusters import Clusters
@@ -20,6 +19,7 @@ from tunery.data.plans import FRACTIONS_PPM, LENGTHS, plans
 from tunery.data.preparing import prepare
 from tunery.data.screening import Policy
 from tunery.ml.order import plan
+from tunery.plan.packing import steps_of_epoch
 
 WORDS = ("tide", "lamp", "rock", "keeper", "north", "gale", "oil", "stair", "fog", "bell")
 Rows = list[tuple[int, int]]

@@ -1,7 +1,6 @@
 """Events of one job's life."""
 
 from schemas.dataset import BaseTokens, Prepared
-from schemas.estimate import estimate, resolve
 from schemas.job import (
     AttemptEnded,
     AttemptStarted,
@@ -17,8 +16,10 @@ from schemas.job import (
     VerdictRecorded,
     WaitNoted,
 )
-from schemas.pool import Checkpoint, EvalWork, TrainWork
+from schemas.training import Checkpoint, EvalWork, TrainWork
 from tests.unit.services.gateway.town import BASE
+from tunery.plan.estimate import estimate
+from tunery.plan.hyperparameters import resolve
 
 JOB = "ftjob-1"
 TOKENS = BaseTokens(

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from tunery.cli.demo.claims import Told
+from tunery.cli.demo.display import View
 from tunery.cli.demo.receiver import Receiver
-from tunery.cli.demo.view import View
 from tunery.client import AsyncApi
 from tunery.local.stack import Stack
 

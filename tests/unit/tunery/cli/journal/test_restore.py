@@ -13,7 +13,7 @@ from schemas.topics import ACCOUNT
 from tests.histories.recorder import TENANT
 from tests.histories.stories.account import LIMITS
 from tests.unit.tunery.cli.journal.journals import OWNERS, filled, records
-from tunery.cli.journal.restoring import restore
+from tunery.cli.journal.restore import restore
 from tunery.local.errors import LocalError
 from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.bus.memory import MemoryLog

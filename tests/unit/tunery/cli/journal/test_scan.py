@@ -6,8 +6,8 @@ import pytest
 
 from schemas.topics import ACCOUNT
 from tests.unit.tunery.cli.journal.journals import OWNERS, filled, records
-from tunery.cli.journal import walking
-from tunery.cli.journal.walking import Wanted
+from tunery.cli.journal import scan
+from tunery.cli.journal.scan import Wanted
 from tunery.runtime.bus.memory import MemoryLog
 from tunery.runtime.journal.inspection import Looked
 
@@ -19,7 +19,7 @@ async def first(log: MemoryLog, wanted: Wanted, count: int) -> list[Looked]:
     """The first records of a tail; those of the other story are written once it has begun."""
     found: list[Looked] = []
     async with asyncio.timeout(WAIT_S):
-        async for one in walking.tail(log, "account", walking.those(None), wanted):
+        async for one in scan.tail(log, "account", scan.those(None), wanted):
             found.append(one)
             if len(found) == 1:
                 for record in OWNERS.records[14:]:
@@ -63,14 +63,14 @@ async def test_a_followed_partition_ends_with_the_record_that_stops_readers() ->
 async def test_long_walks_say_how_far_they_are(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(walking, "SAY_EVERY_S", 0.0)
-    await walking.verify(filled(OWNERS.name), "account", walking.those(None))
+    monkeypatch.setattr(scan, "SAY_EVERY_S", 0.0)
+    await scan.verify(filled(OWNERS.name), "account", scan.those(None))
     assert "account: 16 of 16 records" in capsys.readouterr().err
 
 
 async def test_a_walk_ends_where_the_log_ended_when_it_began() -> None:
     log = filled(OWNERS.name)
-    bounds = await walking.bounds_of(log, ACCOUNT, (HERE,))
+    bounds = await scan.bounds_of(log, ACCOUNT, (HERE,))
     log.put(ACCOUNT.journal.name, HERE, b"", OWNERS.records[0].value)
-    found = [one async for batch in walking.records_of(log, ACCOUNT, bounds) for one in batch]
+    found = [one async for batch in scan.records_of(log, ACCOUNT, bounds) for one in batch]
     assert [one.offset for one in found] == list(range(16))

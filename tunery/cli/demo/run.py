@@ -8,32 +8,32 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tunery.cli._view import Lines
-from tunery.cli.demo.chapters import after, before, machines
+from tunery.cli._stack_view import Lines
 from tunery.cli.demo.claims import Told
+from tunery.cli.demo.context import Scene
+from tunery.cli.demo.display import View
+from tunery.cli.demo.polling import Late
 from tunery.cli.demo.receiver import receiving
-from tunery.cli.demo.scene import Scene
-from tunery.cli.demo.view import View
-from tunery.cli.demo.waiting import Late
+from tunery.cli.demo.steps import results, submission, training
 from tunery.client import AsyncApi, Refused, Unreachable
 from tunery.local.errors import LocalError
-from tunery.local.host import told_to_end
-from tunery.local.opening import open_house
+from tunery.local.initial_setup import run_setup_steps
+from tunery.local.lifecycle import stop_signals
 from tunery.local.stack import AGENT, SERVICES, ServiceSpec, stack
 
 CHAPTERS: Final = (
-    before.bad_file,
-    before.good_file,
-    before.estimate,
-    before.submit,
-    machines.train_and_kill,
-    machines.resume,
-    after.gate,
-    after.registry,
-    after.answers,
-    after.webhook,
-    after.bill,
-    after.replay,
+    submission.bad_file,
+    submission.good_file,
+    submission.estimate,
+    submission.submit,
+    training.train_and_kill,
+    training.resume,
+    results.gate,
+    results.registry,
+    results.answers,
+    results.webhook,
+    results.bill,
+    results.replay,
 )
 NEXT: Final = """
 What to try next
@@ -55,7 +55,7 @@ async def tell(options: Options, view: View) -> Told:
     folder = Path(tempfile.mkdtemp(prefix="tunery-demo-"))
     folder.chmod(0o711)  # PostgreSQL runs as another user when we are root
     telling = asyncio.create_task(_tell(options, view, told, folder))
-    with told_to_end() as end:
+    with stop_signals() as end:
         ending = asyncio.create_task(end.wait())
         await asyncio.wait({telling, ending}, return_when=asyncio.FIRST_COMPLETED)
         ending.cancel()
@@ -94,11 +94,11 @@ async def _tell(options: Options, view: View, told: Told, folder: Path) -> None:
         running = await cleanup.enter_async_context(
             stack(folder, services(), listen=Lines(view.console).hear)
         )
-        await open_house(running, view.line)
+        await run_setup_steps(running, view.line)
         api = await cleanup.enter_async_context(
             AsyncApi(f"{running.api_url}/v1", running.admin_key)
         )
         scene = Scene(running, api, view, told, receiver, options.data)
-        await machines.agents(scene)
+        await training.agents(scene)
         for chapter in CHAPTERS:
             await chapter(scene)

@@ -3,8 +3,8 @@
 import json
 from typing import Any, Final
 
-from tunery.cli.demo.scene import EXAMPLES, Scene
-from tunery.cli.demo.waiting import until
+from tunery.cli.demo.context import EXAMPLES, Scene
+from tunery.cli.demo.polling import until
 from tunery.local.paths import BASE_MODEL_ID
 
 VALIDATION_S_MAX: Final = 60

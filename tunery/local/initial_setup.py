@@ -54,7 +54,7 @@ async def register_base(_running: Stack, client: httpx.AsyncClient) -> str:
 STEPS: Final[tuple[Step, ...]] = (create_tenant, register_base)
 
 
-async def open_house(
+async def run_setup_steps(
     running: Stack, tell: Callable[[str], None], steps: tuple[Step, ...] = STEPS
 ) -> None:
     """Run the steps with the admin key. Raises LocalError of the step that was refused."""

@@ -4,8 +4,8 @@ import asyncio
 import time
 from typing import Final
 
-from tunery.cli.demo.scene import Scene
-from tunery.cli.demo.waiting import POLL_S, Late, until
+from tunery.cli.demo.context import Scene
+from tunery.cli.demo.polling import POLL_S, Late, until
 from tunery.client.shapes import Job
 from tunery.local.stack import ServiceSpec
 

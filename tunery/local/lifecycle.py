@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from tunery.local import opening, ports, processes, state
+from tunery.local import initial_setup, ports, processes, state
 from tunery.local.errors import LocalError
 from tunery.local.events import Event, Note
 from tunery.local.paths import DataDir
@@ -54,7 +54,7 @@ async def host(
     life = asyncio.create_task(
         live(folders, services, file, hear, on_ready, preferred_ports), name="life of the stack"
     )
-    with told_to_end() as told:
+    with stop_signals() as told:
         waiting = asyncio.create_task(told.wait())
         await asyncio.wait({life, waiting}, return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
@@ -78,7 +78,7 @@ async def live(
         ) as running:
             try:
                 if "gateway" in services:
-                    await opening.open_house(running, lambda text: hear(Note(text)))
+                    await initial_setup.run_setup_steps(running, lambda text: hear(Note(text)))
                 file.enter(Mood.READY)
                 on_ready(running)
                 await asyncio.Event().wait()
@@ -94,7 +94,7 @@ async def live(
 
 
 @contextlib.contextmanager
-def told_to_end() -> Iterator[asyncio.Event]:
+def stop_signals() -> Iterator[asyncio.Event]:
     """An event that SIGTERM and SIGINT set."""
     told = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
-from tunery.cli.demo.scene import Scene
-from tunery.cli.demo.waiting import POLL_S, Late
+from tunery.cli.demo.context import Scene
+from tunery.cli.demo.polling import POLL_S, Late
 from tunery.client import Refused
 from tunery.local.paths import base_model_dir
 from tunery.local.settings import TENANT

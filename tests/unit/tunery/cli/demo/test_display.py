@@ -3,7 +3,7 @@ import io
 from rich.console import Console
 
 from tunery.cli.demo.claims import Told
-from tunery.cli.demo.view import View
+from tunery.cli.demo.display import View
 
 
 def view(*, terminal: bool) -> tuple[View, io.StringIO]:

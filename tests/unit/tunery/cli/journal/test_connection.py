@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tunery.cli.journal.opening import log_settings
+from tunery.cli.journal.connection import log_settings
 from tunery.cli.main import main
 from tunery.local.paths import DataDir
 from tunery.runtime.opening import kafka_settings
