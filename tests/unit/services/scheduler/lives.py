@@ -20,8 +20,7 @@ from schemas.pool import Role
 from schemas.training import AttemptOutcome, FailureCause, Result
 from services.scheduler.app import JOBS
 from services.scheduler.domain.job.state import Job
-from tests.unit.services.scheduler.fold import Decider
-from tests.unit.services.scheduler.samples import (
+from simulator.control_plane.samples import (
     BASE,
     MINUTE,
     PREPARED,
@@ -31,6 +30,7 @@ from tests.unit.services.scheduler.samples import (
     limits,
     submit,
 )
+from tests.unit.services.scheduler.fold import Decider
 
 JOB_ID = "ftjob-1"
 TENANT = "acme"

@@ -54,9 +54,7 @@ from services.scheduler.app import JOBS, POOLS
 from services.scheduler.domain.job.quota import month_of, open_gpu_ms
 from services.scheduler.domain.pool.deadlines import earliest
 from services.scheduler.react import react_job, react_pool
-from tests.unit.services.scheduler.fold import Decider
-from tests.unit.services.scheduler.lives import PASSED
-from tests.unit.services.scheduler.samples import (
+from simulator.control_plane.samples import (
     BASE,
     MINUTE,
     POOL,
@@ -69,6 +67,8 @@ from tests.unit.services.scheduler.samples import (
     submit,
     tokens,
 )
+from tests.unit.services.scheduler.fold import Decider
+from tests.unit.services.scheduler.lives import PASSED
 
 TENANTS: Final = ("acme", "globex")
 LANES: Final[tuple[Lane, ...]] = ("premium", "standard", "free")

@@ -6,7 +6,7 @@ from schemas.dataset import BaseTokens
 from schemas.job import JobSpec
 from schemas.model import Base
 from schemas.training import HyperParameters
-from tests.unit.services.scheduler.samples import spec
+from simulator.control_plane.samples import spec
 
 SMOL = Base(
     base_id="smollm2-135m-instruct",

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest_asyncio
 
+from examples.first_stream import PLACES, STREAMS, Take
 from schemas.topics import PARTITIONS
 from tests.integration.tunery.runtime.hosts import toy_process
 from tests.unit.tunery.runtime.hosts.toy_service import outcome, until
@@ -23,7 +24,6 @@ from tunery.runtime.connections import open_runtime
 from tunery.runtime.memory_servers import memory_servers
 from tunery.runtime.ports import Runtime
 from tunery.runtime.settings import RuntimeSettings
-from tunery.runtime.testing.toy import PLACES, STREAMS, Take
 
 ROOT = Path(__file__).parents[5]
 NAME = "toyprocess"

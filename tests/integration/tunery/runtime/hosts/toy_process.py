@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from examples.first_stream import PLACES, PLACES_AGGREGATE, STREAMS, Taken
 from schemas.topics import PARTITIONS
 from tests.unit.tunery.runtime.hosts.toy_service import HELD, give_back
 from tunery.runtime.bus.sender import Sender
@@ -12,7 +13,6 @@ from tunery.runtime.hosts.effects import EffectHost
 from tunery.runtime.hosts.process import main
 from tunery.runtime.hosts.projector import Projector
 from tunery.runtime.ports import Runtime
-from tunery.runtime.testing.toy import PLACES, PLACES_AGGREGATE, STREAMS, Taken
 
 DDL = "CREATE TABLE IF NOT EXISTS held (key text PRIMARY KEY, places bigint, at bigint)"
 

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
+from examples.first_stream import GiveBack, Take, Taken
 from tests.unit.tunery.runtime.hosts.toy_service import HELD, Toy, give_back, running, toy, until
 from tunery.runtime.blobs.abstract import BlobsUnavailable
 from tunery.runtime.hosts import effects
 from tunery.runtime.hosts.effects import EffectHost, backoff_ms, outcome_id
 from tunery.runtime.hosts.projector import Projector
 from tunery.runtime.store.abstract import Leased
-from tunery.runtime.testing.toy import GiveBack, Take, Taken
 from tunery.runtime.verbs import Effect, Send
 
 

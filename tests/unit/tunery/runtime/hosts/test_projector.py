@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from examples.first_stream import PLACES, GiveBack, Take
 from schemas.envelope import Header
 from schemas.topics import PARTITIONS
 from tests.unit.tunery.runtime.hosts.toy_service import (
@@ -22,7 +23,6 @@ from tunery.runtime.journal.acceptance import Divergence
 from tunery.runtime.journal.reader import Position
 from tunery.runtime.store.abstract import Batch, Superseded
 from tunery.runtime.store.memory import MemoryStore
-from tunery.runtime.testing.toy import PLACES, GiveBack, Take
 from tunery.runtime.verbs import Change
 
 

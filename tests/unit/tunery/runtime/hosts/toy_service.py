@@ -6,6 +6,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from examples.first_stream import (
+    PLACES,
+    PLACES_AGGREGATE,
+    STREAMS,
+    GiveBack,
+    GivenBack,
+    Taken,
+)
 from schemas.envelope import Header
 from schemas.topics import PARTITIONS
 from tunery.runtime.bus.sender import Sender
@@ -17,14 +25,6 @@ from tunery.runtime.memory_servers import MemoryServers, memory_servers
 from tunery.runtime.ports import Runtime
 from tunery.runtime.store.abstract import Outcome, Store
 from tunery.runtime.store.memory import MemoryStore
-from tunery.runtime.testing.toy import (
-    PLACES,
-    PLACES_AGGREGATE,
-    STREAMS,
-    GiveBack,
-    GivenBack,
-    Taken,
-)
 from tunery.runtime.verbs import Change, Delete, Done, Effect, Send, Todo, Upsert
 
 WAIT_S = 5

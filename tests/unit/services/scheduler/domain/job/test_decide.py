@@ -43,6 +43,18 @@ from services.scheduler.domain.job.policy import (
     PLATFORM_RETRIES_MAX,
 )
 from services.scheduler.domain.job.quota import open_gpu_ms
+from simulator.control_plane.samples import (
+    FILE,
+    HYPER,
+    MINUTE,
+    T0,
+    TRAINED,
+    checkpoint,
+    limits,
+    spec,
+    submit,
+    tokens,
+)
 from tests.unit.services.scheduler.fold import Decider, names, of
 from tests.unit.services.scheduler.lives import (
     JOB_ID,
@@ -59,18 +71,6 @@ from tests.unit.services.scheduler.lives import (
     pinned,
     prepared,
     started,
-)
-from tests.unit.services.scheduler.samples import (
-    FILE,
-    HYPER,
-    MINUTE,
-    T0,
-    TRAINED,
-    checkpoint,
-    limits,
-    spec,
-    submit,
-    tokens,
 )
 from tunery.plan.time import hold_of
 

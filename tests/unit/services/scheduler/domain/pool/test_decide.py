@@ -36,8 +36,7 @@ from services.scheduler.domain.pool.deadlines import (
     UNREPORTED_MS_MAX,
     earliest,
 )
-from tests.unit.services.scheduler.fold import Decider, names, of
-from tests.unit.services.scheduler.samples import (
+from simulator.control_plane.samples import (
     MINUTE,
     POOL,
     SCORED,
@@ -47,6 +46,7 @@ from tests.unit.services.scheduler.samples import (
     node,
     request,
 )
+from tests.unit.services.scheduler.fold import Decider, names, of
 
 ALIVE = "a-1"
 
