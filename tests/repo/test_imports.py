@@ -59,8 +59,8 @@ PLANTED: Final = {
     ),
     "The runtime stands on schemas alone": ("tunery/runtime/planted.py", "import tunery.local"),
     "Tensors stay in tunery.ml": ("services/gateway/planted.py", "import torch"),
-    "Only trainer and eval reach for tunery.ml": (
-        "services/gateway/planted.py",
+    "Only its own processes load tunery.ml": (
+        "services/trainer/planted.py",
         "import tunery.ml",
     ),
 }

@@ -1,8 +1,8 @@
 """Score base and adapter: the bundled items and prompts, and the tenant's validation rows.
 
-    python -m services.eval.score SPEC.json
+    python -m tunery.ml.score SPEC.json
 
-The node agent starts it under a lease of role eval. The spec is a `tunery.ml.spec.ScoreSpec`
+The node agent starts it under a lease of role eval. The spec is a `tunery.work.spec.ScoreSpec`
 without items and prompts; those are ours, and the same for everybody.
 """
 
@@ -29,4 +29,4 @@ def score_file(path: Path, events: Events, stop: Stop) -> int:
 
 
 if __name__ == "__main__":
-    main("services.eval.score", score_file)
+    main("tunery.ml.score", score_file)
