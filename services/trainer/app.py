@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from schemas.pool import EvalWork, LeaseGranted, TrainWork
+from schemas.pool import LeaseGranted
+from schemas.training import EvalWork, TrainWork
 from services.trainer.adapters.hardware import probe
 from services.trainer.adapters.processes import ProcessGroups
 from services.trainer.effect.agent import Agent

@@ -6,7 +6,7 @@ from typing import Final
 
 from services.gateway.adapters.http.routes import routes
 
-FILE: Final = Path(__file__).resolve().parents[2] / "docs" / "openapi.json"
+FILE: Final = Path(__file__).resolve().parents[2] / "docs" / "reference" / "openapi.json"
 
 
 def document() -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-SOURCES: Final = ("schemas", "services", "tunery", "bench")
+SOURCES: Final = ("schemas", "services", "tunery", "simulator", "examples", "bench")
 EVERYTHING: Final = (*SOURCES, "tests")
 FILE_LINES_MAX: Final = 600
 MAIN_LINES_MAX: Final = 60

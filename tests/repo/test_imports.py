@@ -18,7 +18,7 @@ LINT_S_MAX: Final = 60
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the sources, so that planting touches nobody's files."""
     copy = tmp_path_factory.mktemp("tree")
-    for folder in ("schemas", "services", "tunery"):
+    for folder in ("schemas", "services", "tunery", "simulator"):
         shutil.copytree(
             ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__", "*.part")
         )
@@ -58,6 +58,7 @@ PLANTED: Final = {
         "import services.ingest.adapters",
     ),
     "The runtime stands on schemas alone": ("tunery/runtime/planted.py", "import tunery.local"),
+    "The product never imports the simulator": ("tunery/planted.py", "import simulator"),
     "Tensors stay in tunery.ml": ("services/gateway/planted.py", "import torch"),
     "Only its own processes load tunery.ml": (
         "services/trainer/planted.py",

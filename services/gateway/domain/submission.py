@@ -10,10 +10,10 @@ import msgspec
 
 from schemas import errors
 from schemas.dataset import BaseTokens, LengthPolicy, Validation
-from schemas.job import Budget, Device, JobSpec, Price
+from schemas.job import Budget, JobSpec, Price
 from schemas.model import Base
-from schemas.pool import HyperParameters
 from schemas.sealed import Sealed
+from schemas.training import Device, HyperParameters
 from schemas.units import HOUR_MS, PPM
 from services.gateway.domain.errors import UNSUPPORTED, ApiError, invalid
 from services.gateway.domain.requests import JobRequest

@@ -15,15 +15,15 @@ from schemas.job import (
     VerdictRecorded,
     WantedSet,
 )
-from schemas.pool import Outcome
 from schemas.sealed import Sealed
+from schemas.training import AttemptOutcome
 from services.gateway.domain.events import journal_event_id
 from services.gateway.domain.tables import JOB_EVENTS
 from services.gateway.project.rows import put
 from tunery.runtime.verbs import Change
 
 WANTED = {"run": "Job resumed", "paused": "Pause requested", "cancelled": "Cancellation requested"}
-ENDINGS: dict[Outcome, str] = {
+ENDINGS: dict[AttemptOutcome, str] = {
     "succeeded": "",
     "preempted": "Attempt {n} was stopped before its end; its last checkpoint is kept",
     "lost": "Attempt {n} lost its machine; the job goes on from its last checkpoint, free",

@@ -5,8 +5,9 @@ from typing import Final
 
 import msgspec
 
-from schemas.pool import BlobFile, EvalResult, EvalWork, LeaseGranted
+from schemas.pool import LeaseGranted
 from schemas.telemetry import Progress
+from schemas.training import BlobFile, EvalResult, EvalWork
 from services.trainer.effect.attempt import Line, Started, Tools
 from services.trainer.effect.storage import fetch, upload
 from services.trainer.effect.training import PPM

@@ -12,9 +12,10 @@ from schemas import errors
 from schemas.dataset import BaseTokens, Validation
 from schemas.envelope import Idempotency
 from schemas.ids import JOB as JOB_PREFIX
-from schemas.job import Device, JobSpec, Price, SubmitJob
+from schemas.job import JobSpec, Price, SubmitJob
 from schemas.model import Base
 from schemas.topics import JOB
+from schemas.training import Device
 from services.gateway.adapters.http.answers import says
 from services.gateway.adapters.http.deps import Caller, Deps, Principal, WithDeps
 from services.gateway.adapters.http.files import find_file

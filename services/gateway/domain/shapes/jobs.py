@@ -8,7 +8,7 @@ import msgspec
 
 from schemas.dataset import BaseTokens
 from schemas.job import Estimate, JobSpec, Price
-from schemas.pool import HyperParameters
+from schemas.training import HyperParameters
 from schemas.units import PPM, Micro, Ms
 from services.gateway.domain.events import finite
 from services.gateway.domain.shapes import Opened, Row, seconds

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from schemas.job import RecordVerdict, VerdictDue
-from schemas.pool import BlobFile
+from schemas.training import BlobFile
 from services.eval.effect import verdict
 from tunery.runtime.blobs.abstract import BlobCorrupt
 from tunery.runtime.blobs.memory import MemoryBlobs

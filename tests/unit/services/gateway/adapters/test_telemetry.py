@@ -3,7 +3,7 @@ import pytest
 
 from schemas.telemetry import LogLine
 from services.gateway.adapters.telemetry import changes_of
-from tests.unit.tunery.runtime.journal.places import GARBAGE
+from tests.unit.tunery.runtime.journal.memory_fixture import GARBAGE
 from tunery.runtime.bus.abstract import Record
 
 

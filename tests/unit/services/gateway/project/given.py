@@ -16,7 +16,7 @@ from schemas.job import (
     VerdictRecorded,
     WaitNoted,
 )
-from schemas.pool import Checkpoint, EvalWork, TrainWork
+from schemas.training import Checkpoint, EvalWork, TrainWork
 from tests.unit.services.gateway.town import BASE
 from tunery.plan.estimate import estimate
 from tunery.plan.hyperparameters import resolve

@@ -7,8 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from schemas.job import Failure, JobEnded, PhaseSet, WaitNoted, WantedSet
-from schemas.pool import Skipped
 from schemas.sealed import Sealed
+from schemas.training import SkippedCheckpoint
 from services.gateway.domain.shapes.jobs import (
     at_that_time,
     cost_object,
@@ -74,7 +74,9 @@ def test_the_messages_come_in_the_order_that_scripts_look_for() -> None:
 
 
 def test_checkpoints_that_could_not_be_used_are_named() -> None:
-    skipped = Skipped(manifest_sha256="cd" * 32, reason="blob b has SHA-256 0, expected 1")
+    skipped = SkippedCheckpoint(
+        manifest_sha256="cd" * 32, reason="blob b has SHA-256 0, expected 1"
+    )
     events = folded("job", SUBMITTED, HELD, placed(2), replace(started(2, 6), skipped=(skipped,)))
     told = [row for _, row in sorted(events["job_events"].items())][-2:]
     assert told[0]["message"] == "Fine-tuning job resumed from the checkpoint of step 6"

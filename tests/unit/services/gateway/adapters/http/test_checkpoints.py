@@ -6,8 +6,8 @@ import httpx
 from msgspec.structs import replace
 
 from schemas.job import RecordCheckpoint, RecordDataset, RecordGranted, RecordStarted
-from schemas.pool import BlobFile
 from schemas.topics import JOB
+from schemas.training import BlobFile
 from tests.unit.services.gateway.adapters.http.test_jobs import ready, submit
 from tests.unit.services.gateway.project.given import CHECKPOINT, PREPARED
 from tests.unit.services.gateway.town import Town

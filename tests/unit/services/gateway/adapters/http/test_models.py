@@ -3,8 +3,8 @@
 import httpx
 
 from schemas.model import Lineage, RecordPublished, RegisterVersion, Verdict
-from schemas.pool import BlobFile
 from schemas.topics import MODEL
+from schemas.training import BlobFile
 from tests.unit.services.gateway.town import BASE, Town
 
 FILE = BlobFile(name="adapter_model.safetensors", blob="t/x/a", sha256="cd" * 32, bytes=10)
