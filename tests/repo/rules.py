@@ -99,13 +99,27 @@ def check_names(root: Path) -> Iterator[Violation]:
 # --- purity ----------------------------------------------------------------------------------
 
 
+#: the gateway is cut by subject: these modules of a subject are pure, whatever the subject
+PURE_IN_GATEWAY: Final = frozenset(
+    {
+        *("bodies", "responses", "documents", "projection", "tables", "rows", "resolve"),
+        *("errors", "scopes", "token_bucket", "wording", "names", "preview_tasks", "messages"),
+        *("statuses", "event_ids", "queue_forecast", "plain_bodies", "plain_responses"),
+        "pool_projection",
+    }
+)
+
+
 def is_pure(relative: Path) -> bool:
-    """schemas/, tunery/plan/, and in services domain/, react and project (module or folder)."""
-    parts = relative.parts
+    """schemas/, tunery/plan/, in services domain/, react and project (a module or a folder), and
+    by name the modules of the gateway's subjects.
+    """
+    parts = relative.with_suffix("").parts
     if parts[0] == "schemas" or parts[:2] == ("tunery", "plan"):
         return True
-    inner = parts[2].removesuffix(".py") if len(parts) > 2 else ""
-    return parts[0] == "services" and inner in {"domain", "react", "project"}
+    if parts[:2] == ("services", "gateway"):
+        return parts[-1] in PURE_IN_GATEWAY
+    return parts[0] == "services" and len(parts) > 2 and parts[2] in {"domain", "react", "project"}
 
 
 def check_purity(root: Path) -> Iterator[Violation]:

@@ -57,6 +57,7 @@ PLANTED: Final = {
         "services/ingest/effect.py",
         "import services.ingest.adapters",
     ),
+    "Pure modules of the gateway": ("services/gateway/files/projection.py", "import fastapi"),
     "The runtime stands on schemas alone": ("tunery/runtime/planted.py", "import tunery.local"),
     "The product never imports the simulator": ("tunery/planted.py", "import simulator"),
     "Tensors stay in tunery.ml": ("services/gateway/planted.py", "import torch"),
