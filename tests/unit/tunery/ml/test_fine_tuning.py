@@ -13,7 +13,7 @@ import torch
 
 from tunery.ml.events import EXIT_FINISHED, EXIT_PREEMPTED, Events
 from tunery.ml.order import row_order
-from tunery.ml.spec import Candidate, Hyper, Refused, TrainSpec
+from tunery.work.spec import Candidate, Hyper, Refused, TrainSpec
 
 pytestmark = [
     pytest.mark.train,
@@ -62,7 +62,7 @@ def spec(
 
 
 def go(spec: TrainSpec, must_stop: Callable[[], bool] = lambda: False) -> tuple[int, list[Event]]:
-    from tunery.ml.attempt import attempt
+    from tunery.ml.fine_tuning import attempt
 
     stream = io.StringIO()
     code = attempt(spec, Events(stream, time.monotonic()), must_stop)

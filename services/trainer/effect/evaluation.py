@@ -1,4 +1,4 @@
-"""The eval role: `python -m services.eval.score`, and the scores it leaves."""
+"""The eval role: `python -m tunery.ml.score`, and the scores it leaves."""
 
 from pathlib import Path
 from typing import Final
@@ -12,9 +12,9 @@ from services.trainer.effect.attempt import Line, Started, Tools
 from services.trainer.effect.storage import fetch, upload
 from services.trainer.effect.training import PPM
 from services.trainer.settings import TrainerSettings
-from tunery.ml.spec import ScoreSpec
+from tunery.work.spec import ScoreSpec
 
-MODULE: Final = "services.eval.score"  # another service's process, started by name
+MODULE: Final = "tunery.ml.score"
 GENERATED_MAX: Final = 8
 NEW_TOKENS_MAX: Final = 40
 ROWS_MAX: Final = 32

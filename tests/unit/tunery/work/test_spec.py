@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tunery.ml.spec import Refused, read_spec
+from tunery.work.spec import Refused, read_spec
 
 SPEC: dict[str, Any] = {
     "base_dir": "base",

@@ -18,7 +18,7 @@ from tunery.ml.loss import check_packing, label_loss
 from tunery.ml.order import ORDER_VERSION, Plan, plan
 from tunery.ml.packed import PackedRows, read_rows
 from tunery.ml.sft import PackedSFT, Run
-from tunery.ml.spec import Candidate, Hyper, Precision, Refused, TrainSpec
+from tunery.work.spec import Candidate, Hyper, Precision, Refused, TrainSpec
 
 ADAPTER = "adapter"
 DTYPE_NAMES: dict[torch.dtype, Precision] = {torch.bfloat16: "bf16", torch.float32: "fp32"}
