@@ -17,7 +17,7 @@ from simulator.engine.faulty_port import Door
 from simulator.engine.stores import Database, DoorBlobs, DoorStore, Storage
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.hosts.abstract import Host
-from tunery.runtime.hosts.process import OUTAGE, keep
+from tunery.runtime.hosts.keeping import OUTAGE, keep
 from tunery.runtime.journal.acceptance import PartitionStopped
 from tunery.runtime.journal.snapshots import Pointer
 from tunery.runtime.memory_servers import settings

@@ -22,6 +22,7 @@ from tunery.runtime.bus.abstract import (
 )
 from tunery.runtime.bus.memory import MemoryReader
 from tunery.runtime.bus.partitioner import partition_of
+from tunery.runtime.watchdog import next_item
 
 SLOW_MS: Final[Ms] = 700
 FETCHED_MAX: Final = 12  # records at once; a fetch ends anywhere
@@ -140,7 +141,7 @@ class Door:
 
     async def _changes(self, queue: asyncio.Queue[frozenset[int]]) -> AsyncIterator[frozenset[int]]:
         while True:
-            share = await queue.get()
+            share = await next_item(queue)
             await self.pass_through()
             yield share
 

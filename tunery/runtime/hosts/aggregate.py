@@ -13,6 +13,7 @@ from tunery.runtime.ids import NewId, new_id
 from tunery.runtime.journal import alarm
 from tunery.runtime.journal.acceptance import PartitionStopped
 from tunery.runtime.journal.ports import Limits, Parts
+from tunery.runtime.tasks import run_again
 from tunery.runtime.verbs import Aggregate
 
 LOG = logging.getLogger("tunery.journal")
@@ -96,7 +97,7 @@ class AggregateHost(Generic[S]):
 
     async def _guard(self, partition: int, owner: PartitionOwner[S]) -> None:
         try:
-            await owner.run()
+            await run_again(owner.run, f"{self.name} {partition}")
         except PartitionStopped as stopped:
             self.stopped[partition] = stopped
             alarm.sound(self.name, self.stream, stopped)

@@ -8,6 +8,7 @@ losing them means sending everything again.
 import asyncio
 import logging
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -28,7 +29,9 @@ from tunery.runtime.journal.acceptance import PartitionStopped, Poison
 from tunery.runtime.journal.codec import encode
 from tunery.runtime.journal.ports import Limits, Parts
 from tunery.runtime.journal.reader import START, Accepted, JournalReader, Position, load_position
+from tunery.runtime.tasks import run_again
 from tunery.runtime.verbs import React, Send
+from tunery.runtime.watchdog import beat
 
 LOG = logging.getLogger("tunery.reactor")
 READY_POLL_MS: Final = 20
@@ -92,7 +95,7 @@ class Reactor:
 
     async def _guard(self, partition: int, position: Position) -> None:
         try:
-            await self._follow(partition, position)
+            await run_again(partial(self._follow, partition, position), f"{self.name} {partition}")
         except PartitionStopped as stopped:
             self.stopped[partition] = stopped
             alarm.sound(self.name, self._stream.name, stopped)
@@ -100,10 +103,12 @@ class Reactor:
     async def _follow(self, partition: int, position: Position) -> None:
         saved, saved_ms = position, self._clock.monotonic_ms()
         while True:
+            beat("waiting")
             reader = JournalReader(self._log, self._stream, {partition: position})
             try:
                 await reader.open()
                 while True:
+                    beat("waiting")
                     unsaved = position != saved
                     wait_ms = self._limits.commit_every_ms if unsaved else self._limits.idle_wait_ms
                     batch = (await reader.read(wait_ms)).get(partition)
@@ -149,6 +154,7 @@ class Reactor:
     ) -> None:
         """Send until acknowledged. Sending the same command again is safe, skipping one is not."""
         while True:
+            beat("working")
             try:
                 await self._log.send(topic, key, value, partition)
                 return

@@ -3,8 +3,9 @@ import logging
 
 import pytest
 
-from tunery.runtime.hosts import process
-from tunery.runtime.hosts.process import keep, run_hosts
+from tunery.runtime.hosts import keeping
+from tunery.runtime.hosts.keeping import keep
+from tunery.runtime.hosts.process import run_hosts
 from tunery.runtime.journal.acceptance import Divergence
 
 
@@ -35,7 +36,7 @@ class Script:
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "BACKOFF_MS", 1)
+    monkeypatch.setattr(keeping, "BACKOFF_MS", 1)
 
 
 async def test_a_host_that_fails_runs_again(caplog: pytest.LogCaptureFixture) -> None:
