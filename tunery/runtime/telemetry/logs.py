@@ -77,7 +77,7 @@ def configure(
         logging.getLogger(name).propagate = True
 
 
-def say(
+def log_event(
     logger: logging.Logger,
     level: int,
     event: str,

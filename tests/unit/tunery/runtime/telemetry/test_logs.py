@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tunery.runtime.telemetry.logs import JsonFormatter, say
+from tunery.runtime.telemetry.logs import JsonFormatter, log_event
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def lines(out: io.StringIO) -> list[dict[str, Any]]:
 def test_a_line_is_one_object_that_begins_with_its_event(
     logger: logging.Logger, out: io.StringIO
 ) -> None:
-    say(logger, logging.INFO, "ready", hosts="a, b", count=3, nothing=None)
+    log_event(logger, logging.INFO, "ready", hosts="a, b", count=3, nothing=None)
     assert out.getvalue().startswith('{"event":"ready","service":"eval","level":"info","at":"')
     (line,) = lines(out)
     assert (line["hosts"], line["count"], line["nothing"]) == ("a, b", 3, None)
@@ -41,7 +41,7 @@ def test_an_error_comes_with_its_trace_and_without_secrets(
     try:
         raise ConnectionError("postgres://u:hunter2hunter2@host\nsecond line")
     except ConnectionError as error:
-        say(logger, logging.ERROR, "host failed", error, why=error, key=b"x")
+        log_event(logger, logging.ERROR, "host failed", error, why=error, key=b"x")
     (line,) = lines(out)
     assert line["error"] == "ConnectionError"
     assert "Traceback" in line["trace"]
@@ -50,6 +50,6 @@ def test_an_error_comes_with_its_trace_and_without_secrets(
 
 
 def test_long_texts_are_cut(logger: logging.Logger, out: io.StringIO) -> None:
-    say(logger, logging.INFO, "x" * 10_000, field="y" * 10_000)
+    log_event(logger, logging.INFO, "x" * 10_000, field="y" * 10_000)
     (line,) = lines(out)
     assert len(line["event"]) == len(line["field"]) == 4_001
