@@ -1,11 +1,13 @@
+import asyncio
 import io
 import json
 import logging
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tunery.runtime.telemetry.logs import JsonFormatter, log_event
+from tunery.runtime.telemetry.logs import JsonFormatter, log_context, log_event, subject_of
 
 
 @pytest.fixture
@@ -53,3 +55,29 @@ def test_long_texts_are_cut(logger: logging.Logger, out: io.StringIO) -> None:
     log_event(logger, logging.INFO, "x" * 10_000, field="y" * 10_000)
     (line,) = lines(out)
     assert len(line["event"]) == len(line["field"]) == 4_001
+
+
+async def test_lines_of_a_job_carry_its_context_also_those_of_tasks_started_for_it(
+    logger: logging.Logger, out: io.StringIO
+) -> None:
+    async def renew() -> None:
+        log_event(logger, logging.WARNING, "row_lease.not_renewed", attempt=3)
+
+    with log_context(job_id="job-1", tenant="acme", attempt=2):
+        with log_context(kind="validate"):
+            logger.warning("a library's line")
+        task = asyncio.create_task(renew())
+    await task
+    log_event(logger, logging.INFO, "host.ready")
+    library, renewal, after = lines(out)
+    assert (library["job_id"], library["tenant"], library["kind"]) == ("job-1", "acme", "validate")
+    assert (renewal["job_id"], renewal["attempt"], "kind" in renewal) == ("job-1", 3, False)
+    assert "job_id" not in after
+
+
+def test_the_subject_of_a_message_is_its_job_and_attempt() -> None:
+    assert subject_of(SimpleNamespace(job_id="job-1", attempt=2, body="x")) == {
+        "job_id": "job-1",
+        "attempt": 2,
+    }
+    assert subject_of(SimpleNamespace(file_id="f")) == {}
