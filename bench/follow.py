@@ -25,7 +25,7 @@ from aiokafka import AIOKafkaProducer
 
 from schemas.telemetry import Step
 from schemas.topics import TELEMETRY
-from tunery.local.opening import open_house
+from tunery.local.initial_setup import run_setup_steps
 from tunery.local.paths import BASE_MODEL_ID
 from tunery.local.stack import SERVICES, Stack, stack
 
@@ -43,7 +43,7 @@ async def measure(quick: bool) -> dict[str, float]:
     with tempfile.TemporaryDirectory(prefix="tunery-bench-", ignore_cleanup_errors=True) as folder:
         Path(folder).chmod(0o711)
         async with stack(folder, [name for name in SERVICES if name != AGENT]) as running:
-            await open_house(running, lambda line: print(line, file=sys.stderr))
+            await run_setup_steps(running, lambda line: print(line, file=sys.stderr))
             async with httpx.AsyncClient(
                 base_url=f"{running.api_url}/v1",
                 headers={"authorization": f"Bearer {running.admin_key}"},

@@ -24,7 +24,7 @@ from typing import Any, Final
 import httpx
 
 from bench.measures import ok, percentile
-from tunery.local.opening import open_house
+from tunery.local.initial_setup import run_setup_steps
 from tunery.local.paths import BASE_MODEL_ID
 from tunery.local.ports import find_free
 from tunery.local.stack import SERVICES, Stack, stack
@@ -50,7 +50,7 @@ async def measure(quick: bool) -> dict[str, float]:
     with tempfile.TemporaryDirectory(prefix="tunery-bench-", ignore_cleanup_errors=True) as folder:
         Path(folder).chmod(0o711)
         async with stack(folder, list(SERVICES)) as running:
-            await open_house(running, lambda line: print(line, file=sys.stderr))
+            await run_setup_steps(running, lambda line: print(line, file=sys.stderr))
             key = await _tenant(running)
             async with _client(running.api_url, key) as ours, _bare(running, key) as bare:
                 job = await _training(ours)

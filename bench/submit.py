@@ -22,7 +22,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from bench.measures import ok, percentile
-from tunery.local.opening import open_house
+from tunery.local.initial_setup import run_setup_steps
 from tunery.local.paths import BASE_MODEL_ID
 from tunery.local.stack import AGENT, SERVICES, Stack, stack
 
@@ -43,7 +43,7 @@ async def measure() -> dict[str, float]:
         Path(folder).chmod(0o711)
         services = [name for name in SERVICES if name != AGENT]
         async with stack(folder, services) as running:
-            await open_house(running, lambda line: print(line, file=sys.stderr))
+            await run_setup_steps(running, lambda line: print(line, file=sys.stderr))
             bare = await _bare_appends(running)
             key = await _tenant(running)
             async with _client(running, key) as client:

@@ -7,6 +7,8 @@ GpuMs: TypeAlias = int  # GPU-milliseconds = slots × elapsed milliseconds
 Tokens: TypeAlias = int
 Micro: TypeAlias = int  # millionths of one currency unit
 
+PPM = 1_000_000  # parts per million
+PPB = 1_000_000_000  # parts per billion
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 
@@ -14,3 +16,8 @@ DAY_MS = 24 * HOUR_MS
 def hour_of(at: Ms) -> int:
     """UTC hour number of a moment (hours since the epoch)."""
     return at // HOUR_MS
+
+
+def divide_up(value: int, divisor: int) -> int:
+    """Quotient of two integers, rounded up."""
+    return -(-value // divisor)

@@ -35,7 +35,8 @@ from schemas.job import (
     SubmitJob,
 )
 from schemas.model import Base
-from schemas.pool import BlobFile, Checkpoint, EvalResult, HyperParameters, Role, TrainResult
+from schemas.pool import Role
+from schemas.training import BlobFile, Checkpoint, EvalResult, HyperParameters, TrainResult
 from schemas.units import HOUR_MS, Ms
 from services.scheduler.app import JOBS
 from tunery.runtime.bus.abstract import Record

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-from schemas.estimate import PriceBook
 from schemas.model import Base
-from services.gateway.domain.previews import Task
-from services.gateway.domain.rate import Taken
-from services.gateway.domain.tables import Table
+from services.gateway.files.preview_tasks import Task
+from services.gateway.views.tables import Table
+from services.gateway.web.token_bucket import Taken
+from tunery.plan.price import PriceBook
 
 Row: TypeAlias = Mapping[str, Any]
 

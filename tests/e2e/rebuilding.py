@@ -25,10 +25,10 @@ from services.billing.adapters.prices import read_books
 from services.billing.domain.invoice import invoice
 from services.billing.domain.periods import period
 from services.scheduler.app import POOLS
-from tests.simulation.town.ground import tenants
-from tests.simulation.town.journals import SIZE, Life, live, load
-from tests.simulation.town.meter import Line
-from tests.unit.services.scheduler.samples import submit
+from simulator.control_plane.journals import SIZE, Life, live, load
+from simulator.control_plane.samples import submit
+from simulator.control_plane.sim_context import tenants
+from simulator.control_plane.usage_books import Line
 from tunery.cli.demo.receiver import Receiver, receiving
 from tunery.cli.replay import verify as verification
 from tunery.local import SERVICES, Stack, stack

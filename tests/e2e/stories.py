@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 from tests.bases import tiny_base
 from tests.stacks import sweep, temporary_data_dir
 from tunery.cli.demo.receiver import Receiver, receiving
-from tunery.local import SERVICES, Stack, opening, stack
+from tunery.local import SERVICES, Stack, initial_setup, stack
 from tunery.local.stack import AGENT, ServiceSpec
 
 TINY: Final = "tiny"
@@ -252,7 +252,9 @@ async def house(
     tiny = await asyncio.to_thread(tiny_base)
     with temporary_data_dir() as data_dir, receiving() as receiver:
         async with stack(data_dir, [*services, *agents], environ={}) as running:
-            await opening.open_house(running, lambda _line: None, (opening.create_tenant,))
+            await initial_setup.run_setup_steps(
+                running, lambda _line: None, (initial_setup.create_tenant,)
+            )
             async with client(running.api_url, running.admin_key) as http:
                 api = Api(http)
                 await api.post("/bases", {"id": TINY, "path": str(tiny.dir)})

@@ -84,17 +84,17 @@ def test_the_data_guide_checks_a_file_as_it_says(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(ROOT)
-    block = dict(python_blocks())["docs/guides/data.md"]
-    exec(compile(block, "docs/guides/data.md", "exec"), {})  # noqa: S102  # our own document
+    block = dict(python_blocks())["docs/reference/data.md"]
+    exec(compile(block, "docs/reference/data.md", "exec"), {})  # noqa: S102  # our own document
     assert capsys.readouterr().out.startswith("rejected")
 
 
 def test_the_webhook_guides_receiver_verifies_what_the_notifier_signs() -> None:
     from openai import InvalidWebhookSignatureError  # a second of import, for this test alone
 
-    block = dict(python_blocks())["docs/guides/webhooks.md"]
+    block = dict(python_blocks())["docs/how-to/webhooks.md"]
     found: dict[str, Any] = {}
-    exec(compile(block, "docs/guides/webhooks.md", "exec"), found)  # noqa: S102  # our own document
+    exec(compile(block, "docs/how-to/webhooks.md", "exec"), found)  # noqa: S102  # our own document
     now = int(time.time())
     due = DeliveryDue(
         delivery_id="del_1",

@@ -6,7 +6,7 @@ from typing import Final
 from schemas.topics import FOREVER, PARTITIONS, TOPICS, Topic
 from schemas.units import DAY_MS, HOUR_MS
 
-PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "topics.md"
+PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "reference" / "topics.md"
 HEAD: Final = f"""\
 # Topics
 

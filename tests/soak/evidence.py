@@ -10,8 +10,8 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from schemas.topics import PARTITIONS
 from tests.soak.checker import History, Line, Rows
-from tests.soak.desk import BOARD
 from tests.soak.history import Place
+from tests.soak.soak_streams import BOARD
 from tunery.local import Stack
 from tunery.runtime.opening import open_runtime
 from tunery.runtime.settings import PREFIX, RuntimeSettings

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from schemas.topics import PARTITIONS
-from tests.soak.desk import (
+from tests.soak.failpoints import FailingLog, FailingStore, Failpoints, wrap_commits
+from tests.soak.soak_streams import (
     BOARD,
     DESK,
     DESK_AGGREGATE,
@@ -24,7 +25,6 @@ from tests.soak.desk import (
     Asked,
     react_desk,
 )
-from tests.soak.failpoints import FailingLog, FailingStore, Failpoints, wrap_commits
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.journal.aggregate import AggregateHost
 from tunery.runtime.journal.partition import Settled

@@ -6,7 +6,7 @@ import click
 from rich.console import Console
 
 from tunery.cli import _options
-from tunery.local import host, state
+from tunery.local import lifecycle, state
 from tunery.local.paths import DataDir
 from tunery.local.state import StackState
 
@@ -31,7 +31,7 @@ def command(folders: DataDir, as_json: bool) -> None:
             left = sum(1 for child in now.children.values() if child.pid is not None)
             spinner.update(f"stopping, {left} left")
 
-        leftovers = host.down(folders, watch)
+        leftovers = lifecycle.down(folders, watch)
     if as_json:
         click.echo(json.dumps({"was_running": was_alive, "leftovers": leftovers}))
         return

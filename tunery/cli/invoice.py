@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from schemas.estimate import PriceBook
     from services.billing.domain.invoice import Invoice, Line
     from services.billing.domain.periods import Period
+    from tunery.plan.price import PriceBook
 
 SECONDS_MAX = 15
 CSV_COLUMNS = (

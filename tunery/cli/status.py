@@ -7,7 +7,7 @@ from dataclasses import asdict
 import click
 from rich.console import Console
 
-from tunery.cli import _options, _view
+from tunery.cli import _options, _stack_view
 from tunery.local import ports, state
 from tunery.local.paths import DataDir
 from tunery.local.state import Mood, StackState
@@ -70,6 +70,6 @@ def show(folders: DataDir, now: StackState, *, alive: bool) -> None:
         highlight=False,
         soft_wrap=True,
     )
-    console.print(_view.table(now))
+    console.print(_stack_view.table(now))
     for note in now.notes:
         console.print(f"  {note}", style="dim", markup=False, highlight=False)

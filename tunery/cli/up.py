@@ -7,8 +7,8 @@ import click
 from rich.console import Console
 from rich.live import Live
 
-from tunery.cli import _options, _view
-from tunery.local import host, ports, secrets
+from tunery.cli import _options, _stack_view
+from tunery.local import lifecycle, ports, secrets
 from tunery.local.events import Event
 from tunery.local.paths import DataDir
 from tunery.local.settings import TENANT
@@ -71,9 +71,9 @@ def start_in_background(folders: DataDir, services: tuple[str, ...], console: Co
     with Live(console=console, refresh_per_second=REFRESH_PER_S, transient=False) as display:
 
         def watch(now: StackState) -> None:
-            display.update(_view.live(now))
+            display.update(_stack_view.live(now))
 
-        host.detach(folders.root, services, watch)
+        lifecycle.detach(folders.root, services, watch)
 
 
 async def in_foreground(
@@ -85,7 +85,7 @@ async def in_foreground(
     silent: bool,
 ) -> None:
     """Lines as things happen: they stay readable when something starts again an hour later."""
-    lines = _view.Lines(console)
+    lines = _stack_view.Lines(console)
 
     def on_ready(_running: Stack) -> None:
         if not silent:  # a log is no place for a key
@@ -95,7 +95,7 @@ async def in_foreground(
     def listen(event: Event) -> None:
         lines.hear(event)
 
-    await host.host(folders.root, services, listen, on_ready)
+    await lifecycle.host(folders.root, services, listen, on_ready)
 
 
 def tell_how(

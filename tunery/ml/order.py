@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import accumulate
 
-from schemas.estimate import steps_of_epoch
+from tunery.plan.packing import steps_of_epoch
 
 ORDER_VERSION = 1  # part of the run's fingerprint: another order is another run
 

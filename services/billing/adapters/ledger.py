@@ -6,11 +6,11 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from schemas.account import PeriodEnded, Statement
-from schemas.estimate import PriceBook
 from schemas.topics import PARTITIONS, POOL
 from schemas.units import GpuMs
 from services.billing.domain.invoice import Adjustment, Invoice, LedgerRow, invoice
 from services.billing.domain.periods import Cut, Period, Share, share_of
+from tunery.plan.price import PriceBook
 from tunery.runtime.work.abstract import Store
 
 LEDGER: Final = "ledger"  # the projection

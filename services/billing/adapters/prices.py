@@ -6,8 +6,8 @@ from pathlib import Path
 
 import msgspec
 
-from schemas.estimate import PriceBook, load_prices
 from services.billing.domain.invoice import PriceMissing
+from tunery.plan.price import PriceBook, load_prices
 
 
 def read_books(folder: Path | None = None) -> Mapping[str, PriceBook]:

@@ -12,10 +12,10 @@ from typing import Final, Literal, TypeAlias
 from msgspec import Struct
 
 from schemas.account import AdjustmentReason, Lane, Statement
-from schemas.estimate import PriceBook, line_micro
 from schemas.pool import Role
 from schemas.units import HOUR_MS, GpuMs, Micro
 from services.billing.domain.periods import Period, Share, period_of
+from tunery.plan.price import PriceBook, line_micro
 
 Kind: TypeAlias = Literal["usage", "credit"]
 # 28 digits are enough for any sum of GPU-milliseconds times any price; 60 leave no doubt

@@ -16,16 +16,8 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from schemas.pool import (
-    Cause,
-    ConfirmFreed,
-    LeaseGranted,
-    Outcome,
-    ReportExit,
-    ReportStarted,
-    Result,
-    Skipped,
-)
+from schemas.pool import ConfirmFreed, LeaseGranted, ReportExit, ReportStarted
+from schemas.training import AttemptOutcome, FailureCause, Result, SkippedCheckpoint
 from schemas.units import Ms
 from services.trainer.domain.state import Wish
 from services.trainer.effect.reports import Reports
@@ -48,14 +40,14 @@ class Started:
 
     loaded: str | None
     loaded_step: int
-    skipped: tuple[Skipped, ...]
+    skipped: tuple[SkippedCheckpoint, ...]
     total_steps: int
 
 
 @dataclass(frozen=True)
 class Ended:
-    outcome: Outcome
-    cause: Cause | None = None
+    outcome: AttemptOutcome
+    cause: FailureCause | None = None
     message: str | None = None
     result: Result | None = None
 

@@ -30,8 +30,8 @@ def command(as_json: bool, keep: bool, data: Path | None) -> None:
 
     Exit code 0 only when every claim held.
     """
-    from tunery.cli.demo.story import Options, tell
-    from tunery.cli.demo.view import View
+    from tunery.cli.demo.display import View
+    from tunery.cli.demo.run import Options, tell
 
     view = View(to_stderr=as_json)
     told = asyncio.run(tell(Options(data=data, keep=keep), view))

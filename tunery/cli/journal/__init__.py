@@ -76,8 +76,8 @@ def tail(
 
     A partition that readers cannot read on ends with the record that stops them.
     """
-    from tunery.cli.journal import walking
-    from tunery.cli.journal.opening import opened
+    from tunery.cli.journal import scan
+    from tunery.cli.journal.connection import opened
     from tunery.runtime.bus.partitioner import partition_of
 
     if key is not None and partition is None:
@@ -85,8 +85,8 @@ def tail(
 
     async def show() -> None:
         async with opened(folders) as log:
-            wanted = walking.Wanted(key, with_void, lines_max, follow)
-            async for one in walking.tail(log, stream, walking.those(partition), wanted):
+            wanted = scan.Wanted(key, with_void, lines_max, follow)
+            async for one in scan.tail(log, stream, scan.those(partition), wanted):
                 _say(one, as_json)
 
     try:
@@ -116,15 +116,15 @@ def inspect(
 
     Exit code 1 when readers stop at it or before it, or when a command cannot be read.
     """
-    from tunery.cli.journal import walking
-    from tunery.cli.journal.opening import opened
+    from tunery.cli.journal import scan
+    from tunery.cli.journal.connection import opened
     from tunery.runtime.journal.inspection import mention
 
-    show = walking.opener(folders.keystore) if unseal else mention
+    show = scan.opener(folders.keystore) if unseal else mention
 
     async def look() -> "Looked":
         async with opened(folders) as log:
-            at = walking.inspect_command if commands else walking.inspect
+            at = scan.inspect_command if commands else scan.inspect
             return await at(log, stream, partition, offset, show)
 
     found = asyncio.run(look())
@@ -149,15 +149,15 @@ def verify(
     The head is the hash of a partition's last record: equal heads are equal journals. Exit code 1
     when something is wrong.
     """
-    from tunery.cli.journal import walking
-    from tunery.cli.journal.opening import opened
+    from tunery.cli.journal import scan
+    from tunery.cli.journal.connection import opened
 
     async def walk() -> "list[Tally]":
         async with opened(folders) as log:
             return [
                 tally
                 for stream in streams or STREAMS
-                for tally in await walking.verify(log, stream, walking.those(partition))
+                for tally in await scan.verify(log, stream, scan.those(partition))
             ]
 
     _report(asyncio.run(walk()), as_json)
@@ -175,14 +175,14 @@ def export(stream: str, file: str, partition: int | None, folders: DataDir, as_j
     Sealed texts stay sealed: data keys and blobs are no part of a journal. Exit code 1 when a
     partition does not verify; what it holds is in the file all the same.
     """
-    from tunery.cli.journal import walking
-    from tunery.cli.journal.opening import opened
+    from tunery.cli.journal import scan
+    from tunery.cli.journal.connection import opened
 
     async def write() -> "list[Tally]":
         async with opened(folders) as log:
             # a file that is there already is replaced by a whole one only
             with click.open_file(file, "wb", atomic=True) as target:
-                return await walking.export(log, stream, walking.those(partition), target)
+                return await scan.export(log, stream, scan.those(partition), target)
 
     _report(asyncio.run(write()), as_json, err=file == "-")
 
@@ -192,15 +192,15 @@ def export(stream: str, file: str, partition: int | None, folders: DataDir, as_j
 @click.option("--replace", is_flag=True, help="Delete what the stream's journal holds now.")
 @_options.data_dir
 @_options.as_json
-def restore(file: Path, replace: bool, folders: DataDir, as_json: bool) -> None:
+def import_journal(file: Path, replace: bool, folders: DataDir, as_json: bool) -> None:
     """Restore the partitions of FILE, an export, each under an operator's claim with a new base.
 
     Stop the services first (`tunery down`, then `tunery up --no-services`). The file is verified
     before anything is written, and a journal that holds something is left alone unless --replace.
     Import all streams of one moment together: they refer to each other.
     """
-    from tunery.cli.journal.opening import opened
-    from tunery.cli.journal.restoring import Restored, restore
+    from tunery.cli.journal.connection import opened
+    from tunery.cli.journal.restore import Restored, restore
 
     async def bring_back() -> "list[Restored]":
         async with opened(folders) as log:
@@ -227,7 +227,7 @@ def _json(value: Any) -> None:
 
 
 def _say(one: "Looked", as_json: bool) -> None:
-    from tunery.cli.journal.showing import line
+    from tunery.cli.journal.render import line
 
     if as_json:
         _json(one)
@@ -236,14 +236,14 @@ def _say(one: "Looked", as_json: bool) -> None:
 
 
 def _show(one: "Looked") -> None:
-    from tunery.cli.journal.showing import record
+    from tunery.cli.journal.render import record
 
     record(one)
 
 
 def _report(tallies: "Iterable[Tally]", as_json: bool, err: bool = False) -> None:
     """A table, or one JSON object; exit code 1 when a partition is bad."""
-    from tunery.cli.journal.showing import table
+    from tunery.cli.journal.render import table
 
     found = list(tallies)
     sound = all(tally.bad is None for tally in found)

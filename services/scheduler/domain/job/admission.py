@@ -6,12 +6,12 @@ from typing import Final
 from schemas import errors
 from schemas.dataset import SPLIT_SEED, BaseTokens, PrepareSpec
 from schemas.envelope import Rejected
-from schemas.estimate import estimate, over_budget
 from schemas.job import Estimate, Event, HoldTaken, KeyCap, PhaseSet, PinsWanted
 from schemas.model import Base
 from schemas.units import HOUR_MS, GpuMs, Micro, Ms
 from services.scheduler.domain.job.quota import key_spend_micro, window_gpu_ms
 from services.scheduler.domain.job.state import Job, Tenant
+from tunery.plan.estimate import estimate, over_budget
 
 FILE_ADVICE: Final = (
     "The training file did not pass validation. Read its report, correct the rows it names, upload "

@@ -6,7 +6,6 @@ from immutables import Map
 from msgspec.structs import replace
 
 from schemas.envelope import Context, Rejected, Repeated
-from schemas.estimate import price_micro
 from schemas.job import (
     AttemptEnded,
     AttemptStarted,
@@ -30,7 +29,7 @@ from schemas.job import (
     WaitNoted,
     WantedSet,
 )
-from schemas.pool import EvalResult, TrainResult, TrainWork
+from schemas.training import EvalResult, TrainResult, TrainWork
 from schemas.units import Micro, Ms
 from services.scheduler.domain.job.quota import cap_window, month_of
 from services.scheduler.domain.job.state import (
@@ -44,6 +43,7 @@ from services.scheduler.domain.job.state import (
     Tenants,
     Terms,
 )
+from tunery.plan.price import price_micro
 
 OfTenant: TypeAlias = LimitsSet | FileNoted | JobSubmitted | UsageCounted | JobEnded
 OfJob: TypeAlias = (

@@ -3,11 +3,11 @@
 from datetime import date, timedelta
 from typing import Final
 
-from schemas.estimate import hold_of
 from schemas.job import KeyCap
 from schemas.pool import Role
 from schemas.units import GpuMs, Micro, Ms, hour_of
 from services.scheduler.domain.job.state import Job, Tenant
+from tunery.plan.time import hold_of
 
 HOURS_PER_DAY: Final = 24
 EPOCH: Final = date(1970, 1, 1)

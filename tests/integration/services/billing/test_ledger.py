@@ -35,7 +35,7 @@ from services.billing.domain.periods import period_of
 from services.billing.domain.state import CLOSE_AFTER_MS
 from services.billing.effect import close
 from services.scheduler.app import POOLS
-from tests.unit.services.scheduler.samples import node, request
+from simulator.control_plane.samples import node, request
 from tunery.cli.main import main
 from tunery.local import Stack
 from tunery.runtime.blobs.memory import MemoryBlobs

@@ -22,7 +22,7 @@ assert told[-1] == "The job was cancelled", told
 """
 
 
-@pytest.mark.parametrize("page", ["docs/guides/api.md", "docs/guides/from-openai.md"])
+@pytest.mark.parametrize("page", ["docs/reference/api.md", "docs/how-to/from-openai.md"])
 async def test_the_lines_of_a_guide_run(
     running: Stack, tiny: Path, tmp_path: Path, page: str
 ) -> None:

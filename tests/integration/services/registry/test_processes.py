@@ -43,8 +43,8 @@ from schemas.model import (
     StageMoved,
     VersionPublished,
 )
-from schemas.pool import BlobFile
 from schemas.topics import PARTITIONS, STREAMS
+from schemas.training import BlobFile
 from tests.unit.services.ingest.base import make_base, rows
 from tests.unit.services.notifier.receiver import receiving
 from tunery.local import ServiceSpec, Stack

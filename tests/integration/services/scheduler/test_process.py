@@ -18,8 +18,8 @@ from schemas.job import AttemptEnded, JobSubmitted, PlacementWanted
 from schemas.pool import LeaseGranted, NodeLost
 from schemas.telemetry import Heartbeat
 from schemas.topics import HEARTBEATS, JOB, POOL, Stream
+from simulator.control_plane.samples import limits, node, submit
 from tests.unit.services.scheduler.lives import JOB_ID, pinned, prepared
-from tests.unit.services.scheduler.samples import limits, node, submit
 from tunery.local import Stack
 from tunery.runtime.bundle import Runtime
 from tunery.runtime.bus.abstract import BusError

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from tests.stacks import temporary_data_dir
-from tunery.local import SERVICES, Stack, opening, stack
+from tunery.local import SERVICES, Stack, initial_setup, stack
 from tunery.local.paths import BASE_MODEL_ID
 from tunery.local.stack import AGENT
 
@@ -34,7 +34,7 @@ async def test_every_service_may_be_killed() -> None:
     with temporary_data_dir() as folder:
         async with stack(folder, services=names, environ={}) as running:
             told: list[str] = []
-            await opening.open_house(running, told.append)
+            await initial_setup.run_setup_steps(running, told.append)
             assert told == ["tenant local created", f"base model {BASE_MODEL_ID} registered"]
             assert await models(running) == [BASE_MODEL_ID]
             before = {name: running.supervisor.pid(name) for name in names}
@@ -47,5 +47,5 @@ async def test_every_service_may_be_killed() -> None:
             assert all(after[name] not in {None, before[name]} for name in names)
             assert await models(running) == [BASE_MODEL_ID]
             again: list[str] = []
-            await opening.open_house(running, again.append)
+            await initial_setup.run_setup_steps(running, again.append)
             assert again[0] == "tenant local is there"

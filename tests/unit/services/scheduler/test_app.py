@@ -12,6 +12,8 @@ from schemas.pool import ConfirmFreed, LeaseGranted, ReportExit, ReportStarted, 
 from schemas.topics import JOB, PARTITIONS, POOL, TOPICS, Stream
 from services.scheduler.app import JOBS, POOLS
 from services.scheduler.react import react_job, react_pool
+from simulator.control_plane.samples import POOL as NAME
+from simulator.control_plane.samples import SCORED, TRAINED, limits, node, submit
 from tests.unit.services.scheduler.lives import (
     JOB_ID,
     REGISTERED,
@@ -20,8 +22,6 @@ from tests.unit.services.scheduler.lives import (
     pinned,
     prepared,
 )
-from tests.unit.services.scheduler.samples import POOL as NAME
-from tests.unit.services.scheduler.samples import SCORED, TRAINED, limits, node, submit
 from tunery.runtime.blobs.abstract import Blobs
 from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.bus.memory import MemoryLog

@@ -7,10 +7,10 @@ import click
 import pytest
 from rich.console import Console
 
-from schemas.estimate import PriceBook
 from services.billing.domain.invoice import Adjustment, Invoice, LedgerRow, invoice
 from services.billing.domain.periods import period
 from tunery.cli.invoice import _micro, _write_csv, table
+from tunery.plan.price import PriceBook
 
 BOOK = PriceBook(
     version="v", currency="EUR", gpu_hour_micro={"standard": 3_600_000}, token_micro_per_million=0

@@ -9,6 +9,14 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from examples.first_stream import (
+    PLACES_AGGREGATE,
+    STREAMS,
+    TALLY_AGGREGATE,
+    GiveBack,
+    Take,
+    react_places,
+)
 from schemas.topics import PARTITIONS, SNAPSHOTS, Stream
 from tunery.local import Stack
 from tunery.runtime.blobs.abstract import Blobs
@@ -23,14 +31,6 @@ from tunery.runtime.journal.ports import Limits
 from tunery.runtime.journal.reactor import Reactor
 from tunery.runtime.journal.snapshots import Snapshots
 from tunery.runtime.journal.verify import replay_stream
-from tunery.runtime.testing.toy import (
-    PLACES_AGGREGATE,
-    STREAMS,
-    TALLY_AGGREGATE,
-    GiveBack,
-    Take,
-    react_places,
-)
 from tunery.runtime.verbs import Aggregate
 
 WAIT_S = 60

@@ -10,10 +10,11 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import MessageSizeTooLargeError
 
+from examples.first_stream import PLACES, PLACES_AGGREGATE, GiveBack, GivenBack, Take, Taken
 from schemas import errors
 from schemas.envelope import Entry, Rejected
 from schemas.topics import PARTITIONS, SNAPSHOTS, Stream
-from tests.unit.tunery.runtime.journal.places import envelope, running
+from tests.unit.tunery.runtime.journal.memory_fixture import envelope, running
 from tunery.local import Stack
 from tunery.runtime.blobs.abstract import Blobs
 from tunery.runtime.blobs.memory import MemoryBlobs
@@ -25,7 +26,6 @@ from tunery.runtime.clock import Clock, SystemClock
 from tunery.runtime.journal.aggregate import AggregateHost
 from tunery.runtime.journal.codec import codec_of, decode_record
 from tunery.runtime.journal.verify import read_all
-from tunery.runtime.testing.toy import PLACES, PLACES_AGGREGATE, GiveBack, GivenBack, Take, Taken
 
 KEY = "tenant-a"
 PARTITION = partition_of(KEY.encode())

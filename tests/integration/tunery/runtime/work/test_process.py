@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest_asyncio
 
+from examples.first_stream import PLACES, STREAMS, Take
 from schemas.topics import PARTITIONS
 from tests.integration.tunery.runtime.work import toy_process
 from tests.unit.tunery.runtime.work.toy_service import outcome, until
@@ -23,7 +24,6 @@ from tunery.runtime.clock import SystemClock
 from tunery.runtime.in_memory import world
 from tunery.runtime.opening import open_runtime
 from tunery.runtime.settings import RuntimeSettings
-from tunery.runtime.testing.toy import PLACES, STREAMS, Take
 
 ROOT = Path(__file__).parents[5]
 NAME = "toyprocess"

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from examples.first_stream import PLACES, PLACES_AGGREGATE, STREAMS, Taken
 from schemas.topics import PARTITIONS
 from tests.unit.tunery.runtime.work.toy_service import HELD, give_back
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.journal.aggregate import AggregateHost
 from tunery.runtime.process import Host, Runtime, main
-from tunery.runtime.testing.toy import PLACES, PLACES_AGGREGATE, STREAMS, Taken
 from tunery.runtime.work.effects import EffectHost
 from tunery.runtime.work.projector import Projector
 

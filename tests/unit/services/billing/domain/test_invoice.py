@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from schemas.estimate import PriceBook, line_micro
 from schemas.units import HOUR_MS
 from services.billing.domain.invoice import (
     Invoice,
@@ -19,6 +18,7 @@ from services.billing.domain.invoice import (
     invoice,
 )
 from services.billing.domain.periods import period
+from tunery.plan.price import PriceBook, line_micro
 
 BOOKS = {
     version: PriceBook(

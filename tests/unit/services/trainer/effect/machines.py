@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from schemas import pool
+from schemas import pool, training
 from schemas.topics import POOL
 from services.scheduler.app import POOLS
 from services.scheduler.watch import Watcher
@@ -52,9 +52,9 @@ class Script:
             return None
         return Started(loaded=None, loaded_step=0, skipped=(), total_steps=self.total_steps)
 
-    async def result(self) -> pool.Result:
-        blob = pool.BlobFile(name="scores.json", blob="t/acme/scores", sha256="0" * 64, bytes=1)
-        return pool.EvalResult(scores=blob)
+    async def result(self) -> training.Result:
+        blob = training.BlobFile(name="scores.json", blob="t/acme/scores", sha256="0" * 64, bytes=1)
+        return training.EvalResult(scores=blob)
 
 
 @dataclass

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from schemas import pool
+from schemas import pool, training
 from services.trainer.adapters.processes import ProcessGroups
 from tests.unit.services.trainer.effect.machines import Script, node
 from tunery.runtime.blobs.abstract import BlobMissing
@@ -39,7 +39,7 @@ async def test_a_lease_is_run_reported_and_freed(tmp_path: Path) -> None:
     assert started.total_steps == 3
     assert isinstance(closed, pool.PlacementClosed)
     assert closed.outcome == "succeeded"
-    assert isinstance(closed.result, pool.EvalResult)
+    assert isinstance(closed.result, training.EvalResult)
     assert not (tmp_path / "1").exists()
 
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from schemas import pool
+from schemas import pool, training
 from schemas.topics import POOL
 from services.trainer.adapters.processes import ProcessGroups
 from services.trainer.effect import storage
@@ -24,12 +24,12 @@ from tunery.runtime.in_memory import World, world
 from tunery.runtime.journal.codec import codec_of, decode_envelope
 
 CONTENT = b"weights"
-WORK = pool.TrainWork(
+WORK = training.TrainWork(
     base_id="b",
     base_sha256=SHA,
     base_path="/b",
     prepared=replace(PREPARED, train_sha256=sha256(CONTENT).hexdigest(), validation_rows=0),
-    hyper=pool.HyperParameters(
+    hyper=training.HyperParameters(
         n_epochs=1,
         batch_size=1,
         learning_rate_ppb=200_000,
@@ -75,7 +75,7 @@ class Quick:
 
 
 async def under_lease(
-    blobs: MemoryBlobs, folder: Path, checkpoints: tuple[pool.Checkpoint, ...] = ()
+    blobs: MemoryBlobs, folder: Path, checkpoints: tuple[training.Checkpoint, ...] = ()
 ) -> tuple[Training, World]:
     made = await world(Quick())
     there = World(made.log, blobs, made.keys, made.clock)
@@ -137,15 +137,15 @@ async def test_an_outage_without_end_is_told(tmp_path: Path) -> None:
     assert there.clock.monotonic_ms() >= storage.OUTAGE_MS_MAX
 
 
-def kept(manifest: str) -> pool.Checkpoint:
+def kept(manifest: str) -> training.Checkpoint:
     """A checkpoint of step 7, as a grant names it."""
-    file = pool.BlobFile(
+    file = training.BlobFile(
         name="manifest.json",
         blob=f"t/acme/{manifest}",
         sha256=sha256(CONTENT).hexdigest(),
         bytes=len(CONTENT),
     )
-    return pool.Checkpoint(
+    return training.Checkpoint(
         attempt=1,
         step=7,
         epoch_ppm=1,

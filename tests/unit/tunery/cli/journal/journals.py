@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from schemas.topics import PARTITIONS, STREAMS, TOPICS
 from tests.histories.replaying import History, histories
-from tunery.cli.journal import opening
+from tunery.cli.journal import connection
 from tunery.cli.main import main
 from tunery.local.paths import DataDir
 from tunery.runtime.bus.abstract import Record
@@ -53,7 +53,7 @@ class Front:
         async def opened(_: DataDir) -> AsyncIterator[MemoryLog]:
             yield self.log
 
-        monkeypatch.setattr(opening, "opened", opened)
+        monkeypatch.setattr(connection, "opened", opened)
 
     def __call__(self, *words: object, code: int = 0) -> Result:
         done = CliRunner().invoke(main, ["journal", *map(str, words)])

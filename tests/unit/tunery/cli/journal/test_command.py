@@ -14,7 +14,7 @@ from schemas.topics import STREAMS
 from tests.histories.recorder import TENANT
 from tests.histories.stories.account import ID
 from tests.unit.tunery.cli.journal.journals import OWNERS, RECORDED, Front, change, filled, records
-from tests.unit.tunery.runtime.journal.places import envelope
+from tests.unit.tunery.runtime.journal.memory_fixture import envelope
 from tunery.cli import journal
 from tunery.local.paths import DataDir
 from tunery.runtime.bus.memory import MemoryLog

@@ -23,8 +23,8 @@ from tests.histories.replaying import AGGREGATES
 from tests.histories.stories import dataset, job, model
 from tests.histories.stories.account import LIMITS
 from tests.unit.tunery.cli.journal.journals import filled
-from tunery.cli.journal import walking
-from tunery.cli.journal.restoring import restore
+from tunery.cli.journal import scan
+from tunery.cli.journal.restore import restore
 from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.bus.memory import MemoryLog
 from tunery.runtime.bus.sender import Sender
@@ -75,7 +75,7 @@ async def is_settled(log: MemoryLog) -> bool:
     for name, (service, _) in REACTIONS.items():
         stream = STREAMS[name]
         saved = await log.committed(positions_of(service, stream), stream.journal.name)
-        for tally in await walking.verify(log, name, range(PARTITIONS)):
+        for tally in await scan.verify(log, name, range(PARTITIONS)):
             _, commands = await log.bounds(stream.commands.name, tally.partition)
             _, end = await log.bounds(stream.journal.name, tally.partition)
             reacted = tally.partition in saved and saved[tally.partition].offset == end
@@ -147,7 +147,7 @@ async def test_an_installation_moves_and_nothing_happens_twice(tmp_path: Path) -
     there = MemoryLog()
     for name in STREAMS:
         with (tmp_path / name).open("wb") as file:
-            await walking.export(here, name, range(PARTITIONS), file)
+            await scan.export(here, name, range(PARTITIONS), file)
     for name in STREAMS:
         await restore(there, tmp_path / name, replace=False)
     known = {name: events(there, name) for name in STREAMS}

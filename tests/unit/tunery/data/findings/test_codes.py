@@ -25,8 +25,8 @@ def catalogue_source() -> str:
     return (ROOT / "tunery" / "data" / "findings" / "codes.py").read_text()
 
 
-PAGE = (ROOT / "docs" / "codes" / "README.md").read_text(encoding="utf-8")
-GUIDE = (ROOT / "docs" / "guides" / "data.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "reference" / "codes.md").read_text(encoding="utf-8")
+GUIDE = (ROOT / "docs" / "reference" / "data.md").read_text(encoding="utf-8")
 SECTIONS = dict(re.findall(r"^### `(.*?)`\n\n(.*?)(?=^##|\Z)", PAGE, re.MULTILINE | re.DOTALL))
 BLOCK = re.compile(r"^```(?:jsonl|csv)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 EXAMPLES = [(code, text) for code, section in SECTIONS.items() for text in BLOCK.findall(section)]

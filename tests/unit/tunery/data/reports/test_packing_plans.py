@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
 from schemas.dataset import SPLIT_SEED
-from schemas.estimate import steps_of_epoch
 from tunery.data.checking import check
 from tunery.data.likeness.clusters import Clusters
 from tunery.data.preparing import prepare
@@ -20,6 +19,7 @@ from tunery.data.reports import packing_plans as module
 from tunery.data.reports.packing_plans import FRACTIONS_PPM, LENGTHS, plans
 from tunery.data.screening.screening import Policy
 from tunery.ml.order import plan
+from tunery.plan.packing import steps_of_epoch
 
 WORDS = ("tide", "lamp", "rock", "keeper", "north", "gale", "oil", "stair", "fog", "bell")
 Rows = list[tuple[int, int]]

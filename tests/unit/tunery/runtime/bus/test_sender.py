@@ -2,6 +2,7 @@ from uuid import UUID
 
 import pytest
 
+from examples.first_stream import PLACES, STREAMS, Take
 from schemas.envelope import Idempotency
 from schemas.topics import MESSAGE_BYTES_MAX, PARTITIONS
 from tunery.runtime.bus.abstract import TooLarge
@@ -9,7 +10,6 @@ from tunery.runtime.bus.memory import MemoryLog
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.journal.codec import codec_of, decode_envelope
-from tunery.runtime.testing.toy import PLACES, STREAMS, Take
 
 
 async def test_a_command_lands_in_its_keys_partition_with_everything_it_carries() -> None:

@@ -5,13 +5,13 @@ from uuid import uuid4
 
 import pytest_asyncio
 
+from examples.first_stream import LIMIT, PLACES, Count, GiveBack, GivenBack, Take, Taken
 from schemas import errors
 from schemas.envelope import Claim, Entry, Idempotency, Rejected, Repeated, Source, Tick
-from tests.unit.tunery.runtime.journal.places import World, envelope, running, until
+from tests.unit.tunery.runtime.journal.memory_fixture import World, envelope, running, until
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.journal.acceptance import Divergence, Poison
 from tunery.runtime.journal.codec import encode
-from tunery.runtime.testing.toy import LIMIT, PLACES, Count, GiveBack, GivenBack, Take, Taken
 
 KEY = "tenant-a"
 PARTITION = partition_of(KEY.encode())

@@ -8,13 +8,13 @@ import pytest
 import pytest_asyncio
 from prometheus_client import REGISTRY
 
+from examples.first_stream import PLACES, STREAMS, Count, Take, react_places
 from schemas.envelope import Source
-from tests.unit.tunery.runtime.journal.places import QUICK, World, envelope, running, until
+from tests.unit.tunery.runtime.journal.memory_fixture import QUICK, World, envelope, running, until
 from tests.unit.tunery.runtime.work import toy_service
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.journal.acceptance import Unreadable
 from tunery.runtime.journal.reactor import Reactor
-from tunery.runtime.testing.toy import PLACES, STREAMS, Count, Take, react_places
 from tunery.runtime.work.memory import MemoryStore
 from tunery.runtime.work.projector import Projector
 

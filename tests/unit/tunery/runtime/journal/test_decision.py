@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from examples.first_stream import PLACES, PLACES_AGGREGATE, Count, Holds, Take, Taken
 from schemas import errors
 from schemas.envelope import Envelope, Rejected
 from schemas.topics import MESSAGE_BYTES_MAX
-from tests.unit.tunery.runtime.journal.places import World, envelope, running
+from tests.unit.tunery.runtime.journal.memory_fixture import World, envelope, running
 from tunery.runtime.bus.abstract import Record, TooLarge
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.journal.acceptance import Poison
@@ -21,7 +22,6 @@ from tunery.runtime.journal.codec import codec_of
 from tunery.runtime.journal.decision import decide_record
 from tunery.runtime.journal.fold import Fold
 from tunery.runtime.journal.reader import START, read_record
-from tunery.runtime.testing.toy import PLACES, PLACES_AGGREGATE, Count, Holds, Take, Taken
 
 KEY: Final = "tenant-a"
 PARTITION: Final = partition_of(KEY.encode())

@@ -5,15 +5,15 @@ import pytest_asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
+from examples.first_stream import PLACES, Take
 from schemas.envelope import GENESIS, Claim, Entry
 from schemas.sealed import Sealed
-from tests.unit.tunery.runtime.journal.places import World, running
+from tests.unit.tunery.runtime.journal.memory_fixture import World, running
 from tunery.runtime.bus.abstract import Record
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.journal.acceptance import record_hash
 from tunery.runtime.journal.codec import encode
 from tunery.runtime.journal.inspection import Inspector, Looked, Tally, Walk, mention, unsealed
-from tunery.runtime.testing.toy import PLACES, Take
 
 KEY = "tenant-a"
 PARTITION = partition_of(KEY.encode())

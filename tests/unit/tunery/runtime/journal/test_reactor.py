@@ -1,16 +1,6 @@
 import pytest_asyncio
 
-from schemas.envelope import Header
-from schemas.ids import reaction_id
-from tests.unit.tunery.runtime.journal.places import QUICK, World, running, until
-from tunery.runtime.bus.abstract import Appended, AppendUnknown
-from tunery.runtime.bus.memory import MemoryLog
-from tunery.runtime.bus.partitioner import partition_of
-from tunery.runtime.journal.acceptance import Poison
-from tunery.runtime.journal.aggregate import AggregateHost
-from tunery.runtime.journal.codec import decode_envelope
-from tunery.runtime.journal.reactor import Reactor
-from tunery.runtime.testing.toy import (
+from examples.first_stream import (
     PLACES,
     STREAMS,
     TALLY,
@@ -20,6 +10,16 @@ from tunery.runtime.testing.toy import (
     Take,
     react_places,
 )
+from schemas.envelope import Header
+from schemas.ids import reaction_id
+from tests.unit.tunery.runtime.journal.memory_fixture import QUICK, World, running, until
+from tunery.runtime.bus.abstract import Appended, AppendUnknown
+from tunery.runtime.bus.memory import MemoryLog
+from tunery.runtime.bus.partitioner import partition_of
+from tunery.runtime.journal.acceptance import Poison
+from tunery.runtime.journal.aggregate import AggregateHost
+from tunery.runtime.journal.codec import decode_envelope
+from tunery.runtime.journal.reactor import Reactor
 from tunery.runtime.verbs import Send
 
 KEY, TALLIED = "tenant-a", "tenant-a-tally"

@@ -6,14 +6,14 @@ import pytest
 import pytest_asyncio
 from immutables import Map
 
+from examples.first_stream import PLACES, PLACES_AGGREGATE, GiveBack, Hold, Holds, Take
 from schemas.topics import SNAPSHOTS
-from tests.unit.tunery.runtime.journal.places import GARBAGE, QUICK, World, running, until
+from tests.unit.tunery.runtime.journal.memory_fixture import GARBAGE, QUICK, World, running, until
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.journal.aggregate import AggregateHost
 from tunery.runtime.journal.fold import Fold
 from tunery.runtime.journal.snapshots import Pointer, Snapshots, revive
 from tunery.runtime.journal.verify import canonical, replay
-from tunery.runtime.testing.toy import PLACES, PLACES_AGGREGATE, GiveBack, Hold, Holds, Take
 
 KEY = "tenant-a"
 PARTITION = partition_of(KEY.encode())

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from examples.first_stream import GiveBack, Take, Taken
 from tests.unit.tunery.runtime.work.toy_service import HELD, Toy, give_back, running, toy, until
 from tunery.runtime.blobs.abstract import BlobsUnavailable
-from tunery.runtime.testing.toy import GiveBack, Take, Taken
 from tunery.runtime.verbs import Effect, Send
 from tunery.runtime.work import effects
 from tunery.runtime.work.abstract import Leased

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from examples.first_stream import PLACES, GiveBack, Take
 from schemas.envelope import Header
 from schemas.topics import PARTITIONS
 from tests.unit.tunery.runtime.work.toy_service import (
@@ -18,7 +19,6 @@ from tests.unit.tunery.runtime.work.toy_service import (
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.journal.acceptance import Divergence
 from tunery.runtime.journal.reader import Position
-from tunery.runtime.testing.toy import PLACES, GiveBack, Take
 from tunery.runtime.verbs import Change
 from tunery.runtime.work import projector
 from tunery.runtime.work.abstract import Batch, Superseded

@@ -6,14 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from schemas.envelope import Header
-from schemas.topics import PARTITIONS
-from tunery.runtime.bundle import Host, Runtime
-from tunery.runtime.bus.sender import Sender
-from tunery.runtime.clock import SystemClock
-from tunery.runtime.in_memory import World, world
-from tunery.runtime.journal.aggregate import AggregateHost
-from tunery.runtime.testing.toy import (
+from examples.first_stream import (
     PLACES,
     PLACES_AGGREGATE,
     STREAMS,
@@ -21,6 +14,13 @@ from tunery.runtime.testing.toy import (
     GivenBack,
     Taken,
 )
+from schemas.envelope import Header
+from schemas.topics import PARTITIONS
+from tunery.runtime.bundle import Host, Runtime
+from tunery.runtime.bus.sender import Sender
+from tunery.runtime.clock import SystemClock
+from tunery.runtime.in_memory import World, world
+from tunery.runtime.journal.aggregate import AggregateHost
 from tunery.runtime.verbs import Change, Delete, Done, Effect, Send, Todo, Upsert
 from tunery.runtime.work.abstract import Outcome, Store
 from tunery.runtime.work.memory import MemoryStore

@@ -1,0 +1,36 @@
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tunery.cli.journal.connection import log_settings
+from tunery.cli.main import main
+from tunery.local.paths import DataDir
+from tunery.runtime.opening import kafka_settings
+
+
+def test_a_log_of_ones_own_needs_no_stack_and_keeps_its_replicas(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUNERY_KAFKA_REPLICATION", "3")
+    found = kafka_settings(log_settings(DataDir(tmp_path), {"TUNERY_KAFKA_BOOTSTRAP": "k:9092"}))
+    assert (found.bootstrap, found.replication, found.min_insync) == ("k:9092", 3, 2)
+    assert not found.flush_each
+
+
+def test_without_a_stack_the_fix_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TUNERY_KAFKA_BOOTSTRAP", raising=False)
+    done = CliRunner().invoke(main, ["journal", "verify", "--data-dir", str(tmp_path)])
+    assert done.exit_code == 1
+    assert f"there is no stack in {tmp_path}" in done.output
+    assert "fix: start one with `tunery up`" in done.output
+
+
+def test_a_log_that_does_not_answer_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUNERY_KAFKA_BOOTSTRAP", "127.0.0.1:1")
+    done = CliRunner().invoke(main, ["journal", "verify", "job", "--data-dir", str(tmp_path)])
+    assert done.exit_code == 1
+    assert "Kafka at 127.0.0.1:1" in done.output
+    assert "see `tunery status`" in done.output

@@ -1,0 +1,49 @@
+"""Estimates: figures that were measured come out again."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.training import Device
+from tests.unit.tunery.plan.samples import SMOL, job, tokens
+from tunery.plan.estimate import estimate
+from tunery.plan.hyperparameters import resolve
+from tunery.plan.time import HOLD_MS_MIN, hold_of
+
+
+def test_the_measured_run_comes_out_again() -> None:
+    """20,480 tokens took 62 s of CPU, and evaluation 150 s; start-up is counted on top of both."""
+    hyper, _ = resolve({"n_epochs": 1}, SMOL, tokens(20_480), 1)
+    found = estimate(job(hyper), tokens(20_480))
+    assert 120_000 <= found.train_gpu_ms <= 130_000
+    assert 205_000 <= found.eval_gpu_ms <= 215_000
+    assert found.hold_gpu_ms == 2 * HOLD_MS_MIN
+    assert 1_800_000_000 <= found.memory_bytes <= 2_600_000_000
+    assert found.price_micro == -(
+        -(found.train_gpu_ms + found.eval_gpu_ms) * 2_000_000 // 3_600_000
+    )
+
+
+@given(
+    count=st.integers(1, 10**9),
+    slots=st.integers(1, 32),
+    device=st.sampled_from(["cpu", "cuda"]),
+    epochs=st.integers(1, 50),
+)
+def test_a_hold_is_three_times_what_is_expected(
+    count: int, slots: int, device: Device, epochs: int
+) -> None:
+    hyper, _ = resolve({"n_epochs": epochs}, SMOL, tokens(count), 1, device)
+    found = estimate(job(hyper, slots=slots, device=device), tokens(count))
+    assert found.hold_gpu_ms >= 3 * (found.train_gpu_ms + found.eval_gpu_ms)
+    assert found.hold_gpu_ms >= slots * HOLD_MS_MIN
+    assert found.price_max_micro >= found.price_micro
+    assert found.hold_gpu_ms == hold_of(found.train_gpu_ms, slots) + hold_of(
+        found.eval_gpu_ms, slots
+    )
+
+
+def test_rows_that_are_split_have_more_tokens() -> None:
+    hyper, _ = resolve({"max_length": 101, "n_epochs": 1}, SMOL, tokens(10_000, 500), 1)
+    needs = estimate(job(hyper, length_policy="split"), tokens(10_000, 500))
+    assert needs.tokens == 10_100
+    assert needs.steps == 100

@@ -1,0 +1,97 @@
+"""Hyper-parameters: what is out of range is named, and "auto" follows the data."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.tunery.plan.samples import SMOL, tokens
+from tunery.plan.hyperparameters import RANGES, multiplier_max, problems, resolve
+from tunery.plan.memory import memory_bytes
+
+
+def test_auto_follows_the_data() -> None:
+    small, auto = resolve(None, SMOL, tokens(10_000), 7)
+    assert auto == ("n_epochs", "batch_size", "learning_rate", "rank", "alpha", "max_length")
+    assert (small.n_epochs, small.batch_size, small.seed) == (5, 1, 7)
+    large, _ = resolve(None, SMOL, tokens(50_000_000), 7)
+    assert (large.n_epochs, large.batch_size) == (1, 16)
+    assert small.alpha == 2 * small.rank == 32
+    unknown, _ = resolve(None, SMOL, None, 7)
+    assert unknown.n_epochs == 3
+
+
+def test_the_learning_rate_rule() -> None:
+    """Llama-3.1-8B: 2.9e-4; SmolLM2-135M: 1.3e-3, and half as much again in short runs."""
+    llama = msgspec.structs.replace(SMOL, hidden_size=4096, parameters=8_030_000_000)
+    assert resolve(None, llama, None, 1)[0].learning_rate_ppb == pytest.approx(286_000, rel=0.02)
+    assert resolve(None, SMOL, None, 1)[0].learning_rate_ppb == pytest.approx(1_320_000, rel=0.02)
+    short, _ = resolve({"n_epochs": 1}, SMOL, tokens(10_000), 1)
+    assert short.learning_rate_ppb == pytest.approx(1_980_000, rel=0.02)
+    double, auto = resolve({"learning_rate_multiplier": 2, "n_epochs": 1}, SMOL, tokens(10_000), 1)
+    assert double.learning_rate_ppb == pytest.approx(2 * short.learning_rate_ppb, abs=1)
+    assert "learning_rate" not in auto
+    exact, _ = resolve({"learning_rate": 2e-4}, SMOL, None, 1)
+    assert exact.learning_rate_ppb == 200_000
+
+
+def test_the_length_grows_with_the_longest_row_up_to_a_bound() -> None:
+    assert resolve(None, SMOL, tokens(9_000, 500), 1)[0].max_length == 512
+    assert resolve(None, SMOL, tokens(9_000, 700), 1)[0].max_length == 1024
+    assert resolve(None, SMOL, tokens(90_000, 9_000), 1)[0].max_length == 2048
+    short = msgspec.structs.replace(SMOL, context_length=256)
+    assert resolve(None, short, tokens(9_000, 200), 1)[0].max_length == 256
+    assert resolve(None, SMOL, tokens(9_000), 1, "cuda")[0].max_length == 2048
+
+
+def test_problems_are_named_all_at_once() -> None:
+    found = problems(
+        {"n_epochs": 0, "rank": 1.5, "max_length": 10_000, "alpha": True, "speed": 3, "dropout": 0},
+        SMOL,
+    )
+    assert [problem.param for problem in found] == [
+        "n_epochs",
+        "rank",
+        "max_length",
+        "alpha",
+        "speed",
+    ]
+    assert "from 1 to 50" in found[0].message
+    assert "8192" in found[2].message
+    assert problems({"n_epochs": "auto", "rank": None, "precision": "fp32"}, SMOL) == ()
+    both = problems({"learning_rate": 1e-4, "learning_rate_multiplier": 2}, SMOL)
+    assert [problem.param for problem in both] == ["learning_rate_multiplier"]
+    assert problems({"precision": "int4"}, SMOL)[0].param == "precision"
+    assert problems({"n_epochs": "many"}, SMOL)[0].param == "n_epochs"
+
+
+@pytest.mark.parametrize("value", [10**400, -(10**400), float("nan"), float("inf"), "x" * 9_999])
+def test_numbers_beyond_all_bounds_are_problems_told_shortly(value: int | float | str) -> None:
+    for name in RANGES:
+        (found,) = problems({name: value}, SMOL)
+        assert found.param == name
+        assert len(found.message) < 200
+
+
+@given(name=st.sampled_from(sorted(RANGES)), high=st.booleans())
+def test_the_ends_of_every_range_are_allowed_and_resolve(name: str, high: bool) -> None:
+    end = RANGES[name][high]
+    if name == "max_length":
+        end = min(end, SMOL.context_length)
+    if name == "learning_rate_multiplier":
+        end = min(end, multiplier_max(SMOL))
+    assert problems({name: end}, SMOL) == ()
+    hyper, _ = resolve({name: end}, SMOL, tokens(10_000), 1)
+    assert hyper.learning_rate_ppb >= 1
+    assert memory_bytes(SMOL, hyper, "cpu") > 0
+
+
+@pytest.mark.parametrize("hidden", [64, 576, 4_096])
+@pytest.mark.parametrize("count", [1_000, 10_000_000])
+def test_no_multiplier_leads_out_of_the_range_of_learning_rates(hidden: int, count: int) -> None:
+    base = msgspec.structs.replace(SMOL, hidden_size=hidden)
+    most = multiplier_max(base)
+    hyper, _ = resolve({"learning_rate_multiplier": most}, base, tokens(count), 1)
+    assert hyper.learning_rate_ppb <= RANGES["learning_rate"][1] * 1e9
+    (found,) = problems({"learning_rate_multiplier": most + 0.01}, base)
+    assert f"from 0.01 to {most}" in found.message

@@ -1,0 +1,66 @@
+"""The estimate of one job: steps, tokens, GPU time, memory and price.
+
+The gateway shows it before a job is submitted; the `job` decider takes its hold from the same one.
+"""
+
+from msgspec.structs import replace
+
+from schemas.dataset import BaseTokens
+from schemas.job import Budget, Estimate, JobSpec
+from schemas.units import HOUR_MS, PPM, divide_up
+from tunery.plan.memory import memory_bytes
+from tunery.plan.packing import packed, steps_of_epoch
+from tunery.plan.price import price_micro
+from tunery.plan.time import eval_ms, hold_of, train_ms
+
+
+def estimate(spec: JobSpec, tokens: BaseTokens) -> Estimate:
+    """Expected use of one job in GPU-milliseconds (slots × elapsed), its hold, memory and price.
+
+    Steps and trained tokens are those that will run, where `packed` knows them; the time is that of
+    all rows, as those that validate pass through the model as well.
+    """
+    base, hyper, slots, device = spec.base, spec.hyper, spec.slots, spec.device
+    if spec.length_policy == "split" and tokens.longest_row_tokens > hyper.max_length:
+        # each part begins with the last token before it
+        again = tokens.tokens // (hyper.max_length - 1)
+        tokens = replace(tokens, tokens=tokens.tokens + again)
+    plan = packed(tokens, hyper.max_length, spec.validation_fraction_ppm)
+    trained = plan.tokens * hyper.n_epochs
+    train = slots * train_ms(base, tokens.tokens * hyper.n_epochs, slots, device)
+    evaluate = slots * eval_ms(base, slots, device)
+    hold = hold_of(train, slots) + hold_of(evaluate, slots)
+    return Estimate(
+        tokens=trained,
+        steps=steps_of_epoch(plan.packed_rows, hyper.batch_size) * hyper.n_epochs,
+        train_gpu_ms=train,
+        eval_gpu_ms=evaluate,
+        hold_gpu_ms=hold,
+        memory_bytes=memory_bytes(base, hyper, device),
+        price_micro=price_micro(spec.price, train + evaluate, trained),
+        price_max_micro=price_micro(spec.price, hold, trained),
+        currency=spec.price.currency,
+    )
+
+
+def over_budget(budget: Budget | None, needs: Estimate) -> str | None:
+    """Why a job may not begin under its budget, for people; None: it may."""
+    if budget is None:
+        return None
+    gpu_ms, amount = budget.max_gpu_ms, budget.max_amount_micro
+    if gpu_ms is not None and gpu_ms < needs.hold_gpu_ms:
+        kind, most, may = "GPU-hours", _hundredths(needs.hold_gpu_ms, HOUR_MS), gpu_ms / HOUR_MS
+    elif amount is not None and amount < needs.price_max_micro:
+        kind, most, may = needs.currency, _hundredths(needs.price_max_micro, PPM), amount / PPM
+    else:
+        return None
+    return (
+        f"the job may need up to {most} {kind}, which is held until it ends, and its budget is "
+        f"{may:.2f}; raise the budget, or lower n_epochs"
+    )
+
+
+def _hundredths(value: int, unit: int) -> str:
+    """Rounded up."""
+    found = divide_up(100 * value, unit)
+    return f"{found // 100}.{found % 100:02}"
