@@ -13,7 +13,8 @@ from services.trainer.effect.evaluation import Evaluating
 from services.trainer.effect.reports import Reports
 from services.trainer.effect.training import Training
 from services.trainer.settings import TrainerSettings
-from tunery.runtime.process import Host, Runtime
+from tunery.runtime.hosts.abstract import Host
+from tunery.runtime.ports import Runtime
 from tunery.runtime.settings import load
 
 

@@ -12,8 +12,7 @@ import msgspec
 from schemas.units import Ms
 from tunery.runtime.clock import Clock, SystemClock
 from tunery.runtime.journal.reader import START
-from tunery.runtime.verbs import Todo
-from tunery.runtime.work.abstract import (
+from tunery.runtime.store.abstract import (
     OUTCOMES_CHANNEL,
     TODOS_CHANNEL,
     Batch,
@@ -26,7 +25,8 @@ from tunery.runtime.work.abstract import (
     Superseded,
     Tables,
 )
-from tunery.runtime.work.changes import Group, Plan, fold
+from tunery.runtime.store.changes import Group, Plan, fold
+from tunery.runtime.verbs import Todo
 
 _JSON = msgspec.json.Encoder()
 

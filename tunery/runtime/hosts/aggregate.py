@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from tunery.runtime.bus.abstract import Unavailable
+from tunery.runtime.hosts.owner import PartitionOwner, Settled
 from tunery.runtime.ids import NewId, new_id
 from tunery.runtime.journal import alarm
 from tunery.runtime.journal.acceptance import PartitionStopped
-from tunery.runtime.journal.partition import PartitionOwner, Settled
 from tunery.runtime.journal.ports import Limits, Parts
 from tunery.runtime.verbs import Aggregate
 

@@ -6,13 +6,13 @@ from dataclasses import replace
 import pytest
 
 from examples.first_stream import GiveBack, Take, Taken
-from tests.unit.tunery.runtime.work.toy_service import HELD, Toy, give_back, running, toy, until
+from tests.unit.tunery.runtime.hosts.toy_service import HELD, Toy, give_back, running, toy, until
 from tunery.runtime.blobs.abstract import BlobsUnavailable
+from tunery.runtime.hosts import effects
+from tunery.runtime.hosts.effects import EffectHost, backoff_ms, outcome_id
+from tunery.runtime.hosts.projector import Projector
+from tunery.runtime.store.abstract import Leased
 from tunery.runtime.verbs import Effect, Send
-from tunery.runtime.work import effects
-from tunery.runtime.work.abstract import Leased
-from tunery.runtime.work.effects import EffectHost, backoff_ms, outcome_id
-from tunery.runtime.work.projector import Projector
 
 
 @pytest.fixture(autouse=True)

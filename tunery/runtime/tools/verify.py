@@ -2,13 +2,10 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from hashlib import blake2b
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
-from immutables import Map
 
-from schemas.envelope import HASH_BYTES
 from schemas.topics import PARTITIONS
 from schemas.units import Ms
 from tunery.runtime.bus.abstract import Log, Record
@@ -65,20 +62,3 @@ async def replay_stream(log: Log, aggregate: Aggregate[S]) -> list[Replay[S]]:
         replay(aggregate, partition, await read_all(log, topic, partition))
         for partition in range(PARTITIONS)
     ]
-
-
-def plain(value: Any) -> Any:
-    """`enc_hook` of msgspec for what our states are made of."""
-    if isinstance(value, Map):
-        return {str(key): one for key, one in value.items()}  # JSON knows no other keys
-    raise NotImplementedError(f"{type(value).__name__} has no encoding")
-
-
-def canonical(state: Any) -> bytes:
-    """Equal states give equal bytes, whatever the hash seed or the order of insertion."""
-    return msgspec.json.encode(state, enc_hook=plain, order="deterministic")
-
-
-def state_hash(state: Any) -> str:
-    """Hex BLAKE2b of the canonical bytes."""
-    return blake2b(canonical(state), digest_size=HASH_BYTES).hexdigest()

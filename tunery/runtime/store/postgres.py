@@ -12,9 +12,9 @@ import msgspec
 
 from schemas.units import Ms
 from tunery.runtime.journal.reader import START, load_position
-from tunery.runtime.work import rows as encoding
-from tunery.runtime.work import statements as sql
-from tunery.runtime.work.abstract import (
+from tunery.runtime.store import rows as encoding
+from tunery.runtime.store import statements as sql
+from tunery.runtime.store.abstract import (
     FAILURE_CHARACTERS_MAX,
     OUTCOMES_CHANNEL,
     TODOS_CHANNEL,
@@ -30,8 +30,8 @@ from tunery.runtime.work.abstract import (
     Superseded,
     Tables,
 )
-from tunery.runtime.work.changes import Plan, fold
-from tunery.runtime.work.listening import listen
+from tunery.runtime.store.changes import Plan, fold
+from tunery.runtime.store.listening import listen
 
 CONNECT_MS_MAX: Final = 3_000
 COMMAND_MS_MAX: Final = 30_000

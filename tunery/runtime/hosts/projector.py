@@ -14,15 +14,15 @@ from typing import Any, Final, TypeAlias
 from schemas.envelope import Header, Rejected, Repeated
 from schemas.topics import PARTITIONS, Stream
 from schemas.units import HOUR_MS, Ms
-from tunery.runtime.bundle import Runtime
 from tunery.runtime.journal import alarm
 from tunery.runtime.journal.acceptance import Divergence, PartitionStopped
 from tunery.runtime.journal.reader import Accepted, JournalReader
 from tunery.runtime.journal.reader import Batch as JournalBatch
+from tunery.runtime.ports import Runtime
+from tunery.runtime.store.abstract import Batch, Committed, Outcome, Place, Tables
 from tunery.runtime.telemetry import metrics
 from tunery.runtime.telemetry.logs import say
 from tunery.runtime.verbs import Change, Project
-from tunery.runtime.work.abstract import Batch, Committed, Outcome, Place, Tables
 
 LOG: Final = logging.getLogger("tunery.work")
 POLL_MS: Final[Ms] = 500

@@ -5,12 +5,14 @@ from dataclasses import replace
 
 from examples.first_stream import PLACES, PLACES_AGGREGATE, STREAMS, Taken
 from schemas.topics import PARTITIONS
-from tests.unit.tunery.runtime.work.toy_service import HELD, give_back
+from tests.unit.tunery.runtime.hosts.toy_service import HELD, give_back
 from tunery.runtime.bus.sender import Sender
-from tunery.runtime.journal.aggregate import AggregateHost
-from tunery.runtime.process import Host, Runtime, main
-from tunery.runtime.work.effects import EffectHost
-from tunery.runtime.work.projector import Projector
+from tunery.runtime.hosts.abstract import Host
+from tunery.runtime.hosts.aggregate import AggregateHost
+from tunery.runtime.hosts.effects import EffectHost
+from tunery.runtime.hosts.process import main
+from tunery.runtime.hosts.projector import Projector
+from tunery.runtime.ports import Runtime
 
 DDL = "CREATE TABLE IF NOT EXISTS held (key text PRIMARY KEY, places bigint, at bigint)"
 

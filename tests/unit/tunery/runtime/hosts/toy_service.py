@@ -16,15 +16,16 @@ from examples.first_stream import (
 )
 from schemas.envelope import Header
 from schemas.topics import PARTITIONS
-from tunery.runtime.bundle import Host, Runtime
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.clock import SystemClock
-from tunery.runtime.in_memory import World, world
-from tunery.runtime.journal.aggregate import AggregateHost
+from tunery.runtime.hosts.abstract import Host
+from tunery.runtime.hosts.aggregate import AggregateHost
+from tunery.runtime.hosts.projector import Projection
+from tunery.runtime.memory_servers import MemoryServers, memory_servers
+from tunery.runtime.ports import Runtime
+from tunery.runtime.store.abstract import Outcome, Store
+from tunery.runtime.store.memory import MemoryStore
 from tunery.runtime.verbs import Change, Delete, Done, Effect, Send, Todo, Upsert
-from tunery.runtime.work.abstract import Outcome, Store
-from tunery.runtime.work.memory import MemoryStore
-from tunery.runtime.work.projector import Projection
 
 WAIT_S = 5
 
@@ -71,7 +72,7 @@ def give_back(before: Callable[[Taken, str], None], attempts_max: int = 5) -> Ef
 
 @dataclass
 class Toy:
-    world: World
+    world: MemoryServers
     runtime: Runtime
     sent: list[str] = field(default_factory=list)
 
@@ -84,14 +85,14 @@ class Toy:
         return Toy(self.world, toy_runtime(self.world, store or self.runtime.store), self.sent)
 
 
-def toy_runtime(shared: World, store: Any = None) -> Runtime:
+def toy_runtime(shared: MemoryServers, store: Any = None) -> Runtime:
     return replace(shared.runtime("toy", store), sender=Sender(shared.log, STREAMS))
 
 
 @asynccontextmanager
 async def toy() -> AsyncIterator[Toy]:
     """The toy stream with its owner running."""
-    shared = await world(SystemClock())
+    shared = await memory_servers(SystemClock())
     await shared.log.create((PLACES.commands, PLACES.journal), PARTITIONS)
     made = Toy(shared, toy_runtime(shared))
     owner = AggregateHost(made.runtime, PLACES_AGGREGATE)

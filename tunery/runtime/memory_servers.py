@@ -1,4 +1,4 @@
-"""The bundle without servers: what tests and the simulator give to a service."""
+"""A service's ports without servers: what tests and the simulator give to it."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,21 +6,21 @@ from typing import Final
 
 from schemas.topics import PARTITIONS, STREAMS, TOPICS
 from tunery.runtime.blobs.memory import MemoryBlobs
-from tunery.runtime.bundle import Runtime
 from tunery.runtime.bus.memory import MemoryLog
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.clock import Clock, SystemClock
+from tunery.runtime.ports import Runtime
 from tunery.runtime.seal.memory import MemoryKeyStore
 from tunery.runtime.seal.sealer import Sealer
 from tunery.runtime.settings import RuntimeSettings
-from tunery.runtime.work.memory import MemoryStore
+from tunery.runtime.store.memory import MemoryStore
 
-NOWHERE: Final = "memory"
+NO_SERVER: Final = "memory"
 
 
 @dataclass(frozen=True)
-class World:
-    """What services share. Each service gets a store of its own, as it has a schema of its own."""
+class MemoryServers:
+    """Log, blobs and keys in memory, shared by services; each service gets a store of its own."""
 
     log: MemoryLog
     blobs: MemoryBlobs
@@ -28,7 +28,7 @@ class World:
     clock: Clock
 
     def runtime(self, name: str, store: MemoryStore | None = None) -> Runtime:
-        """The bundle of one service. Give the same `store` again to start the service again."""
+        """The ports of one service. Pass the same `store` again to restart the service."""
         return Runtime(
             name=name,
             settings=settings(),
@@ -41,21 +41,21 @@ class World:
         )
 
 
-async def world(clock: Clock | None = None) -> World:
-    """An empty world with every topic of the catalogue."""
+async def memory_servers(clock: Clock | None = None) -> MemoryServers:
+    """Empty servers; the log has every topic of the catalogue."""
     time = clock or SystemClock()
     log = MemoryLog(time)
     await log.create(TOPICS, PARTITIONS)
-    return World(log, MemoryBlobs(), MemoryKeyStore(), time)
+    return MemoryServers(log, MemoryBlobs(), MemoryKeyStore(), time)
 
 
 def settings() -> RuntimeSettings:
-    """Settings that lead nowhere; the environment is not asked for those given here."""
+    """Settings without a server behind them; the environment does not override those set here."""
     return RuntimeSettings(
-        kafka_bootstrap=NOWHERE,
-        postgres_dsn=NOWHERE,
-        s3_endpoint=NOWHERE,
-        s3_access_key=NOWHERE,
-        s3_secret_key=NOWHERE,
-        data_dir=Path(NOWHERE),
+        kafka_bootstrap=NO_SERVER,
+        postgres_dsn=NO_SERVER,
+        s3_endpoint=NO_SERVER,
+        s3_access_key=NO_SERVER,
+        s3_secret_key=NO_SERVER,
+        data_dir=Path(NO_SERVER),
     )

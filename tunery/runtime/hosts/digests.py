@@ -11,9 +11,9 @@ from typing import Any, Final
 import asyncpg
 
 from schemas.units import Ms
-from tunery.runtime.bundle import Runtime
-from tunery.runtime.journal.aggregate import AggregateHost
-from tunery.runtime.journal.verify import state_hash
+from tunery.runtime.hosts.aggregate import AggregateHost
+from tunery.runtime.journal.codec import state_hash
+from tunery.runtime.ports import Runtime
 from tunery.runtime.telemetry.logs import say
 
 LOG: Final = logging.getLogger("tunery.work")

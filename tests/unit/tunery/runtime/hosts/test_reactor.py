@@ -16,10 +16,10 @@ from tests.unit.tunery.runtime.journal.memory_fixture import QUICK, World, runni
 from tunery.runtime.bus.abstract import Appended, AppendUnknown
 from tunery.runtime.bus.memory import MemoryLog
 from tunery.runtime.bus.partitioner import partition_of
+from tunery.runtime.hosts.aggregate import AggregateHost
+from tunery.runtime.hosts.reactor import Reactor
 from tunery.runtime.journal.acceptance import Poison
-from tunery.runtime.journal.aggregate import AggregateHost
 from tunery.runtime.journal.codec import decode_envelope
-from tunery.runtime.journal.reactor import Reactor
 from tunery.runtime.verbs import Send
 
 KEY, TALLIED = "tenant-a", "tenant-a-tally"

@@ -7,10 +7,10 @@ import pytest_asyncio
 
 from tests.contract.store_suite import TABLES, StoreSuite, commit, thing
 from tunery.local import Stack
+from tunery.runtime.store.abstract import BadChange, StoreUnavailable
+from tunery.runtime.store.postgres import TAKEN_MAX, PostgresStore, open_store
+from tunery.runtime.store.statements import LEASE
 from tunery.runtime.verbs import Upsert
-from tunery.runtime.work.abstract import BadChange, StoreUnavailable
-from tunery.runtime.work.postgres import TAKEN_MAX, PostgresStore, open_store
-from tunery.runtime.work.statements import LEASE
 
 
 @pytest_asyncio.fixture

@@ -19,16 +19,15 @@ from prometheus_client import start_http_server
 
 from schemas.units import Ms
 from tunery.runtime.blobs.abstract import BlobsUnavailable
-from tunery.runtime.bundle import Host as Host
-from tunery.runtime.bundle import HostStopped as HostStopped
-from tunery.runtime.bundle import Runtime as Runtime
 from tunery.runtime.bus.abstract import BusError
+from tunery.runtime.connections import open_runtime
+from tunery.runtime.hosts.abstract import Host, HostStopped
 from tunery.runtime.journal.acceptance import PartitionStopped
-from tunery.runtime.opening import open_runtime
+from tunery.runtime.ports import Runtime
 from tunery.runtime.settings import RuntimeSettings, SettingsError, load
+from tunery.runtime.store.abstract import StoreUnavailable, Superseded
 from tunery.runtime.telemetry.logs import configure, say
 from tunery.runtime.telemetry.metrics import HOST_RESTARTS
-from tunery.runtime.work.abstract import StoreUnavailable, Superseded
 
 LOG: Final = logging.getLogger("tunery.process")
 STOP_MS_MAX: Final[Ms] = 4_000

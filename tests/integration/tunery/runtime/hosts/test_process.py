@@ -15,14 +15,14 @@ import pytest_asyncio
 
 from examples.first_stream import PLACES, STREAMS, Take
 from schemas.topics import PARTITIONS
-from tests.integration.tunery.runtime.work import toy_process
-from tests.unit.tunery.runtime.work.toy_service import outcome, until
+from tests.integration.tunery.runtime.hosts import toy_process
+from tests.unit.tunery.runtime.hosts.toy_service import outcome, until
 from tunery.local import Stack
-from tunery.runtime.bundle import Runtime
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.clock import SystemClock
-from tunery.runtime.in_memory import world
-from tunery.runtime.opening import open_runtime
+from tunery.runtime.connections import open_runtime
+from tunery.runtime.memory_servers import memory_servers
+from tunery.runtime.ports import Runtime
 from tunery.runtime.settings import RuntimeSettings
 
 ROOT = Path(__file__).parents[5]
@@ -193,5 +193,5 @@ async def test_a_missing_setting_is_named_at_once(servers: Stack) -> None:
 
 
 async def test_the_bundle_in_memory_has_the_same_parts(client: Runtime) -> None:
-    memory = (await world(SystemClock())).runtime(NAME)
+    memory = (await memory_servers(SystemClock())).runtime(NAME)
     assert vars(memory).keys() == vars(client).keys()

@@ -3,9 +3,9 @@ import logging
 
 import pytest
 
-from tunery.runtime import process
+from tunery.runtime.hosts import process
+from tunery.runtime.hosts.process import keep, run_hosts
 from tunery.runtime.journal.acceptance import Divergence
-from tunery.runtime.process import keep, run_hosts
 
 
 class Script:

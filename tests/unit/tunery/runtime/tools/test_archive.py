@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tunery.runtime.bus.abstract import Record
-from tunery.runtime.journal.archive import ArchiveError, Reading, write
+from tunery.runtime.tools.archive import ArchiveError, Reading, write
 
 VALUES = st.one_of(
     st.binary(max_size=40),

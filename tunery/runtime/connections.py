@@ -1,4 +1,4 @@
-"""Builds the bundle from real servers, and waits for servers that are not there yet."""
+"""Connects a service to Kafka, PostgreSQL and S3, and waits for servers that are not up yet."""
 
 import asyncio
 import logging
@@ -10,17 +10,17 @@ from schemas.topics import PARTITIONS, TOPICS
 from schemas.units import Ms
 from tunery.runtime.blobs.abstract import BlobsUnavailable
 from tunery.runtime.blobs.s3 import S3Blobs, S3Settings
-from tunery.runtime.bundle import Runtime
 from tunery.runtime.bus.abstract import BusError
 from tunery.runtime.bus.kafka import KafkaLog, KafkaSettings
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.clock import SystemClock
+from tunery.runtime.ports import Runtime
 from tunery.runtime.seal.directory import DirectoryKeyStore
 from tunery.runtime.seal.sealer import Sealer
 from tunery.runtime.settings import LogSettings, RuntimeSettings
+from tunery.runtime.store.abstract import StoreUnavailable
+from tunery.runtime.store.postgres import PostgresStore, open_store
 from tunery.runtime.telemetry.logs import say
-from tunery.runtime.work.abstract import StoreUnavailable
-from tunery.runtime.work.postgres import PostgresStore, open_store
 
 LOG: Final = logging.getLogger("tunery.process")
 BACKOFF_MS: Final[Ms] = 250

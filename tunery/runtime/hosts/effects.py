@@ -17,12 +17,12 @@ import msgspec
 from schemas.ids import NAMESPACE
 from schemas.units import Ms
 from tunery.runtime.blobs.abstract import BlobsUnavailable
-from tunery.runtime.bundle import Runtime
 from tunery.runtime.bus.abstract import AppendUnknown, Unavailable
+from tunery.runtime.ports import Runtime
+from tunery.runtime.store.abstract import TODOS_CHANNEL, Leased, StoreUnavailable
 from tunery.runtime.telemetry.logs import say
 from tunery.runtime.telemetry.metrics import EFFECTS_ENDED, EFFECTS_RUNNING
 from tunery.runtime.verbs import Effect, Send
-from tunery.runtime.work.abstract import TODOS_CHANNEL, Leased, StoreUnavailable
 
 LOG: Final = logging.getLogger("tunery.work")
 POLL_MS: Final[Ms] = 500

@@ -7,7 +7,7 @@ import pytest
 from examples.first_stream import PLACES, GiveBack, Take
 from schemas.envelope import Header
 from schemas.topics import PARTITIONS
-from tests.unit.tunery.runtime.work.toy_service import (
+from tests.unit.tunery.runtime.hosts.toy_service import (
     HELD,
     Toy,
     outcome,
@@ -17,13 +17,13 @@ from tests.unit.tunery.runtime.work.toy_service import (
     until,
 )
 from tunery.runtime.bus.partitioner import partition_of
+from tunery.runtime.hosts import projector
+from tunery.runtime.hosts.projector import Projector
 from tunery.runtime.journal.acceptance import Divergence
 from tunery.runtime.journal.reader import Position
+from tunery.runtime.store.abstract import Batch, Superseded
+from tunery.runtime.store.memory import MemoryStore
 from tunery.runtime.verbs import Change
-from tunery.runtime.work import projector
-from tunery.runtime.work.abstract import Batch, Superseded
-from tunery.runtime.work.memory import MemoryStore
-from tunery.runtime.work.projector import Projector
 
 
 async def settled(toy: Toy) -> None:

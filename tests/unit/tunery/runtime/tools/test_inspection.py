@@ -13,7 +13,7 @@ from tunery.runtime.bus.abstract import Record
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.journal.acceptance import record_hash
 from tunery.runtime.journal.codec import encode
-from tunery.runtime.journal.inspection import Inspector, Looked, Tally, Walk, mention, unsealed
+from tunery.runtime.tools.inspection import Inspector, Looked, Tally, Walk, mention, unsealed
 
 KEY = "tenant-a"
 PARTITION = partition_of(KEY.encode())

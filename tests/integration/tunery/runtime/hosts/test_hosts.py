@@ -26,11 +26,11 @@ from tunery.runtime.bus.kafka import KafkaLog, KafkaSettings
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.clock import Clock, SystemClock
-from tunery.runtime.journal.aggregate import AggregateHost
+from tunery.runtime.hosts.aggregate import AggregateHost
+from tunery.runtime.hosts.reactor import Reactor
 from tunery.runtime.journal.ports import Limits
-from tunery.runtime.journal.reactor import Reactor
 from tunery.runtime.journal.snapshots import Snapshots
-from tunery.runtime.journal.verify import replay_stream
+from tunery.runtime.tools.verify import replay_stream
 from tunery.runtime.verbs import Aggregate
 
 WAIT_S = 60

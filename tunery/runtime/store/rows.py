@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from tunery.runtime.work.changes import Columns
+from tunery.runtime.store.changes import Columns
 
 IDENTIFIER: Final = re.compile(r"^[a-z_][a-z0-9_]{0,62}$")
 _JSON: Final = msgspec.json.Encoder()

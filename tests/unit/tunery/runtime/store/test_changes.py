@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.envelope import Message
+from tunery.runtime.store import rows
+from tunery.runtime.store.changes import fold
 from tunery.runtime.verbs import Change, Delete, Done, Todo, Upsert
-from tunery.runtime.work import rows
-from tunery.runtime.work.changes import fold
 
 
 class Job(Message):
