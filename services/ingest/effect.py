@@ -22,7 +22,7 @@ from schemas.dataset import (
 from schemas.envelope import Message
 from services.ingest.ports import Checked, LocalBase, Packed, Workbench, WorkRefused
 from services.ingest.project import ERASE, PREPARE, VALIDATE, EraseBlob
-from services.ingest.room import named_folder, new_folder
+from services.ingest.scratch import named_folder, new_folder
 from tunery.runtime.blobs.abstract import Blobs, Stored, blob_key
 from tunery.runtime.telemetry.logs import log_event
 from tunery.runtime.verbs import Effect, Send
