@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 from schemas.units import Ms
-from tunery.runtime.telemetry.logs import say
+from tunery.runtime.telemetry.logs import log_event
 from tunery.runtime.telemetry.metrics import STRAY_CANCELLATIONS
 from tunery.runtime.watchdog import watched_loop
 
@@ -43,7 +43,7 @@ async def stop_tasks(
         await asyncio.wait(running, timeout=wait_ms / 1_000)
     late = [task for task in running if not task.done()]
     for task in late:
-        say(LOG, logging.ERROR, "task.not_stopped", task=task.get_name(), stack=stack_of(task))
+        log_event(LOG, logging.ERROR, "task.not_stopped", task=task.get_name(), stack=stack_of(task))
     return late
 
 
@@ -112,7 +112,7 @@ async def _watched(loop: Coroutine[Any, Any, T], name: str) -> T:
 
 def note_stray(task: str, error: StrayCancellation) -> None:
     """Log and count a stray cancellation."""
-    say(LOG, logging.ERROR, "task.stray_cancellation", task=task, why=error)
+    log_event(LOG, logging.ERROR, "task.stray_cancellation", task=task, why=error)
     STRAY_CANCELLATIONS.labels(task).inc()
 
 
@@ -120,7 +120,7 @@ def log_all_tasks() -> None:
     """One log event for each task of the running loop: its name, its state, where it waits."""
     for task in sorted(asyncio.all_tasks(), key=lambda task: task.get_name()):
         cancelling, stack = task.cancelling(), stack_of(task)
-        say(
+        log_event(
             LOG, logging.WARNING, "task.dump", task=task.get_name(), cancelling=cancelling,
             stack=stack,
         )  # fmt: skip

@@ -23,7 +23,7 @@ from tunery.runtime.tasks import (
     stack_of,
     stop_tasks,
 )
-from tunery.runtime.telemetry.logs import say
+from tunery.runtime.telemetry.logs import log_event
 from tunery.runtime.telemetry.metrics import HOST_HANGS, HOST_RESTARTS
 from tunery.runtime.watchdog import LOOK_EVERY_MS, SILENCE_MS_MAX, HostWatch
 
@@ -60,10 +60,10 @@ async def keep(
         begun = loop.time()
         try:
             await _run_once(host, health, stop_ms_max)
-            say(LOG, logging.ERROR, "host ended by itself", host=host.name)
+            log_event(LOG, logging.ERROR, "host.ended", host=host.name)
             health.mark_failing(host.name, "ended")
         except FINAL as error:
-            say(LOG, logging.CRITICAL, "host stopped for good", error, host=host.name, why=error)
+            log_event(LOG, logging.CRITICAL, "host.stopped_for_good", error, host=host.name, why=error)
             return
         except HostUnstoppable:
             health.mark_failing(host.name, "hung")
@@ -72,14 +72,14 @@ async def keep(
             note_stray(host.name, error)
             health.mark_failing(host.name, "cancelled")
         except HostHung as error:
-            say(LOG, logging.CRITICAL, "host hung", host=host.name, why=error)
+            log_event(LOG, logging.CRITICAL, "host.hung", host=host.name, why=error)
             HOST_HANGS.labels(host.name).inc()
             health.mark_failing(host.name, "hung")
         except OUTAGE as error:
-            say(LOG, logging.WARNING, "host waits", host=host.name, why=error)
+            log_event(LOG, logging.WARNING, "host.waits", host=host.name, why=error)
             health.mark_failing(host.name, "waits for a server")
         except Exception as error:  # a bug in one host must not end the others
-            say(LOG, logging.ERROR, "host failed", error, host=host.name, why=error)
+            log_event(LOG, logging.ERROR, "host.failed", error, host=host.name, why=error)
             health.mark_failing(host.name, "failed")
         if loop.time() - begun > BACKOFF_RESET_MS / 1_000:
             backoff_ms = BACKOFF_MS

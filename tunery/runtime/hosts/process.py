@@ -25,7 +25,7 @@ from tunery.runtime.hosts.keeping import BACKOFF_MS, HostUnstoppable, keep
 from tunery.runtime.ports import Runtime
 from tunery.runtime.settings import RuntimeSettings, SettingsError, load
 from tunery.runtime.tasks import log_all_tasks, result_of
-from tunery.runtime.telemetry.logs import configure, say
+from tunery.runtime.telemetry.logs import configure, log_event
 
 LOG: Final = logging.getLogger("tunery.process")
 STOP_MS_MAX: Final[Ms] = 4_000
@@ -54,7 +54,7 @@ def main(name: str, build: Build, *, stop_ms_max: Ms = STOP_MS_MAX) -> None:
     try:
         uvloop.run(serve(name, build, settings, stop_ms_max))
     except SettingsError as error:
-        say(LOG, logging.CRITICAL, "bad settings", why=error)
+        log_event(LOG, logging.CRITICAL, "process.settings_invalid", why=error)
         sys.exit(EXIT_BAD_SETTINGS)
 
 
@@ -74,7 +74,7 @@ async def serve(name: str, build: Build, settings: RuntimeSettings, stop_ms_max:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     loop.add_signal_handler(signal.SIGUSR2, log_all_tasks)
-    say(LOG, logging.INFO, "starting")
+    log_event(LOG, logging.INFO, "process.starting")
     work = asyncio.create_task(_live(name, build, settings, stop, stop_ms_max), name=name)
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait((work, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -84,10 +84,10 @@ async def serve(name: str, build: Build, settings: RuntimeSettings, stop_ms_max:
     try:
         await work
     except HostUnstoppable as error:
-        say(LOG, logging.CRITICAL, "process gives up", why=error)
+        log_event(LOG, logging.CRITICAL, "process.gave_up", why=error)
         logging.shutdown()
         os._exit(EXIT_HOST_LOST)  # an orderly exit would wait for the run that does not end
-    say(LOG, logging.INFO, "stopped")
+    log_event(LOG, logging.INFO, "process.stopped")
 
 
 def _leave_in(ms: Ms) -> None:
@@ -167,7 +167,7 @@ def _is_final(host: Host, task: "asyncio.Task[None]", health: Health) -> bool:
     except HostUnstoppable:
         raise
     except Exception as error:
-        say(LOG, logging.CRITICAL, "host lost", error, host=host.name, why=error)
+        log_event(LOG, logging.CRITICAL, "host.keeper_lost", error, host=host.name, why=error)
         health.mark_failing(host.name, "cancelled" if task.cancelled() else "failed")
         return False
     return True
@@ -175,7 +175,7 @@ def _is_final(host: Host, task: "asyncio.Task[None]", health: Health) -> bool:
 
 async def _announce(hosts: Sequence[Host]) -> None:
     await asyncio.gather(*(host.ready() for host in hosts))
-    say(LOG, logging.INFO, "ready", hosts=", ".join(host.name for host in hosts))
+    log_event(LOG, logging.INFO, "ready", hosts=", ".join(host.name for host in hosts))
 
 
 async def _cancel(kept: Sequence[tuple[Host, "asyncio.Task[None]"]], stop_ms_max: Ms) -> None:
@@ -187,4 +187,4 @@ async def _cancel(kept: Sequence[tuple[Host, "asyncio.Task[None]"]], stop_ms_max
         await asyncio.wait((task,), timeout=max(0.0, deadline - loop.time()))
     for host, task in kept:
         if not task.done():
-            say(LOG, logging.ERROR, "host did not stop in time", host=host.name)
+            log_event(LOG, logging.ERROR, "host.not_stopped", host=host.name)

@@ -47,7 +47,7 @@ async def test_a_host_that_fails_runs_again(caplog: pytest.LogCaptureFixture) ->
     task.cancel()
     await asyncio.wait((task,))
     assert host.runs == 3
-    assert [record.getMessage() for record in caplog.records] == ["host failed", "host failed"]
+    assert [record.getMessage() for record in caplog.records] == ["host.failed", "host.failed"]
 
 
 async def test_a_host_that_diverged_stays_down_and_alerts(caplog: pytest.LogCaptureFixture) -> None:
@@ -55,7 +55,7 @@ async def test_a_host_that_diverged_stays_down_and_alerts(caplog: pytest.LogCapt
     async with asyncio.timeout(5):
         await keep(host)
     (record,) = caplog.records
-    assert (record.levelno, record.getMessage()) == (logging.CRITICAL, "host stopped for good")
+    assert (record.levelno, record.getMessage()) == (logging.CRITICAL, "host.stopped_for_good")
     assert "job/3 at offset 7" in str(vars(record)["fields"]["why"])
 
 
@@ -99,5 +99,5 @@ async def test_a_host_that_does_not_stop_is_left_behind(caplog: pytest.LogCaptur
     await host.ready()
     stop.set()
     await running
-    assert caplog.records[-1].getMessage() == "host did not stop in time"
+    assert caplog.records[-1].getMessage() == "host.not_stopped"
     await asyncio.sleep(0.3)
