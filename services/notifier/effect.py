@@ -32,6 +32,7 @@ from tunery.runtime.seal.sealer import Sealer
 from tunery.runtime.seal.webhooks import webhook_secret
 from tunery.runtime.store.abstract import TODOS_CHANNEL, Leased, StoreUnavailable
 from tunery.runtime.telemetry.logs import log_event
+from tunery.runtime.watchdog import beat, watched_loop
 
 LOG: Final = logging.getLogger("tunery.notifier")
 LEASE_MS: Final[Ms] = 60_000  # far above the time limit of one attempt
@@ -137,8 +138,10 @@ class DeliveryHost:
         try:
             async with self._store.listen(TODOS_CHANNEL, self._heard):
                 self._ready.set()
-                while True:
-                    await self._start_some(running)
+                with watched_loop(self.name):
+                    while True:
+                        beat("waiting")
+                        await self._start_some(running)
         finally:
             for task in running:
                 task.cancel()

@@ -43,7 +43,9 @@ async def stop_tasks(
         await asyncio.wait(running, timeout=wait_ms / 1_000)
     late = [task for task in running if not task.done()]
     for task in late:
-        log_event(LOG, logging.ERROR, "task.not_stopped", task=task.get_name(), stack=stack_of(task))
+        log_event(
+            LOG, logging.ERROR, "task.not_stopped", task=task.get_name(), stack=stack_of(task)
+        )
     return late
 
 
@@ -93,8 +95,8 @@ async def run_again(work: Callable[[], Coroutine[Any, Any, T]], name: str) -> T:
 async def run_together(works: Mapping[str, Coroutine[Any, Any, None]]) -> None:
     """Run endless loops, each in a task of its own, until one of them ends; then stop the others.
 
-    The keys name the loops, whose reports of progress are watched. Raises what the first one raised; StrayCancellation when it was
-    cancelled and the caller was not.
+    The keys name the loops, whose reports of progress are watched. Raises what the first one
+    raised; StrayCancellation when it was cancelled and the caller was not.
     """
     tasks = [asyncio.create_task(_watched(work, name), name=name) for name, work in works.items()]
     try:

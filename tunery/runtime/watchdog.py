@@ -37,6 +37,7 @@ class HostWatch:
     """The loops of one run of a host. One that has entered no loop yet is watched as a whole."""
 
     def __init__(self, host: str) -> None:
+        self.name = host
         self._host = LoopReports(host)
         self._loops: dict[LoopReports, None] = {}
 
@@ -81,6 +82,12 @@ def watched_loop(name: str) -> Iterator[None]:
     else:
         with watch._entered(name):
             yield
+
+
+def watched_host() -> str | None:
+    """The name of the host in whose run, or in a child task of it, this is called."""
+    watch = _WATCH.get()
+    return None if watch is None else watch.name
 
 
 def beat(activity: Activity) -> None:

@@ -11,6 +11,7 @@ import signal
 import sys
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -23,6 +24,7 @@ from services.trainer.domain.state import Wish
 from services.trainer.effect.reports import Reports
 from services.trainer.ports import Child, Machine
 from tunery.runtime.ports import Runtime
+from tunery.runtime.tasks import run_again, run_apart
 from tunery.runtime.telemetry.logs import log_event
 
 WORDS_MAX: Final = 4_000  # characters of a failure's message: it goes on the log
@@ -99,11 +101,11 @@ class LeaseAttempt:
 
     async def run(self) -> None:
         try:
-            ended = await self._run()
+            ended = await run_apart(self._run(), f"work of lease {self._grant.token.lease}")
         except Exception as error:  # whatever it is: a lease without an end is billed to its cap
             log_event(LOG, logging.ERROR, "attempt failed", error, lease=self._grant.token.lease)
             ended = Ended("failed", "platform", str(error) or type(error).__name__)
-        await self._report(ended)
+        await run_again(partial(self._report, ended), f"report of lease {self._grant.token.lease}")
         shutil.rmtree(self._folder, ignore_errors=True)
 
     async def _run(self) -> Ended:

@@ -63,7 +63,9 @@ async def keep(
             log_event(LOG, logging.ERROR, "host.ended", host=host.name)
             health.mark_failing(host.name, "ended")
         except FINAL as error:
-            log_event(LOG, logging.CRITICAL, "host.stopped_for_good", error, host=host.name, why=error)
+            log_event(
+                LOG, logging.CRITICAL, "host.stopped_for_good", error, host=host.name, why=error
+            )
             return
         except HostUnstoppable:
             health.mark_failing(host.name, "hung")

@@ -4,12 +4,15 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any, Final
 
 import asyncpg
 
 from schemas.units import Ms
+from tunery.runtime.tasks import run_again, stop_tasks
 from tunery.runtime.telemetry.logs import log_event
+from tunery.runtime.watchdog import beat
 
 LOG: Final = logging.getLogger("tunery.work")
 CONNECT_MS_MAX: Final = 3_000
@@ -25,23 +28,23 @@ async def listen(dsn: str, channel: str, heard: Callable[[str], None]) -> AsyncI
     The context opens when the first connection listens, or at once when there is no server.
     """
     begun = asyncio.Event()
-    task = asyncio.create_task(_keep(dsn, channel, heard, begun), name=f"listen {channel}")
+    keeping = run_again(partial(_keep, dsn, channel, heard, begun), f"listen {channel}")
+    task = asyncio.create_task(keeping, name=f"keep listen {channel}")
     try:
-        await begun.wait()
+        await begun.wait()  # set after one connection, or one failure: CONNECT_MS_MAX each
         yield
     finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
+        await stop_tasks((task,))
 
 
 async def _keep(dsn: str, channel: str, heard: Callable[[str], None], begun: asyncio.Event) -> None:
     backoff_ms = BACKOFF_MS
     while True:
+        beat("waiting")
         try:
             await _once(dsn, channel, heard, begun)
             backoff_ms = BACKOFF_MS
-        except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        except Exception as error:  # whatever it is: without this loop nothing is heard any more
             log_event(LOG, logging.WARNING, "listening stopped", channel=channel, why=error)
             begun.set()
             await asyncio.sleep(backoff_ms / 1_000)
@@ -50,7 +53,8 @@ async def _keep(dsn: str, channel: str, heard: Callable[[str], None], begun: asy
 
 async def _once(dsn: str, channel: str, heard: Callable[[str], None], begun: asyncio.Event) -> None:
     """Listen until the connection ends."""
-    connection = await asyncpg.connect(dsn, timeout=CONNECT_MS_MAX / 1_000)
+    wait_s = CONNECT_MS_MAX / 1_000
+    connection = await asyncpg.connect(dsn, timeout=wait_s, command_timeout=wait_s)
     ended = asyncio.Event()
 
     def take(_connection: Any, _pid: int, _channel: str, payload: object) -> None:
@@ -62,10 +66,11 @@ async def _once(dsn: str, channel: str, heard: Callable[[str], None], begun: asy
         begun.set()
         heard("")  # whatever was said before now was missed
         while not ended.is_set():
+            beat("waiting")
             with suppress(TimeoutError):
                 async with asyncio.timeout(PROBE_MS / 1_000):
                     await ended.wait()
                     continue
-            await connection.fetchval("SELECT 1", timeout=CONNECT_MS_MAX / 1_000)
+            await connection.fetchval("SELECT 1")
     finally:
         connection.terminate()
