@@ -43,7 +43,7 @@ from tunery.runtime.bus.abstract import Record
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.journal.codec import encode
 from tunery.runtime.journal.decision import decide_record
-from tunery.runtime.journal.verify import replay
+from tunery.runtime.tools.verify import replay
 
 PARTITION: Final = 0
 TENANTS: Final = 20

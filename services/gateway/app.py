@@ -23,10 +23,11 @@ from services.gateway.web.deps import Deps
 from services.gateway.web.outcomes import Outcomes
 from services.gateway.web.rate_limits import rates_of
 from services.gateway.web.server import HttpServer
-from tunery.runtime.process import Host, Runtime
+from tunery.runtime.hosts.abstract import Host
+from tunery.runtime.hosts.effects import EffectHost
+from tunery.runtime.hosts.projector import Projection, Projector
+from tunery.runtime.ports import Runtime
 from tunery.runtime.settings import load
-from tunery.runtime.work.effects import EffectHost
-from tunery.runtime.work.projector import Projection, Projector
 
 SUBMITTING_MAX: Final = 16
 VIEWS_PROJECTION: Final = Projection(

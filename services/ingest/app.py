@@ -18,14 +18,15 @@ from services.ingest.room import sweep
 from services.ingest.settings import IngestSettings
 from tunery.data.benchmarks import folder_in
 from tunery.data.models import ModelUnusable
-from tunery.runtime.journal.aggregate import AggregateHost
-from tunery.runtime.journal.reactor import Reactor
-from tunery.runtime.process import Host, Runtime
+from tunery.runtime.hosts.abstract import Host
+from tunery.runtime.hosts.aggregate import AggregateHost
+from tunery.runtime.hosts.digests import Digests
+from tunery.runtime.hosts.effects import EffectHost
+from tunery.runtime.hosts.projector import Projection, Projector
+from tunery.runtime.hosts.reactor import Reactor
+from tunery.runtime.ports import Runtime
 from tunery.runtime.settings import SettingsError, load
 from tunery.runtime.verbs import Aggregate, Deadline
-from tunery.runtime.work.digests import Digests
-from tunery.runtime.work.effects import EffectHost
-from tunery.runtime.work.projector import Projection, Projector
 
 
 def _deadline(state: Libraries) -> Deadline | None:

@@ -25,13 +25,13 @@ from services.notifier.domain.schedule import ATTEMPTS_MAX, pause_ms
 from services.notifier.domain.target import Forbidden
 from services.notifier.ports import Answer, Outbound, Unreachable
 from services.notifier.project import DELIVER, SECRETS
-from tunery.runtime.bundle import Runtime
 from tunery.runtime.bus.abstract import AppendUnknown, Unavailable
+from tunery.runtime.ports import Runtime
 from tunery.runtime.seal.abstract import KeyDestroyed
 from tunery.runtime.seal.sealer import Sealer
 from tunery.runtime.seal.webhooks import webhook_secret
+from tunery.runtime.store.abstract import TODOS_CHANNEL, Leased, StoreUnavailable
 from tunery.runtime.telemetry.logs import say
-from tunery.runtime.work.abstract import TODOS_CHANNEL, Leased, StoreUnavailable
 
 LOG: Final = logging.getLogger("tunery.notifier")
 LEASE_MS: Final[Ms] = 60_000  # far above the time limit of one attempt

@@ -10,11 +10,11 @@ from services.scheduler.react import react_job, react_pool
 from services.scheduler.watch import Watcher
 from simulator.control_plane.plan import Size
 from simulator.engine.cluster import Cluster, Process
-from tunery.runtime.bundle import Host
-from tunery.runtime.journal.aggregate import AggregateHost
+from tunery.runtime.hosts.abstract import Host
+from tunery.runtime.hosts.aggregate import AggregateHost
+from tunery.runtime.hosts.projector import Projector
+from tunery.runtime.hosts.reactor import Reactor
 from tunery.runtime.journal.ports import Limits
-from tunery.runtime.journal.reactor import Reactor
-from tunery.runtime.work.projector import Projector
 
 NODE_TTL_MS: Final = 18_000
 LOOK_MS: Final = 2_800

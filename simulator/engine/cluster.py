@@ -15,12 +15,13 @@ from simulator.engine.broker import Broker
 from simulator.engine.faults import SESSION_MS, Faults, Step
 from simulator.engine.faulty_port import Door
 from simulator.engine.stores import Database, DoorBlobs, DoorStore, Storage
-from tunery.runtime.bundle import Host, Runtime
 from tunery.runtime.bus.sender import Sender
-from tunery.runtime.in_memory import settings
+from tunery.runtime.hosts.abstract import Host
+from tunery.runtime.hosts.process import OUTAGE, keep
 from tunery.runtime.journal.acceptance import PartitionStopped
 from tunery.runtime.journal.snapshots import Pointer
-from tunery.runtime.process import OUTAGE, keep
+from tunery.runtime.memory_servers import settings
+from tunery.runtime.ports import Runtime
 from tunery.runtime.seal.memory import MemoryKeyStore
 from tunery.runtime.seal.sealer import Sealer
 from tunery.runtime.settings import RuntimeSettings

@@ -10,7 +10,7 @@ from simulator.engine.broker import Broker
 from simulator.engine.faulty_port import Door
 from tunery.runtime.blobs.abstract import BlobsUnavailable, Stored
 from tunery.runtime.blobs.memory import MemoryBlobs
-from tunery.runtime.work.abstract import (
+from tunery.runtime.store.abstract import (
     Batch,
     Committed,
     Leased,
@@ -21,7 +21,7 @@ from tunery.runtime.work.abstract import (
     StoreUnavailable,
     Tables,
 )
-from tunery.runtime.work.memory import MemoryStore
+from tunery.runtime.store.memory import MemoryStore
 
 LATE_MS_MAX: Final[Ms] = 1_500
 NOTICE_MS_MAX: Final[Ms] = 20

@@ -19,14 +19,15 @@ from examples.first_stream import (
 from schemas.envelope import Claim, Context, Entry, Envelope, Message, Rejected
 from schemas.units import Ms
 from tunery.runtime.bus.abstract import AppendUnknown
-from tunery.runtime.journal import dedupe, partition, reactor, snapshots
+from tunery.runtime.hosts import effects, reactor
+from tunery.runtime.hosts import owner as partition
+from tunery.runtime.journal import dedupe, snapshots
 from tunery.runtime.journal.acceptance import Acceptance, Diverged, Reason, record_hash
 from tunery.runtime.journal.dedupe import Conflict, Repeat, Seen
 from tunery.runtime.journal.reader import Position
-from tunery.runtime.work import effects
-from tunery.runtime.work.abstract import Batch, Committed, Leased, Saved
-from tunery.runtime.work.changes import fold
-from tunery.runtime.work.memory import MemoryStore
+from tunery.runtime.store.abstract import Batch, Committed, Leased, Saved
+from tunery.runtime.store.changes import fold
+from tunery.runtime.store.memory import MemoryStore
 
 # --- the acceptance rule --------------------------------------------------------------------------
 

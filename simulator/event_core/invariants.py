@@ -12,15 +12,15 @@ from schemas.envelope import Claim, Rejected
 from schemas.topics import Stream
 from simulator.event_core.views import Rows, rebuilt
 from tunery.runtime.bus.abstract import Record
+from tunery.runtime.hosts.owner import Settled
+from tunery.runtime.hosts.projector import outcome_of
 from tunery.runtime.journal.acceptance import PartitionStopped
 from tunery.runtime.journal.codec import codec_of, decode_record
 from tunery.runtime.journal.decision import decide_record, read_command
 from tunery.runtime.journal.fold import Fold, advance
-from tunery.runtime.journal.partition import Settled
 from tunery.runtime.journal.reader import Accepted, Judged, read_record
+from tunery.runtime.store.abstract import Outcome
 from tunery.runtime.verbs import Aggregate
-from tunery.runtime.work.abstract import Outcome
-from tunery.runtime.work.projector import outcome_of
 
 Place = tuple[str, int]
 FIRST: Final = "p0"  # decides as the older release does

@@ -13,8 +13,9 @@ from simulator.engine.faults import Faults, Step
 from simulator.event_core import broken_rules as broken
 from simulator.event_core import run
 from simulator.event_core.run import EMPTIED, RECREATED, TAIL_LOST, UPGRADE, Plan
-from tunery.runtime.journal import acceptance, decision, partition, reactor, reader, snapshots
-from tunery.runtime.work import effects, projector
+from tunery.runtime.hosts import effects, projector, reactor
+from tunery.runtime.hosts import owner as partition
+from tunery.runtime.journal import acceptance, decision, reader, snapshots
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,9 @@ from simulator.engine.broker import Broker
 from simulator.engine.faults import KINDS, Faults, Step, Tally, draw_faults
 from simulator.event_core.views import Rows
 from tunery.runtime.bus.partitioner import partition_of
-from tunery.runtime.journal.partition import Settled
+from tunery.runtime.hosts.owner import Settled
+from tunery.runtime.store.abstract import Outcome
 from tunery.runtime.verbs import Aggregate
-from tunery.runtime.work.abstract import Outcome
 
 TENANTS: Final = ("ada", "bob", "cyd")
 ACTIVE: Final = {

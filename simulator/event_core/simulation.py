@@ -44,19 +44,19 @@ from simulator.event_core.run import (
     Trim,
 )
 from simulator.event_core.views import STAMP, VIEWS, stamping
-from tunery.runtime.bundle import Host
 from tunery.runtime.bus.abstract import AppendUnknown, Commit, Record, Unavailable
 from tunery.runtime.bus.sender import Sender
+from tunery.runtime.hosts.abstract import Host
+from tunery.runtime.hosts.aggregate import AggregateHost
+from tunery.runtime.hosts.effects import EffectHost
+from tunery.runtime.hosts.projector import Projector
+from tunery.runtime.hosts.reactor import Reactor
 from tunery.runtime.journal.acceptance import PartitionStopped
-from tunery.runtime.journal.aggregate import AggregateHost
 from tunery.runtime.journal.codec import decode_envelope, encode
 from tunery.runtime.journal.ports import Limits
-from tunery.runtime.journal.reactor import Reactor
 from tunery.runtime.journal.reader import START, Accepted, JournalReader
-from tunery.runtime.journal.verify import Replay, replay
+from tunery.runtime.tools.verify import Replay, replay
 from tunery.runtime.verbs import Aggregate
-from tunery.runtime.work.effects import EffectHost
-from tunery.runtime.work.projector import Projector
 
 SERVICE: Final = "toy"
 HEALING_S_MAX: Final = 90

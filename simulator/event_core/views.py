@@ -6,9 +6,9 @@ from typing import Any, Final
 from examples.first_stream import PLACES, TALLY, Counted, Expired, Stamp, Stamped, Taken
 from schemas.envelope import Header, Message
 from schemas.units import Ms
+from tunery.runtime.hosts.projector import Projection
 from tunery.runtime.journal.reader import Accepted
 from tunery.runtime.verbs import Change, Delete, Done, Effect, Send, Todo, Upsert
-from tunery.runtime.work.projector import Projection
 
 STAMP: Final = "stamp"
 STAMP_LEASE_MS: Final[Ms] = 4_000

@@ -36,9 +36,9 @@ from tunery.local.paths import DataDir
 from tunery.local.stack import AGENT, ServiceSpec
 from tunery.runtime.bus.kafka import KafkaLog, KafkaSettings
 from tunery.runtime.bus.sender import Sender
-from tunery.runtime.journal.verify import replay_stream
 from tunery.runtime.seal.directory import DirectoryKeyStore
 from tunery.runtime.seal.sealer import Sealer
+from tunery.runtime.tools.verify import replay_stream
 
 CONTROL_PLANE: Final = tuple(
     ServiceSpec(name, env={"TUNERY_NOTIFIER_ALLOW_PRIVATE": "1"})

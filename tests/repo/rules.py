@@ -156,6 +156,24 @@ def is_impure(name: str) -> bool:
     return any(".".join(parts[:length]) in IMPURE_MODULES for length in range(1, len(parts) + 1))
 
 
+# --- services are not started by each other's name ------------------------------------------------
+
+SERVICE_NAME: Final = re.compile(r"services\.(\w+)(\.\w+)*")
+
+
+def check_service_names(root: Path) -> Iterator[Violation]:
+    """A string that names a module of another service goes around the import contracts."""
+    for path in python_files(root, ("services",)):
+        relative = path.relative_to(root)
+        for node in ast.walk(parse(path)):
+            if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
+                continue
+            name = SERVICE_NAME.fullmatch(node.value)
+            if name is not None and name[1] != relative.parts[1]:
+                text = f"`{node.value}` is another service: hand it a command or a spec"
+                yield Violation(relative.as_posix(), node.lineno, text)
+
+
 # --- suppressions, leftovers, tests ------------------------------------------------------------
 
 SUPPRESSION: Final = re.compile(r"#\s*(type: ignore|noqa|pragma:|ruff: noqa)")

@@ -61,8 +61,8 @@ PLANTED: Final = {
     "The runtime stands on schemas alone": ("tunery/runtime/planted.py", "import tunery.local"),
     "The product never imports the simulator": ("tunery/planted.py", "import simulator"),
     "Tensors stay in tunery.ml": ("services/gateway/planted.py", "import torch"),
-    "Only trainer and eval reach for tunery.ml": (
-        "services/gateway/planted.py",
+    "Only its own processes load tunery.ml": (
+        "services/trainer/planted.py",
         "import tunery.ml",
     ),
 }

@@ -26,16 +26,18 @@ from tests.soak.soak_streams import (
     react_desk,
 )
 from tunery.runtime.bus.sender import Sender
-from tunery.runtime.journal.aggregate import AggregateHost
-from tunery.runtime.journal.partition import Settled
+from tunery.runtime.hosts.abstract import Host
+from tunery.runtime.hosts.aggregate import AggregateHost
+from tunery.runtime.hosts.effects import EffectHost
+from tunery.runtime.hosts.owner import Settled
+from tunery.runtime.hosts.process import main
+from tunery.runtime.hosts.projector import Projector
+from tunery.runtime.hosts.reactor import Reactor
+from tunery.runtime.journal.codec import canonical
 from tunery.runtime.journal.ports import Limits
-from tunery.runtime.journal.reactor import Reactor
 from tunery.runtime.journal.reader import START, JournalReader
-from tunery.runtime.journal.verify import canonical
-from tunery.runtime.process import Host, Runtime, main
+from tunery.runtime.ports import Runtime
 from tunery.runtime.verbs import Effect, Send
-from tunery.runtime.work.effects import EffectHost
-from tunery.runtime.work.projector import Projector
 
 SERVICE: Final = "soak"
 FOLDER_VARIABLE: Final = "SOAK_FOLDER"

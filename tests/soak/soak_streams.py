@@ -12,6 +12,7 @@ from msgspec import Struct
 from schemas.envelope import Context, Header, Message, Rejected, Repeated, Tick
 from schemas.topics import Stream
 from schemas.units import DAY_MS, Ms
+from tunery.runtime.hosts.projector import Projection
 from tunery.runtime.verbs import (
     Aggregate,
     Change,
@@ -22,7 +23,6 @@ from tunery.runtime.verbs import (
     Todo,
     Upsert,
 )
-from tunery.runtime.work.projector import Projection
 
 OPEN_MAX: Final = 5
 Way: TypeAlias = Literal["answer", "drop", "keep"]

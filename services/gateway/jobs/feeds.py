@@ -18,7 +18,7 @@ from services.gateway.ports import Cursor, Row, Views
 from services.gateway.views.tables import JOBS, Table
 from services.gateway.web.errors import UNAVAILABLE, ApiError
 from tunery.runtime.clock import Clock
-from tunery.runtime.work.abstract import Store
+from tunery.runtime.store.abstract import Store
 
 CHANNELS: Final = ("views", "telemetry")  # the projections whose commits tell of jobs
 FOLLOWERS_MAX: Final = 1_000  # of one process

@@ -16,8 +16,8 @@ from services.gateway.jobs.event_ids import EVENT_ID
 from services.gateway.jobs.feeds import JobKey, Positions, Source
 from services.gateway.web.deps import Deps
 from services.gateway.web.errors import ApiError, invalid
+from tunery.runtime.store.abstract import StoreUnavailable
 from tunery.runtime.telemetry.logs import say
-from tunery.runtime.work.abstract import StoreUnavailable
 
 LOG: Final = logging.getLogger("tunery.gateway")
 HEARTBEAT_MS: Final[Ms] = 10_000

@@ -28,7 +28,7 @@ from services.gateway.web.deps import Caller, Deps, Principal, WithDeps
 from services.gateway.web.documents import Estimate, Job
 from services.gateway.web.errors import FORBIDDEN, ApiError
 from tunery.plan.estimate import estimate
-from tunery.runtime.work.abstract import Outcome
+from tunery.runtime.store.abstract import Outcome
 
 IDEMPOTENCY_KEY_MAX: Final = 255
 LINE_CHARACTERS: Final = 16

@@ -12,13 +12,13 @@ from schemas.topics import PARTITIONS, TELEMETRY
 from schemas.units import Ms
 from services.gateway.jobs.event_ids import finite, line_id, step_event_id
 from services.gateway.views.tables import LINES, STEPS, TELEMETRY_DDL, TELEMETRY_VERSION
-from tunery.runtime.bundle import Runtime
 from tunery.runtime.bus.abstract import OutOfRange, Record
 from tunery.runtime.journal.codec import MALFORMED
 from tunery.runtime.journal.reader import Position
+from tunery.runtime.ports import Runtime
+from tunery.runtime.store.abstract import Batch, Committed, Tables
 from tunery.runtime.telemetry.logs import say
 from tunery.runtime.verbs import Upsert
-from tunery.runtime.work.abstract import Batch, Committed, Tables
 
 LOG: Final = logging.getLogger("tunery.gateway")
 NAME: Final = "telemetry"

@@ -7,9 +7,9 @@ from schemas.units import Ms
 from services.gateway.ports import Cursor, Row
 from services.gateway.views.tables import Table
 from services.gateway.web.timeouts import in_time
-from tunery.runtime.work.abstract import Store, StoreUnavailable
-from tunery.runtime.work.postgres import PostgresStore, named_errors
-from tunery.runtime.work.rows import name
+from tunery.runtime.store.abstract import Store, StoreUnavailable
+from tunery.runtime.store.postgres import PostgresStore, named_errors
+from tunery.runtime.store.rows import name
 
 QUERY_MS_MAX: Final[Ms] = 2_500
 

@@ -12,7 +12,7 @@ from services.gateway.web.outcomes import Outcomes, TooManyWaiting
 from tunery.runtime.bus.abstract import AppendUnknown, Unavailable
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.ids import NewId, new_id
-from tunery.runtime.work.abstract import Outcome
+from tunery.runtime.store.abstract import Outcome
 
 SEND_MS_MAX: Final[Ms] = 3_000
 WAIT_MS_MAX: Final[Ms] = 10_000

@@ -7,7 +7,7 @@ from typing import Final
 
 from schemas.units import Ms
 from services.gateway.web.timeouts import in_time
-from tunery.runtime.work.abstract import OUTCOMES_CHANNEL, Outcome, Store, StoreUnavailable
+from tunery.runtime.store.abstract import OUTCOMES_CHANNEL, Outcome, Store, StoreUnavailable
 
 POLL_MS: Final[Ms] = 500  # for a notice that was lost
 AWAY_MS_MAX: Final[Ms] = 2_500  # nobody waits for a decision that cannot be read

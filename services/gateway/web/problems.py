@@ -23,7 +23,7 @@ from services.gateway.web.errors import (
 from tunery.runtime.blobs.abstract import BlobError, BlobsUnavailable
 from tunery.runtime.bus.abstract import BusError, TooLarge
 from tunery.runtime.seal.abstract import KeyDestroyed
-from tunery.runtime.work.abstract import StoreUnavailable
+from tunery.runtime.store.abstract import StoreUnavailable
 
 PLACES: Final = ("body", "query", "path", "header")
 PROBLEMS_MAX: Final = 20

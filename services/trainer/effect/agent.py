@@ -22,8 +22,9 @@ from services.trainer.ports import Hardware, Machine
 from services.trainer.settings import TrainerSettings
 from tunery.runtime.bus.abstract import Unavailable
 from tunery.runtime.bus.partitioner import partition_of
+from tunery.runtime.hosts.abstract import HostStopped
 from tunery.runtime.journal.reader import START, JournalReader
-from tunery.runtime.process import HostStopped, Runtime
+from tunery.runtime.ports import Runtime
 from tunery.runtime.telemetry.logs import say
 
 READ_WAIT_MS: Final = 1_000

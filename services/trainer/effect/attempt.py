@@ -22,7 +22,7 @@ from schemas.units import Ms
 from services.trainer.domain.state import Wish
 from services.trainer.effect.reports import Reports
 from services.trainer.ports import Child, Machine
-from tunery.runtime.process import Runtime
+from tunery.runtime.ports import Runtime
 from tunery.runtime.telemetry.logs import say
 
 WORDS_MAX: Final = 4_000  # characters of a failure's message: it goes on the log

@@ -13,9 +13,9 @@ from schemas.training import BlobFile, Checkpoint, SkippedCheckpoint, TrainResul
 from services.trainer.effect.attempt import Line, Started, Tools
 from services.trainer.effect.storage import fetch, upload
 from services.trainer.settings import TrainerSettings
-from tunery.ml.spec import Candidate, Hyper, TrainSpec
 from tunery.runtime.blobs.abstract import BlobCorrupt, BlobMissing
 from tunery.runtime.telemetry.logs import say
+from tunery.work.spec import Candidate, Hyper, TrainSpec
 
 PPM = 1_000_000
 PPB = 1_000_000_000

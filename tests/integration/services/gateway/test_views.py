@@ -11,7 +11,7 @@ from services.gateway.views.reading import PostgresViews, views_of
 from services.gateway.views.tables import STEPS
 from tests.unit.services.gateway.views.views_suite import ViewsSuite, fill
 from tunery.local import Stack
-from tunery.runtime.work.postgres import PostgresStore, open_store
+from tunery.runtime.store.postgres import PostgresStore, open_store
 
 SCHEMA = "gateway_views_test"
 

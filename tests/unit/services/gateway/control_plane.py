@@ -32,12 +32,13 @@ from services.registry.app import MODELS
 from services.registry.react import react_model
 from services.scheduler.app import JOBS
 from services.scheduler.react import react_job
-from tunery.runtime.bundle import Host, Runtime
-from tunery.runtime.in_memory import World, world
-from tunery.runtime.journal.aggregate import AggregateHost
-from tunery.runtime.journal.reactor import Reactor
-from tunery.runtime.work.effects import EffectHost
-from tunery.runtime.work.projector import Projector
+from tunery.runtime.hosts.abstract import Host
+from tunery.runtime.hosts.aggregate import AggregateHost
+from tunery.runtime.hosts.effects import EffectHost
+from tunery.runtime.hosts.projector import Projector
+from tunery.runtime.hosts.reactor import Reactor
+from tunery.runtime.memory_servers import MemoryServers, memory_servers
+from tunery.runtime.ports import Runtime
 
 ADMIN_KEY = "admin-key-of-the-tests"
 READY_S_MAX = 15
@@ -59,7 +60,7 @@ ROW = b'{"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "
 
 @dataclass
 class Town:
-    world: World
+    world: MemoryServers
     runtime: Runtime
     deps: Deps
     api: httpx.AsyncClient
@@ -146,7 +147,7 @@ class Town:
 
 @asynccontextmanager
 async def town() -> AsyncIterator[Town]:
-    shared = await world()
+    shared = await memory_servers()
     runtime = shared.runtime("gateway")
     outcomes = Outcomes(runtime.store)
     settings = GatewaySettings(
@@ -189,7 +190,7 @@ async def _add_base(found: Town) -> None:
     await found.until(found.api, "/v1/bases", lambda answer: answer["data"])
 
 
-def _hosts(shared: World, runtime: Runtime, outcomes: Outcomes, deps: Deps) -> list[Host]:
+def _hosts(shared: MemoryServers, runtime: Runtime, outcomes: Outcomes, deps: Deps) -> list[Host]:
     others = {name: shared.runtime(name) for name in ("billing", "ingest", "scheduler", "registry")}
     return [
         AggregateHost(others["billing"], ACCOUNTS),

@@ -28,10 +28,10 @@ from tunery.runtime.bus.memory import MemoryLog
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.clock import Clock, SystemClock
-from tunery.runtime.journal.aggregate import AggregateHost
+from tunery.runtime.hosts.aggregate import AggregateHost
+from tunery.runtime.hosts.reactor import Reactor
 from tunery.runtime.journal.codec import codec_of, decode_record
 from tunery.runtime.journal.ports import Limits
-from tunery.runtime.journal.reactor import Reactor
 
 LIMITS = Limits(idle_wait_ms=10, retry_ms=10)
 WAIT_S = 10

@@ -23,9 +23,9 @@ from tunery.runtime.bus.kafka import KafkaLog, KafkaSettings
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.clock import Clock, SystemClock
-from tunery.runtime.journal.aggregate import AggregateHost
+from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.journal.codec import codec_of, decode_record
-from tunery.runtime.journal.verify import read_all
+from tunery.runtime.tools.verify import read_all
 
 KEY = "tenant-a"
 PARTITION = partition_of(KEY.encode())

@@ -9,7 +9,7 @@ from schemas.dataset import CreateUpload, RegisterFile
 from schemas.envelope import Message
 from services.gateway.web.commands import Commands
 from tests.unit.services.gateway.control_plane import ROW, Town
-from tunery.runtime.work.abstract import Outcome
+from tunery.runtime.store.abstract import Outcome
 
 FILES: Final = (RegisterFile, CreateUpload)
 

@@ -14,7 +14,7 @@ from services.gateway.jobs import streams
 from services.gateway.jobs.feeds import Event
 from tests.unit.services.gateway.control_plane import Town
 from tests.unit.services.gateway.jobs.test_routes import a_step, ready, submit
-from tunery.runtime.work.abstract import StoreUnavailable
+from tunery.runtime.store.abstract import StoreUnavailable
 
 Frame = dict[str, str]
 

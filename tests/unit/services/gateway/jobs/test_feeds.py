@@ -14,7 +14,7 @@ from services.gateway.ports import Cursor, Row
 from services.gateway.views.tables import JOB_EVENTS, JOBS, STEPS, Table
 from services.gateway.web.errors import ApiError
 from tunery.runtime.clock import SystemClock
-from tunery.runtime.work.memory import MemoryStore
+from tunery.runtime.store.memory import MemoryStore
 
 JOB: Final[JobKey] = ("acme", "ftjob-1")
 FOLLOWERS: Final = 200

@@ -10,11 +10,11 @@ from services.gateway.jobs.telemetry import TABLES
 from services.gateway.views.reading import views_of
 from services.gateway.views.tables import FILES, STEPS
 from tests.unit.services.gateway.jobs.job_events import WHOLE_LIFE
-from tunery.runtime.bundle import Runtime
-from tunery.runtime.in_memory import world
 from tunery.runtime.journal.reader import Position
+from tunery.runtime.memory_servers import memory_servers
+from tunery.runtime.ports import Runtime
+from tunery.runtime.store.abstract import Batch
 from tunery.runtime.verbs import Change, Upsert
-from tunery.runtime.work.abstract import Batch
 
 ENDED = WHOLE_LIFE[-1]
 STEP = {
@@ -33,7 +33,7 @@ STEP = {
 
 async def given(*changes: Change) -> Runtime:
     """A gateway's bundle whose read models have these rows."""
-    runtime = (await world()).runtime("gateway")
+    runtime = (await memory_servers()).runtime("gateway")
     await runtime.store.ensure(TABLES)
     batch = Batch(
         projection=TABLES.projection,

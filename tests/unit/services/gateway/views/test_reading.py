@@ -5,7 +5,7 @@ import pytest_asyncio
 from services.gateway.ports import Views
 from services.gateway.views.reading import StoreViews, views_of
 from tests.unit.services.gateway.views.views_suite import ViewsSuite, fill
-from tunery.runtime.work.memory import MemoryStore
+from tunery.runtime.store.memory import MemoryStore
 
 
 class TestStoreViews(ViewsSuite):

@@ -6,8 +6,8 @@ from schemas.units import Ms
 from services.gateway.ports import Cursor, Views
 from services.gateway.views.tables import DDL, FILES, VERSION, VIEWS
 from tunery.runtime.journal.reader import Position
+from tunery.runtime.store.abstract import Batch, Store, Tables
 from tunery.runtime.verbs import Upsert
-from tunery.runtime.work.abstract import Batch, Store, Tables
 
 AT: Final[Ms] = 1_000
 PLACE: Final = ("dataset", 0)

@@ -10,7 +10,7 @@ from services.gateway.web.edge import BODY_BYTES_MAX
 from tests.unit.services.gateway.control_plane import Town
 from tunery.runtime.blobs.abstract import BlobsUnavailable
 from tunery.runtime.bus.abstract import Unavailable
-from tunery.runtime.work.abstract import StoreUnavailable
+from tunery.runtime.store.abstract import StoreUnavailable
 
 ENVELOPE = {"message", "type", "param", "code"}
 

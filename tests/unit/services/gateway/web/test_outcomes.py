@@ -7,8 +7,8 @@ import pytest
 
 from services.gateway.web import outcomes as adapter
 from services.gateway.web.outcomes import Outcomes
-from tunery.runtime.work.abstract import Outcome, StoreUnavailable
-from tunery.runtime.work.memory import MemoryStore
+from tunery.runtime.store.abstract import Outcome, StoreUnavailable
+from tunery.runtime.store.memory import MemoryStore
 
 DECIDED = Outcome("c1", "job", 0, 1, 1, "acme", "acme", 1)
 WAIT_MS = 5_000

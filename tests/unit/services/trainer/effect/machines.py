@@ -20,10 +20,10 @@ from services.trainer.ports import Hardware
 from services.trainer.settings import TrainerSettings
 from tests.unit.services.trainer.domain.test_evolve import WORK
 from tunery.runtime.bus.partitioner import partition_of
-from tunery.runtime.in_memory import World
-from tunery.runtime.journal.aggregate import AggregateHost
+from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.journal.reader import START, JournalReader
-from tunery.runtime.process import Runtime
+from tunery.runtime.memory_servers import MemoryServers
+from tunery.runtime.ports import Runtime
 
 POOL_NAME = "default"
 WAIT_S_MAX = 20
@@ -113,7 +113,7 @@ def settings(folder: Path) -> TrainerSettings:
 
 @asynccontextmanager
 async def node(
-    world: World, folder: Path, script: Callable[[pool.LeaseGranted], Script]
+    world: MemoryServers, folder: Path, script: Callable[[pool.LeaseGranted], Script]
 ) -> AsyncIterator[Node]:
     """A running agent and a running owner of the pool."""
     runtime = world.runtime("trainer")

@@ -20,8 +20,8 @@ from tests.unit.services.trainer.domain.test_evolve import PREPARED, SHA, grante
 from tunery.runtime.blobs.abstract import BlobsUnavailable, Stored
 from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.bus.partitioner import partition_of
-from tunery.runtime.in_memory import World, world
 from tunery.runtime.journal.codec import codec_of, decode_envelope
+from tunery.runtime.memory_servers import MemoryServers, memory_servers
 
 CONTENT = b"weights"
 WORK = training.TrainWork(
@@ -76,9 +76,9 @@ class Quick:
 
 async def under_lease(
     blobs: MemoryBlobs, folder: Path, checkpoints: tuple[training.Checkpoint, ...] = ()
-) -> tuple[Training, World]:
-    made = await world(Quick())
-    there = World(made.log, blobs, made.keys, made.clock)
+) -> tuple[Training, MemoryServers]:
+    made = await memory_servers(Quick())
+    there = MemoryServers(made.log, blobs, made.keys, made.clock)
     runtime = there.runtime("trainer")
     machine = ProcessGroups(mark=str(folder))
     tools = Tools(runtime, machine, Reports(runtime, "default"), "a1")
@@ -105,7 +105,7 @@ def checkpoint(folder: Path, step: int) -> dict[str, Any]:
     }
 
 
-async def reported(there: World) -> list[int]:
+async def reported(there: MemoryServers) -> list[int]:
     """Steps of the checkpoints that the pool was told of."""
     reader = await there.log.reader(POOL.commands.name, {partition_of(b"default"): 0})
     records = await reader.poll(10, 100)

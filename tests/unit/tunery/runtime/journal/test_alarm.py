@@ -10,13 +10,13 @@ from prometheus_client import REGISTRY
 
 from examples.first_stream import PLACES, STREAMS, Count, Take, react_places
 from schemas.envelope import Source
+from tests.unit.tunery.runtime.hosts import toy_service
 from tests.unit.tunery.runtime.journal.memory_fixture import QUICK, World, envelope, running, until
-from tests.unit.tunery.runtime.work import toy_service
 from tunery.runtime.bus.partitioner import partition_of
+from tunery.runtime.hosts.projector import Projector
+from tunery.runtime.hosts.reactor import Reactor
 from tunery.runtime.journal.acceptance import Unreadable
-from tunery.runtime.journal.reactor import Reactor
-from tunery.runtime.work.memory import MemoryStore
-from tunery.runtime.work.projector import Projector
+from tunery.runtime.store.memory import MemoryStore
 
 KEY = "tenant-a"
 PARTITION = partition_of(KEY.encode())

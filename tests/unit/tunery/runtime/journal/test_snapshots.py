@@ -10,10 +10,11 @@ from examples.first_stream import PLACES, PLACES_AGGREGATE, GiveBack, Hold, Hold
 from schemas.topics import SNAPSHOTS
 from tests.unit.tunery.runtime.journal.memory_fixture import GARBAGE, QUICK, World, running, until
 from tunery.runtime.bus.partitioner import partition_of
-from tunery.runtime.journal.aggregate import AggregateHost
+from tunery.runtime.hosts.aggregate import AggregateHost
+from tunery.runtime.journal.codec import canonical
 from tunery.runtime.journal.fold import Fold
 from tunery.runtime.journal.snapshots import Pointer, Snapshots, revive
-from tunery.runtime.journal.verify import canonical, replay
+from tunery.runtime.tools.verify import replay
 
 KEY = "tenant-a"
 PARTITION = partition_of(KEY.encode())
