@@ -15,9 +15,9 @@ from schemas.envelope import Context, Message, Rejected, Repeated, Tick
 from schemas.topics import PARTITIONS, Stream
 from schemas.units import Ms
 from tunery.runtime.bus.sender import Sender
-from tunery.runtime.in_memory import world
-from tunery.runtime.journal.aggregate import AggregateHost
+from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.journal.reader import START, Accepted, JournalReader
+from tunery.runtime.memory_servers import memory_servers
 from tunery.runtime.verbs import Aggregate, Deadline
 
 SEATS_MAX: Final = 5
@@ -168,7 +168,7 @@ SEATS_AGGREGATE: Final = Aggregate(
 
 async def run() -> None:
     """Send some commands, wait until the host has decided them, and print the journal."""
-    servers = await world()
+    servers = await memory_servers()
     await servers.log.create((SEATS.commands, SEATS.journal), PARTITIONS)
     sender = Sender(servers.log, {SEATS.name: SEATS})
     owner = asyncio.create_task(
