@@ -10,26 +10,27 @@ from typing import Any, Final
 import asyncpg
 
 from schemas.units import Ms
+from tunery.runtime.backoff import Backoff
+from tunery.runtime.clock import Clock, SystemClock
 from tunery.runtime.tasks import run_again, stop_tasks
 from tunery.runtime.telemetry.logs import log_event
 from tunery.runtime.watchdog import beat
 
 LOG: Final = logging.getLogger("tunery.work")
 CONNECT_MS_MAX: Final = 3_000
-BACKOFF_MS: Final[Ms] = 500
-BACKOFF_MS_MAX: Final[Ms] = 5_000
+BACKOFF: Final = Backoff(500, 5_000)
 PROBE_MS: Final[Ms] = 10_000
 
 
 @asynccontextmanager
-async def listen(dsn: str, channel: str, heard: Callable[[str], None]) -> AsyncIterator[None]:
-    """Call `heard` with every payload while the context is open, and with "" after a gap.
+async def listen(dsn: str, channel: str, on_notice: Callable[[str], None]) -> AsyncIterator[None]:
+    """Call `on_notice` with every payload while the context is open, and with "" after a gap.
 
     The context opens when the first connection listens, or at once when there is no server.
     """
     begun = asyncio.Event()
-    keeping = run_again(partial(_keep, dsn, channel, heard, begun), f"listen {channel}")
-    task = asyncio.create_task(keeping, name=f"keep listen {channel}")
+    listening = partial(_listen_again, dsn, channel, on_notice, begun, SystemClock())
+    task = asyncio.create_task(run_again(listening, f"listen {channel}"), name=f"keep {channel}")
     try:
         await begun.wait()  # set after one connection, or one failure: CONNECT_MS_MAX each
         yield
@@ -37,34 +38,49 @@ async def listen(dsn: str, channel: str, heard: Callable[[str], None]) -> AsyncI
         await stop_tasks((task,))
 
 
-async def _keep(dsn: str, channel: str, heard: Callable[[str], None], begun: asyncio.Event) -> None:
-    backoff_ms = BACKOFF_MS
+async def _listen_again(
+    dsn: str,
+    channel: str,
+    on_notice: Callable[[str], None],
+    begun: asyncio.Event,
+    clock: Clock,
+) -> None:
+    failures = 0
     while True:
         beat("waiting")
         try:
-            await _once(dsn, channel, heard, begun)
-            backoff_ms = BACKOFF_MS
+            await _listen_once(dsn, channel, on_notice, begun)
+            failures = 0
         except Exception as error:  # whatever it is: without this loop nothing is heard any more
-            log_event(LOG, logging.WARNING, "listening stopped", channel=channel, why=error)
+            failures += 1
+            log_event(
+                LOG,
+                logging.WARNING,
+                "store.listening_interrupted",
+                channel=channel,
+                tries=failures,
+                why=error,
+            )
             begun.set()
-            await asyncio.sleep(backoff_ms / 1_000)
-            backoff_ms = min(2 * backoff_ms, BACKOFF_MS_MAX)
+            await clock.sleep(BACKOFF.delay_ms(failures))
 
 
-async def _once(dsn: str, channel: str, heard: Callable[[str], None], begun: asyncio.Event) -> None:
+async def _listen_once(
+    dsn: str, channel: str, on_notice: Callable[[str], None], begun: asyncio.Event
+) -> None:
     """Listen until the connection ends."""
     wait_s = CONNECT_MS_MAX / 1_000
     connection = await asyncpg.connect(dsn, timeout=wait_s, command_timeout=wait_s)
     ended = asyncio.Event()
 
     def take(_connection: Any, _pid: int, _channel: str, payload: object) -> None:
-        heard(str(payload))
+        on_notice(str(payload))
 
     try:
         connection.add_termination_listener(lambda _: ended.set())
         await connection.add_listener(channel, take)
         begun.set()
-        heard("")  # whatever was said before now was missed
+        on_notice("")  # whatever was said before now was missed
         while not ended.is_set():
             beat("waiting")
             with suppress(TimeoutError):
