@@ -14,10 +14,9 @@ from services.gateway.jobs.forecasts import Forecasts
 from services.gateway.jobs.results import results
 from services.gateway.jobs.telemetry import TelemetryReader
 from services.gateway.models.base_folders import LocalBaseFolders
-from services.gateway.projection import notify, project
+from services.gateway.projection import DDL, TABLES, VERSION, notify, project
 from services.gateway.settings import GatewaySettings
 from services.gateway.views.reading import views_of
-from services.gateway.views.tables import DDL, VERSION, VIEWS
 from services.gateway.web.commands import Commands
 from services.gateway.web.deps import Deps
 from services.gateway.web.outcomes import Outcomes
@@ -36,7 +35,7 @@ VIEWS_PROJECTION: Final = Projection(
     streams=(ACCOUNT, DATASET, JOB, POOL, MODEL),
     project=project,
     ddl=DDL,
-    tables=tuple(table.name for table in VIEWS),
+    tables=tuple(table.name for table in TABLES),
     outcomes=True,
     notify=notify,
 )

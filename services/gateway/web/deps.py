@@ -3,9 +3,8 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
-import msgspec
 from fastapi import Depends, Request
 
 from schemas.account import ADMIN_SCOPE
@@ -46,9 +45,9 @@ class Deps:
         """An identifier that nobody can guess."""
         return prefix + self.draw(12).hex()
 
-    def opened(self, sealed: Any) -> str | None:
+    def unseal(self, sealed: Sealed | None) -> str | None:
         """A sealed column of a read model as text."""
-        return None if sealed is None else self.seal.open(msgspec.convert(sealed, Sealed))
+        return None if sealed is None else self.seal.open(sealed)
 
 
 @dataclass(frozen=True)
@@ -69,13 +68,13 @@ class Principal:
 
 
 def _deps(request: Request) -> Deps:
-    found: Deps = request.app.state.deps
-    return found
+    deps: Deps = request.app.state.deps
+    return deps
 
 
 def _principal(request: Request) -> Principal:
-    found: Principal = request.state.principal
-    return found
+    principal: Principal = request.state.principal
+    return principal
 
 
 def _admin(request: Request) -> Principal:

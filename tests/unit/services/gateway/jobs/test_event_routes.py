@@ -12,6 +12,7 @@ from openai._streaming import SSEDecoder
 from schemas.telemetry import LogLine, Progress
 from services.gateway.jobs import streams
 from services.gateway.jobs.feeds import Event
+from services.gateway.web.responses import Item
 from tests.unit.services.gateway.control_plane import Town
 from tests.unit.services.gateway.jobs.test_routes import a_step, ready, submit
 from tunery.runtime.store.abstract import StoreUnavailable
@@ -82,7 +83,7 @@ class Fed:
         if self.tries == 2:
             raise StoreUnavailable("away")
         yield []
-        yield [Event("1", {"id": "1"}, (str(self.tries),))]
+        yield [Event("1", Item(id="1"), (str(self.tries),))]
         yield []
         if self.tries == 1:
             raise StoreUnavailable("away")
