@@ -37,7 +37,7 @@ demo: setup ## a real fine-tune that loses its machine half-way; ARGS="--json --
 test: check integration ## all that must pass: check, then tests with torch and real servers
 
 integration: setup
-	$(BIN)/python -m tests.simulation --seeds 500 --first 1001
+	$(BIN)/python -m simulator --seeds 500 --first 1001
 	$(PYTEST) $(BESIDE) tests/unit -m train
 	$(PYTEST) $(BESIDE) $(SLOW)
 
@@ -48,7 +48,7 @@ lint:
 	@$(BIN)/ruff format --check --quiet . && $(BIN)/ruff check --quiet .
 
 types:
-	@$(BIN)/mypy $(wildcard schemas services tunery tests bench)
+	@$(BIN)/mypy $(wildcard schemas services tunery simulator examples bench tests)
 
 contracts:
 	@$(BIN)/lint-imports
@@ -60,12 +60,12 @@ fmt: setup ## format and sort imports
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
 sim: setup ## the simulator: SEEDS=10000 FIRST=1; or one run, line by line: SEED=7 TRACE=1
-	@$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --first $(FIRST)) \
+	@$(BIN)/python -m simulator $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --first $(FIRST)) \
 	  $(if $(TRACE),--trace) $(ARGS)
 
 soak: setup ## the long proofs, never in CI: kills of real processes (ROUNDS=50), seeds, searches
 	$(BIN)/python -m tests.soak --rounds $(ROUNDS)
-	$(BIN)/python -m tests.simulation --seeds $(SOAK_SEEDS) --first 10001
+	$(BIN)/python -m simulator --seeds $(SOAK_SEEDS) --first 10001
 	HYPOTHESIS_PROFILE=searching $(PYTEST) tests/unit -m "not train"
 	$(BIN)/python -m bench.data.scale --rows 10000000 --kill
 	for round in 1 2 3 4 5; do $(PYTEST) $(BESIDE) $(SLOW) $(ARGS) || exit 1; done

@@ -24,8 +24,8 @@ from schemas.topics import PARTITIONS, TOPICS
 from services.scheduler.app import JOBS
 from tunery.local.stack import Stack, stack
 from tunery.runtime.bus.abstract import Log
+from tunery.runtime.hosts.process import spare_collector
 from tunery.runtime.journal.codec import encode
-from tunery.runtime.process import spare_collector
 from tunery.runtime.settings import RuntimeSettings
 
 PROGRESS_RECORDS: Final = 100_000

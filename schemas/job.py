@@ -9,12 +9,19 @@ from schemas.account import Lane, Limits
 from schemas.dataset import BaseTokens, LengthPolicy, Prepared, PrepareSpec
 from schemas.envelope import Message, Part, Rejected, Repeated, Sha256
 from schemas.model import Base, Lineage, Verdict
-from schemas.pool import BlobFile, Checkpoint, CloseMode, HyperParameters, Role, Skipped, Work
-from schemas.pool import Cause as Cause
-from schemas.pool import Device as Device
-from schemas.pool import Outcome as Outcome
-from schemas.pool import Result as Result
+from schemas.pool import CloseMode, Role
 from schemas.sealed import Sealed
+from schemas.training import (
+    AttemptOutcome,
+    BlobFile,
+    Checkpoint,
+    Device,
+    FailureCause,
+    HyperParameters,
+    Result,
+    SkippedCheckpoint,
+    Work,
+)
 from schemas.units import GpuMs, Micro, Ms, Tokens
 
 Wanted: TypeAlias = Literal["run", "paused", "cancelled"]
@@ -187,7 +194,7 @@ class RecordStarted(Message):
     job_id: str
     attempt: int
     loaded_step: int
-    skipped: tuple[Skipped, ...]
+    skipped: tuple[SkippedCheckpoint, ...]
     total_steps: int
 
 
@@ -214,8 +221,8 @@ class RecordClosed(Message):
     job_id: str
     attempt: int
     role: Role
-    outcome: Outcome
-    cause: Cause | None
+    outcome: AttemptOutcome
+    cause: FailureCause | None
     message: Sealed | None
     result: Result | None
     node_id: str | None
@@ -341,7 +348,7 @@ class AttemptStarted(Message):
     attempt: int
     role: Role
     loaded_step: int
-    skipped: tuple[Skipped, ...]
+    skipped: tuple[SkippedCheckpoint, ...]
     total_steps: int
 
 
@@ -365,8 +372,8 @@ class AttemptEnded(Message):
     job_id: str
     attempt: int
     role: Role
-    outcome: Outcome
-    cause: Cause | None
+    outcome: AttemptOutcome
+    cause: FailureCause | None
     message: Sealed | None
     node_id: str | None
     result: Result | None

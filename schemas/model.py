@@ -6,7 +6,7 @@ Base models are global: `AddBase` is sent once to every partition, with the key 
 from typing import Literal, TypeAlias
 
 from schemas.envelope import Message, Part, Rejected, Repeated, Sha256
-from schemas.pool import BlobFile
+from schemas.training import BlobFile
 
 GLOBAL = "*"
 Stage: TypeAlias = Literal["dev", "staging", "production", "archived"]

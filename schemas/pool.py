@@ -6,20 +6,21 @@ Everything about an attempt goes to `pool` with its fencing token; only reaction
 from typing import Literal, TypeAlias
 
 from schemas.account import Lane
-from schemas.dataset import Prepared
 from schemas.envelope import Message, Part, Rejected, Repeated, Sha256, Tick
 from schemas.sealed import Sealed
-from schemas.units import GpuMs, Ms, Tokens
+from schemas.training import (
+    AttemptOutcome,
+    Checkpoint,
+    Device,
+    FailureCause,
+    Result,
+    SkippedCheckpoint,
+    Work,
+)
+from schemas.units import GpuMs, Ms
 
 Role: TypeAlias = Literal["train", "eval"]
 CloseMode: TypeAlias = Literal["drain", "kill"]
-Device: TypeAlias = Literal["cpu", "cuda"]
-# How an attempt ended. Preempted and lost are never failures.
-Outcome: TypeAlias = Literal["succeeded", "preempted", "lost", "failed", "not_started"]
-# Why an attempt failed; each cause has one policy in `job`. `budget`: its cap was reached.
-Cause: TypeAlias = Literal[
-    "oom", "divergence", "bad_data", "bad_node", "user", "platform", "budget"
-]
 
 
 class Token(Part):
@@ -27,95 +28,6 @@ class Token(Part):
 
     pool: str
     lease: int
-
-
-class BlobFile(Part):
-    """One file of a directory kept in object storage under a content-named key."""
-
-    name: str
-    blob: str
-    sha256: Sha256
-    bytes: int
-
-
-class Checkpoint(Part):
-    """It exists when its record is accepted. `captured_ms`: elapsed lease time at capture."""
-
-    attempt: int
-    step: int
-    epoch_ppm: int
-    tokens: Tokens
-    manifest_sha256: Sha256
-    files: tuple[BlobFile, ...]
-    captured_ms: Ms
-
-
-class HyperParameters(Part):
-    """Resolved numbers, never "auto". Rates are in millionths, so that the log holds no floats."""
-
-    n_epochs: int
-    batch_size: int
-    learning_rate_ppb: int  # 1e-9: 2e-4 is 200_000
-    rank: int
-    alpha: int
-    dropout_ppm: int
-    warmup_ppm: int
-    weight_decay_ppm: int
-    max_length: int
-    seed: int
-    precision: Literal["auto", "bf16", "fp32"] = "auto"
-    checkpoint_every_steps: int = 20
-    checkpoint_every_ms: Ms = 600_000
-    keep_checkpoints: int = 3
-
-
-class TrainWork(Part, tag="train"):
-    """`base_path` is where nodes find the base model; what they find there must have the hash."""
-
-    base_id: str
-    base_sha256: Sha256
-    base_path: str
-    prepared: Prepared
-    hyper: HyperParameters
-
-
-class EvalWork(Part, tag="eval"):
-    base_id: str
-    base_sha256: Sha256
-    base_path: str
-    prepared: Prepared
-    max_length: int
-    seed: int
-    adapter: tuple[BlobFile, ...]
-
-
-Work: TypeAlias = TrainWork | EvalWork
-
-
-class TrainResult(Part, tag="trained"):
-    """The canonical adapter as uploaded by the agent, and the last step's figures."""
-
-    adapter: tuple[BlobFile, ...]
-    config_sha256: Sha256
-    steps: int
-    tokens: Tokens
-    final_loss_ppm: int | None
-
-
-class EvalResult(Part, tag="scored"):
-    """Raw scores of base and adapter, item by item; the verdict is somebody else's."""
-
-    scores: BlobFile
-
-
-Result: TypeAlias = TrainResult | EvalResult
-
-
-class Skipped(Part):
-    """A checkpoint that was named in the lease and could not be used."""
-
-    manifest_sha256: Sha256
-    reason: str
 
 
 class Idle(Part):
@@ -190,7 +102,7 @@ class ReportStarted(Message):
     incarnation: str
     loaded: Sha256 | None
     loaded_step: int
-    skipped: tuple[Skipped, ...]
+    skipped: tuple[SkippedCheckpoint, ...]
     total_steps: int
 
 
@@ -205,9 +117,9 @@ class ReportExit(Message):
 
     token: Token
     incarnation: str
-    outcome: Outcome
+    outcome: AttemptOutcome
     elapsed_ms: Ms
-    cause: Cause | None = None
+    cause: FailureCause | None = None
     message: Sealed | None = None
     result: Result | None = None
 
@@ -295,7 +207,7 @@ class LeaseStarted(Message):
     role: Role
     loaded: Sha256 | None
     loaded_step: int
-    skipped: tuple[Skipped, ...]
+    skipped: tuple[SkippedCheckpoint, ...]
     total_steps: int
 
 
@@ -365,8 +277,8 @@ class PlacementClosed(Message):
     job_id: str
     attempt: int
     role: Role
-    outcome: Outcome
-    cause: Cause | None
+    outcome: AttemptOutcome
+    cause: FailureCause | None
     message: Sealed | None
     result: Result | None
     node_id: str | None

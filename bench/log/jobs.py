@@ -35,14 +35,15 @@ from schemas.job import (
     SubmitJob,
 )
 from schemas.model import Base
-from schemas.pool import BlobFile, Checkpoint, EvalResult, HyperParameters, Role, TrainResult
+from schemas.pool import Role
+from schemas.training import BlobFile, Checkpoint, EvalResult, HyperParameters, TrainResult
 from schemas.units import HOUR_MS, Ms
 from services.scheduler.app import JOBS
 from tunery.runtime.bus.abstract import Record
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.journal.codec import encode
 from tunery.runtime.journal.decision import decide_record
-from tunery.runtime.journal.verify import replay
+from tunery.runtime.tools.verify import replay
 
 PARTITION: Final = 0
 TENANTS: Final = 20

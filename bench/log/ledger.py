@@ -20,10 +20,10 @@ from schemas.units import HOUR_MS
 from services.billing.app import LEDGER
 from services.billing.project import project_ledger
 from tunery.runtime.journal.reader import Position
-from tunery.runtime.work.abstract import Batch, Committed
-from tunery.runtime.work.changes import fold
-from tunery.runtime.work.postgres import PostgresStore, open_store
-from tunery.runtime.work.rows import upsert_sql
+from tunery.runtime.store.abstract import Batch, Committed
+from tunery.runtime.store.changes import fold
+from tunery.runtime.store.postgres import PostgresStore, open_store
+from tunery.runtime.store.rows import upsert_sql
 
 BATCH: Final = 500
 OURS: Final = "bench_ledger"

@@ -25,11 +25,11 @@ from tunery.runtime.blobs.s3 import S3Blobs
 from tunery.runtime.bus.abstract import Log
 from tunery.runtime.bus.kafka import KafkaLog
 from tunery.runtime.clock import Clock, SystemClock
+from tunery.runtime.connections import kafka_settings, s3_settings
+from tunery.runtime.hosts.owner import PartitionOwner, Settled
+from tunery.runtime.hosts.process import spare_collector
 from tunery.runtime.ids import new_id
-from tunery.runtime.journal.partition import PartitionOwner, Settled
 from tunery.runtime.journal.ports import Limits
-from tunery.runtime.opening import kafka_settings, s3_settings
-from tunery.runtime.process import spare_collector
 from tunery.runtime.settings import RuntimeSettings
 
 WAIT_S: Final = 120

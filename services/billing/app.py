@@ -13,14 +13,15 @@ from services.billing.effect import close
 from services.billing.project import LEDGER_DDL, TENANTS_DDL, project_ledger, project_tenants
 from services.billing.react import react_account
 from services.billing.settings import BillingSettings
-from tunery.runtime.journal.aggregate import AggregateHost
-from tunery.runtime.journal.reactor import Reactor
-from tunery.runtime.process import Host, Runtime
+from tunery.runtime.hosts.abstract import Host
+from tunery.runtime.hosts.aggregate import AggregateHost
+from tunery.runtime.hosts.digests import Digests
+from tunery.runtime.hosts.effects import EffectHost
+from tunery.runtime.hosts.projector import Projection, Projector
+from tunery.runtime.hosts.reactor import Reactor
+from tunery.runtime.ports import Runtime
 from tunery.runtime.settings import load
 from tunery.runtime.verbs import Aggregate, Deadline
-from tunery.runtime.work.digests import Digests
-from tunery.runtime.work.effects import EffectHost
-from tunery.runtime.work.projector import Projection, Projector
 
 
 def _deadline(state: Tenants) -> Deadline | None:

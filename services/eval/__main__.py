@@ -1,4 +1,4 @@
 from services.eval.app import build
-from tunery.runtime.process import main
+from tunery.runtime.hosts.process import main
 
 main("eval", build)

@@ -6,9 +6,10 @@ from typing import Final
 from schemas.topics import JOB
 from services.eval.effect import verdict
 from services.eval.project import project
-from tunery.runtime.process import Host, Runtime
-from tunery.runtime.work.effects import EffectHost
-from tunery.runtime.work.projector import Projection, Projector
+from tunery.runtime.hosts.abstract import Host
+from tunery.runtime.hosts.effects import EffectHost
+from tunery.runtime.hosts.projector import Projection, Projector
+from tunery.runtime.ports import Runtime
 
 TODOS: Final = Projection(name="eval", version=1, streams=(JOB,), project=project)
 

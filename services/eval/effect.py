@@ -3,11 +3,11 @@
 import msgspec
 
 from schemas.job import RecordVerdict, VerdictDue
-from services.eval.domain.scores import Scores
 from services.eval.domain.verdict import summarise
 from services.eval.project import VERDICT
 from tunery.runtime.blobs.abstract import Blobs
 from tunery.runtime.verbs import Effect, Send
+from tunery.work.scores import Scores
 
 
 def verdict(blobs: Blobs) -> Effect[VerdictDue]:

@@ -1,6 +1,6 @@
 """`python -m services.gateway`."""
 
 from services.gateway.app import build
-from tunery.runtime.process import main
+from tunery.runtime.hosts.process import main
 
 main("gateway", build)

@@ -6,27 +6,28 @@ from collections.abc import Sequence
 from typing import Final
 
 from schemas.topics import ACCOUNT, DATASET, JOB, MODEL, POOL
-from services.gateway.adapters.base_folders import LocalBaseFolders
-from services.gateway.adapters.commands import Commands
-from services.gateway.adapters.feeds import Feeds
-from services.gateway.adapters.forecasts import Forecasts
-from services.gateway.adapters.http.deps import Deps
-from services.gateway.adapters.http.routes import create_app
-from services.gateway.adapters.outcomes import Outcomes
-from services.gateway.adapters.previews import PreviewProcesses
-from services.gateway.adapters.prices import load_folder
-from services.gateway.adapters.rates import rates_of
-from services.gateway.adapters.server import HttpServer
-from services.gateway.adapters.telemetry import TelemetryReader
-from services.gateway.adapters.views import views_of
-from services.gateway.domain.tables import DDL, VERSION, VIEWS
-from services.gateway.effect import results
-from services.gateway.project import notify, project
+from services.gateway.accounts.prices import load_folder
+from services.gateway.api import create_app
+from services.gateway.files.previews import PreviewProcesses
+from services.gateway.jobs.feeds import Feeds
+from services.gateway.jobs.forecasts import Forecasts
+from services.gateway.jobs.results import results
+from services.gateway.jobs.telemetry import TelemetryReader
+from services.gateway.models.base_folders import LocalBaseFolders
+from services.gateway.projection import notify, project
 from services.gateway.settings import GatewaySettings
-from tunery.runtime.process import Host, Runtime
+from services.gateway.views.reading import views_of
+from services.gateway.views.tables import DDL, VERSION, VIEWS
+from services.gateway.web.commands import Commands
+from services.gateway.web.deps import Deps
+from services.gateway.web.outcomes import Outcomes
+from services.gateway.web.rate_limits import rates_of
+from services.gateway.web.server import HttpServer
+from tunery.runtime.hosts.abstract import Host
+from tunery.runtime.hosts.effects import EffectHost
+from tunery.runtime.hosts.projector import Projection, Projector
+from tunery.runtime.ports import Runtime
 from tunery.runtime.settings import load
-from tunery.runtime.work.effects import EffectHost
-from tunery.runtime.work.projector import Projection, Projector
 
 SUBMITTING_MAX: Final = 16
 VIEWS_PROJECTION: Final = Projection(

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from schemas.model import Base
-from services.gateway.domain.previews import Task
-from services.gateway.domain.rate import Taken
-from services.gateway.domain.tables import Table
+from services.gateway.files.preview_tasks import Task
+from services.gateway.views.tables import Table
+from services.gateway.web.token_bucket import Taken
 from tunery.plan.price import PriceBook
 
 Row: TypeAlias = Mapping[str, Any]

@@ -1,4 +1,4 @@
 from services.ingest.app import build
-from tunery.runtime.process import main
+from tunery.runtime.hosts.process import main
 
 main("ingest", build)

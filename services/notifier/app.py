@@ -9,9 +9,10 @@ from services.notifier.domain.schedule import JITTER_PPM
 from services.notifier.effect import DeliveryHost
 from services.notifier.project import DDL, SECRETS, project
 from services.notifier.settings import NotifierSettings
-from tunery.runtime.process import Host, Runtime
+from tunery.runtime.hosts.abstract import Host
+from tunery.runtime.hosts.projector import Projection, Projector
+from tunery.runtime.ports import Runtime
 from tunery.runtime.settings import load
-from tunery.runtime.work.projector import Projection, Projector
 
 DELIVERIES = Projection(
     name="notifier",

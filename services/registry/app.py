@@ -9,13 +9,14 @@ from services.registry.domain.state import NOTHING, Registry
 from services.registry.effect import erase, publish
 from services.registry.project import project
 from services.registry.react import react_model
-from tunery.runtime.journal.aggregate import AggregateHost
-from tunery.runtime.journal.reactor import Reactor
-from tunery.runtime.process import Host, Runtime
+from tunery.runtime.hosts.abstract import Host
+from tunery.runtime.hosts.aggregate import AggregateHost
+from tunery.runtime.hosts.digests import Digests
+from tunery.runtime.hosts.effects import EffectHost
+from tunery.runtime.hosts.projector import Projection, Projector
+from tunery.runtime.hosts.reactor import Reactor
+from tunery.runtime.ports import Runtime
 from tunery.runtime.verbs import Aggregate
-from tunery.runtime.work.digests import Digests
-from tunery.runtime.work.effects import EffectHost
-from tunery.runtime.work.projector import Projection, Projector
 
 MODELS = Aggregate(
     stream=MODEL,

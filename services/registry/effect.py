@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from schemas.model import RecordPublished, VersionSubmitted
-from schemas.pool import BlobFile
+from schemas.training import BlobFile
 from services.registry.domain.artifact import (
     CONFIG,
     CONFIG_BYTES_MAX,

@@ -14,12 +14,13 @@ from services.scheduler.domain.pool.state import EMPTY, Pools
 from services.scheduler.react import react_job, react_pool
 from services.scheduler.settings import SchedulerSettings
 from services.scheduler.watch import Watcher
-from tunery.runtime.journal.aggregate import AggregateHost
-from tunery.runtime.journal.reactor import Reactor
-from tunery.runtime.process import Host, Runtime
+from tunery.runtime.hosts.abstract import Host
+from tunery.runtime.hosts.aggregate import AggregateHost
+from tunery.runtime.hosts.digests import Digests
+from tunery.runtime.hosts.reactor import Reactor
+from tunery.runtime.ports import Runtime
 from tunery.runtime.settings import load
 from tunery.runtime.verbs import Aggregate, Deadline
-from tunery.runtime.work.digests import Digests
 
 
 def _deadline(state: Pools) -> Deadline | None:

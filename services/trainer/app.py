@@ -3,16 +3,18 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from schemas.pool import EvalWork, LeaseGranted, TrainWork
+from schemas.pool import LeaseGranted
+from schemas.training import EvalWork, TrainWork
 from services.trainer.adapters.hardware import probe
 from services.trainer.adapters.processes import ProcessGroups
 from services.trainer.effect.agent import Agent
 from services.trainer.effect.attempt import LeaseAttempt, Program, Tools
-from services.trainer.effect.evaluating import Evaluating
+from services.trainer.effect.evaluation import Evaluating
 from services.trainer.effect.reports import Reports
 from services.trainer.effect.training import Training
 from services.trainer.settings import TrainerSettings
-from tunery.runtime.process import Host, Runtime
+from tunery.runtime.hosts.abstract import Host
+from tunery.runtime.ports import Runtime
 from tunery.runtime.settings import load
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from schemas.pool import Device
+from schemas.training import Device
 
 
 @dataclass(frozen=True)

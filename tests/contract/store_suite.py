@@ -8,8 +8,7 @@ from schemas.envelope import Message
 from schemas.sealed import Sealed
 from tunery.runtime.journal.acceptance import Acceptance
 from tunery.runtime.journal.reader import START, Position
-from tunery.runtime.verbs import Change, Delete, Done, Todo, Upsert
-from tunery.runtime.work.abstract import (
+from tunery.runtime.store.abstract import (
     OUTCOMES_CHANNEL,
     TODOS_CHANNEL,
     Batch,
@@ -21,6 +20,7 @@ from tunery.runtime.work.abstract import (
     Superseded,
     Tables,
 )
+from tunery.runtime.verbs import Change, Delete, Done, Todo, Upsert
 
 DDL = """
 CREATE TABLE IF NOT EXISTS things (

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
+from simulator.engine.broker import Broker
+from simulator.engine.faults import Faults, Tally
+from simulator.engine.faulty_port import Door
+from simulator.engine.stores import Database, DoorBlobs, DoorStore, Storage
+from simulator.engine.virtual_loop import run_virtual
 from tests.contract.blobs_suite import BlobsSuite
 from tests.contract.bus_suite import BusSuite
 from tests.contract.store_suite import StoreSuite
-from tunery.runtime.testing.broker import Broker
-from tunery.runtime.testing.door import Door
-from tunery.runtime.testing.faults import Faults, Tally
-from tunery.runtime.testing.loop import run_virtual
-from tunery.runtime.testing.stores import Database, DoorBlobs, DoorStore, Storage
 
 
 def door() -> Door:

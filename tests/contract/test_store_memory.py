@@ -1,7 +1,7 @@
 import pytest
 
 from tests.contract.store_suite import StoreSuite
-from tunery.runtime.work.memory import MemoryStore
+from tunery.runtime.store.memory import MemoryStore
 
 
 @pytest.fixture

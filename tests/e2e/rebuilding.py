@@ -25,10 +25,10 @@ from services.billing.adapters.prices import read_books
 from services.billing.domain.invoice import invoice
 from services.billing.domain.periods import period
 from services.scheduler.app import POOLS
-from tests.simulation.town.ground import tenants
-from tests.simulation.town.journals import SIZE, Life, live, load
-from tests.simulation.town.meter import Line
-from tests.unit.services.scheduler.samples import submit
+from simulator.control_plane.journals import SIZE, Life, live, load
+from simulator.control_plane.samples import submit
+from simulator.control_plane.sim_context import tenants
+from simulator.control_plane.usage_books import Line
 from tunery.cli.demo.receiver import Receiver, receiving
 from tunery.cli.replay import verify as verification
 from tunery.local import SERVICES, Stack, stack
@@ -36,9 +36,9 @@ from tunery.local.paths import DataDir
 from tunery.local.stack import AGENT, ServiceSpec
 from tunery.runtime.bus.kafka import KafkaLog, KafkaSettings
 from tunery.runtime.bus.sender import Sender
-from tunery.runtime.journal.verify import replay_stream
 from tunery.runtime.seal.directory import DirectoryKeyStore
 from tunery.runtime.seal.sealer import Sealer
+from tunery.runtime.tools.verify import replay_stream
 
 CONTROL_PLANE: Final = tuple(
     ServiceSpec(name, env={"TUNERY_NOTIFIER_ALLOW_PRIVATE": "1"})

@@ -15,7 +15,7 @@ import msgspec
 from tests.histories.catalogue import STORIES, Story
 from tests.histories.recorder import Recorder
 from tests.histories.replaying import FOLDER, SUMS, difference, expected, histories, outcome, sums
-from tunery.runtime.journal.archive import write
+from tunery.runtime.tools.archive import write
 
 
 def record(name: str, story: Story, folder: Path) -> None:

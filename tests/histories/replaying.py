@@ -15,10 +15,10 @@ from services.ingest.app import DATASETS
 from services.registry.app import MODELS
 from services.scheduler.app import JOBS, POOLS
 from tunery.runtime.bus.abstract import Record
-from tunery.runtime.journal.archive import Reading
-from tunery.runtime.journal.codec import codec_of, decode_record
+from tunery.runtime.journal.codec import canonical, codec_of, decode_record, state_hash
 from tunery.runtime.journal.reader import START, Accepted, read_record
-from tunery.runtime.journal.verify import canonical, replay, state_hash
+from tunery.runtime.tools.archive import Reading
+from tunery.runtime.tools.verify import replay
 from tunery.runtime.verbs import Aggregate
 
 FOLDER: Final = Path(__file__).parent / "recorded"

@@ -39,9 +39,10 @@ from tests.histories.replaying import (
 from tunery.cli.replay.catalogue import PROJECTIONS
 from tunery.runtime.bus.abstract import Record
 from tunery.runtime.journal.acceptance import record_hash
-from tunery.runtime.journal.inspection import Walk, unsealed
-from tunery.runtime.journal.verify import canonical, replay
+from tunery.runtime.journal.codec import canonical
 from tunery.runtime.seal.sealer import NO_KEY, Sealer
+from tunery.runtime.tools.inspection import Walk, unsealed
+from tunery.runtime.tools.verify import replay
 from tunery.runtime.verbs import React
 
 ROOT: Final = Path(__file__).resolve().parents[2]

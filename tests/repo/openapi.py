@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Final
 
-from services.gateway.adapters.http.routes import routes
+from services.gateway.api import routes
 
 FILE: Final = Path(__file__).resolve().parents[2] / "docs" / "reference" / "openapi.json"
 

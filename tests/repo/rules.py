@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-SOURCES: Final = ("schemas", "services", "tunery", "bench")
+SOURCES: Final = ("schemas", "services", "tunery", "simulator", "examples", "bench")
 EVERYTHING: Final = (*SOURCES, "tests")
 FILE_LINES_MAX: Final = 600
 MAIN_LINES_MAX: Final = 60
@@ -99,13 +99,27 @@ def check_names(root: Path) -> Iterator[Violation]:
 # --- purity ----------------------------------------------------------------------------------
 
 
+#: the gateway is cut by subject: these modules of a subject are pure, whatever the subject
+PURE_IN_GATEWAY: Final = frozenset(
+    {
+        *("bodies", "responses", "documents", "projection", "tables", "rows", "resolve"),
+        *("errors", "scopes", "token_bucket", "wording", "names", "preview_tasks", "messages"),
+        *("statuses", "event_ids", "queue_forecast", "plain_bodies", "plain_responses"),
+        "pool_projection",
+    }
+)
+
+
 def is_pure(relative: Path) -> bool:
-    """schemas/, tunery/plan/, and in services domain/, react and project (module or folder)."""
-    parts = relative.parts
+    """schemas/, tunery/plan/, in services domain/, react and project (a module or a folder), and
+    by name the modules of the gateway's subjects.
+    """
+    parts = relative.with_suffix("").parts
     if parts[0] == "schemas" or parts[:2] == ("tunery", "plan"):
         return True
-    inner = parts[2].removesuffix(".py") if len(parts) > 2 else ""
-    return parts[0] == "services" and inner in {"domain", "react", "project"}
+    if parts[:2] == ("services", "gateway"):
+        return parts[-1] in PURE_IN_GATEWAY
+    return parts[0] == "services" and len(parts) > 2 and parts[2] in {"domain", "react", "project"}
 
 
 def check_purity(root: Path) -> Iterator[Violation]:
@@ -140,6 +154,24 @@ def impurity(node: ast.AST) -> str:
 def is_impure(name: str) -> bool:
     parts = name.split(".")
     return any(".".join(parts[:length]) in IMPURE_MODULES for length in range(1, len(parts) + 1))
+
+
+# --- services are not started by each other's name ------------------------------------------------
+
+SERVICE_NAME: Final = re.compile(r"services\.(\w+)(\.\w+)*")
+
+
+def check_service_names(root: Path) -> Iterator[Violation]:
+    """A string that names a module of another service goes around the import contracts."""
+    for path in python_files(root, ("services",)):
+        relative = path.relative_to(root)
+        for node in ast.walk(parse(path)):
+            if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
+                continue
+            name = SERVICE_NAME.fullmatch(node.value)
+            if name is not None and name[1] != relative.parts[1]:
+                text = f"`{node.value}` is another service: hand it a command or a spec"
+                yield Violation(relative.as_posix(), node.lineno, text)
 
 
 # --- suppressions, leftovers, tests ------------------------------------------------------------

@@ -18,7 +18,7 @@ LINT_S_MAX: Final = 60
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the sources, so that planting touches nobody's files."""
     copy = tmp_path_factory.mktemp("tree")
-    for folder in ("schemas", "services", "tunery"):
+    for folder in ("schemas", "services", "tunery", "simulator"):
         shutil.copytree(
             ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__", "*.part")
         )
@@ -57,10 +57,12 @@ PLANTED: Final = {
         "services/ingest/effect.py",
         "import services.ingest.adapters",
     ),
+    "Pure modules of the gateway": ("services/gateway/files/projection.py", "import fastapi"),
     "The runtime stands on schemas alone": ("tunery/runtime/planted.py", "import tunery.local"),
+    "The product never imports the simulator": ("tunery/planted.py", "import simulator"),
     "Tensors stay in tunery.ml": ("services/gateway/planted.py", "import torch"),
-    "Only trainer and eval reach for tunery.ml": (
-        "services/gateway/planted.py",
+    "Only its own processes load tunery.ml": (
+        "services/trainer/planted.py",
         "import tunery.ml",
     ),
 }

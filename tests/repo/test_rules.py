@@ -61,6 +61,7 @@ CHECKS: Final[dict[str, Callable[[Path], Iterable[rules.Violation]]]] = {
     "sizes": lambda root: rules.check_sizes(root, SIZES),
     "names": rules.check_names,
     "purity": rules.check_purity,
+    "service names": rules.check_service_names,
     "suppressions": rules.check_suppressions,
     "leftovers": rules.check_leftovers,
     "skips": rules.check_skips,
@@ -143,6 +144,9 @@ def test_empty_names_are_found(tmp_path: Path) -> None:
         "services/x/domain/deep/a.py",
         "services/x/react.py",
         "services/x/project/rows.py",
+        "services/gateway/projection.py",
+        "services/gateway/jobs/resolve.py",
+        "services/gateway/files/tables.py",
         "tunery/plan/a.py",
     ],
 )
@@ -155,7 +159,15 @@ def test_pure_lines_and_impure_places_are_left_alone(tmp_path: Path) -> None:
     pure = "import uuid\nfrom datetime import datetime\nx = uuid.uuid5(a, b)\nimport http\n"
     plant(tmp_path, "schemas/a.py", pure)
     plant(tmp_path, "services/x/effect.py", "import time\n")
+    plant(tmp_path, "services/gateway/jobs/routes.py", "import time\n")
     assert found(rules.check_purity(tmp_path)) == []
+
+
+def test_other_services_named_in_strings_are_found(tmp_path: Path) -> None:
+    plant(tmp_path, "services/trainer/effect.py", 'X = 1\nMODULE = "services.eval.score"\n')
+    plant(tmp_path, "services/billing/app.py", 'FOLDER = "services.billing"\n')
+    plant(tmp_path, "tunery/local/stack.py", 'MODULE = "services.eval"\n')
+    assert found(rules.check_service_names(tmp_path)) == [("services/trainer/effect.py", 2)]
 
 
 def test_bare_suppressions_are_found(tmp_path: Path) -> None:

@@ -10,12 +10,12 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from schemas.topics import PARTITIONS
 from tests.soak.checker import History, Line, Rows
-from tests.soak.desk import BOARD
 from tests.soak.history import Place
+from tests.soak.soak_streams import BOARD
 from tunery.local import Stack
-from tunery.runtime.opening import open_runtime
+from tunery.runtime.connections import open_runtime
+from tunery.runtime.hosts.projector import Projector
 from tunery.runtime.settings import PREFIX, RuntimeSettings
-from tunery.runtime.work.projector import Projector
 
 STREAMS: Final = ("desk", "tally")
 TABLES: Final = ("needs", "ends", "totals", "todos")

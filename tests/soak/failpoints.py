@@ -13,8 +13,8 @@ from typing import Any, Final
 from asyncpg.connection import Connection
 
 from tunery.runtime.bus.abstract import Appended, Commit, Log, Writer
-from tunery.runtime.work.abstract import Batch, Committed, Store
-from tunery.runtime.work.statements import COMMIT
+from tunery.runtime.store.abstract import Batch, Committed, Store
+from tunery.runtime.store.statements import COMMIT
 
 #: in the order in which an entry passes them
 POINTS: Final = (

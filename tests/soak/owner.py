@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from schemas.topics import PARTITIONS
-from tests.soak.desk import (
+from tests.soak.failpoints import FailingLog, FailingStore, Failpoints, wrap_commits
+from tests.soak.soak_streams import (
     BOARD,
     DESK,
     DESK_AGGREGATE,
@@ -24,18 +25,19 @@ from tests.soak.desk import (
     Asked,
     react_desk,
 )
-from tests.soak.failpoints import FailingLog, FailingStore, Failpoints, wrap_commits
 from tunery.runtime.bus.sender import Sender
-from tunery.runtime.journal.aggregate import AggregateHost
-from tunery.runtime.journal.partition import Settled
+from tunery.runtime.hosts.abstract import Host
+from tunery.runtime.hosts.aggregate import AggregateHost
+from tunery.runtime.hosts.effects import EffectHost
+from tunery.runtime.hosts.owner import Settled
+from tunery.runtime.hosts.process import main
+from tunery.runtime.hosts.projector import Projector
+from tunery.runtime.hosts.reactor import Reactor
+from tunery.runtime.journal.codec import canonical
 from tunery.runtime.journal.ports import Limits
-from tunery.runtime.journal.reactor import Reactor
 from tunery.runtime.journal.reader import START, JournalReader
-from tunery.runtime.journal.verify import canonical
-from tunery.runtime.process import Host, Runtime, main
+from tunery.runtime.ports import Runtime
 from tunery.runtime.verbs import Effect, Send
-from tunery.runtime.work.effects import EffectHost
-from tunery.runtime.work.projector import Projector
 
 SERVICE: Final = "soak"
 FOLDER_VARIABLE: Final = "SOAK_FOLDER"

@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from tunery.ml.durable import file_sha256, new_directory
-from tunery.ml.spec import Refused
+from tunery.work.spec import Refused
 
 WEIGHTS = "adapter_model.safetensors"
 CONFIG = "adapter_config.json"

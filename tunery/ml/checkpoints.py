@@ -22,7 +22,7 @@ import msgspec
 from msgspec import Struct
 
 from tunery.ml.durable import file_sha256, new_directory, remove_partials
-from tunery.ml.spec import Candidate
+from tunery.work.spec import Candidate
 
 MANIFEST = "MANIFEST.json"
 FORMAT = 1

@@ -16,7 +16,7 @@ import torch
 from msgspec import Struct
 from torch import Tensor
 
-from tunery.ml.spec import Refused
+from tunery.work.spec import Refused
 
 ROW_TOKENS = 512
 ITEM_TOKENS_MAX = 2_048

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from tunery.ml.spec import Precision
+from tunery.work.spec import Precision
 
 CPUINFO = Path("/proc/cpuinfo")
 BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16"})

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from math import isfinite
 from statistics import median
 
-from tunery.ml.spec import Refused
+from tunery.work.spec import Refused
 
 WINDOW_STEPS = 100
 HISTORY_MIN = 20  # fewer losses say nothing about what is usual

@@ -9,7 +9,7 @@ import sys
 import time
 from typing import IO, Any
 
-from tunery.ml.spec import Cause, Refused
+from tunery.work.spec import Cause, Refused
 
 EXIT_FINISHED = 0
 EXIT_USER = 64

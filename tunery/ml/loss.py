@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from tunery.ml.packed import IGNORED, PackedRow, PackedRows
-from tunery.ml.spec import Refused
+from tunery.work.spec import Refused
 
 CHECK_DOCUMENTS = 8
 CHECK_TOKENS_MAX = 2_048

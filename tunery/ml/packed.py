@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from tunery.ml.spec import Refused
+from tunery.work.spec import Refused
 
 IGNORED = -100  # label of a token that carries no loss
 TENSORS = {

@@ -3,7 +3,7 @@
 import math
 from typing import assert_never
 
-from tunery.ml.spec import Scheduler
+from tunery.work.spec import Scheduler
 
 
 def rate_factor(scheduler: Scheduler, step: int, *, warmup: int, total: int) -> float:

@@ -22,7 +22,7 @@ from tunery.ml.durable import file_sha256
 from tunery.ml.events import EXIT_FINISHED, EXIT_PREEMPTED, Events
 from tunery.ml.loss import mean_loss
 from tunery.ml.packed import PackedRows, read_rows
-from tunery.ml.spec import Refused, ScoreSpec
+from tunery.work.spec import Refused, ScoreSpec
 
 PERPLEXITY_LOSS_MAX = 700.0  # exp() of more is infinite
 

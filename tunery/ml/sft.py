@@ -31,7 +31,7 @@ from tunery.ml.loss import label_loss, mean_loss
 from tunery.ml.order import Plan, row_order
 from tunery.ml.packed import PackedRows
 from tunery.ml.schedule import rate_factor
-from tunery.ml.spec import Hyper, TrainSpec
+from tunery.work.spec import Hyper, TrainSpec
 
 VALID_ROWS_MAX = 32  # of the validation split, at the end of each epoch
 TRAINER_STATE = "trainer_state.json"

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 from schemas.dataset import BaseTokens
 from schemas.envelope import Part
 from schemas.model import Base
-from schemas.pool import Device, HyperParameters
+from schemas.training import Device, HyperParameters
 from schemas.units import PPB, PPM, divide_up
 from tunery.plan.packing import packed, steps_of_epoch
 

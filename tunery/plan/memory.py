@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from schemas.model import Base
-from schemas.pool import Device, HyperParameters
+from schemas.training import Device, HyperParameters
 from schemas.units import divide_up
 
 # Memory. LoRA on all linear layers has about 1.6 × parameters / hidden size parameters per rank

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from schemas.model import Base
-from schemas.pool import Device
+from schemas.training import Device
 from schemas.units import GpuMs, Ms, divide_up
 
 # LoRA trains at 4 FLOPs per parameter and token: forward 2, backward 2 (frozen weights need no

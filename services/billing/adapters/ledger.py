@@ -11,7 +11,7 @@ from schemas.units import GpuMs
 from services.billing.domain.invoice import Adjustment, Invoice, LedgerRow, invoice
 from services.billing.domain.periods import Cut, Period, Share, share_of
 from tunery.plan.price import PriceBook
-from tunery.runtime.work.abstract import Store
+from tunery.runtime.store.abstract import Store
 
 LEDGER: Final = "ledger"  # the projection
 # Rows of earlier months may be late ones; the bill knows which are its own.

@@ -11,7 +11,7 @@ from math import comb, sqrt
 
 from schemas.job import ScoreSummary
 from schemas.model import Verdict
-from services.eval.domain.scores import Item, Scores
+from tunery.work.scores import Item, Scores
 
 PPM = 1_000_000
 DROP_MAX_PPM = 100_000  # ten points, where a job does not say: 200 items seldom prove less

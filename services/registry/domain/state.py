@@ -6,7 +6,7 @@ from immutables import Map
 from msgspec import Struct
 
 from schemas.model import Base, Lineage, Stage
-from schemas.pool import BlobFile
+from schemas.training import BlobFile
 
 EXCLUSIVE: Final[tuple[Stage, ...]] = ("staging", "production")  # one holder per line
 FORMER_MAX: Final = 16  # how far back a stage can be rolled, step by step

@@ -16,22 +16,14 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from schemas.pool import (
-    Cause,
-    ConfirmFreed,
-    LeaseGranted,
-    Outcome,
-    ReportExit,
-    ReportStarted,
-    Result,
-    Skipped,
-)
+from schemas.pool import ConfirmFreed, LeaseGranted, ReportExit, ReportStarted
+from schemas.training import AttemptOutcome, FailureCause, Result, SkippedCheckpoint
 from schemas.units import Ms
 from services.trainer.domain.state import Wish
 from services.trainer.effect.reports import Reports
 from services.trainer.ports import Child, Machine
-from tunery.runtime.process import Runtime
-from tunery.runtime.telemetry.logs import say
+from tunery.runtime.ports import Runtime
+from tunery.runtime.telemetry.logs import log_event
 
 WORDS_MAX: Final = 4_000  # characters of a failure's message: it goes on the log
 EXIT_PREEMPTED: Final = 75  # said by the training process: told to stop, checkpointed
@@ -48,14 +40,14 @@ class Started:
 
     loaded: str | None
     loaded_step: int
-    skipped: tuple[Skipped, ...]
+    skipped: tuple[SkippedCheckpoint, ...]
     total_steps: int
 
 
 @dataclass(frozen=True)
 class Ended:
-    outcome: Outcome
-    cause: Cause | None = None
+    outcome: AttemptOutcome
+    cause: FailureCause | None = None
     message: str | None = None
     result: Result | None = None
 
@@ -109,7 +101,7 @@ class LeaseAttempt:
         try:
             ended = await self._run()
         except Exception as error:  # whatever it is: a lease without an end is billed to its cap
-            say(LOG, logging.ERROR, "attempt failed", error, lease=self._grant.token.lease)
+            log_event(LOG, logging.ERROR, "attempt failed", error, lease=self._grant.token.lease)
             ended = Ended("failed", "platform", str(error) or type(error).__name__)
         await self._report(ended)
         shutil.rmtree(self._folder, ignore_errors=True)

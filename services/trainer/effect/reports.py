@@ -8,7 +8,7 @@ from schemas.envelope import Message
 from schemas.telemetry import Heartbeat, LogLine, Progress, Step
 from schemas.topics import HEARTBEATS, POOL, TELEMETRY
 from tunery.runtime.bus.abstract import AppendUnknown, BusError, Unavailable
-from tunery.runtime.process import Runtime
+from tunery.runtime.ports import Runtime
 
 RETRY_MS_MIN: Final = 100
 RETRY_MS_MAX: Final = 5_000

@@ -7,22 +7,15 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from schemas.pool import (
-    BlobFile,
-    Checkpoint,
-    LeaseGranted,
-    ReportCheckpoint,
-    Skipped,
-    TrainResult,
-    TrainWork,
-)
+from schemas.pool import LeaseGranted, ReportCheckpoint
 from schemas.telemetry import LogLine, Step
+from schemas.training import BlobFile, Checkpoint, SkippedCheckpoint, TrainResult, TrainWork
 from services.trainer.effect.attempt import Line, Started, Tools
 from services.trainer.effect.storage import fetch, upload
 from services.trainer.settings import TrainerSettings
-from tunery.ml.spec import Candidate, Hyper, TrainSpec
 from tunery.runtime.blobs.abstract import BlobCorrupt, BlobMissing
-from tunery.runtime.telemetry.logs import say
+from tunery.runtime.telemetry.logs import log_event
+from tunery.work.spec import Candidate, Hyper, TrainSpec
 
 PPM = 1_000_000
 PPB = 1_000_000_000
@@ -37,7 +30,7 @@ class Training:
         self, grant: LeaseGranted, work: TrainWork, tools: Tools, settings: TrainerSettings
     ) -> None:
         self._grant, self._work, self._tools, self._settings = grant, work, tools, settings
-        self._skipped: list[Skipped] = []
+        self._skipped: list[SkippedCheckpoint] = []
         self._finished: Line | None = None
         self._last: Step | None = None
         self._started_monotonic_ms = 0
@@ -115,14 +108,14 @@ class Training:
                     await fetch(self._tools, file.blob, target / file.name, file.sha256)
             except (BlobCorrupt, BlobMissing) as error:
                 manifest = checkpoint.manifest_sha256
-                self._skipped.append(Skipped(manifest_sha256=manifest, reason=str(error)))
+                self._skipped.append(SkippedCheckpoint(manifest_sha256=manifest, reason=str(error)))
                 continue
             return Candidate(dir=str(target), manifest_sha256=checkpoint.manifest_sha256)
         return None
 
     def _started(self, line: Line) -> Started:
         self._skipped += [
-            Skipped(manifest_sha256=skip["manifest_sha256"], reason=str(skip["reason"]))
+            SkippedCheckpoint(manifest_sha256=skip["manifest_sha256"], reason=str(skip["reason"]))
             for skip in line["skipped"]
         ]
         return Started(
@@ -138,7 +131,9 @@ class Training:
         try:
             files = [await self._upload("checkpoints", folder, file) for file in line["files"]]
         except FileNotFoundError:  # training goes on meanwhile, and keeps its newest ones only
-            say(LOG, logging.WARNING, "checkpoint went before it was stored", step=line["step"])
+            log_event(
+                LOG, logging.WARNING, "checkpoint went before it was stored", step=line["step"]
+            )
             return
         captured_ms = max(0, line["captured_monotonic_ms"] - self._started_monotonic_ms)
         checkpoint = Checkpoint(

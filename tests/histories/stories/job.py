@@ -26,14 +26,14 @@ from schemas.job import (
     SetLimits,
     SubmitJob,
 )
-from schemas.pool import (
-    Cause,
+from schemas.pool import Role
+from schemas.training import (
+    AttemptOutcome,
     Checkpoint,
     EvalResult,
+    FailureCause,
     HyperParameters,
-    Outcome,
-    Role,
-    Skipped,
+    SkippedCheckpoint,
     TrainResult,
 )
 from schemas.units import HOUR_MS, hour_of
@@ -110,7 +110,7 @@ def bound(story: Recorder, job_id: str) -> None:
 
 
 def started(
-    story: Recorder, attempt: int, step: int = 0, skipped: tuple[Skipped, ...] = ()
+    story: Recorder, attempt: int, step: int = 0, skipped: tuple[SkippedCheckpoint, ...] = ()
 ) -> None:
     story.when(RecordGranted(job_id="ftjob-1", attempt=attempt, node_id="n1"))
     story.when(
@@ -136,11 +136,11 @@ def checkpoint(attempt: int, step: int) -> RecordCheckpoint:
 def closed(
     story: Recorder,
     attempt: int,
-    outcome: Outcome,
+    outcome: AttemptOutcome,
     *,
     job_id: str = "ftjob-1",
     role: Role = "train",
-    cause: Cause | None = None,
+    cause: FailureCause | None = None,
     lost: int = 0,
 ) -> tuple[Any, ...]:
     result = TRAINED if role == "train" else SCORED
@@ -177,7 +177,7 @@ def a_job_that_succeeds(story: Recorder) -> None:
     used(story, MINUTE_MS)
     closed(story, 1, "lost", lost=20_000)
     used(story, -20_000)
-    started(story, 2, 10, (Skipped(manifest_sha256="7" * 64, reason="hash mismatch"),))
+    started(story, 2, 10, (SkippedCheckpoint(manifest_sha256="7" * 64, reason="hash mismatch"),))
     story.when(PauseJob(job_id="ftjob-1"))
     story.when(RecordDraining(job_id="ftjob-1", attempt=2))
     story.when(checkpoint(2, 20))

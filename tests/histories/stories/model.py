@@ -17,7 +17,7 @@ from schemas.model import (
     UnshareCheckpoint,
     Verdict,
 )
-from schemas.pool import BlobFile
+from schemas.training import BlobFile
 from tests.histories.recorder import Recorder
 
 FILE = BlobFile(

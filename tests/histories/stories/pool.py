@@ -4,24 +4,20 @@ from typing import Any
 
 from schemas.envelope import Source, Tick
 from schemas.pool import (
-    BlobFile,
-    Checkpoint,
     ClosePlacement,
     ConfirmFreed,
     LeaseGranted,
     NodeSeen,
     ObserveNodes,
-    Outcome,
     RegisterNode,
     ReportCheckpoint,
     ReportExit,
     ReportStarted,
     RequestPlacement,
     RetireNode,
-    Skipped,
     Token,
-    TrainWork,
 )
+from schemas.training import AttemptOutcome, BlobFile, Checkpoint, SkippedCheckpoint, TrainWork
 from schemas.units import HOUR_MS
 from tests.histories.recorder import Recorder
 from tests.histories.stories.dataset import PREPARED
@@ -74,7 +70,7 @@ def started(token: Token, node_id: str, step: int = 0, skipped: int = 0) -> Repo
         incarnation=f"{node_id}-1",
         loaded="8" * 64 if step else None,
         loaded_step=step,
-        skipped=(Skipped(manifest_sha256="7" * 64, reason="hash mismatch"),) * skipped,
+        skipped=(SkippedCheckpoint(manifest_sha256="7" * 64, reason="hash mismatch"),) * skipped,
         total_steps=40,
     )
 
@@ -91,7 +87,7 @@ def checkpoint(step: int, attempt: int = 1) -> Checkpoint:
     )
 
 
-def exited(story: Recorder, token: Token, node_id: str, outcome: Outcome, ms: int) -> Any:
+def exited(story: Recorder, token: Token, node_id: str, outcome: AttemptOutcome, ms: int) -> Any:
     failed = outcome == "failed"
     return story.when(
         ReportExit(

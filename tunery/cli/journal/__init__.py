@@ -11,7 +11,7 @@ from tunery.cli import _options
 from tunery.local.paths import DataDir
 
 if TYPE_CHECKING:
-    from tunery.runtime.journal.inspection import Looked, Tally
+    from tunery.runtime.tools.inspection import Looked, Tally
 
 STREAMS: Final = (
     "account",
@@ -118,7 +118,7 @@ def inspect(
     """
     from tunery.cli.journal import scan
     from tunery.cli.journal.connection import opened
-    from tunery.runtime.journal.inspection import mention
+    from tunery.runtime.tools.inspection import mention
 
     show = scan.opener(folders.keystore) if unseal else mention
 

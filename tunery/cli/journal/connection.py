@@ -9,7 +9,7 @@ from tunery.local.errors import LocalError
 from tunery.local.paths import DataDir
 from tunery.runtime.bus.abstract import BusError
 from tunery.runtime.bus.kafka import KafkaLog
-from tunery.runtime.opening import kafka_settings
+from tunery.runtime.connections import kafka_settings
 from tunery.runtime.settings import LogSettings
 
 

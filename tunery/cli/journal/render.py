@@ -11,7 +11,7 @@ from rich.table import Table
 
 from schemas.units import Ms
 from tunery.cli import _api
-from tunery.runtime.journal.inspection import Looked, Tally, Verdict
+from tunery.runtime.tools.inspection import Looked, Tally, Verdict
 
 COLOURS: Final[dict[Verdict, str]] = {
     "accepted": "green",

@@ -21,13 +21,13 @@ from schemas.topics import PARTITIONS, STREAMS, TOPICS, Stream
 from schemas.units import Ms
 from tunery.local.errors import LocalError
 from tunery.runtime.bus.abstract import Appended, Commit, OperatedLog, Record
+from tunery.runtime.hosts.reactor import positions_of
 from tunery.runtime.ids import new_id
-from tunery.runtime.journal.archive import ArchiveError, Reading
 from tunery.runtime.journal.codec import encode
 from tunery.runtime.journal.decision import read_command
-from tunery.runtime.journal.inspection import Tally, Walk
-from tunery.runtime.journal.reactor import positions_of
 from tunery.runtime.journal.reader import START
+from tunery.runtime.tools.archive import ArchiveError, Reading
+from tunery.runtime.tools.inspection import Tally, Walk
 
 WINDOW: Final = 256  # records in flight
 POLL_MS: Final[Ms] = 500

@@ -15,8 +15,11 @@ from schemas.topics import PARTITIONS, STREAMS, Stream, Topic
 from schemas.units import Ms
 from tunery.local.errors import LocalError
 from tunery.runtime.bus.abstract import Log, Record
-from tunery.runtime.journal.archive import Writing
-from tunery.runtime.journal.inspection import (
+from tunery.runtime.seal.abstract import SealError
+from tunery.runtime.seal.directory import DirectoryKeyStore
+from tunery.runtime.seal.sealer import Sealer
+from tunery.runtime.tools.archive import Writing
+from tunery.runtime.tools.inspection import (
     Inspector,
     Looked,
     Tally,
@@ -24,9 +27,6 @@ from tunery.runtime.journal.inspection import (
     Walk,
     look_at_command,
 )
-from tunery.runtime.seal.abstract import SealError
-from tunery.runtime.seal.directory import DirectoryKeyStore
-from tunery.runtime.seal.sealer import Sealer
 
 POLL_MS: Final[Ms] = 500
 RECORDS_MAX: Final = 2_000

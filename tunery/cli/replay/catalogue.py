@@ -6,15 +6,15 @@ from typing import Any, Final
 from services.billing import app as billing
 from services.eval import app as evaluation
 from services.gateway import app as gateway
-from services.gateway.project.rows import RESULTS
+from services.gateway.views.rows import RESULTS
 from services.ingest import app as ingest
 from services.ingest.project import ERASE as ERASE_BLOBS
 from services.notifier import app as notifier
 from services.registry import app as registry
 from services.registry.project import ERASE as ERASE_VERSIONS
 from services.scheduler import app as scheduler
+from tunery.runtime.hosts.projector import Projection
 from tunery.runtime.verbs import Aggregate
-from tunery.runtime.work.projector import Projection
 
 #: To-dos that may end without an event: the log cannot say which of them are left.
 UNSAID: Final = tuple(sorted({ERASE_BLOBS, ERASE_VERSIONS, RESULTS}))

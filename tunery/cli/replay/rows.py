@@ -9,11 +9,11 @@ from typing import Any, Final
 from schemas.topics import Stream
 from tunery.cli.replay.catalogue import UNSAID
 from tunery.runtime.bus.abstract import Log
+from tunery.runtime.hosts.projector import Projection
 from tunery.runtime.journal.reader import START, Accepted, JournalReader, Position
+from tunery.runtime.store.abstract import Batch, Place, Saved
+from tunery.runtime.store.postgres import PostgresStore, open_store
 from tunery.runtime.verbs import Change
-from tunery.runtime.work.abstract import Batch, Place, Saved
-from tunery.runtime.work.postgres import PostgresStore, open_store
-from tunery.runtime.work.projector import Projection
 
 CONNECTIONS_MAX: Final = 4
 READ_WAIT_MS: Final = 1_000

@@ -9,7 +9,8 @@ import asyncpg
 from schemas.units import GpuMs
 from services.scheduler.domain.job.quota import month_of
 from tunery.runtime.bus.abstract import Log
-from tunery.runtime.journal.verify import Replay, replay_stream, state_hash
+from tunery.runtime.journal.codec import state_hash
+from tunery.runtime.tools.verify import Replay, replay_stream
 from tunery.runtime.verbs import Aggregate
 
 DIGESTS: Final = "SELECT partition, journal_offset, state_hash FROM {}.digests WHERE stream = $1"

@@ -17,10 +17,9 @@ from schemas.topics import SNAPSHOTS
 from tunery.runtime.blobs.abstract import BlobError
 from tunery.runtime.bus.abstract import BusError
 from tunery.runtime.journal.acceptance import record_hash
-from tunery.runtime.journal.codec import MALFORMED
+from tunery.runtime.journal.codec import MALFORMED, canonical
 from tunery.runtime.journal.fold import Fold
 from tunery.runtime.journal.ports import Parts
-from tunery.runtime.journal.verify import canonical
 from tunery.runtime.verbs import Aggregate
 
 LOG = logging.getLogger("tunery.journal")
@@ -181,7 +180,7 @@ class Snapshots(Generic[S]):
 
 
 def revive(wanted: Any, plain: Any) -> Any:
-    """`dec_hook` of msgspec, inverse of `verify.plain`: persistent maps with typed content.
+    """`dec_hook` of msgspec, inverse of `codec.plain_map`: persistent maps with typed content.
 
     Entry by entry, and each plain one is let go at once: a partition's state may be large.
     """

@@ -12,7 +12,8 @@ from schemas.job import (
     RecordWait,
     WaitNoted,
 )
-from schemas.pool import Cause, EvalResult, Outcome, Role, TrainResult
+from schemas.pool import Role
+from schemas.training import AttemptOutcome, EvalResult, FailureCause, TrainResult
 from services.scheduler.domain.job.state import Job
 
 
@@ -78,7 +79,7 @@ def ended(job: Job, command: RecordClosed) -> AttemptEnded:
     )
 
 
-def _judged(command: RecordClosed) -> tuple[Outcome, Cause | None]:
+def _judged(command: RecordClosed) -> tuple[AttemptOutcome, FailureCause | None]:
     wanted = TrainResult if command.role == "train" else EvalResult
     if command.outcome == "succeeded" and not isinstance(command.result, wanted):
         return "failed", "platform"

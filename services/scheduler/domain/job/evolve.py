@@ -29,7 +29,7 @@ from schemas.job import (
     WaitNoted,
     WantedSet,
 )
-from schemas.pool import EvalResult, TrainResult, TrainWork
+from schemas.training import EvalResult, TrainResult, TrainWork
 from schemas.units import Micro, Ms
 from services.scheduler.domain.job.quota import cap_window, month_of
 from services.scheduler.domain.job.state import (

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from schemas import errors
 from schemas.job import AttemptEnded
-from schemas.pool import Cause, HyperParameters
+from schemas.training import FailureCause, HyperParameters
 from services.scheduler.domain.job.quota import attempt_gpu_ms_max
 from services.scheduler.domain.job.state import Job
 from services.scheduler.domain.pool.usage import BUDGET_NOTICE_MS
@@ -59,7 +59,7 @@ def after(job: Job, ended: AttemptEnded) -> Step:
             assert_never(ended.outcome)
 
 
-def _after_failure(job: Job, ended: AttemptEnded, cause: Cause) -> Step:
+def _after_failure(job: Job, ended: AttemptEnded, cause: FailureCause) -> Step:
     match cause:
         case "oom":
             return _after_oom(job, ended)

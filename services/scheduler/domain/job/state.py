@@ -8,7 +8,8 @@ from msgspec import Struct
 from schemas.account import Lane, Limits
 from schemas.dataset import BaseTokens, Prepared
 from schemas.job import Estimate, JobOutcome, JobSpec, KeyCap, Phase, Wanted
-from schemas.pool import BlobFile, Checkpoint, CloseMode, HyperParameters, Role, TrainResult
+from schemas.pool import CloseMode, Role
+from schemas.training import BlobFile, Checkpoint, HyperParameters, TrainResult
 from schemas.units import GpuMs, Micro, Ms, Tokens
 
 # A job may name a file whose validation ended a moment ago, before the gateway knew: this many of

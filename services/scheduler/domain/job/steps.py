@@ -23,17 +23,9 @@ from schemas.job import (
     VerdictRecorded,
 )
 from schemas.model import Lineage
-from schemas.pool import (
-    BlobFile,
-    CloseMode,
-    EvalResult,
-    EvalWork,
-    Role,
-    TrainResult,
-    TrainWork,
-    Work,
-)
+from schemas.pool import CloseMode, Role
 from schemas.sealed import Sealed
+from schemas.training import BlobFile, EvalResult, EvalWork, TrainResult, TrainWork, Work
 from services.scheduler.domain.job.policy import (
     VERDICT_ADVICE,
     Again,

@@ -5,27 +5,25 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from schemas.pool import (
-    Cause,
     Event,
     LeaseKilled,
-    Outcome,
     PlacementClosed,
     PlacementQueued,
     ReportExit,
-    Result,
     Token,
     UsageCredited,
     UsageSliced,
 )
 from schemas.sealed import Sealed
+from schemas.training import AttemptOutcome, FailureCause, Result
 from schemas.units import GpuMs, Ms
 from services.scheduler.domain.pool.state import Lease
 from services.scheduler.domain.pool.usage import clamp, last_hour, lost_gpu_ms, slices
 
 Loss: TypeAlias = Literal["lost", "preempted", "bad_node", "platform"]
 # Exits that a kill or a drain notice by itself leads to; other causes stay what they are.
-CAUSES_OF_ENDING: Final[frozenset[Cause | None]] = frozenset({None, "platform"})
-LOSSES: Final[Mapping[Cause, Loss]] = {"bad_node": "bad_node", "platform": "platform"}
+CAUSES_OF_ENDING: Final[frozenset[FailureCause | None]] = frozenset({None, "platform"})
+LOSSES: Final[Mapping[FailureCause, Loss]] = {"bad_node": "bad_node", "platform": "platform"}
 
 
 @dataclass(frozen=True)
@@ -33,8 +31,8 @@ class End:
     """How and when (in elapsed time) an attempt ended."""
 
     elapsed_ms: Ms
-    outcome: Outcome
-    cause: Cause | None = None
+    outcome: AttemptOutcome
+    cause: FailureCause | None = None
     message: Sealed | None = None
     result: Result | None = None
 
@@ -214,7 +212,7 @@ def _loss(lease: Lease, end: End) -> Loss | None:
             return None
 
 
-def _judged(lease: Lease, report: ReportExit) -> tuple[Outcome, Cause | None]:
+def _judged(lease: Lease, report: ReportExit) -> tuple[AttemptOutcome, FailureCause | None]:
     outcome, cause = report.outcome, report.cause
     if outcome == "succeeded" and lease.started_at is not None and report.result is not None:
         return "succeeded", None

@@ -7,7 +7,8 @@ from immutables import Map
 from msgspec import Struct
 
 from schemas.account import Lane
-from schemas.pool import Checkpoint, Device, PlacementQueued, Role
+from schemas.pool import PlacementQueued, Role
+from schemas.training import Checkpoint, Device
 from schemas.units import GpuMs, Ms
 
 # Incarnations of a node remembered so that a late command of a dead agent is recognised.

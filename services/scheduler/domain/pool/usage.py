@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from schemas.envelope import Sha256
-from schemas.pool import Checkpoint
+from schemas.training import Checkpoint
 from schemas.units import HOUR_MS, GpuMs, Ms, hour_of
 
 BUDGET_NOTICE_MS: Final = 120_000  # the drain notice precedes the cap by this, or by half the lease

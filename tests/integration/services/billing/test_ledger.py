@@ -35,22 +35,23 @@ from services.billing.domain.periods import period_of
 from services.billing.domain.state import CLOSE_AFTER_MS
 from services.billing.effect import close
 from services.scheduler.app import POOLS
-from tests.unit.services.scheduler.samples import node, request
+from simulator.control_plane.samples import node, request
 from tunery.cli.main import main
 from tunery.local import Stack
 from tunery.runtime.blobs.memory import MemoryBlobs
-from tunery.runtime.bundle import Host, Runtime
 from tunery.runtime.bus.memory import MemoryLog
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.clock import SystemClock
-from tunery.runtime.journal.aggregate import AggregateHost
+from tunery.runtime.hosts.abstract import Host
+from tunery.runtime.hosts.aggregate import AggregateHost
+from tunery.runtime.hosts.effects import EffectHost
+from tunery.runtime.hosts.projector import Projector
 from tunery.runtime.journal.reader import START, JournalReader
+from tunery.runtime.ports import Runtime
 from tunery.runtime.seal.memory import MemoryKeyStore
 from tunery.runtime.seal.sealer import Sealer
 from tunery.runtime.settings import RuntimeSettings
-from tunery.runtime.work.effects import EffectHost
-from tunery.runtime.work.postgres import open_store
-from tunery.runtime.work.projector import Projector
+from tunery.runtime.store.postgres import open_store
 
 PATIENCE_S = 20
 TENANT = "acme"

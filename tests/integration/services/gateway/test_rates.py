@@ -7,9 +7,9 @@ from uuid import uuid4
 import pytest
 import redis.asyncio
 
-from services.gateway.adapters.rates import PREFIX, ValkeyRates
 from services.gateway.ports import Rates
-from tests.unit.services.gateway.adapters.rates_suite import RatesSuite
+from services.gateway.web.rate_limits import PREFIX, ValkeyRates
+from tests.unit.services.gateway.web.rates_suite import RatesSuite
 from tunery.local.stack import Stack
 
 

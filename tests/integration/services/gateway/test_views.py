@@ -4,14 +4,14 @@ from collections.abc import AsyncIterator
 
 import pytest_asyncio
 
-from services.gateway.adapters.telemetry import TABLES
-from services.gateway.adapters.views import PostgresViews, views_of
-from services.gateway.domain.events import step_event_id
-from services.gateway.domain.tables import STEPS
+from services.gateway.jobs.event_ids import step_event_id
+from services.gateway.jobs.telemetry import TABLES
 from services.gateway.ports import Views
-from tests.unit.services.gateway.adapters.views_suite import ViewsSuite, fill
+from services.gateway.views.reading import PostgresViews, views_of
+from services.gateway.views.tables import STEPS
+from tests.unit.services.gateway.views.views_suite import ViewsSuite, fill
 from tunery.local import Stack
-from tunery.runtime.work.postgres import PostgresStore, open_store
+from tunery.runtime.store.postgres import PostgresStore, open_store
 
 SCHEMA = "gateway_views_test"
 

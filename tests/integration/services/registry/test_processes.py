@@ -43,15 +43,15 @@ from schemas.model import (
     StageMoved,
     VersionPublished,
 )
-from schemas.pool import BlobFile
 from schemas.topics import PARTITIONS, STREAMS
+from schemas.training import BlobFile
 from tests.unit.services.ingest.base import make_base, rows
 from tests.unit.services.notifier.receiver import receiving
 from tunery.local import ServiceSpec, Stack
-from tunery.runtime.bundle import Runtime
 from tunery.runtime.bus.partitioner import partition_of
+from tunery.runtime.connections import open_runtime
 from tunery.runtime.journal.reader import START, JournalReader
-from tunery.runtime.opening import open_runtime
+from tunery.runtime.ports import Runtime
 from tunery.runtime.seal.webhooks import webhook_secret
 from tunery.runtime.settings import RuntimeSettings
 

@@ -18,14 +18,14 @@ from schemas.job import AttemptEnded, JobSubmitted, PlacementWanted
 from schemas.pool import LeaseGranted, NodeLost
 from schemas.telemetry import Heartbeat
 from schemas.topics import HEARTBEATS, JOB, POOL, Stream
+from simulator.control_plane.samples import limits, node, submit
 from tests.unit.services.scheduler.lives import JOB_ID, pinned, prepared
-from tests.unit.services.scheduler.samples import limits, node, submit
 from tunery.local import Stack
-from tunery.runtime.bundle import Runtime
 from tunery.runtime.bus.abstract import BusError
 from tunery.runtime.bus.partitioner import partition_of
+from tunery.runtime.connections import open_runtime
 from tunery.runtime.journal.reader import START, JournalReader
-from tunery.runtime.opening import open_runtime
+from tunery.runtime.ports import Runtime
 from tunery.runtime.settings import RuntimeSettings
 
 ROOT = Path(__file__).parents[4]

@@ -10,7 +10,7 @@ from tunery.runtime.bus.memory import MemoryLog
 from tunery.runtime.clock import SystemClock
 from tunery.runtime.journal.acceptance import INITIAL, judge
 from tunery.runtime.journal.codec import decode_record, encode
-from tunery.runtime.journal.verify import read_all
+from tunery.runtime.tools.verify import read_all
 
 
 async def begun() -> tuple[MemoryLog, Chained]:

@@ -14,10 +14,10 @@ from tests.unit.services.billing.domain.test_decide import create_tenant
 from tests.unit.services.billing.domain.test_statements import GOODWILL
 from tests.unit.services.billing.test_effect import FakeBooks
 from tunery.runtime.clock import SystemClock
-from tunery.runtime.in_memory import world
-from tunery.runtime.journal.aggregate import AggregateHost
-from tunery.runtime.work.effects import EffectHost
-from tunery.runtime.work.projector import Projector
+from tunery.runtime.hosts.aggregate import AggregateHost
+from tunery.runtime.hosts.effects import EffectHost
+from tunery.runtime.hosts.projector import Projector
+from tunery.runtime.memory_servers import memory_servers
 
 WAIT_S = 20
 
@@ -33,7 +33,7 @@ class Ahead(SystemClock):
 
 async def test_a_month_that_is_over_is_closed_once_and_the_next_one_follows() -> None:
     clock = Ahead()
-    here = await world(clock)
+    here = await memory_servers(clock)
     runtime = here.runtime("billing")
     books = FakeBooks(at=(0,) * PARTITIONS)
     hosts = (

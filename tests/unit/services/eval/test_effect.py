@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 from schemas.job import RecordVerdict, VerdictDue
-from schemas.pool import BlobFile
-from services.eval.domain.scores import Holdout, Item, Scores
+from schemas.training import BlobFile
 from services.eval.effect import verdict
 from tunery.runtime.blobs.abstract import BlobCorrupt
 from tunery.runtime.blobs.memory import MemoryBlobs
+from tunery.work.scores import Holdout, Item, Scores
 
 HOLDOUT = Holdout(
     rows=0, tokens=0, base_loss=None, adapter_loss=None, generated=0, base_exact=0, adapter_exact=0

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest_asyncio
 
-from tests.unit.services.gateway.town import Town, town
+from tests.unit.services.gateway.control_plane import Town, town
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

@@ -23,18 +23,18 @@ from schemas.dataset import (
 )
 from schemas.model import GLOBAL, AddBase, Base
 from schemas.topics import DATASET, MODEL, PARTITIONS
-from services.ingest.adapters.workers import Workers
+from services.ingest.adapters.process_workbench import Workers
 from services.ingest.app import build
 from services.ingest.project import BASES
 from services.registry.app import MODELS
 from tests.unit.services.ingest.base import make_base, rows
 from tests.unit.services.ingest.test_effect import SEALED
-from tests.unit.tunery.runtime.work.toy_service import running, until
-from tunery.runtime.bundle import Runtime
+from tests.unit.tunery.runtime.hosts.toy_service import running, until
 from tunery.runtime.bus.partitioner import partition_of
-from tunery.runtime.in_memory import world
-from tunery.runtime.journal.aggregate import AggregateHost
+from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.journal.reader import START, JournalReader
+from tunery.runtime.memory_servers import memory_servers
+from tunery.runtime.ports import Runtime
 from tunery.runtime.settings import SettingsError
 
 PATIENCE_S = 60
@@ -133,7 +133,7 @@ def worked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 @asynccontextmanager
 async def serving(tmp_path: Path, worked: Counter[str]) -> AsyncIterator[Ingest]:
-    here = await world()
+    here = await memory_servers()
     runtime = here.runtime("ingest")
     models = AggregateHost(here.runtime("registry"), MODELS)
     async with running(models, *await build(runtime)):
@@ -179,5 +179,5 @@ async def test_a_model_that_is_not_there_stops_the_start(
 ) -> None:
     monkeypatch.setenv("TUNERY_INGEST_TOXICITY_MODEL", "not_there:model")
     with pytest.raises(SettingsError, match="'not_there:model' cannot be imported"):
-        await build((await world()).runtime("ingest"))
+        await build((await memory_servers()).runtime("ingest"))
     assert not worked

@@ -31,18 +31,19 @@ from services.notifier.app import DELIVERIES
 from services.notifier.effect import DeliveryHost
 from tests.unit.services.notifier.receiver import Receiver, Request, receiving
 from tunery.runtime.blobs.memory import MemoryBlobs
-from tunery.runtime.bundle import Host, Runtime
 from tunery.runtime.bus.memory import MemoryLog
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.clock import SystemClock
-from tunery.runtime.journal.aggregate import AggregateHost
+from tunery.runtime.hosts.abstract import Host
+from tunery.runtime.hosts.aggregate import AggregateHost
+from tunery.runtime.hosts.projector import Projector
 from tunery.runtime.journal.reader import START, JournalReader
+from tunery.runtime.ports import Runtime
 from tunery.runtime.seal.memory import MemoryKeyStore
 from tunery.runtime.seal.sealer import Sealer
 from tunery.runtime.seal.webhooks import webhook_secret
 from tunery.runtime.settings import RuntimeSettings
-from tunery.runtime.work.memory import MemoryStore
-from tunery.runtime.work.projector import Projector
+from tunery.runtime.store.memory import MemoryStore
 
 SUCCEEDED = "fine_tuning.job.succeeded"
 PATIENCE_S = 10

@@ -18,7 +18,7 @@ from schemas.model import (
     VersionPublished,
     VersionSubmitted,
 )
-from schemas.pool import BlobFile
+from schemas.training import BlobFile
 from services.registry.effect import erase, final_key, publish
 from services.registry.project import ERASE, PUBLISH, EraseBlob, project
 from services.registry.react import react_model

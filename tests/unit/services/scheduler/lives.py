@@ -16,11 +16,11 @@ from schemas.job import (
     RecordVerdict,
     ScoreSummary,
 )
-from schemas.pool import Cause, Outcome, Result, Role
+from schemas.pool import Role
+from schemas.training import AttemptOutcome, FailureCause, Result
 from services.scheduler.app import JOBS
 from services.scheduler.domain.job.state import Job
-from tests.unit.services.scheduler.fold import Decider
-from tests.unit.services.scheduler.samples import (
+from simulator.control_plane.samples import (
     BASE,
     MINUTE,
     PREPARED,
@@ -30,6 +30,7 @@ from tests.unit.services.scheduler.samples import (
     limits,
     submit,
 )
+from tests.unit.services.scheduler.fold import Decider
 
 JOB_ID = "ftjob-1"
 TENANT = "acme"
@@ -73,8 +74,8 @@ def started(attempt: int = 1, **changes: Any) -> RecordStarted:
 
 def closed(
     attempt: int = 1,
-    outcome: Outcome = "succeeded",
-    cause: Cause | None = None,
+    outcome: AttemptOutcome = "succeeded",
+    cause: FailureCause | None = None,
     role: Role = "train",
     billable: int = MINUTE,
     lost: int = 0,

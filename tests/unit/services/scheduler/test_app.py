@@ -12,6 +12,8 @@ from schemas.pool import ConfirmFreed, LeaseGranted, ReportExit, ReportStarted, 
 from schemas.topics import JOB, PARTITIONS, POOL, TOPICS, Stream
 from services.scheduler.app import JOBS, POOLS
 from services.scheduler.react import react_job, react_pool
+from simulator.control_plane.samples import POOL as NAME
+from simulator.control_plane.samples import SCORED, TRAINED, limits, node, submit
 from tests.unit.services.scheduler.lives import (
     JOB_ID,
     REGISTERED,
@@ -20,18 +22,16 @@ from tests.unit.services.scheduler.lives import (
     pinned,
     prepared,
 )
-from tests.unit.services.scheduler.samples import POOL as NAME
-from tests.unit.services.scheduler.samples import SCORED, TRAINED, limits, node, submit
 from tunery.runtime.blobs.abstract import Blobs
 from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.bus.memory import MemoryLog
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.clock import Clock, SystemClock
-from tunery.runtime.journal.aggregate import AggregateHost
+from tunery.runtime.hosts.aggregate import AggregateHost
+from tunery.runtime.hosts.reactor import Reactor
 from tunery.runtime.journal.codec import codec_of, decode_record
 from tunery.runtime.journal.ports import Limits
-from tunery.runtime.journal.reactor import Reactor
 
 LIMITS = Limits(idle_wait_ms=10, retry_ms=10)
 WAIT_S = 10

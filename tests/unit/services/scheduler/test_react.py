@@ -7,8 +7,8 @@ from schemas.envelope import Header, Rejected
 from schemas.job import JobEnded, PauseJob, PlacementUnwanted
 from schemas.pool import LeaseKilled, PlacementClosed, Token, UsageCredited, UsageSliced
 from services.scheduler.react import react_job, react_pool
+from simulator.control_plane.samples import POOL, T0
 from tests.unit.services.scheduler.lives import LIVES, TENANT, nobody
-from tests.unit.services.scheduler.samples import POOL, T0
 
 HEADER = Header(
     stream="job",

@@ -13,9 +13,9 @@ from schemas.telemetry import Heartbeat
 from schemas.topics import HEARTBEATS, PARTITIONS, POOL, SNAPSHOTS
 from services.scheduler.app import POOLS
 from services.scheduler.watch import Watcher
-from tests.unit.services.scheduler.samples import POOL as NAME
-from tests.unit.services.scheduler.samples import node
-from tests.unit.tunery.runtime.journal.places import GARBAGE
+from simulator.control_plane.samples import POOL as NAME
+from simulator.control_plane.samples import node
+from tests.unit.tunery.runtime.journal.memory_fixture import GARBAGE
 from tunery.runtime.blobs.abstract import Blobs
 from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.bus.abstract import Unavailable
@@ -23,7 +23,7 @@ from tunery.runtime.bus.memory import MemoryLog
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.clock import Clock, SystemClock
-from tunery.runtime.journal.aggregate import AggregateHost
+from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.journal.codec import codec_of, decode_record
 from tunery.runtime.journal.ports import Limits
 

@@ -9,10 +9,10 @@ from schemas.account import STANDARD_EVENT_TYPES
 from schemas.job import ResumeJob
 from schemas.pool import PlacementClosed
 from services.scheduler.domain.job.quota import open_gpu_ms
-from tests.unit.services.scheduler.samples import POOL
+from simulator.control_plane.samples import POOL
 from tests.unit.services.scheduler.world import STEPS_MAX, TENANTS, World
+from tunery.runtime.journal.codec import canonical
 from tunery.runtime.journal.snapshots import revive
-from tunery.runtime.journal.verify import canonical
 
 CHAOTIC_STEPS = 120
 SEEDS = 80

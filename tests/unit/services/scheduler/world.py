@@ -30,8 +30,6 @@ from schemas.job import (
 )
 from schemas.model import PinBase, RegisterVersion
 from schemas.pool import (
-    Cause,
-    Checkpoint,
     ConfirmFreed,
     LeaseDraining,
     LeaseGranted,
@@ -46,19 +44,17 @@ from schemas.pool import (
     ReportStarted,
     RetireNode,
     Role,
-    Skipped,
     SlotsFreed,
     UsageCredited,
     UsageSliced,
 )
+from schemas.training import Checkpoint, FailureCause, SkippedCheckpoint
 from schemas.units import HOUR_MS
 from services.scheduler.app import JOBS, POOLS
 from services.scheduler.domain.job.quota import month_of, open_gpu_ms
 from services.scheduler.domain.pool.deadlines import earliest
 from services.scheduler.react import react_job, react_pool
-from tests.unit.services.scheduler.fold import Decider
-from tests.unit.services.scheduler.lives import PASSED
-from tests.unit.services.scheduler.samples import (
+from simulator.control_plane.samples import (
     BASE,
     MINUTE,
     POOL,
@@ -71,13 +67,15 @@ from tests.unit.services.scheduler.samples import (
     submit,
     tokens,
 )
+from tests.unit.services.scheduler.fold import Decider
+from tests.unit.services.scheduler.lives import PASSED
 
 TENANTS: Final = ("acme", "globex")
 LANES: Final[tuple[Lane, ...]] = ("premium", "standard", "free")
 HARD_GPU_MS: Final = 5 * HOUR_MS
 TTL_MS: Final = 10_000
 STEPS_MAX: Final = 4_000
-CAUSES: Final[tuple[Cause, ...]] = (
+CAUSES: Final[tuple[FailureCause, ...]] = (
     "oom",
     "divergence",
     "bad_data",
@@ -405,10 +403,12 @@ class World:
     def _start(self, agent: Agent, running: Running) -> None:
         grant = running.grant
         named = list(grant.checkpoints)
-        skipped: list[Skipped] = []
+        skipped: list[SkippedCheckpoint] = []
         while named and self.chaos and self.random.random() < 0.1:
             bad = named.pop(0)
-            skipped.append(Skipped(manifest_sha256=bad.manifest_sha256, reason="hash mismatch"))
+            skipped.append(
+                SkippedCheckpoint(manifest_sha256=bad.manifest_sha256, reason="hash mismatch")
+            )
         loaded: Checkpoint | None = named[0] if named else None
         running.started_at, running.step = self.at, loaded.step if loaded else 0
         report = ReportStarted(
@@ -441,7 +441,7 @@ class World:
         )
 
     def _exit(
-        self, agent: Agent, running: Running, outcome: Any, cause: Cause | None = None
+        self, agent: Agent, running: Running, outcome: Any, cause: FailureCause | None = None
     ) -> None:
         role: Role = running.grant.role
         elapsed_ms = self.at - (running.started_at or self.at) + self.random.randint(-50, 50)

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tunery.ml.adapters import CONFIG, WEIGHTS, canonicalise, main, verify_loads
-from tunery.ml.spec import Refused
+from tunery.work.spec import Refused
 
 pytestmark = [
     pytest.mark.train,

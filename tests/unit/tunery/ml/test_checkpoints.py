@@ -5,7 +5,7 @@ import pytest
 
 from tunery.ml import checkpoints
 from tunery.ml.checkpoints import Manifest, Written, choose, first_difference, keep_newest, verify
-from tunery.ml.spec import Candidate
+from tunery.work.spec import Candidate
 
 RUN = {"base": "b", "data": "d"}
 HERE = {"threads": "2"}

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tunery.ml.choices import Item, Tree, _score, pick, plant, read_items
-from tunery.ml.spec import Refused
+from tunery.work.spec import Refused
 
 pytestmark = pytest.mark.train
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tunery.ml.divergence import WINDOW_STEPS, LossWindow, check_finite
-from tunery.ml.spec import Refused
+from tunery.work.spec import Refused
 
 
 def after(losses: list[float]) -> LossWindow:

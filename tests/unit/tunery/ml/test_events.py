@@ -6,7 +6,7 @@ import pytest
 
 from tunery.ml.checkpoints import File
 from tunery.ml.events import EXIT_OF_CAUSE, Events, classify
-from tunery.ml.spec import Refused
+from tunery.work.spec import Refused
 
 
 def test_every_event_is_one_line_with_type_and_time() -> None:

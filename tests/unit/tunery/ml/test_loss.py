@@ -8,7 +8,7 @@ from torch.nn.functional import cross_entropy
 
 from tunery.ml.loss import check_packing, label_loss, mean_loss
 from tunery.ml.packed import PackedRows, read_rows
-from tunery.ml.spec import Refused
+from tunery.work.spec import Refused
 
 pytestmark = pytest.mark.train
 Documents = Callable[[int, int], list[list[list[int]]]]

@@ -6,7 +6,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tunery.ml.packed import read_rows
-from tunery.ml.spec import Refused
+from tunery.work.spec import Refused
 
 pytestmark = pytest.mark.train
 VOCABULARY = 1000

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tunery.ml.schedule import rate_factor
-from tunery.ml.spec import Scheduler
+from tunery.work.spec import Scheduler
 
 SCHEDULERS: tuple[Scheduler, ...] = get_args(Scheduler)
 

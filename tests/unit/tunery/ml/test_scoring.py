@@ -10,9 +10,9 @@ import msgspec
 import pytest
 import torch
 
-from services.eval.domain.scores import Scores
 from tunery.ml.events import EXIT_FINISHED, EXIT_PREEMPTED, Events
-from tunery.ml.spec import Refused, ScoreSpec
+from tunery.work.scores import Scores
+from tunery.work.spec import Refused, ScoreSpec
 
 pytestmark = [
     pytest.mark.train,

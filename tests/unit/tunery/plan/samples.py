@@ -5,8 +5,8 @@ from typing import Any
 from schemas.dataset import BaseTokens
 from schemas.job import JobSpec
 from schemas.model import Base
-from schemas.pool import HyperParameters
-from tests.unit.services.scheduler.samples import spec
+from schemas.training import HyperParameters
+from simulator.control_plane.samples import spec
 
 SMOL = Base(
     base_id="smollm2-135m-instruct",

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.pool import Device
+from schemas.training import Device
 from tests.unit.tunery.plan.samples import SMOL, job, tokens
 from tunery.plan.estimate import estimate
 from tunery.plan.hyperparameters import resolve

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.eval.domain.scores import Holdout, Item, Scores
 from services.eval.domain.verdict import (
     drop_upper_bound,
     judge,
     mcnemar_worse,
     summarise,
 )
+from tunery.work.scores import Holdout, Item, Scores
 
 
 def items(both: int, worse: int, better: int, neither: int) -> tuple[Item, ...]:

@@ -32,7 +32,7 @@ from schemas.model import (
     VersionPublished,
     VersionSubmitted,
 )
-from schemas.pool import BlobFile
+from schemas.training import BlobFile
 from services.registry.domain.decide import decide
 from services.registry.domain.evolve import evolve
 from services.registry.domain.state import EXCLUSIVE, NOTHING, Registry, holder_of

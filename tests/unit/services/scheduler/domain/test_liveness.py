@@ -16,7 +16,7 @@ from services.scheduler.domain.liveness import (
     unseen,
     waited,
 )
-from tests.unit.services.scheduler.samples import POOL, T0
+from simulator.control_plane.samples import POOL, T0
 
 TTL_MS = 10_000
 IDLE_MS_MAX = 60_000

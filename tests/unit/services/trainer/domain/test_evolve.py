@@ -2,7 +2,7 @@
 
 from functools import reduce
 
-from schemas import pool
+from schemas import pool, training
 from schemas.dataset import Prepared
 from services.trainer.domain.evolve import evolve
 from services.trainer.domain.state import NodeState
@@ -22,7 +22,7 @@ PREPARED = Prepared(
     tokens=1,
     trainable_tokens=1,
 )
-WORK = pool.EvalWork(
+WORK = training.EvalWork(
     base_id="b",
     base_sha256=SHA,
     base_path="/b",

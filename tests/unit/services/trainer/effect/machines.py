@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from schemas import pool
+from schemas import pool, training
 from schemas.topics import POOL
 from services.scheduler.app import POOLS
 from services.scheduler.watch import Watcher
@@ -20,10 +20,10 @@ from services.trainer.ports import Hardware
 from services.trainer.settings import TrainerSettings
 from tests.unit.services.trainer.domain.test_evolve import WORK
 from tunery.runtime.bus.partitioner import partition_of
-from tunery.runtime.in_memory import World
-from tunery.runtime.journal.aggregate import AggregateHost
+from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.journal.reader import START, JournalReader
-from tunery.runtime.process import Runtime
+from tunery.runtime.memory_servers import MemoryServers
+from tunery.runtime.ports import Runtime
 
 POOL_NAME = "default"
 WAIT_S_MAX = 20
@@ -52,9 +52,9 @@ class Script:
             return None
         return Started(loaded=None, loaded_step=0, skipped=(), total_steps=self.total_steps)
 
-    async def result(self) -> pool.Result:
-        blob = pool.BlobFile(name="scores.json", blob="t/acme/scores", sha256="0" * 64, bytes=1)
-        return pool.EvalResult(scores=blob)
+    async def result(self) -> training.Result:
+        blob = training.BlobFile(name="scores.json", blob="t/acme/scores", sha256="0" * 64, bytes=1)
+        return training.EvalResult(scores=blob)
 
 
 @dataclass
@@ -113,7 +113,7 @@ def settings(folder: Path) -> TrainerSettings:
 
 @asynccontextmanager
 async def node(
-    world: World, folder: Path, script: Callable[[pool.LeaseGranted], Script]
+    world: MemoryServers, folder: Path, script: Callable[[pool.LeaseGranted], Script]
 ) -> AsyncIterator[Node]:
     """A running agent and a running owner of the pool."""
     runtime = world.runtime("trainer")

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from schemas import pool
+from schemas import pool, training
 from services.trainer.adapters.processes import ProcessGroups
 from tests.unit.services.trainer.effect.machines import Script, node
 from tunery.runtime.blobs.abstract import BlobMissing
-from tunery.runtime.in_memory import world
+from tunery.runtime.memory_servers import memory_servers
 
 SLEEPS = "time.sleep(60)"
 DRAINS = """
@@ -31,7 +31,7 @@ def one(events: list[object], wanted: type) -> object:
 
 
 async def test_a_lease_is_run_reported_and_freed(tmp_path: Path) -> None:
-    async with node(await world(), tmp_path, lambda _: Script()) as here:
+    async with node(await memory_servers(), tmp_path, lambda _: Script()) as here:
         await here.request("job1")
         events = await here.until(pool.SlotsFreed)
     started, closed = one(events, pool.LeaseStarted), one(events, pool.PlacementClosed)
@@ -39,7 +39,7 @@ async def test_a_lease_is_run_reported_and_freed(tmp_path: Path) -> None:
     assert started.total_steps == 3
     assert isinstance(closed, pool.PlacementClosed)
     assert closed.outcome == "succeeded"
-    assert isinstance(closed.result, pool.EvalResult)
+    assert isinstance(closed.result, training.EvalResult)
     assert not (tmp_path / "1").exists()
 
 
@@ -67,7 +67,7 @@ async def test_a_lease_is_run_reported_and_freed(tmp_path: Path) -> None:
 async def test_failures_carry_cause_and_words(
     tmp_path: Path, script: Script, cause: str, words: str
 ) -> None:
-    async with node(await world(), tmp_path, lambda _: script) as here:
+    async with node(await memory_servers(), tmp_path, lambda _: script) as here:
         await here.request("job1")
         events = await here.until(pool.SlotsFreed)
         closed = one(events, pool.PlacementClosed)
@@ -78,7 +78,7 @@ async def test_failures_carry_cause_and_words(
 
 
 async def test_drain_lets_the_process_leave_by_itself(tmp_path: Path) -> None:
-    async with node(await world(), tmp_path, lambda _: Script(then=DRAINS)) as here:
+    async with node(await memory_servers(), tmp_path, lambda _: Script(then=DRAINS)) as here:
         await here.request("job1")
         await here.until(pool.LeaseStarted)
         await here.close("job1", "drain")
@@ -89,7 +89,7 @@ async def test_drain_lets_the_process_leave_by_itself(tmp_path: Path) -> None:
 
 
 async def test_kill_ends_what_does_not_listen(tmp_path: Path) -> None:
-    async with node(await world(), tmp_path, lambda _: Script(then=STUBBORN)) as here:
+    async with node(await memory_servers(), tmp_path, lambda _: Script(then=STUBBORN)) as here:
         await here.request("job1")
         await here.until(pool.LeaseStarted)
         await here.close("job1", "kill")
@@ -107,7 +107,7 @@ while True:
 async def test_a_frozen_process_is_stopped_while_its_agent_lives(tmp_path: Path) -> None:
     """SIGSTOP: it lives, its agent's heartbeats go on, and nothing comes out of it any more."""
     scripts = {"job1": Script(then=TALKS, total_steps=0), "job2": Script(then=TALKS, total_steps=0)}
-    async with node(await world(), tmp_path, lambda grant: scripts[grant.job_id]) as here:
+    async with node(await memory_servers(), tmp_path, lambda grant: scripts[grant.job_id]) as here:
         await here.request("job1")
         await here.request("job2")
         await here.until(pool.LeaseStarted, count=2)
@@ -134,7 +134,7 @@ def _processes(folder: Path) -> list[int]:
 
 
 async def test_leaving_in_order_drains_and_retires(tmp_path: Path) -> None:
-    there = await world()
+    there = await memory_servers()
     async with node(there, tmp_path, lambda _: Script(then=DRAINS)) as here:
         await here.request("job1")
         await here.until(pool.LeaseStarted)
@@ -147,7 +147,7 @@ async def test_leaving_in_order_drains_and_retires(tmp_path: Path) -> None:
 
 async def test_two_leases_run_beside_each_other(tmp_path: Path) -> None:
     scripts = {"job1": Script(then=DRAINS), "job2": Script()}
-    async with node(await world(), tmp_path, lambda grant: scripts[grant.job_id]) as here:
+    async with node(await memory_servers(), tmp_path, lambda grant: scripts[grant.job_id]) as here:
         await here.request("job1")
         await here.until(pool.LeaseStarted)
         await here.request("job2")

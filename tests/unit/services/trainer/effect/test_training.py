@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from schemas import pool
+from schemas import pool, training
 from schemas.topics import POOL
 from services.trainer.adapters.processes import ProcessGroups
 from services.trainer.effect import storage
@@ -20,16 +20,16 @@ from tests.unit.services.trainer.domain.test_evolve import PREPARED, SHA, grante
 from tunery.runtime.blobs.abstract import BlobsUnavailable, Stored
 from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.bus.partitioner import partition_of
-from tunery.runtime.in_memory import World, world
 from tunery.runtime.journal.codec import codec_of, decode_envelope
+from tunery.runtime.memory_servers import MemoryServers, memory_servers
 
 CONTENT = b"weights"
-WORK = pool.TrainWork(
+WORK = training.TrainWork(
     base_id="b",
     base_sha256=SHA,
     base_path="/b",
     prepared=replace(PREPARED, train_sha256=sha256(CONTENT).hexdigest(), validation_rows=0),
-    hyper=pool.HyperParameters(
+    hyper=training.HyperParameters(
         n_epochs=1,
         batch_size=1,
         learning_rate_ppb=200_000,
@@ -75,10 +75,10 @@ class Quick:
 
 
 async def under_lease(
-    blobs: MemoryBlobs, folder: Path, checkpoints: tuple[pool.Checkpoint, ...] = ()
-) -> tuple[Training, World]:
-    made = await world(Quick())
-    there = World(made.log, blobs, made.keys, made.clock)
+    blobs: MemoryBlobs, folder: Path, checkpoints: tuple[training.Checkpoint, ...] = ()
+) -> tuple[Training, MemoryServers]:
+    made = await memory_servers(Quick())
+    there = MemoryServers(made.log, blobs, made.keys, made.clock)
     runtime = there.runtime("trainer")
     machine = ProcessGroups(mark=str(folder))
     tools = Tools(runtime, machine, Reports(runtime, "default"), "a1")
@@ -105,7 +105,7 @@ def checkpoint(folder: Path, step: int) -> dict[str, Any]:
     }
 
 
-async def reported(there: World) -> list[int]:
+async def reported(there: MemoryServers) -> list[int]:
     """Steps of the checkpoints that the pool was told of."""
     reader = await there.log.reader(POOL.commands.name, {partition_of(b"default"): 0})
     records = await reader.poll(10, 100)
@@ -137,15 +137,15 @@ async def test_an_outage_without_end_is_told(tmp_path: Path) -> None:
     assert there.clock.monotonic_ms() >= storage.OUTAGE_MS_MAX
 
 
-def kept(manifest: str) -> pool.Checkpoint:
+def kept(manifest: str) -> training.Checkpoint:
     """A checkpoint of step 7, as a grant names it."""
-    file = pool.BlobFile(
+    file = training.BlobFile(
         name="manifest.json",
         blob=f"t/acme/{manifest}",
         sha256=sha256(CONTENT).hexdigest(),
         bytes=len(CONTENT),
     )
-    return pool.Checkpoint(
+    return training.Checkpoint(
         attempt=1,
         step=7,
         epoch_ppm=1,

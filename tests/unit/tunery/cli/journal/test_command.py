@@ -14,14 +14,14 @@ from schemas.topics import STREAMS
 from tests.histories.recorder import TENANT
 from tests.histories.stories.account import ID
 from tests.unit.tunery.cli.journal.journals import OWNERS, RECORDED, Front, change, filled, records
-from tests.unit.tunery.runtime.journal.places import envelope
+from tests.unit.tunery.runtime.journal.memory_fixture import envelope
 from tunery.cli import journal
 from tunery.local.paths import DataDir
 from tunery.runtime.bus.memory import MemoryLog
-from tunery.runtime.journal.archive import Reading
-from tunery.runtime.journal.verify import state_hash
+from tunery.runtime.journal.codec import state_hash
 from tunery.runtime.seal.directory import DirectoryKeyStore
 from tunery.runtime.seal.sealer import Sealer
+from tunery.runtime.tools.archive import Reading
 
 HERE = OWNERS.partition
 POOL = RECORDED["pool.lost_and_killed"]

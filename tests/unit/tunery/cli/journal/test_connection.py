@@ -6,7 +6,7 @@ from click.testing import CliRunner
 from tunery.cli.journal.connection import log_settings
 from tunery.cli.main import main
 from tunery.local.paths import DataDir
-from tunery.runtime.opening import kafka_settings
+from tunery.runtime.connections import kafka_settings
 
 
 def test_a_log_of_ones_own_needs_no_stack_and_keeps_its_replicas(

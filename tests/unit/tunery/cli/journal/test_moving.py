@@ -29,12 +29,13 @@ from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.bus.memory import MemoryLog
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.clock import SystemClock
-from tunery.runtime.in_memory import World
-from tunery.runtime.journal.aggregate import AggregateHost
+from tunery.runtime.hosts.aggregate import AggregateHost
+from tunery.runtime.hosts.reactor import Reactor, positions_of
+from tunery.runtime.journal.codec import state_hash
 from tunery.runtime.journal.ports import Limits
-from tunery.runtime.journal.reactor import Reactor, positions_of
-from tunery.runtime.journal.verify import replay_stream, state_hash
+from tunery.runtime.memory_servers import MemoryServers
 from tunery.runtime.seal.memory import MemoryKeyStore
+from tunery.runtime.tools.verify import replay_stream
 
 WAIT_S = 20
 QUICK: Final = Limits(idle_wait_ms=20, commit_every_ms=20)
@@ -50,7 +51,7 @@ REACTIONS: Final = {
 @asynccontextmanager
 async def running(log: MemoryLog) -> AsyncIterator[None]:
     """Every decider and every reaction; at the end, until nothing is left to say."""
-    world = World(log, MemoryBlobs(), MemoryKeyStore(), SystemClock())
+    world = MemoryServers(log, MemoryBlobs(), MemoryKeyStore(), SystemClock())
     hosts: list[AggregateHost[Any] | Reactor] = []
     for name, (service, react) in REACTIONS.items():
         runtime = world.runtime(service)

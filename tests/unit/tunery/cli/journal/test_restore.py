@@ -19,14 +19,14 @@ from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.bus.memory import MemoryLog
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.clock import SystemClock
-from tunery.runtime.in_memory import World
-from tunery.runtime.journal.aggregate import AggregateHost
-from tunery.runtime.journal.archive import write
+from tunery.runtime.hosts.aggregate import AggregateHost
+from tunery.runtime.hosts.reactor import positions_of
 from tunery.runtime.journal.codec import decode_record
-from tunery.runtime.journal.reactor import positions_of
 from tunery.runtime.journal.reader import START, load_position
-from tunery.runtime.journal.verify import replay
+from tunery.runtime.memory_servers import MemoryServers
 from tunery.runtime.seal.memory import MemoryKeyStore
+from tunery.runtime.tools.archive import write
+from tunery.runtime.tools.verify import replay
 
 HERE = OWNERS.partition
 WAIT_S = 10
@@ -35,7 +35,7 @@ WAIT_S = 10
 @asynccontextmanager
 async def owned(log: MemoryLog) -> AsyncIterator[AggregateHost[object]]:
     """The production owner of `account` over this log."""
-    world = World(log, MemoryBlobs(), MemoryKeyStore(), SystemClock())
+    world = MemoryServers(log, MemoryBlobs(), MemoryKeyStore(), SystemClock())
     host: AggregateHost[object] = AggregateHost(world.runtime("billing"), OWNERS.aggregate)
     task = asyncio.create_task(host.run())
     try:

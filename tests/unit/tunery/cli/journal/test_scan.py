@@ -9,7 +9,7 @@ from tests.unit.tunery.cli.journal.journals import OWNERS, filled, records
 from tunery.cli.journal import scan
 from tunery.cli.journal.scan import Wanted
 from tunery.runtime.bus.memory import MemoryLog
-from tunery.runtime.journal.inspection import Looked
+from tunery.runtime.tools.inspection import Looked
 
 HERE = OWNERS.partition
 WAIT_S = 10

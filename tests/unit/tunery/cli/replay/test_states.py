@@ -5,7 +5,7 @@ from immutables import Map
 from services.scheduler.domain.job.state import Tenant
 from tunery.cli.replay.states import quota_by_month, unequal
 from tunery.runtime.journal.fold import Fold
-from tunery.runtime.journal.verify import Replay
+from tunery.runtime.tools.verify import Replay
 
 
 def test_quota_is_read_from_every_partition() -> None:

@@ -8,12 +8,12 @@ from immutables import Map
 
 from schemas.envelope import Context, Message, Rejected, Repeated
 from schemas.topics import PARTITIONS, Stream
-from tests.unit.tunery.runtime.journal.places import QUICK, World, running, until
+from tests.unit.tunery.runtime.journal.memory_fixture import QUICK, World, running, until
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.bus.sender import Sender
+from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.journal.acceptance import Unreadable
-from tunery.runtime.journal.aggregate import AggregateHost
-from tunery.runtime.journal.verify import replay
+from tunery.runtime.tools.verify import replay
 from tunery.runtime.verbs import Aggregate
 
 KEY = "tenant-a"

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
+from examples.first_stream import SeatsHeld
 from schemas import errors
 from schemas.envelope import GENESIS, Entry, Envelope, Idempotency, Rejected, Repeated, Source
 from schemas.units import DAY_MS
@@ -17,10 +18,9 @@ from tunery.runtime.journal.dedupe import (
     recognise,
     remember,
 )
-from tunery.runtime.testing.toy import Taken
 
 AT = 1_700_000_000_000
-DONE = (Taken(places=1, until=0),)
+DONE = (SeatsHeld(seats=1, until=0),)
 REFUSED = (Rejected(code="full", message=""),)
 
 

@@ -6,9 +6,9 @@ from msgspec.structs import replace
 from schemas import errors
 from schemas.envelope import Rejected
 from schemas.job import Budget, HoldTaken, JobEnded, RecordFile, SubmitJob
+from simulator.control_plane.samples import limits, submit, tokens
 from tests.unit.services.scheduler.fold import of
 from tests.unit.services.scheduler.lives import nobody
-from tests.unit.services.scheduler.samples import limits, submit, tokens
 
 NEEDS = of(nobody().given(limits()).when(submit()), HoldTaken).estimate
 ENOUGH = (

@@ -35,7 +35,7 @@ from schemas.job import (
     VerdictDue,
     WaitNoted,
 )
-from schemas.pool import EvalWork, Skipped, TrainWork
+from schemas.training import EvalWork, SkippedCheckpoint, TrainWork
 from schemas.units import HOUR_MS
 from services.scheduler.domain.job.policy import (
     BAD_NODE_RETRIES_MAX,
@@ -43,6 +43,18 @@ from services.scheduler.domain.job.policy import (
     PLATFORM_RETRIES_MAX,
 )
 from services.scheduler.domain.job.quota import open_gpu_ms
+from simulator.control_plane.samples import (
+    FILE,
+    HYPER,
+    MINUTE,
+    T0,
+    TRAINED,
+    checkpoint,
+    limits,
+    spec,
+    submit,
+    tokens,
+)
 from tests.unit.services.scheduler.fold import Decider, names, of
 from tests.unit.services.scheduler.lives import (
     JOB_ID,
@@ -59,18 +71,6 @@ from tests.unit.services.scheduler.lives import (
     pinned,
     prepared,
     started,
-)
-from tests.unit.services.scheduler.samples import (
-    FILE,
-    HYPER,
-    MINUTE,
-    T0,
-    TRAINED,
-    checkpoint,
-    limits,
-    spec,
-    submit,
-    tokens,
 )
 from tunery.plan.time import hold_of
 
@@ -341,7 +341,7 @@ def test_the_newest_checkpoints_are_kept_and_named_in_the_next_attempt() -> None
         assert recorded.trained_tokens == found.tokens
     wanted = of(decider.when(closed(outcome="lost", lost=MINUTE)), PlacementWanted)
     assert [c.step for c in wanted.checkpoints] == [40, 30, 20]
-    bad = Skipped(manifest_sha256=wanted.checkpoints[0].manifest_sha256, reason="hash")
+    bad = SkippedCheckpoint(manifest_sha256=wanted.checkpoints[0].manifest_sha256, reason="hash")
     decider.given(granted(2), started(2, skipped=(bad,)))
     wanted = of(decider.when(closed(2, outcome="lost")), PlacementWanted)
     assert [c.step for c in wanted.checkpoints] == [30, 20]

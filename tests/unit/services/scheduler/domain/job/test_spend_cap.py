@@ -5,9 +5,9 @@ from msgspec.structs import replace
 from schemas import errors
 from schemas.envelope import Rejected
 from schemas.job import CancelJob, HoldTaken, JobEnded, KeyCap, RecordFile, SubmitJob
+from simulator.control_plane.samples import limits, submit, tokens
 from tests.unit.services.scheduler.fold import Decider, of
 from tests.unit.services.scheduler.lives import LIVES, TENANT, nobody
-from tests.unit.services.scheduler.samples import limits, submit, tokens
 from tunery.plan.price import price_micro
 
 MONTH_MS = 31 * 24 * 3_600_000

@@ -17,6 +17,7 @@ from schemas.pool import (
     UsageCredited,
     UsageSliced,
 )
+from simulator.control_plane.samples import MINUTE, T0, checkpoint, node, request
 from tests.unit.services.scheduler.domain.pool.test_decide import (
     ALIVE,
     begun,
@@ -26,7 +27,6 @@ from tests.unit.services.scheduler.domain.pool.test_decide import (
     token,
 )
 from tests.unit.services.scheduler.fold import Decider, names, of
-from tests.unit.services.scheduler.samples import MINUTE, T0, checkpoint, node, request
 
 SHARE_MS = 60 * MINUTE // 40  # of one of 40 steps, of an hour on one slot
 

@@ -21,13 +21,13 @@ from schemas.pool import (
     ReportExit,
     ReportStarted,
     RetireNode,
-    Skipped,
     SlotsFreed,
     Token,
     UsageCredited,
     UsageSliced,
     WaitExplained,
 )
+from schemas.training import SkippedCheckpoint
 from schemas.units import HOUR_MS
 from services.scheduler.app import POOLS
 from services.scheduler.domain.pool.deadlines import (
@@ -36,8 +36,7 @@ from services.scheduler.domain.pool.deadlines import (
     UNREPORTED_MS_MAX,
     earliest,
 )
-from tests.unit.services.scheduler.fold import Decider, names, of
-from tests.unit.services.scheduler.samples import (
+from simulator.control_plane.samples import (
     MINUTE,
     POOL,
     SCORED,
@@ -47,6 +46,7 @@ from tests.unit.services.scheduler.samples import (
     node,
     request,
 )
+from tests.unit.services.scheduler.fold import Decider, names, of
 
 ALIVE = "a-1"
 
@@ -464,7 +464,7 @@ def test_work_behind_a_bad_checkpoint_is_credited_at_the_start() -> None:
         checkpoint(10, captured_ms=4 * MINUTE),
     )
     decider = pool().given(node(), request(attempt=2, checkpoints=named))
-    bad = Skipped(manifest_sha256=named[0].manifest_sha256, reason="hash mismatch")
+    bad = SkippedCheckpoint(manifest_sha256=named[0].manifest_sha256, reason="hash mismatch")
     events = decider.when(begun(loaded=named[1].manifest_sha256, loaded_step=10, skipped=(bad,)))
     assert of(events, LeaseStarted).skipped == (bad,)
     credit = of(events, UsageCredited)

@@ -18,7 +18,7 @@ from services.scheduler.domain.pool.usage import (
     slices,
     whole_hours_ms,
 )
-from tests.unit.services.scheduler.samples import MINUTE, T0, checkpoint
+from simulator.control_plane.samples import MINUTE, T0, checkpoint
 
 HOUR = T0 // HOUR_MS
 

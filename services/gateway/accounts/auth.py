@@ -1,0 +1,71 @@
+"""API keys: a bearer token, known to us by its SHA-256 only."""
+
+import hashlib
+import hmac
+from typing import Final
+
+from schemas.job import KeyCap
+from services.gateway.ports import Row
+from services.gateway.views.tables import KEYS
+from services.gateway.web.deps import Deps, Principal
+from services.gateway.web.errors import UNAUTHORIZED, ApiError
+from services.gateway.web.scopes import SCOPES
+
+EVERY_SCOPE: Final = frozenset(SCOPES)
+KEY_CHARACTERS_MAX: Final = 256
+BOOTSTRAP: Final = "bootstrap"
+KEY_PREFIX: Final = "tun-"
+
+
+def digest(key: str) -> str:
+    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+async def authenticate(deps: Deps, authorization: str | None) -> Principal:
+    """Raises ApiError 401; StoreUnavailable when keys cannot be looked up."""
+    scheme, _, key = (authorization or "").partition(" ")
+    key = key.strip()
+    if scheme.lower() != "bearer" or not key:
+        raise _refused("No API key was given. Send it as 'Authorization: Bearer KEY'.")
+    if len(key) > KEY_CHARACTERS_MAX:
+        raise _refused("The API key is not valid.")
+    found = digest(key)
+    settings = deps.settings
+    own = settings.admin_key_sha256
+    if own is not None and hmac.compare_digest(found, own):
+        return Principal(settings.admin_tenant, BOOTSTRAP, EVERY_SCOPE)
+    row = await deps.views.one(KEYS, {"sha256": found})
+    if row is None:
+        row = await _rotated(deps, found)
+    if row["revoked_at"] is not None:
+        raise _refused("The API key was revoked.")
+    if row["expires_at"] is not None and row["expires_at"] <= deps.clock.now_ms():
+        raise _refused("The API key has expired.")
+    return _principal(row, found)
+
+
+async def _rotated(deps: Deps, sha256: str) -> Row:
+    """The key that had this secret before it was rotated, while both are good."""
+    row = await deps.views.one(KEYS, {"previous_sha256": sha256})
+    if row is None:
+        raise _refused("The API key is not valid.")
+    if row["previous_until"] <= deps.clock.now_ms():
+        raise _refused("The API key was rotated. Use its new secret.")
+    return row
+
+
+def _principal(row: Row, sha256: str) -> Principal:
+    models, cap = row["models"], row["spend_cap_micro"]
+    return Principal(
+        row["tenant"],
+        row["id"],
+        frozenset(row["scopes"]),
+        None if models is None else frozenset(models),
+        None if cap is None else KeyCap(key_id=row["id"], spend_cap_micro=cap),
+        row["requests_per_minute"],
+        sha256,
+    )
+
+
+def _refused(message: str) -> ApiError:
+    return ApiError(401, UNAUTHORIZED, message, headers={"www-authenticate": "Bearer"})

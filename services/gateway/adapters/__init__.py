@@ -1,1 +1,0 @@
-"""How the gateway reaches the world: PostgreSQL, the log, files, HTTP."""

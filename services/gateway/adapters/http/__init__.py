@@ -1,1 +1,0 @@
-"""The API over HTTP: one module for each noun."""

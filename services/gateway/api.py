@@ -1,0 +1,73 @@
+"""The whole API as one ASGI application."""
+
+from typing import Final
+
+from fastapi import Depends, FastAPI
+from fastapi.security import HTTPBearer
+from starlette.types import ASGIApp
+
+from services.gateway.accounts import key_routes as keys
+from services.gateway.accounts import tenant_routes as tenants
+from services.gateway.accounts import webhook_routes as webhooks
+from services.gateway.files import dataset_routes as datasets
+from services.gateway.files import routes as files
+from services.gateway.files import upload_routes as uploads
+from services.gateway.jobs import checkpoint_routes as checkpoints
+from services.gateway.jobs import event_routes as events
+from services.gateway.jobs import plain_routes as plain
+from services.gateway.jobs import preview_routes as preview
+from services.gateway.jobs import routes as jobs
+from services.gateway.jobs import submission as submit
+from services.gateway.models import routes as models
+from services.gateway.web import health, problems
+from services.gateway.web.deps import Deps
+from services.gateway.web.edge import Edge
+from services.gateway.web.problems import ERRORS
+
+TITLE: Final = "Tunery"
+VERSION: Final = "1"
+# for the document; the edge looks at keys before any route does
+KEY: Final = HTTPBearer(auto_error=False, scheme_name="API key")
+ABOUT: Final = (
+    "Fine-tuning in OpenAI's shapes, and what they have no room for. Lists are paged by the id of "
+    "the last item. Errors have one envelope, whatever the status."
+)
+
+
+def create_app(deps: Deps) -> ASGIApp:
+    app = routes()
+    app.state.deps = deps
+    return Edge(app, deps)
+
+
+def routes() -> FastAPI:
+    """All routes and their document, without what they work with."""
+    app = FastAPI(
+        title=TITLE,
+        version=VERSION,
+        description=ABOUT,
+        docs_url=None,
+        redoc_url=None,
+        responses=dict(ERRORS),
+        generate_unique_id_function=lambda route: route.name,
+    )
+    problems.install(app)
+    # submit before jobs: `estimate` is a name of its own, not the id of a job
+    for module in (
+        files,
+        datasets,
+        uploads,
+        submit,
+        preview,
+        jobs,
+        events,
+        checkpoints,
+        plain,
+        models,
+        webhooks,
+        keys,
+        tenants,
+    ):
+        app.include_router(module.router, dependencies=[Depends(KEY)])
+    app.include_router(health.router)
+    return app

@@ -1,0 +1,110 @@
+"""`python -m services.gateway.files.preview_worker`: a task on stdin, its answer on stdout."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import groupby, islice
+from pathlib import Path
+from typing import Final, assert_never
+
+import msgspec
+
+from services.gateway.files.preview_tasks import (
+    Answer,
+    Compared,
+    Comparison,
+    Preview,
+    Problem,
+    Refused,
+    RowShown,
+    Segment,
+    Shown,
+    Task,
+)
+from tunery.data.checking import Checker
+from tunery.data.containers.reading import open_rows
+from tunery.data.containers.row import Row
+from tunery.data.findings.finding import Finding, Note
+from tunery.data.tokens.length_policy import fit, misused
+from tunery.data.tokens.tokenizer import BaseUnusable, Encoded, Rendered, Tokenizer
+from tunery.data.versions import diff
+
+PARTS_SHOWN_MAX: Final = 20  # of one row
+
+
+def answer(task: Task) -> Answer:
+    match task:
+        case Preview():
+            return preview(task)
+        case Comparison():
+            found = diff(Path(task.before), Path(task.after))
+            return Compared(difference=msgspec.to_builtins(found))
+        case _:
+            assert_never(task)
+
+
+def preview(task: Preview) -> Answer:
+    """The first good rows; what is wrong with those before them is told beside them."""
+    try:
+        tokenizer = Tokenizer.load(Path(task.base_path))
+    except BaseUnusable as error:
+        return Refused(message=str(error), param="model")
+    checker = Checker()
+    given: list[Row] = []
+    rendered: list[Rendered] = []
+    with open_rows(Path(task.path)) as rows:
+        for row, conversation in islice(checker.conversations(rows), task.rows):
+            found = tokenizer.render(conversation)
+            if isinstance(found, Note):
+                checker.findings.add(found.at(row.number, row.line))
+            else:
+                given.append(row)
+                rendered.append(found)
+    if (wrong := misused(task.length_policy, checker.dialect)) is not None:
+        checker.findings.add(wrong.at(None, None))
+    data: list[RowShown] = []
+    for row, tokens in zip(given, tokenizer.encode(rendered), strict=True):
+        parts = fit(tokens, task.max_length, task.length_policy)
+        if isinstance(parts, Note):
+            checker.findings.add(parts.at(row.number, row.line))
+            parts = [tokens.span(0, task.max_length)]
+        data += _shown(row, tokens, parts, tokenizer)
+    return Shown(data=data, problems=[_problem(one) for one in checker.findings.of("error")])
+
+
+def _shown(
+    row: Row, whole: Encoded, parts: Sequence[Encoded], tokenizer: Tokenizer
+) -> Iterator[RowShown]:
+    for number, part in enumerate(parts[:PARTS_SHOWN_MAX], start=1):
+        segments = []
+        for learnt, group in groupby(
+            zip(part.ids, part.mask, strict=True), key=lambda one: bool(one[1])
+        ):
+            tokens = [token for token, _ in group]
+            text = tokenizer.decode(tokens)
+            segments.append(Segment(text=text, learnt=learnt, tokens=len(tokens)))
+        yield RowShown(
+            row=row.number,
+            part=number,
+            parts=len(parts),
+            tokens=len(whole.ids),
+            trainable_tokens=part.trainable,
+            truncated=len(parts) == 1 and len(part.ids) < len(whole.ids),
+            token_ids=part.ids,
+            loss_mask=list(part.mask),
+            segments=segments,
+        )
+
+
+def _problem(found: Finding) -> Problem:
+    return Problem(
+        row=found.row,
+        pointer=found.pointer,
+        code=found.code,
+        message=found.message,
+        hint=found.hint,
+    )
+
+
+if __name__ == "__main__":
+    asked = msgspec.json.decode(sys.stdin.buffer.read(), type=Task)
+    sys.stdout.buffer.write(msgspec.json.encode(answer(asked)))

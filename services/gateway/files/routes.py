@@ -1,0 +1,291 @@
+"""`/v1/files`."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Annotated, Any, Final, Literal
+from urllib.parse import quote
+
+from fastapi import APIRouter, Query, Request
+from pydantic import ValidationError
+from starlette.requests import ClientDisconnect
+from starlette.responses import StreamingResponse
+
+from schemas import errors
+from schemas.dataset import DatasetName, DeleteFile, RegisterFile
+from schemas.ids import FILE
+from schemas.topics import DATASET
+from schemas.units import Ms
+from services.gateway.files.multipart import (
+    Form,
+    boundary_of,
+    multipart_body,
+    receive_form,
+)
+from services.gateway.files.names import NAME, NAME_RULE, is_name, named_version
+from services.gateway.files.responses import file_object, validation_object
+from services.gateway.jobs.bodies import (
+    EXPIRES_RANGE,
+    EXPIRES_S_MAX,
+    EXPIRES_S_MIN,
+    PURPOSES,
+    ExpiresAfter,
+    wrong_purpose,
+)
+from services.gateway.ports import Row
+from services.gateway.views.tables import FILES, TENANTS
+from services.gateway.web.answers import says
+from services.gateway.web.deps import Caller, Deps, Principal, WithDeps
+from services.gateway.web.documents import Deleted, File, FileValidation, Page
+from services.gateway.web.errors import INCOMPLETE, ApiError, invalid
+from services.gateway.web.metrics import UPLOAD_BYTES
+from services.gateway.web.pages import After, page
+from services.gateway.web.responses import deleted, listing
+from services.gateway.web.storage import within
+from tunery.runtime.blobs.abstract import PART_BYTES, BlobError, BlobMissing, Stored, Upload
+
+LIMIT_MAX: Final = 10_000
+EXPIRES: Final = "expires_after"
+FORM: Final = multipart_body(
+    {
+        "purpose": {"type": "string", "enum": list(PURPOSES)},
+        "file": {"type": "string", "format": "binary"},
+        "expires_after[anchor]": {"type": "string", "enum": ["created_at"]},
+        "expires_after[seconds]": {
+            "type": "integer",
+            "minimum": EXPIRES_S_MIN,
+            "maximum": EXPIRES_S_MAX,
+        },
+        "dataset": {
+            "type": "string",
+            "pattern": f"^{NAME}$",
+            "description": "the file becomes the next version of this data set",
+        },
+    },
+    required=("purpose", "file"),
+)
+Dataset = Annotated[
+    str | None, Query(pattern=f"^{NAME}$", description="versions of this data set only")
+]
+router = APIRouter(tags=["files"])
+
+
+@router.post("/v1/files", openapi_extra=FORM, responses=says(File))
+async def create_file(request: Request, deps: WithDeps, caller: Caller) -> dict[str, Any]:
+    """Streams straight to object storage; SHA-256 is taken on the way."""
+    boundary = boundary_of(request.headers.get("content-type"))
+    most = await rows_max(deps, caller)  # first: an outage is told before the bytes are sent
+    file_id = deps.fresh(FILE)
+    key = f"t/{caller.tenant}/files/{file_id}"
+    upload = await within(deps.blobs.upload(key))
+    try:
+        form, stored = await _receive(request, boundary, upload, deps.settings.file_bytes_max)
+    except BaseException:
+        with suppress(BlobError):  # garbage at worst; nobody names it
+            await within(upload.abort())
+        raise
+    UPLOAD_BYTES.inc(stored.bytes)
+    try:
+        await _register(deps, caller, file_id, form, stored, most)
+    except ApiError as refusal:
+        if refusal.status < 500:  # surely not recorded: nobody will ever name these bytes
+            with suppress(BlobError):
+                await deps.blobs.delete(key)
+        raise
+    return file_object(await known_file(deps, caller, file_id), deps.opened)
+
+
+async def _receive(
+    request: Request, boundary: bytes, upload: Upload, bytes_max: int
+) -> tuple[Form, Stored]:
+    form = await received(request, boundary, upload, bytes_max)
+    _check(form)
+    return form, await within(upload.complete(), form.bytes)
+
+
+async def received(
+    request: Request, boundary: bytes, upload: Upload, bytes_max: int, file_field: str = "file"
+) -> Form:
+    """The form; its file has gone into `upload`. Raises ApiError 400, 413."""
+
+    async def write(chunk: bytes) -> None:
+        await within(upload.write(chunk), PART_BYTES)
+
+    try:
+        return await receive_form(boundary, request.stream(), write, bytes_max, file_field)
+    except ClientDisconnect as error:
+        raise ApiError(400, INCOMPLETE, "The connection ended before the file did.") from error
+
+
+def _check(form: Form) -> None:
+    """Raises ApiError 400 with every problem of the form."""
+    found: dict[str, str] = {}
+    if form.filename is None:
+        found["file"] = "is required"
+    elif form.bytes == 0:
+        found["file"] = "is empty"
+    purpose = form.fields.get("purpose")
+    if purpose is None:
+        found["purpose"] = "is required"
+    elif purpose not in PURPOSES:
+        found["purpose"] = wrong_purpose(purpose)
+    if (name := form.fields.get("dataset")) is not None and not is_name(name):
+        found["dataset"] = f"must be {NAME_RULE}"
+    try:
+        _expires_after(form)
+    except ApiError as error:
+        found[error.param or "expires_after"] = error.message
+    if found:
+        text = "; ".join(f"{name}: {problem}" for name, problem in found.items())
+        raise invalid(text, next(iter(found)), "invalid_value")
+
+
+def _expires_after(form: Form) -> Ms | None:
+    """`expires_after[anchor]` and `expires_after[seconds]`. Raises ApiError 400."""
+    fields = {
+        name[len(EXPIRES) + 1 : -1]: value
+        for name, value in form.fields.items()
+        if name.startswith(f"{EXPIRES}[") and name.endswith("]")
+    }
+    if not fields and EXPIRES not in form.fields:
+        return None
+    seconds = fields.get("seconds", "")
+    try:
+        after = ExpiresAfter(
+            anchor=fields.get("anchor", ""),  # type: ignore[arg-type]  # the model checks it
+            seconds=int(seconds) if seconds.isdecimal() and seconds.isascii() else -1,
+        )
+    except ValidationError as error:
+        text = f"send {EXPIRES}[anchor]=created_at and {EXPIRES}[seconds]={EXPIRES_RANGE}"
+        raise invalid(text, EXPIRES) from error
+    return after.ms
+
+
+async def _register(
+    deps: Deps, caller: Principal, file_id: str, form: Form, stored: Stored, most: int | None
+) -> None:
+    await deps.commands.decide(
+        DATASET,
+        caller.tenant,
+        RegisterFile(
+            file_id=file_id,
+            purpose="fine-tune",
+            name=deps.seal.seal(caller.tenant, form.filename or ""),
+            bytes=stored.bytes,
+            sha256=stored.sha256,
+            blob=stored.key,
+            expires_after_ms=_expires_after(form),
+            dataset=dataset_name(deps, caller, form.fields.get("dataset")),
+            rows_max=most,
+        ),
+        actor=deps.seal.seal(caller.tenant, caller.key_id),
+    )
+
+
+@router.get("/v1/files", responses=says(Page[File]))
+async def list_files(
+    deps: WithDeps,
+    caller: Caller,
+    after: After = None,
+    limit: Annotated[int, Query(ge=1, le=LIMIT_MAX)] = LIMIT_MAX,
+    order: Literal["asc", "desc"] = "desc",
+    purpose: str | None = None,
+    dataset: Dataset = None,
+) -> dict[str, Any]:
+    where = {"tenant": caller.tenant} | ({} if purpose is None else {"purpose": purpose})
+    if dataset is not None:
+        where["dataset"] = dataset_key(deps, caller, dataset)
+    rows, more = await page(
+        deps.views, FILES, where, limit=limit, after=after, descending=order == "desc"
+    )
+    return listing([file_object(row, deps.opened) for row in rows], more)
+
+
+@router.get("/v1/files/{file_id}", responses=says(File))
+async def retrieve_file(file_id: str, deps: WithDeps, caller: Caller) -> dict[str, Any]:
+    return file_object(await known_file(deps, caller, file_id), deps.opened)
+
+
+@router.get("/v1/files/{file_id}/content")
+async def file_content(file_id: str, deps: WithDeps, caller: Caller) -> StreamingResponse:
+    row = await known_file(deps, caller, file_id)
+    chunks = deps.blobs.stream(row["blob"], sha256=row["sha256"])
+    try:
+        first = await within(anext(chunks, b""))  # an error must come before the status line does
+    except BlobMissing as error:
+        raise _missing(file_id) from error
+    name = quote(deps.opened(row["name"]) or file_id)
+    return StreamingResponse(
+        _chained(first, chunks),
+        media_type="application/octet-stream",
+        headers={
+            "content-length": str(row["bytes"]),
+            "content-disposition": f"attachment; filename*=UTF-8''{name}",
+        },
+    )
+
+
+async def _chained(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield first
+    async for chunk in rest:
+        yield chunk
+
+
+@router.get("/v1/files/{file_id}/validation", responses=says(FileValidation))
+async def file_validation(file_id: str, deps: WithDeps, caller: Caller) -> dict[str, Any]:
+    """Every problem of the file: row, line, pointer, code, what to do."""
+    row = await known_file(deps, caller, file_id)
+    report = None
+    if row["validation"] is not None:
+        try:
+            report = json.loads(await within(deps.blobs.get(row["validation"]["report_blob"])))
+        except BlobMissing as error:
+            raise _missing(file_id) from error
+    return validation_object(row, report)
+
+
+@router.delete("/v1/files/{file_id}", responses=says(Deleted))
+async def delete_file(file_id: str, deps: WithDeps, caller: Caller) -> dict[str, Any]:
+    row = await known_file(deps, caller, file_id)
+    actor = deps.seal.seal(caller.tenant, caller.key_id)
+    await deps.commands.decide(DATASET, caller.tenant, DeleteFile(file_id=row["id"]), actor=actor)
+    return deleted("file", row["id"])
+
+
+async def known_file(deps: Deps, caller: Principal, reference: str) -> Row:
+    """The file with this id, or with this name, as `faq@2`. Raises ApiError 404."""
+    row = await find_file(deps, caller, reference)
+    if row is None:
+        raise _missing(reference)
+    return row
+
+
+async def find_file(deps: Deps, caller: Principal, reference: str) -> Row | None:
+    named = named_version(reference)
+    if named is None:
+        return await deps.views.one(FILES, {"tenant": caller.tenant, "id": reference})
+    key = dataset_key(deps, caller, named[0])
+    where = {"tenant": caller.tenant, "dataset": key, "version": named[1]}
+    return await deps.views.one(FILES, where)
+
+
+async def rows_max(deps: Deps, caller: Principal) -> int | None:
+    """What the caller's plan allows in one file; None: there is no such tenant yet."""
+    tenant = await deps.views.one(TENANTS, {"id": caller.tenant})
+    return None if tenant is None else deps.settings.rows_max.get(tenant["plan"])
+
+
+def dataset_name(deps: Deps, caller: Principal, name: str | None) -> DatasetName | None:
+    """The name as it goes on the log: sealed, and as a key that equal names share."""
+    if name is None:
+        return None
+    key = dataset_key(deps, caller, name)
+    return DatasetName(key=key, name=deps.seal.seal(caller.tenant, name))
+
+
+def dataset_key(deps: Deps, caller: Principal, name: str) -> str:
+    return deps.seal.hmac(caller.tenant, f"dataset:{name}")
+
+
+def _missing(file_id: str) -> ApiError:
+    return ApiError(404, errors.NOT_FOUND, f"No such File object: {file_id}", "id")

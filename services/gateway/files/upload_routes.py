@@ -1,0 +1,256 @@
+"""`/v1/uploads`: files in parts, in parallel and in any order; the parts outlive any gateway."""
+
+import asyncio
+import hashlib
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+from fastapi import APIRouter, Request
+
+from schemas import errors
+from schemas.dataset import (
+    AddPart,
+    CancelUpload,
+    CompleteUpload,
+    CreateUpload,
+    part_blob,
+)
+from schemas.envelope import Message
+from schemas.ids import FILE, PART, UPLOAD
+from schemas.topics import DATASET
+from services.gateway.files.multipart import boundary_of, multipart_body
+from services.gateway.files.responses import part_object, upload_object
+from services.gateway.files.routes import dataset_name, received, rows_max
+from services.gateway.jobs.bodies import (
+    PARTS_MAX,
+    PURPOSES,
+    CompleteRequest,
+    UploadRequest,
+    wrong_purpose,
+)
+from services.gateway.ports import Row
+from services.gateway.views.tables import FILES, UPLOAD_PARTS, UPLOADS
+from services.gateway.web import documents
+from services.gateway.web.answers import says
+from services.gateway.web.deps import Caller, Deps, Principal, WithDeps
+from services.gateway.web.errors import ApiError, invalid, not_found
+from services.gateway.web.metrics import UPLOAD_BYTES
+from services.gateway.web.storage import within
+from tunery.runtime.blobs.abstract import (
+    PART_BYTES,
+    BlobError,
+    BlobMissing,
+    BlobTooLarge,
+    Stored,
+    Upload,
+)
+
+PART_BYTES_MAX: Final = 64 * 1024 * 1024  # OpenAI's limit for one part
+PART_FIELD: Final = "data"
+PART_FORM: Final = multipart_body(
+    {PART_FIELD: {"type": "string", "format": "binary"}}, required=(PART_FIELD,)
+)
+router = APIRouter(tags=["files"])
+
+
+@router.post("/v1/uploads", responses=says(documents.Upload))
+async def create_upload(body: UploadRequest, deps: WithDeps, caller: Caller) -> dict[str, Any]:
+    """Expires an hour later unless it is completed."""
+    if body.purpose not in PURPOSES:
+        raise invalid(wrong_purpose(body.purpose), "purpose", "invalid_value")
+    limit = deps.settings.upload_bytes_max
+    if body.bytes > limit:
+        raise invalid(f"An upload has at most {limit} bytes here.", "bytes", "invalid_value")
+    upload_id = deps.fresh(UPLOAD)
+    created = CreateUpload(
+        upload_id=upload_id,
+        purpose="fine-tune",
+        name=deps.seal.seal(caller.tenant, body.filename),
+        media_type=body.mime_type,
+        bytes=body.bytes,
+        expires_after_ms=None if body.expires_after is None else body.expires_after.ms,
+        dataset=dataset_name(deps, caller, body.dataset),
+        rows_max=await rows_max(deps, caller),
+    )
+    await _decide(deps, caller, created)
+    return await _shown(deps, caller, await _upload(deps, caller, upload_id))
+
+
+@router.get("/v1/uploads/{upload_id}", responses=says(documents.Upload))
+async def retrieve_upload(upload_id: str, deps: WithDeps, caller: Caller) -> dict[str, Any]:
+    return await _shown(deps, caller, await _upload(deps, caller, upload_id))
+
+
+@router.post(
+    "/v1/uploads/{upload_id}/parts", openapi_extra=PART_FORM, responses=says(documents.UploadPart)
+)
+async def add_part(
+    upload_id: str, request: Request, deps: WithDeps, caller: Caller
+) -> dict[str, Any]:
+    """Up to 64 MB; parts may come in parallel."""
+    _pending(await _upload(deps, caller, upload_id))
+    part_id = deps.fresh(PART)
+    stored = await _stored_part(request, deps, part_blob(caller.tenant, upload_id, part_id))
+    UPLOAD_BYTES.inc(stored.bytes)
+    part = AddPart(upload_id=upload_id, part_id=part_id, bytes=stored.bytes, sha256=stored.sha256)
+    await _recorded(deps, caller, part, stored.key)
+    where = {"tenant": caller.tenant, "upload_id": upload_id, "id": part_id}
+    row = await deps.views.one(UPLOAD_PARTS, where)
+    if row is None:  # the upload ended meanwhile
+        raise _ended(await _upload(deps, caller, upload_id))
+    return part_object(row)
+
+
+async def _stored_part(request: Request, deps: Deps, key: str) -> Stored:
+    boundary = boundary_of(request.headers.get("content-type"))
+    upload = await within(deps.blobs.upload(key))
+    try:
+        form = await received(request, boundary, upload, PART_BYTES_MAX, PART_FIELD)
+        if form.bytes == 0:
+            raise invalid(f"{PART_FIELD}: is required, and has at least one byte", PART_FIELD)
+        return await within(upload.complete(), form.bytes)
+    except BaseException:
+        with suppress(BlobError):  # garbage at worst; nobody names it
+            await within(upload.abort())
+        raise
+
+
+@router.post("/v1/uploads/{upload_id}/complete", responses=says(documents.Upload))
+async def complete_upload(
+    upload_id: str, body: CompleteRequest, deps: WithDeps, caller: Caller
+) -> dict[str, Any]:
+    """Puts the file together from its parts, in the order given. Repeating it changes nothing."""
+    row = await _upload(deps, caller, upload_id)
+    if _made_of(row, body.part_ids):
+        return await _shown(deps, caller, row)
+    _pending(row)
+    parts = await _parts(deps, caller, row, body.part_ids)
+    file_id = deps.fresh(FILE)
+    stored = await _assembled(deps, caller, parts, f"t/{caller.tenant}/files/{file_id}", body.md5)
+    done = CompleteUpload(
+        upload_id=upload_id,
+        parts=tuple(body.part_ids),
+        file_id=file_id,
+        bytes=stored.bytes,
+        sha256=stored.sha256,
+        blob=stored.key,
+    )
+    try:
+        await _recorded(deps, caller, done, stored.key)
+    except ApiError as refusal:  # the same call, sent twice, may have been first
+        row = await _upload(deps, caller, upload_id)
+        if refusal.status >= 500 or not _made_of(row, body.part_ids):
+            raise
+    return await _shown(deps, caller, await _upload(deps, caller, upload_id))
+
+
+def _made_of(row: Row, part_ids: Sequence[str]) -> bool:
+    """Whether the upload was completed with these parts; the row has those it left out behind."""
+    done = row["status"] == "completed"
+    return done and list(row["part_ids"][: len(part_ids)]) == list(part_ids)
+
+
+@router.post("/v1/uploads/{upload_id}/cancel", responses=says(documents.Upload))
+async def cancel_upload(upload_id: str, deps: WithDeps, caller: Caller) -> dict[str, Any]:
+    row = await _upload(deps, caller, upload_id)
+    if row["status"] != "cancelled":
+        _pending(row)
+        await _decide(deps, caller, CancelUpload(upload_id=upload_id))
+        row = await _upload(deps, caller, upload_id)
+    return await _shown(deps, caller, row)
+
+
+async def _parts(deps: Deps, caller: Principal, upload: Row, part_ids: Sequence[str]) -> list[Row]:
+    """The parts in the order of `part_ids`. Raises ApiError 400."""
+    where = {"tenant": caller.tenant, "upload_id": upload["id"]}
+    rows = await deps.views.page(UPLOAD_PARTS, where, limit=PARTS_MAX)
+    known = {row["id"]: row for row in rows}
+    unknown = [part for part in part_ids if part not in known]
+    if unknown or len(set(part_ids)) != len(part_ids):
+        text = f"unknown: {', '.join(unknown)}" if unknown else "a part is named twice"
+        raise invalid(f"part_ids must name parts of this upload, each once; {text}", "part_ids")
+    total = sum(known[part]["bytes"] for part in part_ids)
+    if total != upload["bytes"]:
+        text = f"The parts have {total} bytes, {upload['bytes']} were declared at creation."
+        raise invalid(text, "part_ids")
+    return [known[part] for part in part_ids]
+
+
+async def _assembled(
+    deps: Deps, caller: Principal, parts: Sequence[Row], key: str, md5: str | None
+) -> Stored:
+    """One blob of all parts, a few MB of it in memory. Raises ApiError 400, 409.
+
+    Every byte passes here, because the SHA-256 that names the content is one of the whole.
+    """
+    digest = None if md5 is None else hashlib.md5(usedforsecurity=False)
+    upload = await within(deps.blobs.upload(key))
+    try:
+        for part in parts:
+            await _copy(deps, caller, part, upload, digest)
+        if md5 and digest and (found := digest.hexdigest()) != md5.lower():
+            raise invalid(f"The file has the MD5 {found}, not {md5.lower()}.", "md5")
+        return await within(upload.complete(), sum(part["bytes"] for part in parts))
+    except BaseException:
+        with suppress(BlobError):
+            await within(upload.abort())
+        raise
+
+
+async def _copy(
+    deps: Deps, caller: Principal, part: Row, upload: Upload, digest: "hashlib._Hash | None"
+) -> None:
+    blob = part_blob(caller.tenant, part["upload_id"], part["id"])
+    chunks = deps.blobs.stream(blob, sha256=part["sha256"])
+    try:
+        while chunk := await within(anext(chunks, b"")):
+            if digest is not None:
+                await asyncio.to_thread(digest.update, chunk)
+            await within(upload.write(chunk), PART_BYTES)
+    except BlobMissing as error:
+        text = "The upload was completed, cancelled or expired meanwhile."
+        raise ApiError(409, errors.ILLEGAL_STATE, text, "upload_id") from error
+    except BlobTooLarge as error:
+        raise invalid(str(error), "part_ids") from error
+
+
+async def _decide(deps: Deps, caller: Principal, command: Message) -> None:
+    actor = deps.seal.seal(caller.tenant, caller.key_id)
+    await deps.commands.decide(DATASET, caller.tenant, command, actor=actor)
+
+
+async def _recorded(deps: Deps, caller: Principal, command: Message, blob: str) -> None:
+    """Bytes that a refused command would have named are not kept."""
+    try:
+        await _decide(deps, caller, command)
+    except ApiError as refusal:
+        if refusal.status < 500:
+            with suppress(BlobError):
+                await deps.blobs.delete(blob)
+        raise
+
+
+async def _shown(deps: Deps, caller: Principal, row: Row) -> dict[str, Any]:
+    file = None
+    if row["file_id"] is not None:
+        file = await deps.views.one(FILES, {"tenant": caller.tenant, "id": row["file_id"]})
+    return upload_object(row, file, deps.opened)
+
+
+async def _upload(deps: Deps, caller: Principal, upload_id: str) -> Row:
+    row = await deps.views.one(UPLOADS, {"tenant": caller.tenant, "id": upload_id})
+    if row is None:
+        raise not_found("Upload", upload_id, "upload_id")
+    return row
+
+
+def _pending(row: Row) -> None:
+    """Raises ApiError 409."""
+    if row["status"] != "pending":
+        raise _ended(row)
+
+
+def _ended(row: Row) -> ApiError:
+    text = f"{row['id']} is {row['status']}; create another upload."
+    return ApiError(409, errors.ILLEGAL_STATE, text, "upload_id")

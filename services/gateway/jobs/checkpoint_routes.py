@@ -1,0 +1,145 @@
+"""`/v1/fine_tuning/checkpoints`: who may fetch one besides its owner, and fetching it.
+
+A permission lets another tenant's keys download the adapter of that checkpoint, nothing else. The
+owner gives and takes it; whether a tenant of that name exists is told to nobody.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
+
+from fastapi import APIRouter, Query
+
+from schemas import errors
+from schemas.ids import CHECKPOINT, PERMISSION
+from schemas.model import Share, ShareCheckpoint, UnshareCheckpoint
+from schemas.topics import MODEL
+from schemas.units import HOUR_MS, Ms
+from services.gateway.jobs.bodies import PROJECTS_MAX, PermissionRequest
+from services.gateway.jobs.resolve import MODEL_SUFFIX_CHARACTERS
+from services.gateway.models.responses import checkpoint_files, permission_object
+from services.gateway.ports import Row
+from services.gateway.views.tables import CHECKPOINTS, PERMISSIONS
+from services.gateway.web.answers import says
+from services.gateway.web.deps import Caller, Deps, Principal, WithDeps
+from services.gateway.web.documents import Deleted, Download, Page, Permission
+from services.gateway.web.errors import ApiError, not_found
+from services.gateway.web.pages import After, page
+from services.gateway.web.responses import deleted, listing
+from services.gateway.web.storage import within
+
+ROOT: Final = "/v1/fine_tuning/checkpoints/{checkpoint_id:path}"
+LIMIT: Final = 10
+LIMIT_MAX: Final = 1_000
+URL_MS: Final[Ms] = HOUR_MS  # how long a download URL works
+SAME_STEP_MAX: Final = 1_000  # checkpoints of one step that are looked through for a model's name
+ADAPTER: Final = re.compile(r"adapter_(model\.safetensors|config\.json)")
+#: `ft:…:12345678:ckpt-step-40`, as checkpoints are named to OpenAI's clients
+NAME: Final = re.compile(r"ft:.+:(?P<job>[^:]+):ckpt-step-(?P<step>[0-9]{1,9})")
+router = APIRouter(tags=["fine-tuning"])
+
+
+@router.post(ROOT + "/permissions", responses=says(Page[Permission]))
+async def create_permissions(
+    checkpoint_id: str, body: PermissionRequest, deps: WithDeps, caller: Caller
+) -> dict[str, Any]:
+    """Those who may already keep the permission they have."""
+    row = await _own(deps, caller, checkpoint_id)
+    shares = tuple(
+        Share(permission_id=deps.fresh(PERMISSION), project_id=project)
+        for project in dict.fromkeys(body.project_ids)
+    )
+    command = ShareCheckpoint(checkpoint_id=row["id"], shares=shares)
+    actor = deps.seal.seal(caller.tenant, caller.key_id)
+    await deps.commands.decide(MODEL, caller.tenant, command, actor=actor)
+    where = {"tenant": caller.tenant, "checkpoint_id": row["id"]}
+    given = [
+        await deps.views.one(PERMISSIONS, {**where, "project_id": share.project_id})
+        for share in shares
+    ]
+    return listing([permission_object(one) for one in given if one is not None], False)
+
+
+@router.get(ROOT + "/permissions", responses=says(Page[Permission]))
+async def list_permissions(
+    checkpoint_id: str,
+    deps: WithDeps,
+    caller: Caller,
+    after: After = None,
+    limit: Annotated[int, Query(ge=1, le=LIMIT_MAX)] = LIMIT,
+    order: Literal["ascending", "descending"] = "descending",
+    project_id: str | None = None,
+) -> dict[str, Any]:
+    row = await _own(deps, caller, checkpoint_id)
+    where = {"tenant": caller.tenant, "checkpoint_id": row["id"]}
+    if project_id is not None:
+        where["project_id"] = project_id
+    rows, more = await page(
+        deps.views, PERMISSIONS, where, limit=limit, after=after, descending=order == "descending"
+    )
+    return listing([permission_object(one) for one in rows], more)
+
+
+@router.delete(ROOT + "/permissions/{permission_id}", responses=says(Deleted))
+async def delete_permission(
+    checkpoint_id: str, permission_id: str, deps: WithDeps, caller: Caller
+) -> dict[str, Any]:
+    row = await _own(deps, caller, checkpoint_id)
+    where = {"tenant": caller.tenant, "checkpoint_id": row["id"], "id": permission_id}
+    if await deps.views.one(PERMISSIONS, where) is None:
+        raise not_found("permission", permission_id, "permission_id")
+    actor = deps.seal.seal(caller.tenant, caller.key_id)
+    command = UnshareCheckpoint(permission_id=permission_id)
+    await deps.commands.decide(MODEL, caller.tenant, command, actor=actor)
+    return deleted("checkpoint.permission", permission_id)
+
+
+@router.get(ROOT + "/download", responses=says(Download))
+async def download_checkpoint(checkpoint_id: str, deps: WithDeps, caller: Caller) -> dict[str, Any]:
+    """Presigned URLs of the adapter as it was at that step; for its owner and who may fetch it."""
+    row = await _known(deps, caller.tenant, checkpoint_id)
+    if row is None:
+        row = await _shared(deps, caller, checkpoint_id)
+    urls = await _urls(deps, row)
+    if not urls:
+        message = f"The files of {checkpoint_id} are not kept any more; only the newest ones are."
+        raise ApiError(404, errors.NOT_FOUND, message, "checkpoint_id")
+    return checkpoint_files(row, urls, (deps.clock.now_ms() + URL_MS) // 1_000)
+
+
+async def _urls(deps: Deps, row: Row) -> Mapping[str, str]:
+    wanted = [file for file in row["files"] if ADAPTER.fullmatch(file["name"])]
+    return {
+        file["name"]: await deps.blobs.presign(file["blob"], ttl_ms=URL_MS, filename=file["name"])
+        for file in wanted
+        if await within(deps.blobs.exists(file["blob"]))
+    }
+
+
+async def _own(deps: Deps, caller: Principal, checkpoint_id: str) -> Row:
+    row = await _known(deps, caller.tenant, checkpoint_id)
+    if row is None:
+        raise not_found("checkpoint", checkpoint_id, "checkpoint_id")
+    return row
+
+
+async def _known(deps: Deps, tenant: str, checkpoint_id: str) -> Row | None:
+    """By our id, or by the name that it has as a model."""
+    if checkpoint_id.startswith(CHECKPOINT):
+        return await deps.views.one(CHECKPOINTS, {"tenant": tenant, "id": checkpoint_id})
+    named = NAME.fullmatch(checkpoint_id)
+    if named is None:
+        return None
+    where = {"tenant": tenant, "step": int(named["step"])}
+    rows = await deps.views.page(CHECKPOINTS, where, limit=SAME_STEP_MAX)
+    return next((r for r in rows if r["job_id"][-MODEL_SUFFIX_CHARACTERS:] == named["job"]), None)
+
+
+async def _shared(deps: Deps, caller: Principal, checkpoint_id: str) -> Row:
+    """Another tenant's, given to this one. By its id only: names are the owner's."""
+    where = {"project_id": caller.tenant, "checkpoint_id": checkpoint_id}
+    for given in await deps.views.page(PERMISSIONS, where, limit=PROJECTS_MAX):
+        row = await _known(deps, given["tenant"], checkpoint_id)
+        if row is not None:
+            return row
+    raise not_found("checkpoint", checkpoint_id, "checkpoint_id")

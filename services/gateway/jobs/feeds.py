@@ -1,0 +1,208 @@
+"""Live lines of jobs: one read of the read models for all who follow a job.
+
+A follower is a position in each source, so a slow or a late one loses nothing: what has left the
+tail in memory is read from the tables again. Sources have positions of their own, because two
+projections write them, each in order, and either may be ahead.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import Any, Final, TypeAlias
+
+from schemas.units import Ms
+from services.gateway.ports import Cursor, Row, Views
+from services.gateway.views.tables import JOBS, Table
+from services.gateway.web.errors import UNAVAILABLE, ApiError
+from tunery.runtime.clock import Clock
+from tunery.runtime.store.abstract import Store
+
+CHANNELS: Final = ("views", "telemetry")  # the projections whose commits tell of jobs
+FOLLOWERS_MAX: Final = 1_000  # of one process
+TAIL_MAX: Final = 1_000  # events of one source that are kept in memory
+PAGE: Final = 500
+POLL_MS: Final[Ms] = 5_000  # for a notice that was lost
+LATE_MS: Final[Ms] = 3_000  # steps may come this much after the end of their job
+
+JobKey: TypeAlias = tuple[str, str]  # tenant, job
+Shape: TypeAlias = Callable[[Row], Mapping[str, Any]]  # a row → the object that is sent
+Positions: TypeAlias = tuple[str, ...]  # one id for each source; "" is the beginning
+
+
+@dataclass(frozen=True)
+class Source:
+    table: Table
+    shape: Shape
+
+
+@dataclass(frozen=True)
+class Event:
+    """`positions`: those of a follower who has seen this event and all before it."""
+
+    id: str
+    body: Mapping[str, Any]
+    positions: Positions
+
+
+class Tail:
+    """The newest events of one source. It holds all that came after `since`."""
+
+    def __init__(self, source: Source, where: Row, since: str) -> None:
+        self._source, self._where = source, where
+        self._since = self._newest = since
+        self._kept: deque[tuple[str, Mapping[str, Any]]] = deque()
+
+    async def refresh(self, views: Views) -> None:
+        while len(rows := await self._read(views, self._newest)) > 0:
+            self._kept.extend(rows)
+            self._newest = rows[-1][0]
+            while len(self._kept) > TAIL_MAX:
+                self._since, _ = self._kept.popleft()
+            if len(rows) < PAGE:
+                return
+
+    async def after(self, views: Views, position: str) -> Sequence[tuple[str, Mapping[str, Any]]]:
+        """Up to PAGE events; from the tables where they have left the tail."""
+        if position < self._since:
+            return await self._read(views, position)
+        newer = [one for one in reversed(self._kept) if one[0] > position]
+        return newer[: -PAGE - 1 : -1]
+
+    async def _read(self, views: Views, position: str) -> Sequence[tuple[str, Mapping[str, Any]]]:
+        after = Cursor(position, position)
+        table = self._source.table
+        rows = await views.page(table, self._where, limit=PAGE, after=after, descending=False)
+        return [(row["id"], self._source.shape(row)) for row in rows]
+
+
+@dataclass
+class Feed:
+    """What the followers of one job, and one kind of lines, share."""
+
+    tails: tuple[Tail, ...]
+    woken: asyncio.Event = field(default_factory=asyncio.Event)
+    refreshing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    fresh: bool = False
+    ended_at: Ms | None = None  # of the job
+    followers: int = 0
+
+    def wake(self) -> None:
+        """Those who wait are let go; those who come next wait for the next time."""
+        self.fresh = False
+        self.woken.set()
+        self.woken = asyncio.Event()
+
+
+class Feeds:
+    """Implements `Host`: hears of commits, wakes those who follow the job."""
+
+    name = "feeds"
+
+    def __init__(self, store: Store, views: Views, clock: Clock, *, late_ms: Ms = LATE_MS) -> None:
+        self._store, self._views, self._clock = store, views, clock
+        self._late_ms = late_ms
+        self._feeds: dict[tuple[JobKey, str], Feed] = {}
+        self._ready = asyncio.Event()
+
+    async def ready(self) -> None:
+        await self._ready.wait()
+
+    async def run(self) -> None:
+        async with AsyncExitStack() as stack:
+            for channel in CHANNELS:
+                await stack.enter_async_context(self._store.listen(channel, self._heard))
+            self._ready.set()
+            while True:
+                await self._clock.sleep(POLL_MS)
+                self._heard("")
+
+    def _heard(self, notice: str) -> None:
+        """A notice is `tenant/job`. An empty one: there was a gap, so everybody looks."""
+        for (job, _), feed in self._feeds.items():
+            if notice in ("", "/".join(job)):
+                feed.wake()
+
+    async def follow(
+        self, job: JobKey, kind: str, sources: Sequence[Source], positions: Positions
+    ) -> AsyncIterator[Sequence[Event]]:
+        """Batches of what comes after `positions`, until the job is over and all of it was told.
+
+        An empty batch says that there was nothing for POLL_MS at the most. Raises ApiError 503 for
+        one follower too many; StoreUnavailable.
+        """
+        with self._joined(job, kind, sources, positions) as feed:
+            while True:
+                woken = feed.woken
+                await self._refresh(feed, job)
+                batch = await self._batch(feed, positions)
+                if batch:
+                    positions = batch[-1].positions
+                elif feed.ended_at is not None:
+                    late_ms = feed.ended_at + self._late_ms - self._clock.now_ms()
+                    if late_ms <= 0:
+                        return
+                    await self._clock.sleep(late_ms)
+                    feed.fresh = False
+                    continue
+                else:
+                    await woken.wait()
+                yield batch
+
+    @contextmanager
+    def _joined(
+        self, job: JobKey, kind: str, sources: Sequence[Source], positions: Positions
+    ) -> Iterator[Feed]:
+        if sum(feed.followers for feed in self._feeds.values()) >= FOLLOWERS_MAX:
+            raise ApiError(503, UNAVAILABLE, f"{FOLLOWERS_MAX} streams are open here already.")
+        where = {"tenant": job[0], "job_id": job[1]}
+        feed = self._feeds.get((job, kind))
+        if feed is None:
+            tails = zip(sources, positions, strict=True)
+            feed = Feed(tuple(Tail(source, where, since) for source, since in tails))
+            self._feeds[job, kind] = feed
+        feed.followers += 1
+        try:
+            yield feed
+        finally:
+            feed.followers -= 1
+            if feed.followers == 0:
+                del self._feeds[job, kind]
+
+    async def _refresh(self, feed: Feed, job: JobKey) -> None:
+        """Once for all who were woken together. Whether the job is over is read first."""
+        async with feed.refreshing:
+            if feed.fresh:
+                return
+            feed.fresh = True
+            try:
+                row = await self._views.one(JOBS, {"tenant": job[0], "id": job[1]})
+                for tail in feed.tails:
+                    await tail.refresh(self._views)
+            except BaseException:
+                feed.fresh = False
+                raise
+            if row is not None and row["phase"] == "done":
+                feed.ended_at = row["finished_at"]
+
+    async def _batch(self, feed: Feed, positions: Positions) -> list[Event]:
+        """In the order of ids, which is that of time; not beyond what a full page has reached."""
+        pages = [
+            await tail.after(self._views, position)
+            for tail, position in zip(feed.tails, positions, strict=True)
+        ]
+        reached = min((page[-1][0] for page in pages if len(page) == PAGE), default=None)
+        found = [
+            (event_id, number, body)
+            for number, page in enumerate(pages)
+            for event_id, body in page
+            if reached is None or event_id <= reached
+        ]
+        found.sort(key=itemgetter(0))
+        batch = []
+        for event_id, number, body in found:
+            positions = (*positions[:number], event_id, *positions[number + 1 :])
+            batch.append(Event(event_id, body, positions))
+        return batch

@@ -1,0 +1,73 @@
+"""Expected starts of waiting jobs, for all who ask within a moment from one reading."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+from schemas.units import Ms
+from services.gateway.jobs.queue_forecast import Running, Waiting, left_ms, starts_in_ms
+from services.gateway.ports import Row, Views
+from services.gateway.views.tables import JOBS, NODES
+from tunery.runtime.clock import Clock
+
+KEPT_MS: Final[Ms] = 2_000
+JOBS_MAX: Final = 2_000  # of one phase; a longer queue has no forecast worth the name
+NODES_MAX: Final = 1_000
+ON_MACHINES: Final = ("provisioning", "running", "checkpointing", "evaluating")
+NEW: Final = ""  # a job that would be submitted now
+
+
+class Forecasts:
+    def __init__(self, views: Views, clock: Clock) -> None:
+        self._views, self._clock = views, clock
+        self._reading = asyncio.Lock()
+        self._read_at: Ms | None = None
+        self._slots = 0
+        self._running: list[Running] = []
+        self._waiting: list[Waiting] = []
+
+    async def start_of(self, job_id: str) -> Ms | None:
+        """When a queued job is expected to begin; None: it cannot be told."""
+        return (await self._starts()).get(job_id)
+
+    async def start_of_new(self, slots: int) -> Ms | None:
+        """The same for one more job at the end of the queue."""
+        return (await self._starts(Waiting(NEW, slots, 0))).get(NEW)
+
+    async def _starts(self, *more: Waiting) -> Mapping[str, Ms]:
+        now = self._clock.now_ms()
+        async with self._reading:  # those who come meanwhile wait for the same reading
+            if self._read_at is None or now - self._read_at > KEPT_MS:
+                await self._read(now)
+                self._read_at = now
+        found = starts_in_ms(self._slots, self._running, [*self._waiting, *more])
+        return {job_id: now + wait_ms for job_id, wait_ms in found.items()}
+
+    async def _read(self, now: Ms) -> None:
+        nodes = await self._views.page(NODES, {"state": "alive"}, limit=NODES_MAX)
+        self._slots = sum(node["slots"] for node in nodes)
+        self._running = [
+            Running(row["spec"]["slots"], left_ms(_expected_ms(row), now - _began_at(row, now)))
+            for phase in ON_MACHINES
+            for row in await self._views.page(JOBS, {"phase": phase}, limit=JOBS_MAX)
+        ]
+        queued = await self._views.page(
+            JOBS, {"phase": "queued", "wanted": "run"}, limit=JOBS_MAX, descending=False
+        )
+        placed = sorted(queued, key=lambda row: (row["position"] is None, row["position"] or 0))
+        self._waiting = [
+            Waiting(row["id"], row["spec"]["slots"], _expected_ms(row)) for row in placed
+        ]
+
+
+def _expected_ms(row: Row) -> Ms:
+    """Of all its work, on its slots; nothing while it holds no budget."""
+    if row["hold"] is None:
+        return 0
+    estimate = row["hold"]["estimate"]
+    gpu_ms: int = estimate["train_gpu_ms"] + estimate["eval_gpu_ms"]
+    return gpu_ms // int(row["spec"]["slots"])
+
+
+def _began_at(row: Row, now: Ms) -> Ms:
+    return now if row["started_at"] is None else int(row["started_at"])

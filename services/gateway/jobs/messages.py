@@ -1,0 +1,181 @@
+"""What an event of the job journal says to people: rows of the job's event list."""
+
+from typing import Any
+
+from schemas.envelope import Header
+from schemas.job import (
+    AttemptEnded,
+    AttemptStarted,
+    CheckpointRecorded,
+    HoldTaken,
+    JobEnded,
+    JobSubmitted,
+    PlacementWanted,
+    ScoreSummary,
+    VerdictRecorded,
+    WantedSet,
+)
+from schemas.sealed import Sealed
+from schemas.training import AttemptOutcome
+from services.gateway.jobs.event_ids import journal_event_id
+from services.gateway.views.rows import put
+from services.gateway.views.tables import JOB_EVENTS
+from tunery.runtime.verbs import Change
+
+WANTED = {"run": "Job resumed", "paused": "Pause requested", "cancelled": "Cancellation requested"}
+ENDINGS: dict[AttemptOutcome, str] = {
+    "succeeded": "",
+    "preempted": "Attempt {n} was stopped before its end; its last checkpoint is kept",
+    "lost": "Attempt {n} lost its machine; the job goes on from its last checkpoint, free",
+    "failed": "Attempt {n} failed: {cause}",
+    "not_started": "Attempt {n} ended before it started",
+}
+
+
+def messages(header: Header, event: Any) -> tuple[Change, ...]:
+    """Nothing for events that are not told."""
+    match event:
+        case JobSubmitted():
+            return _submitted(header, event)
+        case HoldTaken():
+            hold = event.estimate.hold_gpu_ms
+            text = f"Budget hold taken: at most {hold / 3_600_000:.2f} GPU-hours"
+            return (_tell(header, event.job_id, "held", text, data={"hold_gpu_ms": hold}),)
+        case PlacementWanted():
+            return (_placed(header, event),)
+        case AttemptStarted():
+            return _started(header, event)
+        case CheckpointRecorded():
+            step = event.checkpoint.step
+            text = f"Checkpoint created at step {step}"
+            return (_tell(header, event.job_id, "checkpoint", text, data={"step": step}),)
+        case WantedSet():
+            return (_tell(header, event.job_id, "wanted", WANTED[event.wanted]),)
+        case AttemptEnded():
+            return _attempt_ended(header, event)
+        case VerdictRecorded():
+            return (_verdict(header, event.job_id, event.summary),)
+        case JobEnded():
+            return _ended(header, event)
+        case _:
+            return ()
+
+
+def _tell(
+    header: Header,
+    job_id: str,
+    rank: str,
+    message: str,
+    *,
+    level: str = "info",
+    data: dict[str, Any] | None = None,
+    sealed: Sealed | None = None,
+) -> Change:
+    return put(
+        JOB_EVENTS,
+        {
+            "tenant": header.key,
+            "job_id": job_id,
+            "id": journal_event_id(header.at, header.seq, rank),
+        },
+        at=header.at,
+        level=level,
+        kind="message",
+        message=message,
+        data=data,
+        sealed=sealed,
+    )
+
+
+def _submitted(header: Header, event: JobSubmitted) -> tuple[Change, ...]:
+    files = f"training file: {event.spec.training_file}"
+    if event.spec.validation_file is not None:
+        files += f" and validation file: {event.spec.validation_file}"
+    return (
+        _tell(header, event.job_id, "created", f"Created fine-tuning job: {event.job_id}"),
+        _tell(header, event.job_id, "validating", f"Validating {files}"),
+    )
+
+
+def _placed(header: Header, event: PlacementWanted) -> Change:
+    data = {"attempt": event.attempt}
+    if event.role == "eval":
+        text = "Training finished, comparing the new model with its base"
+    elif event.attempt == 1:
+        text = "Files validated, moving job to queued state"
+    else:
+        text = f"Moving job to queued state (attempt {event.attempt})"
+    return _tell(header, event.job_id, "queued", text, data=data)
+
+
+def _started(header: Header, event: AttemptStarted) -> tuple[Change, ...]:
+    data = {"attempt": event.attempt, "loaded_step": event.loaded_step}
+    if event.role == "eval":
+        text = "Evaluation started"
+    elif event.loaded_step == 0:
+        text = "Fine-tuning job started"
+    else:
+        text = f"Fine-tuning job resumed from the checkpoint of step {event.loaded_step}"
+    begun = _tell(header, event.job_id, "started", text, data=data)
+    return (begun, _skipped(header, event)) if event.skipped else (begun,)
+
+
+def _skipped(header: Header, event: AttemptStarted) -> Change:
+    """Named by their manifests, as the list of checkpoints names them."""
+    found = "; ".join(f"{one.manifest_sha256}: {one.reason}" for one in event.skipped)
+    text = f"Checkpoints that cannot be used were passed over, their work is credited. {found}"
+    data = {"skipped": [one.manifest_sha256 for one in event.skipped]}
+    return _tell(header, event.job_id, "skipped", text, level="warn", data=data)
+
+
+def _attempt_ended(header: Header, event: AttemptEnded) -> tuple[Change, ...]:
+    if event.outcome == "succeeded":
+        return ()
+    text = ENDINGS[event.outcome].format(n=event.attempt, cause=event.cause or "unknown")
+    data = {"attempt": event.attempt, "outcome": event.outcome, "cause": event.cause}
+    level = "warn" if event.outcome in ("lost", "failed") else "info"
+    return (
+        _tell(
+            header,
+            event.job_id,
+            "attempt_ended",
+            text,
+            level=level,
+            data=data,
+            sealed=event.message,
+        ),
+    )
+
+
+def _verdict(header: Header, job_id: str, summary: ScoreSummary) -> Change:
+    text = (
+        f"Gate: {summary.verdict}; right answers {summary.adapter_correct} of {summary.items} "
+        f"(base model: {summary.base_correct})"
+    )
+    level = "warn" if summary.verdict == "block" else "info"
+    data = {"verdict": summary.verdict, "reasons": list(summary.reasons)}
+    return _tell(header, job_id, "verdict", text, level=level, data=data)
+
+
+def _ended(header: Header, event: JobEnded) -> tuple[Change, ...]:
+    if event.outcome == "succeeded":
+        return (
+            _tell(header, event.job_id, "model", f"New fine-tuned model created: {event.model_id}"),
+            _tell(header, event.job_id, "ended", "The job has successfully completed"),
+        )
+    if event.outcome == "cancelled":
+        return (_tell(header, event.job_id, "ended", "The job was cancelled"),)
+    failure = event.failure
+    code = failure.code if failure else "internal_error"
+    advice = f" {failure.advice}" if failure and failure.advice else ""
+    return (
+        _tell(
+            header,
+            event.job_id,
+            "ended",
+            f"The job failed: {code}.{advice}",
+            level="error",
+            data={"code": code},
+            sealed=failure.message if failure else None,
+        ),
+    )

@@ -1,0 +1,189 @@
+"""`job` → jobs, their checkpoints, the messages of their event lists, limits in force."""
+
+from typing import Any, TypeAlias, TypeGuard, assert_never
+
+from schemas.envelope import Header, Rejected, Repeated
+from schemas.ids import CHECKPOINT, derived_id
+from schemas.job import (
+    AttemptEnded,
+    AttemptStarted,
+    BaseBound,
+    CheckpointRecorded,
+    DatasetBound,
+    Event,
+    FileNoted,
+    HoldTaken,
+    JobEnded,
+    JobSubmitted,
+    LimitsSet,
+    PhaseSet,
+    PinsWanted,
+    PlacementUnwanted,
+    PlacementWanted,
+    RegistrationWanted,
+    UsageCounted,
+    VerdictDue,
+    VerdictRecorded,
+    WaitNoted,
+    WantedSet,
+)
+from services.gateway.jobs.messages import messages
+from services.gateway.views.rows import RESULTS, put, remembered, results_row
+from services.gateway.views.tables import CHECKPOINTS, JOBS, LIMITS
+from tunery.runtime.verbs import Change, Todo, Upsert
+
+Moving: TypeAlias = (
+    HoldTaken
+    | DatasetBound
+    | PlacementWanted
+    | WantedSet
+    | PhaseSet
+    | WaitNoted
+    | AttemptStarted
+    | CheckpointRecorded
+    | AttemptEnded
+    | VerdictDue
+    | VerdictRecorded
+    | RegistrationWanted
+)
+
+
+def project_job(header: Header, event: Event) -> tuple[Change, ...]:
+    changes = _project(header, event)
+    jobs = (change for change in changes if _of_job(change))
+    return (*changes, *(row for change in jobs for row in remembered(header, change)))
+
+
+def _of_job(change: Change) -> TypeGuard[Upsert]:
+    return isinstance(change, Upsert) and change.table == JOBS.name
+
+
+def _project(header: Header, event: Event) -> tuple[Change, ...]:
+    match event:
+        case LimitsSet():
+            values = {
+                "lane": event.lane,
+                "limits": event.limits,
+                "price_version": event.price_version,
+            }
+            return (put(LIMITS, {"id": header.key}, **values),)
+        case JobSubmitted():
+            return (_submitted(header, event), *messages(header, event))
+        case JobEnded():
+            row = results_row(header.key, event.job_id)
+            todo = Todo(RESULTS, row, header.key, header.tenant, event)
+            return (_ended(header, event), todo, *messages(header, event))
+        case (
+            FileNoted()
+            | PinsWanted()
+            | BaseBound()
+            | PlacementUnwanted()
+            | UsageCounted()
+            | Rejected()
+            | Repeated()
+        ):
+            return ()
+        case _:
+            return (*_moved(header, event), *messages(header, event))
+
+
+def _set(header: Header, job_id: str, **values: Any) -> Upsert:
+    return put(JOBS, {"tenant": header.key, "id": job_id}, **values)
+
+
+def _submitted(header: Header, event: JobSubmitted) -> Change:
+    return _set(
+        header,
+        event.job_id,
+        place=header.seq,
+        command_id=header.command_id,
+        created_at=header.at,
+        spec=event.spec,
+        lane=event.lane,
+        suffix=event.spec.suffix,
+        metadata=event.spec.metadata,
+        wanted="run",
+        phase="validating",
+    )
+
+
+def _ended(header: Header, event: JobEnded) -> Change:
+    return _set(
+        header,
+        event.job_id,
+        phase="done",
+        reason=None,
+        position=None,
+        node_id=None,
+        outcome=event.outcome,
+        failure=event.failure,
+        model_id=event.model_id,
+        finished_at=header.at,
+        trained_tokens=event.trained_tokens,
+        billable_gpu_ms=event.billable_gpu_ms,
+        lost_gpu_ms=event.lost_gpu_ms,
+        released_gpu_ms=event.released_gpu_ms,
+    )
+
+
+def _moved(header: Header, event: Moving) -> tuple[Change, ...]:
+    match event:
+        case HoldTaken():
+            hold = {"tokens": event.tokens, "estimate": event.estimate}
+            return (_set(header, event.job_id, hold=hold, overage=event.overage),)
+        case DatasetBound():
+            return (_set(header, event.job_id, prepared=event.prepared),)
+        case PlacementWanted():
+            return (_set(header, event.job_id, attempt=event.attempt, role=event.role),)
+        case WantedSet():
+            return (_set(header, event.job_id, wanted=event.wanted),)
+        case PhaseSet():
+            values = {"phase": event.phase, "reason": event.reason, "node_id": event.node_id}
+            return (_set(header, event.job_id, position=None, **values),)
+        case WaitNoted():
+            return (_set(header, event.job_id, reason=event.reason, position=event.position),)
+        case AttemptStarted():
+            return _started(header, event)
+        case CheckpointRecorded():
+            return (
+                _checkpoint(header, event),
+                _set(header, event.job_id, trained_tokens=event.trained_tokens),
+            )
+        case AttemptEnded():
+            totals = {"billable_gpu_ms": event.billable_gpu_ms, "lost_gpu_ms": event.lost_gpu_ms}
+            return (_set(header, event.job_id, **totals),)
+        case VerdictDue():
+            return (_set(header, event.job_id, scores=event.scores),)
+        case VerdictRecorded():
+            return (_set(header, event.job_id, gate=event.summary),)
+        case RegistrationWanted():
+            return (_set(header, event.job_id, lineage=event.lineage),)
+        case _:
+            assert_never(event)
+
+
+def _started(header: Header, event: AttemptStarted) -> tuple[Change, ...]:
+    """Only training has optimizer steps: an evaluation must not hide how far they got."""
+    if event.role != "train":
+        return ()
+    values = {"loaded_step": event.loaded_step, "total_steps": event.total_steps}
+    return (_set(header, event.job_id, started_at=header.at, **values),)
+
+
+def _checkpoint(header: Header, event: CheckpointRecorded) -> Change:
+    found = event.checkpoint
+    name = derived_id(event.job_id, str(found.attempt), str(found.step), found.manifest_sha256)
+    return put(
+        CHECKPOINTS,
+        {"tenant": header.key, "id": CHECKPOINT + name},
+        job_id=event.job_id,
+        place=header.seq,
+        created_at=header.at,
+        attempt=found.attempt,
+        step=found.step,
+        tokens=found.tokens,
+        trained_tokens=event.trained_tokens,
+        manifest_sha256=found.manifest_sha256,
+        bytes=sum(file.bytes for file in found.files),
+        files=found.files,
+    )

@@ -1,0 +1,92 @@
+"""An ended job's metrics as a file of the tenant: OpenAI's `result_files`."""
+
+import csv
+import hashlib
+import io
+from collections.abc import Sequence
+from typing import Any, Final
+
+from schemas.dataset import RegisterFile
+from schemas.ids import FILE, derived_id
+from schemas.job import JobEnded
+from services.gateway.jobs.event_ids import finite
+from services.gateway.ports import Cursor, Row, Views
+from services.gateway.views.rows import RESULTS
+from services.gateway.views.tables import FILES, STEPS
+from tunery.runtime.blobs.abstract import Blobs, blob_key
+from tunery.runtime.seal.sealer import Sealer
+from tunery.runtime.verbs import Effect, Send
+
+NAME: Final = "step_metrics.csv"
+PAGE: Final = 1_000
+# header → column of `steps`; OpenAI's names, blank where a step has no such figure
+COLUMNS: Final = {
+    "step": "step",
+    "train_loss": "loss",
+    "train_accuracy": "accuracy",
+    "valid_loss": "valid_loss",
+    "valid_mean_token_accuracy": None,
+    "learning_rate": "learning_rate",
+    "tokens": "tokens",
+}
+
+
+def results(views: Views, blobs: Blobs, seal: Sealer) -> Effect[JobEnded]:
+    """Nothing for a job that never took a step, or whose file is there already."""
+
+    async def run(job: JobEnded, tenant: str) -> Send | None:
+        file_id = FILE + derived_id(tenant, job.job_id, RESULTS)
+        if await views.one(FILES, {"tenant": tenant, "id": file_id}) is not None:
+            return None
+        steps = await _steps(views, tenant, job.job_id)
+        if not steps:
+            return None
+        data = table(steps)
+        stored = await blobs.put(content_key(tenant, data), data)
+        file = RegisterFile(
+            file_id=file_id,
+            purpose="fine-tune-results",
+            name=seal.seal(tenant, NAME),
+            bytes=stored.bytes,
+            sha256=stored.sha256,
+            blob=stored.key,
+            job_id=job.job_id,
+        )
+        return Send("dataset", tenant, tenant, file)
+
+    def exhausted(job: JobEnded, tenant: str, failure: str) -> None:
+        return None
+
+    return Effect(kind=RESULTS, body=JobEnded, run=run, exhausted=exhausted)
+
+
+def content_key(tenant: str, data: bytes) -> str:
+    return blob_key(tenant, RESULTS, hashlib.sha256(data).hexdigest(), ".csv")
+
+
+def table(steps: Sequence[Row]) -> bytes:
+    """CSV with a header, one line a step."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for step in steps:
+        writer.writerow([_cell(step, column) for column in COLUMNS.values()])
+    return out.getvalue().encode()
+
+
+def _cell(step: Row, column: str | None) -> Any:
+    value = None if column is None else step[column]
+    return finite(value) if isinstance(value, float) else value
+
+
+async def _steps(views: Views, tenant: str, job_id: str) -> list[Row]:
+    """In the order of steps: what a resumed attempt did again counts once."""
+    where = {"tenant": tenant, "job_id": job_id}
+    found: list[Row] = []
+    after = None
+    while True:
+        rows = await views.page(STEPS, where, limit=PAGE, after=after, descending=False)
+        found += rows
+        if len(rows) < PAGE:
+            return sorted(found, key=lambda row: int(row["step"]))
+        after = Cursor(rows[-1]["id"], rows[-1]["id"])

@@ -1,0 +1,90 @@
+"""Server-sent events: lists of a job as they grow, from `Last-Event-ID` on.
+
+The id of a frame names a position in every source of the stream, so nothing is lost and nothing
+comes twice. `after` takes the id of an event, as the lists do.
+"""
+
+import logging
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Final
+
+import msgspec
+from starlette.responses import StreamingResponse
+
+from schemas.units import Ms
+from services.gateway.jobs.event_ids import EVENT_ID
+from services.gateway.jobs.feeds import JobKey, Positions, Source
+from services.gateway.web.deps import Deps
+from services.gateway.web.errors import ApiError, invalid
+from tunery.runtime.store.abstract import StoreUnavailable
+from tunery.runtime.telemetry.logs import log_event
+
+LOG: Final = logging.getLogger("tunery.gateway")
+HEARTBEAT_MS: Final[Ms] = 10_000
+RETRY_MS: Final[Ms] = 2_000  # after which a client connects again
+BETWEEN: Final = "~"  # the positions in a frame's id
+
+
+def streams(model: Any) -> dict[int | str, dict[str, Any]]:
+    """For `responses=`: a page, or frames of its items."""
+    text = "a page; with stream=true frames `event`, `id`, `data`, and `[DONE]` at the end"
+    content = {"text/event-stream": {"schema": {"type": "string"}}}
+    return {200: {"model": model, "description": text, "content": content}}
+
+
+def event_stream(
+    deps: Deps,
+    job: JobKey,
+    name: str,
+    sources: Sequence[Source],
+    positions: Positions,
+) -> StreamingResponse:
+    """The answer to `stream=true`. `name` is the frames' event."""
+    frames = _frames(deps, job, name, sources, positions)
+    headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+    return StreamingResponse(frames, media_type="text/event-stream", headers=headers)
+
+
+def positions_of(last_event_id: str | None, after: str | None, sources: int) -> Positions:
+    """Where a stream begins. Raises ApiError 400."""
+    if last_event_id is None:
+        return (after or "",) * sources
+    found = tuple(last_event_id.split(BETWEEN))
+    if len(found) == 1:
+        found *= sources  # the id of an event
+    if len(found) != sources or not all(one == "" or EVENT_ID.match(one) for one in found):
+        raise invalid("Send the id of the last frame as you got it.", "Last-Event-ID")
+    return found
+
+
+async def _frames(
+    deps: Deps, job: JobKey, name: str, sources: Sequence[Source], positions: Positions
+) -> AsyncIterator[bytes]:
+    """Goes on when the database is away for a while: only the client ends it, or the job.
+
+    No empty line without data before it: the SDK would take that for an event with nothing in it.
+    """
+    yield f"retry: {RETRY_MS}\n".encode()
+    told_ms = deps.clock.monotonic_ms()
+    while True:
+        try:
+            async for batch in deps.feeds.follow(job, name, sources, positions):
+                if batch:
+                    positions = batch[-1].positions
+                    yield b"".join(_frame(name, one.positions, one.body) for one in batch)
+                elif deps.clock.monotonic_ms() - told_ms >= HEARTBEAT_MS:
+                    yield b": heartbeat\n"
+                else:
+                    continue
+                told_ms = deps.clock.monotonic_ms()
+            yield b"data: [DONE]\n\n"
+            return
+        except (StoreUnavailable, ApiError) as error:
+            log_event(LOG, logging.WARNING, "stream waits", why=error, job=job[1])
+            yield b": the service is busy\n"
+            await deps.clock.sleep(RETRY_MS)
+
+
+def _frame(name: str, positions: Positions, body: Any) -> bytes:
+    head = f"event: {name}\nid: {BETWEEN.join(positions)}\ndata: ".encode()
+    return head + msgspec.json.encode(body) + b"\n\n"

@@ -1,0 +1,154 @@
+"""Reads the telemetry topic into the table `steps`; rows and position are committed together."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from schemas.telemetry import LogLine, Progress, Step, Telemetry
+from schemas.topics import PARTITIONS, TELEMETRY
+from schemas.units import Ms
+from services.gateway.jobs.event_ids import finite, line_id, step_event_id
+from services.gateway.views.tables import LINES, STEPS, TELEMETRY_DDL, TELEMETRY_VERSION
+from tunery.runtime.bus.abstract import OutOfRange, Record
+from tunery.runtime.journal.codec import MALFORMED
+from tunery.runtime.journal.reader import Position
+from tunery.runtime.ports import Runtime
+from tunery.runtime.store.abstract import Batch, Committed, Tables
+from tunery.runtime.telemetry.logs import log_event
+from tunery.runtime.verbs import Upsert
+
+LOG: Final = logging.getLogger("tunery.gateway")
+NAME: Final = "telemetry"
+POLL_MS: Final[Ms] = 500
+RECORDS_MAX: Final = 1_000
+LINE_CHARACTERS_MAX: Final = 2_000
+PLACES: Final = tuple((NAME, partition) for partition in range(PARTITIONS))
+TABLES: Final = Tables(NAME, TELEMETRY_VERSION, PLACES, TELEMETRY_DDL, (STEPS.name, LINES.name))
+_DECODER: Final[msgspec.json.Decoder[Telemetry]] = msgspec.json.Decoder(Telemetry)
+
+
+class TelemetryReader:
+    """Implements `Host`. What cannot be decoded is skipped: metrics never stop anything."""
+
+    name = "telemetry reader"
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._log, self._store = runtime.log, runtime.store
+        self._ready = asyncio.Event()
+
+    async def ready(self) -> None:
+        await self._ready.wait()
+
+    async def run(self) -> None:
+        await self._store.ensure(TABLES)
+        while True:
+            offsets = await self._offsets()
+            reader = await self._log.reader(TELEMETRY.name, offsets)
+            self._ready.set()
+            try:
+                while True:
+                    records = await reader.poll(POLL_MS, RECORDS_MAX)
+                    if not await self._commit(offsets, records):
+                        break
+            except OutOfRange as gone:
+                log_event(LOG, logging.WARNING, "telemetry is gone", why=gone)
+            finally:
+                await reader.close()
+
+    async def _offsets(self) -> dict[int, int]:
+        """Saved positions, brought into what the topic still has: it is kept for a week only."""
+        saved = await self._store.positions(NAME)
+        offsets = {}
+        for partition in range(PARTITIONS):
+            start, end = await self._log.bounds(TELEMETRY.name, partition)
+            offset = saved[NAME, partition].position.offset
+            within = start <= offset <= end
+            offsets[partition] = offset if within else start
+            if not within:
+                await self._move(partition, offset, start)
+        return offsets
+
+    async def _move(self, partition: int, before: int, after: int) -> None:
+        await self._store.commit(_batch(partition, before, after, ()))
+
+    async def _commit(self, offsets: dict[int, int], records: Sequence[Record]) -> bool:
+        """False when another process was first: read the positions again."""
+        by_partition: dict[int, list[Record]] = {}
+        for record in records:
+            by_partition.setdefault(record.partition, []).append(record)
+        for partition, found in sorted(by_partition.items()):
+            after = found[-1].offset + 1
+            changes = [change for record in found for change in changes_of(record)]
+            batch = _batch(partition, offsets[partition], after, changes)
+            if await self._store.commit(batch) is Committed.STALE:
+                return False
+            offsets[partition] = after
+        return True
+
+
+def _batch(partition: int, before: int, after: int, changes: Sequence[Upsert]) -> Batch:
+    """Those who follow the jobs hear of it."""
+    told = {f"{change.key['tenant']}/{change.key['job_id']}" for change in changes}
+    return Batch(
+        projection=NAME,
+        version=TELEMETRY_VERSION,
+        place=(NAME, partition),
+        expected=before,
+        position=Position(after),
+        changes=changes,
+        notices=sorted(told),
+    )
+
+
+def changes_of(record: Record) -> tuple[Upsert, ...]:
+    """A step that a resumed attempt does again takes the place of the lost one."""
+    try:
+        message = _DECODER.decode(record.value)
+    except MALFORMED as error:
+        place = f"{record.partition}/{record.offset}"
+        log_event(LOG, logging.WARNING, "telemetry record skipped", why=error, place=place)
+        return ()
+    match message:
+        case LogLine():
+            return (_line(record, message, message.level, message.text),)
+        case Progress():
+            text = f"{message.stage}: {message.done_ppm / 10_000:.0f} %"
+            return (_line(record, message, "info", text),)
+        case Step():
+            return (_step(record, message),)
+
+
+def _line(record: Record, message: LogLine | Progress, level: str, text: str) -> Upsert:
+    line = line_id(record.timestamp, record.partition, record.offset)
+    return Upsert(
+        LINES.name,
+        {"tenant": message.tenant, "job_id": message.job_id, "id": line},
+        {
+            "at": record.timestamp,
+            "attempt": message.attempt,
+            "level": level,
+            "message": text.replace("\0", "")[:LINE_CHARACTERS_MAX],
+        },
+    )
+
+
+def _step(record: Record, step: Step) -> Upsert:
+    return Upsert(
+        STEPS.name,
+        {"tenant": step.tenant, "job_id": step.job_id, "step": step.step},
+        {
+            "id": step_event_id(record.timestamp, step.attempt, step.step),
+            "at": record.timestamp,
+            "attempt": step.attempt,
+            "total_steps": step.total_steps,
+            "loss": finite(step.loss),
+            "accuracy": finite(step.accuracy),
+            "valid_loss": finite(step.valid_loss),
+            "learning_rate": finite(step.learning_rate),
+            "tokens": step.tokens,
+            "elapsed_ms": step.elapsed_ms,
+        },
+    )

@@ -1,0 +1,152 @@
+"""`/v1/models`: base models and fine-tuned versions, their stages, their files; `/v1/bases`."""
+
+import asyncio
+from typing import Annotated, Any, Final, Literal
+
+from fastapi import APIRouter, Query
+
+from schemas import errors
+from schemas.model import GLOBAL, AddBase, DeleteVersion, Promote, RollBack
+from schemas.topics import MODEL, PARTITIONS
+from schemas.units import HOUR_MS, Ms
+from services.gateway.jobs.bodies import BaseRequest, PromoteRequest, RollbackRequest
+from services.gateway.models.responses import adapter_object, base_object, model_object
+from services.gateway.ports import Row
+from services.gateway.views.tables import BASES, MODELS
+from services.gateway.web.answers import says
+from services.gateway.web.deps import Admin, Caller, Deps, Principal, WithDeps
+from services.gateway.web.documents import Deleted, Download, Model, Page
+from services.gateway.web.errors import ApiError, invalid
+from services.gateway.web.responses import deleted, listing
+
+MODELS_MAX: Final = 10_000
+BASES_MAX: Final = 1_000
+URL_MS: Final[Ms] = HOUR_MS  # how long a download URL works
+Kind = Annotated[Literal["base", "fine-tuned"] | None, Query(alias="type")]
+router = APIRouter(tags=["models"])
+
+# Ids may contain slashes, so what follows an id comes before the route that takes all the rest.
+
+
+@router.get("/v1/models", responses=says(Page[Model]))
+async def list_models(
+    deps: WithDeps, caller: Caller, kind: Kind = None, base_model: str | None = None
+) -> dict[str, Any]:
+    """Unpaged, as the SDK expects it: bases first, then versions, newest first."""
+    bases, versions = [], []
+    if kind != "fine-tuned":
+        bases = [base_object(row) for row in await _bases(deps)]
+    if kind != "base":
+        where = {"tenant": caller.tenant}
+        rows = await deps.views.page(MODELS, where, limit=MODELS_MAX)
+        versions = [model_object(row) for row in rows if row["files"] is not None]
+    if base_model is not None:
+        bases = [one for one in bases if one["id"] == base_model]
+        versions = [one for one in versions if one["parent"] == base_model]
+    return listing([*bases, *versions], False)
+
+
+@router.get("/v1/models/{model_id:path}/adapter", responses=says(Download))
+async def model_adapter(model_id: str, deps: WithDeps, caller: Caller) -> dict[str, Any]:
+    """Presigned URLs of the version's files; they work for an hour."""
+    row = await _version(deps, caller, model_id)
+    urls = [
+        await deps.blobs.presign(file["blob"], ttl_ms=URL_MS, filename=file["name"])
+        for file in row["files"]
+    ]
+    return adapter_object(row, urls, (deps.clock.now_ms() + URL_MS) // 1_000)
+
+
+@router.post("/v1/models/{model_id:path}/promote", responses=says(Model))
+async def promote_model(
+    model_id: str, body: PromoteRequest, deps: WithDeps, caller: Caller
+) -> dict[str, Any]:
+    """Compare-and-swap: `expected` is the version that holds the stage now."""
+    await _version(deps, caller, model_id)
+    await deps.commands.decide(
+        MODEL,
+        caller.tenant,
+        Promote(model_id=model_id, stage=body.stage, expected=body.expected),
+        actor=deps.seal.seal(caller.tenant, caller.key_id),
+    )
+    return model_object(await _version(deps, caller, model_id))
+
+
+@router.post("/v1/models/{model_id:path}/rollback", responses=says(Model))
+async def roll_back_model(
+    model_id: str, body: RollbackRequest, deps: WithDeps, caller: Caller
+) -> dict[str, Any]:
+    """This version leaves the stage, the one before it comes back; answers with that one."""
+    row = await _version(deps, caller, model_id)
+    await deps.commands.decide(
+        MODEL,
+        caller.tenant,
+        RollBack(line=row["line"], stage=body.stage, expected=model_id),
+        actor=deps.seal.seal(caller.tenant, caller.key_id),
+    )
+    where = {"tenant": caller.tenant, "line": row["line"], "stage": body.stage}
+    holder = await deps.views.one(MODELS, where)
+    return model_object(holder if holder is not None else row)
+
+
+@router.get("/v1/models/{model_id:path}", responses=says(Model))
+async def retrieve_model(model_id: str, deps: WithDeps, caller: Caller) -> dict[str, Any]:
+    base = await deps.views.one(BASES, {"id": model_id})
+    if base is not None:
+        return base_object(base)
+    return model_object(await _version(deps, caller, model_id))
+
+
+@router.delete("/v1/models/{model_id:path}", responses=says(Deleted))
+async def delete_model(model_id: str, deps: WithDeps, caller: Caller) -> dict[str, Any]:
+    if await deps.views.one(BASES, {"id": model_id}) is not None:
+        raise invalid("Base models cannot be deleted; only your fine-tuned versions can.", "id")
+    await _version(deps, caller, model_id)
+    actor = deps.seal.seal(caller.tenant, caller.key_id)
+    await deps.commands.decide(MODEL, caller.tenant, DeleteVersion(model_id=model_id), actor=actor)
+    return deleted("model", model_id)
+
+
+@router.get("/v1/bases", responses=says(Page[Model]))
+async def list_bases(deps: WithDeps, caller: Caller) -> dict[str, Any]:
+    return listing([base_object(row) for row in await _bases(deps)], False)
+
+
+@router.post("/v1/bases", status_code=201, responses=says(Model, 201))
+async def add_base(body: BaseRequest, deps: WithDeps, admin: Admin) -> dict[str, Any]:
+    """Hashes the folder and tells every partition; repeating it changes nothing."""
+    base = await deps.bases.read(body.id, body.path, body.licence)
+    actor = deps.seal.seal(admin.tenant, admin.key_id)
+    decisions = (
+        deps.commands.decide(
+            MODEL,
+            GLOBAL,
+            AddBase(base=base),
+            partition=partition,
+            actor=actor,
+        )
+        for partition in range(PARTITIONS)
+    )
+    for result in await asyncio.gather(*decisions, return_exceptions=True):
+        if isinstance(result, BaseException):
+            raise result
+    row = await deps.views.one(BASES, {"id": base.base_id})
+    if row is None:
+        raise _unknown(base.base_id)
+    return base_object(row)
+
+
+async def _bases(deps: Deps) -> list[Row]:
+    return list(await deps.views.page(BASES, {}, limit=BASES_MAX, descending=False))
+
+
+async def _version(deps: Deps, caller: Principal, model_id: str) -> Row:
+    row = await deps.views.one(MODELS, {"tenant": caller.tenant, "id": model_id})
+    if row is None or row["files"] is None:
+        raise _unknown(model_id)
+    return row
+
+
+def _unknown(model_id: str) -> ApiError:
+    message = f"The model '{model_id}' does not exist"
+    return ApiError(404, errors.UNKNOWN_BASE, message, "model")

@@ -1,0 +1,96 @@
+"""What routes are given, and who is asking."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import Depends, Request
+
+from schemas.account import ADMIN_SCOPE
+from schemas.job import KeyCap
+from schemas.sealed import Sealed
+from services.gateway.jobs.feeds import Feeds
+from services.gateway.jobs.forecasts import Forecasts
+from services.gateway.ports import BaseFolders, Previews, Prices, Rates, Views
+from services.gateway.settings import GatewaySettings
+from services.gateway.web.commands import Commands
+from services.gateway.web.errors import FORBIDDEN, ApiError
+from services.gateway.web.scopes import allows
+from tunery.runtime.blobs.abstract import Blobs
+from tunery.runtime.bus.abstract import Log
+from tunery.runtime.clock import Clock
+from tunery.runtime.seal.sealer import Sealer
+
+
+@dataclass(frozen=True)
+class Deps:
+    settings: GatewaySettings
+    views: Views
+    commands: Commands
+    feeds: Feeds
+    forecasts: Forecasts
+    previews: Previews
+    blobs: Blobs
+    seal: Sealer
+    prices: Prices
+    bases: BaseFolders
+    rates: Rates
+    log: Log
+    clock: Clock
+    submitting: asyncio.Semaphore  # submissions under way; the others wait in line
+    draw: Callable[[int], bytes]  # random bytes for identifiers, keys and seeds
+
+    def fresh(self, prefix: str) -> str:
+        """An identifier that nobody can guess."""
+        return prefix + self.draw(12).hex()
+
+    def opened(self, sealed: Any) -> str | None:
+        """A sealed column of a read model as text."""
+        return None if sealed is None else self.seal.open(msgspec.convert(sealed, Sealed))
+
+
+@dataclass(frozen=True)
+class Principal:
+    """Who asks: a key of one tenant. `key_id` is written into the log as the actor.
+
+    models: the base models it may train, None: all. cap: what its jobs may cost in a month.
+    per_minute: requests; None: the default. sha256: of the secret that was sent.
+    """
+
+    tenant: str
+    key_id: str
+    scopes: frozenset[str]
+    models: frozenset[str] | None = None
+    cap: KeyCap | None = None
+    per_minute: int | None = None
+    sha256: str = ""
+
+
+def _deps(request: Request) -> Deps:
+    found: Deps = request.app.state.deps
+    return found
+
+
+def _principal(request: Request) -> Principal:
+    found: Principal = request.state.principal
+    return found
+
+
+def _admin(request: Request) -> Principal:
+    principal = _principal(request)
+    require(principal, ADMIN_SCOPE)
+    return principal
+
+
+def require(principal: Principal, scope: str) -> None:
+    """Raises ApiError 403."""
+    if not allows(principal.scopes, scope):
+        message = f"This key has no {scope!r} scope. Use another key, or create one with it."
+        raise ApiError(403, FORBIDDEN, message)
+
+
+WithDeps = Annotated[Deps, Depends(_deps)]
+Caller = Annotated[Principal, Depends(_principal)]
+Admin = Annotated[Principal, Depends(_admin)]

@@ -1,0 +1,164 @@
+"""The outermost layer of the API: request ids, keys, size of bodies, metrics."""
+
+import logging
+import re
+import time
+from typing import Any, Final
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from services.gateway.accounts.auth import authenticate
+from services.gateway.web.deps import Deps, require
+from services.gateway.web.errors import (
+    BODY_TOO_LARGE,
+    RATE_LIMIT,
+    ApiError,
+    envelope,
+    invalid,
+)
+from services.gateway.web.metrics import REQUEST_SECONDS, REQUESTS
+from services.gateway.web.problems import error_of, fault
+from services.gateway.web.scopes import scope_of
+from services.gateway.web.token_bucket import Taken, duration
+from tunery.runtime.telemetry.logs import log_event
+
+LOG: Final = logging.getLogger("tunery.gateway")
+BODY_BYTES_MAX: Final = 1024 * 1024
+OPEN: Final = frozenset({"/healthz", "/readyz", "/metrics", "/openapi.json"})
+STREAMED: Final = re.compile("/v1/files|/v1/uploads/[^/]+/parts")  # their routes measure the body
+BODY: Final = "http.response.body"
+API_VERSION: Final = "2020-10-01"
+
+
+class Edge:
+    """ASGI application around the routes."""
+
+    def __init__(self, app: ASGIApp, deps: Deps) -> None:
+        self._app, self._deps = app, deps
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begun = time.perf_counter()
+        request_id = self._deps.fresh("req_")
+        status = 500
+
+        async def answer(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(scope=message)
+                headers["x-request-id"] = request_id
+                headers["openai-version"] = API_VERSION
+                if (principal := scope.get("state", {}).get("principal")) is not None:
+                    headers["openai-organization"] = principal.tenant
+                for name, value in scope.get("state", {}).get("rate", {}).items():
+                    headers[name] = value
+                elapsed_ms = round(1_000 * (time.perf_counter() - begun))
+                headers["openai-processing-ms"] = str(elapsed_ms)
+            await send(message)
+
+        try:
+            await self._through(scope, receive, answer, request_id)
+        finally:
+            route = _route(scope)
+            REQUESTS.labels(scope["method"], route, str(status)).inc()
+            REQUEST_SECONDS.labels(scope["method"], route).observe(time.perf_counter() - begun)
+
+    async def _through(self, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
+        started = ended = False
+
+        async def noting(message: Message) -> None:
+            nonlocal started, ended
+            started = started or message["type"] == "http.response.start"
+            await send(message)
+            ended = started and not message.get("more_body", message["type"] != BODY)
+
+        try:
+            await self._admit(scope, request_id)
+            await self._app(scope, _limited(scope, receive), noting)
+        except Exception as error:
+            told = error_of(error)
+            if told is None:
+                log_event(LOG, logging.ERROR, "request failed", error, request=request_id)
+                told = fault(request_id)
+            if not started:
+                await error_response(told)(scope, receive, send)
+            elif not ended:  # the client must not take the half for the whole
+                raise
+
+    async def _admit(self, scope: Scope, request_id: str) -> None:
+        """Raises ApiError 400, 401, 403, 429; StoreUnavailable."""
+        state = scope.setdefault("state", {})
+        state["request_id"] = request_id
+        if "\0" in scope["path"] or b"%00" in scope["query_string"]:
+            raise invalid("The URL contains a NUL character.")
+        if scope["path"] in OPEN:
+            return
+        headers = Headers(scope=scope)
+        principal = await authenticate(self._deps, headers.get("authorization"))
+        require(principal, scope_of(scope["method"], scope["path"]))
+        state["principal"] = principal
+        per_minute = principal.per_minute or self._deps.settings.requests_per_minute
+        taken = await self._deps.rates.take(principal.key_id, per_minute)
+        state["rate"] = rate_headers(taken)
+        if not taken.allowed:
+            raise _too_many(taken)
+
+
+def rate_headers(taken: Taken) -> dict[str, str]:
+    return {
+        "x-ratelimit-limit-requests": str(taken.limit),
+        "x-ratelimit-remaining-requests": str(taken.remaining),
+        "x-ratelimit-reset-requests": duration(taken.reset_ms),
+    }
+
+
+def _too_many(taken: Taken) -> ApiError:
+    message = (
+        f"This key may send {taken.limit} requests a minute. Wait {duration(taken.retry_ms)}, or "
+        "ask the operator for a key with a higher limit."
+    )
+    headers = {
+        "retry-after": str(-(-taken.retry_ms // 1_000)),
+        "retry-after-ms": str(taken.retry_ms),
+        "x-should-retry": "true",
+    }
+    return ApiError(429, RATE_LIMIT, message, headers=headers)
+
+
+def error_response(error: ApiError) -> JSONResponse:
+    body = envelope(error.status, error.code, error.message, error.param)
+    return JSONResponse(body, error.status, headers=error.all_headers())
+
+
+def _limited(scope: Scope, receive: Receive) -> Receive:
+    """Raises ApiError 413 as soon as a body is above BODY_BYTES_MAX."""
+    if scope["method"] == "POST" and STREAMED.fullmatch(scope["path"]):
+        return receive
+    taken = 0
+    too_large = ApiError(
+        413, BODY_TOO_LARGE, f"The body is larger than {BODY_BYTES_MAX} bytes, the limit here."
+    )
+    declared = Headers(scope=scope).get("content-length", "")
+    if declared.isdigit() and int(declared) > BODY_BYTES_MAX:
+        raise too_large
+
+    async def counting() -> Message:
+        nonlocal taken
+        message = await receive()
+        taken += len(message.get("body", b""))
+        if taken > BODY_BYTES_MAX:
+            raise too_large
+        return message
+
+    return counting
+
+
+def _route(scope: Scope) -> str:
+    """The template, so that identifiers never become labels."""
+    route: Any = scope.get("route")
+    return str(getattr(route, "path", "unmatched"))

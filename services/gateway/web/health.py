@@ -1,0 +1,56 @@
+"""`/healthz`, `/readyz`, `/metrics`: for whoever runs the service. They need no key."""
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any, Final
+
+from fastapi import APIRouter
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.responses import JSONResponse, Response
+
+from schemas.topics import JOB
+from schemas.units import Ms
+from services.gateway.views.tables import TENANTS
+from services.gateway.web.deps import WithDeps
+from services.gateway.web.errors import RETRY_AFTER_S
+
+CHECK_MS_MAX: Final[Ms] = 2_000
+router = APIRouter(tags=["operations"])
+
+
+@router.get("/healthz")
+async def health() -> dict[str, str]:
+    """The process lives."""
+    return {"status": "ok"}
+
+
+@router.get("/readyz")
+async def readiness(deps: WithDeps) -> JSONResponse:
+    """What requests need is there: 200, or 503 that says what is away."""
+    names = ("database", "log", "storage")
+    checks = (
+        _within(deps.views.one(TENANTS, {"id": ""})),
+        _within(deps.log.bounds(JOB.commands.name, 0)),
+        _within(deps.blobs.exists("t/-/ready")),
+    )
+    found = dict(zip(names, await asyncio.gather(*checks), strict=True))
+    body = {name: "ok" if ok else "away" for name, ok in found.items()}
+    if all(found.values()):
+        return JSONResponse({"status": "ready", **body})
+    return JSONResponse(
+        {"status": "not ready", **body}, 503, headers={"retry-after": str(RETRY_AFTER_S)}
+    )
+
+
+async def _within(check: Awaitable[Any]) -> bool:
+    try:
+        async with asyncio.timeout(CHECK_MS_MAX / 1_000):
+            await check
+    except Exception:  # whatever it is, the part is not usable
+        return False
+    return True
+
+
+@router.get("/metrics")
+async def metrics() -> Response:
+    return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)

@@ -1,0 +1,89 @@
+"""Waits for what became of a command: its row in `outcomes`, announced by NOTIFY."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Final
+
+from schemas.units import Ms
+from services.gateway.web.timeouts import in_time
+from tunery.runtime.store.abstract import OUTCOMES_CHANNEL, Outcome, Store, StoreUnavailable
+
+POLL_MS: Final[Ms] = 500  # for a notice that was lost
+AWAY_MS_MAX: Final[Ms] = 2_500  # nobody waits for a decision that cannot be read
+WAITERS_MAX: Final = 10_000
+
+
+class TooManyWaiting(Exception):
+    """More requests wait for decisions than this process takes."""
+
+
+class Outcomes:
+    """Implements `Host`. `expect` before the command is sent, `wait` after it."""
+
+    name = "outcomes"
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._waiting: dict[str, asyncio.Event] = {}
+        self._listening = asyncio.Event()
+
+    async def run(self) -> None:
+        async with self._store.listen(OUTCOMES_CHANNEL, self._heard):
+            self._listening.set()
+            await asyncio.Event().wait()
+
+    async def ready(self) -> None:
+        await self._listening.wait()
+
+    @contextmanager
+    def expect(self, command_id: str) -> Iterator[None]:
+        """Raises TooManyWaiting."""
+        if len(self._waiting) >= WAITERS_MAX:
+            raise TooManyWaiting
+        self._waiting[command_id] = asyncio.Event()
+        try:
+            yield
+        finally:
+            del self._waiting[command_id]
+
+    async def wait(self, command_id: str, wait_ms: Ms) -> Outcome | None:
+        """The outcome, or None when there is none after `wait_ms`, or when the store has been away
+        for AWAY_MS_MAX: it may still come.
+        """
+        heard, clock = self._waiting[command_id], asyncio.get_running_loop().time
+        away_since: float | None = None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait_ms / 1_000):
+                while True:
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(POLL_MS / 1_000):
+                            await heard.wait()
+                    heard.clear()
+                    asked = clock()
+                    try:
+                        found = await self._read(command_id)
+                    except StoreUnavailable:
+                        away_since = away_since or asked
+                        if clock() - away_since >= AWAY_MS_MAX / 1_000:
+                            return None
+                        continue
+                    if found is not None:
+                        return found
+                    away_since = None
+        return None
+
+    async def _read(self, command_id: str) -> Outcome | None:
+        """Raises StoreUnavailable after AWAY_MS_MAX at the latest."""
+        try:
+            return await in_time(self._store.outcome(command_id), AWAY_MS_MAX)
+        except TimeoutError as error:
+            raise StoreUnavailable(f"no answer in {AWAY_MS_MAX} ms") from error
+
+    def _heard(self, notice: str) -> None:
+        """An empty notice: there was a gap, so everybody looks."""
+        if notice == "":
+            for event in self._waiting.values():
+                event.set()
+        elif notice in self._waiting:
+            self._waiting[notice].set()

@@ -1,0 +1,37 @@
+"""Lists: pages by the id of the last item, as the SDK asks for them."""
+
+from collections.abc import Sequence
+from typing import Annotated, Final
+
+from fastapi import Query
+
+from services.gateway.ports import Cursor, Row, Views
+from services.gateway.views.tables import Table
+from services.gateway.web.errors import not_found
+
+ID_CHARACTERS_MAX: Final = 256
+After = Annotated[
+    str | None, Query(max_length=ID_CHARACTERS_MAX, description="id of the last item you have")
+]
+
+
+async def page(
+    views: Views,
+    table: Table,
+    where: Row,
+    *,
+    limit: int,
+    after: str | None,
+    descending: bool = True,
+) -> tuple[Sequence[Row], bool]:
+    """Rows, and whether there are more. Raises ApiError 404 for an `after` that is not there."""
+    cursor = None if after is None else await _cursor(views, table, where, after)
+    rows = await views.page(table, where, limit=limit + 1, after=cursor, descending=descending)
+    return rows[:limit], len(rows) > limit
+
+
+async def _cursor(views: Views, table: Table, where: Row, after: str) -> Cursor:
+    row = await views.one(table, {**where, "id": after})
+    if row is None:
+        raise not_found("item", after, "after")
+    return Cursor(row[table.order], row["id"])

@@ -1,0 +1,115 @@
+"""Rate limits: buckets in Valkey, shared by all gateways; in this process while Valkey is gone."""
+
+import asyncio
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, Final
+
+import redis.asyncio
+from redis.exceptions import RedisError
+
+from schemas.units import Ms
+from services.gateway.ports import Rates
+from services.gateway.web.metrics import RATES_LOCAL
+from services.gateway.web.timeouts import in_time
+from services.gateway.web.token_bucket import MINUTE_US, Taken, answer, take
+from tunery.runtime.telemetry.logs import log_event
+
+LOG: Final = logging.getLogger("tunery.gateway")
+BUCKETS_MAX: Final = 10_000  # in this process; the one that was used longest ago is forgotten
+ANSWER_MS_MAX: Final[Ms] = 100  # a limit must not cost more than what it protects
+AWAY_MS: Final[Ms] = 2_000  # after a failure Valkey is left alone for so long
+PREFIX: Final = "rate:"
+# services.gateway.web.token_bucket.take, where all gateways share the bucket and one clock
+SCRIPT: Final = """
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+local each, room = tonumber(ARGV[1]), tonumber(ARGV[2])
+local before = math.max(tonumber(redis.call('GET', KEYS[1]) or '0'), now)
+local after = before + each
+local late = after - now - room
+if late > 0 then return {before - now, late} end
+redis.call('SET', KEYS[1], string.format('%d', after), 'PX', math.ceil(room / 1000) + 1000)
+return {after - now, 0}
+"""
+
+
+class LocalRates:
+    """Implements `Rates` for one process. `now_us`: any clock that never goes back."""
+
+    def __init__(self, now_us: Callable[[], int] = lambda: time.monotonic_ns() // 1_000) -> None:
+        self._now_us = now_us
+        self._full_at_us: OrderedDict[str, int] = OrderedDict()
+
+    async def take(self, name: str, per_minute: int) -> Taken:
+        after, taken = take(self._full_at_us.pop(name, 0), self._now_us(), per_minute)
+        self._full_at_us[name] = after
+        if len(self._full_at_us) > BUCKETS_MAX:
+            self._full_at_us.popitem(last=False)
+        return taken
+
+    async def close(self) -> None:
+        return
+
+
+class ValkeyRates:
+    """Implements `Rates`. Raises RedisError, OSError, TimeoutError."""
+
+    def __init__(self, url: str) -> None:
+        # whatever the client retries, `take` ends it after ANSWER_MS_MAX
+        self._client: Any = redis.asyncio.from_url(url, protocol=2)
+        self._script = self._client.register_script(SCRIPT)
+
+    async def take(self, name: str, per_minute: int) -> Taken:
+        each_us = MINUTE_US // per_minute
+        asked = self._script(keys=[PREFIX + name], args=[each_us, each_us * per_minute])
+        until_full_us, late_us = await in_time(asked, ANSWER_MS_MAX)
+        return answer(per_minute, until_full_us, late_us)
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+
+class PatientRates:
+    """Implements `Rates`: `shared` while it answers, else `local`. A limit never fails a request.
+
+    Fails open: while Valkey is away each gateway allows the whole limit by itself.
+    """
+
+    def __init__(self, shared: Rates, local: Rates) -> None:
+        self._shared, self._local = shared, local
+        self._away_until = 0.0
+
+    async def take(self, name: str, per_minute: int) -> Taken:
+        now = asyncio.get_running_loop().time()
+        if now >= self._away_until:
+            try:
+                taken = await self._shared.take(name, per_minute)
+            except (RedisError, OSError, TimeoutError) as error:
+                self._gone(now, error)
+            else:
+                self._back()
+                return taken
+        RATES_LOCAL.inc()
+        return await self._local.take(name, per_minute)
+
+    def _gone(self, now: float, error: Exception) -> None:
+        if not self._away_until:
+            why = f"{type(error).__name__}: rate limits are counted by each gateway alone"
+            log_event(LOG, logging.WARNING, "Valkey is away", why=why)
+        self._away_until = now + AWAY_MS / 1_000
+
+    def _back(self) -> None:
+        if self._away_until:
+            log_event(LOG, logging.INFO, "Valkey is back")
+        self._away_until = 0.0
+
+    async def close(self) -> None:
+        await self._shared.close()
+
+
+def rates_of(valkey_url: str | None) -> Rates:
+    local = LocalRates()
+    return local if valkey_url is None else PatientRates(ValkeyRates(valkey_url), local)

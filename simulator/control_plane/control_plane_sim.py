@@ -1,0 +1,185 @@
+"""One run of the town: a time of faults that everybody lives through, then an end of everything."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+from typing import Any, Final
+
+from schemas.sealed import Sealed
+from schemas.topics import ACCOUNT, JOB, PARTITIONS, POOL, STREAMS, TOPICS
+from schemas.units import HOUR_MS
+from simulator.control_plane.hosts import hosts
+from simulator.control_plane.nodes import Machine
+from simulator.control_plane.plan import Plan, Size
+from simulator.control_plane.sim_context import Ground, active, tenants
+from simulator.control_plane.tenants import NOTHING_SAID, PLAYED, Neighbours, Tenant
+from simulator.engine.broker import EPOCH_MS, Broker
+from simulator.engine.cluster import Action, Cluster
+from simulator.engine.faults import Tally
+from simulator.engine.virtual_loop import run_virtual
+
+SLOTS_MAX: Final = 3
+NEW_MONTH_MS: Final = 1_701_388_800_000  # 2023-12-01T00:00Z, a fortnight after the epoch of runs
+LATE_S: Final = 15  # what is still on its way when faults stop
+SETTLE_S: Final = 5
+NO_URLS: Final[Mapping[str, Sealed]] = {}
+Act = Callable[[], Coroutine[Any, Any, None]]
+
+
+@dataclass
+class Run:
+    """What a run left behind."""
+
+    plan: Plan
+    ground: Ground
+    machines: list[Machine]
+    cluster: Cluster
+    trace: list[str]
+    ledger: Sequence[dict[str, Any]] = ()
+    finished: bool = False
+
+
+class Town:
+    def __init__(self, ground: Ground, urls: Mapping[str, Sealed]) -> None:
+        self.ground, self.rng = ground, ground.chance("town")
+        build = partial(hosts, ground.size)
+        self.cluster = Cluster(
+            ground.broker, ground.plan.seed, STREAMS, lambda process: build(self.cluster, process)
+        )
+        self.cluster.actions |= {
+            "power cut": self._machines(Machine.lose_power),
+            "agent killed": self._machines(Machine.lose_agent),
+            "agent frozen": self._machines(Machine.freeze),
+            "node departed": self._machines(Machine.depart),
+        }
+        size = ground.size
+        # One machine is large enough for every job.
+        slots = [SLOTS_MAX, *(self.rng.randint(1, SLOTS_MAX) for _ in range(size.nodes - 1))]
+        self.machines = [
+            Machine(ground, f"n{number}", slots[number]) for number in range(size.nodes)
+        ]
+        self.tenants = [
+            Tenant(ground, name, urls.get(name, NOTHING_SAID)) for name in tenants(size.tenants)
+        ]
+        self.neighbours = Neighbours(ground)
+
+    async def live(self) -> bool:
+        """Whether every job has ended, all slots are free, and the ledger has heard of it."""
+        ground = self.ground
+        living = [
+            *(asyncio.create_task(ground.tell_news(stream)) for stream in (ACCOUNT, JOB, POOL)),
+            *(asyncio.create_task(self.neighbours.listen(stream)) for stream in PLAYED),
+        ]
+        self.cluster.start()
+        for machine in self.machines:
+            machine.boot()
+        await asyncio.gather(*(tenant.move_in() for tenant in self.tenants))
+        chaos = asyncio.create_task(self.cluster.chaos(ground.plan.faults))
+        acts = [asyncio.create_task(self._at(second, act)) for second, act in self._acts()]
+        await asyncio.sleep(ground.size.faulty_s)
+        await chaos
+        self._heal()
+        await asyncio.gather(*acts)
+        await asyncio.sleep(LATE_S)
+        finished = await self._settled()
+        self.cluster.end()
+        for task in living:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+        return finished
+
+    def _acts(self) -> list[tuple[float, Act]]:
+        """Who does what when, in seconds."""
+        rng, plan, faulty_s = self.rng, self.ground.plan, self.ground.size.faulty_s
+        found: list[tuple[float, Act]] = []
+        for number in range(plan.jobs):
+            submit = partial(rng.choice(self.tenants).submit, number)
+            found.append((rng.uniform(0, faulty_s / 2), submit))
+        for count, what in (
+            (plan.changes, Tenant.change_mind),
+            (plan.new_limits, Tenant.change_plan),
+        ):
+            for _ in range(count):
+                act = partial(what, rng.choice(self.tenants))
+                found.append((rng.uniform(3, faulty_s - 3), act))
+        return found
+
+    def _machines(self, fault: Callable[[Machine], Coroutine[Any, Any, None]]) -> Action:
+        """What goes wrong with one of them."""
+
+        async def act(rng: Random) -> None:
+            await fault(rng.choice(self.machines))
+
+        return act
+
+    async def _at(self, second: float, act: Act) -> None:
+        await asyncio.sleep(second)
+        await act()
+
+    def _heal(self) -> None:
+        """Faults stop. One machine is new to every job, whatever has failed under it elsewhere."""
+        self.cluster.heal()
+        fresh = Machine(self.ground, "fresh", SLOTS_MAX)
+        self.machines.append(fresh)
+        fresh.boot()
+
+    async def _settled(self) -> bool:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self.ground.size.patience_s
+        while loop.time() < deadline:
+            await asyncio.gather(*(tenant.settle() for tenant in self.tenants))
+            quiet = self._quiet()
+            await asyncio.sleep(SETTLE_S)
+            if quiet and self._quiet():
+                return True
+        return False
+
+    def _quiet(self) -> bool:
+        """Every job has ended, every command is decided, nothing runs, nobody is about to answer.
+
+        When this holds for a while, reactions and the ledger have arrived as well.
+        """
+        broker = self.ground.broker
+        decided = {stream: len(entries) for stream, entries in self.ground.news.items()}
+        asked = {
+            stream.name: sum(
+                len(broker.history[stream.commands.name, partition])
+                for partition in broker.active[stream.commands.name]
+            )
+            for stream in (ACCOUNT, JOB, POOL)
+        }
+        busy = (
+            *(tenant.jobs for tenant in self.tenants),
+            *(machine.running for machine in self.machines),
+            self.neighbours.answering,
+        )
+        return decided == asked and not any(busy)
+
+
+def play(plan: Plan, size: Size, trace: bool = False, urls: Mapping[str, Sealed] = NO_URLS) -> Run:
+    """Run a plan on virtual time. The same plan gives the same run, to the byte."""
+    rng = Random(f"{plan.seed}/broker")
+
+    async def main() -> Run:
+        broker = Broker(rng, plan.faults, Tally(), active(size))
+        lines: list[str] = []
+        if trace:
+            broker.trace = lambda line: lines.append(
+                f"{broker.clock.monotonic_ms() / 1_000:8.3f} {line}"
+            )
+        await broker.memory.create(TOPICS, PARTITIONS)
+        # A full hour, perhaps a month as well, begins while everybody is busy.
+        boundary = NEW_MONTH_MS if plan.new_month else -(-EPOCH_MS // HOUR_MS) * HOUR_MS
+        broker.clock.skew_ms = boundary - EPOCH_MS - 1_000 * rng.randint(20, size.faulty_s)
+        ground = Ground(plan, size, broker, rng)
+        town = Town(ground, urls)
+        run = Run(plan, ground, town.machines, town.cluster, lines)
+        run.finished = await town.live()
+        run.ledger = await town.cluster.database("billing").rows("ledger")
+        return run
+
+    return run_virtual(main())

@@ -1,0 +1,60 @@
+"""What the processes of the town's cluster run: scheduler and billing, as in production."""
+
+from typing import Any, Final
+
+from schemas.topics import ACCOUNT, JOB, POOL
+from services.billing.app import ACCOUNTS, LEDGER
+from services.billing.react import react_account
+from services.scheduler.app import JOBS, POOLS
+from services.scheduler.react import react_job, react_pool
+from services.scheduler.watch import Watcher
+from simulator.control_plane.plan import Size
+from simulator.engine.cluster import Cluster, Process
+from tunery.runtime.hosts.abstract import Host
+from tunery.runtime.hosts.aggregate import AggregateHost
+from tunery.runtime.hosts.projector import Projector
+from tunery.runtime.hosts.reactor import Reactor
+from tunery.runtime.journal.ports import Limits
+
+NODE_TTL_MS: Final = 18_000
+LOOK_MS: Final = 2_800
+IDLE_MS_MAX: Final = 40_000
+
+
+def limits(size: Size) -> Limits:
+    return Limits(
+        idle_wait_ms=60_000,
+        trim_every_ms=30_000,
+        snapshot_every=size.snapshot_every,
+        back_off_ms_max=4_000,
+        retry_ms=500,
+        commit_every_ms=2_000,
+    )
+
+
+def hosts(size: Size, cluster: Cluster, process: Process) -> tuple[Host, ...]:
+    """Owners and reactors in every process; one watcher and one projector among them all.
+
+    More of these would do the same, and their looks would be most of what happens here.
+    """
+    scheduler, billing = process.runtime("scheduler"), process.runtime("billing")
+
+    bounds = limits(size)
+
+    def owner(runtime: Any, aggregate: Any) -> AggregateHost[Any]:
+        return AggregateHost(
+            runtime, aggregate, owner=process.name, fresh_id=process.fresh_id, limits=bounds
+        )
+
+    found: tuple[Host, ...] = (
+        owner(scheduler, JOBS),
+        owner(scheduler, POOLS),
+        owner(billing, ACCOUNTS),
+        Reactor(scheduler, JOB, react_job, limits=bounds),
+        Reactor(scheduler, POOL, react_pool, limits=bounds),
+        Reactor(billing, ACCOUNT, react_account, limits=bounds),
+    )
+    if any(isinstance(host, Watcher) for other in cluster.processes for host in other.hosts):
+        return found
+    watcher = Watcher(scheduler, NODE_TTL_MS, LOOK_MS, IDLE_MS_MAX)
+    return (*found, watcher, Projector(billing, LEDGER))

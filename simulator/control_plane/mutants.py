@@ -1,0 +1,171 @@
+"""Rules of jobs, leases and money, one broken at a time. Each must be caught by the audit."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from schemas.envelope import Context
+from schemas.job import JobEnded, KeyCap
+from schemas.pool import Event, LeaseStarted, ReportExit
+from schemas.units import GpuMs, Micro, Ms, hour_of
+from services.scheduler.domain.job import admission, decide, evolve, quota, steps
+from services.scheduler.domain.job.state import Job, Tenant
+from services.scheduler.domain.pool import closing, deadlines, placement, reports
+from services.scheduler.domain.pool import evolve as pool_evolve
+from services.scheduler.domain.pool.closing import End
+from services.scheduler.domain.pool.state import Lease, Pool, lease_key, open_leases
+from services.scheduler.domain.pool.usage import Slice, slices
+from simulator.event_core.mutants import Mutant
+
+
+def _free_when_closed(pool: Pool) -> dict[str, int]:
+    """Slots are given again as soon as the money has ended, whatever still runs."""
+    free = {node.node_id: node.slots for node in pool.nodes.values() if node.standing == "up"}
+    for lease in open_leases(pool):
+        if lease.node_id in free:
+            free[lease.node_id] -= lease.slots
+    return free
+
+
+_report = reports.report
+
+
+def _by_order(pool: Pool, command: Any, ctx: Context, then: Any) -> tuple[Event, ...]:
+    """A token that is not newer than the node's open lease counts as that lease's."""
+    node_ids = [n.node_id for n in pool.nodes.values() if n.incarnation == command.incarnation]
+    for lease in open_leases(pool):
+        if lease.node_id in node_ids and lease.number >= command.token.lease:
+            return then(lease, command, ctx)  # type: ignore[no-any-return]  # as in `report`
+    return _report(pool, command, ctx, then)
+
+
+def _closed_again(pool: Pool, command: Any, ctx: Context, then: Any) -> tuple[Event, ...]:
+    """An exit that comes again, before the slots are free, ends its lease again."""
+    lease = pool.leases.get(lease_key(command.token.lease))
+    if lease is not None and lease.closed and isinstance(command, ReportExit):
+        return then(lease, command, ctx)  # type: ignore[no-any-return]  # as in `report`
+    return _report(pool, command, ctx, then)
+
+
+def _refund_again(pool: Pool, command: Any, ctx: Context, then: Any) -> tuple[Event, ...]:
+    """Whoever says that an attempt failed gets its cost back, with whatever token."""
+    lease = pool.leases.get(lease_key(command.token.lease))
+    if lease is not None and lease.closed and isinstance(command, ReportExit):
+        lost = lease.billable_gpu_ms - lease.lost_gpu_ms
+        hour = hour_of(ctx.at)
+        return (closing.credited(ctx.key, lease, hour, lost, "platform"),) if lost else ()
+    return _report(pool, command, ctx, then)
+
+
+def _to_the_end(lease: Lease, _last_seen: Ms, at: Ms) -> End:
+    started_at = at if lease.started_at is None else lease.started_at
+    return End(closing.elapsed_ms(lease, at - started_at, at), "lost")
+
+
+def _as_reported(lease: Lease, reported_ms: Ms, at: Ms) -> Ms:
+    return 0 if lease.started_at is None else max(reported_ms, closing.sliced_ms(lease))
+
+
+def _uncut(started_at: Ms, from_ms: Ms, to_ms: Ms, slots: int, most: GpuMs) -> tuple[Slice, ...]:
+    used = slots * (to_ms - from_ms)
+    billable = min(slots * to_ms, most) - min(slots * from_ms, most)
+    return (Slice(hour_of(started_at + from_ms), used, billable),) if used > 0 else ()
+
+
+_evolved = pool_evolve._evolved
+
+
+def _from_the_grant(lease: Lease, event: Any, ctx: Context) -> Lease:
+    evolved = _evolved(lease, event, ctx)
+    return (
+        replace(evolved, started_at=lease.granted_at)
+        if isinstance(event, LeaseStarted)
+        else evolved
+    )
+
+
+def _only_used(tenant: Tenant, at: Ms) -> GpuMs:
+    return tenant.used_gpu_ms.get(quota.month_of(hour_of(at)), 0)
+
+
+_jobs_without = evolve._evolved
+
+
+def _ended_only(tenant: Tenant, cap: KeyCap, at: Ms) -> Micro:
+    return tenant.spent_micro.get(quota.cap_window(cap, at), 0)
+
+
+def _cancelled_stays(tenant: Tenant, event: Any, ctx: Context) -> Tenant:
+    """A cancelled job is not settled: its hold stays."""
+    evolved = _jobs_without(tenant, event, ctx)
+    if isinstance(event, JobEnded) and event.outcome == "cancelled":
+        kept = tenant.jobs.get(event.job_id)
+        return evolved if kept is None else replace(evolved, jobs=tenant.jobs)
+    return evolved
+
+
+def _nothing_released(job: Job) -> GpuMs:
+    return 0
+
+
+def _all_lost(billable_gpu_ms: GpuMs, _slots: int, _captured_ms: Ms) -> GpuMs:
+    return billable_gpu_ms
+
+
+def _never_stuck(_lease: Lease, _idle_ms: Ms) -> bool:
+    return False
+
+
+def _nobody_runs(_: Tenant) -> int:
+    return 0
+
+
+def _never_sliced(_: Lease) -> Ms:
+    return 0
+
+
+def _uncapped(started_at: Ms, from_ms: Ms, to_ms: Ms, slots: int, _: GpuMs) -> tuple[Slice, ...]:
+    return slices(started_at, from_ms, to_ms, slots, slots * to_ms)
+
+
+_REPORT = reports, "report"
+MUTANTS: Final[Sequence[Mutant]] = (
+    Mutant(
+        "slots freed before the kill is confirmed",
+        placement,
+        "free_slots",
+        _free_when_closed,
+        "slots",
+        seed=6,
+    ),
+    Mutant("fencing tokens compared by order", *_REPORT, _by_order, "token", seed=8),
+    Mutant("refund without a token", *_REPORT, _refund_again, "ledger", seed=9),
+    Mutant("a placement closed twice", *_REPORT, _closed_again, "closed", seed=2),
+    Mutant(
+        "cancelled jobs keep their hold", evolve, "_evolved", _cancelled_stays, "hold", seed=133
+    ),
+    Mutant("the hold's rest not given back", steps, "rest_gpu_ms", _nothing_released, "hold"),
+    Mutant("use after the last proof of life", closing, "vanished", _to_the_end, "ledger"),
+    Mutant("an agent's time as it says", closing, "elapsed_ms", _as_reported, "ledger"),
+    Mutant("provisioning billed", pool_evolve, "_evolved", _from_the_grant, "ledger"),
+    Mutant("slices not cut at full hours", closing, "slices", _uncut, "ledger", seed=3),
+    Mutant(
+        "passed hours billed again at the end",
+        closing,
+        "sliced_ms",
+        _never_sliced,
+        "ledger",
+        seed=4,
+    ),
+    Mutant("use above the cap billed", closing, "slices", _uncapped, "ledger", seed=105),
+    Mutant("kept work credited too", closing, "lost_gpu_ms", _all_lost, "ledger"),
+    Mutant(
+        "limit checked against use alone", admission, "window_gpu_ms", _only_used, "limit", seed=15
+    ),
+    Mutant(
+        "a key's open jobs not counted", admission, "key_spend_micro", _ended_only, "limit", seed=64
+    ),
+    Mutant("what stands still is left alone", deadlines, "is_stuck", _never_stuck, "stuck"),
+    Mutant("concurrency not counted", decide, "running", _nobody_runs, "limit", seed=4),
+)

@@ -1,0 +1,354 @@
+"""Nodes: machines, the agents on them, and what they run under their leases.
+
+Agents fold the pool's journal with the production fold. A machine outlives its agents and knows
+what really runs on it, whoever believes what.
+"""
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from schemas.envelope import Message
+from schemas.pool import (
+    ConfirmFreed,
+    LeaseGranted,
+    RegisterNode,
+    ReportCheckpoint,
+    ReportExit,
+    ReportStarted,
+    RetireNode,
+)
+from schemas.telemetry import Heartbeat
+from schemas.topics import HEARTBEATS, POOL
+from schemas.training import AttemptOutcome, FailureCause, SkippedCheckpoint
+from schemas.units import Ms
+from services.trainer.domain.evolve import HARDNESS, evolve
+from services.trainer.domain.state import NodeState, Wish
+from simulator.control_plane.samples import POOL as POOL_NAME
+from simulator.control_plane.samples import SCORED, TRAINED, checkpoint
+from simulator.control_plane.sim_context import POOL_PARTITION, READ_WAIT_MS, Ground, insist
+from tunery.runtime.bus.abstract import AppendUnknown, Unavailable
+from tunery.runtime.journal.reader import START, JournalReader
+
+HEARTBEAT_MS: Final[Ms] = 7_500
+LEAVE_MS_MAX: Final[Ms] = 20_000
+STILL_MS_MAX: Final[Ms] = 600_000  # the limit, a step's share of the cap, and all that goes wrong
+STEPS: Final = 40
+STEPS_PER_CHECKPOINT: Final = 10
+CAUSES: Final[tuple[FailureCause, ...]] = (
+    *("oom", "divergence", "bad_data", "user"),
+    *("bad_node", "bad_node", "platform", "platform"),
+)
+
+
+@dataclass
+class Diary:
+    """What an attempt knows of itself, in its agent's monotonic time."""
+
+    began_ms: Ms | None = None
+    exited_ms: Ms | None = None
+    captured: dict[str, Ms] = field(default_factory=dict)  # manifest → elapsed at its capture
+
+
+class Machine:
+    def __init__(self, ground: Ground, node_id: str, slots: int) -> None:
+        self.ground, self.node_id, self.slots = ground, node_id, slots
+        self.rng = ground.chance(node_id)
+        self.running: dict[str, int] = {}  # slots in use, by incarnation and lease
+        self.diaries: dict[tuple[str, int], Diary] = {}
+        self.incarnations = 0
+        self.agent: Agent | None = None
+
+    def boot(self) -> None:
+        """A new agent; it kills first what an earlier one has left."""
+        if self.agent is not None:
+            return
+        self.running.clear()
+        self.incarnations += 1
+        self.agent = Agent(self, f"{self.node_id}.{self.incarnations}")
+
+    def start(self, name: str, slots: int) -> None:
+        self.running[name] = slots
+        used = sum(self.running.values())
+        if used > self.slots:
+            self.ground.violations.append(
+                f"slots: {self.node_id} runs {', '.join(self.running)}: {used} of {self.slots}"
+            )
+
+    def stop(self, name: str) -> None:
+        self.running.pop(name, None)
+
+    def note(self, text: str) -> None:
+        self.ground.broker.trace(f"{self.node_id} {text}")
+
+    # --- what goes wrong --------------------------------------------------------------------------
+
+    async def lose_power(self) -> None:
+        if self._lose_agent("power cut"):
+            self.running.clear()
+
+    async def lose_agent(self) -> None:
+        self._lose_agent("agent killed")
+
+    def _lose_agent(self, why: str) -> bool:
+        if self.agent is None:
+            return False
+        self.ground.broker.tally.add(why)
+        self.note(why)
+        self.agent.end()
+        self.agent = None
+        self.ground.broker.later(self.rng.uniform(500, 30_000), self.boot)
+        return True
+
+    async def freeze(self) -> None:
+        agent, freeze_s = self.agent, self.rng.uniform(1, 40)
+        if agent is None:
+            return
+        self.ground.broker.tally.add("agent frozen")
+        self.note(f"is frozen for {freeze_s:.1f} s")
+        agent.door.pause()
+        await asyncio.sleep(freeze_s)
+        self.note("thaws")
+        agent.door.resume()
+
+    async def depart(self) -> None:
+        """In order: what runs checkpoints and ends, then the node says goodbye."""
+        agent = self.agent
+        if agent is None or not agent.state.registered:
+            return
+        self.ground.broker.tally.add("node departed")
+        self.note("departs")
+        await asyncio.wait((agent.begin_to_leave(),))  # which ends with the agent if that dies
+        if self.agent is agent:
+            agent.end()
+            self.agent = None
+            self.ground.broker.later(self.rng.uniform(500, 30_000), self.boot)
+
+
+class Agent:
+    """One incarnation. `attempts` by lease; their tasks die with it."""
+
+    def __init__(self, machine: Machine, incarnation: str) -> None:
+        self.machine, self.incarnation = machine, incarnation
+        self.rng = machine.ground.chance(incarnation)
+        self.door, self._sender = machine.ground.door(incarnation)
+        self.state = NodeState(node_id=machine.node_id, incarnation=incarnation)
+        self._attempts: dict[int, Attempt] = {}
+        self._leaving = False
+        self._tasks = [asyncio.create_task(self._beat()), asyncio.create_task(self._live())]
+
+    def end(self) -> None:
+        self.door.alive = False
+        for task in (*self._tasks, *(attempt.task for attempt in self._attempts.values())):
+            task.cancel()
+
+    async def fact(self, body: Message) -> None:
+        await insist(self.door, self._sender, POOL.name, POOL_NAME, body)
+
+    def begin_to_leave(self) -> asyncio.Task[None]:
+        leaving = asyncio.create_task(self._leave())
+        self._tasks.append(leaving)
+        return leaving
+
+    async def _leave(self) -> None:
+        self._leaving = True
+        for wish in ("drain", "kill"):
+            waiting = [one.task for one in self._attempts.values() if not one.task.done()]
+            for attempt in self._attempts.values():
+                attempt.wish(wish)
+            if waiting:
+                await asyncio.wait(waiting, timeout=LEAVE_MS_MAX / 1_000)
+        await self.fact(RetireNode(node_id=self.machine.node_id, incarnation=self.incarnation))
+
+    async def _beat(self) -> None:
+        node_id = self.machine.node_id
+        while True:
+            leases = tuple(sorted(self.state.assignments))
+            beat = Heartbeat(
+                pool=POOL_NAME,
+                node_id=node_id,
+                incarnation=self.incarnation,
+                leases=leases,
+                idle_ms=tuple(self._idle_ms(lease) for lease in leases),
+            )
+            try:
+                await self.door.send(HEARTBEATS.name, node_id.encode(), msgspec.json.encode(beat))
+            except (AppendUnknown, Unavailable):
+                self.machine.note("does not know whether its heart was heard")
+            await self.door.sleep(HEARTBEAT_MS)
+
+    def _idle_ms(self, lease: int) -> Ms:
+        attempt = self._attempts.get(lease)
+        if attempt is None or attempt.still_since_ms is None:
+            return 0
+        return self.door.monotonic_ms() - attempt.still_since_ms
+
+    async def _live(self) -> None:
+        await self.fact(
+            RegisterNode(
+                node_id=self.machine.node_id,
+                incarnation=self.incarnation,
+                slots=self.machine.slots,
+                device="cpu",
+                memory_bytes=8_000_000_000,
+            )
+        )
+        reader = JournalReader(self.door, POOL, {POOL_PARTITION: START})
+        await reader.open()
+        while True:
+            try:
+                batches = await reader.read(READ_WAIT_MS)
+            except Unavailable:  # the reader asks again where it was
+                await self.door.sleep(HEARTBEAT_MS)
+                continue
+            for batch in batches.values():
+                for accepted in batch.accepted:
+                    for event in accepted.events:
+                        self.state = evolve(self.state, event)
+            self._reconcile()
+
+    def _reconcile(self) -> None:
+        for lease in sorted(self.state.assignments):
+            assignment = self.state.assignments[lease]
+            if lease not in self._attempts and not self._leaving:
+                self._attempts[lease] = Attempt(self, assignment.grant)
+            if lease in self._attempts:
+                self._attempts[lease].wish(assignment.wish)
+
+
+class Attempt:
+    """What runs under one lease, from its grant to the word that its slots are free."""
+
+    def __init__(self, agent: Agent, grant: LeaseGranted) -> None:
+        self.agent, self.grant, self.rng = agent, grant, agent.rng
+        self.machine = agent.machine
+        self.ground = agent.machine.ground
+        self.diary = self.machine.diaries.setdefault(
+            (agent.incarnation, grant.token.lease), Diary()
+        )
+        self.name = f"{agent.incarnation}/{grant.token.lease}"
+        self._wish: Wish = "run"
+        self._heeded: Wish = "run"
+        self._woken = asyncio.Event()
+        self.still_since_ms: Ms | None = None
+        self.task = asyncio.create_task(self._run())
+
+    def wish(self, wish: Wish) -> None:
+        if HARDNESS[wish] > HARDNESS[self._wish]:
+            self._wish = wish
+            self._woken.set()
+
+    async def _run(self) -> None:
+        grant, agent = self.grant, self.agent
+        await agent.door.sleep(self.rng.randint(200, 4_000))  # it fetches its inputs
+        outcome: AttemptOutcome = "not_started"
+        cause: FailureCause | None = None
+        if self._wish == "run":
+            self.machine.start(self.name, grant.slots)
+            outcome, cause = await self._work()
+            self.machine.stop(self.name)
+        self.diary.exited_ms = agent.door.monotonic_ms()
+        began_ms = self.diary.began_ms
+        result = TRAINED if grant.role == "train" else SCORED
+        report = ReportExit(
+            token=grant.token,
+            incarnation=agent.incarnation,
+            outcome=outcome,
+            elapsed_ms=0 if began_ms is None else self.diary.exited_ms - began_ms,
+            cause=cause,
+            result=result if outcome == "succeeded" else None,
+        )
+        await agent.fact(report)
+        freed = ConfirmFreed(
+            lease=grant.token.lease, node_id=grant.node_id, incarnation=agent.incarnation
+        )
+        await agent.fact(freed)
+
+    async def _work(self) -> tuple[AttemptOutcome, FailureCause | None]:
+        """Steps and checkpoints, until it is done, fails by itself, or is told to stop."""
+        step, step_ms = await self._start(), self._step_ms()
+        listens = not self.ground.happens(self.ground.plan.stubborn)
+        fails_at = self.rng.randrange(STEPS) if self._fails() else STEPS
+        if self.ground.plan.stuck and self.ground.happens(self.ground.plan.stuck):
+            await self._stand_still()
+            return "preempted", None
+        while step < min(STEPS, max(fails_at, step)):
+            await self._until(self.agent.door.monotonic_ms() + step_ms * STEPS_PER_CHECKPOINT)
+            if self._wish == "kill":
+                await asyncio.sleep(self.rng.uniform(0, 3))  # a process takes its time to die
+                return "preempted", None
+            drained = self._wish == "drain" and listens
+            step = min(STEPS, step + (1 if drained else STEPS_PER_CHECKPOINT))
+            await self._checkpoint(step)
+            if drained:
+                return "preempted", None
+        if fails_at < STEPS:
+            return "failed", self.rng.choice(CAUSES)
+        return "succeeded", None
+
+    async def _stand_still(self) -> None:
+        """Until it is killed: it does not hear notices either."""
+        self.still_since_ms = self.agent.door.monotonic_ms()
+        self.ground.broker.tally.add("process stuck")
+        while self._wish != "kill":
+            await self._until(self.still_since_ms + 1e9)
+        still_ms = self.agent.door.monotonic_ms() - self.still_since_ms
+        if still_ms > STILL_MS_MAX:
+            self.ground.violations.append(f"stuck: {self.name} stood still for {still_ms} ms")
+
+    async def _start(self) -> int:
+        """The newest checkpoint that can be read; the step it is at."""
+        skipped: list[SkippedCheckpoint] = []
+        named = list(self.grant.checkpoints)
+        while named and self.ground.happens(self.ground.plan.rotten):
+            bad = named.pop(0).manifest_sha256
+            skipped.append(SkippedCheckpoint(manifest_sha256=bad, reason="hash mismatch"))
+        loaded = named[0] if named else None
+        self.diary.began_ms = self.agent.door.monotonic_ms()
+        report = ReportStarted(
+            token=self.grant.token,
+            incarnation=self.agent.incarnation,
+            loaded=loaded.manifest_sha256 if loaded else None,
+            loaded_step=loaded.step if loaded else 0,
+            skipped=tuple(skipped),
+            total_steps=STEPS,
+        )
+        await self.agent.fact(report)
+        return report.loaded_step
+
+    def _step_ms(self) -> float:
+        """A job's own speed; an evaluation is short."""
+        rng = self.ground.chance(self.grant.job_id)
+        long = self.ground.plan.long and rng.random() < 0.5
+        whole_s = rng.uniform(400, 1_200) if long else rng.uniform(8, 50)
+        return (whole_s if self.grant.role == "train" else rng.uniform(3, 10)) * 1_000 / STEPS
+
+    def _fails(self) -> bool:
+        return self.ground.happens(self.ground.plan.failures)
+
+    async def _until(self, until_ms: float) -> None:
+        """Time passes, or the wish changes. A frozen agent notices neither."""
+        left_ms = until_ms - self.agent.door.monotonic_ms()
+        if self._wish == self._heeded and left_ms > 0:
+            self._woken.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left_ms / 1_000):
+                    await self._woken.wait()
+        await self.agent.door.pass_through(0)
+        self._heeded = self._wish
+
+    async def _checkpoint(self, step: int) -> None:
+        if self.grant.role == "eval" or self.diary.began_ms is None:
+            return
+        captured_ms = self.agent.door.monotonic_ms() - self.diary.began_ms
+        mark = f"{int(self.grant.job_id.rpartition('-')[2]):x}f"
+        found = checkpoint(step, self.grant.attempt, captured_ms, mark=mark)
+        self.diary.captured[found.manifest_sha256] = captured_ms
+        await self.agent.door.sleep(self.rng.randint(0, 2_000))  # the upload
+        report = ReportCheckpoint(
+            token=self.grant.token, incarnation=self.agent.incarnation, checkpoint=found
+        )
+        await self.agent.fact(report)

@@ -1,0 +1,80 @@
+"""What a seed draws: how large the town is, what its people do, what goes wrong."""
+
+from collections.abc import Mapping
+from random import Random
+from typing import Final
+
+from msgspec import Struct
+
+from simulator.engine.faults import KINDS as SERVICES
+from simulator.engine.faults import Faults, draw_faults
+
+#: What may happen to services and their servers, once, and to machines.
+KINDS: Final[Mapping[str, int]] = {
+    **dict.fromkeys(SERVICES, 1),
+    "crash": 3,
+    "power cut": 2,  # a machine stops with all it runs, and comes back
+    "agent killed": 2,  # what it started runs on, until the next agent sweeps
+    "agent frozen": 3,  # it stands still, perhaps beyond the TTL, and goes on as it was
+    "node departed": 1,  # in order, and comes back
+}
+
+
+class Size(Struct, frozen=True):
+    """What does not fail. `faulty_s`: how long things go wrong; jobs come in its first half.
+
+    `snapshot_every`: entries of a partition.
+    """
+
+    tenants: int = 2
+    nodes: int = 3
+    faulty_s: int = 90
+    snapshot_every: int = 15
+    patience_s: int = 6_000  # after that, until every job has ended
+
+
+class Plan(Struct, frozen=True):
+    """`jobs`, `changes` (of mind) and `new_limits` are of all tenants together.
+
+    `failures`: per cent of attempts that fail by themselves; `rotten`: of checkpoints that cannot
+    be loaded any more; `stubborn`: of attempts that do not listen to a notice; `stuck`: of attempts
+    whose process stands still while its agent lives.
+    `narrow`: limits leave room for few holds at once. `long`: some trainings reach their cap.
+    `new_month`: the full hour in the middle of the run begins a month.
+    """
+
+    seed: int
+    faults: Faults
+    jobs: int = 4
+    changes: int = 0
+    new_limits: int = 0
+    failures: int = 0
+    rotten: int = 0
+    stubborn: int = 0
+    stuck: int = 0
+    narrow: bool = False
+    long: bool = False
+    new_month: bool = False
+
+
+def draw(seed: int, size: Size) -> Plan:
+    rng = Random(f"{seed}/town")
+
+    def sometimes(high: int, chance: float = 0.35) -> int:
+        return rng.randint(1, high) if rng.random() < chance else 0
+
+    long = rng.random() < 0.04
+    return Plan(
+        seed,
+        draw_faults(rng, 1_000 * size.faulty_s - 3_000, KINDS),
+        jobs=rng.randint(2, 5),
+        changes=sometimes(6, 0.6),
+        new_limits=sometimes(2, 0.3),
+        failures=sometimes(30),
+        rotten=sometimes(40),
+        stubborn=rng.choice((0, 100)) if long else sometimes(40),
+        stuck=Random(f"{seed}/stuck").choice((0, 0, 0, 0, 30)),
+        narrow=rng.random() < 0.4,
+        long=long,
+        new_month=rng.random() < 0.3,
+    )

@@ -1,0 +1,154 @@
+"""Messages for the scheduler's tests: plausible, small, each field changeable where it is used."""
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from schemas.account import Limits
+from schemas.dataset import BaseTokens, Prepared
+from schemas.job import JobSpec, Price, SetLimits, SubmitJob
+from schemas.model import Base
+from schemas.pool import RegisterNode, RequestPlacement
+from schemas.training import (
+    BlobFile,
+    Checkpoint,
+    EvalResult,
+    HyperParameters,
+    TrainResult,
+    TrainWork,
+)
+
+POOL = "default"
+T0 = 1_762_700_400_000 // 3_600_000 * 3_600_000  # a full UTC hour in November 2025
+MINUTE = 60_000
+BASE = Base(
+    base_id="smol",
+    sha256="b" * 64,
+    path="/models/smol",
+    parameters=134_515_008,
+    context_length=8192,
+    family="llama",
+    licence="apache-2.0",
+    hidden_size=576,
+)
+HYPER = HyperParameters(
+    n_epochs=2,
+    batch_size=4,
+    learning_rate_ppb=2_000_000,
+    rank=16,
+    alpha=32,
+    dropout_ppm=0,
+    warmup_ppm=0,
+    weight_decay_ppm=0,
+    max_length=512,
+    seed=1,
+)
+PREPARED = Prepared(
+    version="v1",
+    train_blob="t/train",
+    train_sha256="1" * 64,
+    validation_blob="t/validation",
+    validation_sha256="2" * 64,
+    prompts_blob="t/prompts",
+    prompts_sha256="3" * 64,
+    train_rows=90,
+    validation_rows=10,
+    packed_rows=40,
+    tokens=20_000,
+    trainable_tokens=10_000,
+)
+FILE = BlobFile(name="adapter_model.safetensors", blob="t/a", sha256="4" * 64, bytes=10)
+TRAINED = TrainResult(
+    adapter=(FILE,), config_sha256="5" * 64, steps=40, tokens=40_000, final_loss_ppm=800_000
+)
+SCORED = EvalResult(scores=replace(FILE, name="scores.json"))
+
+
+def tokens(count: int = 20_000) -> BaseTokens:
+    return BaseTokens(
+        base_id=BASE.base_id,
+        base_sha256=BASE.sha256,
+        tokens=count,
+        trainable_tokens=count // 2,
+        longest_row_tokens=200,
+    )
+
+
+def limits(hard: int = 10**12, soft: int | None = None, concurrency: int = 100) -> SetLimits:
+    return SetLimits(
+        lane="standard",
+        limits=Limits(
+            soft_gpu_ms=hard if soft is None else soft, hard_gpu_ms=hard, concurrency=concurrency
+        ),
+        price_version="2026-11",
+    )
+
+
+def spec(**changes: Any) -> JobSpec:
+    whole = JobSpec(
+        base=BASE,
+        training_file="file-1",
+        validation_file=None,
+        hyper=HYPER,
+        auto=(),
+        length_policy="reject",
+        validation_fraction_ppm=100_000,
+        slots=1,
+        pool=POOL,
+        suffix=None,
+        metadata=None,
+        line="line",
+        model_id="ft:smol",
+        price=Price(version="2026-11", currency="EUR", gpu_hour_micro=2_000_000),
+    )
+    return replace(whole, **changes)
+
+
+def submit(job_id: str = "ftjob-1", count: int | None = 20_000, **changes: Any) -> SubmitJob:
+    counted = None if count is None else tokens(count)
+    return SubmitJob(job_id=job_id, spec=spec(**changes), tokens=counted)
+
+
+def node(node_id: str = "a", incarnation: str = "a-1", slots: int = 2) -> RegisterNode:
+    return RegisterNode(
+        node_id=node_id,
+        incarnation=incarnation,
+        slots=slots,
+        device="cpu",
+        memory_bytes=8_000_000_000,
+    )
+
+
+def request(job_id: str = "ftjob-1", attempt: int = 1, **changes: Any) -> RequestPlacement:
+    whole = RequestPlacement(
+        tenant="acme",
+        job_id=job_id,
+        attempt=attempt,
+        role="train",
+        lane="standard",
+        slots=1,
+        max_gpu_ms=60 * MINUTE,
+        price_version="2026-11",
+        work=TrainWork(
+            base_id=BASE.base_id,
+            base_sha256=BASE.sha256,
+            base_path=BASE.path,
+            prepared=PREPARED,
+            hyper=HYPER,
+        ),
+        checkpoints=(),
+    )
+    return replace(whole, **changes)
+
+
+def checkpoint(step: int, attempt: int = 1, captured_ms: int = 0, mark: str = "") -> Checkpoint:
+    manifest = f"{mark}{attempt:x}{step:x}".rjust(64, "0")
+    return Checkpoint(
+        attempt=attempt,
+        step=step,
+        epoch_ppm=0,
+        tokens=1_000 * step,
+        manifest_sha256=manifest,
+        files=(FILE,),
+        captured_ms=captured_ms,
+    )

@@ -1,0 +1,209 @@
+"""Tenants, who submit and change their minds, and the services that the town only plays."""
+
+import asyncio
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from schemas import errors
+from schemas.account import CreateEndpoint, CreateTenant, DeliveryDue, EndDelivery, Lane, SetPlan
+from schemas.account import Limits as PlanLimits
+from schemas.dataset import PinDataset
+from schemas.envelope import Envelope, Message, Rejected
+from schemas.job import (
+    CancelJob,
+    JobEnded,
+    JobSubmitted,
+    KeyCap,
+    PauseJob,
+    RecordBase,
+    RecordDataset,
+    RecordFile,
+    RecordRegistered,
+    RecordVerdict,
+    ResumeJob,
+    VerdictDue,
+    Wanted,
+    WantedSet,
+)
+from schemas.model import PinBase, RegisterVersion
+from schemas.sealed import Sealed
+from schemas.topics import DATASET, MODEL, PARTITIONS, Stream
+from schemas.units import HOUR_MS
+from simulator.control_plane.samples import BASE, PREPARED, submit, tokens
+from simulator.control_plane.sim_context import READ_WAIT_MS, Ground, insist
+from tests.unit.services.scheduler.lives import PASSED
+from tunery.runtime.journal.reader import Accepted
+
+NOTHING_SAID: Final = Sealed(key_id="", nonce=b"", ciphertext=b"")
+LANES: Final[tuple[Lane, ...]] = ("premium", "standard", "free")
+PRICE: Final = "2026-11"
+EVENT_TYPES: Final = tuple(
+    f"fine_tuning.job.{outcome}" for outcome in ("succeeded", "failed", "cancelled")
+)
+RECORDS_MAX: Final = 1_000
+ENDPOINT: Final = "we_town"
+
+
+class Tenant:
+    """One customer: what it was told, and what it wants."""
+
+    def __init__(self, ground: Ground, name: str, url: Sealed = NOTHING_SAID) -> None:
+        self.ground, self.name, self._url = ground, name, url
+        self.rng = ground.chance(name)
+        self.door, self._sender = ground.door(f"{name}'s client")
+        self._cap = self._wish_for_a_cap()
+        self.jobs: dict[str, Wanted] = {}  # those that have not ended
+        self._asked = 0
+        ground.readers.append(self._read)
+
+    def _read(self, one: Accepted) -> None:
+        if one.header.key != self.name:
+            return
+        for event in one.events:
+            match event:
+                case JobSubmitted():
+                    self.jobs[event.job_id] = "run"
+                case WantedSet():
+                    self.jobs[event.job_id] = event.wanted
+                case JobEnded():
+                    self.jobs.pop(event.job_id, None)
+                case _:
+                    pass
+
+    async def ask(self, stream: str, body: Message) -> bool:
+        """Whether it was not refused."""
+        self._asked += 1
+        mark = f"{self.name}/{self._asked}"
+        came = await self.ground.ask(self.door, self._sender, stream, self.name, mark, body)
+        return not any(isinstance(event, Rejected) for event in came)
+
+    async def move_in(self) -> None:
+        plan, limits = self._wish_for_a_plan()
+        create = CreateTenant(name=NOTHING_SAID, plan=plan, limits=limits, price_version=PRICE)
+        await self.ask("account", create)
+        endpoint = CreateEndpoint(
+            endpoint_id=ENDPOINT, name=NOTHING_SAID, url=self._url, event_types=EVENT_TYPES
+        )
+        await self.ask("account", endpoint)
+        await self.door.sleep(5_000)  # until `job` has heard of the limits
+
+    def _wish_for_a_plan(self) -> tuple[Lane, PlanLimits]:
+        """Room for one to three of the smallest holds, or for all."""
+        narrow = self.ground.plan.narrow
+        hard = self.rng.randint(HOUR_MS // 2, 2 * HOUR_MS) if narrow else 10_000 * HOUR_MS
+        concurrency = self.rng.randint(1, 3) if narrow else 10_000
+        soft = hard // 2
+        limits = PlanLimits(soft_gpu_ms=soft, hard_gpu_ms=hard, concurrency=concurrency)
+        return self.rng.choice(LANES), limits
+
+    def _wish_for_a_cap(self) -> KeyCap | None:
+        """What the one API key may spend: about as much as one to four holds can cost."""
+        rng = self.ground.chance(f"{self.name}'s cap")
+        if not self.ground.plan.narrow or rng.random() < 0.4:
+            return None
+        most = rng.randint(1_000_000, 4_000_000)
+        return KeyCap(key_id=f"{self.name}'s key", spend_cap_micro=most)
+
+    async def change_plan(self) -> None:
+        plan, limits = self._wish_for_a_plan()
+        await self.ask("account", SetPlan(plan=plan, limits=limits, price_version=PRICE))
+
+    async def submit(self, number: int) -> None:
+        late = self.rng.random() < 0.2  # its file is being validated
+        job_id = f"ftjob-{number}"
+        count = None if late else self.rng.randrange(1_000, 60_000)
+        body = submit(job_id, count, slots=self.rng.randint(1, 2), training_file=f"file-{number}")
+        price = replace(body.spec.price, version=PRICE)
+        await self.ask("job", replace(body, spec=replace(body.spec, price=price), cap=self._cap))
+        if late:
+            await self.door.sleep(self.rng.randint(0, 10_000))
+            accepted = self.rng.random() < 0.8
+            counts = (tokens(self.rng.randrange(1_000, 60_000)),) if accepted else ()
+            fact = RecordFile(
+                file_id=f"file-{number}", accepted=accepted, tokens=counts, message=None
+            )
+            await insist(self.door, self._sender, "job", self.name, fact)
+
+    async def change_mind(self) -> None:
+        """One to three times in a row, about one job."""
+        if not self.jobs:
+            return
+        job_id = self.rng.choice(sorted(self.jobs))
+        for _ in range(self.rng.randint(1, 3)):
+            kind = self.rng.choice((PauseJob, PauseJob, PauseJob, ResumeJob, ResumeJob, CancelJob))
+            await self.ask("job", kind(job_id=job_id))
+
+    async def settle(self) -> None:
+        """What rests goes on, or ends."""
+        for job_id in sorted(job_id for job_id, wanted in self.jobs.items() if wanted == "paused"):
+            if not await self.ask("job", ResumeJob(job_id=job_id)) and job_id in self.jobs:
+                await self.ask("job", CancelJob(job_id=job_id))
+
+
+class Neighbours:
+    """ingest, registry, eval and notifier, as short as they can be: they answer what they hear."""
+
+    def __init__(self, ground: Ground) -> None:
+        self.ground, self.rng = ground, ground.chance("neighbours")
+        self.door, self._sender = ground.door("neighbours")
+        self._heard: set[str] = set()
+        self.answering: set[asyncio.Task[None]] = set()
+        ground.readers.append(self._read)
+
+    async def listen(self, stream: Stream) -> None:
+        """To the commands of a stream that nobody owns here, each once."""
+        topic = stream.commands.name
+        reader = await self.ground.broker.memory.reader(topic, dict.fromkeys(range(PARTITIONS), 0))
+        body = msgspec.json.Decoder(stream.command)
+        while True:
+            for record in await reader.poll(READ_WAIT_MS, RECORDS_MAX):
+                envelope = msgspec.json.decode(record.value, type=Envelope)
+                if envelope.id not in self._heard:
+                    self._heard.add(envelope.id)
+                    self._hear(envelope.key, body.decode(envelope.body))
+
+    def _hear(self, tenant: str, body: object) -> None:
+        match body:
+            case PinDataset():
+                done = RecordDataset(job_id=body.job_id, prepared=PREPARED)
+                if self.ground.happens(self.ground.plan.failures // 3):
+                    done = RecordDataset(
+                        job_id=body.job_id, prepared=None, code=errors.FILE_REJECTED
+                    )
+                self._answer("job", tenant, done)
+            case PinBase():
+                self._answer("job", tenant, RecordBase(job_id=body.job_id, base=BASE))
+            case RegisterVersion():
+                job_id = body.lineage.job_id
+                registered = RecordRegistered(job_id=job_id, model_id=body.model_id)
+                self._answer("job", tenant, registered)
+            case _:
+                pass
+
+    def _read(self, one: Accepted) -> None:
+        for event in one.events:
+            match event:
+                case VerdictDue():
+                    verdict = RecordVerdict(job_id=event.job_id, summary=PASSED)
+                    self._answer("job", one.header.key, verdict)
+                case DeliveryDue():
+                    ended = EndDelivery(
+                        delivery_id=event.delivery_id, outcome="delivered", attempts=1, status=200
+                    )
+                    self._answer("account", one.header.key, ended)
+                case _:
+                    pass
+
+    def _answer(self, stream: str, tenant: str, body: Message) -> None:
+        task = asyncio.create_task(self._tell(stream, tenant, body))
+        self.answering.add(task)
+        task.add_done_callback(self.answering.discard)
+
+    async def _tell(self, stream: str, tenant: str, body: Message) -> None:
+        await self.door.sleep(self.rng.randint(50, 4_000))
+        await insist(self.door, self._sender, stream, tenant, body)
+
+
+PLAYED: Final = (DATASET, MODEL)

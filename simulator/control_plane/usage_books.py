@@ -1,0 +1,349 @@
+"""A second meter: what every lease must have cost, by decision 0005, from facts alone.
+
+It reads the pool's accepted events, the commands they decide, raw heartbeats and the diaries of
+those who ran, and uses no state and no arithmetic of the scheduler.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from msgspec import Struct
+
+from schemas.envelope import Rejected
+from schemas.pool import (
+    CheckpointAccepted,
+    ConfirmFreed,
+    LeaseDraining,
+    LeaseGranted,
+    LeaseKilled,
+    LeaseStarted,
+    NodeRegistered,
+    NodesObserved,
+    PlacementClosed,
+    PlacementQueued,
+    ReportCheckpoint,
+    ReportExit,
+    ReportStarted,
+    SlotsFreed,
+    UsageCredited,
+    UsageSliced,
+)
+from schemas.training import Checkpoint
+from schemas.units import HOUR_MS, GpuMs, Ms
+from simulator.control_plane.nodes import Diary
+
+Placement: TypeAlias = tuple[str, int]  # job, attempt
+Beat: TypeAlias = tuple[str, str, Ms]  # node, incarnation, broker time
+PLATFORM: Final = ("platform", "bad_node", None)
+
+
+class Line(Struct, frozen=True, kw_only=True):
+    """What billing must have a row of; named as its columns are."""
+
+    tenant: str
+    job_id: str
+    attempt: int
+    role: str
+    lane: str
+    price_version: str
+    lease: int
+    hour: int
+    kind: str
+    cause: str
+    used_gpu_ms: GpuMs
+    gpu_ms: GpuMs
+
+
+@dataclass
+class Lease:
+    grant: LeaseGranted
+    started_at: Ms | None = None
+    alive_at: Ms = 0
+    captured_ms: Ms = 0
+    killed_at: Ms | None = None
+    drained: bool = False
+    asked: bool = False
+    slices: dict[int, tuple[GpuMs, GpuMs]] = field(default_factory=dict)  # hour → used, billable
+    skipped: GpuMs = 0
+    credited: list[tuple[int, GpuMs]] = field(default_factory=list)  # hour, lost
+    closed: bool = False
+    freed: bool = False
+
+    @property
+    def sliced_ms(self) -> Ms:
+        return sum(used for used, _ in self.slices.values()) // self.grant.slots
+
+
+@dataclass
+class Meter:
+    """`beats`: every heartbeat that is in the log. `net`: by job and hour, credits taken off."""
+
+    beats: frozenset[Beat]
+    diaries: Mapping[tuple[str, int], Diary]
+    violations: list[str] = field(default_factory=list)
+    leases: dict[int, Lease] = field(default_factory=dict)
+    nodes: dict[str, NodeRegistered] = field(default_factory=dict)
+    queued: Counter[Placement] = field(default_factory=Counter)
+    closed: Counter[Placement] = field(default_factory=Counter)
+    net: dict[tuple[str, str, int], GpuMs] = field(default_factory=lambda: defaultdict(int))
+    totals: dict[str, tuple[GpuMs, GpuMs]] = field(
+        default_factory=lambda: defaultdict(lambda: (0, 0))
+    )
+    lines: Counter[Line] = field(default_factory=Counter)
+    _registered: set[Beat] = field(default_factory=set)
+
+    def enter(self, command: Any, events: tuple[Any, ...], at: Ms) -> None:
+        """One decision of the pool."""
+        self._check_token(command, events)
+        ends = any(isinstance(event, PlacementClosed) for event in events)
+        before = {n: lease.sliced_ms for n, lease in self.leases.items()} if ends else {}
+        for event in events:
+            self._enter(event, at)
+            if isinstance(event, PlacementClosed):
+                self._close(event, command, at, before)
+
+    def _say(self, invariant: str, text: str) -> None:
+        self.violations.append(f"{invariant}: {text}")
+
+    # --- tokens -----------------------------------------------------------------------------------
+
+    def _check_token(self, command: Any, events: tuple[Any, ...]) -> None:
+        """A report that changes anything is of the open lease that it names, and of no other."""
+        if not isinstance(command, ReportStarted | ReportCheckpoint | ReportExit):
+            return
+        number = command.token.lease
+        changed = {
+            event.token.lease
+            for event in events
+            if isinstance(event, LeaseStarted | CheckpointAccepted | UsageSliced | UsageCredited)
+        }
+        if not events or isinstance(events[0], Rejected):
+            return
+        lease, name = self.leases.get(number), f"{type(command).__name__} of lease {number}"
+        if lease is None or lease.closed or lease.grant.incarnation != command.incarnation:
+            self._say("token", f"{name} was accepted and is not of an open lease")
+        elif changed - {number}:
+            self._say("token", f"{name} changed lease {changed - {number}}")
+
+    # --- facts ------------------------------------------------------------------------------------
+
+    def _enter(self, event: Any, at: Ms) -> None:
+        match event:
+            case NodeRegistered():
+                self.nodes[event.node_id] = event
+                self._registered.add((event.node_id, event.incarnation, at))
+            case NodesObserved():
+                self._observe(event, at)
+            case PlacementQueued():
+                self.queued[event.job_id, event.attempt] += 1
+            case LeaseGranted():
+                self._grant(event)
+            case UsageSliced():
+                self._slice(event)
+            case UsageCredited():
+                self._credit(event)
+            case SlotsFreed():
+                self.leases[event.token.lease].freed = True
+            case LeaseStarted() | CheckpointAccepted() | LeaseDraining() | LeaseKilled():
+                self._follow(self.leases[event.token.lease], event, at)
+            case _:
+                pass
+
+    def _observe(self, event: NodesObserved, at: Ms) -> None:
+        for seen in event.seen:
+            beat = (seen.node_id, seen.incarnation, seen.last_seen)
+            if beat not in self.beats and beat not in self._registered:
+                self._say("proof", f"nobody heard {seen}")
+            for lease in self.leases.values():
+                here = (lease.grant.node_id, lease.grant.incarnation) == beat[:2]
+                if here and lease.started_at is not None:
+                    lease.alive_at = max(lease.alive_at, min(seen.last_seen, at))
+
+    def _grant(self, grant: LeaseGranted) -> None:
+        number, node = grant.token.lease, self.nodes.get(grant.node_id)
+        if number in self.leases:
+            self._say("slots", f"lease {number} was granted twice")
+        self.leases[number] = Lease(grant)
+        used = sum(
+            lease.grant.slots
+            for lease in self.leases.values()
+            if lease.grant.node_id == grant.node_id and not lease.freed
+        )
+        if node is None or node.incarnation != grant.incarnation or used > node.slots:
+            self._say("slots", f"lease {number} makes it {used} slots in use of {node}")
+
+    def _follow(
+        self,
+        lease: Lease,
+        event: LeaseStarted | CheckpointAccepted | LeaseDraining | LeaseKilled,
+        at: Ms,
+    ) -> None:
+        match event:
+            case LeaseStarted():
+                lease.started_at = lease.alive_at = at
+                if event.skipped:
+                    lease.skipped = lease.grant.slots * unusable_ms(
+                        lease.grant.checkpoints, event.loaded
+                    )
+            case CheckpointAccepted():
+                self._checkpoint(lease, event.checkpoint, at)
+            case LeaseDraining():
+                lease.drained = True
+                lease.asked = lease.asked or event.reason == "closed"
+            case LeaseKilled():
+                lease.killed_at = at
+                lease.asked = lease.asked or not lease.drained
+
+    def _checkpoint(self, lease: Lease, found: Checkpoint, at: Ms) -> None:
+        """Captured when its agent says, within the lease and below the cap."""
+        if lease.started_at is None:
+            self._say("token", f"checkpoint of {lease.grant.token} before its start")
+            return
+        lease.alive_at = at
+        diary = self.diaries[lease.grant.incarnation, lease.grant.token.lease]
+        said_ms = diary.captured[found.manifest_sha256]
+        cap_ms = lease.grant.max_gpu_ms // lease.grant.slots
+        latest_ms = min(at - lease.started_at, cap_ms)
+        lease.captured_ms = min(max(said_ms, lease.captured_ms), latest_ms)
+
+    # --- money ------------------------------------------------------------------------------------
+
+    def _slice(self, event: UsageSliced) -> None:
+        lease = self.leases[event.token.lease]
+        if lease.closed or event.hour in lease.slices:
+            self._say("ledger", f"hour {event.hour} of {event.token} is billed twice, or too late")
+        used, billable = lease.slices.get(event.hour, (0, 0))
+        lease.slices[event.hour] = (used + event.used_gpu_ms, billable + event.billable_gpu_ms)
+        self.net[event.tenant, event.job_id, event.hour] += event.billable_gpu_ms
+        self._line(event, "usage", "", event.used_gpu_ms, event.billable_gpu_ms)
+
+    def _credit(self, event: UsageCredited) -> None:
+        lease = self.leases[event.token.lease]
+        if lease.closed:
+            self._say("ledger", f"{event.token} is credited after its end")
+        lease.credited.append((event.hour, event.lost_gpu_ms))
+        self.net[event.tenant, event.job_id, event.hour] -= event.lost_gpu_ms
+        self._line(event, "credit", event.cause, 0, -event.lost_gpu_ms)
+
+    def _line(
+        self, event: UsageSliced | UsageCredited, kind: str, cause: str, used: GpuMs, net: GpuMs
+    ) -> None:
+        one = Line(
+            tenant=event.tenant,
+            job_id=event.job_id,
+            attempt=event.attempt,
+            role=event.role,
+            lane=event.lane,
+            price_version=event.price_version,
+            lease=event.token.lease,
+            hour=event.hour,
+            kind=kind,
+            cause=cause,
+            used_gpu_ms=used,
+            gpu_ms=net,
+        )
+        self.lines[one] += 1
+
+    def _close(
+        self, event: PlacementClosed, command: Any, at: Ms, before: Mapping[int, Ms]
+    ) -> None:
+        place = (event.job_id, event.attempt)
+        self.closed[place] += 1
+        if self.closed[place] > self.queued[place]:
+            self._say("closed", f"{place} was closed more often than it was queued")
+        found = [
+            lease
+            for lease in self.leases.values()
+            if (lease.grant.job_id, lease.grant.attempt) == place and not lease.closed
+        ]
+        billable, lost = self.totals[event.job_id]
+        self.totals[event.job_id] = billable + event.billable_gpu_ms, lost + event.lost_gpu_ms
+        for lease in found:
+            lease.closed = True
+            self._settle(lease, event, command, at, before.get(lease.grant.token.lease, 0))
+        if not found and (event.billable_gpu_ms, event.lost_gpu_ms) != (0, 0):
+            self._say("ledger", f"{place} had no lease and costs {event}")
+
+    def _settle(
+        self, lease: Lease, event: PlacementClosed, command: Any, at: Ms, sliced_ms: Ms
+    ) -> None:
+        """Slices, credits and totals, compared with the truth to the unit."""
+        grant, name = lease.grant, f"lease {lease.grant.token.lease} ({event.outcome})"
+        elapsed_ms = self._elapsed_ms(lease, command, at, sliced_ms)
+        truth = hours(lease.started_at or 0, elapsed_ms, grant.slots, grant.max_gpu_ms)
+        if lease.slices != truth:
+            self._say("ledger", f"{name} is billed {lease.slices}, the truth is {truth}")
+        billable = min(grant.slots * elapsed_ms, grant.max_gpu_ms)
+        platforms = (
+            event.outcome == "lost"
+            or (event.outcome == "preempted" and not lease.asked)
+            or (event.outcome == "failed" and event.cause in PLATFORM)
+        )
+        lost = max(0, billable - grant.slots * lease.captured_ms) if platforms else 0
+        hour = ((lease.started_at or 0) + max(elapsed_ms - 1, 0)) // HOUR_MS
+        owed = [amount for amount in (lease.skipped,) if amount] + ([lost] if lost else [])
+        if [amount for _, amount in lease.credited] != owed or (
+            lost and lease.credited[-1][0] != hour
+        ):
+            self._say("ledger", f"{name} is credited {lease.credited}, owed are {owed} in {hour}")
+        said = (event.used_gpu_ms, event.billable_gpu_ms, event.lost_gpu_ms)
+        if said != (grant.slots * elapsed_ms, billable, lease.skipped + lost):
+            self._say("ledger", f"{name} closes with {said}; {elapsed_ms} ms, {billable}, {lost}")
+
+    def _elapsed_ms(self, lease: Lease, command: Any, at: Ms, sliced_ms: Ms) -> Ms:
+        """The agent's own time where it said so; else until the kill; else the last sign of life.
+
+        Never before what is billed already, never after now, nothing for what never started.
+        """
+        if lease.started_at is None:
+            return 0
+        number = lease.grant.token.lease
+        if isinstance(command, ReportExit) and command.token.lease == number:
+            diary = self.diaries[lease.grant.incarnation, number]
+            if (diary.began_ms, diary.exited_ms) == (None, None) or command.elapsed_ms != (
+                (diary.exited_ms or 0) - (diary.began_ms or 0)
+            ):
+                self._say("proof", f"lease {number} reports {command.elapsed_ms} ms; {diary}")
+            end_ms = command.elapsed_ms
+        else:
+            end_ms = self._last_sign(lease, command) - lease.started_at
+        return min(max(end_ms, sliced_ms), at - lease.started_at)
+
+    def _last_sign(self, lease: Lease, command: Any) -> Ms:
+        killed_at = lease.killed_at
+        alone = type(command).__name__ == "Tick" or isinstance(command, ConfirmFreed)
+        if killed_at is not None and (alone or lease.alive_at >= killed_at):
+            return killed_at
+        return lease.alive_at
+
+
+def hours(
+    started_at: Ms, elapsed_ms: Ms, slots: int, gpu_ms_max: GpuMs
+) -> dict[int, tuple[GpuMs, GpuMs]]:
+    """Use and bill of [start, start + elapsed) by UTC hour."""
+
+    def billed(until: Ms) -> GpuMs:
+        return min(slots * (until - started_at), gpu_ms_max)
+
+    end, found = started_at + elapsed_ms, {}
+    for hour in range(started_at // HOUR_MS, end // HOUR_MS + 1):
+        first = max(started_at, hour * HOUR_MS)
+        last = min(end, (hour + 1) * HOUR_MS)
+        if last > first:
+            found[hour] = (slots * (last - first), billed(last) - billed(first))
+    return found
+
+
+def unusable_ms(named: tuple[Checkpoint, ...], loaded: str | None) -> Ms:
+    """Work paid for whose checkpoints cannot be read: for each attempt up to its newest capture,
+    less what the checkpoint that was loaded keeps of its own attempt."""
+    lost: dict[int, Ms] = {}
+    for one in named:
+        newest = max(lost.get(one.attempt, 0), one.captured_ms)
+        if one.manifest_sha256 == loaded:
+            lost[one.attempt] = newest - one.captured_ms
+            break
+        lost[one.attempt] = newest
+    return sum(lost.values())

@@ -1,0 +1,188 @@
+"""The log with faults. It outlives processes: what was on its way when one died may still come."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from random import Random
+
+from schemas.topics import PARTITIONS
+from schemas.units import Ms
+from simulator.engine.faults import APPEND_MS_MAX, SESSION_MS, Faults, Tally
+from tunery.runtime.bus.abstract import Appended, AppendUnknown, Record, Unavailable
+from tunery.runtime.bus.memory import MemoryLog, Partition
+
+EPOCH_MS = 1_700_000_000_000
+LATE_MS_MAX = 9_000
+BROADCAST_MS_MAX = 300
+
+
+class BrokerClock:
+    """Virtual time, seen by a broker whose clock may jump back."""
+
+    def __init__(self) -> None:
+        self.skew_ms = 0
+
+    def now_ms(self) -> Ms:
+        return EPOCH_MS + self.monotonic_ms() + self.skew_ms
+
+    def monotonic_ms(self) -> Ms:
+        return int(asyncio.get_running_loop().time() * 1_000)
+
+    async def sleep(self, ms: Ms) -> None:
+        await asyncio.sleep(ms / 1_000)
+
+
+class Broker:
+    """`active`: partitions in use, of topics that do not use all; the others are not assigned."""
+
+    def __init__(
+        self, rng: Random, faults: Faults, tally: Tally, active: Mapping[str, frozenset[int]]
+    ) -> None:
+        self.clock = BrokerClock()
+        self.memory = MemoryLog(self.clock, SESSION_MS)
+        self.rng, self.faults, self.tally, self.active = rng, faults, tally, active
+        self.healed = False
+        self.away = False
+        self.groups: dict[tuple[str, str], dict[str, asyncio.Queue[frozenset[int]]]] = defaultdict(
+            dict
+        )
+        self._told_ms: dict[tuple[tuple[str, str], str], float] = {}
+        self._exposed: dict[tuple[str, int], int] = {}
+        self.trace: Callable[[str], None] = lambda _: None
+        self.on_trim: Callable[[str, int, int], None] = lambda *_: None
+        self.on_flight: Callable[[str], None] = lambda _: None
+        # every record ever written, trimmed or not, by topic and partition
+        self.history: dict[tuple[str, int], list[Record]] = defaultdict(list)
+
+    def chance(self, per_cent: int) -> bool:
+        return per_cent > 0 and not self.healed and self.rng.random() * 100 < per_cent
+
+    def later(self, ms: float, action: Callable[[], object]) -> None:
+        asyncio.get_running_loop().call_later(ms / 1_000, action)
+
+    def must_answer(self) -> None:
+        """Raises Unavailable."""
+        if self.away:
+            raise Unavailable("the broker is away")
+
+    # --- records ----------------------------------------------------------------------------------
+
+    def put(self, topic: str, partition: int, key: bytes, value: bytes) -> Appended:
+        appended = self.memory.put(topic, partition, key, value)
+        self.history[topic, partition].append(Record(partition, *appended, key, value))
+        return appended
+
+    async def append(
+        self, who: str, topic: str, partition: int, key: bytes, value: bytes
+    ) -> Appended:
+        """One append over a bad network. Raises AppendUnknown."""
+
+        def put() -> Appended:
+            appended = self.put(topic, partition, key, value)
+            self.trace(f"{who} wrote {topic}/{partition}@{appended.offset} {value[:150]!r}")
+            return appended
+
+        def put_late() -> None:
+            if not self.away:
+                put()
+
+        late_ms = self.rng.uniform(APPEND_MS_MAX / 2, LATE_MS_MAX)
+        if self.away:
+            self.tally.add("append cut off")
+        elif self.chance(self.faults.lost):
+            self.tally.add("append lost")
+        elif self.chance(self.faults.late):
+            self.tally.add("append late")
+            self.later(late_ms, put_late)
+        elif self.chance(self.faults.unanswered):
+            self.tally.add("append unanswered")
+            put()
+        else:
+            appended = put()
+            if self.chance(self.faults.doubled):
+                self.tally.add("append doubled")
+                self.later(late_ms, put_late)
+            if self.chance(self.faults.slow):
+                self.tally.add("append slow")
+                await asyncio.sleep(self.rng.uniform(0.02, 0.8) * APPEND_MS_MAX / 1_000)
+            return appended
+        self.trace(f"{who} does not know about {topic}/{partition}")
+        await asyncio.sleep(APPEND_MS_MAX / 1_000)
+        raise AppendUnknown("no answer in time")
+
+    def expose(self, topic: str, partition: int, end: int) -> None:
+        """Somebody knows of the records before `end`: no answer may be older than that."""
+        place = (topic, partition)
+        self._exposed[place] = max(end, self._exposed.get(place, 0))
+
+    async def bounds(self, topic: str, partition: int) -> tuple[int, int]:
+        """A leader that has just taken over knows of what was acknowledged or read, and no more."""
+        start, end = await self.memory.bounds(topic, partition)
+        known = max(self._exposed.get((topic, partition), 0), start)
+        if known < end and self.chance(self.faults.stale_ends):
+            self.tally.add("stale end")
+            return start, known
+        return start, end
+
+    def lose_tail(self, topic: str, partition: int, count: int) -> int:
+        """Forget the last records of a partition; how many there were."""
+        place = self.memory.topics[topic][partition]
+        lost = min(count, len(place.records))
+        if lost:
+            del place.records[-lost:]
+            del self.history[topic, partition][-lost:]
+            self._exposed.pop((topic, partition), None)
+        return lost
+
+    def recreate(self, topic: str, partition: int) -> list[Record]:
+        """Make a partition anew, empty; its history until now."""
+        self.memory.topics[topic][partition] = Partition()
+        self._exposed.pop((topic, partition), None)
+        return self.history.pop((topic, partition), [])
+
+    # --- groups -----------------------------------------------------------------------------------
+
+    def join(
+        self,
+        group: tuple[str, str],
+        member: str,
+        queue: asyncio.Queue[frozenset[int]] | None = None,
+    ) -> asyncio.Queue[frozenset[int]]:
+        """`queue`: the one that the member had before it was taken for dead."""
+        queue = queue or asyncio.Queue()
+        self.groups[group][member] = queue
+        self.assign(group)
+        return queue
+
+    def leave(self, group: tuple[str, str], member: str) -> None:
+        if self.groups[group].pop(member, None) is not None:
+            self.assign(group)
+
+    def expire(
+        self, group: tuple[str, str], process: str
+    ) -> dict[str, asyncio.Queue[frozenset[int]]]:
+        """The members of a process that is taken for dead leave; who they were."""
+        members = self.groups[group]
+        gone = {name: queue for name, queue in members.items() if name.split("/")[0] == process}
+        for name in gone:
+            self.leave(group, name)
+        return gone
+
+    def in_use(self, topic: str) -> frozenset[int]:
+        return self.active.get(topic, frozenset(range(PARTITIONS)))
+
+    def assign(self, group: tuple[str, str]) -> None:
+        """Tell every member its share, each after a while of its own."""
+        members, partitions = sorted(self.groups[group]), sorted(self.in_use(group[1]))
+        for rank, member in enumerate(members):
+            self.tell(group, member, frozenset(partitions[rank :: len(members)]))
+
+    def tell(self, group: tuple[str, str], member: str, share: frozenset[int]) -> None:
+        """What a member is told reaches it in order."""
+        queue = self.groups[group].get(member)
+        if queue is not None:
+            now_ms = self.clock.monotonic_ms()
+            at_ms = now_ms + self.rng.uniform(1, BROADCAST_MS_MAX)
+            at_ms = max(at_ms, self._told_ms.get((group, member), 0) + 1)
+            self._told_ms[group, member] = at_ms
+            self.later(at_ms - now_ms, lambda: queue.put_nowait(share))

@@ -1,0 +1,196 @@
+"""Plays seeds of scenarios on all cores; progress on stderr, one JSON object last on stdout.
+
+--seeds N --first F [--processes P]      many seeds, each of every scenario
+--seed N [--trace] [--plan JSON]         one, with its timeline; or a plan of its own
+"""
+
+import argparse
+import json
+import logging
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from typing import Any, Final
+
+import msgspec
+
+from simulator.engine.shrink import shrink
+from simulator.engine.verdict import Scenario, Verdict
+
+PROGRESS_S: Final = 5
+CHUNK: Final = 4
+FAILING_SHOWN_MAX: Final = 20
+SHRUNK_MAX: Final = 3  # the first failing seeds are made smaller, the others only named
+
+
+@dataclass(frozen=True)
+class Job:
+    """One seed of one scenario."""
+
+    scenario: Scenario
+    seed: int
+
+    def play(self) -> Verdict:
+        try:
+            return self.scenario.play(self.scenario.plan(self.seed))
+        except Exception as error:  # the seed must be named, whatever went wrong
+            return Verdict([f"raised: {error!r}"])
+
+
+@dataclass
+class Report:
+    """Sums over many verdicts."""
+
+    seeds: int
+    begun: float = field(default_factory=time.monotonic)
+    played: int = 0
+    voided: int = 0
+    failing: list[tuple[Job, Verdict]] = field(default_factory=list)
+    faults: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def add(self, job: Job, verdict: Verdict) -> None:
+        self.played += 1
+        self.voided += verdict.voided
+        self.faults.update(verdict.faults)
+        self.counts.update(verdict.counts)
+        if verdict.violations:
+            self.failing.append((job, verdict))
+            _say(f"{job.scenario.name} seed {job.seed}: {verdict.violations[0]}")
+
+    def as_json(self, smallest: dict[Job, Any]) -> dict[str, Any]:
+        failing = sorted(self.failing, key=lambda one: (one[0].seed, one[0].scenario.name))
+        return {
+            "seeds": self.seeds,
+            "violations": len(failing),
+            "voided": self.voided,
+            "runs_per_s": round(self.played / (time.monotonic() - self.begun), 1),
+            "faults": dict(sorted(self.faults.items())),
+            "counts": {"runs": self.played, **dict(sorted(self.counts.items()))},
+            "failing": [
+                {
+                    "scenario": job.scenario.name,
+                    "seed": job.seed,
+                    "violations": verdict.violations[:3],
+                    "plan": msgspec.to_builtins(smallest.get(job)),
+                }
+                for job, verdict in failing[:FAILING_SHOWN_MAX]
+            ],
+        }
+
+
+def main(arguments: Sequence[str] | None, scenarios: Sequence[Scenario]) -> int:
+    """The command line. Exit status 1 when an invariant is violated."""
+    parser = _parser(scenarios)
+    given = parser.parse_args(arguments)
+    chosen = [one for one in scenarios if given.scenario in (None, one.name)]
+    if given.plan is not None and len(chosen) > 1:
+        parser.error("--plan: say whose plan it is, with --scenario NAME")
+    with silence():
+        if given.seed is not None or given.plan is not None:
+            try:
+                report = _play_one(chosen, given)
+            except msgspec.DecodeError as error:
+                parser.error(f"--plan: {error}")
+            smallest: dict[Job, Any] = {}
+        else:
+            seeds = range(given.first, given.first + given.seeds)
+            report = play_all(chosen, seeds, given.processes)
+            smallest = _shrink_first(report)
+    print(json.dumps(report.as_json(smallest)))
+    return 1 if report.failing else 0
+
+
+def _parser(scenarios: Sequence[Scenario]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="make sim", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--seeds", type=_positive, default=300, help="how many seeds to play")
+    parser.add_argument("--first", type=int, default=1, help="the first of them")
+    parser.add_argument("--seed", type=int, help="play this one only")
+    parser.add_argument("--trace", action="store_true", help="print what happened, line by line")
+    parser.add_argument("--plan", help="play this plan (as a failing run prints it)")
+    parser.add_argument("--scenario", choices=[one.name for one in scenarios])
+    parser.add_argument(
+        "--processes", type=_positive, default=os.cpu_count() or 1, help="default: one per core"
+    )
+    return parser
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is not 1 or more")
+    return number
+
+
+@contextmanager
+def silence() -> Iterator[None]:
+    """Hosts log every stand-down; formatting thousands of them costs more than the runs."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
+def play_all(scenarios: Sequence[Scenario], seeds: Iterable[int], processes: int) -> Report:
+    """Every seed of every scenario, in `processes` fresh processes."""
+    jobs = [Job(scenario, seed) for seed in seeds for scenario in scenarios]
+    report, said = Report(len(jobs) // len(scenarios)), time.monotonic()
+    with get_context("spawn").Pool(processes, initializer=_start_worker) as pool:
+        for job, verdict in pool.imap_unordered(_play_job, jobs, CHUNK):
+            report.add(job, verdict)
+            if time.monotonic() - said >= PROGRESS_S:
+                said = time.monotonic()
+                rate = report.played / (said - report.begun)
+                _say(f"{report.played} of {len(jobs)} runs, {rate:.1f}/s")
+    return report
+
+
+def _start_worker() -> None:
+    logging.disable(logging.CRITICAL)
+
+
+def _play_job(job: Job) -> tuple[Job, Verdict]:
+    return job, job.play()
+
+
+def _shrink_first(report: Report) -> dict[Job, Any]:
+    """The smallest plans of the first failing jobs."""
+    smallest: dict[Job, Any] = {}
+    for job, verdict in sorted(report.failing, key=lambda one: one[0].seed)[:SHRUNK_MAX]:
+        if verdict.violated != {"raised"}:
+            plan = shrink(job.scenario, job.scenario.plan(job.seed), _say)
+            smallest[job] = plan
+            _say(f"{job.scenario.name} seed {job.seed} fails with less: {_json(plan)}")
+    return smallest
+
+
+def _play_one(scenarios: Sequence[Scenario], given: argparse.Namespace) -> Report:
+    """Raises msgspec.DecodeError for a plan that is none."""
+    report = Report(1)
+    for scenario in scenarios:
+        plan = scenario.plan(given.seed or 0)
+        if given.plan is not None:
+            plan = msgspec.json.decode(given.plan, type=type(plan))
+        _say(f"{scenario.name}: {_json(plan)}")
+        verdict = scenario.play(plan, given.trace)
+        for line in (*verdict.trace, *verdict.violations[1:]):
+            _say(line)
+        report.add(Job(scenario, plan.seed), verdict)
+    return report
+
+
+def _json(plan: Any) -> str:
+    return msgspec.json.encode(plan).decode()
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

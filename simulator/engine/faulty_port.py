@@ -1,0 +1,234 @@
+"""One process's way to the log. It may be paused, slow, or closed for ever at any await."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from itertools import count
+from random import Random
+from typing import Any, Final
+
+from schemas.topics import Topic
+from schemas.units import Ms
+from simulator.engine.broker import EPOCH_MS, Broker
+from simulator.engine.faults import SESSION_MS
+from simulator.engine.virtual_loop import virtual_loop
+from tunery.runtime.bus.abstract import (
+    Appended,
+    AppendUnknown,
+    Commit,
+    OutOfRange,
+    Record,
+    check_size,
+)
+from tunery.runtime.bus.memory import MemoryReader
+from tunery.runtime.bus.partitioner import partition_of
+
+SLOW_MS: Final[Ms] = 700
+FETCHED_MAX: Final = 12  # records at once; a fetch ends anywhere
+
+
+class Door:
+    """Implements `Log` and `Clock`."""
+
+    def __init__(self, broker: Broker, member: str, rng: Random) -> None:
+        self.member, self.session_timeout_ms = member, SESSION_MS
+        self.broker, self.rng = broker, rng
+        self._loop, self._joins = virtual_loop(), count(1)
+        self.alive = True
+        self.slow = False
+        self.on_crash: Callable[[], None] = lambda: None
+        self.crash_after: int | None = None  # awaits from now until the process dies
+        self._running = asyncio.Event()
+        self._running.set()
+
+    def monotonic_ms(self) -> Ms:
+        return self.broker.clock.monotonic_ms()
+
+    def now_ms(self) -> Ms:
+        return EPOCH_MS + self.monotonic_ms()
+
+    async def sleep(self, ms: Ms) -> None:
+        await asyncio.sleep(ms / 1_000)
+        await self.pass_through(0)
+
+    def pause(self) -> None:
+        self._running.clear()
+
+    def resume(self) -> None:
+        self._running.set()
+
+    async def pass_through(self, latency_ms: float = 4) -> None:
+        """Every await of a process goes through here, before and after it has its effect."""
+        if self.crash_after is not None:
+            self.crash_after -= 1
+            if self.crash_after <= 0 and self.alive:
+                self.alive = False
+                self.on_crash()
+        if latency_ms:
+            await self._loop.pause(self.rng.uniform(0.1, latency_ms) / 1_000)
+        while not self.alive or not self._running.is_set():
+            if self.alive:
+                await self._running.wait()
+            else:
+                await asyncio.get_running_loop().create_future()  # until it is cancelled
+
+    async def reach(self) -> None:
+        """On the way to the broker. Raises Unavailable.
+
+        The answer to a question comes with its effect, that of a change maybe much later.
+        """
+        await self.pass_through()
+        self.broker.must_answer()
+
+    # --- Log --------------------------------------------------------------------------------------
+
+    async def create(self, topics: Sequence[Topic], partitions: int) -> None:
+        await self.broker.memory.create(topics, partitions)
+
+    async def writer(self, topic: str, partition: int) -> "DoorWriter":
+        await self.reach()
+        return DoorWriter(self, topic, partition)
+
+    async def send(
+        self, topic: str, key: bytes, value: bytes, partition: int | None = None
+    ) -> Appended:
+        where = partition_of(key) if partition is None else partition
+        check_size(value)
+        await self.reach()
+        appended = await self.broker.append(self.member, topic, where, key, value)
+        await self.pass_through()
+        self.broker.expose(topic, where, appended.offset + 1)
+        return appended
+
+    async def reader(self, topic: str, positions: Mapping[int, int]) -> "DoorReader":
+        await self.reach()
+        return DoorReader(self, topic, await self.broker.memory.reader(topic, positions))
+
+    async def bounds(self, topic: str, partition: int) -> tuple[int, int]:
+        await self.reach()
+        bounds = await self.broker.bounds(topic, partition)
+        self.broker.expose(topic, partition, bounds[1])
+        return bounds
+
+    async def trim(self, topic: str, partition: int, before: int) -> None:
+        await self.reach()
+        self.broker.on_trim(topic, partition, before)
+        await self.broker.memory.trim(topic, partition, before)
+        await self.pass_through()
+
+    async def committed(self, group: str, topic: str) -> Mapping[int, Commit]:
+        await self.reach()
+        return await self.broker.memory.committed(group, topic)
+
+    async def commit(self, group: str, topic: str, commits: Mapping[int, Commit]) -> None:
+        await self.reach()
+        await self.broker.memory.commit(group, topic, commits)
+        await self.pass_through()
+
+    @asynccontextmanager
+    async def membership(
+        self, group: str, topic: str
+    ) -> AsyncIterator[AsyncIterator[frozenset[int]]]:
+        await self.reach()
+        place, member = (group, topic), f"{self.member}/{next(self._joins)}"
+        queue = self.broker.join(place, member)
+        try:
+            yield self._changes(queue)
+        finally:
+            if self.alive:
+                self.broker.leave(place, member)
+
+    async def _changes(self, queue: asyncio.Queue[frozenset[int]]) -> AsyncIterator[frozenset[int]]:
+        while True:
+            share = await queue.get()
+            await self.pass_through()
+            yield share
+
+    async def close(self) -> None:
+        """Nothing to free."""
+
+
+class DoorWriter:
+    """In order, with several in flight, as the real producer: one record after the other."""
+
+    def __init__(self, door: Door, topic: str, partition: int) -> None:
+        self._door, self._broker, self._topic, self._partition = door, door.broker, topic, partition
+        self._last: asyncio.Future[Any] | None = None
+        self._broken = False
+
+    async def submit(self, key: bytes, value: bytes) -> Awaitable[Appended]:
+        check_size(value)
+        await self._door.pass_through(1)
+        loop = asyncio.get_running_loop()
+        outcome: asyncio.Future[Appended] = loop.create_future()
+        outcome.add_done_callback(_retrieve)
+        # The task is the network's, not the process's: it goes on when the process is dead.
+        self._last = loop.create_task(self._deliver(self._last, key, value, outcome))
+        return outcome
+
+    async def _deliver(
+        self,
+        before: asyncio.Future[Any] | None,
+        key: bytes,
+        value: bytes,
+        outcome: asyncio.Future[Appended],
+    ) -> None:
+        latency_s = self._broker.rng.uniform(0.1, 3) / 1_000
+        if before is not None:
+            await asyncio.wait([before])
+        self._broker.on_flight(self._topic)
+        await asyncio.sleep(latency_s)
+        try:
+            if self._broken:
+                raise AppendUnknown("the writer lost a record before")
+            appended = await self._broker.append(
+                self._door.member, self._topic, self._partition, key, value
+            )
+        except AppendUnknown as unknown:
+            # Mostly later records wait behind a lost one for ever; sometimes they overtake it.
+            self._broken = self._broker.rng.random() < 0.7
+            if not outcome.done():
+                outcome.set_exception(unknown)
+        else:
+            self._broker.expose(self._topic, self._partition, appended.offset + 1)
+            if not outcome.done():
+                outcome.set_result(appended)
+
+    async def append(self, key: bytes, value: bytes) -> Appended:
+        appended = await (await self.submit(key, value))
+        await self._door.pass_through(1)
+        return appended
+
+    async def close(self) -> None:
+        """What is in flight is in flight."""
+
+
+def _retrieve(outcome: asyncio.Future[Appended]) -> None:
+    if not outcome.cancelled():
+        outcome.exception()
+
+
+class DoorReader:
+    def __init__(self, door: Door, topic: str, reader: MemoryReader) -> None:
+        self._door, self._topic, self._reader = door, topic, reader
+
+    async def poll(self, wait_ms: Ms, records_max: int) -> Sequence[Record]:
+        door = self._door
+        await door.pass_through(0)
+        records_max = min(records_max, door.rng.randint(1, FETCHED_MAX))
+        if door.slow:
+            await asyncio.sleep(SLOW_MS / 1_000)
+            records_max = 1
+        door.broker.must_answer()
+        try:
+            records = await self._reader.poll(wait_ms, records_max)
+        except OutOfRange:
+            await door.pass_through(1)
+            raise
+        for record in records:
+            door.broker.expose(self._topic, record.partition, record.offset + 1)
+        await door.pass_through(1)
+        return records
+
+    async def close(self) -> None:
+        await self._reader.close()

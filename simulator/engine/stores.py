@@ -1,0 +1,198 @@
+"""SQL store and object storage as one process reaches them: answers get lost, servers go away."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final, TypeVar
+
+from schemas.units import Ms
+from simulator.engine.broker import Broker
+from simulator.engine.faulty_port import Door
+from tunery.runtime.blobs.abstract import BlobsUnavailable, Stored
+from tunery.runtime.blobs.memory import MemoryBlobs
+from tunery.runtime.store.abstract import (
+    Batch,
+    Committed,
+    Leased,
+    Outcome,
+    Place,
+    Row,
+    Saved,
+    StoreUnavailable,
+    Tables,
+)
+from tunery.runtime.store.memory import MemoryStore
+
+LATE_MS_MAX: Final[Ms] = 1_500
+NOTICE_MS_MAX: Final[Ms] = 20
+
+T = TypeVar("T")
+
+
+class Database(MemoryStore):
+    """One service's store, shared by its processes. What was written outlives an outage."""
+
+    def __init__(self, broker: Broker) -> None:
+        super().__init__(broker.clock)
+        self.broker = broker
+        self.away = False
+
+    def has_work(self) -> bool:
+        """There are to-do rows, leased or not."""
+        return bool(self._todos)
+
+    def empty(self) -> None:
+        """All is lost, the schema too."""
+        self.__init__(self.broker)  # type: ignore[misc]  # anew, for those who hold it already
+
+
+class DoorStore:
+    """Implements `Store`: `database` through one process's door."""
+
+    def __init__(self, door: Door, database: Database) -> None:
+        self._door, self._database = door, database
+
+    @property
+    def pool(self) -> Any:
+        return self._database.pool
+
+    async def _ask(self, question: Callable[[], Awaitable[T]]) -> T:
+        await self._reach()
+        return await question()
+
+    async def _write(self, change: Callable[[], Awaitable[T]]) -> T:
+        """The change is done, or not, or done later than this call lasts: only an answer tells."""
+        await self._reach()
+        broker = self._door.broker
+        if broker.chance(broker.faults.store_unanswered):
+            broker.tally.add("store unanswered")
+            broker.trace(f"{self._door.member} does not know about its write to the store")
+            late = broker.rng.random() < 0.5
+            broker.later(broker.rng.uniform(0, LATE_MS_MAX) if late else 0, lambda: _alone(change))
+            await self._door.pass_through(LATE_MS_MAX)
+            raise StoreUnavailable("the connection broke off")
+        done = await change()
+        await self._door.pass_through()
+        return done
+
+    async def _reach(self) -> None:
+        await self._door.pass_through()
+        self._must_answer()
+
+    def _must_answer(self) -> None:
+        if self._database.away:
+            raise StoreUnavailable("the database is away")
+
+    # --- Store ------------------------------------------------------------------------------------
+
+    async def ensure(self, tables: Tables) -> bool:
+        return await self._write(lambda: self._database.ensure(tables))
+
+    async def rebuild(self, tables: Tables) -> None:
+        await self._write(lambda: self._database.rebuild(tables))
+
+    async def positions(self, projection: str) -> Mapping[Place, Saved]:
+        return await self._ask(lambda: self._database.positions(projection))
+
+    async def commit(self, batch: Batch) -> Committed:
+        return await self._write(lambda: self._database.commit(batch))
+
+    async def set_caught_up(self, projection: str, place: Place, flag: bool) -> None:
+        await self._write(lambda: self._database.set_caught_up(projection, place, flag))
+
+    async def lease(self, kind: str, count: int, lease_ms: Ms) -> Sequence[Leased]:
+        return await self._write(lambda: self._database.lease(kind, count, lease_ms))
+
+    async def renew(self, leased: Leased, lease_ms: Ms) -> bool:
+        return await self._write(lambda: self._database.renew(leased, lease_ms))
+
+    async def release(
+        self, leased: Leased, delay_ms: Ms, failure: str | None = None, *, counts: bool = True
+    ) -> None:
+        await self._write(lambda: self._database.release(leased, delay_ms, failure, counts=counts))
+
+    async def finish(self, leased: Leased) -> None:
+        await self._write(lambda: self._database.finish(leased))
+
+    async def outcome(self, command_id: str) -> Outcome | None:
+        return await self._ask(lambda: self._database.outcome(command_id))
+
+    async def prune_outcomes(self, age_ms: Ms) -> int:
+        return await self._write(lambda: self._database.prune_outcomes(age_ms))
+
+    @asynccontextmanager
+    async def listen(self, channel: str, heard: Callable[[str], None]) -> AsyncIterator[None]:
+        """Notices come after a while; those said while the database is away are lost."""
+        broker = self._door.broker
+
+        def hear(notice: str) -> None:
+            if not self._database.away and self._door.alive:
+                broker.later(broker.rng.uniform(0, NOTICE_MS_MAX), lambda: heard(notice))
+
+        await self._reach()
+        async with self._database.listen(channel, hear):
+            yield
+
+    async def rows(self, table: str, where: Row | None = None) -> Sequence[dict[str, Any]]:
+        return await self._ask(lambda: self._database.rows(table, where))
+
+    async def close(self) -> None:
+        """Nothing to free."""
+
+
+def _alone(change: Callable[[], Awaitable[Any]]) -> None:
+    """The server goes on although nobody waits for it; it may find the change impossible."""
+
+    async def carry_out() -> None:
+        await change()
+
+    task = asyncio.get_running_loop().create_task(carry_out())
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+
+class Storage(MemoryBlobs):
+    """Object storage shared by all processes. `ever`: every body that there was."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.away = False
+        self.ever: dict[str, bytes] = {}
+
+
+class DoorBlobs(MemoryBlobs):
+    """Implements `Blobs`: `storage` through one process's door."""
+
+    def __init__(self, door: Door, storage: Storage) -> None:
+        super().__init__()
+        self._door, self._storage = door, storage
+        self.bodies = storage.bodies
+
+    async def _reach(self) -> None:
+        await self._door.pass_through()
+        if self._storage.away:
+            raise BlobsUnavailable("object storage is away")
+
+    async def put(self, key: str, data: Any, **given: Any) -> Stored:
+        await self._reach()
+        stored = await super().put(key, data, **given)
+        self._storage.ever[key] = self.bodies[key]
+        await self._door.pass_through()
+        return stored
+
+    async def stream(self, key: str, *, sha256: str | None = None) -> AsyncIterator[bytes]:
+        await self._reach()
+        async for chunk in super().stream(key, sha256=sha256):
+            yield chunk
+
+    async def size(self, key: str) -> int | None:
+        await self._reach()
+        return await super().size(key)
+
+    async def exists(self, key: str) -> bool:
+        await self._reach()
+        return await super().exists(key)
+
+    async def delete(self, key: str) -> None:
+        await self._reach()
+        await super().delete(key)
+        await self._door.pass_through()

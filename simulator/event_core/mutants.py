@@ -1,0 +1,181 @@
+"""The event core with one rule broken at a time. Each must be caught by the invariants."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from msgspec import structs
+
+from simulator.engine import faulty_port as door
+from simulator.engine import stores
+from simulator.engine.faults import Faults, Step
+from simulator.event_core import broken_rules as broken
+from simulator.event_core import run
+from simulator.event_core.run import EMPTIED, RECREATED, TAIL_LOST, UPGRADE, Plan
+from tunery.runtime.hosts import effects, projector, reactor
+from tunery.runtime.hosts import owner as partition
+from tunery.runtime.journal import acceptance, decision, reader, snapshots
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """`place.attribute` is replaced by `broken`. `invariant`: what a run with it violates; `seed`:
+    the first seed that shows it. `faults`: instead of those that the seed draws.
+    """
+
+    name: str
+    place: Any
+    attribute: str
+    broken: Any
+    invariant: str
+    seed: int = 1
+    faults: Faults | None = None
+
+    def plan(self, seed: int) -> Plan:
+        drawn = run.plan(seed)
+        return drawn if self.faults is None else structs.replace(drawn, faults=self.faults)
+
+    @contextmanager
+    def alive(self) -> Iterator[None]:
+        """The rule is broken inside the block."""
+        missing = object()
+        before = self.place.__dict__.get(self.attribute, missing)
+        setattr(self.place, self.attribute, self.broken)
+        try:
+            yield
+        finally:
+            if before is missing:
+                delattr(self.place, self.attribute)
+            else:
+                setattr(self.place, self.attribute, before)
+
+
+def _once(*kinds: str) -> Faults:
+    """Nothing but these, one after the other."""
+    return Faults(steps=tuple(Step(9_000 + 2_000 * n, kind) for n, kind in enumerate(kinds)))
+
+
+#: claims are among what is lost, and others claim anew at once
+_LOST_CLAIMS: Final = Faults(
+    steps=(Step(5_200, "rebalance"), Step(6_030, TAIL_LOST), Step(6_050, "rebalance"))
+)
+_RULE = acceptance, "_entry"
+_OWNER = partition.PartitionOwner
+_SEATS = run, "SEATS_AGGREGATE"
+MUTANTS: Final[Sequence[Mutant]] = (
+    Mutant("epoch check off", *_RULE, broken.epoch_off, "agreement"),
+    Mutant("opened check off", *_RULE, broken.opened_off, "agreement", 41, faults=_LOST_CLAIMS),
+    Mutant("cause check off", *_RULE, broken.cause_off, "false stop"),
+    Mutant("cause check and hash chain off", *_RULE, broken.cause_and_chain_off, "agreement"),
+    Mutant("hash chain off", *_RULE, broken.chain_off, "agreement", 43, faults=_LOST_CLAIMS),
+    Mutant("hash chain tested first", *_RULE, broken.chain_first, "false stop"),
+    Mutant("hash chain tested before the cause", *_RULE, broken.chain_before_cause, "false stop"),
+    Mutant(
+        "broken chain voided", *_RULE, broken.chain_voided, "agreement", 15, faults=_once(TAIL_LOST)
+    ),
+    Mutant(
+        "operator's base ignored",
+        acceptance,
+        "_claimed",
+        broken.base_ignored,
+        "progress",
+        faults=_once(RECREATED),
+    ),
+    Mutant("no read-back", _OWNER, "_settle", broken.no_read_back, "read-back"),
+    Mutant("blind retry of an unknown append", _OWNER, "_settle", broken.blind_retry, "read-back"),
+    Mutant(
+        "later claims overlooked",
+        reader.JournalReader,
+        "claims",
+        broken.later_claims_overlooked,
+        "agreement",
+        6,
+        faults=Faults(
+            slow=50,
+            steps=(Step(2_000, UPGRADE), *(Step(2_500 + 700 * n, "overlap") for n in range(20))),
+        ),
+    ),
+    Mutant(
+        "last decided command not compared",
+        _OWNER,
+        "_check_last",
+        broken.last_not_compared,
+        "progress",
+        32,
+        faults=_once(RECREATED),
+    ),
+    Mutant("last decided command trimmed", door.Door, "trim", broken.trim_too_far, "trim"),
+    Mutant("commands trimmed by age", _OWNER, "_trim_before", broken.trim_by_age, "trim"),
+    Mutant("at not clamped", decision, "max", lambda _, broker_at: broker_at, "time", 2),
+    Mutant("decision reads the clock", *_SEATS, broken.CLOCK_READ, "fold"),
+    Mutant("clients' repeats decided", decision, "recognise", broken.without("clients"), "dedupe"),
+    Mutant(
+        "reactions' repeats decided", decision, "recognise", broken.without("reactions"), "dedupe"
+    ),
+    Mutant("effects' repeats decided", *_SEATS, broken.RECORDED_AGAIN, "effect", 6),
+    Mutant(
+        "reaction skipped in doubt", reactor.Reactor, "_insist", broken.send_once, "reactions", 2
+    ),
+    Mutant(
+        "position saved before reactions are sent",
+        reactor.Reactor,
+        "_send_all",
+        broken.send_later,
+        "reactions",
+        2,
+    ),
+    Mutant(
+        "snapshot without what was seen",
+        snapshots.Snapshots,
+        "_open",
+        broken.forgetful,
+        "dedupe",
+    ),
+    Mutant(
+        "snapshot without acceptance state",
+        snapshots.Snapshots,
+        "_open",
+        broken.position_alone,
+        "false stop",
+    ),
+    Mutant(
+        "position saved before the rows",
+        stores.DoorStore,
+        "commit",
+        broken.position_before_rows,
+        "rows",
+        2,
+    ),
+    Mutant(
+        "projector without a fence", stores.Database, "commit", broken.commit_unfenced, "rows", 181
+    ),
+    Mutant(
+        "effects before the rows are rebuilt",
+        stores.Database,
+        "lease",
+        broken.lease_at_once,
+        "repeated",
+        faults=_once(EMPTIED),
+    ),
+    Mutant(
+        "a lowered flag stays down",
+        projector.Projector,
+        "_raise_flags",
+        broken.flags_stay_down,
+        "progress",
+        7,
+        faults=Faults(
+            store_unanswered=40, steps=tuple(Step(5_000 + 3_000 * n, "crash") for n in range(5))
+        ),
+    ),
+    Mutant(
+        "row gone when its outcome is sent",
+        stores.DoorStore,
+        "release",
+        broken.row_gone_when_sent,
+        "effect",
+        36,
+    ),
+    Mutant("notices alone wake effects", effects, "POLL_MS", 10**9, "progress"),
+)

@@ -1,0 +1,115 @@
+"""What a run of the core's scenario is made from, and what it leaves behind."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from random import Random
+from typing import Any, Final, NamedTuple
+
+from msgspec import Struct, structs
+
+from examples.first_stream import SEATS, SEATS_AGGREGATE
+from schemas.units import Ms
+from simulator.engine.broker import Broker
+from simulator.engine.faults import KINDS, Faults, Step, Tally, draw_faults
+from simulator.event_core.releases import SEATS_STRICTER, SeatsPraised
+from simulator.event_core.streams import TALLY, TALLY_AGGREGATE
+from simulator.event_core.views import Rows
+from tunery.runtime.bus.partitioner import partition_of
+from tunery.runtime.hosts.owner import Settled
+from tunery.runtime.store.abstract import Outcome
+from tunery.runtime.verbs import Aggregate
+
+TENANTS: Final = ("ada", "bob", "cyd")
+ACTIVE: Final = {
+    SEATS.name: frozenset(partition_of(name.encode()) for name in TENANTS),
+    TALLY.name: frozenset(partition_of(f"{name}-tally".encode()) for name in TENANTS),
+}
+REQUESTS: Final = 7  # per tenant
+FAULTY_MS: Final[Ms] = 22_000
+TAIL_LOST, RECREATED, EMPTIED, UPGRADE = (
+    "journal tail lost",
+    "commands recreated",
+    "database lost",
+    "rolling upgrade",
+)
+RARE: Final = {TAIL_LOST: 0.08, RECREATED: 0.1, EMPTIED: 0.1, UPGRADE: 0.15}
+UNKNOWN: Final = f"Invalid value '{SeatsPraised.__struct_config__.tag}'"
+
+
+class Plan(Struct, frozen=True):
+    """requests: of each tenant; failures: per cent of the attempts at an effect."""
+
+    seed: int
+    faults: Faults
+    requests: int = REQUESTS
+    failures: int = 0
+
+
+class Trim(NamedTuple):
+    """Commands below `before` were deleted when the journal had `end` records."""
+
+    stream: str
+    partition: int
+    before: int
+    end: int
+
+
+@dataclass
+class Run:
+    """What a run left behind."""
+
+    plan: Plan
+    tally: Tally
+    broker: Broker
+    views: dict[str, dict[tuple[str, int], list[bytes]]] = field(default_factory=dict)
+    stops: list[str] = field(default_factory=list)  # of the readers without faults
+    named: list[str] = field(default_factory=list)  # of hosts
+    forgiven: list[str] = field(default_factory=list)  # beginnings of stops that had to come
+    died: list[str] = field(default_factory=list)  # hosts that ended with an error
+    trims: list[Trim] = field(default_factory=list)
+    settled: list[Settled] = field(default_factory=list)
+    worked: Counter[str] = field(default_factory=Counter)  # attempts at each effect
+    repeated: list[str] = field(default_factory=list)  # effects that ran again after a rebuild
+    next_from: int | None = None  # the first process of the next release
+    next_release: Aggregate[Any] = SEATS_STRICTER
+    rows: Rows = field(default_factory=dict)
+    outcomes: dict[str, Outcome | None] = field(default_factory=dict)
+    trace: list[str] = field(default_factory=list)
+    finished: bool = False
+
+    def fingerprint(self) -> str:
+        """Hash of everything that was ever written: equal for equal runs."""
+        digest = blake2b(digest_size=16)
+        for place in sorted(self.broker.history):
+            for record in self.broker.history[place]:
+                digest.update(repr((place, *record)).encode())
+        digest.update(repr(self.rows).encode())
+        return digest.hexdigest()
+
+    def decider(self, stream: str, owner: str) -> Aggregate[Any]:
+        """How the process that claimed under this name decides."""
+        if stream == TALLY.name:
+            return TALLY_AGGREGATE
+        newer = self.next_from is not None and int(owner[1:]) >= self.next_from
+        return self.next_release if newer else SEATS_AGGREGATE
+
+    def had_to_come(self, stop: str) -> bool:
+        """The loss was real; or a release met an event of the next one."""
+        return stop.startswith(tuple(self.forgiven)) or UNKNOWN in stop
+
+
+def plan(seed: int) -> Plan:
+    """What the seed draws."""
+    rng = Random(f"{seed}/faults")  # runs must repeat
+    rare = {kind: 1 for kind, chance in RARE.items() if rng.random() < chance}
+    if TAIL_LOST in rare:
+        rare = {TAIL_LOST: 1}  # most invariants are off then
+    faults = draw_faults(rng, FAULTY_MS - 3_000, KINDS)
+    steps = [Step(rng.randint(3_000, FAULTY_MS - 6_000), kind) for kind in rare]
+    ordered = tuple(sorted((*faults.steps, *steps), key=lambda step: step.at_ms))
+    return Plan(
+        seed,
+        structs.replace(faults, steps=ordered),
+        failures=rng.choice((0, 10, 40)),
+    )

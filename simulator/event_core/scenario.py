@@ -1,0 +1,34 @@
+"""The scenario of the event core: the production hosts with two small streams."""
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from simulator.engine.verdict import NOTHING_BROKEN, Verdict
+from simulator.event_core import run
+from simulator.event_core import simulation as scenario
+from simulator.event_core.check import check
+from simulator.event_core.run import Plan
+
+
+@dataclass(frozen=True)
+class EventCore:
+    """Implements `Scenario`."""
+
+    name: str = "event_core"
+
+    def plan(self, seed: int) -> Plan:
+        return run.plan(seed)
+
+    def play(
+        self,
+        plan: Plan,
+        trace: bool = False,
+        broken: AbstractContextManager[Any] = NOTHING_BROKEN,
+    ) -> Verdict:
+        with broken:
+            played = scenario.play(plan, trace)
+        return check(played)
+
+
+EVENT_CORE: Final = EventCore()

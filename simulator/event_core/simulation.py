@@ -1,0 +1,370 @@
+"""One seeded run of the core: clients, the production hosts in processes that fail, readers."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from random import Random
+from typing import Any, Final
+from uuid import UUID
+
+from examples.first_stream import SEATS, HoldSeats, ReleaseSeats, SeatsHeld, TicketRecorded
+from schemas.envelope import Claim, Idempotency
+from schemas.topics import PARTITIONS, SNAPSHOTS, Stream
+from simulator.engine.broker import LATE_MS_MAX, Broker
+from simulator.engine.cluster import Cluster, Process
+from simulator.engine.faults import Tally
+from simulator.engine.faulty_port import Door
+from simulator.engine.virtual_loop import run_virtual
+from simulator.event_core.releases import SEATS_NEWER, SEATS_PRAISING, SEATS_STRICTER, react_newer
+from simulator.event_core.run import (
+    ACTIVE,
+    EMPTIED,
+    FAULTY_MS,
+    RECREATED,
+    TAIL_LOST,
+    TENANTS,
+    UPGRADE,
+    Plan,
+    Run,
+    Trim,
+)
+from simulator.event_core.streams import STREAMS, TALLY, TALLY_AGGREGATE, SeatsCounted
+from simulator.event_core.views import TICKET, VIEWS, ticket_effect
+from tunery.runtime.bus.abstract import AppendUnknown, Commit, Record, Unavailable
+from tunery.runtime.bus.sender import Sender
+from tunery.runtime.hosts.abstract import Host
+from tunery.runtime.hosts.aggregate import AggregateHost
+from tunery.runtime.hosts.effects import EffectHost
+from tunery.runtime.hosts.projector import Projector
+from tunery.runtime.hosts.reactor import Reactor
+from tunery.runtime.journal.acceptance import PartitionStopped
+from tunery.runtime.journal.codec import decode_envelope, encode
+from tunery.runtime.journal.ports import Limits
+from tunery.runtime.journal.reader import START, Accepted, JournalReader
+from tunery.runtime.tools.verify import Replay, replay
+from tunery.runtime.verbs import Aggregate
+
+SERVICE: Final = "toy"
+HEALING_S_MAX: Final = 90
+WORKING_S_MAX: Final = 900  # an outcome lost when all was tried is said again after 600
+PATIENCE_S: Final = 6  # before a client sends its request again
+RETRY_S: Final = 0.5
+LIMITS: Final = Limits(
+    idle_wait_ms=3_000,
+    trim_every_ms=4_000,
+    snapshot_every=5,
+    back_off_ms_max=4_000,
+    retry_ms=500,
+    commit_every_ms=1_000,
+)
+
+
+class _World:
+    def __init__(self, run: Run, rng: Random) -> None:
+        self.run, self.rng, self.broker = run, rng, run.broker
+        self.cluster = Cluster(run.broker, run.plan.seed, STREAMS, self._hosts)
+        self.cluster.actions |= {
+            TAIL_LOST: self._lose_tail,
+            RECREATED: self._recreate,
+            EMPTIED: self._empty,
+            UPGRADE: self._upgrade,
+        }
+        self.maintenance = asyncio.Lock()
+        self.decided: dict[str, asyncio.Event] = {}
+        self.sums: Counter[type[Any]] = Counter()
+        self.over: frozenset[str] = frozenset()  # effects whose outcome was there before a rebuild
+        self.ticketed: set[str] = set()
+
+    def _hosts(self, process: Process) -> Sequence[Host]:
+        runtime, run = process.runtime(SERVICE), self.run
+        seats = run.decider(SEATS.name, process.name)
+
+        async def work(of: str) -> None:
+            run.worked[of] += 1
+            if of in self.over:
+                run.repeated.append(f"repeated: the effect for {of} ran after its outcome")
+            await process.door.sleep(int(process.rng.expovariate(1 / 400)))
+            if self.broker.chance(run.plan.failures):
+                run.tally.add("effect failed")
+                raise OSError("the effect failed")
+
+        def aggregate(one: Aggregate[Any]) -> AggregateHost[Any]:
+            return AggregateHost(
+                runtime,
+                one,
+                owner=process.name,
+                fresh_id=process.fresh_id,
+                limits=LIMITS,
+                on_settled=run.settled.append,
+            )
+
+        return (
+            aggregate(seats),
+            aggregate(TALLY_AGGREGATE),
+            Reactor(runtime, seats.stream, react_newer, streams=STREAMS, limits=LIMITS),
+            Projector(runtime, replace(VIEWS, streams=(seats.stream, TALLY))),
+            EffectHost(runtime, (ticket_effect(work),)),
+        )
+
+    # --- readers ----------------------------------------------------------------------------------
+
+    async def watch(self, name: str, stream: Stream, delay_s: float) -> None:
+        """Follow all partitions from zero, without faults; what it accepts is compared later."""
+        await asyncio.sleep(delay_s)
+        partitions = sorted(ACTIVE[stream.name])
+        reader = JournalReader(self.broker.memory, stream, dict.fromkeys(partitions, START))
+        await reader.open()
+        views = self.run.views.setdefault(name, {})
+        while True:
+            try:
+                batches = await reader.read(60_000)
+            except PartitionStopped as stopped:
+                self.run.stops.append(f"{name}: {stopped}")
+                continue
+            for partition, batch in batches.items():
+                view = views.setdefault((stream.name, partition), [])
+                view.extend(one.value for one in batch.accepted)
+                if name == "prompt":
+                    self._notice(batch.accepted)
+            await asyncio.sleep(delay_s / 10)
+
+    def _notice(self, accepted: tuple[Accepted, ...]) -> None:
+        for one in accepted:
+            self.sums.update(type(event) for event in one.events)
+            self.ticketed.update(
+                event.hold_id for event in one.events if isinstance(event, TicketRecorded)
+            )
+            if one.entry.idempotency is not None:
+                self.decided.setdefault(one.entry.idempotency.key, asyncio.Event()).set()
+
+    def nothing_open(self) -> bool:
+        """Every command ever written is decided; every reaction and every outcome has arrived."""
+        seen, sums = self.run.views["prompt"], self.sums
+        return sums[SeatsHeld] == sums[SeatsCounted] == sums[TicketRecorded] and all(
+            len(seen.get((stream.name, partition), ()))
+            == len(self.broker.history[stream.commands.name, partition])
+            for stream in STREAMS.values()
+            for partition in sorted(ACTIVE[stream.name])
+        )
+
+    def is_patient(self, waited_s: float) -> bool:
+        """Whether what is missing may still come."""
+        if self.run.plan.faults.has(TAIL_LOST):
+            return waited_s < HEALING_S_MAX / 3
+        working = self.cluster.database(SERVICE).has_work()
+        return waited_s < (WORKING_S_MAX if working else HEALING_S_MAX)
+
+    async def projected(self) -> bool:
+        """The projection has read all there is, and no work is left."""
+        database = self.cluster.database(SERVICE)
+        saved = await database.positions(VIEWS.name)
+        ends = {
+            (stream.name, partition): (await self.broker.bounds(stream.journal.name, partition))[1]
+            for stream in STREAMS.values()
+            for partition in ACTIVE[stream.name]
+        }
+        return all(
+            place in saved and saved[place].position.offset == end and saved[place].caught_up
+            for place, end in ends.items()
+        ) and not await database.lease(TICKET, 1, 0)
+
+    async def keep_rows(self) -> None:
+        """Read what the projection came to."""
+        database, run = self.cluster.database(SERVICE), self.run
+        for table in VIEWS.tables:
+            run.rows[table] = {
+                (row.get("id", row.get("key")),): row for row in await database.rows(table)
+            }
+        for place, partitions in ACTIVE.items():
+            for partition in partitions:
+                for record in self.broker.history[STREAMS[place].commands.name, partition]:
+                    command_id = read_id(record)
+                    run.outcomes[command_id] = await database.outcome(command_id)
+
+    def note_trim(self, topic: str, partition: int, before: int) -> None:
+        for stream in STREAMS.values():
+            if stream.commands.name == topic:
+                journal = self.broker.history[stream.journal.name, partition]
+                self.run.trims.append(Trim(stream.name, partition, before, len(journal)))
+
+    def _replay(self, stream: Stream, partition: int) -> Replay[Any]:
+        aggregate: Aggregate[Any] = SEATS_PRAISING if stream.name == SEATS.name else TALLY_AGGREGATE
+        return replay(aggregate, partition, self.broker.history[stream.journal.name, partition])
+
+    # --- clients ----------------------------------------------------------------------------------
+
+    async def client(self, tenant: str, door: Door) -> None:
+        rng = Random(f"{self.run.plan.seed}/{tenant}")  # runs must repeat
+        numbers = iter(range(self.run.plan.requests))
+        for number in numbers:
+            burst = [number, *(next(numbers, None) for _ in range(rng.choice((0, 0, 1, 3))))]
+            await asyncio.sleep(rng.uniform(0, 4))
+            requests = [self._request(tenant, one, rng, door) for one in burst if one is not None]
+            await asyncio.gather(*requests)
+
+    async def _request(self, tenant: str, number: int, rng: Random, door: Door) -> None:
+        seats = rng.randint(1, 3)
+        body = HoldSeats(seats=seats) if rng.random() < 0.75 else ReleaseSeats(seats=seats)
+        key = f"{tenant}-{number}"
+        by_body = rng.random() < 0.3
+        decided = self.decided.setdefault(key, asyncio.Event())
+        sender = Sender(door, STREAMS, lambda: str(UUID(int=rng.getrandbits(128), version=4)))
+        retry = False
+        while not decided.is_set():
+            mark = Idempotency(key=key, body=key, by_body=by_body, retry=retry)
+            try:
+                await sender.send(SEATS, tenant, tenant, body, idempotency=mark)
+                async with asyncio.timeout(PATIENCE_S):
+                    await decided.wait()
+            except (AppendUnknown, TimeoutError):
+                self.run.tally.add("request sent again")
+                retry = True
+            except Unavailable:
+                await asyncio.sleep(RETRY_S)
+
+    # --- what goes wrong, besides what may happen to any cluster ----------------------------------
+
+    @asynccontextmanager
+    async def everybody_down(self) -> AsyncIterator[None]:
+        """Somebody works on the servers, one at a time."""
+        async with self.maintenance:
+            self.cluster.stop_all()
+            await asyncio.sleep(self.rng.uniform(0.5, 3))
+            try:
+                yield
+            finally:
+                self.cluster.down = False
+                self.cluster.start()
+
+    async def _lose_tail(self, rng: Random) -> None:
+        """Everybody goes down, and the journal's last records with them."""
+        async with self.everybody_down():
+            partition = rng.choice(sorted(ACTIVE[SEATS.name]))
+            lost = self.broker.lose_tail(SEATS.journal.name, partition, rng.randint(1, 3))
+            self.run.tally.add(TAIL_LOST, int(lost > 0))
+            self.broker.trace(f"the last {lost} records of seats/{partition} are lost")
+
+    async def _recreate(self, rng: Random) -> None:
+        """A commands topic is made anew: its owner must say so, until an operator sets the base."""
+        stream = rng.choice(sorted(STREAMS.values(), key=lambda one: one.name))
+        partition = rng.choice(sorted(ACTIVE[stream.name]))
+        async with self.everybody_down():
+            decided = self._replay(stream, partition).accepted
+            if decided == 0:
+                return  # nothing contradicts the new topic
+            self.run.tally.add(RECREATED)
+            self.run.forgiven.append(f"{stream.name} (commands)/{partition} at ")
+            self.broker.trace(f"the commands of {stream.name}/{partition} are made anew")
+            before = self.broker.recreate(stream.commands.name, partition)
+        await asyncio.sleep(rng.uniform(4, 12))
+        async with self.everybody_down():
+            await self._set_base(stream, partition, before, decided)
+
+    async def _set_base(
+        self, stream: Stream, partition: int, before: list[Record], decided: int
+    ) -> None:
+        """What an operator does: empty the topic, claim with a new base, send reactions again.
+
+        What came to the new topic meanwhile would be decided before what was lost, and reactions
+        out of order are dropped. Nothing is to be done where the owner went on: reactions that
+        were sent again had made the very same topic.
+        """
+        fold = self._replay(stream, partition).fold
+        base = fold.position.acceptance.cause + 1
+        history = self.broker.history[stream.commands.name, partition]
+        if decided < base <= len(history) and read_id(history[base - 1]) == fold.command_id:
+            history[:decided] = before[:decided]
+            return
+        before += self.broker.recreate(stream.commands.name, partition)
+        self.broker.history[stream.commands.name, partition] = before[:base]
+        claim = encode(Claim(owner="operator", nonce=f"base {base}", base=base))
+        self.broker.trace(f"an operator sets the base of {stream.name}/{partition} to {base}")
+        self.broker.put(stream.journal.name, partition, b"", claim)
+        zero = dict.fromkeys(range(PARTITIONS), Commit(0, ""))
+        group = f"tunery.{SERVICE}.reacts.{SEATS.name}.positions"
+        await self.broker.memory.commit(group, SEATS.journal.name, zero)
+
+    async def _empty(self, _: Random) -> None:
+        """The database is lost with all rows: they are built again, and no work is done again."""
+        async with self.everybody_down():
+            self.run.tally.add(EMPTIED)
+            self.broker.trace("the database is lost")
+            self.cluster.database(SERVICE).empty()
+            self.over = frozenset(self.ticketed)
+
+    async def _upgrade(self, rng: Random) -> None:
+        """One process after the other is started as the next release.
+
+        It decides otherwise, or writes an event that the others cannot read: they must say so.
+        """
+        self.run.tally.add(UPGRADE)
+        run = self.run
+        run.next_from = self.cluster.started + 1
+        run.next_release = rng.choice((SEATS_STRICTER, SEATS_PRAISING))
+        self.broker.trace(f"the next release begins with p{run.next_from}")
+        for process in list(self.cluster.processes):
+            self.cluster.crash(process)
+            await asyncio.sleep(rng.uniform(2, 6))
+            await self.cluster.actions["overlap"](rng)
+
+
+def read_id(record: Record) -> str:
+    return str(decode_envelope(record.value).id)
+
+
+async def _play(run: Run, rng: Random) -> None:
+    world = _World(run, rng)
+    cluster, faults = world.cluster, run.plan.faults
+    world.broker.on_trim = world.note_trim
+    topics = [topic for stream in STREAMS.values() for topic in (stream.commands, stream.journal)]
+    await world.broker.memory.create([*topics, SNAPSHOTS], PARTITIONS)
+    cluster.start()
+    door = Door(world.broker, "client", Random(f"{run.plan.seed}/client"))  # must repeat
+    watching = [
+        asyncio.create_task(world.watch(name, stream, delay_s))
+        for name, delay_s in (("prompt", 0.01), ("slow", 8.0))
+        for stream in (SEATS_NEWER, TALLY)
+    ]
+    clients = [asyncio.create_task(world.client(tenant, door)) for tenant in TENANTS]
+    chaos = asyncio.create_task(cluster.chaos(faults))
+    await asyncio.sleep(FAULTY_MS / 1_000)
+    await chaos
+    cluster.heal()
+    await asyncio.sleep(LATE_MS_MAX / 1_000)
+    begun = asyncio.get_running_loop().time()
+    while not run.finished and world.is_patient(asyncio.get_running_loop().time() - begun):
+        await asyncio.sleep(0.5)
+        decided = all(task.done() for task in clients) and world.nothing_open()
+        run.finished = decided and await world.projected()
+    await world.keep_rows()
+    cluster.end()
+    run.named, run.died = cluster.named, cluster.died
+    for task in (*clients, *watching):
+        if task.done() and task.exception() is not None:
+            run.died.append(repr(task.exception()))
+        task.cancel()
+
+
+def play(plan: Plan, trace: bool = False) -> Run:
+    """Run a plan on virtual time. The same plan gives the same run, to the byte."""
+    rng = Random(plan.seed)  # runs must repeat
+    tally = Tally()
+    active = {
+        topic: ACTIVE[stream.name]
+        for stream in STREAMS.values()
+        for topic in (stream.commands.name, stream.journal.name)
+    }
+
+    async def main() -> Run:
+        broker = Broker(rng, plan.faults, tally, active)
+        run = Run(plan, tally, broker)
+        if trace:
+            broker.trace = lambda line: run.trace.append(
+                f"{broker.clock.monotonic_ms() / 1_000:8.3f} {line}"
+            )
+        await _play(run, rng)
+        return run
+
+    return run_virtual(main())

@@ -1,0 +1,178 @@
+"""The hosts on the real broker: decided, handed over, through a restart, rebuilt from zero."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from examples.first_stream import SEATS_AGGREGATE, HoldSeats, ReleaseSeats
+from schemas.topics import PARTITIONS, SNAPSHOTS, Stream
+from simulator.event_core.streams import STREAMS, TALLY_AGGREGATE, react_seats
+from tunery.local import Stack
+from tunery.runtime.blobs.abstract import Blobs
+from tunery.runtime.blobs.memory import MemoryBlobs
+from tunery.runtime.bus.abstract import AppendUnknown, Log, Unavailable
+from tunery.runtime.bus.kafka import KafkaLog, KafkaSettings
+from tunery.runtime.bus.partitioner import partition_of
+from tunery.runtime.bus.sender import Sender
+from tunery.runtime.clock import Clock, SystemClock
+from tunery.runtime.hosts.aggregate import AggregateHost
+from tunery.runtime.hosts.reactor import Reactor
+from tunery.runtime.journal.ports import Limits
+from tunery.runtime.journal.snapshots import Snapshots
+from tunery.runtime.tools.verify import replay_stream
+from tunery.runtime.verbs import Aggregate
+
+WAIT_S = 60
+TENANTS = tuple(f"tenant-{number}" for number in range(10))
+
+
+@dataclass
+class Parts:
+    name: str
+    log: Log
+    clock: Clock
+    blobs: Blobs
+
+
+@dataclass
+class World:
+    """Toy streams under names of their own, so that tests do not meet."""
+
+    bootstrap: str
+    streams: dict[str, Stream]
+    logs: list[KafkaLog]
+    blobs: MemoryBlobs
+
+    def parts(self) -> Parts:
+        """Another process's connections."""
+        log = KafkaLog(KafkaSettings(self.bootstrap, session_timeout_ms=2_000))
+        self.logs.append(log)
+        return Parts(f"toy{self.streams['seats'].name}", log, SystemClock(), self.blobs)
+
+    def aggregate(self, one: Aggregate[Any]) -> Aggregate[Any]:
+        return replace(one, stream=self.streams[one.stream.name])
+
+    def owners(self, parts: Parts, limits: Limits | None = None) -> list[AggregateHost[Any]]:
+        both = (SEATS_AGGREGATE, TALLY_AGGREGATE)
+        return [AggregateHost(parts, self.aggregate(one), limits=limits) for one in both]
+
+    def reactor(self, parts: Parts) -> Reactor:
+        return Reactor(parts, self.streams["seats"], react_seats, streams=self.streams)
+
+    async def totals(self) -> tuple[int, int, int]:
+        """Accepted entries of `seats`, seats held, seats tallied."""
+        log = self.logs[0]
+        seats = await replay_stream(log, self.aggregate(SEATS_AGGREGATE))
+        tally = await replay_stream(log, self.aggregate(TALLY_AGGREGATE))
+        counted = sum(total for one in tally for total in one.fold.state.values())
+        tenants = [tenant for one in seats for tenant in one.fold.state.values()]
+        held = sum(hold.seats for tenant in tenants for hold in tenant.holds)
+        return sum(one.accepted for one in seats), held, counted
+
+
+@pytest_asyncio.fixture
+async def world(servers: Stack, request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    mark = request.node.name.removeprefix("test_")[:40]
+    streams = {key: replace(one, name=f"{key}.{mark}") for key, one in STREAMS.items()}
+    world = World(servers.kafka_bootstrap, streams, [], MemoryBlobs())
+    log = world.parts().log
+    topics = [topic for one in streams.values() for topic in (one.commands, one.journal)]
+    await log.create([*topics, SNAPSHOTS], PARTITIONS)
+    yield world
+    for one in world.logs:
+        await one.close()
+
+
+@asynccontextmanager
+async def running(*hosts: Any) -> AsyncIterator[None]:
+    tasks = [asyncio.create_task(host.run()) for host in hosts]
+    try:
+        async with asyncio.timeout(WAIT_S):
+            for host in hosts:
+                await host.ready()
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def until(condition: Callable[[tuple[int, int, int]], bool], world: World) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while not condition(await world.totals()):  # noqa: ASYNC110  # it asks the broker
+            await asyncio.sleep(0.1)
+
+
+async def take(world: World, sender: Sender) -> None:
+    for tenant in TENANTS:
+        await sender.send(world.streams["seats"], tenant, tenant, HoldSeats(seats=1))
+
+
+async def test_two_processes_share_the_partitions_and_one_inherits_them(world: World) -> None:
+    first, second = world.parts(), world.parts()
+    sender = Sender(first.log, world.streams)
+    hosts: list[Any] = [*world.owners(first), world.reactor(first)]
+    async with running(*world.owners(second), world.reactor(second)):
+        async with running(*hosts):
+            await take(world, sender)
+            await take(world, sender)
+            await until(lambda totals: totals == (20, 20, 20), world)
+        await take(world, sender)
+        await until(lambda totals: totals == (30, 30, 30), world)
+    assert all(not host.stopped for host in hosts)
+
+
+async def test_a_broker_restart_loses_and_repeats_nothing(world: World, servers: Stack) -> None:
+    parts = world.parts()
+    sender = Sender(parts.log, world.streams)
+    loop = asyncio.get_running_loop()
+    async with running(*world.owners(parts), world.reactor(parts)):
+        await take(world, sender)
+        await until(lambda totals: totals[2] == 10, world)
+        await servers.stop("kafka")
+        for _ in range(3):
+            begun = loop.time()
+            with pytest.raises((Unavailable, AppendUnknown)):
+                await sender.send(
+                    world.streams["seats"], "tenant-1", "tenant-1", HoldSeats(seats=1)
+                )
+            assert loop.time() - begun < 2
+        await servers.start("kafka")
+        async with asyncio.timeout(WAIT_S):
+            while True:
+                try:
+                    body = ReleaseSeats(seats=9)
+                    await sender.send(world.streams["seats"], "tenant-2", "tenant-2", body)
+                    break
+                except (Unavailable, AppendUnknown):
+                    await asyncio.sleep(0.2)
+        await until(lambda totals: totals[0] >= 11, world)
+    accepted, held, counted = await world.totals()
+    # The sends that failed may have been decided, at most once each.
+    assert 11 <= accepted <= 14
+    assert 10 <= held == counted <= 13
+
+
+async def test_an_owner_starts_from_its_snapshot(world: World) -> None:
+    parts = world.parts()
+    sender = Sender(parts.log, world.streams)
+    busy = partition_of(TENANTS[0].encode())
+    async with running(*world.owners(parts, Limits(snapshot_every=3))):
+        for _ in range(5):
+            await take(world, sender)
+        await until(lambda totals: totals[0] == 50, world)
+        async with asyncio.timeout(WAIT_S):
+            while not world.blobs.bodies:  # noqa: ASYNC110  # a plain dict
+                await asyncio.sleep(0.05)
+    aggregate = world.aggregate(SEATS_AGGREGATE)
+    loaded = await Snapshots(parts, aggregate, busy).load()
+    assert loaded.position.offset > 3
+    assert loaded.command_id
+    async with running(*world.owners(parts)):
+        await take(world, sender)
+        await until(lambda totals: totals[0] == 60, world)

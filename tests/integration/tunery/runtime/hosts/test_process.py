@@ -1,0 +1,198 @@
+"""A service's process against real servers: ready, killed, cut off from its database, stopped."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest_asyncio
+
+from examples.first_stream import SEATS, HoldSeats
+from schemas.topics import PARTITIONS
+from simulator.event_core.streams import STREAMS
+from tests.integration.tunery.runtime.hosts import toy_process
+from tests.unit.tunery.runtime.hosts.toy_service import outcome, until
+from tunery.local import Stack
+from tunery.runtime.bus.sender import Sender
+from tunery.runtime.clock import SystemClock
+from tunery.runtime.connections import open_runtime
+from tunery.runtime.memory_servers import memory_servers
+from tunery.runtime.ports import Runtime
+from tunery.runtime.settings import RuntimeSettings
+
+ROOT = Path(__file__).parents[5]
+NAME = "toyprocess"
+AGAIN_S = 30  # for a process or a server that starts again
+
+
+class Process:
+    """The toy service's process; `lines` are what it has logged."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.lines: list[dict[str, Any]] = []
+        self._reading = asyncio.create_task(self._read())
+        self._grew = asyncio.Condition()
+
+    async def _read(self) -> None:
+        assert self.process.stdout is not None
+        async for line in self.process.stdout:
+            async with self._grew:
+                self.lines.append(json.loads(line))
+                self._grew.notify_all()
+
+    async def logged(self, event: str, wait_s: float = 30) -> dict[str, Any]:
+        def found() -> list[dict[str, Any]]:
+            return [line for line in self.lines if line["event"] == event]
+
+        async with asyncio.timeout(wait_s), self._grew:
+            await self._grew.wait_for(found)
+        return found()[-1]
+
+    async def end(self, number: signal.Signals) -> tuple[int, float]:
+        """Exit status, and the seconds it took."""
+        begun = time.monotonic()
+        self.process.send_signal(number)
+        status = await asyncio.wait_for(self.process.wait(), 15)
+        await self._reading
+        return status, time.monotonic() - begun
+
+
+@asynccontextmanager
+async def toy_service(environment: dict[str, str]) -> AsyncIterator[Process]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        toy_process.__file__,
+        cwd=ROOT,
+        env={**os.environ, **environment, "PYTHONPATH": str(ROOT)},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    running = Process(process)
+    try:
+        yield running
+    finally:
+        if process.returncode is None:
+            await running.end(signal.SIGKILL)
+
+
+@pytest_asyncio.fixture
+async def client(servers: Stack) -> AsyncIterator[Runtime]:
+    """The same bundle in this process: what a gateway would hold."""
+    settings = RuntimeSettings.model_validate(
+        {name.removeprefix("TUNERY_").lower(): value for name, value in servers.env.items()}
+    )
+    async with open_runtime(NAME, settings) as runtime:
+        await runtime.log.create((SEATS.commands, SEATS.journal), PARTITIONS)
+        yield runtime
+
+
+async def submit(client: Runtime, key: str) -> str:
+    return await Sender(client.log, STREAMS).send("seats", key, key, HoldSeats(seats=1))
+
+
+async def held(client: Runtime) -> set[str]:
+    return {row["key"] for row in await client.store.rows("held")}
+
+
+async def test_the_life_of_a_process(servers: Stack, client: Runtime) -> None:
+    store = client.store
+    async with toy_service(servers.env) as first:
+        ready = await first.logged("ready")
+        assert "projector held" in ready["hosts"]
+        assert (await outcome(store, await submit(client, "keep-1"))).code is None
+        assert await held(client) >= {"keep-1"}
+        await first.end(signal.SIGKILL)
+    pending = [await submit(client, f"keep-{number}") for number in range(2, 12)]
+    async with toy_service(servers.env) as second:
+        found = [await outcome(store, command_id, AGAIN_S) for command_id in pending]
+        assert {one.code for one in found} == {None}
+        assert await held(client) >= {f"keep-{number}" for number in range(1, 12)}
+        await second.logged("ready")
+        status, seconds = await second.end(signal.SIGTERM)
+        assert status == 0
+        assert seconds < 5
+        assert [line["event"] for line in second.lines][-1] == "stopped"
+        secrets = (servers.s3_secret_key, servers.postgres_dsn)
+        assert not any(secret in json.dumps(second.lines) for secret in secrets)
+
+
+async def test_effects_end_what_they_were_asked_for(servers: Stack, client: Runtime) -> None:
+    async with toy_service(servers.env) as process:
+        await process.logged("ready")
+        await outcome(client.store, await submit(client, "passing"))
+
+        async def gone() -> bool:
+            return not await client.store.rows("todos", {"id": "passing"})
+
+        await until(gone)
+        assert "passing" not in await held(client)
+
+
+async def test_a_database_that_goes_away_is_waited_for(servers: Stack, client: Runtime) -> None:
+    async with toy_service(servers.env) as process:
+        await process.logged("ready")
+        await servers.stop("postgres")
+        command_id = await submit(client, "keep-while-away")
+        await process.logged("host waits")
+        await servers.start("postgres")
+        await outcome(client.store, command_id, AGAIN_S)
+        assert "keep-while-away" in await held(client)
+        status, _ = await process.end(signal.SIGTERM)
+        assert status == 0
+
+
+async def test_what_a_killed_database_has_lost_is_read_again(
+    servers: Stack, client: Runtime
+) -> None:
+    """Commits of views do not wait for the disk: the log has it all."""
+    keys = {f"keep-crash-{number}" for number in range(300)}
+    async with toy_service(servers.env) as process:
+        await process.logged("ready")
+        for number, key in enumerate(sorted(keys)):
+            await submit(client, key)
+            if number == 200:
+                servers.kill("postgres")
+        await servers.await_ready("postgres")
+
+        async def all_there() -> bool:
+            return keys <= await held(client)
+
+        await until(all_there, AGAIN_S)
+
+
+async def test_servers_that_are_not_there_yet_are_waited_for(servers: Stack) -> None:
+    away = {
+        **servers.env,
+        "TUNERY_POSTGRES_DSN": "postgresql://nobody@127.0.0.1:1/none",
+        "TUNERY_KAFKA_BOOTSTRAP": "127.0.0.1:1",
+        "TUNERY_S3_ENDPOINT": "http://127.0.0.1:1",
+    }
+    async with toy_service(away) as process:
+        for server in ("PostgreSQL", "S3", "Kafka"):
+            await process.logged(f"waiting for {server}")
+        status, seconds = await process.end(signal.SIGTERM)
+    assert (status, seconds < 5) == (0, True)
+
+
+async def test_a_missing_setting_is_named_at_once(servers: Stack) -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        toy_process.__file__,
+        cwd=ROOT,
+        env={"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"]},
+        stderr=asyncio.subprocess.PIPE,
+    )
+    _, errors = await process.communicate()
+    assert process.returncode == 2
+    assert b"TUNERY_POSTGRES_DSN is not set" in errors
+
+
+async def test_the_bundle_in_memory_has_the_same_parts(client: Runtime) -> None:
+    memory = (await memory_servers(SystemClock())).runtime(NAME)
+    assert vars(memory).keys() == vars(client).keys()

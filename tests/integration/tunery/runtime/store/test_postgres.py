@@ -1,0 +1,88 @@
+import asyncio
+from collections.abc import AsyncIterator
+from uuid import uuid4
+
+import pytest
+import pytest_asyncio
+
+from tests.contract.store_suite import TABLES, StoreSuite, commit, thing
+from tunery.local import Stack
+from tunery.runtime.store.abstract import BadChange, StoreUnavailable
+from tunery.runtime.store.postgres import TAKEN_MAX, PostgresStore, open_store
+from tunery.runtime.store.statements import LEASE
+from tunery.runtime.verbs import Upsert
+
+
+@pytest_asyncio.fixture
+async def store(servers: Stack) -> AsyncIterator[PostgresStore]:
+    store = await open_store(servers.postgres_dsn, f"suite_{uuid4().hex[:12]}", 8)
+    yield store
+    await store.close()
+
+
+class TestPostgresStore(StoreSuite):
+    """The suite, against the real database."""
+
+    async def test_a_bad_change_names_itself_and_changes_nothing(
+        self, store: PostgresStore
+    ) -> None:
+        await store.ensure(TABLES)
+        with pytest.raises(BadChange, match="colour"):
+            await commit(store, 0, 1, thing("1", name="one"), Upsert("seen", {"colour": "red"}))
+        with pytest.raises(BadChange, match="null value"):
+            await commit(store, 0, 1, thing("1", size=1))
+        with pytest.raises(BadChange, match="bigint"):
+            await commit(store, 0, 1, thing("1", name="n", size="many"))
+        assert await store.rows("things") == []
+        assert (await store.positions("view"))["job", 0].position.offset == 0
+
+    async def test_nul_characters_of_tenants_do_not_stop_a_projection(
+        self, store: PostgresStore
+    ) -> None:
+        await store.ensure(TABLES)
+        body = {"text": "a\0b", "path": "C:\\u0000"}
+        await commit(store, 0, 1, thing("1", name="x\0y", body=body))
+        (row,) = await store.rows("things")
+        assert row["name"] == "x\ufffdy"
+        assert row["body"] == {"text": "a\ufffdb", "path": "C:\\u0000"}
+
+    async def test_a_lease_does_not_read_the_whole_queue(self, store: PostgresStore) -> None:
+        await store.ensure(TABLES)
+        await store.pool.execute(
+            "INSERT INTO todos (kind, id, projection, key, tenant, body) "
+            "SELECT 'scan', n::text, 'view', 'k', (n % 3)::text, '' "
+            "FROM generate_series(1, 20000) AS n"
+        )
+        await store.pool.execute("ANALYZE todos")
+        plan = await store.pool.fetch(f"EXPLAIN {LEASE}", "scan", 2, 10_000, "token", TAKEN_MAX)
+        assert "Seq Scan on todos" not in "\n".join(line for (line,) in plan)
+
+    async def test_schemas_are_apart(self, servers: Stack, store: PostgresStore) -> None:
+        other = await open_store(servers.postgres_dsn, f"suite_{uuid4().hex[:12]}", 4)
+        await store.ensure(TABLES)
+        await other.ensure(TABLES)
+        await commit(store, 0, 1, thing("1", name="one"))
+        assert await other.rows("things") == []
+        assert await other.pool.fetchval("SELECT count(*) FROM things") == 0
+        await other.close()
+
+    async def test_processes_that_start_together_agree(self, servers: Stack) -> None:
+        schema = f"suite_{uuid4().hex[:12]}"
+        stores = await asyncio.gather(
+            *(open_store(servers.postgres_dsn, schema, 4) for _ in range(4))
+        )
+        fresh = await asyncio.gather(*(store.ensure(TABLES) for store in stores))
+        assert sorted(fresh) == [False, False, False, True]
+        for store in stores:
+            await store.close()
+
+    async def test_a_server_that_is_not_there_is_named(self) -> None:
+        with pytest.raises(StoreUnavailable, match="PostgreSQL"):
+            await open_store("postgresql://nobody@127.0.0.1:1/x", "nowhere", 4)
+
+    async def test_queries_of_a_service_get_json_as_values(self, store: PostgresStore) -> None:
+        await store.ensure(TABLES)
+        await commit(store, 0, 1, thing("1", name="one", body={"a": [1]}))
+        row = await store.pool.fetchrow("SELECT body, $1::jsonb AS mine FROM things", {"b": 2})
+        assert row is not None
+        assert (row["body"], row["mine"]) == ({"a": [1]}, {"b": 2})

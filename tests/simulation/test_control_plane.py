@@ -1,0 +1,84 @@
+"""The scheduler and billing under seeded faults, and each of their rules shown to matter."""
+
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from schemas.units import HOUR_MS
+from simulator.control_plane.mutants import MUTANTS
+from simulator.control_plane.plan import KINDS
+from simulator.control_plane.scenario import CONTROL_PLANE
+from simulator.control_plane.usage_books import hours
+from simulator.engine.command_line import silence
+from simulator.event_core.mutants import Mutant
+
+SEEDS = 60
+MUTANT_SEEDS_MAX = 2_000
+
+
+@pytest.fixture(autouse=True)
+def silent() -> Iterator[None]:
+    with silence():
+        yield
+
+
+def test_no_invariant_is_violated_in_sixty_seeds() -> None:
+    faults, counts = Counter[str](), Counter[str]()
+    for seed in range(1, SEEDS + 1):
+        verdict = CONTROL_PLANE.play(CONTROL_PLANE.plan(seed))
+        assert not verdict.violations, (
+            f"seed {seed}: {verdict.violations[0]}; replay it with "
+            f"`python -m simulator --scenario control_plane --seed {seed} --trace`"
+        )
+        faults.update(verdict.faults)
+        counts.update(verdict.counts)
+    # The runs were not idle: people worked, and everything that may happen did.
+    assert counts["jobs"] > 2 * SEEDS
+    assert counts["leases"] > 4 * SEEDS
+    assert not [kind for kind in KINDS if not faults[kind]]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_broken_rule_is_caught(mutant: Mutant) -> None:
+    seeds = range(mutant.seed, MUTANT_SEEDS_MAX + 1)
+    verdicts = (
+        CONTROL_PLANE.play(CONTROL_PLANE.plan(seed), broken=mutant.alive()) for seed in seeds
+    )
+    caught = any(mutant.invariant in verdict.violated for verdict in verdicts)
+    assert caught, f"{mutant.name}: no seed up to {seeds[-1]} violates {mutant.invariant!r}"
+
+
+def test_the_second_meter_knows_the_worked_example_of_the_decision() -> None:
+    """2 slots from 13:20 for 70 minutes, cap 8,000,000."""
+    minute = HOUR_MS // 60
+    assert hours(13 * HOUR_MS + 20 * minute, 70 * minute, 2, 8_000_000) == {
+        13: (4_800_000, 4_800_000),
+        14: (3_600_000, 3_200_000),
+    }
+
+
+def test_a_seed_gives_the_same_run_whatever_the_hash_seed() -> None:
+    code = (
+        "import logging; logging.disable(logging.CRITICAL)\n"
+        "from hashlib import sha256\n"
+        "from simulator.control_plane.plan import Size, draw\n"
+        "from simulator.control_plane.control_plane_sim import play\n"
+        "for seed in (2, 4, 12):\n"
+        "    history = play(draw(seed, Size()), Size()).ground.broker.history\n"
+        "    print(sha256(repr(sorted(history.items())).encode()).hexdigest())"
+    )
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={"PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            check=True,
+            text=True,
+        ).stdout
+        for hash_seed in ("1", "2")
+    }
+    assert len(outputs) == 1
+    assert len(outputs.pop().split()) == 3

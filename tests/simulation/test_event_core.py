@@ -1,0 +1,88 @@
+"""The production hosts under seeded faults, and each rule shown to matter."""
+
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from simulator.engine.command_line import silence
+from simulator.engine.faults import KINDS
+from simulator.event_core.mutants import MUTANTS, Mutant
+from simulator.event_core.run import RARE
+from simulator.event_core.scenario import EVENT_CORE
+
+SEEDS = 300
+MUTANT_SEEDS_MAX = 2_000
+FAULTS = (
+    *KINDS,
+    *RARE,
+    "append lost",
+    "append late",
+    "append unanswered",
+    "append doubled",
+    "append slow",
+    "append after a newer claim",
+    "stale end",
+    "store unanswered",
+    "effect failed",
+)
+
+
+@pytest.fixture(autouse=True)
+def silent() -> Iterator[None]:
+    """Thousands of stand-downs are logged here; formatting them costs more than the runs."""
+    with silence():
+        yield
+
+
+def test_no_invariant_is_violated_in_three_hundred_seeds() -> None:
+    faults, counts, voided = Counter[str](), Counter[str](), 0
+    for seed in range(1, SEEDS + 1):
+        verdict = EVENT_CORE.play(EVENT_CORE.plan(seed))
+        assert not verdict.violations, (
+            f"seed {seed}: {verdict.violations[0]}; replay it with `make sim SEED={seed} TRACE=1`"
+        )
+        faults.update(verdict.faults)
+        counts.update(verdict.counts)
+        voided += verdict.voided
+    # The runs were not idle: every kind of fault happened, and stale records were voided.
+    assert counts["commands"] > 20 * SEEDS
+    assert counts["losses named"] > 0
+    assert counts["differing"] > 0
+    assert counts["unknown events named"] > 0
+    assert voided > SEEDS
+    assert {kind: faults[kind] for kind in FAULTS if faults[kind] < 10} == {}
+
+
+@pytest.mark.parametrize(
+    "mutant", MUTANTS, ids=lambda one: f"{one.name}, seed {one.seed}: {one.invariant}"
+)
+def test_a_broken_rule_is_caught(mutant: Mutant) -> None:
+    seeds = range(mutant.seed, MUTANT_SEEDS_MAX + 1)
+    verdicts = (EVENT_CORE.play(mutant.plan(seed), broken=mutant.alive()) for seed in seeds)
+    assert any(mutant.invariant in verdict.violated for verdict in verdicts), (
+        f"{mutant.name}: no seed up to {MUTANT_SEEDS_MAX} violates {mutant.invariant!r}"
+    )
+
+
+def test_a_seed_gives_the_same_run_whatever_the_hash_seed() -> None:
+    code = (
+        "import logging; logging.disable(logging.CRITICAL)\n"
+        "from simulator.event_core.run import plan\n"
+        "from simulator.event_core.simulation import play\n"
+        "print([play(plan(seed)).fingerprint() for seed in (3, 8, 9, 71, 160)])"
+    )
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={"PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            check=True,
+            text=True,
+        ).stdout
+        for hash_seed in ("1", "2")
+    }
+    assert len(outputs) == 1
+    assert len(outputs.pop()) > 5 * 32

@@ -1,0 +1,176 @@
+"""Two small streams for the soak: needs that an effect answers, and a tally told by reactions.
+
+`desk` (key: tenant) has at most `OPEN_MAX` needs open at a time; a need ends with the first of its
+answer and its expiry. `tally` counts what was ever asked.
+"""
+
+from typing import Final, Literal, TypeAlias, assert_never
+
+from immutables import Map
+from msgspec import Struct
+
+from schemas.envelope import Context, Header, Message, Rejected, Repeated, Tick
+from schemas.topics import Stream
+from schemas.units import DAY_MS, Ms
+from tunery.runtime.hosts.projector import Projection
+from tunery.runtime.verbs import (
+    Aggregate,
+    Change,
+    Deadline,
+    Delete,
+    Done,
+    Send,
+    Todo,
+    Upsert,
+)
+
+OPEN_MAX: Final = 5
+Way: TypeAlias = Literal["answer", "drop", "keep"]
+#: an answer may take as long as an outage; nobody answers what is dropped, so a tick must end it
+OPEN_MS: Final[dict[Way, Ms]] = {"answer": 60_000, "drop": 2_000, "keep": 30 * DAY_MS}
+
+
+class Ask(Message):
+    need: str
+    way: Way
+
+
+class Answer(Message):
+    need: str
+
+
+class Count(Message):
+    need: str
+
+
+class Asked(Message):
+    need: str
+    way: Way
+    until: Ms
+
+
+class Answered(Message):
+    need: str
+
+
+class Expired(Message):
+    need: str
+
+
+class Counted(Message):
+    need: str
+    total: int
+
+
+DeskCommand: TypeAlias = Ask | Answer | Tick
+DeskEvent: TypeAlias = Asked | Answered | Expired | Rejected | Repeated
+TallyEvent: TypeAlias = Counted | Rejected | Repeated
+
+DESK: Final = Stream("desk", "tenant", "soak", ("soak",), DeskCommand, DeskEvent)
+TALLY: Final = Stream("tally", "tenant", "soak", ("soak",), Count, TallyEvent)
+STREAMS: Final = {stream.name: stream for stream in (DESK, TALLY)}
+
+
+class Open(Struct, frozen=True, array_like=True):
+    need: str
+    until: Ms
+
+
+Needs: TypeAlias = Map[str, tuple[Open, ...]]
+Totals: TypeAlias = Map[str, int]
+
+
+def decide_desk(state: Needs, command: DeskCommand, context: Context) -> tuple[Message, ...]:
+    needs = state.get(context.key, ())
+    match command:
+        case Ask(need=need, way=way):
+            if len(needs) >= OPEN_MAX:
+                return (Rejected(code="full", message=f"{OPEN_MAX} needs are open"),)
+            return (Asked(need=need, way=way, until=context.at + OPEN_MS[way]),)
+        case Answer(need=need):
+            if any(one.need == need for one in needs):
+                return (Answered(need=need),)
+            return (Rejected(code="closed", message="the need is not open"),)
+        case Tick():
+            return tuple(Expired(need=one.need) for one in needs if one.until <= context.at)
+        case _:
+            assert_never(command)
+
+
+def evolve_desk(state: Needs, event: DeskEvent, context: Context) -> Needs:
+    needs = state.get(context.key, ())
+    match event:
+        case Asked(need=need, until=until):
+            return state.set(context.key, (*needs, Open(need, until)))
+        case Answered(need=need) | Expired(need=need):
+            return state.set(context.key, tuple(one for one in needs if one.need != need))
+        case Rejected() | Repeated():
+            return state
+        case _:
+            assert_never(event)
+
+
+def next_expiry(state: Needs) -> Deadline | None:
+    ends = [(one.until, key) for key, needs in state.items() for one in needs]
+    return Deadline(*min(ends)) if ends else None
+
+
+def react_desk(header: Header, event: DeskEvent) -> tuple[Send, ...]:
+    match event:
+        case Asked(need=need):
+            # The target's key is another one, so that reactions cross partitions.
+            key = f"{header.tenant}-tally"
+            return (Send("tally", key, key, Count(need=need)),)
+        case Answered() | Expired() | Rejected() | Repeated():
+            return ()
+        case _:
+            assert_never(event)
+
+
+def decide_tally(state: Totals, command: Count, context: Context) -> tuple[Message, ...]:
+    return (Counted(need=command.need, total=state.get(context.key, 0) + 1),)
+
+
+def evolve_tally(state: Totals, event: TallyEvent, context: Context) -> Totals:
+    match event:
+        case Counted(total=total):
+            return state.set(context.key, total)
+        case Rejected() | Repeated():
+            return state
+        case _:
+            assert_never(event)
+
+
+def project(header: Header, event: DeskEvent | TallyEvent) -> tuple[Change, ...]:
+    """Rows of open needs, of tallies and, never touched again, of ends; the effects' to-do list."""
+    match event:
+        case Asked(need=need, until=until):
+            row = Upsert("needs", {"need": need}, {"tenant": header.tenant, "until": until})
+            return (row, Todo("answer", need, header.key, header.tenant, event))
+        case Answered(need=need) | Expired(need=need):
+            end = Upsert("ends", {"need": need}, {"how": type(event).__name__, "seq": header.seq})
+            return (Delete("needs", {"need": need}), end, Done("answer", need))
+        case Counted(total=total):
+            return (Upsert("totals", {"key": header.key}, {"total": total}),)
+        case Rejected() | Repeated():
+            return ()
+        case _:
+            assert_never(event)
+
+
+DDL: Final = """
+CREATE TABLE IF NOT EXISTS needs (need text PRIMARY KEY, tenant text NOT NULL, until bigint);
+CREATE TABLE IF NOT EXISTS ends (need text PRIMARY KEY, how text NOT NULL, seq bigint NOT NULL);
+CREATE TABLE IF NOT EXISTS totals (key text PRIMARY KEY, total bigint NOT NULL);
+"""
+BOARD: Final = Projection(
+    name="board",
+    version=1,
+    streams=(DESK, TALLY),
+    project=project,
+    ddl=DDL,
+    tables=("needs", "ends", "totals"),
+    outcomes=True,
+)
+DESK_AGGREGATE: Final = Aggregate(DESK, 1, Needs(), Needs, decide_desk, evolve_desk, next_expiry)
+TALLY_AGGREGATE: Final = Aggregate(TALLY, 1, Totals(), Totals, decide_tally, evolve_tally)

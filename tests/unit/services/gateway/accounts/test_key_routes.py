@@ -1,0 +1,75 @@
+"""A tenant's own door to its keys: itself always, the others by a scope of their own."""
+
+from typing import Any
+
+import httpx
+
+from tests.unit.services.gateway.control_plane import ADMIN_KEY, Town
+
+
+async def another(api: Town, client: httpx.AsyncClient, *scopes: str) -> tuple[Any, str]:
+    """A client with one more key of the same tenant, and the key's id."""
+    tenant = client.headers["x-tenant"]
+    made = (await api.api.post(f"/v1/tenants/{tenant}/keys", json={"scopes": scopes})).json()
+    return api.client(made["key"], tenant), made["id"]
+
+
+async def test_a_key_knows_itself_and_its_siblings_without_secrets(api: Town) -> None:
+    client = await api.tenant()
+    _, other_id = await another(api, client, "read")
+    own = (await client.get("/v1/keys/current")).json()
+    listed = (await client.get("/v1/keys")).json()
+    assert [one["id"] for one in listed["data"]] == [other_id, own["id"]]
+    assert own["hint"] == client.headers["authorization"][-4:]
+    assert "sha256" not in str(listed)
+    assert client.headers["authorization"].split()[1] not in str(listed)
+    stranger = await api.tenant()
+    assert (await stranger.get(f"/v1/keys/{own['id']}")).status_code == 404
+
+
+async def test_a_key_rotates_itself_and_the_secret_before_cannot(api: Town) -> None:
+    client = await api.tenant()
+    own = (await client.get("/v1/keys/current")).json()
+    turned = (await client.post("/v1/keys/current/rotate", json={"overlap_seconds": 60})).json()
+    assert turned["id"] == own["id"]
+    assert turned["hint"] == turned["key"][-4:]
+    renewed = api.client(turned["key"])
+    assert (await renewed.get("/v1/files")).status_code == 200
+    assert (await client.get("/v1/files")).status_code == 200  # the overlap
+    refused = await client.post("/v1/keys/current/rotate")
+    assert refused.status_code == 403
+    assert "newest secret" in refused.json()["error"]["message"]
+    at_once = await renewed.post("/v1/keys/current/rotate", json={"overlap_seconds": 0})
+    assert at_once.status_code == 200
+    assert (await renewed.get("/v1/files")).status_code == 401
+
+
+async def test_the_secret_of_another_key_is_never_handed_out(api: Town) -> None:
+    client = await api.tenant()
+    keeper, _ = await another(api, client, "read", "keys.write")
+    own = (await client.get("/v1/keys/current")).json()
+    refused = await keeper.post(f"/v1/keys/{own['id']}/rotate")
+    assert refused.status_code == 403
+    assert refused.json()["error"]["code"] == "insufficient_permissions"
+
+
+async def test_another_key_is_revoked_with_the_scope_for_it(api: Town) -> None:
+    client = await api.tenant()
+    keeper, keeper_id = await another(api, client, "keys.write")
+    victim, victim_id = await another(api, client, "read")
+    _, operator_id = await another(api, client, "admin")
+    assert (await victim.delete(f"/v1/keys/{keeper_id}")).status_code == 403  # `read` only
+    refused = await client.delete(f"/v1/keys/{victim_id}")  # `write`, which is for itself
+    assert refused.status_code == 403
+    assert "keys.write" in refused.json()["error"]["message"]
+    gone = await keeper.delete(f"/v1/keys/{victim_id}")
+    assert gone.json()["revoked_at"] is not None
+    assert (await victim.get("/v1/files")).status_code == 401
+    assert (await keeper.delete(f"/v1/keys/{operator_id}")).status_code == 403
+    assert (await client.delete("/v1/keys/current")).status_code == 200
+    assert (await client.get("/v1/files")).status_code == 401
+
+
+async def test_the_bootstrap_key_is_no_key_of_a_tenant(api: Town) -> None:
+    told = await api.client(ADMIN_KEY).get("/v1/keys/current")
+    assert told.status_code == 404

@@ -1,0 +1,212 @@
+"""The gateway's API over memory adapters, with the real deciders and reactions behind it."""
+
+import asyncio
+import hashlib
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import msgspec
+
+from schemas.dataset import BaseTokens, RecordValidation, Validation
+from schemas.envelope import Message
+from schemas.model import GLOBAL, AddBase, Base
+from schemas.topics import ACCOUNT, DATASET, JOB, MODEL, PARTITIONS, POOL, TELEMETRY
+from services.billing.app import ACCOUNTS
+from services.billing.react import react_account
+from services.gateway.api import create_app
+from services.gateway.app import VIEWS_PROJECTION, deps_of
+from services.gateway.jobs.feeds import Feeds
+from services.gateway.jobs.results import results
+from services.gateway.jobs.telemetry import TelemetryReader
+from services.gateway.settings import GatewaySettings
+from services.gateway.web.commands import Commands
+from services.gateway.web.deps import Deps
+from services.gateway.web.outcomes import Outcomes
+from services.ingest.app import DATASETS
+from services.ingest.react import react_dataset
+from services.registry.app import MODELS
+from services.registry.react import react_model
+from services.scheduler.app import JOBS
+from services.scheduler.react import react_job
+from tunery.runtime.hosts.abstract import Host
+from tunery.runtime.hosts.aggregate import AggregateHost
+from tunery.runtime.hosts.effects import EffectHost
+from tunery.runtime.hosts.projector import Projector
+from tunery.runtime.hosts.reactor import Reactor
+from tunery.runtime.memory_servers import MemoryServers, memory_servers
+from tunery.runtime.ports import Runtime
+
+ADMIN_KEY = "admin-key-of-the-tests"
+READY_S_MAX = 15
+SETTLE_S_MAX = 5
+WAIT_MS_MAX = 5_000
+LATE_MS = 200
+BASE = Base(
+    base_id="tiny-llama",
+    sha256="ab" * 32,
+    path="/bases/tiny-llama",
+    parameters=3_000_000,
+    context_length=2_048,
+    family="llama",
+    licence="apache-2.0",
+    hidden_size=64,
+)
+ROW = b'{"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]}\n'
+
+
+@dataclass
+class Town:
+    world: MemoryServers
+    runtime: Runtime
+    deps: Deps
+    api: httpx.AsyncClient
+    clients: list[httpx.AsyncClient] = field(default_factory=list)
+    tenants: int = 0
+
+    async def tenant(self, **body: Any) -> httpx.AsyncClient:
+        """A new tenant's client with its own key; the tenant's id is in `headers['x-tenant']`."""
+        self.tenants += 1
+        name = f"tenant-{self.tenants}"
+        made = await self.api.post("/v1/tenants", json={"id": name, **body})
+        assert made.status_code == 201, made.text
+        key = await self.api.post(f"/v1/tenants/{name}/keys", json={"name": "k"})
+        assert key.status_code == 201, key.text
+        return self.client(key.json()["key"], name)
+
+    def client(self, key: str, tenant: str = "") -> httpx.AsyncClient:
+        made = httpx.AsyncClient(
+            transport=self.api._transport,
+            base_url="http://api",
+            headers={"authorization": f"Bearer {key}", "x-tenant": tenant},
+        )
+        self.clients.append(made)
+        return made
+
+    async def send(self, stream: Any, tenant: str, body: Message, **options: Any) -> None:
+        await self.runtime.sender.send(stream, options.pop("key", tenant), tenant, body, **options)
+
+    async def upload(self, client: httpx.AsyncClient, body: bytes = ROW * 20) -> dict[str, Any]:
+        answer = await client.post(
+            "/v1/files", data={"purpose": "fine-tune"}, files={"file": ("rows.jsonl", body)}
+        )
+        assert answer.status_code == 200, answer.text
+        found: dict[str, Any] = answer.json()
+        return found
+
+    async def validated(
+        self,
+        client: httpx.AsyncClient,
+        file_id: str,
+        *,
+        accepted: bool = True,
+        code: str | None = None,
+        message: str | None = None,
+    ) -> dict[str, Any]:
+        """Send what the validator would, and wait until the file says so."""
+        report = msgspec.json.encode({"verdict": "accepted" if accepted else "rejected"})
+        tenant = client.headers["x-tenant"]
+        key = f"t/{tenant}/reports/{file_id}"
+        await self.world.blobs.put(key, report)
+        tokens = BaseTokens(
+            base_id=BASE.base_id,
+            base_sha256=BASE.sha256,
+            tokens=20_000,
+            trainable_tokens=9_000,
+            longest_row_tokens=120,
+        )
+        validation = Validation(
+            accepted=accepted,
+            dialect="chat",
+            rows=20,
+            errors=0 if accepted else 3,
+            warnings=1,
+            tokens=(tokens,) if accepted else (),
+            report_blob=key,
+            code=code,
+            message=message,
+        )
+        await self.send(DATASET, tenant, RecordValidation(file_id=file_id, validation=validation))
+        return await self.until(client, f"/v1/files/{file_id}", lambda f: f["status"] != "uploaded")
+
+    async def until(self, client: httpx.AsyncClient, path: str, holds: Any) -> dict[str, Any]:
+        """Poll until the answer satisfies `holds`."""
+        async with asyncio.timeout(SETTLE_S_MAX):
+            while True:
+                found: dict[str, Any] = (await client.get(path)).json()
+                if holds(found):
+                    return found
+                await asyncio.sleep(0.01)
+
+    async def telemetry(self, tenant: str, job_id: str, body: Message) -> None:
+        await self.world.log.send(TELEMETRY.name, job_id.encode(), msgspec.json.encode(body))
+
+
+@asynccontextmanager
+async def town() -> AsyncIterator[Town]:
+    shared = await memory_servers()
+    runtime = shared.runtime("gateway")
+    outcomes = Outcomes(runtime.store)
+    settings = GatewaySettings(
+        admin_key_sha256=hashlib.sha256(ADMIN_KEY.encode()).hexdigest(), file_bytes_max=100_000
+    )
+    deps = deps_of(runtime, settings, outcomes)
+    deps = Deps(
+        **{
+            **{name: getattr(deps, name) for name in deps.__dataclass_fields__},
+            "commands": Commands(runtime.sender, outcomes, wait_ms_max=WAIT_MS_MAX),
+            "feeds": Feeds(runtime.store, deps.views, runtime.clock, late_ms=LATE_MS),
+            "draw": os.urandom,
+        }
+    )
+    hosts = _hosts(shared, runtime, outcomes, deps)
+    tasks = [asyncio.create_task(host.run(), name=host.name) for host in hosts]
+    transport = httpx.ASGITransport(app=create_app(deps))
+    headers = {"authorization": f"Bearer {ADMIN_KEY}"}
+    async with httpx.AsyncClient(
+        transport=transport, base_url="http://api", headers=headers
+    ) as api:
+        found = Town(shared, runtime, deps, api)
+        try:
+            async with asyncio.timeout(READY_S_MAX):
+                await asyncio.gather(*(host.ready() for host in hosts))
+            await _add_base(found)
+            yield found
+        finally:
+            for client in found.clients:
+                await client.aclose()
+            for task in tasks:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+
+
+async def _add_base(found: Town) -> None:
+    for partition in range(PARTITIONS):
+        await found.send(MODEL, GLOBAL, AddBase(base=BASE), partition=partition)
+    await found.until(found.api, "/v1/bases", lambda answer: answer["data"])
+
+
+def _hosts(shared: MemoryServers, runtime: Runtime, outcomes: Outcomes, deps: Deps) -> list[Host]:
+    others = {name: shared.runtime(name) for name in ("billing", "ingest", "scheduler", "registry")}
+    return [
+        AggregateHost(others["billing"], ACCOUNTS),
+        Reactor(others["billing"], ACCOUNT, react_account),
+        AggregateHost(others["ingest"], DATASETS),
+        Reactor(others["ingest"], DATASET, react_dataset),
+        AggregateHost(others["scheduler"], JOBS),
+        Reactor(others["scheduler"], JOB, react_job),
+        AggregateHost(others["registry"], MODELS),
+        Reactor(others["registry"], MODEL, react_model),
+        outcomes,
+        deps.feeds,
+        Projector(runtime, VIEWS_PROJECTION),
+        TelemetryReader(runtime),
+        EffectHost(runtime, (results(deps.views, deps.blobs, deps.seal),)),
+    ]
+
+
+__all__ = ["ADMIN_KEY", "BASE", "POOL", "ROW", "Town", "town"]

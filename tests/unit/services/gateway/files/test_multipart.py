@@ -1,0 +1,82 @@
+"""Forms in any cut: the same file, whatever the chunks."""
+
+from collections.abc import AsyncIterator
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.gateway.files.multipart import Form, boundary_of, receive_form
+from services.gateway.web.errors import ApiError
+
+BOUNDARY = b"----b"
+
+
+def a_form(content: bytes, name: str = "rows.jsonl") -> bytes:
+    return (
+        b'------b\r\nContent-Disposition: form-data; name="file"; filename="'
+        + name.encode()
+        + b'"\r\nContent-Type: application/jsonl\r\n\r\n'
+        + content
+        + b'\r\n------b\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nfine-tune'
+        + b"\r\n------b--\r\n"
+    )
+
+
+async def received(body: bytes, cuts: list[int], bytes_max: int = 10_000) -> tuple[Form, bytes]:
+    taken = bytearray()
+    edges = sorted({0, len(body), *(cut % (len(body) + 1) for cut in cuts)})
+
+    async def chunks() -> AsyncIterator[bytes]:
+        for start, end in pairwise(edges):
+            yield body[start:end]
+
+    async def write(chunk: bytes) -> None:
+        taken.extend(chunk)
+
+    return await receive_form(BOUNDARY, chunks(), write, bytes_max), bytes(taken)
+
+
+@given(
+    st.binary(max_size=300).filter(lambda content: b"------b" not in content),
+    st.lists(st.integers(0, 1_000), max_size=20),
+)
+async def test_the_cut_of_chunks_does_not_matter(content: bytes, cuts: list[int]) -> None:
+    form, taken = await received(a_form(content), cuts)
+    assert taken == content
+    assert form == Form({"purpose": "fine-tune"}, "rows.jsonl", len(content))
+
+
+@given(st.binary(max_size=400), st.lists(st.integers(0, 1_000), max_size=5))
+async def test_any_bytes_are_a_form_or_a_400(body: bytes, cuts: list[int]) -> None:
+    for whole in (body, a_form(b"x")[:60] + body):
+        assert await status(whole, cuts) in (200, 400)
+
+
+async def status(body: bytes, cuts: list[int]) -> int:
+    try:
+        await received(body, cuts)
+    except ApiError as error:
+        return error.status
+    return 200
+
+
+async def test_limits_are_named() -> None:
+    with pytest.raises(ApiError) as large:
+        await received(a_form(b"x" * 11), [], bytes_max=10)
+    assert (large.value.status, large.value.code) == (413, "file_too_large")
+    part = b'------b\r\nContent-Disposition: form-data; name="x"\r\n\r\ny\r\n'
+    with pytest.raises(ApiError, match="more than 32 parts"):
+        await received(part * 33 + b"------b--\r\n", [])
+    with pytest.raises(ApiError, match="longer than 4096"):
+        await received(part.replace(b"y", b"y" * 5_000) + b"------b--\r\n", [])
+    file = b'------b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n1\r\n'
+    with pytest.raises(ApiError, match="one file at a time"):
+        await received(file + file + b"------b--\r\n", [])
+
+
+@pytest.mark.parametrize("kind", [None, "", "application/json", "multipart/form-data"])
+def test_what_is_no_form_is_refused(kind: str | None) -> None:
+    with pytest.raises(ApiError, match="multipart/form-data"):
+        boundary_of(kind)

@@ -1,0 +1,101 @@
+"""Previews in processes of their own, with a real tokenizer."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.gateway.files.preview_tasks import Comparison, Preview
+from services.gateway.files.previews import PreviewProcesses
+from services.gateway.web.errors import ApiError
+from tests.unit.services.ingest.base import make_base, rows
+
+
+def task(file: Path, base: Path, **asked: Any) -> Preview:
+    whole: dict[str, Any] = {"rows": 1, "max_length": None, "length_policy": "truncate"} | asked
+    return Preview(path=str(file), base_path=str(base), **whole)
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    return make_base(tmp_path / "base")
+
+
+async def test_only_what_the_assistant_says_is_learnt(tmp_path: Path, base: Path) -> None:
+    file = tmp_path / "rows"
+    file.write_bytes(b'{"broken": \n' + rows(5))
+    shown = await PreviewProcesses().ask(task(file, base, rows=2))
+    assert [row["row"] for row in shown["data"]] == [2, 3]
+    first = shown["data"][0]
+    texts = [(part["text"], part["learnt"]) for part in first["segments"]]
+    assert "".join(text for text, learnt in texts if learnt) == "Light number 0.<|im_end|>"
+    assert texts[0][0].startswith("<|im_start|>user\nWhat is lantern 0?")
+    assert len(first["token_ids"]) == len(first["loss_mask"]) == first["tokens"]
+    assert sum(first["loss_mask"]) == first["trainable_tokens"]
+    assert sum(part["tokens"] for part in first["segments"]) == first["tokens"]
+    (problem,) = shown["problems"]
+    assert problem["row"] == 1
+
+
+async def test_a_row_is_cut_where_training_would_cut_it(tmp_path: Path, base: Path) -> None:
+    file = tmp_path / "rows"
+    file.write_bytes(rows(1))
+    (row,) = (await PreviewProcesses().ask(task(file, base, max_length=5)))["data"]
+    assert (len(row["token_ids"]), row["truncated"]) == (5, True)
+    assert row["tokens"] > 5
+
+
+async def test_a_text_is_split_where_training_would_split_it(tmp_path: Path, base: Path) -> None:
+    file = tmp_path / "rows"
+    file.write_bytes(b'{"text": "' + b"A lamp at sea. " * 8 + b'"}\n')
+    asked = task(file, base, max_length=20, length_policy="split")
+    shown = (await PreviewProcesses().ask(asked))["data"]
+    assert [(row["row"], row["part"]) for row in shown] == [
+        (1, number) for number in range(1, shown[0]["parts"] + 1)
+    ]
+    assert len(shown) > 1
+    assert sum(row["trainable_tokens"] for row in shown) == shown[0]["tokens"] - 1
+    assert not any(row["truncated"] for row in shown)
+
+
+async def test_what_training_would_refuse_is_a_problem_beside_the_row(
+    tmp_path: Path, base: Path
+) -> None:
+    file = tmp_path / "rows"
+    file.write_bytes(rows(1))
+    found = {}
+    for policy in ("reject", "truncate", "split"):
+        shown = await PreviewProcesses().ask(task(file, base, max_length=5, length_policy=policy))
+        assert [len(row["token_ids"]) for row in shown["data"][:1]] == [5]
+        found[policy] = {one["code"] for one in shown["problems"]}
+    assert found["reject"] == {"row_too_long"}
+    assert found["truncate"] == {"no_trainable_token"}
+    assert "split_not_text" in found["split"]
+
+
+async def test_a_base_without_a_tokenizer_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "rows"
+    file.write_bytes(rows(1))
+    with pytest.raises(ApiError) as refused:
+        await PreviewProcesses().ask(task(file, tmp_path))
+    assert (refused.value.status, refused.value.param) == (400, "model")
+
+
+async def test_what_takes_too_long_is_ended(tmp_path: Path, base: Path) -> None:
+    file = tmp_path / "rows"
+    file.write_bytes(rows(1))
+    with pytest.raises(ApiError) as refused:
+        await PreviewProcesses(wait_ms_max=1).ask(task(file, base))
+    assert refused.value.param == "rows"
+
+
+async def test_two_files_are_compared(tmp_path: Path) -> None:
+    before, after = tmp_path / "before", tmp_path / "after"
+    before.write_bytes(rows(3))
+    after.write_bytes(rows(4))
+    asked = Comparison(before=str(before), after=str(after))
+    found = (await PreviewProcesses().ask(asked))["difference"]
+    assert (found["same"], found["added"], found["removed"]) == (3, [4], [])
+    with pytest.raises(ApiError, match="tunery data diff") as refused:
+        await PreviewProcesses(wait_ms_max=1).ask(asked)
+    assert refused.value.param == "before"

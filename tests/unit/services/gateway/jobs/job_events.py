@@ -1,0 +1,172 @@
+"""Events of one job's life."""
+
+from schemas.dataset import BaseTokens, Prepared
+from schemas.job import (
+    AttemptEnded,
+    AttemptStarted,
+    CheckpointRecorded,
+    HoldTaken,
+    JobEnded,
+    JobSpec,
+    JobSubmitted,
+    PhaseSet,
+    PlacementWanted,
+    Price,
+    ScoreSummary,
+    VerdictRecorded,
+    WaitNoted,
+)
+from schemas.training import Checkpoint, EvalWork, TrainWork
+from tests.unit.services.gateway.control_plane import BASE
+from tunery.plan.estimate import estimate
+from tunery.plan.hyperparameters import resolve
+
+JOB = "ftjob-1"
+TOKENS = BaseTokens(
+    base_id=BASE.base_id,
+    base_sha256=BASE.sha256,
+    tokens=20_000,
+    trainable_tokens=9_000,
+    longest_row_tokens=100,
+)
+HYPER, AUTO = resolve({"n_epochs": 2}, BASE, TOKENS, seed=7)
+PRICE = Price(version="2026-11", currency="EUR", gpu_hour_micro=3_200_000)
+SPEC = JobSpec(
+    base=BASE,
+    training_file="file-1",
+    validation_file=None,
+    hyper=HYPER,
+    auto=AUTO,
+    length_policy="reject",
+    validation_fraction_ppm=100_000,
+    slots=1,
+    pool="default",
+    suffix=None,
+    metadata=None,
+    line="tiny-llama/line",
+    model_id="ft:tiny-llama:acme::12345678",
+    price=PRICE,
+)
+SHA = "ab" * 32
+PREPARED = Prepared(
+    version="v1",
+    train_blob="t",
+    train_sha256=SHA,
+    validation_blob="v",
+    validation_sha256=SHA,
+    prompts_blob="p",
+    prompts_sha256=SHA,
+    train_rows=18,
+    validation_rows=2,
+    packed_rows=4,
+    tokens=18_000,
+    trainable_tokens=8_000,
+)
+CHECKPOINT = Checkpoint(
+    attempt=1, step=6, epoch_ppm=0, tokens=600, manifest_sha256=SHA, files=(), captured_ms=9
+)
+SUBMITTED = JobSubmitted(job_id=JOB, spec=SPEC, lane="premium", price_version="2026-11")
+HELD = HoldTaken(
+    job_id=JOB,
+    tokens=TOKENS,
+    estimate=estimate(SPEC, TOKENS),
+    overage=False,
+)
+TRAIN = TrainWork(
+    base_id=BASE.base_id,
+    base_sha256=BASE.sha256,
+    base_path=BASE.path,
+    prepared=PREPARED,
+    hyper=HYPER,
+)
+EVAL = EvalWork(
+    base_id=BASE.base_id,
+    base_sha256=BASE.sha256,
+    base_path=BASE.path,
+    prepared=PREPARED,
+    max_length=512,
+    seed=7,
+    adapter=(),
+)
+SUMMARY = ScoreSummary(
+    verdict="pass",
+    reasons=("no item category fell",),
+    items=200,
+    base_correct=100,
+    adapter_correct=110,
+    p_value_ppm=400_000,
+    base_loss_ppm=3_000_000,
+    adapter_loss_ppm=1_500_000,
+    base_exact_match_ppm=0,
+    adapter_exact_match_ppm=250_000,
+    advice=None,
+)
+
+
+def placed(attempt: int, work: TrainWork | EvalWork = TRAIN) -> PlacementWanted:
+    return PlacementWanted(
+        job_id=JOB,
+        pool="default",
+        attempt=attempt,
+        role="eval" if isinstance(work, EvalWork) else "train",
+        lane="premium",
+        slots=1,
+        max_gpu_ms=1_000_000,
+        price_version="2026-11",
+        work=work,
+        checkpoints=(),
+        exclude_nodes=(),
+    )
+
+
+def started(attempt: int, loaded_step: int = 0) -> AttemptStarted:
+    return AttemptStarted(
+        job_id=JOB,
+        attempt=attempt,
+        role="train",
+        loaded_step=loaded_step,
+        skipped=(),
+        total_steps=20,
+    )
+
+
+LOST = AttemptEnded(
+    job_id=JOB,
+    attempt=1,
+    role="train",
+    outcome="lost",
+    cause=None,
+    message=None,
+    node_id="a",
+    result=None,
+    billable_gpu_ms=90_000,
+    lost_gpu_ms=30_000,
+)
+WHOLE_LIFE = (
+    SUBMITTED,
+    HELD,
+    placed(1),
+    PhaseSet(job_id=JOB, phase="queued", reason="waits for a free slot"),
+    WaitNoted(job_id=JOB, reason="0 of 2 slots free", position=3),
+    PhaseSet(job_id=JOB, phase="running", node_id="a"),
+    started(1),
+    CheckpointRecorded(job_id=JOB, checkpoint=CHECKPOINT, trained_tokens=600),
+    LOST,
+    placed(2),
+    PhaseSet(job_id=JOB, phase="running", node_id="b"),
+    started(2, loaded_step=6),
+    placed(3, EVAL),
+    PhaseSet(job_id=JOB, phase="evaluating"),
+    VerdictRecorded(job_id=JOB, summary=SUMMARY),
+    JobEnded(
+        job_id=JOB,
+        outcome="succeeded",
+        model_id=SPEC.model_id,
+        failure=None,
+        trained_tokens=36_000,
+        billable_gpu_ms=400_000,
+        lost_gpu_ms=30_000,
+        released_gpu_ms=600_000,
+        created_at=1_000_000,
+    ),
+)

@@ -1,0 +1,110 @@
+"""Checkpoints that others may fetch: given by the owner, taken back, and nothing told."""
+
+from dataclasses import dataclass
+
+import httpx
+from msgspec.structs import replace
+
+from schemas.job import RecordCheckpoint, RecordDataset, RecordGranted, RecordStarted
+from schemas.topics import JOB
+from schemas.training import BlobFile
+from tests.unit.services.gateway.control_plane import Town
+from tests.unit.services.gateway.jobs.job_events import CHECKPOINT, PREPARED
+from tests.unit.services.gateway.jobs.test_routes import ready, submit
+
+NAMES = ("adapter_model.safetensors", "adapter_config.json", "optimizer.safetensors")
+
+
+@dataclass
+class Made:
+    owner: httpx.AsyncClient
+    id: str
+    name: str
+    url: str
+
+
+async def made(api: Town) -> Made:
+    """A running job's checkpoint, as agent and pool report it."""
+    owner, file_id = await ready(api)
+    job_id = (await submit(owner, file_id)).json()["id"]
+    tenant, path = owner.headers["x-tenant"], f"/v1/fine_tuning/jobs/{job_id}"
+    files = tuple(
+        BlobFile(name=name, blob=f"t/{tenant}/checkpoints/{name}", sha256="cd" * 32, bytes=10)
+        for name in NAMES
+    )
+    for file in files:
+        await api.world.blobs.put(file.blob, b"0123456789")
+    started = RecordStarted(job_id=job_id, attempt=1, loaded_step=0, skipped=(), total_steps=20)
+    for fact in (
+        RecordDataset(job_id=job_id, prepared=PREPARED),
+        RecordGranted(job_id=job_id, attempt=1, node_id="a"),
+        started,
+        RecordCheckpoint(job_id=job_id, checkpoint=replace(CHECKPOINT, files=files)),
+    ):
+        await api.send(JOB, tenant, fact)
+    found = await api.until(owner, f"{path}/checkpoints", lambda listed: listed["data"])
+    shown = found["data"][0]
+    url = f"/v1/fine_tuning/checkpoints/{shown['id']}"
+    return Made(owner, shown["id"], shown["fine_tuned_model_checkpoint"], url)
+
+
+async def test_a_tenant_with_permission_fetches_the_adapter_and_no_more(api: Town) -> None:
+    checkpoint, friend, stranger = await made(api), await api.tenant(), await api.tenant()
+    for client in (friend, stranger):
+        assert (await client.get(f"{checkpoint.url}/download")).status_code == 404
+    body = {"project_ids": [friend.headers["x-tenant"], "tenant-nobody-has"]}
+    given = await checkpoint.owner.post(f"{checkpoint.url}/permissions", json=body)
+    assert given.status_code == 200, given.text
+    first, second = given.json()["data"]
+    assert (first["object"], first["project_id"]) == (
+        "checkpoint.permission",
+        body["project_ids"][0],
+    )
+    assert second["project_id"] == "tenant-nobody-has"
+    fetched = (await friend.get(f"{checkpoint.url}/download")).json()
+    assert [file["name"] for file in fetched["files"]] == list(NAMES[:2])
+    assert fetched["step_number"] == CHECKPOINT.step
+    assert (await stranger.get(f"{checkpoint.url}/download")).status_code == 404
+    assert (await friend.get(f"{checkpoint.url}/permissions")).status_code == 404
+    url = f"{checkpoint.url}/permissions/{first['id']}"
+    assert (await friend.delete(url)).status_code == 404
+    gone = await checkpoint.owner.delete(url)
+    assert gone.json() == {"id": first["id"], "object": "checkpoint.permission", "deleted": True}
+    assert (await friend.get(f"{checkpoint.url}/download")).status_code == 404
+    assert (await checkpoint.owner.delete(url)).status_code == 404
+
+
+async def test_permissions_are_listed_in_pages_and_given_once(api: Town) -> None:
+    checkpoint = await made(api)
+    owner, url = checkpoint.owner, f"{checkpoint.url}/permissions"
+    await owner.post(url, json={"project_ids": ["a", "b"]})
+    again = (await owner.post(url, json={"project_ids": ["b", "c", "c"]})).json()
+    assert [one["project_id"] for one in again["data"]] == ["b", "c"]
+    listed = (await owner.get(url, params={"order": "ascending"})).json()
+    assert sorted(one["project_id"] for one in listed["data"]) == ["a", "b", "c"]
+    page = (await owner.get(url, params={"limit": 2})).json()
+    assert page["has_more"] is True
+    rest = (await owner.get(url, params={"limit": 2, "after": page["last_id"]})).json()
+    shown = {one["project_id"] for one in (*page["data"], *rest["data"])}
+    assert shown == {"a", "b", "c"}
+    only = (await owner.get(url, params={"project_id": "c"})).json()
+    assert [one["project_id"] for one in only["data"]] == ["c"]
+
+
+async def test_a_checkpoint_is_known_by_its_name_as_a_model(api: Town) -> None:
+    checkpoint = await made(api)
+    by_name = f"/v1/fine_tuning/checkpoints/{checkpoint.name}/download"
+    fetched = (await checkpoint.owner.get(by_name)).json()
+    assert fetched["id"] == checkpoint.id
+    wrong = by_name.replace("step-6", "step-7")
+    assert (await checkpoint.owner.get(wrong)).status_code == 404
+
+
+async def test_files_that_are_not_kept_any_more_are_said_to_be_gone(api: Town) -> None:
+    checkpoint = await made(api)
+    tenant = checkpoint.owner.headers["x-tenant"]
+    for name in NAMES:
+        await api.world.blobs.delete(f"t/{tenant}/checkpoints/{name}")
+    answer = await checkpoint.owner.get(f"{checkpoint.url}/download")
+    assert answer.status_code == 404
+    assert "not kept any more" in answer.json()["error"]["message"]

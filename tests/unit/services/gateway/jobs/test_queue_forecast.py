@@ -1,0 +1,57 @@
+"""The queue played through: examples, and what holds whatever waits and runs."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.gateway.jobs.queue_forecast import (
+    LEFT_MS_MIN,
+    Running,
+    Waiting,
+    left_ms,
+    starts_in_ms,
+)
+
+SLOTS = st.integers(1, 8)
+TIMES = st.integers(0, 10**8)
+RUNNING = st.builds(Running, SLOTS, TIMES)
+WAITING = st.lists(st.tuples(SLOTS, TIMES), max_size=20).map(
+    lambda found: [Waiting(str(n), slots, ms) for n, (slots, ms) in enumerate(found)]
+)
+
+
+def test_a_free_slot_is_taken_at_once_and_the_next_waits_for_the_first_end() -> None:
+    running = [Running(1, 500), Running(1, 300)]
+    waiting = [Waiting("a", 1, 1_000), Waiting("b", 1, 10), Waiting("c", 2, 10)]
+    assert starts_in_ms(3, running, waiting) == {"a": 0, "b": 300, "c": 500}
+
+
+def test_a_gang_holds_the_queue_and_what_never_fits_is_left_out() -> None:
+    waiting = [Waiting("huge", 9, 1), Waiting("gang", 2, 100), Waiting("last", 1, 1)]
+    assert starts_in_ms(2, [Running(1, 50)], waiting) == {"gang": 50, "last": 150}
+    assert starts_in_ms(0, [], waiting) == {}
+    assert starts_in_ms(2, [Running(3, 50)], []) == {}
+
+
+def test_what_runs_longer_than_expected_is_not_over_yet() -> None:
+    assert left_ms(1_000, 5_000) == LEFT_MS_MIN
+
+
+@given(slots=SLOTS, running=st.lists(RUNNING, max_size=10), waiting=WAITING)
+def test_nobody_overtakes_and_no_slot_is_given_twice(
+    slots: int, running: list[Running], waiting: list[Waiting]
+) -> None:
+    found = starts_in_ms(slots, running, waiting)
+    fitting = [job for job in waiting if job.job_id in found]
+    starts = [found[job.job_id] for job in fitting]
+    assert starts == sorted(starts)
+    if sum(one.slots for one in running) > slots:
+        return  # more runs than the live nodes have: nothing to hold against it
+    for job in fitting:
+        at = found[job.job_id]
+        used = sum(one.slots for one in running if one.left_ms > at)
+        used += sum(
+            one.slots
+            for one in fitting
+            if found[one.job_id] <= at < found[one.job_id] + one.needs_ms or one is job
+        )
+        assert used <= slots

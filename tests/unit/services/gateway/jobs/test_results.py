@@ -1,0 +1,92 @@
+"""The metrics of an ended job, as a file: given steps, then CSV and the command that names it."""
+
+import csv
+from typing import Any
+
+from schemas.dataset import RegisterFile
+from schemas.job import JobEnded
+from services.gateway.jobs.results import results
+from services.gateway.jobs.telemetry import TABLES
+from services.gateway.views.reading import views_of
+from services.gateway.views.tables import FILES, STEPS
+from tests.unit.services.gateway.jobs.job_events import WHOLE_LIFE
+from tunery.runtime.journal.reader import Position
+from tunery.runtime.memory_servers import memory_servers
+from tunery.runtime.ports import Runtime
+from tunery.runtime.store.abstract import Batch
+from tunery.runtime.verbs import Change, Upsert
+
+ENDED = WHOLE_LIFE[-1]
+STEP = {
+    "id": "",
+    "at": 1,
+    "attempt": 1,
+    "total_steps": 3,
+    "loss": 1.5,
+    "accuracy": 0.25,
+    "valid_loss": None,
+    "learning_rate": 2e-4,
+    "tokens": 100,
+    "elapsed_ms": 10,
+}
+
+
+async def given(*changes: Change) -> Runtime:
+    """A gateway's bundle whose read models have these rows."""
+    runtime = (await memory_servers()).runtime("gateway")
+    await runtime.store.ensure(TABLES)
+    batch = Batch(
+        projection=TABLES.projection,
+        version=TABLES.version,
+        place=TABLES.places[0],
+        expected=0,
+        position=Position(1),
+        changes=changes,
+    )
+    await runtime.store.commit(batch)
+    return runtime
+
+
+def step(number: int, **changed: Any) -> Upsert:
+    key = {"tenant": "acme", "job_id": "ftjob-1", "step": number}
+    return Upsert(STEPS.name, key, {**STEP, "id": f"ftevent-{number}", **changed})
+
+
+async def run(runtime: Runtime) -> RegisterFile | None:
+    assert isinstance(ENDED, JobEnded)
+    effect = results(views_of(runtime.store), runtime.blobs, runtime.seal)
+    sent = await effect.run(ENDED, "acme")
+    if sent is None:
+        return None
+    assert (sent.stream, sent.key) == ("dataset", "acme")
+    assert isinstance(sent.body, RegisterFile)
+    return sent.body
+
+
+async def test_every_step_is_a_line_in_its_order_whatever_was_done_again() -> None:
+    again = step(1, id="ftevent-9", loss=float("nan"))  # by a resumed attempt, later
+    runtime = await given(step(0), again, step(2, valid_loss=1.25))
+    file = await run(runtime)
+    assert file is not None
+    assert (file.purpose, file.job_id) == ("fine-tune-results", "ftjob-1")
+    assert runtime.seal.open(file.name) == "step_metrics.csv"
+    data = await runtime.blobs.get(file.blob, sha256=file.sha256)
+    assert len(data) == file.bytes
+    lines = list(csv.DictReader(data.decode().splitlines()))
+    assert [line["step"] for line in lines] == ["0", "1", "2"]
+    assert [line["train_loss"] for line in lines] == ["1.5", "", "1.5"]
+    assert [line["valid_loss"] for line in lines] == ["", "", "1.25"]
+    assert {line["train_accuracy"] for line in lines} == {"0.25"}
+
+
+async def test_a_job_without_steps_has_no_file() -> None:
+    assert await run(await given()) is None
+
+
+async def test_a_file_that_is_there_is_not_written_again() -> None:
+    runtime = await given(step(0))
+    file = await run(runtime)
+    assert file is not None
+    there = Upsert(FILES.name, {"tenant": "acme", "id": file.file_id}, {"place": 1})
+    runtime = await given(step(0), there)
+    assert await run(runtime) is None

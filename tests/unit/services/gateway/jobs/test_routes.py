@@ -1,0 +1,457 @@
+"""Jobs over HTTP: submitted once, shown truthfully, changed, followed."""
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+
+from schemas.telemetry import Step
+from services.gateway.app import SUBMITTING_MAX
+from tests.unit.services.gateway.control_plane import Town
+from tests.unit.services.gateway.storm import FAULTS, listed, quick_retries, storm
+
+
+async def ready(api: Town) -> tuple[httpx.AsyncClient, str]:
+    client = await api.tenant()
+    file = await api.upload(client)
+    await api.validated(client, file["id"])
+    return client, file["id"]
+
+
+async def submit(client: httpx.AsyncClient, file_id: str, **body: Any) -> httpx.Response:
+    headers = body.pop("headers", {})
+    return await client.post(
+        "/v1/fine_tuning/jobs",
+        json={"model": "tiny-llama", "training_file": file_id, **body},
+        headers=headers,
+    )
+
+
+async def test_a_job_is_accepted_with_its_hold(api: Town) -> None:
+    client, file_id = await ready(api)
+    answer = await submit(
+        client, file_id, suffix="My Style", seed=7, metadata={"team": "a"}, lora={"rank": 8}
+    )
+    assert answer.status_code == 200, answer.text
+    job = answer.json()
+    assert job["object"] == "fine_tuning.job"
+    assert job["model"] == "tiny-llama"
+    assert job["training_file"] == file_id
+    assert job["seed"] == 7
+    assert job["metadata"] == {"team": "a"}
+    assert job["user_provided_suffix"] == "My Style"
+    assert job["fine_tuned_model"] is None
+    assert job["error"] is None
+    assert job["status"] in ("validating_files", "queued")
+    assert job["hyperparameters"]["n_epochs"] == "auto"
+    assert job["hyperparameters"]["rank"] == 8
+    assert job["cost"]["hold_gpu_ms"] > 0
+    assert job["cost"]["amount_max_micro"] >= job["cost"]["estimated_amount_micro"]
+    assert job["provenance"]["base_model"].startswith("tiny-llama@sha256:abab")
+    assert (await client.get(f"/v1/fine_tuning/jobs/{job['id']}")).json()["id"] == job["id"]
+
+
+async def test_a_job_may_wait_for_its_files_validation(api: Town) -> None:
+    client = await api.tenant()
+    file = await api.upload(client)
+    job = (await submit(client, file["id"])).json()
+    assert job["status"] == "validating_files"
+    assert job["cost"]["hold_gpu_ms"] is None
+    assert "validated" in job["queue"]["reason"]
+    await api.validated(client, file["id"])
+    path = f"/v1/fine_tuning/jobs/{job['id']}"
+    held = await api.until(client, path, lambda found: found["cost"]["hold_gpu_ms"])
+    assert held["cost"]["estimated_amount_micro"] > 0
+
+
+async def test_one_idempotency_key_makes_one_job(api: Town) -> None:
+    client, file_id = await ready(api)
+    headers = {"idempotency-key": "once"}
+    first = await submit(client, file_id, headers=headers)
+    second = await submit(client, file_id, headers=headers)
+    assert first.json()["id"] == second.json()["id"]
+    assert second.headers["idempotent-replayed"] == "true"
+    other = await submit(client, file_id, seed=1, headers=headers)
+    assert other.status_code == 409
+    assert other.headers["x-should-retry"] == "false"
+    assert other.json()["error"]["code"] == "idempotency_conflict"
+    listed = (await client.get("/v1/fine_tuning/jobs")).json()
+    assert len(listed["data"]) == 1
+
+
+async def test_a_retry_of_the_sdk_is_the_same_job_and_a_second_wish_is_not(api: Town) -> None:
+    client, file_id = await ready(api)
+    first = await submit(client, file_id)
+    retry = await submit(client, file_id, headers={"x-stainless-retry-count": "1"})
+    wish = await submit(client, file_id)
+    assert retry.json()["id"] == first.json()["id"]
+    assert wish.json()["id"] != first.json()["id"]
+
+
+async def test_every_problem_is_told_at_once_and_param_names_the_first(api: Town) -> None:
+    client, file_id = await ready(api)
+    answer = await submit(
+        client,
+        file_id,
+        method={"type": "supervised", "supervised": {"hyperparameters": {"n_epochs": 99}}},
+        lora={"rank": 0, "colour": 1},
+        training={"slots": 0, "validation_fraction": 2},
+    )
+    error = answer.json()["error"]
+    assert answer.status_code == 400
+    assert error["message"].startswith("5 problems: ")
+    assert "n_epochs must be a whole number from 1 to 50" in error["message"]
+    for param in ("lora.rank", "lora.colour", "training.slots", "training.validation_fraction"):
+        assert f"{param}: " in error["message"]
+
+
+async def test_bodies_that_do_not_fit_are_400_with_param(api: Town) -> None:
+    client, file_id = await ready(api)
+    cases: list[tuple[dict[str, Any], str | None]] = [
+        ({"model": "tiny-llama"}, "training_file"),
+        ({"model": 3, "training_file": file_id}, "model"),
+        ({"model": "tiny-llama", "training_file": file_id, "seed": -1}, "seed"),
+        ({"model": "tiny-llama", "training_file": file_id, "suffix": "x" * 65}, "suffix"),
+        ({"model": "tiny-llama", "training_file": file_id, "metadta": {}}, "metadta"),
+        (
+            {"model": "tiny-llama", "training_file": file_id, "metadata": {"k": "v" * 513}},
+            "metadata.k",
+        ),
+        (
+            {"model": "tiny-llama", "training_file": file_id, "method": {"type": "dpo"}},
+            "method.type",
+        ),
+        (
+            {"model": "tiny-llama", "training_file": file_id, "integrations": [{"type": "wandb"}]},
+            "integrations",
+        ),
+    ]
+    for body, param in cases:
+        answer = await client.post("/v1/fine_tuning/jobs", json=body)
+        assert answer.status_code == 400, body
+        assert answer.json()["error"]["param"] == param
+        assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
+    headers = {"content-type": "application/json"}
+    broken = await client.post("/v1/fine_tuning/jobs", content=b"{", headers=headers)
+    assert broken.json()["error"]["message"] == "The body is not valid JSON."
+
+
+async def test_unknown_models_and_files_are_404(api: Town) -> None:
+    client, file_id = await ready(api)
+    other, foreign = await ready(api)
+    unknown = await submit(client, file_id, model="gpt-9")
+    assert unknown.status_code == 404
+    assert unknown.json()["error"]["code"] == "model_not_found"
+    for name in ("file-nothing", foreign):
+        answer = await submit(client, name)
+        assert answer.status_code == 404
+        assert answer.json()["error"]["param"] == "training_file"
+        assert answer.json()["error"]["message"] == f"No such File object: {name}"
+    assert (await other.get(f"/v1/files/{foreign}")).status_code == 200
+
+
+async def test_a_rejected_file_cannot_be_trained_on(api: Town) -> None:
+    client = await api.tenant()
+    file = await api.upload(client)
+    await api.validated(client, file["id"], accepted=False)
+    answer = await submit(client, file["id"])
+    assert answer.status_code == 400
+    assert answer.json()["error"]["code"] == "invalid_training_file"
+    assert "/validation" in answer.json()["error"]["message"]
+
+
+FEW = "Training file has 7 example(s), but must have at least 10 examples."
+
+
+async def test_too_few_examples_have_openai_s_code_before_and_after_the_check(api: Town) -> None:
+    client = await api.tenant()
+    file_id = (await api.upload(client))["id"]
+    early = (await submit(client, file_id)).json()
+    few: dict[str, Any] = {"accepted": False, "code": "invalid_n_examples", "message": FEW}
+    await api.validated(client, file_id, **few)
+    path = f"/v1/fine_tuning/jobs/{early['id']}"
+    job = await api.until(client, path, lambda found: found["status"] == "failed")
+    assert job["error"]["code"] == "invalid_n_examples"
+    assert job["error"]["param"] == "training_file"
+    assert FEW in job["error"]["message"]
+    late = (await submit(client, file_id)).json()["error"]
+    assert (late["code"], late["param"]) == ("invalid_n_examples", "training_file")
+    assert FEW in late["message"]
+    shown = (await client.get(f"/v1/files/{file_id}/validation")).json()
+    assert (shown["code"], shown["message"]) == ("invalid_n_examples", FEW)
+
+
+async def test_a_chat_cannot_be_split(api: Town) -> None:
+    client, file_id = await ready(api)
+    answer = await submit(client, file_id, training={"length_policy": "split"})
+    error = answer.json()["error"]
+    assert (answer.status_code, error["param"]) == (400, "training.length_policy")
+    assert "only plain text can be split" in error["message"]
+
+
+async def test_the_estimate_records_nothing(api: Town) -> None:
+    client, file_id = await ready(api)
+    body = {"model": "tiny-llama", "training_file": file_id}
+    answer = await client.post("/v1/fine_tuning/jobs/estimate", json=body)
+    found = answer.json()
+    assert found["estimation_available"] is True
+    assert found["trained_tokens"] >= 20_000
+    assert found["amount_max_micro"] >= found["amount_micro"] > 0
+    assert found["hyperparameters"]["n_epochs"] >= 1
+    assert (await client.get("/v1/fine_tuning/jobs")).json()["data"] == []
+    fresh = await api.upload(client)
+    early = await client.post(
+        "/v1/fine_tuning/jobs/estimate", json={**body, "training_file": fresh["id"]}
+    )
+    assert early.json()["estimation_available"] is False
+    assert early.json()["unavailable_reason"] == "train_file_not_validated"
+
+
+async def test_pause_resume_cancel_and_what_is_final(api: Town) -> None:
+    client, file_id = await ready(api)
+    job = (await submit(client, file_id)).json()
+    path = f"/v1/fine_tuning/jobs/{job['id']}"
+    paused = await client.post(f"{path}/pause")
+    assert paused.json()["status"] == "paused"
+    resumed = await client.post(f"{path}/resume")
+    assert resumed.json()["status"] in ("validating_files", "queued")
+    cancelled = await client.post(
+        f"{path}/cancel", headers={"content-type": "application/json"}, content=b""
+    )
+    assert cancelled.json()["status"] == "cancelled"
+    done = await api.until(client, path, lambda found: found["finished_at"] is not None)
+    assert done["status"] == "cancelled"
+    assert done["cost"]["hold_gpu_ms"] is None
+    late = await client.post(f"{path}/resume")
+    assert late.status_code == 409
+    assert late.headers["x-should-retry"] == "false"
+
+
+async def test_a_limit_is_a_429_that_is_not_retried(api: Town) -> None:
+    client = await api.tenant(plan="free")
+    file = await api.upload(client)
+    await api.validated(client, file["id"])
+    assert (await submit(client, file["id"])).status_code == 200
+    second = await submit(client, file["id"])
+    assert second.status_code == 429
+    assert second.json()["error"]["code"] == "concurrency_limit_exceeded"
+    assert second.headers["x-should-retry"] == "false"
+
+
+async def test_events_have_openais_order_and_pages(api: Town) -> None:
+    client, file_id = await ready(api)
+    job = (await submit(client, file_id)).json()
+    path = f"/v1/fine_tuning/jobs/{job['id']}"
+    tenant = client.headers["x-tenant"]
+    for step in (1, 2, 3):
+        await api.telemetry(tenant, job["id"], a_step(tenant, job["id"], step))
+    events = await api.until(
+        client,
+        f"{path}/events?limit=100",
+        lambda found: sum(one["type"] == "metrics" for one in found["data"]) == 3,
+    )
+    oldest_first = [one["message"] for one in reversed(events["data"])]
+    assert oldest_first[:2] == [
+        f"Created fine-tuning job: {job['id']}",
+        f"Validating training file: {file_id}",
+    ]
+    assert oldest_first[2].startswith("Budget hold taken")
+    assert oldest_first[-1] == "Step 3/9: training loss=1.50"
+    assert events["data"][0]["data"]["train_loss"] == 1.5
+    seen: list[str] = []
+    page: dict[str, Any] = {"has_more": True, "last_id": None}
+    while page["has_more"]:
+        params = {"limit": 2} | ({"after": page["last_id"]} if page["last_id"] else {})
+        page = (await client.get(f"{path}/events", params=params)).json()
+        seen += [one["id"] for one in page["data"]]
+    assert seen == [one["id"] for one in events["data"]]
+
+
+async def test_a_loss_that_is_no_number_is_still_json(api: Town) -> None:
+    client, file_id = await ready(api)
+    job = (await submit(client, file_id)).json()
+    tenant = client.headers["x-tenant"]
+    await api.telemetry(tenant, job["id"], a_step(tenant, job["id"], 1, loss=float("nan")))
+    events = await api.until(
+        client,
+        f"/v1/fine_tuning/jobs/{job['id']}/events",
+        lambda found: found["data"][0]["type"] == "metrics",
+    )
+    assert events["data"][0]["data"]["train_loss"] is None
+
+
+async def test_an_ended_job_leaves_its_metrics_as_a_file(api: Town) -> None:
+    client, file_id = await ready(api)
+    job = (await submit(client, file_id)).json()
+    tenant, path = client.headers["x-tenant"], f"/v1/fine_tuning/jobs/{job['id']}"
+    for step in (1, 2):
+        await api.telemetry(tenant, job["id"], a_step(tenant, job["id"], step))
+    await api.until(client, f"{path}/events", lambda found: "Step 2/9" in str(found))
+    await client.post(f"{path}/cancel")
+    done = await api.until(client, path, lambda found: found["result_files"])
+    (result,) = done["result_files"]
+    file = (await client.get(f"/v1/files/{result}")).json()
+    assert (file["purpose"], file["status"]) == ("fine-tune-results", "processed")
+    assert file["filename"] == "step_metrics.csv"
+    headers = {"accept": "application/binary"}
+    content = await client.get(f"/v1/files/{result}/content", headers=headers)
+    header, *lines = content.text.splitlines()
+    assert header.startswith("step,train_loss,train_accuracy,valid_loss,")
+    assert [line.partition(",")[0] for line in lines] == ["1", "2"]
+    listed = await client.get("/v1/files", params={"purpose": "fine-tune-results"})
+    assert [one["id"] for one in listed.json()["data"]] == [result]
+    refused = await submit(client, result)
+    assert refused.json()["error"]["param"] == "training_file"
+
+
+async def test_a_fine_tuned_model_is_no_base(api: Town) -> None:
+    client, file_id = await ready(api)
+    body = {"model": "ft:tiny-llama:acme::12345678", "training_file": file_id}
+    refused = await client.post("/v1/fine_tuning/jobs", json=body)
+    error = refused.json()["error"]
+    assert (refused.status_code, error["code"], error["param"]) == (400, "unsupported", "model")
+    assert "type=base" in error["message"]
+
+
+async def test_lists_are_newest_first_and_filtered_by_metadata(api: Town) -> None:
+    client, file_id = await ready(api)
+    first = (await submit(client, file_id, metadata={"team": "a", "n": "1"})).json()
+    second = (await submit(client, file_id, metadata={"team": "a", "n": "2"})).json()
+    third = (await submit(client, file_id)).json()
+    listed = (await client.get("/v1/fine_tuning/jobs")).json()
+    assert [one["id"] for one in listed["data"]] == [third["id"], second["id"], first["id"]]
+
+    async def found(params: dict[str, str]) -> list[str]:
+        answer = await client.get("/v1/fine_tuning/jobs", params=params)
+        return [one["id"] for one in answer.json()["data"]]
+
+    assert await found({"metadata[team]": "a"}) == [second["id"], first["id"]]
+    assert await found({"metadata[team]": "a", "metadata[n]": "1"}) == [first["id"]]
+    assert await found({"metadata": "null"}) == [third["id"]]
+    refused = await client.get("/v1/fine_tuning/jobs", params={"metadata": "team"})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "metadata")
+    page = await client.get("/v1/fine_tuning/jobs", params={"metadata[team]": "a", "limit": 1})
+    assert page.json()["has_more"] is True
+
+
+async def test_another_tenants_job_does_not_exist(api: Town) -> None:
+    client, file_id = await ready(api)
+    job = (await submit(client, file_id)).json()
+    other = await api.tenant()
+    path = f"/v1/fine_tuning/jobs/{job['id']}"
+    for suffix in ("", "/events", "/checkpoints", "/cost"):
+        assert (await other.get(path + suffix)).status_code == 404
+    for action in ("cancel", "pause", "resume"):
+        assert (await other.post(f"{path}/{action}")).status_code == 404
+    assert (await client.get(path)).json()["status"] != "cancelled"
+
+
+async def test_costs_and_checkpoints_begin_empty(api: Town) -> None:
+    client, file_id = await ready(api)
+    job = (await submit(client, file_id)).json()
+    path = f"/v1/fine_tuning/jobs/{job['id']}"
+    cost = (await client.get(f"{path}/cost")).json()
+    assert (cost["lines"], cost["amount_micro"], cost["final"]) == ([], 0, False)
+    assert (await client.get(f"{path}/checkpoints")).json()["data"] == []
+
+
+def a_step(tenant: str, job_id: str, step: int, loss: float = 1.5) -> Step:
+    return Step(
+        tenant=tenant,
+        job_id=job_id,
+        attempt=1,
+        step=step,
+        total_steps=9,
+        loss=loss,
+        accuracy=0.5,
+        grad_norm=1.0,
+        learning_rate=1e-4,
+        tokens=100 * step,
+        elapsed_ms=1_000 * step,
+    )
+
+
+async def test_a_dry_run_is_the_estimate_and_makes_no_job(api: Town) -> None:
+    client, file_id = await ready(api)
+    dry = (await submit(client, file_id, dry_run=True)).json()
+    assert dry["object"] == "fine_tuning.job.estimate"
+    assert dry["allowed_to_proceed"] is True
+    body = {"model": "tiny-llama", "training_file": file_id, "budget": {"max_amount_micro": 1}}
+    poor = (await client.post("/v1/fine_tuning/jobs/estimate", json=body)).json()
+    assert poor["allowed_to_proceed"] is False
+    assert "raise the budget" in poor["refusal"]
+    refused = await client.post("/v1/fine_tuning/jobs", json=body)
+    assert refused.status_code == 400
+    assert refused.json()["error"]["code"] == "budget_too_small"
+    assert (await client.get("/v1/fine_tuning/jobs")).json()["data"] == []
+
+
+async def test_a_job_is_shown_as_it_was(api: Town) -> None:
+    client, file_id = await ready(api)
+    job = (await submit(client, file_id, metadata={"team": "a"})).json()
+    path = f"/v1/fine_tuning/jobs/{job['id']}"
+    now = (await client.get(path, params={"at": job["created_at"] + 60})).json()
+    assert now == (await client.get(path)).json()
+    before = await client.get(path, params={"at": job["created_at"] - 60})
+    assert before.status_code == 404
+    assert before.json()["error"]["param"] == "at"
+
+
+async def test_a_preview_needs_a_file_of_ones_own_and_a_base_that_can_tokenise(api: Town) -> None:
+    client, file_id = await ready(api)
+    body = {"model": "tiny-llama", "training_file": file_id}
+    answer = await client.post("/v1/fine_tuning/preview", json=body)
+    assert answer.status_code == 400  # the town's base has no folder
+    assert answer.json()["error"]["param"] == "model"
+    assert "tokenizer.json" in answer.json()["error"]["message"]
+    other = await api.tenant()
+    assert (await other.post("/v1/fine_tuning/preview", json=body)).status_code == 404
+    unknown = {**body, "model": "nothing"}
+    assert (await client.post("/v1/fine_tuning/preview", json=unknown)).status_code == 404
+
+
+async def test_a_bad_line_makes_exactly_as_many_jobs_as_intents(
+    api: Town, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick_retries(monkeypatch)
+    limits = {"soft_gpu_ms": 10**12, "hard_gpu_ms": 10**12, "concurrency": 10_000}
+    client = await api.tenant(limits=limits)
+    file = await api.upload(client)
+    await api.validated(client, file["id"])
+    jobs, met = await storm(
+        api.api._transport,
+        "http://api/v1",
+        client.headers["authorization"].removeprefix("Bearer "),
+        {"model": "tiny-llama", "training_file": file["id"]},
+        intents=80,
+        seed=1,
+        late_s=0.1,
+    )
+    assert all(met[fault] for fault in FAULTS), met
+    assert len(set(jobs)) == 80
+    assert sorted(await listed(client, "/v1")) == sorted(jobs)
+
+
+async def test_a_crowd_of_submissions_takes_turns(
+    api: Town, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, file_id = await ready(api)
+    under_way: list[int] = []
+    decide, now = api.deps.commands.decide, 0
+
+    async def counted(*arguments: Any, **options: Any) -> Any:
+        nonlocal now
+        now += 1
+        under_way.append(now)
+        try:
+            return await decide(*arguments, **options)
+        finally:
+            now -= 1
+
+    monkeypatch.setattr(api.deps.commands, "decide", counted)
+    crowd = [submit(client, file_id) for _ in range(3 * SUBMITTING_MAX)]
+    answers = await asyncio.gather(*crowd)
+    assert {one.status_code for one in answers} == {200, 429}  # a plan allows so many jobs at once
+    assert len(under_way) == 3 * SUBMITTING_MAX
+    assert max(under_way) <= SUBMITTING_MAX

@@ -1,0 +1,23 @@
+import msgspec
+import pytest
+
+from schemas.telemetry import LogLine
+from services.gateway.jobs.telemetry import changes_of
+from tests.unit.tunery.runtime.journal.memory_fixture import GARBAGE
+from tunery.runtime.bus.abstract import Record
+
+
+@pytest.mark.parametrize("value", GARBAGE)
+def test_telemetry_that_cannot_be_read_is_skipped_with_its_place(
+    value: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert changes_of(Record(3, 7, 1, b"ftjob-1", value)) == ()
+    (said,) = caplog.records
+    assert said.getMessage() == "telemetry record skipped"
+    assert said.__dict__["fields"]["place"] == "3/7"
+
+
+def test_a_line_becomes_a_row() -> None:
+    line = LogLine(tenant="acme", job_id="ftjob-1", attempt=1, level="info", text="begun")
+    (row,) = changes_of(Record(3, 7, 1, b"ftjob-1", msgspec.json.encode(line)))
+    assert row.table

@@ -1,0 +1,59 @@
+"""A base model's folder, described without tensors."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from services.gateway.models.base_folders import describe
+from services.gateway.web.errors import ApiError
+from tunery.ml.base import hash_base
+
+
+def a_base(folder: Path, **config: object) -> Path:
+    folder.mkdir()
+    found = {
+        "model_type": "qwen2",
+        "max_position_embeddings": 512,
+        "hidden_size": 8,
+        **config,
+    }
+    (folder / "config.json").write_text(json.dumps(found))
+    header = {
+        "__metadata__": {"format": "pt"},
+        "a": {"dtype": "BF16", "shape": [8, 4], "data_offsets": [0, 64]},
+        "b": {"dtype": "BF16", "shape": [3], "data_offsets": [64, 70]},
+    }
+    text = json.dumps(header).encode()
+    body = len(text).to_bytes(8, "little") + text + bytes(70)
+    (folder / "model.safetensors").write_bytes(body)
+    (folder / "tokenizer.json").write_text("{}")
+    return folder
+
+
+def test_the_hash_is_the_one_that_nodes_compare(tmp_path: Path) -> None:
+    base = describe("b", a_base(tmp_path / "b"), "mit")
+    assert base.sha256 == hash_base(tmp_path / "b")
+    assert (base.parameters, base.context_length, base.hidden_size) == (35, 512, 8)
+    assert (base.family, base.licence) == ("qwen", "mit")
+
+
+def test_what_is_wrong_with_a_folder_is_named(tmp_path: Path) -> None:
+    a_base(tmp_path / "size", hidden_size="x")
+    a_base(tmp_path / "weights")
+    (tmp_path / "weights" / "model.safetensors").unlink()
+    a_base(tmp_path / "header")
+    (tmp_path / "header" / "model.safetensors").write_bytes(b"\xff" * 64)
+    cases = {
+        "missing": "config.json does not exist",
+        "size": "config.json has no hidden_size",
+        "weights": "has no *.safetensors",
+        "header": "has no safetensors header",
+    }
+    for name, message in cases.items():
+        with pytest.raises(ApiError) as caught:
+            describe("b", tmp_path / name, "mit")
+        assert caught.value.status == 400
+        assert message in caught.value.message
+    with pytest.raises(ApiError, match="absolute"):
+        describe("b", Path("relative"), "mit")

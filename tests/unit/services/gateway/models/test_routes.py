@@ -1,0 +1,111 @@
+"""Models over HTTP: base and fine-tuned, stages by compare-and-swap, files by URL."""
+
+import httpx
+
+from schemas.model import Lineage, RecordPublished, RegisterVersion, Verdict
+from schemas.topics import MODEL
+from schemas.training import BlobFile
+from tests.unit.services.gateway.control_plane import BASE, Town
+
+FILE = BlobFile(name="adapter_model.safetensors", blob="t/x/a", sha256="cd" * 32, bytes=10)
+
+
+async def version(
+    api: Town, client: httpx.AsyncClient, name: str, verdict: Verdict = "pass"
+) -> str:
+    """A published version, as the registry makes it."""
+    tenant = client.headers["x-tenant"]
+    model_id = f"ft:tiny-llama:{tenant}:{name}:12345678"
+    lineage = Lineage(
+        job_id=f"ftjob-{name}",
+        base_id=BASE.base_id,
+        base_sha256=BASE.sha256,
+        dataset_version="v",
+        training_sha256="ab" * 32,
+        config_sha256="ab" * 32,
+        steps=10,
+        verdict=verdict,
+        scores_sha256="ab" * 32,
+    )
+    register = RegisterVersion(
+        model_id=model_id, line="tiny-llama/line", lineage=lineage, adapter=(FILE,)
+    )
+    await api.send(MODEL, tenant, register)
+    await api.send(MODEL, tenant, RecordPublished(model_id=model_id, files=(FILE,)))
+    await api.until(client, f"/v1/models/{model_id}", lambda found: "id" in found)
+    return model_id
+
+
+async def test_base_models_and_versions_are_listed(api: Town) -> None:
+    client = await api.tenant()
+    model_id = await version(api, client, "one")
+    listed = (await client.get("/v1/models")).json()["data"]
+    assert [one["id"] for one in listed] == ["tiny-llama", model_id]
+    assert listed[0]["owned_by"] == "tunery"
+    assert (listed[1]["parent"], listed[1]["stage"]) == ("tiny-llama", "dev")
+    tuned = (await client.get("/v1/models", params={"type": "fine-tuned"})).json()["data"]
+    assert [one["id"] for one in tuned] == [model_id]
+    none = await client.get("/v1/models", params={"base_model": "another"})
+    assert none.json()["data"] == []
+    shown = (await client.get(f"/v1/models/{model_id}")).json()
+    assert shown["lineage"]["base_sha256"] == BASE.sha256
+
+
+async def test_a_stage_moves_only_from_whom_it_was_expected(api: Town) -> None:
+    client = await api.tenant()
+    first, second = await version(api, client, "a"), await version(api, client, "b")
+    body = {"stage": "production", "expected": None}
+    promoted = await client.post(f"/v1/models/{first}/promote", json=body)
+    assert promoted.json()["stage"] == "production"
+    conflict = await client.post(f"/v1/models/{second}/promote", json=body)
+    assert conflict.status_code == 409
+    assert conflict.headers["x-should-retry"] == "false"
+    assert conflict.json()["error"]["code"] == "stage_conflict"
+    swapped = await client.post(
+        f"/v1/models/{second}/promote", json={"stage": "production", "expected": first}
+    )
+    assert swapped.json()["stage"] == "production"
+    assert (await client.get(f"/v1/models/{first}")).json()["stage"] == "dev"
+    back = await client.post(f"/v1/models/{second}/rollback", json={"stage": "production"})
+    assert (back.json()["id"], back.json()["stage"]) == (first, "production")
+
+
+async def test_a_quarantined_version_is_downloadable_and_not_promotable(api: Town) -> None:
+    client = await api.tenant()
+    model_id = await version(api, client, "bad", verdict="block")
+    assert (await client.get(f"/v1/models/{model_id}")).json()["quarantined"] is True
+    refused = await client.post(f"/v1/models/{model_id}/promote", json={"stage": "staging"})
+    assert refused.status_code == 409
+    adapter = (await client.get(f"/v1/models/{model_id}/adapter")).json()
+    assert adapter["files"][0]["sha256"] == FILE.sha256
+    assert FILE.blob in adapter["files"][0]["url"]
+
+
+async def test_deleting_a_version(api: Town) -> None:
+    client = await api.tenant()
+    model_id = await version(api, client, "gone")
+    answer = await client.delete(f"/v1/models/{model_id}")
+    assert answer.json() == {"id": model_id, "object": "model", "deleted": True}
+    assert (await client.get(f"/v1/models/{model_id}")).status_code == 404
+    base = await client.delete("/v1/models/tiny-llama")
+    assert base.status_code == 400
+
+
+async def test_another_tenants_version_does_not_exist(api: Town) -> None:
+    owner, other = await api.tenant(), await api.tenant()
+    model_id = await version(api, owner, "mine")
+    for path in (f"/v1/models/{model_id}", f"/v1/models/{model_id}/adapter"):
+        assert (await other.get(path)).status_code == 404
+    promote = await other.post(f"/v1/models/{model_id}/promote", json={"stage": "staging"})
+    rollback = await other.post(f"/v1/models/{model_id}/rollback", json={"stage": "staging"})
+    assert (promote.status_code, rollback.status_code) == (404, 404)
+    assert (await other.delete(f"/v1/models/{model_id}")).status_code == 404
+
+
+async def test_a_base_needs_a_real_folder_and_the_admin_scope(api: Town) -> None:
+    client = await api.tenant()
+    body = {"id": "x", "path": "/nowhere/at/all"}
+    assert (await client.post("/v1/bases", json=body)).status_code == 403
+    answer = await api.api.post("/v1/bases", json=body)
+    assert answer.status_code == 400
+    assert "/nowhere/at/all/config.json does not exist" in answer.json()["error"]["message"]

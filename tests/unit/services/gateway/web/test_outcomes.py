@@ -1,0 +1,60 @@
+"""Waiting for a decision: found without a notice, given up when it cannot be read."""
+
+import asyncio
+import time
+
+import pytest
+
+from services.gateway.web import outcomes as adapter
+from services.gateway.web.outcomes import Outcomes
+from tunery.runtime.store.abstract import Outcome, StoreUnavailable
+from tunery.runtime.store.memory import MemoryStore
+
+DECIDED = Outcome("c1", "job", 0, 1, 1, "acme", "acme", 1)
+WAIT_MS = 5_000
+
+
+class Flaky(MemoryStore):
+    """Answers with these, one after the other; an exception is raised, `hang` never answers."""
+
+    def __init__(self, *answers: Outcome | Exception | str | None) -> None:
+        super().__init__()
+        self.answers = list(answers)
+
+    async def outcome(self, command_id: str) -> Outcome | None:
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        if isinstance(answer, str):
+            await asyncio.Event().wait()
+        return answer if isinstance(answer, Outcome) else None
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adapter, "POLL_MS", 5)
+    monkeypatch.setattr(adapter, "AWAY_MS_MAX", 100)
+
+
+async def waited(*answers: Outcome | Exception | str | None) -> tuple[Outcome | None, float]:
+    outcomes = Outcomes(Flaky(*answers))
+    with outcomes.expect("c1"):
+        begun = time.monotonic()
+        found = await outcomes.wait("c1", WAIT_MS)
+        return found, time.monotonic() - begun
+
+
+async def test_a_decision_is_found_without_a_notice() -> None:
+    assert (await waited(None, None, DECIDED))[0] == DECIDED
+
+
+async def test_a_short_outage_of_the_store_is_waited_out() -> None:
+    away = StoreUnavailable("starting up")
+    assert (await waited(away, away, None, away, DECIDED))[0] == DECIDED
+
+
+@pytest.mark.parametrize("answer", [StoreUnavailable("refused"), "hang"])
+async def test_nobody_waits_for_a_decision_that_cannot_be_read(answer: Exception | str) -> None:
+    found, took_s = await waited(answer)
+    assert found is None
+    assert took_s < WAIT_MS / 2_000

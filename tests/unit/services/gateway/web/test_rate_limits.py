@@ -1,0 +1,86 @@
+"""Limits in this process, and what happens while Valkey is gone."""
+
+import pytest
+
+from services.gateway.ports import Rates
+from services.gateway.web import rate_limits as rates_module
+from services.gateway.web.rate_limits import LocalRates, PatientRates, rates_of
+from services.gateway.web.token_bucket import Taken
+from tests.unit.services.gateway.control_plane import Town
+from tests.unit.services.gateway.web.rates_suite import RatesSuite
+
+
+@pytest.fixture
+async def rates() -> Rates:
+    return LocalRates()
+
+
+class TestLocal(RatesSuite):
+    pass
+
+
+class Shared:
+    """A server that can go away."""
+
+    def __init__(self) -> None:
+        self.local, self.away, self.asked = LocalRates(), False, 0
+
+    async def take(self, name: str, per_minute: int) -> Taken:
+        self.asked += 1
+        if self.away:
+            raise ConnectionError("gone")
+        return await self.local.take(name, per_minute)
+
+    async def close(self) -> None:
+        return
+
+
+async def test_without_valkey_the_limit_is_this_processes_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shared = Shared()
+    patient = PatientRates(shared, LocalRates())
+    assert (await patient.take("k", 1)).allowed
+    assert not (await patient.take("k", 1)).allowed
+    shared.away = True
+    assert (await patient.take("k", 1)).allowed  # fails open: the local bucket is full
+    assert not (await patient.take("k", 1)).allowed  # and is a limit all the same
+    assert shared.asked == 3  # it is left alone for a while
+    monkeypatch.setattr(rates_module, "AWAY_MS", 0)
+    shared.away = False
+    patient._away_until = 0.001
+    assert not (await patient.take("k", 1)).allowed  # the shared bucket counts again
+
+
+async def test_a_server_that_is_not_there_costs_no_request() -> None:
+    rates = rates_of("redis://127.0.0.1:1/0")
+    taken = [await rates.take("k", 2) for _ in range(3)]
+    assert [one.allowed for one in taken] == [True, True, False]
+    await rates.close()
+
+
+async def test_only_so_many_buckets_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rates_module, "BUCKETS_MAX", 2)
+    local = LocalRates()
+    for name in ("a", "b", "c"):
+        await local.take(name, 1)
+    assert (await local.take("a", 1)).allowed  # forgotten, so full again
+    assert not (await local.take("c", 1)).allowed
+
+
+async def test_the_api_says_what_is_left_and_when_to_come_back(api: Town) -> None:
+    client = await api.tenant()
+    path = f"/v1/tenants/{client.headers['x-tenant']}/keys"
+    made = (await api.api.post(path, json={"requests_per_minute": 2})).json()
+    key = api.client(made["key"])
+    answers = [await key.get("/v1/files") for _ in range(3)]
+    assert [one.status_code for one in answers] == [200, 200, 429]
+    left = [one.headers["x-ratelimit-remaining-requests"] for one in answers]
+    assert left == ["1", "0", "0"]
+    refused = answers[2]
+    assert refused.headers["x-ratelimit-limit-requests"] == "2"
+    assert refused.json()["error"]["type"] == "rate_limit_error"
+    assert refused.json()["error"]["code"] == "rate_limit_exceeded"
+    assert 0 < int(refused.headers["retry-after"]) <= 30
+    assert refused.headers["x-should-retry"] == "true"
+    assert (await client.get("/v1/files")).status_code == 200

@@ -1,0 +1,278 @@
+"""Whole attempts in this process, on the tiny model. Killed processes: tests/e2e/test_resume.py."""
+
+import io
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+
+from tunery.ml.events import EXIT_FINISHED, EXIT_PREEMPTED, Events
+from tunery.ml.order import row_order
+from tunery.work.spec import Candidate, Hyper, Refused, TrainSpec
+
+pytestmark = [
+    pytest.mark.train,
+    # peft 0.21 and trl 1.16 ask transformers 5 by names that are going away
+    pytest.mark.filterwarnings("ignore:.*gradient_checkpointing:FutureWarning"),
+]
+ROWS, EPOCHS, STEPS = 6, 2, 6  # two rows a step
+HYPER = Hyper(
+    n_epochs=EPOCHS,
+    accumulation=2,
+    batch_size=1,
+    learning_rate=0.01,
+    rank=16,
+    alpha=32,
+    dropout=0.2,
+    max_length=512,
+    warmup=0.2,
+    weight_decay=0.0,
+    seed=42,
+)
+
+Event = dict[str, Any]
+Go = Callable[..., tuple[int, list[Event]]]
+
+
+@pytest.fixture
+def spec(
+    tiny: tuple[Path, str],
+    make_shard: Callable[..., Path],
+    documents: Callable[[int, int], list[list[list[int]]]],
+    tmp_path: Path,
+) -> TrainSpec:
+    return TrainSpec(
+        base_dir=str(tiny[0]),
+        base_id="tiny-llama",
+        base_sha256=tiny[1],
+        train_shards=(str(make_shard(documents(ROWS, 3))),),
+        valid_shards=(str(make_shard(documents(2, 2), "valid")),),
+        out_dir=str(tmp_path / "out"),
+        hyper=HYPER,
+        precision="fp32",
+        threads=1,
+        checkpoint_every_steps=1,
+        keep_checkpoints=STEPS,
+    )
+
+
+def go(spec: TrainSpec, must_stop: Callable[[], bool] = lambda: False) -> tuple[int, list[Event]]:
+    from tunery.ml.fine_tuning import attempt
+
+    stream = io.StringIO()
+    code = attempt(spec, Events(stream, time.monotonic()), must_stop)
+    return code, [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def of(events: list[Event], kind: str) -> list[Event]:
+    return [event for event in events if event["type"] == kind]
+
+
+def resumed(spec: TrainSpec, *found: Event, out: str) -> TrainSpec:
+    candidates = tuple(
+        Candidate(dir=one["dir"], manifest_sha256=one["manifest_sha256"]) for one in found
+    )
+    where = str(Path(spec.out_dir).with_name(out))
+    return msgspec.structs.replace(spec, resume=candidates, out_dir=where)
+
+
+def stop_after(boundaries: int) -> Callable[[], bool]:
+    """The trainer asks once before it starts and once at every step boundary."""
+    asked = iter(range(10_000))
+    return lambda: next(asked) >= boundaries
+
+
+def test_a_run_says_what_it_does(spec: TrainSpec) -> None:
+    code, events = go(spec)
+    assert code == EXIT_FINISHED
+    assert [event["type"] for event in events] == [
+        "started",
+        *["step", "checkpoint"] * 2,
+        *["step", "eval", "checkpoint"],
+        *["step", "checkpoint"] * 2,
+        *["step", "eval", "checkpoint"],
+        "finished",
+    ]
+    started, last, finished = events[0], of(events, "step")[-1], events[-1]
+    assert (started["total_steps"], started["resumed_from_step"], started["skipped"]) == (6, 0, [])
+    assert started["packing_difference_nats"] < 1e-5
+    assert last["tokens"] == last["tokens_total"] == started["tokens_total"] == finished["tokens"]
+    assert (last["epoch"], finished["steps"]) == (2.0, STEPS)
+    assert of(events, "step")[0]["loss"] > last["loss"]
+    rates = [event["lr"] for event in of(events, "step")]
+    assert rates == pytest.approx([0.005, 0.01, 0.008, 0.006, 0.004, 0.002])
+    assert of(events, "eval")[0]["valid_loss"] > of(events, "eval")[1]["valid_loss"]
+    tokens = [event["tokens"] for event in of(events, "step")]
+    assert tokens == [event["tokens"] for event in of(events, "checkpoint")]
+    assert [file["name"] for file in finished["files"]] == [
+        "adapter_config.json", "adapter_model.safetensors",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_resume_from_any_step_ends_in_the_same_bytes(spec: TrainSpec, precision: str) -> None:
+    spec = msgspec.structs.replace(spec, precision=precision)
+    _, whole = go(spec)
+    checkpoints = of(whole, "checkpoint")
+    for found in (checkpoints[0], checkpoints[2], checkpoints[4], checkpoints[5]):
+        step = found["step"]
+        _, events = go(resumed(spec, found, out=f"again-{step}"))
+        assert events[0]["resumed_from_step"] == step
+        assert events[0]["loaded_manifest"] == found["manifest_sha256"]
+        assert events[0]["environment_changed"] is None
+        assert events[-1]["adapter_sha256"] == whole[-1]["adapter_sha256"]
+        assert events[-1]["final_loss"] == whole[-1]["final_loss"]
+        said = [(one["step"], one["loss"], one["grad_norm"]) for one in of(events, "step")]
+        assert said == [
+            (one["step"], one["loss"], one["grad_norm"]) for one in of(whole, "step")[step:]
+        ]
+        # A checkpoint holds everything there is to carry on: made after a resume, it is the same.
+        again = {one["step"]: one["manifest_sha256"] for one in of(events, "checkpoint")}
+        assert again == {one["step"]: one["manifest_sha256"] for one in checkpoints[step:]}
+
+
+def test_told_to_stop_it_finishes_the_step_and_leaves_a_checkpoint(spec: TrainSpec) -> None:
+    spec = msgspec.structs.replace(spec, checkpoint_every_steps=100)
+    _, whole = go(spec)
+    code, events = go(resumed(spec, out="stopped"), stop_after(2))
+    assert code == EXIT_PREEMPTED
+    assert [event["type"] for event in events] == [
+        "started", "step", "step", "checkpoint", "preempted",
+    ]  # fmt: skip
+    assert events[-1]["checkpoint"] == events[-2]["dir"]
+    code, rest = go(resumed(spec, events[-2], out="again"))
+    assert (code, rest[0]["resumed_from_step"]) == (EXIT_FINISHED, 2)
+    assert rest[-1]["adapter_sha256"] == whole[-1]["adapter_sha256"]
+
+
+def test_told_to_stop_before_it_began_it_leaves_at_once(spec: TrainSpec) -> None:
+    code, events = go(spec, lambda: True)
+    assert code == EXIT_PREEMPTED
+    assert [(event["type"], event.get("step")) for event in events] == [("preempted", 0)]
+
+
+def test_a_damaged_checkpoint_is_named_and_the_older_one_used(spec: TrainSpec) -> None:
+    _, whole = go(spec)
+    older, newer = of(whole, "checkpoint")[2:4]
+    path = Path(newer["dir"]) / "optimizer.safetensors"
+    damaged = bytearray(path.read_bytes())
+    damaged[-7] ^= 1
+    path.write_bytes(damaged)
+    _, events = go(resumed(spec, newer, older, out="again"))
+    assert events[0]["resumed_from_step"] == older["step"]
+    assert [(skip["dir"], skip["reason"]) for skip in events[0]["skipped"]] == [
+        (newer["dir"], "optimizer.safetensors does not match its SHA-256")
+    ]
+    assert events[-1]["adapter_sha256"] == whole[-1]["adapter_sha256"]
+
+
+def test_a_checkpoint_of_other_hyper_parameters_is_not_used(spec: TrainSpec) -> None:
+    _, whole = go(spec)
+    other = msgspec.structs.replace(
+        spec, hyper=msgspec.structs.replace(spec.hyper, learning_rate=0.02)
+    )
+    _, events = go(resumed(other, whole[2], out="again"))
+    assert events[0]["resumed_from_step"] == 0
+    assert "another run: hyper was" in events[0]["skipped"][0]["reason"]
+
+
+def test_with_auto_the_checkpoints_precision_is_taken_over(spec: TrainSpec) -> None:
+    _, whole = go(spec)
+    auto = msgspec.structs.replace(spec, precision="auto")
+    _, events = go(resumed(auto, of(whole, "checkpoint")[3], out="again"))
+    assert events[0]["precision"] == "fp32"
+    assert events[-1]["adapter_sha256"] == whole[-1]["adapter_sha256"]
+
+
+def test_only_the_newest_checkpoints_are_kept(spec: TrainSpec) -> None:
+    go(msgspec.structs.replace(spec, keep_checkpoints=2))
+    assert sorted(path.name for path in Path(spec.out_dir).iterdir()) == [
+        "adapter", "step-00000005", "step-00000006",
+    ]  # fmt: skip
+
+
+def broken_base(tiny: Path, dest: Path, token: int) -> str:
+    """A copy of the model in which one token's embedding is not a number."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from tunery.ml.base import hash_base
+
+    model = AutoModelForCausalLM.from_pretrained(tiny, dtype=torch.float32)
+    model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone())
+    model.config.tie_word_embeddings = False
+    with torch.no_grad():
+        model.model.embed_tokens.weight[token] = torch.nan
+    model.save_pretrained(dest)
+    AutoTokenizer.from_pretrained(tiny).save_pretrained(dest)
+    return hash_base(dest)
+
+
+def test_a_loss_that_is_not_a_number_stops_the_run(
+    spec: TrainSpec, tiny: tuple[Path, str], tmp_path: Path, make_shard: Callable[..., Path]
+) -> None:
+    token, rows = 7777, [[[5 + row, 6, 7, 8], [9, 10, 11]] for row in range(ROWS)]
+    rows[row_order(spec.hyper.seed, 0, ROWS)[-1]][1] += [token, 12]  # seen in step 3
+    sha256 = broken_base(tiny[0], tmp_path / "broken", token)
+    broken = msgspec.structs.replace(
+        spec,
+        base_dir=str(tmp_path / "broken"),
+        base_sha256=sha256,
+        train_shards=(str(make_shard(rows)),),
+        valid_shards=(),
+    )
+    with pytest.raises(Refused) as caught:
+        go(broken)
+    assert caught.value.cause == "divergence"
+    assert "at step 3" in caught.value.message
+    assert "learning_rate" in caught.value.advice
+    kept = sorted(path.name for path in Path(spec.out_dir).iterdir())
+    assert kept == ["step-00000001", "step-00000002"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "cause", "what"),
+    [
+        ({"base_sha256": "0" * 64}, "platform", "hash to"),
+        ({"base_dir": "/nowhere"}, "platform", "no config.json"),
+        (
+            {"hyper": msgspec.structs.replace(HYPER, max_length=16)},
+            "bad_data",
+            "more than max_length 16",
+        ),
+        (
+            {"hyper": msgspec.structs.replace(HYPER, target_modules=("no_such",))},
+            "user",
+            "target_modules",
+        ),
+    ],
+)
+def test_inputs_that_cannot_be_trained_on_are_named(
+    spec: TrainSpec, changes: dict[str, Any], cause: str, what: str
+) -> None:
+    with pytest.raises(Refused) as caught:
+        go(msgspec.structs.replace(spec, **changes))
+    assert caught.value.cause == cause
+    assert what in caught.value.message
+
+
+def test_data_without_labels_is_named(spec: TrainSpec, make_shard: Callable[..., Path]) -> None:
+    shard = make_shard([[[1]], [[2]]], "unlabelled")
+    with pytest.raises(Refused, match="no token of the training data is a label"):
+        go(msgspec.structs.replace(spec, train_shards=(str(shard),)))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_gpu_trains_in_bf16_and_resumes(spec: TrainSpec) -> None:
+    spec = msgspec.structs.replace(spec, precision="auto")
+    _, whole = go(spec)
+    assert whole[0]["precision"] == "bf16"
+    assert of(whole, "step")[0]["loss"] > of(whole, "step")[-1]["loss"]
+    _, events = go(resumed(spec, of(whole, "checkpoint")[2], out="again"))
+    assert events[0]["resumed_from_step"] == 3
+    assert events[-1]["final_loss"] == pytest.approx(whole[-1]["final_loss"], rel=1e-2)

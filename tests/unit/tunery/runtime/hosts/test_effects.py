@@ -1,0 +1,239 @@
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+
+from examples.first_stream import HoldSeats, ReleaseSeats, SeatsHeld
+from tests.unit.tunery.runtime.hosts.toy_service import HELD, Toy, give_back, running, toy, until
+from tunery.runtime.blobs.abstract import BlobsUnavailable
+from tunery.runtime.hosts import effects
+from tunery.runtime.hosts.effects import EffectHost, backoff_ms, outcome_id
+from tunery.runtime.hosts.projector import Projector
+from tunery.runtime.store.abstract import Leased
+from tunery.runtime.verbs import Effect, Send
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(effects, "BACKOFF_MS", 10)
+    monkeypatch.setattr(effects, "OUTAGE_MS", 10)
+    monkeypatch.setattr(effects, "POLL_MS", 20)
+
+
+@asynccontextmanager
+async def serving(effect: Effect[SeatsHeld]) -> AsyncIterator[Toy]:
+    async with (
+        toy() as service,
+        running(Projector(service.runtime, HELD), EffectHost(service.runtime, (effect,))),
+    ):
+        yield service
+
+
+async def gone(service: Toy) -> None:
+    """Until the row that the effect is to remove has come and gone."""
+
+    async def nothing_left() -> bool:
+        return not await service.runtime.store.rows("held")
+
+    await until(nothing_left)
+
+
+async def test_the_outcome_of_an_effect_ends_its_row() -> None:
+    seen: list[tuple[int, str]] = []
+    async with serving(give_back(lambda body, tenant: seen.append((body.seats, tenant)))) as one:
+        await one.send("a", HoldSeats(seats=3))
+
+        async def ran() -> bool:
+            return bool(seen)
+
+        await until(ran)
+        await gone(one)
+        await asyncio.sleep(0.1)
+        assert seen == [(3, "a")]
+        assert await one.runtime.store.lease("give", 1, 10) == []
+
+
+async def test_a_failure_is_tried_again() -> None:
+    failures = [ValueError("one"), BlobsUnavailable("away"), ValueError("two")]
+
+    def fail_at_first(body: SeatsHeld, tenant: str) -> None:
+        if failures:
+            raise failures.pop(0)
+
+    async with serving(give_back(fail_at_first, attempts_max=3)) as one:
+        await one.send("a", HoldSeats(seats=1))
+
+        async def tried() -> bool:
+            return not failures
+
+        await until(tried)
+        await gone(one)
+
+
+async def test_after_the_last_attempt_somebody_is_told() -> None:
+    told: list[str] = []
+    attempts: list[int] = []
+
+    def fail(body: SeatsHeld, tenant: str) -> None:
+        attempts.append(1)
+        raise ValueError("it never works")
+
+    def exhausted(body: SeatsHeld, tenant: str, failure: str) -> Send:
+        told.append(failure)
+        return Send("seats", tenant, tenant, ReleaseSeats(seats=body.seats))
+
+    effect = replace(give_back(fail, attempts_max=3), exhausted=exhausted)
+    async with serving(effect) as one:
+        await one.send("a", HoldSeats(seats=1))
+
+        async def was_told() -> bool:
+            return bool(told)
+
+        await until(was_told)
+        await gone(one)
+    assert told == ["ValueError: it never works"]
+    assert len(attempts) == 3
+
+
+async def test_an_outage_uses_up_no_attempt() -> None:
+    attempts: list[int] = []
+
+    def away_for_long(body: SeatsHeld, tenant: str) -> None:
+        attempts.append(1)
+        if len(attempts) < 8:
+            raise BlobsUnavailable("away")
+
+    async with serving(give_back(away_for_long, attempts_max=1)) as one:
+        await one.send("a", HoldSeats(seats=1))
+
+        async def enough() -> bool:
+            return len(attempts) == 8
+
+        await until(enough)
+        await gone(one)
+
+
+async def test_work_that_kills_its_process_is_exhausted_too() -> None:
+    """Every lease counts, so a row whose work never ends in an answer is given up."""
+    told: list[str] = []
+
+    async def never(body: SeatsHeld, tenant: str) -> Send | None:
+        raise AssertionError("attempts are used up")
+
+    def exhausted(body: SeatsHeld, tenant: str, failure: str) -> Send:
+        told.append(failure)
+        return Send("seats", tenant, tenant, ReleaseSeats(seats=body.seats))
+
+    async with toy() as service, running(Projector(service.runtime, HELD)):
+        await service.send("a", HoldSeats(seats=1))
+
+        async def dies() -> bool:
+            return bool(await service.runtime.store.lease("give", 1, 10))
+
+        for _ in range(2):
+            await until(dies)
+        await asyncio.sleep(0.02)
+        host = EffectHost(
+            service.runtime, (Effect("give", SeatsHeld, never, exhausted, 1_000, 2, 2),)
+        )
+        async with running(host):
+
+            async def was_told() -> bool:
+                return bool(told)
+
+            await until(was_told)
+            await gone(service)
+    assert told == ["the work on it was cut off 2 times"]
+
+
+async def test_long_work_keeps_its_lease_and_work_whose_row_went_away_is_ended() -> None:
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    async def long_work(body: SeatsHeld, tenant: str) -> Send | None:
+        begun.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.set()
+        return None
+
+    effect = replace(give_back(lambda *_: None), run=long_work, lease_ms=90)
+    async with serving(effect) as one:
+        await one.send("a", HoldSeats(seats=1))
+        await begun.wait()
+        await asyncio.sleep(0.2)
+        assert await one.runtime.store.lease("give", 1, 10) == []
+        await one.send("a", ReleaseSeats(seats=1))
+        async with asyncio.timeout(5):
+            await ended.wait()
+
+
+async def test_a_process_that_stops_gives_its_rows_back_at_once() -> None:
+    begun = asyncio.Event()
+
+    async def long_work(body: SeatsHeld, tenant: str) -> Send | None:
+        begun.set()
+        await asyncio.sleep(60)
+        return None
+
+    effect = replace(give_back(lambda *_: None), run=long_work)
+    async with toy() as service, running(Projector(service.runtime, HELD)):
+        async with running(EffectHost(service.runtime, (effect,))):
+            await service.send("a", HoldSeats(seats=1))
+            await begun.wait()
+        (row,) = await service.runtime.store.lease("give", 1, 1_000)
+        assert row.attempt == 1
+
+
+async def test_an_effect_with_nothing_to_say_ends_its_row_itself() -> None:
+    ran: list[str] = []
+
+    async def silent(body: SeatsHeld, tenant: str) -> Send | None:
+        ran.append(tenant)
+        return None
+
+    async with serving(replace(give_back(lambda *_: None), run=silent)) as one:
+        await one.send("a", HoldSeats(seats=1))
+
+        async def did() -> bool:
+            return bool(ran)
+
+        await until(did)
+        await asyncio.sleep(0.1)
+        assert ran == ["a"]
+
+
+async def test_no_more_rows_at_a_time_than_allowed() -> None:
+    now, most = 0, 0
+
+    async def count(body: SeatsHeld, tenant: str) -> Send | None:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        await asyncio.sleep(0.02)
+        now -= 1
+        return Send("seats", tenant, tenant, ReleaseSeats(seats=body.seats))
+
+    effect = replace(give_back(lambda *_: None), run=count, concurrency=3)
+    async with serving(effect) as one:
+        for number in range(12):
+            await one.send(f"k{number}", HoldSeats(seats=1))
+
+        async def all_taken() -> bool:
+            return len(await one.runtime.store.rows("held")) > 0
+
+        await until(all_taken)
+        await gone(one)
+    assert most == 3
+
+
+def test_the_same_attempt_is_the_same_command() -> None:
+    row = Leased("scan", "1", "a", "a", 1, "t", b"")
+    assert outcome_id("ingest", row) == outcome_id("ingest", replace(row, token="other"))
+    assert outcome_id("ingest", row) != outcome_id("ingest", replace(row, attempt=2))
+
+
+def test_back_off_grows_to_a_limit() -> None:
+    assert [backoff_ms(attempt) for attempt in (1, 2, 3, 99)] == [10, 20, 40, 60_000]

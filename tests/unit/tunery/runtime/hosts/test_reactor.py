@@ -1,0 +1,108 @@
+import pytest_asyncio
+
+from examples.first_stream import SEATS, HoldSeats, SeatsEvent
+from schemas.envelope import Header
+from schemas.ids import reaction_id
+from simulator.event_core.streams import STREAMS, TALLY, TALLY_AGGREGATE, SeatsCounted, react_seats
+from tests.unit.tunery.runtime.journal.memory_fixture import QUICK, World, running, until
+from tunery.runtime.bus.abstract import Appended, AppendUnknown
+from tunery.runtime.bus.memory import MemoryLog
+from tunery.runtime.bus.partitioner import partition_of
+from tunery.runtime.hosts.aggregate import AggregateHost
+from tunery.runtime.hosts.reactor import Reactor
+from tunery.runtime.journal.acceptance import Poison
+from tunery.runtime.journal.codec import decode_envelope
+from tunery.runtime.verbs import Send
+
+KEY, TALLIED = "tenant-a", "tenant-a-tally"
+
+
+@pytest_asyncio.fixture
+async def world() -> World:
+    return await World().create()
+
+
+def reactor(world: World) -> Reactor:
+    return Reactor(world, SEATS, react_seats, streams=STREAMS, limits=QUICK)
+
+
+def sent(world: World) -> list[str]:
+    place = world.log.topics[TALLY.commands.name][partition_of(TALLIED.encode())]
+    return [decode_envelope(record.value).id for record in place.records]
+
+
+async def take(world: World, count: int) -> None:
+    for _ in range(count):
+        await world.sender.send(SEATS, KEY, KEY, HoldSeats(seats=1), correlation="request")
+
+
+async def test_each_event_leads_to_its_command_in_order(world: World) -> None:
+    tally = AggregateHost(world, TALLY_AGGREGATE, limits=QUICK)
+    async with running(world.host(), reactor(world), tally):
+        await take(world, 3)
+        events = await world.decided(TALLIED, 3, TALLY)
+    assert [event.total for event in events if isinstance(event, SeatsCounted)] == [1, 2, 3]
+    source = partition_of(KEY.encode())
+    claim = 1  # the journal's first record
+    assert sent(world) == [reaction_id("seats", source, 0, claim + n, 0) for n in range(3)]
+    entry, _ = world.entries(TALLIED, TALLY)[0]
+    assert entry.causation == world.entries(KEY)[0][0].command_id
+    assert entry.correlation == "request"
+
+
+async def test_after_a_restart_it_goes_on_where_it_was(world: World) -> None:
+    partition = partition_of(KEY.encode())
+    async with running(world.host(), reactor(world)):
+        await take(world, 2)
+        await until(lambda: len(sent(world)) == 2)
+        group, topic = "tunery.toy.reacts.seats.positions", SEATS.journal.name
+        await until(lambda: world.log._commits[group, topic].get(partition, (0,))[0] == 3)
+    async with running(world.host(), reactor(world)):
+        await take(world, 1)
+        await until(lambda: len(sent(world)) == 3)
+    assert len(set(sent(world))) == 3
+
+
+async def test_lost_positions_only_mean_that_everything_is_sent_again(world: World) -> None:
+    tally = AggregateHost(world, TALLY_AGGREGATE, limits=QUICK)
+    async with running(world.host(), reactor(world), tally):
+        await take(world, 3)
+        await world.decided(TALLIED, 3, TALLY)
+    world.log._commits.clear()
+    async with running(world.host(), reactor(world), tally):
+        await take(world, 1)
+        events = await world.decided(TALLIED, 7, TALLY)
+    assert [event.total for event in events if isinstance(event, SeatsCounted)] == [1, 2, 3, 4]
+
+
+async def test_an_unknown_outcome_is_sent_again(world: World) -> None:
+    class Doubtful(MemoryLog):
+        doubts = 2
+
+        async def send(
+            self, topic: str, key: bytes, value: bytes, partition: int | None = None
+        ) -> Appended:
+            appended = await super().send(topic, key, value, partition)
+            if topic == TALLY.commands.name and self.doubts:
+                self.doubts -= 1
+                raise AppendUnknown("lost the answer")
+            return appended
+
+    world = await World(Doubtful(session_timeout_ms=50)).create()
+    async with running(world.host(), reactor(world)):
+        await take(world, 2)
+        await until(lambda: len(sent(world)) == 4)
+    assert sent(world)[0] == sent(world)[1] == sent(world)[2] != sent(world)[3]
+
+
+async def test_a_reaction_that_fails_stops_its_partition_and_says_where(world: World) -> None:
+    def broken(header: Header, event: SeatsEvent) -> tuple[Send, ...]:
+        raise ValueError(f"cannot react to {type(event).__name__}")
+
+    host = Reactor(world, SEATS, broken, streams=STREAMS, limits=QUICK)
+    async with running(world.host(), host):
+        await take(world, 1)
+        await until(lambda: bool(host.stopped))
+    (stopped,) = host.stopped.values()
+    assert isinstance(stopped, Poison)
+    assert "cannot react to SeatsHeld" in str(stopped)

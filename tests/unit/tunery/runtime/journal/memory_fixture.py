@@ -1,0 +1,88 @@
+"""A small world for the hosts: the memory log, the toy streams, and a way to run them a while."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from examples.first_stream import SEATS, SEATS_AGGREGATE
+from schemas.envelope import Entry, Envelope
+from schemas.topics import PARTITIONS, SNAPSHOTS
+from simulator.event_core.streams import STREAMS
+from tunery.runtime.blobs.memory import MemoryBlobs
+from tunery.runtime.bus.memory import MemoryLog
+from tunery.runtime.bus.partitioner import partition_of
+from tunery.runtime.bus.sender import Sender
+from tunery.runtime.clock import Clock, SystemClock
+from tunery.runtime.hosts.aggregate import AggregateHost
+from tunery.runtime.journal.codec import codec_of, decode_record
+from tunery.runtime.journal.ports import Limits
+
+WAIT_S = 10
+#: what strangers may put where one of our records should be
+GARBAGE = (b"", b"not json", b'{"id":"\xff"}', b'{"x":' + b"[" * 9_000 + b"]" * 9_000 + b"}")
+QUICK = Limits(idle_wait_ms=20, tick_every_ms=50, retry_ms=10, back_off_ms_max=40)
+
+
+@dataclass
+class World:
+    log: MemoryLog = field(default_factory=lambda: MemoryLog(session_timeout_ms=50))
+    clock: Clock = field(default_factory=SystemClock)
+    blobs: MemoryBlobs = field(default_factory=MemoryBlobs)
+    name: str = "toy"
+
+    async def create(self) -> "World":
+        topics = [
+            topic for stream in STREAMS.values() for topic in (stream.commands, stream.journal)
+        ]
+        await self.log.create([*topics, SNAPSHOTS], PARTITIONS)
+        return self
+
+    @property
+    def sender(self) -> Sender:
+        return Sender(self.log, STREAMS)
+
+    def host(self, owner: str = "a", limits: Limits = QUICK) -> AggregateHost[Any]:
+        return AggregateHost(self, SEATS_AGGREGATE, owner=owner, limits=limits)
+
+    def entries(self, key: str, stream: Any = SEATS) -> list[tuple[Entry, tuple[Any, ...]]]:
+        """Entries of the key's partition, whether they count or not."""
+        place = self.log.topics[stream.journal.name][partition_of(key.encode())]
+        parsed = [decode_record(record.value) for record in place.records]
+        codec = codec_of(stream)
+        return [(one, codec.events(one)) for one in parsed if isinstance(one, Entry)]
+
+    def events(self, key: str, stream: Any = SEATS) -> list[Any]:
+        return [event for _, events in self.entries(key, stream) for event in events]
+
+    async def decided(self, key: str, count: int, stream: Any = SEATS) -> list[Any]:
+        """Wait until the key's partition has `count` entries; their events."""
+        await until(lambda: len(self.entries(key, stream)) >= count)
+        return self.events(key, stream)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while not condition():  # noqa: ASYNC110  # conditions look at many things
+            await asyncio.sleep(0.005)
+
+
+@asynccontextmanager
+async def running(*hosts: Any) -> AsyncIterator[None]:
+    tasks = [asyncio.create_task(host.run()) for host in hosts]
+    try:
+        for host in hosts:
+            await host.ready()
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def envelope(key: str, body: Any, command_id: str, **rest: Any) -> bytes:
+    raw = msgspec.Raw(msgspec.json.encode(body))
+    return msgspec.json.encode(Envelope(id=command_id, key=key, tenant=key, body=raw, **rest))

@@ -1,0 +1,153 @@
+from typing import Any
+
+import msgspec
+import pytest_asyncio
+from hypothesis import given
+from hypothesis import strategies as st
+
+from examples.first_stream import SEATS, HoldSeats
+from schemas.envelope import GENESIS, Claim, Entry
+from schemas.sealed import Sealed
+from tests.unit.tunery.runtime.journal.memory_fixture import World, running
+from tunery.runtime.bus.abstract import Record
+from tunery.runtime.bus.partitioner import partition_of
+from tunery.runtime.journal.acceptance import record_hash
+from tunery.runtime.journal.codec import encode
+from tunery.runtime.tools.inspection import Inspector, Looked, Tally, Walk, mention, unsealed
+
+KEY = "tenant-a"
+PARTITION = partition_of(KEY.encode())
+
+
+@pytest_asyncio.fixture
+async def records() -> list[Record]:
+    """A claim and three entries."""
+    world = await World().create()
+    async with running(world.host("a")):
+        for _ in range(3):
+            await world.sender.send(SEATS, KEY, KEY, HoldSeats(seats=1))
+        await world.decided(KEY, 3)
+    return world.log.topics[SEATS.journal.name][PARTITION].records
+
+
+def at(offset: int, value: bytes) -> Record:
+    return Record(PARTITION, offset, 7, KEY.encode(), value)
+
+
+def looked(records: list[Record]) -> list[Looked]:
+    inspector = Inspector(SEATS)
+    return [inspector.look(record) for record in records]
+
+
+def walked(records: list[Record]) -> Tally:
+    walk = Walk(SEATS, PARTITION)
+    walk.take(records[:2])
+    walk.take(records[2:])
+    return walk.tally
+
+
+async def test_a_journal_is_told_record_by_record(records: list[Record]) -> None:
+    claim, *entries = looked(records)
+    assert (claim.verdict, claim.why) == ("claim", "a takes the partition: epoch 0")
+    assert [one.verdict for one in entries] == ["accepted"] * 3
+    assert [one.content["cause"] for one in entries] == [0, 1, 2]
+    assert entries[0].content["events"][0]["type"] == "SeatsHeld.v1"
+    assert entries[0].key == KEY
+
+
+async def test_what_is_void_is_told_with_the_reason(records: list[Record]) -> None:
+    zombie = records[2].value  # as it was written before, under the epoch that ends here
+    again = [
+        *records,
+        at(4, encode(Claim(owner="b", nonce="n"))),
+        at(5, zombie),
+        at(6, encode(Claim(owner="operator", nonce="n", base=9))),
+    ]
+    *_, stale, operator = looked(again)
+    assert (stale.verdict, stale.why) == (
+        "void",
+        "written under epoch 0, after b had claimed the partition at offset 4",
+    )
+    assert operator.why.endswith("an operator's claim: command 9 is at physical offset 0")
+    (*_, twice) = looked([*records, at(4, zombie)])
+    assert (twice.verdict, twice.why) == (
+        "void",
+        "it decides command 1, and command 3 is the next",
+    )
+
+
+async def test_a_verified_partition_names_its_head(records: list[Record]) -> None:
+    found = walked(records)
+    assert (found.records, found.accepted, found.claims, found.void) == (4, 3, 1, 0)
+    assert (found.epoch, found.cause, found.bad) == (0, 2, None)
+    assert found.head == record_hash(records[-1].value).hex()
+
+
+async def test_the_first_bad_record_is_named_and_nothing_after_it_is_judged(
+    records: list[Record],
+) -> None:
+    changed = records[1].value.replace(b'"seats":1', b'"seats":2')
+    found = walked([records[0], at(1, changed), *records[2:]])
+    assert found.bad is not None
+    assert (found.bad.offset, found.bad.verdict) == (2, "divergent")
+    assert "hash chain" in found.bad.why
+    assert "tunery journal import" in found.bad.fix
+    assert (found.records, found.accepted, found.cause) == (3, 1, 0)
+
+
+async def test_a_missing_record_is_divergence(records: list[Record]) -> None:
+    found = walked([records[0], *records[2:]])
+    assert found.bad is not None
+    assert found.bad.why == "expected offset 1; records are missing"
+
+
+async def test_what_cannot_be_decoded_is_shown_with_its_bytes_and_the_fix(
+    records: list[Record],
+) -> None:
+    future = records[1].value.replace(b"SeatsHeld.v1", b"SeatsHeld.v9")
+    one = looked([records[0], at(1, future)])[1]
+    assert one.verdict == "unreadable"
+    assert "Invalid value 'SeatsHeld.v9'" in one.why
+    assert "readers are deployed before writers" in one.fix
+    assert one.content["events"][0]["type"] == "SeatsHeld.v9"
+    garbage = looked([records[0], at(1, b"\x00\xff")])[1]
+    assert (garbage.verdict, garbage.content, garbage.bytes) == (
+        "unreadable",
+        None,
+        r"b'\x00\xff'",
+    )
+    deep = looked(
+        [
+            records[0],
+            at(
+                1,
+                records[1].value.replace(b'"seats":1', b'"seats":' + b"[" * 9_000 + b"]" * 9_000),
+            ),
+        ]
+    )[1]
+    assert deep.verdict == "unreadable"
+    assert deep.content is None
+
+
+@given(st.data())
+def test_no_bytes_are_more_than_can_be_looked_at(data: st.DataObject) -> None:
+    entry = Entry(epoch=0, cause=0, prev=GENESIS, at=1, command_id="c", key=KEY, tenant=KEY, seq=1)
+    claim = encode(Claim(owner="a", nonce="n"))
+    value = bytearray(data.draw(st.sampled_from([encode(entry), claim, b"", b"null"])))
+    for place in data.draw(st.lists(st.integers(0, 200), max_size=3)):
+        value[place : place + 1] = data.draw(st.binary(max_size=3))
+    one = looked([at(0, claim), at(1, bytes(value))])[1]
+    assert (one.verdict in {"divergent", "unreadable"}) == bool(one.fix)
+    assert (one.content is None) == (one.bytes is not None)
+    msgspec.json.encode(one)
+
+
+def test_sealed_fields_are_replaced_wherever_they_are() -> None:
+    sealed = {"key_id": "acme.1", "nonce": "AAAA", "ciphertext": "AAAA"}
+    value: Any = {"a": [{"b": sealed}, 1], "name": sealed, "key_id": "x"}
+    assert unsealed(value, mention) == {
+        "a": [{"b": "[sealed with acme.1]"}, 1],
+        "name": "[sealed with acme.1]",
+        "key_id": "x",
+    }
+    assert unsealed(sealed, lambda one: one) == Sealed("acme.1", b"\0\0\0", b"\0\0\0")

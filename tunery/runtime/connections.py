@@ -1,0 +1,97 @@
+"""Connects a service to Kafka, PostgreSQL and S3, and waits for servers that are not up yet."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Final, TypeVar
+
+from schemas.topics import PARTITIONS, TOPICS
+from schemas.units import Ms
+from tunery.runtime.blobs.abstract import BlobsUnavailable
+from tunery.runtime.blobs.s3 import S3Blobs, S3Settings
+from tunery.runtime.bus.abstract import BusError
+from tunery.runtime.bus.kafka import KafkaLog, KafkaSettings
+from tunery.runtime.bus.sender import Sender
+from tunery.runtime.clock import SystemClock
+from tunery.runtime.ports import Runtime
+from tunery.runtime.seal.directory import DirectoryKeyStore
+from tunery.runtime.seal.sealer import Sealer
+from tunery.runtime.settings import LogSettings, RuntimeSettings
+from tunery.runtime.store.abstract import StoreUnavailable
+from tunery.runtime.store.postgres import PostgresStore, open_store
+from tunery.runtime.telemetry.logs import log_event
+
+LOG: Final = logging.getLogger("tunery.process")
+BACKOFF_MS: Final[Ms] = 250
+BACKOFF_MS_MAX: Final[Ms] = 2_000
+SAY_EVERY: Final = 8  # attempts between two lines about a server that is still away
+MIN_INSYNC: Final = 2  # of three replicas and more
+T = TypeVar("T")
+
+
+@asynccontextmanager
+async def open_runtime(name: str, settings: RuntimeSettings) -> AsyncIterator[Runtime]:
+    """Connect to Kafka, PostgreSQL and S3, however long it takes them to come up."""
+    async with AsyncExitStack() as stack:
+        log = KafkaLog(kafka_settings(settings))
+        stack.push_async_callback(log.close)
+        blobs = S3Blobs(s3_settings(settings))
+        stack.push_async_callback(blobs.close)
+
+        async def connect_store() -> PostgresStore:
+            store = await open_store(settings.postgres_dsn, name, settings.postgres_connections_max)
+            stack.push_async_callback(store.close)
+            return store
+
+        async def create_topics() -> None:
+            await log.create(TOPICS, PARTITIONS)
+
+        async with asyncio.TaskGroup() as group:
+            store = group.create_task(patiently("PostgreSQL", connect_store))
+            group.create_task(patiently("S3", blobs.prepare))
+            group.create_task(patiently("Kafka", create_topics))
+        yield Runtime(
+            name=name,
+            settings=settings,
+            log=log,
+            store=store.result(),
+            blobs=blobs,
+            seal=Sealer(DirectoryKeyStore(settings.keys)),
+            sender=Sender(log),
+            clock=SystemClock(),
+        )
+
+
+async def patiently(server: str, connect: Callable[[], Awaitable[T]]) -> T:
+    """Try until it works, with back-off; says what it waits for."""
+    backoff_ms, attempt = BACKOFF_MS, 0
+    while True:
+        try:
+            return await connect()
+        except (StoreUnavailable, BlobsUnavailable, BusError, OSError) as error:
+            if attempt % SAY_EVERY == 0:
+                log_event(LOG, logging.WARNING, f"waiting for {server}", why=error)
+            attempt += 1
+            await asyncio.sleep(backoff_ms / 1_000)
+            backoff_ms = min(2 * backoff_ms, BACKOFF_MS_MAX)
+
+
+def kafka_settings(settings: LogSettings) -> KafkaSettings:
+    return KafkaSettings(
+        bootstrap=settings.kafka_bootstrap,
+        replication=settings.kafka_replication,
+        min_insync=min(MIN_INSYNC, max(1, settings.kafka_replication - 1)),
+        flush_each=settings.flush_each,
+        session_timeout_ms=settings.session_timeout_ms,
+    )
+
+
+def s3_settings(settings: RuntimeSettings) -> S3Settings:
+    return S3Settings(
+        endpoint=settings.s3_endpoint,
+        access_key=settings.s3_access_key,
+        secret_key=settings.s3_secret_key,
+        bucket=settings.s3_bucket,
+        region=settings.s3_region,
+    )

@@ -1,0 +1,293 @@
+"""Hosts a projection: reads journals, commits rows and position together, keeps it fresh.
+
+Every process of a service reads all partitions; no group is needed. Of two processes that bring
+the same batch the store lets one win, and the other finds its work done. That costs reading twice
+and saves every hand-over.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from schemas.envelope import Header, Rejected, Repeated
+from schemas.topics import PARTITIONS, Stream
+from schemas.units import HOUR_MS, Ms
+from tunery.runtime.journal import alarm
+from tunery.runtime.journal.acceptance import Divergence, PartitionStopped
+from tunery.runtime.journal.reader import Accepted, JournalReader
+from tunery.runtime.journal.reader import Batch as JournalBatch
+from tunery.runtime.ports import Runtime
+from tunery.runtime.store.abstract import Batch, Committed, Outcome, Place, Tables
+from tunery.runtime.telemetry import metrics
+from tunery.runtime.telemetry.logs import log_event
+from tunery.runtime.verbs import Change, Project
+
+LOG: Final = logging.getLogger("tunery.work")
+POLL_MS: Final[Ms] = 500
+ENTRIES_MAX: Final = 500  # of one read, so of one commit
+OUTCOME_KEPT_MS: Final[Ms] = HOUR_MS
+PRUNE_EVERY_MS: Final[Ms] = 60_000
+RAISE_EVERY_MS: Final[Ms] = 5_000
+Notify: TypeAlias = Callable[[Header, Any], str | None]
+
+
+@dataclass(frozen=True)
+class Projection:
+    """What a service keeps of some journals.
+
+    A higher `version` drops `tables` and builds them again from offset 0; bump it whenever
+    `project` or `ddl` changes. `ddl` says IF NOT EXISTS; every table needs a primary key, or a
+    unique index, on exactly the columns that its changes use as key.
+    `outcomes`: keep one row for each command of a client or an effect, for an hour.
+    `notify`: a text for listeners on the channel of the projection's name, sent with the commit.
+    `rebuilds`: start from zero when the journal is not the one the rows came from; without it
+    the partition stops and somebody has to look.
+    """
+
+    name: str
+    version: int
+    streams: tuple[Stream, ...]
+    project: Project
+    ddl: str = ""
+    tables: tuple[str, ...] = ()
+    outcomes: bool = False
+    notify: Notify | None = None
+    rebuilds: bool = True
+
+    def described(self) -> Tables:
+        places = tuple(
+            (stream.name, partition) for stream in self.streams for partition in range(PARTITIONS)
+        )
+        return Tables(self.name, self.version, places, self.ddl, self.tables)
+
+
+class _Again(Exception):
+    """Somebody set the positions back: read them anew."""
+
+
+@dataclass
+class _Follow:
+    """One stream of one run: its reader, and for each partition the offset the store is at."""
+
+    stream: Stream
+    reader: JournalReader
+    offsets: dict[int, int]
+    behind: set[int] = field(default_factory=set)
+
+    def is_fresh(self, partition: int) -> bool:
+        return partition not in self.reader.stopped and self.reader.caught_up(partition)
+
+
+class Projector:
+    """Implements `Host`. Ready when every partition has been read to the end it had."""
+
+    def __init__(self, runtime: Runtime, projection: Projection) -> None:
+        self.name = f"projector {projection.name}"
+        self._runtime, self._projection = runtime, projection
+        self._store = runtime.store
+        self._ready = asyncio.Event()
+        self._rebuilt = False
+
+    async def ready(self) -> None:
+        await self._ready.wait()
+
+    async def run(self) -> None:
+        """Raises what stops it: an outage, Superseded, Divergence that a rebuild did not cure."""
+        if await self._store.ensure(self._projection.described()):
+            log_event(
+                LOG, logging.INFO, "projection starts from zero", projection=self._projection.name
+            )
+        while True:
+            try:
+                await self._follow()
+            except BaseExceptionGroup as group:
+                first = _first(group)
+                if isinstance(first, Divergence):
+                    await self._rebuild(first)
+                elif not isinstance(first, _Again):
+                    raise first from group
+
+    async def _rebuild(self, divergence: Divergence) -> None:
+        """Once in a process: what a rebuild does not cure, it does not cure twice."""
+        if self._rebuilt or not self._projection.rebuilds:
+            alarm.sound(self.name, divergence.stream, divergence)
+            raise divergence
+        self._rebuilt = True
+        name = self._projection.name
+        log_event(LOG, logging.CRITICAL, "projection rebuilds", projection=name, why=divergence)
+        await self._store.rebuild(self._projection.described())
+
+    async def _follow(self) -> None:
+        """Read and commit until something is wrong."""
+        saved = await self._store.positions(self._projection.name)
+        follows = []
+        try:
+            for stream in self._projection.streams:
+                positions = {p: saved[stream.name, p].position for p in range(PARTITIONS)}
+                reader = JournalReader(self._runtime.log, stream, positions)
+                offsets = {p: position.offset for p, position in positions.items()}
+                follows.append(_Follow(stream, reader, offsets))
+                await reader.open()
+                for partition in positions:
+                    alarm.silence(self.name, stream.name, partition)
+            await self._flag(follows, saved_flags={p: s.caught_up for p, s in saved.items()})
+            async with asyncio.TaskGroup() as group:
+                for follow in follows:
+                    group.create_task(self._read(follow, follows))
+                group.create_task(self._raise_flags(follows))
+                if self._projection.outcomes:
+                    group.create_task(self._prune())
+        finally:
+            for follow in follows:
+                await follow.reader.close()
+
+    async def _flag(self, follows: list[_Follow], saved_flags: Mapping[Place, bool]) -> None:
+        """Effects wait while there is something unread: it may say that they are done."""
+        for follow in follows:
+            for partition in follow.offsets:
+                place = (follow.stream.name, partition)
+                fresh = follow.is_fresh(partition)
+                if not fresh:
+                    follow.behind.add(partition)
+                if saved_flags[place] != fresh:
+                    await self._store.set_caught_up(self._projection.name, place, fresh)
+        self._note_ready(follows)
+
+    async def _raise_flags(self, follows: list[_Follow]) -> None:
+        """Another process that was behind lowered one, and died; or its word came late."""
+        while True:
+            await self._runtime.clock.sleep(RAISE_EVERY_MS)
+            saved = await self._store.positions(self._projection.name)
+            for follow in follows:
+                for partition in sorted(follow.offsets.keys() - follow.behind):
+                    place = (follow.stream.name, partition)
+                    reached = saved[place].position.offset >= follow.offsets[partition]
+                    if reached and follow.is_fresh(partition) and not saved[place].caught_up:
+                        await self._store.set_caught_up(self._projection.name, place, True)
+
+    def _note_ready(self, follows: list[_Follow]) -> None:
+        if not any(follow.behind for follow in follows):
+            self._ready.set()
+
+    async def _read(self, follow: _Follow, follows: list[_Follow]) -> None:
+        while True:
+            try:
+                batches = await follow.reader.read(POLL_MS, ENTRIES_MAX)
+            except PartitionStopped as stopped:
+                await self._stopped(follow, stopped)
+                self._note_ready(follows)
+                continue
+            for partition in sorted(batches):
+                await self._commit(follow, partition, batches[partition])
+            for partition in sorted(follow.behind):
+                if follow.is_fresh(partition):
+                    place = (follow.stream.name, partition)
+                    await self._store.set_caught_up(self._projection.name, place, True)
+                    follow.behind.discard(partition)
+                    self._note_ready(follows)
+
+    async def _stopped(self, follow: _Follow, stopped: PartitionStopped) -> None:
+        """One partition stops, the others go on; its flag stays down, so no effect of it runs."""
+        curable = self._projection.rebuilds and not self._rebuilt
+        if isinstance(stopped, Divergence) and curable:
+            raise stopped
+        alarm.sound(self.name, stopped.stream, stopped)
+        place = (stopped.stream, stopped.partition)
+        await self._store.set_caught_up(self._projection.name, place, False)
+        follow.behind.discard(stopped.partition)
+
+    async def _commit(self, follow: _Follow, partition: int, read: JournalBatch) -> None:
+        expected = follow.offsets[partition]
+        if read.position.offset <= expected:
+            return  # another process has committed further than we have read
+        batch = self._batch(follow.stream.name, partition, expected, read)
+        name = self._projection.name
+        with metrics.PROJECTION_COMMIT_SECONDS.labels(name).time():
+            committed = await self._store.commit(batch)
+        metrics.PROJECTION_COMMITS.labels(name, committed.value).inc()
+        if committed is Committed.STALE:
+            follow.offsets[partition] = await self._catch_up_with(batch)
+            await self._commit(follow, partition, read)
+            return
+        follow.offsets[partition] = read.position.offset
+        if read.accepted:
+            metrics.PROJECTED.labels(name, follow.stream.name).inc(len(read.accepted))
+            lag_ms = self._runtime.clock.now_ms() - read.accepted[-1].header.at
+            metrics.PROJECTION_LAG_MS.labels(name, follow.stream.name).set(lag_ms)
+
+    async def _catch_up_with(self, batch: Batch) -> int:
+        """Another process was first; the offset it has reached. Raises _Again if it went back."""
+        saved = await self._store.positions(self._projection.name)
+        reached = saved[batch.place].position.offset
+        if reached <= batch.expected:
+            raise _Again
+        return reached
+
+    def _batch(self, stream: str, partition: int, expected: int, read: JournalBatch) -> Batch:
+        changes: list[Change] = []
+        outcomes: list[Outcome] = []
+        notices: list[str] = []
+        project, notify = self._projection.project, self._projection.notify
+        for accepted in read.accepted:
+            header = accepted.header
+            if header.offset < expected:
+                continue
+            try:
+                for event in accepted.events:
+                    changes.extend(project(header, event))
+                    if notify is not None and (notice := notify(header, event)) is not None:
+                        notices.append(notice)
+            except Exception as error:
+                error.add_note(f"projecting {stream}/{partition} at offset {header.offset}")
+                raise
+            if self._wants_outcome(accepted):
+                outcomes.append(outcome_of(accepted))
+        return Batch(
+            projection=self._projection.name,
+            version=self._projection.version,
+            place=(stream, partition),
+            expected=expected,
+            position=read.position,
+            changes=changes,
+            outcomes=outcomes,
+            notices=notices,
+        )
+
+    def _wants_outcome(self, accepted: Accepted) -> bool:
+        """Nobody waits for a reaction; and a rebuild need not write what is pruned at once."""
+        if not self._projection.outcomes or accepted.entry.source is not None:
+            return False
+        return accepted.header.at > self._runtime.clock.now_ms() - OUTCOME_KEPT_MS
+
+    async def _prune(self) -> None:
+        while True:
+            await self._store.prune_outcomes(OUTCOME_KEPT_MS)
+            await self._runtime.clock.sleep(PRUNE_EVERY_MS)
+
+
+def outcome_of(accepted: Accepted) -> Outcome:
+    """What became of the command of this entry. Pure."""
+    header = accepted.header
+    refused = next((event for event in accepted.events if isinstance(event, Rejected)), None)
+    repeated = next((event for event in accepted.events if isinstance(event, Repeated)), None)
+    return Outcome(
+        command_id=header.command_id,
+        stream=header.stream,
+        partition=header.partition,
+        offset=header.offset,
+        at=header.at,
+        tenant=header.tenant,
+        key=header.key,
+        seq=header.seq,
+        code=refused.code if refused else None,
+        message=refused.message if refused else None,
+        param=refused.param if refused else None,
+        repeated_of=repeated.of if repeated else None,
+    )
+
+
+def _first(group: BaseExceptionGroup[Any]) -> BaseException:
+    found: BaseException = group.exceptions[0]
+    return _first(found) if isinstance(found, BaseExceptionGroup) else found

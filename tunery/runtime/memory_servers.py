@@ -1,0 +1,61 @@
+"""A service's ports without servers: what tests and the simulator give to it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from schemas.topics import PARTITIONS, STREAMS, TOPICS
+from tunery.runtime.blobs.memory import MemoryBlobs
+from tunery.runtime.bus.memory import MemoryLog
+from tunery.runtime.bus.sender import Sender
+from tunery.runtime.clock import Clock, SystemClock
+from tunery.runtime.ports import Runtime
+from tunery.runtime.seal.memory import MemoryKeyStore
+from tunery.runtime.seal.sealer import Sealer
+from tunery.runtime.settings import RuntimeSettings
+from tunery.runtime.store.memory import MemoryStore
+
+NO_SERVER: Final = "memory"
+
+
+@dataclass(frozen=True)
+class MemoryServers:
+    """Log, blobs and keys in memory, shared by services; each service gets a store of its own."""
+
+    log: MemoryLog
+    blobs: MemoryBlobs
+    keys: MemoryKeyStore
+    clock: Clock
+
+    def runtime(self, name: str, store: MemoryStore | None = None) -> Runtime:
+        """The ports of one service. Pass the same `store` again to restart the service."""
+        return Runtime(
+            name=name,
+            settings=settings(),
+            log=self.log,
+            store=store or MemoryStore(self.clock),
+            blobs=self.blobs,
+            seal=Sealer(self.keys),
+            sender=Sender(self.log, STREAMS),
+            clock=self.clock,
+        )
+
+
+async def memory_servers(clock: Clock | None = None) -> MemoryServers:
+    """Empty servers; the log has every topic of the catalogue."""
+    time = clock or SystemClock()
+    log = MemoryLog(time)
+    await log.create(TOPICS, PARTITIONS)
+    return MemoryServers(log, MemoryBlobs(), MemoryKeyStore(), time)
+
+
+def settings() -> RuntimeSettings:
+    """Settings without a server behind them; the environment does not override those set here."""
+    return RuntimeSettings(
+        kafka_bootstrap=NO_SERVER,
+        postgres_dsn=NO_SERVER,
+        s3_endpoint=NO_SERVER,
+        s3_access_key=NO_SERVER,
+        s3_secret_key=NO_SERVER,
+        data_dir=Path(NO_SERVER),
+    )

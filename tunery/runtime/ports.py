@@ -1,0 +1,28 @@
+"""The ports that a service is given: real ones by `connections`, in memory by `memory_servers`."""
+
+from dataclasses import dataclass
+
+from tunery.runtime.blobs.abstract import Blobs
+from tunery.runtime.bus.abstract import Log
+from tunery.runtime.bus.sender import Sender
+from tunery.runtime.clock import Clock
+from tunery.runtime.seal.sealer import Sealer
+from tunery.runtime.settings import RuntimeSettings
+from tunery.runtime.store.abstract import Store
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """`name` is the service's; its tables live in the PostgreSQL schema of that name.
+
+    `clock` is for effects, HTTP and hosts; never for money.
+    """
+
+    name: str
+    settings: RuntimeSettings
+    log: Log
+    store: Store
+    blobs: Blobs
+    seal: Sealer
+    sender: Sender
+    clock: Clock

@@ -1,0 +1,356 @@
+"""The store in PostgreSQL: one schema for each service, one transaction for each batch."""
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
+from functools import partial
+from operator import itemgetter
+from typing import Any, Final, TypeAlias, TypeVar
+from uuid import uuid4
+
+import asyncpg
+import msgspec
+
+from schemas.units import Ms
+from tunery.runtime.journal.reader import START, load_position
+from tunery.runtime.store import rows as encoding
+from tunery.runtime.store import statements as sql
+from tunery.runtime.store.abstract import (
+    FAILURE_CHARACTERS_MAX,
+    OUTCOMES_CHANNEL,
+    TODOS_CHANNEL,
+    BadChange,
+    Batch,
+    Committed,
+    Leased,
+    Outcome,
+    Place,
+    Row,
+    Saved,
+    StoreUnavailable,
+    Superseded,
+    Tables,
+)
+from tunery.runtime.store.changes import Plan, fold
+from tunery.runtime.store.listening import listen
+
+CONNECT_MS_MAX: Final = 3_000
+COMMAND_MS_MAX: Final = 30_000
+DEADLOCK_RETRIES_MAX: Final = 5
+TAKEN_MAX: Final = 16  # rows of a tenant that others lease at this moment
+T = TypeVar("T")
+_Step: TypeAlias = tuple[str, Sequence[Row]]  # a statement, and the rows it takes as `$1`
+Connection: TypeAlias = Any  # asyncpg's pool hands out a proxy that its stubs do not unite
+_JSON: Final = msgspec.json.Encoder()
+
+#: what says that the server is away or going, not that we asked for something wrong
+AWAY: Final = (
+    OSError,
+    TimeoutError,
+    asyncpg.InterfaceError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.OperatorInterventionError,
+    asyncpg.InsufficientResourcesError,
+)
+TRY_AGAIN: Final = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
+
+
+@contextmanager
+def named_errors() -> Iterator[None]:
+    """asyncpg's errors become ours."""
+    try:
+        yield
+    except (*AWAY, asyncpg.PostgresError) as error:
+        ours = isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError)
+        if isinstance(error, AWAY) and not ours:
+            why = str(error) or type(error).__name__
+            raise StoreUnavailable(f"PostgreSQL cannot be used: {why}") from error
+        raise BadChange(f"PostgreSQL refused: {error}") from error
+
+
+async def open_store(dsn: str, schema: str, connections_max: int) -> "PostgresStore":
+    """Connect, and make the schema and the runtime's tables. Raises StoreUnavailable."""
+    encoding.name(schema)
+    with named_errors():
+        pool = await asyncpg.create_pool(
+            dsn,
+            min_size=1,
+            max_size=connections_max,
+            timeout=CONNECT_MS_MAX / 1_000,
+            command_timeout=COMMAND_MS_MAX / 1_000,
+            statement_cache_size=500,
+            init=_json_codecs,
+            reset=_as_it_is,
+            server_settings={
+                "search_path": schema,
+                "application_name": f"tunery-{schema}",
+                # All of it follows from the log: what a crash of PostgreSQL loses, rows and
+                # positions together, is read again. Waiting for its disk would be for nothing.
+                "synchronous_commit": "off",
+            },
+        )
+        try:
+            async with pool.acquire() as connection, connection.transaction():
+                await _one_at_a_time(connection, schema)
+                await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {encoding.name(schema)}")
+                await connection.execute(sql.TABLES)
+                await connection.execute(sql.COMMIT_FUNCTION)
+        except BaseException:
+            pool.terminate()
+            raise
+    return PostgresStore(pool, dsn, schema)
+
+
+async def _json_codecs(connection: Connection) -> None:
+    """jsonb columns and parameters are Python values, in the queries of services too."""
+    await connection.set_type_codec(
+        "jsonb", schema="pg_catalog", encoder=_dump, decoder=msgspec.json.decode
+    )
+
+
+async def _as_it_is(_: Connection) -> None:
+    """Nobody here leaves anything behind in a session, so none needs a round trip to be cleaned."""
+
+
+def _dump(value: Any) -> str:
+    return _JSON.encode(value).decode("utf-8")
+
+
+async def _one_at_a_time(connection: Connection, schema: str) -> None:
+    """Processes that start together make their tables one after the other."""
+    await connection.execute(
+        "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", f"tunery/{schema}"
+    )
+
+
+class PostgresStore:
+    """Implements `Store`."""
+
+    def __init__(self, pool: "asyncpg.Pool[Any]", dsn: str, schema: str) -> None:
+        self._pool = pool
+        self.schema = schema
+        self._dsn = dsn
+
+    @property
+    def pool(self) -> "asyncpg.Pool[Any]":
+        return self._pool
+
+    async def _do(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        """`work` in one transaction."""
+
+        async def within(connection: Connection) -> T:
+            async with connection.transaction():
+                return await work(connection)
+
+        return await self._again(within)
+
+    async def _again(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        """`work` once more after a deadlock, which PostgreSQL has undone."""
+        for retry in range(DEADLOCK_RETRIES_MAX + 1):
+            with named_errors():
+                try:
+                    async with self._pool.acquire() as connection:
+                        return await work(connection)
+                except TRY_AGAIN:
+                    if retry == DEADLOCK_RETRIES_MAX:
+                        raise
+        raise AssertionError("the last retry raises")
+
+    async def _run(self, query: str, *arguments: Any) -> int:
+        """One statement of its own; the number of rows it touched."""
+        with named_errors():
+            return _count(await self._pool.execute(query, *arguments))
+
+    async def ensure(self, tables: Tables) -> bool:
+        return await self._do(partial(self._ensure, tables))
+
+    async def _ensure(self, tables: Tables, connection: Connection) -> bool:
+        await _one_at_a_time(connection, self.schema)
+        found = await connection.fetchval(
+            "SELECT version FROM projections WHERE name = $1", tables.projection
+        )
+        if found is not None and found > tables.version:
+            raise Superseded(tables.projection, tables.version, found)
+        fresh = bool(found != tables.version)
+        if fresh:
+            await self._drop(tables, connection)
+        if tables.ddl:
+            await connection.execute(tables.ddl)
+        await self._zero(tables, connection)
+        return fresh
+
+    async def rebuild(self, tables: Tables) -> None:
+        await self._do(partial(self._rebuild, tables))
+
+    async def _rebuild(self, tables: Tables, connection: Connection) -> None:
+        await _one_at_a_time(connection, self.schema)
+        await self._drop(tables, connection)
+        if tables.ddl:
+            await connection.execute(tables.ddl)
+        await self._zero(tables, connection)
+
+    async def _drop(self, tables: Tables, connection: Connection) -> None:
+        """Tables go as a whole: a new version may have other columns."""
+        for table in tables.tables:
+            await connection.execute(f"DROP TABLE IF EXISTS {encoding.name(table)} CASCADE")
+        await connection.execute("DELETE FROM todos WHERE projection = $1", tables.projection)
+        await connection.execute("DELETE FROM positions WHERE projection = $1", tables.projection)
+        await connection.execute(
+            "INSERT INTO projections (name, version) VALUES ($1, $2) "
+            "ON CONFLICT (name) DO UPDATE SET version = excluded.version",
+            tables.projection,
+            tables.version,
+        )
+
+    async def _zero(self, tables: Tables, connection: Connection) -> None:
+        streams = [stream for stream, _ in tables.places]
+        partitions = [partition for _, partition in tables.places]
+        await connection.execute(sql.ZERO, tables.projection, streams, partitions, START.dump())
+
+    async def positions(self, projection: str) -> Mapping[Place, Saved]:
+        with named_errors():
+            found = await self._pool.fetch(
+                "SELECT stream, partition, position, caught_up FROM positions "
+                "WHERE projection = $1",
+                projection,
+            )
+        return {
+            (row["stream"], row["partition"]): Saved(
+                load_position(row["position"]), row["caught_up"]
+            )
+            for row in found
+        }
+
+    async def commit(self, batch: Batch) -> Committed:
+        steps = self._steps(batch, fold(batch.changes))
+        moved = await self._again(
+            lambda connection: connection.fetchval(
+                sql.COMMIT,
+                batch.projection,
+                batch.version,
+                *batch.place,
+                batch.expected,
+                batch.position.offset,
+                batch.position.dump(),
+                [statement for statement, _ in steps],
+                [encoding.encode(rows) for _, rows in steps],
+            )
+        )
+        return Committed.DONE if moved else await self._do(partial(self._why_stale, batch))
+
+    def _steps(self, batch: Batch, plan: Plan) -> list[_Step]:
+        """What a batch does besides moving its position."""
+        steps: list[_Step] = [
+            (encoding.delete_sql(group.table, group.key), group.rows) for group in plan.deletes
+        ]
+        for group in plan.upserts:
+            query = encoding.upsert_sql(group.table, group.key, group.columns)
+            steps.append((query, group.rows))
+        done = [{"kind": done.kind, "id": done.id} for done in plan.done]
+        todos = [
+            {
+                "projection": batch.projection,
+                "kind": todo.kind,
+                "id": todo.id,
+                "key": todo.key,
+                "tenant": todo.tenant,
+                "body": _JSON.encode(todo.body),
+            }
+            for todo in plan.todos
+        ]
+        steps += [
+            (sql.TODO_DONE, done),
+            (sql.TODO_PUT, todos),
+            (sql.OUTCOME_PUT, [vars(outcome) for outcome in batch.outcomes]),
+            (sql.NOTIFY, self._notices(batch, plan)),
+        ]
+        return [step for step in steps if step[1]]
+
+    def _notices(self, batch: Batch, plan: Plan) -> list[Row]:
+        """They leave at the commit, so whoever hears one can read what it is about."""
+        return [
+            {"channel": self._channel(channel), "notice": notice}
+            for channel, notices in (
+                (OUTCOMES_CHANNEL, [outcome.command_id for outcome in batch.outcomes]),
+                (TODOS_CHANNEL, sorted({todo.kind for todo in plan.todos})),
+                (batch.projection, list(dict.fromkeys(batch.notices))),
+            )
+            for notice in notices
+        ]
+
+    async def _why_stale(self, batch: Batch, connection: Connection) -> Committed:
+        """Raises Superseded."""
+        found = await connection.fetchval(
+            "SELECT version FROM projections WHERE name = $1", batch.projection
+        )
+        if found != batch.version:
+            raise Superseded(batch.projection, batch.version, found or 0)
+        return Committed.STALE
+
+    def _channel(self, channel: str) -> str:
+        return f"{self.schema}_{channel}"
+
+    async def set_caught_up(self, projection: str, place: Place, flag: bool) -> None:
+        await self._run(sql.CAUGHT_UP, projection, *place, flag)
+
+    async def lease(self, kind: str, count: int, lease_ms: Ms) -> Sequence[Leased]:
+        token = uuid4().hex
+        with named_errors():
+            found = await self._pool.fetch(sql.LEASE, kind, count, lease_ms, token, TAKEN_MAX)
+        return [
+            Leased(
+                kind=row["kind"],
+                id=row["id"],
+                key=row["key"],
+                tenant=row["tenant"],
+                attempt=row["attempts"],
+                token=token,
+                body=row["body"],
+                failure=row["failure"],
+            )
+            for row in sorted(found, key=itemgetter("turn", "number"))
+        ]
+
+    async def renew(self, leased: Leased, lease_ms: Ms) -> bool:
+        return await self._run(sql.RENEW, *_held(leased), lease_ms) == 1
+
+    async def release(
+        self, leased: Leased, delay_ms: Ms, failure: str | None = None, *, counts: bool = True
+    ) -> None:
+        text = failure[:FAILURE_CHARACTERS_MAX].replace("\0", "\ufffd") if failure else None
+        await self._run(sql.RELEASE, *_held(leased), delay_ms, text, 0 if counts else 1)
+
+    async def finish(self, leased: Leased) -> None:
+        await self._run(sql.FINISH, *_held(leased))
+
+    async def outcome(self, command_id: str) -> Outcome | None:
+        with named_errors():
+            row = await self._pool.fetchrow(sql.OUTCOME_GET, command_id)
+        return Outcome(**dict(row)) if row is not None else None
+
+    async def prune_outcomes(self, age_ms: Ms) -> int:
+        return await self._run(sql.PRUNE, age_ms)
+
+    def listen(
+        self, channel: str, heard: Callable[[str], None]
+    ) -> AbstractAsyncContextManager[None]:
+        return listen(self._dsn, self._channel(channel), heard)
+
+    async def rows(self, table: str, where: Row | None = None) -> Sequence[dict[str, Any]]:
+        names = list(where or {})
+        condition = " AND ".join(f"{encoding.name(n)} = ${i + 1}" for i, n in enumerate(names))
+        query = f"SELECT * FROM {encoding.name(table)} WHERE {condition or 'true'}"  # noqa: S608  # names are checked
+        with named_errors():
+            found = await self._pool.fetch(query, *(where or {}).values())
+        return [dict(row) for row in found]
+
+    async def close(self) -> None:
+        self._pool.terminate()
+
+
+def _held(leased: Leased) -> tuple[str, str, str]:
+    return leased.kind, leased.id, leased.token
+
+
+def _count(status: str) -> int:
+    """`UPDATE 3` → 3."""
+    return int(status.rpartition(" ")[2])

@@ -1,1 +1,0 @@
-"""A seeded simulator for the production loops: virtual time, a faulty log, invariants."""

@@ -1,0 +1,64 @@
+"""Rebuild a stream's states from offset 0, and compare them: `tunery replay --verify`."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import msgspec
+
+from schemas.topics import PARTITIONS
+from schemas.units import Ms
+from tunery.runtime.bus.abstract import Log, Record
+from tunery.runtime.journal.codec import codec_of
+from tunery.runtime.journal.fold import Fold, advance
+from tunery.runtime.journal.reader import read_record
+from tunery.runtime.verbs import Aggregate
+
+S = TypeVar("S")
+
+
+@dataclass(frozen=True)
+class Replay(Generic[S]):
+    """A partition folded from its first record. `void` counts claims, too."""
+
+    partition: int
+    fold: Fold[S]
+    accepted: int
+    void: int
+
+
+def replay(aggregate: Aggregate[S], partition: int, records: Iterable[Record]) -> Replay[S]:
+    """Fold all records of a partition, from offset 0. Pure. Raises Divergence, Unreadable."""
+    stream, codec = aggregate.stream, codec_of(aggregate.stream)
+    fold, accepted, void = Fold(aggregate.initial), 0, 0
+    for record in records:
+        judged = read_record(stream, codec, fold.position, record)
+        if judged.accepted is None:
+            void += 1
+            fold = msgspec.structs.replace(fold, position=judged.position)
+        else:
+            one, accepted = judged.accepted, accepted + 1
+            fold = advance(aggregate, fold, one.entry, one.events, one.position)
+    return Replay(partition, fold, accepted, void)
+
+
+async def read_all(log: Log, topic: str, partition: int, wait_ms: Ms = 1_000) -> list[Record]:
+    """All records that the partition has now. Raises OutOfRange, Unavailable."""
+    start, end = await log.bounds(topic, partition)
+    reader = await log.reader(topic, {partition: start})
+    records: list[Record] = []
+    try:
+        while len(records) < end - start:
+            records.extend(await reader.poll(wait_ms, end - start - len(records)))
+    finally:
+        await reader.close()
+    return records
+
+
+async def replay_stream(log: Log, aggregate: Aggregate[S]) -> list[Replay[S]]:
+    """Every partition of the stream from offset 0 to where it ends now."""
+    topic = aggregate.stream.journal.name
+    return [
+        replay(aggregate, partition, await read_all(log, topic, partition))
+        for partition in range(PARTITIONS)
+    ]
