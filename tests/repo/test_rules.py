@@ -164,7 +164,7 @@ def test_pure_lines_and_impure_places_are_left_alone(tmp_path: Path) -> None:
 
 
 def test_other_services_named_in_strings_are_found(tmp_path: Path) -> None:
-    plant(tmp_path, "services/trainer/effect.py", 'X = 1\nMODULE = "tunery.ml.score"\n')
+    plant(tmp_path, "services/trainer/effect.py", 'X = 1\nMODULE = "services.eval.score"\n')
     plant(tmp_path, "services/billing/app.py", 'FOLDER = "services.billing"\n')
     plant(tmp_path, "tunery/local/stack.py", 'MODULE = "services.eval"\n')
     assert found(rules.check_service_names(tmp_path)) == [("services/trainer/effect.py", 2)]
