@@ -105,7 +105,7 @@ PURE_IN_GATEWAY: Final = frozenset(
         *("bodies", "responses", "event_responses", "projection", "tables", "table", "resolve"),
         *("errors", "scopes", "token_bucket", "wording", "names", "preview_tasks", "messages"),
         *("statuses", "event_ids", "queue_forecast", "plain_bodies", "plain_responses"),
-        "pool_projection",
+        *("pool_projection", "cost_responses", "checkpoint_responses"),
     }
 )
 

@@ -16,8 +16,11 @@ from schemas.model import Share, ShareCheckpoint, UnshareCheckpoint
 from schemas.topics import MODEL
 from schemas.units import HOUR_MS, Ms
 from services.gateway.jobs.bodies import PROJECTS_MAX, PermissionRequest
+from services.gateway.jobs.checkpoint_responses import (
+    CheckpointFilesResponse,
+    checkpoint_files_response,
+)
 from services.gateway.jobs.resolve import MODEL_SUFFIX_CHARACTERS
-from services.gateway.jobs.responses import CheckpointFilesResponse, checkpoint_files_response
 from services.gateway.jobs.tables import CHECKPOINTS, CheckpointRow
 from services.gateway.models.responses import PermissionResponse, permission_response
 from services.gateway.models.tables import PERMISSIONS

@@ -13,17 +13,10 @@ from schemas.job import CancelJob, PauseJob, ResumeJob
 from schemas.topics import JOB
 from schemas.units import Ms
 from services.gateway.jobs.bodies import SECONDS_MAX
+from services.gateway.jobs.checkpoint_responses import CheckpointResponse, checkpoint_response
+from services.gateway.jobs.cost_responses import JobCostResponse, cost_response
 from services.gateway.jobs.event_ids import step_event_id
-from services.gateway.jobs.responses import (
-    AnswersResponse,
-    CheckpointResponse,
-    JobCostResponse,
-    JobResponse,
-    checkpoint_response,
-    cost_response,
-    job_response,
-    row_at,
-)
+from services.gateway.jobs.responses import AnswersResponse, JobResponse, job_response, row_at
 from services.gateway.jobs.statuses import LIVE
 from services.gateway.jobs.tables import (
     CHECKPOINTS,

@@ -20,13 +20,13 @@ from services.gateway.files.routes import find_file
 from services.gateway.files.tables import FileRow
 from services.gateway.jobs import resolve as submission
 from services.gateway.jobs.bodies import SEED_MAX, JobRequest
-from services.gateway.jobs.responses import (
+from services.gateway.jobs.cost_responses import (
     EstimateResponse,
-    JobResponse,
     NoEstimateResponse,
     estimate_response,
     no_estimate_response,
 )
+from services.gateway.jobs.responses import JobResponse
 from services.gateway.jobs.routes import find, shown
 from services.gateway.jobs.tables import JOBS, NODES, JobRow
 from services.gateway.models.tables import BASES

@@ -9,12 +9,8 @@ from schemas.job import Failure, JobEnded, PhaseSet, WaitNoted, WantedSet
 from schemas.sealed import Sealed
 from schemas.training import SkippedCheckpoint
 from services.gateway.files.tables import FILES
-from services.gateway.jobs.responses import (
-    cost_response,
-    gate_response,
-    job_response,
-    row_at,
-)
+from services.gateway.jobs.cost_responses import cost_response
+from services.gateway.jobs.responses import gate_response, job_response, row_at
 from services.gateway.jobs.tables import JOB_EVENTS, JOB_HISTORY, JOBS, StepRow, UsageRow
 from tests.unit.services.gateway.jobs.job_events import (
     HELD,
