@@ -54,7 +54,7 @@ class Digests:
             try:
                 await self._write_quiet()
             except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-                log_event(LOG, logging.WARNING, "digests wait for PostgreSQL", why=error)
+                log_event(LOG, logging.WARNING, "digests.store_unavailable", why=error)
 
     async def _write_quiet(self) -> None:
         for host in self._owners:

@@ -97,7 +97,7 @@ class Projector:
         """Raises what stops it: an outage, Superseded, Divergence that a rebuild did not cure."""
         if await self._store.ensure(self._projection.described()):
             log_event(
-                LOG, logging.INFO, "projection starts from zero", projection=self._projection.name
+                LOG, logging.INFO, "projection.started_from_zero", projection=self._projection.name
             )
         while True:
             try:
@@ -116,7 +116,7 @@ class Projector:
             raise divergence
         self._rebuilt = True
         name = self._projection.name
-        log_event(LOG, logging.CRITICAL, "projection rebuilds", projection=name, why=divergence)
+        log_event(LOG, logging.CRITICAL, "projection.rebuilt", projection=name, why=divergence)
         await self._store.rebuild(self._projection.described())
 
     async def _follow(self) -> None:
