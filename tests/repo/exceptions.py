@@ -31,9 +31,9 @@ IDENTIFIERS: Final[dict[str, int]] = {
     "tests/integration/services/gateway": 33,
     "tests/integration/services/registry": 1,
     "tests/integration/services/scheduler": 5,
-    "tests/integration/tunery/cli": 13,
+    "tests/integration/tunery/cli": 12,
     "tests/integration/tunery/local": 9,
-    "tests/integration/tunery/runtime": 18,
+    "tests/integration/tunery/runtime": 17,
     "tests/repo": 40,
     "tests/simulation": 1,
     "tests/soak": 89,
@@ -47,24 +47,24 @@ IDENTIFIERS: Final[dict[str, int]] = {
     "tests/unit/services/trainer": 11,
     "tests/unit/simulator/engine": 6,
     "tests/unit/tests/soak": 38,
-    "tests/unit/tunery/cli": 67,
+    "tests/unit/tunery/cli": 62,
     "tests/unit/tunery/client": 6,
     "tests/unit/tunery/data": 68,
     "tests/unit/tunery/local": 19,
     "tests/unit/tunery/ml": 19,
     "tests/unit/tunery/plan": 7,
     "tests/unit/tunery/runtime": 48,
-    "tunery/cli": 111,
+    "tunery/cli": 89,
     "tunery/client": 12,
     "tunery/data": 114,
     "tunery/local": 29,
     "tunery/ml": 16,
     "tunery/plan": 7,
-    "tunery/runtime": 87,
+    "tunery/runtime": 80,
 }
 
 CLASS_NAMES: Final[dict[str, int]] = {
-    "bench/log": 1,
+    "bench": 1,
     "services/billing": 1,
     "services/gateway": 10,
     "services/ingest": 3,
@@ -75,12 +75,12 @@ CLASS_NAMES: Final[dict[str, int]] = {
     "simulator/engine": 4,
     "simulator/event_core": 2,
     "tunery/cli": 3,
-    "tunery/client": 9,
+    "tunery/client": 8,
     "tunery/data": 9,
     "tunery/local": 6,
     "tunery/ml": 5,
     "tunery/plan": 1,
-    "tunery/runtime": 13,
+    "tunery/runtime": 11,
     "tunery/work": 3,
 }
 
@@ -89,11 +89,11 @@ LOG_EVENTS: Final[dict[str, int]] = {
     "services/ingest": 1,
     "services/notifier": 8,
     "services/trainer": 5,
-    "tunery/runtime": 22,
+    "tunery/runtime": 16,
 }
 
 DOCSTRINGS: Final[dict[str, int]] = {
-    "bench": 9,
+    "bench": 10,
     "bench/data": 7,
     "bench/log": 1,
     "examples": 2,
@@ -107,11 +107,11 @@ DOCSTRINGS: Final[dict[str, int]] = {
     "simulator/control_plane": 5,
     "simulator/engine": 2,
     "simulator/event_core": 6,
-    "tunery/cli": 18,
+    "tunery/cli": 6,
     "tunery/data": 4,
     "tunery/local": 20,
     "tunery/ml": 6,
-    "tunery/runtime": 23,
+    "tunery/runtime": 22,
 }
 
 BACK_TICKS: Final[dict[str, int]] = {
@@ -125,7 +125,7 @@ BACK_TICKS: Final[dict[str, int]] = {
 }
 
 MAPS: Final[dict[str, int]] = {
-    "bench": 9,
+    "bench": 10,
     "bench/data": 7,
     "bench/log": 5,
     "examples": 1,
@@ -139,11 +139,11 @@ MAPS: Final[dict[str, int]] = {
     "services/scheduler": 22,
     "services/trainer": 14,
     "tunery": 8,
-    "tunery/cli": 40,
+    "tunery/cli": 30,
     "tunery/client": 4,
     "tunery/local": 22,
     "tunery/ml": 17,
-    "tunery/runtime": 50,
+    "tunery/runtime": 52,
 }
 
 TESTS_WITHOUT_SOURCES: Final[dict[str, int]] = {
@@ -177,5 +177,5 @@ SOURCES_WITHOUT_TESTS: Final[dict[str, int]] = {
     "tunery/data": 25,
     "tunery/local": 11,
     "tunery/ml": 4,
-    "tunery/runtime": 31,
+    "tunery/runtime": 32,
 }
