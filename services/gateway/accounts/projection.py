@@ -34,6 +34,7 @@ from tunery.runtime.verbs import Change
 
 
 def project_account(header: Header, event: Event) -> tuple[Change, ...]:
+    """Rows of tenants, keys, endpoints and deliveries that follow from one event of `account`."""
     tenant = header.key
     match event:
         case TenantCreated():

@@ -6,7 +6,7 @@ from typing import Final, Literal
 from schemas.account import AdjustInvoice, AdjustmentReason, DeliveryOutcome, Lane
 from schemas.units import Ms
 from services.gateway.accounts.tables import DeliveryRow, EndpointRow, KeyRow, TenantRow
-from services.gateway.web.responses import Item, Response, Unseal, seconds, seconds_or_none
+from services.gateway.web.responses import ListItem, Response, Unseal, seconds, seconds_or_none
 
 HINT_CHARACTERS: Final = 4
 
@@ -17,7 +17,7 @@ class TenantLimitsResponse(Response):
     concurrency: int
 
 
-class TenantResponse(Item):
+class TenantResponse(ListItem):
     id: str
     object: Literal["tenant"] = "tenant"
     created_at: int
@@ -40,7 +40,7 @@ class AdjustmentResponse(Response):
     reason: AdjustmentReason
 
 
-class KeyResponse(Item):
+class KeyResponse(ListItem):
     """`hint`: the end of its secret. `previous_until`: how long the secret before is good."""
 
     id: str
@@ -63,7 +63,7 @@ class NewKeyResponse(KeyResponse):
     key: str
 
 
-class EndpointResponse(Item):
+class EndpointResponse(ListItem):
     """`signing_secret_hint`: the end of its secret."""
 
     id: str
@@ -105,7 +105,7 @@ class DeliveredEventResponse(Response):
     data: EventObjectResponse
 
 
-class DeliveryResponse(Item):
+class DeliveryResponse(ListItem):
     id: str
     object: Literal["webhook_endpoint.delivery"] = "webhook_endpoint.delivery"
     webhook_endpoint_id: str
@@ -123,6 +123,7 @@ class EventTypesResponse(Response):
 
 
 def tenant_response(row: TenantRow, unseal: Unseal) -> TenantResponse:
+    """A tenant with its plan and limits."""
     limits = TenantLimitsResponse(
         soft_gpu_ms=row.limits.soft_gpu_ms,
         hard_gpu_ms=row.limits.hard_gpu_ms,
@@ -151,6 +152,7 @@ def adjustment_response(tenant: str, adjusted: AdjustInvoice, at: Ms) -> Adjustm
 
 
 def key_response(row: KeyRow, unseal: Unseal) -> KeyResponse:
+    """An API key without its secret."""
     return KeyResponse(
         id=row.id,
         created_at=seconds(row.created_at),
@@ -180,6 +182,7 @@ def endpoint_response(row: EndpointRow, unseal: Unseal, secret: str) -> Endpoint
 
 
 def delivery_response(row: DeliveryRow) -> DeliveryResponse:
+    """A delivery that has not ended is pending."""
     event = DeliveredEventResponse(
         id=row.event_id,
         type=row.event_type,

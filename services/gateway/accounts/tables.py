@@ -9,12 +9,12 @@ from typing import Final
 from schemas.account import DeliveryOutcome, Lane, Limits
 from schemas.sealed import Sealed
 from schemas.units import Micro, Ms
-from services.gateway.views.table import Index, Row, Table
+from services.gateway.views.table import Table, TableIndex, TableRow
 
 TENANT_ID: Final = ("tenant", "id")
 
 
-class TenantRow(Row):
+class TenantRow(TableRow):
     name: Sealed
     plan: Lane
     limits: Limits
@@ -22,7 +22,7 @@ class TenantRow(Row):
     created_at: Ms
 
 
-class LimitsRow(Row):
+class LimitsRow(TableRow):
     """What the decider of jobs holds a tenant to. A tenant with such a row can submit jobs."""
 
     lane: Lane
@@ -30,7 +30,7 @@ class LimitsRow(Row):
     price_version: str
 
 
-class KeyRow(Row):
+class KeyRow(TableRow):
     """An API key, known by the SHA-256 of its secret.
 
     hint: the end of the secret. models: the base models its jobs may train, None: all.
@@ -53,7 +53,7 @@ class KeyRow(Row):
     previous_until: Ms | None = None
 
 
-class EndpointRow(Row):
+class EndpointRow(TableRow):
     tenant: str
     sequence: int
     name: Sealed
@@ -64,7 +64,7 @@ class EndpointRow(Row):
     updated_at: Ms | None = None
 
 
-class DeliveryRow(Row):
+class DeliveryRow(TableRow):
     """One event on its way to one endpoint. `status`: of the receiver's last HTTP answer."""
 
     tenant: str
@@ -88,7 +88,7 @@ KEYS: Final = Table(
     KeyRow,
     key=TENANT_ID,
     order="sequence",
-    indexes=(Index(("sha256",)), Index(("previous_sha256",))),
+    indexes=(TableIndex(("sha256",)), TableIndex(("previous_sha256",))),
 )
 ENDPOINTS: Final = Table("endpoints", EndpointRow, key=TENANT_ID, order="sequence")
 DELIVERIES: Final = Table(
@@ -96,5 +96,5 @@ DELIVERIES: Final = Table(
     DeliveryRow,
     key=TENANT_ID,
     order="sequence",
-    indexes=(Index(("tenant", "endpoint_id", "sequence")),),
+    indexes=(TableIndex(("tenant", "endpoint_id", "sequence")),),
 )

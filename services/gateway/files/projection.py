@@ -36,6 +36,7 @@ from tunery.runtime.verbs import Change
 
 
 def project_dataset(header: Header, event: Event) -> tuple[Change, ...]:
+    """Rows of files, datasets and uploads that follow from one event of `dataset`."""
     match event:
         case FileRegistered():
             return _registered(header, event)

@@ -15,7 +15,7 @@ from services.gateway.files.tables import (
     UploadRow,
     UploadStatus,
 )
-from services.gateway.web.responses import Item, Response, Unseal, seconds, seconds_or_none
+from services.gateway.web.responses import ListItem, Response, Unseal, seconds, seconds_or_none
 
 UNREADABLE: Final = "The file could not be checked"
 
@@ -31,7 +31,7 @@ class ValidationSummaryResponse(Response):
     tokens: dict[str, int]
 
 
-class FileResponse(Item):
+class FileResponse(ListItem):
     id: str
     object: Literal["file"] = "file"
     bytes: int
@@ -77,7 +77,7 @@ class FileReportResponse(FileValidationResponse):
     report: Any
 
 
-class DatasetResponse(Item):
+class DatasetResponse(ListItem):
     """`latest_version`: the last number that was given; its file may have been deleted since."""
 
     id: str | None
@@ -112,7 +112,7 @@ class FileDifferenceResponse(Response):
     changed: list[list[int]]
 
 
-class UploadResponse(Item):
+class UploadResponse(ListItem):
     id: str
     object: Literal["upload"] = "upload"
     bytes: int
@@ -125,7 +125,7 @@ class UploadResponse(Item):
     file: FileResponse | None
 
 
-class UploadPartResponse(Item):
+class UploadPartResponse(ListItem):
     id: str
     object: Literal["upload.part"] = "upload.part"
     created_at: int
@@ -135,6 +135,7 @@ class UploadPartResponse(Item):
 
 
 def file_response(row: FileRow, unseal: Unseal) -> FileResponse:
+    """A file with a summary of its validation."""
     return FileResponse(
         id=row.id,
         bytes=row.bytes,

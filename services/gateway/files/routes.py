@@ -18,7 +18,7 @@ from schemas.topics import DATASET
 from schemas.units import Ms
 from services.gateway.accounts.tables import TENANTS
 from services.gateway.files.multipart import (
-    Form,
+    UploadForm,
     boundary_of,
     multipart_body,
     receive_form,
@@ -102,7 +102,7 @@ async def create_file(request: Request, deps: WithDeps, caller: Caller) -> FileR
 
 async def _receive(
     request: Request, boundary: bytes, upload: Upload, bytes_max: int
-) -> tuple[Form, Stored]:
+) -> tuple[UploadForm, Stored]:
     form = await received(request, boundary, upload, bytes_max)
     _check(form)
     return form, await within(upload.complete(), form.bytes)
@@ -110,7 +110,7 @@ async def _receive(
 
 async def received(
     request: Request, boundary: bytes, upload: Upload, bytes_max: int, file_field: str = "file"
-) -> Form:
+) -> UploadForm:
     """The form; its file has gone into `upload`. Raises ApiError 400, 413."""
 
     async def write(chunk: bytes) -> None:
@@ -122,7 +122,7 @@ async def received(
         raise ApiError(400, INCOMPLETE, "The connection ended before the file did.") from error
 
 
-def _check(form: Form) -> None:
+def _check(form: UploadForm) -> None:
     """Raises ApiError 400 with every problem of the form."""
     found: dict[str, str] = {}
     if form.filename is None:
@@ -145,7 +145,7 @@ def _check(form: Form) -> None:
         raise invalid(text, next(iter(found)), "invalid_value")
 
 
-def _expires_after(form: Form) -> Ms | None:
+def _expires_after(form: UploadForm) -> Ms | None:
     """`expires_after[anchor]` and `expires_after[seconds]`. Raises ApiError 400."""
     fields = {
         name[len(EXPIRES) + 1 : -1]: value
@@ -167,7 +167,7 @@ def _expires_after(form: Form) -> Ms | None:
 
 
 async def _register(
-    deps: Deps, caller: Principal, file_id: str, form: Form, stored: Stored, most: int | None
+    deps: Deps, caller: Principal, file_id: str, form: UploadForm, stored: Stored, most: int | None
 ) -> None:
     await deps.commands.decide(
         DATASET,
@@ -197,6 +197,7 @@ async def list_files(
     purpose: str | None = None,
     dataset: Dataset = None,
 ) -> Page[FileResponse]:
+    """Newest first, unless `order` says otherwise; of one purpose, or of one dataset."""
     where = {"tenant": caller.tenant} | ({} if purpose is None else {"purpose": purpose})
     if dataset is not None:
         where["dataset"] = dataset_key(deps, caller, dataset)
@@ -213,6 +214,7 @@ async def retrieve_file(file_id: str, deps: WithDeps, caller: Caller) -> FileRes
 
 @router.get("/v1/files/{file_id}/content")
 async def file_content(file_id: str, deps: WithDeps, caller: Caller) -> StreamingResponse:
+    """The bytes as they were uploaded. Raises ApiError 404."""
     row = await known_file(deps, caller, file_id)
     chunks = deps.blobs.stream(row.blob, sha256=row.sha256)
     try:

@@ -5,13 +5,13 @@ from typing import Final, Literal
 from schemas.dataset import Purpose, Validation
 from schemas.sealed import Sealed
 from schemas.units import Ms
-from services.gateway.views.table import Index, Row, Table
+from services.gateway.views.table import Table, TableIndex, TableRow
 
 FileStatus = Literal["uploaded", "processed", "error"]
 UploadStatus = Literal["pending", "completed", "cancelled", "expired"]
 
 
-class FileRow(Row):
+class FileRow(TableRow):
     """A file. `failure`: why its rows could not be read at all.
 
     dataset: the key that the versions of one dataset share. dataset_name: sealed. version: its
@@ -35,7 +35,7 @@ class FileRow(Row):
     failure: str | None = None
 
 
-class DatasetRow(Row):
+class DatasetRow(TableRow):
     """A named dataset and its newest version. `id`: the key that its versions share."""
 
     tenant: str
@@ -46,7 +46,7 @@ class DatasetRow(Row):
     updated_at: Ms
 
 
-class UploadRow(Row):
+class UploadRow(TableRow):
     """An upload in parts. `bytes`: what it declared. `part_ids`: those of a completed one."""
 
     tenant: str
@@ -63,7 +63,7 @@ class UploadRow(Row):
     file_id: str | None = None
 
 
-class PartRow(Row):
+class PartRow(TableRow):
     tenant: str
     upload_id: str
     sequence: int
@@ -78,8 +78,8 @@ FILES: Final = Table(
     key=("tenant", "id"),
     order="sequence",
     indexes=(
-        Index(("tenant", "sequence")),
-        Index(("tenant", "dataset", "version"), where="dataset IS NOT NULL"),
+        TableIndex(("tenant", "sequence")),
+        TableIndex(("tenant", "dataset", "version"), where="dataset IS NOT NULL"),
     ),
 )
 DATASETS: Final = Table("datasets", DatasetRow, key=("tenant", "id"), order="sequence")

@@ -9,10 +9,10 @@ from services.gateway.jobs.tables import (
     StepRow,
 )
 from services.gateway.models.responses import DownloadFileResponse, download_files
-from services.gateway.web.responses import Item, Response, seconds
+from services.gateway.web.responses import ListItem, Response, seconds
 
 
-class CheckpointResponse(Item):
+class CheckpointResponse(ListItem):
     """`metrics`: of the checkpoint's step, as far as its telemetry is still kept."""
 
     id: str

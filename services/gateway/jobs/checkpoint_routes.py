@@ -76,6 +76,7 @@ async def list_permissions(
     order: Literal["ascending", "descending"] = "descending",
     project_id: str | None = None,
 ) -> Page[PermissionResponse]:
+    """The permissions of a checkpoint, newest first unless `order` says otherwise."""
     row = await _own(deps, caller, checkpoint_id)
     where = {"tenant": caller.tenant, "checkpoint_id": row.id}
     if project_id is not None:
@@ -90,6 +91,7 @@ async def list_permissions(
 async def delete_permission(
     checkpoint_id: str, permission_id: str, deps: WithDeps, caller: Caller
 ) -> Deleted:
+    """Raises ApiError 404 for a permission that the checkpoint does not have."""
     row = await _own(deps, caller, checkpoint_id)
     where = {"tenant": caller.tenant, "checkpoint_id": row.id, "id": permission_id}
     if await deps.views.one(PERMISSIONS, where) is None:

@@ -151,6 +151,7 @@ def estimate_response(spec: JobSpec, estimate: Estimate, starts_at: Ms | None) -
 
 
 def cost_response(row: JobRow, lines: Sequence[UsageRow]) -> JobCostResponse:
+    """The sum of all lines at the price that the job was submitted with."""
     billable = sum(line.billable_gpu_ms for line in lines if line.kind == "usage")
     credited = -sum(line.billable_gpu_ms for line in lines if line.kind == "credit")
     price, tokens = row.spec.price, row.trained_tokens or 0

@@ -4,10 +4,10 @@ from typing import Any, Literal
 
 from services.gateway.jobs.event_ids import finite
 from services.gateway.jobs.tables import JobEventRow, LogLineRow, StepRow
-from services.gateway.web.responses import Item, Unseal, seconds
+from services.gateway.web.responses import ListItem, Unseal, seconds
 
 
-class JobEventResponse(Item):
+class JobEventResponse(ListItem):
     """`data`: of a metrics event, the figures of its step."""
 
     id: str
@@ -19,7 +19,7 @@ class JobEventResponse(Item):
     data: dict[str, Any]
 
 
-class MetricsResponse(Item):
+class MetricsResponse(ListItem):
     """One optimizer step. A figure that is not finite is null."""
 
     id: str
@@ -36,7 +36,7 @@ class MetricsResponse(Item):
     elapsed_ms: int
 
 
-class LogLineResponse(Item):
+class LogLineResponse(ListItem):
     id: str
     object: Literal["fine_tuning.job.log"] = "fine_tuning.job.log"
     created_at: int
@@ -82,6 +82,7 @@ def step_response(row: StepRow) -> JobEventResponse:
 
 
 def metrics_response(row: StepRow) -> MetricsResponse:
+    """A step with all of its figures."""
     return MetricsResponse(
         id=row.id,
         created_at=seconds(row.at),

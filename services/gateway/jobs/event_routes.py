@@ -18,7 +18,7 @@ from services.gateway.jobs.event_responses import (
     metrics_response,
     step_response,
 )
-from services.gateway.jobs.feeds import Source
+from services.gateway.jobs.feeds import FeedSource
 from services.gateway.jobs.routes import find
 from services.gateway.jobs.streams import event_stream, positions_of, streams
 from services.gateway.jobs.tables import JOB_EVENTS, LINES, STEPS, JobEventRow
@@ -26,7 +26,7 @@ from services.gateway.ports import Cursor
 from services.gateway.web.deps import Caller, Deps, Principal, WithDeps
 from services.gateway.web.errors import not_found
 from services.gateway.web.pages import After
-from services.gateway.web.responses import Item, Page, listing
+from services.gateway.web.responses import ListItem, Page, listing
 
 LIMIT: Final = 20
 LIMIT_MAX: Final = 1_000
@@ -61,7 +61,7 @@ async def list_events(
     def message(row: JobEventRow) -> JobEventResponse:
         return message_response(row, deps.unseal)
 
-    sources = (Source(JOB_EVENTS, message), Source(STEPS, step_response))
+    sources = (FeedSource(JOB_EVENTS, message), FeedSource(STEPS, step_response))
     return await _answer(deps, caller, job_id, EVENT, sources, asked)
 
 
@@ -70,7 +70,9 @@ async def list_metrics(
     job_id: str, deps: WithDeps, caller: Caller, asked: Part
 ) -> Page[Any] | StreamingResponse:
     """Every optimizer step: losses, accuracy, learning rate, tokens."""
-    return await _answer(deps, caller, job_id, METRICS, (Source(STEPS, metrics_response),), asked)
+    return await _answer(
+        deps, caller, job_id, METRICS, (FeedSource(STEPS, metrics_response),), asked
+    )
 
 
 @router.get(PREFIX + "/logs", response_model=None, responses=streams(Page[LogLineResponse]))
@@ -78,7 +80,7 @@ async def list_logs(
     job_id: str, deps: WithDeps, caller: Caller, asked: Part
 ) -> Page[Any] | StreamingResponse:
     """What the training and the evaluation say while they run."""
-    return await _answer(deps, caller, job_id, LINE, (Source(LINES, log_line_response),), asked)
+    return await _answer(deps, caller, job_id, LINE, (FeedSource(LINES, log_line_response),), asked)
 
 
 async def _answer(
@@ -86,7 +88,7 @@ async def _answer(
     caller: Principal,
     job_id: str,
     name: str,
-    sources: Sequence[Source],
+    sources: Sequence[FeedSource],
     asked: Asked,
 ) -> Page[Any] | StreamingResponse:
     await find(deps, caller, job_id)
@@ -97,7 +99,7 @@ async def _answer(
         return event_stream(deps, (caller.tenant, job_id), name, sources, positions)
     where = {"tenant": caller.tenant, "job_id": job_id}
     cursor = None if asked.after is None else Cursor(asked.after, asked.after)
-    items: list[Item] = []
+    items: list[ListItem] = []
     for source in sources:
         rows = await deps.views.page(source.table, where, limit=asked.limit + 1, after=cursor)
         items += map(source.shape, rows)

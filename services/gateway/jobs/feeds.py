@@ -18,7 +18,7 @@ from services.gateway.jobs.tables import JOBS
 from services.gateway.ports import Cursor, Views, Where
 from services.gateway.views.table import Table
 from services.gateway.web.errors import UNAVAILABLE, ApiError
-from services.gateway.web.responses import Item
+from services.gateway.web.responses import ListItem
 from tunery.runtime.clock import Clock
 from tunery.runtime.store.abstract import Store
 
@@ -34,29 +34,29 @@ Positions: TypeAlias = tuple[str, ...]  # one id for each source; "" is the begi
 
 
 @dataclass(frozen=True)
-class Source:
+class FeedSource:
     """Rows of a table, and the response that one of them becomes."""
 
     table: Table[Any]
-    shape: Callable[[Any], Item]
+    shape: Callable[[Any], ListItem]
 
 
 @dataclass(frozen=True)
-class Event:
+class FeedEvent:
     """`positions`: those of a follower who has seen this event and all before it."""
 
     id: str
-    body: Item
+    body: ListItem
     positions: Positions
 
 
 class Tail:
     """The newest events of one source. It holds all that came after `since`."""
 
-    def __init__(self, source: Source, where: Where, since: str) -> None:
+    def __init__(self, source: FeedSource, where: Where, since: str) -> None:
         self._source, self._where = source, where
         self._since = self._newest = since
-        self._kept: deque[tuple[str, Item]] = deque()
+        self._kept: deque[tuple[str, ListItem]] = deque()
 
     async def refresh(self, views: Views) -> None:
         while len(rows := await self._read(views, self._newest)) > 0:
@@ -67,14 +67,14 @@ class Tail:
             if len(rows) < PAGE:
                 return
 
-    async def after(self, views: Views, position: str) -> Sequence[tuple[str, Item]]:
+    async def after(self, views: Views, position: str) -> Sequence[tuple[str, ListItem]]:
         """Up to PAGE events; from the tables where they have left the tail."""
         if position < self._since:
             return await self._read(views, position)
         newer = [event for event in reversed(self._kept) if event[0] > position]
         return newer[: -PAGE - 1 : -1]
 
-    async def _read(self, views: Views, position: str) -> Sequence[tuple[str, Item]]:
+    async def _read(self, views: Views, position: str) -> Sequence[tuple[str, ListItem]]:
         after = Cursor(position, position)
         table = self._source.table
         rows = await views.page(table, self._where, limit=PAGE, after=after, descending=False)
@@ -129,8 +129,8 @@ class Feeds:
                 feed.wake()
 
     async def follow(
-        self, job: JobKey, kind: str, sources: Sequence[Source], positions: Positions
-    ) -> AsyncIterator[Sequence[Event]]:
+        self, job: JobKey, kind: str, sources: Sequence[FeedSource], positions: Positions
+    ) -> AsyncIterator[Sequence[FeedEvent]]:
         """Batches of what comes after `positions`, until the job is over and all of it was sent.
 
         An empty batch says that there was nothing for POLL_MS at the most. Raises ApiError 503 for
@@ -156,7 +156,7 @@ class Feeds:
 
     @contextmanager
     def _joined(
-        self, job: JobKey, kind: str, sources: Sequence[Source], positions: Positions
+        self, job: JobKey, kind: str, sources: Sequence[FeedSource], positions: Positions
     ) -> Iterator[Feed]:
         if sum(feed.followers for feed in self._feeds.values()) >= FOLLOWERS_MAX:
             raise ApiError(503, UNAVAILABLE, f"{FOLLOWERS_MAX} streams are open here already.")
@@ -190,7 +190,7 @@ class Feeds:
             if row is not None and row.phase == "done":
                 feed.ended_at = row.finished_at
 
-    async def _batch(self, feed: Feed, positions: Positions) -> list[Event]:
+    async def _batch(self, feed: Feed, positions: Positions) -> list[FeedEvent]:
         """In the order of ids, which is that of time; not beyond what a full page has reached."""
         pages = [
             await tail.after(self._views, position)
@@ -207,5 +207,5 @@ class Feeds:
         batch = []
         for event_id, number, body in events:
             positions = (*positions[:number], event_id, *positions[number + 1 :])
-            batch.append(Event(event_id, body, positions))
+            batch.append(FeedEvent(event_id, body, positions))
         return batch

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from schemas.units import Ms
-from services.gateway.jobs.queue_forecast import Running, Waiting, left_ms, starts_in_ms
+from services.gateway.jobs.queue_forecast import RunningJob, WaitingJob, left_ms, starts_in_ms
 from services.gateway.jobs.tables import JOBS, NODES, JobRow
 from services.gateway.ports import Views
 from tunery.runtime.clock import Clock
@@ -23,8 +23,8 @@ class Forecasts:
         self._reading = asyncio.Lock()
         self._read_at: Ms | None = None
         self._slots = 0
-        self._running: list[Running] = []
-        self._waiting: list[Waiting] = []
+        self._running: list[RunningJob] = []
+        self._waiting: list[WaitingJob] = []
 
     async def start_of(self, job_id: str) -> Ms | None:
         """When a queued job is expected to begin; None: it is not known."""
@@ -32,9 +32,9 @@ class Forecasts:
 
     async def start_of_new(self, slots: int) -> Ms | None:
         """The same for one more job at the end of the queue."""
-        return (await self._starts(Waiting(NEW, slots, 0))).get(NEW)
+        return (await self._starts(WaitingJob(NEW, slots, 0))).get(NEW)
 
-    async def _starts(self, *more: Waiting) -> Mapping[str, Ms]:
+    async def _starts(self, *more: WaitingJob) -> Mapping[str, Ms]:
         now = self._clock.now_ms()
         async with self._reading:  # those who come meanwhile wait for the same reading
             if self._read_at is None or now - self._read_at > KEPT_MS:
@@ -47,7 +47,7 @@ class Forecasts:
         nodes = await self._views.page(NODES, {"state": "alive"}, limit=NODES_MAX)
         self._slots = sum(node.slots for node in nodes)
         self._running = [
-            Running(row.spec.slots, left_ms(_expected_ms(row), now - _began_at(row, now)))
+            RunningJob(row.spec.slots, left_ms(_expected_ms(row), now - _began_at(row, now)))
             for phase in ON_MACHINES
             for row in await self._views.page(JOBS, {"phase": phase}, limit=JOBS_MAX)
         ]
@@ -55,7 +55,7 @@ class Forecasts:
             JOBS, {"phase": "queued", "wanted": "run"}, limit=JOBS_MAX, descending=False
         )
         placed = sorted(queued, key=lambda row: (row.position is None, row.position or 0))
-        self._waiting = [Waiting(row.id, row.spec.slots, _expected_ms(row)) for row in placed]
+        self._waiting = [WaitingJob(row.id, row.spec.slots, _expected_ms(row)) for row in placed]
 
 
 def _expected_ms(row: JobRow) -> Ms:

@@ -70,6 +70,7 @@ def job_event_row(
     data: dict[str, Any] | None = None,
     sealed: Sealed | None = None,
 ) -> Change:
+    """A message in the event list of a job. `rank`: its place among those of one record."""
     return JOB_EVENTS.insert(
         JobEventRow(
             tenant=header.key,

@@ -18,7 +18,7 @@ from services.gateway.jobs.responses import (
 )
 from services.gateway.jobs.statuses import JobState, job_state
 from services.gateway.jobs.tables import JobRow, StepRow
-from services.gateway.web.responses import Item, Unseal, seconds_or_none
+from services.gateway.web.responses import ListItem, Unseal, seconds_or_none
 
 
 class PlainParametersResponse(TrainingParametersResponse):
@@ -26,7 +26,7 @@ class PlainParametersResponse(TrainingParametersResponse):
     batch_size: int
 
 
-class PlainJobResponse(Item):
+class PlainJobResponse(ListItem):
     """`training_file_version`: `sha256:` and the hash of its bytes, while the file is kept."""
 
     object: Literal["job"] = "job"

@@ -26,6 +26,7 @@ from tunery.runtime.verbs import Change
 
 
 def project_pool(header: Header, event: Event) -> tuple[Change, ...]:
+    """Rows of nodes and of use that follow from one event of `pool`."""
     match event:
         case NodeRegistered():
             return (_node(header, event),)

@@ -36,8 +36,8 @@ from services.gateway.jobs.tables import (
     CHECKPOINTS,
     JOB_HISTORY,
     JOBS,
+    BudgetHold,
     CheckpointRow,
-    Hold,
     JobChangeRow,
     JobRow,
 )
@@ -173,7 +173,7 @@ def _ended(header: Header, event: JobEnded) -> Change:
 def _moved(header: Header, event: Moving) -> tuple[Change, ...]:
     match event:
         case HoldTaken():
-            hold = Hold(tokens=event.tokens, estimate=event.estimate)
+            hold = BudgetHold(tokens=event.tokens, estimate=event.estimate)
             return (_set(header, event.job_id, hold=hold, overage=event.overage),)
         case DatasetBound():
             return (_set(header, event.job_id, prepared=event.prepared),)

@@ -18,7 +18,7 @@ from services.gateway.jobs.tables import (
     JobRow,
     StepRow,
 )
-from services.gateway.web.responses import Item, Response, Unseal, seconds, seconds_or_none
+from services.gateway.web.responses import ListItem, Response, Unseal, seconds, seconds_or_none
 from tunery.plan.hyperparameters import resolve
 from tunery.plan.price import price_micro
 
@@ -138,7 +138,7 @@ class ProvenanceResponse(Response):
     attempts: int | None
 
 
-class JobResponse(Item):
+class JobResponse(ListItem):
     id: str
     object: Literal["fine_tuning.job"] = "fine_tuning.job"
     created_at: int
@@ -235,6 +235,7 @@ def job_response(
 
 
 def hyperparameters(row: JobRow, status: JobStatus) -> HyperparametersResponse:
+    """ "auto" while the job waits, the resolved numbers after that."""
     hyper = row.spec.hyper
     early = status in ("validating_files", "queued")
     auto = frozenset(row.spec.auto) if early else frozenset()

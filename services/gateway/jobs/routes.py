@@ -145,6 +145,7 @@ async def list_checkpoints(
     after: After = None,
     limit: Annotated[int, Query(ge=1, le=LIMIT_MAX)] = CHECKPOINTS_LIMIT,
 ) -> Page[CheckpointResponse]:
+    """Newest first, with the metrics of their steps."""
     job = await find(deps, caller, job_id)
     where = {"tenant": caller.tenant, "job_id": job_id}
     rows, more = await page(deps.views, CHECKPOINTS, where, limit=limit, after=after)

@@ -12,7 +12,7 @@ from starlette.responses import StreamingResponse
 
 from schemas.units import Ms
 from services.gateway.jobs.event_ids import EVENT_ID
-from services.gateway.jobs.feeds import JobKey, Positions, Source
+from services.gateway.jobs.feeds import FeedSource, JobKey, Positions
 from services.gateway.web.deps import Deps
 from services.gateway.web.errors import ApiError, invalid
 from services.gateway.web.responses import Response
@@ -36,7 +36,7 @@ def event_stream(
     deps: Deps,
     job: JobKey,
     name: str,
-    sources: Sequence[Source],
+    sources: Sequence[FeedSource],
     positions: Positions,
 ) -> StreamingResponse:
     """The answer to `stream=true`. `name` is the frames' event."""
@@ -62,7 +62,7 @@ def _is_position(text: str) -> bool:
 
 
 async def _frames(
-    deps: Deps, job: JobKey, name: str, sources: Sequence[Source], positions: Positions
+    deps: Deps, job: JobKey, name: str, sources: Sequence[FeedSource], positions: Positions
 ) -> AsyncIterator[bytes]:
     """Goes on when the database is away for a while: only the client ends it, or the job.
 

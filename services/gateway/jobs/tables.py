@@ -11,20 +11,20 @@ from schemas.pool import Role
 from schemas.sealed import Sealed
 from schemas.training import BlobFile, Device
 from schemas.units import GpuMs, Ms, Tokens
-from services.gateway.views.table import Index, Row, Table
+from services.gateway.views.table import Table, TableIndex, TableRow
 
 EventLevel: TypeAlias = Literal["info", "warn", "error"]
 JOB_ENTRY: Final = ("tenant", "job_id", "id")
 
 
-class Hold(Part):
+class BudgetHold(Part):
     """What the budget was taken for."""
 
     tokens: BaseTokens
     estimate: Estimate
 
 
-class JobRow(Row):
+class JobRow(TableRow):
     """A job as its newest events leave it.
 
     reason, position: why it waits, and where in the queue. loaded_step: where the newest attempt
@@ -51,7 +51,7 @@ class JobRow(Row):
     loaded_step: int | None = None
     total_steps: int | None = None
     trained_tokens: Tokens | None = None
-    hold: Hold | None = None
+    hold: BudgetHold | None = None
     overage: bool | None = None
     prepared: Prepared | None = None
     scores: BlobFile | None = None
@@ -67,7 +67,7 @@ class JobRow(Row):
     result_file: str | None = None
 
 
-class JobChangeRow(Row):
+class JobChangeRow(TableRow):
     """What one column of a job became. All of them up to a moment are the job at that moment."""
 
     tenant: str
@@ -77,7 +77,7 @@ class JobChangeRow(Row):
     value: Any
 
 
-class JobEventRow(Row):
+class JobEventRow(TableRow):
     """A message of a job. `sealed`: a part of it that may quote the tenant's data."""
 
     tenant: str
@@ -90,7 +90,7 @@ class JobEventRow(Row):
     data: dict[str, Any] | None
 
 
-class CheckpointRow(Row):
+class CheckpointRow(TableRow):
     tenant: str
     job_id: str
     sequence: int
@@ -104,7 +104,7 @@ class CheckpointRow(Row):
     files: tuple[BlobFile, ...]
 
 
-class NodeRow(Row):
+class NodeRow(TableRow):
     """`state`: alive, lost or retired."""
 
     pool: str
@@ -114,7 +114,7 @@ class NodeRow(Row):
     state: str
 
 
-class UsageRow(Row):
+class UsageRow(TableRow):
     """One line of a job's cost: a slice of use, or a credit (`billable_gpu_ms` below zero)."""
 
     tenant: str
@@ -131,7 +131,7 @@ class UsageRow(Row):
     cause: str | None
 
 
-class StepRow(Row):
+class StepRow(TableRow):
     """One optimizer step, from the telemetry. A figure that is not finite is null."""
 
     tenant: str
@@ -148,7 +148,7 @@ class StepRow(Row):
     elapsed_ms: Ms
 
 
-class LogLineRow(Row):
+class LogLineRow(TableRow):
     tenant: str
     job_id: str
     at: Ms
@@ -163,9 +163,9 @@ JOBS: Final = Table(
     key=("tenant", "id"),
     order="sequence",
     indexes=(
-        Index(("tenant", "sequence")),
-        Index(("tenant", "command_id")),
-        Index(("phase", "sequence")),
+        TableIndex(("tenant", "sequence")),
+        TableIndex(("tenant", "command_id")),
+        TableIndex(("phase", "sequence")),
     ),
 )
 JOB_HISTORY: Final = Table("job_history", JobChangeRow, key=JOB_ENTRY, order="id")
@@ -175,7 +175,7 @@ CHECKPOINTS: Final = Table(
     CheckpointRow,
     key=("tenant", "id"),
     order="sequence",
-    indexes=(Index(("tenant", "job_id", "sequence")),),
+    indexes=(TableIndex(("tenant", "job_id", "sequence")),),
 )
 NODES: Final = Table("nodes", NodeRow, key=("id",), order="id")
 USAGE: Final = Table("usage", UsageRow, key=JOB_ENTRY, order="id")
@@ -184,6 +184,6 @@ STEPS: Final = Table(
     StepRow,
     key=("tenant", "job_id", "step"),
     order="id",
-    indexes=(Index(("tenant", "job_id", "id")),),
+    indexes=(TableIndex(("tenant", "job_id", "id")),),
 )
 LINES: Final = Table("lines", LogLineRow, key=JOB_ENTRY, order="id")

@@ -46,6 +46,7 @@ class TelemetryReader:
         await self._ready.wait()
 
     async def run(self) -> None:
+        """Reads until cancelled; begins again where another process was first."""
         await self._store.ensure(TABLES)
         while True:
             offsets = await self._offsets()

@@ -30,6 +30,7 @@ BASES_PARTITION: Final = 0
 
 
 def project_model(header: Header, event: Event) -> tuple[Change, ...]:
+    """Rows of base models, versions and permissions that follow from one event of `model`."""
     match event:
         case BaseAdded():
             # One event in each partition, each at a time of its own, in no order among each other:

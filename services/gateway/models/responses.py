@@ -8,12 +8,12 @@ import msgspec
 from schemas.model import Stage, Verdict
 from schemas.training import BlobFile
 from services.gateway.models.tables import BaseRow, ModelRow, PermissionRow
-from services.gateway.web.responses import Item, Response, seconds
+from services.gateway.web.responses import ListItem, Response, seconds
 
 OWNER: Final = "tunery"
 
 
-class ModelResponse(Item):
+class ModelResponse(ListItem):
     """OpenAI's fields."""
 
     id: str
@@ -65,7 +65,7 @@ class AdapterResponse(Response):
     files: list[DownloadFileResponse]
 
 
-class PermissionResponse(Item):
+class PermissionResponse(ListItem):
     """`project_id`: the tenant that may fetch the checkpoint."""
 
     id: str
@@ -88,6 +88,7 @@ def base_response(row: BaseRow) -> BaseModelResponse:
 
 
 def model_response(row: ModelRow) -> FineTunedModelResponse:
+    """A version with the stage it holds."""
     return FineTunedModelResponse(
         id=row.id,
         created=seconds(row.created_at),

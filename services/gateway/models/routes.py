@@ -105,6 +105,7 @@ async def retrieve_model(model_id: str, deps: WithDeps, caller: Caller) -> AnyMo
 
 @router.delete("/v1/models/{model_id:path}")
 async def delete_model(model_id: str, deps: WithDeps, caller: Caller) -> Deleted:
+    """Raises ApiError 400 for a base model, 404 for a version that does not exist."""
     if await deps.views.one(BASES, {"id": model_id}) is not None:
         raise invalid("Base models cannot be deleted; only your fine-tuned versions can.", "id")
     await _version(deps, caller, model_id)

@@ -5,15 +5,15 @@ from typing import Final
 from schemas.model import Base, Lineage, Stage
 from schemas.training import BlobFile
 from schemas.units import Ms
-from services.gateway.views.table import Index, Row, Table
+from services.gateway.views.table import Table, TableIndex, TableRow
 
 
-class BaseRow(Row):
+class BaseRow(TableRow):
     created_at: Ms
     base: Base
 
 
-class ModelRow(Row):
+class ModelRow(TableRow):
     """A published version. `line`: the versions that its stages are shared with.
 
     quarantined: the gate blocked it, so it cannot be promoted.
@@ -30,7 +30,7 @@ class ModelRow(Row):
     quarantined: bool
 
 
-class PermissionRow(Row):
+class PermissionRow(TableRow):
     """Another tenant (`project_id`) may fetch the checkpoint."""
 
     tenant: str
@@ -46,12 +46,12 @@ MODELS: Final = Table(
     ModelRow,
     key=("tenant", "id"),
     order="sequence",
-    indexes=(Index(("tenant", "sequence")),),
+    indexes=(TableIndex(("tenant", "sequence")),),
 )
 PERMISSIONS: Final = Table(
     "permissions",
     PermissionRow,
     key=("tenant", "id"),
     order="sequence",
-    indexes=(Index(("project_id", "checkpoint_id")),),
+    indexes=(TableIndex(("project_id", "checkpoint_id")),),
 )

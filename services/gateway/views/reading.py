@@ -33,6 +33,7 @@ class PostgresViews:
         after: Cursor | None = None,
         descending: bool = True,
     ) -> Sequence[R]:
+        """Up to `limit` rows by (order column, id). Raises StoreUnavailable."""
         condition, arguments = _condition(table, where)
         order, way, sign = name(table.order), "DESC" if descending else "ASC", "><"[descending]
         if after is not None:
@@ -94,6 +95,7 @@ class StoreViews:
         after: Cursor | None = None,
         descending: bool = True,
     ) -> Sequence[R]:
+        """Up to `limit` rows by (order column, id). Raises StoreUnavailable."""
         rows = _rows(table, await self._store.rows(table.name, where))
         rows.sort(key=table.position, reverse=descending)
         if after is not None:

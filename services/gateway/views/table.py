@@ -1,6 +1,6 @@
 """A table of a read model, declared once: DDL, writes and reads come from the fields of its row.
 
-    class FileRow(Row):
+    class FileRow(TableRow):
         tenant: str
         bytes: int                    # set by the first event of a file
         failure: str | None = None    # set by a later one
@@ -32,18 +32,18 @@ SQL_TYPES: Mapping[type, str] = {
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
-class Row(Struct, frozen=True, kw_only=True):
+class TableRow(Struct, frozen=True, kw_only=True):
     """Base of the rows. A field with a default is one that `insert` leaves to later events."""
 
     id: str
 
 
-R = TypeVar("R", bound=Row)
+R = TypeVar("R", bound=TableRow)
 Key = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Index:
+class TableIndex:
     """`columns` in their order; `where`: the rows it covers, all of them unless given."""
 
     columns: tuple[str, ...]
@@ -60,7 +60,7 @@ class Table(Generic[R]):
     row: type[R]
     key: tuple[str, ...]
     order: str
-    indexes: tuple[Index, ...] = ()
+    indexes: tuple[TableIndex, ...] = ()
     bytewise: str = "id"
 
     @cached_property

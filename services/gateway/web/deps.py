@@ -14,7 +14,7 @@ from services.gateway.jobs.feeds import Feeds
 from services.gateway.jobs.forecasts import Forecasts
 from services.gateway.ports import BaseFolders, Previews, Prices, Rates, Views
 from services.gateway.settings import GatewaySettings
-from services.gateway.web.commands import Commands
+from services.gateway.web.commands import CommandSender
 from services.gateway.web.errors import FORBIDDEN, ApiError
 from services.gateway.web.scopes import allows
 from tunery.runtime.blobs.abstract import Blobs
@@ -27,7 +27,7 @@ from tunery.runtime.seal.sealer import Sealer
 class Deps:
     settings: GatewaySettings
     views: Views
-    commands: Commands
+    commands: CommandSender
     feeds: Feeds
     forecasts: Forecasts
     previews: Previews

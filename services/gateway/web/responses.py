@@ -19,13 +19,13 @@ class Response(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True)
 
 
-class Item(Response):
+class ListItem(Response):
     """What lists consist of."""
 
     id: str | None
 
 
-T = TypeVar("T", bound=Item)
+T = TypeVar("T", bound=ListItem)
 
 
 class Page(Response, Generic[T]):

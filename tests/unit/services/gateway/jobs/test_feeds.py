@@ -11,12 +11,12 @@ from typing import Any, Final
 import pytest
 
 from services.gateway.jobs import feeds
-from services.gateway.jobs.feeds import Event, Feeds, JobKey, Positions, Source
+from services.gateway.jobs.feeds import FeedEvent, Feeds, FeedSource, JobKey, Positions
 from services.gateway.jobs.tables import JOB_EVENTS, JOBS, STEPS
 from services.gateway.ports import Cursor, Where
 from services.gateway.views.table import Table
 from services.gateway.web.errors import ApiError
-from services.gateway.web.responses import Item
+from services.gateway.web.responses import ListItem
 from tunery.runtime.clock import SystemClock
 from tunery.runtime.store.memory import MemoryStore
 
@@ -25,12 +25,12 @@ FOLLOWERS: Final = 200
 STEPS_SENT: Final = 300
 
 
-def shape(row: Any) -> Item:
-    return Item(id=row.id)
+def shape(row: Any) -> ListItem:
+    return ListItem(id=row.id)
 
 
-BOTH: Final = (Source(JOB_EVENTS, shape), Source(STEPS, shape))
-ONE: Final = (Source(STEPS, shape),)
+BOTH: Final = (FeedSource(JOB_EVENTS, shape), FeedSource(STEPS, shape))
+ONE: Final = (FeedSource(STEPS, shape),)
 
 
 class Rows:
@@ -82,9 +82,9 @@ async def running(views: Any, store: MemoryStore | None = None) -> AsyncIterator
 
 
 async def followed(
-    found: Feeds, sources: Sequence[Source], positions: Positions, pauses: random.Random | None
-) -> list[Event]:
-    seen: list[Event] = []
+    found: Feeds, sources: Sequence[FeedSource], positions: Positions, pauses: random.Random | None
+) -> list[FeedEvent]:
+    seen: list[FeedEvent] = []
     async for batch in found.follow(JOB, "k", sources, positions):
         seen += batch
         if pauses is not None:

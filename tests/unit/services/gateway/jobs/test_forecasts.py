@@ -9,7 +9,7 @@ from schemas.job import Phase
 from services.gateway.jobs.forecasts import KEPT_MS, Forecasts
 from services.gateway.jobs.tables import JOBS, JobRow, NodeRow
 from services.gateway.ports import Cursor, Where
-from services.gateway.views.table import R, Row, Table
+from services.gateway.views.table import R, Table, TableRow
 from tests.unit.services.gateway.jobs.job_events import HELD, SUBMITTED
 from tests.unit.services.gateway.view_rows import folded, only
 from tunery.runtime.clock import SystemClock
@@ -21,7 +21,7 @@ SUBMITTED_ROW = only(folded("job", SUBMITTED, HELD), JOBS)
 class Rows:
     """Implements `Views`."""
 
-    def __init__(self, jobs: Sequence[Row] = (), nodes: Sequence[Row] = ()) -> None:
+    def __init__(self, jobs: Sequence[TableRow] = (), nodes: Sequence[TableRow] = ()) -> None:
         self.tables: dict[str, Sequence[Any]] = {"jobs": jobs, "nodes": nodes}
 
     async def one(self, table: Table[R], where: Where) -> R | None:

@@ -12,6 +12,7 @@ from services.gateway.files.tables import FILES
 from services.gateway.jobs.cost_responses import cost_response
 from services.gateway.jobs.responses import gate_response, job_response, row_at
 from services.gateway.jobs.tables import JOB_EVENTS, JOB_HISTORY, JOBS, StepRow, UsageRow
+from tests.unit.services.gateway.files.test_projection import FILE
 from tests.unit.services.gateway.jobs.job_events import (
     HELD,
     JOB,
@@ -22,7 +23,6 @@ from tests.unit.services.gateway.jobs.job_events import (
     placed,
     started,
 )
-from tests.unit.services.gateway.test_projection import FILE
 from tests.unit.services.gateway.view_rows import folded, only, rows
 
 

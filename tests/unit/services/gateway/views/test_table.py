@@ -7,10 +7,10 @@ import pytest
 
 from schemas.model import Share
 from services.gateway.projection import TABLES
-from services.gateway.views.table import Index, Row, Table
+from services.gateway.views.table import Table, TableIndex, TableRow
 
 
-class PetRow(Row):
+class PetRow(TableRow):
     tenant: str
     kind: Literal["cat", "dog"]
     weight: float
@@ -25,7 +25,7 @@ PETS = Table(
     PetRow,
     key=("tenant", "id"),
     order="age",
-    indexes=(Index(("tenant", "age")), Index(("kind",), where="age IS NOT NULL")),
+    indexes=(TableIndex(("tenant", "age")), TableIndex(("kind",), where="age IS NOT NULL")),
 )
 KEY = {"tenant": "acme", "id": "p1"}
 CAT = PetRow(tenant="acme", id="p1", kind="cat", weight=4.5, fed=True, owner=None)
