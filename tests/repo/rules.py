@@ -88,7 +88,7 @@ def is_pure(relative: Path) -> bool:
     by name the modules of the gateway's subjects.
     """
     parts = relative.with_suffix("").parts
-    if parts[0] == "schemas" or parts[:2] == ("tunery", "plan"):
+    if parts[0] == "schemas" or parts[:2] in {("tunery", "plan"), ("tunery", "work")}:
         return True
     if parts[:2] == ("services", "gateway"):
         return parts[-1] in PURE_IN_GATEWAY
