@@ -84,7 +84,7 @@ PURE_IN_GATEWAY: Final = frozenset(
 
 
 def is_pure(relative: Path) -> bool:
-    """schemas/, tunery/plan/, in services domain/, react and project (a module or a folder), and
+    """schemas/, tunery/plan/, tunery/work/, in services domain/, react and project (a module or a folder), and
     by name the modules of the gateway's subjects.
     """
     parts = relative.with_suffix("").parts
