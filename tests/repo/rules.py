@@ -84,8 +84,8 @@ PURE_IN_GATEWAY: Final = frozenset(
 
 
 def is_pure(relative: Path) -> bool:
-    """schemas/, tunery/plan/, tunery/work/, in services domain/, react and project (a module or a folder), and
-    by name the modules of the gateway's subjects.
+    """schemas/, tunery/plan/, tunery/work/, in services domain/, react and project (a module or a
+    folder), and by name the modules of the gateway's subjects.
     """
     parts = relative.with_suffix("").parts
     if parts[0] == "schemas" or parts[:2] in {("tunery", "plan"), ("tunery", "work")}:
