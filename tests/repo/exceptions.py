@@ -18,7 +18,7 @@ IDENTIFIERS: Final[dict[str, int]] = {
     "services/notifier": 3,
     "services/registry": 8,
     "services/scheduler": 39,
-    "simulator/control_plane": 55,
+    "simulator/control_plane": 50,
     "simulator/engine": 32,
     "simulator/event_core": 53,
     "tests": 1,
