@@ -155,7 +155,7 @@ SOURCES_WITHOUT_TESTS: Final[dict[str, int]] = {
     "services/notifier": 4,
     "services/registry": 5,
     "services/scheduler": 10,
-    "services/trainer": 7,
+    "services/trainer": 6,
     "simulator/control_plane": 13,
     "simulator/engine": 7,
     "simulator/event_core": 10,
@@ -163,6 +163,6 @@ SOURCES_WITHOUT_TESTS: Final[dict[str, int]] = {
     "tunery/client": 2,
     "tunery/data": 25,
     "tunery/local": 11,
-    "tunery/ml": 4,
+    "tunery/ml": 2,
     "tunery/runtime": 32,
 }
