@@ -11,7 +11,7 @@ from tunery.work.scores import Scores
 
 
 def verdict(blobs: Blobs) -> Effect[VerdictDue]:
-    async def run(due: VerdictDue, tenant: str) -> Send:
+    async def run(due: VerdictDue, tenant: str, _: int = 1) -> Send:
         data = await blobs.get(due.scores.blob, sha256=due.scores.sha256)
         scores = msgspec.json.decode(data, type=Scores)
         summary = summarise(scores, due.drop_max_ppm)

@@ -153,7 +153,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "effects before the rows are rebuilt",
         stores.Database,
-        "lease",
+        "lease_rows",
         broken.lease_at_once,
         "repeated",
         faults=_once(EMPTIED),

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
+import asyncpg
+
 from schemas.units import Ms
 from services.gateway.ports import Cursor, Row
 from services.gateway.views.tables import Table
@@ -17,8 +19,8 @@ QUERY_MS_MAX: Final[Ms] = 2_500
 class PostgresViews:
     """Implements `Views`. Raises StoreUnavailable within QUERY_MS_MAX."""
 
-    def __init__(self, store: PostgresStore) -> None:
-        self._store = store
+    def __init__(self, pool: "asyncpg.Pool[Any]") -> None:
+        self._pool = pool
 
     async def one(self, table: Table, where: Row) -> Row | None:
         found = await self.page(table, where, limit=1, descending=False)
@@ -54,7 +56,7 @@ class PostgresViews:
 
     async def _rows(self, query: str, arguments: Sequence[Any]) -> Sequence[Any]:
         with named_errors():
-            found: Sequence[Any] = await self._store.pool.fetch(query, *arguments)
+            found: Sequence[Any] = await self._pool.fetch(query, *arguments)
         return found
 
 
@@ -108,4 +110,4 @@ class StoreViews:
 
 
 def views_of(store: Store) -> PostgresViews | StoreViews:
-    return PostgresViews(store) if isinstance(store, PostgresStore) else StoreViews(store)
+    return PostgresViews(store.pool) if isinstance(store, PostgresStore) else StoreViews(store)

@@ -6,7 +6,7 @@ from schemas.units import Ms
 from services.gateway.ports import Cursor, Views
 from services.gateway.views.tables import DDL, FILES, VERSION, VIEWS
 from tunery.runtime.journal.reader import Position
-from tunery.runtime.store.abstract import Batch, Store, Tables
+from tunery.runtime.store.abstract import RowBatch, Store, Tables
 from tunery.runtime.verbs import Upsert
 
 AT: Final[Ms] = 1_000
@@ -26,7 +26,7 @@ async def fill(store: Store) -> None:
         )
         for tenant, number in files
     ]
-    await store.commit(Batch("views", VERSION, PLACE, 0, Position(1), changes))
+    await store.commit(RowBatch("views", VERSION, PLACE, 0, Position(1), changes))
 
 
 class ViewsSuite:
