@@ -38,7 +38,7 @@ class Aggregate(Generic[S]):
     """A stream's decider. `S` is the state of one partition: all keys of it, in persistent maps.
 
     `fold_version` is bumped whenever `evolve` changes, so that old snapshots are not used.
-    `state_type` is what snapshots are decoded to (msgspec structs, tuples, `immutables.Map`).
+    `state_type` is what snapshots are decoded to (msgspec structs, tuples, maps of immutables).
     """
 
     stream: Stream

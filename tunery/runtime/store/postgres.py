@@ -224,7 +224,7 @@ class PostgresStore:
         }
 
     async def commit(self, batch: RowBatch) -> CommitResult:
-        """One round trip: `commit_batch` compares the position and runs the batch's statements."""
+        """One round trip: a function of the database compares the position and runs the rest."""
         steps = self._steps(batch, fold(batch.changes))
         moved = await self._retried(
             lambda connection: connection.fetchval(
