@@ -35,5 +35,5 @@ def test_without_an_api_the_fix_is_named(tmp_path: object) -> None:
         main, ["job", "list", "--data-dir", str(tmp_path)], env={"OPENAI_BASE_URL": ""}
     )
     assert result.exit_code == 1
-    assert "no API to talk to" in result.output
-    assert "fix: start one with `tunery up`" in result.output
+    assert "No API is running or configured." in result.output
+    assert "fix: start a stack with `tunery up`" in result.output
