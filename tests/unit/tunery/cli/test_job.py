@@ -1,9 +1,7 @@
-"""Bodies from options, and the line of losses."""
+"""Request bodies from options."""
 
-import pytest
 from click.testing import CliRunner
 
-from tunery.cli._watch import sparkline
 from tunery.cli.job import _set
 from tunery.cli.main import main
 
@@ -18,16 +16,6 @@ def test_a_setting_goes_where_its_path_says() -> None:
         "training": {"precision": "bf16"},
         "seed": 7,
     }
-
-
-@pytest.mark.parametrize("values", [[], [1.0], [2.0, 1.0], [float(n) for n in range(500)]])
-def test_a_sparkline_is_never_wider_than_its_width(values: list[float]) -> None:
-    line = sparkline(values, width=40)
-    assert len(line) == min(40, len(values))
-
-
-def test_a_falling_loss_falls() -> None:
-    assert sparkline([8.0, 4.0, 1.0]) == "█▄▁"
 
 
 def test_without_an_api_the_fix_is_named(tmp_path: object) -> None:

@@ -3,7 +3,6 @@
 import pytest
 
 from tunery.cli._api import show, show_one
-from tunery.cli._watch import _line
 
 NAME = "rows [/red] [bold].jsonl"
 
@@ -14,8 +13,3 @@ def test_names_with_brackets_are_shown_as_they_are(capsys: pytest.CaptureFixture
     listed, shown = [line for line in capsys.readouterr().out.splitlines() if "jsonl" in line]
     assert listed.strip() == NAME
     assert shown.split() == ["file", *NAME.split()]
-
-
-def test_a_message_with_brackets_is_shown_as_it_is() -> None:
-    event = {"level": "error", "created_at": 0, "message": f"cannot read {NAME}"}
-    assert _line(event).plain.endswith(f"cannot read {NAME}")
