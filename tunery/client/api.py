@@ -166,9 +166,7 @@ class Api:
     def submit(self, body: Mapping[str, Any], idempotency_key: str) -> Job:
         """The key makes repeating it safe, so an outage is waited for."""
         headers = {"idempotency-key": idempotency_key}
-        return cast(
-            "Job", self._call("POST", "/fine_tuning/jobs", json=body, headers=headers)
-        )
+        return cast("Job", self._call("POST", "/fine_tuning/jobs", json=body, headers=headers))
 
     def estimate(self, body: Mapping[str, Any]) -> dict[str, Any]:
         return self._call("POST", "/fine_tuning/jobs/estimate", json=body)
@@ -306,9 +304,7 @@ class Api:
     def rotate_key(self, key_id: str, overlap_seconds: int, tenant: str | None = None) -> Key:
         """`key_id` may be `current`: the key that asks."""
         path = f"{_keys(tenant)}/{part(key_id)}/rotate"
-        return cast(
-            "Key", self._once("POST", path, json={"overlap_seconds": overlap_seconds})
-        )
+        return cast("Key", self._once("POST", path, json={"overlap_seconds": overlap_seconds}))
 
     def create_endpoint(self, body: Mapping[str, Any]) -> Endpoint:
         return cast("Endpoint", self._once("POST", "/webhook_endpoints", json=body))
