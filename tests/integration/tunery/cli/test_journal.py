@@ -126,9 +126,9 @@ async def damaged_and_repaired(moved: Stack, file: str) -> None:
     (wrong,) = (one["bad"] for one in bad["partitions"] if one["bad"])
     assert (wrong["partition"], wrong["offset"]) == (partition, written.offset)
     await moved.start("billing")
-    log, told = moved.folders.log("billing"), f"partition stopped: account/{PARTITION} at offset"
+    log, reason = moved.folders.log("billing"), f'"why":"account/{PARTITION} at offset'
     async with asyncio.timeout(WAIT_S):
-        while f"{told} {offset}" not in log.read_text():  # noqa: ASYNC110  # a file
+        while f"{reason} {offset}:" not in log.read_text():  # noqa: ASYNC110  # a file
             await asyncio.sleep(0.1)
     assert await alarms(moved) == [PARTITION]
     for name in SERVICES:

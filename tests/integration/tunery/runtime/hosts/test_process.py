@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest_asyncio
 
-from examples.first_stream import PLACES, STREAMS, Take
+from examples.first_stream import SEATS, HoldSeats
 from schemas.topics import PARTITIONS
+from simulator.event_core.streams import STREAMS
 from tests.integration.tunery.runtime.hosts import toy_process
 from tests.unit.tunery.runtime.hosts.toy_service import outcome, until
 from tunery.local import Stack
@@ -46,13 +47,16 @@ class Process:
                 self.lines.append(json.loads(line))
                 self._grew.notify_all()
 
-    async def logged(self, event: str, wait_s: float = 30) -> dict[str, Any]:
-        def found() -> list[dict[str, Any]]:
-            return [line for line in self.lines if line["event"] == event]
+    async def logged(self, event: str, wait_s: float = 30, **fields: str) -> dict[str, Any]:
+        """The newest line of this event with these fields; waits until there is one."""
+        wanted = {"event": event, **fields}
+
+        def matching() -> list[dict[str, Any]]:
+            return [line for line in self.lines if wanted.items() <= line.items()]
 
         async with asyncio.timeout(wait_s), self._grew:
-            await self._grew.wait_for(found)
-        return found()[-1]
+            await self._grew.wait_for(matching)
+        return matching()[-1]
 
     async def end(self, number: signal.Signals) -> tuple[int, float]:
         """Exit status, and the seconds it took."""
@@ -87,12 +91,12 @@ async def client(servers: Stack) -> AsyncIterator[Runtime]:
         {name.removeprefix("TUNERY_").lower(): value for name, value in servers.env.items()}
     )
     async with open_runtime(NAME, settings) as runtime:
-        await runtime.log.create((PLACES.commands, PLACES.journal), PARTITIONS)
+        await runtime.log.create((SEATS.commands, SEATS.journal), PARTITIONS)
         yield runtime
 
 
 async def submit(client: Runtime, key: str) -> str:
-    return await Sender(client.log, STREAMS).send("places", key, key, Take(places=1))
+    return await Sender(client.log, STREAMS).send("seats", key, key, HoldSeats(seats=1))
 
 
 async def held(client: Runtime) -> set[str]:
@@ -174,7 +178,7 @@ async def test_servers_that_are_not_there_yet_are_waited_for(servers: Stack) -> 
     }
     async with toy_service(away) as process:
         for server in ("PostgreSQL", "S3", "Kafka"):
-            await process.logged(f"waiting for {server}")
+            await process.logged("server.awaited", server=server)
         status, seconds = await process.end(signal.SIGTERM)
     assert (status, seconds < 5) == (0, True)
 

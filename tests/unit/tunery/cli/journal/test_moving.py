@@ -32,13 +32,13 @@ from tunery.runtime.clock import SystemClock
 from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.hosts.reactor import Reactor, positions_of
 from tunery.runtime.journal.codec import state_hash
-from tunery.runtime.journal.ports import Limits
+from tunery.runtime.journal.ports import HostLimits
 from tunery.runtime.memory_servers import MemoryServers
 from tunery.runtime.seal.memory import MemoryKeyStore
 from tunery.runtime.tools.verify import replay_stream
 
 WAIT_S = 20
-QUICK: Final = Limits(idle_wait_ms=20, commit_every_ms=20)
+QUICK: Final = HostLimits(idle_wait_ms=20, commit_every_ms=20)
 REACTIONS: Final = {
     "account": ("billing", react_account),
     "dataset": ("ingest", react_dataset),

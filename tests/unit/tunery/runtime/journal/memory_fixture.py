@@ -8,9 +8,10 @@ from typing import Any
 
 import msgspec
 
-from examples.first_stream import PLACES, PLACES_AGGREGATE, STREAMS
+from examples.first_stream import SEATS, SEATS_AGGREGATE
 from schemas.envelope import Entry, Envelope
 from schemas.topics import PARTITIONS, SNAPSHOTS
+from simulator.event_core.streams import STREAMS
 from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.bus.memory import MemoryLog
 from tunery.runtime.bus.partitioner import partition_of
@@ -18,12 +19,12 @@ from tunery.runtime.bus.sender import Sender
 from tunery.runtime.clock import Clock, SystemClock
 from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.journal.codec import codec_of, decode_record
-from tunery.runtime.journal.ports import Limits
+from tunery.runtime.journal.ports import HostLimits
 
 WAIT_S = 10
 #: what strangers may put where one of our records should be
 GARBAGE = (b"", b"not json", b'{"id":"\xff"}', b'{"x":' + b"[" * 9_000 + b"]" * 9_000 + b"}")
-QUICK = Limits(idle_wait_ms=20, tick_every_ms=50, retry_ms=10, back_off_ms_max=40)
+QUICK = HostLimits(idle_wait_ms=20, tick_every_ms=50, retry_ms=10, back_off_ms_max=40)
 
 
 @dataclass
@@ -44,20 +45,20 @@ class World:
     def sender(self) -> Sender:
         return Sender(self.log, STREAMS)
 
-    def host(self, owner: str = "a", limits: Limits = QUICK) -> AggregateHost[Any]:
-        return AggregateHost(self, PLACES_AGGREGATE, owner=owner, limits=limits)
+    def host(self, owner: str = "a", limits: HostLimits = QUICK) -> AggregateHost[Any]:
+        return AggregateHost(self, SEATS_AGGREGATE, owner=owner, limits=limits)
 
-    def entries(self, key: str, stream: Any = PLACES) -> list[tuple[Entry, tuple[Any, ...]]]:
+    def entries(self, key: str, stream: Any = SEATS) -> list[tuple[Entry, tuple[Any, ...]]]:
         """Entries of the key's partition, whether they count or not."""
         place = self.log.topics[stream.journal.name][partition_of(key.encode())]
         parsed = [decode_record(record.value) for record in place.records]
         codec = codec_of(stream)
         return [(one, codec.events(one)) for one in parsed if isinstance(one, Entry)]
 
-    def events(self, key: str, stream: Any = PLACES) -> list[Any]:
+    def events(self, key: str, stream: Any = SEATS) -> list[Any]:
         return [event for _, events in self.entries(key, stream) for event in events]
 
-    async def decided(self, key: str, count: int, stream: Any = PLACES) -> list[Any]:
+    async def decided(self, key: str, count: int, stream: Any = SEATS) -> list[Any]:
         """Wait until the key's partition has `count` entries; their events."""
         await until(lambda: len(self.entries(key, stream)) >= count)
         return self.events(key, stream)
