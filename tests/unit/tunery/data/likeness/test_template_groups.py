@@ -101,7 +101,7 @@ def test_parts_of_a_large_crowd_are_compared_as_other_rows(monkeypatch: pytest.M
     """Given a crowd that is joined a row at a time, then rows of its buckets still find some."""
     texts = one_template(60)
     wanted, alone = joined(texts), list(range(len(texts)))
-    monkeypatch.setattr("tunery.data.likeness.clusters.CROWD_GRAMS_MAX", 1)
+    monkeypatch.setattr("tunery.data.likeness.clusters.GROUP_GRAMS_MAX", 1)
     found = clusters(texts).first.tolist()
     assert found != alone
     assert all(wanted[first] == wanted[row] for row, first in enumerate(found))

@@ -68,11 +68,11 @@ def test_added_again_replaces(tmp_path: Path, write: Write) -> None:
 
 def test_what_is_wrong_is_named(tmp_path: Path, write: Write) -> None:
     store = tmp_path / "store"
-    with pytest.raises(BenchmarkUnusable, match=r"rows\.jsonl, row 2: no question in the keys foo"):
+    with pytest.raises(BenchmarkUnusable, match=r"rows\.jsonl, row 2: none of the keys foo"):
         benchmarks.add(store, "one", [write([{"question": "Q?"}, {"foo": 1}])])
     with pytest.raises(BenchmarkUnusable, match="row 1"):
         benchmarks.add(store, "one", [write([b'{"question": '])])
-    with pytest.raises(BenchmarkUnusable, match="no name for a benchmark"):
+    with pytest.raises(BenchmarkUnusable, match="not a valid benchmark name"):
         benchmarks.add(store, "../one", [write([{"question": "Q?"}])])
     with pytest.raises(BenchmarkUnusable, match="no benchmark 'two'"):
         benchmarks.load(store, ["two"])

@@ -121,7 +121,7 @@ def test_forms_and_marks_tell_the_same(base_dir: Path, source: str, turns: list[
     messages = [{"role": role, "content": text} for role, text in turns]
     row = Conversation(messages, [role == "assistant" for role, _ in turns])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(known, "_form", lambda *_: None)
+        patch.setattr(known, "_layout", lambda *_: None)
         by_marks = known.render(row)
     assert known.render(row) == by_marks
 
