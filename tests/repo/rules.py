@@ -75,20 +75,20 @@ def check_names(tree: Tree) -> Iterator[Violation]:
 #: the gateway is cut by subject: these modules of a subject are pure, whatever the subject
 PURE_IN_GATEWAY: Final = frozenset(
     {
-        *("bodies", "responses", "documents", "projection", "tables", "rows", "resolve"),
+        *("bodies", "responses", "event_responses", "projection", "tables", "table", "resolve"),
         *("errors", "scopes", "token_bucket", "wording", "names", "preview_tasks", "messages"),
         *("statuses", "event_ids", "queue_forecast", "plain_bodies", "plain_responses"),
-        "pool_projection",
+        *("pool_projection", "cost_responses", "checkpoint_responses"),
     }
 )
 
 
 def is_pure(relative: Path) -> bool:
-    """schemas/, tunery/plan/, in services domain/, react and project (a module or a folder), and
-    by name the modules of the gateway's subjects.
+    """schemas/, tunery/plan/, tunery/work/, in services domain/, react and project (a module or a
+    folder), and by name the modules of the gateway's subjects.
     """
     parts = relative.with_suffix("").parts
-    if parts[0] == "schemas" or parts[:2] == ("tunery", "plan"):
+    if parts[0] == "schemas" or parts[:2] in {("tunery", "plan"), ("tunery", "work")}:
         return True
     if parts[:2] == ("services", "gateway"):
         return parts[-1] in PURE_IN_GATEWAY

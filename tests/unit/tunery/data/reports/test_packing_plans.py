@@ -18,7 +18,7 @@ from tunery.data.preparing import prepare
 from tunery.data.reports import packing_plans as module
 from tunery.data.reports.packing_plans import FRACTIONS_PPM, LENGTHS, packing_plans
 from tunery.data.screening.screening import ScreeningPolicy
-from tunery.ml.order import plan
+from tunery.ml.order import plan_steps
 from tunery.plan.packing import steps_of_epoch
 
 WORDS = ("tide", "lamp", "rock", "keeper", "north", "gale", "oil", "stair", "fog", "bell")
@@ -69,7 +69,7 @@ def test_what_the_check_says_is_what_is_packed_and_run(
         )
         sizes = _row_tokens(made.train_path)
     assert (known.packed_rows, known.tokens) == (len(sizes), sum(sizes))
-    run = plan(sizes, n_epochs=2, rows_per_step=batch, seed=1)
+    run = plan_steps(sizes, n_epochs=2, rows_per_step=batch, seed=1)
     assert run.total_steps == 2 * steps_of_epoch(known.packed_rows, batch)
 
 
