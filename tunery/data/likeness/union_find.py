@@ -1,6 +1,6 @@
 """Disjoint sets of row numbers (union-find).
 
-SciPy has `DisjointSet` and `connected_components`; importing it costs more than these lines.
+SciPy has both a DisjointSet and connected components; importing it costs more than these lines.
 """
 
 from typing import TypeAlias

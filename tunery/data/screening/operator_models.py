@@ -1,11 +1,11 @@
 """Loads models that an operator provides: one recognises names, one rates toxicity.
 
-A model is named `module:callable` and imported in the process that reads rows. `presidio` is short
-for the recogniser of the extra `pii`. The name is part of the key of a prepared dataset, so another
+A model is named "module:callable" and imported in the process that reads rows. `presidio` is short
+for the recogniser of the extra "pii". The name is part of the key of a prepared dataset, so another
 version of a model needs another name.
 
-A recogniser takes a text and returns `Span`s of kind `person` or `place`. A toxicity model takes a
-sequence of texts and returns a number from 0 to 1 for each.
+A recogniser takes a text and returns a `Span` for each name of a person or place. A toxicity model
+takes a sequence of texts and returns a number from 0 to 1 for each.
 """
 
 import importlib

@@ -1,6 +1,6 @@
 """Renders a base model's chat template in a sandbox with limits on time and output.
 
-The result is the same as with `transformers`: Jinja has the same options, filters and globals. One
+The result is the same as with Transformers: Jinja has the same options, filters and globals. One
 difference is intended: `strftime_now` returns a fixed day, so that equal data gives equal bytes.
 """
 

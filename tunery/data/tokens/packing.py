@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
-class PackedRows:
+class RowPacking:
     """Which sequences each packed row contains.
 
     sequences: [sequences], their numbers, row after row
@@ -29,7 +29,7 @@ class PackedRows:
         return [list(islice(numbers, size)) for size in self.sizes.tolist()]
 
 
-def pack(lengths: Sequence[int] | NDArray[np.integer], capacity: int) -> PackedRows:
+def pack(lengths: Sequence[int] | NDArray[np.integer], capacity: int) -> RowPacking:
     """Pack sequences of these lengths, in tokens, into rows of at most `capacity` tokens.
 
     The result depends on the lengths alone; of equal lengths the lower number comes first.
@@ -47,7 +47,7 @@ def pack(lengths: Sequence[int] | NDArray[np.integer], capacity: int) -> PackedR
     chosen = np.repeat(np.array(chosen_lengths, np.int64), np.array(counts, np.int64))
     numbers = np.empty_like(order)
     numbers[np.argsort(chosen, kind="stable")] = order
-    return PackedRows(numbers, np.array(sizes, np.int64))
+    return RowPacking(numbers, np.array(sizes, np.int64))
 
 
 def _fill(histogram: NDArray[np.int64], capacity: int) -> tuple[list[int], list[int], list[int]]:

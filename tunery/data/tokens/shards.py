@@ -2,7 +2,7 @@
 
 Tensors: `input_ids` int32 [tokens], `loss_mask` uint8 [tokens] (1 for a label), `seq_lengths` int32
 [sequences], and `row_lengths` int32 [packed rows], the number of sequences in each row. The bytes
-are the same as those of `safetensors.serialize`.
+are the same as those of the function "serialize" of the library safetensors.
 """
 
 import json
