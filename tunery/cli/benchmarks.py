@@ -89,4 +89,4 @@ def remove(name: str, folders: DataDir, as_json: bool) -> None:
         benchmarks.remove(benchmarks.folder_in(folders.root), name)
     except benchmarks.BenchmarkUnusable as error:
         raise click.ClickException(str(error)) from error
-    _api.show_gone(name, "removed", as_json)
+    _api.show_removed(name, "removed", as_json)
