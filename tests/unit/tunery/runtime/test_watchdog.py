@@ -1,6 +1,6 @@
 import asyncio
 
-from tunery.runtime.watchdog import HostWatch, beat, next_item, watched_loop
+from tunery.runtime.watchdog import HostWatch, beat, next_item, watched_host, watched_loop
 
 LOOKS_MAX = 2
 
@@ -60,6 +60,7 @@ def test_loop_that_has_ended_is_not_watched() -> None:
 def test_reports_without_a_watch_go_nowhere() -> None:
     with watched_loop("nothing"):
         beat("working")
+        assert watched_host() is None
 
 
 async def test_waiting_for_an_item_reports_and_returns_it() -> None:
