@@ -1,212 +1,193 @@
-"""Two small streams for proving the event core: places with a limit, and a tally fed by reactions.
+"""Your first stream: seats that a tenant holds for a while. Run `python -m examples.first_stream`.
 
-`places` (key: tenant) lets at most `LIMIT` places be held at a time and takes each back after
-`HOLD_MS`; each taking needs a stamp, which an effect brings. `tally` counts what was ever taken,
-told by reactions alone.
+A tenant may hold at most `SEATS_MAX` seats at a time. A hold ends when its seats are released, or
+by itself after `HOLD_MS`. Every hold needs a ticket: it is issued elsewhere and recorded here.
 """
 
+import asyncio
 from dataclasses import replace
 from typing import Final, TypeAlias, assert_never
 
 from immutables import Map
 from msgspec import Struct
 
-from schemas.envelope import Context, Header, Message, Rejected, Repeated, Tick
-from schemas.topics import Stream
+from schemas.envelope import Context, Message, Rejected, Repeated, Tick
+from schemas.topics import PARTITIONS, Stream
 from schemas.units import Ms
-from tunery.runtime.verbs import Aggregate, Deadline, Send
+from tunery.runtime.bus.sender import Sender
+from tunery.runtime.hosts.aggregate import AggregateHost
+from tunery.runtime.journal.reader import START, Accepted, JournalReader
+from tunery.runtime.memory_servers import memory_servers
+from tunery.runtime.verbs import Aggregate, Deadline
 
-LIMIT: Final = 5
-HOLD_MS: Final = 20_000
+SEATS_MAX: Final = 5
+HOLD_MS: Final[Ms] = 20_000
 
-
-class Take(Message):
-    places: int
-
-
-class GiveBack(Message):
-    places: int
+# --- the vocabulary: commands are imperative, events are in the past tense ------------------------
 
 
-class Stamp(Message):
-    """An effect's outcome for what command `of` took; `done` False: given up."""
-
-    of: str
-    done: bool
+class HoldSeats(Message):
+    seats: int
 
 
-class Count(Message):
-    places: int
+class ReleaseSeats(Message):
+    seats: int
 
 
-class Taken(Message):
-    places: int
+class RecordTicket(Message):
+    """The ticket for what command `hold_id` holds was issued, or could not be."""
+
+    hold_id: str
+    issued: bool
+
+
+class SeatsHeld(Message):
+    seats: int
     until: Ms
 
 
-class GivenBack(Message):
-    places: int
+class SeatsReleased(Message):
+    seats: int
 
 
-class Expired(Message):
-    places: int
+class SeatsExpired(Message):
+    seats: int
 
 
-class Stamped(Message):
-    of: str
-    done: bool
+class TicketRecorded(Message):
+    hold_id: str
+    issued: bool
 
 
-class Praised(Message):
-    """Of the next release: those before it cannot read this."""
+SeatsCommand: TypeAlias = HoldSeats | ReleaseSeats | RecordTicket | Tick
+SeatsEvent: TypeAlias = (
+    SeatsHeld | SeatsReleased | SeatsExpired | TicketRecorded | Rejected | Repeated
+)
+#: the key of a command is the tenant; `box_office` is the service that owns the stream
+SEATS: Final = Stream("seats", "tenant", "box_office", ("box_office",), SeatsCommand, SeatsEvent)
 
-    places: int
-
-
-class Counted(Message):
-    places: int
-    total: int
-
-
-PlacesCommand: TypeAlias = Take | GiveBack | Stamp | Tick
-PlacesEvent: TypeAlias = Taken | GivenBack | Expired | Stamped | Rejected | Repeated
-NextEvent: TypeAlias = PlacesEvent | Praised
-TallyEvent: TypeAlias = Counted | Rejected | Repeated
-
-PLACES: Final = Stream("places", "tenant", "toy", ("toy",), PlacesCommand, PlacesEvent)
-PLACES_NEXT: Final = Stream("places", "tenant", "toy", ("toy",), PlacesCommand, NextEvent)
-TALLY: Final = Stream("tally", "tenant", "toy", ("toy",), Count, TallyEvent)
-STREAMS: Final = {stream.name: stream for stream in (PLACES, TALLY)}
+# --- the state: what has to be known to decide ----------------------------------------------------
 
 
 class Hold(Struct, frozen=True, array_like=True):
-    places: int
+    seats: int
     until: Ms
 
 
-class Desk(Struct, frozen=True, array_like=True):
-    """Of one tenant. owed: ids of the commands whose taking has no stamp yet."""
+class TenantSeats(Struct, frozen=True, array_like=True):
+    """awaiting_ticket: ids of the commands whose hold has no ticket yet."""
 
     holds: tuple[Hold, ...] = ()
-    owed: tuple[str, ...] = ()
+    awaiting_ticket: tuple[str, ...] = ()
+
+    @property
+    def held(self) -> int:
+        return sum(hold.seats for hold in self.holds)
 
 
-Holds: TypeAlias = Map[str, Desk]
-Totals: TypeAlias = Map[str, int]
+Seats: TypeAlias = Map[str, TenantSeats]  # by tenant
+
+# --- decide: a command on a state gives events; choices are made here and nowhere else ------------
 
 
-def decide_places(state: Holds, command: PlacesCommand, context: Context) -> tuple[Message, ...]:
-    desk = state.get(context.key, Desk())
-    held = sum(hold.places for hold in desk.holds)
+def decide_seats(state: Seats, command: SeatsCommand, context: Context) -> tuple[Message, ...]:
+    tenant = state.get(context.key, TenantSeats())
     match command:
-        case Take(places=places):
-            if places < 1:
-                return (Rejected(code="bad_places", message="take 1 or more", param="places"),)
-            if held + places > LIMIT:
-                return (Rejected(code="full", message=f"{held} of {LIMIT} places are held"),)
-            return (Taken(places=places, until=context.at + HOLD_MS),)
-        case GiveBack(places=places):
-            if not 0 < places <= held:
-                return (Rejected(code="not_held", message=f"{held} places are held"),)
-            return (GivenBack(places=places),)
-        case Stamp(of=of, done=done):
-            if of not in desk.owed:
-                return (Rejected(code="not_owed", message="no stamp is owed for this"),)
-            return (Stamped(of=of, done=done),)
+        case HoldSeats(seats=seats):
+            if seats < 1:
+                return (Rejected(code="bad_count", message="Hold 1 seat or more.", param="seats"),)
+            if tenant.held + seats > SEATS_MAX:
+                message = f"{tenant.held} of {SEATS_MAX} seats are held."
+                return (Rejected(code="full", message=message),)
+            return (SeatsHeld(seats=seats, until=context.at + HOLD_MS),)
+        case ReleaseSeats(seats=seats):
+            if not 0 < seats <= tenant.held:
+                return (Rejected(code="not_held", message=f"{tenant.held} seats are held."),)
+            return (SeatsReleased(seats=seats),)
+        case RecordTicket(hold_id=hold_id, issued=issued):
+            if hold_id not in tenant.awaiting_ticket:
+                return (Rejected(code="not_awaited", message="No hold awaits this ticket."),)
+            return (TicketRecorded(hold_id=hold_id, issued=issued),)
         case Tick():
-            due = [hold for hold in desk.holds if hold.until <= context.at]
-            return (Expired(places=sum(hold.places for hold in due)),) if due else ()
+            expired = sum(hold.seats for hold in tenant.holds if hold.until <= context.at)
+            return (SeatsExpired(seats=expired),) if expired else ()
         case _:
             assert_never(command)
 
 
-def decide_stricter(state: Holds, command: PlacesCommand, context: Context) -> tuple[Message, ...]:
-    """As the next release does: one place less may be held, and for half the time."""
-    held = sum(hold.places for hold in state.get(context.key, Desk()).holds)
-    if isinstance(command, Take) and command.places > 0:
-        if held + command.places == LIMIT:
-            return (Rejected(code="full", message=f"{held} of {LIMIT - 1} places are held"),)
-        if held + command.places < LIMIT:
-            return (Taken(places=command.places, until=context.at + HOLD_MS // 2),)
-    return decide_places(state, command, context)
+# --- evolve: an event changes the state; it never refuses -----------------------------------------
 
 
-def decide_praising(state: Holds, command: PlacesCommand, context: Context) -> tuple[Message, ...]:
-    """As the next release does: takings are praised, with an event that is new."""
-    events = decide_places(state, command, context)
-    praise = (Praised(places=event.places) for event in events if isinstance(event, Taken))
-    return (*events, *praise)
-
-
-def evolve_next(state: Holds, event: NextEvent, context: Context) -> Holds:
-    return state if isinstance(event, Praised) else evolve_places(state, event, context)
-
-
-def evolve_places(state: Holds, event: PlacesEvent, context: Context) -> Holds:
-    desk = state.get(context.key, Desk())
-    holds, owed = desk.holds, desk.owed
+def evolve_seats(state: Seats, event: SeatsEvent, context: Context) -> Seats:
+    tenant = state.get(context.key, TenantSeats())
+    holds, awaiting = tenant.holds, tenant.awaiting_ticket
     match event:
-        case Taken(places=places, until=until):
-            holds, owed = (*holds, Hold(places, until)), (*owed, context.command_id)
-        case GivenBack(places=places):
-            holds = _less(holds, places)
-        case Expired():
+        case SeatsHeld(seats=seats, until=until):
+            holds, awaiting = (*holds, Hold(seats, until)), (*awaiting, context.command_id)
+        case SeatsReleased(seats=seats):
+            holds = release_oldest(holds, seats)
+        case SeatsExpired():
             holds = tuple(hold for hold in holds if hold.until > context.at)
-        case Stamped(of=of):
-            owed = tuple(one for one in owed if one != of)
+        case TicketRecorded(hold_id=recorded):
+            awaiting = tuple(hold_id for hold_id in awaiting if hold_id != recorded)
         case Rejected() | Repeated():
             return state
         case _:
             assert_never(event)
-    return state.set(context.key, Desk(holds, owed))
+    return state.set(context.key, TenantSeats(holds, awaiting))
 
 
-def _less(holds: tuple[Hold, ...], places: int) -> tuple[Hold, ...]:
-    left: list[Hold] = []
+def release_oldest(holds: tuple[Hold, ...], seats: int) -> tuple[Hold, ...]:
+    remaining: list[Hold] = []
     for hold in holds:
-        taken = min(places, hold.places)
-        places -= taken
-        if hold.places > taken:
-            left.append(Hold(hold.places - taken, hold.until))
-    return tuple(left)
+        released = min(seats, hold.seats)
+        seats -= released
+        if hold.seats > released:
+            remaining.append(Hold(hold.seats - released, hold.until))
+    return tuple(remaining)
 
 
-def next_expiry(state: Holds) -> Deadline | None:
-    ends = [(hold.until, key) for key, desk in state.items() for hold in desk.holds]
+def next_expiry(state: Seats) -> Deadline | None:
+    """When the host has to send the next `Tick`, and for which tenant."""
+    ends = [(hold.until, key) for key, tenant in state.items() for hold in tenant.holds]
     return Deadline(*min(ends)) if ends else None
 
 
-def react_places(header: Header, event: NextEvent) -> tuple[Send, ...]:
-    match event:
-        case Taken(places=places):
-            # The target's key is another one, so that reactions cross partitions.
-            key = f"{header.tenant}-tally"
-            return (Send("tally", key, key, Count(places=places)),)
-        case GivenBack() | Expired() | Stamped() | Praised() | Rejected() | Repeated():
-            return ()
-        case _:
-            assert_never(event)
-
-
-def decide_tally(state: Totals, command: Count, context: Context) -> tuple[Message, ...]:
-    return (Counted(places=command.places, total=state.get(context.key, 0) + command.places),)
-
-
-def evolve_tally(state: Totals, event: TallyEvent, context: Context) -> Totals:
-    match event:
-        case Counted(total=total):
-            return state.set(context.key, total)
-        case Rejected() | Repeated():
-            return state
-        case _:
-            assert_never(event)
-
-
-PLACES_AGGREGATE: Final = Aggregate(
-    PLACES, 1, Holds(), Holds, decide_places, evolve_places, next_expiry
+SEATS_AGGREGATE: Final = Aggregate(
+    SEATS,
+    fold_version=1,
+    initial=Seats(),
+    state_type=Seats,
+    decide=decide_seats,
+    evolve=evolve_seats,
+    deadline=next_expiry,
 )
-PLACES_STRICTER: Final = replace(PLACES_AGGREGATE, decide=decide_stricter)
-PLACES_PRAISING: Final = replace(
-    PLACES_AGGREGATE, stream=PLACES_NEXT, decide=decide_praising, evolve=evolve_next
-)
-TALLY_AGGREGATE: Final = Aggregate(TALLY, 1, Totals(), Totals, decide_tally, evolve_tally)
+
+# --- run it: the production host over a log in memory ---------------------------------------------
+
+
+async def run() -> None:
+    """Send some commands, wait until the host has decided them, and print the journal."""
+    servers = await memory_servers()
+    await servers.log.create((SEATS.commands, SEATS.journal), PARTITIONS)
+    sender = Sender(servers.log, {SEATS.name: SEATS})
+    owner = asyncio.create_task(
+        AggregateHost(replace(servers.runtime("box_office"), sender=sender), SEATS_AGGREGATE).run()
+    )
+    first = await sender.send(SEATS, "ada", "ada", HoldSeats(seats=3))
+    await sender.send(SEATS, "ada", "ada", RecordTicket(hold_id=first, issued=True))
+    await sender.send(SEATS, "ada", "ada", HoldSeats(seats=3))  # refused: 3 of 5 are held
+    await sender.send(SEATS, "ada", "ada", ReleaseSeats(seats=1))
+    reader = JournalReader(servers.log, SEATS, dict.fromkeys(range(PARTITIONS), START))
+    await reader.open()
+    entries: list[Accepted] = []
+    while len(entries) < 4:  # one for each command
+        for batch in (await reader.read(wait_ms=1_000)).values():
+            entries += batch.accepted
+    for accepted in entries:
+        print(f"{accepted.entry.key} {accepted.entry.seq}:", *accepted.events)
+    owner.cancel()
+
+
+if __name__ == "__main__":
+    asyncio.run(run())

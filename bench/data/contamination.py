@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from bench.data.made import Maker
-from tunery.data import benchmarks
-from tunery.data.contamination import LOOSE_WORDS, STRICT_WORDS, Index, Item
+from bench.data.synthetic_texts import Maker
+from tunery.data.screening import benchmarks
+from tunery.data.screening.contamination import LOOSE_WORDS, STRICT_WORDS, Index, Item
 
 FOLDER: Final = Path(__file__).parents[3] / "shared" / "data" / "datasets" / "bench"
 ROWS: Final = 50_000

@@ -15,11 +15,18 @@ from typing import Final
 import msgspec
 from datasketch import MinHash, MinHashLSH
 
-from bench.data.made import Maker
-from tunery.data.clusters import LIKE_PERCENT, Clusters
-from tunery.data.dialects import Conversation
-from tunery.data.duplicates import DuplicateFinder
-from tunery.data.signatures import BAND_SLOTS, BANDS, GRAM_CHARS, SLOTS, gram_sets, jaccard_at_least
+from bench.data.synthetic_texts import Maker
+from tunery.data.dialects.detection import Conversation
+from tunery.data.likeness.clusters import LIKE_PERCENT, Clusters
+from tunery.data.likeness.duplicates import DuplicateFinder
+from tunery.data.likeness.minhash import (
+    BAND_SLOTS,
+    BANDS,
+    GRAM_CHARS,
+    SLOTS,
+    gram_sets,
+    jaccard_at_least,
+)
 
 SHORT_ROWS: Final = 100_000
 TEMPLATED_ROWS: Final = 20_000

@@ -12,8 +12,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from trl import data_utils
 
-from tunery.data.limits import PACK_WINDOW_ROWS
-from tunery.data.packing import pack
+from tunery.data.findings.limits import PACK_WINDOW_ROWS
+from tunery.data.tokens.packing import pack
 
 SEQUENCES: Final = 1_000_000
 SEQUENCES_BESIDE: Final = 50_000

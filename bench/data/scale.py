@@ -20,8 +20,8 @@ from typing import Final
 
 import msgspec
 
-from bench.data.made import Maker
-from tunery.data.limits import PIECE_ROWS
+from bench.data.synthetic_texts import Maker
+from tunery.data.findings.limits import PIECE_ROWS
 from tunery.data.preparing import FILES, prepare
 from tunery.local.paths import base_model_dir
 

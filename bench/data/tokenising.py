@@ -15,11 +15,11 @@ from random import Random
 from typing import Any, Final
 
 from tunery.data.checking import Checker
-from tunery.data.dialects import Conversation
-from tunery.data.findings import Note
-from tunery.data.limits import ENCODE_ROWS
-from tunery.data.reading import open_rows
-from tunery.data.rendering import Tokenizer
+from tunery.data.containers.reading import open_rows
+from tunery.data.dialects.detection import Conversation
+from tunery.data.findings.finding import Note
+from tunery.data.findings.limits import ENCODE_ROWS
+from tunery.data.tokens.tokenizer import Tokenizer
 from tunery.local.paths import BASE_MODEL_ID, cache_dir
 
 ROWS: Final = 4_000

@@ -14,9 +14,9 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, Final
 
-from bench.data.made import Maker
+from bench.data.synthetic_texts import Maker
 from tunery.data.checking import Checker
-from tunery.data.reading import open_rows
+from tunery.data.containers.reading import open_rows
 
 ROWS: Final = 100_000
 QUICK: Final = 10  # times fewer

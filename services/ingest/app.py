@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Sequence
 
 from schemas.topics import DATASET, MODEL
+from services.ingest.adapters.process_workbench import Workers
 from services.ingest.adapters.tasks import Screen
-from services.ingest.adapters.workers import Workers
 from services.ingest.domain.decide import decide
 from services.ingest.domain.evolve import evolve
 from services.ingest.domain.expiry import earliest
@@ -14,10 +14,10 @@ from services.ingest.effect import erase, prepare, validate
 from services.ingest.ports import LocalBase
 from services.ingest.project import BASES, DDL, project
 from services.ingest.react import react_dataset
-from services.ingest.room import sweep
+from services.ingest.scratch import sweep
 from services.ingest.settings import IngestSettings
-from tunery.data.benchmarks import folder_in
-from tunery.data.models import ModelUnusable
+from tunery.data.screening.benchmarks import folder_in
+from tunery.data.screening.operator_models import ModelUnusable
 from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.hosts.digests import Digests

@@ -22,9 +22,9 @@ from schemas.dataset import (
 from schemas.envelope import Message
 from services.ingest.ports import Checked, LocalBase, Packed, Workbench, WorkRefused
 from services.ingest.project import ERASE, PREPARE, VALIDATE, EraseBlob
-from services.ingest.room import named_folder, new_folder
+from services.ingest.scratch import named_folder, new_folder
 from tunery.runtime.blobs.abstract import Blobs, Stored, blob_key
-from tunery.runtime.telemetry.logs import say
+from tunery.runtime.telemetry.logs import log_event
 from tunery.runtime.verbs import Effect, Send
 
 LOG: Final = logging.getLogger("tunery.ingest")
@@ -45,7 +45,7 @@ def validate(
             await blobs.get_file(file.blob, path, sha256=file.sha256)
             checked = await workbench.check(path, await bases(), file.rows_max)
         for why in checked.unusable:
-            say(LOG, logging.WARNING, "base cannot count", file=file.file_id, why=why)
+            log_event(LOG, logging.WARNING, "base cannot count", file=file.file_id, why=why)
         validation = _validation(checked, await _report(blobs, tenant, checked))
         return _send(tenant, RecordValidation(file_id=file.file_id, validation=validation))
 

@@ -7,7 +7,7 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from schemas.units import HOUR_MS, Ms
-from tunery.data.screening import Overlaps, Personal, Policy, Repeats, Toxic
+from tunery.data.screening.screening import Overlaps, Personal, Policy, Repeats, Toxic
 
 GIB: Final = 1024**3
 

@@ -31,7 +31,7 @@ from tunery.runtime.seal.abstract import KeyDestroyed
 from tunery.runtime.seal.sealer import Sealer
 from tunery.runtime.seal.webhooks import webhook_secret
 from tunery.runtime.store.abstract import TODOS_CHANNEL, Leased, StoreUnavailable
-from tunery.runtime.telemetry.logs import say
+from tunery.runtime.telemetry.logs import log_event
 
 LOG: Final = logging.getLogger("tunery.notifier")
 LEASE_MS: Final[Ms] = 60_000  # far above the time limit of one attempt
@@ -100,7 +100,7 @@ async def attempt(
     except Unreachable as error:
         return Failed(None, str(error))
     except Exception as error:  # a row that can never be sent must end by its schedule as well
-        say(LOG, logging.ERROR, "delivery broke", error, id=due.delivery_id)
+        log_event(LOG, logging.ERROR, "delivery broke", error, id=due.delivery_id)
         return Failed(None, type(error).__name__)
     return _judged(answer)
 
@@ -171,7 +171,7 @@ class DeliveryHost:
         try:
             return await self._store.lease(DELIVER, free, LEASE_MS)
         except StoreUnavailable as error:
-            say(LOG, logging.WARNING, "no deliveries", why=error)
+            log_event(LOG, logging.WARNING, "no deliveries", why=error)
             await self._runtime.clock.sleep(OUTAGE_MS)
             return ()
 
@@ -180,13 +180,13 @@ class DeliveryHost:
         try:
             await self._deliver(row)
         except (Unavailable, AppendUnknown, StoreUnavailable) as error:
-            say(LOG, logging.WARNING, "delivery waits", id=row.id, why=error)
+            log_event(LOG, logging.WARNING, "delivery waits", id=row.id, why=error)
             await self._give_back(row, OUTAGE_MS)
         except asyncio.CancelledError:
             await self._give_back(row, 0)
             raise
         except Exception as error:
-            say(LOG, logging.ERROR, "delivery left its row", error, id=row.id)
+            log_event(LOG, logging.ERROR, "delivery left its row", error, id=row.id)
 
     async def _give_back(self, row: Leased, delay_ms: Ms) -> None:
         """This attempt does not count: it was not the receiver's fault."""
@@ -194,7 +194,7 @@ class DeliveryHost:
             async with asyncio.timeout(STOP_MS_MAX / 1000):
                 await self._store.release(row, delay_ms, counts=False)
         except (StoreUnavailable, TimeoutError) as error:
-            say(LOG, logging.WARNING, "row not given back", id=row.id, why=error)
+            log_event(LOG, logging.WARNING, "row not given back", id=row.id, why=error)
 
     async def _deliver(self, row: Leased) -> None:
         due = msgspec.json.decode(row.body, type=DeliveryDue)
@@ -204,12 +204,12 @@ class DeliveryHost:
         fields: dict[str, Any] = {"id": row.id, "tenant": row.tenant, "attempt": row.attempt}
         match came:
             case Ended():
-                say(LOG, logging.INFO, f"delivery {came.outcome}", why=came.why, **fields)
+                log_event(LOG, logging.INFO, f"delivery {came.outcome}", why=came.why, **fields)
                 await self._end(row, came)
             case Failed():
                 attempts_max = 1 if due.once else ATTEMPTS_MAX
                 pause = pause_ms(row.attempt, self._jitter_ppm(), came.retry_after_ms, attempts_max)
-                say(LOG, logging.WARNING, "delivery failed", why=came.why, **fields)
+                log_event(LOG, logging.WARNING, "delivery failed", why=came.why, **fields)
                 if pause is None:
                     await self._end(row, Ended("gave_up", came.status, came.why))
                 else:
@@ -243,5 +243,5 @@ class DeliveryHost:
             except (Unavailable, AppendUnknown) as error:
                 if retry == SEND_RETRIES_MAX:
                     raise
-                say(LOG, logging.WARNING, "outcome not sent", id=row.id, why=error)
+                log_event(LOG, logging.WARNING, "outcome not sent", id=row.id, why=error)
                 await self._runtime.clock.sleep(OUTAGE_MS)

@@ -8,13 +8,13 @@ from typing import Any, Final, TypeAlias
 from msgspec import structs
 
 from examples.first_stream import (
-    PLACES_AGGREGATE,
-    Holds,
-    PlacesCommand,
-    Stamp,
-    Stamped,
-    Take,
-    decide_places,
+    SEATS_AGGREGATE,
+    HoldSeats,
+    RecordTicket,
+    Seats,
+    SeatsCommand,
+    TicketRecorded,
+    decide_seats,
 )
 from schemas.envelope import Claim, Context, Entry, Envelope, Message, Rejected
 from schemas.units import Ms
@@ -164,10 +164,10 @@ async def trim_by_age(self: Any, _: int) -> None:
     await self._log.trim(topic, self._partition, end)
 
 
-def reads_the_clock(state: Holds, command: PlacesCommand, context: Context) -> tuple[Message, ...]:
-    if isinstance(command, Take) and int(asyncio.get_running_loop().time()) % 2:
+def reads_the_clock(state: Seats, command: SeatsCommand, context: Context) -> tuple[Message, ...]:
+    if isinstance(command, HoldSeats) and int(asyncio.get_running_loop().time()) % 2:
         return (Rejected(code="full", message="not at this time of day"),)
-    return decide_places(state, command, context)
+    return decide_seats(state, command, context)
 
 
 # --- what was seen before -------------------------------------------------------------------------
@@ -183,14 +183,14 @@ def without(kind: str) -> Callable[[Seen, Envelope, Ms], Repeat | Conflict | Non
     return broken
 
 
-def stamps_again(state: Holds, command: PlacesCommand, context: Context) -> tuple[Message, ...]:
-    if isinstance(command, Stamp):
-        return (Stamped(of=command.of, done=command.done),)
-    return decide_places(state, command, context)
+def record_again(state: Seats, command: SeatsCommand, context: Context) -> tuple[Message, ...]:
+    if isinstance(command, RecordTicket):
+        return (TicketRecorded(hold_id=command.hold_id, issued=command.issued),)
+    return decide_seats(state, command, context)
 
 
-CLOCK_READ: Final = replace(PLACES_AGGREGATE, decide=reads_the_clock)
-STAMPED_AGAIN: Final = replace(PLACES_AGGREGATE, decide=stamps_again)
+CLOCK_READ: Final = replace(SEATS_AGGREGATE, decide=reads_the_clock)
+RECORDED_AGAIN: Final = replace(SEATS_AGGREGATE, decide=record_again)
 
 # --- reactions ------------------------------------------------------------------------------------
 

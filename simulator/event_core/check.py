@@ -3,7 +3,7 @@
 from collections import Counter
 from functools import partial
 
-from examples.first_stream import PLACES, STREAMS, TALLY
+from examples.first_stream import SEATS
 from simulator.engine.verdict import Verdict
 from simulator.event_core.invariants import (
     History,
@@ -13,16 +13,17 @@ from simulator.event_core.invariants import (
     not_too_far,
     only_accepted,
     ordered,
-    outcomes_told,
+    outcomes_answered,
     reactions_complete,
     read_history,
     same_rows,
     same_view,
-    stamped_once,
+    ticketed_once,
     undecided,
     within_limit,
 )
 from simulator.event_core.run import ACTIVE, TAIL_LOST, UNKNOWN, Run
+from simulator.event_core.streams import STREAMS, TALLY
 from tunery.runtime.journal.reader import Accepted
 
 Histories = dict[tuple[str, int], History]
@@ -42,7 +43,7 @@ def check(run: Run) -> Verdict:
             )
         accepted = history.accepted
         verdict.violations += ordered(accepted) + decided_once(accepted) + no_refusal(accepted)
-    verdict.violations += within_limit(_accepted(histories, PLACES.name))
+    verdict.violations += within_limit(_accepted(histories, SEATS.name))
     verdict.violations += _views(run, histories) + run.died
     if not run.plan.faults.has(TAIL_LOST):
         verdict.violations += _nothing_lost(run, histories)
@@ -78,7 +79,7 @@ def _accepted(histories: Histories, stream: str) -> list[Accepted]:
 
 def _nothing_lost(run: Run, histories: Histories) -> list[str]:
     """What must hold as long as the log keeps what it has acknowledged."""
-    places, tally = _accepted(histories, PLACES.name), _accepted(histories, TALLY.name)
+    seats, tally = _accepted(histories, SEATS.name), _accepted(histories, TALLY.name)
     found = [f"false stop: {stop}" for stop in run.named if not run.had_to_come(stop)]
     found += [f"false stop: {stop}" for stop in run.stops]
     for (name, partition), history in histories.items():
@@ -91,10 +92,10 @@ def _nothing_lost(run: Run, histories: Histories) -> list[str]:
         if not not_too_far(histories[one.stream, one.partition], one.before, one.end)
     ]
     found += only_accepted(run.settled, histories)
-    found += reactions_complete(places, tally)
-    found += stamped_once(places, run.worked) + run.repeated
-    found += same_rows(run.rows, [*places, *tally])
-    found += outcomes_told(run.outcomes, [*places, *tally])
+    found += reactions_complete(seats, tally)
+    found += ticketed_once(seats, run.worked) + run.repeated
+    found += same_rows(run.rows, [*seats, *tally])
+    found += outcomes_answered(run.outcomes, [*seats, *tally])
     if not run.finished:
         found.append("progress: not everything was decided and projected after faults stopped")
     return found

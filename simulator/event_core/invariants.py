@@ -7,10 +7,11 @@ from typing import Any, Final
 
 from msgspec import structs
 
-from examples.first_stream import LIMIT, Counted, Expired, GivenBack, Stamped, Taken
+from examples.first_stream import SEATS_MAX, SeatsExpired, SeatsHeld, SeatsReleased, TicketRecorded
 from schemas.envelope import Claim, Rejected
 from schemas.topics import Stream
-from simulator.event_core.views import Rows, rebuilt
+from simulator.event_core.streams import SeatsCounted
+from simulator.event_core.views import Rows, rebuild_rows
 from tunery.runtime.bus.abstract import Record
 from tunery.runtime.hosts.owner import Settled
 from tunery.runtime.hosts.projector import outcome_of
@@ -149,14 +150,14 @@ def within_limit(accepted: Iterable[Accepted]) -> list[str]:
     for one in accepted:
         for event in one.events:
             match event:
-                case Taken(places=places):
-                    held[one.entry.key] = held.get(one.entry.key, 0) + places
-                case GivenBack(places=places) | Expired(places=places):
-                    held[one.entry.key] = held.get(one.entry.key, 0) - places
+                case SeatsHeld(seats=seats):
+                    held[one.entry.key] = held.get(one.entry.key, 0) + seats
+                case SeatsReleased(seats=seats) | SeatsExpired(seats=seats):
+                    held[one.entry.key] = held.get(one.entry.key, 0) - seats
                 case _:
                     continue
-            if not 0 <= held.get(one.entry.key, 0) <= LIMIT:
-                return [f"limit: {one.entry.key} holds {held[one.entry.key]} of {LIMIT}"]
+            if not 0 <= held.get(one.entry.key, 0) <= SEATS_MAX:
+                return [f"limit: {one.entry.key} holds {held[one.entry.key]} of {SEATS_MAX}"]
     return []
 
 
@@ -166,7 +167,8 @@ def decided_once(accepted: Iterable[Accepted]) -> list[str]:
     found: list[str] = []
     for one in accepted:
         if not any(
-            isinstance(event, Taken | GivenBack | Stamped | Counted) for event in one.events
+            isinstance(event, SeatsHeld | SeatsReleased | TicketRecorded | SeatsCounted)
+            for event in one.events
         ):
             continue
         for mark in _marks(one):
@@ -245,17 +247,17 @@ def only_accepted(settled: Iterable[Settled], histories: Mapping[Place, History]
     ]
 
 
-def reactions_complete(places: Iterable[Accepted], tally: Iterable[Accepted]) -> list[str]:
+def reactions_complete(seats: Iterable[Accepted], tally: Iterable[Accepted]) -> list[str]:
     """The tally is the sum of everything taken, to the unit."""
     taken, counted = dict[str, int](), dict[str, int]()
-    for one in places:
+    for one in seats:
         for event in one.events:
-            if isinstance(event, Taken):
+            if isinstance(event, SeatsHeld):
                 key = f"{one.entry.key}-tally"
-                taken[key] = taken.get(key, 0) + event.places
+                taken[key] = taken.get(key, 0) + event.seats
     for one in tally:
         for event in one.events:
-            if isinstance(event, Counted):
+            if isinstance(event, SeatsCounted):
                 counted[one.entry.key] = event.total
     return [] if taken == counted else [f"reactions: taken {taken}, counted {counted}"]
 
@@ -266,7 +268,7 @@ def no_refusal(accepted: Iterable[Accepted]) -> list[str]:
         f"refusal: {event.code}: {event.message}"
         for one in accepted
         for event in one.events
-        if isinstance(event, Rejected) and event.code not in ("full", "not_held", "not_owed")
+        if isinstance(event, Rejected) and event.code not in ("full", "not_held", "not_awaited")
     ]
 
 
@@ -277,29 +279,31 @@ def not_too_far(history: History, before: int, end: int) -> bool:
     return before < max(decided - base, 1)
 
 
-def stamped_once(accepted: Iterable[Accepted], worked: Mapping[str, int]) -> list[str]:
-    """Each taking got one stamp, and somebody worked for it, or gave up."""
-    needs: set[str] = set()
-    stamps: dict[str, list[bool]] = {}
-    for one in accepted:
-        for event in one.events:
+def ticketed_once(accepted: Iterable[Accepted], worked: Mapping[str, int]) -> list[str]:
+    """Each hold got one ticket, and the effect ran for it, or gave up."""
+    holds: set[str] = set()
+    tickets: dict[str, list[bool]] = {}
+    for entry in accepted:
+        for event in entry.events:
             match event:
-                case Taken():
-                    needs.add(one.entry.command_id)
-                case Stamped(of=of, done=done):
-                    stamps.setdefault(of, []).append(done)
+                case SeatsHeld():
+                    holds.add(entry.entry.command_id)
+                case TicketRecorded(hold_id=hold_id, issued=issued):
+                    tickets.setdefault(hold_id, []).append(issued)
                 case _:
                     pass
-    found = [
-        f"effect: {of} has the outcomes {given}"
-        for of, given in stamps.items()
-        if len(given) > 1 or of not in needs
+    violations = [
+        f"effect: {hold_id} has the outcomes {outcomes}"
+        for hold_id, outcomes in tickets.items()
+        if len(outcomes) > 1 or hold_id not in holds
     ]
-    found += [f"effect: {of} has no outcome" for of in sorted(needs - stamps.keys())]
-    return found + [
-        f"effect: {of} has an outcome, and nobody worked for it"
-        for of, (done, *_) in stamps.items()
-        if done and worked.get(of, 0) < 1
+    violations += [
+        f"effect: {hold_id} has no outcome" for hold_id in sorted(holds - tickets.keys())
+    ]
+    return violations + [
+        f"effect: {hold_id} has an outcome, and the effect never ran"
+        for hold_id, (issued, *_) in tickets.items()
+        if issued and worked.get(hold_id, 0) < 1
     ]
 
 
@@ -307,13 +311,13 @@ def same_rows(rows: Rows, accepted: Iterable[Accepted]) -> list[str]:
     """The rows are those of a rebuild from zero."""
     return [
         f"rows: {table} {place} is {rows[table].get(place)}, rebuilt it is {wanted.get(place)}"
-        for table, wanted in rebuilt(accepted).items()
+        for table, wanted in rebuild_rows(accepted).items()
         for place in sorted(wanted.keys() | rows[table].keys())
         if wanted.get(place) != rows[table].get(place)
     ]
 
 
-def outcomes_told(
+def outcomes_answered(
     outcomes: Mapping[str, Outcome | None], accepted: Iterable[Accepted]
 ) -> list[str]:
     """Whoever waits for a command is told what its first entry says."""

@@ -62,7 +62,7 @@ _LOST_CLAIMS: Final = Faults(
 )
 _RULE = acceptance, "_entry"
 _OWNER = partition.PartitionOwner
-_PLACES = run, "PLACES_AGGREGATE"
+_SEATS = run, "SEATS_AGGREGATE"
 MUTANTS: Final[Sequence[Mutant]] = (
     Mutant("epoch check off", *_RULE, broken.epoch_off, "agreement"),
     Mutant("opened check off", *_RULE, broken.opened_off, "agreement", 41, faults=_LOST_CLAIMS),
@@ -108,12 +108,12 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant("last decided command trimmed", door.Door, "trim", broken.trim_too_far, "trim"),
     Mutant("commands trimmed by age", _OWNER, "_trim_before", broken.trim_by_age, "trim"),
     Mutant("at not clamped", decision, "max", lambda _, broker_at: broker_at, "time", 2),
-    Mutant("decision reads the clock", *_PLACES, broken.CLOCK_READ, "fold"),
+    Mutant("decision reads the clock", *_SEATS, broken.CLOCK_READ, "fold"),
     Mutant("clients' repeats decided", decision, "recognise", broken.without("clients"), "dedupe"),
     Mutant(
         "reactions' repeats decided", decision, "recognise", broken.without("reactions"), "dedupe"
     ),
-    Mutant("effects' repeats decided", *_PLACES, broken.STAMPED_AGAIN, "effect", 6),
+    Mutant("effects' repeats decided", *_SEATS, broken.RECORDED_AGAIN, "effect", 6),
     Mutant(
         "reaction skipped in doubt", reactor.Reactor, "_insist", broken.send_once, "reactions", 2
     ),

@@ -8,17 +8,12 @@ from typing import Any, Final, NamedTuple
 
 from msgspec import Struct, structs
 
-from examples.first_stream import (
-    PLACES,
-    PLACES_AGGREGATE,
-    PLACES_STRICTER,
-    TALLY,
-    TALLY_AGGREGATE,
-    Praised,
-)
+from examples.first_stream import SEATS, SEATS_AGGREGATE
 from schemas.units import Ms
 from simulator.engine.broker import Broker
 from simulator.engine.faults import KINDS, Faults, Step, Tally, draw_faults
+from simulator.event_core.releases import SEATS_STRICTER, SeatsPraised
+from simulator.event_core.streams import TALLY, TALLY_AGGREGATE
 from simulator.event_core.views import Rows
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.hosts.owner import Settled
@@ -27,7 +22,7 @@ from tunery.runtime.verbs import Aggregate
 
 TENANTS: Final = ("ada", "bob", "cyd")
 ACTIVE: Final = {
-    PLACES.name: frozenset(partition_of(name.encode()) for name in TENANTS),
+    SEATS.name: frozenset(partition_of(name.encode()) for name in TENANTS),
     TALLY.name: frozenset(partition_of(f"{name}-tally".encode()) for name in TENANTS),
 }
 REQUESTS: Final = 7  # per tenant
@@ -39,7 +34,7 @@ TAIL_LOST, RECREATED, EMPTIED, UPGRADE = (
     "rolling upgrade",
 )
 RARE: Final = {TAIL_LOST: 0.08, RECREATED: 0.1, EMPTIED: 0.1, UPGRADE: 0.15}
-UNKNOWN: Final = f"Invalid value '{Praised.__struct_config__.tag}'"
+UNKNOWN: Final = f"Invalid value '{SeatsPraised.__struct_config__.tag}'"
 
 
 class Plan(Struct, frozen=True):
@@ -77,7 +72,7 @@ class Run:
     worked: Counter[str] = field(default_factory=Counter)  # attempts at each effect
     repeated: list[str] = field(default_factory=list)  # effects that ran again after a rebuild
     next_from: int | None = None  # the first process of the next release
-    next_release: Aggregate[Any] = PLACES_STRICTER
+    next_release: Aggregate[Any] = SEATS_STRICTER
     rows: Rows = field(default_factory=dict)
     outcomes: dict[str, Outcome | None] = field(default_factory=dict)
     trace: list[str] = field(default_factory=list)
@@ -97,7 +92,7 @@ class Run:
         if stream == TALLY.name:
             return TALLY_AGGREGATE
         newer = self.next_from is not None and int(owner[1:]) >= self.next_from
-        return self.next_release if newer else PLACES_AGGREGATE
+        return self.next_release if newer else SEATS_AGGREGATE
 
     def had_to_come(self, stop: str) -> bool:
         """The loss was real; or a release met an event of the next one."""

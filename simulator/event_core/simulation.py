@@ -9,21 +9,7 @@ from random import Random
 from typing import Any, Final
 from uuid import UUID
 
-from examples.first_stream import (
-    PLACES,
-    PLACES_NEXT,
-    PLACES_PRAISING,
-    PLACES_STRICTER,
-    STREAMS,
-    TALLY,
-    TALLY_AGGREGATE,
-    Counted,
-    GiveBack,
-    Stamped,
-    Take,
-    Taken,
-    react_places,
-)
+from examples.first_stream import SEATS, HoldSeats, ReleaseSeats, SeatsHeld, TicketRecorded
 from schemas.envelope import Claim, Idempotency
 from schemas.topics import PARTITIONS, SNAPSHOTS, Stream
 from simulator.engine.broker import LATE_MS_MAX, Broker
@@ -31,6 +17,7 @@ from simulator.engine.cluster import Cluster, Process
 from simulator.engine.faults import Tally
 from simulator.engine.faulty_port import Door
 from simulator.engine.virtual_loop import run_virtual
+from simulator.event_core.releases import SEATS_NEWER, SEATS_PRAISING, SEATS_STRICTER, react_newer
 from simulator.event_core.run import (
     ACTIVE,
     EMPTIED,
@@ -43,7 +30,8 @@ from simulator.event_core.run import (
     Run,
     Trim,
 )
-from simulator.event_core.views import STAMP, VIEWS, stamping
+from simulator.event_core.streams import STREAMS, TALLY, TALLY_AGGREGATE, SeatsCounted
+from simulator.event_core.views import TICKET, VIEWS, ticket_effect
 from tunery.runtime.bus.abstract import AppendUnknown, Commit, Record, Unavailable
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.hosts.abstract import Host
@@ -87,11 +75,11 @@ class _World:
         self.decided: dict[str, asyncio.Event] = {}
         self.sums: Counter[type[Any]] = Counter()
         self.over: frozenset[str] = frozenset()  # effects whose outcome was there before a rebuild
-        self.stamped: set[str] = set()
+        self.ticketed: set[str] = set()
 
     def _hosts(self, process: Process) -> Sequence[Host]:
         runtime, run = process.runtime(SERVICE), self.run
-        places = run.decider(PLACES.name, process.name)
+        seats = run.decider(SEATS.name, process.name)
 
         async def work(of: str) -> None:
             run.worked[of] += 1
@@ -113,11 +101,11 @@ class _World:
             )
 
         return (
-            aggregate(places),
+            aggregate(seats),
             aggregate(TALLY_AGGREGATE),
-            Reactor(runtime, places.stream, react_places, streams=STREAMS, limits=LIMITS),
-            Projector(runtime, replace(VIEWS, streams=(places.stream, TALLY))),
-            EffectHost(runtime, (stamping(work),)),
+            Reactor(runtime, seats.stream, react_newer, streams=STREAMS, limits=LIMITS),
+            Projector(runtime, replace(VIEWS, streams=(seats.stream, TALLY))),
+            EffectHost(runtime, (ticket_effect(work),)),
         )
 
     # --- readers ----------------------------------------------------------------------------------
@@ -145,14 +133,16 @@ class _World:
     def _notice(self, accepted: tuple[Accepted, ...]) -> None:
         for one in accepted:
             self.sums.update(type(event) for event in one.events)
-            self.stamped.update(event.of for event in one.events if isinstance(event, Stamped))
+            self.ticketed.update(
+                event.hold_id for event in one.events if isinstance(event, TicketRecorded)
+            )
             if one.entry.idempotency is not None:
                 self.decided.setdefault(one.entry.idempotency.key, asyncio.Event()).set()
 
     def nothing_open(self) -> bool:
         """Every command ever written is decided; every reaction and every outcome has arrived."""
         seen, sums = self.run.views["prompt"], self.sums
-        return sums[Taken] == sums[Counted] == sums[Stamped] and all(
+        return sums[SeatsHeld] == sums[SeatsCounted] == sums[TicketRecorded] and all(
             len(seen.get((stream.name, partition), ()))
             == len(self.broker.history[stream.commands.name, partition])
             for stream in STREAMS.values()
@@ -178,7 +168,7 @@ class _World:
         return all(
             place in saved and saved[place].position.offset == end and saved[place].caught_up
             for place, end in ends.items()
-        ) and not await database.lease(STAMP, 1, 0)
+        ) and not await database.lease(TICKET, 1, 0)
 
     async def keep_rows(self) -> None:
         """Read what the projection came to."""
@@ -200,9 +190,7 @@ class _World:
                 self.run.trims.append(Trim(stream.name, partition, before, len(journal)))
 
     def _replay(self, stream: Stream, partition: int) -> Replay[Any]:
-        aggregate: Aggregate[Any] = (
-            PLACES_PRAISING if stream.name == PLACES.name else TALLY_AGGREGATE
-        )
+        aggregate: Aggregate[Any] = SEATS_PRAISING if stream.name == SEATS.name else TALLY_AGGREGATE
         return replay(aggregate, partition, self.broker.history[stream.journal.name, partition])
 
     # --- clients ----------------------------------------------------------------------------------
@@ -217,8 +205,8 @@ class _World:
             await asyncio.gather(*requests)
 
     async def _request(self, tenant: str, number: int, rng: Random, door: Door) -> None:
-        places = rng.randint(1, 3)
-        body = Take(places=places) if rng.random() < 0.75 else GiveBack(places=places)
+        seats = rng.randint(1, 3)
+        body = HoldSeats(seats=seats) if rng.random() < 0.75 else ReleaseSeats(seats=seats)
         key = f"{tenant}-{number}"
         by_body = rng.random() < 0.3
         decided = self.decided.setdefault(key, asyncio.Event())
@@ -227,7 +215,7 @@ class _World:
         while not decided.is_set():
             mark = Idempotency(key=key, body=key, by_body=by_body, retry=retry)
             try:
-                await sender.send(PLACES, tenant, tenant, body, idempotency=mark)
+                await sender.send(SEATS, tenant, tenant, body, idempotency=mark)
                 async with asyncio.timeout(PATIENCE_S):
                     await decided.wait()
             except (AppendUnknown, TimeoutError):
@@ -253,10 +241,10 @@ class _World:
     async def _lose_tail(self, rng: Random) -> None:
         """Everybody goes down, and the journal's last records with them."""
         async with self.everybody_down():
-            partition = rng.choice(sorted(ACTIVE[PLACES.name]))
-            lost = self.broker.lose_tail(PLACES.journal.name, partition, rng.randint(1, 3))
+            partition = rng.choice(sorted(ACTIVE[SEATS.name]))
+            lost = self.broker.lose_tail(SEATS.journal.name, partition, rng.randint(1, 3))
             self.run.tally.add(TAIL_LOST, int(lost > 0))
-            self.broker.trace(f"the last {lost} records of places/{partition} are lost")
+            self.broker.trace(f"the last {lost} records of seats/{partition} are lost")
 
     async def _recreate(self, rng: Random) -> None:
         """A commands topic is made anew: its owner must say so, until an operator sets the base."""
@@ -295,8 +283,8 @@ class _World:
         self.broker.trace(f"an operator sets the base of {stream.name}/{partition} to {base}")
         self.broker.put(stream.journal.name, partition, b"", claim)
         zero = dict.fromkeys(range(PARTITIONS), Commit(0, ""))
-        group = f"tunery.{SERVICE}.reacts.{PLACES.name}.positions"
-        await self.broker.memory.commit(group, PLACES.journal.name, zero)
+        group = f"tunery.{SERVICE}.reacts.{SEATS.name}.positions"
+        await self.broker.memory.commit(group, SEATS.journal.name, zero)
 
     async def _empty(self, _: Random) -> None:
         """The database is lost with all rows: they are built again, and no work is done again."""
@@ -304,7 +292,7 @@ class _World:
             self.run.tally.add(EMPTIED)
             self.broker.trace("the database is lost")
             self.cluster.database(SERVICE).empty()
-            self.over = frozenset(self.stamped)
+            self.over = frozenset(self.ticketed)
 
     async def _upgrade(self, rng: Random) -> None:
         """One process after the other is started as the next release.
@@ -314,7 +302,7 @@ class _World:
         self.run.tally.add(UPGRADE)
         run = self.run
         run.next_from = self.cluster.started + 1
-        run.next_release = rng.choice((PLACES_STRICTER, PLACES_PRAISING))
+        run.next_release = rng.choice((SEATS_STRICTER, SEATS_PRAISING))
         self.broker.trace(f"the next release begins with p{run.next_from}")
         for process in list(self.cluster.processes):
             self.cluster.crash(process)
@@ -337,7 +325,7 @@ async def _play(run: Run, rng: Random) -> None:
     watching = [
         asyncio.create_task(world.watch(name, stream, delay_s))
         for name, delay_s in (("prompt", 0.01), ("slow", 8.0))
-        for stream in (PLACES_NEXT, TALLY)
+        for stream in (SEATS_NEWER, TALLY)
     ]
     clients = [asyncio.create_task(world.client(tenant, door)) for tenant in TENANTS]
     chaos = asyncio.create_task(cluster.chaos(faults))

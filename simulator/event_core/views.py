@@ -1,82 +1,92 @@
-"""What the core's scenario keeps of its streams: rows of both, and a to-do row for each stamp."""
+"""The projection and the effect of the scenario's streams.
+
+Rows of both streams are kept, and a to-do row for each hold until its ticket is recorded.
+"""
 
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
-from examples.first_stream import PLACES, TALLY, Counted, Expired, Stamp, Stamped, Taken
+from examples.first_stream import (
+    SEATS,
+    RecordTicket,
+    SeatsExpired,
+    SeatsHeld,
+    TicketRecorded,
+)
 from schemas.envelope import Header, Message
 from schemas.units import Ms
+from simulator.event_core.streams import TALLY, SeatsCounted
 from tunery.runtime.hosts.projector import Projection
 from tunery.runtime.journal.reader import Accepted
 from tunery.runtime.verbs import Change, Delete, Done, Effect, Send, Todo, Upsert
 
-STAMP: Final = "stamp"
-STAMP_LEASE_MS: Final[Ms] = 4_000
-ATTEMPTS_MAX: Final = 3
+TICKET: Final = "ticket"
+TICKET_LEASE_MS: Final[Ms] = 4_000
+TRIES_MAX: Final = 3
+#: table → primary key → row
 Rows = dict[str, dict[tuple[Any, ...], dict[str, Any]]]
 
 
-class Owed(Message):
-    """The work on one to-do row: a stamp for what command `of` took."""
+class IssueTicket(Message):
+    """The work on one to-do row: a ticket for what command `hold_id` holds."""
 
-    of: str
+    hold_id: str
 
 
 def project(header: Header, event: Any) -> tuple[Change, ...]:
-    key = {"key": header.key}
+    """Rows of holds, of tenants with a hold, and of totals; the to-do list of tickets."""
+    tenant = {"key": header.key}
     match event:
-        case Taken(places=places, until=until):
-            taken = {"id": header.command_id}
-            values = {"places": places, "until": until, "stamp": None}
-            owed = Owed(of=header.command_id)
+        case SeatsHeld(seats=seats, until=until):
+            hold_id = header.command_id
             return (
-                Upsert("taken", taken, values),
-                Upsert("busy", key, {"until": until}),
-                Todo(STAMP, header.command_id, header.key, header.tenant, owed),
+                Upsert("holds", {"id": hold_id}, {"seats": seats, "until": until, "issued": None}),
+                Upsert("busy_tenants", tenant, {"until": until}),
+                Todo(TICKET, hold_id, header.key, header.tenant, IssueTicket(hold_id=hold_id)),
             )
-        case Expired():
-            return (Delete("busy", key),)
-        case Stamped(of=of, done=done):
-            return (Upsert("taken", {"id": of}, {"stamp": done}), Done(STAMP, of))
-        case Counted(total=total):
-            return (Upsert("totals", key, {"total": total, "at": header.at}),)
+        case SeatsExpired():
+            return (Delete("busy_tenants", tenant),)
+        case TicketRecorded(hold_id=hold_id, issued=issued):
+            return (Upsert("holds", {"id": hold_id}, {"issued": issued}), Done(TICKET, hold_id))
+        case SeatsCounted(total=total):
+            return (Upsert("totals", tenant, {"total": total, "at": header.at}),)
         case _:
             return ()
 
 
 VIEWS: Final = Projection(
-    name="desk",
+    name="box_office",
     version=1,
-    streams=(PLACES, TALLY),
+    streams=(SEATS, TALLY),
     project=project,
-    tables=("taken", "busy", "totals"),
+    tables=("holds", "busy_tenants", "totals"),
     outcomes=True,
 )
 
 
-def stamping(work: Callable[[str], Awaitable[None]]) -> Effect[Owed]:
-    """`work` is called with the id of what needs a stamp, and may raise."""
+def ticket_effect(issue: Callable[[str], Awaitable[None]]) -> Effect[IssueTicket]:
+    """`issue` is called with the id of a hold. It may raise: then it is called again."""
 
-    async def run(body: Owed, tenant: str) -> Send:
-        await work(body.of)
-        return Send(PLACES.name, tenant, tenant, Stamp(of=body.of, done=True))
+    async def run(work: IssueTicket, tenant: str) -> Send:
+        await issue(work.hold_id)
+        return Send(SEATS.name, tenant, tenant, RecordTicket(hold_id=work.hold_id, issued=True))
 
-    def exhausted(body: Owed, tenant: str, _: str) -> Send:
-        return Send(PLACES.name, tenant, tenant, Stamp(of=body.of, done=False))
+    def exhausted(work: IssueTicket, tenant: str, _failure: str) -> Send:
+        return Send(SEATS.name, tenant, tenant, RecordTicket(hold_id=work.hold_id, issued=False))
 
-    return Effect(STAMP, Owed, run, exhausted, STAMP_LEASE_MS, attempts_max=ATTEMPTS_MAX)
+    return Effect(TICKET, IssueTicket, run, exhausted, TICKET_LEASE_MS, attempts_max=TRIES_MAX)
 
 
-def rebuilt(entries: Iterable[Accepted]) -> Rows:
+def rebuild_rows(entries: Iterable[Accepted]) -> Rows:
     """The tables from zero, one change after the other: none of the store's own folding."""
     tables: Rows = {name: {} for name in VIEWS.tables}
-    for one in entries:
-        for event in one.events:
-            for change in project(one.header, event):
+    for entry in entries:
+        for event in entry.events:
+            for change in project(entry.header, event):
                 match change:
                     case Upsert():
-                        place = tuple(change.key.values())
-                        row = tables[change.table].setdefault(place, dict(change.key))
+                        key = tuple(change.key.values())
+                        row = tables[change.table].setdefault(key, dict(change.key))
                         row.update(change.values)
                     case Delete():
                         tables[change.table].pop(tuple(change.key.values()), None)

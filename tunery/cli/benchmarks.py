@@ -43,7 +43,7 @@ def add(
     Rows are JSON lines, a JSON array, CSV or Parquet, also compressed. Questions and answers are
     found by the names that MMLU, ARC, HellaSwag, TruthfulQA, GSM8K, HumanEval and others use.
     """
-    from tunery.data import benchmarks
+    from tunery.data.screening import benchmarks
 
     try:
         head = benchmarks.add(
@@ -60,7 +60,7 @@ def add(
 @_options.as_json
 def list_benchmarks(folders: DataDir, as_json: bool) -> None:
     """List benchmarks, their items and files."""
-    from tunery.data import benchmarks
+    from tunery.data.screening import benchmarks
 
     try:
         heads = benchmarks.heads(benchmarks.folder_in(folders.root))
@@ -83,7 +83,7 @@ def list_benchmarks(folders: DataDir, as_json: bool) -> None:
 @_options.as_json
 def remove(name: str, folders: DataDir, as_json: bool) -> None:
     """Forget benchmark NAME; the files it came from stay."""
-    from tunery.data import benchmarks
+    from tunery.data.screening import benchmarks
 
     try:
         benchmarks.remove(benchmarks.folder_in(folders.root), name)

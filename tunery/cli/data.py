@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from schemas.dataset import LengthPolicy
-    from tunery.data.contamination import Item
-    from tunery.data.report import Report
-    from tunery.data.screening import Personal
+    from tunery.data.reports.report import Report
+    from tunery.data.screening.contamination import Item
+    from tunery.data.screening.screening import Personal
     from tunery.data.versions import Difference
 
 REJECTED, UNREADABLE = 1, 2
@@ -126,7 +126,7 @@ def check(
 ) -> None:
     """Name every bad row of FILES: row, line, pointer, code, and what to do about it."""
     from tunery.data.checking import check as check_file
-    from tunery.data.screening import Policy
+    from tunery.data.screening.screening import Policy
 
     if html is not None and (len(files) > 1 or as_json):
         raise click.UsageError("--html takes one file, and no --json beside it.")
@@ -211,7 +211,7 @@ def _base(name: str) -> Path:
 
 
 def _context(model: Path | None) -> int | None:
-    from tunery.data.rendering import BaseUnusable, context_tokens
+    from tunery.data.tokens.tokenizer import BaseUnusable, context_tokens
 
     try:
         return None if model is None else context_tokens(model)
@@ -221,7 +221,7 @@ def _context(model: Path | None) -> int | None:
 
 
 def _items(folders: DataDir, names: tuple[str, ...]) -> "list[Item]":
-    from tunery.data import benchmarks
+    from tunery.data.screening import benchmarks
 
     if not names:
         return []
@@ -238,8 +238,8 @@ def _check(
     check_one: "Callable[[Path], Report]",
     show: "Callable[[Report, str], None]",
 ) -> int:
-    from tunery.data.models import ModelUnusable
-    from tunery.data.rendering import BaseUnusable
+    from tunery.data.screening.operator_models import ModelUnusable
+    from tunery.data.tokens.tokenizer import BaseUnusable
 
     try:
         report = check_one(path)
@@ -263,13 +263,13 @@ def _as_json(report: "Report", name: str) -> None:
 def _as_text(report: "Report", name: str) -> None:
     from rich.console import Console
 
-    from tunery.data.showing import render_report
+    from tunery.data.reports.terminal import render_report
 
     Console().print(render_report(report, name))
 
 
 def _as_page(out: Path, report: "Report", name: str) -> None:
-    from tunery.data.page import page
+    from tunery.data.reports.html_page import page
 
     try:
         out.write_text(page(report, name), encoding="utf-8")

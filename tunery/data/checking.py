@@ -9,9 +9,10 @@ from typing import Final, TypeAlias, assert_never
 from msgspec.structs import replace
 
 from schemas.dataset import LengthPolicy
-from tunery.data import chat, pairs, preferences, quick
-from tunery.data.contamination import Item
-from tunery.data.dialects import (
+from tunery.data.containers.reading import Rows, Source, open_rows
+from tunery.data.containers.row import Block, Row
+from tunery.data.dialects import chat, chat_fast_path, preferences, single_turn
+from tunery.data.dialects.detection import (
     MISSING,
     TRAINABLE,
     USED,
@@ -21,20 +22,19 @@ from tunery.data.dialects import (
     keys,
     majority,
 )
-from tunery.data.duplicates import Tally, fingerprint
-from tunery.data.findings import Collector, Finding, Note
-from tunery.data.lengths import misused
-from tunery.data.limits import DIALECT_ROWS, PROGRESS_ROWS, ROWS_MIN
-from tunery.data.measuring import Measure
-from tunery.data.parsing import Object, parse, repeated_key
-from tunery.data.plans import plans
-from tunery.data.quality import Quality
-from tunery.data.reading import Rows, Source, open_rows
-from tunery.data.rendering import Tokenizer
-from tunery.data.report import Report, TokenCounts
-from tunery.data.rows import Block, Row
-from tunery.data.screening import Policy, Screening
-from tunery.data.splitting import Classes
+from tunery.data.dialects.parsing import Object, parse, repeated_key
+from tunery.data.findings.finding import Collector, Finding, Note
+from tunery.data.findings.limits import DIALECT_ROWS, PROGRESS_ROWS, ROWS_MIN
+from tunery.data.likeness.duplicates import Tally, fingerprint
+from tunery.data.likeness.splitting import Classes
+from tunery.data.reports.packing_plans import plans
+from tunery.data.reports.quality import Quality
+from tunery.data.reports.report import Report, TokenCounts
+from tunery.data.reports.token_statistics import Measure
+from tunery.data.screening.contamination import Item
+from tunery.data.screening.screening import Policy, Screening
+from tunery.data.tokens.length_policy import misused
+from tunery.data.tokens.tokenizer import Tokenizer
 
 Progress: TypeAlias = Callable[[int], None]
 Rule: TypeAlias = Callable[[Object, list[Note]], Conversation | None]
@@ -46,9 +46,9 @@ IGNORED_KEYS_MAX: Final = 20
 RULES: Final[dict[Dialect, Rule]] = {
     "chat": partial(chat.check_chat, chat.CHAT),
     "sharegpt": partial(chat.check_chat, chat.SHAREGPT),
-    "prompt_completion": pairs.check_pair,
-    "alpaca": pairs.check_alpaca,
-    "text": pairs.check_plain,
+    "prompt_completion": single_turn.check_pair,
+    "alpaca": single_turn.check_alpaca,
+    "text": single_turn.check_plain,
     "dpo": preferences.check_preference,
     "kto": preferences.check_labelled,
 }
@@ -184,7 +184,7 @@ class Checker:
 
     def _block(self, block: Block) -> Iterator[tuple[Row, Conversation]]:
         """The rows of a block: all at once when they are without fault, else one by one."""
-        quickly = quick.read(block.data, block.count) if self.dialect == "chat" else None
+        quickly = chat_fast_path.read(block.data, block.count) if self.dialect == "chat" else None
         if quickly is not None:
             self.rows += len(quickly)
             yield from zip(block.rows(), quickly, strict=True)
@@ -197,7 +197,7 @@ class Checker:
         """One row by the rules of its dialect; None when it has an error."""
         self.rows += 1
         if self.dialect == "chat" and isinstance(row.content, bytes):
-            quickly = quick.read(row.content, 1)
+            quickly = chat_fast_path.read(row.content, 1)
             if quickly is not None:
                 return quickly[0]
         notes: list[Note] = []

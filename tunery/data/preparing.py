@@ -18,22 +18,22 @@ import numpy as np
 from msgspec import Struct
 
 from schemas.dataset import LengthPolicy
-from tunery.data import screening
 from tunery.data.checking import Checker
-from tunery.data.codes import CATALOGUE
-from tunery.data.contamination import Item
-from tunery.data.dialects import TRAINABLE, Conversation
-from tunery.data.findings import Collector, Finding, Note
-from tunery.data.lengths import misused
-from tunery.data.limits import PACK_WINDOW_ROWS, PACK_WINDOW_TOKENS, PROGRESS_ROWS
-from tunery.data.packing import pack
-from tunery.data.pieces import Given, PieceMaker, Tokenised, grouped, write_whole
-from tunery.data.reading import open_rows
-from tunery.data.rendering import Tokenizer
-from tunery.data.rows import Row
-from tunery.data.screening import Screening, scrubbed
-from tunery.data.shards import Document, ShardWriter
-from tunery.data.splitting import LEFT_OUT, VALIDATE, Classes, Sides, split
+from tunery.data.containers.reading import open_rows
+from tunery.data.containers.row import Row
+from tunery.data.dialects.detection import TRAINABLE, Conversation
+from tunery.data.findings.codes import CATALOGUE
+from tunery.data.findings.finding import Collector, Finding, Note
+from tunery.data.findings.limits import PACK_WINDOW_ROWS, PACK_WINDOW_TOKENS, PROGRESS_ROWS
+from tunery.data.likeness.splitting import LEFT_OUT, VALIDATE, Classes, Sides, split
+from tunery.data.screening import screening
+from tunery.data.screening.contamination import Item
+from tunery.data.screening.screening import Screening, scrubbed
+from tunery.data.tokens.chunks import Given, PieceMaker, Tokenised, grouped, write_whole
+from tunery.data.tokens.length_policy import misused
+from tunery.data.tokens.packing import pack
+from tunery.data.tokens.shards import Document, ShardWriter
+from tunery.data.tokens.tokenizer import Tokenizer
 
 Progress: TypeAlias = Callable[[int, int], None]
 

@@ -12,10 +12,10 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from tunery.data.checking import Checker
-from tunery.data.dialects import Conversation
-from tunery.data.duplicates import fingerprint
+from tunery.data.containers.reading import open_rows
+from tunery.data.dialects.detection import Conversation
+from tunery.data.likeness.duplicates import fingerprint
 from tunery.data.preparing import file_sha256
-from tunery.data.reading import open_rows
 
 U64: TypeAlias = NDArray[np.uint64]
 I64: TypeAlias = NDArray[np.int64]

@@ -20,7 +20,7 @@ from tunery.runtime.seal.sealer import Sealer
 from tunery.runtime.settings import LogSettings, RuntimeSettings
 from tunery.runtime.store.abstract import StoreUnavailable
 from tunery.runtime.store.postgres import PostgresStore, open_store
-from tunery.runtime.telemetry.logs import say
+from tunery.runtime.telemetry.logs import log_event
 
 LOG: Final = logging.getLogger("tunery.process")
 BACKOFF_MS: Final[Ms] = 250
@@ -71,7 +71,7 @@ async def patiently(server: str, connect: Callable[[], Awaitable[T]]) -> T:
             return await connect()
         except (StoreUnavailable, BlobsUnavailable, BusError, OSError) as error:
             if attempt % SAY_EVERY == 0:
-                say(LOG, logging.WARNING, f"waiting for {server}", why=error)
+                log_event(LOG, logging.WARNING, f"waiting for {server}", why=error)
             attempt += 1
             await asyncio.sleep(backoff_ms / 1_000)
             backoff_ms = min(2 * backoff_ms, BACKOFF_MS_MAX)

@@ -21,11 +21,11 @@ from services.gateway.files.preview_tasks import (
     Task,
 )
 from tunery.data.checking import Checker
-from tunery.data.findings import Finding, Note
-from tunery.data.lengths import fit, misused
-from tunery.data.reading import open_rows
-from tunery.data.rendering import BaseUnusable, Encoded, Rendered, Tokenizer
-from tunery.data.rows import Row
+from tunery.data.containers.reading import open_rows
+from tunery.data.containers.row import Row
+from tunery.data.findings.finding import Finding, Note
+from tunery.data.tokens.length_policy import fit, misused
+from tunery.data.tokens.tokenizer import BaseUnusable, Encoded, Rendered, Tokenizer
 from tunery.data.versions import diff
 
 PARTS_SHOWN_MAX: Final = 20  # of one row

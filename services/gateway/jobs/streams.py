@@ -17,7 +17,7 @@ from services.gateway.jobs.feeds import JobKey, Positions, Source
 from services.gateway.web.deps import Deps
 from services.gateway.web.errors import ApiError, invalid
 from tunery.runtime.store.abstract import StoreUnavailable
-from tunery.runtime.telemetry.logs import say
+from tunery.runtime.telemetry.logs import log_event
 
 LOG: Final = logging.getLogger("tunery.gateway")
 HEARTBEAT_MS: Final[Ms] = 10_000
@@ -80,7 +80,7 @@ async def _frames(
             yield b"data: [DONE]\n\n"
             return
         except (StoreUnavailable, ApiError) as error:
-            say(LOG, logging.WARNING, "stream waits", why=error, job=job[1])
+            log_event(LOG, logging.WARNING, "stream waits", why=error, job=job[1])
             yield b": the service is busy\n"
             await deps.clock.sleep(RETRY_MS)
 

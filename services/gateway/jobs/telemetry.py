@@ -17,7 +17,7 @@ from tunery.runtime.journal.codec import MALFORMED
 from tunery.runtime.journal.reader import Position
 from tunery.runtime.ports import Runtime
 from tunery.runtime.store.abstract import Batch, Committed, Tables
-from tunery.runtime.telemetry.logs import say
+from tunery.runtime.telemetry.logs import log_event
 from tunery.runtime.verbs import Upsert
 
 LOG: Final = logging.getLogger("tunery.gateway")
@@ -54,7 +54,7 @@ class TelemetryReader:
                     if not await self._commit(offsets, records):
                         break
             except OutOfRange as gone:
-                say(LOG, logging.WARNING, "telemetry is gone", why=gone)
+                log_event(LOG, logging.WARNING, "telemetry is gone", why=gone)
             finally:
                 await reader.close()
 
@@ -109,7 +109,7 @@ def changes_of(record: Record) -> tuple[Upsert, ...]:
         message = _DECODER.decode(record.value)
     except MALFORMED as error:
         place = f"{record.partition}/{record.offset}"
-        say(LOG, logging.WARNING, "telemetry record skipped", why=error, place=place)
+        log_event(LOG, logging.WARNING, "telemetry record skipped", why=error, place=place)
         return ()
     match message:
         case LogLine():

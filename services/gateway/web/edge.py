@@ -22,7 +22,7 @@ from services.gateway.web.metrics import REQUEST_SECONDS, REQUESTS
 from services.gateway.web.problems import error_of, fault
 from services.gateway.web.scopes import scope_of
 from services.gateway.web.token_bucket import Taken, duration
-from tunery.runtime.telemetry.logs import say
+from tunery.runtime.telemetry.logs import log_event
 
 LOG: Final = logging.getLogger("tunery.gateway")
 BODY_BYTES_MAX: Final = 1024 * 1024
@@ -83,7 +83,7 @@ class Edge:
         except Exception as error:
             told = error_of(error)
             if told is None:
-                say(LOG, logging.ERROR, "request failed", error, request=request_id)
+                log_event(LOG, logging.ERROR, "request failed", error, request=request_id)
                 told = fault(request_id)
             if not started:
                 await error_response(told)(scope, receive, send)

@@ -15,7 +15,7 @@ from services.gateway.ports import Rates
 from services.gateway.web.metrics import RATES_LOCAL
 from services.gateway.web.timeouts import in_time
 from services.gateway.web.token_bucket import MINUTE_US, Taken, answer, take
-from tunery.runtime.telemetry.logs import say
+from tunery.runtime.telemetry.logs import log_event
 
 LOG: Final = logging.getLogger("tunery.gateway")
 BUCKETS_MAX: Final = 10_000  # in this process; the one that was used longest ago is forgotten
@@ -98,12 +98,12 @@ class PatientRates:
     def _gone(self, now: float, error: Exception) -> None:
         if not self._away_until:
             why = f"{type(error).__name__}: rate limits are counted by each gateway alone"
-            say(LOG, logging.WARNING, "Valkey is away", why=why)
+            log_event(LOG, logging.WARNING, "Valkey is away", why=why)
         self._away_until = now + AWAY_MS / 1_000
 
     def _back(self) -> None:
         if self._away_until:
-            say(LOG, logging.INFO, "Valkey is back")
+            log_event(LOG, logging.INFO, "Valkey is back")
         self._away_until = 0.0
 
     async def close(self) -> None:

@@ -7,7 +7,7 @@ from msgspec import Struct
 from schemas.dataset import PrepareSpec
 from services.ingest.ports import Checked, LocalBase, Packed
 from tunery.data.preparing import UNSCREENED
-from tunery.data.screening import Policy
+from tunery.data.screening.screening import Policy
 
 TASK_FILE = "task.json"
 ANSWER_FILE = "answer.json"

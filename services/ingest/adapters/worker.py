@@ -14,6 +14,7 @@ from typing import Final, assert_never
 
 import msgspec
 
+from services.ingest.adapters.refusals import refused
 from services.ingest.adapters.tasks import (
     ANSWER_FILE,
     TASK_FILE,
@@ -26,13 +27,13 @@ from services.ingest.adapters.tasks import (
     Screen,
     Task,
 )
-from services.ingest.adapters.wording import refused
 from services.ingest.ports import Checked, Counted, Packed
-from tunery.data import benchmarks, preparing
+from tunery.data import preparing
 from tunery.data.checking import check
-from tunery.data.contamination import Item
-from tunery.data.rendering import BaseUnusable
-from tunery.data.report import Report
+from tunery.data.reports.report import Report
+from tunery.data.screening import benchmarks
+from tunery.data.screening.contamination import Item
+from tunery.data.tokens.tokenizer import BaseUnusable
 
 NICENESS: Final = 5  # rows wait for decisions, never the other way round
 EXIT_ORPHANED: Final = 3

@@ -25,7 +25,7 @@ from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.hosts.abstract import HostStopped
 from tunery.runtime.journal.reader import START, JournalReader
 from tunery.runtime.ports import Runtime
-from tunery.runtime.telemetry.logs import say
+from tunery.runtime.telemetry.logs import log_event
 
 READ_WAIT_MS: Final = 1_000
 RECONNECT_MS: Final = 500
@@ -80,7 +80,7 @@ class Agent:
         self._begin()
         left = await self._machine.sweep()
         if left:
-            say(LOG, logging.WARNING, "killed what an earlier agent left", processes=left)
+            log_event(LOG, logging.WARNING, "killed what an earlier agent left", processes=left)
         beat = asyncio.create_task(self._beat())
         try:
             await self._register()
@@ -183,10 +183,12 @@ class Agent:
             try:
                 await asyncio.wait_for(self._reports.fact(retire), timeout=grace_s)
             except TimeoutError:
-                say(LOG, logging.WARNING, "left without a word: the log is away", node=node_id)
+                log_event(
+                    LOG, logging.WARNING, "left without a word: the log is away", node=node_id
+                )
 
 
 def _say_failure(lease: int, task: asyncio.Task[None]) -> None:
     error = None if task.cancelled() else task.exception()
     if error is not None:
-        say(LOG, logging.CRITICAL, "attempt broke", error, lease=lease)
+        log_event(LOG, logging.CRITICAL, "attempt broke", error, lease=lease)

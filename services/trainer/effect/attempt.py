@@ -23,7 +23,7 @@ from services.trainer.domain.state import Wish
 from services.trainer.effect.reports import Reports
 from services.trainer.ports import Child, Machine
 from tunery.runtime.ports import Runtime
-from tunery.runtime.telemetry.logs import say
+from tunery.runtime.telemetry.logs import log_event
 
 WORDS_MAX: Final = 4_000  # characters of a failure's message: it goes on the log
 EXIT_PREEMPTED: Final = 75  # said by the training process: told to stop, checkpointed
@@ -101,7 +101,7 @@ class LeaseAttempt:
         try:
             ended = await self._run()
         except Exception as error:  # whatever it is: a lease without an end is billed to its cap
-            say(LOG, logging.ERROR, "attempt failed", error, lease=self._grant.token.lease)
+            log_event(LOG, logging.ERROR, "attempt failed", error, lease=self._grant.token.lease)
             ended = Ended("failed", "platform", str(error) or type(error).__name__)
         await self._report(ended)
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -14,7 +14,7 @@ from services.trainer.effect.attempt import Line, Started, Tools
 from services.trainer.effect.storage import fetch, upload
 from services.trainer.settings import TrainerSettings
 from tunery.runtime.blobs.abstract import BlobCorrupt, BlobMissing
-from tunery.runtime.telemetry.logs import say
+from tunery.runtime.telemetry.logs import log_event
 from tunery.work.spec import Candidate, Hyper, TrainSpec
 
 PPM = 1_000_000
@@ -131,7 +131,9 @@ class Training:
         try:
             files = [await self._upload("checkpoints", folder, file) for file in line["files"]]
         except FileNotFoundError:  # training goes on meanwhile, and keeps its newest ones only
-            say(LOG, logging.WARNING, "checkpoint went before it was stored", step=line["step"])
+            log_event(
+                LOG, logging.WARNING, "checkpoint went before it was stored", step=line["step"]
+            )
             return
         captured_ms = max(0, line["captured_monotonic_ms"] - self._started_monotonic_ms)
         checkpoint = Checkpoint(

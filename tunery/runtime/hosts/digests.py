@@ -14,7 +14,7 @@ from schemas.units import Ms
 from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.journal.codec import state_hash
 from tunery.runtime.ports import Runtime
-from tunery.runtime.telemetry.logs import say
+from tunery.runtime.telemetry.logs import log_event
 
 LOG: Final = logging.getLogger("tunery.work")
 EVERY_MS: Final[Ms] = 2_000
@@ -54,7 +54,7 @@ class Digests:
             try:
                 await self._write_quiet()
             except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-                say(LOG, logging.WARNING, "digests wait for PostgreSQL", why=error)
+                log_event(LOG, logging.WARNING, "digests wait for PostgreSQL", why=error)
 
     async def _write_quiet(self) -> None:
         for host in self._owners:

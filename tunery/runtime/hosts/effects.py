@@ -20,7 +20,7 @@ from tunery.runtime.blobs.abstract import BlobsUnavailable
 from tunery.runtime.bus.abstract import AppendUnknown, Unavailable
 from tunery.runtime.ports import Runtime
 from tunery.runtime.store.abstract import TODOS_CHANNEL, Leased, StoreUnavailable
-from tunery.runtime.telemetry.logs import say
+from tunery.runtime.telemetry.logs import log_event
 from tunery.runtime.telemetry.metrics import EFFECTS_ENDED, EFFECTS_RUNNING
 from tunery.runtime.verbs import Effect, Send
 
@@ -99,7 +99,7 @@ class EffectHost:
         try:
             return await self._store.lease(effect.kind, free, effect.lease_ms)
         except StoreUnavailable as error:
-            say(LOG, logging.WARNING, "no to-do rows", kind=effect.kind, why=error)
+            log_event(LOG, logging.WARNING, "no to-do rows", kind=effect.kind, why=error)
             await self._runtime.clock.sleep(OUTAGE_MS)
             return ()
 
@@ -119,7 +119,7 @@ class EffectHost:
             await self._give_back(row)
             raise
         except Exception as error:  # the row's lease ends by itself and it is tried again
-            say(LOG, logging.ERROR, "effect left its row", error, kind=row.kind, id=row.id)
+            log_event(LOG, logging.ERROR, "effect left its row", error, kind=row.kind, id=row.id)
         finally:
             running.dec()
             for task in (attempt, renewing):
@@ -140,7 +140,9 @@ class EffectHost:
                 if not await self._store.renew(row, effect.lease_ms):
                     return
             except StoreUnavailable as error:
-                say(LOG, logging.WARNING, "lease not renewed", kind=row.kind, id=row.id, why=error)
+                log_event(
+                    LOG, logging.WARNING, "lease not renewed", kind=row.kind, id=row.id, why=error
+                )
 
     async def _attempt(self, effect: Effect[Any], row: Leased) -> str:
         """What became of it, as a label."""
@@ -151,7 +153,7 @@ class EffectHost:
         try:
             send = await effect.run(body, row.tenant)
         except OUTAGE as error:
-            say(LOG, logging.WARNING, "effect waits", kind=row.kind, id=row.id, why=error)
+            log_event(LOG, logging.WARNING, "effect waits", kind=row.kind, id=row.id, why=error)
             await self._store.release(row, OUTAGE_MS, str(error), counts=False)
             return "retried"
         except Exception as error:  # whatever an effect raises is its row's failure
@@ -166,7 +168,7 @@ class EffectHost:
     async def _failed(self, effect: Effect[Any], row: Leased, body: Any, error: Exception) -> str:
         failure = f"{type(error).__name__}: {error}"
         fields = {"kind": row.kind, "id": row.id, "tenant": row.tenant, "attempt": row.attempt}
-        say(LOG, logging.ERROR, "effect failed", error, **fields)
+        log_event(LOG, logging.ERROR, "effect failed", error, **fields)
         if row.attempt >= effect.attempts_max:
             return await self._exhaust(effect, row, body, failure)
         await self._store.release(row, backoff_ms(row.attempt), failure)
@@ -174,7 +176,7 @@ class EffectHost:
 
     async def _exhaust(self, effect: Effect[Any], row: Leased, body: Any, failure: str) -> str:
         """Say that it will not be done. Said again after UNHEARD_MS while the row is there."""
-        say(LOG, logging.ERROR, "effect exhausted", kind=row.kind, id=row.id, why=failure)
+        log_event(LOG, logging.ERROR, "effect exhausted", kind=row.kind, id=row.id, why=failure)
         send = effect.exhausted(body, row.tenant, failure)
         if send is None:
             await self._store.finish(row)
@@ -199,7 +201,9 @@ class EffectHost:
             except (Unavailable, AppendUnknown) as error:
                 if retry == SEND_RETRIES_MAX:
                     raise
-                say(LOG, logging.WARNING, "outcome not sent", kind=row.kind, id=row.id, why=error)
+                log_event(
+                    LOG, logging.WARNING, "outcome not sent", kind=row.kind, id=row.id, why=error
+                )
                 await self._runtime.clock.sleep(SEND_RETRY_MS)
 
 

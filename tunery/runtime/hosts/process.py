@@ -26,7 +26,7 @@ from tunery.runtime.journal.acceptance import PartitionStopped
 from tunery.runtime.ports import Runtime
 from tunery.runtime.settings import RuntimeSettings, SettingsError, load
 from tunery.runtime.store.abstract import StoreUnavailable, Superseded
-from tunery.runtime.telemetry.logs import configure, say
+from tunery.runtime.telemetry.logs import configure, log_event
 from tunery.runtime.telemetry.metrics import HOST_RESTARTS
 
 LOG: Final = logging.getLogger("tunery.process")
@@ -60,7 +60,7 @@ def main(name: str, build: Build, *, stop_ms_max: Ms = STOP_MS_MAX) -> None:
     try:
         uvloop.run(serve(name, build, settings, stop_ms_max))
     except SettingsError as error:
-        say(LOG, logging.CRITICAL, "bad settings", why=error)
+        log_event(LOG, logging.CRITICAL, "bad settings", why=error)
         sys.exit(EXIT_BAD_SETTINGS)
 
 
@@ -79,7 +79,7 @@ async def serve(name: str, build: Build, settings: RuntimeSettings, stop_ms_max:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    say(LOG, logging.INFO, "starting")
+    log_event(LOG, logging.INFO, "starting")
     work = asyncio.create_task(_live(name, build, settings, stop, stop_ms_max), name=name)
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait((work, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -87,7 +87,7 @@ async def serve(name: str, build: Build, settings: RuntimeSettings, stop_ms_max:
     if stop.is_set():
         _leave_in(stop_ms_max + LEAVE_MS_MAX)
     await work
-    say(LOG, logging.INFO, "stopped")
+    log_event(LOG, logging.INFO, "stopped")
 
 
 def _leave_in(ms: Ms) -> None:
@@ -140,7 +140,7 @@ async def run_hosts(hosts: Sequence[Host], stop: asyncio.Event, stop_ms_max: Ms)
 
 async def _announce(hosts: Sequence[Host]) -> None:
     await asyncio.gather(*(host.ready() for host in hosts))
-    say(LOG, logging.INFO, "ready", hosts=", ".join(host.name for host in hosts))
+    log_event(LOG, logging.INFO, "ready", hosts=", ".join(host.name for host in hosts))
 
 
 async def _cancel(tasks: Sequence[asyncio.Task[None]], stop_ms_max: Ms) -> None:
@@ -151,7 +151,7 @@ async def _cancel(tasks: Sequence[asyncio.Task[None]], stop_ms_max: Ms) -> None:
         await asyncio.wait((task,), timeout=max(0.0, deadline - loop.time()))
     for task in tasks:
         if not task.done():
-            say(LOG, logging.ERROR, "host did not stop in time", host=task.get_name())
+            log_event(LOG, logging.ERROR, "host did not stop in time", host=task.get_name())
 
 
 async def keep(host: Host) -> None:
@@ -162,14 +162,16 @@ async def keep(host: Host) -> None:
         begun = loop.time()
         try:
             await host.run()
-            say(LOG, logging.ERROR, "host ended by itself", host=host.name)
+            log_event(LOG, logging.ERROR, "host ended by itself", host=host.name)
         except (HostStopped, PartitionStopped, Superseded) as error:
-            say(LOG, logging.CRITICAL, "host stopped for good", error, host=host.name, why=error)
+            log_event(
+                LOG, logging.CRITICAL, "host stopped for good", error, host=host.name, why=error
+            )
             return
         except OUTAGE as error:
-            say(LOG, logging.WARNING, "host waits", host=host.name, why=error)
+            log_event(LOG, logging.WARNING, "host waits", host=host.name, why=error)
         except Exception as error:  # a bug in one host must not end the others
-            say(LOG, logging.ERROR, "host failed", error, host=host.name, why=error)
+            log_event(LOG, logging.ERROR, "host failed", error, host=host.name, why=error)
         if loop.time() - begun > BACKOFF_RESET_MS / 1_000:
             backoff_ms = BACKOFF_MS
         HOST_RESTARTS.labels(host.name).inc()

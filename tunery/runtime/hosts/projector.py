@@ -21,7 +21,7 @@ from tunery.runtime.journal.reader import Batch as JournalBatch
 from tunery.runtime.ports import Runtime
 from tunery.runtime.store.abstract import Batch, Committed, Outcome, Place, Tables
 from tunery.runtime.telemetry import metrics
-from tunery.runtime.telemetry.logs import say
+from tunery.runtime.telemetry.logs import log_event
 from tunery.runtime.verbs import Change, Project
 
 LOG: Final = logging.getLogger("tunery.work")
@@ -96,7 +96,9 @@ class Projector:
     async def run(self) -> None:
         """Raises what stops it: an outage, Superseded, Divergence that a rebuild did not cure."""
         if await self._store.ensure(self._projection.described()):
-            say(LOG, logging.INFO, "projection starts from zero", projection=self._projection.name)
+            log_event(
+                LOG, logging.INFO, "projection starts from zero", projection=self._projection.name
+            )
         while True:
             try:
                 await self._follow()
@@ -114,7 +116,7 @@ class Projector:
             raise divergence
         self._rebuilt = True
         name = self._projection.name
-        say(LOG, logging.CRITICAL, "projection rebuilds", projection=name, why=divergence)
+        log_event(LOG, logging.CRITICAL, "projection rebuilds", projection=name, why=divergence)
         await self._store.rebuild(self._projection.described())
 
     async def _follow(self) -> None:

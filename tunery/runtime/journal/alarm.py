@@ -4,7 +4,7 @@ import logging
 from typing import Final
 
 from tunery.runtime.journal.acceptance import PartitionStopped
-from tunery.runtime.telemetry.logs import say
+from tunery.runtime.telemetry.logs import log_event
 from tunery.runtime.telemetry.metrics import PARTITION_STOPPED
 
 LOG: Final = logging.getLogger("tunery.journal")
@@ -14,7 +14,7 @@ def sound(host: str, stream: str, stopped: PartitionStopped) -> None:
     """`stream`: the one whose partition the host does not serve any more."""
     PARTITION_STOPPED.labels(host, stream, stopped.partition).set(1)
     where = "" if stopped.stream == stream else " --commands"
-    say(
+    log_event(
         LOG,
         logging.CRITICAL,
         f"{host}: partition stopped: {stopped}",

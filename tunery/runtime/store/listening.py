@@ -9,7 +9,7 @@ from typing import Any, Final
 import asyncpg
 
 from schemas.units import Ms
-from tunery.runtime.telemetry.logs import say
+from tunery.runtime.telemetry.logs import log_event
 
 LOG: Final = logging.getLogger("tunery.work")
 CONNECT_MS_MAX: Final = 3_000
@@ -42,7 +42,7 @@ async def _keep(dsn: str, channel: str, heard: Callable[[str], None], begun: asy
             await _once(dsn, channel, heard, begun)
             backoff_ms = BACKOFF_MS
         except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-            say(LOG, logging.WARNING, "listening stopped", channel=channel, why=error)
+            log_event(LOG, logging.WARNING, "listening stopped", channel=channel, why=error)
             begun.set()
             await asyncio.sleep(backoff_ms / 1_000)
             backoff_ms = min(2 * backoff_ms, BACKOFF_MS_MAX)

@@ -1,12 +1,22 @@
-"""Structured logs: one JSON object a line on stdout, `event` first, never a secret."""
+"""Structured logs: one JSON object a line on stdout, `event` first, never a secret.
+
+An event is a dotted name in the field's terms (`effect.row_lease_lost`); the rest are fields.
+Hosts bind what they work on with `log_context`: every line of a job, also a library's,
+carries `job_id`, `tenant` and `attempt`.
+"""
 
 import json
 import logging
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, Final, TextIO
 
+_CONTEXT: Final[ContextVar[Mapping[str, Any]]] = ContextVar("log context")
+_NO_FIELDS: Final[Mapping[str, Any]] = {}
+SUBJECT_FIELDS: Final = ("job_id", "attempt")  # those of a message that its log lines carry
 TEXT_CHARACTERS_MAX: Final = 4_000
 SECRET_CHARACTERS_MIN: Final = 6  # shorter texts would blacken ordinary words
 HIDDEN: Final = "***"
@@ -34,6 +44,7 @@ class JsonFormatter(logging.Formatter):
         self._secrets = tuple(text for text in secrets if len(text) >= SECRET_CHARACTERS_MIN)
 
     def format(self, record: logging.LogRecord) -> str:
+        """The record as one line of JSON: the context's fields, then its own, secrets blackened."""
         line: dict[str, Any] = {
             "event": _cut(record.getMessage()),
             "service": self._service,
@@ -41,9 +52,8 @@ class JsonFormatter(logging.Formatter):
             "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "logger": record.name,
         }
-        fields = getattr(record, "fields", None)
-        if isinstance(fields, dict):
-            line |= {name: _plain(value) for name, value in fields.items()}
+        fields = {**_CONTEXT.get(_NO_FIELDS), **getattr(record, "fields", _NO_FIELDS)}
+        line |= {name: _plain(value) for name, value in fields.items()}
         if record.exc_info and record.exc_info[0] is not None:
             line["error"] = record.exc_info[0].__name__
             line["trace"] = self.formatException(record.exc_info)[-TEXT_CHARACTERS_MAX:]
@@ -77,13 +87,34 @@ def configure(
         logging.getLogger(name).propagate = True
 
 
-def say(
+@contextmanager
+def log_context(**fields: Any) -> Iterator[None]:
+    """Add these fields to every line logged within, by tasks started within, too."""
+    token = _CONTEXT.set({**_CONTEXT.get(_NO_FIELDS), **fields})
+    try:
+        yield
+    finally:
+        _CONTEXT.reset(token)
+
+
+def subject_of(body: object) -> dict[str, Any]:
+    """What log lines about a message say of its job: `job_id` and `attempt`, where it has them."""
+    values = {name: getattr(body, name, None) for name in SUBJECT_FIELDS}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def log_event(
     logger: logging.Logger,
     level: int,
     event: str,
     error: BaseException | None = None,
     **fields: Any,
 ) -> None:
-    """Log one event with its fields; `error` adds its type and trace."""
+    """Log one event, a dotted name such as `effect.failed`, with its fields.
+
+    `error` adds its type and its trace; the fields of `log_context` are added to every line.
+    """
+    if not logger.isEnabledFor(level):
+        return
     info = (type(error), error, error.__traceback__) if error is not None else None
     logger.log(level, event, exc_info=info, extra={"fields": fields})

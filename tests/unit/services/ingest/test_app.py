@@ -23,7 +23,7 @@ from schemas.dataset import (
 )
 from schemas.model import GLOBAL, AddBase, Base
 from schemas.topics import DATASET, MODEL, PARTITIONS
-from services.ingest.adapters.workers import Workers
+from services.ingest.adapters.process_workbench import Workers
 from services.ingest.app import build
 from services.ingest.project import BASES
 from services.registry.app import MODELS

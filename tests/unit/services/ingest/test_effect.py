@@ -17,7 +17,7 @@ from schemas.dataset import (
     RecordValidation,
 )
 from schemas.sealed import Sealed
-from services.ingest.adapters.workers import Workers
+from services.ingest.adapters.process_workbench import Workers
 from services.ingest.effect import erase, prepare, validate
 from services.ingest.ports import LocalBase, WorkFailed
 from services.ingest.project import EraseBlob

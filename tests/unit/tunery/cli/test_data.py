@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from tunery.cli.data import command
-from tunery.data import benchmarks
+from tunery.data.screening import benchmarks
 from tunery.local.paths import base_model_dir
 
 EXAMPLES = Path(__file__).parents[4] / "examples"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.bases import tiny_base
-from tunery.data.rendering import Tokenizer
+from tunery.data.tokens.tokenizer import Tokenizer
 
 
 @pytest.fixture(scope="session")

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tunery.data.checking import check, count_tokens
-from tunery.data.codes import CATALOGUE
-from tunery.data.limits import ROWS_MIN
-from tunery.data.report import Report
+from tunery.data.findings.codes import CATALOGUE
+from tunery.data.findings.limits import ROWS_MIN
+from tunery.data.reports.report import Report
 
 USER = {"role": "user", "content": "Where is the light?"}
 ANSWER = {"role": "assistant", "content": "On the rock."}

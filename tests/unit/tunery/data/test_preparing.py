@@ -13,13 +13,14 @@ import msgspec
 import pytest
 from safetensors.numpy import load, load_file, save
 
-from tunery.data import pieces, preparing
+from tunery.data import preparing
 from tunery.data.checking import count_tokens
-from tunery.data.contamination import Item
-from tunery.data.dialects import Conversation
+from tunery.data.dialects.detection import Conversation
 from tunery.data.preparing import DataRefused, Prepared, find, prepare
-from tunery.data.rendering import Encoded, Rendered, Tokenizer
-from tunery.data.screening import Policy
+from tunery.data.screening.contamination import Item
+from tunery.data.screening.screening import Policy
+from tunery.data.tokens import chunks
+from tunery.data.tokens.tokenizer import Encoded, Rendered, Tokenizer
 
 Writer = Callable[..., Path]
 ROOT = Path(__file__).parents[4]
@@ -221,8 +222,8 @@ def test_small_windows_lose_nothing(
     options: dict[str, Any] = {"max_length": 96, "validation_fraction_ppm": 0}
     whole = prepare(path, base_dir, tmp_path / "whole", **options)
     monkeypatch.setattr(preparing, "PACK_WINDOW_ROWS", 7)
-    monkeypatch.setattr(pieces, "ENCODE_ROWS", 3)
-    monkeypatch.setattr(pieces, "PIECE_ROWS", 11)
+    monkeypatch.setattr(chunks, "ENCODE_ROWS", 3)
+    monkeypatch.setattr(chunks, "PIECE_ROWS", 11)
     windows = prepare(path, base_dir, tmp_path / "windows", **options)
     assert sorted(documents(whole.train_path)) == sorted(documents(windows.train_path))
     assert windows.manifest.train.packed_rows >= whole.manifest.train.packed_rows
@@ -267,15 +268,16 @@ def test_what_nothing_trains_on_is_refused_by_name(
 DIES = """
 import os, signal, sys
 from pathlib import Path
-from tunery.data import pieces, preparing
-pieces.PIECE_ROWS = 20
-make, left = pieces.PieceMaker.make, [int(sys.argv[3])]
+from tunery.data import preparing
+from tunery.data.tokens import chunks
+chunks.PIECE_ROWS = 20
+make, left = chunks.PieceMaker.make, [int(sys.argv[3])]
 def last_words(self, name, rows):
     left[0] -= 1
     if left[0] < 0:
         os.kill(os.getpid(), signal.SIGKILL)
     return make(self, name, rows)
-pieces.PieceMaker.make = last_words
+chunks.PieceMaker.make = last_words
 out, base = Path(sys.argv[2]), Path(sys.argv[4])
 preparing.prepare(Path(sys.argv[1]), base, out, max_length=128)
 """
@@ -302,7 +304,7 @@ def test_a_killed_run_goes_on_with_the_same_bytes(
         return encode(self, rows)
 
     monkeypatch.setattr(Tokenizer, "encode", counting)
-    monkeypatch.setattr(pieces, "PIECE_ROWS", 20)
+    monkeypatch.setattr(chunks, "PIECE_ROWS", 20)
     again = prepare(path, base_dir, out, max_length=128)
     assert sum(encoded) == 200 - 20 * after
     for name in (*preparing.FILES, preparing.MANIFEST):

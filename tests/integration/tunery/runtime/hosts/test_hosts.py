@@ -9,15 +9,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from examples.first_stream import (
-    PLACES_AGGREGATE,
-    STREAMS,
-    TALLY_AGGREGATE,
-    GiveBack,
-    Take,
-    react_places,
-)
+from examples.first_stream import SEATS_AGGREGATE, HoldSeats, ReleaseSeats
 from schemas.topics import PARTITIONS, SNAPSHOTS, Stream
+from simulator.event_core.streams import STREAMS, TALLY_AGGREGATE, react_seats
 from tunery.local import Stack
 from tunery.runtime.blobs.abstract import Blobs
 from tunery.runtime.blobs.memory import MemoryBlobs
@@ -58,27 +52,27 @@ class World:
         """Another process's connections."""
         log = KafkaLog(KafkaSettings(self.bootstrap, session_timeout_ms=2_000))
         self.logs.append(log)
-        return Parts(f"toy{self.streams['places'].name}", log, SystemClock(), self.blobs)
+        return Parts(f"toy{self.streams['seats'].name}", log, SystemClock(), self.blobs)
 
     def aggregate(self, one: Aggregate[Any]) -> Aggregate[Any]:
         return replace(one, stream=self.streams[one.stream.name])
 
     def owners(self, parts: Parts, limits: Limits | None = None) -> list[AggregateHost[Any]]:
-        both = (PLACES_AGGREGATE, TALLY_AGGREGATE)
+        both = (SEATS_AGGREGATE, TALLY_AGGREGATE)
         return [AggregateHost(parts, self.aggregate(one), limits=limits) for one in both]
 
     def reactor(self, parts: Parts) -> Reactor:
-        return Reactor(parts, self.streams["places"], react_places, streams=self.streams)
+        return Reactor(parts, self.streams["seats"], react_seats, streams=self.streams)
 
     async def totals(self) -> tuple[int, int, int]:
-        """Accepted entries of `places`, places taken in all, places tallied."""
+        """Accepted entries of `seats`, seats held, seats tallied."""
         log = self.logs[0]
-        places = await replay_stream(log, self.aggregate(PLACES_AGGREGATE))
+        seats = await replay_stream(log, self.aggregate(SEATS_AGGREGATE))
         tally = await replay_stream(log, self.aggregate(TALLY_AGGREGATE))
         counted = sum(total for one in tally for total in one.fold.state.values())
-        desks = [desk for one in places for desk in one.fold.state.values()]
-        held = sum(hold.places for desk in desks for hold in desk.holds)
-        return sum(one.accepted for one in places), held, counted
+        tenants = [tenant for one in seats for tenant in one.fold.state.values()]
+        held = sum(hold.seats for tenant in tenants for hold in tenant.holds)
+        return sum(one.accepted for one in seats), held, counted
 
 
 @pytest_asyncio.fixture
@@ -116,7 +110,7 @@ async def until(condition: Callable[[tuple[int, int, int]], bool], world: World)
 
 async def take(world: World, sender: Sender) -> None:
     for tenant in TENANTS:
-        await sender.send(world.streams["places"], tenant, tenant, Take(places=1))
+        await sender.send(world.streams["seats"], tenant, tenant, HoldSeats(seats=1))
 
 
 async def test_two_processes_share_the_partitions_and_one_inherits_them(world: World) -> None:
@@ -144,14 +138,16 @@ async def test_a_broker_restart_loses_and_repeats_nothing(world: World, servers:
         for _ in range(3):
             begun = loop.time()
             with pytest.raises((Unavailable, AppendUnknown)):
-                await sender.send(world.streams["places"], "tenant-1", "tenant-1", Take(places=1))
+                await sender.send(
+                    world.streams["seats"], "tenant-1", "tenant-1", HoldSeats(seats=1)
+                )
             assert loop.time() - begun < 2
         await servers.start("kafka")
         async with asyncio.timeout(WAIT_S):
             while True:
                 try:
-                    body = GiveBack(places=9)
-                    await sender.send(world.streams["places"], "tenant-2", "tenant-2", body)
+                    body = ReleaseSeats(seats=9)
+                    await sender.send(world.streams["seats"], "tenant-2", "tenant-2", body)
                     break
                 except (Unavailable, AppendUnknown):
                     await asyncio.sleep(0.2)
@@ -173,7 +169,7 @@ async def test_an_owner_starts_from_its_snapshot(world: World) -> None:
         async with asyncio.timeout(WAIT_S):
             while not world.blobs.bodies:  # noqa: ASYNC110  # a plain dict
                 await asyncio.sleep(0.05)
-    aggregate = world.aggregate(PLACES_AGGREGATE)
+    aggregate = world.aggregate(SEATS_AGGREGATE)
     loaded = await Snapshots(parts, aggregate, busy).load()
     assert loaded.position.offset > 3
     assert loaded.command_id

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest_asyncio
 
-from examples.first_stream import PLACES, STREAMS, Take
+from examples.first_stream import SEATS, HoldSeats
 from schemas.topics import PARTITIONS
+from simulator.event_core.streams import STREAMS
 from tests.integration.tunery.runtime.hosts import toy_process
 from tests.unit.tunery.runtime.hosts.toy_service import outcome, until
 from tunery.local import Stack
@@ -87,12 +88,12 @@ async def client(servers: Stack) -> AsyncIterator[Runtime]:
         {name.removeprefix("TUNERY_").lower(): value for name, value in servers.env.items()}
     )
     async with open_runtime(NAME, settings) as runtime:
-        await runtime.log.create((PLACES.commands, PLACES.journal), PARTITIONS)
+        await runtime.log.create((SEATS.commands, SEATS.journal), PARTITIONS)
         yield runtime
 
 
 async def submit(client: Runtime, key: str) -> str:
-    return await Sender(client.log, STREAMS).send("places", key, key, Take(places=1))
+    return await Sender(client.log, STREAMS).send("seats", key, key, HoldSeats(seats=1))
 
 
 async def held(client: Runtime) -> set[str]:

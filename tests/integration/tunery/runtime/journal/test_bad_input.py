@@ -10,7 +10,14 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import MessageSizeTooLargeError
 
-from examples.first_stream import PLACES, PLACES_AGGREGATE, GiveBack, GivenBack, Take, Taken
+from examples.first_stream import (
+    SEATS,
+    SEATS_AGGREGATE,
+    HoldSeats,
+    ReleaseSeats,
+    SeatsHeld,
+    SeatsReleased,
+)
 from schemas import errors
 from schemas.envelope import Entry, Rejected
 from schemas.topics import PARTITIONS, SNAPSHOTS, Stream
@@ -42,8 +49,8 @@ class Parts:
     blobs: Blobs = field(default_factory=MemoryBlobs)
 
 
-def taken(places: int = 1) -> bytes:
-    return envelope(KEY, Take(places=places), str(uuid4()))
+def taken(seats: int = 1) -> bytes:
+    return envelope(KEY, HoldSeats(seats=seats), str(uuid4()))
 
 
 BAD: Final = (
@@ -51,8 +58,8 @@ BAD: Final = (
     b"",
     b"\x00\xff no command",
     b"[" * LARGEST,
-    envelope("tenant-b", Take(places=1), str(uuid4())),
-    taken().replace(b"Take.v1", b"Take.v2"),
+    envelope("tenant-b", HoldSeats(seats=1), str(uuid4())),
+    taken().replace(b"HoldSeats.v1", b"HoldSeats.v2"),
     taken().replace(b'"tenant":"tenant-a"', b'"tenant":"tenant-b"'),
 )
 
@@ -70,11 +77,11 @@ async def decided(log: Log, stream: Stream, count: int) -> list[tuple[Entry, Any
 
 
 async def test_the_partition_goes_on_whatever_is_in_it(servers: Stack) -> None:
-    stream = replace(PLACES, name="places.strangers")
+    stream = replace(SEATS, name="seats.strangers")
     log = KafkaLog(KafkaSettings(servers.kafka_bootstrap))
     await log.create([stream.commands, stream.journal, SNAPSHOTS], PARTITIONS)
     sender = Sender(log, {stream.name: stream})
-    host = AggregateHost(Parts(log), replace(PLACES_AGGREGATE, stream=stream))
+    host = AggregateHost(Parts(log), replace(SEATS_AGGREGATE, stream=stream))
     stranger = AIOKafkaProducer(
         bootstrap_servers=servers.kafka_bootstrap, max_request_size=20_000_000
     )
@@ -93,11 +100,13 @@ async def test_the_partition_goes_on_whatever_is_in_it(servers: Stack) -> None:
             with pytest.raises(MessageSizeTooLargeError):
                 await put(b"x" * 10_000_000)
             with pytest.raises(TooLarge):
-                await sender.send(stream, KEY, KEY, Take(places=1), correlation="x" * 10_000_000)
+                await sender.send(
+                    stream, KEY, KEY, HoldSeats(seats=1), correlation="x" * 10_000_000
+                )
             # the clock of a client, in the record and in its headers, is nobody's clock
             await put(taken(2), key=None, timestamp_ms=1)
             await put(taken(2), timestamp_ms=began_ms * 2, headers=[("date", b"1 January 1970")])
-            await sender.send(stream, KEY, KEY, GiveBack(places=4))
+            await sender.send(stream, KEY, KEY, ReleaseSeats(seats=4))
             found = await decided(log, stream, len(BAD) + 3)
         assert not host.stopped
     finally:
@@ -106,7 +115,7 @@ async def test_the_partition_goes_on_whatever_is_in_it(servers: Stack) -> None:
     events = [event for _, event in found]
     rejected = [event.code for event in events[: len(BAD)] if isinstance(event, Rejected)]
     assert rejected == [errors.MALFORMED] * len(BAD)
-    assert [type(event) for event in events[len(BAD) :]] == [Taken, Taken, GivenBack]
+    assert [type(event) for event in events[len(BAD) :]] == [SeatsHeld, SeatsHeld, SeatsReleased]
     moments = [entry.at for entry, _ in found]
     assert moments == sorted(moments)
     assert abs(moments[0] - began_ms) < SKEW_MS_MAX

@@ -2,9 +2,10 @@ from uuid import UUID
 
 import pytest
 
-from examples.first_stream import PLACES, STREAMS, Take
+from examples.first_stream import SEATS, HoldSeats
 from schemas.envelope import Idempotency
 from schemas.topics import MESSAGE_BYTES_MAX, PARTITIONS
+from simulator.event_core.streams import STREAMS
 from tunery.runtime.bus.abstract import TooLarge
 from tunery.runtime.bus.memory import MemoryLog
 from tunery.runtime.bus.partitioner import partition_of
@@ -14,34 +15,34 @@ from tunery.runtime.journal.codec import codec_of, decode_envelope
 
 async def test_a_command_lands_in_its_keys_partition_with_everything_it_carries() -> None:
     log = MemoryLog()
-    await log.create((PLACES.commands,), PARTITIONS)
+    await log.create((SEATS.commands,), PARTITIONS)
     mark = Idempotency(key="k", body="b")
     sent = await Sender(log, STREAMS).send(
-        "places", "ada", "ada", Take(places=2), idempotency=mark, correlation="c", causation="p"
+        "seats", "ada", "ada", HoldSeats(seats=2), idempotency=mark, correlation="c", causation="p"
     )
-    (record,) = log.topics[PLACES.commands.name][partition_of(b"ada")].records
+    (record,) = log.topics[SEATS.commands.name][partition_of(b"ada")].records
     envelope = decode_envelope(record.value)
     assert UUID(envelope.id).version == 4
     assert (envelope.id, envelope.key, envelope.tenant) == (sent, "ada", "ada")
     assert (envelope.idempotency, envelope.correlation, envelope.causation) == (mark, "c", "p")
-    assert codec_of(PLACES).command(envelope) == Take(places=2)
+    assert codec_of(SEATS).command(envelope) == HoldSeats(seats=2)
 
 
 async def test_an_id_and_a_partition_may_be_given() -> None:
     log = MemoryLog()
-    await log.create((PLACES.commands,), PARTITIONS)
+    await log.create((SEATS.commands,), PARTITIONS)
     chosen = "6f1f0c6e-5a0e-4b6e-9a3c-7d6d2f0f7a11"
     sender = Sender(log, STREAMS)
-    assert await sender.send(PLACES, "*", "*", Take(places=1), command_id=chosen, partition=6)
-    (record,) = log.topics[PLACES.commands.name][6].records
+    assert await sender.send(SEATS, "*", "*", HoldSeats(seats=1), command_id=chosen, partition=6)
+    (record,) = log.topics[SEATS.commands.name][6].records
     assert decode_envelope(record.value).id == chosen
 
 
 async def test_what_is_too_large_is_refused_before_it_is_sent() -> None:
     log = MemoryLog()
-    await log.create((PLACES.commands,), PARTITIONS)
+    await log.create((SEATS.commands,), PARTITIONS)
     with pytest.raises(TooLarge):
         await Sender(log, STREAMS).send(
-            PLACES, "ada", "ada", Take(places=1), correlation="x" * MESSAGE_BYTES_MAX
+            SEATS, "ada", "ada", HoldSeats(seats=1), correlation="x" * MESSAGE_BYTES_MAX
         )
-    assert await log.bounds(PLACES.commands.name, partition_of(b"ada")) == (0, 0)
+    assert await log.bounds(SEATS.commands.name, partition_of(b"ada")) == (0, 0)

@@ -5,9 +5,17 @@ from uuid import uuid4
 
 import pytest_asyncio
 
-from examples.first_stream import LIMIT, PLACES, Count, GiveBack, GivenBack, Take, Taken
+from examples.first_stream import (
+    SEATS,
+    SEATS_MAX,
+    HoldSeats,
+    ReleaseSeats,
+    SeatsHeld,
+    SeatsReleased,
+)
 from schemas import errors
 from schemas.envelope import Claim, Entry, Idempotency, Rejected, Repeated, Source, Tick
+from simulator.event_core.streams import CountSeats
 from tests.unit.tunery.runtime.journal.memory_fixture import World, envelope, running, until
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.journal.acceptance import Divergence, Poison
@@ -23,22 +31,22 @@ async def world() -> World:
 
 
 def put(world: World, value: bytes, partition: int = PARTITION) -> None:
-    world.log.put(PLACES.commands.name, partition, KEY.encode(), value)
+    world.log.put(SEATS.commands.name, partition, KEY.encode(), value)
 
 
-async def take(world: World, places: int = 1, **rest: Any) -> str:
-    return await world.sender.send(PLACES, KEY, KEY, Take(places=places), **rest)
+async def take(world: World, seats: int = 1, **rest: Any) -> str:
+    return await world.sender.send(SEATS, KEY, KEY, HoldSeats(seats=seats), **rest)
 
 
 async def test_each_command_gives_one_entry_in_order(world: World) -> None:
     async with running(world.host()):
         ids = [await take(world, 2), await take(world, 2), await take(world, 2)]
-        ids.append(await world.sender.send(PLACES, KEY, KEY, GiveBack(places=3)))
+        ids.append(await world.sender.send(SEATS, KEY, KEY, ReleaseSeats(seats=3)))
         first, second, third, fourth = await world.decided(KEY, 4)
-    assert isinstance(first, Taken)
-    assert isinstance(second, Taken)
-    assert third == Rejected(code="full", message=f"4 of {LIMIT} places are held")
-    assert fourth == GivenBack(places=3)
+    assert isinstance(first, SeatsHeld)
+    assert isinstance(second, SeatsHeld)
+    assert third == Rejected(code="full", message=f"4 of {SEATS_MAX} seats are held.")
+    assert fourth == SeatsReleased(seats=3)
     entries = [entry for entry, _ in world.entries(KEY)]
     assert [entry.command_id for entry in entries] == ids
     assert [entry.cause for entry in entries] == [0, 1, 2, 3]
@@ -61,7 +69,7 @@ async def test_a_paused_owner_finds_a_foreign_claim_and_stands_down(world: World
         await take(world)
         await world.decided(KEY, 1)
         foreign = encode(Claim(owner="b", nonce="n"))
-        world.log.put(PLACES.journal.name, PARTITION, b"", foreign)
+        world.log.put(SEATS.journal.name, PARTITION, b"", foreign)
         await take(world)
         # Its next entry is void; it claims again and decides the command once more.
         await until(lambda: len(world.entries(KEY)) == 3)
@@ -72,18 +80,18 @@ async def test_a_paused_owner_finds_a_foreign_claim_and_stands_down(world: World
 async def test_garbage_is_journaled_as_rejected_and_the_partition_goes_on(world: World) -> None:
     async with running(world.host()):
         put(world, b"\x00 not json")
-        put(world, envelope(KEY, Take(places=1), "not a uuid"))
-        put(world, envelope(KEY, Count(places=1), str(uuid4())))
-        put(world, envelope("tenant-b", Take(places=1), str(uuid4())))
+        put(world, envelope(KEY, HoldSeats(seats=1), "not a uuid"))
+        put(world, envelope(KEY, CountSeats(seats=1), str(uuid4())))
+        put(world, envelope("tenant-b", HoldSeats(seats=1), str(uuid4())))
         await take(world)
         events = await world.decided(KEY, 5)
     assert [event.code for event in events[:4]] == [errors.MALFORMED] * 4
-    assert isinstance(events[4], Taken)
+    assert isinstance(events[4], SeatsHeld)
 
 
 async def test_a_tenant_cannot_write_under_anothers_key(world: World) -> None:
     async with running(world.host()):
-        await world.sender.send(PLACES, KEY, "tenant-b", Take(places=1))
+        await world.sender.send(SEATS, KEY, "tenant-b", HoldSeats(seats=1))
         (event,) = await world.decided(KEY, 1)
     assert event.message == "the tenant is not the key"
 
@@ -92,10 +100,10 @@ async def test_a_saga_command_that_cannot_be_read_stops_its_partition_only(world
     host = world.host()
     async with running(host):
         source = Source("tally", 0, 0, 0, 0)
-        put(world, envelope(KEY, Count(places=1), str(uuid4()), source=source))
+        put(world, envelope(KEY, CountSeats(seats=1), str(uuid4()), source=source))
         await until(lambda: PARTITION in host.stopped)
         other = next(key for key in map(str, range(99)) if partition_of(key.encode()) != PARTITION)
-        await world.sender.send(PLACES, other, other, Take(places=1))
+        await world.sender.send(SEATS, other, other, HoldSeats(seats=1))
         await world.decided(other, 1)
     assert isinstance(host.stopped[PARTITION], Poison)
     assert world.entries(KEY) == []
@@ -107,7 +115,7 @@ async def test_a_header_key_is_recognised_and_another_body_is_a_conflict(world: 
         await take(world, idempotency=Idempotency(key="k", body="x"))
         await take(world, idempotency=Idempotency(key="k", body="y"))
         events = await world.decided(KEY, 3)
-    assert isinstance(events[0], Taken)
+    assert isinstance(events[0], SeatsHeld)
     assert events[1] == Repeated(of=first)
     assert events[2].code == errors.IDEMPOTENCY_CONFLICT
 
@@ -116,9 +124,9 @@ async def test_reactions_are_decided_once_and_only_upwards(world: World) -> None
     async with running(world.host()):
         for offset in (5, 5, 4, 6):
             source = Source("tally", 0, 0, offset, 0)
-            put(world, envelope(KEY, Take(places=1), str(uuid4()), source=source))
+            put(world, envelope(KEY, HoldSeats(seats=1), str(uuid4()), source=source))
         events = await world.decided(KEY, 4)
-    assert [type(event) for event in events] == [Taken, Repeated, Repeated, Taken]
+    assert [type(event) for event in events] == [SeatsHeld, Repeated, Repeated, SeatsHeld]
 
 
 async def test_at_never_goes_back(world: World) -> None:
@@ -159,11 +167,11 @@ async def test_a_tick_is_sent_when_a_deadline_is_due(world: World) -> None:
 
     world.log.clock = world.clock = Fast()
     async with running(world.host()):
-        await take(world, LIMIT)
+        await take(world, SEATS_MAX)
         await until(lambda: len(world.events(KEY)) >= 2)
-        await take(world, LIMIT)
-        await until(lambda: any(isinstance(e, Taken) for e in world.events(KEY)[1:]))
-    commands = world.log.topics[PLACES.commands.name][PARTITION].records
+        await take(world, SEATS_MAX)
+        await until(lambda: any(isinstance(e, SeatsHeld) for e in world.events(KEY)[1:]))
+    commands = world.log.topics[SEATS.commands.name][PARTITION].records
     assert any(encode_tick() in record.value for record in commands)
 
 
@@ -176,7 +184,7 @@ async def test_a_commands_topic_made_anew_stops_the_partition(world: World) -> N
         await take(world)
         await take(world)
         await world.decided(KEY, 2)
-    world.log.topics[PLACES.commands.name][PARTITION].records.clear()
+    world.log.topics[SEATS.commands.name][PARTITION].records.clear()
     for _ in range(3):
         await take(world)
     host = world.host("b")
@@ -191,10 +199,10 @@ async def test_an_operators_claim_with_a_new_base_goes_on_after_that(world: Worl
         await take(world)
         await take(world)
         await world.decided(KEY, 2)
-    world.log.topics[PLACES.commands.name][PARTITION].records.clear()
+    world.log.topics[SEATS.commands.name][PARTITION].records.clear()
     await take(world)
     claim = encode(Claim(owner="operator", nonce="n", base=2))
-    incarnation = world.log.put(PLACES.journal.name, PARTITION, b"", claim).offset
+    incarnation = world.log.put(SEATS.journal.name, PARTITION, b"", claim).offset
     async with running(world.host("b")):
         await world.decided(KEY, 3)
     assert [entry.cause for entry, _ in world.entries(KEY)] == [0, 1, 2]
@@ -206,9 +214,9 @@ async def test_a_journal_that_was_changed_is_named(world: World) -> None:
         await take(world)
         await take(world)
         await world.decided(KEY, 2)
-    place = world.log.topics[PLACES.journal.name][PARTITION]
+    place = world.log.topics[SEATS.journal.name][PARTITION]
     forged = place.records[1]
-    place.records[1] = forged._replace(value=forged.value.replace(b'"places":1', b'"places":2'))
+    place.records[1] = forged._replace(value=forged.value.replace(b'"seats":1', b'"seats":2'))
     host = world.host("b")
     async with running(host):
         await until(lambda: PARTITION in host.stopped)
@@ -223,7 +231,7 @@ async def test_decided_commands_are_trimmed_but_for_the_last(world: World) -> No
         await world.decided(KEY, 3)
         owner = host.owners[PARTITION]
         owner._trimmed_ms -= 1_000_000
-        place = world.log.topics[PLACES.commands.name][PARTITION]
+        place = world.log.topics[SEATS.commands.name][PARTITION]
         await until(lambda: place.start == 2)
     async with running(world.host("b")):
         await take(world)

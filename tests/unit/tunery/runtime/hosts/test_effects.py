@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from examples.first_stream import GiveBack, Take, Taken
+from examples.first_stream import HoldSeats, ReleaseSeats, SeatsHeld
 from tests.unit.tunery.runtime.hosts.toy_service import HELD, Toy, give_back, running, toy, until
 from tunery.runtime.blobs.abstract import BlobsUnavailable
 from tunery.runtime.hosts import effects
@@ -23,7 +23,7 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def serving(effect: Effect[Taken]) -> AsyncIterator[Toy]:
+async def serving(effect: Effect[SeatsHeld]) -> AsyncIterator[Toy]:
     async with (
         toy() as service,
         running(Projector(service.runtime, HELD), EffectHost(service.runtime, (effect,))),
@@ -42,8 +42,8 @@ async def gone(service: Toy) -> None:
 
 async def test_the_outcome_of_an_effect_ends_its_row() -> None:
     seen: list[tuple[int, str]] = []
-    async with serving(give_back(lambda body, tenant: seen.append((body.places, tenant)))) as one:
-        await one.send("a", Take(places=3))
+    async with serving(give_back(lambda body, tenant: seen.append((body.seats, tenant)))) as one:
+        await one.send("a", HoldSeats(seats=3))
 
         async def ran() -> bool:
             return bool(seen)
@@ -58,12 +58,12 @@ async def test_the_outcome_of_an_effect_ends_its_row() -> None:
 async def test_a_failure_is_tried_again() -> None:
     failures = [ValueError("one"), BlobsUnavailable("away"), ValueError("two")]
 
-    def fail_at_first(body: Taken, tenant: str) -> None:
+    def fail_at_first(body: SeatsHeld, tenant: str) -> None:
         if failures:
             raise failures.pop(0)
 
     async with serving(give_back(fail_at_first, attempts_max=3)) as one:
-        await one.send("a", Take(places=1))
+        await one.send("a", HoldSeats(seats=1))
 
         async def tried() -> bool:
             return not failures
@@ -76,17 +76,17 @@ async def test_after_the_last_attempt_somebody_is_told() -> None:
     told: list[str] = []
     attempts: list[int] = []
 
-    def fail(body: Taken, tenant: str) -> None:
+    def fail(body: SeatsHeld, tenant: str) -> None:
         attempts.append(1)
         raise ValueError("it never works")
 
-    def exhausted(body: Taken, tenant: str, failure: str) -> Send:
+    def exhausted(body: SeatsHeld, tenant: str, failure: str) -> Send:
         told.append(failure)
-        return Send("places", tenant, tenant, GiveBack(places=body.places))
+        return Send("seats", tenant, tenant, ReleaseSeats(seats=body.seats))
 
     effect = replace(give_back(fail, attempts_max=3), exhausted=exhausted)
     async with serving(effect) as one:
-        await one.send("a", Take(places=1))
+        await one.send("a", HoldSeats(seats=1))
 
         async def was_told() -> bool:
             return bool(told)
@@ -100,13 +100,13 @@ async def test_after_the_last_attempt_somebody_is_told() -> None:
 async def test_an_outage_uses_up_no_attempt() -> None:
     attempts: list[int] = []
 
-    def away_for_long(body: Taken, tenant: str) -> None:
+    def away_for_long(body: SeatsHeld, tenant: str) -> None:
         attempts.append(1)
         if len(attempts) < 8:
             raise BlobsUnavailable("away")
 
     async with serving(give_back(away_for_long, attempts_max=1)) as one:
-        await one.send("a", Take(places=1))
+        await one.send("a", HoldSeats(seats=1))
 
         async def enough() -> bool:
             return len(attempts) == 8
@@ -119,15 +119,15 @@ async def test_work_that_kills_its_process_is_exhausted_too() -> None:
     """Every lease counts, so a row whose work never ends in an answer is given up."""
     told: list[str] = []
 
-    async def never(body: Taken, tenant: str) -> Send | None:
+    async def never(body: SeatsHeld, tenant: str) -> Send | None:
         raise AssertionError("attempts are used up")
 
-    def exhausted(body: Taken, tenant: str, failure: str) -> Send:
+    def exhausted(body: SeatsHeld, tenant: str, failure: str) -> Send:
         told.append(failure)
-        return Send("places", tenant, tenant, GiveBack(places=body.places))
+        return Send("seats", tenant, tenant, ReleaseSeats(seats=body.seats))
 
     async with toy() as service, running(Projector(service.runtime, HELD)):
-        await service.send("a", Take(places=1))
+        await service.send("a", HoldSeats(seats=1))
 
         async def dies() -> bool:
             return bool(await service.runtime.store.lease("give", 1, 10))
@@ -135,7 +135,9 @@ async def test_work_that_kills_its_process_is_exhausted_too() -> None:
         for _ in range(2):
             await until(dies)
         await asyncio.sleep(0.02)
-        host = EffectHost(service.runtime, (Effect("give", Taken, never, exhausted, 1_000, 2, 2),))
+        host = EffectHost(
+            service.runtime, (Effect("give", SeatsHeld, never, exhausted, 1_000, 2, 2),)
+        )
         async with running(host):
 
             async def was_told() -> bool:
@@ -149,7 +151,7 @@ async def test_work_that_kills_its_process_is_exhausted_too() -> None:
 async def test_long_work_keeps_its_lease_and_work_whose_row_went_away_is_ended() -> None:
     begun, ended = asyncio.Event(), asyncio.Event()
 
-    async def long_work(body: Taken, tenant: str) -> Send | None:
+    async def long_work(body: SeatsHeld, tenant: str) -> Send | None:
         begun.set()
         try:
             await asyncio.sleep(60)
@@ -159,11 +161,11 @@ async def test_long_work_keeps_its_lease_and_work_whose_row_went_away_is_ended()
 
     effect = replace(give_back(lambda *_: None), run=long_work, lease_ms=90)
     async with serving(effect) as one:
-        await one.send("a", Take(places=1))
+        await one.send("a", HoldSeats(seats=1))
         await begun.wait()
         await asyncio.sleep(0.2)
         assert await one.runtime.store.lease("give", 1, 10) == []
-        await one.send("a", GiveBack(places=1))
+        await one.send("a", ReleaseSeats(seats=1))
         async with asyncio.timeout(5):
             await ended.wait()
 
@@ -171,7 +173,7 @@ async def test_long_work_keeps_its_lease_and_work_whose_row_went_away_is_ended()
 async def test_a_process_that_stops_gives_its_rows_back_at_once() -> None:
     begun = asyncio.Event()
 
-    async def long_work(body: Taken, tenant: str) -> Send | None:
+    async def long_work(body: SeatsHeld, tenant: str) -> Send | None:
         begun.set()
         await asyncio.sleep(60)
         return None
@@ -179,7 +181,7 @@ async def test_a_process_that_stops_gives_its_rows_back_at_once() -> None:
     effect = replace(give_back(lambda *_: None), run=long_work)
     async with toy() as service, running(Projector(service.runtime, HELD)):
         async with running(EffectHost(service.runtime, (effect,))):
-            await service.send("a", Take(places=1))
+            await service.send("a", HoldSeats(seats=1))
             await begun.wait()
         (row,) = await service.runtime.store.lease("give", 1, 1_000)
         assert row.attempt == 1
@@ -188,12 +190,12 @@ async def test_a_process_that_stops_gives_its_rows_back_at_once() -> None:
 async def test_an_effect_with_nothing_to_say_ends_its_row_itself() -> None:
     ran: list[str] = []
 
-    async def silent(body: Taken, tenant: str) -> Send | None:
+    async def silent(body: SeatsHeld, tenant: str) -> Send | None:
         ran.append(tenant)
         return None
 
     async with serving(replace(give_back(lambda *_: None), run=silent)) as one:
-        await one.send("a", Take(places=1))
+        await one.send("a", HoldSeats(seats=1))
 
         async def did() -> bool:
             return bool(ran)
@@ -206,18 +208,18 @@ async def test_an_effect_with_nothing_to_say_ends_its_row_itself() -> None:
 async def test_no_more_rows_at_a_time_than_allowed() -> None:
     now, most = 0, 0
 
-    async def count(body: Taken, tenant: str) -> Send | None:
+    async def count(body: SeatsHeld, tenant: str) -> Send | None:
         nonlocal now, most
         now += 1
         most = max(most, now)
         await asyncio.sleep(0.02)
         now -= 1
-        return Send("places", tenant, tenant, GiveBack(places=body.places))
+        return Send("seats", tenant, tenant, ReleaseSeats(seats=body.seats))
 
     effect = replace(give_back(lambda *_: None), run=count, concurrency=3)
     async with serving(effect) as one:
         for number in range(12):
-            await one.send(f"k{number}", Take(places=1))
+            await one.send(f"k{number}", HoldSeats(seats=1))
 
         async def all_taken() -> bool:
             return len(await one.runtime.store.rows("held")) > 0

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from examples.first_stream import PLACES, GiveBack, Take
+from examples.first_stream import SEATS, HoldSeats, ReleaseSeats
 from schemas.envelope import Header
 from schemas.topics import PARTITIONS
 from tests.unit.tunery.runtime.hosts.toy_service import (
@@ -37,27 +37,27 @@ async def settled(toy: Toy) -> None:
 
 
 async def held(toy: Toy) -> dict[str, int]:
-    return {row["key"]: row["places"] for row in await toy.runtime.store.rows("held")}
+    return {row["key"]: row["seats"] for row in await toy.runtime.store.rows("held")}
 
 
 async def test_events_become_rows_and_outcomes() -> None:
     async with toy() as service, running(Projector(service.runtime, HELD)):
         store = service.runtime.store
-        taken = await outcome(store, await service.send("a", Take(places=2)))
-        assert (taken.code, taken.key, taken.stream, taken.seq) == (None, "a", "places", 1)
-        refused = await outcome(store, await service.send("a", Take(places=9)))
-        assert (refused.code, refused.message) == ("full", "2 of 5 places are held")
+        taken = await outcome(store, await service.send("a", HoldSeats(seats=2)))
+        assert (taken.code, taken.key, taken.stream, taken.seq) == (None, "a", "seats", 1)
+        refused = await outcome(store, await service.send("a", HoldSeats(seats=9)))
+        assert (refused.code, refused.message) == ("full", "2 of 5 seats are held.")
         assert await held(service) == {"a": 2}
-        await outcome(store, await service.send("a", GiveBack(places=2)))
+        await outcome(store, await service.send("a", ReleaseSeats(seats=2)))
         assert await held(service) == {}
 
 
 async def test_a_new_process_goes_on_where_the_old_one_stopped() -> None:
     async with toy() as service:
         async with running(Projector(service.runtime, HELD)):
-            await service.send("a", Take(places=1))
+            await service.send("a", HoldSeats(seats=1))
             await settled(service)
-        await service.send("b", Take(places=2))
+        await service.send("b", HoldSeats(seats=2))
         seen: list[str] = []
 
         def watched(header: Header, event: Any) -> tuple[Change, ...]:
@@ -76,7 +76,7 @@ async def test_two_processes_write_each_row_once() -> None:
         other = service.again()
         async with running(Projector(service.runtime, HELD), Projector(other.runtime, HELD)):
             for number in range(30):
-                await service.send(f"key-{number}", Take(places=1 + number % 5))
+                await service.send(f"key-{number}", HoldSeats(seats=1 + number % 5))
                 await asyncio.sleep(0)
             await settled(service)
         assert await held(service) == {f"key-{n}": 1 + n % 5 for n in range(30)}
@@ -85,7 +85,7 @@ async def test_two_processes_write_each_row_once() -> None:
 async def test_a_newer_version_starts_from_zero_and_ends_the_older() -> None:
     async with toy() as service:
         async with running(Projector(service.runtime, HELD)):
-            await service.send("a", Take(places=1))
+            await service.send("a", HoldSeats(seats=1))
             await settled(service)
         newer = Projector(service.again().runtime, replace(HELD, version=2))
         async with running(newer):
@@ -100,13 +100,13 @@ async def test_another_log_is_a_divergence_and_rebuilds_the_view(keys: tuple[str
     assert partition_of(b"a") != partition_of(b"c")
     async with toy() as first:
         async with running(Projector(first.runtime, HELD)):
-            await first.send("a", Take(places=1))
+            await first.send("a", HoldSeats(seats=1))
             await settled(first)
         store = first.runtime.store
     assert isinstance(store, MemoryStore)
     async with toy() as second:
         for key in keys:
-            await second.send(key, Take(places=2))
+            await second.send(key, HoldSeats(seats=2))
         moved = second.again(store)
         async with running(Projector(moved.runtime, HELD)):
             await settled(moved)
@@ -117,11 +117,11 @@ async def test_a_projection_that_may_not_rebuild_stops_that_partition_only() -> 
     async with toy() as service:
         await service.runtime.store.ensure(HELD.described())
         broken = partition_of(b"a")
-        far = Batch("held", 1, ("places", broken), 0, Position(1_000))
+        far = Batch("held", 1, ("seats", broken), 0, Position(1_000))
         await service.runtime.store.commit(far)
-        await service.send("a", Take(places=1))
+        await service.send("a", HoldSeats(seats=1))
         other = next(k for k in ("b", "c", "d", "e") if partition_of(k.encode()) != broken)
-        await service.send(other, Take(places=2))
+        await service.send(other, HoldSeats(seats=2))
         async with running(Projector(service.runtime, replace(HELD, rebuilds=False))):
 
             async def arrived() -> bool:
@@ -129,23 +129,23 @@ async def test_a_projection_that_may_not_rebuild_stops_that_partition_only() -> 
 
             await until(arrived)
             saved = await service.runtime.store.positions("held")
-            flags = [saved["places", p].caught_up for p in range(PARTITIONS)]
+            flags = [saved["seats", p].caught_up for p in range(PARTITIONS)]
             assert flags == [p != broken for p in range(PARTITIONS)]
 
 
 async def test_a_divergence_that_a_rebuild_does_not_cure_is_not_cured_twice() -> None:
     async with toy() as service:
-        await service.send("a", Take(places=1))
+        await service.send("a", HoldSeats(seats=1))
         projector = Projector(service.runtime, HELD)
         async with running(projector):
             await settled(service)
-        log, topic, partition = service.world.log, PLACES.journal.name, partition_of(b"a")
+        log, topic, partition = service.world.log, SEATS.journal.name, partition_of(b"a")
         await log.trim(topic, partition, 1)  # the journal has lost its first record
         again = service.again(MemoryStore())
         async with running(Projector(again.runtime, HELD)):
             saved = await again.runtime.store.positions("held")
-            assert not saved["places", partition].caught_up
-            assert saved["places", (partition + 1) % PARTITIONS].caught_up
+            assert not saved["seats", partition].caught_up
+            assert saved["seats", (partition + 1) % PARTITIONS].caught_up
         assert await held(again) == {}
 
 
@@ -156,10 +156,10 @@ async def test_a_flag_that_another_process_left_down_is_raised(
     monkeypatch.setattr(projector, "RAISE_EVERY_MS", 10)
     async with toy() as service, running(Projector(service.runtime, HELD)):
         store = service.runtime.store
-        await store.set_caught_up("held", ("places", 3), False)
+        await store.set_caught_up("held", ("seats", 3), False)
 
         async def raised() -> bool:
-            return (await store.positions("held"))["places", 3].caught_up
+            return (await store.positions("held"))["seats", 3].caught_up
 
         await until(raised)
 
@@ -171,8 +171,8 @@ async def test_listeners_hear_what_the_projection_tells() -> None:
             service.runtime.store.listen("held", heard.append),
             running(Projector(service.runtime, HELD)),
         ):
-            await service.send("a", Take(places=1))
-            await service.send("a", Take(places=9))
+            await service.send("a", HoldSeats(seats=1))
+            await service.send("a", HoldSeats(seats=9))
             await settled(service)
         assert heard == ["a"]
 
@@ -182,12 +182,12 @@ async def test_a_project_that_raises_names_the_place() -> None:
         raise KeyError("no such field")
 
     async with toy() as service:
-        await service.send("a", Take(places=1))
+        await service.send("a", HoldSeats(seats=1))
         projector = Projector(service.runtime, replace(HELD, project=broken))
         with pytest.raises(KeyError) as caught:
             async with asyncio.timeout(5):
                 await projector.run()
-        assert any("projecting places/" in note for note in caught.value.__notes__)
+        assert any("projecting seats/" in note for note in caught.value.__notes__)
 
 
 def test_divergence_is_what_a_partition_stops_with() -> None:

@@ -1,17 +1,9 @@
 import pytest_asyncio
 
-from examples.first_stream import (
-    PLACES,
-    STREAMS,
-    TALLY,
-    TALLY_AGGREGATE,
-    Counted,
-    PlacesEvent,
-    Take,
-    react_places,
-)
+from examples.first_stream import SEATS, HoldSeats, SeatsEvent
 from schemas.envelope import Header
 from schemas.ids import reaction_id
+from simulator.event_core.streams import STREAMS, TALLY, TALLY_AGGREGATE, SeatsCounted, react_seats
 from tests.unit.tunery.runtime.journal.memory_fixture import QUICK, World, running, until
 from tunery.runtime.bus.abstract import Appended, AppendUnknown
 from tunery.runtime.bus.memory import MemoryLog
@@ -31,7 +23,7 @@ async def world() -> World:
 
 
 def reactor(world: World) -> Reactor:
-    return Reactor(world, PLACES, react_places, streams=STREAMS, limits=QUICK)
+    return Reactor(world, SEATS, react_seats, streams=STREAMS, limits=QUICK)
 
 
 def sent(world: World) -> list[str]:
@@ -41,7 +33,7 @@ def sent(world: World) -> list[str]:
 
 async def take(world: World, count: int) -> None:
     for _ in range(count):
-        await world.sender.send(PLACES, KEY, KEY, Take(places=1), correlation="request")
+        await world.sender.send(SEATS, KEY, KEY, HoldSeats(seats=1), correlation="request")
 
 
 async def test_each_event_leads_to_its_command_in_order(world: World) -> None:
@@ -49,10 +41,10 @@ async def test_each_event_leads_to_its_command_in_order(world: World) -> None:
     async with running(world.host(), reactor(world), tally):
         await take(world, 3)
         events = await world.decided(TALLIED, 3, TALLY)
-    assert [event.total for event in events if isinstance(event, Counted)] == [1, 2, 3]
+    assert [event.total for event in events if isinstance(event, SeatsCounted)] == [1, 2, 3]
     source = partition_of(KEY.encode())
     claim = 1  # the journal's first record
-    assert sent(world) == [reaction_id("places", source, 0, claim + n, 0) for n in range(3)]
+    assert sent(world) == [reaction_id("seats", source, 0, claim + n, 0) for n in range(3)]
     entry, _ = world.entries(TALLIED, TALLY)[0]
     assert entry.causation == world.entries(KEY)[0][0].command_id
     assert entry.correlation == "request"
@@ -63,7 +55,7 @@ async def test_after_a_restart_it_goes_on_where_it_was(world: World) -> None:
     async with running(world.host(), reactor(world)):
         await take(world, 2)
         await until(lambda: len(sent(world)) == 2)
-        group, topic = "tunery.toy.reacts.places.positions", PLACES.journal.name
+        group, topic = "tunery.toy.reacts.seats.positions", SEATS.journal.name
         await until(lambda: world.log._commits[group, topic].get(partition, (0,))[0] == 3)
     async with running(world.host(), reactor(world)):
         await take(world, 1)
@@ -80,7 +72,7 @@ async def test_lost_positions_only_mean_that_everything_is_sent_again(world: Wor
     async with running(world.host(), reactor(world), tally):
         await take(world, 1)
         events = await world.decided(TALLIED, 7, TALLY)
-    assert [event.total for event in events if isinstance(event, Counted)] == [1, 2, 3, 4]
+    assert [event.total for event in events if isinstance(event, SeatsCounted)] == [1, 2, 3, 4]
 
 
 async def test_an_unknown_outcome_is_sent_again(world: World) -> None:
@@ -104,13 +96,13 @@ async def test_an_unknown_outcome_is_sent_again(world: World) -> None:
 
 
 async def test_a_reaction_that_fails_stops_its_partition_and_says_where(world: World) -> None:
-    def broken(header: Header, event: PlacesEvent) -> tuple[Send, ...]:
+    def broken(header: Header, event: SeatsEvent) -> tuple[Send, ...]:
         raise ValueError(f"cannot react to {type(event).__name__}")
 
-    host = Reactor(world, PLACES, broken, streams=STREAMS, limits=QUICK)
+    host = Reactor(world, SEATS, broken, streams=STREAMS, limits=QUICK)
     async with running(world.host(), host):
         await take(world, 1)
         await until(lambda: bool(host.stopped))
     (stopped,) = host.stopped.values()
     assert isinstance(stopped, Poison)
-    assert "cannot react to Taken" in str(stopped)
+    assert "cannot react to SeatsHeld" in str(stopped)

@@ -6,16 +6,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from examples.first_stream import (
-    PLACES,
-    PLACES_AGGREGATE,
-    STREAMS,
-    GiveBack,
-    GivenBack,
-    Taken,
-)
+from examples.first_stream import SEATS, SEATS_AGGREGATE, ReleaseSeats, SeatsHeld, SeatsReleased
 from schemas.envelope import Header
 from schemas.topics import PARTITIONS
+from simulator.event_core.streams import STREAMS
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.clock import SystemClock
 from tunery.runtime.hosts.abstract import Host
@@ -33,23 +27,23 @@ WAIT_S = 5
 def project(header: Header, event: Any) -> tuple[Change, ...]:
     """One row for each key with what it holds, and a to-do row that gives it back."""
     match event:
-        case Taken():
-            row = Upsert("held", {"key": header.key}, {"places": event.places, "at": header.at})
+        case SeatsHeld():
+            row = Upsert("held", {"key": header.key}, {"seats": event.seats, "at": header.at})
             return (row, Todo("give", header.key, header.key, header.tenant, event))
-        case GivenBack():
+        case SeatsReleased():
             return (Delete("held", {"key": header.key}), Done("give", header.key))
         case _:
             return ()
 
 
 def notify(header: Header, event: Any) -> str | None:
-    return header.key if isinstance(event, Taken) else None
+    return header.key if isinstance(event, SeatsHeld) else None
 
 
 HELD = Projection(
     name="held",
     version=1,
-    streams=(PLACES,),
+    streams=(SEATS,),
     project=project,
     tables=("held",),
     outcomes=True,
@@ -57,17 +51,17 @@ HELD = Projection(
 )
 
 
-def give_back(before: Callable[[Taken, str], None], attempts_max: int = 5) -> Effect[Taken]:
+def give_back(before: Callable[[SeatsHeld, str], None], attempts_max: int = 5) -> Effect[SeatsHeld]:
     """`before` is called first and may raise."""
 
-    async def run(body: Taken, tenant: str) -> Send | None:
+    async def run(body: SeatsHeld, tenant: str) -> Send | None:
         before(body, tenant)
-        return Send("places", tenant, tenant, GiveBack(places=body.places))
+        return Send("seats", tenant, tenant, ReleaseSeats(seats=body.seats))
 
-    def exhausted(body: Taken, tenant: str, failure: str) -> Send | None:
-        return Send("places", tenant, tenant, GiveBack(places=body.places))
+    def exhausted(body: SeatsHeld, tenant: str, failure: str) -> Send | None:
+        return Send("seats", tenant, tenant, ReleaseSeats(seats=body.seats))
 
-    return Effect("give", Taken, run, exhausted, attempts_max=attempts_max)
+    return Effect("give", SeatsHeld, run, exhausted, attempts_max=attempts_max)
 
 
 @dataclass
@@ -77,7 +71,7 @@ class Toy:
     sent: list[str] = field(default_factory=list)
 
     async def send(self, key: str, body: Any) -> str:
-        self.sent.append(await self.runtime.sender.send("places", key, key, body))
+        self.sent.append(await self.runtime.sender.send("seats", key, key, body))
         return self.sent[-1]
 
     def again(self, store: MemoryStore | None = None) -> "Toy":
@@ -93,9 +87,9 @@ def toy_runtime(shared: MemoryServers, store: Any = None) -> Runtime:
 async def toy() -> AsyncIterator[Toy]:
     """The toy stream with its owner running."""
     shared = await memory_servers(SystemClock())
-    await shared.log.create((PLACES.commands, PLACES.journal), PARTITIONS)
+    await shared.log.create((SEATS.commands, SEATS.journal), PARTITIONS)
     made = Toy(shared, toy_runtime(shared))
-    owner = AggregateHost(made.runtime, PLACES_AGGREGATE)
+    owner = AggregateHost(made.runtime, SEATS_AGGREGATE)
     async with running(owner):
         yield made
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import msgspec
 
-from examples.first_stream import PLACES, PLACES_AGGREGATE, STREAMS
+from examples.first_stream import SEATS, SEATS_AGGREGATE
 from schemas.envelope import Entry, Envelope
 from schemas.topics import PARTITIONS, SNAPSHOTS
+from simulator.event_core.streams import STREAMS
 from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.bus.memory import MemoryLog
 from tunery.runtime.bus.partitioner import partition_of
@@ -45,19 +46,19 @@ class World:
         return Sender(self.log, STREAMS)
 
     def host(self, owner: str = "a", limits: Limits = QUICK) -> AggregateHost[Any]:
-        return AggregateHost(self, PLACES_AGGREGATE, owner=owner, limits=limits)
+        return AggregateHost(self, SEATS_AGGREGATE, owner=owner, limits=limits)
 
-    def entries(self, key: str, stream: Any = PLACES) -> list[tuple[Entry, tuple[Any, ...]]]:
+    def entries(self, key: str, stream: Any = SEATS) -> list[tuple[Entry, tuple[Any, ...]]]:
         """Entries of the key's partition, whether they count or not."""
         place = self.log.topics[stream.journal.name][partition_of(key.encode())]
         parsed = [decode_record(record.value) for record in place.records]
         codec = codec_of(stream)
         return [(one, codec.events(one)) for one in parsed if isinstance(one, Entry)]
 
-    def events(self, key: str, stream: Any = PLACES) -> list[Any]:
+    def events(self, key: str, stream: Any = SEATS) -> list[Any]:
         return [event for _, events in self.entries(key, stream) for event in events]
 
-    async def decided(self, key: str, count: int, stream: Any = PLACES) -> list[Any]:
+    async def decided(self, key: str, count: int, stream: Any = SEATS) -> list[Any]:
         """Wait until the key's partition has `count` entries; their events."""
         await until(lambda: len(self.entries(key, stream)) >= count)
         return self.events(key, stream)

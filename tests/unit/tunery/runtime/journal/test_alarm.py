@@ -8,8 +8,9 @@ import pytest
 import pytest_asyncio
 from prometheus_client import REGISTRY
 
-from examples.first_stream import PLACES, STREAMS, Count, Take, react_places
+from examples.first_stream import SEATS, HoldSeats
 from schemas.envelope import Source
+from simulator.event_core.streams import STREAMS, CountSeats, react_seats
 from tests.unit.tunery.runtime.hosts import toy_service
 from tests.unit.tunery.runtime.journal.memory_fixture import QUICK, World, envelope, running, until
 from tunery.runtime.bus.partitioner import partition_of
@@ -29,19 +30,19 @@ async def world() -> World:
     world = await World(name="alarmed").create()
     async with running(world.host()):
         for _ in range(2):
-            await world.sender.send(PLACES, KEY, KEY, Take(places=1))
+            await world.sender.send(SEATS, KEY, KEY, HoldSeats(seats=1))
         await world.decided(KEY, 2)
-    spoil(world, b"Taken.v1", b"Taken.v9")
+    spoil(world, b"SeatsHeld.v1", b"SeatsHeld.v9")
     return world
 
 
 def spoil(world: Any, old: bytes, new: bytes) -> None:
-    held = world.log.topics[PLACES.journal.name][PARTITION].records
+    held = world.log.topics[SEATS.journal.name][PARTITION].records
     held[1] = held[1]._replace(value=held[1].value.replace(old, new))
 
 
 def metric(host: str, partition: int = PARTITION) -> float | None:
-    labels = {"host": host, "stream": "places", "partition": str(partition)}
+    labels = {"host": host, "stream": "seats", "partition": str(partition)}
     return REGISTRY.get_sample_value("tunery_partition_stopped", labels)
 
 
@@ -57,16 +58,16 @@ async def test_an_owner_stops_and_says_where_to_look(
     host = world.host()
     async with running(host):
         await until(lambda: PARTITION in host.stopped)
-        await world.sender.send(PLACES, OTHER, OTHER, Take(places=1))
+        await world.sender.send(SEATS, OTHER, OTHER, HoldSeats(seats=1))
         await world.decided(OTHER, 1)
     assert isinstance(host.stopped[PARTITION], Unreadable)
     assert metric(host.name) == 1
     assert metric(host.name, partition_of(OTHER.encode())) == 0
     line = said(caplog)
-    assert f"partition stopped: places/{PARTITION} at offset 1" in line["event"]
-    assert "Invalid value 'Taken.v9'" in line["event"]
+    assert f"partition stopped: seats/{PARTITION} at offset 1" in line["event"]
+    assert "Invalid value 'SeatsHeld.v9'" in line["event"]
     assert line["kind"] == "Unreadable"
-    assert line["look"] == f"tunery journal inspect places {PARTITION} 1"
+    assert line["look"] == f"tunery journal inspect seats {PARTITION} 1"
 
 
 async def test_a_command_that_must_not_be_lost_says_where_to_look(
@@ -75,20 +76,20 @@ async def test_a_command_that_must_not_be_lost_says_where_to_look(
     host = world.host()
     async with running(host):
         source = Source("tally", 0, 0, 0, 0)
-        bad = envelope(OTHER, Count(places=1), str(uuid4()), source=source)
-        world.log.put(PLACES.commands.name, partition_of(OTHER.encode()), b"", bad)
+        bad = envelope(OTHER, CountSeats(seats=1), str(uuid4()), source=source)
+        world.log.put(SEATS.commands.name, partition_of(OTHER.encode()), b"", bad)
         await until(lambda: len(host.stopped) == 2)
     looks = [
         one.__dict__["fields"]["look"] for one in caplog.records if one.levelname == "CRITICAL"
     ]
-    assert f"tunery journal inspect places {partition_of(OTHER.encode())} 0 --commands" in looks
+    assert f"tunery journal inspect seats {partition_of(OTHER.encode())} 0 --commands" in looks
 
 
 async def test_the_alarm_ends_when_the_partition_is_served_again(world: World) -> None:
     host = world.host()
     async with running(host):
         await until(lambda: PARTITION in host.stopped)
-    spoil(world, b"Taken.v9", b"Taken.v1")
+    spoil(world, b"SeatsHeld.v9", b"SeatsHeld.v1")
     again = world.host()
     async with running(again):
         assert again.stopped == {}
@@ -96,7 +97,7 @@ async def test_the_alarm_ends_when_the_partition_is_served_again(world: World) -
 
 
 async def test_reactions_stop_there_too(world: World) -> None:
-    reactor = Reactor(world, PLACES, react_places, streams=STREAMS, limits=QUICK)
+    reactor = Reactor(world, SEATS, react_seats, streams=STREAMS, limits=QUICK)
     async with running(reactor):
         await until(lambda: PARTITION in reactor.stopped)
     assert metric(reactor.name) == 1
@@ -104,10 +105,10 @@ async def test_reactions_stop_there_too(world: World) -> None:
 
 async def test_projections_stop_there_too() -> None:
     async with toy_service.toy() as service:
-        sent = await service.send(KEY, Take(places=1))
+        sent = await service.send(KEY, HoldSeats(seats=1))
         async with toy_service.running(Projector(service.runtime, toy_service.HELD)):
             await toy_service.outcome(service.runtime.store, sent)
-        spoil(service.world, b"Taken.v1", b"Taken.v9")
+        spoil(service.world, b"SeatsHeld.v1", b"SeatsHeld.v9")
         fresh = service.again(MemoryStore(service.runtime.clock))
         projector = Projector(fresh.runtime, toy_service.HELD)
         async with toy_service.running(projector):

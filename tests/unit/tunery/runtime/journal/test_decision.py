@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from examples.first_stream import PLACES, PLACES_AGGREGATE, Count, Holds, Take, Taken
+from examples.first_stream import SEATS, SEATS_AGGREGATE, HoldSeats, Seats, SeatsHeld
 from schemas import errors
 from schemas.envelope import Envelope, Rejected
 from schemas.topics import MESSAGE_BYTES_MAX
+from simulator.event_core.streams import CountSeats
 from tests.unit.tunery.runtime.journal.memory_fixture import World, envelope, running
 from tunery.runtime.bus.abstract import Record, TooLarge
 from tunery.runtime.bus.partitioner import partition_of
@@ -28,7 +29,7 @@ PARTITION: Final = partition_of(KEY.encode())
 ELSEWHERE: Final = next(
     key for key in map(str, range(99)) if partition_of(key.encode()) != PARTITION
 )
-TAKE: Final = Take(places=1)
+TAKE: Final = HoldSeats(seats=1)
 DEEP: Final = "[" * 100_000
 FULL: Final = MESSAGE_BYTES_MAX - 250  # its record says more than the command: above the limit
 
@@ -40,7 +41,7 @@ def command(body: str, **rest: Any) -> bytes:
 
 
 def plain(**rest: Any) -> bytes:
-    return command('{"type":"Take.v1","places":1}', **rest)
+    return command('{"type":"HoldSeats.v1","seats":1}', **rest)
 
 
 #: what was sent, and what the journal must say of it
@@ -55,11 +56,17 @@ MALFORMED: Final[dict[str, tuple[bytes, str]]] = {
     "nested without end": (command(DEEP), "recursion"),
     "a body nested without end": (command(DEEP + "]" * len(DEEP)), "recursion"),
     "an unknown type": (command('{"type":"Dance.v1"}'), "Invalid value 'Dance.v1'"),
-    "another stream's command": (envelope(KEY, Count(places=1), str(uuid4())), "'Count.v1'"),
-    "a future version": (command('{"type":"Take.v2","places":1}'), "Invalid value 'Take.v2'"),
+    "another stream's command": (
+        envelope(KEY, CountSeats(seats=1), str(uuid4())),
+        "'CountSeats.v1'",
+    ),
+    "a future version": (
+        command('{"type":"HoldSeats.v2","seats":1}'),
+        "Invalid value 'HoldSeats.v2'",
+    ),
     "no type": (command("{}"), "missing required field `type`"),
-    "a number without end": (command('{"type":"Take.v1","places":1e999}'), "out of range"),
-    "a wrong type": (command('{"type":"Take.v1","places":"1"}'), "`$.places`"),
+    "a number without end": (command('{"type":"HoldSeats.v1","seats":1e999}'), "out of range"),
+    "a wrong type": (command('{"type":"HoldSeats.v1","seats":"1"}'), "`$.seats`"),
     "another partition's key": (
         envelope(ELSEWHERE, TAKE, str(uuid4())),
         "the key belongs to another partition",
@@ -82,8 +89,8 @@ async def told(value: bytes) -> list[Any]:
     world = await World().create()
     host = world.host()
     async with running(host):
-        world.log.put(PLACES.commands.name, PARTITION, KEY.encode(), value)
-        await world.sender.send(PLACES, KEY, KEY, TAKE)
+        world.log.put(SEATS.commands.name, PARTITION, KEY.encode(), value)
+        await world.sender.send(SEATS, KEY, KEY, TAKE)
         events = await world.decided(KEY, 2)
     assert not host.stopped
     return events
@@ -96,7 +103,7 @@ async def test_a_malformed_command_is_journaled_as_rejected(name: str) -> None:
     assert isinstance(rejected, Rejected)
     assert rejected.code == errors.MALFORMED
     assert why in rejected.message
-    assert isinstance(taken, Taken)
+    assert isinstance(taken, SeatsHeld)
 
 
 @pytest.mark.parametrize("name", TOO_LARGE)
@@ -104,23 +111,23 @@ async def test_a_command_whose_record_would_be_too_large_is_journaled_as_such(na
     assert len(TOO_LARGE[name]) <= MESSAGE_BYTES_MAX
     rejected, taken = await told(TOO_LARGE[name])
     assert rejected.code == errors.TOO_LARGE
-    assert isinstance(taken, Taken)
+    assert isinstance(taken, SeatsHeld)
 
 
 async def test_ten_megabytes_are_refused_at_the_door() -> None:
     world = await World().create()
     with pytest.raises(TooLarge, match="above the limit"):
-        await world.sender.send(PLACES, KEY, KEY, TAKE, correlation="x" * 10_000_000)
-    assert world.log.topics[PLACES.commands.name][PARTITION].records == []
+        await world.sender.send(SEATS, KEY, KEY, TAKE, correlation="x" * 10_000_000)
+    assert world.log.topics[SEATS.commands.name][PARTITION].records == []
 
 
-def decided(value: bytes, timestamp: int, fold: Fold[Holds]) -> Fold[Holds]:
+def decided(value: bytes, timestamp: int, fold: Fold[Seats]) -> Fold[Seats]:
     record = Record(PARTITION, fold.position.offset, timestamp, KEY.encode(), value)
-    return decide_record(PLACES_AGGREGATE, fold, record, fold.position.offset).fold
+    return decide_record(SEATS_AGGREGATE, fold, record, fold.position.offset).fold
 
 
 def test_a_clock_that_goes_wrong_never_moves_time_back() -> None:
-    fold = Fold(Holds())
+    fold = Fold(Seats())
     for timestamp, at in ((1_000, 1_000), (-5, 1_000), (0, 1_000), (999, 1_000), (1_001, 1_001)):
         fold = decided(plain(), timestamp, fold)
         assert fold.at == at
@@ -130,7 +137,7 @@ def test_a_clock_that_goes_wrong_never_moves_time_back() -> None:
 def test_the_same_bytes_give_the_same_record(name: str) -> None:
     value, _ = MALFORMED[name]
     record = Record(PARTITION, 0, 7, KEY.encode(), value)
-    first, second = (decide_record(PLACES_AGGREGATE, Fold(Holds()), record, 0) for _ in range(2))
+    first, second = (decide_record(SEATS_AGGREGATE, Fold(Seats()), record, 0) for _ in range(2))
     assert first.value == second.value
 
 
@@ -154,8 +161,8 @@ ANYTHING: Final = st.recursive(
 @st.composite
 def odd(draw: st.DrawFn) -> bytes:
     """A command with some fields of its envelope or body replaced by anything."""
-    body = {"type": "Take.v1", "places": 1} | draw(
-        st.dictionaries(st.sampled_from(["type", "places", "x"]), ANYTHING, max_size=2)
+    body = {"type": "HoldSeats.v1", "seats": 1} | draw(
+        st.dictionaries(st.sampled_from(["type", "seats", "x"]), ANYTHING, max_size=2)
     )
     fields = st.sampled_from(Envelope.__struct_fields__)
     frame = {"id": str(UUID(int=7)), "key": KEY, "tenant": KEY, "body": body}
@@ -164,16 +171,16 @@ def odd(draw: st.DrawFn) -> bytes:
 
 @given(st.lists(almost() | odd(), min_size=1, max_size=5))
 def test_no_bytes_end_an_owner_and_what_it_writes_can_be_read(values: list[bytes]) -> None:
-    fold, position = Fold(Holds()), START
+    fold, position = Fold(Seats()), START
     for offset, value in enumerate(values):
         record = Record(PARTITION, offset, 7, KEY.encode(), value)
         try:
-            written = decide_record(PLACES_AGGREGATE, fold, record, offset)
+            written = decide_record(SEATS_AGGREGATE, fold, record, offset)
         except Poison:
             continue  # bytes that say they are a saga's
         fold = written.fold
         again = Record(PARTITION, position.offset, 7, written.key, written.value)
-        judged = read_record(PLACES, codec_of(PLACES), position, again)
+        judged = read_record(SEATS, codec_of(SEATS), position, again)
         assert judged.accepted is not None
         position = judged.position
 
@@ -181,7 +188,7 @@ def test_no_bytes_end_an_owner_and_what_it_writes_can_be_read(values: list[bytes
 @pytest.mark.parametrize(
     "spoilt",
     [
-        lambda saga: command('{"type":"Take.v9"}', **saga),
+        lambda saga: command('{"type":"HoldSeats.v9"}', **saga),
         lambda saga: plain(traceparent="x" * FULL, **saga),
     ],
     ids=["a future version", "too large"],
@@ -192,4 +199,4 @@ def test_a_sagas_command_that_cannot_be_taken_is_poison(
     value = spoilt({"source": ["tally", 0, 0, 5, 0]})
     record = Record(PARTITION, 3, 7, KEY.encode(), value)
     with pytest.raises(Poison, match=rf"commands\)/{PARTITION} at offset 3"):
-        decide_record(PLACES_AGGREGATE, Fold(Holds()), record, 0)
+        decide_record(SEATS_AGGREGATE, Fold(Seats()), record, 0)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from examples.first_stream import Taken
+from examples.first_stream import SeatsHeld
 from schemas import errors
 from schemas.envelope import GENESIS, Entry, Envelope, Idempotency, Rejected, Repeated, Source
 from schemas.units import DAY_MS
@@ -20,7 +20,7 @@ from tunery.runtime.journal.dedupe import (
 )
 
 AT = 1_700_000_000_000
-DONE = (Taken(places=1, until=0),)
+DONE = (SeatsHeld(seats=1, until=0),)
 REFUSED = (Rejected(code="full", message=""),)
 
 

@@ -6,7 +6,7 @@ import pytest
 import pytest_asyncio
 from immutables import Map
 
-from examples.first_stream import PLACES, PLACES_AGGREGATE, GiveBack, Hold, Holds, Take
+from examples.first_stream import SEATS, SEATS_AGGREGATE, Hold, HoldSeats, ReleaseSeats, Seats
 from schemas.topics import SNAPSHOTS
 from tests.unit.tunery.runtime.journal.memory_fixture import GARBAGE, QUICK, World, running, until
 from tunery.runtime.bus.partitioner import partition_of
@@ -27,8 +27,8 @@ async def world() -> World:
     world = await World().create()
     async with running(world.host("a", OFTEN)):
         for number in range(6):
-            body = GiveBack(places=1) if number % 2 else Take(places=1)
-            await world.sender.send(PLACES, KEY, KEY, body)
+            body = ReleaseSeats(seats=1) if number % 2 else HoldSeats(seats=1)
+            await world.sender.send(SEATS, KEY, KEY, body)
             if number % 2:
                 await until(lambda: len(pointers(world)) == (number + 1) // 2)  # noqa: B023  # awaited at once
     return world
@@ -39,13 +39,13 @@ def pointers(world: World) -> list[Pointer]:
     return [msgspec.json.decode(record.value, type=Pointer) for record in place.records]
 
 
-async def load(world: World) -> Fold[Holds]:
-    return await Snapshots(world, PLACES_AGGREGATE, PARTITION).load()
+async def load(world: World) -> Fold[Seats]:
+    return await Snapshots(world, SEATS_AGGREGATE, PARTITION).load()
 
 
 async def test_the_newest_is_the_fold_of_the_journal(world: World) -> None:
-    records = world.log.topics[PLACES.journal.name][PARTITION].records
-    assert await load(world) == replay(PLACES_AGGREGATE, PARTITION, records).fold
+    records = world.log.topics[SEATS.journal.name][PARTITION].records
+    assert await load(world) == replay(SEATS_AGGREGATE, PARTITION, records).fold
     assert [pointer.slot for pointer in pointers(world)] == [0, 1, 0]
     assert len(world.blobs.bodies) == 2  # the oldest was deleted
 
@@ -55,44 +55,44 @@ async def test_a_torn_one_gives_way_to_the_older_and_then_to_zero(world: World) 
     world.blobs.bodies[newest.blob] = world.blobs.bodies[newest.blob][:-7]
     assert (await load(world)).position.offset == older.offset
     del world.blobs.bodies[older.blob]
-    assert await load(world) == Fold(Holds())
+    assert await load(world) == Fold(Seats())
 
 
 async def test_pointers_and_snapshots_that_are_garbage_are_passed_over(world: World) -> None:
     newest, older = pointers(world)[2], pointers(world)[1]
     for value in GARBAGE:
-        world.log.put(SNAPSHOTS.name, PARTITION, b"places/0/0", value)
+        world.log.put(SNAPSHOTS.name, PARTITION, b"seats/0/0", value)
     assert (await load(world)).position.offset == newest.offset
     for value in GARBAGE:
         digest = sha256(value).hexdigest()
         await world.blobs.put(newest.blob, value, sha256=digest)
         pointer = msgspec.structs.replace(newest, sha256=digest)
-        world.log.put(SNAPSHOTS.name, PARTITION, b"places/0/0", msgspec.json.encode(pointer))
+        world.log.put(SNAPSHOTS.name, PARTITION, b"seats/0/0", msgspec.json.encode(pointer))
         assert (await load(world)).position.offset == older.offset
 
 
 async def test_one_of_another_fold_version_is_not_used(world: World) -> None:
-    newer = replace(PLACES_AGGREGATE, fold_version=2)
-    assert await Snapshots(world, newer, PARTITION).load() == Fold(Holds())
+    newer = replace(SEATS_AGGREGATE, fold_version=2)
+    assert await Snapshots(world, newer, PARTITION).load() == Fold(Seats())
 
 
 async def test_one_that_the_journal_does_not_confirm_is_not_used(world: World) -> None:
-    place = world.log.topics[PLACES.journal.name][PARTITION]
+    place = world.log.topics[SEATS.journal.name][PARTITION]
     del place.records[-1:]  # lost: the newest snapshot is beyond the end
     assert (await load(world)).position.offset == pointers(world)[1].offset
     forged = place.records[pointers(world)[1].offset - 1]
     place.records[forged.offset] = forged._replace(value=forged.value + b" ")
-    assert await load(world) == Fold(Holds())
+    assert await load(world) == Fold(Seats())
 
 
 async def test_few_entries_are_kept_when_the_last_snapshot_is_old() -> None:
     world = await World().create()
     aged = replace(QUICK, snapshot_every=1_000, snapshot_least=2, snapshot_every_ms=0)
     async with running(world.host("a", aged)):
-        await world.sender.send(PLACES, KEY, KEY, Take(places=1))
+        await world.sender.send(SEATS, KEY, KEY, HoldSeats(seats=1))
         await world.decided(KEY, 1)
         assert pointers(world) == []
-        await world.sender.send(PLACES, KEY, KEY, Take(places=1))
+        await world.sender.send(SEATS, KEY, KEY, HoldSeats(seats=1))
         await until(lambda: len(pointers(world)) == 1)
     assert pointers(world)[0].offset == 3
 
@@ -102,8 +102,8 @@ async def test_a_heavy_state_is_kept_more_rarely() -> None:
     heavy = replace(OFTEN, snapshot_bytes_of_entry=1)  # the smallest fold has hundreds of bytes
     async with running(world.host("a", heavy)):
         for number in range(6):
-            body = GiveBack(places=1) if number % 2 else Take(places=1)
-            await world.sender.send(PLACES, KEY, KEY, body)
+            body = ReleaseSeats(seats=1) if number % 2 else HoldSeats(seats=1)
+            await world.sender.send(SEATS, KEY, KEY, body)
         await world.decided(KEY, 6)
         await until(lambda: len(pointers(world)) == 1)
     assert pointers(world)[0].offset == 3
@@ -111,7 +111,7 @@ async def test_a_heavy_state_is_kept_more_rarely() -> None:
 
 async def test_an_owner_goes_on_from_a_snapshot(world: World) -> None:
     async with running(world.host("b")):
-        await world.sender.send(PLACES, KEY, KEY, Take(places=5))
+        await world.sender.send(SEATS, KEY, KEY, HoldSeats(seats=5))
         events = await world.decided(KEY, 7)
     assert len(events) == 7
     assert world.entries(KEY)[-1][0].cause == 6
@@ -121,10 +121,10 @@ async def test_a_state_that_does_not_come_back_is_never_kept(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     world = await World().create()
-    careless = replace(PLACES_AGGREGATE, state_type=dict)
+    careless = replace(SEATS_AGGREGATE, state_type=dict)
     async with running(AggregateHost(world, careless, owner="a", limits=OFTEN)):
         for _ in range(4):
-            await world.sender.send(PLACES, KEY, KEY, Take(places=1))
+            await world.sender.send(SEATS, KEY, KEY, HoldSeats(seats=1))
         await world.decided(KEY, 4)
         await until(lambda: "no snapshots" in caplog.text)
     assert pointers(world) == []

@@ -1,11 +1,13 @@
+import asyncio
 import io
 import json
 import logging
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tunery.runtime.telemetry.logs import JsonFormatter, say
+from tunery.runtime.telemetry.logs import JsonFormatter, log_context, log_event, subject_of
 
 
 @pytest.fixture
@@ -29,7 +31,7 @@ def lines(out: io.StringIO) -> list[dict[str, Any]]:
 def test_a_line_is_one_object_that_begins_with_its_event(
     logger: logging.Logger, out: io.StringIO
 ) -> None:
-    say(logger, logging.INFO, "ready", hosts="a, b", count=3, nothing=None)
+    log_event(logger, logging.INFO, "ready", hosts="a, b", count=3, nothing=None)
     assert out.getvalue().startswith('{"event":"ready","service":"eval","level":"info","at":"')
     (line,) = lines(out)
     assert (line["hosts"], line["count"], line["nothing"]) == ("a, b", 3, None)
@@ -41,7 +43,7 @@ def test_an_error_comes_with_its_trace_and_without_secrets(
     try:
         raise ConnectionError("postgres://u:hunter2hunter2@host\nsecond line")
     except ConnectionError as error:
-        say(logger, logging.ERROR, "host failed", error, why=error, key=b"x")
+        log_event(logger, logging.ERROR, "host failed", error, why=error, key=b"x")
     (line,) = lines(out)
     assert line["error"] == "ConnectionError"
     assert "Traceback" in line["trace"]
@@ -50,6 +52,32 @@ def test_an_error_comes_with_its_trace_and_without_secrets(
 
 
 def test_long_texts_are_cut(logger: logging.Logger, out: io.StringIO) -> None:
-    say(logger, logging.INFO, "x" * 10_000, field="y" * 10_000)
+    log_event(logger, logging.INFO, "x" * 10_000, field="y" * 10_000)
     (line,) = lines(out)
     assert len(line["event"]) == len(line["field"]) == 4_001
+
+
+async def test_lines_of_a_job_carry_its_context_also_those_of_tasks_started_for_it(
+    logger: logging.Logger, out: io.StringIO
+) -> None:
+    async def renew() -> None:
+        log_event(logger, logging.WARNING, "row_lease.not_renewed", attempt=3)
+
+    with log_context(job_id="job-1", tenant="acme", attempt=2):
+        with log_context(kind="validate"):
+            logger.warning("a library's line")
+        task = asyncio.create_task(renew())
+    await task
+    log_event(logger, logging.INFO, "host.ready")
+    library, renewal, after = lines(out)
+    assert (library["job_id"], library["tenant"], library["kind"]) == ("job-1", "acme", "validate")
+    assert (renewal["job_id"], renewal["attempt"], "kind" in renewal) == ("job-1", 3, False)
+    assert "job_id" not in after
+
+
+def test_the_subject_of_a_message_is_its_job_and_attempt() -> None:
+    assert subject_of(SimpleNamespace(job_id="job-1", attempt=2, body="x")) == {
+        "job_id": "job-1",
+        "attempt": 2,
+    }
+    assert subject_of(SimpleNamespace(file_id="f")) == {}

@@ -5,7 +5,7 @@ import pytest_asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from examples.first_stream import PLACES, Take
+from examples.first_stream import SEATS, HoldSeats
 from schemas.envelope import GENESIS, Claim, Entry
 from schemas.sealed import Sealed
 from tests.unit.tunery.runtime.journal.memory_fixture import World, running
@@ -25,9 +25,9 @@ async def records() -> list[Record]:
     world = await World().create()
     async with running(world.host("a")):
         for _ in range(3):
-            await world.sender.send(PLACES, KEY, KEY, Take(places=1))
+            await world.sender.send(SEATS, KEY, KEY, HoldSeats(seats=1))
         await world.decided(KEY, 3)
-    return world.log.topics[PLACES.journal.name][PARTITION].records
+    return world.log.topics[SEATS.journal.name][PARTITION].records
 
 
 def at(offset: int, value: bytes) -> Record:
@@ -35,12 +35,12 @@ def at(offset: int, value: bytes) -> Record:
 
 
 def looked(records: list[Record]) -> list[Looked]:
-    inspector = Inspector(PLACES)
+    inspector = Inspector(SEATS)
     return [inspector.look(record) for record in records]
 
 
 def walked(records: list[Record]) -> Tally:
-    walk = Walk(PLACES, PARTITION)
+    walk = Walk(SEATS, PARTITION)
     walk.take(records[:2])
     walk.take(records[2:])
     return walk.tally
@@ -51,7 +51,7 @@ async def test_a_journal_is_told_record_by_record(records: list[Record]) -> None
     assert (claim.verdict, claim.why) == ("claim", "a takes the partition: epoch 0")
     assert [one.verdict for one in entries] == ["accepted"] * 3
     assert [one.content["cause"] for one in entries] == [0, 1, 2]
-    assert entries[0].content["events"][0]["type"] == "Taken.v1"
+    assert entries[0].content["events"][0]["type"] == "SeatsHeld.v1"
     assert entries[0].key == KEY
 
 
@@ -86,7 +86,7 @@ async def test_a_verified_partition_names_its_head(records: list[Record]) -> Non
 async def test_the_first_bad_record_is_named_and_nothing_after_it_is_judged(
     records: list[Record],
 ) -> None:
-    changed = records[1].value.replace(b'"places":1', b'"places":2')
+    changed = records[1].value.replace(b'"seats":1', b'"seats":2')
     found = walked([records[0], at(1, changed), *records[2:]])
     assert found.bad is not None
     assert (found.bad.offset, found.bad.verdict) == (2, "divergent")
@@ -104,12 +104,12 @@ async def test_a_missing_record_is_divergence(records: list[Record]) -> None:
 async def test_what_cannot_be_decoded_is_shown_with_its_bytes_and_the_fix(
     records: list[Record],
 ) -> None:
-    future = records[1].value.replace(b"Taken.v1", b"Taken.v9")
+    future = records[1].value.replace(b"SeatsHeld.v1", b"SeatsHeld.v9")
     one = looked([records[0], at(1, future)])[1]
     assert one.verdict == "unreadable"
-    assert "Invalid value 'Taken.v9'" in one.why
+    assert "Invalid value 'SeatsHeld.v9'" in one.why
     assert "readers are deployed before writers" in one.fix
-    assert one.content["events"][0]["type"] == "Taken.v9"
+    assert one.content["events"][0]["type"] == "SeatsHeld.v9"
     garbage = looked([records[0], at(1, b"\x00\xff")])[1]
     assert (garbage.verdict, garbage.content, garbage.bytes) == (
         "unreadable",
@@ -121,7 +121,7 @@ async def test_what_cannot_be_decoded_is_shown_with_its_bytes_and_the_fix(
             records[0],
             at(
                 1,
-                records[1].value.replace(b'"places":1', b'"places":' + b"[" * 9_000 + b"]" * 9_000),
+                records[1].value.replace(b'"seats":1', b'"seats":' + b"[" * 9_000 + b"]" * 9_000),
             ),
         ]
     )[1]

@@ -1,0 +1,152 @@
+"""Near duplicates: what the index finds is what comparing every pair finds."""
+
+from collections.abc import Sequence
+from functools import cache
+from itertools import combinations, pairwise
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tunery.data.likeness.clusters import LIKE_PERCENT, ClusterFinder, Clusters
+from tunery.data.likeness.minhash import FILL, SLOTS, gram_sets, jaccard_at_least, sign
+
+RANDOM = Random(5)
+WORDS = ["".join(RANDOM.choices("abcdefghij", k=RANDOM.randint(2, 9))) for _ in range(800)]
+
+
+def grams(text: str) -> set[str]:
+    """The definition, in strings."""
+    return {text[i : i + 5] for i in range(len(text) - 4)} or {text}
+
+
+def alike(left: str, right: str) -> bool:
+    a, b = grams(left), grams(right)
+    return 100 * len(a & b) >= LIKE_PERCENT * len(a | b)
+
+
+def joined(texts: Sequence[str]) -> list[int]:
+    """The first row of each row's cluster, by comparing every pair."""
+    first, sets = list(range(len(texts))), [grams(text) for text in texts]
+    for a, b in combinations(range(len(texts)), 2):
+        few, many = sorted((len(sets[a]), len(sets[b])))
+        if first[a] == first[b] or 100 * few < LIKE_PERCENT * many:  # they share few at most
+            continue
+        shared = len(sets[a] & sets[b])
+        if 100 * shared >= LIKE_PERCENT * (len(sets[a]) + len(sets[b]) - shared):
+            old, new = max(first[a], first[b]), min(first[a], first[b])
+            first = [new if it == old else it for it in first]
+    return first
+
+
+def clusters(texts: Sequence[str], chunks: Sequence[int] = ()) -> Clusters:
+    """The finder's answer, rows given in chunks that end at these places."""
+    edges = [0, *sorted(chunks), len(texts)]
+    with ClusterFinder() as finder:
+        for start, end in pairwise(edges):
+            part = texts[start:end]
+            finder.add(part, [hash(text) % 2**64 for text in part], sign(part))
+        return finder.clusters()
+
+
+def sentence(random: Random, chars: int) -> str:
+    text = ""
+    while len(text) < chars:
+        text += random.choice(WORDS) + " "
+    return text[:chars]
+
+
+def changed(random: Random, text: str, words: int) -> str:
+    parts = text.split(" ")
+    for _ in range(words):
+        parts[random.randrange(len(parts))] = random.choice(WORDS)
+    return " ".join(parts)
+
+
+def corpus(seed: int, rows: int) -> list[str]:
+    """Templated rows, many of them variants of an earlier one, from equal to merely related."""
+    random = Random(seed)
+    templates = [sentence(random, random.randint(100, 400)) for _ in range(4)]
+    texts: list[str] = []
+    for _ in range(rows):
+        if texts and random.random() < 0.5:
+            texts.append(changed(random, random.choice(texts), random.randint(0, 4)))
+        else:
+            texts.append(f"{random.choice(templates)} {sentence(random, random.randint(20, 500))}")
+    return texts
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_finder_removes_what_the_join_of_all_pairs_removes(seed: int) -> None:
+    texts = corpus(seed, 300)
+    wanted, found = joined(texts), clusters(texts).first.tolist()
+    truth = {row for row, first in enumerate(wanted) if row != first}
+    removed = {row for row, first in enumerate(found) if row != first}
+    assert len(truth) > 50
+    assert removed <= truth
+    assert len(removed) >= 0.99 * len(truth)
+
+
+CORPUS = corpus(9, 60)
+
+
+@cache
+def whole() -> Clusters:
+    return clusters(CORPUS)
+
+
+@given(st.lists(st.integers(0, 60), max_size=6))
+def test_chunks_do_not_change_the_result(edges: list[int]) -> None:
+    assert clusters(CORPUS, edges).first.tolist() == whole().first.tolist()
+
+
+@given(st.lists(st.text(alphabet="ab é\U0001f600", max_size=12), max_size=12))
+def test_short_and_strange_texts(texts: list[str]) -> None:
+    first = clusters(texts).first.tolist()
+    assert all(alike(texts[row], texts[of]) or row != of for row, of in enumerate(first))
+    assert all(
+        first[a] == first[b] for a, b in combinations(range(len(texts)), 2) if texts[a] == texts[b]
+    )
+    assert all(first[of] == of <= row for row, of in enumerate(first))
+
+
+TEXTS = st.text(st.characters(exclude_characters=FILL), max_size=40)
+
+
+@given(TEXTS, TEXTS)
+def test_likeness_is_that_of_the_sets_of_grams(left: str, right: str) -> None:
+    a, b = gram_sets([left, right])
+    assert len(a) == len(grams(left))
+    for percent in (1, 50, 90, 100):
+        union = len(grams(left) | grams(right))
+        wanted = 100 * len(grams(left) & grams(right)) >= percent * union
+        assert jaccard_at_least(a, b, percent) == wanted
+
+
+def test_equal_slots_estimate_the_likeness() -> None:
+    random = Random(3)
+    errors = []
+    for _ in range(200):
+        text = sentence(random, 600)
+        other = changed(random, text, random.randint(0, 20))
+        signatures = sign([text, other])
+        equal = float((signatures.slots[0] == signatures.slots[1]).mean())
+        union = len(grams(text) | grams(other))
+        errors.append(equal - len(grams(text) & grams(other)) / union)
+    # the standard error of 128 draws at likeness 1/2 is 0.044; of the mean of 200, 0.003
+    assert abs(float(np.mean(errors))) < 0.015
+    assert float(np.sqrt(np.mean(np.square(errors)))) < 0.5 / SLOTS**0.5 * 1.5
+
+
+def test_groups_are_listed_by_first_row() -> None:
+    rows = ["a" * 9, "x y z", "a" * 9, "b", "x y z", "a" * 9]
+    found = clusters(rows)
+    assert found.groups(10) == [[0, 2, 5], [1, 4]]
+    assert found.groups(1) == [[0, 2, 5]]
+    assert found.repeats == 3
+
+
+def test_no_rows_no_clusters() -> None:
+    assert clusters([]).groups(5) == []

@@ -1,0 +1,107 @@
+"""Rows of one template: the join by differences finds what comparing every pair finds."""
+
+from collections.abc import Sequence
+from itertools import combinations, pairwise
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.tunery.data.likeness.test_clusters import clusters, joined, sentence
+from tunery.data.likeness import template_groups
+from tunery.data.likeness.clusters import CROWD_MIN
+from tunery.data.likeness.minhash import U64, jaccard_at_least
+from tunery.data.likeness.template_groups import Crowd, join_alike, template_of
+from tunery.data.likeness.union_find import Forest
+
+SETS = st.lists(st.frozensets(st.integers(0, 40), min_size=1), min_size=1, max_size=20)
+
+
+def sorted_set(grams: frozenset[int]) -> U64:
+    return np.array(sorted(grams), np.uint64)
+
+
+def join(sets: Sequence[U64], template: U64, percent: int) -> tuple[list[int], list[list[int]]]:
+    """The first row of each row's tree, and the groups."""
+    forest = Forest(len(sets))
+    sizes = np.array([len(grams) for grams in sets])
+    differences = [np.setxor1d(grams, template) for grams in sets]
+    groups = join_alike(Crowd(np.arange(len(sets)), sizes, differences), percent, forest)
+    return forest.roots(np.arange(len(sets))).tolist(), [group.tolist() for group in groups]
+
+
+@given(SETS, st.frozensets(st.integers(0, 40)), st.sampled_from((50, 80, 90, 100)))
+def test_whatever_the_template_all_pairs_are_told(
+    sets: list[frozenset[int]], template: frozenset[int], percent: int
+) -> None:
+    rows = [sorted_set(grams) for grams in sets]
+    wanted = Forest(len(rows))
+    for a, b in combinations(range(len(rows)), 2):
+        if jaccard_at_least(rows[a], rows[b], percent):
+            wanted.join(a, b)
+    found, groups = join(rows, sorted_set(template), percent)
+    assert found == wanted.roots(np.arange(len(rows))).tolist()
+    assert groups == [list(range(len(rows)))]
+
+
+def test_a_crowd_that_takes_too_long_is_halved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given equal sets at both ends, when the crowd is halved, then its parts are told apart."""
+    rows = [sorted_set(frozenset({1, 2, at % 2 + 3})) for at in range(4)]
+    monkeypatch.setattr(template_groups, "READ_MAX", 0)
+    found, groups = join(rows, sorted_set(frozenset()), 90)
+    assert (found, groups) == ([0, 1, 2, 3], [[0], [1], [2], [3]])
+    monkeypatch.undo()
+    assert join(rows, sorted_set(frozenset()), 90)[0] == [0, 1, 0, 1]
+
+
+def test_the_template_is_what_most_have() -> None:
+    sample = [sorted_set(frozenset(grams)) for grams in ({1, 2, 3}, {2, 3, 4}, {3, 9})]
+    assert template_of(sample).tolist() == [2, 3]
+
+
+@given(st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=6, unique=True), max_size=8))
+def test_groups_are_joined_as_one_by_one(groups: list[list[int]]) -> None:
+    """Groups of one call have no row in common, so each is a call's only one here."""
+    wanted, found = Forest(31), Forest(31)
+    for group in groups:
+        for a, b in pairwise(group):
+            wanted.join(a, b)
+        found.join_groups(np.array(group), np.array([0]))
+    rows = np.arange(31)
+    assert found.roots(rows).tolist() == wanted.roots(rows).tolist()
+
+
+def test_groups_of_one_call_that_earlier_trees_tie_together() -> None:
+    forest = Forest(8)
+    forest.join(1, 6)
+    forest.join(3, 7)
+    forest.join_groups(np.array([0, 6, 2, 7, 1, 3]), np.array([0, 2, 4]))
+    assert forest.roots(np.arange(8)).tolist() == [0, 0, 0, 0, 4, 5, 0, 0]
+
+
+def one_template(fill_chars: int) -> list[str]:
+    random = Random(8)
+    template = sentence(random, 500)
+    texts = [f"{template} {sentence(random, fill_chars)}" for _ in range(2 * CROWD_MIN)]
+    return texts + [f"{text[:-4]}zzz" for text in texts[::5]]
+
+
+@pytest.mark.parametrize("fill_chars", [25, 60])
+def test_rows_of_one_template_are_joined_exactly(fill_chars: int) -> None:
+    """Given rows that all share most of their text, some more, then exactly those are removed."""
+    texts = one_template(fill_chars)
+    wanted = joined(texts)
+    assert len(set(wanted)) < len(texts)
+    assert clusters(texts).first.tolist() == wanted
+
+
+def test_parts_of_a_large_crowd_are_compared_as_other_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given a crowd that is joined a row at a time, then rows of its buckets still find some."""
+    texts = one_template(60)
+    wanted, alone = joined(texts), list(range(len(texts)))
+    monkeypatch.setattr("tunery.data.likeness.clusters.CROWD_GRAMS_MAX", 1)
+    found = clusters(texts).first.tolist()
+    assert found != alone
+    assert all(wanted[first] == wanted[row] for row, first in enumerate(found))

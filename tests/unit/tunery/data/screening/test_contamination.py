@@ -1,0 +1,112 @@
+"""Benchmark items inside training rows: found in both forms, whole when short, in any script."""
+
+import unicodedata
+from collections.abc import Sequence
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tunery.data.screening.contamination import Index, Item
+from tunery.data.screening.word_ngrams import words
+
+RANDOM = Random(4)
+
+
+def sentence(count: int) -> str:
+    return " ".join("".join(RANDOM.choices("abcdefghijkl", k=6)) for _ in range(count))
+
+
+def item(question: str, answer: str = "") -> Item:
+    return Item(benchmark="exam", place="exam.jsonl:1", question=question, answer=answer)
+
+
+def found(items: Sequence[Item], texts: Sequence[str], n: int = 13) -> list[tuple[int, int]]:
+    return [(it.text, it.item) for it in Index(items, n).overlaps(texts)]
+
+
+QUESTION = sentence(30)
+ANSWER = sentence(6)
+
+
+@pytest.mark.parametrize("n", [13, 8])
+def test_a_question_is_found_wherever_it_stands(n: int) -> None:
+    texts = [f"{sentence(9)} {QUESTION.upper()}! {sentence(9)}", sentence(60)]
+    [overlap] = Index([item(QUESTION, ANSWER)], n).overlaps(texts)
+    assert (overlap.text, overlap.item, overlap.percent) == (0, 0, 100)
+
+
+def test_more_than_half_of_the_words_is_a_finding() -> None:
+    parts = QUESTION.split()
+    half, more = " ".join(parts[:15]), " ".join(parts[:16])
+    assert found([item(QUESTION)], [f"{half} {sentence(20)}"]) == []
+    assert found([item(QUESTION)], [f"{more} {sentence(20)}"]) == [(0, 0)]
+
+
+def test_parts_count_when_the_same_row_has_them() -> None:
+    parts = sentence(52).split()
+    left, right = " ".join(parts[:14]), " ".join(parts[-14:])
+    both = f"{left} {sentence(5)} {right}"
+    assert found([item(" ".join(parts))], [both]) == [(0, 0)]
+    assert found([item(" ".join(parts))], [left, right]) == []
+
+
+def test_eight_words_see_a_changed_copy_that_thirteen_do_not() -> None:
+    parts = QUESTION.split()
+    changed = " ".join("xx" if place % 10 == 9 else word for place, word in enumerate(parts))
+    assert found([item(QUESTION)], [changed], 13) == []
+    assert found([item(QUESTION)], [changed], 8) == [(0, 0)]
+
+
+def test_a_question_of_eight_to_twelve_words_must_be_there_whole() -> None:
+    short = sentence(9)
+    assert found([item(short)], [f"so, {short}?"]) == [(0, 0)]
+    assert found([item(short)], [short.rsplit(" ", 1)[0]]) == []
+
+
+def test_a_shorter_question_counts_with_its_answer_only() -> None:
+    asked, answered = "Which theory is true?", "The third of the three theories"
+    items = [item(asked, answered)]
+    assert found(items, [f"Well. {asked} I say nothing."]) == []
+    assert found(items, [f"{asked}\n{answered}."]) == [(0, 0)]
+
+
+def test_what_is_too_short_to_be_told_is_counted() -> None:
+    index = Index([item("Yes?", "No"), item(QUESTION)])
+    assert index.untold == 1
+    assert list(index.overlaps(["yes no", sentence(20)])) == []
+
+
+def test_scripts_without_spaces_count_characters() -> None:
+    asked = "小明有五个苹果，他又买了三个苹果，请问他现在一共有多少个苹果"
+    assert found([item(asked)], [f"题目：{asked}？"]) == [(0, 0)]
+    assert found([item(asked)], ["小明有五个苹果，别的没有。"]) == []
+
+
+def test_no_items_and_no_texts() -> None:
+    assert found([], [QUESTION]) == []
+    assert found([item(QUESTION)], []) == []
+    assert found([item(QUESTION)], ["", "", QUESTION]) == [(2, 0)]
+
+
+@given(st.lists(st.text(max_size=30), max_size=8), st.integers(1, 9))
+def test_each_text_is_looked_at_by_itself(texts: list[str], n: int) -> None:
+    together = words(texts)
+    runs, _ = together.runs(n)
+    apart = [run for text in texts for run in words([text]).runs(n)[0].tolist()]
+    assert runs.tolist() == apart
+
+
+@given(st.text(max_size=60))
+def test_words_are_runs_of_letters_digits_and_marks(text: str) -> None:
+    normal = unicodedata.normalize("NFKC", text).lower()
+    letters = "".join(c if unicodedata.category(c)[0] in "LNM" else " " for c in normal)
+    if not any(ord(c) > 0xE00 for c in normal):  # scripts with spaces
+        assert words([text]).count.tolist() == [len(letters.split())]
+
+
+def test_equal_runs_have_equal_numbers_at_any_place() -> None:
+    run = sentence(13)
+    first = words([run]).runs(13)[0][0]
+    assert first in words([f"{sentence(7)}, {run}", sentence(5)]).runs(13)[0]

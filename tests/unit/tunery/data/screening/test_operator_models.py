@@ -1,0 +1,149 @@
+"""Models that an operator brings: small ones that work, and those that cannot be used."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tunery.data.checking import check
+from tunery.data.dialects.detection import Conversation
+from tunery.data.screening import operator_models, presidio
+from tunery.data.screening.operator_models import ModelUnusable
+from tunery.data.screening.screening import Policy, scrubbed
+
+HERE = "tests_own_models"
+SOURCE = """
+import re
+from tunery.data.personal import Span
+
+RUDE = {"idiot", "moron"}
+TITLE = re.compile(r"(?:Mr|Mrs|Dr) [A-Z][a-z]+")
+
+def rude(texts):
+    words = [re.findall(r"[a-z]+", text.lower()) for text in texts]
+    return [min(1, 4 * sum(word in RUDE for word in text) / max(len(text), 1)) for text in words]
+
+def titled(text):
+    return [Span("person", *match.span()) for match in TITLE.finditer(text)]
+
+def too_few(texts):
+    return []
+
+def beyond(texts):
+    return [1.5 for _ in texts]
+
+def outside(text):
+    return [Span("person", 0, len(text) + 1)]
+
+nothing = None
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / f"{HERE}.py").write_text(SOURCE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, HERE, raising=False)
+    operator_models.load.cache_clear()
+
+
+def rows(path: Path, texts: Sequence[str]) -> Path:
+    file = path / "rows.jsonl"
+    file.write_text("".join(f'{{"prompt": "{text}", "completion": "Well."}}\n' for text in texts))
+    return file
+
+
+@pytest.mark.parametrize(
+    ("toxic", "code", "verdict"),
+    [("warn", "toxic_row", "accepted"), ("block", "toxic_refused", "rejected")],
+)
+def test_toxic_rows_are_named_by_the_operator_s_model(
+    tmp_path: Path, toxic: Any, code: str, verdict: str
+) -> None:
+    texts = [f"What is {number}?" for number in range(600)]  # more than are rated together
+    texts[3] = texts[599] = "Why, you idiot?"
+    policy = Policy(toxic=toxic, toxicity_model=f"{HERE}:rude")
+    report = check(rows(tmp_path, texts), min_rows=0, policy=policy)
+    found = [it for it in (*report.errors, *report.warnings) if it.code == code]
+    assert [it.row for it in found] == [4, 600]
+    assert "rated 100 %" in found[0].message
+    assert report.verdict == verdict
+    assert "toxicity" not in report.not_looked_for
+
+
+def test_how_toxic_is_too_toxic_is_the_operator_s_choice(tmp_path: Path) -> None:
+    file = rows(tmp_path, ["You idiot, how are you and all of your friends today?"])  # 4 of 12
+    for percent, count in ((33, 1), (34, 0)):
+        policy = Policy(toxicity_model=f"{HERE}:rude", toxic_percent=percent)
+        report = check(file, min_rows=0, policy=policy)
+        assert report.counts.get("toxic_row", 0) == count
+
+
+def test_names_are_told_or_scrubbed_or_refused(tmp_path: Path) -> None:
+    file = rows(tmp_path, ["Ask Mrs Berg at berg@mail.example"])
+    for rule, code in (("warn", "personal_data"), ("block", "personal_data_refused")):
+        policy = Policy(personal=rule, personal_model=f"{HERE}:titled")  # type: ignore[arg-type]  # a loop
+        report = check(file, min_rows=0, policy=policy)
+        assert report.counts[code] == 2
+        assert "Berg" not in report.to_json().decode().replace("berg@", "")
+        assert "names of people" not in report.not_looked_for
+    row = Conversation([{"role": "user", "content": "Ask Mrs Berg at berg@mail.example"}], [False])
+    hidden = scrubbed(row, Policy(personal="scrub", personal_model=f"{HERE}:titled"))
+    assert hidden.messages[0]["content"] == "Ask [person] at [email]"
+
+
+def test_models_that_only_warn_are_no_part_of_the_bytes() -> None:
+    warns = Policy(personal="warn", personal_model="a:b", toxicity_model="c:d")
+    assert warns.without_warnings() == Policy(personal="warn")
+    acts = Policy(personal="scrub", personal_model="a:b", toxic="block", toxicity_model="c:d")
+    assert acts.without_warnings() == acts
+
+
+@pytest.mark.parametrize(
+    ("place", "why"),
+    [
+        ("no_colon", "module:callable"),
+        ("not_there:model", "No module named 'not_there'"),
+        (f"{HERE}:missing", "missing"),
+        (f"{HERE}:nothing", "name a callable"),
+    ],
+)
+def test_a_model_that_cannot_be_had_is_named_before_the_first_row(
+    tmp_path: Path, place: str, why: str
+) -> None:
+    for policy in (Policy(toxicity_model=place), Policy(personal="warn", personal_model=place)):
+        with pytest.raises(ModelUnusable, match=why):
+            check(rows(tmp_path, []), min_rows=0, policy=policy)
+
+
+def test_answers_that_no_model_may_give_are_named() -> None:
+    with pytest.raises(ModelUnusable, match="2 texts with 0 numbers"):
+        operator_models.rate(f"{HERE}:too_few", ["a", "b"])
+    with pytest.raises(ModelUnusable, match="from 0 to 1"):
+        operator_models.rate(f"{HERE}:beyond", ["a"])
+    with pytest.raises(ModelUnusable, match="within the text"):
+        operator_models.recognise(f"{HERE}:outside", "text")
+
+
+def test_presidio_without_its_package_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    presidio.analyzer.cache_clear()
+    monkeypatch.setitem(sys.modules, "presidio_analyzer", None)
+    with pytest.raises(ModelUnusable, match="extra `pii`"):
+        operator_models.recognise("presidio", "Ann lives in Oslo.")
+
+
+def test_what_presidio_finds_becomes_spans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its analyzer is stood in for: the package is not a part of the tests' environment."""
+
+    def analyze(text: str, language: str, entities: list[str]) -> list[SimpleNamespace]:
+        assert (language, entities) == ("en", ["PERSON", "LOCATION"])
+        return [SimpleNamespace(entity_type="LOCATION", start=13, end=17, score=0.85)]
+
+    monkeypatch.setattr(presidio, "analyzer", lambda: SimpleNamespace(analyze=analyze))
+    (span,) = operator_models.recognise("presidio", "Ann lives in Oslo.")
+    assert (span.kind, span.start, span.end) == ("place", 13, 17)

@@ -1,0 +1,151 @@
+"""Near duplicates, benchmark items, personal data and secrets, as a check reports them."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tunery.data.checking import check
+from tunery.data.dialects.detection import Conversation
+from tunery.data.reports.report import Report
+from tunery.data.screening.contamination import Item
+from tunery.data.screening.screening import Policy, scrubbed
+
+Write = Callable[..., Path]
+QUESTION = "If seven keepers light nine lamps each on every night of a week, how many are lit?"
+ITEMS = [
+    Item(benchmark="exam", place="exam.jsonl:1", question=QUESTION, answer="441"),
+    Item(benchmark="exam", place="exam.jsonl:2", question="Never asked " * 9, answer="0"),
+]
+KEY = "npm_" + "a1" * 18
+
+
+def chat(question: str, answer: str) -> dict[str, Any]:
+    messages = [("user", question), ("assistant", answer)]
+    return {"messages": [{"role": role, "content": text} for role, text in messages]}
+
+
+def places(report: Report, code: str) -> list[tuple[int | None, str]]:
+    found = (*report.errors, *report.warnings)
+    return [(it.row, it.pointer) for it in found if it.code == code]
+
+
+STORY = " ".join(f"word{number} follows" for number in range(40))
+
+
+def test_a_near_duplicate_is_named_with_the_row_it_is_like(write: Write) -> None:
+    rows = [
+        chat("Tell.", STORY),
+        chat("Sing.", "La."),
+        chat("Tell.", f"{STORY} on"),
+        chat("Tell.", STORY),
+    ]
+    report = check(write(rows), min_rows=0)
+    assert places(report, "near_duplicate") == [(3, "")]
+    assert (
+        "row 1"
+        in report.warnings[[it.code for it in report.warnings].index("near_duplicate")].message
+    )
+    assert report.counts["duplicate_rows"] == 1
+
+
+def test_a_long_system_prompt_makes_rows_no_duplicates(write: Write) -> None:
+    def row(question: str, answer: str) -> dict[str, Any]:
+        made = chat(question, answer)
+        made["messages"].insert(0, {"role": "system", "content": STORY})
+        return made
+
+    report = check(write([row("What is up?", "The sky."), row("Who?", "Me.")]), min_rows=0)
+    assert "near_duplicate" not in report.counts
+
+
+def test_a_benchmark_item_is_named_by_row_and_item(write: Write) -> None:
+    path = write([chat("Hi?", "Hello."), chat(QUESTION, "It is 441.")])
+    report = check(path, min_rows=0, benchmarks=ITEMS)
+    assert report.verdict == "accepted"
+    assert places(report, "benchmark_item") == [(2, "")]
+    told = {it.code: it.message for it in report.warnings}
+    assert "exam, exam.jsonl:1: 100 %" in told["benchmark_item"]
+    assert "exam, 1 of 2 items in 1 rows" in told["benchmark_overlap"]
+
+
+def test_escalated_items_refuse_the_file(write: Write) -> None:
+    policy = Policy(benchmarks="escalate")
+    report = check(write([chat(QUESTION, "441")]), min_rows=0, benchmarks=ITEMS, policy=policy)
+    assert report.verdict == "rejected"
+    assert places(report, "benchmark_refused") == [(1, "")]
+
+
+def test_rows_are_compared_in_batches_without_an_edge(write: Write) -> None:
+    rows = [chat(f"What is {number}?", "A number.") for number in range(1, 1200)]
+    rows[511] = rows[512] = rows[1198] = chat(QUESTION, "441")
+    report = check(write(rows), min_rows=0, benchmarks=ITEMS)
+    assert [row for row, _ in places(report, "benchmark_item")] == [512, 513, 1199]
+
+
+def test_a_secret_is_an_error_that_does_not_print_it(write: Write) -> None:
+    report = check(write([chat("Which?", f"Use {KEY}.")]), min_rows=0)
+    assert report.verdict == "rejected"
+    assert places(report, "secret_in_text") == [(1, "/messages/1")]
+    assert KEY not in report.to_json().decode()
+
+
+@pytest.mark.parametrize(
+    ("policy", "code", "verdict"),
+    [
+        (Policy(), None, "accepted"),
+        (Policy(personal="warn"), "personal_data", "accepted"),
+        (Policy(personal="scrub"), "personal_data", "accepted"),
+        (Policy(personal="block"), "personal_data_refused", "rejected"),
+    ],
+)
+def test_personal_data_by_policy(
+    write: Write, policy: Policy, code: str | None, verdict: str
+) -> None:
+    report = check(write([chat("Write to ann@mail.example", "Sent.")]), min_rows=0, policy=policy)
+    assert report.verdict == verdict
+    private = {it for it in report.counts if it.startswith("personal_data")}
+    assert private == ({code} if code else set())
+    assert "ann@" not in report.to_json().decode()
+
+
+def test_scrubbing_masks_what_the_policy_names() -> None:
+    call = {"function": {"name": "mail", "arguments": '{"to": "ann@mail.example"}'}}
+    row = Conversation(
+        [
+            {"role": "user", "content": f"{KEY} for ann@mail.example"},
+            {"role": "assistant", "content": "", "tool_calls": [call]},
+        ],
+        [False, True],
+        pair=("ann@mail.example", "ok"),
+    )
+    both = scrubbed(row, Policy(personal="scrub", secrets="scrub"))
+    assert both.messages[0]["content"] == "[secret] for [email]"
+    assert both.messages[1]["tool_calls"][0]["function"]["arguments"] == '{"to": "[email]"}'
+    assert both.pair == ("[email]", "ok")
+    assert (
+        scrubbed(row, Policy(secrets="scrub")).messages[0]["content"].startswith("[secret] for a")
+    )
+    assert scrubbed(row, Policy()) is row
+
+
+def test_what_was_not_looked_for_is_said(write: Write) -> None:
+    path = write([chat("Hi?", "Hello.")])
+    plain = check(path, min_rows=0)
+    assert plain.not_looked_for == (
+        "benchmark items",
+        "personal data",
+        "names of people",
+        "toxicity",
+    )
+    full = check(path, min_rows=0, policy=Policy(personal="warn"), benchmarks=ITEMS)
+    assert full.not_looked_for == ("names of people", "toxicity")
+
+
+def test_a_row_with_two_kinds_of_faults_counts_once(write: Write) -> None:
+    policy = Policy(personal="block", benchmarks="escalate")
+    row = chat(f"{QUESTION} ann@mail.example", f"441 {KEY}")
+    report = check(write([row]), min_rows=0, benchmarks=ITEMS, policy=policy)
+    assert report.error_count == 3
+    assert report.rows_with_errors == 1

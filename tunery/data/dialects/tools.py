@@ -1,0 +1,158 @@
+"""Tools, tool calls and their results: a shape, and who answers whom."""
+
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from tunery.data.dialects.parsing import Object, kind
+from tunery.data.findings.finding import Note, excerpt
+
+NAMELESS: Final = "\N{REPLACEMENT CHARACTER}"  # before the number of a call without an id
+CALL_IDS_MAX: Final = 256  # open calls of one message
+_decode: Final = msgspec.json.Decoder().decode
+
+
+class Offered(Struct, frozen=True):
+    """The tools of a row as a template reads them, and their names; None where it has none."""
+
+    tools: list[Any] | None = None
+    names: frozenset[str] | None = None
+
+
+def check_tools(tools: object, at: str, notes: list[Note]) -> Offered:
+    """The functions a row defines: OpenAI's objects, bare functions, or either as JSON text."""
+    if isinstance(tools, str) and (text := tools.strip()):
+        try:
+            tools = _decode(text)
+        except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+            notes.append(Note("bad_tools", at, str(error)[:200], excerpt(text)))
+            return Offered()
+    if not tools:
+        return Offered()
+    if not isinstance(tools, list):
+        notes.append(Note("bad_tools", at, f"it is {kind(tools)}"))
+        return Offered()
+    names: set[str] = set()
+    wrapped: list[Any] = []
+    for index, tool in enumerate(tools):
+        match tool:
+            case {"type": "function", "function": {"name": str(name)} as function} if name:
+                place = f"{at}/{index}/function/parameters"
+            case {"name": str(name), "parameters": _} as function if name:
+                place = f"{at}/{index}/parameters"
+            case _:
+                notes.append(Note("bad_tools", f"{at}/{index}", "no function with a name"))
+                continue
+        names.add(name)
+        wrapped.append({"type": "function", "function": function})
+        if not isinstance(function.get("parameters") or {}, dict):
+            notes.append(Note("bad_tools", place, "parameters are not an object"))
+    return Offered(wrapped, frozenset(names))
+
+
+def check_calls(
+    messages: list[Object], offered: frozenset[str] | None, places: list[str], notes: list[Note]
+) -> None:
+    """Note malformed calls, unknown tools, and results that do not fit the calls before them.
+
+    Calls without ids are answered in their order.
+    """
+    waiting: dict[str, None] = {}  # ids of calls not answered yet, in order
+    called = False  # the turn before was a call or a result
+    undefined = False
+    for message, at in zip(messages, places, strict=True):
+        if message["role"] == "tool":
+            _result(message, waiting, called, at, notes)
+            continue
+        if waiting:
+            detail = excerpt(", ".join(sorted(waiting)))
+            notes.append(Note("missing_tool_result", at, detail))
+        waiting, called = {}, False
+        if "tool_calls" in message:
+            waiting = _calls(message, offered, at, notes)
+            called = bool(waiting)
+            undefined |= called and offered is None
+    if undefined:
+        notes.append(Note("tools_undefined", "/tools"))
+
+
+def decoded(message: Object) -> Object:
+    """The message as chat templates want it: call arguments as objects, not as JSON in a string."""
+    if "tool_calls" not in message:
+        return message
+    calls = []
+    for call in message["tool_calls"]:
+        function = dict(call["function"])
+        if isinstance(function.get("arguments"), str):
+            function["arguments"] = _decode(function["arguments"] or "{}")
+        calls.append({**call, "function": function})
+    return {**message, "tool_calls": calls}
+
+
+def _calls(
+    message: Object, offered: frozenset[str] | None, at: str, notes: list[Note]
+) -> dict[str, None]:
+    at = f"{at}/tool_calls"
+    calls = message["tool_calls"]
+    if not isinstance(calls, list) or message["role"] != "assistant":
+        detail = "only the assistant calls tools" if isinstance(calls, list) else kind(calls)
+        notes.append(Note("bad_tool_calls", at, detail))
+        return {}
+    ids: dict[str, None] = {}
+    for index, call in enumerate(calls):
+        match call:
+            case {"function": {"name": str(name)} as function} if name and _has_id(call):
+                call_id = call.get("id") or f"{NAMELESS}{index}"
+                if call_id in ids:
+                    notes.append(Note("bad_tool_calls", f"{at}/{index}/id", "a repeated id"))
+                ids[call_id] = None
+                _arguments(function, f"{at}/{index}/function", notes)
+                if offered is not None and name not in offered:
+                    name_at = f"{at}/{index}/function/name"
+                    notes.append(Note("unknown_tool", name_at, repr(excerpt(name))))
+            case _:
+                notes.append(Note("bad_tool_calls", f"{at}/{index}"))
+    if len(ids) > CALL_IDS_MAX:
+        notes.append(Note("bad_tool_calls", at, f"more than {CALL_IDS_MAX} calls"))
+    return ids
+
+
+def _arguments(function: Object, at: str, notes: list[Note]) -> None:
+    arguments: Any = function.get("arguments", "")
+    if isinstance(arguments, dict):
+        return
+    at = f"{at}/arguments"
+    if not isinstance(arguments, str):
+        notes.append(Note("tool_arguments_invalid", at, f"it is {kind(arguments)}"))
+        return
+    try:
+        value = _decode(arguments or "{}")
+    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+        detail = str(error)[:200]
+        notes.append(Note("tool_arguments_invalid", at, detail, excerpt(arguments)))
+        return
+    if not isinstance(value, dict):
+        detail = f"it holds {kind(value)}"
+        notes.append(Note("tool_arguments_invalid", at, detail, excerpt(arguments)))
+
+
+def _has_id(call: Object) -> bool:
+    return isinstance(call.get("id") or "", str)
+
+
+def _result(
+    message: Object, waiting: dict[str, None], called: bool, at: str, notes: list[Note]
+) -> None:
+    if not called:
+        notes.append(Note("orphan_tool_message", at))
+        return
+    call_id = message.get("tool_call_id")
+    if isinstance(call_id, str) and call_id in waiting:
+        del waiting[call_id]
+    elif call_id is None and (len(waiting) == 1 or next(iter(waiting), "").startswith(NAMELESS)):
+        del waiting[next(iter(waiting))]
+    else:
+        detail = repr(excerpt(call_id)) if isinstance(call_id, str) else kind(call_id)
+        notes.append(Note("tool_call_id_mismatch", f"{at}/tool_call_id", detail))
+        waiting.pop(next(iter(waiting), ""), None)  # meant for some call: not a missing result too

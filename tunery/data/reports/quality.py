@@ -1,0 +1,111 @@
+"""What rows are like together: lengths, answers, scripts. Constant memory; found at the end."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+from tunery.data.containers.row import Row
+from tunery.data.dialects.detection import Conversation
+from tunery.data.findings.finding import Finding, Note, excerpt
+from tunery.data.reports.report import Bin
+
+ROWS_JUDGED_MIN: Final = 20  # fewer say nothing about shares
+CLASS_CHARS_MAX: Final = 40  # longer answers are no names of classes
+CLASSES_MAX: Final = 50
+MAJORITY_PERCENT: Final = 90
+SCRIPT_CHARS: Final = 200  # of an answer, read to tell its script
+MINORITY_PERCENT: Final = 5
+EXTREME_TIMES: Final = 32  # the median
+EXTREME_CHARS_MIN: Final = 8_000
+SCRIPTS: Final = {
+    "Cyrillic": re.compile("[\u0400-\u052f]"),
+    "Greek": re.compile("[\u0370-\u03ff]"),
+    "Hebrew": re.compile("[\u0590-\u05ff]"),
+    "Arabic": re.compile("[\u0600-\u06ff]"),
+    "Devanagari": re.compile("[\u0900-\u097f]"),
+    "Bengali": re.compile("[\u0980-\u09ff]"),
+    "Thai": re.compile("[\u0e00-\u0e7f]"),
+    "Japanese": re.compile("[\u3040-\u30ff]"),  # before Chinese, whose characters it has too
+    "Korean": re.compile("[\uac00-\ud7af]"),
+    "Chinese": re.compile("[\u4e00-\u9fff]"),
+}
+
+
+class Quality:
+    """Counts of the good rows of one file."""
+
+    def __init__(self) -> None:
+        self._rows = 0
+        self._bins: Counter[int] = Counter()
+        self._longest: tuple[int, int, int | None] = (0, 0, None)  # characters, row, line
+        self._answers: Counter[str] | None = Counter()
+        self._scripts: Counter[str] = Counter()
+
+    def add(self, row: Row, conversation: Conversation) -> None:
+        self._rows += 1
+        chars = sum(len(message["content"]) for message in conversation.messages)
+        self._bins[max(5, (chars - 1).bit_length())] += 1
+        if chars > self._longest[0]:
+            self._longest = (chars, row.number, row.line)
+        answer = conversation.messages[-1]["content"]
+        self._scripts[script(answer[:SCRIPT_CHARS])] += 1
+        if conversation.label is not None:
+            answer = f"label {str(conversation.label).lower()}"
+        if self._answers is not None:
+            if len(answer) > CLASS_CHARS_MAX or len(self._answers) > CLASSES_MAX:
+                self._answers = None  # free texts
+            else:
+                self._answers[answer.strip().lower()] += 1
+
+    def lengths(self) -> tuple[Bin, ...]:
+        """Rows by characters; the bounds are powers of two."""
+        return tuple(Bin(2**power, rows) for power, rows in sorted(self._bins.items()))
+
+    def findings(self) -> Iterator[Finding]:
+        """Warnings about the rows together."""
+        if self._rows >= ROWS_JUDGED_MIN:
+            yield from self._imbalance()
+            yield from self._extremes()
+            yield from self._mix()
+
+    def _imbalance(self) -> Iterator[Finding]:
+        if self._answers:
+            answer, times = self._answers.most_common(1)[0]
+            if times * 100 >= MAJORITY_PERCENT * self._rows:
+                detail = f"{times:,} of {self._rows:,}"
+                said = excerpt(answer)
+                yield Note("class_imbalance", detail=detail, excerpt=said).at(None, None)
+
+    def _extremes(self) -> Iterator[Finding]:
+        chars, number, line = self._longest
+        median = self._median()
+        if chars >= max(EXTREME_CHARS_MIN, EXTREME_TIMES * median):
+            detail = f"{chars:,} characters; half of the rows have at most {median:,}"
+            yield Note("extreme_length", detail=detail).at(number, line)
+
+    def _median(self) -> int:
+        """The bound that at least half of the rows keep."""
+        reached = 0
+        for bound in self.lengths():
+            reached += bound.rows
+            if reached * 2 >= self._rows:
+                return bound.upto
+        return 0
+
+    def _mix(self) -> Iterator[Finding]:
+        _, *others = self._scripts.most_common()
+        if sum(rows for _, rows in others) * 100 >= MINORITY_PERCENT * self._rows:
+            shares = ", ".join(f"{name} {rows:,}" for name, rows in self._scripts.most_common())
+            yield Note("language_mix", detail=shares).at(None, None)
+
+
+def script(text: str) -> str:
+    """The script most letters of a text are in; what is in none of the listed ones is Latin."""
+    if text.isascii():
+        return "Latin"
+    counts = {name: len(pattern.findall(text)) for name, pattern in SCRIPTS.items()}
+    best = max(counts, key=counts.__getitem__)
+    return (
+        best if counts[best] * 2 > len(text.split()) and counts[best] * 4 > len(text) else "Latin"
+    )

@@ -1,0 +1,117 @@
+"""Tokens of checked rows: counts, lengths, and what only the base model can find."""
+
+from array import array
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+from schemas.dataset import LengthPolicy
+from tunery.data.containers.row import Row
+from tunery.data.dialects.detection import Conversation
+from tunery.data.dialects.text_rules import SPECIAL
+from tunery.data.findings.codes import CATALOGUE
+from tunery.data.findings.finding import Finding, Note
+from tunery.data.findings.limits import ENCODE_CHARS, ENCODE_ROWS
+from tunery.data.reports.report import Bin, Piece, Sample, TokenCounts
+from tunery.data.tokens.length_policy import fit
+from tunery.data.tokens.tokenizer import Encoded, Rendered, Tokenizer
+
+BINS: Final = tuple(2**power for power in range(5, 21))  # 32 to 1,048,576 tokens
+
+SAMPLES: Final = 3  # rows shown as the model sees them
+SAMPLE_TOKENS_MAX: Final = 600
+
+
+class Measure:
+    """Renders and tokenises rows in batches of `ENCODE_ROWS`, keeping counts only."""
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        max_length: int | None = None,
+        length_policy: LengthPolicy = "reject",
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._max_length = max_length
+        self._length_policy = length_policy
+        self._waiting: list[tuple[Row, Rendered]] = []
+        self.samples: list[Sample] = []
+        self._waiting_chars = 0
+        self._bins: Counter[int] = Counter()
+        self._tokens = self._trainable = self._longest = self._rows = 0
+        self.lengths = array("I")  # of each text, in order
+
+    @staticmethod
+    def is_error(finding: Finding) -> bool:
+        return CATALOGUE[finding.code].severity == "error"
+
+    def add(self, row: Row, conversation: Conversation) -> list[Finding]:
+        """Findings about this row and about rows that waited with it."""
+        notes: list[Note] = []
+        if conversation.tools and not self._tokenizer.shows_tools:
+            notes.append(Note("tools_not_shown", "/tools"))
+        special = self._tokenizer.special_in(conversation)
+        if special and not SPECIAL.fullmatch(special):  # those are found without a base model
+            notes.append(Note("special_token_in_text", detail=repr(special)))
+        lost = conversation.lost()
+        for each in (conversation,) if lost is None else (conversation, lost):
+            rendered = self._tokenizer.render(each)
+            if isinstance(rendered, Note):
+                notes.append(rendered)
+                break
+            self._waiting.append((row, rendered))
+            self._waiting_chars += len(rendered.text)
+        findings = [note.at(row.number, row.line) for note in notes]
+        full = len(self._waiting) >= ENCODE_ROWS or self._waiting_chars >= ENCODE_CHARS
+        return findings + (self.flush() if full else [])
+
+    def flush(self) -> list[Finding]:
+        """Tokenise what waits."""
+        waiting, self._waiting, self._waiting_chars = self._waiting, [], 0
+        findings: list[Finding] = []
+        encoded = self._tokenizer.encode([rendered for _, rendered in waiting])
+        for (row, _), tokens in zip(waiting, encoded, strict=True):
+            length = len(tokens.ids)
+            self._rows += 1
+            self.lengths.append(length)
+            self._tokens += length
+            self._trainable += tokens.trainable
+            self._longest = max(self._longest, length)
+            self._bins[next((bound for bound in BINS if length <= bound), length)] += 1
+            notes = [*self._too_long(tokens)]
+            if len(self.samples) < SAMPLES:
+                notes += self._sample(row, tokens)
+            findings += (note.at(row.number, row.line) for note in notes)
+        return findings
+
+    def _too_long(self, tokens: Encoded) -> Iterator[Note]:
+        """Why there is no sequence of the row; of one that is refused, whether cutting helps."""
+        fitted = fit(tokens, self._max_length, self._length_policy)
+        if isinstance(fitted, Note):
+            yield fitted
+            if fitted.code == "row_too_long":
+                cut = fit(tokens, self._max_length, "truncate")
+                yield from (cut,) if isinstance(cut, Note) else ()
+
+    def _sample(self, row: Row, tokens: Encoded) -> Iterator[Note]:
+        """Keep a row as the model sees it, and look whether its text comes back."""
+        if self._tokenizer.decode(tokens.ids) != tokens.rendered.text:
+            yield Note("text_not_restored")
+        ids, mask = tokens.ids[:SAMPLE_TOKENS_MAX], b"\0" + tokens.mask[1:]
+        pieces = tuple(
+            Piece(text, bool(mask[start])) for start, text in self._tokenizer.pieces(ids)
+        )
+        self.samples.append(Sample(row.number, pieces, len(tokens.ids) - len(ids)))
+
+    def counts(self) -> TokenCounts | None:
+        if not self._rows:
+            return None
+        return TokenCounts(
+            tokens=self._tokens,
+            trainable_tokens=self._trainable,
+            longest_row_tokens=self._longest,
+            rows=self._rows,
+            tokenizer_sha256=self._tokenizer.sha256,
+            template_sha256=self._tokenizer.template_sha256,
+            histogram=tuple(Bin(bound, n) for bound, n in sorted(self._bins.items())),
+        )

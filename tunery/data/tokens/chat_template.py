@@ -1,0 +1,171 @@
+"""A base model's chat template in a sandbox: bounded in time and output, no clock, no files.
+
+It renders what `transformers` renders: the same Jinja options, filters and globals. One thing
+differs on purpose: `strftime_now` answers a fixed day, so that equal data gives equal bytes.
+"""
+
+import json
+import time
+from collections.abc import Mapping
+from datetime import date
+from typing import Any, Final
+
+import jinja2
+import jinja2.ext
+import jinja2.meta
+import jinja2.nodes
+import jinja2.parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from tunery.data.dialects.parsing import Object
+from tunery.data.findings.limits import TEMPLATE_CHARS_MAX, TEMPLATE_MS_MAX
+
+# The day Llama 3's template names where it is given no clock.
+TEMPLATE_DAY: Final = date(2024, 7, 26)
+GENERATION_OPENS: Final = "_generation_opens"
+GENERATION_CLOSES: Final = "_generation_closes"
+_STEP: Final = "_step"
+
+
+class TemplateError(Exception):
+    """The template refused a conversation, or ran past a limit. The message says which."""
+
+
+class Template:
+    """A compiled chat template. `reads` holds the names of the variables it looks at."""
+
+    def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
+        """Raises `TemplateError` when the source does not compile."""
+        environment = _Environment(
+            trim_blocks=True,
+            lstrip_blocks=True,
+            extensions=[_Generation, jinja2.ext.loopcontrols],
+        )
+        environment.filters["tojson"] = _tojson
+        environment.globals.update(
+            raise_exception=_raise_exception,
+            strftime_now=TEMPLATE_DAY.strftime,
+            dict=dict,
+            namespace=jinja2.utils.Namespace,
+        )
+        self.source = source
+        self._special_tokens = dict(special_tokens)
+        try:
+            self.reads = frozenset(jinja2.meta.find_undeclared_variables(environment.parse(source)))
+            self._template = environment.from_string(source)
+        except (jinja2.TemplateError, RecursionError) as error:
+            raise TemplateError(f"the chat template does not compile: {error}") from error
+
+    def render(
+        self,
+        messages: list[Object],
+        tools: list[Any] | None,
+        *,
+        add_generation_prompt: bool = False,
+        generation: tuple[str, str] = ("", ""),
+    ) -> str:
+        """The text of a conversation. `generation`: what to write around `{% generation %}` blocks.
+
+        Raises `TemplateError`.
+        """
+        variables = {
+            **self._special_tokens,
+            GENERATION_OPENS: generation[0],
+            GENERATION_CLOSES: generation[1],
+            _STEP: _Budget().step,
+            "messages": messages,
+            "tools": tools,
+            "documents": None,
+            "add_generation_prompt": add_generation_prompt,
+        }
+        blocks: list[str] = []
+        chars = 0
+        try:
+            for block in self._template.generate(variables):
+                blocks.append(block)
+                chars += len(block)
+                if chars > TEMPLATE_CHARS_MAX:
+                    raise TemplateError(f"it wrote more than {TEMPLATE_CHARS_MAX:,} characters")
+        except TemplateError:
+            raise
+        except RecursionError as error:
+            raise TemplateError("it is nested too deep") from error
+        except MemoryError as error:
+            raise TemplateError("it ran out of memory") from error
+        except Exception as error:  # whatever an expression of the template may raise
+            raise TemplateError(str(error)[:300] or type(error).__name__) from error
+        return "".join(blocks)
+
+
+class _Budget:
+    """Wall time of one render, looked at once per loop turn and macro call."""
+
+    def __init__(self) -> None:
+        self._until = time.monotonic() + TEMPLATE_MS_MAX / 1000
+
+    def step(self) -> str:
+        if time.monotonic() > self._until:
+            raise TemplateError(f"it ran longer than {TEMPLATE_MS_MAX} ms")
+        return ""
+
+
+class _Environment(ImmutableSandboxedEnvironment):
+    """The sandbox, with a step counted in every loop and macro, and strings kept from exploding."""
+
+    intercepted_binops = frozenset(("+", "*", "**", "%"))
+
+    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+        if operator == "**":
+            raise TemplateError("powers are not allowed")
+        if operator == "*" and (isinstance(left, str | list) or isinstance(right, str | list)):
+            times = right if isinstance(right, int) else left
+            if isinstance(times, int) and times > TEMPLATE_CHARS_MAX // 64:
+                raise TemplateError("it repeats a text too often")
+        result = super().call_binop(context, operator, left, right)
+        if isinstance(result, str | list) and len(result) > TEMPLATE_CHARS_MAX:
+            raise TemplateError(f"it built more than {TEMPLATE_CHARS_MAX:,} characters")
+        return result
+
+    def _parse(self, source: str, name: str | None, filename: str | None) -> jinja2.nodes.Template:
+        tree = super()._parse(source, name, filename)
+        for node in tree.find_all((jinja2.nodes.For, jinja2.nodes.Macro)):
+            step = jinja2.nodes.Call(jinja2.nodes.Name(_STEP, "load"), [], [], None, None)
+            output = jinja2.nodes.Output([step])
+            vars(node)["body"].insert(0, output.set_lineno(node.lineno).set_environment(self))
+        return tree
+
+
+class _Generation(jinja2.ext.Extension):
+    """`{% generation %} … {% endgeneration %}`: what the assistant writes, marked when asked."""
+
+    tags = {"generation"}  # noqa: RUF012  # jinja2 declares it as an instance attribute
+
+    def parse(self, parser: jinja2.parser.Parser) -> list[jinja2.nodes.Node]:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return [_output(GENERATION_OPENS, line), *body, _output(GENERATION_CLOSES, line)]
+
+
+def _output(name: str, line: int) -> jinja2.nodes.Node:
+    return jinja2.nodes.Output([jinja2.nodes.Name(name, "load")]).set_lineno(line)
+
+
+def _raise_exception(message: object) -> None:
+    raise TemplateError(str(message)[:300])
+
+
+def _tojson(
+    value: object,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """Jinja's own filter escapes HTML; chat templates expect plain JSON."""
+    return json.dumps(
+        value,
+        ensure_ascii=ensure_ascii,
+        indent=indent,
+        separators=separators,
+        sort_keys=sort_keys,
+    )

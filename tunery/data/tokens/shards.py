@@ -1,0 +1,100 @@
+"""Packed rows as one safetensors file, written in a stream: memory does not grow with the data.
+
+Tensors: `input_ids` int32 [tokens], `loss_mask` uint8 [tokens] (1: a label), `seq_lengths` int32
+[sequences], `row_lengths` int32 [packed rows] (sequences in each). The bytes are those that
+`safetensors.serialize` would write.
+"""
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+from array import array
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct
+
+from tunery.data.findings.limits import MIB
+from tunery.data.tokens.tokenizer import Encoded
+
+ALIGNMENT: Final = 8
+# name, dtype, bytes of one element; in the order safetensors lays them out
+TENSORS: Final = (
+    ("input_ids", "I32", 4),
+    ("row_lengths", "I32", 4),
+    ("seq_lengths", "I32", 4),
+    ("loss_mask", "U8", 1),
+)
+
+
+class Document(Struct, frozen=True, array_like=True):
+    """One sequence: ids as little-endian int32, a mask byte per token. Its first is no label."""
+
+    ids: bytes
+    mask: bytes
+
+    @classmethod
+    def of(cls, tokens: Encoded) -> "Document":
+        return cls(_int32(tokens.ids), b"\0" + tokens.mask[1:])
+
+
+class ShardWriter:
+    """Collects rows in spool files beside `path`; `close` joins them into it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._spools = {name: tempfile.TemporaryFile(dir=path.parent) for name, _, _ in TENSORS}  # noqa: SIM115  # closed in close()
+        self.rows = self.sequences = self.tokens = self.trainable_tokens = 0
+
+    def add_row(self, documents: Sequence[Document]) -> None:
+        """Append one packed row."""
+        self.rows += 1
+        self._spools["row_lengths"].write(_int32([len(documents)]))
+        for document in documents:
+            self.sequences += 1
+            self.tokens += len(document.mask)
+            self.trainable_tokens += document.mask.count(1)
+            self._spools["seq_lengths"].write(_int32([len(document.mask)]))
+            self._spools["input_ids"].write(document.ids)
+            self._spools["loss_mask"].write(document.mask)
+
+    def close(self) -> None:
+        """Write the file, through to the disk."""
+        try:
+            with self._path.open("wb") as out:
+                out.write(self._header())
+                for name, _, _ in TENSORS:
+                    self._spools[name].seek(0)
+                    shutil.copyfileobj(self._spools[name], out, MIB)
+                out.flush()
+                os.fsync(out.fileno())
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Forget the rows; harmless after `close`."""
+        for spool in self._spools.values():
+            spool.close()
+
+    def _header(self) -> bytes:
+        header: dict[str, object] = {}
+        start = 0
+        for name, dtype, size in TENSORS:
+            end = start + self._spools[name].tell()
+            shape = [(end - start) // size]
+            header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [start, end]}
+            start = end
+        text = json.dumps(header, separators=(",", ":")).encode()
+        text += b" " * (-len(text) % ALIGNMENT)
+        return len(text).to_bytes(8, "little") + text
+
+
+def _int32(numbers: Sequence[int]) -> bytes:
+    """Little-endian, whatever the machine is."""
+    made = array("i", numbers)
+    if sys.byteorder == "big":
+        made.byteswap()
+    return made.tobytes()
