@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from schemas.pool import LeaseGranted
 from schemas.training import EvalWork, TrainWork
 from services.trainer.adapters.hardware import probe
 from services.trainer.adapters.processes import ProcessGroups
+from services.trainer.domain.state import Grant
 from services.trainer.effect.agent import Agent
 from services.trainer.effect.attempt import LeaseAttempt, Program, Tools
 from services.trainer.effect.evaluation import Evaluating
@@ -24,18 +24,18 @@ async def build(runtime: Runtime) -> Sequence[Host]:
     machine = ProcessGroups(mark=str(folder))
     reports = Reports(runtime, settings.pool)
 
-    def attempt(grant: LeaseGranted, incarnation: str) -> LeaseAttempt:
+    def attempt(grant: Grant, incarnation: str) -> LeaseAttempt:
         tools = Tools(runtime, machine, reports, incarnation)
         return LeaseAttempt(grant, tools, program(grant, tools), place(grant))
 
-    def program(grant: LeaseGranted, tools: Tools) -> Program:
+    def program(grant: Grant, tools: Tools) -> Program:
         match grant.work:
             case TrainWork():
                 return Training(grant, grant.work, tools, settings)
             case EvalWork():
                 return Evaluating(grant, grant.work, tools, settings)
 
-    def place(grant: LeaseGranted) -> Path:
+    def place(grant: Grant) -> Path:
         return folder / "leases" / str(grant.token.lease)
 
     return (Agent(runtime, settings, machine, probe(), attempt),)

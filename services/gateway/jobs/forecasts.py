@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from schemas.units import Ms
-from services.gateway.jobs.queue_forecast import Running, Waiting, left_ms, starts_in_ms
+from services.gateway.jobs.queue_forecast import Outlook, Running, Waiting, left_ms, starts_in_ms
 from services.gateway.ports import Row, Views
 from services.gateway.views.tables import JOBS, NODES
 from tunery.runtime.clock import Clock
@@ -14,6 +14,7 @@ KEPT_MS: Final[Ms] = 2_000
 JOBS_MAX: Final = 2_000  # of one phase; a longer queue has no forecast worth the name
 NODES_MAX: Final = 1_000
 ON_MACHINES: Final = ("provisioning", "running", "checkpointing", "evaluating")
+LANES: Final = ("premium", "standard", "free")  # highest first
 NEW: Final = ""  # a job that would be submitted now
 
 
@@ -26,9 +27,12 @@ class Forecasts:
         self._running: list[Running] = []
         self._waiting: list[Waiting] = []
 
-    async def start_of(self, job_id: str) -> Ms | None:
-        """When a queued job is expected to begin; None: it cannot be told."""
-        return (await self._starts()).get(job_id)
+    async def outlook_of(self, job_id: str) -> Outlook:
+        """Position and expected start of a queued job; None where they are not known."""
+        starts = await self._starts()
+        order = (waiting.job_id for waiting in self._waiting)
+        position = next((n for n, name in enumerate(order, start=1) if name == job_id), None)
+        return Outlook(position=position, starts_at=starts.get(job_id))
 
     async def start_of_new(self, slots: int) -> Ms | None:
         """The same for one more job at the end of the queue."""
@@ -54,10 +58,16 @@ class Forecasts:
         queued = await self._views.page(
             JOBS, {"phase": "queued", "wanted": "run"}, limit=JOBS_MAX, descending=False
         )
-        placed = sorted(queued, key=lambda row: (row["position"] is None, row["position"] or 0))
+        queued = sorted(queued, key=_queue_order)
         self._waiting = [
-            Waiting(row["id"], row["spec"]["slots"], _expected_ms(row)) for row in placed
+            Waiting(row["id"], row["spec"]["slots"], _expected_ms(row)) for row in queued
         ]
+
+
+def _queue_order(row: Row) -> tuple[int, bool, int]:
+    """The pool's order of service; what its pool has not queued yet comes last in its lane."""
+    sequence = row["queue_sequence"]
+    return LANES.index(row["lane"]), sequence is None, sequence or 0
 
 
 def _expected_ms(row: Row) -> Ms:

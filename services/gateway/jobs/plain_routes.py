@@ -124,5 +124,5 @@ router.post("/adapters/{model_id:path}/promote", name="promote_adapter", respons
 async def _shown(deps: Deps, row: Row) -> dict[str, Any]:
     where = {"tenant": row["tenant"], "id": row["spec"]["training_file"]}
     training = await deps.views.one(FILES, where)
-    step, starts_at = await jobs.live(deps, row)
-    return plain_job(row, training, deps.opened, step, starts_at)
+    step, outlook = await jobs.live(deps, row)
+    return plain_job(row, training, deps.opened, step, outlook)

@@ -10,19 +10,21 @@ from schemas.pool import (
     LeaseGranted,
     LeaseKilled,
     LeaseStarted,
+    MemberFreed,
     NodeLost,
     NodeRegistered,
     NodeRetired,
     NodesObserved,
     PlacementClosed,
     PlacementQueued,
-    SlotsFreed,
     UsageCredited,
     UsageSliced,
     WaitExplained,
+    WorkForgotten,
+    WorkKept,
 )
 from services.gateway.views.rows import put
-from services.gateway.views.tables import NODES, USAGE
+from services.gateway.views.tables import JOBS, NODES, USAGE
 from tunery.runtime.verbs import Change
 
 
@@ -31,12 +33,12 @@ def project_pool(header: Header, event: Event) -> tuple[Change, ...]:
         case NodeRegistered():
             values = {
                 "pool": header.key,
-                "device": event.device,
-                "slots": event.slots,
-                "memory_bytes": event.memory_bytes,
+                "device": event.node.device,
+                "slots": event.node.slots,
+                "memory_bytes": event.node.memory_bytes,
                 "state": "alive",
             }
-            return (put(NODES, {"id": event.node_id}, **values),)
+            return (put(NODES, {"id": event.node.node_id}, **values),)
         case NodeRetired():
             return (put(NODES, {"id": event.node_id}, state="retired"),)
         case NodeLost():
@@ -47,16 +49,21 @@ def project_pool(header: Header, event: Event) -> tuple[Change, ...]:
             return tuple(put(NODES, {"id": seen.node_id}, state="alive") for seen in heard)
         case UsageSliced() | UsageCredited():
             return (_line(header, event),)
+        case PlacementQueued():
+            return (_queued(event.placement.tenant, event.placement.job_id, header.seq),)
+        case LeaseGranted():
+            return (_queued(event.lease.tenant, event.lease.job_id, None),)
+        case PlacementClosed():
+            return (_queued(event.tenant, event.job_id, None),)
         case (
-            PlacementQueued()
+            WorkKept()
+            | WorkForgotten()
             | WaitExplained()
-            | LeaseGranted()
             | LeaseStarted()
             | CheckpointAccepted()
             | LeaseDraining()
             | LeaseKilled()
-            | PlacementClosed()
-            | SlotsFreed()
+            | MemberFreed()
             | Rejected()
             | Repeated()
         ):
@@ -65,23 +72,28 @@ def project_pool(header: Header, event: Event) -> tuple[Change, ...]:
             assert_never(event)
 
 
+def _queued(tenant: str, job_id: str, queue_sequence: int | None) -> Change:
+    """Where the job's placement is in its pool's order of arrival; None: it does not wait there."""
+    return put(JOBS, {"tenant": tenant, "id": job_id}, queue_sequence=queue_sequence)
+
+
 def _line(header: Header, event: UsageSliced | UsageCredited) -> Change:
     """One line of a job's cost; its key says which, so that lines can be summed."""
-    credit = isinstance(event, UsageCredited)
+    lease, credit = event.lease, isinstance(event, UsageCredited)
     kind = f"credit/{event.cause}" if isinstance(event, UsageCredited) else "usage"
     return put(
         USAGE,
         {
-            "tenant": event.tenant,
-            "job_id": event.job_id,
-            "id": f"{event.token.pool}/{event.token.lease:012d}/{event.hour}/{kind}",
+            "tenant": lease.tenant,
+            "job_id": lease.job_id,
+            "id": f"{lease.token.pool}/{lease.token.lease:012d}/{event.hour_utc}/{kind}",
         },
         at=header.at,
-        attempt=event.attempt,
-        role=event.role,
-        lane=event.lane,
-        price_version=event.price_version,
-        hour=event.hour,
+        attempt=lease.attempt,
+        role=lease.role,
+        lane=lease.lane,
+        price_version=lease.price_version,
+        hour=event.hour_utc,
         kind="credit" if credit else "usage",
         used_gpu_ms=event.used_gpu_ms if isinstance(event, UsageSliced) else 0,
         billable_gpu_ms=(

@@ -11,8 +11,10 @@ from schemas.job import Estimate, JobSpec, Price
 from schemas.training import HyperParameters
 from schemas.units import PPM, Micro, Ms
 from services.gateway.jobs.event_ids import finite
+from services.gateway.jobs.queue_forecast import Outlook
 from services.gateway.jobs.statuses import JobStatus, job_status
 from services.gateway.web.responses import Opened, Row, seconds
+from services.gateway.web.wording import wait_words
 from tunery.plan.estimate import over_budget
 from tunery.plan.hyperparameters import resolve
 from tunery.plan.price import line_micro, price_micro
@@ -22,9 +24,9 @@ AUTO: Final = "auto"
 
 
 def job_object(
-    row: Row, opened: Opened, step: Row | None = None, starts_at: Ms | None = None
+    row: Row, opened: Opened, step: Row | None = None, outlook: Outlook | None = None
 ) -> dict[str, Any]:
-    """`step`: the newest row of `steps`, for jobs that run. `starts_at`: for those that wait."""
+    """`step`: the newest row of `steps`, for jobs that run. `outlook`: for those that wait."""
     spec = msgspec.convert(row["spec"], JobSpec)
     status = job_status(row["wanted"], row["phase"], row["outcome"])
     hyper = hyperparameters(spec, row, status)
@@ -55,8 +57,8 @@ def job_object(
         "wanted": row["wanted"],
         "lane": row["lane"],
         "attempt": row["attempt"],
-        "node": row["node_id"],
-        "queue": _queue(row, status, starts_at),
+        "node": (row["node_ids"] or [None])[0],
+        "queue": _queue(row, status, outlook),
         "progress": progress,
         "cost": _cost(row, spec),
         "eval": {
@@ -130,11 +132,16 @@ def _metadata(text: str) -> dict[str, str]:
         return {}
 
 
-def _queue(row: Row, status: JobStatus, starts_at: Ms | None) -> dict[str, Any] | None:
+def _queue(row: Row, status: JobStatus, outlook: Outlook | None) -> dict[str, Any] | None:
     if status not in WAITING:
         return None
-    eta = seconds(starts_at)
-    return {"position": row["position"], "reason": row["reason"], "eta": eta}
+    reason = row["reason"]
+    return {
+        "position": None if outlook is None else outlook.position,
+        "reason": wait_words(reason),
+        "code": None if reason is None else reason["code"],
+        "eta": None if outlook is None else seconds(outlook.starts_at),
+    }
 
 
 def _progress(row: Row, step: Row | None) -> dict[str, Any] | None:

@@ -14,6 +14,7 @@ from schemas.topics import JOB
 from schemas.units import Ms
 from services.gateway.jobs.bodies import SECONDS_MAX
 from services.gateway.jobs.event_ids import step_event_id
+from services.gateway.jobs.queue_forecast import Outlook
 from services.gateway.jobs.responses import (
     at_that_time,
     checkpoint_object,
@@ -186,11 +187,11 @@ async def shown(deps: Deps, row: Row) -> dict[str, Any]:
     return job_object(row, deps.opened, *await live(deps, row))
 
 
-async def live(deps: Deps, row: Row) -> tuple[Row | None, Ms | None]:
-    """The newest step where the job is past its start, its expected start before that."""
+async def live(deps: Deps, row: Row) -> tuple[Row | None, Outlook | None]:
+    """The newest step where the job is past its start, what it can expect before that."""
     step = await _newest_step(deps, row) if _has_steps(row) else None
     waits = row["phase"] == "queued" and row["wanted"] == "run"
-    return step, await deps.forecasts.start_of(row["id"]) if waits else None
+    return step, await deps.forecasts.outlook_of(row["id"]) if waits else None
 
 
 async def _shown_at(deps: Deps, row: Row, at: Ms) -> dict[str, Any]:

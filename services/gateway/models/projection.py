@@ -38,7 +38,7 @@ def project_model(header: Header, event: Event) -> tuple[Change, ...]:
                     {"tenant": header.key, "id": event.model_id},
                     place=header.seq,
                     created_at=header.at,
-                    line=event.line,
+                    line=event.series,
                     lineage=event.lineage,
                     files=event.files,
                     stage="dev",

@@ -8,7 +8,7 @@ Lists are read by (tenant, order column), newest first: `place` is the order in 
 from dataclasses import dataclass
 from typing import Final
 
-VERSION: Final = 8  # 8: data sets by name
+VERSION: Final = 9  # 9: reasons as codes, order of the queue
 TELEMETRY_VERSION: Final = 2  # 2: log lines
 
 
@@ -119,7 +119,8 @@ CREATE TABLE IF NOT EXISTS upload_parts (
 CREATE TABLE IF NOT EXISTS jobs (
   tenant text, id text COLLATE "C", place bigint, command_id text, created_at bigint, spec jsonb,
   lane text,
-  suffix jsonb, metadata jsonb, wanted text, phase text, reason text, position int, node_id text,
+  suffix jsonb, metadata jsonb, wanted text, phase text, reason jsonb, node_ids jsonb,
+  queue_sequence bigint,
   attempt int, role text, started_at bigint, loaded_step int, total_steps int,
   trained_tokens bigint, hold jsonb, overage boolean, prepared jsonb, scores jsonb, gate jsonb,
   outcome text,

@@ -115,10 +115,11 @@ class JobError(Shown):
 
 
 class Queue(Shown):
-    """`eta`: when it is expected to begin, in epoch seconds."""
+    """`eta`: when it is expected to begin, in epoch seconds. `code`: the reason for programs."""
 
     position: int | None
     reason: str | None
+    code: str | None
     eta: int | None
 
 

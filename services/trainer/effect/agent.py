@@ -11,12 +11,12 @@ from functools import partial
 from typing import Final, Protocol
 from uuid import uuid4
 
-from schemas.pool import Event, LeaseGranted, RegisterNode, RetireNode
+from schemas.pool import Event, NodeDescription, RegisterNode, RetireNode
 from schemas.telemetry import Heartbeat
 from schemas.topics import POOL
 from schemas.units import Ms
 from services.trainer.domain.evolve import evolve
-from services.trainer.domain.state import Assignment, NodeState, Wish
+from services.trainer.domain.state import Assignment, Grant, NodeState, Wish
 from services.trainer.effect.reports import Reports
 from services.trainer.ports import Hardware, Machine
 from services.trainer.settings import TrainerSettings
@@ -63,7 +63,7 @@ class Agent:
         settings: TrainerSettings,
         machine: Machine,
         hardware: Hardware,
-        attempt: Callable[[LeaseGranted, str], Attempt],
+        attempt: Callable[[Grant, str], Attempt],
     ) -> None:
         self._runtime, self._settings, self._machine = runtime, settings, machine
         self._hardware, self._attempt = hardware, attempt
@@ -95,15 +95,14 @@ class Agent:
         await self._registered.wait()
 
     async def _register(self) -> None:
-        await self._reports.fact(
-            RegisterNode(
-                node_id=self._state.node_id,
-                incarnation=self._state.incarnation,
-                slots=self._settings.slots,
-                device=self._hardware.device,
-                memory_bytes=self._hardware.memory_bytes,
-            )
+        node = NodeDescription(
+            node_id=self._state.node_id,
+            incarnation=self._state.incarnation,
+            slots=self._settings.slots,
+            device=self._hardware.device,
+            memory_bytes=self._hardware.memory_bytes,
         )
+        await self._reports.fact(RegisterNode(node=node))
 
     async def _follow(self) -> None:
         partition = partition_of(self._settings.pool.encode())

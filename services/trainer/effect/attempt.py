@@ -16,10 +16,10 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from schemas.pool import ConfirmFreed, LeaseGranted, ReportExit, ReportStarted
-from schemas.training import AttemptOutcome, FailureCause, Result, SkippedCheckpoint
+from schemas.pool import ConfirmFreed, ReportExit, ReportStarted
+from schemas.training import AttemptOutcome, AttemptStart, FailureCause, Result
 from schemas.units import Ms
-from services.trainer.domain.state import Wish
+from services.trainer.domain.state import Grant, Wish
 from services.trainer.effect.reports import Reports
 from services.trainer.ports import Child, Machine
 from tunery.runtime.ports import Runtime
@@ -32,16 +32,6 @@ CAUSES: Final[frozenset[str]] = frozenset(
 )
 LOG: Final = logging.getLogger(__name__)
 Line = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Started:
-    """What the process said when it began to work."""
-
-    loaded: str | None
-    loaded_step: int
-    skipped: tuple[SkippedCheckpoint, ...]
-    total_steps: int
 
 
 @dataclass(frozen=True)
@@ -58,8 +48,8 @@ class Program(Protocol):
     async def prepare(self, folder: Path) -> tuple[str, ...]:
         """Fetch inputs, write the spec; arguments after the interpreter. Raises BlobError."""
 
-    async def heard(self, line: Line, elapsed_ms: int) -> Started | None:
-        """Take one line of the process; `Started` when it was the one that says so."""
+    async def heard(self, line: Line, elapsed_ms: int) -> AttemptStart | None:
+        """Take one line of the process; `AttemptStart` when it was the one that says so."""
 
     async def result(self) -> Result:
         """Upload what the finished process left. Raises BlobError."""
@@ -76,7 +66,7 @@ class Tools:
 class LeaseAttempt:
     """Runs one lease. `wish` may be called at any time, before the process exists as well."""
 
-    def __init__(self, grant: LeaseGranted, tools: Tools, program: Program, folder: Path) -> None:
+    def __init__(self, grant: Grant, tools: Tools, program: Program, folder: Path) -> None:
         self._grant, self._tools, self._program, self._folder = grant, tools, program, folder
         self._wish: Wish = "run"
         self._child: Child | None = None
@@ -145,10 +135,7 @@ class LeaseAttempt:
             ReportStarted(
                 token=self._grant.token,
                 incarnation=self._tools.incarnation,
-                loaded=started.loaded,
-                loaded_step=started.loaded_step,
-                skipped=started.skipped,
-                total_steps=started.total_steps,
+                start=started,
             )
         )
 
@@ -179,7 +166,7 @@ class LeaseAttempt:
         )
         await self._fact(
             ConfirmFreed(
-                lease=grant.token.lease,
+                token=grant.token,
                 node_id=grant.node_id,
                 incarnation=self._tools.incarnation,
             )

@@ -5,10 +5,10 @@ from typing import Final
 
 import msgspec
 
-from schemas.pool import LeaseGranted
 from schemas.telemetry import Progress
-from schemas.training import BlobFile, EvalResult, EvalWork
-from services.trainer.effect.attempt import Line, Started, Tools
+from schemas.training import AttemptStart, BlobFile, EvalResult, EvalWork
+from services.trainer.domain.state import Grant
+from services.trainer.effect.attempt import Line, Tools
 from services.trainer.effect.storage import fetch, upload
 from services.trainer.effect.training import PPM
 from services.trainer.settings import TrainerSettings
@@ -24,7 +24,7 @@ class Evaluating:
     """Program of a lease in role eval."""
 
     def __init__(
-        self, grant: LeaseGranted, work: EvalWork, tools: Tools, settings: TrainerSettings
+        self, grant: Grant, work: EvalWork, tools: Tools, settings: TrainerSettings
     ) -> None:
         self._grant, self._work, self._tools, self._settings = grant, work, tools, settings
         self._finished: Line | None = None
@@ -55,10 +55,10 @@ class Evaluating:
         path.write_bytes(msgspec.json.encode(spec))
         return ("-m", MODULE, str(path))
 
-    async def heard(self, line: Line, elapsed_ms: int) -> Started | None:
+    async def heard(self, line: Line, elapsed_ms: int) -> AttemptStart | None:
         match line["type"]:
             case "started":
-                return Started(loaded=None, loaded_step=0, skipped=(), total_steps=0)
+                return AttemptStart(loaded=None, loaded_step=0, skipped=(), total_steps=0)
             case "progress":
                 await self._tools.reports.telemetry(self._progress(line))
             case "finished":

@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final, TypeVar
 
-from schemas.pool import LeaseGranted
 from schemas.units import Ms
+from services.trainer.domain.state import Grant
 from services.trainer.effect.attempt import Tools
 from tunery.runtime.blobs.abstract import BlobsUnavailable, Stored, blob_key
 from tunery.runtime.clock import Clock
@@ -25,7 +25,7 @@ async def fetch(tools: Tools, key: str, path: Path, sha256: str) -> None:
     await _patiently(tools.runtime.clock, get)
 
 
-async def upload(tools: Tools, grant: LeaseGranted, kind: str, path: Path, sha256: str) -> Stored:
+async def upload(tools: Tools, grant: Grant, kind: str, path: Path, sha256: str) -> Stored:
     """Store a file of an attempt: the key has the job, the attempt and the content's hash.
 
     Raises BlobCorrupt; BlobsUnavailable after OUTAGE_MS_MAX; FileNotFoundError.

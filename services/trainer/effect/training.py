@@ -7,10 +7,19 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from schemas.pool import LeaseGranted, ReportCheckpoint
+from schemas.pool import ReportCheckpoint
+from schemas.reasons import skipping
 from schemas.telemetry import LogLine, Step
-from schemas.training import BlobFile, Checkpoint, SkippedCheckpoint, TrainResult, TrainWork
-from services.trainer.effect.attempt import Line, Started, Tools
+from schemas.training import (
+    AttemptStart,
+    BlobFile,
+    Checkpoint,
+    SkippedCheckpoint,
+    TrainResult,
+    TrainWork,
+)
+from services.trainer.domain.state import Grant
+from services.trainer.effect.attempt import Line, Tools
 from services.trainer.effect.storage import fetch, upload
 from services.trainer.settings import TrainerSettings
 from tunery.runtime.blobs.abstract import BlobCorrupt, BlobMissing
@@ -27,7 +36,7 @@ class Training:
     """Program of a lease in role train."""
 
     def __init__(
-        self, grant: LeaseGranted, work: TrainWork, tools: Tools, settings: TrainerSettings
+        self, grant: Grant, work: TrainWork, tools: Tools, settings: TrainerSettings
     ) -> None:
         self._grant, self._work, self._tools, self._settings = grant, work, tools, settings
         self._skipped: list[SkippedCheckpoint] = []
@@ -61,7 +70,7 @@ class Training:
         path.write_bytes(msgspec.json.encode(spec))
         return ("-m", MODULE, str(path))
 
-    async def heard(self, line: Line, elapsed_ms: int) -> Started | None:
+    async def heard(self, line: Line, elapsed_ms: int) -> AttemptStart | None:
         match line["type"]:
             case "started":
                 self._started_monotonic_ms = self._tools.runtime.clock.monotonic_ms()
@@ -107,18 +116,20 @@ class Training:
                 for file in checkpoint.files:
                     await fetch(self._tools, file.blob, target / file.name, file.sha256)
             except (BlobCorrupt, BlobMissing) as error:
+                missing = isinstance(error, BlobMissing)
+                reason = skipping("blob_missing" if missing else "blob_corrupt")
                 manifest = checkpoint.manifest_sha256
-                self._skipped.append(SkippedCheckpoint(manifest_sha256=manifest, reason=str(error)))
+                self._skipped.append(SkippedCheckpoint(manifest_sha256=manifest, reason=reason))
                 continue
             return Candidate(dir=str(target), manifest_sha256=checkpoint.manifest_sha256)
         return None
 
-    def _started(self, line: Line) -> Started:
+    def _started(self, line: Line) -> AttemptStart:
         self._skipped += [
-            SkippedCheckpoint(manifest_sha256=skip["manifest_sha256"], reason=str(skip["reason"]))
+            SkippedCheckpoint(manifest_sha256=skip["manifest_sha256"], reason=skipping("unusable"))
             for skip in line["skipped"]
         ]
-        return Started(
+        return AttemptStart(
             loaded=line["loaded_manifest"],
             loaded_step=line["resumed_from_step"],
             skipped=tuple(self._skipped),

@@ -7,6 +7,8 @@ from msgspec.structs import replace
 from schemas.dataset import FileDeleted, FileRegistered, FileUnreadable
 from schemas.model import BaseAdded, StageMoved, VersionDeleted
 from schemas.pool import (
+    LeaseRef,
+    NodeDescription,
     NodeLost,
     NodeRegistered,
     NodeSeen,
@@ -22,7 +24,7 @@ from tests.unit.services.gateway.control_plane import BASE
 from tests.unit.services.gateway.view_rows import folded, header, only
 from tunery.runtime.verbs import Change
 
-SLICE = UsageSliced(
+LEASE = LeaseRef(
     token=Token(pool="default", lease=7),
     tenant="acme",
     job_id="ftjob-1",
@@ -30,22 +32,10 @@ SLICE = UsageSliced(
     role="train",
     lane="premium",
     price_version="2026-11",
-    hour=13,
-    used_gpu_ms=8_400_000,
-    billable_gpu_ms=8_000_000,
 )
-CREDIT = UsageCredited(
-    token=Token(pool="default", lease=7),
-    tenant="acme",
-    job_id="ftjob-1",
-    attempt=1,
-    role="train",
-    lane="premium",
-    price_version="2026-11",
-    hour=13,
-    lost_gpu_ms=560_000,
-    cause="lost",
-)
+SLICE = UsageSliced(lease=LEASE, hour_utc=13, used_gpu_ms=8_400_000, billable_gpu_ms=8_000_000)
+CREDIT = UsageCredited(lease=LEASE, hour_utc=13, lost_gpu_ms=560_000, cause="lost")
+NODE = NodeDescription(node_id="a", incarnation="i", slots=1, device="cpu", memory_bytes=1)
 FILE = FileRegistered(
     file_id="file-1",
     purpose="fine-tune",
@@ -66,16 +56,14 @@ def test_usage_and_credit_are_lines_of_their_own() -> None:
 
 
 def test_a_lost_node_is_not_alive_until_it_registers_again() -> None:
-    registered = NodeRegistered(node_id="a", incarnation="i", slots=1, device="cpu", memory_bytes=1)
+    registered = NodeRegistered(node=NODE)
     lost = NodeLost(node_id="a", incarnation="i", last_seen=1)
     assert only(folded("pool", registered, lost), "nodes")["state"] == "lost"
     assert only(folded("pool", registered, lost, registered), "nodes")["state"] == "alive"
 
 
 def test_a_lost_node_that_is_heard_again_is_alive() -> None:
-    registered = NodeRegistered(
-        node_id="a", incarnation="i", slots=1, device="cuda", memory_bytes=1
-    )
+    registered = NodeRegistered(node=replace(NODE, device="cuda"))
     lost = NodeLost(node_id="a", incarnation="i", last_seen=1)
     seen = NodeSeen(node_id="a", incarnation="i", last_seen=2, silent=False)
     heard = NodesObserved(seen=(seen,))
@@ -121,8 +109,10 @@ def test_a_base_told_by_every_partition_is_one_row() -> None:
 
 
 def test_who_is_replaced_goes_back_to_dev() -> None:
-    first = StageMoved(model_id="m1", line="l", stage="production", replaced=None, by="promotion")
-    second = StageMoved(model_id="m2", line="l", stage="production", replaced="m1", by="promotion")
+    first = StageMoved(model_id="m1", series="s", stage="production", replaced=None, by="promotion")
+    second = StageMoved(
+        model_id="m2", series="s", stage="production", replaced="m1", by="promotion"
+    )
     models = folded("model", first, second)["models"]
     assert {row["id"]: row["stage"] for row in models.values()} == {
         "m1": "dev",

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from services.gateway.jobs.forecasts import KEPT_MS, Forecasts
+from services.gateway.jobs.queue_forecast import Outlook
 from services.gateway.ports import Cursor, Row
 from services.gateway.views.tables import Table
 from tunery.runtime.clock import SystemClock
@@ -41,14 +42,15 @@ class Still(SystemClock):
         return self.at
 
 
-def job(job_id: str, phase: str, position: int | None = None, **changed: Any) -> dict[str, Any]:
+def job(job_id: str, phase: str, sequence: int | None = None, **changed: Any) -> dict[str, Any]:
     return {
         "id": job_id,
         "phase": phase,
         "wanted": "run",
         "spec": {"slots": 1},
         "hold": HOLD,
-        "position": position,
+        "lane": "standard",
+        "queue_sequence": sequence,
         "started_at": None,
         **changed,
     }
@@ -63,19 +65,32 @@ async def test_the_queue_is_played_through_in_its_order() -> None:
     ]
     nodes = [{"state": "alive", "slots": 1}, {"state": "lost", "slots": 9}]
     clock = Still()
-    found = Forecasts(Rows(jobs=jobs, nodes=nodes), clock)
-    assert await found.start_of("first") == NOW + 200_000
-    assert await found.start_of("second") == NOW + 800_000
-    assert await found.start_of("paused") is None
-    assert await found.start_of_new(1) == NOW + 1_400_000
-    assert await found.start_of_new(2) is None
+    forecasts = Forecasts(Rows(jobs=jobs, nodes=nodes), clock)
+    assert await forecasts.outlook_of("first") == Outlook(1, NOW + 200_000)
+    assert await forecasts.outlook_of("second") == Outlook(2, NOW + 800_000)
+    assert await forecasts.outlook_of("paused") == Outlook(None, None)
+    assert await forecasts.start_of_new(1) == NOW + 1_400_000
+    assert await forecasts.start_of_new(2) is None
 
 
 async def test_what_was_read_is_kept_for_a_moment_only() -> None:
     views, clock = Rows(nodes=[]), Still()
-    found = Forecasts(views, clock)
-    assert await found.start_of_new(1) is None
+    forecasts = Forecasts(views, clock)
+    assert await forecasts.start_of_new(1) is None
     views.tables["nodes"] = [{"state": "alive", "slots": 1}]
-    assert await found.start_of_new(1) is None
+    assert await forecasts.start_of_new(1) is None
     clock.at += KEPT_MS + 1
-    assert await found.start_of_new(1) == clock.at
+    assert await forecasts.start_of_new(1) == clock.at
+
+
+async def test_the_queue_is_in_the_order_of_lanes_then_of_arrival_in_the_pool() -> None:
+    jobs = [
+        job("late", "queued", 9),
+        job("unknown to the pool", "queued"),
+        job("early", "queued", 3),
+        job("free", "queued", 1, lane="free"),
+        job("premium", "queued", 8, lane="premium"),
+    ]
+    forecasts = Forecasts(Rows(jobs=jobs, nodes=[{"state": "alive", "slots": 1}]), Still())
+    order = [(await forecasts.outlook_of(str(row["id"]))).position for row in jobs]
+    assert order == [3, 4, 2, 5, 1]

@@ -7,14 +7,17 @@ import pytest
 from msgspec.structs import replace
 
 from schemas.job import Failure, JobEnded, PhaseSet, WaitNoted, WantedSet
+from schemas.reasons import skipping, waiting
 from schemas.sealed import Sealed
 from schemas.training import SkippedCheckpoint
+from services.gateway.jobs.queue_forecast import Outlook
 from services.gateway.jobs.responses import (
     at_that_time,
     cost_object,
     gate_object,
     job_object,
 )
+from services.gateway.web.wording import skip_words
 from tests.unit.services.gateway.jobs.job_events import (
     HELD,
     JOB,
@@ -74,13 +77,12 @@ def test_the_messages_come_in_the_order_that_scripts_look_for() -> None:
 
 
 def test_checkpoints_that_could_not_be_used_are_named() -> None:
-    skipped = SkippedCheckpoint(
-        manifest_sha256="cd" * 32, reason="blob b has SHA-256 0, expected 1"
-    )
-    events = folded("job", SUBMITTED, HELD, placed(2), replace(started(2, 6), skipped=(skipped,)))
+    reason = skipping("blob_corrupt")
+    skipped = SkippedCheckpoint(manifest_sha256="cd" * 32, reason=reason)
+    events = folded("job", SUBMITTED, HELD, placed(2), started(2, 6, (skipped,)))
     told = [row for _, row in sorted(events["job_events"].items())][-2:]
     assert told[0]["message"] == "Fine-tuning job resumed from the checkpoint of step 6"
-    assert f"{skipped.manifest_sha256}: {skipped.reason}" in told[1]["message"]
+    assert f"{skipped.manifest_sha256}: {skip_words(reason)}" in told[1]["message"]
     assert (told[1]["level"], told[1]["data"]) == ("warn", {"skipped": ["cd" * 32]})
 
 
@@ -155,20 +157,26 @@ def test_a_result_file_is_part_of_the_history() -> None:
 
 
 def test_a_wait_has_reason_and_position_until_the_phase_changes() -> None:
-    waiting = (
+    waits = (
         SUBMITTED,
-        PhaseSet(job_id=JOB, phase="queued", reason="in line"),
-        WaitNoted(job_id=JOB, reason="0 of 2 slots free", position=3),
+        PhaseSet(job_id=JOB, phase="queued", reason=waiting("placement")),
+        WaitNoted(job_id=JOB, reason=waiting("no_capacity", slots=2)),
     )
-    job = job_object(only(folded("job", *waiting), "jobs"), opened)
-    assert job["queue"] == {"position": 3, "reason": "0 of 2 slots free", "eta": None}
-    running = PhaseSet(job_id=JOB, phase="running", node_id="a")
-    job = job_object(only(folded("job", *waiting, running), "jobs"), opened)
+    outlook = Outlook(position=3, starts_at=5_000)
+    job = job_object(only(folded("job", *waits), "jobs"), opened, None, outlook)
+    assert job["queue"] == {
+        "position": 3,
+        "reason": "Waiting for 2 slots: every node that fits is busy.",
+        "code": "no_capacity",
+        "eta": 5,
+    }
+    running = PhaseSet(job_id=JOB, phase="running", node_ids=("a",))
+    job = job_object(only(folded("job", *waits, running), "jobs"), opened)
     assert (job["queue"], job["node"]) == (None, "a")
 
 
 def test_progress_is_paced_by_this_attempts_own_steps() -> None:
-    running = PhaseSet(job_id=JOB, phase="running", node_id="b")
+    running = PhaseSet(job_id=JOB, phase="running", node_ids=("b",))
     row = only(folded("job", SUBMITTED, HELD, placed(2), started(2, 6), running), "jobs")
     step = {"step": 10, "attempt": 2, "elapsed_ms": 8_000, "loss": 1.25, "at": 5_000_000}
     progress = job_object(row, opened, step)["progress"]

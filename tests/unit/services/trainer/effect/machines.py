@@ -8,16 +8,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from schemas import pool, training
+from schemas.reasons import ending
 from schemas.topics import POOL
+from schemas.training import work_id_of
 from services.scheduler.app import POOLS
 from services.scheduler.watch import Watcher
 from services.trainer.adapters.processes import ProcessGroups
+from services.trainer.domain.state import Grant
 from services.trainer.effect.agent import Agent
-from services.trainer.effect.attempt import LeaseAttempt, Line, Started, Tools
+from services.trainer.effect.attempt import LeaseAttempt, Line, Tools
 from services.trainer.effect.reports import Reports
 from services.trainer.ports import Hardware
 from services.trainer.settings import TrainerSettings
+from simulator.control_plane import samples
 from tests.unit.services.trainer.domain.test_evolve import WORK
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.hosts.aggregate import AggregateHost
@@ -46,11 +52,13 @@ class Script:
         said = "\n".join(f"print({json.dumps(line)!r}, flush=True)" for line in self.lines)
         return ("-c", f"import sys, time, signal\n{said}\n{self.then}")
 
-    async def heard(self, line: Line, elapsed_ms: int) -> Started | None:
+    async def heard(self, line: Line, elapsed_ms: int) -> training.AttemptStart | None:
         self.heard_types.append(line["type"])
         if line["type"] != "started":
             return None
-        return Started(loaded=None, loaded_step=0, skipped=(), total_steps=self.total_steps)
+        return training.AttemptStart(
+            loaded=None, loaded_step=0, skipped=(), total_steps=self.total_steps
+        )
 
     async def result(self) -> training.Result:
         blob = training.BlobFile(name="scores.json", blob="t/acme/scores", sha256="0" * 64, bytes=1)
@@ -64,26 +72,23 @@ class Node:
     folder: Path
 
     async def request(self, job_id: str, attempt: int = 1) -> None:
-        await self.runtime.sender.send(
-            POOL.name,
-            POOL_NAME,
-            "acme",
-            pool.RequestPlacement(
-                tenant="acme",
-                job_id=job_id,
-                attempt=attempt,
-                role="eval",
-                lane="standard",
-                slots=1,
-                max_gpu_ms=3_600_000,
-                price_version="p",
-                work=WORK,
-                checkpoints=(),
-            ),
+        described = training.WorkDescription(job_id=job_id, work_id=work_id_of(WORK), work=WORK)
+        placement = replace(
+            samples.request(job_id, attempt).placement,
+            role="eval",
+            work_id=described.work_id,
+            price_version="p",
         )
+        for command in (
+            pool.DescribeWork(tenant="acme", description=described),
+            pool.RequestPlacement(placement=placement),
+        ):
+            await self.runtime.sender.send(POOL.name, POOL_NAME, "acme", command)
 
     async def close(self, job_id: str, mode: pool.CloseMode) -> None:
-        command = pool.ClosePlacement(job_id=job_id, attempt=1, mode=mode)
+        command = pool.ClosePlacement(
+            job_id=job_id, attempt=1, mode=mode, ended_by="tenant", reason=ending("cancelled")
+        )
         await self.runtime.sender.send(POOL.name, POOL_NAME, "acme", command)
 
     async def until(self, wanted: type[Any], count: int = 1) -> list[Any]:
@@ -113,7 +118,7 @@ def settings(folder: Path) -> TrainerSettings:
 
 @asynccontextmanager
 async def node(
-    world: MemoryServers, folder: Path, script: Callable[[pool.LeaseGranted], Script]
+    world: MemoryServers, folder: Path, script: Callable[[Grant], Script]
 ) -> AsyncIterator[Node]:
     """A running agent and a running owner of the pool."""
     runtime = world.runtime("trainer")
@@ -121,7 +126,7 @@ async def node(
     chosen = settings(folder)
     reports = Reports(runtime, POOL_NAME)
 
-    def attempt(grant: pool.LeaseGranted, incarnation: str) -> LeaseAttempt:
+    def attempt(grant: Grant, incarnation: str) -> LeaseAttempt:
         tools = Tools(runtime, machine, reports, incarnation)
         return LeaseAttempt(grant, tools, script(grant), folder / str(grant.token.lease))
 

@@ -33,13 +33,13 @@ def one(events: list[object], wanted: type) -> object:
 async def test_a_lease_is_run_reported_and_freed(tmp_path: Path) -> None:
     async with node(await memory_servers(), tmp_path, lambda _: Script()) as here:
         await here.request("job1")
-        events = await here.until(pool.SlotsFreed)
+        events = await here.until(pool.MemberFreed)
     started, closed = one(events, pool.LeaseStarted), one(events, pool.PlacementClosed)
     assert isinstance(started, pool.LeaseStarted)
-    assert started.total_steps == 3
+    assert started.start.total_steps == 3
     assert isinstance(closed, pool.PlacementClosed)
-    assert closed.outcome == "succeeded"
-    assert isinstance(closed.result, training.EvalResult)
+    assert closed.end.outcome == "succeeded"
+    assert isinstance(closed.end.result, training.EvalResult)
     assert not (tmp_path / "1").exists()
 
 
@@ -69,12 +69,12 @@ async def test_failures_carry_cause_and_words(
 ) -> None:
     async with node(await memory_servers(), tmp_path, lambda _: script) as here:
         await here.request("job1")
-        events = await here.until(pool.SlotsFreed)
+        events = await here.until(pool.MemberFreed)
         closed = one(events, pool.PlacementClosed)
         assert isinstance(closed, pool.PlacementClosed)
-        assert (closed.outcome, closed.cause) == ("failed", cause)
-        assert closed.message is not None
-        assert words in here.runtime.seal.open(closed.message)
+        assert (closed.end.outcome, closed.end.cause) == ("failed", cause)
+        assert closed.end.message is not None
+        assert words in here.runtime.seal.open(closed.end.message)
 
 
 async def test_drain_lets_the_process_leave_by_itself(tmp_path: Path) -> None:
@@ -82,10 +82,10 @@ async def test_drain_lets_the_process_leave_by_itself(tmp_path: Path) -> None:
         await here.request("job1")
         await here.until(pool.LeaseStarted)
         await here.close("job1", "drain")
-        events = await here.until(pool.SlotsFreed)
+        events = await here.until(pool.MemberFreed)
     closed = one(events, pool.PlacementClosed)
     assert isinstance(closed, pool.PlacementClosed)
-    assert closed.outcome == "preempted"
+    assert closed.end.outcome == "preempted"
 
 
 async def test_kill_ends_what_does_not_listen(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ async def test_kill_ends_what_does_not_listen(tmp_path: Path) -> None:
         await here.request("job1")
         await here.until(pool.LeaseStarted)
         await here.close("job1", "kill")
-        await here.until(pool.SlotsFreed)
+        await here.until(pool.MemberFreed)
     assert await ProcessGroups(str(tmp_path)).sweep() == 0
 
 
@@ -113,10 +113,14 @@ async def test_a_frozen_process_is_stopped_while_its_agent_lives(tmp_path: Path)
         await here.until(pool.LeaseStarted, count=2)
         (frozen,) = _processes(tmp_path / "1")
         os.kill(frozen, signal.SIGSTOP)
-        events = await here.until(pool.SlotsFreed)
+        events = await here.until(pool.MemberFreed)
         closed = one(events, pool.PlacementClosed)
         assert isinstance(closed, pool.PlacementClosed)
-        assert (closed.job_id, closed.outcome, closed.cause) == ("job1", "failed", "bad_node")
+        assert (closed.job_id, closed.end.outcome, closed.end.cause) == (
+            "job1",
+            "failed",
+            "bad_node",
+        )
         assert not _processes(tmp_path / "1")
         assert not any(isinstance(event, pool.NodeLost) for event in events)
         assert _processes(tmp_path / "2")  # who talks goes on
@@ -141,7 +145,8 @@ async def test_leaving_in_order_drains_and_retires(tmp_path: Path) -> None:
     async with node(there, tmp_path, lambda _: Script()) as again:
         events = await again.until(pool.NodeRetired)
     assert any(
-        isinstance(event, pool.PlacementClosed) and event.outcome == "preempted" for event in events
+        isinstance(event, pool.PlacementClosed) and event.end.outcome == "preempted"
+        for event in events
     )
 
 
@@ -151,7 +156,7 @@ async def test_two_leases_run_beside_each_other(tmp_path: Path) -> None:
         await here.request("job1")
         await here.until(pool.LeaseStarted)
         await here.request("job2")
-        events = await here.until(pool.SlotsFreed)
-    freed = one(events, pool.SlotsFreed)
-    assert isinstance(freed, pool.SlotsFreed)
-    assert freed.token.lease == 2
+        events = await here.until(pool.MemberFreed)
+    freed = one(events, pool.MemberFreed)
+    assert isinstance(freed, pool.MemberFreed)
+    assert freed.lease.token.lease == 2
