@@ -162,7 +162,7 @@ async def running(*hosts: Host) -> AsyncIterator[None]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-START = AttemptStart(loaded=None, loaded_step=0, skipped=(), total_steps=10)
+ATTEMPT_START = AttemptStart(loaded=None, loaded_step=0, skipped=(), total_steps=10)
 
 
 async def use(world: World) -> None:
@@ -174,7 +174,7 @@ async def use(world: World) -> None:
     started = ReportStarted(
         token=token,
         incarnation="a-1",
-        start=START,
+        start=ATTEMPT_START,
     )
     await world.pool(started)
     await asyncio.sleep(0.1)
@@ -189,7 +189,7 @@ async def use(world: World) -> None:
         ReportStarted(
             token=token,
             incarnation="b-1",
-            start=START,
+            start=ATTEMPT_START,
         )
     )
     await asyncio.sleep(0.1)

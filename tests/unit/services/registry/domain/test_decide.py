@@ -218,7 +218,7 @@ STAGES: st.SearchStrategy[Stage] = st.sampled_from(["dev", "staging", "productio
 EXPECTED = st.one_of(st.none(), NAMES)
 COMMANDS: st.SearchStrategy[Command] = st.one_of(
     st.builds(Promote, model_id=NAMES, stage=STAGES, expected=EXPECTED),
-    st.builds(RollBack, series=st.just("line"), stage=STAGES, expected=NAMES),
+    st.builds(RollBack, series=st.just("series"), stage=STAGES, expected=NAMES),
     st.builds(DeleteVersion, model_id=NAMES),
     st.builds(register, NAMES),
     st.builds(published, NAMES),
@@ -233,7 +233,7 @@ def test_a_stage_has_one_holder_whatever_happens(commands: list[Command]) -> Non
         shelf = state.shelves["acme"]
         for stage in EXCLUSIVE:
             in_stage = [name for name, it in shelf.versions.items() if it.stage == stage]
-            holder = holder_of(shelf, "line", stage).model_id
+            holder = holder_of(shelf, "series", stage).model_id
             assert in_stage == ([] if holder is None else [holder])
         moved = [event for event in events if isinstance(event, StageMoved)]
         assert all(event.model_id != event.replaced for event in moved)
