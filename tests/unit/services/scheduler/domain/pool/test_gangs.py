@@ -76,7 +76,7 @@ def test_a_gang_lives_as_long_as_every_member() -> None:
     assert decider.state[POOL].leases["1"].alive_at == T0 + 8 * MINUTE
 
 
-def test_a_gang_that_loses_one_node_is_killed_on_the_other_and_credited() -> None:
+def test_a_gang_that_loses_one_node_ends_and_keeps_the_slots_of_the_other() -> None:
     decider = gang()
     decider.at += 10 * MINUTE
     events = decider.when(node("b", "b-2", 1))
