@@ -20,7 +20,7 @@ from schemas.topics import FOREVER, Topic
 from tunery.runtime.bus.abstract import Appended, Log, Writer
 from tunery.runtime.journal.acceptance import INITIAL, Acceptance, judge
 from tunery.runtime.journal.codec import encode
-from tunery.runtime.journal.ports import Limits
+from tunery.runtime.journal.ports import HostLimits
 
 OURS: Final = Topic("tunery.bench.appends", "tenant", FOREVER, "bench", ("bench",))
 BARE: Final = Topic("tunery.bench.bare", "tenant", FOREVER, "bench", ("bench",))
@@ -126,7 +126,7 @@ async def _rate(submit: Submit, times: int) -> float:
     flights: deque[Awaitable[Any]] = deque()
     began = time.perf_counter()
     for _ in range(times):
-        if len(flights) >= Limits.window:
+        if len(flights) >= HostLimits.window:
             await flights.popleft()
         flights.append(await submit())
     while flights:

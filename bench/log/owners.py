@@ -29,19 +29,19 @@ from tunery.runtime.connections import kafka_settings, s3_settings
 from tunery.runtime.hosts.owner import PartitionOwner, Settled
 from tunery.runtime.hosts.process import spare_collector
 from tunery.runtime.ids import new_id
-from tunery.runtime.journal.ports import Limits
+from tunery.runtime.journal.ports import HostLimits
 from tunery.runtime.settings import RuntimeSettings
 
 WAIT_S: Final = 120
 POLL_S: Final = 0.01
 REST_S: Final = 1.0
 MB: Final = 1_000_000
-SOON: Final = Limits(snapshot_every=Limits.snapshot_least)  # quick journals are short
+SOON: Final = HostLimits(snapshot_every=HostLimits.snapshot_least)  # quick journals are short
 BARE_READ_RECORDS: Final = 500
 
 
 @dataclass(frozen=True)
-class Parts:
+class OwnerPorts:
     """What an owner needs of a process."""
 
     name: str
@@ -51,10 +51,10 @@ class Parts:
 
 
 @asynccontextmanager
-async def parts(settings: RuntimeSettings) -> AsyncIterator[Parts]:
+async def parts(settings: RuntimeSettings) -> AsyncIterator[OwnerPorts]:
     log, blobs = KafkaLog(kafka_settings(settings)), S3Blobs(s3_settings(settings))
     try:
-        yield Parts("bench", log, SystemClock(), blobs)
+        yield OwnerPorts("bench", log, SystemClock(), blobs)
     finally:
         await blobs.close()
         await log.close()
@@ -83,7 +83,7 @@ async def decisions(settings: RuntimeSettings, commands: int) -> dict[str, float
                 done.set()
 
         owner = PartitionOwner(
-            bundle, replace(JOBS, stream=stream), PARTITION, "bench", new_id, Limits(), note
+            bundle, replace(JOBS, stream=stream), PARTITION, "bench", new_id, HostLimits(), note
         )
         async with _running(owner):
             async with asyncio.timeout(WAIT_S):
@@ -107,7 +107,7 @@ async def _copied(bootstrap: str, topic: str, records: int) -> float:
         while left > 0:
             for some in (await consumer.getmany(timeout_ms=1_000, max_records=256)).values():
                 for record in some:
-                    if len(flights) >= Limits.window:
+                    if len(flights) >= HostLimits.window:
                         await flights.popleft()
                     sent = await producer.send(BARE.name, record.value, partition=PARTITION)
                     flights.append(sent)

@@ -14,15 +14,15 @@ from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.hosts.projector import Projector
 from tunery.runtime.hosts.reactor import Reactor
-from tunery.runtime.journal.ports import Limits
+from tunery.runtime.journal.ports import HostLimits
 
 NODE_TTL_MS: Final = 18_000
 LOOK_MS: Final = 2_800
 IDLE_MS_MAX: Final = 40_000
 
 
-def limits(size: Size) -> Limits:
-    return Limits(
+def limits(size: Size) -> HostLimits:
+    return HostLimits(
         idle_wait_ms=60_000,
         trim_every_ms=30_000,
         snapshot_every=size.snapshot_every,

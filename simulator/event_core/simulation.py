@@ -41,7 +41,7 @@ from tunery.runtime.hosts.projector import Projector
 from tunery.runtime.hosts.reactor import Reactor
 from tunery.runtime.journal.acceptance import PartitionStopped
 from tunery.runtime.journal.codec import decode_envelope, encode
-from tunery.runtime.journal.ports import Limits
+from tunery.runtime.journal.ports import HostLimits
 from tunery.runtime.journal.reader import START, Accepted, JournalReader
 from tunery.runtime.tools.verify import Replay, replay
 from tunery.runtime.verbs import Aggregate
@@ -51,7 +51,7 @@ HEALING_S_MAX: Final = 90
 WORKING_S_MAX: Final = 900  # an outcome lost when all was tried is said again after 600
 PATIENCE_S: Final = 6  # before a client sends its request again
 RETRY_S: Final = 0.5
-LIMITS: Final = Limits(
+LIMITS: Final = HostLimits(
     idle_wait_ms=3_000,
     trim_every_ms=4_000,
     snapshot_every=5,
@@ -168,7 +168,7 @@ class _World:
         return all(
             place in saved and saved[place].position.offset == end and saved[place].caught_up
             for place, end in ends.items()
-        ) and not await database.lease(TICKET, 1, 0)
+        ) and not await database.lease_rows(TICKET, 1, 0)
 
     async def keep_rows(self) -> None:
         """Read what the projection came to."""

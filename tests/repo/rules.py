@@ -1,17 +1,13 @@
-"""Rules of the repository that can be checked. Each is a function from a tree to its violations.
-
-A tree is a folder with the layout of the repository, so the tests can plant violations in one.
-"""
+"""Rules of the repository that can be checked. Each is a function from a tree to its violations."""
 
 import ast
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-SOURCES: Final = ("schemas", "services", "tunery", "simulator", "examples", "bench")
-EVERYTHING: Final = (*SOURCES, "tests")
+from tests.repo.tree import EVERYTHING, SOURCES, Tree, Violation
+
 FILE_LINES_MAX: Final = 600
 MAIN_LINES_MAX: Final = 60
 FUNCTION_LINES_MAX: Final = 70
@@ -33,46 +29,24 @@ IMPURE_CALLS: Final = frozenset(
 )
 
 
-@dataclass(frozen=True)
-class Violation:
-    """Where, and what is wrong there."""
-
-    path: str
-    line: int
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.path}:{self.line}: {self.text}"
-
-
-def python_files(root: Path, folders: Sequence[str] = EVERYTHING) -> Iterator[Path]:
-    for folder in folders:
-        yield from sorted((root / folder).rglob("*.py"))
-
-
-def parse(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
-
-
 # --- sizes -----------------------------------------------------------------------------------
 
 
-def sizes(root: Path) -> Iterator[tuple[str, int, int, int]]:
+def sizes(tree: Tree) -> Iterator[tuple[str, int, int, int]]:
     """(name, line, size, limit) of files (`path`) and functions (`path::function`)."""
-    for path in python_files(root):
-        name = path.relative_to(root).as_posix()
-        count = len(path.read_text(encoding="utf-8").splitlines())
-        yield name, 1, count, MAIN_LINES_MAX if path.name == "__main__.py" else FILE_LINES_MAX
-        for node in ast.walk(parse(path)):
+    for file in tree.files():
+        wall = MAIN_LINES_MAX if file.stem == "__main__" else FILE_LINES_MAX
+        yield file.name, 1, len(file.lines), wall
+        for node in file.nodes:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 size = (node.end_lineno or node.lineno) - node.lineno + 1
-                yield f"{name}::{node.name}", node.lineno, size, FUNCTION_LINES_MAX
+                yield f"{file.name}::{node.name}", node.lineno, size, FUNCTION_LINES_MAX
 
 
-def check_sizes(root: Path, exceptions: Mapping[str, int]) -> Iterator[Violation]:
+def check_sizes(tree: Tree, exceptions: Mapping[str, int]) -> Iterator[Violation]:
     """An exception allows exactly the size it names: when the thing shrinks, so must the number."""
     unused = dict(exceptions)
-    for name, line, size, limit in sizes(root):
+    for name, line, size, limit in sizes(tree):
         path = name.partition("::")[0]
         if size <= limit:
             continue
@@ -88,12 +62,11 @@ def check_sizes(root: Path, exceptions: Mapping[str, int]) -> Iterator[Violation
 # --- names -----------------------------------------------------------------------------------
 
 
-def check_names(root: Path) -> Iterator[Violation]:
-    for path in python_files(root):
-        relative = path.relative_to(root)
-        for part in (*relative.parts[:-1], relative.stem):
-            if part.lower() in FORBIDDEN_NAMES and relative.as_posix() not in NAMED_ALL_THE_SAME:
-                yield Violation(relative.as_posix(), 1, f"the name `{part}` tells nothing")
+def check_names(tree: Tree) -> Iterator[Violation]:
+    for file in tree.files():
+        for part in (*file.parts[:-1], file.stem):
+            if part.lower() in FORBIDDEN_NAMES and file.name not in NAMED_ALL_THE_SAME:
+                yield file.violation(1, f"the name `{part}` tells nothing")
 
 
 # --- purity ----------------------------------------------------------------------------------
@@ -102,44 +75,42 @@ def check_names(root: Path) -> Iterator[Violation]:
 #: the gateway is cut by subject: these modules of a subject are pure, whatever the subject
 PURE_IN_GATEWAY: Final = frozenset(
     {
-        *("bodies", "responses", "documents", "projection", "tables", "rows", "resolve"),
+        *("bodies", "responses", "event_responses", "projection", "tables", "table", "resolve"),
         *("errors", "scopes", "token_bucket", "wording", "names", "preview_tasks", "messages"),
         *("statuses", "event_ids", "queue_forecast", "plain_bodies", "plain_responses"),
-        "pool_projection",
+        *("pool_projection", "cost_responses", "checkpoint_responses"),
     }
 )
 
 
 def is_pure(relative: Path) -> bool:
-    """schemas/, tunery/plan/, in services domain/, react and project (a module or a folder), and
-    by name the modules of the gateway's subjects.
+    """schemas/, tunery/plan/, tunery/work/, in services domain/, react and project (a module or a
+    folder), and by name the modules of the gateway's subjects.
     """
     parts = relative.with_suffix("").parts
-    if parts[0] == "schemas" or parts[:2] == ("tunery", "plan"):
+    if parts[0] == "schemas" or parts[:2] in {("tunery", "plan"), ("tunery", "work")}:
         return True
     if parts[:2] == ("services", "gateway"):
         return parts[-1] in PURE_IN_GATEWAY
     return parts[0] == "services" and len(parts) > 2 and parts[2] in {"domain", "react", "project"}
 
 
-def check_purity(root: Path) -> Iterator[Violation]:
+def check_purity(tree: Tree) -> Iterator[Violation]:
     """No clock, randomness, environment, network, files or async where everything is a fold."""
-    for path in python_files(root, SOURCES):
-        relative = path.relative_to(root)
-        if is_pure(relative):
-            for node in ast.walk(parse(path)):
-                if found := impurity(node):
-                    line = getattr(node, "lineno", 1)
-                    yield Violation(relative.as_posix(), line, f"{found} in a pure module")
+    for file in tree.files(SOURCES):
+        if is_pure(Path(file.name)):
+            for node in file.nodes:
+                if cause := impurity(node):
+                    yield file.violation(node, f"{cause} in a pure module")
 
 
 def impurity(node: ast.AST) -> str:
     match node:
         case ast.Import(names=names):
-            bad = [one.name for one in names if is_impure(one.name)]
+            bad = [alias.name for alias in names if is_impure(alias.name)]
             return f"import of {', '.join(bad)}" if bad else ""
         case ast.ImportFrom(module=str(module), names=names):
-            bad = [one.name for one in names if is_impure(f"{module}.{one.name}")]
+            bad = [alias.name for alias in names if is_impure(f"{module}.{alias.name}")]
             return f"import from {module}" if bad else ""
         case ast.AsyncFunctionDef() | ast.Await() | ast.AsyncFor() | ast.AsyncWith():
             return "async"
@@ -161,17 +132,16 @@ def is_impure(name: str) -> bool:
 SERVICE_NAME: Final = re.compile(r"services\.(\w+)(\.\w+)*")
 
 
-def check_service_names(root: Path) -> Iterator[Violation]:
+def check_service_names(tree: Tree) -> Iterator[Violation]:
     """A string that names a module of another service goes around the import contracts."""
-    for path in python_files(root, ("services",)):
-        relative = path.relative_to(root)
-        for node in ast.walk(parse(path)):
+    for file in tree.files(("services",)):
+        for node in file.nodes:
             if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
                 continue
             name = SERVICE_NAME.fullmatch(node.value)
-            if name is not None and name[1] != relative.parts[1]:
+            if name is not None and name[1] != file.parts[1]:
                 text = f"`{node.value}` is another service: hand it a command or a spec"
-                yield Violation(relative.as_posix(), node.lineno, text)
+                yield file.violation(node, text)
 
 
 # --- suppressions, leftovers, tests ------------------------------------------------------------
@@ -185,29 +155,28 @@ LEFTOVER: Final = re.compile(r"#.*\b(TO" + r"DO|FIX" + r"ME|X" + r"XX|HA" + r"CK
 SKIPPING: Final = re.compile(r"pytest\.(skip|importorskip|xfail)\(|mark\.(skip|skipif|xfail)\b")
 
 
-def lines(root: Path, folders: Sequence[str] = EVERYTHING) -> Iterator[tuple[str, int, str]]:
-    for path in python_files(root, folders):
-        name = path.relative_to(root).as_posix()
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-            yield name, number, line
+def lines(tree: Tree, folders: Sequence[str] = EVERYTHING) -> Iterator[tuple[str, int, str]]:
+    for file in tree.files(folders):
+        for number, line in enumerate(file.lines, 1):
+            yield file.name, number, line
 
 
-def check_suppressions(root: Path) -> Iterator[Violation]:
+def check_suppressions(tree: Tree) -> Iterator[Violation]:
     """`# noqa: S608  # our own name`: the rule by name, and the reason."""
-    for name, number, line in lines(root):
+    for name, number, line in lines(tree):
         if SUPPRESSION.search(line) and not WITH_REASON.search(line):
             yield Violation(name, number, "a suppression names its rule and its reason")
 
 
-def check_leftovers(root: Path) -> Iterator[Violation]:
-    for name, number, line in lines(root):
+def check_leftovers(tree: Tree) -> Iterator[Violation]:
+    for name, number, line in lines(tree):
         if LEFTOVER.search(line):
             yield Violation(name, number, "write the issue, not a note in the source")
 
 
-def check_skips(root: Path) -> Iterator[Violation]:
+def check_skips(tree: Tree) -> Iterator[Violation]:
     """A missing server is a failure; only what needs a GPU may skip."""
-    for name, number, line in lines(root, ("tests",)):
+    for name, number, line in lines(tree, ("tests",)):
         if SKIPPING.search(line) and "gpu" not in line.lower():
             yield Violation(name, number, "only the gpu mark may skip")
 
@@ -219,15 +188,16 @@ CHECKING: Final = (
 )
 
 
-def check_assertions(root: Path) -> Iterator[Violation]:
+def check_assertions(tree: Tree) -> Iterator[Violation]:
     """A test asserts, or calls what says in its name that it does."""
-    for path in sorted((root / "tests").rglob("test_*.py")):
-        for node in ast.walk(parse(path)):
+    for file in tree.files(("tests",)):
+        if not file.stem.startswith("test_"):
+            continue
+        for node in file.nodes:
             if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 continue
             if node.name.startswith("test_") and not asserts(node):
-                name = path.relative_to(root).as_posix()
-                yield Violation(name, node.lineno, f"{node.name} asserts nothing")
+                yield file.violation(node, f"{node.name} asserts nothing")
 
 
 def asserts(function: ast.AST) -> bool:
@@ -243,18 +213,9 @@ def asserts(function: ast.AST) -> bool:
     return False
 
 
-def check_mirror(root: Path) -> Iterator[Violation]:
-    """tests/unit/a/b/test_x.py stands for sources in a/b."""
-    for path in sorted((root / "tests" / "unit").rglob("test_*.py")):
-        inner = path.relative_to(root / "tests" / "unit").parent
-        if not (root / inner).is_dir():
-            name = path.relative_to(root).as_posix()
-            yield Violation(name, 1, f"there is no folder {inner.as_posix()} that it could test")
+# --- folders and hosts --------------------------------------------------------------------------
 
-
-# --- places and hosts --------------------------------------------------------------------------
-
-PLACE: Final = re.compile(r"(?<![\w.~$}/-])/(work|root|home/(?!someone/)[a-z]\w*|Users/\w+)/")
+FOLDER: Final = re.compile(r"(?<![\w.~$}/-])/(work|root|home/(?!someone/)[a-z]\w*|Users/\w+)/")
 # hosts in two pieces, so that the rule does not break itself
 REGISTRIES: Final = (
     ("py", "pi.org"),
@@ -273,7 +234,7 @@ LOCKS: Final = ("requirements.lock", "tunery/local/jars.lock")
 BINARY_SUFFIXES: Final = frozenset({".png", ".jpg", ".gif", ".ico", ".woff2", ".gz", ".parquet"})
 
 
-def check_places(root: Path, tracked: Sequence[str]) -> Iterator[Violation]:
+def check_folders_and_hosts(root: Path, tracked: Sequence[str]) -> Iterator[Violation]:
     """No folder of somebody's machine, no registry's address; no address at all in a lock file."""
     for name in tracked:
         path = root / name
@@ -281,7 +242,7 @@ def check_places(root: Path, tracked: Sequence[str]) -> Iterator[Violation]:
             continue
         text = path.read_text(encoding="utf-8", errors="replace")
         for number, line in enumerate(text.splitlines(), 1):
-            if PLACE.search(line):
+            if FOLDER.search(line):
                 yield Violation(name, number, "a folder of somebody's machine")
             if HOSTS.search(line):
                 yield Violation(name, number, "the address of a package registry")

@@ -1,8 +1,10 @@
 """Indexes list what is there, and links lead somewhere."""
 
 import ast
+import asyncio
 import re
 import time
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -114,3 +116,15 @@ def test_the_webhook_guides_receiver_verifies_what_the_notifier_signs() -> None:
     with pytest.raises(InvalidWebhookSignatureError):
         found["receive"](payload, forged)
     found["client"].close()
+
+
+def test_the_tutorial_of_a_stream_shows_the_program_and_its_output(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (ROOT / "docs" / "tutorials" / "first-stream.md").read_text(encoding="utf-8")
+    program = (ROOT / "examples" / "first_stream.py").read_text(encoding="utf-8")
+    assert [block for block in PYTHON.findall(page) if block not in program] == []
+    monkeypatch.chdir(ROOT)
+    asyncio.run(import_module("examples.first_stream").run())
+    expected = re.escape(page.partition("```text\n")[2].partition("```")[0])
+    assert re.fullmatch(expected.replace("…", ".+"), capsys.readouterr().out)

@@ -8,8 +8,10 @@ from typing import Final
 import click
 import pytest
 
-from tests.repo import rules
+from tests.repo import documentation, mirror, rules, wording
 from tests.repo.exceptions import SIZES
+from tests.repo.shrink import SHRINKING, allowed
+from tests.repo.tree import Tree, Violation, beyond
 from tunery.cli.main import main
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -39,11 +41,15 @@ def problem_of_tunery(words: list[str]) -> str:
     rest = list(words)
     while isinstance(command, click.Group) and rest and not rest[0].startswith("-"):
         name = rest.pop(0)
-        found = command.get_command(context, name)
-        if found is None:
+        subcommand = command.get_command(context, name)
+        if subcommand is None:
             return f"tunery has no command `{name}`"
-        command, context = found, click.Context(found, info_name=name, parent=context)
-    known = {opt for one in command.get_params(context) for opt in (*one.opts, *one.secondary_opts)}
+        command, context = subcommand, click.Context(subcommand, info_name=name, parent=context)
+    known = {
+        option
+        for parameter in command.get_params(context)
+        for option in (*parameter.opts, *parameter.secondary_opts)
+    }
     wrong = [word for word in rest if word.startswith("-") and word.split("=")[0] not in known]
     return f"`{command.name}` has no option {', '.join(wrong)}" if wrong else ""
 
@@ -57,8 +63,8 @@ PROGRAMS: Final = {
     "export": lambda _words: "",
 }
 
-CHECKS: Final[dict[str, Callable[[Path], Iterable[rules.Violation]]]] = {
-    "sizes": lambda root: rules.check_sizes(root, SIZES),
+CHECKS: Final[dict[str, Callable[[Tree], Iterable[Violation]]]] = {
+    "sizes": lambda tree: rules.check_sizes(tree, SIZES),
     "names": rules.check_names,
     "purity": rules.check_purity,
     "service names": rules.check_service_names,
@@ -66,15 +72,26 @@ CHECKS: Final[dict[str, Callable[[Path], Iterable[rules.Violation]]]] = {
     "leftovers": rules.check_leftovers,
     "skips": rules.check_skips,
     "assertions": rules.check_assertions,
-    "mirror": rules.check_mirror,
-    "places": lambda root: rules.check_places(root, tracked(ROOT)),
-    "documented": lambda root: rules.check_documented(root, PROGRAMS),
+    "folders and hosts": lambda tree: rules.check_folders_and_hosts(tree.root, tracked(tree.root)),
+    "documented commands": lambda tree: rules.check_documented(tree.root, PROGRAMS),
 }
 
 
+@pytest.fixture(scope="module")
+def repository() -> Tree:
+    """Parsed once for all rules."""
+    return Tree(ROOT)
+
+
 @pytest.mark.parametrize("name", CHECKS)
-def test_the_repository_keeps_the_rule(name: str) -> None:
-    assert [str(one) for one in CHECKS[name](ROOT)] == []
+def test_the_repository_keeps_the_rule(repository: Tree, name: str) -> None:
+    assert [str(violation) for violation in CHECKS[name](repository)] == []
+
+
+@pytest.mark.parametrize("name", SHRINKING)
+def test_the_repository_has_no_new_violation(repository: Tree, name: str) -> None:
+    violations = beyond(SHRINKING[name](repository), allowed(name))
+    assert [str(violation) for violation in violations] == []
 
 
 # --- planted violations ----------------------------------------------------------------------
@@ -86,8 +103,8 @@ def plant(root: Path, name: str, text: str) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-def found(violations: Iterable[rules.Violation]) -> list[tuple[str, int]]:
-    return [(one.path, one.line) for one in violations]
+def positions(violations: Iterable[Violation]) -> list[tuple[str, int]]:
+    return [(violation.path, violation.line) for violation in violations]
 
 
 LONG_FUNCTION: Final = "def f():\n" + "    x = 1\n" * rules.FUNCTION_LINES_MAX
@@ -98,7 +115,7 @@ def test_long_files_functions_and_mains_are_found(tmp_path: Path) -> None:
     plant(tmp_path, "services/b/__main__.py", "x = 1\n" * (rules.MAIN_LINES_MAX + 1))
     plant(tmp_path, "schemas/c.py", LONG_FUNCTION)
     plant(tmp_path, "schemas/good.py", "x = 1\n" * rules.FILE_LINES_MAX)
-    assert found(rules.check_sizes(tmp_path, {})) == [
+    assert positions(rules.check_sizes(Tree(tmp_path), {})) == [
         ("schemas/c.py", 1),
         ("services/b/__main__.py", 1),
         ("tunery/a.py", 1),
@@ -108,16 +125,16 @@ def test_long_files_functions_and_mains_are_found(tmp_path: Path) -> None:
 def test_an_exception_only_shrinks(tmp_path: Path) -> None:
     plant(tmp_path, "schemas/c.py", LONG_FUNCTION)
     size = rules.FUNCTION_LINES_MAX + 1
-    assert found(rules.check_sizes(tmp_path, {"schemas/c.py::f": size})) == []
+    assert positions(rules.check_sizes(Tree(tmp_path), {"schemas/c.py::f": size})) == []
     for exceptions in ({"schemas/c.py::f": size + 1}, {"schemas/c.py::f": size, "gone.py": 700}):
-        assert len(found(rules.check_sizes(tmp_path, exceptions))) == 1
+        assert len(positions(rules.check_sizes(Tree(tmp_path), exceptions))) == 1
 
 
 def test_empty_names_are_found(tmp_path: Path) -> None:
     plant(tmp_path, "tunery/utils/rows.py", "")
     plant(tmp_path, "services/gateway/helpers.py", "")
     plant(tmp_path, "services/gateway/routes.py", "")
-    assert found(rules.check_names(tmp_path)) == [
+    assert positions(rules.check_names(Tree(tmp_path))) == [
         ("services/gateway/helpers.py", 1),
         ("tunery/utils/rows.py", 1),
     ]
@@ -148,11 +165,12 @@ def test_empty_names_are_found(tmp_path: Path) -> None:
         "services/gateway/jobs/resolve.py",
         "services/gateway/files/tables.py",
         "tunery/plan/a.py",
+        "tunery/work/a.py",
     ],
 )
 def test_impure_lines_are_found(tmp_path: Path, name: str, line: str) -> None:
     plant(tmp_path, name, f"{line}\n")
-    assert found(rules.check_purity(tmp_path)) == [(name, 1)]
+    assert positions(rules.check_purity(Tree(tmp_path))) == [(name, 1)]
 
 
 def test_pure_lines_and_impure_places_are_left_alone(tmp_path: Path) -> None:
@@ -160,14 +178,16 @@ def test_pure_lines_and_impure_places_are_left_alone(tmp_path: Path) -> None:
     plant(tmp_path, "schemas/a.py", pure)
     plant(tmp_path, "services/x/effect.py", "import time\n")
     plant(tmp_path, "services/gateway/jobs/routes.py", "import time\n")
-    assert found(rules.check_purity(tmp_path)) == []
+    assert positions(rules.check_purity(Tree(tmp_path))) == []
 
 
 def test_other_services_named_in_strings_are_found(tmp_path: Path) -> None:
     plant(tmp_path, "services/trainer/effect.py", 'X = 1\nMODULE = "services.eval.score"\n')
     plant(tmp_path, "services/billing/app.py", 'FOLDER = "services.billing"\n')
     plant(tmp_path, "tunery/local/stack.py", 'MODULE = "services.eval"\n')
-    assert found(rules.check_service_names(tmp_path)) == [("services/trainer/effect.py", 2)]
+    assert positions(rules.check_service_names(Tree(tmp_path))) == [
+        ("services/trainer/effect.py", 2)
+    ]
 
 
 def test_bare_suppressions_are_found(tmp_path: Path) -> None:
@@ -175,23 +195,26 @@ def test_bare_suppressions_are_found(tmp_path: Path) -> None:
     good = f"x = 1  {noqa}: S608  # our own name\n"
     bad = (f"x = 1  {noqa}\n", f"x = 1  {ignore}\n", f"x = 1  {noqa}: S608\n")
     plant(tmp_path, "tunery/a.py", good + "".join(bad))
-    assert found(rules.check_suppressions(tmp_path)) == [("tunery/a.py", n) for n in (2, 3, 4)]
+    assert positions(rules.check_suppressions(Tree(tmp_path))) == [
+        ("tunery/a.py", n) for n in (2, 3, 4)
+    ]
 
 
 def test_leftovers_and_skips_are_found(tmp_path: Path) -> None:
     plant(tmp_path, "tunery/a.py", "x = 1  # TO" + "DO later\n")
     skips = "@pytest.mark.skip" + "\n", "gpu = pytest.mark.skip" + "if(not cuda)\n"
     plant(tmp_path, "tests/unit/test_b.py", "".join(skips))
-    assert found(rules.check_leftovers(tmp_path)) == [("tunery/a.py", 1)]
-    assert found(rules.check_skips(tmp_path)) == [("tests/unit/test_b.py", 1)]
+    assert positions(rules.check_leftovers(Tree(tmp_path))) == [("tunery/a.py", 1)]
+    assert positions(rules.check_skips(Tree(tmp_path))) == [("tests/unit/test_b.py", 1)]
 
 
 def test_tests_without_assertions_or_sources_are_found(tmp_path: Path) -> None:
     plant(tmp_path, "tests/unit/gone/test_a.py", "def test_a():\n    work()\n")
     plant(tmp_path, "tests/unit/tunery/test_b.py", "def test_b():\n    assert_equal(1, 1)\n")
     plant(tmp_path, "tunery/b.py", "")
-    assert found(rules.check_assertions(tmp_path)) == [("tests/unit/gone/test_a.py", 1)]
-    assert found(rules.check_mirror(tmp_path)) == [("tests/unit/gone/test_a.py", 1)]
+    assert positions(rules.check_assertions(Tree(tmp_path))) == [("tests/unit/gone/test_a.py", 1)]
+    sourceless = mirror.check_tests_have_sources(Tree(tmp_path))
+    assert positions(sourceless) == [("tests/unit/gone/test_a.py", 1)]
 
 
 def test_places_and_hosts_are_found(tmp_path: Path) -> None:
@@ -199,7 +222,7 @@ def test_places_and_hosts_are_found(tmp_path: Path) -> None:
     plant(tmp_path, "requirements.lock", "x==1 \\\n    # from https://files.example\n")
     plant(tmp_path, "fine.md", "../work/x, $HOME/work/, `GET /v1/work/`, https://docs.example\n")
     names = ["docs/a.md", "requirements.lock", "fine.md"]
-    assert found(rules.check_places(tmp_path, names)) == [
+    assert positions(rules.check_folders_and_hosts(tmp_path, names)) == [
         ("docs/a.md", 1),
         ("docs/a.md", 2),
         ("requirements.lock", 2),
@@ -214,11 +237,115 @@ def test_commands_that_do_not_exist_are_found(tmp_path: Path) -> None:
         "Then `tunery job submit --model x`, `make tea` and\n`tunery sing --loud`.\n"
     )
     plant(tmp_path, "README.md", block)
-    assert found(rules.check_documented(tmp_path, PROGRAMS)) == [
+    assert positions(rules.check_documented(tmp_path, PROGRAMS)) == [
         ("README.md", 5),
         ("README.md", 8),
         ("README.md", 9),
         ("README.md", 10),
         ("README.md", 15),
         ("README.md", 16),
+    ]
+
+
+# --- planted violations of the language and of docstrings ------------------------------------
+
+
+def test_names_that_say_nothing_are_found(tmp_path: Path) -> None:
+    source = (
+        "found = 1\n"
+        "class HouseRules:\n"
+        "    wish_ms: int\n"
+        "def told(it, job):\n"
+        "    self.nobody = job\n"
+        "for one in rows: pass\n"
+        "lease = placement = 2\n"
+    )
+    plant(tmp_path, "tunery/a.py", source)
+    plant(tmp_path, "tunery/crowds.py", "")
+    plant(tmp_path, "tests/unit/tunery/test_a.py", "def test_it_finds_the_open_door(): pass\n")
+    assert sorted(positions(wording.check_identifiers(Tree(tmp_path)))) == [
+        *(("tunery/a.py", line) for line in (1, 2, 3, 4, 4, 5, 6)),
+        ("tunery/crowds.py", 1),
+    ]
+
+
+def test_a_class_name_in_two_modules_is_found(tmp_path: Path) -> None:
+    plant(tmp_path, "schemas/job.py", "class Job: ...\nclass _Own: ...\n")
+    plant(tmp_path, "services/x/rows.py", "class Row: ...\nclass Job: ...\nclass _Own: ...\n")
+    plant(tmp_path, "tests/unit/test_job.py", "class Job: ...\n")
+    assert positions(wording.check_class_names(Tree(tmp_path))) == [("services/x/rows.py", 2)]
+
+
+def test_log_events_in_prose_are_found(tmp_path: Path) -> None:
+    events = ('"lease.lost"', '"the lease was lost"', 'f"lease.{name}"', "EVENT", '"lost"')
+    lines = "".join(f"log_event(LOG, WARNING, {event}, job_id=1)\n" for event in events)
+    plant(tmp_path, "tunery/a.py", lines)
+    expected = [("tunery/a.py", line) for line in (2, 3, 5)]
+    assert positions(wording.check_log_events(Tree(tmp_path))) == expected
+
+
+def test_long_and_raising_functions_without_a_docstring_are_found(tmp_path: Path) -> None:
+    long_body = "    x = 1\n" * documentation.LONG_LINES_MIN
+    source = (
+        f"def long():\n{long_body}"
+        f"def _private():\n{long_body}"
+        "class Store:\n    def save(self):\n        raise OSError\n"
+        'def load():\n    """Raises OSError: always."""\n    raise OSError\n'
+        "def short():\n    return 1\n"
+    )
+    plant(tmp_path, "tunery/a.py", source)
+    save = 2 * (1 + documentation.LONG_LINES_MIN) + 2
+    expected = [("tunery/a.py", 1), ("tunery/a.py", save)]
+    assert positions(documentation.check_docstrings(Tree(tmp_path))) == expected
+
+
+def test_names_in_back_ticks_that_do_not_exist_are_found(tmp_path: Path) -> None:
+    source = (
+        '"""Calls `serve` of `b`, reads `TUNERY_DATA_DIR`, sends `JobEnded.v2`."""\n'
+        "class JobEnded:\n"
+        '    """`serving` is called with `rows`."""\n'
+        "    data_dir: str\n"
+        '    def f(self): self.rows = "wire"\n'
+        'def g():\n    """`wire` or `gone.py`."""\n'
+    )
+    plant(tmp_path, "tunery/a.py", source)
+    plant(tmp_path, "tunery/b.py", "def serve(): ...\n")
+    expected = [("tunery/a.py", 2), ("tunery/a.py", 6)]
+    assert positions(documentation.check_back_ticks(Tree(tmp_path))) == expected
+
+
+def test_maps_that_miss_a_file_or_name_another_are_found(tmp_path: Path) -> None:
+    text = '"""Things.\n\n`reader.py`  reads\n`gone.py`  is gone\nold  was renamed\n"""\n'
+    plant(tmp_path, "tunery/log/__init__.py", text)
+    plant(tmp_path, "tunery/log/reader.py", "")
+    plant(tmp_path, "tunery/log/writer.py", "")
+    plant(tmp_path, "tunery/log/disk/a.py", "")
+    plant(tmp_path, "tunery/__init__.py", '"""`log/` is the log."""\n')
+    violations = documentation.check_maps(Tree(tmp_path))
+    assert [violation.text.partition("tunery/log ")[2] for violation in violations] == [
+        "does not name `disk`",
+        "does not name `writer`",
+        "names `gone`, which is not there",
+        "names `old`, which is not there",
+    ]
+
+
+def test_sources_without_a_test_are_found(tmp_path: Path) -> None:
+    plant(tmp_path, "tunery/a.py", "def f(): ...\n")
+    plant(tmp_path, "tunery/b.py", "def f(): ...\n")
+    plant(tmp_path, "tunery/c/d.py", "def f(): ...\n")
+    plant(tmp_path, "tunery/constants.py", "X = 1\n")
+    plant(tmp_path, "tests/unit/tunery/test_a.py", "")
+    plant(tmp_path, "tests/unit/tunery/test_c.py", "")
+    assert positions(mirror.check_sources_have_tests(Tree(tmp_path))) == [("tunery/b.py", 1)]
+
+
+def test_only_violations_beyond_the_list_are_told(tmp_path: Path) -> None:
+    plant(tmp_path, "services/x/a.py", "found = 1\nplace = 2\n")
+    plant(tmp_path, "services/y/a.py", "found = 1\n")
+    violations = list(wording.check_identifiers(Tree(tmp_path)))
+    assert list(beyond(violations, {"services/x": 2, "services/y": 1})) == []
+    assert positions(beyond(violations, {"services/x": 1, "services/y": 1})) == [
+        ("services/x/a.py", 1),
+        ("services/x/a.py", 2),
     ]

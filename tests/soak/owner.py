@@ -34,7 +34,7 @@ from tunery.runtime.hosts.process import main
 from tunery.runtime.hosts.projector import Projector
 from tunery.runtime.hosts.reactor import Reactor
 from tunery.runtime.journal.codec import canonical
-from tunery.runtime.journal.ports import Limits
+from tunery.runtime.journal.ports import HostLimits
 from tunery.runtime.journal.reader import START, JournalReader
 from tunery.runtime.ports import Runtime
 from tunery.runtime.verbs import Effect, Send
@@ -43,7 +43,7 @@ SERVICE: Final = "soak"
 FOLDER_VARIABLE: Final = "SOAK_FOLDER"
 NAME_VARIABLE: Final = "SOAK_NAME"
 #: production's, but for housekeeping that would not come up in minutes
-LIMITS: Final = Limits(snapshot_every=150, trim_every=100, trim_every_ms=5_000)
+LIMITS: Final = HostLimits(snapshot_every=150, trim_every=100, trim_every_ms=5_000)
 LEASE_MS: Final = 4_000
 EFFECTS_AT_ONCE: Final = 16
 WITNESS_EVERY_MS: Final = 500
@@ -124,7 +124,7 @@ class Witness:
 
 
 def answer(points: Failpoints, diary: Diary) -> Effect[Asked]:
-    async def run(body: Asked, tenant: str) -> Send | None:
+    async def run(body: Asked, tenant: str, _: int = 1) -> Send | None:
         points.reach("effect.before")
         diary.write(what="effect", need=body.need)
         points.reach("effect.after")
@@ -144,9 +144,9 @@ def answer(points: Failpoints, diary: Diary) -> Effect[Asked]:
         Asked,
         run,
         exhausted,
-        lease_ms=LEASE_MS,
+        row_lease_ms=LEASE_MS,
         concurrency=EFFECTS_AT_ONCE,
-        attempts_max=ATTEMPTS_MAX,
+        tries_max=ATTEMPTS_MAX,
     )
 
 

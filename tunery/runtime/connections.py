@@ -7,13 +7,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final, TypeVar
 
 from schemas.topics import PARTITIONS, TOPICS
-from schemas.units import Ms
+from tunery.runtime.backoff import Backoff, retry
 from tunery.runtime.blobs.abstract import BlobsUnavailable
 from tunery.runtime.blobs.s3 import S3Blobs, S3Settings
 from tunery.runtime.bus.abstract import BusError
 from tunery.runtime.bus.kafka import KafkaLog, KafkaSettings
 from tunery.runtime.bus.sender import Sender
-from tunery.runtime.clock import SystemClock
+from tunery.runtime.clock import Clock, SystemClock
 from tunery.runtime.ports import Runtime
 from tunery.runtime.seal.directory import DirectoryKeyStore
 from tunery.runtime.seal.sealer import Sealer
@@ -23,9 +23,9 @@ from tunery.runtime.store.postgres import PostgresStore, open_store
 from tunery.runtime.telemetry.logs import log_event
 
 LOG: Final = logging.getLogger("tunery.process")
-BACKOFF_MS: Final[Ms] = 250
-BACKOFF_MS_MAX: Final[Ms] = 2_000
-SAY_EVERY: Final = 8  # attempts between two lines about a server that is still away
+BACKOFF: Final = Backoff(250, 2_000)
+LOG_EVERY: Final = 8  # tries between two log lines about a server that is still away
+AWAY: Final = (StoreUnavailable, BlobsUnavailable, BusError, OSError)
 MIN_INSYNC: Final = 2  # of three replicas and more
 T = TypeVar("T")
 
@@ -33,6 +33,7 @@ T = TypeVar("T")
 @asynccontextmanager
 async def open_runtime(name: str, settings: RuntimeSettings) -> AsyncIterator[Runtime]:
     """Connect to Kafka, PostgreSQL and S3, however long it takes them to come up."""
+    clock = SystemClock()
     async with AsyncExitStack() as stack:
         log = KafkaLog(kafka_settings(settings))
         stack.push_async_callback(log.close)
@@ -48,9 +49,9 @@ async def open_runtime(name: str, settings: RuntimeSettings) -> AsyncIterator[Ru
             await log.create(TOPICS, PARTITIONS)
 
         async with asyncio.TaskGroup() as group:
-            store = group.create_task(patiently("PostgreSQL", connect_store))
-            group.create_task(patiently("S3", blobs.prepare))
-            group.create_task(patiently("Kafka", create_topics))
+            store = group.create_task(wait_for_server("PostgreSQL", connect_store, clock))
+            group.create_task(wait_for_server("S3", blobs.prepare, clock))
+            group.create_task(wait_for_server("Kafka", create_topics, clock))
         yield Runtime(
             name=name,
             settings=settings,
@@ -59,22 +60,20 @@ async def open_runtime(name: str, settings: RuntimeSettings) -> AsyncIterator[Ru
             blobs=blobs,
             seal=Sealer(DirectoryKeyStore(settings.keys)),
             sender=Sender(log),
-            clock=SystemClock(),
+            clock=clock,
         )
 
 
-async def patiently(server: str, connect: Callable[[], Awaitable[T]]) -> T:
-    """Try until it works, with back-off; says what it waits for."""
-    backoff_ms, attempt = BACKOFF_MS, 0
-    while True:
-        try:
-            return await connect()
-        except (StoreUnavailable, BlobsUnavailable, BusError, OSError) as error:
-            if attempt % SAY_EVERY == 0:
-                log_event(LOG, logging.WARNING, f"waiting for {server}", why=error)
-            attempt += 1
-            await asyncio.sleep(backoff_ms / 1_000)
-            backoff_ms = min(2 * backoff_ms, BACKOFF_MS_MAX)
+async def wait_for_server(server: str, connect: Callable[[], Awaitable[T]], clock: Clock) -> T:
+    """The result of `connect`, tried until it works; the log says now and then what is awaited."""
+
+    def note(error: Exception, try_number: int) -> None:
+        if try_number % LOG_EVERY == 1:
+            log_event(
+                LOG, logging.WARNING, "server.awaited", server=server, tries=try_number, why=error
+            )
+
+    return await retry(connect, AWAY, clock=clock, backoff=BACKOFF, on_failure=note)
 
 
 def kafka_settings(settings: LogSettings) -> KafkaSettings:

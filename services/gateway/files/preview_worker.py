@@ -10,21 +10,21 @@ import msgspec
 
 from services.gateway.files.preview_tasks import (
     Answer,
-    Compared,
     Comparison,
+    ComparisonAnswer,
     Preview,
-    Problem,
-    Refused,
+    PreviewAnswer,
+    PreviewProblem,
+    RefusedTask,
     RowShown,
     Segment,
-    Shown,
     Task,
 )
 from tunery.data.checking import Checker
 from tunery.data.containers.reading import open_rows
 from tunery.data.containers.row import Row
 from tunery.data.findings.finding import Finding, Note
-from tunery.data.tokens.length_policy import fit, misused
+from tunery.data.tokens.length_policy import check_policy, fit
 from tunery.data.tokens.tokenizer import BaseUnusable, Encoded, Rendered, Tokenizer
 from tunery.data.versions import diff
 
@@ -37,7 +37,7 @@ def answer(task: Task) -> Answer:
             return preview(task)
         case Comparison():
             found = diff(Path(task.before), Path(task.after))
-            return Compared(difference=msgspec.to_builtins(found))
+            return ComparisonAnswer(difference=msgspec.to_builtins(found))
         case _:
             assert_never(task)
 
@@ -47,7 +47,7 @@ def preview(task: Preview) -> Answer:
     try:
         tokenizer = Tokenizer.load(Path(task.base_path))
     except BaseUnusable as error:
-        return Refused(message=str(error), param="model")
+        return RefusedTask(message=str(error), param="model")
     checker = Checker()
     given: list[Row] = []
     rendered: list[Rendered] = []
@@ -55,20 +55,21 @@ def preview(task: Preview) -> Answer:
         for row, conversation in islice(checker.conversations(rows), task.rows):
             found = tokenizer.render(conversation)
             if isinstance(found, Note):
-                checker.findings.add(found.at(row.number, row.line))
+                checker.findings.add(found.to_finding(row.number, row.line))
             else:
                 given.append(row)
                 rendered.append(found)
-    if (wrong := misused(task.length_policy, checker.dialect)) is not None:
-        checker.findings.add(wrong.at(None, None))
+    if (wrong := check_policy(task.length_policy, checker.dialect)) is not None:
+        checker.findings.add(wrong.to_finding(None, None))
     data: list[RowShown] = []
     for row, tokens in zip(given, tokenizer.encode(rendered), strict=True):
         parts = fit(tokens, task.max_length, task.length_policy)
         if isinstance(parts, Note):
-            checker.findings.add(parts.at(row.number, row.line))
+            checker.findings.add(parts.to_finding(row.number, row.line))
             parts = [tokens.span(0, task.max_length)]
         data += _shown(row, tokens, parts, tokenizer)
-    return Shown(data=data, problems=[_problem(one) for one in checker.findings.of("error")])
+    errors = checker.findings.with_severity("error")
+    return PreviewAnswer(data=data, problems=[_problem(error) for error in errors])
 
 
 def _shown(
@@ -95,8 +96,8 @@ def _shown(
         )
 
 
-def _problem(found: Finding) -> Problem:
-    return Problem(
+def _problem(found: Finding) -> PreviewProblem:
+    return PreviewProblem(
         row=found.row,
         pointer=found.pointer,
         code=found.code,

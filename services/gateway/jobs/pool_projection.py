@@ -23,30 +23,23 @@ from schemas.pool import (
     WorkForgotten,
     WorkKept,
 )
-from services.gateway.views.rows import put
-from services.gateway.views.tables import JOBS, NODES, USAGE
+from services.gateway.jobs.tables import JOBS, NODES, USAGE, NodeRow, UsageRow
 from tunery.runtime.verbs import Change
 
 
 def project_pool(header: Header, event: Event) -> tuple[Change, ...]:
+    """Rows of nodes and of use that follow from one event of `pool`."""
     match event:
         case NodeRegistered():
-            values = {
-                "pool": header.key,
-                "device": event.node.device,
-                "slots": event.node.slots,
-                "memory_bytes": event.node.memory_bytes,
-                "state": "alive",
-            }
-            return (put(NODES, {"id": event.node.node_id}, **values),)
+            return (_node(header, event),)
         case NodeRetired():
-            return (put(NODES, {"id": event.node_id}, state="retired"),)
+            return (NODES.update({"id": event.node_id}, state="retired"),)
         case NodeLost():
-            return (put(NODES, {"id": event.node_id}, state="lost"),)
+            return (NODES.update({"id": event.node_id}, state="lost"),)
         case NodesObserved():
-            # a node that was lost and is heard again; those that are silent are told by NodeLost
-            heard = (seen for seen in event.seen if not seen.silent)
-            return tuple(put(NODES, {"id": seen.node_id}, state="alive") for seen in heard)
+            # a node that was lost and is back; NodeLost says which ones are silent
+            alive = (node for node in event.seen if not node.silent)
+            return tuple(NODES.update({"id": node.node_id}, state="alive") for node in alive)
         case UsageSliced() | UsageCredited():
             return (_line(header, event),)
         case PlacementQueued():
@@ -74,30 +67,43 @@ def project_pool(header: Header, event: Event) -> tuple[Change, ...]:
 
 def _queued(tenant: str, job_id: str, queue_sequence: int | None) -> Change:
     """Where the job's placement is in its pool's order of arrival; None: it does not wait there."""
-    return put(JOBS, {"tenant": tenant, "id": job_id}, queue_sequence=queue_sequence)
+    return JOBS.update({"tenant": tenant, "id": job_id}, queue_sequence=queue_sequence)
+
+
+def _node(header: Header, event: NodeRegistered) -> Change:
+    return NODES.insert(
+        NodeRow(
+            id=event.node.node_id,
+            pool=header.key,
+            device=event.node.device,
+            slots=event.node.slots,
+            memory_bytes=event.node.memory_bytes,
+            state="alive",
+        )
+    )
 
 
 def _line(header: Header, event: UsageSliced | UsageCredited) -> Change:
-    """One line of a job's cost; its key says which, so that lines can be summed."""
-    lease, credit = event.lease, isinstance(event, UsageCredited)
-    kind = f"credit/{event.cause}" if isinstance(event, UsageCredited) else "usage"
-    return put(
-        USAGE,
-        {
-            "tenant": lease.tenant,
-            "job_id": lease.job_id,
-            "id": f"{lease.token.pool}/{lease.token.lease:012d}/{event.hour_utc}/{kind}",
-        },
-        at=header.at,
-        attempt=lease.attempt,
-        role=lease.role,
-        lane=lease.lane,
-        price_version=lease.price_version,
-        hour=event.hour_utc,
-        kind="credit" if credit else "usage",
-        used_gpu_ms=event.used_gpu_ms if isinstance(event, UsageSliced) else 0,
-        billable_gpu_ms=(
-            event.billable_gpu_ms if isinstance(event, UsageSliced) else -event.lost_gpu_ms
-        ),
-        cause=event.cause if isinstance(event, UsageCredited) else None,
+    """One line of a job's cost; its id says which, so that lines can be summed."""
+    lease = event.lease
+    credit = event if isinstance(event, UsageCredited) else None
+    kind = "usage" if credit is None else f"credit/{credit.cause}"
+    return USAGE.insert(
+        UsageRow(
+            tenant=lease.tenant,
+            job_id=lease.job_id,
+            id=f"{lease.token.pool}/{lease.token.lease:012d}/{event.hour_utc}/{kind}",
+            at=header.at,
+            attempt=lease.attempt,
+            role=lease.role,
+            lane=lease.lane,
+            price_version=lease.price_version,
+            hour=event.hour_utc,
+            kind="usage" if credit is None else "credit",
+            used_gpu_ms=event.used_gpu_ms if isinstance(event, UsageSliced) else 0,
+            billable_gpu_ms=(
+                event.billable_gpu_ms if isinstance(event, UsageSliced) else -event.lost_gpu_ms
+            ),
+            cause=None if credit is None else credit.cause,
+        )
     )

@@ -11,12 +11,12 @@ from schemas.telemetry import LogLine, Progress, Step, Telemetry
 from schemas.topics import PARTITIONS, TELEMETRY
 from schemas.units import Ms
 from services.gateway.jobs.event_ids import finite, line_id, step_event_id
-from services.gateway.views.tables import LINES, STEPS, TELEMETRY_DDL, TELEMETRY_VERSION
+from services.gateway.jobs.tables import LINES, STEPS, LogLineRow, StepRow
 from tunery.runtime.bus.abstract import OutOfRange, Record
 from tunery.runtime.journal.codec import MALFORMED
 from tunery.runtime.journal.reader import Position
 from tunery.runtime.ports import Runtime
-from tunery.runtime.store.abstract import Batch, Committed, Tables
+from tunery.runtime.store.abstract import CommitResult, RowBatch, Tables
 from tunery.runtime.telemetry.logs import log_event
 from tunery.runtime.verbs import Upsert
 
@@ -26,7 +26,10 @@ POLL_MS: Final[Ms] = 500
 RECORDS_MAX: Final = 1_000
 LINE_CHARACTERS_MAX: Final = 2_000
 PLACES: Final = tuple((NAME, partition) for partition in range(PARTITIONS))
-TABLES: Final = Tables(NAME, TELEMETRY_VERSION, PLACES, TELEMETRY_DDL, (STEPS.name, LINES.name))
+VERSION: Final = 3  # 3: columns of 64 bits
+TABLES: Final = Tables(
+    NAME, VERSION, PLACES, "\n".join((STEPS.ddl(), LINES.ddl())), (STEPS.name, LINES.name)
+)
 _DECODER: Final[msgspec.json.Decoder[Telemetry]] = msgspec.json.Decoder(Telemetry)
 
 
@@ -43,6 +46,7 @@ class TelemetryReader:
         await self._ready.wait()
 
     async def run(self) -> None:
+        """Reads until cancelled; begins again where another process was first."""
         await self._store.ensure(TABLES)
         while True:
             offsets = await self._offsets()
@@ -83,19 +87,19 @@ class TelemetryReader:
             after = found[-1].offset + 1
             changes = [change for record in found for change in changes_of(record)]
             batch = _batch(partition, offsets[partition], after, changes)
-            if await self._store.commit(batch) is Committed.STALE:
+            if await self._store.commit(batch) is CommitResult.STALE:
                 return False
             offsets[partition] = after
         return True
 
 
-def _batch(partition: int, before: int, after: int, changes: Sequence[Upsert]) -> Batch:
+def _batch(partition: int, before: int, after: int, changes: Sequence[Upsert]) -> RowBatch:
     """Those who follow the jobs hear of it."""
     told = {f"{change.key['tenant']}/{change.key['job_id']}" for change in changes}
-    return Batch(
+    return RowBatch(
         projection=NAME,
-        version=TELEMETRY_VERSION,
-        place=(NAME, partition),
+        version=VERSION,
+        partition=(NAME, partition),
         expected=before,
         position=Position(after),
         changes=changes,
@@ -122,33 +126,34 @@ def changes_of(record: Record) -> tuple[Upsert, ...]:
 
 
 def _line(record: Record, message: LogLine | Progress, level: str, text: str) -> Upsert:
-    line = line_id(record.timestamp, record.partition, record.offset)
-    return Upsert(
-        LINES.name,
-        {"tenant": message.tenant, "job_id": message.job_id, "id": line},
-        {
-            "at": record.timestamp,
-            "attempt": message.attempt,
-            "level": level,
-            "message": text.replace("\0", "")[:LINE_CHARACTERS_MAX],
-        },
+    return LINES.insert(
+        LogLineRow(
+            tenant=message.tenant,
+            job_id=message.job_id,
+            id=line_id(record.timestamp, record.partition, record.offset),
+            at=record.timestamp,
+            attempt=message.attempt,
+            level=level,
+            message=text.replace("\0", "")[:LINE_CHARACTERS_MAX],
+        )
     )
 
 
 def _step(record: Record, step: Step) -> Upsert:
-    return Upsert(
-        STEPS.name,
-        {"tenant": step.tenant, "job_id": step.job_id, "step": step.step},
-        {
-            "id": step_event_id(record.timestamp, step.attempt, step.step),
-            "at": record.timestamp,
-            "attempt": step.attempt,
-            "total_steps": step.total_steps,
-            "loss": finite(step.loss),
-            "accuracy": finite(step.accuracy),
-            "valid_loss": finite(step.valid_loss),
-            "learning_rate": finite(step.learning_rate),
-            "tokens": step.tokens,
-            "elapsed_ms": step.elapsed_ms,
-        },
+    return STEPS.insert(
+        StepRow(
+            tenant=step.tenant,
+            job_id=step.job_id,
+            step=step.step,
+            id=step_event_id(record.timestamp, step.attempt, step.step),
+            at=record.timestamp,
+            attempt=step.attempt,
+            total_steps=step.total_steps,
+            loss=finite(step.loss),
+            accuracy=finite(step.accuracy),
+            valid_loss=finite(step.valid_loss),
+            learning_rate=finite(step.learning_rate),
+            tokens=step.tokens,
+            elapsed_ms=step.elapsed_ms,
+        )
     )

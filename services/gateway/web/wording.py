@@ -5,9 +5,7 @@ sentence can be corrected without touching a journal.
 """
 
 from collections.abc import Mapping
-from typing import Any, Final, TypeAlias
-
-import msgspec
+from typing import Any, Final
 
 from schemas.envelope import Reason
 from schemas.reasons import SkipCode, WaitCode
@@ -40,16 +38,14 @@ SKIPS: Final[Mapping[SkipCode, str]] = {
     "blob_corrupt": "a file of it has another hash than its name says",
     "unusable": "the training process could not load it",
 }
-# A reason as the log has it, or as a read model has it.
-AnyReason: TypeAlias = Reason | Mapping[str, Any]
 
 
-def wait_words(reason: AnyReason | None) -> str | None:
+def wait_words(reason: Reason | None) -> str | None:
     """Why a job waits, or what it does, as a sentence."""
     return None if reason is None else _fill(WAITS, reason)
 
 
-def skip_words(reason: AnyReason) -> str:
+def skip_words(reason: Reason) -> str:
     """Why a checkpoint was passed over, as a clause."""
     return _fill(SKIPS, reason)
 
@@ -68,9 +64,8 @@ def _hundredths(count: int) -> str:
     return f"{count // 100}.{count % 100:02}"
 
 
-def _fill(catalogue: Mapping[Any, str], reason: AnyReason) -> str:
+def _fill(catalogue: Mapping[Any, str], reason: Reason) -> str:
     """A code without words is shown as it is: it comes from a newer writer."""
-    reason = msgspec.convert(reason, Reason, from_attributes=True)
     params = {name: _show(name, value) for name, value in reason.params.items()}
     try:
         return catalogue[reason.code].format_map(params)

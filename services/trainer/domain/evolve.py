@@ -1,4 +1,4 @@
-"""Fold of the `pool` journal for one node: pure, total, blind to everybody else's leases."""
+"""Fold of the `pool` journal for one node; leases of other nodes change nothing."""
 
 from typing import TypeVar
 
@@ -6,15 +6,15 @@ from immutables import Map
 from msgspec.structs import replace
 
 from schemas import pool
-from services.trainer.domain.state import Assignment, Grant, NodeState, Wish
+from services.trainer.domain.state import Assignment, Grant, NodeState, TargetState
 
 V = TypeVar("V")
 
-HARDNESS: dict[Wish, int] = {"run": 0, "drain": 1, "kill": 2}
+HARDNESS: dict[TargetState, int] = {"run": 0, "drain": 1, "kill": 2}
 
 
 def evolve(state: NodeState, event: pool.Event) -> NodeState:
-    """The node's state after an event. Works and placements are kept until a lease needs them."""
+    """The state after one more event."""
     match event:
         case pool.NodeRegistered() if event.node.node_id == state.node_id:
             mine = event.node.incarnation == state.incarnation
@@ -67,16 +67,16 @@ def _without(entries: Map[str, V], key: str) -> Map[str, V]:
     return entries.delete(key) if key in entries else entries
 
 
-def _harden(state: NodeState, lease: int, wish: Wish) -> NodeState:
+def _harden(state: NodeState, lease: int, target: TargetState) -> NodeState:
     assignment = state.assignments.get(lease)
-    if assignment is None or HARDNESS[assignment.wish] >= HARDNESS[wish]:
+    if assignment is None or HARDNESS[assignment.target] >= HARDNESS[target]:
         return state
-    hardened = replace(assignment, wish=wish)
+    hardened = replace(assignment, target=target)
     return replace(state, assignments=state.assignments.set(lease, hardened))
 
 
 def _closed(state: NodeState, event: pool.PlacementClosed) -> NodeState:
-    """A closed placement needs nothing any more, whatever still runs under its lease."""
+    """What still runs under the lease of a closed placement is of no use any more."""
     waiting = state.placements.get(event.job_id)
     if waiting is not None and waiting.attempt == event.attempt:
         return replace(state, placements=state.placements.delete(event.job_id))

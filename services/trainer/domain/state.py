@@ -1,4 +1,4 @@
-"""What a node should be doing, as the `pool` journal tells it."""
+"""What a node should be doing, as the `pool` journal says."""
 
 from typing import Literal, TypeAlias
 
@@ -8,7 +8,7 @@ from msgspec import Struct
 from schemas.pool import LeaseMember, LeaseRef, Placement, Role, Token
 from schemas.training import Checkpoint, Work, WorkDescription
 
-Wish: TypeAlias = Literal["run", "drain", "kill"]
+TargetState: TypeAlias = Literal["run", "drain", "kill"]
 
 
 class Grant(Struct, frozen=True, kw_only=True):
@@ -67,21 +67,23 @@ class Grant(Struct, frozen=True, kw_only=True):
 
 
 class Assignment(Struct, frozen=True, kw_only=True):
-    """A lease on this node, and what the pool wants of it now. Wishes only harden."""
+    """A lease on this node, and what the pool wants of its process now.
+
+    `target` only hardens: from run to drain to kill.
+    """
 
     grant: Grant
-    wish: Wish = "run"
+    target: TargetState = "run"
 
 
 class NodeState(Struct, frozen=True, kw_only=True):
-    """One node in one incarnation of its agent.
+    """One node as the journal describes it.
 
-    node_id, incarnation: which.
-    registered: the pool has this incarnation.
-    replaced: the pool has another one after it.
-    assignments: leases whose member here is not free yet, by lease number.
-    placements: waiting placements of the pool by job id; a grant refers to one.
-    works: works of the pool's open jobs by job id; a placement refers to one.
+    registered: the pool has accepted this incarnation
+    replaced: another incarnation registered after this one
+    assignments: leases whose member here is not free yet, by lease number
+    placements: waiting placements of the pool by job id; a grant refers to one
+    works: works of the pool's open jobs by job id; a placement refers to one
     """
 
     node_id: str

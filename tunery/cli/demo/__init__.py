@@ -1,4 +1,9 @@
-"""`tunery demo`: the whole loop on this machine, with a machine that dies on the way."""
+"""`tunery demo`: the whole loop on this machine, with a machine that dies on the way.
+
+`claims` lists what is claimed, `steps` holds the steps that check it, `run` runs them with a shared
+`context`. `display` prints, `recording` turns a run into a page of documentation, `polling` waits
+for the API, `receiver` is the webhook endpoint.
+"""
 
 import asyncio
 import json
@@ -11,9 +16,10 @@ EPILOG = """\
 \b
 Examples:
   tunery demo                    about five minutes on two cores
-  tunery demo --keep             leave its data directory, for a look at logs and blobs
+  tunery demo --keep             keep its data directory, to look at logs and blobs
   tunery demo --data mine.jsonl  the same with your own rows
-  tunery demo --json             the story on stderr, one JSON object last on stdout
+  tunery demo --json             the demo on stderr, one JSON object last on stdout
+  tunery demo --record docs      also write docs/demo.md and two pictures of the terminal
 """
 
 
@@ -25,17 +31,26 @@ Examples:
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="Your own training file instead of examples/lighthouse.jsonl.",
 )
-def command(as_json: bool, keep: bool, data: Path | None) -> None:
+@click.option(
+    "--record",
+    type=click.Path(path_type=Path, exists=True, file_okay=False, writable=True),
+    help="Write the transcript and pictures of a run whose claims all held into this folder.",
+)
+def command(as_json: bool, keep: bool, data: Path | None, record: Path | None) -> None:
     """Upload, validate, train, kill a machine, resume, gate, register, bill: and check it all.
 
     Exit code 0 only when every claim held.
     """
-    from tunery.cli.demo.display import View
-    from tunery.cli.demo.run import Options, tell
+    from tunery.cli.demo import recording
+    from tunery.cli.demo.display import Display
+    from tunery.cli.demo.run import DemoOptions, run_demo
 
-    view = View(to_stderr=as_json)
-    told = asyncio.run(tell(Options(data=data, keep=keep), view))
-    view.verdict(told)
+    display = Display(to_stderr=as_json)
+    result = asyncio.run(run_demo(DemoOptions(data=data, keep=keep), display))
+    display.summary(result)
+    if record is not None and result.all_held:
+        for path in recording.write(display, record):
+            display.line(f"written: {path}")
     if as_json:
-        click.echo(json.dumps({"claims": told.held, "figures": told.figures}))
-    sys.exit(0 if told.all_held else 1)
+        click.echo(json.dumps({"claims": result.held, "figures": result.figures}))
+    sys.exit(0 if result.all_held else 1)

@@ -1,4 +1,4 @@
-"""What the demo claims. A claim that was never reached counts as broken."""
+"""What the demo claims, and what became of each claim. A claim never checked counts as broken."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -29,14 +29,20 @@ CLAIMS: Final = (
 
 
 @dataclass
-class Told:
-    """Claims as they are checked, and figures as they are measured."""
+class DemoResult:
+    """What the demo has shown so far.
+
+    held: whether each claim was checked and is true
+    figures: what was measured, by name, as `--json` prints it
+    failure: why the demo stopped early; None while it has not
+    """
 
     held: dict[str, bool] = field(default_factory=lambda: dict.fromkeys(CLAIMS, False))
     figures: dict[str, float | int | str] = field(default_factory=dict)
-    trouble: str | None = None
+    failure: str | None = None
 
     def check(self, claim: str, holds: bool) -> bool:
+        """Record whether `claim` holds, and return it. Raises KeyError for an unknown claim."""
         if claim not in self.held:
             raise KeyError(f"{claim} is not a claim of the demo")
         self.held[claim] = holds
@@ -44,4 +50,4 @@ class Told:
 
     @property
     def all_held(self) -> bool:
-        return self.trouble is None and all(self.held.values())
+        return self.failure is None and all(self.held.values())

@@ -1,11 +1,11 @@
-"""What the chapters share: the running stack, the API, and what earlier chapters found out."""
+"""What the steps of the demo share: the running stack, the API, and results of earlier steps."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from tunery.cli.demo.claims import Told
-from tunery.cli.demo.display import View
+from tunery.cli.demo.claims import DemoResult
+from tunery.cli.demo.display import Display
 from tunery.cli.demo.receiver import Receiver
 from tunery.client import AsyncApi
 from tunery.local.stack import Stack
@@ -14,21 +14,34 @@ EXAMPLES: Final = Path(__file__).parents[3] / "examples"
 
 
 @dataclass
-class Scene:
+class DemoContext:
+    """Passed to every step.
+
+    data: the user's own training file; None for the example
+    file_id: the accepted training file
+    estimate: the API's answer to the estimate request
+    webhook_secret: signs what the receiver gets
+    losses: training loss by step, as last reported
+    killed_node, surviving_node: ids of the two agents
+    last_checkpoint_step: the newest checkpoint when the agent was killed
+    job: the job after its end
+    model_id: the registered version
+    """
+
     stack: Stack
     api: AsyncApi
-    view: View
-    told: Told
+    display: Display
+    result: DemoResult
     receiver: Receiver
     data: Path | None
     file_id: str = ""
     estimate: dict[str, Any] = field(default_factory=dict)
-    secret: str = ""
+    webhook_secret: str = ""
     job_id: str = ""
     losses: dict[int, float] = field(default_factory=dict)
-    killed: str = ""
-    survivor: str = ""
-    last_checkpoint: int = 0
+    killed_node: str = ""
+    surviving_node: str = ""
+    last_checkpoint_step: int = 0
     job: dict[str, Any] = field(default_factory=dict)
     model_id: str = ""
 
@@ -37,6 +50,6 @@ class Scene:
         return self.data or EXAMPLES / "lighthouse.jsonl"
 
     def check(self, claim: str, holds: bool, text: str) -> bool:
-        """Record a claim and show it."""
-        self.view.claim(holds, text)
-        return self.told.check(claim, holds)
+        """Record whether `claim` holds and show `text` with a mark."""
+        self.display.claim(holds, text)
+        return self.result.check(claim, holds)

@@ -1,4 +1,4 @@
-"""Waiting for what the API will say, with an end."""
+"""Polls the API until a condition holds or the time is over."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -8,17 +8,17 @@ T = TypeVar("T")
 POLL_S: Final = 0.5
 
 
-class Late(Exception):
-    """Something did not happen in time."""
+class DeadlineExceeded(Exception):
+    """A condition did not hold in time; the message shows the last answer."""
 
 
-async def until(
-    ask: Callable[[], Awaitable[T]], done: Callable[[T], bool], seconds_max: float
+async def poll_until(
+    request: Callable[[], Awaitable[T]], is_done: Callable[[T], bool], seconds_max: float
 ) -> T:
-    """Ask until `done`. Raises Late, which shows what was answered last."""
+    """Repeat `request` until `is_done` accepts its answer. Raises DeadlineExceeded."""
     for _ in range(int(seconds_max / POLL_S)):
-        found = await ask()
-        if done(found):
-            return found
+        answer = await request()
+        if is_done(answer):
+            return answer
         await asyncio.sleep(POLL_S)
-    raise Late(f"not there after {seconds_max:.0f} s; the last answer: {found}")
+    raise DeadlineExceeded(f"not done after {seconds_max:.0f} s; the last answer: {answer}")

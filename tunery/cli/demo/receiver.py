@@ -12,7 +12,7 @@ HOST = "127.0.0.1"
 
 @dataclass(frozen=True)
 class Received:
-    """`headers` by lower-case name."""
+    """One POST: headers by lower-case name, and the body."""
 
     headers: dict[str, str]
     body: bytes
@@ -32,6 +32,7 @@ class Receiver:
 
 @contextmanager
 def receiving() -> Iterator[Receiver]:
+    """Run a receiver on a free port; it answers every POST with 204."""
     receiver = Receiver()
 
     class Handler(BaseHTTPRequestHandler):
@@ -43,7 +44,7 @@ def receiving() -> Iterator[Receiver]:
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
-            """The story has a line of its own for it."""
+            """Silent: the demo has a line of its own for it."""
 
     server = ThreadingHTTPServer((HOST, 0), Handler)
     receiver.port = server.server_port

@@ -1,4 +1,4 @@
-"""The story, chapter by chapter. Every sentence that promises something checks it."""
+"""Runs the demo step by step. Every line that promises something is checked."""
 
 import asyncio
 import shutil
@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tunery.cli._stack_view import Lines
-from tunery.cli.demo.claims import Told
-from tunery.cli.demo.context import Scene
-from tunery.cli.demo.display import View
-from tunery.cli.demo.polling import Late
+from tunery.cli._stack_view import EventPrinter
+from tunery.cli.demo.claims import DemoResult
+from tunery.cli.demo.context import DemoContext
+from tunery.cli.demo.display import Display
+from tunery.cli.demo.polling import DeadlineExceeded
 from tunery.cli.demo.receiver import receiving
 from tunery.cli.demo.steps import results, submission, training
 from tunery.client import AsyncApi, Refused, Unreachable
@@ -21,7 +21,7 @@ from tunery.local.initial_setup import run_setup_steps
 from tunery.local.lifecycle import stop_signals
 from tunery.local.stack import AGENT, SERVICES, ServiceSpec, stack
 
-CHAPTERS: Final = (
+STEPS: Final = (
     submission.bad_file,
     submission.good_file,
     submission.estimate,
@@ -44,36 +44,38 @@ What to try next
 
 
 @dataclass(frozen=True)
-class Options:
+class DemoOptions:
+    """data: the user's training file, None for the example; keep: leave the data directory."""
+
     data: Path | None
     keep: bool
 
 
-async def tell(options: Options, view: View) -> Told:
-    """Run the demo. Breaking off is told, not raised."""
-    told = Told()
+async def run_demo(options: DemoOptions, display: Display) -> DemoResult:
+    """Run every step in a new data directory. A failure is in the result, not raised."""
+    result = DemoResult()
     folder = Path(tempfile.mkdtemp(prefix="tunery-demo-"))
     folder.chmod(0o711)  # PostgreSQL runs as another user when we are root
-    telling = asyncio.create_task(_tell(options, view, told, folder))
-    with stop_signals() as end:
-        ending = asyncio.create_task(end.wait())
-        await asyncio.wait({telling, ending}, return_when=asyncio.FIRST_COMPLETED)
-        ending.cancel()
-        telling.cancel()  # does nothing when it is over; else everything is stopped in order
+    steps = asyncio.create_task(_run_steps(options, display, result, folder))
+    with stop_signals() as stop:
+        stopping = asyncio.create_task(stop.wait())
+        await asyncio.wait({steps, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        steps.cancel()  # does nothing when they are done; else the stack is stopped in order
     try:
-        await telling
+        await steps
     except asyncio.CancelledError:
-        told.trouble = "it was told to stop"
-    except (LocalError, Refused, Unreachable, Late, OSError) as error:
-        told.trouble = f"{type(error).__name__}: {error}"
-    told.figures["demo_seconds"] = round(view.seconds, 1)
-    if options.keep or not told.all_held:
-        view.line(f"kept: {folder} (logs in {folder}/logs)")
+        result.failure = "it was asked to stop"
+    except (LocalError, Refused, Unreachable, DeadlineExceeded, OSError) as error:
+        result.failure = f"{type(error).__name__}: {error}"
+    result.figures["demo_seconds"] = round(display.seconds, 1)
+    if options.keep or not result.all_held:
+        display.line(f"data directory kept: {folder} (logs in {folder}/logs)")
     else:
         await asyncio.to_thread(shutil.rmtree, folder, True)
-    if told.all_held:
-        view.console.print(NEXT, soft_wrap=True)
-    return told
+    if result.all_held:
+        display.console.print(NEXT, soft_wrap=True)
+    return result
 
 
 def services() -> list[str | ServiceSpec]:
@@ -87,18 +89,20 @@ def services() -> list[str | ServiceSpec]:
     ]
 
 
-async def _tell(options: Options, view: View, told: Told, folder: Path) -> None:
+async def _run_steps(
+    options: DemoOptions, display: Display, result: DemoResult, folder: Path
+) -> None:
     async with AsyncExitStack() as cleanup:
         receiver = cleanup.enter_context(receiving())
-        view.chapter("Kafka, PostgreSQL, Valkey, S3 and eight services on this machine")
+        display.step("Kafka, PostgreSQL, Valkey, S3 and eight services on this machine")
         running = await cleanup.enter_async_context(
-            stack(folder, services(), listen=Lines(view.console).hear)
+            stack(folder, services(), listen=EventPrinter(display.console).print_event)
         )
-        await run_setup_steps(running, view.line)
+        await run_setup_steps(running, display.line)
         api = await cleanup.enter_async_context(
             AsyncApi(f"{running.api_url}/v1", running.admin_key)
         )
-        scene = Scene(running, api, view, told, receiver, options.data)
-        await training.agents(scene)
-        for chapter in CHAPTERS:
-            await chapter(scene)
+        context = DemoContext(running, api, display, result, receiver, options.data)
+        await training.start_agents(context)
+        for step in STEPS:
+            await step(context)

@@ -1,4 +1,4 @@
-"""Everything that is folded from the log, by service: what a replay has to rebuild."""
+"""The aggregates and projections of every service, which a replay rebuilds."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -6,7 +6,7 @@ from typing import Any, Final
 from services.billing import app as billing
 from services.eval import app as evaluation
 from services.gateway import app as gateway
-from services.gateway.views.rows import RESULTS
+from services.gateway.jobs.projection import RESULTS
 from services.ingest import app as ingest
 from services.ingest.project import ERASE as ERASE_BLOBS
 from services.notifier import app as notifier
@@ -16,8 +16,8 @@ from services.scheduler import app as scheduler
 from tunery.runtime.hosts.projector import Projection
 from tunery.runtime.verbs import Aggregate
 
-#: To-dos that may end without an event: the log cannot say which of them are left.
-UNSAID: Final = tuple(sorted({ERASE_BLOBS, ERASE_VERSIONS, RESULTS}))
+#: kinds of to-do rows that end without an event, so that the log does not tell which are left
+UNRECORDED: Final = tuple(sorted({ERASE_BLOBS, ERASE_VERSIONS, RESULTS}))
 AGGREGATES: Final[Mapping[str, tuple[Aggregate[Any], ...]]] = {
     "billing": (billing.ACCOUNTS,),
     "ingest": (ingest.DATASETS,),

@@ -15,14 +15,17 @@ from aiokafka.structs import OffsetAndMetadata
 
 from schemas.topics import Topic
 from schemas.units import Ms
+from tunery.runtime.backoff import every, retry
 from tunery.runtime.bus.abstract import Appended, Commit, Unavailable
 from tunery.runtime.bus.kafka_membership import membership
 from tunery.runtime.bus.kafka_producer import KafkaWriter, SharedProducer
 from tunery.runtime.bus.kafka_reader import KafkaReader, SharedClient
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.bus.quiet import quieten
+from tunery.runtime.clock import Clock, SystemClock
+from tunery.runtime.telemetry.logs import log_event
 
-LOG = logging.getLogger("tunery.bus")
+LOG: Final = logging.getLogger("tunery.bus")
 TOPIC_EXISTS: Final = 36
 GROUP_MEMBERS: Final = 5  # in the broker's description of a group
 RECORD_BYTES_MAX: Final = 1_048_588  # the broker's own default, with the batch's overhead
@@ -65,8 +68,9 @@ def topic_settings(topic: Topic, settings: KafkaSettings) -> dict[str, str]:
 class KafkaLog:
     """Implements `OperatedLog`. Open sockets only as needed; `close` at the end."""
 
-    def __init__(self, settings: KafkaSettings) -> None:
+    def __init__(self, settings: KafkaSettings, clock: Clock | None = None) -> None:
         quieten()
+        self._clock: Clock = clock or SystemClock()
         self.settings = settings
         self.session_timeout_ms = settings.session_timeout_ms
         self._shared = SharedProducer(settings.bootstrap, settings.send_ms_max, self._later)
@@ -126,7 +130,7 @@ class KafkaLog:
 
     async def committed(self, group: str, topic: str) -> Mapping[int, Commit]:
         async with self._admin() as admin:
-            found = await _insist(lambda: admin.list_consumer_group_offsets(group))
+            found = await _once_ready(lambda: admin.list_consumer_group_offsets(group), self._clock)
         return {
             place.partition: Commit(saved.offset, saved.metadata)
             for place, saved in found.items()
@@ -161,14 +165,16 @@ class KafkaLog:
 
     async def members(self, group: str) -> int:
         async with self._admin() as admin:
-            answers = await _insist(lambda: admin.describe_consumer_groups([group]))
+            answers = await _once_ready(
+                lambda: admin.describe_consumer_groups([group]), self._clock
+            )
         return sum(len(found[GROUP_MEMBERS]) for answer in answers for found in answer.groups)
 
     async def recreate(self, topic: Topic, partitions: int) -> None:
         async with self._admin() as admin:
             await admin.delete_topics([topic.name])
-            while topic.name in await admin.list_topics():  # noqa: ASYNC110  # it asks the broker
-                await asyncio.sleep(RETRY_MS / 1_000)
+            while topic.name in await admin.list_topics():  # it asks the broker
+                await self._clock.sleep(RETRY_MS)
         await self.create([topic], partitions)
 
     def membership(
@@ -194,7 +200,7 @@ class KafkaLog:
                 async with asyncio.timeout(CLOSE_MS_MAX / 1_000):
                     await closing
             except (KafkaError, OSError, TimeoutError) as error:
-                LOG.debug("a client did not close in order: %r", error)
+                log_event(LOG, logging.DEBUG, "kafka.client_not_closed", why=repr(error))
 
         task = asyncio.get_running_loop().create_task(close())
         self._background.add(task)
@@ -250,12 +256,13 @@ class KafkaLog:
             raise
 
 
-async def _insist(ask: Callable[[], Awaitable[Any]]) -> Any:
-    """A new broker makes its topic of groups and commits when it is first asked for one."""
-    while True:
-        try:
-            return await ask()
-        except KafkaError as error:
-            if not error.retriable:
-                raise
-            await asyncio.sleep(RETRY_MS / 1_000)
+async def _once_ready(ask: Callable[[], Awaitable[Any]], clock: Clock) -> Any:
+    """The answer of a broker that may first have to make its topic of groups and commits."""
+
+    def raise_permanent(error: Exception, _: int) -> None:
+        if not getattr(error, "retriable", False):
+            raise error
+
+    return await retry(
+        ask, (KafkaError,), clock=clock, backoff=every(RETRY_MS), on_failure=raise_permanent
+    )

@@ -26,8 +26,9 @@ from aiokafka.record.memory_records import MemoryRecords
 
 from schemas.units import Ms
 from tunery.runtime.bus.abstract import OutOfRange, Record, Unavailable
+from tunery.runtime.telemetry.logs import log_event
 
-LOG = logging.getLogger("tunery.bus")
+LOG: Final = logging.getLogger("tunery.bus")
 FETCH_WAIT_MS_MAX: Final = 5_000  # long polls: data ends them at once, idle ones cost little
 FETCH_BYTES_MAX: Final = 52_428_800
 PARTITION_BYTES_MAX: Final = 1_048_576  # a larger batch comes whole, alone
@@ -153,7 +154,7 @@ class KafkaReader:
         except OffsetOutOfRangeError:
             raise
         except (KafkaError, OSError, TimeoutError) as error:
-            LOG.debug("%s is asked again: %r", self._topic, error)
+            log_event(LOG, logging.DEBUG, "kafka.fetch_retried", topic=self._topic, why=repr(error))
             self._client.force_metadata_update()
             await asyncio.sleep(RETRY_BACKOFF_MS / 1_000)
             return []

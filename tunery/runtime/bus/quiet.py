@@ -6,6 +6,7 @@ from typing import Final
 
 INTERVAL_S: Final = 10.0
 SEEN_MAX: Final = 1_000
+VARYING_FIELDS: Final = frozenset({"why", "tries"})
 
 
 class _OncePerInterval(logging.Filter):
@@ -16,20 +17,19 @@ class _OncePerInterval(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         if record.levelno >= logging.CRITICAL:
             return True
-        place, now = (record.name, _subject(record)), time.monotonic()
-        if now - self._last.get(place, -INTERVAL_S) < INTERVAL_S:
+        subject, now = (record.name, _subject(record)), time.monotonic()
+        if now - self._last.get(subject, -INTERVAL_S) < INTERVAL_S:
             return False
         if len(self._last) >= SEEN_MAX:
             self._last.clear()
-        self._last[place] = now
+        self._last[subject] = now
         return True
 
 
 def _subject(record: logging.LogRecord) -> str:
-    """Of our own lines the last argument is the reason, which varies; the rest says who."""
-    if record.name.startswith("aiokafka") or not isinstance(record.args, tuple):
-        return str(record.msg)
-    return f"{record.msg} {record.args[:-1]}"
+    """What a line is about: of our own the event and its fields, without those that vary."""
+    fields = getattr(record, "fields", {})
+    return f"{record.msg} {[fields[name] for name in sorted(fields.keys() - VARYING_FIELDS)]}"
 
 
 _FILTER: Final = _OncePerInterval()
@@ -44,6 +44,7 @@ _NOISY: Final = (
     "aiokafka.producer.sender",
     "aiokafka.producer.producer",
     "tunery.bus",
+    "tunery.hosts",
     "tunery.journal",
     "tunery.reactor",
 )

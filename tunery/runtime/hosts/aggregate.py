@@ -1,21 +1,16 @@
 """Hosts a decider: one owner for each partition that the group assigns to this process."""
 
-import asyncio
-import logging
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, TypeVar
 
-from tunery.runtime.bus.abstract import Unavailable
+from tunery.runtime.hosts.membership import AssignedPartitions, PartitionWork
 from tunery.runtime.hosts.owner import PartitionOwner, Settled
 from tunery.runtime.ids import NewId, new_id
-from tunery.runtime.journal import alarm
-from tunery.runtime.journal.acceptance import PartitionStopped
-from tunery.runtime.journal.ports import Limits, Parts
+from tunery.runtime.journal.ports import HostLimits, JournalPorts
 from tunery.runtime.verbs import Aggregate
 
-LOG = logging.getLogger("tunery.journal")
 READY_POLL_MS = 20
 
 S = TypeVar("S")
@@ -26,77 +21,56 @@ class AggregateHost(Generic[S]):
 
     def __init__(
         self,
-        runtime: Parts,
+        runtime: JournalPorts,
         aggregate: Aggregate[S],
         *,
         owner: str | None = None,
         fresh_id: NewId = new_id,
-        limits: Limits | None = None,
+        limits: HostLimits | None = None,
         on_settled: Callable[[Settled], None] = lambda _: None,
     ) -> None:
         """`on_settled` is told of every command decided here, for figures; it must not block."""
         self.name = f"{aggregate.stream.name} owner"
         self.stream = aggregate.stream.name
-        self.stopped: dict[int, PartitionStopped] = {}
         self.owners: dict[int, PartitionOwner[S]] = {}
         self._runtime, self._aggregate, self._fresh_id = runtime, aggregate, fresh_id
         self._owner = owner or f"{runtime.name}@{socket.gethostname()}:{os.getpid()}"
-        self._limits, self._on_settled = limits or Limits(), on_settled
-        self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._assigned = False
+        self._limits, self._on_settled = limits or HostLimits(), on_settled
+        self._partitions = AssignedPartitions(
+            runtime,
+            host=self.name,
+            stream=self.stream,
+            group=f"tunery.{self.stream}.owner",
+            topic=aggregate.stream.commands.name,
+            limits=self._limits,
+            prepare=self._prepare,
+            drop=self._drop,
+        )
+        self.stopped = self._partitions.stopped
 
     async def run(self) -> None:
         """Raises what no rule foresees; the process starts the host again."""
-        stream = self._aggregate.stream
-        while True:
-            try:
-                async with (
-                    asyncio.TaskGroup() as group,
-                    self._runtime.log.membership(
-                        f"tunery.{stream.name}.owner", stream.commands.name
-                    ) as changes,
-                ):
-                    async for partitions in changes:
-                        await self._own(partitions, group)
-            except* Unavailable as outage:
-                LOG.warning("%s: the log does not answer: %s", self.name, outage.exceptions[0])
-            finally:
-                self._tasks.clear()
-                self.owners.clear()
-            await self._runtime.clock.sleep(self._limits.retry_ms)
+        await self._partitions.run()
 
     async def ready(self) -> None:
         """Return when every assigned partition is claimed and folded, or has stopped."""
-        while not self._assigned or not all(
+        while not self._partitions.assigned or not all(
             owner.serving or partition in self.stopped for partition, owner in self.owners.items()
         ):
             await self._runtime.clock.sleep(READY_POLL_MS)
 
-    async def _own(self, partitions: frozenset[int], group: asyncio.TaskGroup) -> None:
-        """Lazy revocation: what stays assigned is not disturbed by a rebalance."""
-        gone = [self._tasks.pop(number) for number in sorted(self._tasks.keys() - partitions)]
-        for task in gone:
-            task.cancel()
-        for number in sorted(self.owners.keys() - partitions):
-            del self.owners[number]
-        for number in sorted(partitions - self._tasks.keys()):
-            self.stopped.pop(number, None)
-            alarm.silence(self.name, self.stream, number)
-            self.owners[number] = PartitionOwner(
+    async def _prepare(self, partitions: Sequence[int]) -> Mapping[int, PartitionWork]:
+        for partition in partitions:
+            self.owners[partition] = PartitionOwner(
                 self._runtime,
                 self._aggregate,
-                number,
+                partition,
                 self._owner,
                 self._fresh_id,
                 self._limits,
                 self._on_settled,
             )
-            self._tasks[number] = group.create_task(self._guard(number, self.owners[number]))
-        self._assigned = True
+        return {partition: self.owners[partition].run for partition in partitions}
 
-    async def _guard(self, partition: int, owner: PartitionOwner[S]) -> None:
-        try:
-            await owner.run()
-        except PartitionStopped as stopped:
-            self.stopped[partition] = stopped
-            alarm.sound(self.name, self.stream, stopped)
+    def _drop(self, partition: int) -> None:
+        del self.owners[partition]

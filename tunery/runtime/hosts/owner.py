@@ -31,12 +31,13 @@ from tunery.runtime.journal.acceptance import Divergence, Unreadable
 from tunery.runtime.journal.codec import encode
 from tunery.runtime.journal.decision import Decided, decide_record, read_command
 from tunery.runtime.journal.fold import Fold, advance_all
-from tunery.runtime.journal.ports import Limits, Parts
+from tunery.runtime.journal.ports import HostLimits, JournalPorts
 from tunery.runtime.journal.reader import JournalReader
 from tunery.runtime.journal.snapshots import Snapshots
+from tunery.runtime.telemetry.logs import log_event
 from tunery.runtime.verbs import Aggregate
 
-LOG = logging.getLogger("tunery.journal")
+LOG: Final = logging.getLogger("tunery.journal")
 RESTS_PER_SESSION: Final = 5  # a rest is two heartbeats
 DOUBLINGS_MAX: Final = 6
 TICK: Final = msgspec.Raw(msgspec.json.encode(Tick()))
@@ -99,12 +100,12 @@ class PartitionOwner(Generic[S]):
 
     def __init__(
         self,
-        parts: Parts,
+        parts: JournalPorts,
         aggregate: Aggregate[S],
         partition: int,
         owner: str,
         fresh_id: NewId,
-        limits: Limits,
+        limits: HostLimits,
         on_settled: Callable[[Settled], None],
     ) -> None:
         self._on_settled = on_settled
@@ -126,16 +127,16 @@ class PartitionOwner(Generic[S]):
                 async with AsyncExitStack() as cleanup:
                     await self._serve(await self._begin(cleanup))
             except (StandDown, AppendUnknown) as doubt:
-                self._log_line(logging.WARNING, "standing down", doubt)
+                self._log_event(logging.WARNING, "owner.stood_down", why=doubt)
                 wait_ms = self._back_off_ms()
             except (Unavailable, OutOfRange) as outage:
-                self._log_line(logging.WARNING, "the log does not answer", outage)
+                self._log_event(logging.WARNING, "owner.log_unavailable", why=outage)
                 wait_ms = self._limits.retry_ms
             self.serving = False
             await self._clock.sleep(wait_ms)
 
-    def _log_line(self, level: int, what: str, why: Exception) -> None:
-        LOG.log(level, "%s/%d: %s: %s", self._stream.name, self._partition, what, why)
+    def _log_event(self, level: int, event: str, **fields: Any) -> None:
+        log_event(LOG, level, event, stream=self._stream.name, partition=self._partition, **fields)
 
     def _back_off_ms(self) -> Ms:
         """1.2 to 2 rests, doubled for each claim in a row that led to nothing.
@@ -174,7 +175,7 @@ class PartitionOwner(Generic[S]):
         commands = await self._commands(fold)
         cleanup.push_async_callback(commands.close)
         self.settled, self.serving = fold, True
-        LOG.info("%s/%d: serving with epoch %d", self._stream.name, self._partition, claimed.offset)
+        self._log_event(logging.INFO, "owner.serving", epoch=claimed.offset)
         term = _Term(writer, commands, fold, fold, claimed.timestamp, monotonic_ms)
         term.unsaved = fold.position.acceptance.cause - start.position.acceptance.cause
         term.saved_ms = monotonic_ms
@@ -323,7 +324,7 @@ class PartitionOwner(Generic[S]):
         try:
             await self._send_tick(deadline.key)
         except BusError as error:
-            self._log_line(logging.INFO, "no tick was sent", error)
+            self._log_event(logging.INFO, "owner.tick_not_sent", why=error)
         return self._limits.idle_wait_ms
 
     async def _send_tick(self, key: str) -> None:
@@ -351,4 +352,4 @@ class PartitionOwner(Generic[S]):
         try:
             await self._log.trim(self._stream.commands.name, self._partition, offset)
         except BusError as error:
-            self._log_line(logging.WARNING, "decided commands were not trimmed", error)
+            self._log_event(logging.WARNING, "owner.commands_not_trimmed", why=error)

@@ -5,9 +5,9 @@ That makes positions a matter of speed, not of correctness: they are saved now a
 losing them means sending everything again.
 """
 
-import asyncio
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -15,6 +15,8 @@ import msgspec
 from schemas.envelope import Envelope, Source
 from schemas.ids import reaction_id
 from schemas.topics import STREAMS, Stream
+from schemas.units import Ms
+from tunery.runtime.backoff import every, retry
 from tunery.runtime.bus.abstract import (
     AppendUnknown,
     BusError,
@@ -23,15 +25,16 @@ from tunery.runtime.bus.abstract import (
     Unavailable,
 )
 from tunery.runtime.bus.partitioner import partition_of
-from tunery.runtime.journal import alarm
-from tunery.runtime.journal.acceptance import PartitionStopped, Poison
+from tunery.runtime.hosts.membership import AssignedPartitions, PartitionWork
+from tunery.runtime.journal.acceptance import Poison
 from tunery.runtime.journal.codec import encode
-from tunery.runtime.journal.ports import Limits, Parts
+from tunery.runtime.journal.ports import HostLimits, JournalPorts
 from tunery.runtime.journal.reader import START, Accepted, JournalReader, Position, load_position
+from tunery.runtime.telemetry.logs import log_context, log_event, subject_of
 from tunery.runtime.verbs import React, Send
 
-LOG = logging.getLogger("tunery.reactor")
-READY_POLL_MS: Final = 20
+LOG: Final = logging.getLogger("tunery.reactor")
+READY_POLL_MS: Final[Ms] = 20
 
 
 class Reactor:
@@ -39,63 +42,45 @@ class Reactor:
 
     def __init__(
         self,
-        runtime: Parts,
+        runtime: JournalPorts,
         stream: Stream,
         react: React,
         *,
         streams: Mapping[str, Stream] = STREAMS,
-        limits: Limits | None = None,
+        limits: HostLimits | None = None,
     ) -> None:
         self.name = f"{runtime.name} reactions to {stream.name}"
-        self.stopped: dict[int, PartitionStopped] = {}
-        self._group = f"tunery.{runtime.name}.reacts.{stream.name}"
         self._positions = positions_of(runtime.name, stream)
         self._log, self._clock = runtime.log, runtime.clock
         self._stream, self._react, self._streams = stream, react, streams
-        self._limits = limits or Limits()
-        self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._assigned = False
+        self._limits = limits or HostLimits()
+        self._partitions = AssignedPartitions(
+            runtime,
+            host=self.name,
+            stream=stream.name,
+            group=f"tunery.{runtime.name}.reacts.{stream.name}",
+            topic=stream.journal.name,
+            limits=self._limits,
+            prepare=self._prepare,
+        )
+        self.stopped = self._partitions.stopped
 
     async def run(self) -> None:
-        topic = self._stream.journal.name
-        while True:
-            try:
-                async with (
-                    asyncio.TaskGroup() as group,
-                    self._log.membership(self._group, topic) as changes,
-                ):
-                    async for partitions in changes:
-                        await self._own(partitions, group)
-            except* Unavailable as outage:
-                LOG.warning("%s: the log does not answer: %s", self.name, outage.exceptions[0])
-            finally:
-                self._tasks.clear()
-            await self._clock.sleep(self._limits.retry_ms)
+        """Raises what no rule foresees; the process starts the host again."""
+        await self._partitions.run()
 
     async def ready(self) -> None:
         """Return when partitions were assigned."""
-        while not self._assigned:
+        while not self._partitions.assigned:
             await self._clock.sleep(READY_POLL_MS)
 
-    async def _own(self, partitions: frozenset[int], group: asyncio.TaskGroup) -> None:
-        for number in sorted(self._tasks.keys() - partitions):
-            self._tasks.pop(number).cancel()
-        fresh = sorted(partitions - self._tasks.keys())
-        if fresh:
-            saved = await self._log.committed(self._positions, self._stream.journal.name)
-            for number in fresh:
-                self.stopped.pop(number, None)
-                alarm.silence(self.name, self._stream.name, number)
-                position = _loaded(saved.get(number))
-                self._tasks[number] = group.create_task(self._guard(number, position))
-        self._assigned = True
-
-    async def _guard(self, partition: int, position: Position) -> None:
-        try:
-            await self._follow(partition, position)
-        except PartitionStopped as stopped:
-            self.stopped[partition] = stopped
-            alarm.sound(self.name, self._stream.name, stopped)
+    async def _prepare(self, partitions: Sequence[int]) -> Mapping[int, PartitionWork]:
+        """Raises Unavailable when the saved positions cannot be read."""
+        saved = await self._log.committed(self._positions, self._stream.journal.name)
+        return {
+            partition: partial(self._follow, partition, _saved_position(saved.get(partition)))
+            for partition in partitions
+        }
 
     async def _follow(self, partition: int, position: Position) -> None:
         saved, saved_ms = position, self._clock.monotonic_ms()
@@ -115,7 +100,9 @@ class Reactor:
                     if position != saved and now_ms - saved_ms >= self._limits.commit_every_ms:
                         saved, saved_ms = await self._save(partition, position), now_ms
             except Unavailable as outage:
-                LOG.warning("%s: %s", self.name, outage)
+                log_event(
+                    LOG, logging.WARNING, "reactor.log_unavailable", host=self.name, why=outage
+                )
             finally:
                 await reader.close()
             await self._clock.sleep(self._limits.retry_ms)
@@ -126,37 +113,46 @@ class Reactor:
         try:
             await self._log.commit(self._positions, self._stream.journal.name, {partition: commit})
         except BusError as error:
-            LOG.warning("%s: the position was not saved: %s", self.name, error)
+            log_event(LOG, logging.WARNING, "reactor.position_not_saved", host=self.name, why=error)
         return position
 
     async def _send_all(self, accepted: Accepted) -> None:
         """In order, one at a time: the target drops what is not above the last it decided."""
         header = accepted.header
-        place = (header.stream, header.partition, header.offset)
+        origin = (header.stream, header.partition, header.offset)
         try:
             sends = list(reactions(self._react, accepted))
         except Exception as error:
-            raise Poison(*place, f"react failed: {error!r}") from error
+            raise Poison(*origin, f"react failed: {error!r}") from error
         for index, send in enumerate(sends):
             target = self._streams[send.stream]
             envelope = envelope_of(accepted, index, send)
             key = send.key.encode()
             partition = partition_of(key) if send.partition is None else send.partition
-            await self._insist(target.commands.name, key, encode(envelope), partition, place)
+            with log_context(tenant=send.tenant, **subject_of(send.body)):
+                await self._send_until_acknowledged(
+                    target.commands.name, key, encode(envelope), partition, origin
+                )
 
-    async def _insist(
-        self, topic: str, key: bytes, value: bytes, partition: int, place: tuple[str, int, int]
+    async def _send_until_acknowledged(
+        self, topic: str, key: bytes, value: bytes, partition: int, origin: tuple[str, int, int]
     ) -> None:
         """Send until acknowledged. Sending the same command again is safe, skipping one is not."""
-        while True:
-            try:
-                await self._log.send(topic, key, value, partition)
-                return
-            except TooLarge as error:
-                raise Poison(*place, f"a reaction is too large: {error}") from error
-            except (AppendUnknown, Unavailable) as doubt:
-                LOG.warning("%s: sending again: %s", self.name, doubt)
-                await self._clock.sleep(self._limits.retry_ms)
+        try:
+            await retry(
+                partial(self._log.send, topic, key, value, partition),
+                (AppendUnknown, Unavailable),
+                clock=self._clock,
+                backoff=every(self._limits.retry_ms),
+                on_failure=self._note_unsent,
+            )
+        except TooLarge as error:
+            raise Poison(*origin, f"a reaction is too large: {error}") from error
+
+    def _note_unsent(self, error: Exception, try_number: int) -> None:
+        log_event(
+            LOG, logging.WARNING, "reaction.not_sent", host=self.name, tries=try_number, why=error
+        )
 
 
 def positions_of(service: str, stream: Stream) -> str:
@@ -172,13 +168,13 @@ def reactions(react: React, accepted: Accepted) -> Iterator[Send]:
 def envelope_of(accepted: Accepted, index: int, send: Send) -> Envelope:
     """The index-th command that follows from an accepted entry: always the same bytes."""
     header, entry = accepted.header, accepted.entry
-    place = (header.stream, header.partition, header.incarnation, header.offset, index)
+    source = Source(header.stream, header.partition, header.incarnation, header.offset, index)
     return Envelope(
-        id=reaction_id(*place),
+        id=reaction_id(header.stream, header.partition, header.incarnation, header.offset, index),
         key=send.key,
         tenant=send.tenant,
         body=msgspec.Raw(msgspec.json.encode(send.body)),
-        source=Source(*place),
+        source=source,
         actor=entry.actor,
         causation=entry.command_id,
         correlation=entry.correlation or entry.command_id,
@@ -186,7 +182,7 @@ def envelope_of(accepted: Accepted, index: int, send: Send) -> Envelope:
     )
 
 
-def _loaded(commit: Commit | None) -> Position:
+def _saved_position(commit: Commit | None) -> Position:
     """A position that cannot be read is as good as lost: start from zero."""
     if commit is None:
         return START

@@ -17,7 +17,9 @@ def sound(host: str, stream: str, stopped: PartitionStopped) -> None:
     log_event(
         LOG,
         logging.CRITICAL,
-        f"{host}: partition stopped: {stopped}",
+        "partition.stopped",
+        host=host,
+        why=stopped,
         stream=stream,
         partition=stopped.partition,
         offset=stopped.offset,

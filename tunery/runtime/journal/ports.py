@@ -9,7 +9,7 @@ from tunery.runtime.bus.abstract import Log
 from tunery.runtime.clock import Clock
 
 
-class Parts(Protocol):
+class JournalPorts(Protocol):
     """The part of `Runtime` that the event core uses."""
 
     @property
@@ -23,7 +23,7 @@ class Parts(Protocol):
 
 
 @dataclass(frozen=True)
-class Limits:
+class HostLimits:
     """Named limits of the hosts. The defaults are production's; tests shorten times."""
 
     window: int = 32  # decisions in flight

@@ -19,10 +19,11 @@ from tunery.runtime.bus.abstract import BusError
 from tunery.runtime.journal.acceptance import record_hash
 from tunery.runtime.journal.codec import MALFORMED, canonical
 from tunery.runtime.journal.fold import Fold
-from tunery.runtime.journal.ports import Parts
+from tunery.runtime.journal.ports import JournalPorts
+from tunery.runtime.telemetry.logs import log_event
 from tunery.runtime.verbs import Aggregate
 
-LOG = logging.getLogger("tunery.journal")
+LOG: Final = logging.getLogger("tunery.journal")
 SLOTS: Final = 2
 READ_WAIT_MS: Final = 500
 READ_EMPTY_MAX: Final = 4  # polls without a record, before the rest is taken for compacted away
@@ -49,7 +50,7 @@ class _NotGood(Exception):
 class Snapshots(Generic[S]):
     """Those of one partition."""
 
-    def __init__(self, parts: Parts, aggregate: Aggregate[S], partition: int) -> None:
+    def __init__(self, parts: JournalPorts, aggregate: Aggregate[S], partition: int) -> None:
         self._log, self._blobs = parts.log, parts.blobs
         self._aggregate, self._partition = aggregate, partition
         self._stream = aggregate.stream
@@ -66,13 +67,13 @@ class Snapshots(Generic[S]):
         try:
             self._pointers = await self._read_pointers()
         except BusError as error:
-            self._warn("snapshots are not found", error)
+            self._warn("snapshot.pointers_not_read", error)
             self._pointers = {}
         for pointer in sorted(self._pointers.values(), key=lambda one: -one.offset):
             try:
                 return await self._open(pointer)
             except (_NotGood, BlobError, BusError, *MALFORMED) as error:
-                self._warn(f"the snapshot at offset {pointer.offset} is not used", error)
+                self._warn("snapshot.not_used", error, offset=pointer.offset)
         return Fold(self._aggregate.initial)
 
     async def save(self, fold: Fold[S]) -> None:
@@ -103,7 +104,7 @@ class Snapshots(Generic[S]):
             if replaced is not None and replaced.blob != pointer.blob:
                 await self._blobs.delete(replaced.blob)
         except (BlobError, BusError) as error:
-            self._warn("no snapshot was taken", error)
+            self._warn("snapshot.not_taken", error)
 
     def _comes_back(self, fold: Fold[S], body: bytes) -> bool:
         """Checked once in a process: a state that changes on its way is never kept."""
@@ -112,12 +113,15 @@ class Snapshots(Generic[S]):
                 self._round_trips = self._decoder.decode(body) == fold
             except (msgspec.DecodeError, TypeError) as error:
                 self._round_trips = False
-                self._warn("the state cannot be decoded", error)
+                self._warn("snapshot.not_decoded", error)
             if not self._round_trips:
-                LOG.error(
-                    "%s: no snapshots: the state does not come back from its encoding as %s",
-                    self._stream.name,
-                    self._aggregate.state_type,
+                log_event(
+                    LOG,
+                    logging.ERROR,
+                    "snapshot.state_not_restorable",
+                    stream=self._stream.name,
+                    state_type=self._aggregate.state_type,
+                    hint="no snapshots: the state differs from what its encoding decodes to",
                 )
         return self._round_trips
 
@@ -170,13 +174,21 @@ class Snapshots(Generic[S]):
             try:
                 pointer = msgspec.json.decode(value, type=Pointer)
             except MALFORMED as error:
-                self._warn("a pointer cannot be read", error)
+                self._warn("snapshot.pointer_unreadable", error)
                 continue
             if (pointer.stream, pointer.partition) == (self._stream.name, self._partition):
                 found[pointer.slot] = pointer
 
-    def _warn(self, what: str, why: Exception) -> None:
-        LOG.warning("%s/%d: %s: %s", self._stream.name, self._partition, what, why)
+    def _warn(self, event: str, why: Exception, **fields: Any) -> None:
+        log_event(
+            LOG,
+            logging.WARNING,
+            event,
+            stream=self._stream.name,
+            partition=self._partition,
+            why=why,
+            **fields,
+        )
 
 
 def revive(wanted: Any, plain: Any) -> Any:

@@ -9,23 +9,26 @@ from typing import Any, Final
 import asyncpg
 
 from schemas.units import Ms
+from tunery.runtime.backoff import Backoff
+from tunery.runtime.clock import Clock, SystemClock
 from tunery.runtime.telemetry.logs import log_event
 
 LOG: Final = logging.getLogger("tunery.work")
 CONNECT_MS_MAX: Final = 3_000
-BACKOFF_MS: Final[Ms] = 500
-BACKOFF_MS_MAX: Final[Ms] = 5_000
+BACKOFF: Final = Backoff(500, 5_000)
 PROBE_MS: Final[Ms] = 10_000
 
 
 @asynccontextmanager
-async def listen(dsn: str, channel: str, heard: Callable[[str], None]) -> AsyncIterator[None]:
-    """Call `heard` with every payload while the context is open, and with "" after a gap.
+async def listen(dsn: str, channel: str, on_notice: Callable[[str], None]) -> AsyncIterator[None]:
+    """Call `on_notice` with every payload while the context is open, and with "" after a gap.
 
     The context opens when the first connection listens, or at once when there is no server.
     """
     begun = asyncio.Event()
-    task = asyncio.create_task(_keep(dsn, channel, heard, begun), name=f"listen {channel}")
+    task = asyncio.create_task(
+        _listen_again(dsn, channel, on_notice, begun, SystemClock()), name=f"listen {channel}"
+    )
     try:
         await begun.wait()
         yield
@@ -35,32 +38,47 @@ async def listen(dsn: str, channel: str, heard: Callable[[str], None]) -> AsyncI
             await task
 
 
-async def _keep(dsn: str, channel: str, heard: Callable[[str], None], begun: asyncio.Event) -> None:
-    backoff_ms = BACKOFF_MS
+async def _listen_again(
+    dsn: str,
+    channel: str,
+    on_notice: Callable[[str], None],
+    begun: asyncio.Event,
+    clock: Clock,
+) -> None:
+    failures = 0
     while True:
         try:
-            await _once(dsn, channel, heard, begun)
-            backoff_ms = BACKOFF_MS
+            await _listen_once(dsn, channel, on_notice, begun)
+            failures = 0
         except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-            log_event(LOG, logging.WARNING, "listening stopped", channel=channel, why=error)
+            failures += 1
+            log_event(
+                LOG,
+                logging.WARNING,
+                "store.listening_interrupted",
+                channel=channel,
+                tries=failures,
+                why=error,
+            )
             begun.set()
-            await asyncio.sleep(backoff_ms / 1_000)
-            backoff_ms = min(2 * backoff_ms, BACKOFF_MS_MAX)
+            await clock.sleep(BACKOFF.delay_ms(failures))
 
 
-async def _once(dsn: str, channel: str, heard: Callable[[str], None], begun: asyncio.Event) -> None:
+async def _listen_once(
+    dsn: str, channel: str, on_notice: Callable[[str], None], begun: asyncio.Event
+) -> None:
     """Listen until the connection ends."""
     connection = await asyncpg.connect(dsn, timeout=CONNECT_MS_MAX / 1_000)
     ended = asyncio.Event()
 
     def take(_connection: Any, _pid: int, _channel: str, payload: object) -> None:
-        heard(str(payload))
+        on_notice(str(payload))
 
     try:
         connection.add_termination_listener(lambda _: ended.set())
         await connection.add_listener(channel, take)
         begun.set()
-        heard("")  # whatever was said before now was missed
+        on_notice("")  # whatever was said before now was missed
         while not ended.is_set():
             with suppress(TimeoutError):
                 async with asyncio.timeout(PROBE_MS / 1_000):

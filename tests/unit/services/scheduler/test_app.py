@@ -32,9 +32,9 @@ from tunery.runtime.clock import Clock, SystemClock
 from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.hosts.reactor import Reactor
 from tunery.runtime.journal.codec import codec_of, decode_record
-from tunery.runtime.journal.ports import Limits
+from tunery.runtime.journal.ports import HostLimits
 
-LIMITS = Limits(idle_wait_ms=10, retry_ms=10)
+LIMITS = HostLimits(idle_wait_ms=10, retry_ms=10)
 WAIT_S = 10
 
 

@@ -25,7 +25,7 @@ from tunery.runtime.bus.sender import Sender
 from tunery.runtime.clock import Clock, SystemClock
 from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.journal.codec import codec_of, decode_record
-from tunery.runtime.journal.ports import Limits
+from tunery.runtime.journal.ports import HostLimits
 
 TTL_MS = 300
 BEAT_MS = 30
@@ -89,7 +89,7 @@ async def watching(*nodes: RegisterNode) -> AsyncIterator[Place]:
     """A pool with its owner and its watcher, and nodes that have registered."""
     place = Place()
     await place.log.create((POOL.commands, POOL.journal, HEARTBEATS, SNAPSHOTS), PARTITIONS)
-    limits = Limits(idle_wait_ms=20, retry_ms=10)
+    limits = HostLimits(idle_wait_ms=20, retry_ms=10)
     hosts = (AggregateHost(place, POOLS, limits=limits), Watcher(place, TTL_MS, 10, 60_000))
     tasks = [asyncio.create_task(host.run()) for host in hosts]
     try:

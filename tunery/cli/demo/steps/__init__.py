@@ -1,1 +1,1 @@
-"""The chapters of the story, in three acts: before, machines, after."""
+"""The steps of the demo: `submission`, `training` and `results`."""

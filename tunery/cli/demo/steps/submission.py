@@ -1,10 +1,10 @@
-"""Before any machine works: files, the estimate, one job however often it is submitted."""
+"""Before any training: files are validated, the cost is estimated, the job is submitted."""
 
 import json
 from typing import Any, Final
 
-from tunery.cli.demo.context import EXAMPLES, Scene
-from tunery.cli.demo.polling import until
+from tunery.cli.demo.context import EXAMPLES, DemoContext
+from tunery.cli.demo.polling import poll_until
 from tunery.local.paths import BASE_MODEL_ID
 
 VALIDATION_S_MAX: Final = 60
@@ -27,44 +27,46 @@ TRAINING: Final[dict[str, Any]] = {
 }
 
 
-async def bad_file(scene: Scene) -> None:
-    scene.view.chapter("A file with planted errors")
+async def bad_file(context: DemoContext) -> None:
+    """Upload a file with planted errors and show that each one is reported by row."""
+    context.display.step("A file with planted errors")
     path = EXAMPLES / "broken.jsonl"
     planted = json.loads((EXAMPLES / "broken.expected.json").read_text("utf-8"))
-    report = await _validated(scene, path)
-    found = report["report"]["errors"]
-    scene.view.table(
+    report = await _upload_and_validate(context, path)
+    errors = report["report"]["errors"]
+    context.display.table(
         ("row", "code", "what to do"),
         [
-            (str(one["row"] or "file"), one["code"], one["hint"] or one["message"])
-            for one in found[:SHOWN_MAX]
+            (str(error["row"] or "file"), error["code"], error["hint"] or error["message"])
+            for error in errors[:SHOWN_MAX]
         ],
     )
-    named = {(str(one["row"]), one["code"]) for one in found}
-    wanted = {(row, code) for row, code in planted.items()}
-    holds = not report["accepted"] and wanted <= named
-    text = f"refused before any machine was used: all {len(wanted)} planted errors named by row"
-    scene.check("every_planted_error_named", holds, text)
+    reported = {(str(error["row"]), error["code"]) for error in errors}
+    expected = set(planted.items())
+    holds = not report["accepted"] and expected <= reported
+    text = f"rejected before any GPU was used: all {len(expected)} planted errors reported by row"
+    context.check("every_planted_error_named", holds, text)
 
 
-async def good_file(scene: Scene) -> None:
-    scene.view.chapter(f"A good file: {scene.training_file.name}")
-    report = await _validated(scene, scene.training_file)
-    scene.file_id = report["id"]
-    tokens = {one["base_id"]: one["tokens"] for one in report["tokens"]}
+async def good_file(context: DemoContext) -> None:
+    """Upload the training file and show what the report counts."""
+    context.display.step(f"A good file: {context.training_file.name}")
+    report = await _upload_and_validate(context, context.training_file)
+    context.file_id = report["id"]
+    tokens = {count["base_id"]: count["tokens"] for count in report["tokens"]}
     text = (
         f"{report['rows']} rows of {report['dialect']}, {report['warnings']} warnings, "
-        f"{tokens.get(BASE_MODEL_ID, 0)} tokens by the model's own tokenizer and template"
+        f"{tokens.get(BASE_MODEL_ID, 0)} tokens by the model's own tokenizer and chat template"
     )
     holds = bool(report["accepted"]) and tokens.get(BASE_MODEL_ID, 0) > 0
-    scene.check("good_file_accepted", holds, text)
+    context.check("good_file_accepted", holds, text)
 
 
-async def estimate(scene: Scene) -> None:
-    scene.view.chapter("What it will take, before it is started")
-    found = await scene.api.estimate(request(scene))
-    scene.estimate = held = found
-    scene.view.line(
+async def estimate(context: DemoContext) -> None:
+    """Show what the job will need and cost, and the most it can cost."""
+    context.display.step("The estimate, before the job is submitted")
+    context.estimate = held = dict(await context.api.estimate(request(context)))
+    context.display.line(
         f"{held['trained_tokens']} tokens in {held['steps']} steps, "
         f"{held['memory_bytes'] / 1e9:.1f} GB memory, "
         f"{(held['train_gpu_ms'] + held['eval_gpu_ms']) / 60_000:.1f} slot-minutes expected"
@@ -72,39 +74,41 @@ async def estimate(scene: Scene) -> None:
     price, most = held["amount_micro"] / 1e6, held["amount_max_micro"] / 1e6
     text = (
         f"{price:.4f} {held['currency']} expected; {most:.4f} {held['currency']} is held "
-        "and can never be passed"
+        "and can never be exceeded"
     )
     holds = 0 < held["amount_micro"] <= held["amount_max_micro"] and held["steps"] > 0
-    scene.check("estimate_given_before_launch", holds, text)
+    context.check("estimate_given_before_launch", holds, text)
 
 
-async def submit(scene: Scene) -> None:
-    scene.view.chapter("One job, submitted twice")
-    endpoint = await scene.api.create_endpoint({"name": "demo", "url": scene.receiver.url})
-    scene.secret = endpoint["signing_secret"]
-    first = await scene.api.submit(request(scene), IDEMPOTENCY_KEY)
-    second = await scene.api.submit(request(scene), IDEMPOTENCY_KEY)
-    scene.job_id = first["id"]
-    jobs = [job async for job in scene.api.jobs()]
-    scene.view.line(f"{first['id']}  {first['status']}")
+async def submit(context: DemoContext) -> None:
+    """Submit the same job twice with one idempotency key; there is one job."""
+    context.display.step("One job, submitted twice")
+    endpoint = await context.api.create_endpoint({"name": "demo", "url": context.receiver.url})
+    context.webhook_secret = endpoint["signing_secret"]
+    first = await context.api.submit(request(context), IDEMPOTENCY_KEY)
+    second = await context.api.submit(request(context), IDEMPOTENCY_KEY)
+    context.job_id = first["id"]
+    jobs = [job async for job in context.api.jobs()]
+    context.display.line(f"{first['id']}  {first['status']}")
     same = first["id"] == second["id"] and len(jobs) == 1
-    scene.check("two_submissions_one_job", same, "same key, same job: nobody pays twice")
+    context.check("two_submissions_one_job", same, "same idempotency key, same job: no second bill")
 
 
-def request(scene: Scene) -> dict[str, Any]:
+def request(context: DemoContext) -> dict[str, Any]:
+    """The body of the submission and of the estimate."""
     return {
         "model": BASE_MODEL_ID,
-        "training_file": scene.file_id,
+        "training_file": context.file_id,
         "suffix": "lighthouse",
         "seed": 7,
         **TRAINING,
     }
 
 
-async def _validated(scene: Scene, path: Any) -> Any:
-    uploaded = await scene.api.upload(path)
-    return await until(
-        lambda: scene.api.validation(uploaded["id"]),
+async def _upload_and_validate(context: DemoContext, path: Any) -> Any:
+    uploaded = await context.api.upload(path)
+    return await poll_until(
+        lambda: context.api.validation(uploaded["id"]),
         lambda report: bool(report["status"] == "done"),
         VALIDATION_S_MAX,
     )

@@ -22,7 +22,7 @@ from tunery.runtime.bus.sender import Sender
 from tunery.runtime.clock import Clock, SystemClock
 from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.hosts.reactor import Reactor
-from tunery.runtime.journal.ports import Limits
+from tunery.runtime.journal.ports import HostLimits
 from tunery.runtime.journal.snapshots import Snapshots
 from tunery.runtime.tools.verify import replay_stream
 from tunery.runtime.verbs import Aggregate
@@ -32,7 +32,7 @@ TENANTS = tuple(f"tenant-{number}" for number in range(10))
 
 
 @dataclass
-class Parts:
+class JournalPorts:
     name: str
     log: Log
     clock: Clock
@@ -48,20 +48,22 @@ class World:
     logs: list[KafkaLog]
     blobs: MemoryBlobs
 
-    def parts(self) -> Parts:
+    def parts(self) -> JournalPorts:
         """Another process's connections."""
         log = KafkaLog(KafkaSettings(self.bootstrap, session_timeout_ms=2_000))
         self.logs.append(log)
-        return Parts(f"toy{self.streams['seats'].name}", log, SystemClock(), self.blobs)
+        return JournalPorts(f"toy{self.streams['seats'].name}", log, SystemClock(), self.blobs)
 
     def aggregate(self, one: Aggregate[Any]) -> Aggregate[Any]:
         return replace(one, stream=self.streams[one.stream.name])
 
-    def owners(self, parts: Parts, limits: Limits | None = None) -> list[AggregateHost[Any]]:
+    def owners(
+        self, parts: JournalPorts, limits: HostLimits | None = None
+    ) -> list[AggregateHost[Any]]:
         both = (SEATS_AGGREGATE, TALLY_AGGREGATE)
         return [AggregateHost(parts, self.aggregate(one), limits=limits) for one in both]
 
-    def reactor(self, parts: Parts) -> Reactor:
+    def reactor(self, parts: JournalPorts) -> Reactor:
         return Reactor(parts, self.streams["seats"], react_seats, streams=self.streams)
 
     async def totals(self) -> tuple[int, int, int]:
@@ -162,7 +164,7 @@ async def test_an_owner_starts_from_its_snapshot(world: World) -> None:
     parts = world.parts()
     sender = Sender(parts.log, world.streams)
     busy = partition_of(TENANTS[0].encode())
-    async with running(*world.owners(parts, Limits(snapshot_every=3))):
+    async with running(*world.owners(parts, HostLimits(snapshot_every=3))):
         for _ in range(5):
             await take(world, sender)
         await until(lambda totals: totals[0] == 50, world)

@@ -47,13 +47,16 @@ class Process:
                 self.lines.append(json.loads(line))
                 self._grew.notify_all()
 
-    async def logged(self, event: str, wait_s: float = 30) -> dict[str, Any]:
-        def found() -> list[dict[str, Any]]:
-            return [line for line in self.lines if line["event"] == event]
+    async def logged(self, event: str, wait_s: float = 30, **fields: str) -> dict[str, Any]:
+        """The newest line of this event with these fields; waits until there is one."""
+        wanted = {"event": event, **fields}
+
+        def matching() -> list[dict[str, Any]]:
+            return [line for line in self.lines if wanted.items() <= line.items()]
 
         async with asyncio.timeout(wait_s), self._grew:
-            await self._grew.wait_for(found)
-        return found()[-1]
+            await self._grew.wait_for(matching)
+        return matching()[-1]
 
     async def end(self, number: signal.Signals) -> tuple[int, float]:
         """Exit status, and the seconds it took."""
@@ -175,7 +178,7 @@ async def test_servers_that_are_not_there_yet_are_waited_for(servers: Stack) -> 
     }
     async with toy_service(away) as process:
         for server in ("PostgreSQL", "S3", "Kafka"):
-            await process.logged(f"waiting for {server}")
+            await process.logged("server.awaited", server=server)
         status, seconds = await process.end(signal.SIGTERM)
     assert (status, seconds < 5) == (0, True)
 

@@ -133,9 +133,9 @@ START = reduce(
 )
 
 
-def wishes(*events: pool.Event) -> dict[int, str]:
+def targets(*events: pool.Event) -> dict[int, str]:
     state = reduce(evolve, events, START)
-    return {lease: assignment.wish for lease, assignment in state.assignments.items()}
+    return {lease: assignment.target for lease, assignment in state.assignments.items()}
 
 
 def registered(incarnation: str) -> pool.NodeRegistered:
@@ -146,23 +146,23 @@ def registered(incarnation: str) -> pool.NodeRegistered:
 
 
 def test_only_leases_of_this_incarnation_count() -> None:
-    assert wishes(granted(1), granted(2, "a0"), granted(3, "b1")) == {1: "run"}
+    assert targets(granted(1), granted(2, "a0"), granted(3, "b1")) == {1: "run"}
 
 
-def test_wishes_only_harden() -> None:
-    assert wishes(granted(1), draining(1)) == {1: "drain"}
-    assert wishes(granted(1), killed(1), draining(1)) == {1: "kill"}
+def test_targets_only_harden() -> None:
+    assert targets(granted(1), draining(1)) == {1: "drain"}
+    assert targets(granted(1), killed(1), draining(1)) == {1: "kill"}
 
 
 def test_a_closed_placement_is_killed_and_a_freed_one_forgotten() -> None:
-    assert wishes(granted(1), closed(1)) == {1: "kill"}
-    assert wishes(granted(1), closed(1, attempt=2)) == {1: "run"}
-    assert wishes(granted(1), closed(1), freed(1)) == {}
-    assert wishes(granted(1), closed(1), freed(1, "b")) == {1: "kill"}
+    assert targets(granted(1), closed(1)) == {1: "kill"}
+    assert targets(granted(1), closed(1, attempt=2)) == {1: "run"}
+    assert targets(granted(1), closed(1), freed(1)) == {}
+    assert targets(granted(1), closed(1), freed(1, "b")) == {1: "kill"}
 
 
 def test_a_grant_brings_its_placement_and_work() -> None:
-    state = reduce(evolve, (granted(1),), START)
+    state = evolve(START, granted(1))
     run = state.assignments[1].grant
     assert (run.placement, run.work, run.member.devices) == (placement(1), WORK, (0,))
     assert "job1" not in state.placements
@@ -173,16 +173,16 @@ def test_a_grant_brings_its_placement_and_work() -> None:
 
 def test_a_gang_is_run_by_each_of_its_nodes() -> None:
     gang = replace(granted(1), members=(member("b1"), member("a1")))
-    assert wishes(gang) == {1: "run"}
+    assert targets(gang) == {1: "run"}
 
 
 def test_a_withdrawn_placement_and_an_unknown_work_are_not_run() -> None:
-    assert wishes(closed(1), granted(1)) == {}
-    assert wishes(pool.WorkForgotten(job_id="job1"), granted(1)) == {}
+    assert targets(closed(1), granted(1)) == {}
+    assert targets(pool.WorkForgotten(job_id="job1"), granted(1)) == {}
 
 
-def test_strangers_are_ignored() -> None:
-    assert wishes(draining(7), killed(8), closed(9)) == {}
+def test_leases_of_other_nodes_are_ignored() -> None:
+    assert targets(draining(7), killed(8), closed(9)) == {}
 
 
 def test_a_later_incarnation_replaces_this_one() -> None:

@@ -3,10 +3,15 @@ import logging
 import pytest
 
 from tunery.runtime.bus.quiet import quieten
+from tunery.runtime.telemetry.logs import log_event
 
 
-def said(caplog: pytest.LogCaptureFixture, logger: str) -> list[str]:
-    return [record.getMessage() for record in caplog.records if record.name == logger]
+def lines(caplog: pytest.LogCaptureFixture, logger: str) -> list[str]:
+    return [
+        " ".join(map(str, (record.getMessage(), *getattr(record, "fields", {}).values())))
+        for record in caplog.records
+        if record.name == logger
+    ]
 
 
 def test_a_line_comes_once_in_a_while_and_a_critical_one_always(
@@ -14,16 +19,16 @@ def test_a_line_comes_once_in_a_while_and_a_critical_one_always(
 ) -> None:
     quieten()
     logger = logging.getLogger("tunery.journal")
-    for reason in ("no route", "reset", "refused"):
-        logger.warning("%s/%d: %s: %s", "quiet", 1, "the log does not answer", reason)
-        logger.critical("%s/%d: %s: %s", "quiet", 1, "stopped", reason)
-    logger.warning("%s/%d: %s: %s", "quiet", 2, "the log does not answer", "no route")
-    assert said(caplog, "tunery.journal") == [
-        "quiet/1: the log does not answer: no route",
-        "quiet/1: stopped: no route",
-        "quiet/1: stopped: reset",
-        "quiet/1: stopped: refused",
-        "quiet/2: the log does not answer: no route",
+    for why in ("no route", "reset", "refused"):
+        log_event(logger, logging.WARNING, "owner.log_unavailable", partition=1, why=why)
+        log_event(logger, logging.CRITICAL, "partition.stopped", partition=1, why=why)
+    log_event(logger, logging.WARNING, "owner.log_unavailable", partition=2, why="no route")
+    assert lines(caplog, "tunery.journal") == [
+        "owner.log_unavailable 1 no route",
+        "partition.stopped 1 no route",
+        "partition.stopped 1 reset",
+        "partition.stopped 1 refused",
+        "owner.log_unavailable 2 no route",
     ]
 
 
@@ -35,4 +40,4 @@ def test_lines_of_the_client_are_told_apart_by_their_text_alone(
     for port in range(5):
         logger.error("test: unable to connect to %s", port)
     logger.info("never shown")
-    assert said(caplog, "aiokafka.conn") == ["test: unable to connect to 0"]
+    assert lines(caplog, "aiokafka.conn") == ["test: unable to connect to 0"]

@@ -19,12 +19,12 @@ from tunery.runtime.bus.sender import Sender
 from tunery.runtime.clock import Clock, SystemClock
 from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.journal.codec import codec_of, decode_record
-from tunery.runtime.journal.ports import Limits
+from tunery.runtime.journal.ports import HostLimits
 
 WAIT_S = 10
 #: what strangers may put where one of our records should be
 GARBAGE = (b"", b"not json", b'{"id":"\xff"}', b'{"x":' + b"[" * 9_000 + b"]" * 9_000 + b"}")
-QUICK = Limits(idle_wait_ms=20, tick_every_ms=50, retry_ms=10, back_off_ms_max=40)
+QUICK = HostLimits(idle_wait_ms=20, tick_every_ms=50, retry_ms=10, back_off_ms_max=40)
 
 
 @dataclass
@@ -45,7 +45,7 @@ class World:
     def sender(self) -> Sender:
         return Sender(self.log, STREAMS)
 
-    def host(self, owner: str = "a", limits: Limits = QUICK) -> AggregateHost[Any]:
+    def host(self, owner: str = "a", limits: HostLimits = QUICK) -> AggregateHost[Any]:
         return AggregateHost(self, SEATS_AGGREGATE, owner=owner, limits=limits)
 
     def entries(self, key: str, stream: Any = SEATS) -> list[tuple[Entry, tuple[Any, ...]]]:

@@ -64,8 +64,9 @@ async def test_an_owner_stops_and_says_where_to_look(
     assert metric(host.name) == 1
     assert metric(host.name, partition_of(OTHER.encode())) == 0
     line = said(caplog)
-    assert f"partition stopped: seats/{PARTITION} at offset 1" in line["event"]
-    assert "Invalid value 'SeatsHeld.v9'" in line["event"]
+    assert (line["event"], line["host"]) == ("partition.stopped", host.name)
+    assert str(line["why"]).startswith(f"seats/{PARTITION} at offset 1: ")
+    assert "Invalid value 'SeatsHeld.v9'" in str(line["why"])
     assert line["kind"] == "Unreadable"
     assert line["look"] == f"tunery journal inspect seats {PARTITION} 1"
 

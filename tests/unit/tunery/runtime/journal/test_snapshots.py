@@ -126,7 +126,7 @@ async def test_a_state_that_does_not_come_back_is_never_kept(
         for _ in range(4):
             await world.sender.send(SEATS, KEY, KEY, HoldSeats(seats=1))
         await world.decided(KEY, 4)
-        await until(lambda: "no snapshots" in caplog.text)
+        await until(lambda: "snapshot.state_not_restorable" in caplog.text)
     assert pointers(world) == []
 
 

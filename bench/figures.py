@@ -1,0 +1,241 @@
+"""Writes `docs/figures.md` from the recorded results of the benches.
+
+    python -m bench.core --json | python -m bench.figures record core
+    python -m bench.figures page > docs/figures.md
+
+`record NAME` reads the output of a bench and keeps its last line, with today's date and this
+machine, in `bench/results/NAME.json`. `page` prints the page; it measures nothing.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from tunery.cli.demo.recording import machine
+
+RESULTS: Final = Path(__file__).with_name("results")
+HEAD: Final = """\
+# Figures
+
+<!-- Made by `python -m bench.figures page` from `bench/results/`. Do not edit. -->
+
+One table for each benchmark: everything in a table comes from one run of its command. The machines
+were shared with other work, so compare ratios rather than milliseconds. A *bare* figure is the same
+work done by the plain client library in the same run.
+"""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One row: the key in the bench's JSON (`a/b`: key b of object a), what it says, its format."""
+
+    key: str
+    text: str
+    form: str = "{:,.0f}"
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One table. `command` gives the JSON."""
+
+    name: str
+    title: str
+    command: str
+    figures: tuple[Figure, ...]
+
+
+BENCHES: Final = (
+    Bench(
+        "demo",
+        "The demo",
+        "make demo ARGS=--json",
+        (
+            Figure("demo_seconds", "the whole demo, with a killed node", "{:,.0f} s"),
+            Figure("ready_seconds", "the stack with two node agents is ready", "{:,.0f} s"),
+            Figure(
+                "takeover_seconds",
+                "from `kill -9` of a node to training on another (a lost node is given 10 s)",
+                "{:,.0f} s",
+            ),
+        ),
+    ),
+    Bench(
+        "submit",
+        "Submission: HTTP, decision, read model, answer",
+        "python -m bench.submit --json",
+        (
+            Figure("sequential_p50_ms", "500 submissions one after the other, p50", "{:,.0f} ms"),
+            Figure("sequential_p99_ms", "500 submissions one after the other, p99", "{:,.0f} ms"),
+            Figure("concurrent_p50_ms", "200 submissions at once, p50", "{:,.0f} ms"),
+            Figure("concurrent_p99_ms", "200 submissions at once, p99", "{:,.0f} ms"),
+            Figure("bare_append_p50_ms", "one bare append to Kafka with fsync, p50", "{:,.1f} ms"),
+        ),
+    ),
+    Bench(
+        "gateway",
+        "The API while a job trains: 50 requests a second",
+        "python -m bench.gateway --json",
+        (
+            Figure("paced_p99_ms", "one submission a second, all requests, p99", "{:,.0f} ms"),
+            Figure("bare_paced_p99_ms", "the same, bare FastAPI handler, p99", "{:,.0f} ms"),
+            Figure("rush_p99_ms", "ten submissions a second, all requests, p99", "{:,.0f} ms"),
+            Figure("bare_rush_p99_ms", "the same, bare FastAPI handler, p99", "{:,.0f} ms"),
+            Figure("read_per_s", "reads by 8 callers, a second"),
+            Figure("read_ratio_to_bare", "reads, as a multiple of the bare handler's", "{:.2f}"),
+        ),
+    ),
+    Bench(
+        "follow",
+        "200 followers of one job over HTTP, 3,600 steps at 40 a second",
+        "python -m bench.follow --json",
+        (
+            Figure("lost", "steps lost, over all followers"),
+            Figure("twice", "steps received twice, over all followers"),
+            Figure("delay_p50_ms", "from the report of a step to its arrival, p50", "{:,.0f} ms"),
+            Figure("delay_p99_ms", "from the report of a step to its arrival, p99", "{:,.0f} ms"),
+        ),
+    ),
+    Bench(
+        "core",
+        "The event core",
+        "python -m bench.core --json",
+        (
+            Figure(
+                "append_read_back_p50_ratio",
+                "one append with read-back, p50, as a multiple of the bare client's",
+                "{:.2f}",
+            ),
+            Figure(
+                "pipelined_ratio",
+                "appends with 32 in flight, throughput as a multiple of the bare client's",
+                "{:.2f}",
+            ),
+            Figure("replay_events_per_s", "replay: accepted, hashed and decoded events a second"),
+            Figure("replay_job_events_per_s", "replay with the fold of `job`, events a second"),
+            Figure("decisions_per_s", "decisions of one partition with fsync, a second"),
+            Figure(
+                "boot_1m_from_zero_s", "start of an owner: 1,000,000 records from zero", "{:,.0f} s"
+            ),
+            Figure("boot_1m_from_snapshot_s", "the same from its snapshot", "{:,.1f} s"),
+            Figure("owner_rss_mb", "memory of an owner with 100,000 ended jobs", "{:,.0f} MB"),
+            Figure(
+                "ledger_ratio_to_bare",
+                "usage slices into the ledger, rate as a multiple of the bare statements'",
+                "{:.2f}",
+            ),
+        ),
+    ),
+    Bench(
+        "rebuild",
+        "1,000 jobs with kills, rebuilt after PostgreSQL was lost",
+        "python -m bench.rebuild --json",
+        (
+            Figure("records", "journal records"),
+            Figure(
+                "seconds/without PostgreSQL: built",
+                "services and all rows are back after",
+                "{:,.1f} s",
+            ),
+            Figure("equal", "jobs, limits, leases, usage and invoices are equal to the unit", "{}"),
+        ),
+    ),
+    Bench(
+        "simulation",
+        "Simulation: two scenarios, faults at every await",
+        "make sim SEEDS=10000 FIRST=1",
+        (
+            Figure("seeds", "seeds of each scenario"),
+            Figure("counts/commands", "commands"),
+            Figure("faults/crash", "crashes"),
+            Figure("violations", "violations of invariants"),
+            Figure("runs_per_s", "runs a second on all cores"),
+        ),
+    ),
+    Bench(
+        "soak",
+        "Soak: 50 rounds of kills of real processes, every failpoint",
+        "python -m tests.soak --rounds 50 --json",
+        (
+            Figure("commands_acknowledged", "commands acknowledged"),
+            Figure("stale_by_zombies", "records appended by paused owners after their successors"),
+            Figure("problems_count", "problems found"),
+        ),
+    ),
+    Bench(
+        "data",
+        "Data pipeline, from a file to packed rows",
+        "python -m bench.data.scale --rows 1000000 --json",
+        (
+            Figure("scale_rows", "rows"),
+            Figure("scale_seconds", "time", "{:,.0f} s"),
+            Figure("scale_anonymous_mib", "peak memory", "{:,.0f} MiB"),
+        ),
+    ),
+)
+
+
+def record(name: str, lines: Sequence[str], folder: Path = RESULTS) -> Path:
+    """Keep the last line of a bench's output. Raises ValueError when it is no JSON object."""
+    figures = json.loads(lines[-1])
+    if not isinstance(figures, dict):
+        raise ValueError(f"the last line of {name} is no JSON object")
+    result = {
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "machine": machine(),
+        "figures": figures.get("figures", figures),
+    }
+    path = folder / f"{name}.json"
+    path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    return path
+
+
+def page(folder: Path = RESULTS) -> str:
+    """The page of all results in the folder, in the order of BENCHES."""
+    tables = [
+        _table(bench, json.loads(path.read_text(encoding="utf-8")))
+        for bench in BENCHES
+        if (path := folder / f"{bench.name}.json").is_file()
+    ]
+    return "\n".join([HEAD, *tables])
+
+
+def _table(bench: Bench, result: dict[str, Any]) -> str:
+    figures = result["figures"]
+    rows = [
+        f"| {figure.text} | {figure.form.format(value)} |"
+        for figure in bench.figures
+        if (value := _value(figures, figure.key)) is not None
+    ]
+    head = f"## {bench.title}\n\n`{bench.command}` on {result['date']}, {result['machine']}.\n"
+    return "\n".join([head, "| figure | value |", "|---|---|", *rows, ""])
+
+
+def _value(figures: dict[str, Any], key: str) -> float | int | str | None:
+    value: Any = figures
+    for part in key.split("/"):
+        value = value.get(part) if isinstance(value, dict) else None
+    return "yes" if value is True else "no" if value is False else value
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    actions = parser.add_subparsers(dest="action", required=True)
+    actions.add_parser("page", help="print the page")
+    recording = actions.add_parser("record", help="keep the output of a bench (on standard input)")
+    recording.add_argument("name", choices=[bench.name for bench in BENCHES])
+    arguments = parser.parse_args()
+    if arguments.action == "page":
+        sys.stdout.write(page())
+    else:
+        print(record(arguments.name, sys.stdin.read().splitlines()))
+
+
+if __name__ == "__main__":
+    main()

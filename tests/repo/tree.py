@@ -1,0 +1,92 @@
+"""The sources of a tree, read and parsed once, whatever number of rules looks at them.
+
+A tree is a folder with the layout of the repository, so the tests can plant violations in one.
+"""
+
+import ast
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+PRODUCT: Final = ("schemas", "services", "tunery")
+SOURCES: Final = (*PRODUCT, "simulator", "examples", "bench")
+EVERYTHING: Final = (*SOURCES, "tests")
+
+
+@dataclass(frozen=True)
+class Violation:
+    """Where, and what is wrong there."""
+
+    path: str
+    line: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.text}"
+
+
+class SourceFile:
+    """One Python file. name: its path in the tree, with slashes."""
+
+    def __init__(self, root: Path, path: Path) -> None:
+        self.name = path.relative_to(root).as_posix()
+        self.parts = PurePosixPath(self.name).parts
+        self.text = path.read_text(encoding="utf-8")
+
+    @property
+    def stem(self) -> str:
+        return self.parts[-1].removesuffix(".py")
+
+    @cached_property
+    def lines(self) -> list[str]:
+        return self.text.splitlines()
+
+    @cached_property
+    def module(self) -> ast.Module:
+        return ast.parse(self.text, filename=self.name)
+
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """Every node of the module."""
+        return list(ast.walk(self.module))
+
+    def violation(self, node: ast.AST | int, text: str) -> Violation:
+        line = node if isinstance(node, int) else getattr(node, "lineno", 1)
+        return Violation(self.name, line, text)
+
+
+class Tree:
+    """The Python files below `root`, by folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._folders: dict[str, list[SourceFile]] = {}
+
+    def files(self, folders: Iterable[str] = EVERYTHING) -> Iterator[SourceFile]:
+        for folder in folders:
+            if folder not in self._folders:
+                paths = sorted((self.root / folder).rglob("*.py"))
+                self._folders[folder] = [SourceFile(self.root, path) for path in paths]
+            yield from self._folders[folder]
+
+
+def area_of(name: str) -> str:
+    """The part of the tree that a file belongs to: `services/gateway`, `tests/unit/tunery/cli`."""
+    folders = PurePosixPath(name).parts[:-1]
+    deep = 4 if name.startswith(("tests/unit/", "tests/integration/")) else 2
+    return "/".join(folders[:deep])
+
+
+def beyond(violations: Iterable[Violation], allowed: Mapping[str, int]) -> Iterator[Violation]:
+    """What is left after `allowed`, the number of violations that each area may still have.
+
+    The numbers only shrink: `python -m tests.repo.shrink` writes what is left.
+    """
+    by_area: dict[str, list[Violation]] = {}
+    for violation in violations:
+        by_area.setdefault(area_of(violation.path), []).append(violation)
+    for area, found in sorted(by_area.items()):
+        if len(found) > allowed.get(area, 0):
+            yield from found
