@@ -20,7 +20,7 @@ GRANTS_MAX: Final = 16  # of one decision; the next one goes on
 
 
 @dataclass(frozen=True)
-class Grant:
+class PlannedGrant:
     """A placement that can start now, and the slots it gets."""
 
     placement: Placement
@@ -28,17 +28,17 @@ class Grant:
 
 
 @dataclass(frozen=True)
-class Wait:
+class PlannedExplanation:
     """A placement that still waits, for a reason that has changed."""
 
     placement: Placement
     reason: Reason
 
 
-def plan_grants(pool: Pool) -> tuple[Grant, ...]:
+def plan_grants(pool: Pool) -> tuple[PlannedGrant, ...]:
     """All that can start now. Best fit: the fewest slots left over, ties by node id."""
     free = free_devices(pool)
-    grants: list[Grant] = []
+    grants: list[PlannedGrant] = []
     for waiting in queue(pool):
         placement = waiting.placement
         allowed = _allowed(pool, placement)
@@ -51,21 +51,21 @@ def plan_grants(pool: Pool) -> tuple[Grant, ...]:
             _, node_id = min(fitting)
             devices = tuple(free[node_id][: placement.slots])
             free[node_id] = free[node_id][placement.slots :]
-            grants.append(Grant(placement, (_member(pool, node_id, devices),)))
+            grants.append(PlannedGrant(placement, (_member(pool, node_id, devices),)))
         if len(grants) == GRANTS_MAX or not any(free.values()):
             break
     return tuple(grants)
 
 
-def plan_explanations(pool: Pool) -> tuple[Wait, ...]:
+def plan_explanations(pool: Pool) -> tuple[PlannedExplanation, ...]:
     """Reasons that have changed, for what is still waiting; new arrivals first."""
-    new: list[Wait] = []
-    changed: list[Wait] = []
+    new: list[PlannedExplanation] = []
+    changed: list[PlannedExplanation] = []
     for waiting in queue(pool):
         reason = _reason(pool, waiting)
         if reason != waiting.reason:
             group = new if waiting.reason is None else changed
-            group.append(Wait(waiting.placement, reason))
+            group.append(PlannedExplanation(waiting.placement, reason))
     return tuple((new + changed)[:EXPLAINED_MAX])
 
 
