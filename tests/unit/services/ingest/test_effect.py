@@ -17,7 +17,7 @@ from schemas.dataset import (
     RecordValidation,
 )
 from schemas.sealed import Sealed
-from services.ingest.adapters.process_workbench import Workers
+from services.ingest.adapters.process_workbench import ProcessWorkbench
 from services.ingest.effect import erase, prepare, validate
 from services.ingest.ports import LocalBase, WorkFailed
 from services.ingest.project import EraseBlob
@@ -39,12 +39,12 @@ class World:
     """Effects over memory blobs, one base model, one work folder."""
 
     def __init__(self, tmp_path: Path, *, work_ms_max: int = MINUTE_MS) -> None:
-        self.blobs, self.room = MemoryBlobs(), tmp_path / "room"
+        self.blobs, self.scratch = MemoryBlobs(), tmp_path / "scratch"
         path = str(make_base(tmp_path / "base"))
         self.bases: tuple[LocalBase, ...] = (LocalBase(base_id="small", sha256=SHA, path=path),)
-        workers = Workers(work_ms_max=work_ms_max)
-        self.validate = validate(self.blobs, workers, self.listed, self.room, 1)
-        self.prepare = prepare(self.blobs, workers, self.listed, self.room, 1)
+        workers = ProcessWorkbench(work_ms_max=work_ms_max)
+        self.validate = validate(self.blobs, workers, self.listed, self.scratch, 1)
+        self.prepare = prepare(self.blobs, workers, self.listed, self.scratch, 1)
 
     async def listed(self) -> tuple[LocalBase, ...]:
         return self.bases
@@ -105,7 +105,7 @@ async def test_a_good_file_is_counted_and_its_report_kept(tmp_path: Path) -> Non
     assert counted.tokens > counted.trainable_tokens > 0
     report = json.loads(world.blobs.bodies[record.validation.report_blob])
     assert report["verdict"] == "accepted"
-    assert list(world.room.iterdir()) == []
+    assert list(world.scratch.iterdir()) == []
 
 
 async def test_a_bad_file_is_rejected_with_every_row(tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ async def test_damage_and_time_limits_are_tried_again_then_told(tmp_path: Path) 
     assert "the disk is full" in told.failure
 
 
-async def test_a_data_set_is_prepared_the_same_way_every_time(tmp_path: Path) -> None:
+async def test_a_dataset_is_prepared_the_same_way_every_time(tmp_path: Path) -> None:
     world = World(tmp_path)
     due = await world.due(rows(30))
     first = prepared_of(await world.prepare.run(due, "acme"))
@@ -209,7 +209,7 @@ async def test_a_data_set_is_prepared_the_same_way_every_time(tmp_path: Path) ->
         assert hashlib.sha256(world.blobs.bodies[key]).hexdigest() == sha256
         assert key.startswith("t/acme/prepared/")
     assert prepared_of(await world.prepare.run(due, "acme")) == first
-    assert list(world.room.iterdir()) == []
+    assert list(world.scratch.iterdir()) == []
 
 
 async def test_a_row_that_does_not_fit_is_refused_at_once(tmp_path: Path) -> None:
