@@ -68,12 +68,16 @@ def list_benchmarks(folders: DataDir, as_json: bool) -> None:
         raise click.ClickException(str(error)) from error
     _api.show(
         [
-            {"name": it.name, "items": it.items, "files": [source.file for source in it.sources]}
-            for it in read_headers
+            {
+                "name": header.name,
+                "items": header.items,
+                "files": [source.file for source in header.sources],
+            }
+            for header in read_headers
         ],
         as_json,
         ("name", "items", "files"),
-        lambda one: (one["name"], f"{one['items']:,}", ", ".join(one["files"])),
+        lambda entry: (entry["name"], f"{entry['items']:,}", ", ".join(entry["files"])),
     )
 
 

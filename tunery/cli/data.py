@@ -160,18 +160,20 @@ def diff(before: str, after: str, folders: DataDir, as_json: bool) -> None:
 
     BEFORE and AFTER are files here, or ids or names (faq@1) of uploaded ones.
     """
-    found = _difference(before, after, folders)
+    difference = _difference(before, after, folders)
     if as_json:
-        click.echo(msgspec.json.encode(found))
+        click.echo(msgspec.json.encode(difference))
     else:
-        click.echo(f"{found.before.id} → {found.after.id}: {found.same:,} rows are the same")
-        _listing("added", found.added_count, found.added)
-        _listing("removed", found.removed_count, found.removed)
-        _listing("changed", found.changed_count, [f"{a} → {b}" for a, b in found.changed])
-        for version in (found.before, found.after):
+        click.echo(
+            f"{difference.before.id} → {difference.after.id}: {difference.same:,} rows are the same"
+        )
+        _listing("added", difference.added_count, difference.added)
+        _listing("removed", difference.removed_count, difference.removed)
+        _listing("changed", difference.changed_count, [f"{a} → {b}" for a, b in difference.changed])
+        for version in (difference.before, difference.after):
             if version.faulty:
                 click.echo(f"not compared: {version.faulty:,} faulty rows of {version.id}")
-    sys.exit(0 if found.is_empty else DIFFERENT)
+    sys.exit(0 if difference.is_empty else DIFFERENT)
 
 
 def _difference(before: str, after: str, folders: DataDir) -> "Difference":
@@ -202,12 +204,12 @@ def _listing(what: str, count: int, rows: "Sequence[object]") -> None:
 def _base(name: str) -> Path:
     """The folder of a base model: a path, or the name of one in the cache."""
     bases = cache_dir() / "bases"
-    found = next((path for path in (Path(name), bases / name) if path.is_dir()), None)
-    if found is None:
+    folder = next((path for path in (Path(name), bases / name) if path.is_dir()), None)
+    if folder is None:
         known = sorted(path.name for path in bases.glob("*")) or ["none yet: run `make setup`"]
         message = f"{name!r} is no folder, and no base model in {bases} ({', '.join(known)})."
         raise click.BadParameter(message)
-    return found
+    return folder
 
 
 def _context(model: Path | None) -> int | None:

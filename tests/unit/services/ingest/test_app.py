@@ -95,22 +95,22 @@ class Ingest:
 
     async def until(self, wanted: Callable[[Any], bool]) -> Any:
         """The first event like this; all events of the tenant until now are in `events`."""
-        found: list[Any] = []
+        matching: list[Any] = []
 
         async def there() -> bool:
             self.events = await self._read()
-            found[:] = filter(wanted, self.events)
-            return bool(found)
+            matching[:] = filter(wanted, self.events)
+            return bool(matching)
 
         await until(there, PATIENCE_S)
-        return found[0]
+        return matching[0]
 
     async def _read(self) -> list[Any]:
-        place = partition_of(b"acme")
-        reader = JournalReader(self.runtime.log, DATASET, {place: START})
+        partition = partition_of(b"acme")
+        reader = JournalReader(self.runtime.log, DATASET, {partition: START})
         await reader.open()
         try:
-            batch = (await reader.read(0))[place]
+            batch = (await reader.read(0))[partition]
             return [event for entry in batch.accepted for event in entry.events]
         finally:
             await reader.close()

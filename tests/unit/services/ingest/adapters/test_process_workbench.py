@@ -84,15 +84,15 @@ async def test_a_cancelled_work_leaves_no_process(tmp_path: Path) -> None:
 
 def _children(argument: str) -> list[int]:
     """Our processes that carry this argument."""
-    found = []
-    for place in Path("/proc").glob("[0-9]*"):
+    pids = []
+    for folder in Path("/proc").glob("[0-9]*"):
         try:
-            words = (place / "cmdline").read_bytes().split(b"\0")
+            words = (folder / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
         if argument.encode() in words:
-            found.append(int(place.name))
-    return found
+            pids.append(int(folder.name))
+    return pids
 
 
 def test_folders_of_killed_processes_are_swept(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def test_a_file_in_a_lineage_is_deleted_after_the_model_only() -> None:
     (refused,) = decide(state, DeleteFile(file_id="f1"), context())
     assert isinstance(refused, Rejected)
     assert refused.code == errors.FILE_IN_USE
-    assert "lineage of ft:j1. Delete what was made of it first" in refused.message
+    assert "lineage of ft:j1. Delete the models first" in refused.message
     state, (released,) = step(state, ReleaseDataset(job_id="j1"))
     assert released == DatasetReleased(job_id="j1")
     assert decide(state, ReleaseDataset(job_id="j1"), context()) == ()
@@ -153,6 +153,6 @@ def test_what_an_upload_declares_is_the_file_s() -> None:
     done = CompleteUpload(
         upload_id="u", parts=("p",), file_id="f1", bytes=1, sha256="a" * 64, blob="b"
     )
-    _, (made, _) = step(after(create, part), done)
-    assert isinstance(made, FileRegistered)
-    assert (made.dataset, made.version, made.rows_max) == (FAQ, 1, 100)
+    _, (registered, _) = step(after(create, part), done)
+    assert isinstance(registered, FileRegistered)
+    assert (registered.dataset, registered.version, registered.rows_max) == (FAQ, 1, 100)
