@@ -105,7 +105,7 @@ def test_models_that_only_warn_are_no_part_of_the_bytes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "why"),
+    ("model", "why"),
     [
         ("no_colon", "module:callable"),
         ("not_there:model", "No module named 'not_there'"),
