@@ -223,6 +223,7 @@ def _value(figures: dict[str, Any], key: str) -> float | int | str | None:
 
 
 def main() -> None:
+    """Record a result, or print the page."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
