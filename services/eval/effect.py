@@ -9,7 +9,7 @@ from tunery.work.codec import decode_scores
 
 
 def verdict(blobs: Blobs) -> Effect[VerdictDue]:
-    async def run(due: VerdictDue, tenant: str) -> Send:
+    async def run(due: VerdictDue, tenant: str, _: int = 1) -> Send:
         data = await blobs.get(due.scores.blob, sha256=due.scores.sha256)
         scores = decode_scores(data)
         summary = summarise(scores, due.drop_max_ppm)

@@ -16,9 +16,10 @@ from tunery.runtime.bus.abstract import OutOfRange, Record
 from tunery.runtime.journal.codec import MALFORMED
 from tunery.runtime.journal.reader import Position
 from tunery.runtime.ports import Runtime
-from tunery.runtime.store.abstract import Batch, Committed, Tables
+from tunery.runtime.store.abstract import CommitResult, RowBatch, Tables
 from tunery.runtime.telemetry.logs import log_event
 from tunery.runtime.verbs import Upsert
+from tunery.runtime.watchdog import beat
 
 LOG: Final = logging.getLogger("tunery.gateway")
 NAME: Final = "telemetry"
@@ -54,6 +55,7 @@ class TelemetryReader:
             self._ready.set()
             try:
                 while True:
+                    beat("waiting")
                     records = await reader.poll(POLL_MS, RECORDS_MAX)
                     if not await self._commit(offsets, records):
                         break
@@ -87,19 +89,20 @@ class TelemetryReader:
             after = found[-1].offset + 1
             changes = [change for record in found for change in changes_of(record)]
             batch = _batch(partition, offsets[partition], after, changes)
-            if await self._store.commit(batch) is Committed.STALE:
+            beat("working")
+            if await self._store.commit(batch) is CommitResult.STALE:
                 return False
             offsets[partition] = after
         return True
 
 
-def _batch(partition: int, before: int, after: int, changes: Sequence[Upsert]) -> Batch:
+def _batch(partition: int, before: int, after: int, changes: Sequence[Upsert]) -> RowBatch:
     """Those who follow the jobs hear of it."""
     told = {f"{change.key['tenant']}/{change.key['job_id']}" for change in changes}
-    return Batch(
+    return RowBatch(
         projection=NAME,
         version=VERSION,
-        place=(NAME, partition),
+        partition=(NAME, partition),
         expected=before,
         position=Position(after),
         changes=changes,

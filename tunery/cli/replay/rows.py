@@ -11,7 +11,7 @@ from tunery.cli.replay.catalogue import UNRECORDED
 from tunery.runtime.bus.abstract import Log
 from tunery.runtime.hosts.projector import Projection
 from tunery.runtime.journal.reader import START, Accepted, JournalReader, Position
-from tunery.runtime.store.abstract import Batch, Place, Saved
+from tunery.runtime.store.abstract import RowBatch, SavedPosition, StreamPartition
 from tunery.runtime.store.postgres import PostgresStore, open_store
 from tunery.runtime.verbs import Change
 
@@ -73,7 +73,10 @@ async def compare(
 
 
 async def _rebuild(
-    log: Log, store: PostgresStore, projection: Projection, targets: Mapping[Place, Saved]
+    log: Log,
+    store: PostgresStore,
+    projection: Projection,
+    targets: Mapping[StreamPartition, SavedPosition],
 ) -> None:
     for stream in projection.streams:
         for (name, partition), saved in sorted(targets.items()):
@@ -100,10 +103,10 @@ async def _fold(
             if batch is None:
                 continue
             await store.commit(
-                Batch(
+                RowBatch(
                     projection=projection.name,
                     version=projection.version,
-                    place=(stream.name, partition),
+                    partition=(stream.name, partition),
                     expected=at.offset,
                     position=batch.position,
                     changes=_changes(projection, batch.accepted),

@@ -105,7 +105,7 @@ async def test_kill_of_the_supervisor_then_up_goes_on(standing: DataDir) -> None
     assert tunery("status", standing).returncode == 3
     up(standing)
     assert not any(record.is_alive() for record in before.values())
-    assert any("of a former run was still alive" in note for note in state.read(standing).notes)
+    assert any("of an earlier run was still alive" in note for note in state.read(standing).notes)
     assert (await remembered(standing)).count(1) == 1
 
 
@@ -176,6 +176,6 @@ def test_a_second_up_is_refused_and_down_is_repeatable(standing: DataDir) -> Non
     second = tunery("up", standing, "--no-services")
     assert second.returncode == 1
     assert "a stack is already running" in second.stderr
-    assert tunery("down", standing).stdout == "stopped\n"
+    assert tunery("down", standing).stdout == "The stack is stopped.\n"
     assert living(standing) == {}
-    assert "nothing is running" in tunery("down", standing).stdout
+    assert "No stack is running" in tunery("down", standing).stdout
