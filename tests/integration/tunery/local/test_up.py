@@ -142,7 +142,7 @@ def test_a_taken_port_is_named_and_another_used(folders: DataDir) -> None:
     report = json.loads(tunery("status", folders, "--json").stdout)
     assert report["state"] == "ready"
     assert report["children"]["valkey"]["address"] != f"{ports.HOST}:{wanted}"
-    assert any(f"port {wanted} for valkey is taken" in note for note in report["notes"])
+    assert any(f"port {wanted} for valkey is used" in note for note in report["notes"])
 
 
 def test_a_child_that_cannot_start_ends_up_with_its_reason(folders: DataDir) -> None:
@@ -155,7 +155,7 @@ def test_a_child_that_cannot_start_ends_up_with_its_reason(folders: DataDir) -> 
 
 def test_logs_follow_and_name_what_there_is(standing: DataDir) -> None:
     assert "Kafka Server started" in tunery_logs(standing, "kafka")
-    assert "there are: kafka, postgres, s3, supervisor, valkey" in tunery_logs(standing, "nobody")
+    assert "logs exist for kafka, postgres, s3, supervisor, valkey" in tunery_logs(standing, "nobody")
 
 
 def tunery_logs(folders: DataDir, name: str) -> str:
