@@ -155,7 +155,9 @@ def test_a_child_that_cannot_start_ends_up_with_its_reason(folders: DataDir) -> 
 
 def test_logs_follow_and_name_what_there_is(standing: DataDir) -> None:
     assert "Kafka Server started" in tunery_logs(standing, "kafka")
-    assert "logs exist for kafka, postgres, s3, supervisor, valkey" in tunery_logs(standing, "nobody")
+    assert "logs exist for kafka, postgres, s3, supervisor, valkey" in tunery_logs(
+        standing, "nobody"
+    )
 
 
 def tunery_logs(folders: DataDir, name: str) -> str:
