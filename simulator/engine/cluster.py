@@ -16,8 +16,9 @@ from simulator.engine.faults import SESSION_MS, Faults, Step
 from simulator.engine.faulty_port import Door
 from simulator.engine.stores import Database, DoorBlobs, DoorStore, Storage
 from tunery.runtime.bus.sender import Sender
+from tunery.runtime.health import FailureReason, Health
 from tunery.runtime.hosts.abstract import Host
-from tunery.runtime.hosts.process import OUTAGE, keep
+from tunery.runtime.hosts.keeping import OUTAGE, keep
 from tunery.runtime.journal.acceptance import PartitionStopped
 from tunery.runtime.journal.snapshots import Pointer
 from tunery.runtime.memory_servers import settings
@@ -25,6 +26,7 @@ from tunery.runtime.ports import Runtime
 from tunery.runtime.seal.memory import MemoryKeyStore
 from tunery.runtime.seal.sealer import Sealer
 from tunery.runtime.settings import RuntimeSettings
+from tunery.runtime.tasks import StrayCancellation
 
 PROCESSES: Final = 2
 RESTART_MS_MAX: Final[Ms] = 5_000
@@ -51,7 +53,7 @@ class _Watched:
         except PartitionStopped as stopped:
             self._cluster.named.append(str(stopped))
             raise
-        except OUTAGE:
+        except (*OUTAGE, StrayCancellation):
             raise
         except Exception as error:
             self._cluster.died.append(f"{self._process} {self.name}: {error!r}")
@@ -59,6 +61,19 @@ class _Watched:
 
     async def ready(self) -> None:
         await self._host.ready()
+
+
+class _HealthNotes(Health):
+    """Notes hosts that hang: in the simulator every wait ends, so a hang is a violation."""
+
+    def __init__(self, cluster: "Cluster", process: str) -> None:
+        super().__init__()
+        self._cluster, self._process = cluster, process
+
+    def mark_failing(self, host: str, why: FailureReason) -> None:
+        super().mark_failing(host, why)
+        if why == "hung":
+            self._cluster.died.append(f"hung: {self._process} {host}")
 
 
 class Process:
@@ -71,8 +86,10 @@ class Process:
         self.door = Door(cluster.broker, self.name, self.rng)
         self.door.on_crash = self._crashed
         self.hosts = tuple(cluster.build(self))
+        health = _HealthNotes(cluster, self.name)
         self._tasks = [
-            asyncio.create_task(keep(_Watched(host, cluster, self.name))) for host in self.hosts
+            asyncio.create_task(keep(_Watched(host, cluster, self.name), health))
+            for host in self.hosts
         ]
 
     def fresh_id(self) -> str:
@@ -105,7 +122,8 @@ class Process:
 
 class Cluster:
     """`build` gives the hosts of a process. `actions`: what a step of each kind does; a scenario
-    may add its own. named: partitions that stopped, and why; died: hosts that ended with an error.
+    may add its own. named: partitions that stopped, and why; died: hosts that ended with an error
+    or hung.
     """
 
     def __init__(
@@ -137,6 +155,7 @@ class Cluster:
             "blobs away": self._blobs_away,
             "snapshot torn": self._tear,
             "snapshot stale": self._stale,
+            "stray cancellation": self._cancel,
         }
 
     def database(self, service: str) -> Database:
@@ -199,7 +218,7 @@ class Cluster:
         self.broker.trace("faults stop")
         self.broker.healed = True
         for process in self.processes:
-            process.door.crash_after = None
+            process.door.crash_after = process.door.cancel_after = None
             process.door.resume()
         self.start()
         for group in list(self.broker.groups):
@@ -212,6 +231,11 @@ class Cluster:
     async def _plant_crash(self, rng: Random) -> None:
         if self.processes:
             rng.choice(self.processes).door.crash_after = rng.randint(1, CRASH_WITHIN)
+
+    async def _cancel(self, rng: Random) -> None:
+        """Some task of some host is cancelled, and nothing asked it to stop."""
+        if self.processes:
+            rng.choice(self.processes).door.cancel_after = rng.randint(1, CRASH_WITHIN)
 
     async def _pause(self, rng: Random) -> None:
         if not self.processes:
