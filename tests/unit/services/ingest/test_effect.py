@@ -20,7 +20,7 @@ from schemas.sealed import Sealed
 from services.ingest.adapters.process_workbench import ProcessWorkbench
 from services.ingest.effect import erase, prepare, validate
 from services.ingest.ports import LocalBase, WorkFailed
-from services.ingest.project import EraseBlob
+from services.ingest.project import EraseFileBlob
 from tests.unit.services.ingest.base import make_base, rows
 from tunery.runtime.blobs.abstract import BlobCorrupt
 from tunery.runtime.blobs.memory import MemoryBlobs
@@ -247,5 +247,5 @@ async def test_a_base_that_changed_is_refused_at_once(tmp_path: Path) -> None:
 async def test_deleted_bytes_are_erased(tmp_path: Path) -> None:
     blobs = MemoryBlobs()
     await blobs.put("t/acme/x", b"1")
-    assert await erase(blobs).run(EraseBlob(blob="t/acme/x"), "acme") is None
+    assert await erase(blobs).run(EraseFileBlob(blob="t/acme/x"), "acme") is None
     assert not blobs.bodies

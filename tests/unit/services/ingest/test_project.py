@@ -21,7 +21,7 @@ from schemas.envelope import Header
 from schemas.job import RecordDataset, RecordFile
 from schemas.model import Base, BaseAdded
 from schemas.sealed import Sealed
-from services.ingest.project import BASES, ERASE, PREPARE, VALIDATE, EraseBlob, project
+from services.ingest.project import BASES, ERASE, PREPARE, VALIDATE, EraseFileBlob, project
 from services.ingest.react import react_dataset
 from tunery.runtime.verbs import Done, Todo, Upsert
 
@@ -116,7 +116,7 @@ def test_a_deletion_ends_work_and_starts_erasure() -> None:
     assert changes[:2] == (Done(VALIDATE, "acme/f"), Done(PREPARE, "p"))
     (todo,) = changes[2:]
     assert isinstance(todo, Todo)
-    assert (todo.kind, todo.id, todo.body) == (ERASE, "files/a", EraseBlob(blob="files/a"))
+    assert (todo.kind, todo.id, todo.body) == (ERASE, "files/a", EraseFileBlob(blob="files/a"))
     (send,) = react_dataset(AT, event)
     assert isinstance(send.body, RecordFile)
     assert not send.body.accepted
