@@ -137,7 +137,7 @@ def test_bases_are_kept_for_their_tokenizers() -> None:
     assert change == Upsert(BASES, {"base_id": "small"}, {"sha256": SHA, "path": "/m"})
 
 
-def test_jobs_hear_of_files_and_datasets() -> None:
+def test_jobs_are_told_about_files_and_datasets() -> None:
     (good,) = react_dataset(AT, validated(accepted=True))
     assert good.body == RecordFile(file_id="f", accepted=True, tokens=(), message=None)
     (bad,) = react_dataset(AT, validated(accepted=False))
