@@ -1,1 +1,17 @@
-"""How a service lives: log, journal, hosts of the five verbs, blobs, sealed fields, clock."""
+"""What every service stands on: the log, the store, blobs, keys, and the hosts that run on them.
+
+verbs                  decide, evolve, react, project and effect as types
+ports                  the ports that a service is given
+connections            opens the real ones, and waits for servers that are not up yet
+memory_servers         the same in memory, for tests and the simulator
+settings               where a process finds its servers
+clock, ids, backoff    time, fresh ids and retries, as ports
+bus                    the log: Kafka, or memory
+blobs                  object storage: S3, or memory
+store                  rows and positions: PostgreSQL, or memory
+seal                   sealed fields and tenants' keys
+journal                the acceptance rule, and how journals are read and folded
+hosts                  what runs as long as its process
+tools                  verify, inspect and archive journals
+telemetry              logs and metrics
+"""

@@ -12,9 +12,9 @@ from tunery.plan.price import PriceBook, load_prices
 
 def read_books(folder: Path | None = None) -> Mapping[str, PriceBook]:
     """All price books by version. Raises PriceMissing, which names the file and what is wrong."""
-    place = files("services.billing") / "prices" if folder is None else folder
+    source = files("services.billing") / "prices" if folder is None else folder
     books: dict[str, PriceBook] = {}
-    for file in sorted(place.iterdir(), key=lambda entry: entry.name):
+    for file in sorted(source.iterdir(), key=lambda entry: entry.name):
         if not file.name.endswith(".json"):
             continue
         try:
@@ -28,5 +28,5 @@ def read_books(folder: Path | None = None) -> Mapping[str, PriceBook]:
             )
         books[book.version] = book
     if not books:
-        raise PriceMissing(f"no price book in {place}; add <version>.json")
+        raise PriceMissing(f"no price book in {source}; add <version>.json")
     return books

@@ -1,1 +1,12 @@
-"""What runs as long as its process: owners of partitions, reactions, projections and effects."""
+"""What runs as long as its process: owners of partitions, reactions, projections and effects.
+
+abstract      the port `Host`
+process       the life of a service's process
+membership    one task for each partition that a group assigns
+aggregate     hosts a decider: an owner for each partition
+owner         the single writer of one partition
+reactor       hosts a reaction: records of a journal become commands for other streams
+projector     hosts a projection: records become rows
+effects       hosts effects: to-do rows become I/O and commands
+digests       hashes of owners' states, for `tunery replay --verify`
+"""

@@ -48,7 +48,7 @@ class Projection:
     `outcomes`: keep one row for each command of a client or an effect, for an hour.
     `notify`: a text for listeners on the channel of the projection's name, sent with the commit.
     `rebuilds`: start from zero when the journal is not the one the rows came from; without it
-    the partition stops and somebody has to look.
+    the partition stops and an operator has to look.
     """
 
     name: str
@@ -270,7 +270,7 @@ class Projector:
         )
 
     def _wants_outcome(self, accepted: Accepted) -> bool:
-        """Nobody waits for a reaction; and a rebuild need not write what is pruned at once."""
+        """No client waits for a reaction; and a rebuild need not write what is pruned at once."""
         if not self._projection.outcomes or accepted.entry.source is not None:
             return False
         return accepted.header.at > self._runtime.clock.now_ms() - OUTCOME_KEPT_MS
@@ -303,5 +303,5 @@ def outcome_of(accepted: Accepted) -> CommandResult:
 
 
 def _first(group: BaseExceptionGroup[Any]) -> BaseException:
-    found: BaseException = group.exceptions[0]
-    return _first(found) if isinstance(found, BaseExceptionGroup) else found
+    first: BaseException = group.exceptions[0]
+    return _first(first) if isinstance(first, BaseExceptionGroup) else first

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tunery.runtime.bus.abstract import Record
-from tunery.runtime.tools.archive import ArchiveError, Reading, write
+from tunery.runtime.tools.archive import ArchiveError, ArchiveReader, write
 
 VALUES = st.one_of(
     st.binary(max_size=40),
@@ -32,7 +32,7 @@ def written(records: list[Record], bounds: dict[int, tuple[int, int]]) -> bytes:
 
 
 def read(text: bytes) -> list[Record]:
-    return list(Reading(io.BytesIO(text)).records())
+    return list(ArchiveReader(io.BytesIO(text)).records())
 
 
 @given(st.lists(st.tuples(VALUES, st.binary(max_size=9)), max_size=8), st.integers(0, 2**40))

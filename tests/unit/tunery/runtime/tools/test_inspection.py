@@ -13,7 +13,14 @@ from tunery.runtime.bus.abstract import Record
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.journal.acceptance import record_hash
 from tunery.runtime.journal.codec import encode
-from tunery.runtime.tools.inspection import Inspector, Looked, Tally, Walk, mention, unsealed
+from tunery.runtime.tools.inspection import (
+    Inspector,
+    PartitionReport,
+    PartitionScan,
+    RecordReport,
+    mention,
+    unsealed,
+)
 
 KEY = "tenant-a"
 PARTITION = partition_of(KEY.encode())
@@ -34,13 +41,13 @@ def at(offset: int, value: bytes) -> Record:
     return Record(PARTITION, offset, 7, KEY.encode(), value)
 
 
-def looked(records: list[Record]) -> list[Looked]:
+def looked(records: list[Record]) -> list[RecordReport]:
     inspector = Inspector(SEATS)
     return [inspector.look(record) for record in records]
 
 
-def walked(records: list[Record]) -> Tally:
-    walk = Walk(SEATS, PARTITION)
+def walked(records: list[Record]) -> PartitionReport:
+    walk = PartitionScan(SEATS, PARTITION)
     walk.take(records[:2])
     walk.take(records[2:])
     return walk.tally
