@@ -12,6 +12,9 @@ store                  rows and positions: PostgreSQL, or memory
 seal                   sealed fields and tenants' keys
 journal                the acceptance rule, and how journals are read and folded
 hosts                  what runs as long as its process
+tasks                  long-lived tasks: run apart, end together, stop within a limit
+watchdog               finds loops that make no progress
+health                 which hosts of the process do not run
 tools                  verify, inspect and archive journals
 telemetry              logs and metrics
 """
