@@ -113,8 +113,8 @@ async def test_the_life_of_a_process(servers: Stack, client: Runtime) -> None:
         await first.end(signal.SIGKILL)
     pending = [await submit(client, f"keep-{number}") for number in range(2, 12)]
     async with toy_service(servers.env) as second:
-        found = [await outcome(store, command_id, AGAIN_S) for command_id in pending]
-        assert {one.code for one in found} == {None}
+        results = [await outcome(store, command_id, AGAIN_S) for command_id in pending]
+        assert {result.code for result in results} == {None}
         assert await held(client) >= {f"keep-{number}" for number in range(1, 12)}
         await second.logged("ready")
         status, seconds = await second.end(signal.SIGTERM)

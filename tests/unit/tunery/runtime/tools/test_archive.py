@@ -51,7 +51,7 @@ LINES = WHOLE.splitlines(keepends=True)
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         (b"", "line 1: this is not the head"),
         (b"\x00\x01", "line 1: JSON is malformed"),
@@ -65,6 +65,6 @@ LINES = WHOLE.splitlines(keepends=True)
         (WHOLE.replace(b'"partition":0', b'"partition":5'), "line 2: partition 5 at offset 0"),
     ],
 )
-def test_what_is_no_whole_export_is_refused_with_its_line(text: bytes, told: str) -> None:
-    with pytest.raises(ArchiveError, match=told):
+def test_what_is_no_whole_export_is_refused_with_its_line(text: bytes, message: str) -> None:
+    with pytest.raises(ArchiveError, match=message):
         read(text)
