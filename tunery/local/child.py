@@ -52,11 +52,11 @@ class Child:
     settle: Callable[[], Awaitable[None]] = nothing_to_settle
 
 
-READY_EVENT = LogLine((b'"event":"ready"', b'"event": "ready"'))
+READY_EVENT = LogLine((b'"event":"process.ready"', b'"event": "process.ready"'))
 
 
 def service(name: str, argv: tuple[str, ...], cwd: Path, env: Mapping[str, str]) -> Child:
-    """A service process: it says `"event":"ready"` in a line of JSON when it is."""
+    """A service process: it says `"event":"process.ready"` in a line of JSON when it is."""
     return Child(
         name=name,
         argv=argv,

@@ -175,7 +175,7 @@ def _is_final(host: Host, task: "asyncio.Task[None]", health: Health) -> bool:
 
 async def _announce(hosts: Sequence[Host]) -> None:
     await asyncio.gather(*(host.ready() for host in hosts))
-    log_event(LOG, logging.INFO, "ready", hosts=", ".join(host.name for host in hosts))
+    log_event(LOG, logging.INFO, "process.ready", hosts=", ".join(host.name for host in hosts))
 
 
 async def _cancel(kept: Sequence[tuple[Host, "asyncio.Task[None]"]], stop_ms_max: Ms) -> None:

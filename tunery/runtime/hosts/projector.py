@@ -72,7 +72,7 @@ class Projection:
 
 
 class _Again(Exception):
-    """Somebody set the positions back: read them anew."""
+    """Another process set the positions back: read them anew."""
 
 
 @dataclass

@@ -1,6 +1,6 @@
 """From one command record to the one journal record that it leads to. Pure.
 
-The decided entry is encoded, decoded again and folded before anybody appends it: what cannot be
+The decided entry is encoded, decoded again and folded before it is appended: what cannot be
 read back must never be written.
 """
 

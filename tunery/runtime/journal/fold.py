@@ -35,7 +35,7 @@ class Fold(Struct, Generic[S], frozen=True, gc=False):
 
 
 def context_of(entry: Entry) -> Context:
-    """What `evolve` is told of an accepted entry besides its events."""
+    """What `evolve` gets of an accepted entry besides its events."""
     return Context(
         at=entry.at,
         key=entry.key,

@@ -36,7 +36,7 @@ async def test_ready_is_said_once_all_are(caplog: pytest.LogCaptureFixture) -> N
     await asyncio.sleep(0.02)
     stop.set()
     await running
-    said = [record for record in caplog.records if record.getMessage() == "ready"]
+    said = [record for record in caplog.records if record.getMessage() == "process.ready"]
     assert [vars(record)["fields"] for record in said] == [{"hosts": "quick, slow"}]
     assert caplog.records[-1] is said[0]
 
