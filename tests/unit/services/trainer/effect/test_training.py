@@ -81,8 +81,8 @@ async def under_lease(
     servers = await memory_servers(Quick())
     there = MemoryServers(servers.log, blobs, servers.keys, servers.clock)
     runtime = there.runtime("trainer")
-    machine = ProcessGroups(mark=str(folder))
-    tools = Tools(runtime, machine, Reports(runtime, "default"), "a1")
+    launcher = ProcessGroups(mark=str(folder))
+    tools = Tools(runtime, launcher, Reports(runtime, "default"), "a1")
     grant = replace(granted(), role="train", work=WORK, checkpoints=checkpoints)
     settings = TrainerSettings(id="a", pool="default", slots=1, work_dir=folder)
     return Training(grant, WORK, tools, settings), there
