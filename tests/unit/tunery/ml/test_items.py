@@ -20,7 +20,7 @@ def test_items_are_many_different_and_balanced() -> None:
         assert all(choice == choice.strip() != "" for choice in item["choices"])
     answers = Counter(item["answer_index"] for item in items)
     assert answers.keys() == {0, 1, 2, 3}
-    assert max(answers.values()) - min(places.values()) <= 6
+    assert max(answers.values()) - min(answers.values()) <= 6
     runs = [len(list(run)) for _, run in groupby(items, key=lambda item: item["answer_index"])]
     assert max(runs) <= 6
     assert len({item["category"] for item in items}) >= 5
