@@ -3,7 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from tunery.ml.durable import file_sha256, new_directory, remove_partials
+from tunery.ml.durable import new_directory, remove_partials
+from tunery.runtime.blobs.files import file_sha256
 
 
 def names(path: Path) -> list[str]:
