@@ -61,11 +61,11 @@ def _evolve_version(models: TenantModels, event: VersionEvent) -> TenantModels:
     match event:
         case VersionSubmitted():
             return _set_version(
-                models, event.model_id, ModelVersion(line=event.line, lineage=event.lineage)
+                models, event.model_id, ModelVersion(series=event.series, lineage=event.lineage)
             )
         case VersionPublished():
             published = ModelVersion(
-                line=event.line,
+                series=event.series,
                 lineage=event.lineage,
                 published=True,
                 quarantined=event.quarantined,
@@ -110,8 +110,8 @@ def _set_version(models: TenantModels, model_id: str, version: ModelVersion) -> 
 def _move_stage(models: TenantModels, version: ModelVersion, event: StageMoved) -> TenantModels:
     """The version leaves the stage it held; the former holder of the new stage goes back to dev."""
     if version.stage in EXCLUSIVE:
-        key = holder_key(version.line, version.stage)
-        left = holder_of(models, version.line, version.stage)
+        key = holder_key(version.series, version.stage)
+        left = holder_of(models, version.series, version.stage)
         vacant = StageHolder(model_id=None, former=(*left.former, event.model_id)[-FORMER_MAX:])
         models = replace(models, holders=models.holders.set(key, vacant))
     if event.stage in EXCLUSIVE:
@@ -120,8 +120,8 @@ def _move_stage(models: TenantModels, version: ModelVersion, event: StageMoved) 
 
 
 def _hold_stage(models: TenantModels, event: StageMoved) -> TenantModels:
-    key = holder_key(event.line, event.stage)
-    former = holder_of(models, event.line, event.stage).former
+    key = holder_key(event.series, event.stage)
+    former = holder_of(models, event.series, event.stage).former
     replaced = None if event.replaced is None else models.versions.get(event.replaced)
     if event.by == "rollback" and event.model_id in former:
         # back to where it was: what came after it is no former holder of it

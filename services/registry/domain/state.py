@@ -8,7 +8,7 @@ from msgspec import Struct
 from schemas.model import Base, Lineage, Stage
 from schemas.training import BlobFile
 
-EXCLUSIVE: Final[tuple[Stage, ...]] = ("staging", "production")  # one holder per line
+EXCLUSIVE: Final[tuple[Stage, ...]] = ("staging", "production")  # one holder per series
 FORMER_MAX: Final = 16  # how far back a stage can be rolled, step by step
 SHARED_MAX: Final = 1_000  # permissions of one tenant
 VERSIONS_MAX: Final = 10_000  # versions of one tenant that are not deleted
@@ -17,13 +17,13 @@ VERSIONS_MAX: Final = 10_000  # versions of one tenant that are not deleted
 class ModelVersion(Struct, frozen=True, kw_only=True):
     """One adapter version of a tenant.
 
-    line: versions of one base and suffix, see `schemas.model`
+    series: versions of one base and suffix, see `schemas.model`
     published: false while its files are copied to their final keys
     quarantined: the gate blocked it; it is never promoted
     files: at their final keys
     """
 
-    line: str
+    series: str
     lineage: Lineage
     published: bool = False
     quarantined: bool = False
@@ -32,7 +32,7 @@ class ModelVersion(Struct, frozen=True, kw_only=True):
 
 
 class StageHolder(Struct, frozen=True, kw_only=True):
-    """Which version holds a stage of a line. `former`: earlier holders, oldest first."""
+    """Which version holds a stage of a series. `former`: earlier holders, oldest first."""
 
     model_id: str | None
     former: tuple[str, ...] = ()
@@ -68,19 +68,19 @@ class Registry(Struct, frozen=True, kw_only=True):
 INITIAL: Final = Registry()
 
 
-def holder_key(line: str, stage: Stage) -> str:
+def holder_key(series: str, stage: Stage) -> str:
     """Key of `TenantModels.holders`."""
-    return f"{stage}/{line}"
+    return f"{stage}/{series}"
 
 
-def holder_of(models: TenantModels, line: str, stage: Stage) -> StageHolder:
+def holder_of(models: TenantModels, series: str, stage: Stage) -> StageHolder:
     """The holder of a stage; without a model where the stage was never held."""
-    return models.holders.get(holder_key(line, stage), StageHolder(model_id=None))
+    return models.holders.get(holder_key(series, stage), StageHolder(model_id=None))
 
 
-def former_of(models: TenantModels, line: str, stage: Stage) -> str | None:
+def former_of(models: TenantModels, series: str, stage: Stage) -> str | None:
     """The latest former holder that is not deleted."""
-    holder = holder_of(models, line, stage)
+    holder = holder_of(models, series, stage)
     for model_id in reversed(holder.former):
         if model_id in models.versions and model_id != holder.model_id:
             return model_id

@@ -45,7 +45,7 @@ async def submitted(blobs: MemoryBlobs, files: dict[str, bytes]) -> VersionSubmi
         key = f"t/acme/jobs/1/{name}"
         await blobs.put(key, data)
         named.append(BlobFile(name=name, blob=key, sha256=sha(data), bytes=len(data)))
-    return VersionSubmitted(model_id=MODEL, line="line", lineage=lineage, adapter=tuple(named))
+    return VersionSubmitted(model_id=MODEL, series="series", lineage=lineage, adapter=tuple(named))
 
 
 def header() -> Header:

@@ -15,7 +15,7 @@ async def test_rows_follow_the_version() -> None:
     assert todo.kind == PUBLISH
     file = version.adapter[0]
     published = VersionPublished(
-        model_id=MODEL, line="line", lineage=version.lineage, files=(file,), quarantined=False
+        model_id=MODEL, series="series", lineage=version.lineage, files=(file,), quarantined=False
     )
     assert project(header(), published) == (Done(PUBLISH, todo.id), Done(ERASE, file.blob))
     failed = VersionFailed(model_id=MODEL, job_id="ftjob-2", failure="taken")

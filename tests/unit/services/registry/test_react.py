@@ -12,7 +12,7 @@ async def test_a_published_version_is_registered_with_its_job() -> None:
     version = await submitted(MemoryBlobs(), adapter())
     published = VersionPublished(
         model_id=MODEL,
-        line="line",
+        series="series",
         lineage=version.lineage,
         files=version.adapter,
         quarantined=False,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from services.trainer.effect.storage import OUTAGE_MS_MAX, fetch, upload
-from tests.unit.services.trainer.domain.test_evolve import granted
+from tests.unit.services.trainer.domain.test_evolve import grant
 from tests.unit.services.trainer.effect.outages import SleepClock, UnavailableBlobs
 from tunery.runtime.blobs.abstract import BlobCorrupt, BlobMissing, BlobsUnavailable
 from tunery.runtime.memory_servers import MemoryServers, memory_servers
@@ -25,7 +25,7 @@ async def test_a_file_survives_short_outages_of_upload_and_fetch(tmp_path: Path)
     blobs = UnavailableBlobs(2)
     runtime = await runtime_with(blobs)
     (tmp_path / "a").write_bytes(CONTENT)
-    stored = await upload(runtime, granted(), "scores", tmp_path / "a", SHA256)
+    stored = await upload(runtime, grant(), "scores", tmp_path / "a", SHA256)
     assert (stored.sha256, stored.bytes) == (SHA256, len(CONTENT))
     blobs.outage = 3
     await fetch(runtime, stored.key, tmp_path / "b", SHA256)
@@ -35,7 +35,7 @@ async def test_a_file_survives_short_outages_of_upload_and_fetch(tmp_path: Path)
 async def test_keys_name_the_job_the_attempt_and_the_content(tmp_path: Path) -> None:
     runtime = await runtime_with(UnavailableBlobs(0))
     (tmp_path / "a").write_bytes(CONTENT)
-    stored = await upload(runtime, granted(), "scores", tmp_path / "a", SHA256)
+    stored = await upload(runtime, grant(), "scores", tmp_path / "a", SHA256)
     assert "acme" in stored.key
     assert "scores/job1/1" in stored.key
     assert SHA256 in stored.key
