@@ -9,9 +9,7 @@ from typing import Final
 SIZES: Final[dict[str, int]] = {}
 
 IDENTIFIERS: Final[dict[str, int]] = {
-    "bench": 28,
     "bench/data": 22,
-    "bench/log": 6,
     "services/billing": 11,
     "services/gateway": 64,
     "services/ingest": 24,
@@ -43,12 +41,10 @@ IDENTIFIERS: Final[dict[str, int]] = {
     "tunery/cli": 4,
     "tunery/client": 12,
     "tunery/data": 1,
-    "tunery/local": 29,
     "tunery/runtime": 47,
 }
 
 CLASS_NAMES: Final[dict[str, int]] = {
-    "bench": 1,
     "services/billing": 1,
     "services/ingest": 1,
     "simulator/control_plane": 5,
@@ -56,7 +52,6 @@ CLASS_NAMES: Final[dict[str, int]] = {
     "simulator/event_core": 2,
     "tunery/client": 3,
     "tunery/data": 1,
-    "tunery/local": 3,
     "tunery/runtime": 4,
 }
 
@@ -67,9 +62,7 @@ LOG_EVENTS: Final[dict[str, int]] = {
 }
 
 DOCSTRINGS: Final[dict[str, int]] = {
-    "bench": 10,
     "bench/data": 7,
-    "bench/log": 1,
     "examples": 2,
     "services/billing": 6,
     "services/ingest": 7,
@@ -77,29 +70,23 @@ DOCSTRINGS: Final[dict[str, int]] = {
     "simulator/control_plane": 5,
     "simulator/engine": 2,
     "simulator/event_core": 6,
-    "tunery/local": 20,
     "tunery/runtime": 15,
 }
 
 BACK_TICKS: Final[dict[str, int]] = {
     "services/gateway": 6,
     "tunery/client": 2,
-    "tunery/local": 1,
-    "tunery/runtime": 1,
+    "tunery/runtime": 2,
 }
 
 MAPS: Final[dict[str, int]] = {
-    "bench": 10,
     "bench/data": 7,
-    "bench/log": 5,
     "examples": 1,
-    "services": 8,
-    "services/billing": 15,
-    "services/ingest": 17,
-    "services/notifier": 7,
+    "services/billing": 8,
+    "services/ingest": 10,
+    "services/notifier": 1,
     "tunery": 8,
     "tunery/client": 4,
-    "tunery/local": 22,
     "tunery/runtime": 34,
 }
 
