@@ -9,9 +9,10 @@ from typing import Final
 SIZES: Final[dict[str, int]] = {}
 
 IDENTIFIERS: Final[dict[str, int]] = {
+    "bench/data": 22,
     "services/billing": 11,
     "services/gateway": 64,
-    "services/registry": 8,
+    "services/ingest": 24,
     "simulator/control_plane": 50,
     "simulator/engine": 32,
     "simulator/event_core": 52,
@@ -29,38 +30,42 @@ IDENTIFIERS: Final[dict[str, int]] = {
     "tests/soak": 89,
     "tests/unit/services/billing": 19,
     "tests/unit/services/gateway": 154,
+    "tests/unit/services/ingest": 10,
     "tests/unit/services/notifier": 1,
-    "tests/unit/services/registry": 7,
     "tests/unit/services/scheduler": 16,
     "tests/unit/simulator/engine": 6,
     "tests/unit/tests/soak": 38,
     "tests/unit/tunery/client": 6,
-    "tests/unit/tunery/ml": 1,
-    "tests/unit/tunery/plan": 7,
+    "tests/unit/tunery/data": 68,
     "tests/unit/tunery/runtime": 48,
+    "tunery/cli": 4,
     "tunery/client": 12,
-    "tunery/plan": 7,
+    "tunery/data": 1,
     "tunery/runtime": 47,
 }
 
 CLASS_NAMES: Final[dict[str, int]] = {
     "services/billing": 1,
-    "simulator/control_plane": 6,
+    "services/ingest": 1,
+    "simulator/control_plane": 5,
     "simulator/engine": 3,
     "simulator/event_core": 2,
-    "tunery/client": 2,
-    "tunery/runtime": 2,
+    "tunery/client": 3,
+    "tunery/data": 1,
+    "tunery/runtime": 4,
 }
 
 LOG_EVENTS: Final[dict[str, int]] = {
     "services/gateway": 6,
+    "services/ingest": 1,
     "tunery/runtime": 1,
 }
 
 DOCSTRINGS: Final[dict[str, int]] = {
+    "bench/data": 7,
     "examples": 2,
     "services/billing": 6,
-    "services/registry": 2,
+    "services/ingest": 7,
     "services/scheduler": 1,
     "simulator/control_plane": 5,
     "simulator/engine": 2,
@@ -71,15 +76,15 @@ DOCSTRINGS: Final[dict[str, int]] = {
 BACK_TICKS: Final[dict[str, int]] = {
     "services/gateway": 6,
     "tunery/client": 2,
-    "tunery/ml": 2,
     "tunery/runtime": 2,
 }
 
 MAPS: Final[dict[str, int]] = {
+    "bench/data": 7,
     "examples": 1,
     "services/billing": 8,
+    "services/ingest": 10,
     "services/notifier": 1,
-    "services/registry": 4,
     "tunery": 8,
     "tunery/client": 4,
     "tunery/runtime": 34,
@@ -87,7 +92,6 @@ MAPS: Final[dict[str, int]] = {
 
 TESTS_WITHOUT_SOURCES: Final[dict[str, int]] = {
     "tests/unit/services/gateway": 2,
-    "tests/unit/services/registry": 1,
     "tests/unit/services/scheduler": 3,
     "tests/unit/tunery/cli": 4,
     "tests/unit/tunery/data": 1,
@@ -105,9 +109,9 @@ SOURCES_WITHOUT_TESTS: Final[dict[str, int]] = {
     "services/gateway": 33,
     "services/ingest": 9,
     "services/notifier": 4,
-    "services/registry": 5,
+    "services/registry": 3,
     "services/scheduler": 9,
-    "services/trainer": 6,
+    "services/trainer": 5,
     "simulator/control_plane": 13,
     "simulator/engine": 7,
     "simulator/event_core": 10,
@@ -116,5 +120,5 @@ SOURCES_WITHOUT_TESTS: Final[dict[str, int]] = {
     "tunery/data": 12,
     "tunery/local": 11,
     "tunery/ml": 2,
-    "tunery/runtime": 31,
+    "tunery/runtime": 32,
 }
