@@ -19,7 +19,7 @@ import pytest
 import pytest_asyncio
 from standardwebhooks.webhooks import Webhook
 
-from tests.e2e.outages import Houses, an_upload, jobs_of, live_through
+from tests.e2e.outages import REFUSED, Houses, an_upload, jobs_of, live_through
 from tests.e2e.stories import (
     AGENT_A,
     OVERFLOWING,
@@ -64,7 +64,7 @@ async def houses() -> AsyncIterator[Houses]:
 
 
 @pytest_asyncio.fixture(loop_scope="session", name="home")
-async def a_house(houses: Houses) -> House:
+async def shared_stack(houses: Houses) -> House:
     """The shared stack; a new one when the test before has left it unusable."""
     return await houses.ready()
 
@@ -150,7 +150,7 @@ async def test_a_training_that_stands_still_is_stopped_and_goes_on_elsewhere(hom
 
 @pytest.mark.parametrize("server", ["postgres", "s3", "kafka"])
 async def test_ten_seconds_without(home: House, server: str) -> None:
-    await live_through(home, server, "paused", OUTAGE_S)
+    assert await live_through(home, server, "paused", OUTAGE_S) == REFUSED[server]
 
 
 async def test_kill_9_of_every_server_while_a_job_runs(home: House) -> None:

@@ -6,12 +6,14 @@ from typing import Final
 import pytest
 import pytest_asyncio
 
-from tests.e2e.outages import Houses, Way, busy_machine, live_through
+from tests.busy import busy_loops
+from tests.e2e.outages import REFUSED, Houses, Way, live_through
 from tests.e2e.stories import House
 
 pytestmark = pytest.mark.timeout(600)
 
 SERVERS: Final = ("postgres", "kafka", "s3", "valkey")
+LOAD_S_MAX: Final = 600
 WAYS: Final[tuple[Way, ...]] = ("paused", "cut off")
 
 
@@ -29,18 +31,18 @@ async def home(houses: Houses) -> House:
 
 @pytest.fixture(autouse=True)
 def load() -> Iterator[None]:
-    with busy_machine():
+    with busy_loops(LOAD_S_MAX):
         yield
 
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("server", SERVERS)
 async def test_outage_of_ten_seconds_ends_by_itself(home: House, server: str, way: Way) -> None:
-    await live_through(home, server, way, 10)
+    assert await live_through(home, server, way, 10) == REFUSED[server]
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("server", SERVERS)
 async def test_outage_of_a_minute_ends_by_itself(home: House, server: str, way: Way) -> None:
-    await live_through(home, server, way, 60)
+    assert await live_through(home, server, way, 60) == REFUSED[server]
