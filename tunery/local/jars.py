@@ -3,7 +3,6 @@
 `python -m tunery.local.jars install` fetches what is missing; `lock` resolves the versions anew.
 """
 
-import hashlib
 import shutil
 import sys
 import tempfile
@@ -15,6 +14,7 @@ from typing import Final
 
 from tunery.local.errors import LocalError
 from tunery.local.paths import KAFKA_VERSION, cache_dir, kafka_jars_dir
+from tunery.runtime.blobs.files import file_sha256
 
 LOCK: Final = Path(__file__).with_name("jars.lock")
 ROOTS: Final = (f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}", "org.slf4j:slf4j-simple:1.7.36")
@@ -57,11 +57,6 @@ def parse_lock(text: str) -> tuple[Jar, ...]:
         group, artifact, version = parts
         jars.append(Jar(group, artifact, version, sha256))
     return tuple(jars)
-
-
-def file_sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def missing(folder: Path, jars: Iterable[Jar]) -> list[Jar]:
