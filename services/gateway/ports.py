@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from schemas.model import Base
-from services.gateway.files.preview_tasks import Task
 from services.gateway.views.table import R, Table
 from services.gateway.web.token_bucket import Taken
 from tunery.plan.price import PriceBook
@@ -54,11 +53,6 @@ class Prices(Protocol):
 
     def newest(self) -> str:
         """The version that new tenants get."""
-
-
-class Previews(Protocol):
-    async def ask(self, task: Task) -> Mapping[str, Any]:
-        """Looks into rows that people uploaded; the answer's fields. Raises ApiError 400, 503."""
 
 
 class BaseFolders(Protocol):

@@ -13,6 +13,7 @@ from schemas.envelope import Sha256
 from schemas.sealed import Sealed
 from schemas.topics import ACCOUNT
 from services.gateway.accounts.auth import KEY_PREFIX, digest
+from services.gateway.accounts.bodies import RotateKeyRequest
 from services.gateway.accounts.responses import (
     HINT_CHARACTERS,
     KeyResponse,
@@ -20,7 +21,6 @@ from services.gateway.accounts.responses import (
     key_response,
 )
 from services.gateway.accounts.tables import KEYS, KeyRow
-from services.gateway.jobs.bodies import RotateKeyRequest
 from services.gateway.web.deps import Caller, Deps, Principal, WithDeps
 from services.gateway.web.errors import not_found
 from services.gateway.web.pages import After, page

@@ -11,6 +11,12 @@ from schemas.topics import ACCOUNT
 from schemas.units import HOUR_MS, Ms
 from services.gateway.accounts import key_routes as keys
 from services.gateway.accounts.auth import digest
+from services.gateway.accounts.bodies import (
+    AdjustmentRequest,
+    KeyRequest,
+    RotateKeyRequest,
+    TenantRequest,
+)
 from services.gateway.accounts.responses import (
     HINT_CHARACTERS,
     AdjustmentResponse,
@@ -21,12 +27,6 @@ from services.gateway.accounts.responses import (
     tenant_response,
 )
 from services.gateway.accounts.tables import LIMITS, TENANTS, TenantRow
-from services.gateway.jobs.bodies import (
-    AdjustmentRequest,
-    KeyRequest,
-    RotateKeyRequest,
-    TenantRequest,
-)
 from services.gateway.web.deps import Admin, Deps, Principal, WithDeps
 from services.gateway.web.errors import invalid, not_found
 from services.gateway.web.pages import After, page

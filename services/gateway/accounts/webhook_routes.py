@@ -17,6 +17,15 @@ from schemas.envelope import Message
 from schemas.ids import DELIVERY, ENDPOINT, EVENT
 from schemas.topics import ACCOUNT
 from schemas.units import Ms
+from services.gateway.accounts.bodies import (
+    DAY_S,
+    REDELIVERIES_MAX,
+    EndpointChangeRequest,
+    EndpointRequest,
+    RedeliverRequest,
+    RotateSecretRequest,
+    TestRequest,
+)
 from services.gateway.accounts.responses import (
     DeliveryResponse,
     EndpointResponse,
@@ -27,15 +36,6 @@ from services.gateway.accounts.responses import (
     endpoint_response,
 )
 from services.gateway.accounts.tables import DELIVERIES, ENDPOINTS, DeliveryRow, EndpointRow
-from services.gateway.jobs.bodies import (
-    DAY_S,
-    REDELIVERIES_MAX,
-    EndpointChangeRequest,
-    EndpointRequest,
-    RedeliverRequest,
-    RotateSecretRequest,
-    TestRequest,
-)
 from services.gateway.web.deps import Caller, Deps, Principal, WithDeps
 from services.gateway.web.errors import invalid, not_found
 from services.gateway.web.pages import After, page

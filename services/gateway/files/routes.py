@@ -17,6 +17,14 @@ from schemas.ids import FILE
 from schemas.topics import DATASET
 from schemas.units import Ms
 from services.gateway.accounts.tables import TENANTS
+from services.gateway.files.bodies import (
+    EXPIRES_RANGE,
+    EXPIRES_S_MAX,
+    EXPIRES_S_MIN,
+    PURPOSES,
+    ExpiresAfter,
+    wrong_purpose,
+)
 from services.gateway.files.multipart import (
     UploadForm,
     boundary_of,
@@ -33,14 +41,6 @@ from services.gateway.files.responses import (
     validation_response,
 )
 from services.gateway.files.tables import FILES, FileRow
-from services.gateway.jobs.bodies import (
-    EXPIRES_RANGE,
-    EXPIRES_S_MAX,
-    EXPIRES_S_MIN,
-    PURPOSES,
-    ExpiresAfter,
-    wrong_purpose,
-)
 from services.gateway.web.deps import Caller, Deps, Principal, WithDeps
 from services.gateway.web.errors import INCOMPLETE, ApiError, invalid
 from services.gateway.web.metrics import UPLOAD_BYTES

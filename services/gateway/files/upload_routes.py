@@ -19,6 +19,13 @@ from schemas.dataset import (
 from schemas.envelope import Message
 from schemas.ids import FILE, PART, UPLOAD
 from schemas.topics import DATASET
+from services.gateway.files.bodies import (
+    PARTS_MAX,
+    PURPOSES,
+    CompleteRequest,
+    UploadRequest,
+    wrong_purpose,
+)
 from services.gateway.files.multipart import boundary_of, multipart_body
 from services.gateway.files.responses import (
     UploadPartResponse,
@@ -28,13 +35,6 @@ from services.gateway.files.responses import (
 )
 from services.gateway.files.routes import dataset_name, received, rows_max
 from services.gateway.files.tables import FILES, UPLOAD_PARTS, UPLOADS, PartRow, UploadRow
-from services.gateway.jobs.bodies import (
-    PARTS_MAX,
-    PURPOSES,
-    CompleteRequest,
-    UploadRequest,
-    wrong_purpose,
-)
 from services.gateway.web.deps import Caller, Deps, Principal, WithDeps
 from services.gateway.web.errors import ApiError, invalid, not_found
 from services.gateway.web.metrics import UPLOAD_BYTES

@@ -15,13 +15,13 @@ from schemas.ids import CHECKPOINT, PERMISSION
 from schemas.model import Share, ShareCheckpoint, UnshareCheckpoint
 from schemas.topics import MODEL
 from schemas.units import HOUR_MS, Ms
-from services.gateway.jobs.bodies import PROJECTS_MAX, PermissionRequest
 from services.gateway.jobs.checkpoint_responses import (
     CheckpointFilesResponse,
     checkpoint_files_response,
 )
-from services.gateway.jobs.resolve import MODEL_SUFFIX_CHARACTERS
 from services.gateway.jobs.tables import CHECKPOINTS, CheckpointRow
+from services.gateway.models.bodies import PROJECTS_MAX, PermissionRequest
+from services.gateway.models.names import MODEL_SUFFIX_CHARACTERS
 from services.gateway.models.responses import PermissionResponse, permission_response
 from services.gateway.models.tables import PERMISSIONS
 from services.gateway.web.deps import Caller, Deps, Principal, WithDeps

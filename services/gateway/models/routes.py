@@ -6,10 +6,10 @@ from typing import Annotated, Final, Literal, TypeAlias
 from fastapi import APIRouter, Query
 
 from schemas import errors
-from schemas.model import GLOBAL, AddBase, DeleteVersion, Promote, RollBack
+from schemas.model import GLOBAL, AddBase, Base, DeleteVersion, Promote, RollBack
 from schemas.topics import MODEL, PARTITIONS
 from schemas.units import HOUR_MS, Ms
-from services.gateway.jobs.bodies import BaseRequest, PromoteRequest, RollbackRequest
+from services.gateway.models.bodies import BaseRequest, PromoteRequest, RollbackRequest
 from services.gateway.models.responses import (
     AdapterResponse,
     BaseModelResponse,
@@ -143,6 +143,12 @@ async def add_base(body: BaseRequest, deps: WithDeps, admin: Admin) -> BaseModel
     if row is None:
         raise _unknown(base.base_id)
     return base_response(row)
+
+
+async def find_base(deps: Deps, name: str) -> Base | None:
+    """The base model with this id."""
+    row = await deps.views.one(BASES, {"id": name})
+    return None if row is None else row.base
 
 
 async def _bases(deps: Deps) -> list[BaseRow]:

@@ -10,6 +10,7 @@ from typing import Final
 from schemas.units import Ms
 
 MINUTE_US: Final = 60_000_000
+PER_MINUTE_MAX: Final = 1_000_000  # that a key may have
 
 
 @dataclass(frozen=True)

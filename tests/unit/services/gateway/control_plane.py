@@ -5,7 +5,7 @@ import hashlib
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import httpx
@@ -19,12 +19,12 @@ from services.billing.app import ACCOUNTS
 from services.billing.react import react_account
 from services.gateway.api import create_app
 from services.gateway.app import VIEWS_PROJECTION, deps_of
+from services.gateway.jobs.deps import JobDeps
 from services.gateway.jobs.feeds import Feeds
 from services.gateway.jobs.results import results
 from services.gateway.jobs.telemetry import TelemetryReader
 from services.gateway.settings import GatewaySettings
 from services.gateway.web.commands import CommandSender
-from services.gateway.web.deps import Deps
 from services.gateway.web.outcomes import Outcomes
 from services.ingest.app import DATASETS
 from services.ingest.react import react_dataset
@@ -62,7 +62,7 @@ ROW = b'{"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "
 class Town:
     world: MemoryServers
     runtime: Runtime
-    deps: Deps
+    deps: JobDeps
     api: httpx.AsyncClient
     clients: list[httpx.AsyncClient] = field(default_factory=list)
     tenants: int = 0
@@ -154,13 +154,11 @@ async def town() -> AsyncIterator[Town]:
         admin_key_sha256=hashlib.sha256(ADMIN_KEY.encode()).hexdigest(), file_bytes_max=100_000
     )
     deps = deps_of(runtime, settings, outcomes)
-    deps = Deps(
-        **{
-            **{name: getattr(deps, name) for name in deps.__dataclass_fields__},
-            "commands": CommandSender(runtime.sender, outcomes, wait_ms_max=WAIT_MS_MAX),
-            "feeds": Feeds(runtime.store, deps.views, runtime.clock, late_ms=LATE_MS),
-            "draw": os.urandom,
-        }
+    deps = replace(
+        deps,
+        commands=CommandSender(runtime.sender, outcomes, wait_ms_max=WAIT_MS_MAX),
+        feeds=Feeds(runtime.store, deps.views, runtime.clock, late_ms=LATE_MS),
+        draw=os.urandom,
     )
     hosts = _hosts(shared, runtime, outcomes, deps)
     tasks = [asyncio.create_task(host.run(), name=host.name) for host in hosts]
@@ -190,7 +188,9 @@ async def _add_base(found: Town) -> None:
     await found.until(found.api, "/v1/bases", lambda answer: answer["data"])
 
 
-def _hosts(shared: MemoryServers, runtime: Runtime, outcomes: Outcomes, deps: Deps) -> list[Host]:
+def _hosts(
+    shared: MemoryServers, runtime: Runtime, outcomes: Outcomes, deps: JobDeps
+) -> list[Host]:
     others = {name: shared.runtime(name) for name in ("billing", "ingest", "scheduler", "registry")}
     return [
         AggregateHost(others["billing"], ACCOUNTS),

@@ -19,7 +19,7 @@ from services.gateway.jobs import checkpoint_routes as checkpoints
 from services.gateway.jobs import event_routes as events
 from services.gateway.jobs import plain_routes as plain
 from services.gateway.jobs import routes as jobs
-from services.gateway.jobs import submission as submit
+from services.gateway.jobs import submission_routes as submit
 from services.gateway.models import routes as models
 from tests.unit.services.gateway.control_plane import BASE, Town
 from tests.unit.services.gateway.jobs.test_checkpoint_routes import made

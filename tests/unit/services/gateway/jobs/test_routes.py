@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from schemas.telemetry import Step
-from services.gateway.app import SUBMITTING_MAX
+from services.gateway.jobs.submission import SUBMITTING_MAX
 from tests.unit.services.gateway.control_plane import Town
 from tests.unit.services.gateway.storm import FAULTS, listed, quick_retries, storm
 

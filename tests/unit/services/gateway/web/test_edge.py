@@ -43,14 +43,14 @@ async def test_unknown_urls_and_methods_have_the_envelope(api: Town) -> None:
     method = await api.api.put("/v1/files")
     assert (method.status_code, method.json()["error"]["code"]) == (405, "method_not_allowed")
     assert method.headers["allow"] == "GET, POST"
-    assert "it takes GET, POST" in method.json()["error"]["message"]
+    assert "Allowed: GET, POST" in method.json()["error"]["message"]
 
 
 @pytest.mark.parametrize(
     ("path", "instead"),
     [
         ("/v1/chat/completions", "/adapter"),
-        ("/v1/fine_tuning/alpha/graders/run", "methods there are: supervised"),
+        ("/v1/fine_tuning/alpha/graders/run", "Supported methods: supervised"),
         ("/v1/fine-tunes", "/v1/fine_tuning/jobs"),
         ("/v1/evals", "`gate`"),
         ("/v1/organization/costs", "/cost"),
