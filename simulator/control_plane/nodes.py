@@ -26,7 +26,7 @@ from schemas.topics import HEARTBEATS, POOL
 from schemas.training import AttemptOutcome, FailureCause, SkippedCheckpoint
 from schemas.units import Ms
 from services.trainer.domain.evolve import HARDNESS, evolve
-from services.trainer.domain.state import NodeState, Wish
+from services.trainer.domain.state import NodeState, TargetState
 from simulator.control_plane.samples import POOL as POOL_NAME
 from simulator.control_plane.samples import SCORED, TRAINED, checkpoint
 from simulator.control_plane.sim_context import POOL_PARTITION, READ_WAIT_MS, Ground, insist
@@ -155,10 +155,10 @@ class Agent:
 
     async def _leave(self) -> None:
         self._leaving = True
-        for wish in ("drain", "kill"):
+        for target in ("drain", "kill"):
             waiting = [one.task for one in self._attempts.values() if not one.task.done()]
             for attempt in self._attempts.values():
-                attempt.wish(wish)
+                attempt.set_target(target)
             if waiting:
                 await asyncio.wait(waiting, timeout=LEAVE_MS_MAX / 1_000)
         await self.fact(RetireNode(node_id=self.machine.node_id, incarnation=self.incarnation))
@@ -216,7 +216,7 @@ class Agent:
             if lease not in self._attempts and not self._leaving:
                 self._attempts[lease] = Attempt(self, assignment.grant)
             if lease in self._attempts:
-                self._attempts[lease].wish(assignment.wish)
+                self._attempts[lease].set_target(assignment.target)
 
 
 class Attempt:
@@ -230,15 +230,15 @@ class Attempt:
             (agent.incarnation, grant.token.lease), Diary()
         )
         self.name = f"{agent.incarnation}/{grant.token.lease}"
-        self._wish: Wish = "run"
-        self._heeded: Wish = "run"
+        self._target: TargetState = "run"
+        self._heeded: TargetState = "run"
         self._woken = asyncio.Event()
         self.still_since_ms: Ms | None = None
         self.task = asyncio.create_task(self._run())
 
-    def wish(self, wish: Wish) -> None:
-        if HARDNESS[wish] > HARDNESS[self._wish]:
-            self._wish = wish
+    def set_target(self, target: TargetState) -> None:
+        if HARDNESS[target] > HARDNESS[self._target]:
+            self._target = target
             self._woken.set()
 
     async def _run(self) -> None:
@@ -246,7 +246,7 @@ class Attempt:
         await agent.door.sleep(self.rng.randint(200, 4_000))  # it fetches its inputs
         outcome: AttemptOutcome = "not_started"
         cause: FailureCause | None = None
-        if self._wish == "run":
+        if self._target == "run":
             self.machine.start(self.name, grant.slots)
             outcome, cause = await self._work()
             self.machine.stop(self.name)
@@ -277,10 +277,10 @@ class Attempt:
             return "preempted", None
         while step < min(STEPS, max(fails_at, step)):
             await self._until(self.agent.door.monotonic_ms() + step_ms * STEPS_PER_CHECKPOINT)
-            if self._wish == "kill":
+            if self._target == "kill":
                 await asyncio.sleep(self.rng.uniform(0, 3))  # a process takes its time to die
                 return "preempted", None
-            drained = self._wish == "drain" and listens
+            drained = self._target == "drain" and listens
             step = min(STEPS, step + (1 if drained else STEPS_PER_CHECKPOINT))
             await self._checkpoint(step)
             if drained:
@@ -293,7 +293,7 @@ class Attempt:
         """Until it is killed: it does not hear notices either."""
         self.still_since_ms = self.agent.door.monotonic_ms()
         self.ground.broker.tally.add("process stuck")
-        while self._wish != "kill":
+        while self._target != "kill":
             await self._until(self.still_since_ms + 1e9)
         still_ms = self.agent.door.monotonic_ms() - self.still_since_ms
         if still_ms > STILL_MS_MAX:
@@ -330,15 +330,15 @@ class Attempt:
         return self.ground.happens(self.ground.plan.failures)
 
     async def _until(self, until_ms: float) -> None:
-        """Time passes, or the wish changes. A frozen agent notices neither."""
+        """Time passes, or the target changes. A frozen agent notices neither."""
         left_ms = until_ms - self.agent.door.monotonic_ms()
-        if self._wish == self._heeded and left_ms > 0:
+        if self._target == self._heeded and left_ms > 0:
             self._woken.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(left_ms / 1_000):
                     await self._woken.wait()
         await self.agent.door.pass_through(0)
-        self._heeded = self._wish
+        self._heeded = self._target
 
     async def _checkpoint(self, step: int) -> None:
         if self.grant.role == "eval" or self.diary.began_ms is None:

@@ -20,10 +20,10 @@ from tunery.runtime.journal.codec import codec_of, decode_record
 from tunery.runtime.journal.decision import decide_record, read_command
 from tunery.runtime.journal.fold import Fold, advance
 from tunery.runtime.journal.reader import Accepted, Judged, read_record
-from tunery.runtime.store.abstract import Outcome
+from tunery.runtime.store.abstract import CommandResult
 from tunery.runtime.verbs import Aggregate
 
-Place = tuple[str, int]
+StreamPartition = tuple[str, int]
 FIRST: Final = "p0"  # decides as the older release does
 LAST: Final = "p1000000"  # as the newer, where there is one
 
@@ -233,7 +233,9 @@ def no_silent_loss(name: str, history: History, seen: list[bytes]) -> list[str]:
     return []
 
 
-def only_accepted(settled: Iterable[Settled], histories: Mapping[Place, History]) -> list[str]:
+def only_accepted(
+    settled: Iterable[Settled], histories: Mapping[StreamPartition, History]
+) -> list[str]:
     """What an owner took for read back is accepted, at that offset."""
     truth = {
         (place[0], place[1], one.header.offset, one.entry.command_id)
@@ -318,10 +320,10 @@ def same_rows(rows: Rows, accepted: Iterable[Accepted]) -> list[str]:
 
 
 def outcomes_answered(
-    outcomes: Mapping[str, Outcome | None], accepted: Iterable[Accepted]
+    outcomes: Mapping[str, CommandResult | None], accepted: Iterable[Accepted]
 ) -> list[str]:
     """Whoever waits for a command is told what its first entry says."""
-    wanted: dict[str, Outcome] = {}
+    wanted: dict[str, CommandResult] = {}
     for one in accepted:
         if one.entry.source is None:
             wanted.setdefault(one.entry.command_id, outcome_of(one))

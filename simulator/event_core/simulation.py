@@ -168,7 +168,7 @@ class _World:
         return all(
             place in saved and saved[place].position.offset == end and saved[place].caught_up
             for place, end in ends.items()
-        ) and not await database.lease(TICKET, 1, 0)
+        ) and not await database.lease_rows(TICKET, 1, 0)
 
     async def keep_rows(self) -> None:
         """Read what the projection came to."""
