@@ -12,15 +12,14 @@ IDENTIFIERS: Final[dict[str, int]] = {
     "bench": 28,
     "bench/data": 22,
     "bench/log": 6,
-    "services/billing": 17,
-    "services/gateway": 68,
+    "services/billing": 11,
+    "services/gateway": 35,
     "services/ingest": 24,
-    "services/notifier": 3,
     "services/registry": 8,
     "services/scheduler": 39,
     "simulator/control_plane": 50,
     "simulator/engine": 32,
-    "simulator/event_core": 53,
+    "simulator/event_core": 52,
     "tests": 1,
     "tests/contract": 12,
     "tests/e2e": 74,
@@ -34,7 +33,7 @@ IDENTIFIERS: Final[dict[str, int]] = {
     "tests/simulation": 1,
     "tests/soak": 89,
     "tests/unit/services/billing": 19,
-    "tests/unit/services/gateway": 154,
+    "tests/unit/services/gateway": 152,
     "tests/unit/services/ingest": 10,
     "tests/unit/services/notifier": 1,
     "tests/unit/services/registry": 7,
@@ -48,10 +47,10 @@ IDENTIFIERS: Final[dict[str, int]] = {
     "tests/unit/tunery/runtime": 48,
     "tunery/cli": 4,
     "tunery/client": 12,
-    "tunery/data": 114,
+    "tunery/data": 1,
     "tunery/local": 29,
     "tunery/plan": 7,
-    "tunery/runtime": 80,
+    "tunery/runtime": 48,
 }
 
 CLASS_NAMES: Final[dict[str, int]] = {
@@ -61,20 +60,18 @@ CLASS_NAMES: Final[dict[str, int]] = {
     "services/registry": 1,
     "services/scheduler": 1,
     "simulator/control_plane": 6,
-    "simulator/engine": 4,
+    "simulator/engine": 3,
     "simulator/event_core": 2,
-    "tunery/client": 5,
-    "tunery/data": 7,
-    "tunery/local": 4,
-    "tunery/runtime": 9,
-    "tunery/work": 1,
+    "tunery/client": 4,
+    "tunery/data": 1,
+    "tunery/local": 3,
+    "tunery/runtime": 5,
 }
 
 LOG_EVENTS: Final[dict[str, int]] = {
     "services/gateway": 6,
     "services/ingest": 1,
-    "services/notifier": 8,
-    "tunery/runtime": 16,
+    "tunery/runtime": 9,
 }
 
 DOCSTRINGS: Final[dict[str, int]] = {
@@ -84,25 +81,21 @@ DOCSTRINGS: Final[dict[str, int]] = {
     "examples": 2,
     "services/billing": 6,
     "services/ingest": 7,
-    "services/notifier": 3,
     "services/registry": 2,
     "services/scheduler": 10,
     "simulator/control_plane": 5,
     "simulator/engine": 2,
     "simulator/event_core": 6,
-    "tunery/data": 4,
     "tunery/local": 20,
-    "tunery/runtime": 22,
+    "tunery/runtime": 15,
 }
 
 BACK_TICKS: Final[dict[str, int]] = {
     "schemas": 1,
     "services/gateway": 6,
     "tunery/client": 2,
-    "tunery/data": 5,
     "tunery/local": 1,
     "tunery/ml": 2,
-    "tunery/runtime": 3,
 }
 
 MAPS: Final[dict[str, int]] = {
@@ -114,7 +107,7 @@ MAPS: Final[dict[str, int]] = {
     "services": 8,
     "services/billing": 15,
     "services/ingest": 17,
-    "services/notifier": 10,
+    "services/notifier": 7,
     "services/registry": 10,
     "services/scheduler": 22,
     "tunery": 8,
@@ -128,7 +121,7 @@ TESTS_WITHOUT_SOURCES: Final[dict[str, int]] = {
     "tests/unit/services/registry": 1,
     "tests/unit/services/scheduler": 3,
     "tests/unit/tunery/cli": 4,
-    "tests/unit/tunery/data": 2,
+    "tests/unit/tunery/data": 1,
     "tests/unit/tunery/runtime": 1,
 }
 
@@ -151,7 +144,7 @@ SOURCES_WITHOUT_TESTS: Final[dict[str, int]] = {
     "simulator/event_core": 10,
     "tunery/cli": 21,
     "tunery/client": 2,
-    "tunery/data": 25,
+    "tunery/data": 12,
     "tunery/local": 11,
     "tunery/ml": 2,
     "tunery/runtime": 32,
