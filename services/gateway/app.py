@@ -72,5 +72,6 @@ def deps_of(runtime: Runtime, settings: GatewaySettings, outcomes: Outcomes) -> 
         rates=rates_of(runtime.settings.valkey_url),
         log=runtime.log,
         clock=runtime.clock,
+        health=runtime.health,
         draw=os.urandom,
     )

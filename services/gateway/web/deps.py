@@ -17,12 +17,16 @@ from services.gateway.web.scopes import allows
 from tunery.runtime.blobs.abstract import Blobs
 from tunery.runtime.bus.abstract import Log
 from tunery.runtime.clock import Clock
+from tunery.runtime.health import Health
 from tunery.runtime.seal.sealer import Sealer
 
 
 @dataclass(frozen=True)
 class Deps:
-    """What every route may use. `draw`: random bytes for identifiers, keys and seeds."""
+    """What every route may use.
+
+    health: of the hosts of this process. draw: random bytes for identifiers, keys and seeds.
+    """
 
     settings: GatewaySettings
     views: Views
@@ -34,6 +38,7 @@ class Deps:
     rates: Rates
     log: Log
     clock: Clock
+    health: Health
     draw: Callable[[int], bytes]
 
     def fresh(self, prefix: str) -> str:
