@@ -6,7 +6,7 @@ from typing import Any, Protocol, TypeAlias
 
 from schemas.model import Base
 from services.gateway.views.table import R, Table
-from services.gateway.web.token_bucket import Taken
+from services.gateway.web.token_bucket import Allowance
 from tunery.plan.price import PriceBook
 
 Where: TypeAlias = Mapping[str, Any]  # column → the value it must have
@@ -23,7 +23,7 @@ class Cursor:
 class Views(Protocol):
     """Reads of the read models. Raises ApiError 503 when they cannot be reached in time."""
 
-    async def one(self, table: Table[R], where: Where) -> R | None:
+    async def first(self, table: Table[R], where: Where) -> R | None:
         """The first row that matches, in the table's order."""
 
     async def page(
@@ -41,7 +41,7 @@ class Views(Protocol):
 class Rates(Protocol):
     """Token buckets, by name; each holds `per_minute` and refills within a minute."""
 
-    async def take(self, name: str, per_minute: int) -> Taken:
+    async def take(self, name: str, per_minute: int) -> Allowance:
         """Take one token, or nothing where there is none."""
 
     async def close(self) -> None: ...

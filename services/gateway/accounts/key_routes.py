@@ -123,7 +123,7 @@ async def with_secret(deps: Deps, tenant: str, key_id: str, secret: str) -> NewK
 
 
 async def _key(deps: Deps, tenant: str, key_id: str) -> KeyRow:
-    row = await deps.views.one(KEYS, {"tenant": tenant, "id": key_id})
+    row = await deps.views.first(KEYS, {"tenant": tenant, "id": key_id})
     if row is None:
         raise not_found("API key", key_id, "id")
     return row

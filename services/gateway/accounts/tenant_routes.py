@@ -72,9 +72,9 @@ def _limits(body: TenantRequest) -> Limits:
 
 
 async def _until_admitted(deps: Deps, tenant: str) -> None:
-    """The decider of jobs hears of a tenant a moment later; past the limit it still will."""
+    """Wait until the decider of jobs knows the tenant, LIMITS_MS_MAX at the most."""
     for _ in range(LIMITS_MS_MAX // POLL_MS):
-        if await deps.views.one(LIMITS, {"id": tenant}) is not None:
+        if await deps.views.first(LIMITS, {"id": tenant}) is not None:
             return
         await deps.clock.sleep(POLL_MS)
 
@@ -164,7 +164,7 @@ def _actor(deps: Deps, admin: Principal, tenant: str) -> Sealed:
 
 
 async def _tenant(deps: Deps, tenant: str) -> TenantRow:
-    row = await deps.views.one(TENANTS, {"id": tenant})
+    row = await deps.views.first(TENANTS, {"id": tenant})
     if row is None:
         raise not_found("tenant", tenant, "tenant")
     return row

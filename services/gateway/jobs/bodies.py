@@ -19,7 +19,7 @@ SUFFIX_MAX: Final = 64
 URI_MAX: Final = 2_048
 SEED_MAX: Final = 2_147_483_647
 PREVIEW_ROWS_MAX: Final = 20
-Hyperparameters = dict[StrictStr, Any]  # ranges are told by `tunery.plan.hyperparameters.problems`
+Hyperparameters = dict[StrictStr, Any]  # ranges: `tunery.plan.hyperparameters`
 
 
 class MethodDetails(Body):

@@ -152,7 +152,7 @@ async def list_checkpoints(
     rows, more = await page(deps.views, CHECKPOINTS, where, limit=limit, after=after)
     data = []
     for row in rows:
-        step = await deps.views.one(STEPS, {**where, "step": row.step})
+        step = await deps.views.first(STEPS, {**where, "step": row.step})
         data.append(checkpoint_response(row, job.spec.model_id, step))
     return listing(Page[CheckpointResponse], data, more)
 
@@ -179,7 +179,7 @@ async def job_answers(job_id: str, deps: WithJobDeps, caller: Caller) -> Answers
 
 async def find(deps: JobDeps, caller: Principal, job_id: str) -> JobRow:
     """Raises ApiError 404."""
-    row = await deps.views.one(JOBS, {"tenant": caller.tenant, "id": job_id})
+    row = await deps.views.first(JOBS, {"tenant": caller.tenant, "id": job_id})
     if row is None:
         raise ApiError(404, errors.NOT_FOUND, f"Could not find fine tune: {job_id}", "id")
     return row

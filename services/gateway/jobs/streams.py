@@ -84,7 +84,7 @@ async def _frames(
             yield b"data: [DONE]\n\n"
             return
         except (StoreUnavailable, ApiError) as error:
-            log_event(LOG, logging.WARNING, "stream waits", why=error, job=job[1])
+            log_event(LOG, logging.WARNING, "stream.interrupted", why=error, job_id=job[1])
             yield b": the service is busy\n"
             await deps.clock.sleep(RETRY_MS)
 

@@ -86,7 +86,7 @@ class Submissions:
         )
         if outcome.repeated_of is not None:
             return Submitted(await self._first(caller, outcome.repeated_of), replayed=True)
-        row = await deps.views.one(JOBS, {"tenant": caller.tenant, "id": job_id})
+        row = await deps.views.first(JOBS, {"tenant": caller.tenant, "id": job_id})
         if row is None:
             raise ApiError(404, errors.NOT_FOUND, f"Could not find fine tune: {job_id}", "id")
         return Submitted(row, replayed=False)
@@ -94,7 +94,7 @@ class Submissions:
     async def _gather(self, caller: Principal, body: JobRequest, job_id: str) -> Facts:
         deps, tenant_id = self._deps, caller.tenant
         tenant, base, training, held_out, device = await asyncio.gather(
-            deps.views.one(TENANTS, {"id": tenant_id}),
+            deps.views.first(TENANTS, {"id": tenant_id}),
             find_base(deps, body.model),
             find_file(deps, caller, body.training_file),
             self._held_out(caller, body),
@@ -148,7 +148,7 @@ class Submissions:
     async def _first(self, caller: Principal, command_id: str) -> JobRow:
         """The job that the first command of this intent made. Raises ApiError 409 for a refusal."""
         where = {"tenant": caller.tenant, "command_id": command_id}
-        row = await self._deps.views.one(JOBS, where)
+        row = await self._deps.views.first(JOBS, where)
         if row is None:
             message = (
                 "The first request with this Idempotency-Key was refused. Correct the request and "

@@ -23,7 +23,7 @@ class DeployRequest(Body):
     stage: Stage
     serving_pool: Id | None = None
     expected: Id | None = Field(
-        default=None, description="the version that holds the stage now; null: nobody"
+        default=None, description="the version that holds the stage now; null: none does"
     )
 
 
@@ -46,7 +46,7 @@ class BaseRequest(Body):
 class PromoteRequest(Body):
     stage: Stage
     expected: Id | None = Field(
-        default=None, description="the version that holds the stage now; null: nobody"
+        default=None, description="the version that holds the stage now; null: none does"
     )
 
 

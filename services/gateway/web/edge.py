@@ -19,7 +19,7 @@ from services.gateway.web.errors import (
 from services.gateway.web.metrics import REQUEST_SECONDS, REQUESTS
 from services.gateway.web.problems import error_of, error_response, fault
 from services.gateway.web.scopes import scope_of
-from services.gateway.web.token_bucket import Taken, duration
+from services.gateway.web.token_bucket import Allowance, duration
 from tunery.runtime.telemetry.logs import log_event
 
 LOG: Final = logging.getLogger("tunery.gateway")
@@ -85,7 +85,7 @@ class Edge:
         except Exception as error:
             failure = error_of(error)
             if failure is None:
-                log_event(LOG, logging.ERROR, "request failed", error, request=request_id)
+                log_event(LOG, logging.ERROR, "request.failed", error, request_id=request_id)
                 failure = fault(request_id)
             if not started:
                 await error_response(failure)(scope, receive, send)
@@ -105,28 +105,28 @@ class Edge:
         require(principal, scope_of(scope["method"], scope["path"]))
         state["principal"] = principal
         per_minute = principal.per_minute or self._deps.settings.requests_per_minute
-        taken = await self._deps.rates.take(principal.key_id, per_minute)
-        state["rate"] = rate_headers(taken)
-        if not taken.allowed:
-            raise _too_many(taken)
+        allowance = await self._deps.rates.take(principal.key_id, per_minute)
+        state["rate"] = rate_headers(allowance)
+        if not allowance.allowed:
+            raise _too_many(allowance)
 
 
-def rate_headers(taken: Taken) -> dict[str, str]:
+def rate_headers(allowance: Allowance) -> dict[str, str]:
     return {
-        "x-ratelimit-limit-requests": str(taken.limit),
-        "x-ratelimit-remaining-requests": str(taken.remaining),
-        "x-ratelimit-reset-requests": duration(taken.reset_ms),
+        "x-ratelimit-limit-requests": str(allowance.limit),
+        "x-ratelimit-remaining-requests": str(allowance.remaining),
+        "x-ratelimit-reset-requests": duration(allowance.reset_ms),
     }
 
 
-def _too_many(taken: Taken) -> ApiError:
+def _too_many(allowance: Allowance) -> ApiError:
     message = (
-        f"This key may send {taken.limit} requests a minute. Wait {duration(taken.retry_ms)}, or "
-        "ask the operator for a key with a higher limit."
+        f"Rate limit reached: this key may send {allowance.limit} requests a minute. Try again in "
+        f"{duration(allowance.retry_ms)}, or ask the operator for a key with a higher limit."
     )
     headers = {
-        "retry-after": str(-(-taken.retry_ms // 1_000)),
-        "retry-after-ms": str(taken.retry_ms),
+        "retry-after": str(-(-allowance.retry_ms // 1_000)),
+        "retry-after-ms": str(allowance.retry_ms),
         "x-should-retry": "true",
     }
     return ApiError(429, RATE_LIMIT, message, headers=headers)
@@ -136,7 +136,7 @@ def _limited(scope: Scope, receive: Receive) -> Receive:
     """Raises ApiError 413 as soon as a body is above BODY_BYTES_MAX."""
     if scope["method"] == "POST" and STREAMED.fullmatch(scope["path"]):
         return receive
-    taken = 0
+    allowance = 0
     too_large = ApiError(
         413, BODY_TOO_LARGE, f"The request body exceeds the limit of {BODY_BYTES_MAX} bytes."
     )
@@ -145,10 +145,10 @@ def _limited(scope: Scope, receive: Receive) -> Receive:
         raise too_large
 
     async def counting() -> Message:
-        nonlocal taken
+        nonlocal allowance
         message = await receive()
-        taken += len(message.get("body", b""))
-        if taken > BODY_BYTES_MAX:
+        allowance += len(message.get("body", b""))
+        if allowance > BODY_BYTES_MAX:
             raise too_large
         return message
 
