@@ -1,1 +1,17 @@
-"""What Tunery's services say to each other: the only vocabulary they share. Pure, no I/O."""
+"""What Tunery's services say to each other: the only vocabulary they share. Pure, no I/O.
+
+envelope    the frame around every command and every journal record
+reasons     codes of the reasons on the logs
+errors      codes that a caller of the API may rely on
+sealed      fields that must be erasable although the log is eternal
+units       integer units: milliseconds, GPU-milliseconds, tokens, millionths
+ids         how identifiers look and how the deterministic ones are derived
+account     stream `account`: tenants, plans, API keys, webhooks
+dataset     stream `dataset`: files, uploads, validation, prepared caches
+job         stream `job`: quota, budget holds, jobs, attempts
+pool        stream `pool`: nodes, leases, the waiting queue, usage
+model       stream `model`: base models, adapter versions, stages
+training    nouns of training and evaluation that `job`, `pool` and `model` share
+telemetry   topics that are not journals: steps, log lines, heartbeats
+topics      the one catalogue of topics, made of the streams above
+"""

@@ -14,7 +14,7 @@ import msgspec
 
 from bench.log.jobs import BEGIN_MS, PARTITION
 from schemas.envelope import Header
-from schemas.pool import Token, UsageSliced
+from schemas.pool import LeaseRef, Token, UsageSliced
 from schemas.topics import POOL
 from schemas.units import HOUR_MS
 from services.billing.app import LEDGER
@@ -70,14 +70,16 @@ async def _prepared(dsn: str, schema: str) -> Any:
 def _slices(first: int) -> Iterator[Slice]:
     for offset in range(first, first + BATCH):
         event = UsageSliced(
-            token=Token(pool="default", lease=offset),
-            tenant=f"tenant-{offset % 200}",
-            job_id=f"ftjob-{offset:08d}",
-            attempt=1,
-            role="train",
-            lane="standard",
-            price_version="2026-11",
-            hour=BEGIN_MS // HOUR_MS + offset % 24,
+            lease=LeaseRef(
+                token=Token(pool="default", lease=offset),
+                tenant=f"tenant-{offset % 200}",
+                job_id=f"ftjob-{offset:08d}",
+                attempt=1,
+                role="train",
+                lane="standard",
+                price_version="2026-11",
+            ),
+            hour_utc=BEGIN_MS // HOUR_MS + offset % 24,
             used_gpu_ms=600_000,
             billable_gpu_ms=600_000,
         )
@@ -116,17 +118,17 @@ async def _commit_bare(pool: Any, statement: str, first: int, slices: Sequence[S
             "journal_partition": header.partition,
             "incarnation": header.incarnation,
             "journal_offset": header.offset,
-            "pool": event.token.pool,
-            "lease": event.token.lease,
-            "hour": event.hour,
+            "pool": event.lease.token.pool,
+            "lease": event.lease.token.lease,
+            "hour": event.hour_utc,
             "kind": "usage",
             "cause": "",
-            "tenant": event.tenant,
-            "job_id": event.job_id,
-            "attempt": event.attempt,
-            "role": event.role,
-            "lane": event.lane,
-            "price_version": event.price_version,
+            "tenant": event.lease.tenant,
+            "job_id": event.lease.job_id,
+            "attempt": event.lease.attempt,
+            "role": event.lease.role,
+            "lane": event.lease.lane,
+            "price_version": event.lease.price_version,
             "at": header.at,
             "used_gpu_ms": event.used_gpu_ms,
             "gpu_ms": event.billable_gpu_ms,

@@ -94,7 +94,7 @@ def resolve(request: JobRequest, facts: Facts) -> Resolved:
         pool=POOL,
         suffix=facts.suffix,
         metadata=facts.metadata,
-        line=f"{base.base_id}/{facts.suffix_hmac}",
+        series=f"{base.base_id}/{facts.suffix_hmac}",
         model_id=model_id(base.base_id, tenant.id, request.suffix, facts.job_id),
         price=book.price(tenant.plan),
         device=facts.device,

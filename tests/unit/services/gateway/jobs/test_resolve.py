@@ -99,7 +99,7 @@ def refusal_of(body: JobRequest, **changed: Any) -> ApiError:
 def test_the_job_is_made_of_the_request_and_the_facts() -> None:
     spec = spec_of(request(suffix="Mine!"), suffix=SEALED)
     assert (spec.base, spec.training_file, spec.pool) == (BASE, "file-1", "default")
-    assert (spec.line, spec.model_id) == ("tiny-llama/line", "ft:tiny-llama:acme:mine:abcdefgh")
+    assert (spec.series, spec.model_id) == ("tiny-llama/line", "ft:tiny-llama:acme:mine:abcdefgh")
     assert (spec.price.version, spec.price.gpu_hour_micro) == ("2026-11", 3_200_000)
     assert (spec.suffix, spec.metadata, spec.hyper.seed) == (SEALED, None, 7)
     assert spec_of(request(seed=11)).hyper.seed == 11

@@ -7,11 +7,11 @@ from schemas.envelope import Rejected
 from schemas.job import CancelJob, HoldTaken, JobEnded, KeyCap, RecordFile, SubmitJob
 from simulator.control_plane.samples import limits, submit, tokens
 from tests.unit.services.scheduler.fold import Decider, of
-from tests.unit.services.scheduler.lives import LIVES, TENANT, nobody
+from tests.unit.services.scheduler.lives import LIVES, TENANT, new_tenant
 from tunery.plan.price import price_micro
 
 MONTH_MS = 31 * 24 * 3_600_000
-PRICE_MAX = of(nobody().given(limits()).when(submit()), HoldTaken).estimate.price_max_micro
+PRICE_MAX = of(new_tenant().given(limits()).when(submit()), HoldTaken).estimate.price_max_micro
 
 
 def capped(job_id: str, cap: int, key: str = "key_1", count: int | None = 20_000) -> SubmitJob:
@@ -19,11 +19,11 @@ def capped(job_id: str, cap: int, key: str = "key_1", count: int | None = 20_000
 
 
 def after_one(cap: int) -> Decider:
-    return nobody().given(limits(), capped("ftjob-1", cap))
+    return new_tenant().given(limits(), capped("ftjob-1", cap))
 
 
 def test_a_job_that_may_cost_more_than_the_cap_is_refused() -> None:
-    decider = nobody().given(limits())
+    decider = new_tenant().given(limits())
     refused = decider.when(capped("ftjob-1", PRICE_MAX - 1))
     assert of(refused, Rejected).code == errors.SPEND_CAP
     assert not decider.state[TENANT].jobs
@@ -61,7 +61,7 @@ def test_what_ended_jobs_cost_counts_until_the_month_is_over() -> None:
 
 
 def test_the_cap_holds_when_the_tokens_are_known_only_later() -> None:
-    decider = nobody().given(limits(), capped("ftjob-1", PRICE_MAX - 1, count=None))
+    decider = new_tenant().given(limits(), capped("ftjob-1", PRICE_MAX - 1, count=None))
     told = RecordFile(file_id="file-1", accepted=True, tokens=(tokens(),), message=None)
     ended = of(decider.when(told), JobEnded)
     assert ended.failure is not None

@@ -58,7 +58,7 @@ def test_slices_add_up_however_they_are_cut(
         capped = min(after, gpu_ms_max) - min(before, gpu_ms_max)
         assert sum(line.billable_gpu_ms for line in lines) == capped
         assert all(0 <= line.billable_gpu_ms <= line.used_gpu_ms for line in lines)
-    assert [line.hour for line in whole] == sorted({line.hour for line in whole})
+    assert [part.hour_utc for part in whole] == sorted({part.hour_utc for part in whole})
 
 
 @given(start=st.integers(0, 10**13), alive=st.integers(0, 10**13))
