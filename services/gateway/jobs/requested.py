@@ -8,7 +8,7 @@ from typing import Any, Final, get_args
 from schemas.dataset import LengthPolicy
 from schemas.units import PPM
 from services.gateway.jobs.bodies import JobRequest
-from tunery.plan.hyperparameters import Problem
+from tunery.plan.hyperparameters import ParameterProblem
 
 LENGTH_POLICIES: Final[tuple[LengthPolicy, ...]] = get_args(LengthPolicy)
 SLOTS_MAX: Final = 64
@@ -49,13 +49,13 @@ class _Values:
     hyper: dict[str, Any] = field(default_factory=dict)
     own: dict[str, Any] = field(default_factory=dict)
     paths: dict[str, str] = field(default_factory=dict)
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[ParameterProblem] = field(default_factory=list)
 
     def refuse(self, param: str, message: str) -> None:
-        self.problems.append(Problem(param=param, message=message))
+        self.problems.append(ParameterProblem(param=param, message=message))
 
 
-def requested_settings(request: JobRequest) -> tuple[RequestedSettings, list[Problem]]:
+def requested_settings(request: JobRequest) -> tuple[RequestedSettings, list[ParameterProblem]]:
     """The settings, and every problem with them; those with a problem have their default."""
     values = _Values()
     for group, items in _groups(request):

@@ -20,7 +20,7 @@ from services.gateway.jobs.requested import LENGTH_POLICY, RequestedSettings, re
 from services.gateway.models.names import model_id, unknown_model
 from services.gateway.web.errors import FORBIDDEN, UNSUPPORTED, ApiError, invalid
 from tunery.plan import hyperparameters
-from tunery.plan.hyperparameters import Problem
+from tunery.plan.hyperparameters import ParameterProblem
 from tunery.plan.price import PriceBook
 
 POOL: Final = "default"
@@ -138,9 +138,11 @@ def _checked_settings(request: JobRequest, base: Base | None) -> tuple[Requested
         unknown = unknown_model(request.model)
         if not problems:
             raise unknown
-        raise _refusal([Problem(param="model", message=unknown.message), *problems])
+        raise _refusal([ParameterProblem(param="model", message=unknown.message), *problems])
     problems += [
-        Problem(param=settings.paths.get(problem.param, problem.param), message=problem.message)
+        ParameterProblem(
+            param=settings.paths.get(problem.param, problem.param), message=problem.message
+        )
         for problem in hyperparameters.problems(settings.hyper, base)
     ]
     if problems:
@@ -148,7 +150,7 @@ def _checked_settings(request: JobRequest, base: Base | None) -> tuple[Requested
     return settings, base
 
 
-def _refusal(problems: list[Problem]) -> ApiError:
+def _refusal(problems: list[ParameterProblem]) -> ApiError:
     """One error that lists every problem."""
     text = "; ".join(f"{problem.param}: {problem.message}" for problem in problems)
     lead = f"{len(problems)} problems: " if len(problems) > 1 else ""
@@ -157,25 +159,27 @@ def _refusal(problems: list[Problem]) -> ApiError:
     return invalid(lead + text, first, UNSUPPORTED if unsupported else "invalid_value")
 
 
-def _method_problems(request: JobRequest) -> list[Problem]:
+def _method_problems(request: JobRequest) -> list[ParameterProblem]:
     method = request.method
     if method is None:
         return []
     if method.type not in METHODS:
         text = f"{method.type!r} is not supported here; supported: {', '.join(METHODS)}"
-        return [Problem(param="method.type", message=text)]
+        return [ParameterProblem(param="method.type", message=text)]
     others = [name for name in ("dpo", "reinforcement") if getattr(method, name) is not None]
     return [
-        Problem(param=f"method.{name}", message=f"does not belong to the method {method.type!r}")
+        ParameterProblem(
+            param=f"method.{name}", message=f"does not belong to the method {method.type!r}"
+        )
         for name in others
     ]
 
 
-def _integration_problems(request: JobRequest) -> list[Problem]:
+def _integration_problems(request: JobRequest) -> list[ParameterProblem]:
     if not request.integrations:
         return []
     text = "not supported here; metrics are in the job's events and in GET …/{id}/events"
-    return [Problem(param="integrations", message=text)]
+    return [ParameterProblem(param="integrations", message=text)]
 
 
 # --- what the request names -----------------------------------------------------------------------
