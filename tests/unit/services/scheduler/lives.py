@@ -122,7 +122,7 @@ def new_tenant() -> Decider:
 
 
 def lived(phase: Phase) -> Decider:
-    return new_tenant().given(*LIVES[phase])
+    return new_tenant().accept(*LIVES[phase])
 
 
 def job_of(decider: Decider) -> OpenJob | None:

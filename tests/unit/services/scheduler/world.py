@@ -441,7 +441,7 @@ class World:
             return
         running.step += 10
         captured_ms = self.at - running.started_at - self.random.randrange(3_000)
-        found = checkpoint(
+        state = checkpoint(
             running.step,
             running.lease.attempt,
             captured_ms,
@@ -451,7 +451,7 @@ class World:
             "pool",
             POOL,
             ReportCheckpoint(
-                token=running.lease.token, incarnation=agent.incarnation, checkpoint=found
+                token=running.lease.token, incarnation=agent.incarnation, checkpoint=state
             ),
         )
 
@@ -474,12 +474,12 @@ class World:
 
     def _check(self) -> None:
         for tenant in TENANTS:
-            found = self.job.state.get(tenant)
-            if found is None:
+            state = self.job.state.get(tenant)
+            if state is None:
                 continue
             month = month_of(self.at // HOUR_MS)
-            used = found.used_gpu_ms.get(month, 0)
-            assert used + open_gpu_ms(found) <= HARD_GPU_MS, "the hard limit was passed"
+            used = state.used_gpu_ms.get(month, 0)
+            assert used + open_gpu_ms(state) <= HARD_GPU_MS, "the hard limit was passed"
         pool = self.pool.state.get(POOL)
         if pool is not None:
             assert all(w.reason for w in pool.waiting.values()), "no reason"

@@ -35,7 +35,7 @@ from schemas.envelope import Context, Rejected
 from schemas.sealed import Sealed
 from services.billing.domain.decide import decide
 from services.billing.domain.evolve import evolve
-from services.billing.domain.state import ENDPOINTS_MAX, NOBODY, Tenants
+from services.billing.domain.state import ENDPOINTS_MAX, INITIAL, Tenants
 
 SEALED = Sealed(key_id="k", nonce=b"n", ciphertext=b"c")
 LIMITS = Limits(soft_gpu_ms=10, hard_gpu_ms=20, concurrency=2)
@@ -46,7 +46,7 @@ def context(tenant: str = "acme") -> Context:
     return Context(at=1, key=tenant, tenant=tenant, command_id=str(UUID(int=1)), seq=1)
 
 
-def after(*commands: Command, tenant: str = "acme", state: Tenants = NOBODY) -> Tenants:
+def after(*commands: Command, tenant: str = "acme", state: Tenants = INITIAL) -> Tenants:
     for command in commands:
         for event in decide(state, command, context(tenant)):
             state = evolve(state, event, context(tenant))
@@ -79,14 +79,14 @@ def announce(event_id: str = "evt_1", event_type: str = SUCCEEDED) -> Announce:
 
 
 def test_a_tenant_is_created_once() -> None:
-    assert isinstance(decide(NOBODY, create_tenant(), context())[0], TenantCreated)
+    assert isinstance(decide(INITIAL, create_tenant(), context())[0], TenantCreated)
     state = after(create_tenant())
     assert refusal(decide(state, create_tenant(), context())) == errors.ALREADY_EXISTS
 
 
 def test_nothing_is_done_for_an_unknown_tenant() -> None:
-    assert refusal(decide(NOBODY, create_key(), context())) == errors.NOT_FOUND
-    assert decide(NOBODY, announce(), context()) == ()
+    assert refusal(decide(INITIAL, create_key(), context())) == errors.NOT_FOUND
+    assert decide(INITIAL, announce(), context()) == ()
 
 
 def test_limits_must_make_sense() -> None:
@@ -145,9 +145,9 @@ def test_a_key_is_rotated_by_its_newest_secret_or_by_operators() -> None:
 def test_who_may_revoke_a_key(
     asking: str, scopes: tuple[str, ...], target: tuple[str, ...], allowed: bool
 ) -> None:
-    one = replace(create_key(), scopes=scopes)
+    own_key = replace(create_key(), scopes=scopes)
     other = replace(create_key("key_2"), scopes=target, sha256="b" * 64)
-    state = after(create_tenant(), one, other)
+    state = after(create_tenant(), own_key, other)
     secret = {"key_1": "a" * 64, "key_2": "b" * 64}.get(asking)
     (event,) = decide(state, RevokeKey(key_id="key_2", secret=secret), context())
     assert isinstance(event, KeyRevoked) == allowed

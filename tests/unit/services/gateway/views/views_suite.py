@@ -11,14 +11,14 @@ from tunery.runtime.journal.reader import Position
 from tunery.runtime.store.abstract import RowBatch, Store, Tables
 
 AT: Final[Ms] = 1_000
-PLACE: Final = ("dataset", 0)
+STREAM_PARTITION: Final = ("dataset", 0)
 NAME: Final = Sealed(key_id="k", nonce=b"n", ciphertext=b"c")
 
 
 async def fill(store: Store) -> None:
     """Five files of one tenant, one of another; and a part of a row that is not there yet."""
     names = tuple(table.name for table in TABLES)
-    await store.ensure(Tables("views", VERSION, (PLACE,), DDL, names))
+    await store.ensure(Tables("views", VERSION, (STREAM_PARTITION,), DDL, names))
     files = [("a", n) for n in range(1, 6)] + [("b", 9)]
     changes = [
         FILES.insert(
@@ -42,7 +42,9 @@ async def fill(store: Store) -> None:
         for tenant, number in files
     ]
     unborn = FILES.update({"tenant": "a", "id": "file-7"}, failure="of another journal, ahead")
-    await store.commit(RowBatch("views", VERSION, PLACE, 0, Position(1), [*changes, unborn]))
+    await store.commit(
+        RowBatch("views", VERSION, STREAM_PARTITION, 0, Position(1), [*changes, unborn])
+    )
 
 
 class ViewsSuite:
@@ -67,13 +69,13 @@ class ViewsSuite:
     async def test_limits_and_conditions(self, views: Views) -> None:
         two = await views.page(FILES, {"tenant": "a"}, limit=2)
         assert [row.id for row in two] == ["file-5", "file-4"]
-        other = await views.one(FILES, {"tenant": "b", "id": "file-9"})
+        other = await views.first(FILES, {"tenant": "b", "id": "file-9"})
         assert other is not None
         assert (other.bytes, other.name, other.failure) == (9, NAME, None)
-        assert await views.one(FILES, {"tenant": "b", "id": "file-1"}) is None
+        assert await views.first(FILES, {"tenant": "b", "id": "file-1"}) is None
 
     async def test_a_row_without_its_required_columns_is_not_read(self, views: Views) -> None:
-        assert await views.one(FILES, {"tenant": "a", "id": "file-7"}) is None
+        assert await views.first(FILES, {"tenant": "a", "id": "file-7"}) is None
 
     async def test_a_nul_matches_nothing(self, views: Views) -> None:
-        assert await views.one(FILES, {"tenant": "a", "id": "file\0"}) is None
+        assert await views.first(FILES, {"tenant": "a", "id": "file\0"}) is None

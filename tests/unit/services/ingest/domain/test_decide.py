@@ -32,7 +32,7 @@ from schemas.envelope import Context, Rejected
 from schemas.sealed import Sealed
 from services.ingest.domain.decide import decide
 from services.ingest.domain.evolve import evolve
-from services.ingest.domain.state import NOTHING, Libraries, Library
+from services.ingest.domain.state import INITIAL, DatasetsByTenant, TenantDatasets
 
 SEALED = Sealed(key_id="k", nonce=b"n", ciphertext=b"c")
 SPEC = PrepareSpec(
@@ -63,14 +63,14 @@ def context(tenant: str = "acme") -> Context:
     return Context(at=1, key=tenant, tenant=tenant, command_id=str(UUID(int=1)), seq=1)
 
 
-def step(state: Libraries, command: Command) -> tuple[Libraries, tuple[Event, ...]]:
+def step(state: DatasetsByTenant, command: Command) -> tuple[DatasetsByTenant, tuple[Event, ...]]:
     events = decide(state, command, context())
     for event in events:
         state = evolve(state, event, context())
     return state, events
 
 
-def after(*commands: Command, state: Libraries = NOTHING) -> Libraries:
+def after(*commands: Command, state: DatasetsByTenant = INITIAL) -> DatasetsByTenant:
     for command in commands:
         state, _ = step(state, command)
     return state
@@ -121,7 +121,7 @@ def test_a_pin_of_a_valid_file_starts_its_preparation() -> None:
     assert ready(events) == ["j1"]
 
 
-def test_equal_work_is_done_once() -> None:
+def test_equal_preparations_run_once() -> None:
     state = after(file("f1"), file("f2"), validated("f1"), validated("f2"))
     state, first = step(state, pin("j1", "f1"))
     state, second = step(state, pin("j2", "f2"))
@@ -199,7 +199,7 @@ def test_a_pinned_file_is_not_deleted() -> None:
     assert isinstance(deleted, FileDeleted)
 
 
-def test_deletion_erases_what_nothing_else_needs() -> None:
+def test_deletion_erases_only_bytes_that_are_not_needed() -> None:
     state, events = step(after(file("f1"), validated("f1")), pin("j1"))
     state = after(
         RecordPrepared(prepare_id=due(events)[0].prepare_id, prepared=PREPARED),
@@ -218,7 +218,7 @@ def test_deletion_erases_what_nothing_else_needs() -> None:
         "shards/validation",
         "shards/prompts",
     }
-    assert state["acme"] == Library()
+    assert state["acme"] == TenantDatasets()
     (refused,) = decide(state, DeleteFile(file_id="f2"), context())
     assert isinstance(refused, Rejected)
     assert refused.code == errors.NOT_FOUND
@@ -239,7 +239,7 @@ JOBS = st.sampled_from(["j1", "j2", "j3", "j4"])
 @given(st.data())
 def test_every_pin_is_answered_once_when_the_effects_are(data: st.DataObject) -> None:
     """Whatever the order: a pin that stays ends ready or refused, exactly once."""
-    state = NOTHING
+    state = INITIAL
     preparations: set[str] = set()
     answers: dict[str, int] = {}
     commands: st.SearchStrategy[Command] = st.one_of(

@@ -67,9 +67,9 @@ def test_toxic_rows_are_named_by_the_operator_s_model(
     texts[3] = texts[599] = "Why, you idiot?"
     policy = ScreeningPolicy(toxic=toxic, toxicity_model=f"{HERE}:rude")
     report = check(rows(tmp_path, texts), min_rows=0, policy=policy)
-    found = [it for it in (*report.errors, *report.warnings) if it.code == code]
-    assert [it.row for it in found] == [4, 600]
-    assert "rated 100 %" in found[0].message
+    findings = [finding for finding in (*report.errors, *report.warnings) if finding.code == code]
+    assert [finding.row for finding in findings] == [4, 600]
+    assert "rated 100 %" in findings[0].message
     assert report.verdict == verdict
     assert "toxicity" not in report.not_looked_for
 
@@ -82,7 +82,7 @@ def test_how_toxic_is_too_toxic_is_the_operator_s_choice(tmp_path: Path) -> None
         assert report.counts.get("toxic_row", 0) == count
 
 
-def test_names_are_told_or_scrubbed_or_refused(tmp_path: Path) -> None:
+def test_names_are_reported_masked_or_refused(tmp_path: Path) -> None:
     file = rows(tmp_path, ["Ask Mrs Berg at berg@mail.example"])
     for rule, code in (("warn", "personal_data"), ("block", "personal_data_refused")):
         policy = ScreeningPolicy(personal=rule, personal_model=f"{HERE}:titled")  # type: ignore[arg-type]  # a loop
@@ -105,7 +105,7 @@ def test_models_that_only_warn_are_no_part_of_the_bytes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "why"),
+    ("model", "why"),
     [
         ("no_colon", "module:callable"),
         ("not_there:model", "No module named 'not_there'"),
@@ -113,12 +113,12 @@ def test_models_that_only_warn_are_no_part_of_the_bytes() -> None:
         (f"{HERE}:nothing", "name a callable"),
     ],
 )
-def test_a_model_that_cannot_be_had_is_named_before_the_first_row(
-    tmp_path: Path, place: str, why: str
+def test_a_model_that_cannot_be_loaded_is_reported_before_the_first_row(
+    tmp_path: Path, model: str, why: str
 ) -> None:
     for policy in (
-        ScreeningPolicy(toxicity_model=place),
-        ScreeningPolicy(personal="warn", personal_model=place),
+        ScreeningPolicy(toxicity_model=model),
+        ScreeningPolicy(personal="warn", personal_model=model),
     ):
         with pytest.raises(ModelUnusable, match=why):
             check(rows(tmp_path, []), min_rows=0, policy=policy)
@@ -133,7 +133,7 @@ def test_answers_that_no_model_may_give_are_named() -> None:
         operator_models.recognise(f"{HERE}:outside", "text")
 
 
-def test_presidio_without_its_package_says_what_to_install(
+def test_missing_presidio_is_reported_with_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     presidio.load_analyzer.cache_clear()
@@ -142,7 +142,7 @@ def test_presidio_without_its_package_says_what_to_install(
         operator_models.recognise("presidio", "Ann lives in Oslo.")
 
 
-def test_what_presidio_finds_becomes_spans(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entities_of_presidio_become_spans(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its load_analyzer is stood in for: the package is not a part of the tests' environment."""
 
     def analyze(text: str, language: str, entities: list[str]) -> list[SimpleNamespace]:

@@ -82,7 +82,7 @@ HOUR = T0 // HOUR_MS
 
 
 def hold() -> int:
-    return of(new_tenant().given(limits()).when(submit()), HoldTaken).estimate.hold_gpu_ms  # type: ignore[no-any-return]  # events are of any kind here
+    return of(new_tenant().accept(limits()).when(submit()), HoldTaken).estimate.hold_gpu_ms  # type: ignore[no-any-return]  # events are of any kind here
 
 
 def rejected(events: tuple[Any, ...]) -> str:
@@ -112,7 +112,7 @@ def hyper_of(events: tuple[Any, ...]) -> HyperParameters:
 
 
 def test_a_submission_takes_its_hold_and_asks_for_pins() -> None:
-    events = new_tenant().given(limits()).when(submit())
+    events = new_tenant().accept(limits()).when(submit())
     assert names(events) == ["JobSubmitted", "HoldTaken", "PinsWanted", "PhaseSet"]
     assert of(events, HoldTaken).overage is False
     pins = of(events, PinsWanted)
@@ -128,56 +128,56 @@ def test_a_tenant_without_limits_is_not_found() -> None:
 def test_a_job_id_is_used_once_even_after_its_end() -> None:
     decider = lived("validating")
     assert rejected(decider.when(submit())) == errors.ALREADY_EXISTS
-    decider.given(CancelJob(job_id=JOB_ID))
+    decider.accept(CancelJob(job_id=JOB_ID))
     assert rejected(decider.when(submit())) == errors.ALREADY_EXISTS
 
 
 def test_slots_must_be_positive() -> None:
-    events = new_tenant().given(limits()).when(submit(slots=0))
+    events = new_tenant().accept(limits()).when(submit(slots=0))
     assert of(events, Rejected).param == "slots"
 
 
 def test_a_job_is_billed_by_the_prices_it_was_shown() -> None:
     newer = replace(spec().price, version="2026-12")
-    events = new_tenant().given(limits()).when(submit(price=newer))
+    events = new_tenant().accept(limits()).when(submit(price=newer))
     assert rejected(events) == errors.ILLEGAL_STATE
 
 
 def test_concurrency_counts_what_wants_to_run() -> None:
-    decider = new_tenant().given(limits(concurrency=1), submit("ftjob-1"))
+    decider = new_tenant().accept(limits(concurrency=1), submit("ftjob-1"))
     assert rejected(decider.when(submit("ftjob-2"))) == errors.CONCURRENCY_LIMIT
-    decider.given(PauseJob(job_id="ftjob-1"), submit("ftjob-2"))
+    decider.accept(PauseJob(job_id="ftjob-1"), submit("ftjob-2"))
     assert rejected(decider.when(ResumeJob(job_id="ftjob-1"))) == errors.CONCURRENCY_LIMIT
-    decider.given(CancelJob(job_id="ftjob-2"), ResumeJob(job_id="ftjob-1"))
+    decider.accept(CancelJob(job_id="ftjob-2"), ResumeJob(job_id="ftjob-1"))
 
 
 def test_the_hard_limit_is_reached_but_never_passed() -> None:
-    decider = new_tenant().given(limits(hard=2 * hold()), submit("ftjob-1"), submit("ftjob-2"))
+    decider = new_tenant().accept(limits(hard=2 * hold()), submit("ftjob-1"), submit("ftjob-2"))
     events = decider.when(submit("ftjob-3"))
     assert rejected(events) == errors.HARD_LIMIT
     assert "n_epochs" in of(events, Rejected).message
-    decider.given(CancelJob(job_id="ftjob-1"), submit("ftjob-3"))
+    decider.accept(CancelJob(job_id="ftjob-1"), submit("ftjob-3"))
 
 
 def test_above_the_soft_limit_is_overage() -> None:
-    decider = new_tenant().given(limits(soft=hold()))
+    decider = new_tenant().accept(limits(soft=hold()))
     assert of(decider.when(submit("ftjob-1")), HoldTaken).overage is False
     assert of(decider.when(submit("ftjob-2")), HoldTaken).overage is True
 
 
 def test_a_lowered_limit_binds_admissions_not_what_runs() -> None:
-    decider = lived("running").given(limits(hard=1))
+    decider = lived("running").accept(limits(hard=1))
     assert rejected(decider.when(submit("ftjob-2"))) == errors.HARD_LIMIT
     assert "PlacementWanted" in names(decider.when(closed()))
 
 
 def test_use_of_an_earlier_month_does_not_count() -> None:
-    decider = new_tenant().given(limits(hard=hold()))
+    decider = new_tenant().accept(limits(hard=hold()))
     used = RecordUsage(job_id="ftjob-0", attempt=1, hour_utc=HOUR, gpu_ms=MINUTE)
-    decider.given(used)
+    decider.accept(used)
     assert rejected(decider.when(submit())) == errors.HARD_LIMIT
     decider.at += 31 * 24 * HOUR_MS
-    decider.given(submit())
+    decider.accept(submit())
 
 
 def test_use_moves_from_the_hold_to_the_month_and_back_by_credits() -> None:
@@ -186,7 +186,7 @@ def test_use_moves_from_the_hold_to_the_month_and_back_by_credits() -> None:
     counted = decider.when(RecordUsage(job_id=JOB_ID, attempt=1, hour_utc=HOUR, gpu_ms=5 * MINUTE))
     assert of(counted, UsageCounted).gpu_ms == 5 * MINUTE
     assert open_gpu_ms(decider.state[TENANT]) == before - 5 * MINUTE
-    decider.given(RecordUsage(job_id=JOB_ID, attempt=1, hour_utc=HOUR, gpu_ms=-2 * MINUTE))
+    decider.accept(RecordUsage(job_id=JOB_ID, attempt=1, hour_utc=HOUR, gpu_ms=-2 * MINUTE))
     assert open_gpu_ms(decider.state[TENANT]) == before - 3 * MINUTE
     assert list(decider.state[TENANT].used_gpu_ms.values()) == [3 * MINUTE]
     assert decider.when(RecordUsage(job_id=JOB_ID, attempt=1, hour_utc=HOUR, gpu_ms=0)) == ()
@@ -202,7 +202,7 @@ def noted(accepted: bool = True, file_id: str = "file-1") -> RecordFile:
 
 
 def test_the_hold_waits_for_the_validation() -> None:
-    decider = new_tenant().given(limits())
+    decider = new_tenant().accept(limits())
     events = decider.when(submit(count=None))
     assert names(events) == ["JobSubmitted", "PhaseSet"]
     assert of(events, PhaseSet).reason == waiting("file_validation")
@@ -213,7 +213,7 @@ def test_the_hold_waits_for_the_validation() -> None:
 
 
 def test_a_rejected_file_fails_the_job_that_waited() -> None:
-    decider = new_tenant().given(limits(), submit(count=None))
+    decider = new_tenant().accept(limits(), submit(count=None))
     ended = of(decider.when(noted(accepted=False)), JobEnded)
     assert (ended.outcome, ended.released_gpu_ms) == ("failed", 0)
     assert ended.failure.code == errors.FILE_REJECTED
@@ -221,7 +221,7 @@ def test_a_rejected_file_fails_the_job_that_waited() -> None:
 
 
 def test_the_job_fails_with_the_code_of_its_file() -> None:
-    decider = new_tenant().given(limits(), submit(count=None))
+    decider = new_tenant().accept(limits(), submit(count=None))
     few = RecordFile(
         file_id="file-1", accepted=False, tokens=(), message="7 rows", code=errors.EXAMPLES
     )
@@ -230,15 +230,15 @@ def test_the_job_fails_with_the_code_of_its_file() -> None:
 
 
 def test_a_file_without_counts_for_this_base_fails_it_too() -> None:
-    decider = new_tenant().given(limits(), submit(count=None))
+    decider = new_tenant().accept(limits(), submit(count=None))
     other = RecordFile(file_id="file-1", accepted=True, tokens=(), message=None)
     assert of(decider.when(other), JobEnded).failure.code == errors.FILE_REJECTED
 
 
 def test_late_holds_are_taken_in_order_of_submission_up_to_the_limit() -> None:
-    decider = new_tenant().given(limits(hard=hold()), submit("ftjob-b", None))
+    decider = new_tenant().accept(limits(hard=hold()), submit("ftjob-b", None))
     decider.at += 1
-    decider.given(submit("ftjob-a", None))
+    decider.accept(submit("ftjob-a", None))
     events = decider.when(noted())
     assert of(events, HoldTaken).job_id == "ftjob-b"
     ended = of(events, JobEnded)
@@ -247,15 +247,15 @@ def test_late_holds_are_taken_in_order_of_submission_up_to_the_limit() -> None:
 
 def test_a_validation_that_ended_before_the_submission_is_remembered() -> None:
     """Whatever comes first: the tenant's limits, the file or the job."""
-    decider = new_tenant().given(noted(), limits())
+    decider = new_tenant().accept(noted(), limits())
     assert "HoldTaken" in names(decider.when(submit(count=None)))
-    decider.given(noted(False, "file-2"))
+    decider.accept(noted(False, "file-2"))
     events = decider.when(submit("ftjob-2", None, training_file="file-2"))
     assert rejected(events) == errors.FILE_REJECTED
     few = RecordFile(
         file_id="file-3", accepted=False, tokens=(), message="7 rows", code=errors.EXAMPLES
     )
-    decider.given(few)
+    decider.accept(few)
     events = decider.when(submit("ftjob-3", None, training_file="file-3"))
     assert rejected(events) == errors.EXAMPLES
 
@@ -282,7 +282,7 @@ def test_the_cap_leaves_what_evaluation_needs() -> None:
     job = job_of(lived("validating"))
     assert job is not None
     assert job.hold is not None
-    wanted = placement_of(lived("validating").given(prepared()).when(pinned()))
+    wanted = placement_of(lived("validating").accept(prepared()).when(pinned()))
     evaluation = hold_of(job.hold.eval_gpu_ms, 1)
     assert wanted.max_gpu_ms == job.hold.hold_gpu_ms - evaluation
     wanted = placement_of(lived("running").when(closed(billable=5 * MINUTE)))
@@ -307,7 +307,7 @@ def test_a_pin_that_fails_fails_the_job_and_settles(fact: Any, code: str) -> Non
 
 
 def test_a_job_paused_before_the_queue_waits_for_its_resume() -> None:
-    decider = lived("validating").given(PauseJob(job_id=JOB_ID), prepared())
+    decider = lived("validating").accept(PauseJob(job_id=JOB_ID), prepared())
     events = decider.when(pinned())
     assert names(events) == ["BaseBound", "PhaseSet"]
     assert of(events, PhaseSet).reason == waiting("paused")
@@ -331,7 +331,7 @@ def test_facts_of_the_open_attempt_move_the_phase() -> None:
 
 
 def test_a_start_after_the_drain_notice_stays_checkpointing() -> None:
-    decider = lived("provisioning").given(RecordDraining(job_id=JOB_ID, attempt=1))
+    decider = lived("provisioning").accept(RecordDraining(job_id=JOB_ID, attempt=1))
     assert names(decider.when(started())) == ["AttemptStarted"]
 
 
@@ -365,13 +365,13 @@ def test_the_newest_checkpoints_are_kept_and_named_in_the_next_attempt() -> None
     assert [c.step for c in wanted.checkpoints] == [40, 30, 20]
     manifest = wanted.checkpoints[0].manifest_sha256
     bad = SkippedCheckpoint(manifest_sha256=manifest, reason=skipping("blob_corrupt"))
-    decider.given(granted(2), started(2, skipped=(bad,)))
+    decider.accept(granted(2), started(2, skipped=(bad,)))
     wanted = placement_of(decider.when(closed(2, outcome="lost")))
     assert [c.step for c in wanted.checkpoints] == [30, 20]
 
 
 def test_a_work_is_described_once_and_again_only_when_it_changes() -> None:
-    decider = lived("validating").given(prepared())
+    decider = lived("validating").accept(prepared())
     events = decider.when(pinned())
     assert names(events) == ["BaseBound", "PhaseSet", "WorkDescribed", "PlacementWanted"]
     work_id = work_id_of(work_of(events))
@@ -384,7 +384,7 @@ def test_a_work_is_described_once_and_again_only_when_it_changes() -> None:
 
 
 def test_a_placement_carries_what_a_planner_needs() -> None:
-    decider = lived("validating").given(prepared())
+    decider = lived("validating").accept(prepared())
     decider.at += MINUTE
     events = decider.when(pinned())
     job = job_of(decider)
@@ -402,7 +402,7 @@ def test_a_placement_carries_what_a_planner_needs() -> None:
 
 
 def test_trained_tokens_are_a_high_water_mark() -> None:
-    decider = lived("running").given(
+    decider = lived("running").accept(
         RecordCheckpoint(job_id=JOB_ID, checkpoint=checkpoint(30)),
         closed(outcome="lost"),
         granted(2),
@@ -443,13 +443,13 @@ def test_scores_verdict_registration_end() -> None:
 
 def test_a_blocked_adapter_is_registered_too() -> None:
     blocked = RecordVerdict(job_id=JOB_ID, summary=replace(PASSED, verdict="block"))
-    decider = new_tenant().given(*SCORED_LIFE)
+    decider = new_tenant().accept(*SCORED_LIFE)
     assert of(decider.when(blocked), RegistrationWanted).lineage.verdict == "block"
     assert of(decider.when(REGISTERED), JobEnded).outcome == "succeeded"
 
 
 def test_scores_that_cannot_be_judged_and_publishing_that_fails_end_the_job() -> None:
-    decider = new_tenant().given(*SCORED_LIFE)
+    decider = new_tenant().accept(*SCORED_LIFE)
     broken = RecordVerdict(job_id=JOB_ID, summary=None, failure="no such blob")
     failure = of(decider.when(broken), JobEnded).failure
     assert failure.code == errors.PLATFORM
@@ -463,13 +463,13 @@ def test_scores_that_cannot_be_judged_and_publishing_that_fails_end_the_job() ->
 
 @pytest.mark.parametrize("outcome", ["succeeded", "preempted", "lost", "failed", "not_started"])
 def test_a_cancelled_job_is_cancelled_whatever_the_exit_said(outcome: Any) -> None:
-    decider = lived("running").given(CancelJob(job_id=JOB_ID))
+    decider = lived("running").accept(CancelJob(job_id=JOB_ID))
     assert of(decider.when(closed(outcome=outcome)), JobEnded).outcome == "cancelled"
 
 
 @pytest.mark.parametrize("outcome", ["preempted", "lost", "failed", "not_started"])
 def test_a_paused_job_rests_in_the_queue_and_goes_on_from_its_checkpoint(outcome: Any) -> None:
-    decider = lived("running").given(
+    decider = lived("running").accept(
         RecordCheckpoint(job_id=JOB_ID, checkpoint=checkpoint(10)), PauseJob(job_id=JOB_ID)
     )
     events = decider.when(closed(outcome=outcome))
@@ -480,7 +480,7 @@ def test_a_paused_job_rests_in_the_queue_and_goes_on_from_its_checkpoint(outcome
 
 
 def test_success_advances_a_paused_job() -> None:
-    decider = lived("running").given(PauseJob(job_id=JOB_ID))
+    decider = lived("running").accept(PauseJob(job_id=JOB_ID))
     events = decider.when(closed())
     assert names(events) == ["AttemptEnded", "PhaseSet"]
     assert of(events, PhaseSet).phase == "evaluating"
@@ -488,23 +488,23 @@ def test_success_advances_a_paused_job() -> None:
 
 
 def test_a_paused_evaluation_is_repeated_on_resume_or_judged_when_it_was_done() -> None:
-    decider = lived("evaluating").given(PauseJob(job_id=JOB_ID))
+    decider = lived("evaluating").accept(PauseJob(job_id=JOB_ID))
     assert of(decider.when(closed(2, "preempted", role="eval")), PhaseSet).phase == "evaluating"
     assert placement_of(decider.when(ResumeJob(job_id=JOB_ID))).role == "eval"
-    decider = lived("evaluating").given(PauseJob(job_id=JOB_ID))
+    decider = lived("evaluating").accept(PauseJob(job_id=JOB_ID))
     assert "VerdictDue" in names(decider.when(closed(2, role="eval")))
     assert "PlacementWanted" not in names(decider.when(ResumeJob(job_id=JOB_ID)))
     assert "RegistrationWanted" in names(decider.when(VERDICT))
 
 
 def test_resume_while_it_still_drains_waits_for_the_end() -> None:
-    decider = lived("running").given(PauseJob(job_id=JOB_ID))
+    decider = lived("running").accept(PauseJob(job_id=JOB_ID))
     assert names(decider.when(ResumeJob(job_id=JOB_ID))) == ["WantedSet"]
     assert placement_of(decider.when(closed(outcome="preempted"))).attempt == 2
 
 
 def test_a_submission_is_kept_as_it_came() -> None:
-    job = of(new_tenant().given(limits()).when(submit()), JobSubmitted)
+    job = of(new_tenant().accept(limits()).when(submit()), JobSubmitted)
     assert (job.lane, job.price_version, job.spec) == ("standard", "2026-11", spec())
     fact = of(new_tenant().when(noted()), FileNoted)
     assert fact.tokens == (tokens(),)

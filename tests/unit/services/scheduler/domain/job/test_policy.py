@@ -55,7 +55,7 @@ def test_what_is_lost_or_preempted_goes_on_for_free(outcome: Any) -> None:
 def test_a_job_that_takes_down_every_machine_is_put_aside() -> None:
     decider = lived("running")
     for attempt in range(1, FRUITLESS_MAX + 1):
-        decider.given(closed(attempt, outcome="lost", billable=0))
+        decider.accept(closed(attempt, outcome="lost", billable=0))
     ended = of(decider.when(closed(FRUITLESS_MAX + 1, outcome="lost", billable=0)), JobEnded)
     assert ended.failure.code == errors.ATTEMPTS_EXHAUSTED
 
@@ -63,7 +63,7 @@ def test_a_job_that_takes_down_every_machine_is_put_aside() -> None:
 def test_a_checkpoint_is_progress() -> None:
     decider = lived("running")
     for attempt in range(1, 2 * FRUITLESS_MAX):
-        decider.given(
+        decider.accept(
             RecordCheckpoint(job_id=JOB_ID, checkpoint=checkpoint(attempt, attempt=attempt)),
             closed(attempt, outcome="lost", billable=0),
         )
@@ -71,7 +71,7 @@ def test_a_checkpoint_is_progress() -> None:
 
 
 def test_out_of_memory_halves_the_batch_once_and_starts_over() -> None:
-    decider = lived("running").given(RecordCheckpoint(job_id=JOB_ID, checkpoint=checkpoint(10)))
+    decider = lived("running").accept(RecordCheckpoint(job_id=JOB_ID, checkpoint=checkpoint(10)))
     events = decider.when(closed(outcome="failed", cause="oom"))
     assert hyper_of(events) == replace(HYPER, batch_size=2)
     wanted = placement_of(events)
@@ -82,8 +82,8 @@ def test_out_of_memory_halves_the_batch_once_and_starts_over() -> None:
 
 
 def test_out_of_memory_while_pausing_still_halves_the_batch_later() -> None:
-    decider = lived("running").given(PauseJob(job_id=JOB_ID))
-    decider.given(closed(outcome="failed", cause="oom"), ResumeJob(job_id=JOB_ID))
+    decider = lived("running").accept(PauseJob(job_id=JOB_ID))
+    decider.accept(closed(outcome="failed", cause="oom"), ResumeJob(job_id=JOB_ID))
     events = decider.when(closed(2, outcome="failed", cause="oom"))
     assert hyper_of(events) == replace(HYPER, batch_size=2)
 
@@ -91,15 +91,15 @@ def test_out_of_memory_while_pausing_still_halves_the_batch_later() -> None:
 def test_pauses_are_not_counted_as_attempts_that_led_nowhere() -> None:
     decider = lived("running")
     for attempt in range(1, FRUITLESS_MAX + 2):
-        decider.given(PauseJob(job_id=JOB_ID), closed(attempt, outcome="preempted", billable=0))
-        decider.given(ResumeJob(job_id=JOB_ID))
+        decider.accept(PauseJob(job_id=JOB_ID), closed(attempt, outcome="preempted", billable=0))
+        decider.accept(ResumeJob(job_id=JOB_ID))
     again = decider.when(closed(FRUITLESS_MAX + 2, outcome="lost", billable=0))
     assert placement_of(again).attempt == FRUITLESS_MAX + 3
 
 
 def test_out_of_memory_at_batch_one_fails() -> None:
-    decider = new_tenant().given(limits(), submit(hyper=replace(HYPER, batch_size=1)))
-    decider.given(prepared(), pinned(), granted(), started())
+    decider = new_tenant().accept(limits(), submit(hyper=replace(HYPER, batch_size=1)))
+    decider.accept(prepared(), pinned(), granted(), started())
     ended = of(decider.when(closed(outcome="failed", cause="oom")), JobEnded)
     assert ended.failure.code == errors.OUT_OF_MEMORY
 
@@ -114,7 +114,7 @@ def test_out_of_memory_at_batch_one_fails() -> None:
 )
 def test_causes_that_a_retry_cannot_help_fail_at_once(cause: Any, code: str) -> None:
     decider = lived("running")
-    decider.given(RecordUsage(job_id=JOB_ID, attempt=1, hour_utc=HOUR, gpu_ms=MINUTE))
+    decider.accept(RecordUsage(job_id=JOB_ID, attempt=1, hour_utc=HOUR, gpu_ms=MINUTE))
     ended = of(decider.when(closed(outcome="failed", cause=cause)), JobEnded)
     assert (ended.outcome, ended.failure.code) == ("failed", code)
     assert ended.released_gpu_ms == hold() - MINUTE
@@ -125,7 +125,7 @@ def test_a_bad_node_is_excluded() -> None:
     wanted = placement_of(decider.when(closed(outcome="failed", cause="bad_node")))
     assert wanted.excluded_nodes == ("a",)
     for attempt in range(2, BAD_NODE_RETRIES_MAX + 1):
-        decider.given(closed(attempt, outcome="failed", cause="bad_node"))
+        decider.accept(closed(attempt, outcome="failed", cause="bad_node"))
     last = decider.when(closed(BAD_NODE_RETRIES_MAX + 1, outcome="failed", cause="bad_node"))
     assert of(last, JobEnded).failure.code == errors.ATTEMPTS_EXHAUSTED
 
@@ -134,7 +134,7 @@ def test_a_bad_node_is_excluded() -> None:
 def test_platform_errors_are_retried_and_then_put_aside(cause: Any) -> None:
     decider = lived("running")
     for attempt in range(1, PLATFORM_RETRIES_MAX + 1):
-        decider.given(closed(attempt, outcome="failed", cause=cause, billable=0))
+        decider.accept(closed(attempt, outcome="failed", cause=cause, billable=0))
     last = decider.when(closed(PLATFORM_RETRIES_MAX + 1, outcome="failed", cause=cause))
     assert of(last, JobEnded).failure.code == errors.ATTEMPTS_EXHAUSTED
 
@@ -145,13 +145,13 @@ def test_progress_begins_a_new_count_of_retries(cause: Any) -> None:
     most = 3 * (PLATFORM_RETRIES_MAX + 1)
     for attempt in range(1, most):
         further = checkpoint(attempt, attempt=attempt)
-        decider.given(
+        decider.accept(
             RecordCheckpoint(job_id=JOB_ID, checkpoint=further),
             closed(attempt, outcome="failed", cause=cause, billable=0),
         )
     for attempt in range(most, most + PLATFORM_RETRIES_MAX):
         same = checkpoint(most - 1, attempt=attempt)
-        decider.given(RecordCheckpoint(job_id=JOB_ID, checkpoint=same))
+        decider.accept(RecordCheckpoint(job_id=JOB_ID, checkpoint=same))
         events = decider.when(closed(attempt, outcome="failed", cause=cause, billable=0))
     assert of(events, JobEnded).failure.code == errors.ATTEMPTS_EXHAUSTED
 
@@ -164,7 +164,7 @@ def test_a_success_of_the_wrong_kind_is_a_platform_error() -> None:
 
 
 def test_the_budget_ends_a_job_and_credits_extend_it() -> None:
-    cap = placement_of(lived("validating").given(prepared()).when(pinned())).max_gpu_ms
+    cap = placement_of(lived("validating").accept(prepared()).when(pinned())).max_gpu_ms
     spent = closed(outcome="failed", cause="budget", billable=cap)
     ended = of(lived("running").when(spent), JobEnded)
     assert ended.failure.code == errors.BUDGET_EXHAUSTED

@@ -23,7 +23,7 @@ from tests.unit.services.scheduler.fold import Decider, names, of
 
 def gang() -> Decider:
     """Nodes `a` and `b`, one slot each, run one lease of two members since T0."""
-    decider = pool().given(node("a", "a-1", 1), node("b", "b-1", 1), request(slots=2))
+    decider = pool().accept(node("a", "a-1", 1), node("b", "b-1", 1), request(slots=2))
     placement = decider.state[POOL].waiting["ftjob-1"].placement
     granted = LeaseGranted(
         lease=LeaseRef(
@@ -41,7 +41,7 @@ def gang() -> Decider:
         ),
     )
     decider.fold(granted)
-    return decider.given(begun())
+    return decider.accept(begun())
 
 
 def member_freed(node_id: str) -> ConfirmFreed:
@@ -66,13 +66,13 @@ def test_members_are_freed_one_by_one_and_the_lease_goes_with_the_last() -> None
 def test_a_gang_lives_as_long_as_every_member() -> None:
     decider = gang()
     decider.at += 10 * MINUTE
-    decider.given(seen(T0 + 10 * MINUTE))
+    decider.accept(seen(T0 + 10 * MINUTE))
     assert decider.state[POOL].leases["1"].alive_at == T0
     both = (
         NodeSeen(node_id="a", incarnation="a-1", last_seen=T0 + 9 * MINUTE, silent=False),
         NodeSeen(node_id="b", incarnation="b-1", last_seen=T0 + 8 * MINUTE, silent=False),
     )
-    decider.given(ObserveNodes(seen=both))
+    decider.accept(ObserveNodes(seen=both))
     assert decider.state[POOL].leases["1"].alive_at == T0 + 8 * MINUTE
 
 

@@ -45,16 +45,16 @@ def idle(idle_ms: int, lease: int = 1, incarnation: str = ALIVE) -> ObserveNodes
 
 def running(**changes: Any) -> Decider:
     """Node `a` trains since T0; 20 minutes later."""
-    decider = pool().given(node(), request(**changes), begun())
+    decider = pool().accept(node(), request(**changes), begun())
     decider.at += 20 * MINUTE
     return decider
 
 
 def test_it_is_killed_and_what_it_did_not_save_is_credited() -> None:
     saved = checkpoint(5, captured_ms=4 * MINUTE)
-    decider = pool().given(node(), request(), begun())
+    decider = pool().accept(node(), request(), begun())
     decider.at += 5 * MINUTE
-    decider.given(ReportCheckpoint(token=token(), incarnation=ALIVE, checkpoint=saved))
+    decider.accept(ReportCheckpoint(token=token(), incarnation=ALIVE, checkpoint=saved))
     decider.at += 15 * MINUTE
     events = decider.when(idle(15 * MINUTE))
     assert of(events, LeaseKilled).ended_by == "node"
@@ -70,7 +70,7 @@ def test_it_is_killed_and_what_it_did_not_save_is_credited() -> None:
 def test_its_job_goes_on_elsewhere() -> None:
     decider = running()
     decider.when(idle(15 * MINUTE))
-    decider.given(node("b", "b-1"))
+    decider.accept(node("b", "b-1"))
     events = decider.when(request(attempt=2, excluded_nodes=("a",)))
     assert member_of(events).node_id == "b"
 
@@ -82,14 +82,14 @@ def test_a_step_may_take_its_share_of_the_cap(idle_ms: int, ends: bool) -> None:
 
 
 def test_what_is_left_to_do_shares_the_cap_and_evaluations_have_no_steps() -> None:
-    resumed = pool().given(node(), request(), begun(loaded_step=39))
+    resumed = pool().accept(node(), request(), begun(loaded_step=39))
     assert names(resumed.when(idle(60 * MINUTE))) == ["NodesObserved"]
-    scoring = pool().given(node(), request(role="eval"), begun(total_steps=0))
+    scoring = pool().accept(node(), request(role="eval"), begun(total_steps=0))
     assert end_of(scoring.when(idle(1))).cause == "bad_node"
 
 
 def test_it_is_ended_once() -> None:
-    decider = running().given(idle(15 * MINUTE))
+    decider = running().accept(idle(15 * MINUTE))
     assert names(decider.when(idle(30 * MINUTE))) == ["NodesObserved"]
 
 
@@ -101,12 +101,12 @@ def test_leases_of_others_are_left_alone(observed: ObserveNodes) -> None:
 
 
 def test_what_has_not_started_or_was_told_to_end_has_its_own_deadline() -> None:
-    waiting = pool().given(node(), request())
+    waiting = pool().accept(node(), request())
     assert names(waiting.when(idle(15 * MINUTE))) == ["NodesObserved"]
-    drained = running().given(close("drain"))
+    drained = running().accept(close("drain"))
     assert names(drained.when(idle(15 * MINUTE))) == ["NodesObserved"]
 
 
 def test_a_restart_folds_to_the_same_state() -> None:
-    decider = running().given(idle(15 * MINUTE), freed())
+    decider = running().accept(idle(15 * MINUTE), freed())
     assert decider.refolded() == decider.state

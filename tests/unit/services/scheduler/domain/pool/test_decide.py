@@ -64,7 +64,7 @@ JOBS = ("ftjob-1", "ftjob-2", "ftjob-3", "f", "s1", "s2", "p")
 
 def pool(at: int = T0) -> Decider:
     """A pool without nodes that has the works of some jobs."""
-    return Decider(POOLS, POOL, at).given(*(describe(job_id) for job_id in JOBS))
+    return Decider(POOLS, POOL, at).accept(*(describe(job_id) for job_id in JOBS))
 
 
 def token(lease: int = 1) -> Token:
@@ -117,11 +117,11 @@ def member_of(events: tuple[Any, ...]) -> LeaseMember:
 
 def running(**changes: Any) -> Decider:
     """Node `a` with 2 slots trains attempt 1 since T0."""
-    return pool().given(node(), request(**changes), begun())
+    return pool().accept(node(), request(**changes), begun())
 
 
 def test_a_placement_gets_a_lease_on_the_node_that_is_left_fullest() -> None:
-    decider = pool().given(node("a", "a-1", 4), node("b", "b-1", 2))
+    decider = pool().accept(node("a", "a-1", 4), node("b", "b-1", 2))
     events = decider.when(request(slots=2))
     assert of(events, LeaseGranted).lease.token == token(1)
     assert member_of(events) == LeaseMember(node_id="b", incarnation="b-1", slots=2, devices=(0, 1))
@@ -155,22 +155,22 @@ def test_lanes_come_first_then_the_order_of_arrival() -> None:
 
 
 def test_an_excluded_node_is_not_used() -> None:
-    decider = pool().given(node("b", "b-1"), request("ftjob-2", slots=2), node())
+    decider = pool().accept(node("b", "b-1"), request("ftjob-2", slots=2), node())
     explained = of(decider.when(request(excluded_nodes=("a",))), WaitExplained)
     assert explained.reason == waiting("no_capacity", slots=1)
     assert member_of(decider.when(node("c", "c-1"))).node_id == "c"
 
 
 def test_an_excluded_node_is_better_than_waiting_for_ever() -> None:
-    decider = pool().given(node(), node("b", "b-1", slots=1))
+    decider = pool().accept(node(), node("b", "b-1", slots=1))
     events = decider.when(request(slots=2, excluded_nodes=("a", "x")))
     assert member_of(events).node_id == "a"
 
 
 def test_a_request_counts_once() -> None:
-    decider = pool().given(request())
+    decider = pool().accept(request())
     assert decider.when(request()) == ()
-    decider.given(close("drain"))
+    decider.accept(close("drain"))
     assert decider.when(request()) == ()
     assert "PlacementQueued" in names(decider.when(request(attempt=2)))
 
@@ -211,9 +211,9 @@ def test_a_success_without_a_result_is_a_platform_error() -> None:
     ],
 )
 def test_after_the_end_every_report_is_stale(late: Any) -> None:
-    decider = running().given(exited())
+    decider = running().accept(exited())
     assert of(decider.when(late), Rejected).code == errors.STALE_TOKEN
-    decider.given(freed())
+    decider.accept(freed())
     assert of(decider.when(late), Rejected).code == errors.STALE_TOKEN
 
 
@@ -258,7 +258,7 @@ def test_a_capture_after_the_cap_counts_as_the_cap() -> None:
 
 
 def test_slots_return_only_when_the_agent_confirms() -> None:
-    decider = running(slots=2).given(exited(outcome="failed", cause="user"))
+    decider = running(slots=2).accept(exited(outcome="failed", cause="user"))
     assert of(decider.when(request("ftjob-2")), WaitExplained).job_id == "ftjob-2"
     wrong = decider.when(freed(incarnation="a-0"))
     assert of(wrong, Rejected).code == errors.STALE_TOKEN
@@ -277,7 +277,7 @@ def test_slots_confirmed_without_an_exit_end_the_lease_as_a_platform_error() -> 
 def test_a_lost_node_ends_its_leases_at_the_last_proof_of_life() -> None:
     decider = running(slots=2)
     decider.at = T0 + 8 * MINUTE
-    decider.given(
+    decider.accept(
         ReportCheckpoint(
             token=token(),
             incarnation=ALIVE,
@@ -305,7 +305,7 @@ def test_a_lost_node_ends_its_leases_at_the_last_proof_of_life() -> None:
 def test_the_slots_of_a_lost_node_come_back_with_a_new_incarnation() -> None:
     decider = running(slots=2)
     decider.at += MINUTE
-    decider.given(seen(T0 + 1, silent=True), request(attempt=2, slots=2))
+    decider.accept(seen(T0 + 1, silent=True), request(attempt=2, slots=2))
     assert names(decider.when(node())) == []
     events = decider.when(node(incarnation="a-2"))
     assert names(events) == ["MemberFreed", "NodeRegistered", "LeaseGranted"]
@@ -316,8 +316,8 @@ def test_the_slots_of_a_lost_node_come_back_with_a_new_incarnation() -> None:
 def test_a_node_that_was_silent_and_speaks_again_must_free_its_slots_first() -> None:
     decider = running(slots=2)
     decider.at += MINUTE
-    decider.given(seen(T0 + 1, silent=True), request(attempt=2, slots=2))
-    decider.given(seen(T0 + MINUTE))
+    decider.accept(seen(T0 + 1, silent=True), request(attempt=2, slots=2))
+    decider.accept(seen(T0 + MINUTE))
     assert decider.state[POOL].nodes["a"].standing == "up"
     assert len(decider.state[POOL].waiting) == 1
     assert names(decider.when(freed())) == ["MemberFreed", "LeaseGranted"]
@@ -326,7 +326,7 @@ def test_a_node_that_was_silent_and_speaks_again_must_free_its_slots_first() -> 
 def test_a_new_incarnation_ends_older_leases_at_their_last_sign_of_life() -> None:
     decider = running()
     decider.at += 5 * MINUTE
-    decider.given(
+    decider.accept(
         ReportCheckpoint(
             token=token(), incarnation=ALIVE, checkpoint=checkpoint(10, captured_ms=4 * MINUTE)
         )
@@ -343,7 +343,7 @@ def test_a_new_incarnation_ends_older_leases_at_their_last_sign_of_life() -> Non
 
 
 def test_a_lease_that_never_started_costs_nothing() -> None:
-    decider = pool().given(node(), request())
+    decider = pool().accept(node(), request())
     decider.at += 30 * MINUTE
     events = decider.when(seen(T0 + 20 * MINUTE, silent=True))
     closed = end_of(events)
@@ -363,7 +363,7 @@ def test_slices_are_written_when_proof_of_life_passes_their_hour() -> None:
 
 
 def test_close_takes_a_waiting_placement_out_of_the_queue() -> None:
-    decider = pool().given(request())
+    decider = pool().accept(request())
     withdraw = close("drain")
     closed = end_of(decider.when(withdraw))
     assert (closed.outcome, closed.node_ids, closed.used_gpu_ms) == ("not_started", (), 0)
@@ -372,7 +372,7 @@ def test_close_takes_a_waiting_placement_out_of_the_queue() -> None:
 
 
 def test_close_before_the_start_ends_the_placement_and_keeps_the_slots() -> None:
-    decider = pool().given(node(slots=1), request())
+    decider = pool().accept(node(slots=1), request())
     withdraw = close("drain")
     assert names(decider.when(withdraw)) == ["LeaseKilled", "PlacementClosed"]
     assert of(decider.when(begun()), Rejected).code == errors.STALE_TOKEN
@@ -397,7 +397,7 @@ def test_a_drain_becomes_a_kill_at_its_deadline_and_repeats_only_harden() -> Non
 
 
 def test_a_tenant_who_stops_a_job_pays_for_what_ran() -> None:
-    decider = running().given(close("kill"))
+    decider = running().accept(close("kill"))
     decider.at += 10 * MINUTE
     closed = end_of(decider.when(exited()))
     assert (closed.billable_gpu_ms, closed.lost_gpu_ms) == (10 * MINUTE, 0)
@@ -406,7 +406,7 @@ def test_a_tenant_who_stops_a_job_pays_for_what_ran() -> None:
 def test_a_cancelled_job_is_not_credited_when_its_node_is_lost_after_the_kill() -> None:
     decider = running()
     decider.at = T0 + 10 * MINUTE
-    decider.given(close("kill"))
+    decider.accept(close("kill"))
     decider.at = T0 + 12 * MINUTE
     closed = end_of(decider.when(seen(T0 + 11 * MINUTE, silent=True)))
     assert closed.outcome == "preempted"
@@ -416,7 +416,7 @@ def test_a_cancelled_job_is_not_credited_when_its_node_is_lost_after_the_kill() 
 def test_a_node_that_died_before_the_kill_is_credited() -> None:
     decider = running()
     decider.at = T0 + 10 * MINUTE
-    decider.given(close("kill"))
+    decider.accept(close("kill"))
     closed = end_of(decider.when(seen(T0 + 9 * MINUTE, silent=True)))
     assert (closed.outcome, closed.billable_gpu_ms) == ("lost", 9 * MINUTE)
     assert closed.lost_gpu_ms == 9 * MINUTE
@@ -425,7 +425,7 @@ def test_a_node_that_died_before_the_kill_is_credited() -> None:
 def test_slots_confirmed_after_a_kill_are_no_platform_error() -> None:
     decider = running()
     decider.at = T0 + 10 * MINUTE
-    decider.given(close("kill"))
+    decider.accept(close("kill"))
     decider.at = T0 + 11 * MINUTE
     closed = end_of(decider.when(freed()))
     assert (closed.outcome, closed.cause) == ("preempted", None)
@@ -433,7 +433,7 @@ def test_slots_confirmed_after_a_kill_are_no_platform_error() -> None:
 
 
 def test_an_agent_that_leaves_before_the_start_is_no_failure() -> None:
-    decider = pool().given(node(), request())
+    decider = pool().accept(node(), request())
     closed = end_of(decider.when(exited(outcome="not_started", elapsed_ms=0)))
     assert (closed.outcome, closed.cause) == ("not_started", None)
 
@@ -452,7 +452,7 @@ def test_a_preempted_victim_is_credited_and_a_cancelled_or_paused_job_is_not(
 ) -> None:
     decider = running()
     decider.at += 10 * MINUTE
-    decider.given(close(mode, ended_by))
+    decider.accept(close(mode, ended_by))
     end = end_of(decider.when(exited()))
     assert (end.outcome, end.ended_by) == ("preempted", ended_by)
     assert (end.billable_gpu_ms, end.lost_gpu_ms) == (10 * MINUTE, lost)
@@ -461,7 +461,7 @@ def test_a_preempted_victim_is_credited_and_a_cancelled_or_paused_job_is_not(
 def test_the_first_author_stays_the_author_of_the_end() -> None:
     decider = running()
     decider.at += 10 * MINUTE
-    decider.given(close("drain", "scheduler"))
+    decider.accept(close("drain", "scheduler"))
     killed = of(decider.when(close("kill", "tenant")), LeaseKilled)
     assert (killed.ended_by, killed.reason) == ("scheduler", ending("preempted"))
     assert end_of(decider.when(exited())).lost_gpu_ms == 10 * MINUTE
@@ -525,11 +525,11 @@ def test_a_late_tick_gives_notice_and_kills_at_once() -> None:
 
 
 def test_an_agent_that_never_starts_or_never_reports_does_not_hold_a_job() -> None:
-    decider = pool().given(node(), request())
+    decider = pool().accept(node(), request())
     decider.at += START_MS_MAX
     closed = end_of(decider.when(Tick()))
     assert (closed.outcome, closed.cause) == ("failed", "platform")
-    decider = running().given(close("kill"))
+    decider = running().accept(close("kill"))
     decider.at += UNREPORTED_MS_MAX
     closed = end_of(decider.when(Tick()))
     assert (closed.outcome, closed.used_gpu_ms) == ("preempted", 0)
@@ -541,7 +541,7 @@ def test_work_behind_a_bad_checkpoint_is_credited_at_the_start() -> None:
         checkpoint(20, captured_ms=9 * MINUTE),
         checkpoint(10, captured_ms=4 * MINUTE),
     )
-    decider = pool().given(node(), request(attempt=2, checkpoints=named))
+    decider = pool().accept(node(), request(attempt=2, checkpoints=named))
     reason = skipping("blob_corrupt")
     bad = SkippedCheckpoint(manifest_sha256=named[0].manifest_sha256, reason=reason)
     events = decider.when(begun(loaded=named[1].manifest_sha256, loaded_step=10, skipped=(bad,)))
@@ -554,7 +554,7 @@ def test_work_behind_a_bad_checkpoint_is_credited_at_the_start() -> None:
 
 
 def test_an_evaluation_is_a_lease_like_any_other() -> None:
-    decider = pool().given(node(), request(role="eval"), begun())
+    decider = pool().accept(node(), request(role="eval"), begun())
     refused = decider.when(
         ReportCheckpoint(token=token(), incarnation=ALIVE, checkpoint=checkpoint(1))
     )
@@ -564,7 +564,7 @@ def test_an_evaluation_is_a_lease_like_any_other() -> None:
 
 
 def test_a_node_leaves_in_order() -> None:
-    decider = running().given(exited(), freed())
+    decider = running().accept(exited(), freed())
     retire = RetireNode(node_id="a", incarnation=ALIVE)
     assert names(decider.when(retire)) == ["NodeRetired"]
     assert decider.when(retire) == ()
@@ -586,7 +586,7 @@ def test_malformed_numbers_are_refused() -> None:
 
 
 def test_observations_of_strangers_say_nothing() -> None:
-    decider = pool().given(node())
+    decider = pool().accept(node())
     assert decider.when(seen(T0, incarnation="a-9")) == ()
     assert decider.when(ObserveNodes(seen=())) == ()
     assert of(running().when(seen(T0 + 1, silent=True)), LeaseKilled).ended_by == "node"

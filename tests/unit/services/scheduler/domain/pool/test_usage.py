@@ -26,13 +26,13 @@ HOUR = T0 // HOUR_MS
 def test_the_example_of_the_architecture() -> None:
     """2 slots, start 13:20, 70 min of proof of life, checkpoint captured at 62 min, max 8 M."""
     start = T0 + 20 * MINUTE
-    found = slices(start, 0, 70 * MINUTE, 2, 8_000_000)
-    assert found == (
+    parts = slices(start, 0, 70 * MINUTE, 2, 8_000_000)
+    assert parts == (
         Slice(HOUR, 4_800_000, 4_800_000),
         Slice(HOUR + 1, 3_600_000, 3_200_000),
     )
-    billable = sum(line.billable_gpu_ms for line in found)
-    assert sum(line.used_gpu_ms for line in found) == 8_400_000
+    billable = sum(line.billable_gpu_ms for line in parts)
+    assert sum(line.used_gpu_ms for line in parts) == 8_400_000
     assert billable == 8_000_000
     assert lost_gpu_ms(billable, 2, 62 * MINUTE) == 560_000
     assert last_hour(start, 70 * MINUTE) == HOUR + 1

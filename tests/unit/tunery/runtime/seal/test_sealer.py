@@ -73,14 +73,14 @@ def test_derived_secrets_follow_from_tenant_and_use(keys: KeyStore) -> None:
     sealer = Sealer(keys)
     assert sealer.hmac("a", b"body") == sealer.hmac("a", "body") == Sealer(keys).hmac("a", b"body")
     assert len({sealer.hmac("a", b"x"), sealer.hmac("b", b"x"), sealer.hmac("a", b"y")}) == 3
-    made = [
+    secrets = [
         sealer.secret("a", "we_1", 1),
         sealer.secret("a", "we_1", 2),
         sealer.secret("a", "we_11", ""),
         sealer.secret("b", "we_1", 1),
     ]
-    assert len(set(made)) == 4
-    assert {len(secret) for secret in made} == {KEY_BYTES}
+    assert len(set(secrets)) == 4
+    assert {len(secret) for secret in secrets} == {KEY_BYTES}
 
 
 @given(st.text(), st.text(min_size=1, max_size=20).filter(lambda t: "\ud800" not in t))
@@ -106,11 +106,11 @@ def test_key_files_are_ours_alone_and_say_nothing_more(tmp_path: Path) -> None:
 
 
 def test_another_process_sees_the_erasure(tmp_path: Path) -> None:
-    one, two = DirectoryKeyStore(tmp_path), DirectoryKeyStore(tmp_path)
-    sealed = Sealer(one).seal("acme", "text")
-    assert Sealer(two).open(sealed) == "text"
-    one.destroy("acme")
-    assert Sealer(two).open(sealed) == REDACTED
+    first, second = DirectoryKeyStore(tmp_path), DirectoryKeyStore(tmp_path)
+    sealed = Sealer(first).seal("acme", "text")
+    assert Sealer(second).open(sealed) == "text"
+    first.destroy("acme")
+    assert Sealer(second).open(sealed) == REDACTED
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [b""]
 
 

@@ -1,0 +1,97 @@
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import pytest_asyncio
+
+from examples.first_stream import SEATS, SEATS_AGGREGATE, HoldSeats, Seats
+from schemas.envelope import Claim, Entry
+from tests.unit.tunery.runtime.journal.memory_fixture import QUICK, World, until
+from tunery.runtime.bus.partitioner import partition_of
+from tunery.runtime.hosts.owner import PartitionOwner, Settled
+from tunery.runtime.ids import new_id
+from tunery.runtime.journal.codec import decode_record, encode
+from tunery.runtime.tools.verify import Replay, replay
+
+KEY = "tenant-a"
+PARTITION = partition_of(KEY.encode())
+
+
+@pytest_asyncio.fixture
+async def world() -> World:
+    return await World().create()
+
+
+@asynccontextmanager
+async def owning(
+    world: World, settled: list[Settled], name: str = "a"
+) -> AsyncIterator[PartitionOwner[Seats]]:
+    owner = PartitionOwner(world, SEATS_AGGREGATE, PARTITION, name, new_id, QUICK, settled.append)
+    task = asyncio.create_task(owner.run())
+    try:
+        await until(lambda: owner.serving)
+        yield owner
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def hold(world: World, count: int = 1) -> list[str]:
+    body = HoldSeats(seats=1)
+    return [await world.sender.send(SEATS, KEY, KEY, body) for _ in range(count)]
+
+
+def claims(world: World) -> list[Claim]:
+    records = world.log.topics[SEATS.journal.name][PARTITION].records
+    decoded = [decode_record(record.value) for record in records]
+    return [record for record in decoded if isinstance(record, Claim)]
+
+
+async def test_it_claims_its_partition_before_it_serves(world: World) -> None:
+    async with owning(world, []) as owner:
+        (claim,) = claims(world)
+        assert claim.owner == "a"
+        assert owner.settled is not None
+        assert (owner.settled.position.offset, owner.settled.last_offset) == (1, -1)
+
+
+async def test_a_command_is_settled_once_its_entry_is_in_the_journal(world: World) -> None:
+    settled: list[Settled] = []
+    async with owning(world, settled) as owner:
+        ids = await hold(world, 3)
+        await until(lambda: len(settled) == 3)
+        assert [done.command_id for done in settled] == ids
+        assert [done.offset for done in settled] == [1, 2, 3]
+        assert owner.settled is not None
+        assert owner.settled.state[KEY].held == 3
+
+
+async def test_it_stands_down_before_a_later_claim_and_claims_again(world: World) -> None:
+    settled: list[Settled] = []
+    async with owning(world, settled):
+        await hold(world)
+        await until(lambda: len(settled) == 1)
+        rival = encode(Claim(owner="rival", nonce="n"))
+        world.log.put(SEATS.journal.name, PARTITION, b"", rival)
+        (command_id,) = await hold(world)
+        await until(lambda: len(claims(world)) == 3)
+        await until(lambda: len(settled) == 2)
+    assert [claim.owner for claim in claims(world)] == ["a", "rival", "a"]
+    assert settled[1].command_id == command_id
+    accepted = [entry for entry, _ in world.entries(KEY) if isinstance(entry, Entry)]
+    assert [entry.epoch for entry in accepted][-1] == settled[1].offset - 1
+
+
+async def test_of_two_owners_at_once_every_command_is_accepted_once(world: World) -> None:
+    async with owning(world, [], "a"), owning(world, [], "b"):
+        await hold(world, 5)
+        await until(lambda: replayed(world).accepted >= 5)
+        await asyncio.sleep(0.1)
+    assert replayed(world).accepted == 5
+    assert replayed(world).fold.state[KEY].held == 5
+
+
+def replayed(world: World) -> Replay[Seats]:
+    records = world.log.topics[SEATS.journal.name][PARTITION].records
+    return replay(SEATS_AGGREGATE, PARTITION, records)
