@@ -4,7 +4,7 @@ import pytest_asyncio
 
 from services.gateway.ports import Views
 from services.gateway.views.reading import StoreViews, views_of
-from tests.unit.services.gateway.views.views_suite import ViewsSuite, fill
+from tests.contract.views_suite import ViewsSuite, fill
 from tunery.runtime.store.memory import MemoryStore
 
 
