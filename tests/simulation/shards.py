@@ -1,4 +1,4 @@
-"""Seeds are played in shards, so that all workers of a test run help; the sums are of all shards."""
+"""Seeds are played in shards, so that all workers of a test run help; sums are of all shards."""
 
 import json
 import os
