@@ -14,11 +14,10 @@ from services.gateway.jobs.forecasts import Forecasts
 from services.gateway.jobs.results import results
 from services.gateway.jobs.telemetry import TelemetryReader
 from services.gateway.models.base_folders import LocalBaseFolders
-from services.gateway.projection import notify, project
+from services.gateway.projection import DDL, TABLES, VERSION, notify, project
 from services.gateway.settings import GatewaySettings
 from services.gateway.views.reading import views_of
-from services.gateway.views.tables import DDL, VERSION, VIEWS
-from services.gateway.web.commands import Commands
+from services.gateway.web.commands import CommandSender
 from services.gateway.web.deps import Deps
 from services.gateway.web.outcomes import Outcomes
 from services.gateway.web.rate_limits import rates_of
@@ -36,7 +35,7 @@ VIEWS_PROJECTION: Final = Projection(
     streams=(ACCOUNT, DATASET, JOB, POOL, MODEL),
     project=project,
     ddl=DDL,
-    tables=tuple(table.name for table in VIEWS),
+    tables=tuple(table.name for table in TABLES),
     outcomes=True,
     notify=notify,
 )
@@ -59,11 +58,12 @@ async def build(runtime: Runtime) -> Sequence[Host]:
 
 
 def deps_of(runtime: Runtime, settings: GatewaySettings, outcomes: Outcomes) -> Deps:
+    """The parts of the service over the adapters of `runtime`."""
     views = views_of(runtime.store)
     return Deps(
         settings=settings,
         views=views,
-        commands=Commands(runtime.sender, outcomes),
+        commands=CommandSender(runtime.sender, outcomes),
         feeds=Feeds(runtime.store, views, runtime.clock),
         forecasts=Forecasts(views, runtime.clock),
         previews=PreviewProcesses(),

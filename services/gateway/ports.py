@@ -6,11 +6,11 @@ from typing import Any, Protocol, TypeAlias
 
 from schemas.model import Base
 from services.gateway.files.preview_tasks import Task
-from services.gateway.views.tables import Table
+from services.gateway.views.table import R, Table
 from services.gateway.web.token_bucket import Taken
 from tunery.plan.price import PriceBook
 
-Row: TypeAlias = Mapping[str, Any]
+Where: TypeAlias = Mapping[str, Any]  # column → the value it must have
 
 
 @dataclass(frozen=True)
@@ -24,18 +24,18 @@ class Cursor:
 class Views(Protocol):
     """Reads of the read models. Raises ApiError 503 when they cannot be reached in time."""
 
-    async def one(self, table: Table, where: Row) -> Row | None:
+    async def one(self, table: Table[R], where: Where) -> R | None:
         """The first row that matches, in the table's order."""
 
     async def page(
         self,
-        table: Table,
-        where: Row,
+        table: Table[R],
+        where: Where,
         *,
         limit: int,
         after: Cursor | None = None,
         descending: bool = True,
-    ) -> Sequence[Row]:
+    ) -> Sequence[R]:
         """Up to `limit` rows by (order column, id)."""
 
 

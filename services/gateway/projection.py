@@ -1,21 +1,38 @@
-"""Projections of five journals into the gateway's read models. Pure."""
+"""Events of five journals → the gateway's read models. All can be built again from the log."""
 
-from typing import Any
+from typing import Any, Final
 
+from schemas.dataset import FileRegistered
 from schemas.envelope import Header
+from services.gateway.accounts import tables as accounts
 from services.gateway.accounts.projection import project_account
+from services.gateway.files import tables as files
 from services.gateway.files.projection import project_dataset
+from services.gateway.jobs import tables as jobs
 from services.gateway.jobs.pool_projection import project_pool
-from services.gateway.jobs.projection import project_job
+from services.gateway.jobs.projection import project_job, project_result_file
+from services.gateway.models import tables as models
 from services.gateway.models.projection import project_model
+from services.gateway.views.table import Table
 from tunery.runtime.verbs import Change
+
+VERSION: Final = 9  # 9: column `sequence`
+TABLES: Final[tuple[Table[Any], ...]] = (
+    *(accounts.TENANTS, accounts.LIMITS, accounts.KEYS, accounts.ENDPOINTS, accounts.DELIVERIES),
+    *(files.FILES, files.DATASETS, files.UPLOADS, files.UPLOAD_PARTS),
+    *(jobs.JOBS, jobs.JOB_HISTORY, jobs.JOB_EVENTS, jobs.CHECKPOINTS, jobs.NODES, jobs.USAGE),
+    *(models.PERMISSIONS, models.MODELS, models.BASES),
+)
+DDL: Final = "\n".join(table.ddl() for table in TABLES)
 
 
 def project(header: Header, event: Any) -> tuple[Change, ...]:
-    """Rows that follow from one event of any of the five streams."""
+    """Rows that follow from one event of any of the five streams. Raises ValueError for another."""
     match header.stream:
         case "account":
             return project_account(header, event)
+        case "dataset" if isinstance(event, FileRegistered):
+            return (*project_dataset(header, event), *project_result_file(header, event))
         case "dataset":
             return project_dataset(header, event)
         case "job":

@@ -2,37 +2,53 @@
 
 from typing import Any, Final
 
+from schemas.sealed import Sealed
 from schemas.units import Ms
+from services.gateway.files.tables import FILES, FileRow
 from services.gateway.ports import Cursor, Views
-from services.gateway.views.tables import DDL, FILES, VERSION, VIEWS
+from services.gateway.projection import DDL, TABLES, VERSION
 from tunery.runtime.journal.reader import Position
 from tunery.runtime.store.abstract import Batch, Store, Tables
-from tunery.runtime.verbs import Upsert
 
 AT: Final[Ms] = 1_000
 PLACE: Final = ("dataset", 0)
+NAME: Final = Sealed(key_id="k", nonce=b"n", ciphertext=b"c")
 
 
 async def fill(store: Store) -> None:
-    """Five files of one tenant, one of another."""
-    names = tuple(table.name for table in VIEWS)
+    """Five files of one tenant, one of another; and a part of a row that is not there yet."""
+    names = tuple(table.name for table in TABLES)
     await store.ensure(Tables("views", VERSION, (PLACE,), DDL, names))
     files = [("a", n) for n in range(1, 6)] + [("b", 9)]
     changes = [
-        Upsert(
-            "files",
-            {"tenant": tenant, "id": f"file-{number}"},
-            {"place": number // 2, "created_at": AT, "bytes": number, "name": {"key_id": "k"}},
+        FILES.insert(
+            FileRow(
+                tenant=tenant,
+                id=f"file-{number}",
+                sequence=number // 2,
+                created_at=AT,
+                purpose="fine-tune",
+                name=NAME,
+                bytes=number,
+                sha256="ab" * 32,
+                blob="b",
+                status="uploaded",
+                expires_at=None,
+                dataset=None,
+                dataset_name=None,
+                version=None,
+            )
         )
         for tenant, number in files
     ]
-    await store.commit(Batch("views", VERSION, PLACE, 0, Position(1), changes))
+    unborn = FILES.update({"tenant": "a", "id": "file-7"}, failure="of another journal, ahead")
+    await store.commit(Batch("views", VERSION, PLACE, 0, Position(1), [*changes, unborn]))
 
 
 class ViewsSuite:
     async def ids(self, views: Views, **options: Any) -> list[str]:
         rows = await views.page(FILES, {"tenant": "a"}, limit=10, **options)
-        return [row["id"] for row in rows]
+        return [row.id for row in rows]
 
     async def test_pages_are_ordered_and_equal_places_by_id(self, views: Views) -> None:
         up = [f"file-{n}" for n in range(1, 6)]
@@ -50,11 +66,14 @@ class ViewsSuite:
 
     async def test_limits_and_conditions(self, views: Views) -> None:
         two = await views.page(FILES, {"tenant": "a"}, limit=2)
-        assert [row["id"] for row in two] == ["file-5", "file-4"]
+        assert [row.id for row in two] == ["file-5", "file-4"]
         other = await views.one(FILES, {"tenant": "b", "id": "file-9"})
         assert other is not None
-        assert (other["bytes"], other["name"], other["failure"]) == (9, {"key_id": "k"}, None)
+        assert (other.bytes, other.name, other.failure) == (9, NAME, None)
         assert await views.one(FILES, {"tenant": "b", "id": "file-1"}) is None
+
+    async def test_a_row_without_its_required_columns_is_not_read(self, views: Views) -> None:
+        assert await views.one(FILES, {"tenant": "a", "id": "file-7"}) is None
 
     async def test_a_nul_matches_nothing(self, views: Views) -> None:
         assert await views.one(FILES, {"tenant": "a", "id": "file\0"}) is None

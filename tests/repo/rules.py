@@ -75,10 +75,10 @@ def check_names(tree: Tree) -> Iterator[Violation]:
 #: the gateway is cut by subject: these modules of a subject are pure, whatever the subject
 PURE_IN_GATEWAY: Final = frozenset(
     {
-        *("bodies", "responses", "documents", "projection", "tables", "rows", "resolve"),
+        *("bodies", "responses", "event_responses", "projection", "tables", "table", "resolve"),
         *("errors", "scopes", "token_bucket", "wording", "names", "preview_tasks", "messages"),
         *("statuses", "event_ids", "queue_forecast", "plain_bodies", "plain_responses"),
-        "pool_projection",
+        *("pool_projection", "cost_responses", "checkpoint_responses"),
     }
 )
 

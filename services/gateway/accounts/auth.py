@@ -5,8 +5,7 @@ import hmac
 from typing import Final
 
 from schemas.job import KeyCap
-from services.gateway.ports import Row
-from services.gateway.views.tables import KEYS
+from services.gateway.accounts.tables import KEYS, KeyRow
 from services.gateway.web.deps import Deps, Principal
 from services.gateway.web.errors import UNAUTHORIZED, ApiError
 from services.gateway.web.scopes import SCOPES
@@ -29,40 +28,40 @@ async def authenticate(deps: Deps, authorization: str | None) -> Principal:
         raise _refused("No API key was given. Send it as 'Authorization: Bearer KEY'.")
     if len(key) > KEY_CHARACTERS_MAX:
         raise _refused("The API key is not valid.")
-    found = digest(key)
+    sha256 = digest(key)
     settings = deps.settings
-    own = settings.admin_key_sha256
-    if own is not None and hmac.compare_digest(found, own):
+    admin_sha256 = settings.admin_key_sha256
+    if admin_sha256 is not None and hmac.compare_digest(sha256, admin_sha256):
         return Principal(settings.admin_tenant, BOOTSTRAP, EVERY_SCOPE)
-    row = await deps.views.one(KEYS, {"sha256": found})
+    row = await deps.views.one(KEYS, {"sha256": sha256})
     if row is None:
-        row = await _rotated(deps, found)
-    if row["revoked_at"] is not None:
+        row = await _rotated(deps, sha256)
+    if row.revoked_at is not None:
         raise _refused("The API key was revoked.")
-    if row["expires_at"] is not None and row["expires_at"] <= deps.clock.now_ms():
+    if row.expires_at is not None and row.expires_at <= deps.clock.now_ms():
         raise _refused("The API key has expired.")
-    return _principal(row, found)
+    return _principal(row, sha256)
 
 
-async def _rotated(deps: Deps, sha256: str) -> Row:
+async def _rotated(deps: Deps, sha256: str) -> KeyRow:
     """The key that had this secret before it was rotated, while both are good."""
     row = await deps.views.one(KEYS, {"previous_sha256": sha256})
     if row is None:
         raise _refused("The API key is not valid.")
-    if row["previous_until"] <= deps.clock.now_ms():
+    if row.previous_until is None or row.previous_until <= deps.clock.now_ms():
         raise _refused("The API key was rotated. Use its new secret.")
     return row
 
 
-def _principal(row: Row, sha256: str) -> Principal:
-    models, cap = row["models"], row["spend_cap_micro"]
+def _principal(row: KeyRow, sha256: str) -> Principal:
+    models, cap = row.models, row.spend_cap_micro
     return Principal(
-        row["tenant"],
-        row["id"],
-        frozenset(row["scopes"]),
+        row.tenant,
+        row.id,
+        frozenset(row.scopes),
         None if models is None else frozenset(models),
-        None if cap is None else KeyCap(key_id=row["id"], spend_cap_micro=cap),
-        row["requests_per_minute"],
+        None if cap is None else KeyCap(key_id=row.id, spend_cap_micro=cap),
+        row.requests_per_minute,
         sha256,
     )
 

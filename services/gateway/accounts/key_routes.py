@@ -4,7 +4,7 @@ Operators reach the keys of every tenant through `/v1/tenants/{tenant}/keys`.
 """
 
 from base64 import urlsafe_b64encode
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Query
 
@@ -13,17 +13,18 @@ from schemas.envelope import Sha256
 from schemas.sealed import Sealed
 from schemas.topics import ACCOUNT
 from services.gateway.accounts.auth import KEY_PREFIX, digest
-from services.gateway.accounts.documents import ApiKey, NewApiKey
-from services.gateway.accounts.responses import HINT_CHARACTERS, key_object
+from services.gateway.accounts.responses import (
+    HINT_CHARACTERS,
+    KeyResponse,
+    NewKeyResponse,
+    key_response,
+)
+from services.gateway.accounts.tables import KEYS, KeyRow
 from services.gateway.jobs.bodies import RotateKeyRequest
-from services.gateway.ports import Row
-from services.gateway.views.tables import KEYS
-from services.gateway.web.answers import says
 from services.gateway.web.deps import Caller, Deps, Principal, WithDeps
-from services.gateway.web.documents import Page
 from services.gateway.web.errors import not_found
 from services.gateway.web.pages import After, page
-from services.gateway.web.responses import listing
+from services.gateway.web.responses import Page, listing
 
 LIMIT: Final = 100
 LIMIT_MAX: Final = 1_000
@@ -33,32 +34,32 @@ Limit = Annotated[int, Query(ge=1, le=LIMIT_MAX)]
 router = APIRouter(prefix="/v1/keys", tags=["keys"])
 
 
-@router.get("", responses=says(Page[ApiKey]))
+@router.get("")
 async def list_own_keys(
     deps: WithDeps, caller: Caller, after: After = None, limit: Limit = LIMIT
-) -> dict[str, Any]:
+) -> Page[KeyResponse]:
     """Newest first; of the secret, its last characters."""
     return await listed(deps, caller.tenant, after, limit)
 
 
-@router.get("/{key_id}", responses=says(ApiKey))
-async def retrieve_own_key(key_id: str, deps: WithDeps, caller: Caller) -> dict[str, Any]:
+@router.get("/{key_id}")
+async def retrieve_own_key(key_id: str, deps: WithDeps, caller: Caller) -> KeyResponse:
     """`current` is the key that asks."""
-    return key_object(await _key(deps, caller.tenant, _meant(caller, key_id)), deps.opened)
+    return key_response(await _key(deps, caller.tenant, _meant(caller, key_id)), deps.unseal)
 
 
-@router.post("/{key_id}/rotate", responses=says(NewApiKey))
+@router.post("/{key_id}/rotate")
 async def rotate_own_key(
     key_id: str, deps: WithDeps, caller: Caller, body: RotateKeyRequest | None = None
-) -> dict[str, Any]:
+) -> NewKeyResponse:
     """A key rotates itself, with its newest secret; the new one is in this answer only."""
     actor = deps.seal.seal(caller.tenant, caller.key_id)
     asked, meant = body or RotateKeyRequest(), _meant(caller, key_id)
     return await rotated(deps, caller.tenant, meant, asked, actor, _asking(caller))
 
 
-@router.delete("/{key_id}", responses=says(ApiKey))
-async def revoke_own_key(key_id: str, deps: WithDeps, caller: Caller) -> dict[str, Any]:
+@router.delete("/{key_id}")
+async def revoke_own_key(key_id: str, deps: WithDeps, caller: Caller) -> KeyResponse:
     """Itself, or with the scope `keys.write` another key of its tenant."""
     actor = deps.seal.seal(caller.tenant, caller.key_id)
     return await revoked(deps, caller.tenant, _meant(caller, key_id), actor, _asking(caller))
@@ -75,9 +76,9 @@ def _asking(caller: Principal) -> Sha256 | None:
 # --- what operators do to keys of any tenant, tenants to their own
 
 
-async def listed(deps: Deps, tenant: str, after: str | None, limit: int) -> dict[str, Any]:
+async def listed(deps: Deps, tenant: str, after: str | None, limit: int) -> Page[KeyResponse]:
     rows, more = await page(deps.views, KEYS, {"tenant": tenant}, limit=limit, after=after)
-    return listing([key_object(row, deps.opened) for row in rows], more)
+    return listing(Page[KeyResponse], [key_response(row, deps.unseal) for row in rows], more)
 
 
 async def rotated(
@@ -87,7 +88,8 @@ async def rotated(
     body: RotateKeyRequest,
     actor: Sealed,
     asking: Sha256 | None = None,
-) -> dict[str, Any]:
+) -> NewKeyResponse:
+    """A new secret of the key; `asking` is the one that asks for it. Raises ApiError."""
     await _key(deps, tenant, key_id)
     secret = fresh_secret(deps)
     command = RotateKey(
@@ -103,23 +105,24 @@ async def rotated(
 
 async def revoked(
     deps: Deps, tenant: str, key_id: str, actor: Sealed, asking: Sha256 | None = None
-) -> dict[str, Any]:
+) -> KeyResponse:
     await _key(deps, tenant, key_id)
     command = RevokeKey(key_id=key_id, secret=asking)
     await deps.commands.decide(ACCOUNT, tenant, command, actor=actor)
-    return key_object(await _key(deps, tenant, key_id), deps.opened)
+    return key_response(await _key(deps, tenant, key_id), deps.unseal)
 
 
 def fresh_secret(deps: Deps) -> str:
     return KEY_PREFIX + urlsafe_b64encode(deps.draw(SECRET_BYTES)).decode().rstrip("=")
 
 
-async def with_secret(deps: Deps, tenant: str, key_id: str, secret: str) -> dict[str, Any]:
+async def with_secret(deps: Deps, tenant: str, key_id: str, secret: str) -> NewKeyResponse:
     """The key's object, once with what was made of it: only the SHA-256 is kept."""
-    return {**key_object(await _key(deps, tenant, key_id), deps.opened), "key": secret}
+    key = key_response(await _key(deps, tenant, key_id), deps.unseal)
+    return NewKeyResponse(**dict(key), key=secret)
 
 
-async def _key(deps: Deps, tenant: str, key_id: str) -> Row:
+async def _key(deps: Deps, tenant: str, key_id: str) -> KeyRow:
     row = await deps.views.one(KEYS, {"tenant": tenant, "id": key_id})
     if row is None:
         raise not_found("API key", key_id, "id")

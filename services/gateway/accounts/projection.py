@@ -20,51 +20,50 @@ from schemas.account import (
     TenantCreated,
 )
 from schemas.envelope import Header, Rejected, Repeated
-from services.gateway.views.rows import drop, put
-from services.gateway.views.tables import DELIVERIES, ENDPOINTS, KEYS, TENANTS
+from services.gateway.accounts.tables import (
+    DELIVERIES,
+    ENDPOINTS,
+    KEYS,
+    TENANTS,
+    DeliveryRow,
+    EndpointRow,
+    KeyRow,
+    TenantRow,
+)
 from tunery.runtime.verbs import Change
 
 
 def project_account(header: Header, event: Event) -> tuple[Change, ...]:
+    """Rows of tenants, keys, endpoints and deliveries that follow from one event of `account`."""
     tenant = header.key
     match event:
         case TenantCreated():
-            return (
-                put(
-                    TENANTS,
-                    {"id": tenant},
-                    name=event.name,
-                    plan=event.plan,
-                    limits=event.limits,
-                    price_version=event.price_version,
-                    created_at=header.at,
-                ),
-            )
+            return (_tenant(header, event),)
         case PlanSet():
             values = {
                 "plan": event.plan,
                 "limits": event.limits,
                 "price_version": event.price_version,
             }
-            return (put(TENANTS, {"id": tenant}, **values),)
+            return (TENANTS.update({"id": tenant}, **values),)
         case KeyCreated():
             return (_key(header, event),)
         case KeyRotated():
             return (_rotated_key(header, event),)
         case KeyRevoked():
             key = {"tenant": tenant, "id": event.key_id}
-            return (put(KEYS, key, sha256=event.sha256, revoked_at=header.at),)
+            return (KEYS.update(key, sha256=event.sha256, revoked_at=header.at),)
         case EndpointCreated():
             return (_endpoint(header, event),)
         case EndpointChanged():
             fields = {"name": event.name, "url": event.url, "event_types": event.event_types}
             changed = {name: value for name, value in fields.items() if value is not None}
-            return (_endpoint_row(header, event.endpoint_id, **changed),)
+            return (_changed_endpoint(header, event.endpoint_id, **changed),)
         case EndpointRotated():
             version = event.secret_version
-            return (_endpoint_row(header, event.endpoint_id, secret_version=version),)
+            return (_changed_endpoint(header, event.endpoint_id, secret_version=version),)
         case EndpointDeleted():
-            return (drop(ENDPOINTS, {"tenant": tenant, "id": event.endpoint_id}),)
+            return (ENDPOINTS.delete({"tenant": tenant, "id": event.endpoint_id}),)
         case DeliveryDue():
             return (_due(header, event),)
         case DeliveryEnded():
@@ -74,33 +73,47 @@ def project_account(header: Header, event: Event) -> tuple[Change, ...]:
                 "attempts": event.attempts,
                 "status": event.status,
             }
-            return (put(DELIVERIES, {"tenant": tenant, "id": event.delivery_id}, **ended),)
+            return (DELIVERIES.update({"tenant": tenant, "id": event.delivery_id}, **ended),)
         case PeriodEnded() | InvoiceClosed() | InvoiceAdjusted() | Rejected() | Repeated():
             return ()
         case _:
             assert_never(event)
 
 
+def _tenant(header: Header, event: TenantCreated) -> Change:
+    return TENANTS.insert(
+        TenantRow(
+            id=header.key,
+            name=event.name,
+            plan=event.plan,
+            limits=event.limits,
+            price_version=event.price_version,
+            created_at=header.at,
+        )
+    )
+
+
 def _key(header: Header, event: KeyCreated) -> Change:
-    return put(
-        KEYS,
-        {"tenant": header.key, "id": event.key_id},
-        place=header.seq,
-        name=event.name,
-        sha256=event.sha256,
-        hint=event.hint,
-        scopes=event.scopes,
-        expires_at=event.expires_at,
-        created_at=header.at,
-        models=event.models,
-        spend_cap_micro=event.spend_cap_micro,
-        requests_per_minute=event.requests_per_minute,
+    return KEYS.insert(
+        KeyRow(
+            tenant=header.key,
+            id=event.key_id,
+            sequence=header.seq,
+            name=event.name,
+            sha256=event.sha256,
+            hint=event.hint,
+            scopes=event.scopes,
+            expires_at=event.expires_at,
+            created_at=header.at,
+            models=event.models,
+            spend_cap_micro=event.spend_cap_micro,
+            requests_per_minute=event.requests_per_minute,
+        )
     )
 
 
 def _rotated_key(header: Header, event: KeyRotated) -> Change:
-    return put(
-        KEYS,
+    return KEYS.update(
         {"tenant": header.key, "id": event.key_id},
         sha256=event.sha256,
         hint=event.hint,
@@ -109,33 +122,37 @@ def _rotated_key(header: Header, event: KeyRotated) -> Change:
     )
 
 
-def _endpoint_row(header: Header, endpoint_id: str, **values: Any) -> Change:
-    key = {"tenant": header.key, "id": endpoint_id}
-    return put(ENDPOINTS, key, updated_at=header.at, **values)
-
-
 def _endpoint(header: Header, event: EndpointCreated) -> Change:
-    return put(
-        ENDPOINTS,
-        {"tenant": header.key, "id": event.endpoint_id},
-        place=header.seq,
-        name=event.name,
-        url=event.url,
-        event_types=event.event_types,
-        secret_version=event.secret_version,
-        created_at=header.at,
+    return ENDPOINTS.insert(
+        EndpointRow(
+            tenant=header.key,
+            id=event.endpoint_id,
+            sequence=header.seq,
+            name=event.name,
+            url=event.url,
+            event_types=event.event_types,
+            secret_version=event.secret_version,
+            created_at=header.at,
+        )
     )
 
 
+def _changed_endpoint(header: Header, endpoint_id: str, **values: Any) -> Change:
+    key = {"tenant": header.key, "id": endpoint_id}
+    return ENDPOINTS.update(key, updated_at=header.at, **values)
+
+
 def _due(header: Header, event: DeliveryDue) -> Change:
-    return put(
-        DELIVERIES,
-        {"tenant": header.key, "id": event.delivery_id},
-        place=header.seq,
-        endpoint_id=event.endpoint_id,
-        event_id=event.event_id,
-        event_type=event.event_type,
-        object_id=event.object_id,
-        event_at=event.created_at,
-        due_at=header.at,
+    return DELIVERIES.insert(
+        DeliveryRow(
+            tenant=header.key,
+            id=event.delivery_id,
+            sequence=header.seq,
+            endpoint_id=event.endpoint_id,
+            event_id=event.event_id,
+            event_type=event.event_type,
+            object_id=event.object_id,
+            event_at=event.created_at,
+            due_at=header.at,
+        )
     )

@@ -1,85 +1,201 @@
 """Tenants, API keys, webhook endpoints and their deliveries."""
 
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final, Literal
 
-from schemas.account import AdjustInvoice
+from schemas.account import AdjustInvoice, AdjustmentReason, DeliveryOutcome, Lane
 from schemas.units import Ms
-from services.gateway.web.responses import Opened, Row, seconds
+from services.gateway.accounts.tables import DeliveryRow, EndpointRow, KeyRow, TenantRow
+from services.gateway.web.responses import ListItem, Response, Unseal, seconds, seconds_or_none
 
 HINT_CHARACTERS: Final = 4
 
 
-def tenant_object(row: Row, opened: Opened) -> dict[str, Any]:
-    return {
-        "id": row["id"],
-        "object": "tenant",
-        "created_at": seconds(row["created_at"]),
-        "name": opened(row["name"]),
-        "plan": row["plan"],
-        "limits": row["limits"],
-        "price_version": row["price_version"],
-    }
+class TenantLimitsResponse(Response):
+    soft_gpu_ms: int
+    hard_gpu_ms: int
+    concurrency: int
 
 
-def adjustment_object(tenant: str, adjusted: AdjustInvoice, at: Ms) -> dict[str, Any]:
-    return {
-        "object": "invoice.adjustment",
-        "tenant": tenant,
-        "reference": adjusted.reference,
-        "created_at": seconds(at),
-        "period": f"{datetime.fromtimestamp(at // 1_000, UTC):%Y-%m}",
-        "amount_micro": adjusted.amount_micro,
-        "currency": adjusted.currency,
-        "reason": adjusted.reason,
-    }
+class TenantResponse(ListItem):
+    id: str
+    object: Literal["tenant"] = "tenant"
+    created_at: int
+    name: str | None
+    plan: Lane
+    limits: TenantLimitsResponse
+    price_version: str
 
 
-def key_object(row: Row, opened: Opened) -> dict[str, Any]:
-    return {
-        "id": row["id"],
-        "object": "api_key",
-        "created_at": seconds(row["created_at"]),
-        "name": opened(row["name"]),
-        "hint": row["hint"],
-        "scopes": row["scopes"],
-        "models": row["models"],
-        "spend_cap_micro": row["spend_cap_micro"],
-        "requests_per_minute": row["requests_per_minute"],
-        "expires_at": seconds(row["expires_at"]),
-        "revoked_at": seconds(row["revoked_at"]),
-        "previous_until": seconds(row["previous_until"]),
-    }
+class AdjustmentResponse(Response):
+    """`period`: the month whose invoice has it."""
+
+    object: Literal["invoice.adjustment"] = "invoice.adjustment"
+    tenant: str
+    reference: str
+    created_at: int
+    period: str
+    amount_micro: int
+    currency: str
+    reason: AdjustmentReason
 
 
-def endpoint_object(row: Row, opened: Opened, secret: str) -> dict[str, Any]:
+class KeyResponse(ListItem):
+    """`hint`: the end of its secret. `previous_until`: how long the secret before is good."""
+
+    id: str
+    object: Literal["api_key"] = "api_key"
+    created_at: int
+    name: str | None
+    hint: str
+    scopes: list[str]
+    models: list[str] | None
+    spend_cap_micro: int | None
+    requests_per_minute: int | None
+    expires_at: int | None
+    revoked_at: int | None
+    previous_until: int | None
+
+
+class NewKeyResponse(KeyResponse):
+    """`key`: the secret, here only."""
+
+    key: str
+
+
+class EndpointResponse(ListItem):
+    """`signing_secret_hint`: the end of its secret."""
+
+    id: str
+    object: Literal["webhook_endpoint"] = "webhook_endpoint"
+    created_at: int
+    updated_at: int
+    event_types: list[str]
+    name: str | None
+    url: str | None
+    signing_secret_hint: str
+
+
+class NewEndpointResponse(EndpointResponse):
+    """`signing_secret`: here only."""
+
+    signing_secret: str
+
+
+class EndpointTestResponse(Response):
+    """`success`: the receiver answered 2xx. `status_code`: null where it did not answer."""
+
+    object: Literal["webhook_endpoint.test"] = "webhook_endpoint.test"
+    webhook_endpoint_id: str
+    event_type: str
+    delivery_id: str
+    status_code: int | None
+    success: bool
+    outcome: DeliveryOutcome | Literal["pending"]
+
+
+class EventObjectResponse(Response):
+    id: str
+
+
+class DeliveredEventResponse(Response):
+    id: str
+    type: str
+    created_at: int
+    data: EventObjectResponse
+
+
+class DeliveryResponse(ListItem):
+    id: str
+    object: Literal["webhook_endpoint.delivery"] = "webhook_endpoint.delivery"
+    webhook_endpoint_id: str
+    event: DeliveredEventResponse
+    created_at: int
+    ended_at: int | None
+    outcome: DeliveryOutcome | Literal["pending"]
+    attempts: int | None
+    status_code: int | None
+
+
+class EventTypesResponse(Response):
+    object: Literal["list"] = "list"
+    data: list[str]
+
+
+def tenant_response(row: TenantRow, unseal: Unseal) -> TenantResponse:
+    """A tenant with its plan and limits."""
+    limits = TenantLimitsResponse(
+        soft_gpu_ms=row.limits.soft_gpu_ms,
+        hard_gpu_ms=row.limits.hard_gpu_ms,
+        concurrency=row.limits.concurrency,
+    )
+    return TenantResponse(
+        id=row.id,
+        created_at=seconds(row.created_at),
+        name=unseal(row.name),
+        plan=row.plan,
+        limits=limits,
+        price_version=row.price_version,
+    )
+
+
+def adjustment_response(tenant: str, adjusted: AdjustInvoice, at: Ms) -> AdjustmentResponse:
+    return AdjustmentResponse(
+        tenant=tenant,
+        reference=adjusted.reference,
+        created_at=seconds(at),
+        period=f"{datetime.fromtimestamp(at // 1_000, UTC):%Y-%m}",
+        amount_micro=adjusted.amount_micro,
+        currency=adjusted.currency,
+        reason=adjusted.reason,
+    )
+
+
+def key_response(row: KeyRow, unseal: Unseal) -> KeyResponse:
+    """An API key without its secret."""
+    return KeyResponse(
+        id=row.id,
+        created_at=seconds(row.created_at),
+        name=unseal(row.name),
+        hint=row.hint,
+        scopes=list(row.scopes),
+        models=None if row.models is None else list(row.models),
+        spend_cap_micro=row.spend_cap_micro,
+        requests_per_minute=row.requests_per_minute,
+        expires_at=seconds_or_none(row.expires_at),
+        revoked_at=seconds_or_none(row.revoked_at),
+        previous_until=seconds_or_none(row.previous_until),
+    )
+
+
+def endpoint_response(row: EndpointRow, unseal: Unseal, secret: str) -> EndpointResponse:
     """`secret`: the newest, of which the end is shown."""
-    return {
-        "id": row["id"],
-        "object": "webhook_endpoint",
-        "created_at": seconds(row["created_at"]),
-        "updated_at": seconds(row["updated_at"] or row["created_at"]),
-        "event_types": row["event_types"],
-        "name": opened(row["name"]),
-        "url": opened(row["url"]),
-        "signing_secret_hint": f"…{secret.rstrip('=')[-HINT_CHARACTERS:]}",
-    }
+    return EndpointResponse(
+        id=row.id,
+        created_at=seconds(row.created_at),
+        updated_at=seconds(row.updated_at or row.created_at),
+        event_types=list(row.event_types),
+        name=unseal(row.name),
+        url=unseal(row.url),
+        signing_secret_hint=f"…{secret.rstrip('=')[-HINT_CHARACTERS:]}",
+    )
 
 
-def delivery_object(row: Row) -> dict[str, Any]:
-    return {
-        "id": row["id"],
-        "object": "webhook_endpoint.delivery",
-        "webhook_endpoint_id": row["endpoint_id"],
-        "event": {
-            "id": row["event_id"],
-            "type": row["event_type"],
-            "created_at": seconds(row["event_at"]),
-            "data": {"id": row["object_id"]},
-        },
-        "created_at": seconds(row["due_at"]),
-        "ended_at": seconds(row["ended_at"]),
-        "outcome": row["outcome"] or "pending",
-        "attempts": row["attempts"],
-        "status_code": row["status"],
-    }
+def delivery_response(row: DeliveryRow) -> DeliveryResponse:
+    """A delivery that has not ended is pending."""
+    event = DeliveredEventResponse(
+        id=row.event_id,
+        type=row.event_type,
+        created_at=seconds(row.event_at),
+        data=EventObjectResponse(id=row.object_id),
+    )
+    return DeliveryResponse(
+        id=row.id,
+        webhook_endpoint_id=row.endpoint_id,
+        event=event,
+        created_at=seconds(row.due_at),
+        ended_at=seconds_or_none(row.ended_at),
+        outcome=row.outcome or "pending",
+        attempts=row.attempts,
+        status_code=row.status,
+    )

@@ -1,6 +1,6 @@
 """`/v1/tenants`: for operators. Tenants, their API keys, what is credited to them."""
 
-from typing import Any, Final
+from typing import Final
 
 from fastapi import APIRouter
 
@@ -11,26 +11,26 @@ from schemas.topics import ACCOUNT
 from schemas.units import HOUR_MS, Ms
 from services.gateway.accounts import key_routes as keys
 from services.gateway.accounts.auth import digest
-from services.gateway.accounts.documents import ApiKey, NewApiKey, Tenant
 from services.gateway.accounts.responses import (
     HINT_CHARACTERS,
-    adjustment_object,
-    tenant_object,
+    AdjustmentResponse,
+    KeyResponse,
+    NewKeyResponse,
+    TenantResponse,
+    adjustment_response,
+    tenant_response,
 )
+from services.gateway.accounts.tables import LIMITS, TENANTS, TenantRow
 from services.gateway.jobs.bodies import (
     AdjustmentRequest,
     KeyRequest,
     RotateKeyRequest,
     TenantRequest,
 )
-from services.gateway.ports import Row
-from services.gateway.views.tables import LIMITS, TENANTS
-from services.gateway.web.answers import says
 from services.gateway.web.deps import Admin, Deps, Principal, WithDeps
-from services.gateway.web.documents import Page
 from services.gateway.web.errors import invalid, not_found
 from services.gateway.web.pages import After, page
-from services.gateway.web.responses import listing
+from services.gateway.web.responses import Page, listing
 
 LIMITS_MS_MAX: Final[Ms] = 3_000  # how long the answer waits until jobs can be submitted
 POLL_MS: Final[Ms] = 50
@@ -43,8 +43,8 @@ PLANS: Final[dict[Lane, tuple[int, int, int]]] = {
 router = APIRouter(prefix="/v1/tenants", tags=["tenants"])
 
 
-@router.post("", status_code=201, responses=says(Tenant, 201))
-async def create_tenant(body: TenantRequest, deps: WithDeps, admin: Admin) -> dict[str, Any]:
+@router.post("", status_code=201)
+async def create_tenant(body: TenantRequest, deps: WithDeps, admin: Admin) -> TenantResponse:
     """Returns when the tenant can submit jobs."""
     version = body.price_version or deps.prices.newest()
     if deps.prices.book(version) is None:
@@ -61,7 +61,7 @@ async def create_tenant(body: TenantRequest, deps: WithDeps, admin: Admin) -> di
         actor=_actor(deps, admin, body.id),
     )
     await _until_admitted(deps, body.id)
-    return tenant_object(await _tenant(deps, body.id), deps.opened)
+    return tenant_response(await _tenant(deps, body.id), deps.unseal)
 
 
 def _limits(body: TenantRequest) -> Limits:
@@ -79,21 +79,21 @@ async def _until_admitted(deps: Deps, tenant: str) -> None:
         await deps.clock.sleep(POLL_MS)
 
 
-@router.get("", responses=says(Page[Tenant]))
+@router.get("")
 async def list_tenants(
     deps: WithDeps, admin: Admin, after: After = None, limit: keys.Limit = keys.LIMIT
-) -> dict[str, Any]:
+) -> Page[TenantResponse]:
     rows, more = await page(deps.views, TENANTS, {}, limit=limit, after=after, descending=False)
-    return listing([tenant_object(row, deps.opened) for row in rows], more)
+    return listing(Page[TenantResponse], [tenant_response(row, deps.unseal) for row in rows], more)
 
 
-@router.get("/{tenant}", responses=says(Tenant))
-async def retrieve_tenant(tenant: str, deps: WithDeps, admin: Admin) -> dict[str, Any]:
-    return tenant_object(await _tenant(deps, tenant), deps.opened)
+@router.get("/{tenant}")
+async def retrieve_tenant(tenant: str, deps: WithDeps, admin: Admin) -> TenantResponse:
+    return tenant_response(await _tenant(deps, tenant), deps.unseal)
 
 
-@router.post("/{tenant}/keys", status_code=201, responses=says(NewApiKey, 201))
-async def create_key(tenant: str, body: KeyRequest, deps: WithDeps, admin: Admin) -> dict[str, Any]:
+@router.post("/{tenant}/keys", status_code=201)
+async def create_key(tenant: str, body: KeyRequest, deps: WithDeps, admin: Admin) -> NewKeyResponse:
     """The key is in this answer and in no other: only its SHA-256 is kept."""
     await _tenant(deps, tenant)
     secret = keys.fresh_secret(deps)
@@ -117,36 +117,36 @@ async def create_key(tenant: str, body: KeyRequest, deps: WithDeps, admin: Admin
     return await keys.with_secret(deps, tenant, key_id, secret)
 
 
-@router.post("/{tenant}/keys/{key_id}/rotate", responses=says(NewApiKey))
+@router.post("/{tenant}/keys/{key_id}/rotate")
 async def rotate_key(
     tenant: str, key_id: str, body: RotateKeyRequest, deps: WithDeps, admin: Admin
-) -> dict[str, Any]:
+) -> NewKeyResponse:
     """A new secret under the same id, scopes and caps; the old one is good a while longer."""
     return await keys.rotated(deps, tenant, key_id, body, _actor(deps, admin, tenant))
 
 
-@router.get("/{tenant}/keys", responses=says(Page[ApiKey]))
+@router.get("/{tenant}/keys")
 async def list_keys(
     tenant: str, deps: WithDeps, admin: Admin, after: After = None, limit: keys.Limit = keys.LIMIT
-) -> dict[str, Any]:
+) -> Page[KeyResponse]:
     await _tenant(deps, tenant)
     return await keys.listed(deps, tenant, after, limit)
 
 
-@router.delete("/{tenant}/keys/{key_id}", responses=says(ApiKey))
-async def revoke_key(tenant: str, key_id: str, deps: WithDeps, admin: Admin) -> dict[str, Any]:
+@router.delete("/{tenant}/keys/{key_id}")
+async def revoke_key(tenant: str, key_id: str, deps: WithDeps, admin: Admin) -> KeyResponse:
     return await keys.revoked(deps, tenant, key_id, _actor(deps, admin, tenant))
 
 
 @router.post("/{tenant}/adjustments", status_code=201)
 async def adjust_invoice(
     tenant: str, body: AdjustmentRequest, deps: WithDeps, admin: Admin
-) -> dict[str, Any]:
+) -> AdjustmentResponse:
     """A credit or a charge on the invoice of the month; a reference counts once."""
     row = await _tenant(deps, tenant)
-    book = deps.prices.book(row["price_version"])
+    book = deps.prices.book(row.price_version)
     if book is None:
-        raise invalid(f"There is no price book {row['price_version']!r}.", "tenant")
+        raise invalid(f"There is no price book {row.price_version!r}.", "tenant")
     command = AdjustInvoice(
         reference=body.reference,
         amount_micro=body.amount_micro,
@@ -155,7 +155,7 @@ async def adjust_invoice(
     )
     actor = _actor(deps, admin, tenant)
     outcome = await deps.commands.decide(ACCOUNT, tenant, command, actor=actor)
-    return adjustment_object(tenant, command, outcome.at)
+    return adjustment_response(tenant, command, outcome.at)
 
 
 def _actor(deps: Deps, admin: Principal, tenant: str) -> Sealed:
@@ -163,7 +163,7 @@ def _actor(deps: Deps, admin: Principal, tenant: str) -> Sealed:
     return deps.seal.seal(tenant, admin.key_id)
 
 
-async def _tenant(deps: Deps, tenant: str) -> Row:
+async def _tenant(deps: Deps, tenant: str) -> TenantRow:
     row = await deps.views.one(TENANTS, {"id": tenant})
     if row is None:
         raise not_found("tenant", tenant, "tenant")

@@ -1,7 +1,7 @@
 """`/v1/webhook_endpoints`."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Query
 
@@ -17,14 +17,16 @@ from schemas.envelope import Message
 from schemas.ids import DELIVERY, ENDPOINT, EVENT
 from schemas.topics import ACCOUNT
 from schemas.units import Ms
-from services.gateway.accounts.documents import (
-    Delivery,
-    Endpoint,
-    EndpointTest,
-    EventTypes,
-    NewEndpoint,
+from services.gateway.accounts.responses import (
+    DeliveryResponse,
+    EndpointResponse,
+    EndpointTestResponse,
+    EventTypesResponse,
+    NewEndpointResponse,
+    delivery_response,
+    endpoint_response,
 )
-from services.gateway.accounts.responses import delivery_object, endpoint_object
+from services.gateway.accounts.tables import DELIVERIES, ENDPOINTS, DeliveryRow, EndpointRow
 from services.gateway.jobs.bodies import (
     DAY_S,
     REDELIVERIES_MAX,
@@ -34,14 +36,10 @@ from services.gateway.jobs.bodies import (
     RotateSecretRequest,
     TestRequest,
 )
-from services.gateway.ports import Row
-from services.gateway.views.tables import DELIVERIES, ENDPOINTS
-from services.gateway.web.answers import says
 from services.gateway.web.deps import Caller, Deps, Principal, WithDeps
-from services.gateway.web.documents import Deleted, Page
 from services.gateway.web.errors import invalid, not_found
 from services.gateway.web.pages import After, page
-from services.gateway.web.responses import deleted, listing
+from services.gateway.web.responses import Deleted, Page, listing
 from tunery.runtime.seal.webhooks import webhook_secret
 
 LIMIT: Final = 20
@@ -55,14 +53,16 @@ router = APIRouter(tags=["webhooks"])
 ROOT: Final = "/v1/webhook_endpoints"
 
 
-@router.get("/v1/webhook_event_types", responses=says(EventTypes))
-async def list_event_types(caller: Caller) -> dict[str, Any]:
+@router.get("/v1/webhook_event_types")
+async def list_event_types(caller: Caller) -> EventTypesResponse:
     """What endpoints may subscribe to."""
-    return {"object": "list", "data": list(EVENT_TYPES)}
+    return EventTypesResponse(data=list(EVENT_TYPES))
 
 
-@router.post(ROOT, responses=says(NewEndpoint))
-async def create_endpoint(body: EndpointRequest, deps: WithDeps, caller: Caller) -> dict[str, Any]:
+@router.post(ROOT)
+async def create_endpoint(
+    body: EndpointRequest, deps: WithDeps, caller: Caller
+) -> NewEndpointResponse:
     """The signing secret is in this answer and in no other."""
     endpoint_id = deps.fresh(ENDPOINT)
     seal, tenant = deps.seal, caller.tenant
@@ -77,24 +77,24 @@ async def create_endpoint(body: EndpointRequest, deps: WithDeps, caller: Caller)
     return await _with_secret(deps, caller, endpoint_id)
 
 
-@router.get(ROOT, responses=says(Page[Endpoint]))
+@router.get(ROOT)
 async def list_endpoints(
     deps: WithDeps, caller: Caller, after: After = None, limit: Limit = LIMIT
-) -> dict[str, Any]:
+) -> Page[EndpointResponse]:
     where = {"tenant": caller.tenant}
     rows, more = await page(deps.views, ENDPOINTS, where, limit=limit, after=after)
-    return listing([_shown(deps, row) for row in rows], more)
+    return listing(Page[EndpointResponse], [_shown(deps, row) for row in rows], more)
 
 
-@router.get(ROOT + "/{endpoint_id}", responses=says(Endpoint))
-async def retrieve_endpoint(endpoint_id: str, deps: WithDeps, caller: Caller) -> dict[str, Any]:
+@router.get(ROOT + "/{endpoint_id}")
+async def retrieve_endpoint(endpoint_id: str, deps: WithDeps, caller: Caller) -> EndpointResponse:
     return _shown(deps, await _endpoint(deps, caller, endpoint_id))
 
 
-@router.post(ROOT + "/{endpoint_id}", responses=says(Endpoint))
+@router.post(ROOT + "/{endpoint_id}")
 async def change_endpoint(
     endpoint_id: str, body: EndpointChangeRequest, deps: WithDeps, caller: Caller
-) -> dict[str, Any]:
+) -> EndpointResponse:
     """Deliveries that are due already keep the address they were due to."""
     await _endpoint(deps, caller, endpoint_id)
     seal, tenant = deps.seal, caller.tenant
@@ -108,20 +108,20 @@ async def change_endpoint(
     return _shown(deps, await _endpoint(deps, caller, endpoint_id))
 
 
-@router.delete(ROOT + "/{endpoint_id}", responses=says(Deleted))
-async def delete_endpoint(endpoint_id: str, deps: WithDeps, caller: Caller) -> dict[str, Any]:
+@router.delete(ROOT + "/{endpoint_id}")
+async def delete_endpoint(endpoint_id: str, deps: WithDeps, caller: Caller) -> Deleted:
     await _endpoint(deps, caller, endpoint_id)
     await _decide(deps, caller, DeleteEndpoint(endpoint_id=endpoint_id))
-    return deleted("webhook_endpoint.deleted", endpoint_id)
+    return Deleted(id=endpoint_id, object="webhook_endpoint.deleted")
 
 
-@router.post(ROOT + "/{endpoint_id}/rotate_secret", responses=says(NewEndpoint))
+@router.post(ROOT + "/{endpoint_id}/rotate_secret")
 async def rotate_secret(
     endpoint_id: str,
     deps: WithDeps,
     caller: Caller,
     body: RotateSecretRequest | None = None,
-) -> dict[str, Any]:
+) -> NewEndpointResponse:
     """A new signing secret. For the overlap every delivery carries both signatures."""
     await _endpoint(deps, caller, endpoint_id)
     overlap = body is not None and body.keep_old_secret_active_for_24_hours
@@ -130,11 +130,11 @@ async def rotate_secret(
     return await _with_secret(deps, caller, endpoint_id)
 
 
-@router.post(ROOT + "/{endpoint_id}/test", responses=says(EndpointTest))
+@router.post(ROOT + "/{endpoint_id}/test")
 async def send_test(
     endpoint_id: str, deps: WithDeps, caller: Caller, body: TestRequest | None = None
-) -> dict[str, Any]:
-    """One signed event about nothing, sent once; the answer tells what the receiver said."""
+) -> EndpointTestResponse:
+    """One signed event about no object, sent once; the answer has the receiver's status."""
     await _endpoint(deps, caller, endpoint_id)
     event_type = (body or TestRequest()).event_type
     if event_type not in EVENT_TYPES:
@@ -150,79 +150,81 @@ async def send_test(
     )
     await _decide(deps, caller, test)
     row = await _ended(deps, caller, test.delivery_id)
-    return {
-        "object": "webhook_endpoint.test",
-        "webhook_endpoint_id": endpoint_id,
-        "event_type": event_type,
-        "delivery_id": test.delivery_id,
-        "status_code": row["status"],
-        "success": row["outcome"] == "delivered",
-        "outcome": row["outcome"] or "pending",
-    }
+    outcome = None if row is None else row.outcome
+    return EndpointTestResponse(
+        webhook_endpoint_id=endpoint_id,
+        event_type=event_type,
+        delivery_id=test.delivery_id,
+        status_code=None if row is None else row.status,
+        success=outcome == "delivered",
+        outcome=outcome or "pending",
+    )
 
 
-async def _ended(deps: Deps, caller: Principal, delivery_id: str) -> Row:
-    """The delivery's row, ended or not, after TEST_MS_MAX at the latest."""
+async def _ended(deps: Deps, caller: Principal, delivery_id: str) -> DeliveryRow | None:
+    """The delivery's row; None when it has not ended within TEST_MS_MAX."""
     where = {"tenant": caller.tenant, "id": delivery_id}
     for _ in range(TEST_MS_MAX // POLL_MS):
         row = await deps.views.one(DELIVERIES, where)
-        if row is not None and row["ended_at"] is not None:
+        if row is not None and row.ended_at is not None:
             return row
         await deps.clock.sleep(POLL_MS)
-    return {"status": None, "outcome": None}
+    return None
 
 
-@router.get(ROOT + "/{endpoint_id}/deliveries", responses=says(Page[Delivery]))
+@router.get(ROOT + "/{endpoint_id}/deliveries")
 async def list_deliveries(
     endpoint_id: str, deps: WithDeps, caller: Caller, after: After = None, limit: Limit = LIMIT
-) -> dict[str, Any]:
+) -> Page[DeliveryResponse]:
     """What was sent and what came of it; kept when the endpoint is deleted."""
     where = {"tenant": caller.tenant, "endpoint_id": endpoint_id}
     known = await deps.views.one(ENDPOINTS, {"tenant": caller.tenant, "id": endpoint_id})
     rows, more = await page(deps.views, DELIVERIES, where, limit=limit, after=after)
     if known is None and not rows:
         raise not_found("webhook endpoint", endpoint_id, "id")
-    return listing([delivery_object(row) for row in rows], more)
+    return listing(Page[DeliveryResponse], [delivery_response(row) for row in rows], more)
 
 
-@router.post(ROOT + "/{endpoint_id}/redeliver", responses=says(Page[Delivery]))
+@router.post(ROOT + "/{endpoint_id}/redeliver")
 async def redeliver(
     endpoint_id: str, body: RedeliverRequest, deps: WithDeps, caller: Caller
-) -> dict[str, Any]:
+) -> Page[DeliveryResponse]:
     """The same events once more, with the ids they had: receivers tell repeats by them.
 
     At most REDELIVERIES_MAX a call, oldest first; `has_more` says that the range has others.
     """
     await _endpoint(deps, caller, endpoint_id)
     rows = await _chosen(deps, caller, endpoint_id, body)
-    made = []
+    repeats = []
     for row in rows[:REDELIVERIES_MAX]:
         again = Deliver(
             endpoint_id=endpoint_id,
             delivery_id=deps.fresh(DELIVERY),
-            event_id=row["event_id"],
-            event_type=row["event_type"],
-            object_id=row["object_id"],
-            created_at=row["event_at"],
+            event_id=row.event_id,
+            event_type=row.event_type,
+            object_id=row.object_id,
+            created_at=row.event_at,
         )
         await _decide(deps, caller, again)
         where = {"tenant": caller.tenant, "id": again.delivery_id}
-        made.append(await deps.views.one(DELIVERIES, where))
-    shown = [delivery_object(row) for row in made if row is not None]
-    return listing(shown, len(rows) > REDELIVERIES_MAX)
+        repeats.append(await deps.views.one(DELIVERIES, where))
+    shown = [delivery_response(row) for row in repeats if row is not None]
+    return listing(Page[DeliveryResponse], shown, len(rows) > REDELIVERIES_MAX)
 
 
 async def _chosen(
     deps: Deps, caller: Principal, endpoint_id: str, body: RedeliverRequest
-) -> Sequence[Row]:
+) -> Sequence[DeliveryRow]:
     """Deliveries to make once more, oldest first. Raises ApiError 400, 404."""
     where = {"tenant": caller.tenant, "endpoint_id": endpoint_id}
     if body.delivery_ids is not None:
-        found = [await deps.views.one(DELIVERIES, {**where, "id": i}) for i in body.delivery_ids]
-        for one, name in zip(found, body.delivery_ids, strict=True):
-            if one is None:
-                raise not_found("delivery", name, "delivery_ids")
-        return [one for one in found if one is not None]
+        named = []
+        for delivery_id in body.delivery_ids:
+            row = await deps.views.one(DELIVERIES, {**where, "id": delivery_id})
+            if row is None:
+                raise not_found("delivery", delivery_id, "delivery_ids")
+            named.append(row)
+        return named
     if body.after is None:
         raise invalid("Give delivery_ids, or after (and before).", "delivery_ids")
     rows = await deps.views.page(DELIVERIES, where, limit=LOOKED_AT_MAX)
@@ -231,9 +233,9 @@ async def _chosen(
     return [
         row
         for row in reversed(rows)
-        if begin <= row["due_at"] < end
-        and row["ended_at"] is not None
-        and not (body.only_failed and row["outcome"] == "delivered")
+        if begin <= row.due_at < end
+        and row.ended_at is not None
+        and not (body.only_failed and row.outcome == "delivered")
     ]
 
 
@@ -242,20 +244,20 @@ async def _decide(deps: Deps, caller: Principal, command: Message) -> None:
     await deps.commands.decide(ACCOUNT, caller.tenant, command, actor=actor)
 
 
-async def _with_secret(deps: Deps, caller: Principal, endpoint_id: str) -> dict[str, Any]:
+async def _with_secret(deps: Deps, caller: Principal, endpoint_id: str) -> NewEndpointResponse:
     row = await _endpoint(deps, caller, endpoint_id)
-    return {**_shown(deps, row), "signing_secret": _secret(deps, row)}
+    return NewEndpointResponse(**dict(_shown(deps, row)), signing_secret=_secret(deps, row))
 
 
-def _shown(deps: Deps, row: Row) -> dict[str, Any]:
-    return endpoint_object(row, deps.opened, _secret(deps, row))
+def _shown(deps: Deps, row: EndpointRow) -> EndpointResponse:
+    return endpoint_response(row, deps.unseal, _secret(deps, row))
 
 
-def _secret(deps: Deps, row: Row) -> str:
-    return webhook_secret(deps.seal, row["tenant"], row["id"], row["secret_version"])
+def _secret(deps: Deps, row: EndpointRow) -> str:
+    return webhook_secret(deps.seal, row.tenant, row.id, row.secret_version)
 
 
-async def _endpoint(deps: Deps, caller: Principal, endpoint_id: str) -> Row:
+async def _endpoint(deps: Deps, caller: Principal, endpoint_id: str) -> EndpointRow:
     row = await deps.views.one(ENDPOINTS, {"tenant": caller.tenant, "id": endpoint_id})
     if row is None:
         raise not_found("webhook endpoint", endpoint_id, "id")

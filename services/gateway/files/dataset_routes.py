@@ -2,22 +2,24 @@
 
 import tempfile
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Query
 
 from services.gateway.files.names import label
 from services.gateway.files.preview_tasks import COMPARE_LOCALLY, Comparison
-from services.gateway.files.responses import dataset_object
+from services.gateway.files.responses import (
+    DatasetResponse,
+    FileDifferenceResponse,
+    dataset_response,
+    difference_response,
+)
 from services.gateway.files.routes import known_file
+from services.gateway.files.tables import DATASETS, FileRow
 from services.gateway.jobs.resolve import check_purpose
-from services.gateway.ports import Row
-from services.gateway.views.tables import DATASETS
-from services.gateway.web.answers import says
 from services.gateway.web.deps import Caller, WithDeps
-from services.gateway.web.documents import Dataset, FileDifference, Page
 from services.gateway.web.errors import invalid
-from services.gateway.web.responses import Opened, listing
+from services.gateway.web.responses import Page, Unseal, listing
 from services.gateway.web.storage import within
 
 NAMES_MAX: Final = 1_000  # of one tenant: all that there can be
@@ -29,39 +31,40 @@ Before = Annotated[
 router = APIRouter(tags=["files"])
 
 
-@router.get("/v1/datasets", responses=says(Page[Dataset]))
-async def list_datasets(deps: WithDeps, caller: Caller) -> dict[str, Any]:
+@router.get("/v1/datasets")
+async def list_datasets(deps: WithDeps, caller: Caller) -> Page[DatasetResponse]:
     """All names, the one that changed last first. Versions: `GET /v1/files?dataset=NAME`."""
     rows = await deps.views.page(DATASETS, {"tenant": caller.tenant}, limit=NAMES_MAX)
-    return listing([dataset_object(row, deps.opened) for row in rows], has_more=False)
+    return listing(
+        Page[DatasetResponse], [dataset_response(row, deps.unseal) for row in rows], has_more=False
+    )
 
 
-@router.get("/v1/files/{file_id}/diff", responses=says(FileDifference))
+@router.get("/v1/files/{file_id}/diff")
 async def diff_files(
     file_id: str, deps: WithDeps, caller: Caller, before: Before = None
-) -> dict[str, Any]:
+) -> FileDifferenceResponse:
     """Rows added and removed since `before`, and rows with another answer."""
     after = await known_file(deps, caller, file_id)
-    files = [await known_file(deps, caller, before or _former(after, deps.opened)), after]
+    files = [await known_file(deps, caller, before or _version_before(after, deps.unseal)), after]
     for file in files:
-        check_purpose(file["id"], file["purpose"], "training_file")
-        if file["bytes"] > COMPARED_BYTES_MAX:
-            text = f"{file['id']} has more than {COMPARED_BYTES_MAX} bytes. {COMPARE_LOCALLY}"
+        check_purpose(file.id, file.purpose, "training_file")
+        if file.bytes > COMPARED_BYTES_MAX:
+            text = f"{file.id} has more than {COMPARED_BYTES_MAX} bytes. {COMPARE_LOCALLY}"
             raise invalid(text, "before")
     with tempfile.TemporaryDirectory(prefix="tunery-diff-") as folder:
         paths = [Path(folder) / name for name in ("before", "after")]
         for file, path in zip(files, paths, strict=True):
-            await within(deps.blobs.get_file(file["blob"], path), file["bytes"])
+            await within(deps.blobs.get_file(file.blob, path), file.bytes)
         task = Comparison(before=str(paths[0]), after=str(paths[1]))
-        found = (await deps.previews.ask(task))["difference"]
-    for side, file in zip(("before", "after"), files, strict=True):
-        found[side] |= {"id": label(file, deps.opened) or file["id"], "file": file["id"]}
-    return {"object": "file.diff", **found}
+        difference = (await deps.previews.ask(task))["difference"]
+    names = [(label(file, deps.unseal) or file.id, file.id) for file in files]
+    return difference_response(difference, *names)
 
 
-def _former(file: Row, opened: Opened) -> str:
+def _version_before(file: FileRow, unseal: Unseal) -> str:
     """The name of the version before. Raises ApiError 400."""
-    name = opened(file["dataset_name"])
-    if name is None or file["version"] == 1:
-        raise invalid(f"No version comes before {file['id']}; name a file.", "before")
-    return f"{name}@{file['version'] - 1}"
+    name = unseal(file.dataset_name)
+    if name is None or file.version is None or file.version == 1:
+        raise invalid(f"No version comes before {file.id}; name a file.", "before")
+    return f"{name}@{file.version - 1}"

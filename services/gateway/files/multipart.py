@@ -16,7 +16,7 @@ HEADER_BYTES_MAX: Final = 8_192
 
 
 @dataclass
-class Form:
+class UploadForm:
     """What came besides the bytes. `filename` null: there was no file."""
 
     fields: dict[str, str] = field(default_factory=dict)
@@ -27,7 +27,7 @@ class Form:
 class _Parts:
     """Callbacks of the parser. They cannot wait, so file bytes queue up until the chunk is done."""
 
-    def __init__(self, form: Form, file_field: str) -> None:
+    def __init__(self, form: UploadForm, file_field: str) -> None:
         self.form, self._file_field = form, file_field
         self.ended = False
         self.pending: list[bytes] = []
@@ -113,9 +113,9 @@ async def receive_form(
     write: Callable[[bytes], Awaitable[None]],
     bytes_max: int,
     file_field: str = "file",
-) -> Form:
+) -> UploadForm:
     """Hand the file's bytes to `write` as they come. Raises ApiError 400, 413."""
-    form = Form()
+    form = UploadForm()
     parts = _Parts(form, file_field)
     names = ("part_begin", "part_data", "part_end", "headers_finished", "end")
     headers = ("header_field", "header_value", "header_end")

@@ -1,9 +1,10 @@
-"""Names of data sets and of their versions: `faq`, `faq@2`. A file may be called by either name."""
+"""Names of datasets and of their versions: `faq`, `faq@2`. A file may be called by either name."""
 
 import re
 from typing import Final
 
-from services.gateway.web.responses import Opened, Row
+from services.gateway.files.tables import FileRow
+from services.gateway.web.responses import Unseal
 
 NAME: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 NAME_RULE: Final = "1 to 64 letters, digits, '.', '_', '-', the first a letter or digit"
@@ -16,11 +17,11 @@ def is_name(text: str) -> bool:
 
 def named_version(reference: str) -> tuple[str, int] | None:
     """Name and number of `faq@2`; None for anything else, such as a file's id."""
-    found = VERSION.fullmatch(reference)
-    return None if found is None else (found[1], int(found[2]))
+    match = VERSION.fullmatch(reference)
+    return None if match is None else (match[1], int(match[2]))
 
 
-def label(row: Row, opened: Opened) -> str | None:
+def label(row: FileRow, unseal: Unseal) -> str | None:
     """`faq@2` of a file's row; None for a file without a name, or whose name was erased."""
-    name = opened(row["dataset_name"])
-    return None if name is None else f"{name}@{row['version']}"
+    name = unseal(row.dataset_name)
+    return None if name is None else f"{name}@{row.version}"

@@ -47,7 +47,7 @@ class RowShown(Struct, frozen=True, kw_only=True):
     segments: list[Segment]
 
 
-class Problem(Struct, frozen=True, kw_only=True):
+class PreviewProblem(Struct, frozen=True, kw_only=True):
     row: int | None
     pointer: str
     code: str
@@ -55,21 +55,21 @@ class Problem(Struct, frozen=True, kw_only=True):
     hint: str
 
 
-class Shown(Struct, frozen=True, kw_only=True, tag="shown"):
+class PreviewAnswer(Struct, frozen=True, kw_only=True, tag="shown"):
     data: list[RowShown]
-    problems: list[Problem]
+    problems: list[PreviewProblem]
 
 
-class Compared(Struct, frozen=True, kw_only=True, tag="compared"):
+class ComparisonAnswer(Struct, frozen=True, kw_only=True, tag="compared"):
     """`difference`: as `tunery.data.versions.Difference` has it."""
 
     difference: dict[str, Any]
 
 
-class Refused(Struct, frozen=True, kw_only=True, tag="refused"):
+class RefusedTask(Struct, frozen=True, kw_only=True, tag="refused"):
     message: str
     param: str
 
 
 Task: TypeAlias = Preview | Comparison
-Answer: TypeAlias = Shown | Compared | Refused
+Answer: TypeAlias = PreviewAnswer | ComparisonAnswer | RefusedTask

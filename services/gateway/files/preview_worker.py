@@ -10,14 +10,14 @@ import msgspec
 
 from services.gateway.files.preview_tasks import (
     Answer,
-    Compared,
     Comparison,
+    ComparisonAnswer,
     Preview,
-    Problem,
-    Refused,
+    PreviewAnswer,
+    PreviewProblem,
+    RefusedTask,
     RowShown,
     Segment,
-    Shown,
     Task,
 )
 from tunery.data.checking import Checker
@@ -37,7 +37,7 @@ def answer(task: Task) -> Answer:
             return preview(task)
         case Comparison():
             found = diff(Path(task.before), Path(task.after))
-            return Compared(difference=msgspec.to_builtins(found))
+            return ComparisonAnswer(difference=msgspec.to_builtins(found))
         case _:
             assert_never(task)
 
@@ -47,7 +47,7 @@ def preview(task: Preview) -> Answer:
     try:
         tokenizer = Tokenizer.load(Path(task.base_path))
     except BaseUnusable as error:
-        return Refused(message=str(error), param="model")
+        return RefusedTask(message=str(error), param="model")
     checker = Checker()
     given: list[Row] = []
     rendered: list[Rendered] = []
@@ -68,7 +68,9 @@ def preview(task: Preview) -> Answer:
             checker.findings.add(parts.at(row.number, row.line))
             parts = [tokens.span(0, task.max_length)]
         data += _shown(row, tokens, parts, tokenizer)
-    return Shown(data=data, problems=[_problem(one) for one in checker.findings.of("error")])
+    return PreviewAnswer(
+        data=data, problems=[_problem(one) for one in checker.findings.of("error")]
+    )
 
 
 def _shown(
@@ -95,8 +97,8 @@ def _shown(
         )
 
 
-def _problem(found: Finding) -> Problem:
-    return Problem(
+def _problem(found: Finding) -> PreviewProblem:
+    return PreviewProblem(
         row=found.row,
         pointer=found.pointer,
         code=found.code,

@@ -15,10 +15,10 @@ import msgspec
 from schemas.units import Ms
 from services.gateway.files.preview_tasks import (
     COMPARE_LOCALLY,
-    Compared,
+    ComparisonAnswer,
     Preview,
-    Refused,
-    Shown,
+    PreviewAnswer,
+    RefusedTask,
     Task,
 )
 from services.gateway.web.errors import ApiError, invalid, unavailable
@@ -27,8 +27,8 @@ PREVIEW_MS_MAX: Final[Ms] = 20_000
 PROCESSES_MAX: Final = 2
 WAITING_MAX: Final = 16
 PASSED_ON: Final = ("PATH", "PYTHONPATH", "HOME", "LANG", "VIRTUAL_ENV")
-ANSWERS: Final[msgspec.json.Decoder[Shown | Compared | Refused]] = msgspec.json.Decoder(
-    Shown | Compared | Refused
+ANSWERS: Final[msgspec.json.Decoder[PreviewAnswer | ComparisonAnswer | RefusedTask]] = (
+    msgspec.json.Decoder(PreviewAnswer | ComparisonAnswer | RefusedTask)
 )
 
 
@@ -41,6 +41,7 @@ class PreviewProcesses:
         self._asked = 0
 
     async def ask(self, task: Task) -> Mapping[str, Any]:
+        """The answer of a process of its own. Raises ApiError 400, 500, 503."""
         if self._asked >= WAITING_MAX:
             raise unavailable("The preview of rows")
         self._asked += 1
@@ -72,7 +73,7 @@ class PreviewProcesses:
         if process.returncode != 0:
             raise ApiError(500, "internal_error", "The preview ended before its answer.")
         answer = ANSWERS.decode(out)
-        if isinstance(answer, Refused):
+        if isinstance(answer, RefusedTask):
             raise invalid(answer.message, answer.param)
         return msgspec.to_builtins(answer)  # type: ignore[no-any-return]  # of a struct: a dict
 

@@ -1,4 +1,4 @@
-"""`dataset` → files."""
+"""`dataset` → files, datasets, uploads."""
 
 from typing import assert_never
 
@@ -22,12 +22,21 @@ from schemas.dataset import (
     UploadEnded,
 )
 from schemas.envelope import Header, Rejected, Repeated
-from services.gateway.views.rows import RESULTS, drop, put, remembered, results_row
-from services.gateway.views.tables import DATASETS, FILES, JOBS, UPLOAD_PARTS, UPLOADS
-from tunery.runtime.verbs import Change, Done
+from services.gateway.files.tables import (
+    DATASETS,
+    FILES,
+    UPLOAD_PARTS,
+    UPLOADS,
+    DatasetRow,
+    FileRow,
+    PartRow,
+    UploadRow,
+)
+from tunery.runtime.verbs import Change
 
 
 def project_dataset(header: Header, event: Event) -> tuple[Change, ...]:
+    """Rows of files, datasets and uploads that follow from one event of `dataset`."""
     match event:
         case FileRegistered():
             return _registered(header, event)
@@ -36,12 +45,12 @@ def project_dataset(header: Header, event: Event) -> tuple[Change, ...]:
         case FileValidated():
             key = {"tenant": header.key, "id": event.file_id}
             status = "processed" if event.validation.accepted else "error"
-            return (put(FILES, key, status=status, validation=event.validation),)
+            return (FILES.update(key, status=status, validation=event.validation),)
         case FileUnreadable():
             key = {"tenant": header.key, "id": event.file_id}
-            return (put(FILES, key, status="error", failure=event.failure),)
+            return (FILES.update(key, status="error", failure=event.failure),)
         case FileDeleted():
-            return (drop(FILES, {"tenant": header.key, "id": event.file_id}),)
+            return (FILES.delete({"tenant": header.key, "id": event.file_id}),)
         case (
             PreparationDue()
             | DatasetPinned()
@@ -61,12 +70,12 @@ def project_dataset(header: Header, event: Event) -> tuple[Change, ...]:
 
 
 def _registered(header: Header, event: FileRegistered) -> tuple[Change, ...]:
-    """Only what may be trained on is validated. A job's results are named by the job as well."""
+    """Only what may be trained on is validated."""
     named = event.dataset
-    file = put(
-        FILES,
-        {"tenant": header.key, "id": event.file_id},
-        place=header.seq,
+    file = FileRow(
+        tenant=header.key,
+        id=event.file_id,
+        sequence=header.seq,
         created_at=header.at,
         purpose=event.purpose,
         name=event.name,
@@ -79,49 +88,60 @@ def _registered(header: Header, event: FileRegistered) -> tuple[Change, ...]:
         dataset_name=None if named is None else named.name,
         version=event.version,
     )
-    if named is not None:
-        newest = put(
-            DATASETS,
-            {"tenant": header.key, "id": named.key},
-            place=header.seq,
-            name=named.name,
-            version=event.version,
-            file_id=event.file_id,
-            updated_at=header.at,
-        )
-        return (file, newest)
-    if event.job_id is None:
-        return (file,)
-    job = put(JOBS, {"tenant": header.key, "id": event.job_id}, result_file=event.file_id)
-    done = Done(RESULTS, results_row(header.key, event.job_id))
-    return (file, job, *remembered(header, job), done)
+    if named is None or event.version is None:
+        return (FILES.insert(file),)
+    newest = DatasetRow(
+        tenant=header.key,
+        id=named.key,
+        sequence=header.seq,
+        name=named.name,
+        version=event.version,
+        file_id=event.file_id,
+        updated_at=header.at,
+    )
+    return (FILES.insert(file), DATASETS.insert(newest))
 
 
 def _upload(header: Header, event: UploadCreated | PartAdded | UploadEnded) -> tuple[Change, ...]:
-    key = {"tenant": header.key, "id": event.upload_id}
     match event:
         case UploadCreated():
-            values = {
-                "place": header.seq,
-                "created_at": header.at,
-                "expires_at": event.expires_at,
-                "purpose": event.purpose,
-                "name": event.name,
-                "media_type": event.media_type,
-                "bytes": event.bytes,
-                "expires_after_ms": event.expires_after_ms,
-                "status": "pending",
-            }
-            return (put(UPLOADS, key, **values),)
+            return (_created(header, event),)
         case PartAdded():
-            part = {"tenant": header.key, "upload_id": event.upload_id, "id": event.part_id}
-            values = {"bytes": event.bytes, "sha256": event.sha256}
-            return (put(UPLOAD_PARTS, part, place=header.seq, created_at=header.at, **values),)
-        case UploadEnded():
-            closed = put(
-                UPLOADS, key, status=event.outcome, part_ids=event.parts, file_id=event.file_id
+            part = PartRow(
+                tenant=header.key,
+                upload_id=event.upload_id,
+                id=event.part_id,
+                sequence=header.seq,
+                created_at=header.at,
+                bytes=event.bytes,
+                sha256=event.sha256,
             )
-            parts = ({**key, "upload_id": event.upload_id, "id": part} for part in event.parts)
-            return (closed, *(drop(UPLOAD_PARTS, part) for part in parts))
+            return (UPLOAD_PARTS.insert(part),)
+        case UploadEnded():
+            key = {"tenant": header.key, "id": event.upload_id}
+            ended = {"status": event.outcome, "part_ids": event.parts, "file_id": event.file_id}
+            parts = (
+                {"tenant": header.key, "upload_id": event.upload_id, "id": part}
+                for part in event.parts
+            )
+            return (UPLOADS.update(key, **ended), *(UPLOAD_PARTS.delete(part) for part in parts))
         case _:
             assert_never(event)
+
+
+def _created(header: Header, event: UploadCreated) -> Change:
+    return UPLOADS.insert(
+        UploadRow(
+            tenant=header.key,
+            id=event.upload_id,
+            sequence=header.seq,
+            created_at=header.at,
+            expires_at=event.expires_at,
+            purpose=event.purpose,
+            name=event.name,
+            media_type=event.media_type,
+            bytes=event.bytes,
+            expires_after_ms=event.expires_after_ms,
+            status="pending",
+        )
+    )

@@ -1,93 +1,245 @@
-"""Files and their validation."""
+"""Files and their validation, datasets, uploads."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final, Literal
 
+import msgspec
+
+from schemas.dataset import Validation
 from services.gateway.files.names import label
-from services.gateway.web.responses import Opened, Row, seconds
+from services.gateway.files.tables import (
+    DatasetRow,
+    FileRow,
+    FileStatus,
+    PartRow,
+    UploadRow,
+    UploadStatus,
+)
+from services.gateway.web.responses import ListItem, Response, Unseal, seconds, seconds_or_none
 
-UNREADABLE = "The file could not be checked"
+UNREADABLE: Final = "The file could not be checked"
 
 
-def file_object(row: Row, opened: Opened) -> dict[str, Any]:
-    validation = row["validation"]
-    return {
-        "id": row["id"],
-        "object": "file",
-        "bytes": row["bytes"],
-        "created_at": seconds(row["created_at"]),
-        "expires_at": seconds(row["expires_at"]),
-        "filename": opened(row["name"]),
-        "purpose": row["purpose"],
-        "status": row["status"],
-        "status_details": _details(row),
-        "sha256": row["sha256"],
-        "dataset": label(row, opened),
-        "validation": None
-        if validation is None
-        else {key: validation[key] for key in ("accepted", "dialect", "rows", "errors", "warnings")}
-        | {"tokens": {one["base_id"]: one["tokens"] for one in validation["tokens"]}},
+class ValidationSummaryResponse(Response):
+    """`tokens`: of the whole file, by base model."""
+
+    accepted: bool
+    dialect: str
+    rows: int
+    errors: int
+    warnings: int
+    tokens: dict[str, int]
+
+
+class FileResponse(ListItem):
+    id: str
+    object: Literal["file"] = "file"
+    bytes: int
+    created_at: int
+    expires_at: int | None
+    filename: str | None
+    purpose: str
+    status: FileStatus
+    status_details: str | None
+    sha256: str
+    dataset: str | None
+    validation: ValidationSummaryResponse | None
+
+
+class FileValidationResponse(Response):
+    """Until the validation is done. `accepted` is null, and false for a file that is unreadable."""
+
+    id: str
+    object: Literal["file.validation"] = "file.validation"
+    status: Literal["pending", "done"]
+    accepted: bool | None
+
+
+class UnreadableFileResponse(FileValidationResponse):
+    """The file could not be checked; `failure` says why."""
+
+    failure: str
+
+
+class FileReportResponse(FileValidationResponse):
+    """`report`: the validator's own, every finding with row, line, pointer, code and hint.
+
+    tokens: exact counts for each base model. code, message: why the file is not accepted.
+    """
+
+    dialect: str
+    rows: int
+    errors: int
+    warnings: int
+    tokens: list[dict[str, Any]]
+    code: str | None
+    message: str | None
+    report: Any
+
+
+class DatasetResponse(ListItem):
+    """`latest_version`: the last number that was given; its file may have been deleted since."""
+
+    id: str | None
+    object: Literal["dataset"] = "dataset"
+    latest_version: int
+    latest_file: str
+    updated_at: int
+
+
+class FileVersionResponse(Response):
+    """`id`: `name@version`, or the file's. `faulty` rows cannot be read, and so not be compared."""
+
+    id: str
+    sha256: str
+    rows: int
+    faulty: int
+    file: str
+
+
+class FileDifferenceResponse(Response):
+    """Numbers of rows, at most 1,000 of each kind; counts are exact."""
+
+    object: Literal["file.diff"] = "file.diff"
+    before: FileVersionResponse
+    after: FileVersionResponse
+    same: int
+    added_count: int
+    removed_count: int
+    changed_count: int
+    added: list[int]
+    removed: list[int]
+    changed: list[list[int]]
+
+
+class UploadResponse(ListItem):
+    id: str
+    object: Literal["upload"] = "upload"
+    bytes: int
+    created_at: int
+    expires_at: int
+    filename: str | None
+    purpose: str
+    status: UploadStatus
+    mime_type: str
+    file: FileResponse | None
+
+
+class UploadPartResponse(ListItem):
+    id: str
+    object: Literal["upload.part"] = "upload.part"
+    created_at: int
+    upload_id: str
+    bytes: int
+    sha256: str
+
+
+def file_response(row: FileRow, unseal: Unseal) -> FileResponse:
+    """A file with a summary of its validation."""
+    return FileResponse(
+        id=row.id,
+        bytes=row.bytes,
+        created_at=seconds(row.created_at),
+        expires_at=seconds_or_none(row.expires_at),
+        filename=unseal(row.name),
+        purpose=row.purpose,
+        status=row.status,
+        status_details=_details(row),
+        sha256=row.sha256,
+        dataset=label(row, unseal),
+        validation=None if row.validation is None else _summary(row.validation),
+    )
+
+
+def _summary(validation: Validation) -> ValidationSummaryResponse:
+    return ValidationSummaryResponse(
+        accepted=validation.accepted,
+        dialect=validation.dialect,
+        rows=validation.rows,
+        errors=validation.errors,
+        warnings=validation.warnings,
+        tokens={counted.base_id: counted.tokens for counted in validation.tokens},
+    )
+
+
+def dataset_response(row: DatasetRow, unseal: Unseal) -> DatasetResponse:
+    return DatasetResponse(
+        id=unseal(row.name),
+        latest_version=row.version,
+        latest_file=row.file_id,
+        updated_at=seconds(row.updated_at),
+    )
+
+
+def difference_response(
+    difference: Mapping[str, Any], before: tuple[str, str], after: tuple[str, str]
+) -> FileDifferenceResponse:
+    """`difference`: as the process found it. `before`, `after`: name and file of each side."""
+    sides = {
+        side: FileVersionResponse(**{**difference[side], "id": name, "file": file_id})
+        for side, (name, file_id) in (("before", before), ("after", after))
     }
+    return FileDifferenceResponse(**{**difference, **sides})
 
 
-def dataset_object(row: Row, opened: Opened) -> dict[str, Any]:
-    return {
-        "id": opened(row["name"]),
-        "object": "dataset",
-        "latest_version": row["version"],
-        "latest_file": row["file_id"],
-        "updated_at": seconds(row["updated_at"]),
-    }
-
-
-def upload_object(row: Row, file: Row | None, opened: Opened) -> dict[str, Any]:
+def upload_response(row: UploadRow, file: FileRow | None, unseal: Unseal) -> UploadResponse:
     """`file`: what a completed upload became, while it is kept."""
-    return {
-        "id": row["id"],
-        "object": "upload",
-        "bytes": row["bytes"],
-        "created_at": seconds(row["created_at"]),
-        "expires_at": seconds(row["expires_at"]),
-        "filename": opened(row["name"]),
-        "purpose": row["purpose"],
-        "status": row["status"],
-        "mime_type": row["media_type"],
-        "file": None if file is None else file_object(file, opened),
-    }
+    return UploadResponse(
+        id=row.id,
+        bytes=row.bytes,
+        created_at=seconds(row.created_at),
+        expires_at=seconds(row.expires_at),
+        filename=unseal(row.name),
+        purpose=row.purpose,
+        status=row.status,
+        mime_type=row.media_type,
+        file=None if file is None else file_response(file, unseal),
+    )
 
 
-def part_object(row: Row) -> dict[str, Any]:
-    return {
-        "id": row["id"],
-        "object": "upload.part",
-        "created_at": seconds(row["created_at"]),
-        "upload_id": row["upload_id"],
-        "bytes": row["bytes"],
-        "sha256": row["sha256"],
-    }
+def part_response(row: PartRow) -> UploadPartResponse:
+    return UploadPartResponse(
+        id=row.id,
+        created_at=seconds(row.created_at),
+        upload_id=row.upload_id,
+        bytes=row.bytes,
+        sha256=row.sha256,
+    )
 
 
-def _details(row: Row) -> str | None:
-    if row["status"] != "error":
+def _details(row: FileRow) -> str | None:
+    if row.status != "error":
         return None
-    if row["validation"] is None:
-        return f"{UNREADABLE}: {row['failure'] or 'unknown reason'}"
-    count = row["validation"]["errors"]
-    return f"{count} problems; GET /v1/files/{row['id']}/validation lists them with row and fix"
+    if row.validation is None:
+        return _unreadable(row)
+    count = row.validation.errors
+    return f"{count} problems; GET /v1/files/{row.id}/validation lists them with row and fix"
 
 
-def validation_object(row: Row, report: Any) -> dict[str, Any]:
-    """`report`: the validator's own, every finding with row, line, pointer, code and hint."""
-    validation = row["validation"]
-    shown: dict[str, Any] = {
-        "id": row["id"],
-        "object": "file.validation",
-        "status": "pending" if row["status"] == "uploaded" else "done",
-        "accepted": None,
-    }
-    if row["status"] == "error" and validation is None:
-        failure = f"{UNREADABLE}: {row['failure'] or 'unknown reason'}"
-        return {**shown, "accepted": False, "failure": failure}
+def _unreadable(row: FileRow) -> str:
+    return f"{UNREADABLE}: {row.failure or 'unknown reason'}"
+
+
+def validation_response(row: FileRow, report: Any) -> FileValidationResponse:
+    """`report`: the validator's own; None while there is none."""
+    validation = row.validation
+    if row.status == "error" and validation is None:
+        return UnreadableFileResponse(
+            id=row.id, status="done", accepted=False, failure=_unreadable(row)
+        )
+    status: Literal["pending", "done"] = "pending" if row.status == "uploaded" else "done"
     if validation is None:
-        return shown
-    facts = {key: value for key, value in validation.items() if key != "report_blob"}
-    return {**shown, **facts, "report": report}
+        return FileValidationResponse(id=row.id, status=status, accepted=None)
+    return FileReportResponse(
+        id=row.id,
+        status=status,
+        accepted=validation.accepted,
+        dialect=validation.dialect,
+        rows=validation.rows,
+        errors=validation.errors,
+        warnings=validation.warnings,
+        tokens=[msgspec.to_builtins(counted) for counted in validation.tokens],
+        code=validation.code,
+        message=validation.message,
+        report=report,
+    )

@@ -3,7 +3,7 @@
 import json
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Request
@@ -16,14 +16,23 @@ from schemas.dataset import DatasetName, DeleteFile, RegisterFile
 from schemas.ids import FILE
 from schemas.topics import DATASET
 from schemas.units import Ms
+from services.gateway.accounts.tables import TENANTS
 from services.gateway.files.multipart import (
-    Form,
+    UploadForm,
     boundary_of,
     multipart_body,
     receive_form,
 )
 from services.gateway.files.names import NAME, NAME_RULE, is_name, named_version
-from services.gateway.files.responses import file_object, validation_object
+from services.gateway.files.responses import (
+    FileReportResponse,
+    FileResponse,
+    FileValidationResponse,
+    UnreadableFileResponse,
+    file_response,
+    validation_response,
+)
+from services.gateway.files.tables import FILES, FileRow
 from services.gateway.jobs.bodies import (
     EXPIRES_RANGE,
     EXPIRES_S_MAX,
@@ -32,15 +41,11 @@ from services.gateway.jobs.bodies import (
     ExpiresAfter,
     wrong_purpose,
 )
-from services.gateway.ports import Row
-from services.gateway.views.tables import FILES, TENANTS
-from services.gateway.web.answers import says
 from services.gateway.web.deps import Caller, Deps, Principal, WithDeps
-from services.gateway.web.documents import Deleted, File, FileValidation, Page
 from services.gateway.web.errors import INCOMPLETE, ApiError, invalid
 from services.gateway.web.metrics import UPLOAD_BYTES
 from services.gateway.web.pages import After, page
-from services.gateway.web.responses import deleted, listing
+from services.gateway.web.responses import Deleted, Page, listing
 from services.gateway.web.storage import within
 from tunery.runtime.blobs.abstract import PART_BYTES, BlobError, BlobMissing, Stored, Upload
 
@@ -70,8 +75,8 @@ Dataset = Annotated[
 router = APIRouter(tags=["files"])
 
 
-@router.post("/v1/files", openapi_extra=FORM, responses=says(File))
-async def create_file(request: Request, deps: WithDeps, caller: Caller) -> dict[str, Any]:
+@router.post("/v1/files", openapi_extra=FORM)
+async def create_file(request: Request, deps: WithDeps, caller: Caller) -> FileResponse:
     """Streams straight to object storage; SHA-256 is taken on the way."""
     boundary = boundary_of(request.headers.get("content-type"))
     most = await rows_max(deps, caller)  # first: an outage is told before the bytes are sent
@@ -92,12 +97,12 @@ async def create_file(request: Request, deps: WithDeps, caller: Caller) -> dict[
             with suppress(BlobError):
                 await deps.blobs.delete(key)
         raise
-    return file_object(await known_file(deps, caller, file_id), deps.opened)
+    return file_response(await known_file(deps, caller, file_id), deps.unseal)
 
 
 async def _receive(
     request: Request, boundary: bytes, upload: Upload, bytes_max: int
-) -> tuple[Form, Stored]:
+) -> tuple[UploadForm, Stored]:
     form = await received(request, boundary, upload, bytes_max)
     _check(form)
     return form, await within(upload.complete(), form.bytes)
@@ -105,7 +110,7 @@ async def _receive(
 
 async def received(
     request: Request, boundary: bytes, upload: Upload, bytes_max: int, file_field: str = "file"
-) -> Form:
+) -> UploadForm:
     """The form; its file has gone into `upload`. Raises ApiError 400, 413."""
 
     async def write(chunk: bytes) -> None:
@@ -117,7 +122,7 @@ async def received(
         raise ApiError(400, INCOMPLETE, "The connection ended before the file did.") from error
 
 
-def _check(form: Form) -> None:
+def _check(form: UploadForm) -> None:
     """Raises ApiError 400 with every problem of the form."""
     found: dict[str, str] = {}
     if form.filename is None:
@@ -140,7 +145,7 @@ def _check(form: Form) -> None:
         raise invalid(text, next(iter(found)), "invalid_value")
 
 
-def _expires_after(form: Form) -> Ms | None:
+def _expires_after(form: UploadForm) -> Ms | None:
     """`expires_after[anchor]` and `expires_after[seconds]`. Raises ApiError 400."""
     fields = {
         name[len(EXPIRES) + 1 : -1]: value
@@ -162,7 +167,7 @@ def _expires_after(form: Form) -> Ms | None:
 
 
 async def _register(
-    deps: Deps, caller: Principal, file_id: str, form: Form, stored: Stored, most: int | None
+    deps: Deps, caller: Principal, file_id: str, form: UploadForm, stored: Stored, most: int | None
 ) -> None:
     await deps.commands.decide(
         DATASET,
@@ -182,7 +187,7 @@ async def _register(
     )
 
 
-@router.get("/v1/files", responses=says(Page[File]))
+@router.get("/v1/files")
 async def list_files(
     deps: WithDeps,
     caller: Caller,
@@ -191,35 +196,37 @@ async def list_files(
     order: Literal["asc", "desc"] = "desc",
     purpose: str | None = None,
     dataset: Dataset = None,
-) -> dict[str, Any]:
+) -> Page[FileResponse]:
+    """Newest first, unless `order` says otherwise; of one purpose, or of one dataset."""
     where = {"tenant": caller.tenant} | ({} if purpose is None else {"purpose": purpose})
     if dataset is not None:
         where["dataset"] = dataset_key(deps, caller, dataset)
     rows, more = await page(
         deps.views, FILES, where, limit=limit, after=after, descending=order == "desc"
     )
-    return listing([file_object(row, deps.opened) for row in rows], more)
+    return listing(Page[FileResponse], [file_response(row, deps.unseal) for row in rows], more)
 
 
-@router.get("/v1/files/{file_id}", responses=says(File))
-async def retrieve_file(file_id: str, deps: WithDeps, caller: Caller) -> dict[str, Any]:
-    return file_object(await known_file(deps, caller, file_id), deps.opened)
+@router.get("/v1/files/{file_id}")
+async def retrieve_file(file_id: str, deps: WithDeps, caller: Caller) -> FileResponse:
+    return file_response(await known_file(deps, caller, file_id), deps.unseal)
 
 
 @router.get("/v1/files/{file_id}/content")
 async def file_content(file_id: str, deps: WithDeps, caller: Caller) -> StreamingResponse:
+    """The bytes as they were uploaded. Raises ApiError 404."""
     row = await known_file(deps, caller, file_id)
-    chunks = deps.blobs.stream(row["blob"], sha256=row["sha256"])
+    chunks = deps.blobs.stream(row.blob, sha256=row.sha256)
     try:
         first = await within(anext(chunks, b""))  # an error must come before the status line does
     except BlobMissing as error:
         raise _missing(file_id) from error
-    name = quote(deps.opened(row["name"]) or file_id)
+    name = quote(deps.unseal(row.name) or file_id)
     return StreamingResponse(
         _chained(first, chunks),
         media_type="application/octet-stream",
         headers={
-            "content-length": str(row["bytes"]),
+            "content-length": str(row.bytes),
             "content-disposition": f"attachment; filename*=UTF-8''{name}",
         },
     )
@@ -231,28 +238,30 @@ async def _chained(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[by
         yield chunk
 
 
-@router.get("/v1/files/{file_id}/validation", responses=says(FileValidation))
-async def file_validation(file_id: str, deps: WithDeps, caller: Caller) -> dict[str, Any]:
+@router.get("/v1/files/{file_id}/validation")
+async def file_validation(
+    file_id: str, deps: WithDeps, caller: Caller
+) -> FileReportResponse | UnreadableFileResponse | FileValidationResponse:
     """Every problem of the file: row, line, pointer, code, what to do."""
     row = await known_file(deps, caller, file_id)
     report = None
-    if row["validation"] is not None:
+    if row.validation is not None:
         try:
-            report = json.loads(await within(deps.blobs.get(row["validation"]["report_blob"])))
+            report = json.loads(await within(deps.blobs.get(row.validation.report_blob)))
         except BlobMissing as error:
             raise _missing(file_id) from error
-    return validation_object(row, report)
+    return validation_response(row, report)
 
 
-@router.delete("/v1/files/{file_id}", responses=says(Deleted))
-async def delete_file(file_id: str, deps: WithDeps, caller: Caller) -> dict[str, Any]:
+@router.delete("/v1/files/{file_id}")
+async def delete_file(file_id: str, deps: WithDeps, caller: Caller) -> Deleted:
     row = await known_file(deps, caller, file_id)
     actor = deps.seal.seal(caller.tenant, caller.key_id)
-    await deps.commands.decide(DATASET, caller.tenant, DeleteFile(file_id=row["id"]), actor=actor)
-    return deleted("file", row["id"])
+    await deps.commands.decide(DATASET, caller.tenant, DeleteFile(file_id=row.id), actor=actor)
+    return Deleted(id=row.id, object="file")
 
 
-async def known_file(deps: Deps, caller: Principal, reference: str) -> Row:
+async def known_file(deps: Deps, caller: Principal, reference: str) -> FileRow:
     """The file with this id, or with this name, as `faq@2`. Raises ApiError 404."""
     row = await find_file(deps, caller, reference)
     if row is None:
@@ -260,7 +269,7 @@ async def known_file(deps: Deps, caller: Principal, reference: str) -> Row:
     return row
 
 
-async def find_file(deps: Deps, caller: Principal, reference: str) -> Row | None:
+async def find_file(deps: Deps, caller: Principal, reference: str) -> FileRow | None:
     named = named_version(reference)
     if named is None:
         return await deps.views.one(FILES, {"tenant": caller.tenant, "id": reference})
@@ -272,7 +281,7 @@ async def find_file(deps: Deps, caller: Principal, reference: str) -> Row | None
 async def rows_max(deps: Deps, caller: Principal) -> int | None:
     """What the caller's plan allows in one file; None: there is no such tenant yet."""
     tenant = await deps.views.one(TENANTS, {"id": caller.tenant})
-    return None if tenant is None else deps.settings.rows_max.get(tenant["plan"])
+    return None if tenant is None else deps.settings.rows_max.get(tenant.plan)
 
 
 def dataset_name(deps: Deps, caller: Principal, name: str | None) -> DatasetName | None:

@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
 from fastapi import APIRouter, Request
 
@@ -20,8 +20,14 @@ from schemas.envelope import Message
 from schemas.ids import FILE, PART, UPLOAD
 from schemas.topics import DATASET
 from services.gateway.files.multipart import boundary_of, multipart_body
-from services.gateway.files.responses import part_object, upload_object
+from services.gateway.files.responses import (
+    UploadPartResponse,
+    UploadResponse,
+    part_response,
+    upload_response,
+)
 from services.gateway.files.routes import dataset_name, received, rows_max
+from services.gateway.files.tables import FILES, UPLOAD_PARTS, UPLOADS, PartRow, UploadRow
 from services.gateway.jobs.bodies import (
     PARTS_MAX,
     PURPOSES,
@@ -29,10 +35,6 @@ from services.gateway.jobs.bodies import (
     UploadRequest,
     wrong_purpose,
 )
-from services.gateway.ports import Row
-from services.gateway.views.tables import FILES, UPLOAD_PARTS, UPLOADS
-from services.gateway.web import documents
-from services.gateway.web.answers import says
 from services.gateway.web.deps import Caller, Deps, Principal, WithDeps
 from services.gateway.web.errors import ApiError, invalid, not_found
 from services.gateway.web.metrics import UPLOAD_BYTES
@@ -54,8 +56,8 @@ PART_FORM: Final = multipart_body(
 router = APIRouter(tags=["files"])
 
 
-@router.post("/v1/uploads", responses=says(documents.Upload))
-async def create_upload(body: UploadRequest, deps: WithDeps, caller: Caller) -> dict[str, Any]:
+@router.post("/v1/uploads")
+async def create_upload(body: UploadRequest, deps: WithDeps, caller: Caller) -> UploadResponse:
     """Expires an hour later unless it is completed."""
     if body.purpose not in PURPOSES:
         raise invalid(wrong_purpose(body.purpose), "purpose", "invalid_value")
@@ -77,17 +79,15 @@ async def create_upload(body: UploadRequest, deps: WithDeps, caller: Caller) -> 
     return await _shown(deps, caller, await _upload(deps, caller, upload_id))
 
 
-@router.get("/v1/uploads/{upload_id}", responses=says(documents.Upload))
-async def retrieve_upload(upload_id: str, deps: WithDeps, caller: Caller) -> dict[str, Any]:
+@router.get("/v1/uploads/{upload_id}")
+async def retrieve_upload(upload_id: str, deps: WithDeps, caller: Caller) -> UploadResponse:
     return await _shown(deps, caller, await _upload(deps, caller, upload_id))
 
 
-@router.post(
-    "/v1/uploads/{upload_id}/parts", openapi_extra=PART_FORM, responses=says(documents.UploadPart)
-)
+@router.post("/v1/uploads/{upload_id}/parts", openapi_extra=PART_FORM)
 async def add_part(
     upload_id: str, request: Request, deps: WithDeps, caller: Caller
-) -> dict[str, Any]:
+) -> UploadPartResponse:
     """Up to 64 MB; parts may come in parallel."""
     _pending(await _upload(deps, caller, upload_id))
     part_id = deps.fresh(PART)
@@ -99,7 +99,7 @@ async def add_part(
     row = await deps.views.one(UPLOAD_PARTS, where)
     if row is None:  # the upload ended meanwhile
         raise _ended(await _upload(deps, caller, upload_id))
-    return part_object(row)
+    return part_response(row)
 
 
 async def _stored_part(request: Request, deps: Deps, key: str) -> Stored:
@@ -116,10 +116,10 @@ async def _stored_part(request: Request, deps: Deps, key: str) -> Stored:
         raise
 
 
-@router.post("/v1/uploads/{upload_id}/complete", responses=says(documents.Upload))
+@router.post("/v1/uploads/{upload_id}/complete")
 async def complete_upload(
     upload_id: str, body: CompleteRequest, deps: WithDeps, caller: Caller
-) -> dict[str, Any]:
+) -> UploadResponse:
     """Puts the file together from its parts, in the order given. Repeating it changes nothing."""
     row = await _upload(deps, caller, upload_id)
     if _made_of(row, body.part_ids):
@@ -145,40 +145,42 @@ async def complete_upload(
     return await _shown(deps, caller, await _upload(deps, caller, upload_id))
 
 
-def _made_of(row: Row, part_ids: Sequence[str]) -> bool:
+def _made_of(row: UploadRow, part_ids: Sequence[str]) -> bool:
     """Whether the upload was completed with these parts; the row has those it left out behind."""
-    done = row["status"] == "completed"
-    return done and list(row["part_ids"][: len(part_ids)]) == list(part_ids)
+    done = row.status == "completed"
+    return done and list((row.part_ids or ())[: len(part_ids)]) == list(part_ids)
 
 
-@router.post("/v1/uploads/{upload_id}/cancel", responses=says(documents.Upload))
-async def cancel_upload(upload_id: str, deps: WithDeps, caller: Caller) -> dict[str, Any]:
+@router.post("/v1/uploads/{upload_id}/cancel")
+async def cancel_upload(upload_id: str, deps: WithDeps, caller: Caller) -> UploadResponse:
     row = await _upload(deps, caller, upload_id)
-    if row["status"] != "cancelled":
+    if row.status != "cancelled":
         _pending(row)
         await _decide(deps, caller, CancelUpload(upload_id=upload_id))
         row = await _upload(deps, caller, upload_id)
     return await _shown(deps, caller, row)
 
 
-async def _parts(deps: Deps, caller: Principal, upload: Row, part_ids: Sequence[str]) -> list[Row]:
+async def _parts(
+    deps: Deps, caller: Principal, upload: UploadRow, part_ids: Sequence[str]
+) -> list[PartRow]:
     """The parts in the order of `part_ids`. Raises ApiError 400."""
-    where = {"tenant": caller.tenant, "upload_id": upload["id"]}
+    where = {"tenant": caller.tenant, "upload_id": upload.id}
     rows = await deps.views.page(UPLOAD_PARTS, where, limit=PARTS_MAX)
-    known = {row["id"]: row for row in rows}
+    known = {row.id: row for row in rows}
     unknown = [part for part in part_ids if part not in known]
     if unknown or len(set(part_ids)) != len(part_ids):
         text = f"unknown: {', '.join(unknown)}" if unknown else "a part is named twice"
         raise invalid(f"part_ids must name parts of this upload, each once; {text}", "part_ids")
-    total = sum(known[part]["bytes"] for part in part_ids)
-    if total != upload["bytes"]:
-        text = f"The parts have {total} bytes, {upload['bytes']} were declared at creation."
+    total = sum(known[part].bytes for part in part_ids)
+    if total != upload.bytes:
+        text = f"The parts have {total} bytes, {upload.bytes} were declared at creation."
         raise invalid(text, "part_ids")
     return [known[part] for part in part_ids]
 
 
 async def _assembled(
-    deps: Deps, caller: Principal, parts: Sequence[Row], key: str, md5: str | None
+    deps: Deps, caller: Principal, parts: Sequence[PartRow], key: str, md5: str | None
 ) -> Stored:
     """One blob of all parts, a few MB of it in memory. Raises ApiError 400, 409.
 
@@ -189,9 +191,9 @@ async def _assembled(
     try:
         for part in parts:
             await _copy(deps, caller, part, upload, digest)
-        if md5 and digest and (found := digest.hexdigest()) != md5.lower():
-            raise invalid(f"The file has the MD5 {found}, not {md5.lower()}.", "md5")
-        return await within(upload.complete(), sum(part["bytes"] for part in parts))
+        if md5 and digest and (actual := digest.hexdigest()) != md5.lower():
+            raise invalid(f"The file has the MD5 {actual}, not {md5.lower()}.", "md5")
+        return await within(upload.complete(), sum(part.bytes for part in parts))
     except BaseException:
         with suppress(BlobError):
             await within(upload.abort())
@@ -199,10 +201,10 @@ async def _assembled(
 
 
 async def _copy(
-    deps: Deps, caller: Principal, part: Row, upload: Upload, digest: "hashlib._Hash | None"
+    deps: Deps, caller: Principal, part: PartRow, upload: Upload, digest: "hashlib._Hash | None"
 ) -> None:
-    blob = part_blob(caller.tenant, part["upload_id"], part["id"])
-    chunks = deps.blobs.stream(blob, sha256=part["sha256"])
+    blob = part_blob(caller.tenant, part.upload_id, part.id)
+    chunks = deps.blobs.stream(blob, sha256=part.sha256)
     try:
         while chunk := await within(anext(chunks, b"")):
             if digest is not None:
@@ -231,26 +233,26 @@ async def _recorded(deps: Deps, caller: Principal, command: Message, blob: str) 
         raise
 
 
-async def _shown(deps: Deps, caller: Principal, row: Row) -> dict[str, Any]:
+async def _shown(deps: Deps, caller: Principal, row: UploadRow) -> UploadResponse:
     file = None
-    if row["file_id"] is not None:
-        file = await deps.views.one(FILES, {"tenant": caller.tenant, "id": row["file_id"]})
-    return upload_object(row, file, deps.opened)
+    if row.file_id is not None:
+        file = await deps.views.one(FILES, {"tenant": caller.tenant, "id": row.file_id})
+    return upload_response(row, file, deps.unseal)
 
 
-async def _upload(deps: Deps, caller: Principal, upload_id: str) -> Row:
+async def _upload(deps: Deps, caller: Principal, upload_id: str) -> UploadRow:
     row = await deps.views.one(UPLOADS, {"tenant": caller.tenant, "id": upload_id})
     if row is None:
         raise not_found("Upload", upload_id, "upload_id")
     return row
 
 
-def _pending(row: Row) -> None:
+def _pending(row: UploadRow) -> None:
     """Raises ApiError 409."""
-    if row["status"] != "pending":
+    if row.status != "pending":
         raise _ended(row)
 
 
-def _ended(row: Row) -> ApiError:
-    text = f"{row['id']} is {row['status']}; create another upload."
+def _ended(row: UploadRow) -> ApiError:
+    text = f"{row.id} is {row.status}; create another upload."
     return ApiError(409, errors.ILLEGAL_STATE, text, "upload_id")

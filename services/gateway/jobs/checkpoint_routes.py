@@ -6,7 +6,7 @@ owner gives and takes it; whether a tenant of that name exists is told to nobody
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 from fastapi import APIRouter, Query
 
@@ -16,16 +16,18 @@ from schemas.model import Share, ShareCheckpoint, UnshareCheckpoint
 from schemas.topics import MODEL
 from schemas.units import HOUR_MS, Ms
 from services.gateway.jobs.bodies import PROJECTS_MAX, PermissionRequest
+from services.gateway.jobs.checkpoint_responses import (
+    CheckpointFilesResponse,
+    checkpoint_files_response,
+)
 from services.gateway.jobs.resolve import MODEL_SUFFIX_CHARACTERS
-from services.gateway.models.responses import checkpoint_files, permission_object
-from services.gateway.ports import Row
-from services.gateway.views.tables import CHECKPOINTS, PERMISSIONS
-from services.gateway.web.answers import says
+from services.gateway.jobs.tables import CHECKPOINTS, CheckpointRow
+from services.gateway.models.responses import PermissionResponse, permission_response
+from services.gateway.models.tables import PERMISSIONS
 from services.gateway.web.deps import Caller, Deps, Principal, WithDeps
-from services.gateway.web.documents import Deleted, Download, Page, Permission
 from services.gateway.web.errors import ApiError, not_found
 from services.gateway.web.pages import After, page
-from services.gateway.web.responses import deleted, listing
+from services.gateway.web.responses import Deleted, Page, listing
 from services.gateway.web.storage import within
 
 ROOT: Final = "/v1/fine_tuning/checkpoints/{checkpoint_id:path}"
@@ -39,28 +41,32 @@ NAME: Final = re.compile(r"ft:.+:(?P<job>[^:]+):ckpt-step-(?P<step>[0-9]{1,9})")
 router = APIRouter(tags=["fine-tuning"])
 
 
-@router.post(ROOT + "/permissions", responses=says(Page[Permission]))
+@router.post(ROOT + "/permissions")
 async def create_permissions(
     checkpoint_id: str, body: PermissionRequest, deps: WithDeps, caller: Caller
-) -> dict[str, Any]:
+) -> Page[PermissionResponse]:
     """Those who may already keep the permission they have."""
     row = await _own(deps, caller, checkpoint_id)
     shares = tuple(
         Share(permission_id=deps.fresh(PERMISSION), project_id=project)
         for project in dict.fromkeys(body.project_ids)
     )
-    command = ShareCheckpoint(checkpoint_id=row["id"], shares=shares)
+    command = ShareCheckpoint(checkpoint_id=row.id, shares=shares)
     actor = deps.seal.seal(caller.tenant, caller.key_id)
     await deps.commands.decide(MODEL, caller.tenant, command, actor=actor)
-    where = {"tenant": caller.tenant, "checkpoint_id": row["id"]}
-    given = [
+    where = {"tenant": caller.tenant, "checkpoint_id": row.id}
+    permissions = [
         await deps.views.one(PERMISSIONS, {**where, "project_id": share.project_id})
         for share in shares
     ]
-    return listing([permission_object(one) for one in given if one is not None], False)
+    return listing(
+        Page[PermissionResponse],
+        [permission_response(row) for row in permissions if row is not None],
+        False,
+    )
 
 
-@router.get(ROOT + "/permissions", responses=says(Page[Permission]))
+@router.get(ROOT + "/permissions")
 async def list_permissions(
     checkpoint_id: str,
     deps: WithDeps,
@@ -69,33 +75,37 @@ async def list_permissions(
     limit: Annotated[int, Query(ge=1, le=LIMIT_MAX)] = LIMIT,
     order: Literal["ascending", "descending"] = "descending",
     project_id: str | None = None,
-) -> dict[str, Any]:
+) -> Page[PermissionResponse]:
+    """The permissions of a checkpoint, newest first unless `order` says otherwise."""
     row = await _own(deps, caller, checkpoint_id)
-    where = {"tenant": caller.tenant, "checkpoint_id": row["id"]}
+    where = {"tenant": caller.tenant, "checkpoint_id": row.id}
     if project_id is not None:
         where["project_id"] = project_id
     rows, more = await page(
         deps.views, PERMISSIONS, where, limit=limit, after=after, descending=order == "descending"
     )
-    return listing([permission_object(one) for one in rows], more)
+    return listing(Page[PermissionResponse], [permission_response(row) for row in rows], more)
 
 
-@router.delete(ROOT + "/permissions/{permission_id}", responses=says(Deleted))
+@router.delete(ROOT + "/permissions/{permission_id}")
 async def delete_permission(
     checkpoint_id: str, permission_id: str, deps: WithDeps, caller: Caller
-) -> dict[str, Any]:
+) -> Deleted:
+    """Raises ApiError 404 for a permission that the checkpoint does not have."""
     row = await _own(deps, caller, checkpoint_id)
-    where = {"tenant": caller.tenant, "checkpoint_id": row["id"], "id": permission_id}
+    where = {"tenant": caller.tenant, "checkpoint_id": row.id, "id": permission_id}
     if await deps.views.one(PERMISSIONS, where) is None:
         raise not_found("permission", permission_id, "permission_id")
     actor = deps.seal.seal(caller.tenant, caller.key_id)
     command = UnshareCheckpoint(permission_id=permission_id)
     await deps.commands.decide(MODEL, caller.tenant, command, actor=actor)
-    return deleted("checkpoint.permission", permission_id)
+    return Deleted(id=permission_id, object="checkpoint.permission")
 
 
-@router.get(ROOT + "/download", responses=says(Download))
-async def download_checkpoint(checkpoint_id: str, deps: WithDeps, caller: Caller) -> dict[str, Any]:
+@router.get(ROOT + "/download")
+async def download_checkpoint(
+    checkpoint_id: str, deps: WithDeps, caller: Caller
+) -> CheckpointFilesResponse:
     """Presigned URLs of the adapter as it was at that step; for its owner and who may fetch it."""
     row = await _known(deps, caller.tenant, checkpoint_id)
     if row is None:
@@ -104,26 +114,26 @@ async def download_checkpoint(checkpoint_id: str, deps: WithDeps, caller: Caller
     if not urls:
         message = f"The files of {checkpoint_id} are not kept any more; only the newest ones are."
         raise ApiError(404, errors.NOT_FOUND, message, "checkpoint_id")
-    return checkpoint_files(row, urls, (deps.clock.now_ms() + URL_MS) // 1_000)
+    return checkpoint_files_response(row, urls, (deps.clock.now_ms() + URL_MS) // 1_000)
 
 
-async def _urls(deps: Deps, row: Row) -> Mapping[str, str]:
-    wanted = [file for file in row["files"] if ADAPTER.fullmatch(file["name"])]
+async def _urls(deps: Deps, row: CheckpointRow) -> Mapping[str, str]:
+    adapter = [file for file in row.files if ADAPTER.fullmatch(file.name)]
     return {
-        file["name"]: await deps.blobs.presign(file["blob"], ttl_ms=URL_MS, filename=file["name"])
-        for file in wanted
-        if await within(deps.blobs.exists(file["blob"]))
+        file.name: await deps.blobs.presign(file.blob, ttl_ms=URL_MS, filename=file.name)
+        for file in adapter
+        if await within(deps.blobs.exists(file.blob))
     }
 
 
-async def _own(deps: Deps, caller: Principal, checkpoint_id: str) -> Row:
+async def _own(deps: Deps, caller: Principal, checkpoint_id: str) -> CheckpointRow:
     row = await _known(deps, caller.tenant, checkpoint_id)
     if row is None:
         raise not_found("checkpoint", checkpoint_id, "checkpoint_id")
     return row
 
 
-async def _known(deps: Deps, tenant: str, checkpoint_id: str) -> Row | None:
+async def _known(deps: Deps, tenant: str, checkpoint_id: str) -> CheckpointRow | None:
     """By our id, or by the name that it has as a model."""
     if checkpoint_id.startswith(CHECKPOINT):
         return await deps.views.one(CHECKPOINTS, {"tenant": tenant, "id": checkpoint_id})
@@ -132,14 +142,14 @@ async def _known(deps: Deps, tenant: str, checkpoint_id: str) -> Row | None:
         return None
     where = {"tenant": tenant, "step": int(named["step"])}
     rows = await deps.views.page(CHECKPOINTS, where, limit=SAME_STEP_MAX)
-    return next((r for r in rows if r["job_id"][-MODEL_SUFFIX_CHARACTERS:] == named["job"]), None)
+    return next((r for r in rows if r.job_id[-MODEL_SUFFIX_CHARACTERS:] == named["job"]), None)
 
 
-async def _shared(deps: Deps, caller: Principal, checkpoint_id: str) -> Row:
+async def _shared(deps: Deps, caller: Principal, checkpoint_id: str) -> CheckpointRow:
     """Another tenant's, given to this one. By its id only: names are the owner's."""
     where = {"project_id": caller.tenant, "checkpoint_id": checkpoint_id}
-    for given in await deps.views.page(PERMISSIONS, where, limit=PROJECTS_MAX):
-        row = await _known(deps, given["tenant"], checkpoint_id)
+    for permission in await deps.views.page(PERMISSIONS, where, limit=PROJECTS_MAX):
+        row = await _known(deps, permission.tenant, checkpoint_id)
         if row is not None:
             return row
     raise not_found("checkpoint", checkpoint_id, "checkpoint_id")

@@ -1,4 +1,4 @@
-"""Events of a job as the API lists them: identifiers that sort, and messages.
+"""Identifiers of a job's events, which sort by time.
 
 The order of messages is the one scripts look for: created, validating, files validated, started,
 steps, new model created, completed.
@@ -6,8 +6,7 @@ steps, new model created, completed.
 
 import math
 import re
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from schemas.ids import EVENT
 from schemas.units import Ms
@@ -51,75 +50,6 @@ def line_id(at: Ms, partition: int, offset: int) -> str:
     return f"{EVENT}{at:0{TIME_DIGITS}x}{partition:01x}{offset:012x}"
 
 
-def step_event(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of `steps` as a metrics event."""
-    loss = finite(row["loss"])
-    data = {
-        "step": row["step"],
-        "total_steps": row["total_steps"],
-        "train_loss": loss,
-        "train_mean_token_accuracy": finite(row["accuracy"]),
-    }
-    if (valid := finite(row["valid_loss"])) is not None:
-        data["valid_loss"] = valid
-    text = f"Step {row['step']}/{row['total_steps']}: training loss={shown(loss)}"
-    return {
-        "id": row["id"],
-        "object": "fine_tuning.job.event",
-        "created_at": row["at"] // 1000,
-        "level": "info",
-        "message": text if valid is None else f"{text}, validation loss={shown(valid)}",
-        "type": "metrics",
-        "data": data,
-    }
-
-
-def metrics_object(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of `steps`, whole. A loss that is not finite is null."""
-    return {
-        "id": row["id"],
-        "object": "fine_tuning.job.metrics",
-        "created_at": row["at"] // 1000,
-        "attempt": row["attempt"],
-        "step": row["step"],
-        "total_steps": row["total_steps"],
-        "train_loss": finite(row["loss"]),
-        "train_mean_token_accuracy": finite(row["accuracy"]),
-        "valid_loss": finite(row["valid_loss"]),
-        "learning_rate": finite(row["learning_rate"]),
-        "tokens": row["tokens"],
-        "elapsed_ms": row["elapsed_ms"],
-    }
-
-
-def line_object(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "id": row["id"],
-        "object": "fine_tuning.job.log",
-        "created_at": row["at"] // 1000,
-        "attempt": row["attempt"],
-        "level": row["level"],
-        "message": row["message"],
-    }
-
-
-def message_event(row: Mapping[str, Any], opened: str | None) -> dict[str, Any]:
-    """A row of `job_events`; `opened` is its sealed part, which may quote the tenant's data."""
-    return {
-        "id": row["id"],
-        "object": "fine_tuning.job.event",
-        "created_at": row["at"] // 1000,
-        "level": row["level"],
-        "message": row["message"] if opened is None else f"{row['message']} {opened}",
-        "type": row["kind"],
-        "data": row["data"] or {},
-    }
-
-
 def finite(value: float | None) -> float | None:
     """JSON has no NaN and no infinity."""
     return value if value is not None and math.isfinite(value) else None
-
-
-def shown(value: float | None) -> str:
-    return "not a number" if value is None else f"{value:.2f}"

@@ -2,28 +2,31 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Header, Query
 from starlette.responses import StreamingResponse
 
-from services.gateway.jobs.event_ids import (
-    EVENT_ID,
-    line_object,
-    message_event,
-    metrics_object,
-    step_event,
+from services.gateway.jobs.event_ids import EVENT_ID
+from services.gateway.jobs.event_responses import (
+    JobEventResponse,
+    LogLineResponse,
+    MetricsResponse,
+    log_line_response,
+    message_response,
+    metrics_response,
+    step_response,
 )
-from services.gateway.jobs.feeds import Source
+from services.gateway.jobs.feeds import FeedSource
 from services.gateway.jobs.routes import find
 from services.gateway.jobs.streams import event_stream, positions_of, streams
+from services.gateway.jobs.tables import JOB_EVENTS, LINES, STEPS, JobEventRow
 from services.gateway.ports import Cursor
-from services.gateway.views.tables import JOB_EVENTS, LINES, STEPS
 from services.gateway.web.deps import Caller, Deps, Principal, WithDeps
-from services.gateway.web.documents import JobEvent, LogLine, Metrics, Page
 from services.gateway.web.errors import not_found
 from services.gateway.web.pages import After
-from services.gateway.web.responses import Row, listing
+from services.gateway.web.responses import ListItem, Page, listing
 
 LIMIT: Final = 20
 LIMIT_MAX: Final = 1_000
@@ -49,33 +52,35 @@ class Asked:
 Part = Annotated[Asked, Depends()]
 
 
-@router.get(PREFIX + "/events", response_model=None, responses=streams(Page[JobEvent]))
+@router.get(PREFIX + "/events", response_model=None, responses=streams(Page[JobEventResponse]))
 async def list_events(
     job_id: str, deps: WithDeps, caller: Caller, asked: Part
-) -> dict[str, Any] | StreamingResponse:
+) -> Page[Any] | StreamingResponse:
     """Messages of the journal and steps of the telemetry, in one order."""
 
-    def message(row: Row) -> dict[str, Any]:
-        return message_event(row, deps.opened(row["sealed"]))
+    def message(row: JobEventRow) -> JobEventResponse:
+        return message_response(row, deps.unseal)
 
-    sources = (Source(JOB_EVENTS, message), Source(STEPS, step_event))
+    sources = (FeedSource(JOB_EVENTS, message), FeedSource(STEPS, step_response))
     return await _answer(deps, caller, job_id, EVENT, sources, asked)
 
 
-@router.get(PREFIX + "/metrics", response_model=None, responses=streams(Page[Metrics]))
+@router.get(PREFIX + "/metrics", response_model=None, responses=streams(Page[MetricsResponse]))
 async def list_metrics(
     job_id: str, deps: WithDeps, caller: Caller, asked: Part
-) -> dict[str, Any] | StreamingResponse:
+) -> Page[Any] | StreamingResponse:
     """Every optimizer step: losses, accuracy, learning rate, tokens."""
-    return await _answer(deps, caller, job_id, METRICS, (Source(STEPS, metrics_object),), asked)
+    return await _answer(
+        deps, caller, job_id, METRICS, (FeedSource(STEPS, metrics_response),), asked
+    )
 
 
-@router.get(PREFIX + "/logs", response_model=None, responses=streams(Page[LogLine]))
+@router.get(PREFIX + "/logs", response_model=None, responses=streams(Page[LogLineResponse]))
 async def list_logs(
     job_id: str, deps: WithDeps, caller: Caller, asked: Part
-) -> dict[str, Any] | StreamingResponse:
+) -> Page[Any] | StreamingResponse:
     """What the training and the evaluation say while they run."""
-    return await _answer(deps, caller, job_id, LINE, (Source(LINES, line_object),), asked)
+    return await _answer(deps, caller, job_id, LINE, (FeedSource(LINES, log_line_response),), asked)
 
 
 async def _answer(
@@ -83,9 +88,9 @@ async def _answer(
     caller: Principal,
     job_id: str,
     name: str,
-    sources: Sequence[Source],
+    sources: Sequence[FeedSource],
     asked: Asked,
-) -> dict[str, Any] | StreamingResponse:
+) -> Page[Any] | StreamingResponse:
     await find(deps, caller, job_id)
     if asked.after is not None and not EVENT_ID.match(asked.after):
         raise not_found("event", asked.after, "after")
@@ -94,9 +99,9 @@ async def _answer(
         return event_stream(deps, (caller.tenant, job_id), name, sources, positions)
     where = {"tenant": caller.tenant, "job_id": job_id}
     cursor = None if asked.after is None else Cursor(asked.after, asked.after)
-    found: list[dict[str, Any]] = []
+    items: list[ListItem] = []
     for source in sources:
         rows = await deps.views.page(source.table, where, limit=asked.limit + 1, after=cursor)
-        found += (dict(source.shape(row)) for row in rows)
-    found.sort(key=lambda one: str(one["id"]), reverse=True)
-    return listing(found[: asked.limit], len(found) > asked.limit)
+        items += map(source.shape, rows)
+    items.sort(key=attrgetter("id"), reverse=True)
+    return listing(Page[Any], items[: asked.limit], len(items) > asked.limit)

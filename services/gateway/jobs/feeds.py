@@ -7,16 +7,18 @@ projections write them, each in order, and either may be ahead.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
 from schemas.units import Ms
-from services.gateway.ports import Cursor, Row, Views
-from services.gateway.views.tables import JOBS, Table
+from services.gateway.jobs.tables import JOBS
+from services.gateway.ports import Cursor, Views, Where
+from services.gateway.views.table import Table
 from services.gateway.web.errors import UNAVAILABLE, ApiError
+from services.gateway.web.responses import ListItem
 from tunery.runtime.clock import Clock
 from tunery.runtime.store.abstract import Store
 
@@ -28,32 +30,33 @@ POLL_MS: Final[Ms] = 5_000  # for a notice that was lost
 LATE_MS: Final[Ms] = 3_000  # steps may come this much after the end of their job
 
 JobKey: TypeAlias = tuple[str, str]  # tenant, job
-Shape: TypeAlias = Callable[[Row], Mapping[str, Any]]  # a row → the object that is sent
 Positions: TypeAlias = tuple[str, ...]  # one id for each source; "" is the beginning
 
 
 @dataclass(frozen=True)
-class Source:
-    table: Table
-    shape: Shape
+class FeedSource:
+    """Rows of a table, and the response that one of them becomes."""
+
+    table: Table[Any]
+    shape: Callable[[Any], ListItem]
 
 
 @dataclass(frozen=True)
-class Event:
+class FeedEvent:
     """`positions`: those of a follower who has seen this event and all before it."""
 
     id: str
-    body: Mapping[str, Any]
+    body: ListItem
     positions: Positions
 
 
 class Tail:
     """The newest events of one source. It holds all that came after `since`."""
 
-    def __init__(self, source: Source, where: Row, since: str) -> None:
+    def __init__(self, source: FeedSource, where: Where, since: str) -> None:
         self._source, self._where = source, where
         self._since = self._newest = since
-        self._kept: deque[tuple[str, Mapping[str, Any]]] = deque()
+        self._kept: deque[tuple[str, ListItem]] = deque()
 
     async def refresh(self, views: Views) -> None:
         while len(rows := await self._read(views, self._newest)) > 0:
@@ -64,18 +67,18 @@ class Tail:
             if len(rows) < PAGE:
                 return
 
-    async def after(self, views: Views, position: str) -> Sequence[tuple[str, Mapping[str, Any]]]:
+    async def after(self, views: Views, position: str) -> Sequence[tuple[str, ListItem]]:
         """Up to PAGE events; from the tables where they have left the tail."""
         if position < self._since:
             return await self._read(views, position)
-        newer = [one for one in reversed(self._kept) if one[0] > position]
+        newer = [event for event in reversed(self._kept) if event[0] > position]
         return newer[: -PAGE - 1 : -1]
 
-    async def _read(self, views: Views, position: str) -> Sequence[tuple[str, Mapping[str, Any]]]:
+    async def _read(self, views: Views, position: str) -> Sequence[tuple[str, ListItem]]:
         after = Cursor(position, position)
         table = self._source.table
         rows = await views.page(table, self._where, limit=PAGE, after=after, descending=False)
-        return [(row["id"], self._source.shape(row)) for row in rows]
+        return [(row.id, self._source.shape(row)) for row in rows]
 
 
 @dataclass
@@ -97,7 +100,7 @@ class Feed:
 
 
 class Feeds:
-    """Implements `Host`: hears of commits, wakes those who follow the job."""
+    """Implements `Host`: wakes the followers of a job when rows of it were committed."""
 
     name = "feeds"
 
@@ -113,22 +116,22 @@ class Feeds:
     async def run(self) -> None:
         async with AsyncExitStack() as stack:
             for channel in CHANNELS:
-                await stack.enter_async_context(self._store.listen(channel, self._heard))
+                await stack.enter_async_context(self._store.listen(channel, self._wake))
             self._ready.set()
             while True:
                 await self._clock.sleep(POLL_MS)
-                self._heard("")
+                self._wake("")
 
-    def _heard(self, notice: str) -> None:
-        """A notice is `tenant/job`. An empty one: there was a gap, so everybody looks."""
+    def _wake(self, notice: str) -> None:
+        """A notice is `tenant/job`. An empty one: there was a gap, so every feed looks."""
         for (job, _), feed in self._feeds.items():
             if notice in ("", "/".join(job)):
                 feed.wake()
 
     async def follow(
-        self, job: JobKey, kind: str, sources: Sequence[Source], positions: Positions
-    ) -> AsyncIterator[Sequence[Event]]:
-        """Batches of what comes after `positions`, until the job is over and all of it was told.
+        self, job: JobKey, kind: str, sources: Sequence[FeedSource], positions: Positions
+    ) -> AsyncIterator[Sequence[FeedEvent]]:
+        """Batches of what comes after `positions`, until the job is over and all of it was sent.
 
         An empty batch says that there was nothing for POLL_MS at the most. Raises ApiError 503 for
         one follower too many; StoreUnavailable.
@@ -153,7 +156,7 @@ class Feeds:
 
     @contextmanager
     def _joined(
-        self, job: JobKey, kind: str, sources: Sequence[Source], positions: Positions
+        self, job: JobKey, kind: str, sources: Sequence[FeedSource], positions: Positions
     ) -> Iterator[Feed]:
         if sum(feed.followers for feed in self._feeds.values()) >= FOLLOWERS_MAX:
             raise ApiError(503, UNAVAILABLE, f"{FOLLOWERS_MAX} streams are open here already.")
@@ -184,25 +187,25 @@ class Feeds:
             except BaseException:
                 feed.fresh = False
                 raise
-            if row is not None and row["phase"] == "done":
-                feed.ended_at = row["finished_at"]
+            if row is not None and row.phase == "done":
+                feed.ended_at = row.finished_at
 
-    async def _batch(self, feed: Feed, positions: Positions) -> list[Event]:
+    async def _batch(self, feed: Feed, positions: Positions) -> list[FeedEvent]:
         """In the order of ids, which is that of time; not beyond what a full page has reached."""
         pages = [
             await tail.after(self._views, position)
             for tail, position in zip(feed.tails, positions, strict=True)
         ]
         reached = min((page[-1][0] for page in pages if len(page) == PAGE), default=None)
-        found = [
+        events = [
             (event_id, number, body)
             for number, page in enumerate(pages)
             for event_id, body in page
             if reached is None or event_id <= reached
         ]
-        found.sort(key=itemgetter(0))
+        events.sort(key=itemgetter(0))
         batch = []
-        for event_id, number, body in found:
+        for event_id, number, body in events:
             positions = (*positions[:number], event_id, *positions[number + 1 :])
-            batch.append(Event(event_id, body, positions))
+            batch.append(FeedEvent(event_id, body, positions))
         return batch

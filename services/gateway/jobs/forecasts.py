@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from schemas.units import Ms
-from services.gateway.jobs.queue_forecast import Running, Waiting, left_ms, starts_in_ms
-from services.gateway.ports import Row, Views
-from services.gateway.views.tables import JOBS, NODES
+from services.gateway.jobs.queue_forecast import RunningJob, WaitingJob, left_ms, starts_in_ms
+from services.gateway.jobs.tables import JOBS, NODES, JobRow
+from services.gateway.ports import Views
 from tunery.runtime.clock import Clock
 
 KEPT_MS: Final[Ms] = 2_000
@@ -23,51 +23,48 @@ class Forecasts:
         self._reading = asyncio.Lock()
         self._read_at: Ms | None = None
         self._slots = 0
-        self._running: list[Running] = []
-        self._waiting: list[Waiting] = []
+        self._running: list[RunningJob] = []
+        self._waiting: list[WaitingJob] = []
 
     async def start_of(self, job_id: str) -> Ms | None:
-        """When a queued job is expected to begin; None: it cannot be told."""
+        """When a queued job is expected to begin; None: it is not known."""
         return (await self._starts()).get(job_id)
 
     async def start_of_new(self, slots: int) -> Ms | None:
         """The same for one more job at the end of the queue."""
-        return (await self._starts(Waiting(NEW, slots, 0))).get(NEW)
+        return (await self._starts(WaitingJob(NEW, slots, 0))).get(NEW)
 
-    async def _starts(self, *more: Waiting) -> Mapping[str, Ms]:
+    async def _starts(self, *more: WaitingJob) -> Mapping[str, Ms]:
         now = self._clock.now_ms()
         async with self._reading:  # those who come meanwhile wait for the same reading
             if self._read_at is None or now - self._read_at > KEPT_MS:
                 await self._read(now)
                 self._read_at = now
-        found = starts_in_ms(self._slots, self._running, [*self._waiting, *more])
-        return {job_id: now + wait_ms for job_id, wait_ms in found.items()}
+        waits = starts_in_ms(self._slots, self._running, [*self._waiting, *more])
+        return {job_id: now + wait_ms for job_id, wait_ms in waits.items()}
 
     async def _read(self, now: Ms) -> None:
         nodes = await self._views.page(NODES, {"state": "alive"}, limit=NODES_MAX)
-        self._slots = sum(node["slots"] for node in nodes)
+        self._slots = sum(node.slots for node in nodes)
         self._running = [
-            Running(row["spec"]["slots"], left_ms(_expected_ms(row), now - _began_at(row, now)))
+            RunningJob(row.spec.slots, left_ms(_expected_ms(row), now - _began_at(row, now)))
             for phase in ON_MACHINES
             for row in await self._views.page(JOBS, {"phase": phase}, limit=JOBS_MAX)
         ]
         queued = await self._views.page(
             JOBS, {"phase": "queued", "wanted": "run"}, limit=JOBS_MAX, descending=False
         )
-        placed = sorted(queued, key=lambda row: (row["position"] is None, row["position"] or 0))
-        self._waiting = [
-            Waiting(row["id"], row["spec"]["slots"], _expected_ms(row)) for row in placed
-        ]
+        placed = sorted(queued, key=lambda row: (row.position is None, row.position or 0))
+        self._waiting = [WaitingJob(row.id, row.spec.slots, _expected_ms(row)) for row in placed]
 
 
-def _expected_ms(row: Row) -> Ms:
+def _expected_ms(row: JobRow) -> Ms:
     """Of all its work, on its slots; nothing while it holds no budget."""
-    if row["hold"] is None:
+    if row.hold is None:
         return 0
-    estimate = row["hold"]["estimate"]
-    gpu_ms: int = estimate["train_gpu_ms"] + estimate["eval_gpu_ms"]
-    return gpu_ms // int(row["spec"]["slots"])
+    estimate = row.hold.estimate
+    return (estimate.train_gpu_ms + estimate.eval_gpu_ms) // row.spec.slots
 
 
-def _began_at(row: Row, now: Ms) -> Ms:
-    return now if row["started_at"] is None else int(row["started_at"])
+def _began_at(row: JobRow, now: Ms) -> Ms:
+    return now if row.started_at is None else row.started_at

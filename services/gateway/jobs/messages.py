@@ -18,8 +18,7 @@ from schemas.job import (
 from schemas.sealed import Sealed
 from schemas.training import AttemptOutcome
 from services.gateway.jobs.event_ids import journal_event_id
-from services.gateway.views.rows import put
-from services.gateway.views.tables import JOB_EVENTS
+from services.gateway.jobs.tables import JOB_EVENTS, EventLevel, JobEventRow
 from tunery.runtime.verbs import Change
 
 WANTED = {"run": "Job resumed", "paused": "Pause requested", "cancelled": "Cancellation requested"}
@@ -40,7 +39,7 @@ def messages(header: Header, event: Any) -> tuple[Change, ...]:
         case HoldTaken():
             hold = event.estimate.hold_gpu_ms
             text = f"Budget hold taken: at most {hold / 3_600_000:.2f} GPU-hours"
-            return (_tell(header, event.job_id, "held", text, data={"hold_gpu_ms": hold}),)
+            return (job_event_row(header, event.job_id, "held", text, data={"hold_gpu_ms": hold}),)
         case PlacementWanted():
             return (_placed(header, event),)
         case AttemptStarted():
@@ -48,9 +47,9 @@ def messages(header: Header, event: Any) -> tuple[Change, ...]:
         case CheckpointRecorded():
             step = event.checkpoint.step
             text = f"Checkpoint created at step {step}"
-            return (_tell(header, event.job_id, "checkpoint", text, data={"step": step}),)
+            return (job_event_row(header, event.job_id, "checkpoint", text, data={"step": step}),)
         case WantedSet():
-            return (_tell(header, event.job_id, "wanted", WANTED[event.wanted]),)
+            return (job_event_row(header, event.job_id, "wanted", WANTED[event.wanted]),)
         case AttemptEnded():
             return _attempt_ended(header, event)
         case VerdictRecorded():
@@ -61,29 +60,29 @@ def messages(header: Header, event: Any) -> tuple[Change, ...]:
             return ()
 
 
-def _tell(
+def job_event_row(
     header: Header,
     job_id: str,
     rank: str,
     message: str,
     *,
-    level: str = "info",
+    level: EventLevel = "info",
     data: dict[str, Any] | None = None,
     sealed: Sealed | None = None,
 ) -> Change:
-    return put(
-        JOB_EVENTS,
-        {
-            "tenant": header.key,
-            "job_id": job_id,
-            "id": journal_event_id(header.at, header.seq, rank),
-        },
-        at=header.at,
-        level=level,
-        kind="message",
-        message=message,
-        data=data,
-        sealed=sealed,
+    """A message in the event list of a job. `rank`: its place among those of one record."""
+    return JOB_EVENTS.insert(
+        JobEventRow(
+            tenant=header.key,
+            job_id=job_id,
+            id=journal_event_id(header.at, header.seq, rank),
+            at=header.at,
+            level=level,
+            kind="message",
+            message=message,
+            data=data,
+            sealed=sealed,
+        )
     )
 
 
@@ -92,8 +91,8 @@ def _submitted(header: Header, event: JobSubmitted) -> tuple[Change, ...]:
     if event.spec.validation_file is not None:
         files += f" and validation file: {event.spec.validation_file}"
     return (
-        _tell(header, event.job_id, "created", f"Created fine-tuning job: {event.job_id}"),
-        _tell(header, event.job_id, "validating", f"Validating {files}"),
+        job_event_row(header, event.job_id, "created", f"Created fine-tuning job: {event.job_id}"),
+        job_event_row(header, event.job_id, "validating", f"Validating {files}"),
     )
 
 
@@ -105,7 +104,7 @@ def _placed(header: Header, event: PlacementWanted) -> Change:
         text = "Files validated, moving job to queued state"
     else:
         text = f"Moving job to queued state (attempt {event.attempt})"
-    return _tell(header, event.job_id, "queued", text, data=data)
+    return job_event_row(header, event.job_id, "queued", text, data=data)
 
 
 def _started(header: Header, event: AttemptStarted) -> tuple[Change, ...]:
@@ -116,7 +115,7 @@ def _started(header: Header, event: AttemptStarted) -> tuple[Change, ...]:
         text = "Fine-tuning job started"
     else:
         text = f"Fine-tuning job resumed from the checkpoint of step {event.loaded_step}"
-    begun = _tell(header, event.job_id, "started", text, data=data)
+    begun = job_event_row(header, event.job_id, "started", text, data=data)
     return (begun, _skipped(header, event)) if event.skipped else (begun,)
 
 
@@ -125,7 +124,7 @@ def _skipped(header: Header, event: AttemptStarted) -> Change:
     found = "; ".join(f"{one.manifest_sha256}: {one.reason}" for one in event.skipped)
     text = f"Checkpoints that cannot be used were passed over, their work is credited. {found}"
     data = {"skipped": [one.manifest_sha256 for one in event.skipped]}
-    return _tell(header, event.job_id, "skipped", text, level="warn", data=data)
+    return job_event_row(header, event.job_id, "skipped", text, level="warn", data=data)
 
 
 def _attempt_ended(header: Header, event: AttemptEnded) -> tuple[Change, ...]:
@@ -133,9 +132,9 @@ def _attempt_ended(header: Header, event: AttemptEnded) -> tuple[Change, ...]:
         return ()
     text = ENDINGS[event.outcome].format(n=event.attempt, cause=event.cause or "unknown")
     data = {"attempt": event.attempt, "outcome": event.outcome, "cause": event.cause}
-    level = "warn" if event.outcome in ("lost", "failed") else "info"
+    level: EventLevel = "warn" if event.outcome in ("lost", "failed") else "info"
     return (
-        _tell(
+        job_event_row(
             header,
             event.job_id,
             "attempt_ended",
@@ -152,24 +151,26 @@ def _verdict(header: Header, job_id: str, summary: ScoreSummary) -> Change:
         f"Gate: {summary.verdict}; right answers {summary.adapter_correct} of {summary.items} "
         f"(base model: {summary.base_correct})"
     )
-    level = "warn" if summary.verdict == "block" else "info"
+    level: EventLevel = "warn" if summary.verdict == "block" else "info"
     data = {"verdict": summary.verdict, "reasons": list(summary.reasons)}
-    return _tell(header, job_id, "verdict", text, level=level, data=data)
+    return job_event_row(header, job_id, "verdict", text, level=level, data=data)
 
 
 def _ended(header: Header, event: JobEnded) -> tuple[Change, ...]:
     if event.outcome == "succeeded":
         return (
-            _tell(header, event.job_id, "model", f"New fine-tuned model created: {event.model_id}"),
-            _tell(header, event.job_id, "ended", "The job has successfully completed"),
+            job_event_row(
+                header, event.job_id, "model", f"New fine-tuned model created: {event.model_id}"
+            ),
+            job_event_row(header, event.job_id, "ended", "The job has successfully completed"),
         )
     if event.outcome == "cancelled":
-        return (_tell(header, event.job_id, "ended", "The job was cancelled"),)
+        return (job_event_row(header, event.job_id, "ended", "The job was cancelled"),)
     failure = event.failure
     code = failure.code if failure else "internal_error"
     advice = f" {failure.advice}" if failure and failure.advice else ""
     return (
-        _tell(
+        job_event_row(
             header,
             event.job_id,
             "ended",

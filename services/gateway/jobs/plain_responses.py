@@ -1,45 +1,96 @@
 """Jobs as the plain routes show them: our own states, every input pinned."""
 
-from typing import Any
+from typing import Literal
 
-import msgspec
-
-from schemas.job import JobSpec
 from schemas.units import Ms
 from services.gateway.files.names import label
-from services.gateway.jobs.responses import job_object, own_hyperparameters
-from services.gateway.jobs.statuses import job_state
-from services.gateway.web.responses import Opened, Row, seconds
-
-SAME = (
-    *("id", "created_at", "finished_at", "seed", "metadata", "error", "training_file"),
-    *("validation_file", "queue", "progress", "cost", "gate", "provenance"),
+from services.gateway.files.tables import FileRow
+from services.gateway.jobs.responses import (
+    CostSummaryResponse,
+    GateResponse,
+    JobErrorResponse,
+    ProgressResponse,
+    ProvenanceResponse,
+    QueueResponse,
+    TrainingParametersResponse,
+    job_response,
+    training_parameters,
 )
+from services.gateway.jobs.statuses import JobState, job_state
+from services.gateway.jobs.tables import JobRow, StepRow
+from services.gateway.web.responses import ListItem, Unseal, seconds_or_none
 
 
-def plain_job(
-    row: Row, training: Row | None, opened: Opened, step: Row | None, starts_at: Ms | None
-) -> dict[str, Any]:
+class PlainParametersResponse(TrainingParametersResponse):
+    epochs: int
+    batch_size: int
+
+
+class PlainJobResponse(ListItem):
+    """`training_file_version`: `sha256:` and the hash of its bytes, while the file is kept."""
+
+    object: Literal["job"] = "job"
+    id: str
+    created_at: int
+    finished_at: int | None
+    seed: int
+    metadata: dict[str, str] | None
+    error: JobErrorResponse | None
+    training_file: str
+    validation_file: str | None
+    queue: QueueResponse | None
+    progress: ProgressResponse | None
+    cost: CostSummaryResponse
+    gate: GateResponse | None
+    provenance: ProvenanceResponse
+    state: JobState
+    reason: str | None
+    method: Literal["lora"] = "lora"
+    base_model: str
+    training_file_version: str | None
+    training_dataset: str | None
+    params: PlainParametersResponse
+    suffix: str | None
+    model: str | None
+    estimated_start: int | None
+    estimated_finish: int | None
+
+
+def plain_job_response(
+    row: JobRow,
+    training: FileRow | None,
+    unseal: Unseal,
+    step: StepRow | None,
+    starts_at: Ms | None,
+) -> PlainJobResponse:
     """`training`: the training file's row, while it is kept."""
-    spec = msgspec.convert(row["spec"], JobSpec)
-    shown = job_object(row, opened, step, starts_at)
-    began = row["started_at"]
-    return {
-        "object": "job",
-        **{name: shown[name] for name in SAME},
-        "state": job_state(row["wanted"], row["phase"], row["outcome"]),
-        "reason": row["reason"],
-        "method": "lora",
-        "base_model": f"{spec.base.base_id}@sha256:{spec.base.sha256}",
-        "training_file_version": None if training is None else f"sha256:{training['sha256']}",
-        "training_dataset": None if training is None else label(training, opened),
-        "params": {
-            "epochs": spec.hyper.n_epochs,
-            "batch_size": spec.hyper.batch_size,
-            **own_hyperparameters(spec.hyper),
-        },
-        "suffix": shown["user_provided_suffix"],
-        "model": row["model_id"],
-        "estimated_start": seconds(starts_at if began is None else began),
-        "estimated_finish": shown["estimated_finish"],
-    }
+    job = job_response(row, unseal, step, starts_at)
+    base, hyper = row.spec.base, row.spec.hyper
+    params = PlainParametersResponse(
+        epochs=hyper.n_epochs, batch_size=hyper.batch_size, **training_parameters(hyper)
+    )
+    return PlainJobResponse(
+        id=job.id,
+        created_at=job.created_at,
+        finished_at=job.finished_at,
+        seed=job.seed,
+        metadata=job.metadata,
+        error=job.error,
+        training_file=job.training_file,
+        validation_file=job.validation_file,
+        queue=job.queue,
+        progress=job.progress,
+        cost=job.cost,
+        gate=job.gate,
+        provenance=job.provenance,
+        state=job_state(row.wanted, row.phase, row.outcome),
+        reason=row.reason,
+        base_model=f"{base.base_id}@sha256:{base.sha256}",
+        training_file_version=None if training is None else f"sha256:{training.sha256}",
+        training_dataset=None if training is None else label(training, unseal),
+        params=params,
+        suffix=job.user_provided_suffix,
+        model=row.model_id,
+        estimated_start=seconds_or_none(starts_at if row.started_at is None else row.started_at),
+        estimated_finish=job.estimated_finish,
+    )

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Query, Response
 from starlette.responses import StreamingResponse
 
+from services.gateway.files.tables import FILES
 from services.gateway.jobs import event_routes as events
 from services.gateway.jobs import plain_bodies as plain
 from services.gateway.jobs import routes as jobs
@@ -16,18 +17,17 @@ from services.gateway.jobs.bodies import (
     PromoteRequest,
     SimpleJobRequest,
 )
-from services.gateway.jobs.plain_responses import plain_job
+from services.gateway.jobs.event_responses import LogLineResponse
+from services.gateway.jobs.plain_responses import PlainJobResponse, plain_job_response
 from services.gateway.jobs.streams import streams
 from services.gateway.jobs.submission import Intent, WithIntent, submitted
+from services.gateway.jobs.tables import JOBS, JobRow
 from services.gateway.models import routes as models
-from services.gateway.ports import Row
-from services.gateway.views.tables import FILES, JOBS
-from services.gateway.web.answers import says
+from services.gateway.models.responses import FineTunedModelResponse
 from services.gateway.web.deps import Caller, Deps, Principal, WithDeps
-from services.gateway.web.documents import LogLine, Model, Page, PlainJob
 from services.gateway.web.errors import UNSUPPORTED, ApiError, invalid
 from services.gateway.web.pages import After, page
-from services.gateway.web.responses import listing
+from services.gateway.web.responses import Page, listing
 
 JOBS_ROOT: Final = "/v1/jobs"
 FINE_TUNING: Final = "/v1/fine-tuning/jobs"
@@ -35,19 +35,19 @@ ROOTS: Final = (JOBS_ROOT, FINE_TUNING)
 router = APIRouter(tags=["plain"])
 
 
-@router.post(JOBS_ROOT, responses=says(PlainJob))
+@router.post(JOBS_ROOT)
 async def create_plain_job(
     body: SimpleJobRequest, response: Response, deps: WithDeps, caller: Caller, intent: WithIntent
-) -> dict[str, Any]:
+) -> PlainJobResponse:
     """A job out of a base model, an uploaded file and a few numbers."""
     asked = plain.of_simple(body)
     return await _created(asked, plain.OF_SIMPLE, response, deps, caller, intent)
 
 
-@router.post(FINE_TUNING, responses=says(PlainJob))
+@router.post(FINE_TUNING)
 async def create_fine_tuning_job(
     body: FineTuningRequest, response: Response, deps: WithDeps, caller: Caller, intent: WithIntent
-) -> dict[str, Any]:
+) -> PlainJobResponse:
     asked = plain.of_fine_tuning(body)
     return await _created(asked, plain.OF_FINE_TUNING, response, deps, caller, intent)
 
@@ -59,7 +59,7 @@ async def _created(
     deps: Deps,
     caller: Principal,
     intent: Intent,
-) -> dict[str, Any]:
+) -> PlainJobResponse:
     try:
         row = await submitted(asked, response, deps, caller, intent)
     except ApiError as error:
@@ -72,12 +72,12 @@ async def list_plain_jobs(
     caller: Caller,
     after: After = None,
     limit: Annotated[int, Query(ge=1, le=jobs.LIMIT_MAX)] = jobs.LIMIT,
-) -> dict[str, Any]:
+) -> Page[PlainJobResponse]:
     rows, more = await page(deps.views, JOBS, {"tenant": caller.tenant}, limit=limit, after=after)
-    return listing([await _shown(deps, row) for row in rows], more)
+    return listing(Page[PlainJobResponse], [await _shown(deps, row) for row in rows], more)
 
 
-async def retrieve_plain_job(job_id: str, deps: WithDeps, caller: Caller) -> dict[str, Any]:
+async def retrieve_plain_job(job_id: str, deps: WithDeps, caller: Caller) -> PlainJobResponse:
     """States: queued, provisioning, running, checkpointing, evaluating, paused, succeeded,
     failed, cancelled."""
     return await _shown(deps, await jobs.find(deps, caller, job_id))
@@ -85,29 +85,27 @@ async def retrieve_plain_job(job_id: str, deps: WithDeps, caller: Caller) -> dic
 
 async def plain_job_logs(
     job_id: str, deps: WithDeps, caller: Caller, asked: events.Part
-) -> dict[str, Any] | StreamingResponse:
+) -> Page[Any] | StreamingResponse:
     """As `/v1/fine_tuning/jobs/{job_id}/logs`."""
     return await events.list_logs(job_id, deps, caller, asked)
 
 
 for root in ROOTS:
     kind = "fine_tuning" if root == FINE_TUNING else "plain"
-    router.get(root, name=f"list_{kind}_jobs", responses=says(Page[PlainJob]))(list_plain_jobs)
-    router.get(root + "/{job_id}", name=f"retrieve_{kind}_job", responses=says(PlainJob))(
-        retrieve_plain_job
-    )
+    router.get(root, name=f"list_{kind}_jobs")(list_plain_jobs)
+    router.get(root + "/{job_id}", name=f"retrieve_{kind}_job")(retrieve_plain_job)
     router.get(
         root + "/{job_id}/logs",
         name=f"{kind}_job_logs",
         response_model=None,
-        responses=streams(Page[LogLine]),
+        responses=streams(Page[LogLineResponse]),
     )(plain_job_logs)
 
 
-@router.post("/v1/models/{model_id:path}/deploy", responses=says(Model))
+@router.post("/v1/models/{model_id:path}/deploy")
 async def deploy_model(
     model_id: str, body: DeployRequest, deps: WithDeps, caller: Caller
-) -> dict[str, Any]:
+) -> FineTunedModelResponse:
     """Moves the version to the stage, as `promote` does; what serves reads the stage."""
     if body.serving_pool is not None:
         text = "there are no serving pools here; leave it out, and fetch the stage's adapter"
@@ -116,13 +114,11 @@ async def deploy_model(
     return await models.promote_model(model_id, promote, deps, caller)
 
 
-router.post("/adapters/{model_id:path}/promote", name="promote_adapter", responses=says(Model))(
-    models.promote_model
-)
+router.post("/adapters/{model_id:path}/promote", name="promote_adapter")(models.promote_model)
 
 
-async def _shown(deps: Deps, row: Row) -> dict[str, Any]:
-    where = {"tenant": row["tenant"], "id": row["spec"]["training_file"]}
+async def _shown(deps: Deps, row: JobRow) -> PlainJobResponse:
+    where = {"tenant": row.tenant, "id": row.spec.training_file}
     training = await deps.views.one(FILES, where)
     step, starts_at = await jobs.live(deps, row)
-    return plain_job(row, training, deps.opened, step, starts_at)
+    return plain_job_response(row, training, deps.unseal, step, starts_at)

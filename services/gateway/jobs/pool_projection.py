@@ -21,30 +21,23 @@ from schemas.pool import (
     UsageSliced,
     WaitExplained,
 )
-from services.gateway.views.rows import put
-from services.gateway.views.tables import NODES, USAGE
+from services.gateway.jobs.tables import NODES, USAGE, NodeRow, UsageRow
 from tunery.runtime.verbs import Change
 
 
 def project_pool(header: Header, event: Event) -> tuple[Change, ...]:
+    """Rows of nodes and of use that follow from one event of `pool`."""
     match event:
         case NodeRegistered():
-            values = {
-                "pool": header.key,
-                "device": event.device,
-                "slots": event.slots,
-                "memory_bytes": event.memory_bytes,
-                "state": "alive",
-            }
-            return (put(NODES, {"id": event.node_id}, **values),)
+            return (_node(header, event),)
         case NodeRetired():
-            return (put(NODES, {"id": event.node_id}, state="retired"),)
+            return (NODES.update({"id": event.node_id}, state="retired"),)
         case NodeLost():
-            return (put(NODES, {"id": event.node_id}, state="lost"),)
+            return (NODES.update({"id": event.node_id}, state="lost"),)
         case NodesObserved():
-            # a node that was lost and is heard again; those that are silent are told by NodeLost
-            heard = (seen for seen in event.seen if not seen.silent)
-            return tuple(put(NODES, {"id": seen.node_id}, state="alive") for seen in heard)
+            # a node that was lost and is back; NodeLost says which ones are silent
+            alive = (node for node in event.seen if not node.silent)
+            return tuple(NODES.update({"id": node.node_id}, state="alive") for node in alive)
         case UsageSliced() | UsageCredited():
             return (_line(header, event),)
         case (
@@ -65,27 +58,39 @@ def project_pool(header: Header, event: Event) -> tuple[Change, ...]:
             assert_never(event)
 
 
+def _node(header: Header, event: NodeRegistered) -> Change:
+    return NODES.insert(
+        NodeRow(
+            id=event.node_id,
+            pool=header.key,
+            device=event.device,
+            slots=event.slots,
+            memory_bytes=event.memory_bytes,
+            state="alive",
+        )
+    )
+
+
 def _line(header: Header, event: UsageSliced | UsageCredited) -> Change:
-    """One line of a job's cost; its key says which, so that lines can be summed."""
-    credit = isinstance(event, UsageCredited)
-    kind = f"credit/{event.cause}" if isinstance(event, UsageCredited) else "usage"
-    return put(
-        USAGE,
-        {
-            "tenant": event.tenant,
-            "job_id": event.job_id,
-            "id": f"{event.token.pool}/{event.token.lease:012d}/{event.hour}/{kind}",
-        },
-        at=header.at,
-        attempt=event.attempt,
-        role=event.role,
-        lane=event.lane,
-        price_version=event.price_version,
-        hour=event.hour,
-        kind="credit" if credit else "usage",
-        used_gpu_ms=event.used_gpu_ms if isinstance(event, UsageSliced) else 0,
-        billable_gpu_ms=(
-            event.billable_gpu_ms if isinstance(event, UsageSliced) else -event.lost_gpu_ms
-        ),
-        cause=event.cause if isinstance(event, UsageCredited) else None,
+    """One line of a job's cost; its id says which, so that lines can be summed."""
+    credit = event if isinstance(event, UsageCredited) else None
+    kind = "usage" if credit is None else f"credit/{credit.cause}"
+    return USAGE.insert(
+        UsageRow(
+            tenant=event.tenant,
+            job_id=event.job_id,
+            id=f"{event.token.pool}/{event.token.lease:012d}/{event.hour}/{kind}",
+            at=header.at,
+            attempt=event.attempt,
+            role=event.role,
+            lane=event.lane,
+            price_version=event.price_version,
+            hour=event.hour,
+            kind="usage" if credit is None else "credit",
+            used_gpu_ms=event.used_gpu_ms if isinstance(event, UsageSliced) else 0,
+            billable_gpu_ms=(
+                event.billable_gpu_ms if isinstance(event, UsageSliced) else -event.lost_gpu_ms
+            ),
+            cause=None if credit is None else credit.cause,
+        )
     )

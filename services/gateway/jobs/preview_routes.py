@@ -2,16 +2,17 @@
 
 import tempfile
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from fastapi import APIRouter
 
 from services.gateway.files.preview_tasks import Preview
 from services.gateway.files.routes import known_file
+from services.gateway.files.tables import FileRow
 from services.gateway.jobs.bodies import PreviewRequest
 from services.gateway.jobs.resolve import check_purpose, unknown_model
+from services.gateway.jobs.responses import PreviewResponse
 from services.gateway.jobs.submission import known_base
-from services.gateway.ports import Row
 from services.gateway.web.deps import Caller, Deps, WithDeps
 from services.gateway.web.storage import within
 
@@ -20,13 +21,13 @@ router = APIRouter(tags=["fine-tuning"])
 
 
 @router.post("/v1/fine_tuning/preview")
-async def preview_rows(body: PreviewRequest, deps: WithDeps, caller: Caller) -> dict[str, Any]:
+async def preview_rows(body: PreviewRequest, deps: WithDeps, caller: Caller) -> PreviewResponse:
     """The first good rows as tokens with their loss mask, and what is wrong with those before."""
     base = await known_base(deps, body.model)
     if base is None:
         raise unknown_model(body.model)
     file = await known_file(deps, caller, body.training_file)
-    check_purpose(file["id"], file["purpose"], "training_file")
+    check_purpose(file.id, file.purpose, "training_file")
     with tempfile.TemporaryDirectory(prefix="tunery-preview-") as folder:
         path = Path(folder) / "rows"
         await _beginning(deps, file, path)
@@ -37,23 +38,22 @@ async def preview_rows(body: PreviewRequest, deps: WithDeps, caller: Caller) -> 
             max_length=body.max_length,
             length_policy=body.length_policy,
         )
-        found = await deps.previews.ask(task)
-    return {
-        "object": "fine_tuning.preview",
-        "model": base.base_id,
-        "training_file": file["id"],
-        "data": found["data"],
-        "problems": found["problems"],
-    }
+        rows = await deps.previews.ask(task)
+    return PreviewResponse(
+        model=base.base_id,
+        training_file=file.id,
+        data=rows["data"],
+        problems=rows["problems"],
+    )
 
 
-async def _beginning(deps: Deps, file: Row, path: Path) -> None:
+async def _beginning(deps: Deps, file: FileRow, path: Path) -> None:
     """The whole file, or the whole lines of its beginning."""
-    if file["bytes"] <= BEGINNING_BYTES:
-        await within(deps.blobs.get_file(file["blob"], path), file["bytes"])
+    if file.bytes <= BEGINNING_BYTES:
+        await within(deps.blobs.get_file(file.blob, path), file.bytes)
         return
     kept = bytearray()
-    chunks = deps.blobs.stream(file["blob"])
+    chunks = deps.blobs.stream(file.blob)
     while len(kept) < BEGINNING_BYTES and (chunk := await within(anext(chunks, b""))):
         kept += chunk
     path.write_bytes(kept[: kept.rfind(b"\n") + 1])

@@ -1,7 +1,9 @@
 """`job` → jobs, their checkpoints, the messages of their event lists, limits in force."""
 
-from typing import Any, TypeAlias, TypeGuard, assert_never
+from collections.abc import Iterator
+from typing import Any, Final, TypeAlias, TypeGuard, assert_never
 
+from schemas.dataset import FileRegistered
 from schemas.envelope import Header, Rejected, Repeated
 from schemas.ids import CHECKPOINT, derived_id
 from schemas.job import (
@@ -27,10 +29,19 @@ from schemas.job import (
     WaitNoted,
     WantedSet,
 )
+from services.gateway.accounts.tables import LIMITS
+from services.gateway.jobs.event_ids import history_id
 from services.gateway.jobs.messages import messages
-from services.gateway.views.rows import RESULTS, put, remembered, results_row
-from services.gateway.views.tables import CHECKPOINTS, JOBS, LIMITS
-from tunery.runtime.verbs import Change, Todo, Upsert
+from services.gateway.jobs.tables import (
+    CHECKPOINTS,
+    JOB_HISTORY,
+    JOBS,
+    BudgetHold,
+    CheckpointRow,
+    JobChangeRow,
+    JobRow,
+)
+from tunery.runtime.verbs import Change, Done, Todo, Upsert
 
 Moving: TypeAlias = (
     HoldTaken
@@ -48,10 +59,41 @@ Moving: TypeAlias = (
 )
 
 
+RESULTS: Final = "results"  # to-do: write an ended job's metrics as a file
+
+
 def project_job(header: Header, event: Event) -> tuple[Change, ...]:
     changes = _project(header, event)
     jobs = (change for change in changes if _of_job(change))
-    return (*changes, *(row for change in jobs for row in remembered(header, change)))
+    return (*changes, *(row for change in jobs for row in _history(header, change)))
+
+
+def project_result_file(header: Header, file: FileRegistered) -> tuple[Change, ...]:
+    """`dataset` → the job whose metrics the file has; the to-do of writing it is done."""
+    if file.job_id is None:
+        return ()
+    job = _set(header, file.job_id, result_file=file.file_id)
+    return (job, *_history(header, job), Done(RESULTS, results_id(header.key, file.job_id)))
+
+
+def results_id(tenant: str, job_id: str) -> str:
+    """The id of the to-do row."""
+    return f"{tenant}/{job_id}"
+
+
+def _history(header: Header, change: Upsert) -> Iterator[Upsert]:
+    """What each column of a job became, by its time."""
+    for field, value in change.values.items():
+        yield JOB_HISTORY.insert(
+            JobChangeRow(
+                tenant=change.key["tenant"],
+                job_id=change.key["id"],
+                id=history_id(header.at, header.seq, field),
+                at=header.at,
+                field=field,
+                value=value,
+            )
+        )
 
 
 def _of_job(change: Change) -> TypeGuard[Upsert]:
@@ -66,11 +108,11 @@ def _project(header: Header, event: Event) -> tuple[Change, ...]:
                 "limits": event.limits,
                 "price_version": event.price_version,
             }
-            return (put(LIMITS, {"id": header.key}, **values),)
+            return (LIMITS.update({"id": header.key}, **values),)
         case JobSubmitted():
             return (_submitted(header, event), *messages(header, event))
         case JobEnded():
-            row = results_row(header.key, event.job_id)
+            row = results_id(header.key, event.job_id)
             todo = Todo(RESULTS, row, header.key, header.tenant, event)
             return (_ended(header, event), todo, *messages(header, event))
         case (
@@ -88,22 +130,24 @@ def _project(header: Header, event: Event) -> tuple[Change, ...]:
 
 
 def _set(header: Header, job_id: str, **values: Any) -> Upsert:
-    return put(JOBS, {"tenant": header.key, "id": job_id}, **values)
+    return JOBS.update({"tenant": header.key, "id": job_id}, **values)
 
 
 def _submitted(header: Header, event: JobSubmitted) -> Change:
-    return _set(
-        header,
-        event.job_id,
-        place=header.seq,
-        command_id=header.command_id,
-        created_at=header.at,
-        spec=event.spec,
-        lane=event.lane,
-        suffix=event.spec.suffix,
-        metadata=event.spec.metadata,
-        wanted="run",
-        phase="validating",
+    return JOBS.insert(
+        JobRow(
+            tenant=header.key,
+            id=event.job_id,
+            sequence=header.seq,
+            command_id=header.command_id,
+            created_at=header.at,
+            spec=event.spec,
+            lane=event.lane,
+            suffix=event.spec.suffix,
+            metadata=event.spec.metadata,
+            wanted="run",
+            phase="validating",
+        )
     )
 
 
@@ -129,7 +173,7 @@ def _ended(header: Header, event: JobEnded) -> Change:
 def _moved(header: Header, event: Moving) -> tuple[Change, ...]:
     match event:
         case HoldTaken():
-            hold = {"tokens": event.tokens, "estimate": event.estimate}
+            hold = BudgetHold(tokens=event.tokens, estimate=event.estimate)
             return (_set(header, event.job_id, hold=hold, overage=event.overage),)
         case DatasetBound():
             return (_set(header, event.job_id, prepared=event.prepared),)
@@ -171,19 +215,21 @@ def _started(header: Header, event: AttemptStarted) -> tuple[Change, ...]:
 
 
 def _checkpoint(header: Header, event: CheckpointRecorded) -> Change:
-    found = event.checkpoint
-    name = derived_id(event.job_id, str(found.attempt), str(found.step), found.manifest_sha256)
-    return put(
-        CHECKPOINTS,
-        {"tenant": header.key, "id": CHECKPOINT + name},
-        job_id=event.job_id,
-        place=header.seq,
-        created_at=header.at,
-        attempt=found.attempt,
-        step=found.step,
-        tokens=found.tokens,
-        trained_tokens=event.trained_tokens,
-        manifest_sha256=found.manifest_sha256,
-        bytes=sum(file.bytes for file in found.files),
-        files=found.files,
+    saved = event.checkpoint
+    name = derived_id(event.job_id, str(saved.attempt), str(saved.step), saved.manifest_sha256)
+    return CHECKPOINTS.insert(
+        CheckpointRow(
+            tenant=header.key,
+            job_id=event.job_id,
+            id=CHECKPOINT + name,
+            sequence=header.seq,
+            created_at=header.at,
+            attempt=saved.attempt,
+            step=saved.step,
+            tokens=saved.tokens,
+            trained_tokens=event.trained_tokens,
+            manifest_sha256=saved.manifest_sha256,
+            bytes=sum(file.bytes for file in saved.files),
+            files=saved.files,
+        )
     )

@@ -15,13 +15,13 @@ LEFT_MS_MIN: Final[Ms] = 60_000  # of a job that runs longer than was expected
 
 
 @dataclass(frozen=True)
-class Running:
+class RunningJob:
     slots: int
     left_ms: Ms
 
 
 @dataclass(frozen=True)
-class Waiting:
+class WaitingJob:
     job_id: str
     slots: int
     needs_ms: Ms
@@ -32,7 +32,7 @@ def left_ms(expected_ms: Ms, elapsed_ms: Ms) -> Ms:
 
 
 def starts_in_ms(
-    slots: int, running: Sequence[Running], waiting: Sequence[Waiting]
+    slots: int, running: Sequence[RunningJob], waiting: Sequence[WaitingJob]
 ) -> Mapping[str, Ms]:
     """Milliseconds until each job of the queue begins; a job that never fits is left out."""
     free = max(0, slots - sum(one.slots for one in running))

@@ -154,6 +154,7 @@ def with_files(request: JobRequest, training: InputFile, held_out: InputFile | N
 
 
 def check_purpose(file_id: str, purpose: str, role: FileRole) -> None:
+    """Raises ApiError 400 for a file that is not for fine-tuning."""
     if purpose != PURPOSE:
         text = f"{file_id} has the purpose {purpose!r}; upload it with purpose {PURPOSE!r}."
         raise invalid(text, role)

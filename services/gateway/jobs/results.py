@@ -9,10 +9,11 @@ from typing import Any, Final
 from schemas.dataset import RegisterFile
 from schemas.ids import FILE, derived_id
 from schemas.job import JobEnded
+from services.gateway.files.tables import FILES
 from services.gateway.jobs.event_ids import finite
-from services.gateway.ports import Cursor, Row, Views
-from services.gateway.views.rows import RESULTS
-from services.gateway.views.tables import FILES, STEPS
+from services.gateway.jobs.projection import RESULTS
+from services.gateway.jobs.tables import STEPS, StepRow
+from services.gateway.ports import Cursor, Views
 from tunery.runtime.blobs.abstract import Blobs, blob_key
 from tunery.runtime.seal.sealer import Sealer
 from tunery.runtime.verbs import Effect, Send
@@ -64,7 +65,7 @@ def content_key(tenant: str, data: bytes) -> str:
     return blob_key(tenant, RESULTS, hashlib.sha256(data).hexdigest(), ".csv")
 
 
-def table(steps: Sequence[Row]) -> bytes:
+def table(steps: Sequence[StepRow]) -> bytes:
     """CSV with a header, one line a step."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
@@ -74,19 +75,19 @@ def table(steps: Sequence[Row]) -> bytes:
     return out.getvalue().encode()
 
 
-def _cell(step: Row, column: str | None) -> Any:
-    value = None if column is None else step[column]
+def _cell(step: StepRow, column: str | None) -> Any:
+    value = None if column is None else getattr(step, column)
     return finite(value) if isinstance(value, float) else value
 
 
-async def _steps(views: Views, tenant: str, job_id: str) -> list[Row]:
+async def _steps(views: Views, tenant: str, job_id: str) -> list[StepRow]:
     """In the order of steps: what a resumed attempt did again counts once."""
     where = {"tenant": tenant, "job_id": job_id}
-    found: list[Row] = []
+    steps: list[StepRow] = []
     after = None
     while True:
         rows = await views.page(STEPS, where, limit=PAGE, after=after, descending=False)
-        found += rows
+        steps += rows
         if len(rows) < PAGE:
-            return sorted(found, key=lambda row: int(row["step"]))
-        after = Cursor(rows[-1]["id"], rows[-1]["id"])
+            return sorted(steps, key=lambda row: row.step)
+        after = Cursor(rows[-1].id, rows[-1].id)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import msgspec
 from fastapi import APIRouter, Query, Request
@@ -13,22 +13,25 @@ from schemas.job import CancelJob, PauseJob, ResumeJob
 from schemas.topics import JOB
 from schemas.units import Ms
 from services.gateway.jobs.bodies import SECONDS_MAX
+from services.gateway.jobs.checkpoint_responses import CheckpointResponse, checkpoint_response
+from services.gateway.jobs.cost_responses import JobCostResponse, cost_response
 from services.gateway.jobs.event_ids import step_event_id
-from services.gateway.jobs.responses import (
-    at_that_time,
-    checkpoint_object,
-    cost_object,
-    job_object,
-)
+from services.gateway.jobs.responses import AnswersResponse, JobResponse, job_response, row_at
 from services.gateway.jobs.statuses import LIVE
-from services.gateway.ports import Cursor, Row
-from services.gateway.views.tables import CHECKPOINTS, JOB_HISTORY, JOBS, STEPS, USAGE
-from services.gateway.web.answers import says
+from services.gateway.jobs.tables import (
+    CHECKPOINTS,
+    JOB_HISTORY,
+    JOBS,
+    STEPS,
+    USAGE,
+    JobRow,
+    StepRow,
+)
+from services.gateway.ports import Cursor, Where
 from services.gateway.web.deps import Caller, Deps, Principal, WithDeps
-from services.gateway.web.documents import Checkpoint, Job, Page
 from services.gateway.web.errors import ApiError, invalid
 from services.gateway.web.pages import After, page
-from services.gateway.web.responses import listing
+from services.gateway.web.responses import Page, listing
 from services.gateway.web.storage import within
 
 Moment = Annotated[
@@ -50,16 +53,14 @@ SCANNED_MAX: Final = 5_000  # metadata is sealed, so a filter on it opens job af
 router = APIRouter(tags=["fine-tuning"])
 
 
-@router.get(
-    "/v1/fine_tuning/jobs", openapi_extra={"parameters": [METADATA]}, responses=says(Page[Job])
-)
+@router.get("/v1/fine_tuning/jobs", openapi_extra={"parameters": [METADATA]})
 async def list_jobs(
     request: Request,
     deps: WithDeps,
     caller: Caller,
     after: After = None,
     limit: Annotated[int, Query(ge=1, le=LIMIT_MAX)] = LIMIT,
-) -> dict[str, Any]:
+) -> Page[JobResponse]:
     """`metadata[key]=value` filters, any number of them; `metadata=null`: jobs without."""
     where = {"tenant": caller.tenant}
     wanted = _metadata_filter(request)
@@ -67,7 +68,7 @@ async def list_jobs(
         rows, more = await page(deps.views, JOBS, where, limit=limit, after=after)
     else:
         rows, more = await _filtered(deps, where, wanted, limit, after)
-    return listing([await shown(deps, row) for row in rows], more)
+    return listing(Page[JobResponse], [await shown(deps, row) for row in rows], more)
 
 
 def _metadata_filter(request: Request) -> dict[str, str] | None:
@@ -86,24 +87,24 @@ def _metadata_filter(request: Request) -> dict[str, str] | None:
 
 
 async def _filtered(
-    deps: Deps, where: Row, wanted: Mapping[str, str] | None, limit: int, after: str | None
-) -> tuple[Sequence[Row], bool]:
-    found: list[Row] = []
+    deps: Deps, where: Where, wanted: Mapping[str, str] | None, limit: int, after: str | None
+) -> tuple[Sequence[JobRow], bool]:
+    matching: list[JobRow] = []
     for _ in range(SCANNED_MAX // LIMIT_MAX):
         rows, more = await page(deps.views, JOBS, where, limit=LIMIT_MAX, after=after)
         for row in rows:
             if _matches(deps, row, wanted):
-                found.append(row)
-            if len(found) > limit:
-                return found[:limit], True
+                matching.append(row)
+            if len(matching) > limit:
+                return matching[:limit], True
         if not more:
-            return found, False
-        after = rows[-1]["id"]
-    return found, True
+            return matching, False
+        after = rows[-1].id
+    return matching, True
 
 
-def _matches(deps: Deps, row: Row, wanted: Mapping[str, str] | None) -> bool:
-    text = deps.opened(row["metadata"])
+def _matches(deps: Deps, row: JobRow, wanted: Mapping[str, str] | None) -> bool:
+    text = deps.unseal(row.metadata)
     if wanted is None:
         return text is None
     try:
@@ -113,68 +114,69 @@ def _matches(deps: Deps, row: Row, wanted: Mapping[str, str] | None) -> bool:
     return wanted.items() <= held.items()
 
 
-@router.get("/v1/fine_tuning/jobs/{job_id}", responses=says(Job))
+@router.get("/v1/fine_tuning/jobs/{job_id}")
 async def retrieve_job(
     job_id: str, deps: WithDeps, caller: Caller, at: Moment = None
-) -> dict[str, Any]:
+) -> JobResponse:
     row = await find(deps, caller, job_id)
     return await (shown(deps, row) if at is None else _shown_at(deps, row, 1_000 * at + 999))
 
 
-@router.post("/v1/fine_tuning/jobs/{job_id}/cancel", responses=says(Job))
-async def cancel_job(job_id: str, deps: WithDeps, caller: Caller) -> dict[str, Any]:
+@router.post("/v1/fine_tuning/jobs/{job_id}/cancel")
+async def cancel_job(job_id: str, deps: WithDeps, caller: Caller) -> JobResponse:
     return await _change(deps, caller, job_id, CancelJob(job_id=job_id))
 
 
-@router.post("/v1/fine_tuning/jobs/{job_id}/pause", responses=says(Job))
-async def pause_job(job_id: str, deps: WithDeps, caller: Caller) -> dict[str, Any]:
+@router.post("/v1/fine_tuning/jobs/{job_id}/pause")
+async def pause_job(job_id: str, deps: WithDeps, caller: Caller) -> JobResponse:
     return await _change(deps, caller, job_id, PauseJob(job_id=job_id))
 
 
-@router.post("/v1/fine_tuning/jobs/{job_id}/resume", responses=says(Job))
-async def resume_job(job_id: str, deps: WithDeps, caller: Caller) -> dict[str, Any]:
+@router.post("/v1/fine_tuning/jobs/{job_id}/resume")
+async def resume_job(job_id: str, deps: WithDeps, caller: Caller) -> JobResponse:
     return await _change(deps, caller, job_id, ResumeJob(job_id=job_id))
 
 
-@router.get("/v1/fine_tuning/jobs/{job_id}/checkpoints", responses=says(Page[Checkpoint]))
+@router.get("/v1/fine_tuning/jobs/{job_id}/checkpoints")
 async def list_checkpoints(
     job_id: str,
     deps: WithDeps,
     caller: Caller,
     after: After = None,
     limit: Annotated[int, Query(ge=1, le=LIMIT_MAX)] = CHECKPOINTS_LIMIT,
-) -> dict[str, Any]:
+) -> Page[CheckpointResponse]:
+    """Newest first, with the metrics of their steps."""
     job = await find(deps, caller, job_id)
     where = {"tenant": caller.tenant, "job_id": job_id}
     rows, more = await page(deps.views, CHECKPOINTS, where, limit=limit, after=after)
     data = []
     for row in rows:
-        step = await deps.views.one(STEPS, {**where, "step": row["step"]})
-        data.append(checkpoint_object(row, job_id, job["spec"]["model_id"], step))
-    return listing(data, more)
+        step = await deps.views.one(STEPS, {**where, "step": row.step})
+        data.append(checkpoint_response(row, job.spec.model_id, step))
+    return listing(Page[CheckpointResponse], data, more)
 
 
 @router.get("/v1/fine_tuning/jobs/{job_id}/cost")
-async def job_cost(job_id: str, deps: WithDeps, caller: Caller) -> dict[str, Any]:
+async def job_cost(job_id: str, deps: WithDeps, caller: Caller) -> JobCostResponse:
     """Every usage slice and credit so far."""
     row = await find(deps, caller, job_id)
     where = {"tenant": caller.tenant, "job_id": job_id}
     lines = await deps.views.page(USAGE, where, limit=LINES_MAX, descending=False)
-    return cost_object(row, lines)
+    return cost_response(row, lines)
 
 
 @router.get("/v1/fine_tuning/jobs/{job_id}/answers")
-async def job_answers(job_id: str, deps: WithDeps, caller: Caller) -> dict[str, Any]:
+async def job_answers(job_id: str, deps: WithDeps, caller: Caller) -> AnswersResponse:
     """The evaluation's fixed prompts, answered by the base model and by the adapter."""
     row = await find(deps, caller, job_id)
-    if row["scores"] is None:
+    if row.scores is None:
         raise ApiError(404, errors.NOT_FOUND, f"{job_id} has not been evaluated yet", "id")
-    scores = row["scores"]
-    found = json.loads(await within(deps.blobs.get(scores["blob"], sha256=scores["sha256"])))
-    return {"object": "list", "data": found["answers"]}
+    scores = row.scores
+    content = json.loads(await within(deps.blobs.get(scores.blob, sha256=scores.sha256)))
+    return AnswersResponse(data=content["answers"])
 
 
-async def find(deps: Deps, caller: Principal, job_id: str) -> Row:
+async def find(deps: Deps, caller: Principal, job_id: str) -> JobRow:
     """Raises ApiError 404."""
     row = await deps.views.one(JOBS, {"tenant": caller.tenant, "id": job_id})
     if row is None:
@@ -182,43 +184,43 @@ async def find(deps: Deps, caller: Principal, job_id: str) -> Row:
     return row
 
 
-async def shown(deps: Deps, row: Row) -> dict[str, Any]:
-    return job_object(row, deps.opened, *await live(deps, row))
+async def shown(deps: Deps, row: JobRow) -> JobResponse:
+    return job_response(row, deps.unseal, *await live(deps, row))
 
 
-async def live(deps: Deps, row: Row) -> tuple[Row | None, Ms | None]:
+async def live(deps: Deps, row: JobRow) -> tuple[StepRow | None, Ms | None]:
     """The newest step where the job is past its start, its expected start before that."""
     step = await _newest_step(deps, row) if _has_steps(row) else None
-    waits = row["phase"] == "queued" and row["wanted"] == "run"
-    return step, await deps.forecasts.start_of(row["id"]) if waits else None
+    waits = row.phase == "queued" and row.wanted == "run"
+    return step, await deps.forecasts.start_of(row.id) if waits else None
 
 
-async def _shown_at(deps: Deps, row: Row, at: Ms) -> dict[str, Any]:
+async def _shown_at(deps: Deps, row: JobRow, at: Ms) -> JobResponse:
     """Raises ApiError 404 for a moment before the job was there."""
-    where = {"tenant": row["tenant"], "job_id": row["id"]}
+    where = {"tenant": row.tenant, "job_id": row.id}
     changes = await deps.views.page(JOB_HISTORY, where, limit=CHANGES_MAX, descending=False)
-    before = [change for change in changes if change["at"] <= at]
-    if not before:
-        text = f"{row['id']} did not exist yet at {at // 1_000}"
+    before = [change for change in changes if change.at <= at]
+    past = row_at(before, row.tenant, row.id)
+    if past is None:
+        text = f"{row.id} did not exist yet at {at // 1_000}"
         raise ApiError(404, errors.NOT_FOUND, text, "at")
-    past = at_that_time(before, {"tenant": row["tenant"], "id": row["id"]})
     step = await _newest_step(deps, past, at) if _has_steps(past) else None
-    return job_object(past, deps.opened, step)
+    return job_response(past, deps.unseal, step)
 
 
-def _has_steps(row: Row) -> bool:
-    return row["phase"] in LIVE or (row["phase"] == "queued" and row["total_steps"] is not None)
+def _has_steps(row: JobRow) -> bool:
+    return row.phase in LIVE or (row.phase == "queued" and row.total_steps is not None)
 
 
-async def _newest_step(deps: Deps, row: Row, at: Ms | None = None) -> Row | None:
-    where = {"tenant": row["tenant"], "job_id": row["id"]}
+async def _newest_step(deps: Deps, row: JobRow, at: Ms | None = None) -> StepRow | None:
+    where = {"tenant": row.tenant, "job_id": row.id}
     bound = None if at is None else step_event_id(at + 1, 0, 0)
     after = None if bound is None else Cursor(bound, bound)
-    found = await deps.views.page(STEPS, where, limit=1, after=after)
-    return found[0] if found else None
+    steps = await deps.views.page(STEPS, where, limit=1, after=after)
+    return steps[0] if steps else None
 
 
-async def _change(deps: Deps, caller: Principal, job_id: str, command: Message) -> dict[str, Any]:
+async def _change(deps: Deps, caller: Principal, job_id: str, command: Message) -> JobResponse:
     await find(deps, caller, job_id)
     actor = deps.seal.seal(caller.tenant, caller.key_id)
     await deps.commands.decide(JOB, caller.tenant, command, actor=actor)

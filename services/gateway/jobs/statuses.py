@@ -21,7 +21,6 @@ JobState: TypeAlias = Literal[
     "failed",
     "cancelled",
 ]
-FileStatus: TypeAlias = Literal["uploaded", "processed", "error"]
 
 # (phase) → status of a job that is wanted to run
 RUNNING: Final[dict[Phase, JobStatus]] = {

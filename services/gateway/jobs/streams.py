@@ -8,14 +8,14 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
-import msgspec
 from starlette.responses import StreamingResponse
 
 from schemas.units import Ms
 from services.gateway.jobs.event_ids import EVENT_ID
-from services.gateway.jobs.feeds import JobKey, Positions, Source
+from services.gateway.jobs.feeds import FeedSource, JobKey, Positions
 from services.gateway.web.deps import Deps
 from services.gateway.web.errors import ApiError, invalid
+from services.gateway.web.responses import Response
 from tunery.runtime.store.abstract import StoreUnavailable
 from tunery.runtime.telemetry.logs import log_event
 
@@ -36,7 +36,7 @@ def event_stream(
     deps: Deps,
     job: JobKey,
     name: str,
-    sources: Sequence[Source],
+    sources: Sequence[FeedSource],
     positions: Positions,
 ) -> StreamingResponse:
     """The answer to `stream=true`. `name` is the frames' event."""
@@ -49,34 +49,38 @@ def positions_of(last_event_id: str | None, after: str | None, sources: int) -> 
     """Where a stream begins. Raises ApiError 400."""
     if last_event_id is None:
         return (after or "",) * sources
-    found = tuple(last_event_id.split(BETWEEN))
-    if len(found) == 1:
-        found *= sources  # the id of an event
-    if len(found) != sources or not all(one == "" or EVENT_ID.match(one) for one in found):
+    positions = tuple(last_event_id.split(BETWEEN))
+    if len(positions) == 1:
+        positions *= sources  # the id of an event
+    if len(positions) != sources or not all(map(_is_position, positions)):
         raise invalid("Send the id of the last frame as you got it.", "Last-Event-ID")
-    return found
+    return positions
+
+
+def _is_position(text: str) -> bool:
+    return text == "" or EVENT_ID.match(text) is not None
 
 
 async def _frames(
-    deps: Deps, job: JobKey, name: str, sources: Sequence[Source], positions: Positions
+    deps: Deps, job: JobKey, name: str, sources: Sequence[FeedSource], positions: Positions
 ) -> AsyncIterator[bytes]:
     """Goes on when the database is away for a while: only the client ends it, or the job.
 
     No empty line without data before it: the SDK would take that for an event with nothing in it.
     """
     yield f"retry: {RETRY_MS}\n".encode()
-    told_ms = deps.clock.monotonic_ms()
+    sent_ms = deps.clock.monotonic_ms()
     while True:
         try:
             async for batch in deps.feeds.follow(job, name, sources, positions):
                 if batch:
                     positions = batch[-1].positions
-                    yield b"".join(_frame(name, one.positions, one.body) for one in batch)
-                elif deps.clock.monotonic_ms() - told_ms >= HEARTBEAT_MS:
+                    yield b"".join(_frame(name, event.positions, event.body) for event in batch)
+                elif deps.clock.monotonic_ms() - sent_ms >= HEARTBEAT_MS:
                     yield b": heartbeat\n"
                 else:
                     continue
-                told_ms = deps.clock.monotonic_ms()
+                sent_ms = deps.clock.monotonic_ms()
             yield b"data: [DONE]\n\n"
             return
         except (StoreUnavailable, ApiError) as error:
@@ -85,6 +89,6 @@ async def _frames(
             await deps.clock.sleep(RETRY_MS)
 
 
-def _frame(name: str, positions: Positions, body: Any) -> bytes:
+def _frame(name: str, positions: Positions, body: Response) -> bytes:
     head = f"event: {name}\nid: {BETWEEN.join(positions)}\ndata: ".encode()
-    return head + msgspec.json.encode(body) + b"\n\n"
+    return head + body.model_dump_json().encode() + b"\n\n"

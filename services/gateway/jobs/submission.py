@@ -1,31 +1,36 @@
 """Submitting a job, and estimating one without submitting it."""
 
 import asyncio
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import msgspec
 from fastapi import APIRouter, Depends, Header, Response
 
 from schemas import errors
-from schemas.dataset import BaseTokens, Validation
+from schemas.dataset import BaseTokens
 from schemas.envelope import Idempotency
 from schemas.ids import JOB as JOB_PREFIX
 from schemas.job import JobSpec, Price, SubmitJob
 from schemas.model import Base
 from schemas.topics import JOB
 from schemas.training import Device
+from services.gateway.accounts.tables import TENANTS, TenantRow
 from services.gateway.files.routes import find_file
+from services.gateway.files.tables import FileRow
 from services.gateway.jobs import resolve as submission
 from services.gateway.jobs.bodies import SEED_MAX, JobRequest
-from services.gateway.jobs.responses import estimate_object
+from services.gateway.jobs.cost_responses import (
+    EstimateResponse,
+    NoEstimateResponse,
+    estimate_response,
+    no_estimate_response,
+)
+from services.gateway.jobs.responses import JobResponse
 from services.gateway.jobs.routes import find, shown
-from services.gateway.ports import Row
-from services.gateway.views.tables import BASES, JOBS, NODES, TENANTS
-from services.gateway.web.answers import says
+from services.gateway.jobs.tables import JOBS, NODES, JobRow
+from services.gateway.models.tables import BASES
 from services.gateway.web.deps import Caller, Deps, Principal, WithDeps
-from services.gateway.web.documents import Estimate, Job
 from services.gateway.web.errors import FORBIDDEN, ApiError
 from tunery.plan.estimate import estimate
 from tunery.runtime.store.abstract import Outcome
@@ -63,22 +68,24 @@ class Resolved:
 
 
 # before the routes with {job_id}: `estimate` would be taken for one
-@router.post("/v1/fine_tuning/jobs/estimate", responses=says(Estimate))
-async def estimate_job(body: JobRequest, deps: WithDeps, caller: Caller) -> dict[str, Any]:
+@router.post("/v1/fine_tuning/jobs/estimate")
+async def estimate_job(
+    body: JobRequest, deps: WithDeps, caller: Caller
+) -> EstimateResponse | NoEstimateResponse:
     """The same body as a submission; nothing is recorded."""
     found = await _resolve(deps, caller, body, deps.fresh(JOB_PREFIX))
     spec, tokens = found.spec, found.tokens
     if tokens is None:
-        return estimate_object(spec, None, NOT_VALIDATED)
+        return no_estimate_response(spec, NOT_VALIDATED)
     figures = estimate(spec, tokens)
     starts_at = await deps.forecasts.start_of_new(spec.slots)
-    return estimate_object(spec, figures, None, starts_at)
+    return estimate_response(spec, figures, starts_at)
 
 
-@router.post("/v1/fine_tuning/jobs", responses=says(Job | Estimate))
+@router.post("/v1/fine_tuning/jobs")
 async def create_job(
     body: JobRequest, response: Response, deps: WithDeps, caller: Caller, intent: WithIntent
-) -> dict[str, Any]:
+) -> JobResponse | EstimateResponse | NoEstimateResponse:
     """Returns when the decision is in the read model. The same intent twice is one job."""
     if body.dry_run:
         return await estimate_job(body, deps, caller)
@@ -87,7 +94,7 @@ async def create_job(
 
 async def submitted(
     body: JobRequest, response: Response, deps: Deps, caller: Principal, intent: Intent
-) -> Row:
+) -> JobRow:
     """The job of this intent, new or not; a header tells which.
 
     Only so many at once: a crowd that takes turns statement by statement would all be so slow that
@@ -99,7 +106,7 @@ async def submitted(
 
 async def _submitted(
     body: JobRequest, response: Response, deps: Deps, caller: Principal, intent: Intent
-) -> Row:
+) -> JobRow:
     job_id = deps.fresh(JOB_PREFIX)
     found = await _resolve(deps, caller, body, job_id)
     outcome = await deps.commands.decide(
@@ -125,7 +132,7 @@ def idempotency(deps: Deps, caller: Principal, body: JobRequest, intent: Intent)
     return Idempotency(key=body_hmac, body=body_hmac, by_body=True, retry=intent.retried)
 
 
-async def _first(deps: Deps, caller: Principal, outcome: Outcome) -> Row:
+async def _first(deps: Deps, caller: Principal, outcome: Outcome) -> JobRow:
     """The job that the first command of this intent made. Raises its refusal again, as 409."""
     command_id = outcome.repeated_of
     row = await deps.views.one(JOBS, {"tenant": caller.tenant, "command_id": command_id})
@@ -191,7 +198,7 @@ def _minted(
 
 async def known_base(deps: Deps, name: str) -> Base | None:
     row = await deps.views.one(BASES, {"id": name})
-    return None if row is None else msgspec.convert(row["base"], Base)
+    return None if row is None else row.base
 
 
 async def _find_input(
@@ -201,29 +208,28 @@ async def _find_input(
     return None if row is None else _input_file(row)
 
 
-def _input_file(row: Mapping[str, Any]) -> submission.InputFile:
-    validation = row["validation"]
+def _input_file(row: FileRow) -> submission.InputFile:
     return submission.InputFile(
-        id=row["id"],
-        purpose=row["purpose"],
-        status=row["status"],
-        validation=None if validation is None else msgspec.convert(validation, Validation),
+        id=row.id,
+        purpose=row.purpose,
+        status=row.status,
+        validation=row.validation,
     )
 
 
-def _price(deps: Deps, tenant: Row) -> Price:
-    book = deps.prices.book(tenant["price_version"])
+def _price(deps: Deps, tenant: TenantRow) -> Price:
+    book = deps.prices.book(tenant.price_version)
     if book is None:
         message = (
-            f"The price book {tenant['price_version']!r} of this tenant is not installed here. "
+            f"The price book {tenant.price_version!r} of this tenant is not installed here. "
             "Tell the operator: put its file into the folder of price books."
         )
         raise ApiError(503, "price_book_missing", message, headers={"retry-after": "60"})
-    return book.price(tenant["plan"])
+    return book.price(tenant.plan)
 
 
 async def _device(deps: Deps) -> Device:
     """What the pool's live nodes have, else those it had last: accelerators where there is one."""
     nodes = await deps.views.page(NODES, {"pool": submission.POOL}, limit=NODES_MAX)
-    nodes = [node for node in nodes if node["state"] == "alive"] or nodes
-    return "cuda" if any(node["device"] == "cuda" for node in nodes) else "cpu"
+    nodes = [node for node in nodes if node.state == "alive"] or nodes
+    return "cuda" if any(node.device == "cuda" for node in nodes) else "cpu"

@@ -11,7 +11,7 @@ from schemas.telemetry import LogLine, Progress, Step, Telemetry
 from schemas.topics import PARTITIONS, TELEMETRY
 from schemas.units import Ms
 from services.gateway.jobs.event_ids import finite, line_id, step_event_id
-from services.gateway.views.tables import LINES, STEPS, TELEMETRY_DDL, TELEMETRY_VERSION
+from services.gateway.jobs.tables import LINES, STEPS, LogLineRow, StepRow
 from tunery.runtime.bus.abstract import OutOfRange, Record
 from tunery.runtime.journal.codec import MALFORMED
 from tunery.runtime.journal.reader import Position
@@ -26,7 +26,10 @@ POLL_MS: Final[Ms] = 500
 RECORDS_MAX: Final = 1_000
 LINE_CHARACTERS_MAX: Final = 2_000
 PLACES: Final = tuple((NAME, partition) for partition in range(PARTITIONS))
-TABLES: Final = Tables(NAME, TELEMETRY_VERSION, PLACES, TELEMETRY_DDL, (STEPS.name, LINES.name))
+VERSION: Final = 3  # 3: columns of 64 bits
+TABLES: Final = Tables(
+    NAME, VERSION, PLACES, "\n".join((STEPS.ddl(), LINES.ddl())), (STEPS.name, LINES.name)
+)
 _DECODER: Final[msgspec.json.Decoder[Telemetry]] = msgspec.json.Decoder(Telemetry)
 
 
@@ -43,6 +46,7 @@ class TelemetryReader:
         await self._ready.wait()
 
     async def run(self) -> None:
+        """Reads until cancelled; begins again where another process was first."""
         await self._store.ensure(TABLES)
         while True:
             offsets = await self._offsets()
@@ -94,7 +98,7 @@ def _batch(partition: int, before: int, after: int, changes: Sequence[Upsert]) -
     told = {f"{change.key['tenant']}/{change.key['job_id']}" for change in changes}
     return Batch(
         projection=NAME,
-        version=TELEMETRY_VERSION,
+        version=VERSION,
         place=(NAME, partition),
         expected=before,
         position=Position(after),
@@ -122,33 +126,34 @@ def changes_of(record: Record) -> tuple[Upsert, ...]:
 
 
 def _line(record: Record, message: LogLine | Progress, level: str, text: str) -> Upsert:
-    line = line_id(record.timestamp, record.partition, record.offset)
-    return Upsert(
-        LINES.name,
-        {"tenant": message.tenant, "job_id": message.job_id, "id": line},
-        {
-            "at": record.timestamp,
-            "attempt": message.attempt,
-            "level": level,
-            "message": text.replace("\0", "")[:LINE_CHARACTERS_MAX],
-        },
+    return LINES.insert(
+        LogLineRow(
+            tenant=message.tenant,
+            job_id=message.job_id,
+            id=line_id(record.timestamp, record.partition, record.offset),
+            at=record.timestamp,
+            attempt=message.attempt,
+            level=level,
+            message=text.replace("\0", "")[:LINE_CHARACTERS_MAX],
+        )
     )
 
 
 def _step(record: Record, step: Step) -> Upsert:
-    return Upsert(
-        STEPS.name,
-        {"tenant": step.tenant, "job_id": step.job_id, "step": step.step},
-        {
-            "id": step_event_id(record.timestamp, step.attempt, step.step),
-            "at": record.timestamp,
-            "attempt": step.attempt,
-            "total_steps": step.total_steps,
-            "loss": finite(step.loss),
-            "accuracy": finite(step.accuracy),
-            "valid_loss": finite(step.valid_loss),
-            "learning_rate": finite(step.learning_rate),
-            "tokens": step.tokens,
-            "elapsed_ms": step.elapsed_ms,
-        },
+    return STEPS.insert(
+        StepRow(
+            tenant=step.tenant,
+            job_id=step.job_id,
+            step=step.step,
+            id=step_event_id(record.timestamp, step.attempt, step.step),
+            at=record.timestamp,
+            attempt=step.attempt,
+            total_steps=step.total_steps,
+            loss=finite(step.loss),
+            accuracy=finite(step.accuracy),
+            valid_loss=finite(step.valid_loss),
+            learning_rate=finite(step.learning_rate),
+            tokens=step.tokens,
+            elapsed_ms=step.elapsed_ms,
+        )
     )

@@ -1,5 +1,5 @@
 """Base models and fine-tuned versions.
 
-routes: `/v1/models`, `/v1/bases` · responses: objects of the API · projection: the journal
-`model` into rows · base_folders: describes a base model's folder.
+routes: `/v1/models`, `/v1/bases` · responses: answers of the API · tables, projection: the
+journal `model` as rows · base_folders: describes a base model's folder.
 """

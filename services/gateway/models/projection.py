@@ -16,53 +16,39 @@ from schemas.model import (
     VersionPublished,
     VersionSubmitted,
 )
-from services.gateway.views.rows import drop, put
-from services.gateway.views.tables import BASES, MODELS, PERMISSIONS
+from services.gateway.models.tables import (
+    BASES,
+    MODELS,
+    PERMISSIONS,
+    BaseRow,
+    ModelRow,
+    PermissionRow,
+)
 from tunery.runtime.verbs import Change
 
 BASES_PARTITION: Final = 0
 
 
 def project_model(header: Header, event: Event) -> tuple[Change, ...]:
+    """Rows of base models, versions and permissions that follow from one event of `model`."""
     match event:
         case BaseAdded():
             # One event in each partition, each at a time of its own, in no order among each other:
             # a row that a rebuild makes again comes from one of them.
             if header.partition != BASES_PARTITION:
                 return ()
-            return (put(BASES, {"id": event.base.base_id}, created_at=header.at, base=event.base),)
+            row = BaseRow(id=event.base.base_id, created_at=header.at, base=event.base)
+            return (BASES.insert(row),)
         case VersionPublished():
-            return (
-                put(
-                    MODELS,
-                    {"tenant": header.key, "id": event.model_id},
-                    place=header.seq,
-                    created_at=header.at,
-                    line=event.line,
-                    lineage=event.lineage,
-                    files=event.files,
-                    stage="dev",
-                    stage_at=header.at,
-                    quarantined=event.quarantined,
-                ),
-            )
+            return (_published(header, event),)
         case StageMoved():
             return _moved(header, event)
         case VersionDeleted():
-            return (drop(MODELS, {"tenant": header.key, "id": event.model_id}),)
+            return (MODELS.delete({"tenant": header.key, "id": event.model_id}),)
         case CheckpointShared():
-            return (
-                put(
-                    PERMISSIONS,
-                    {"tenant": header.key, "id": event.permission_id},
-                    place=header.seq,
-                    created_at=header.at,
-                    checkpoint_id=event.checkpoint_id,
-                    project_id=event.project_id,
-                ),
-            )
+            return (_shared(header, event),)
         case CheckpointUnshared():
-            return (drop(PERMISSIONS, {"tenant": header.key, "id": event.permission_id}),)
+            return (PERMISSIONS.delete({"tenant": header.key, "id": event.permission_id}),)
         case (
             VersionSubmitted()
             | VersionFailed()
@@ -76,10 +62,40 @@ def project_model(header: Header, event: Event) -> tuple[Change, ...]:
             assert_never(event)
 
 
+def _published(header: Header, event: VersionPublished) -> Change:
+    return MODELS.insert(
+        ModelRow(
+            tenant=header.key,
+            id=event.model_id,
+            sequence=header.seq,
+            created_at=header.at,
+            line=event.line,
+            lineage=event.lineage,
+            files=event.files,
+            stage="dev",
+            stage_at=header.at,
+            quarantined=event.quarantined,
+        )
+    )
+
+
+def _shared(header: Header, event: CheckpointShared) -> Change:
+    return PERMISSIONS.insert(
+        PermissionRow(
+            tenant=header.key,
+            id=event.permission_id,
+            sequence=header.seq,
+            created_at=header.at,
+            checkpoint_id=event.checkpoint_id,
+            project_id=event.project_id,
+        )
+    )
+
+
 def _moved(header: Header, event: StageMoved) -> tuple[Change, ...]:
     holder = {"tenant": header.key, "id": event.model_id}
-    now = put(MODELS, holder, stage=event.stage, stage_at=header.at)
+    now = MODELS.update(holder, stage=event.stage, stage_at=header.at)
     if event.replaced is None or event.replaced == event.model_id:
         return (now,)
     before = {"tenant": header.key, "id": event.replaced}
-    return (put(MODELS, before, stage="dev", stage_at=header.at), now)
+    return (MODELS.update(before, stage="dev", stage_at=header.at), now)

@@ -1,88 +1,131 @@
-"""Base models and fine-tuned versions."""
+"""Base models, fine-tuned versions, the files of an adapter, permissions."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Literal
 
-from services.gateway.web.responses import Row, seconds
+import msgspec
 
-OWNER = "tunery"
+from schemas.model import Stage, Verdict
+from schemas.training import BlobFile
+from services.gateway.models.tables import BaseRow, ModelRow, PermissionRow
+from services.gateway.web.responses import ListItem, Response, seconds
 
-
-def base_object(row: Row) -> dict[str, Any]:
-    base = row["base"]
-    return {
-        "id": row["id"],
-        "object": "model",
-        "created": seconds(row["created_at"]),
-        "owned_by": OWNER,
-        "shutdown_date": None,
-        "type": "base",
-        "sha256": base["sha256"],
-        "parameters": base["parameters"],
-        "context_length": base["context_length"],
-        "family": base["family"],
-        "licence": base["licence"],
-    }
+OWNER: Final = "tunery"
 
 
-def model_object(row: Row) -> dict[str, Any]:
-    lineage = row["lineage"]
-    return {
-        "id": row["id"],
-        "object": "model",
-        "created": seconds(row["created_at"]),
-        "owned_by": row["tenant"],
-        "shutdown_date": None,
-        "type": "fine-tuned",
-        "parent": lineage["base_id"],
-        "job_id": lineage["job_id"],
-        "line": row["line"],
-        "stage": row["stage"],
-        "stage_since": seconds(row["stage_at"]),
-        "quarantined": row["quarantined"],
-        "verdict": lineage["verdict"],
-        "lineage": lineage,
-    }
+class ModelResponse(ListItem):
+    """OpenAI's fields."""
+
+    id: str
+    object: Literal["model"] = "model"
+    created: int
+    owned_by: str
+    shutdown_date: str | None = None
+    type: Literal["base", "fine-tuned"]
 
 
-def adapter_object(row: Row, urls: Sequence[str], expires_at: int) -> dict[str, Any]:
-    """`urls`: one for each file of the version, in its order. `expires_at` in seconds."""
-    files = [
-        {"name": file["name"], "sha256": file["sha256"], "bytes": file["bytes"], "url": url}
-        for file, url in zip(row["files"], urls, strict=True)
-    ]
-    return {
-        "id": row["id"],
-        "object": "model.adapter",
-        "format": "peft",
-        "base_model": f"{row['lineage']['base_id']}@sha256:{row['lineage']['base_sha256']}",
-        "expires_at": expires_at,
-        "files": files,
-    }
+class BaseModelResponse(ModelResponse):
+    type: Literal["base"] = "base"
+    sha256: str
+    parameters: int
+    context_length: int
+    family: str
+    licence: str
 
 
-def permission_object(row: Row) -> dict[str, Any]:
+class FineTunedModelResponse(ModelResponse):
+    """`line`: the versions of one base model and suffix. `lineage`: every input by content hash."""
+
+    type: Literal["fine-tuned"] = "fine-tuned"
+    parent: str
+    job_id: str
+    line: str
+    stage: Stage
+    stage_since: int
+    quarantined: bool
+    verdict: Verdict
+    lineage: dict[str, Any]
+
+
+class DownloadFileResponse(Response):
+    name: str
+    sha256: str
+    bytes: int
+    url: str
+
+
+class AdapterResponse(Response):
+    """`url` of each file works until `expires_at`, in epoch seconds."""
+
+    id: str
+    object: Literal["model.adapter"] = "model.adapter"
+    format: Literal["peft"] = "peft"
+    base_model: str
+    expires_at: int
+    files: list[DownloadFileResponse]
+
+
+class PermissionResponse(ListItem):
     """`project_id`: the tenant that may fetch the checkpoint."""
-    return {
-        "id": row["id"],
-        "object": "checkpoint.permission",
-        "created_at": seconds(row["created_at"]),
-        "project_id": row["project_id"],
-    }
+
+    id: str
+    object: Literal["checkpoint.permission"] = "checkpoint.permission"
+    created_at: int
+    project_id: str
 
 
-def checkpoint_files(row: Row, urls: Mapping[str, str], expires_at: int) -> dict[str, Any]:
-    """`urls`: those of the files that can be used without the run; `expires_at` in seconds."""
-    files = [
-        {"name": file["name"], "sha256": file["sha256"], "bytes": file["bytes"], "url": url}
-        for file in row["files"]
-        if (url := urls.get(file["name"])) is not None
+def base_response(row: BaseRow) -> BaseModelResponse:
+    return BaseModelResponse(
+        id=row.id,
+        created=seconds(row.created_at),
+        owned_by=OWNER,
+        sha256=row.base.sha256,
+        parameters=row.base.parameters,
+        context_length=row.base.context_length,
+        family=row.base.family,
+        licence=row.base.licence,
+    )
+
+
+def model_response(row: ModelRow) -> FineTunedModelResponse:
+    """A version with the stage it holds."""
+    return FineTunedModelResponse(
+        id=row.id,
+        created=seconds(row.created_at),
+        owned_by=row.tenant,
+        parent=row.lineage.base_id,
+        job_id=row.lineage.job_id,
+        line=row.line,
+        stage=row.stage,
+        stage_since=seconds(row.stage_at),
+        quarantined=row.quarantined,
+        verdict=row.lineage.verdict,
+        lineage=msgspec.to_builtins(row.lineage),
+    )
+
+
+def adapter_response(row: ModelRow, urls: Mapping[str, str], expires_at: int) -> AdapterResponse:
+    """`urls`: one for each file of the version, by name. `expires_at` in seconds."""
+    return AdapterResponse(
+        id=row.id,
+        base_model=f"{row.lineage.base_id}@sha256:{row.lineage.base_sha256}",
+        expires_at=expires_at,
+        files=download_files(row.files, urls),
+    )
+
+
+def download_files(
+    files: Iterable[BlobFile], urls: Mapping[str, str]
+) -> list[DownloadFileResponse]:
+    """Those of the files that have a URL, in their order."""
+    return [
+        DownloadFileResponse(name=file.name, sha256=file.sha256, bytes=file.bytes, url=url)
+        for file in files
+        if (url := urls.get(file.name)) is not None
     ]
-    return {
-        "id": row["id"],
-        "object": "checkpoint.adapter",
-        "format": "peft",
-        "step_number": row["step"],
-        "expires_at": expires_at,
-        "files": files,
-    }
+
+
+def permission_response(row: PermissionRow) -> PermissionResponse:
+    return PermissionResponse(
+        id=row.id, created_at=seconds(row.created_at), project_id=row.project_id
+    )

@@ -1,7 +1,7 @@
 """`/v1/models`: base models and fine-tuned versions, their stages, their files; `/v1/bases`."""
 
 import asyncio
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal, TypeAlias
 
 from fastapi import APIRouter, Query
 
@@ -10,57 +10,63 @@ from schemas.model import GLOBAL, AddBase, DeleteVersion, Promote, RollBack
 from schemas.topics import MODEL, PARTITIONS
 from schemas.units import HOUR_MS, Ms
 from services.gateway.jobs.bodies import BaseRequest, PromoteRequest, RollbackRequest
-from services.gateway.models.responses import adapter_object, base_object, model_object
-from services.gateway.ports import Row
-from services.gateway.views.tables import BASES, MODELS
-from services.gateway.web.answers import says
+from services.gateway.models.responses import (
+    AdapterResponse,
+    BaseModelResponse,
+    FineTunedModelResponse,
+    adapter_response,
+    base_response,
+    model_response,
+)
+from services.gateway.models.tables import BASES, MODELS, BaseRow, ModelRow
 from services.gateway.web.deps import Admin, Caller, Deps, Principal, WithDeps
-from services.gateway.web.documents import Deleted, Download, Model, Page
 from services.gateway.web.errors import ApiError, invalid
-from services.gateway.web.responses import deleted, listing
+from services.gateway.web.responses import Deleted, Page, listing
 
 MODELS_MAX: Final = 10_000
 BASES_MAX: Final = 1_000
 URL_MS: Final[Ms] = HOUR_MS  # how long a download URL works
+AnyModelResponse: TypeAlias = BaseModelResponse | FineTunedModelResponse
 Kind = Annotated[Literal["base", "fine-tuned"] | None, Query(alias="type")]
 router = APIRouter(tags=["models"])
 
 # Ids may contain slashes, so what follows an id comes before the route that takes all the rest.
 
 
-@router.get("/v1/models", responses=says(Page[Model]))
+@router.get("/v1/models")
 async def list_models(
     deps: WithDeps, caller: Caller, kind: Kind = None, base_model: str | None = None
-) -> dict[str, Any]:
+) -> Page[AnyModelResponse]:
     """Unpaged, as the SDK expects it: bases first, then versions, newest first."""
-    bases, versions = [], []
+    bases: list[BaseModelResponse] = []
+    versions: list[FineTunedModelResponse] = []
     if kind != "fine-tuned":
-        bases = [base_object(row) for row in await _bases(deps)]
+        bases = [base_response(row) for row in await _bases(deps)]
     if kind != "base":
         where = {"tenant": caller.tenant}
         rows = await deps.views.page(MODELS, where, limit=MODELS_MAX)
-        versions = [model_object(row) for row in rows if row["files"] is not None]
+        versions = [model_response(row) for row in rows]
     if base_model is not None:
-        bases = [one for one in bases if one["id"] == base_model]
-        versions = [one for one in versions if one["parent"] == base_model]
-    return listing([*bases, *versions], False)
+        bases = [base for base in bases if base.id == base_model]
+        versions = [version for version in versions if version.parent == base_model]
+    return listing(Page[AnyModelResponse], [*bases, *versions], False)
 
 
-@router.get("/v1/models/{model_id:path}/adapter", responses=says(Download))
-async def model_adapter(model_id: str, deps: WithDeps, caller: Caller) -> dict[str, Any]:
+@router.get("/v1/models/{model_id:path}/adapter")
+async def model_adapter(model_id: str, deps: WithDeps, caller: Caller) -> AdapterResponse:
     """Presigned URLs of the version's files; they work for an hour."""
     row = await _version(deps, caller, model_id)
-    urls = [
-        await deps.blobs.presign(file["blob"], ttl_ms=URL_MS, filename=file["name"])
-        for file in row["files"]
-    ]
-    return adapter_object(row, urls, (deps.clock.now_ms() + URL_MS) // 1_000)
+    urls = {
+        file.name: await deps.blobs.presign(file.blob, ttl_ms=URL_MS, filename=file.name)
+        for file in row.files
+    }
+    return adapter_response(row, urls, (deps.clock.now_ms() + URL_MS) // 1_000)
 
 
-@router.post("/v1/models/{model_id:path}/promote", responses=says(Model))
+@router.post("/v1/models/{model_id:path}/promote")
 async def promote_model(
     model_id: str, body: PromoteRequest, deps: WithDeps, caller: Caller
-) -> dict[str, Any]:
+) -> FineTunedModelResponse:
     """Compare-and-swap: `expected` is the version that holds the stage now."""
     await _version(deps, caller, model_id)
     await deps.commands.decide(
@@ -69,51 +75,54 @@ async def promote_model(
         Promote(model_id=model_id, stage=body.stage, expected=body.expected),
         actor=deps.seal.seal(caller.tenant, caller.key_id),
     )
-    return model_object(await _version(deps, caller, model_id))
+    return model_response(await _version(deps, caller, model_id))
 
 
-@router.post("/v1/models/{model_id:path}/rollback", responses=says(Model))
+@router.post("/v1/models/{model_id:path}/rollback")
 async def roll_back_model(
     model_id: str, body: RollbackRequest, deps: WithDeps, caller: Caller
-) -> dict[str, Any]:
+) -> FineTunedModelResponse:
     """This version leaves the stage, the one before it comes back; answers with that one."""
     row = await _version(deps, caller, model_id)
     await deps.commands.decide(
         MODEL,
         caller.tenant,
-        RollBack(line=row["line"], stage=body.stage, expected=model_id),
+        RollBack(line=row.line, stage=body.stage, expected=model_id),
         actor=deps.seal.seal(caller.tenant, caller.key_id),
     )
-    where = {"tenant": caller.tenant, "line": row["line"], "stage": body.stage}
+    where = {"tenant": caller.tenant, "line": row.line, "stage": body.stage}
     holder = await deps.views.one(MODELS, where)
-    return model_object(holder if holder is not None else row)
+    return model_response(holder if holder is not None else row)
 
 
-@router.get("/v1/models/{model_id:path}", responses=says(Model))
-async def retrieve_model(model_id: str, deps: WithDeps, caller: Caller) -> dict[str, Any]:
+@router.get("/v1/models/{model_id:path}")
+async def retrieve_model(model_id: str, deps: WithDeps, caller: Caller) -> AnyModelResponse:
     base = await deps.views.one(BASES, {"id": model_id})
     if base is not None:
-        return base_object(base)
-    return model_object(await _version(deps, caller, model_id))
+        return base_response(base)
+    return model_response(await _version(deps, caller, model_id))
 
 
-@router.delete("/v1/models/{model_id:path}", responses=says(Deleted))
-async def delete_model(model_id: str, deps: WithDeps, caller: Caller) -> dict[str, Any]:
+@router.delete("/v1/models/{model_id:path}")
+async def delete_model(model_id: str, deps: WithDeps, caller: Caller) -> Deleted:
+    """Raises ApiError 400 for a base model, 404 for a version that does not exist."""
     if await deps.views.one(BASES, {"id": model_id}) is not None:
         raise invalid("Base models cannot be deleted; only your fine-tuned versions can.", "id")
     await _version(deps, caller, model_id)
     actor = deps.seal.seal(caller.tenant, caller.key_id)
     await deps.commands.decide(MODEL, caller.tenant, DeleteVersion(model_id=model_id), actor=actor)
-    return deleted("model", model_id)
+    return Deleted(id=model_id, object="model")
 
 
-@router.get("/v1/bases", responses=says(Page[Model]))
-async def list_bases(deps: WithDeps, caller: Caller) -> dict[str, Any]:
-    return listing([base_object(row) for row in await _bases(deps)], False)
+@router.get("/v1/bases")
+async def list_bases(deps: WithDeps, caller: Caller) -> Page[BaseModelResponse]:
+    return listing(
+        Page[BaseModelResponse], [base_response(row) for row in await _bases(deps)], False
+    )
 
 
-@router.post("/v1/bases", status_code=201, responses=says(Model, 201))
-async def add_base(body: BaseRequest, deps: WithDeps, admin: Admin) -> dict[str, Any]:
+@router.post("/v1/bases", status_code=201)
+async def add_base(body: BaseRequest, deps: WithDeps, admin: Admin) -> BaseModelResponse:
     """Hashes the folder and tells every partition; repeating it changes nothing."""
     base = await deps.bases.read(body.id, body.path, body.licence)
     actor = deps.seal.seal(admin.tenant, admin.key_id)
@@ -133,16 +142,16 @@ async def add_base(body: BaseRequest, deps: WithDeps, admin: Admin) -> dict[str,
     row = await deps.views.one(BASES, {"id": base.base_id})
     if row is None:
         raise _unknown(base.base_id)
-    return base_object(row)
+    return base_response(row)
 
 
-async def _bases(deps: Deps) -> list[Row]:
+async def _bases(deps: Deps) -> list[BaseRow]:
     return list(await deps.views.page(BASES, {}, limit=BASES_MAX, descending=False))
 
 
-async def _version(deps: Deps, caller: Principal, model_id: str) -> Row:
+async def _version(deps: Deps, caller: Principal, model_id: str) -> ModelRow:
     row = await deps.views.one(MODELS, {"tenant": caller.tenant, "id": model_id})
-    if row is None or row["files"] is None:
+    if row is None:
         raise _unknown(model_id)
     return row
 

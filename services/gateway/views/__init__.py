@@ -1,1 +1,1 @@
-"""Read models: tables (columns and DDL), rows (writes of a projection), reading (queries)."""
+"""Read models. table: a table declared once · reading: queries, as typed rows."""

@@ -1,11 +1,11 @@
 """Reads of the read models: SQL over the service's pool, or rows of any store (tests)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from schemas.units import Ms
-from services.gateway.ports import Cursor, Row
-from services.gateway.views.tables import Table
+from services.gateway.ports import Cursor, Where
+from services.gateway.views.table import R, Table
 from services.gateway.web.timeouts import in_time
 from tunery.runtime.store.abstract import Store, StoreUnavailable
 from tunery.runtime.store.postgres import PostgresStore, named_errors
@@ -20,59 +20,60 @@ class PostgresViews:
     def __init__(self, store: PostgresStore) -> None:
         self._store = store
 
-    async def one(self, table: Table, where: Row) -> Row | None:
-        found = await self.page(table, where, limit=1, descending=False)
-        return found[0] if found else None
+    async def one(self, table: Table[R], where: Where) -> R | None:
+        rows = await self.page(table, where, limit=1, descending=False)
+        return rows[0] if rows else None
 
     async def page(
         self,
-        table: Table,
-        where: Row,
+        table: Table[R],
+        where: Where,
         *,
         limit: int,
         after: Cursor | None = None,
         descending: bool = True,
-    ) -> Sequence[Row]:
-        condition, arguments = _condition(where)
+    ) -> Sequence[R]:
+        """Up to `limit` rows by (order column, id). Raises StoreUnavailable."""
+        condition, arguments = _condition(table, where)
         order, way, sign = name(table.order), "DESC" if descending else "ASC", "><"[descending]
         if after is not None:
-            place = len(arguments)
-            condition += f" AND ({order}, id) {sign} (${place + 1}, ${place + 2})"
+            number = len(arguments)
+            condition += f" AND ({order}, id) {sign} (${number + 1}, ${number + 2})"
             arguments += [after.order, after.id]
         query = (
             f"SELECT * FROM {name(table.name)} WHERE {condition} "  # noqa: S608  # names are checked by `name`
             f"ORDER BY {order} {way}, id {way} LIMIT {int(limit)}"
         )
-        return [] if _impossible(arguments) else await self._fetch(query, arguments)
+        return [] if _impossible(arguments) else await self._fetch(table, query, arguments)
 
-    async def _fetch(self, query: str, arguments: Sequence[Any]) -> list[dict[str, Any]]:
+    async def _fetch(self, table: Table[R], query: str, arguments: Sequence[Any]) -> list[R]:
         try:
-            found = await in_time(self._rows(query, arguments), QUERY_MS_MAX)
+            records = await in_time(self._records(query, arguments), QUERY_MS_MAX)
         except TimeoutError as error:
             raise StoreUnavailable(f"PostgreSQL did not answer in {QUERY_MS_MAX} ms") from error
-        return [dict(row) for row in found]
+        return _rows(table, map(dict, records))
 
-    async def _rows(self, query: str, arguments: Sequence[Any]) -> Sequence[Any]:
+    async def _records(self, query: str, arguments: Sequence[Any]) -> Sequence[Any]:
         with named_errors():
-            found: Sequence[Any] = await self._store.pool.fetch(query, *arguments)
-        return found
+            records: Sequence[Any] = await self._store.pool.fetch(query, *arguments)
+        return records
 
 
-def _condition(where: Row) -> tuple[str, list[Any]]:
+def _rows(table: Table[R], records: Iterable[Mapping[str, Any]]) -> list[R]:
+    rows = (table.read(record) for record in records)
+    return [row for row in rows if row is not None]
+
+
+def _condition(table: Table[R], where: Where) -> tuple[str, list[Any]]:
+    """A row that lacks a required column is left out here, so that pages have their full length."""
     parts = [f"{name(column)} = ${number}" for number, column in enumerate(where, 1)]
-    return " AND ".join(parts) or "true", list(where.values())
+    parts.append(f"({', '.join(map(name, table.required))}) IS NOT NULL")
+    return " AND ".join(parts), list(where.values())
 
 
 def _impossible(arguments: Sequence[Any]) -> bool:
-    """PostgreSQL has no place for NUL, so no row has it; and it does not take the question."""
+    """PostgreSQL cannot store NUL, so no row has it, and it refuses the query."""
     return any(isinstance(value, str) and "\0" in value for value in arguments)
-
-
-class Sparse(dict[str, Any]):
-    """A row of a store that keeps only what was set: the other columns are null."""
-
-    def __missing__(self, key: str) -> None:
-        return None
 
 
 class StoreViews:
@@ -81,29 +82,26 @@ class StoreViews:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def one(self, table: Table, where: Row) -> Row | None:
-        found = await self.page(table, where, limit=1, descending=False)
-        return found[0] if found else None
+    async def one(self, table: Table[R], where: Where) -> R | None:
+        rows = await self.page(table, where, limit=1, descending=False)
+        return rows[0] if rows else None
 
     async def page(
         self,
-        table: Table,
-        where: Row,
+        table: Table[R],
+        where: Where,
         *,
         limit: int,
         after: Cursor | None = None,
         descending: bool = True,
-    ) -> Sequence[Row]:
-        rows = [Sparse(row) for row in await self._store.rows(table.name, where)]
-        rows.sort(key=lambda row: (row[table.order], row["id"] or ""), reverse=descending)
+    ) -> Sequence[R]:
+        """Up to `limit` rows by (order column, id). Raises StoreUnavailable."""
+        rows = _rows(table, await self._store.rows(table.name, where))
+        rows.sort(key=table.position, reverse=descending)
         if after is not None:
-            place = (after.order, after.id)
-            rows = [
-                row
-                for row in rows
-                if (row[table.order], row["id"]) != place
-                and ((row[table.order], row["id"]) < place) == descending
-            ]
+            start = (after.order, after.id)
+            rows = [row for row in rows if (table.position(row) < start) == descending]
+            rows = [row for row in rows if table.position(row) != start]
         return rows[:limit]
 
 

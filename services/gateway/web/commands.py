@@ -18,7 +18,7 @@ SEND_MS_MAX: Final[Ms] = 3_000
 WAIT_MS_MAX: Final[Ms] = 10_000
 
 
-class Commands:
+class CommandSender:
     def __init__(
         self,
         sender: Sender,

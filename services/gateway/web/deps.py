@@ -3,9 +3,8 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
-import msgspec
 from fastapi import Depends, Request
 
 from schemas.account import ADMIN_SCOPE
@@ -15,7 +14,7 @@ from services.gateway.jobs.feeds import Feeds
 from services.gateway.jobs.forecasts import Forecasts
 from services.gateway.ports import BaseFolders, Previews, Prices, Rates, Views
 from services.gateway.settings import GatewaySettings
-from services.gateway.web.commands import Commands
+from services.gateway.web.commands import CommandSender
 from services.gateway.web.errors import FORBIDDEN, ApiError
 from services.gateway.web.scopes import allows
 from tunery.runtime.blobs.abstract import Blobs
@@ -28,7 +27,7 @@ from tunery.runtime.seal.sealer import Sealer
 class Deps:
     settings: GatewaySettings
     views: Views
-    commands: Commands
+    commands: CommandSender
     feeds: Feeds
     forecasts: Forecasts
     previews: Previews
@@ -46,9 +45,9 @@ class Deps:
         """An identifier that nobody can guess."""
         return prefix + self.draw(12).hex()
 
-    def opened(self, sealed: Any) -> str | None:
+    def unseal(self, sealed: Sealed | None) -> str | None:
         """A sealed column of a read model as text."""
-        return None if sealed is None else self.seal.open(msgspec.convert(sealed, Sealed))
+        return None if sealed is None else self.seal.open(sealed)
 
 
 @dataclass(frozen=True)
@@ -69,13 +68,13 @@ class Principal:
 
 
 def _deps(request: Request) -> Deps:
-    found: Deps = request.app.state.deps
-    return found
+    deps: Deps = request.app.state.deps
+    return deps
 
 
 def _principal(request: Request) -> Principal:
-    found: Principal = request.state.principal
-    return found
+    principal: Principal = request.state.principal
+    return principal
 
 
 def _admin(request: Request) -> Principal:

@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, Response
 
 from schemas.topics import JOB
 from schemas.units import Ms
-from services.gateway.views.tables import TENANTS
+from services.gateway.accounts.tables import TENANTS
 from services.gateway.web.deps import WithDeps
 from services.gateway.web.errors import RETRY_AFTER_S
 

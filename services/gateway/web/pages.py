@@ -5,8 +5,8 @@ from typing import Annotated, Final
 
 from fastapi import Query
 
-from services.gateway.ports import Cursor, Row, Views
-from services.gateway.views.tables import Table
+from services.gateway.ports import Cursor, Views, Where
+from services.gateway.views.table import R, Table
 from services.gateway.web.errors import not_found
 
 ID_CHARACTERS_MAX: Final = 256
@@ -17,21 +17,21 @@ After = Annotated[
 
 async def page(
     views: Views,
-    table: Table,
-    where: Row,
+    table: Table[R],
+    where: Where,
     *,
     limit: int,
     after: str | None,
     descending: bool = True,
-) -> tuple[Sequence[Row], bool]:
+) -> tuple[Sequence[R], bool]:
     """Rows, and whether there are more. Raises ApiError 404 for an `after` that is not there."""
     cursor = None if after is None else await _cursor(views, table, where, after)
     rows = await views.page(table, where, limit=limit + 1, after=cursor, descending=descending)
     return rows[:limit], len(rows) > limit
 
 
-async def _cursor(views: Views, table: Table, where: Row, after: str) -> Cursor:
+async def _cursor(views: Views, table: Table[R], where: Where, after: str) -> Cursor:
     row = await views.one(table, {**where, "id": after})
     if row is None:
         raise not_found("item", after, "after")
-    return Cursor(row[table.order], row["id"])
+    return Cursor(*table.position(row))

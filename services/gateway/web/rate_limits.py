@@ -83,6 +83,7 @@ class PatientRates:
         self._away_until = 0.0
 
     async def take(self, name: str, per_minute: int) -> Taken:
+        """From the shared bucket; from the one of this process while Valkey is away."""
         now = asyncio.get_running_loop().time()
         if now >= self._away_until:
             try:

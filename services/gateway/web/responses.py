@@ -1,25 +1,59 @@
-"""Rows of the read models as objects of the API. Field by field as OpenAI has them, then ours."""
+"""Answers of the API: one class each. The JSON on the wire and `docs/openapi.json` come from it.
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+OpenAI's fields come first, in its order, then ours. The document promises the fields that are
+named here; later versions may have more.
+"""
 
-Row: TypeAlias = Mapping[str, Any]
-Opened: TypeAlias = Callable[[Any], str | None]  # a sealed column → its text; null stays null
+from collections.abc import Callable, Sequence
+from typing import Generic, Literal, TypeAlias, TypeVar
+
+from pydantic import BaseModel, ConfigDict
+
+from schemas.sealed import Sealed
+
+#: a sealed column → its text; None stays None, and what was erased becomes None
+Unseal: TypeAlias = Callable[[Sealed | None], str | None]
 
 
-def seconds(at_ms: int | None) -> int | None:
+class Response(BaseModel):
+    model_config = ConfigDict(strict=True, frozen=True)
+
+
+class ListItem(Response):
+    """What lists consist of."""
+
+    id: str | None
+
+
+T = TypeVar("T", bound=ListItem)
+
+
+class Page(Response, Generic[T]):
+    object: Literal["list"] = "list"
+    data: list[T]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
+class Deleted(Response):
+    id: str
+    object: str
+    deleted: Literal[True] = True
+
+
+def seconds(at_ms: int) -> int:
+    return at_ms // 1000
+
+
+def seconds_or_none(at_ms: int | None) -> int | None:
     return None if at_ms is None else at_ms // 1000
 
 
-def listing(data: Sequence[Mapping[str, Any]], has_more: bool) -> dict[str, Any]:
-    return {
-        "object": "list",
-        "data": list(data),
-        "first_id": data[0]["id"] if data else None,
-        "last_id": data[-1]["id"] if data else None,
-        "has_more": has_more,
-    }
-
-
-def deleted(kind: str, identifier: str) -> dict[str, Any]:
-    return {"id": identifier, "object": kind, "deleted": True}
+def listing(page: type[Page[T]], data: Sequence[T], has_more: bool) -> Page[T]:
+    return page(
+        data=list(data),
+        first_id=data[0].id if data else None,
+        last_id=data[-1].id if data else None,
+        has_more=has_more,
+    )

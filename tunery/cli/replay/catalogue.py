@@ -6,7 +6,7 @@ from typing import Any, Final
 from services.billing import app as billing
 from services.eval import app as evaluation
 from services.gateway import app as gateway
-from services.gateway.views.rows import RESULTS
+from services.gateway.jobs.projection import RESULTS
 from services.ingest import app as ingest
 from services.ingest.project import ERASE as ERASE_BLOBS
 from services.notifier import app as notifier

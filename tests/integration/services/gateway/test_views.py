@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator
 import pytest_asyncio
 
 from services.gateway.jobs.event_ids import step_event_id
+from services.gateway.jobs.tables import STEPS
 from services.gateway.jobs.telemetry import TABLES
 from services.gateway.ports import Views
 from services.gateway.views.reading import PostgresViews, views_of
-from services.gateway.views.tables import STEPS
 from tests.contract.views_suite import ViewsSuite, fill
 from tunery.local import Stack
 from tunery.runtime.store.postgres import PostgresStore, open_store
@@ -39,9 +39,12 @@ async def test_ids_of_events_sort_by_bytes(store: PostgresStore) -> None:
     ids = [step_event_id(at, 1, step) for step, at in enumerate((0xA, 0xB0, 0x9, 0xFF))]
     for step, name in enumerate(ids):
         await store.pool.execute(
-            "INSERT INTO steps (tenant, job_id, step, id) VALUES ('a', 'j', $1, $2)", step, name
+            "INSERT INTO steps (tenant, job_id, step, id, at, attempt, total_steps, tokens, "
+            "elapsed_ms) VALUES ('a', 'j', $1, $2, 0, 1, 4, 0, 0)",
+            step,
+            name,
         )
     views = views_of(store)
     assert isinstance(views, PostgresViews)
     rows = await views.page(STEPS, {"tenant": "a"}, limit=9, descending=False)
-    assert [row["id"] for row in rows] == sorted(ids)
+    assert [row.id for row in rows] == sorted(ids)

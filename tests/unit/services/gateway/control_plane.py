@@ -23,7 +23,7 @@ from services.gateway.jobs.feeds import Feeds
 from services.gateway.jobs.results import results
 from services.gateway.jobs.telemetry import TelemetryReader
 from services.gateway.settings import GatewaySettings
-from services.gateway.web.commands import Commands
+from services.gateway.web.commands import CommandSender
 from services.gateway.web.deps import Deps
 from services.gateway.web.outcomes import Outcomes
 from services.ingest.app import DATASETS
@@ -157,7 +157,7 @@ async def town() -> AsyncIterator[Town]:
     deps = Deps(
         **{
             **{name: getattr(deps, name) for name in deps.__dataclass_fields__},
-            "commands": Commands(runtime.sender, outcomes, wait_ms_max=WAIT_MS_MAX),
+            "commands": CommandSender(runtime.sender, outcomes, wait_ms_max=WAIT_MS_MAX),
             "feeds": Feeds(runtime.store, deps.views, runtime.clock, late_ms=LATE_MS),
             "draw": os.urandom,
         }

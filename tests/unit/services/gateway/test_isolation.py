@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from services.gateway.ports import Row, Views
-from services.gateway.views.tables import Table
+from services.gateway.ports import Views, Where
+from services.gateway.views.table import R, Table
 from tests.unit.services.gateway.control_plane import BASE, Town
 from tests.unit.services.gateway.models.test_routes import version
 
@@ -36,11 +36,11 @@ class Spy:
     views: Views
     asked: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
 
-    async def one(self, table: Table, where: Row) -> Row | None:
+    async def one(self, table: Table[R], where: Where) -> R | None:
         self.asked.append((table.name, tuple(where)))
         return await self.views.one(table, where)
 
-    async def page(self, table: Table, where: Row, **options: Any) -> Any:
+    async def page(self, table: Table[R], where: Where, **options: Any) -> Any:
         self.asked.append((table.name, tuple(where)))
         return await self.views.page(table, where, **options)
 

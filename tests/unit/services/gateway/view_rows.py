@@ -1,13 +1,14 @@
 """Read models folded from events, in memory."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from schemas.envelope import Header
 from services.gateway.projection import project
-from services.gateway.views.reading import Sparse
+from services.gateway.views.table import R, Table
 from tunery.runtime.verbs import Delete, Done, Todo
 
-Tables = dict[str, dict[tuple[Any, ...], Sparse]]
+Records = dict[str, dict[tuple[Any, ...], dict[str, Any]]]  # table → key → columns
 
 
 def header(stream: str, at: int = 1_000_000, seq: int = 1, key: str = "acme") -> Header:
@@ -24,23 +25,29 @@ def header(stream: str, at: int = 1_000_000, seq: int = 1, key: str = "acme") ->
     )
 
 
-def folded(stream: str, *events: Any, key: str = "acme", tables: Tables | None = None) -> Tables:
-    """One record for each event, a second apart."""
-    found: Tables = {} if tables is None else tables
+def folded(stream: str, *events: Any, key: str = "acme", records: Records | None = None) -> Records:
+    """One journal record for each event, a second apart."""
+    after: Records = {} if records is None else records
     for number, event in enumerate(events, 1):
         at = 1_000_000 + 1_000 * number
         for change in project(header(stream, at=at, seq=number, key=key), event):
             if isinstance(change, Todo | Done):
                 continue
-            table = found.setdefault(change.table, {})
-            place = tuple(change.key.values())
+            table = after.setdefault(change.table, {})
+            row_key = tuple(change.key.values())
             if isinstance(change, Delete):
-                table.pop(place, None)
+                table.pop(row_key, None)
             else:
-                table.setdefault(place, Sparse()).update({**change.key, **change.values})
-    return found
+                table.setdefault(row_key, {}).update({**change.key, **change.values})
+    return after
 
 
-def only(tables: Tables, name: str) -> Sparse:
-    (row,) = tables[name].values()
+def rows(records: Records, table: Table[R]) -> Sequence[R]:
+    """By their key."""
+    read = (table.read(record) for _, record in sorted(records.get(table.name, {}).items()))
+    return [row for row in read if row is not None]
+
+
+def only(records: Records, table: Table[R]) -> R:
+    (row,) = rows(records, table)
     return row

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.gateway.files.multipart import Form, boundary_of, receive_form
+from services.gateway.files.multipart import UploadForm, boundary_of, receive_form
 from services.gateway.web.errors import ApiError
 
 BOUNDARY = b"----b"
@@ -24,7 +24,9 @@ def a_form(content: bytes, name: str = "rows.jsonl") -> bytes:
     )
 
 
-async def received(body: bytes, cuts: list[int], bytes_max: int = 10_000) -> tuple[Form, bytes]:
+async def received(
+    body: bytes, cuts: list[int], bytes_max: int = 10_000
+) -> tuple[UploadForm, bytes]:
     taken = bytearray()
     edges = sorted({0, len(body), *(cut % (len(body) + 1) for cut in cuts)})
 
@@ -45,7 +47,7 @@ async def received(body: bytes, cuts: list[int], bytes_max: int = 10_000) -> tup
 async def test_the_cut_of_chunks_does_not_matter(content: bytes, cuts: list[int]) -> None:
     form, taken = await received(a_form(content), cuts)
     assert taken == content
-    assert form == Form({"purpose": "fine-tune"}, "rows.jsonl", len(content))
+    assert form == UploadForm({"purpose": "fine-tune"}, "rows.jsonl", len(content))
 
 
 @given(st.binary(max_size=400), st.lists(st.integers(0, 1_000), max_size=5))

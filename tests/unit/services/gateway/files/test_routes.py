@@ -7,7 +7,7 @@ import pytest
 
 from schemas.dataset import CreateUpload, RegisterFile
 from schemas.envelope import Message
-from services.gateway.web.commands import Commands
+from services.gateway.web.commands import CommandSender
 from tests.unit.services.gateway.control_plane import ROW, Town
 from tunery.runtime.store.abstract import Outcome
 
@@ -37,13 +37,15 @@ async def test_rows_are_limited_by_plan_however_they_come(
 ) -> None:
     client = await api.tenant(plan=plan)
     sent: list[Message] = []
-    decide = Commands.decide
+    decide = CommandSender.decide
 
-    async def noted(self: Commands, stream: Any, key: str, body: Message, **more: Any) -> Outcome:
+    async def noted(
+        self: CommandSender, stream: Any, key: str, body: Message, **more: Any
+    ) -> Outcome:
         sent.append(body)
         return await decide(self, stream, key, body, **more)
 
-    monkeypatch.setattr(Commands, "decide", noted)
+    monkeypatch.setattr(CommandSender, "decide", noted)
     await api.upload(client)
     body = {"bytes": len(ROW), "filename": "a", "mime_type": "b", "purpose": "fine-tune"}
     assert (await client.post("/v1/uploads", json=body)).status_code == 200

@@ -11,7 +11,8 @@ from openai._streaming import SSEDecoder
 
 from schemas.telemetry import LogLine, Progress
 from services.gateway.jobs import streams
-from services.gateway.jobs.feeds import Event
+from services.gateway.jobs.feeds import FeedEvent
+from services.gateway.web.responses import ListItem
 from tests.unit.services.gateway.control_plane import Town
 from tests.unit.services.gateway.jobs.test_routes import a_step, ready, submit
 from tunery.runtime.store.abstract import StoreUnavailable
@@ -77,12 +78,12 @@ class Fed:
     def __init__(self) -> None:
         self.tries = 0
 
-    async def follow(self, *_: Any) -> AsyncIterator[list[Event]]:
+    async def follow(self, *_: Any) -> AsyncIterator[list[FeedEvent]]:
         self.tries += 1
         if self.tries == 2:
             raise StoreUnavailable("away")
         yield []
-        yield [Event("1", {"id": "1"}, (str(self.tries),))]
+        yield [FeedEvent("1", ListItem(id="1"), (str(self.tries),))]
         yield []
         if self.tries == 1:
             raise StoreUnavailable("away")

@@ -4,59 +4,67 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from operator import attrgetter
+from types import SimpleNamespace
 from typing import Any, Final
 
 import pytest
 
 from services.gateway.jobs import feeds
-from services.gateway.jobs.feeds import Event, Feeds, JobKey, Positions, Source
-from services.gateway.ports import Cursor, Row
-from services.gateway.views.tables import JOB_EVENTS, JOBS, STEPS, Table
+from services.gateway.jobs.feeds import FeedEvent, Feeds, FeedSource, JobKey, Positions
+from services.gateway.jobs.tables import JOB_EVENTS, JOBS, STEPS
+from services.gateway.ports import Cursor, Where
+from services.gateway.views.table import Table
 from services.gateway.web.errors import ApiError
+from services.gateway.web.responses import ListItem
 from tunery.runtime.clock import SystemClock
 from tunery.runtime.store.memory import MemoryStore
 
 JOB: Final[JobKey] = ("acme", "ftjob-1")
 FOLLOWERS: Final = 200
-STEPS_TOLD: Final = 300
-BOTH: Final = (Source(JOB_EVENTS, dict), Source(STEPS, dict))
-ONE: Final = (Source(STEPS, dict),)
+STEPS_SENT: Final = 300
+
+
+def shape(row: Any) -> ListItem:
+    return ListItem(id=row.id)
+
+
+BOTH: Final = (FeedSource(JOB_EVENTS, shape), FeedSource(STEPS, shape))
+ONE: Final = (FeedSource(STEPS, shape),)
 
 
 class Rows:
     """Implements `Views` over lists that grow; counts the reads."""
 
     def __init__(self) -> None:
-        self.tables: dict[str, list[dict[str, Any]]] = {JOBS.name: [], STEPS.name: []}
+        self.tables: dict[str, list[Any]] = {JOBS.name: [], STEPS.name: []}
         self.reads = 0
         self.set_phase("running")
 
     def set_phase(self, phase: str, finished_at: int | None = None) -> None:
-        row = {"tenant": "acme", "id": "ftjob-1", "phase": phase, "finished_at": finished_at}
-        self.tables[JOBS.name] = [row]
+        self.tables[JOBS.name] = [SimpleNamespace(phase=phase, finished_at=finished_at)]
 
-    def add(self, table: Table, event_id: str) -> None:
-        row = {"tenant": "acme", "job_id": "ftjob-1", "id": event_id}
-        self.tables.setdefault(table.name, []).append(row)
+    def add(self, table: Table[Any], event_id: str) -> None:
+        self.tables.setdefault(table.name, []).append(SimpleNamespace(id=event_id))
 
-    async def one(self, table: Table, where: Row) -> Row | None:
+    async def one(self, table: Table[Any], where: Where) -> Any:
         return next(iter(self.tables[table.name]), None)
 
     async def page(
         self,
-        table: Table,
-        where: Row,
+        table: Table[Any],
+        where: Where,
         *,
         limit: int,
         after: Cursor | None = None,
         descending: bool = True,
-    ) -> Sequence[Row]:
+    ) -> Sequence[Any]:
         assert after is not None
         assert not descending
         self.reads += 1
         await asyncio.sleep(0)
-        rows = sorted(self.tables.get(table.name, []), key=lambda row: str(row["id"]))
-        return [row for row in rows if row["id"] > after.id][:limit]
+        rows = sorted(self.tables.get(table.name, []), key=attrgetter("id"))
+        return [row for row in rows if row.id > after.id][:limit]
 
 
 @asynccontextmanager
@@ -73,10 +81,10 @@ async def running(views: Any, store: MemoryStore | None = None) -> AsyncIterator
             await task
 
 
-async def told(
-    found: Feeds, sources: Sequence[Source], positions: Positions, pauses: random.Random | None
-) -> list[Event]:
-    seen: list[Event] = []
+async def followed(
+    found: Feeds, sources: Sequence[FeedSource], positions: Positions, pauses: random.Random | None
+) -> list[FeedEvent]:
+    seen: list[FeedEvent] = []
     async for batch in found.follow(JOB, "k", sources, positions):
         seen += batch
         if pauses is not None:
@@ -85,33 +93,33 @@ async def told(
 
 
 def wake(found: Feeds) -> None:
-    found._heard("acme/ftjob-1")
+    found._wake("acme/ftjob-1")
 
 
 async def test_two_hundred_followers_lose_nothing_and_share_their_reads() -> None:
     views = Rows()
     async with running(views) as found:
         followers = [
-            asyncio.create_task(told(found, ONE, ("",), random.Random(n) if n % 2 else None))
+            asyncio.create_task(followed(found, ONE, ("",), random.Random(n) if n % 2 else None))
             for n in range(FOLLOWERS)
         ]
-        for step in range(STEPS_TOLD):
+        for step in range(STEPS_SENT):
             views.add(STEPS, f"{step:06}")
             wake(found)
             await asyncio.sleep(0)
         views.set_phase("done", finished_at=0)
         wake(found)
         seen = await asyncio.gather(*followers)
-    wanted = [f"{step:06}" for step in range(STEPS_TOLD)]
+    wanted = [f"{step:06}" for step in range(STEPS_SENT)]
     assert all([event.id for event in one] == wanted for one in seen)
-    assert views.reads <= 4 * STEPS_TOLD  # not once for each follower
+    assert views.reads <= 4 * STEPS_SENT  # not once for each follower
 
 
 async def test_a_source_that_is_behind_the_other_loses_nothing() -> None:
     """The journal's message is older than the step that came before it."""
     views = Rows()
     async with running(views) as found:
-        follower = asyncio.create_task(told(found, BOTH, ("", ""), None))
+        follower = asyncio.create_task(followed(found, BOTH, ("", ""), None))
         views.add(STEPS, "5")
         await asyncio.sleep(0.01)
         views.add(JOB_EVENTS, "3")
@@ -123,7 +131,7 @@ async def test_a_source_that_is_behind_the_other_loses_nothing() -> None:
         assert [event.id for event in seen] == ["5", "3"]
         assert seen[0].positions == ("", "5")
         assert seen[1].positions == ("3", "5")
-        again = await told(found, BOTH, seen[0].positions, None)
+        again = await followed(found, BOTH, seen[0].positions, None)
     assert [event.id for event in again] == ["3"]
 
 
@@ -134,8 +142,8 @@ async def test_what_has_left_the_tail_is_read_from_the_tables(
     monkeypatch.setattr(feeds, "PAGE", 7)
     views = Rows()
     async with running(views) as found:
-        fast = asyncio.create_task(told(found, BOTH, ("", ""), None))
-        slow = asyncio.create_task(told(found, BOTH, ("", ""), random.Random(1)))
+        fast = asyncio.create_task(followed(found, BOTH, ("", ""), None))
+        slow = asyncio.create_task(followed(found, BOTH, ("", ""), random.Random(1)))
         for number in range(100):
             views.add(STEPS if number % 3 else JOB_EVENTS, f"{number:06}")
             wake(found)
@@ -144,17 +152,17 @@ async def test_what_has_left_the_tail_is_read_from_the_tables(
         wake(found)
         for seen in await asyncio.gather(fast, slow):
             assert sorted(event.id for event in seen) == [f"{number:06}" for number in range(100)]
-        late = await told(found, BOTH, ("", ""), None)
+        late = await followed(found, BOTH, ("", ""), None)
     assert [event.id for event in late] == [f"{number:06}" for number in range(100)]
 
 
 async def test_one_follower_too_many_is_told_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feeds, "FOLLOWERS_MAX", 1)
     async with running(Rows()) as found:
-        first = asyncio.create_task(told(found, ONE, ("",), None))
+        first = asyncio.create_task(followed(found, ONE, ("",), None))
         await asyncio.sleep(0.01)
         with pytest.raises(ApiError):
-            await told(found, ONE, ("",), None)
+            await followed(found, ONE, ("",), None)
         first.cancel()
         with suppress(asyncio.CancelledError):
             await first
@@ -165,7 +173,7 @@ async def test_commits_of_both_projections_wake_the_followers() -> None:
     store = MemoryStore(SystemClock())
     views = Rows()
     async with running(views, store) as found:
-        follower = asyncio.create_task(told(found, ONE, ("",), None))
+        follower = asyncio.create_task(followed(found, ONE, ("",), None))
         await asyncio.sleep(0.01)
         for number, channel in enumerate(feeds.CHANNELS):
             views.add(STEPS, str(number))

@@ -3,35 +3,44 @@
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
+from schemas.job import Phase
 from services.gateway.jobs.forecasts import KEPT_MS, Forecasts
-from services.gateway.ports import Cursor, Row
-from services.gateway.views.tables import Table
+from services.gateway.jobs.tables import JOBS, JobRow, NodeRow
+from services.gateway.ports import Cursor, Where
+from services.gateway.views.table import R, Table, TableRow
+from tests.unit.services.gateway.jobs.job_events import HELD, SUBMITTED
+from tests.unit.services.gateway.view_rows import folded, only
 from tunery.runtime.clock import SystemClock
 
 NOW = 1_000_000_000
-HOLD = {"estimate": {"train_gpu_ms": 500_000, "eval_gpu_ms": 100_000}}
+SUBMITTED_ROW = only(folded("job", SUBMITTED, HELD), JOBS)
 
 
 class Rows:
     """Implements `Views`."""
 
-    def __init__(self, **tables: list[dict[str, Any]]) -> None:
-        self.tables = tables
+    def __init__(self, jobs: Sequence[TableRow] = (), nodes: Sequence[TableRow] = ()) -> None:
+        self.tables: dict[str, Sequence[Any]] = {"jobs": jobs, "nodes": nodes}
 
-    async def one(self, table: Table, where: Row) -> Row | None:
+    async def one(self, table: Table[R], where: Where) -> R | None:
         raise NotImplementedError
 
     async def page(
         self,
-        table: Table,
-        where: Row,
+        table: Table[R],
+        where: Where,
         *,
         limit: int,
         after: Cursor | None = None,
         descending: bool = True,
-    ) -> Sequence[Row]:
-        rows = self.tables.get(table.name, [])
-        return [row for row in rows if where.items() <= row.items()]
+    ) -> Sequence[R]:
+        return [
+            row
+            for row in self.tables[table.name]
+            if all(getattr(row, column) == value for column, value in where.items())
+        ]
 
 
 class Still(SystemClock):
@@ -41,17 +50,15 @@ class Still(SystemClock):
         return self.at
 
 
-def job(job_id: str, phase: str, position: int | None = None, **changed: Any) -> dict[str, Any]:
-    return {
-        "id": job_id,
-        "phase": phase,
-        "wanted": "run",
-        "spec": {"slots": 1},
-        "hold": HOLD,
-        "position": position,
-        "started_at": None,
-        **changed,
-    }
+def job(job_id: str, phase: Phase, position: int | None = None, **changed: Any) -> JobRow:
+    assert SUBMITTED_ROW.hold is not None
+    estimate = replace(SUBMITTED_ROW.hold.estimate, train_gpu_ms=500_000, eval_gpu_ms=100_000)
+    hold = replace(SUBMITTED_ROW.hold, estimate=estimate)
+    return replace(SUBMITTED_ROW, id=job_id, phase=phase, position=position, hold=hold, **changed)
+
+
+def node(state: str, slots: int) -> NodeRow:
+    return NodeRow(id="a", pool="default", device="cpu", slots=slots, memory_bytes=1, state=state)
 
 
 async def test_the_queue_is_played_through_in_its_order() -> None:
@@ -61,21 +68,21 @@ async def test_the_queue_is_played_through_in_its_order() -> None:
         job("paused", "queued", 0, wanted="paused"),
         job("runs", "running", started_at=NOW - 400_000),
     ]
-    nodes = [{"state": "alive", "slots": 1}, {"state": "lost", "slots": 9}]
+    nodes = [node("alive", 1), node("lost", 9)]
     clock = Still()
-    found = Forecasts(Rows(jobs=jobs, nodes=nodes), clock)
-    assert await found.start_of("first") == NOW + 200_000
-    assert await found.start_of("second") == NOW + 800_000
-    assert await found.start_of("paused") is None
-    assert await found.start_of_new(1) == NOW + 1_400_000
-    assert await found.start_of_new(2) is None
+    forecasts = Forecasts(Rows(jobs=jobs, nodes=nodes), clock)
+    assert await forecasts.start_of("first") == NOW + 200_000
+    assert await forecasts.start_of("second") == NOW + 800_000
+    assert await forecasts.start_of("paused") is None
+    assert await forecasts.start_of_new(1) == NOW + 1_400_000
+    assert await forecasts.start_of_new(2) is None
 
 
 async def test_what_was_read_is_kept_for_a_moment_only() -> None:
     views, clock = Rows(nodes=[]), Still()
-    found = Forecasts(views, clock)
-    assert await found.start_of_new(1) is None
-    views.tables["nodes"] = [{"state": "alive", "slots": 1}]
-    assert await found.start_of_new(1) is None
+    forecasts = Forecasts(views, clock)
+    assert await forecasts.start_of_new(1) is None
+    views.tables["nodes"] = [node("alive", 1)]
+    assert await forecasts.start_of_new(1) is None
     clock.at += KEPT_MS + 1
-    assert await found.start_of_new(1) == clock.at
+    assert await forecasts.start_of_new(1) == clock.at

@@ -5,31 +5,31 @@ from hypothesis import strategies as st
 
 from services.gateway.jobs.queue_forecast import (
     LEFT_MS_MIN,
-    Running,
-    Waiting,
+    RunningJob,
+    WaitingJob,
     left_ms,
     starts_in_ms,
 )
 
 SLOTS = st.integers(1, 8)
 TIMES = st.integers(0, 10**8)
-RUNNING = st.builds(Running, SLOTS, TIMES)
+RUNNING = st.builds(RunningJob, SLOTS, TIMES)
 WAITING = st.lists(st.tuples(SLOTS, TIMES), max_size=20).map(
-    lambda found: [Waiting(str(n), slots, ms) for n, (slots, ms) in enumerate(found)]
+    lambda found: [WaitingJob(str(n), slots, ms) for n, (slots, ms) in enumerate(found)]
 )
 
 
 def test_a_free_slot_is_taken_at_once_and_the_next_waits_for_the_first_end() -> None:
-    running = [Running(1, 500), Running(1, 300)]
-    waiting = [Waiting("a", 1, 1_000), Waiting("b", 1, 10), Waiting("c", 2, 10)]
+    running = [RunningJob(1, 500), RunningJob(1, 300)]
+    waiting = [WaitingJob("a", 1, 1_000), WaitingJob("b", 1, 10), WaitingJob("c", 2, 10)]
     assert starts_in_ms(3, running, waiting) == {"a": 0, "b": 300, "c": 500}
 
 
 def test_a_gang_holds_the_queue_and_what_never_fits_is_left_out() -> None:
-    waiting = [Waiting("huge", 9, 1), Waiting("gang", 2, 100), Waiting("last", 1, 1)]
-    assert starts_in_ms(2, [Running(1, 50)], waiting) == {"gang": 50, "last": 150}
+    waiting = [WaitingJob("huge", 9, 1), WaitingJob("gang", 2, 100), WaitingJob("last", 1, 1)]
+    assert starts_in_ms(2, [RunningJob(1, 50)], waiting) == {"gang": 50, "last": 150}
     assert starts_in_ms(0, [], waiting) == {}
-    assert starts_in_ms(2, [Running(3, 50)], []) == {}
+    assert starts_in_ms(2, [RunningJob(3, 50)], []) == {}
 
 
 def test_what_runs_longer_than_expected_is_not_over_yet() -> None:
@@ -38,7 +38,7 @@ def test_what_runs_longer_than_expected_is_not_over_yet() -> None:
 
 @given(slots=SLOTS, running=st.lists(RUNNING, max_size=10), waiting=WAITING)
 def test_nobody_overtakes_and_no_slot_is_given_twice(
-    slots: int, running: list[Running], waiting: list[Waiting]
+    slots: int, running: list[RunningJob], waiting: list[WaitingJob]
 ) -> None:
     found = starts_in_ms(slots, running, waiting)
     fitting = [job for job in waiting if job.job_id in found]

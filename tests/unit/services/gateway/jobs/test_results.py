@@ -3,13 +3,17 @@
 import csv
 from typing import Any
 
-from schemas.dataset import RegisterFile
+from msgspec.structs import replace
+
+from schemas.dataset import FileRegistered, RegisterFile
 from schemas.job import JobEnded
 from services.gateway.jobs.results import results
+from services.gateway.jobs.tables import STEPS, StepRow
 from services.gateway.jobs.telemetry import TABLES
+from services.gateway.projection import project
 from services.gateway.views.reading import views_of
-from services.gateway.views.tables import FILES, STEPS
 from tests.unit.services.gateway.jobs.job_events import WHOLE_LIFE
+from tests.unit.services.gateway.view_rows import header
 from tunery.runtime.journal.reader import Position
 from tunery.runtime.memory_servers import memory_servers
 from tunery.runtime.ports import Runtime
@@ -17,21 +21,24 @@ from tunery.runtime.store.abstract import Batch
 from tunery.runtime.verbs import Change, Upsert
 
 ENDED = WHOLE_LIFE[-1]
-STEP = {
-    "id": "",
-    "at": 1,
-    "attempt": 1,
-    "total_steps": 3,
-    "loss": 1.5,
-    "accuracy": 0.25,
-    "valid_loss": None,
-    "learning_rate": 2e-4,
-    "tokens": 100,
-    "elapsed_ms": 10,
-}
+STEP = StepRow(
+    tenant="acme",
+    job_id="ftjob-1",
+    step=0,
+    id="",
+    at=1,
+    attempt=1,
+    total_steps=3,
+    loss=1.5,
+    accuracy=0.25,
+    valid_loss=None,
+    learning_rate=2e-4,
+    tokens=100,
+    elapsed_ms=10,
+)
 
 
-async def given(*changes: Change) -> Runtime:
+async def read_models(*changes: Change) -> Runtime:
     """A gateway's bundle whose read models have these rows."""
     runtime = (await memory_servers()).runtime("gateway")
     await runtime.store.ensure(TABLES)
@@ -48,8 +55,7 @@ async def given(*changes: Change) -> Runtime:
 
 
 def step(number: int, **changed: Any) -> Upsert:
-    key = {"tenant": "acme", "job_id": "ftjob-1", "step": number}
-    return Upsert(STEPS.name, key, {**STEP, "id": f"ftevent-{number}", **changed})
+    return STEPS.insert(replace(STEP, step=number, **{"id": f"ftevent-{number}", **changed}))
 
 
 async def run(runtime: Runtime) -> RegisterFile | None:
@@ -65,7 +71,7 @@ async def run(runtime: Runtime) -> RegisterFile | None:
 
 async def test_every_step_is_a_line_in_its_order_whatever_was_done_again() -> None:
     again = step(1, id="ftevent-9", loss=float("nan"))  # by a resumed attempt, later
-    runtime = await given(step(0), again, step(2, valid_loss=1.25))
+    runtime = await read_models(step(0), again, step(2, valid_loss=1.25))
     file = await run(runtime)
     assert file is not None
     assert (file.purpose, file.job_id) == ("fine-tune-results", "ftjob-1")
@@ -80,13 +86,23 @@ async def test_every_step_is_a_line_in_its_order_whatever_was_done_again() -> No
 
 
 async def test_a_job_without_steps_has_no_file() -> None:
-    assert await run(await given()) is None
+    assert await run(await read_models()) is None
 
 
 async def test_a_file_that_is_there_is_not_written_again() -> None:
-    runtime = await given(step(0))
+    runtime = await read_models(step(0))
     file = await run(runtime)
     assert file is not None
-    there = Upsert(FILES.name, {"tenant": "acme", "id": file.file_id}, {"place": 1})
-    runtime = await given(step(0), there)
+    (written, *_) = project(
+        header("dataset"),
+        FileRegistered(
+            file_id=file.file_id,
+            purpose=file.purpose,
+            name=file.name,
+            bytes=file.bytes,
+            sha256=file.sha256,
+            blob=file.blob,
+        ),
+    )
+    runtime = await read_models(step(0), written)
     assert await run(runtime) is None

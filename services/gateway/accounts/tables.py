@@ -1,0 +1,100 @@
+"""Read models of tenants, API keys, webhook endpoints and their deliveries.
+
+Sealed fields stay sealed here and are opened on the way out. `sequence`: the number of the event
+that made the row, in its tenant's stream: the order of lists.
+"""
+
+from typing import Final
+
+from schemas.account import DeliveryOutcome, Lane, Limits
+from schemas.sealed import Sealed
+from schemas.units import Micro, Ms
+from services.gateway.views.table import Table, TableIndex, TableRow
+
+TENANT_ID: Final = ("tenant", "id")
+
+
+class TenantRow(TableRow):
+    name: Sealed
+    plan: Lane
+    limits: Limits
+    price_version: str
+    created_at: Ms
+
+
+class LimitsRow(TableRow):
+    """What the decider of jobs holds a tenant to. A tenant with such a row can submit jobs."""
+
+    lane: Lane
+    limits: Limits
+    price_version: str
+
+
+class KeyRow(TableRow):
+    """An API key, known by the SHA-256 of its secret.
+
+    hint: the end of the secret. models: the base models its jobs may train, None: all.
+    previous_sha256: of the secret before the last rotation, valid until `previous_until`.
+    """
+
+    tenant: str
+    sequence: int
+    name: Sealed
+    sha256: str
+    hint: str
+    scopes: tuple[str, ...]
+    created_at: Ms
+    expires_at: Ms | None
+    models: tuple[str, ...] | None
+    spend_cap_micro: Micro | None
+    requests_per_minute: int | None
+    revoked_at: Ms | None = None
+    previous_sha256: str | None = None
+    previous_until: Ms | None = None
+
+
+class EndpointRow(TableRow):
+    tenant: str
+    sequence: int
+    name: Sealed
+    url: Sealed
+    event_types: tuple[str, ...]
+    secret_version: int
+    created_at: Ms
+    updated_at: Ms | None = None
+
+
+class DeliveryRow(TableRow):
+    """One event on its way to one endpoint. `status`: of the receiver's last HTTP answer."""
+
+    tenant: str
+    sequence: int
+    endpoint_id: str
+    event_id: str
+    event_type: str
+    object_id: str
+    event_at: Ms
+    due_at: Ms
+    ended_at: Ms | None = None
+    outcome: DeliveryOutcome | None = None
+    attempts: int | None = None
+    status: int | None = None
+
+
+TENANTS: Final = Table("tenants", TenantRow, key=("id",), order="id")
+LIMITS: Final = Table("limits", LimitsRow, key=("id",), order="id")
+KEYS: Final = Table(
+    "keys",
+    KeyRow,
+    key=TENANT_ID,
+    order="sequence",
+    indexes=(TableIndex(("sha256",)), TableIndex(("previous_sha256",))),
+)
+ENDPOINTS: Final = Table("endpoints", EndpointRow, key=TENANT_ID, order="sequence")
+DELIVERIES: Final = Table(
+    "deliveries",
+    DeliveryRow,
+    key=TENANT_ID,
+    order="sequence",
+    indexes=(TableIndex(("tenant", "endpoint_id", "sequence")),),
+)

@@ -1,0 +1,75 @@
+"""Checkpoints of a job, and the files of one."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from services.gateway.jobs.event_ids import finite
+from services.gateway.jobs.tables import (
+    CheckpointRow,
+    StepRow,
+)
+from services.gateway.models.responses import DownloadFileResponse, download_files
+from services.gateway.web.responses import ListItem, Response, seconds
+
+
+class CheckpointResponse(ListItem):
+    """`metrics`: of the checkpoint's step, as far as its telemetry is still kept."""
+
+    id: str
+    object: Literal["fine_tuning.job.checkpoint"] = "fine_tuning.job.checkpoint"
+    created_at: int
+    fine_tuned_model_checkpoint: str
+    fine_tuning_job_id: str
+    step_number: int
+    metrics: dict[str, int | float | None]
+    attempt: int
+    manifest_sha256: str
+    bytes: int
+    trained_tokens: int
+
+
+class CheckpointFilesResponse(Response):
+    """`url` of each file works until `expires_at`, in epoch seconds."""
+
+    id: str
+    object: Literal["checkpoint.adapter"] = "checkpoint.adapter"
+    format: Literal["peft"] = "peft"
+    step_number: int
+    expires_at: int
+    files: list[DownloadFileResponse]
+
+
+def checkpoint_response(
+    row: CheckpointRow, model_id: str, step: StepRow | None
+) -> CheckpointResponse:
+    """`step`: the telemetry of the checkpoint's step, where it is still kept."""
+    metrics: dict[str, int | float | None] = {"step": row.step}
+    if step is not None:
+        metrics["train_loss"] = finite(step.loss)
+        metrics["train_mean_token_accuracy"] = finite(step.accuracy)
+        if (valid := finite(step.valid_loss)) is not None:
+            metrics["valid_loss"] = valid
+    return CheckpointResponse(
+        id=row.id,
+        created_at=seconds(row.created_at),
+        fine_tuned_model_checkpoint=f"{model_id}:ckpt-step-{row.step}",
+        fine_tuning_job_id=row.job_id,
+        step_number=row.step,
+        metrics=metrics,
+        attempt=row.attempt,
+        manifest_sha256=row.manifest_sha256,
+        bytes=row.bytes,
+        trained_tokens=row.trained_tokens,
+    )
+
+
+def checkpoint_files_response(
+    row: CheckpointRow, urls: Mapping[str, str], expires_at: int
+) -> CheckpointFilesResponse:
+    """`urls`: those of the files that can be used without the run; `expires_at` in seconds."""
+    return CheckpointFilesResponse(
+        id=row.id,
+        step_number=row.step,
+        expires_at=expires_at,
+        files=download_files(row.files, urls),
+    )

@@ -1,0 +1,191 @@
+"""What a job is expected to cost, and what it has cost, line by line."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from schemas.job import Estimate, JobSpec, Price
+from schemas.training import Device
+from schemas.units import Micro, Ms
+from services.gateway.jobs.responses import TrainingParametersResponse, training_parameters
+from services.gateway.jobs.tables import (
+    JobRow,
+    UsageRow,
+)
+from services.gateway.web.responses import Response, seconds, seconds_or_none
+from tunery.plan.estimate import over_budget
+from tunery.plan.price import line_micro, price_micro
+
+
+class PriceResponse(Response):
+    version: str
+    currency: str
+    gpu_hour_micro: int
+    token_micro_per_million: int
+
+
+class EstimateParametersResponse(TrainingParametersResponse):
+    n_epochs: int
+    batch_size: int
+
+
+class NoEstimateResponse(Response):
+    """The training file is being validated, so the job's size is not known yet."""
+
+    object: Literal["fine_tuning.job.estimate"] = "fine_tuning.job.estimate"
+    model: str
+    estimation_available: bool
+    unavailable_reason: str | None
+    hyperparameters: EstimateParametersResponse
+    slots: int
+    device: Device
+    price: PriceResponse
+
+
+class EstimateResponse(NoEstimateResponse):
+    """`refusal`: why the job's budget does not allow it. Amounts in millionths of the currency."""
+
+    allowed_to_proceed: bool
+    refusal: str | None
+    estimated_start: int | None
+    estimated_finish: int | None
+    trained_tokens: int
+    steps: int
+    memory_bytes: int
+    train_gpu_ms: int
+    eval_gpu_ms: int
+    hold_gpu_ms: int
+    expected_duration_seconds: int
+    currency: str
+    amount_micro: int
+    amount_max_micro: int
+
+
+class CostLineResponse(Response):
+    kind: str
+    attempt: int
+    role: str
+    hour: int
+    used_gpu_ms: int
+    billable_gpu_ms: int
+    cause: str | None
+
+
+class JobCostResponse(Response):
+    """Every usage slice and credit line of a job so far, and their sum at the job's own price.
+
+    `estimate`: the one that the budget was taken for.
+    """
+
+    id: str
+    object: Literal["fine_tuning.job.cost"] = "fine_tuning.job.cost"
+    final: bool
+    currency: str
+    price: PriceResponse
+    lines: list[CostLineResponse]
+    used_gpu_ms: int
+    billable_gpu_ms: int
+    credited_gpu_ms: int
+    net_gpu_ms: int
+    trained_tokens: int
+    amount_micro: int
+    estimate: dict[str, Any] | None
+
+
+def _price(price: Price) -> PriceResponse:
+    return PriceResponse(
+        version=price.version,
+        currency=price.currency,
+        gpu_hour_micro=price.gpu_hour_micro,
+        token_micro_per_million=price.token_micro_per_million,
+    )
+
+
+def no_estimate_response(spec: JobSpec, reason: str) -> NoEstimateResponse:
+    """`reason`: why there is no estimate."""
+    return NoEstimateResponse(estimation_available=False, unavailable_reason=reason, **_job(spec))
+
+
+def _job(spec: JobSpec) -> dict[str, Any]:
+    """Fields of `NoEstimateResponse` that do not depend on the data."""
+    parameters = EstimateParametersResponse(
+        n_epochs=spec.hyper.n_epochs,
+        batch_size=spec.hyper.batch_size,
+        **training_parameters(spec.hyper),
+    )
+    return {
+        "model": spec.base.base_id,
+        "hyperparameters": parameters,
+        "slots": spec.slots,
+        "device": spec.device,
+        "price": _price(spec.price),
+    }
+
+
+def estimate_response(spec: JobSpec, estimate: Estimate, starts_at: Ms | None) -> EstimateResponse:
+    """`starts_at`: None where it is not known."""
+    gpu_ms = estimate.train_gpu_ms + estimate.eval_gpu_ms
+    duration_ms = gpu_ms // spec.slots
+    refusal = over_budget(spec.budget, estimate)
+    return EstimateResponse(
+        estimation_available=True,
+        unavailable_reason=None,
+        **_job(spec),
+        allowed_to_proceed=refusal is None,
+        refusal=refusal,
+        estimated_start=seconds_or_none(starts_at),
+        estimated_finish=None if starts_at is None else seconds(starts_at + duration_ms),
+        trained_tokens=estimate.tokens,
+        steps=estimate.steps,
+        memory_bytes=estimate.memory_bytes,
+        train_gpu_ms=estimate.train_gpu_ms,
+        eval_gpu_ms=estimate.eval_gpu_ms,
+        hold_gpu_ms=estimate.hold_gpu_ms,
+        expected_duration_seconds=duration_ms // 1000,
+        currency=estimate.currency,
+        amount_micro=estimate.price_micro,
+        amount_max_micro=estimate.price_max_micro,
+    )
+
+
+def cost_response(row: JobRow, lines: Sequence[UsageRow]) -> JobCostResponse:
+    """The sum of all lines at the price that the job was submitted with."""
+    billable = sum(line.billable_gpu_ms for line in lines if line.kind == "usage")
+    credited = -sum(line.billable_gpu_ms for line in lines if line.kind == "credit")
+    price, tokens = row.spec.price, row.trained_tokens or 0
+    return JobCostResponse(
+        id=row.id,
+        final=row.phase == "done",
+        currency=price.currency,
+        price=_price(price),
+        lines=[_cost_line(line) for line in lines],
+        used_gpu_ms=sum(line.used_gpu_ms for line in lines),
+        billable_gpu_ms=billable,
+        credited_gpu_ms=credited,
+        net_gpu_ms=billable - credited,
+        trained_tokens=tokens,
+        amount_micro=_amount_micro(price, lines) + price_micro(price, 0, tokens),
+        estimate=None if row.hold is None else msgspec.to_builtins(row.hold.estimate),
+    )
+
+
+def _cost_line(line: UsageRow) -> CostLineResponse:
+    return CostLineResponse(
+        kind=line.kind,
+        attempt=line.attempt,
+        role=line.role,
+        hour=line.hour,
+        used_gpu_ms=line.used_gpu_ms,
+        billable_gpu_ms=line.billable_gpu_ms,
+        cause=line.cause,
+    )
+
+
+def _amount_micro(price: Price, lines: Sequence[UsageRow]) -> Micro:
+    """To the unit what the invoice says: one rounding for each of its lines."""
+    gpu_ms: Counter[tuple[Any, ...]] = Counter()
+    for line in lines:
+        gpu_ms[line.hour, line.kind, line.role, line.cause] += line.billable_gpu_ms
+    return sum(line_micro(used, price.gpu_hour_micro) for used in gpu_ms.values())

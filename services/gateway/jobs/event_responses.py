@@ -1,0 +1,112 @@
+"""What a job says of itself: messages, metrics of its steps, lines of its log."""
+
+from typing import Any, Literal
+
+from services.gateway.jobs.event_ids import finite
+from services.gateway.jobs.tables import JobEventRow, LogLineRow, StepRow
+from services.gateway.web.responses import ListItem, Unseal, seconds
+
+
+class JobEventResponse(ListItem):
+    """`data`: of a metrics event, the figures of its step."""
+
+    id: str
+    object: Literal["fine_tuning.job.event"] = "fine_tuning.job.event"
+    created_at: int
+    level: Literal["info", "warn", "error"]
+    message: str
+    type: Literal["message", "metrics"]
+    data: dict[str, Any]
+
+
+class MetricsResponse(ListItem):
+    """One optimizer step. A figure that is not finite is null."""
+
+    id: str
+    object: Literal["fine_tuning.job.metrics"] = "fine_tuning.job.metrics"
+    created_at: int
+    attempt: int
+    step: int
+    total_steps: int
+    train_loss: float | None
+    train_mean_token_accuracy: float | None
+    valid_loss: float | None
+    learning_rate: float | None
+    tokens: int
+    elapsed_ms: int
+
+
+class LogLineResponse(ListItem):
+    id: str
+    object: Literal["fine_tuning.job.log"] = "fine_tuning.job.log"
+    created_at: int
+    attempt: int
+    level: str
+    message: str
+
+
+def message_response(row: JobEventRow, unseal: Unseal) -> JobEventResponse:
+    """The sealed part, which may quote the tenant's data, follows our own words."""
+    detail = unseal(row.sealed)
+    return JobEventResponse(
+        id=row.id,
+        created_at=seconds(row.at),
+        level=row.level,
+        message=row.message if detail is None else f"{row.message} {detail}",
+        type=row.kind,
+        data=row.data or {},
+    )
+
+
+def step_response(row: StepRow) -> JobEventResponse:
+    """A step as a metrics event."""
+    loss, valid = finite(row.loss), finite(row.valid_loss)
+    data = {
+        "step": row.step,
+        "total_steps": row.total_steps,
+        "train_loss": loss,
+        "train_mean_token_accuracy": finite(row.accuracy),
+    }
+    text = f"Step {row.step}/{row.total_steps}: training loss={_figure(loss)}"
+    if valid is not None:
+        data["valid_loss"] = valid
+        text += f", validation loss={_figure(valid)}"
+    return JobEventResponse(
+        id=row.id,
+        created_at=seconds(row.at),
+        level="info",
+        message=text,
+        type="metrics",
+        data=data,
+    )
+
+
+def metrics_response(row: StepRow) -> MetricsResponse:
+    """A step with all of its figures."""
+    return MetricsResponse(
+        id=row.id,
+        created_at=seconds(row.at),
+        attempt=row.attempt,
+        step=row.step,
+        total_steps=row.total_steps,
+        train_loss=finite(row.loss),
+        train_mean_token_accuracy=finite(row.accuracy),
+        valid_loss=finite(row.valid_loss),
+        learning_rate=finite(row.learning_rate),
+        tokens=row.tokens,
+        elapsed_ms=row.elapsed_ms,
+    )
+
+
+def log_line_response(row: LogLineRow) -> LogLineResponse:
+    return LogLineResponse(
+        id=row.id,
+        created_at=seconds(row.at),
+        attempt=row.attempt,
+        level=row.level,
+        message=row.message,
+    )
+
+
+def _figure(value: float | None) -> str:
+    return "not a number" if value is None else f"{value:.2f}"

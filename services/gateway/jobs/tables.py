@@ -1,0 +1,189 @@
+"""Read models of jobs: their rows and history, events, checkpoints, use, telemetry; and nodes."""
+
+from typing import Any, Final, Literal, TypeAlias
+
+from schemas.account import Lane
+from schemas.dataset import BaseTokens, Prepared
+from schemas.envelope import Part
+from schemas.job import Estimate, Failure, JobOutcome, JobSpec, Phase, ScoreSummary, Wanted
+from schemas.model import Lineage
+from schemas.pool import Role
+from schemas.sealed import Sealed
+from schemas.training import BlobFile, Device
+from schemas.units import GpuMs, Ms, Tokens
+from services.gateway.views.table import Table, TableIndex, TableRow
+
+EventLevel: TypeAlias = Literal["info", "warn", "error"]
+JOB_ENTRY: Final = ("tenant", "job_id", "id")
+
+
+class BudgetHold(Part):
+    """What the budget was taken for."""
+
+    tokens: BaseTokens
+    estimate: Estimate
+
+
+class JobRow(TableRow):
+    """A job as its newest events leave it.
+
+    reason, position: why it waits, and where in the queue. loaded_step: where the newest attempt
+    began. hold: null until the training file is validated. scores: of the evaluation, in object
+    storage. result_file: its metrics as a file.
+    """
+
+    tenant: str
+    sequence: int
+    command_id: str
+    created_at: Ms
+    spec: JobSpec
+    lane: Lane
+    suffix: Sealed | None
+    metadata: Sealed | None
+    wanted: Wanted
+    phase: Phase
+    reason: str | None = None
+    position: int | None = None
+    node_id: str | None = None
+    attempt: int | None = None
+    role: Role | None = None
+    started_at: Ms | None = None
+    loaded_step: int | None = None
+    total_steps: int | None = None
+    trained_tokens: Tokens | None = None
+    hold: BudgetHold | None = None
+    overage: bool | None = None
+    prepared: Prepared | None = None
+    scores: BlobFile | None = None
+    gate: ScoreSummary | None = None
+    outcome: JobOutcome | None = None
+    failure: Failure | None = None
+    lineage: Lineage | None = None
+    model_id: str | None = None
+    finished_at: Ms | None = None
+    billable_gpu_ms: GpuMs | None = None
+    lost_gpu_ms: GpuMs | None = None
+    released_gpu_ms: GpuMs | None = None
+    result_file: str | None = None
+
+
+class JobChangeRow(TableRow):
+    """What one column of a job became. All of them up to a moment are the job at that moment."""
+
+    tenant: str
+    job_id: str
+    at: Ms
+    field: str
+    value: Any
+
+
+class JobEventRow(TableRow):
+    """A message of a job. `sealed`: a part of it that may quote the tenant's data."""
+
+    tenant: str
+    job_id: str
+    at: Ms
+    level: EventLevel
+    kind: Literal["message", "metrics"]
+    message: str
+    sealed: Sealed | None
+    data: dict[str, Any] | None
+
+
+class CheckpointRow(TableRow):
+    tenant: str
+    job_id: str
+    sequence: int
+    created_at: Ms
+    attempt: int
+    step: int
+    tokens: Tokens
+    trained_tokens: Tokens
+    manifest_sha256: str
+    bytes: int
+    files: tuple[BlobFile, ...]
+
+
+class NodeRow(TableRow):
+    """`state`: alive, lost or retired."""
+
+    pool: str
+    device: Device
+    slots: int
+    memory_bytes: int
+    state: str
+
+
+class UsageRow(TableRow):
+    """One line of a job's cost: a slice of use, or a credit (`billable_gpu_ms` below zero)."""
+
+    tenant: str
+    job_id: str
+    at: Ms
+    attempt: int
+    role: Role
+    lane: Lane
+    price_version: str
+    hour: int
+    kind: str
+    used_gpu_ms: GpuMs
+    billable_gpu_ms: GpuMs
+    cause: str | None
+
+
+class StepRow(TableRow):
+    """One optimizer step, from the telemetry. A figure that is not finite is null."""
+
+    tenant: str
+    job_id: str
+    step: int
+    at: Ms
+    attempt: int
+    total_steps: int
+    loss: float | None
+    accuracy: float | None
+    valid_loss: float | None
+    learning_rate: float | None
+    tokens: Tokens
+    elapsed_ms: Ms
+
+
+class LogLineRow(TableRow):
+    tenant: str
+    job_id: str
+    at: Ms
+    attempt: int
+    level: str
+    message: str
+
+
+JOBS: Final = Table(
+    "jobs",
+    JobRow,
+    key=("tenant", "id"),
+    order="sequence",
+    indexes=(
+        TableIndex(("tenant", "sequence")),
+        TableIndex(("tenant", "command_id")),
+        TableIndex(("phase", "sequence")),
+    ),
+)
+JOB_HISTORY: Final = Table("job_history", JobChangeRow, key=JOB_ENTRY, order="id")
+JOB_EVENTS: Final = Table("job_events", JobEventRow, key=JOB_ENTRY, order="id")
+CHECKPOINTS: Final = Table(
+    "checkpoints",
+    CheckpointRow,
+    key=("tenant", "id"),
+    order="sequence",
+    indexes=(TableIndex(("tenant", "job_id", "sequence")),),
+)
+NODES: Final = Table("nodes", NodeRow, key=("id",), order="id")
+USAGE: Final = Table("usage", UsageRow, key=JOB_ENTRY, order="id")
+STEPS: Final = Table(
+    "steps",
+    StepRow,
+    key=("tenant", "job_id", "step"),
+    order="id",
+    indexes=(TableIndex(("tenant", "job_id", "id")),),
+)
+LINES: Final = Table("lines", LogLineRow, key=JOB_ENTRY, order="id")

@@ -1,0 +1,147 @@
+"""A table of a read model, declared once: DDL, writes and reads come from the fields of its row.
+
+    class FileRow(TableRow):
+        tenant: str
+        bytes: int                    # set by the first event of a file
+        failure: str | None = None    # set by a later one
+
+    FILES = Table("files", FileRow, key=("tenant", "id"), order="sequence")
+
+Every column but the key is nullable in PostgreSQL, because a journal that adds to a row may be
+ahead of the one that creates it. Until every field that cannot be None is set, the row is no row.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from types import NoneType, UnionType
+from typing import Any, Generic, Literal, TypeVar, Union, dataclass_transform, get_args, get_origin
+from typing import get_type_hints as hints_of
+
+import msgspec
+from msgspec import Struct, field
+
+from tunery.runtime.verbs import Delete, Upsert
+
+SQL_TYPES: Mapping[type, str] = {
+    str: "text",
+    bool: "boolean",
+    int: "bigint",
+    float: "double precision",
+}
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
+class TableRow(Struct, frozen=True, kw_only=True):
+    """Base of the rows. A field with a default is one that `insert` leaves to later events."""
+
+    id: str
+
+
+R = TypeVar("R", bound=TableRow)
+Key = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class TableIndex:
+    """`columns` in their order; `where`: the rows it covers, all of them unless given."""
+
+    columns: tuple[str, ...]
+    where: str = ""
+
+
+@dataclass(frozen=True)
+class Table(Generic[R]):
+    """`order`: the column that lists are sorted by, then by `id`. `bytewise`: a text column that is
+    compared byte by byte, whatever the collation of the database.
+    """
+
+    name: str
+    row: type[R]
+    key: tuple[str, ...]
+    order: str
+    indexes: tuple[TableIndex, ...] = ()
+    bytewise: str = "id"
+
+    @cached_property
+    def columns(self) -> Mapping[str, str]:
+        """Column → its type in PostgreSQL."""
+        hints = hints_of(self.row)
+        return {name: _sql_type(_without_none(hints[name])) for name in self._fields}
+
+    @cached_property
+    def required(self) -> tuple[str, ...]:
+        """Columns besides the key without which there is no row."""
+        hints = hints_of(self.row)
+        return tuple(
+            name for name in self._fields if name not in self.key and not _takes_none(hints[name])
+        )
+
+    @cached_property
+    def _fields(self) -> tuple[str, ...]:
+        return self.row.__struct_fields__
+
+    def ddl(self) -> str:
+        """The statements that create the table and its indexes where they are not there yet."""
+        lines = [f"{name} {self._declared(name)}" for name in self.columns]
+        body = ", ".join((*lines, f"PRIMARY KEY ({', '.join(self.key)})"))
+        indexes = (
+            f"CREATE INDEX IF NOT EXISTS {'_'.join((self.name, *index.columns))} ON {self.name} "
+            f"({', '.join(index.columns)}){index.where and f' WHERE {index.where}'};"
+            for index in self.indexes
+        )
+        return "\n".join((f"CREATE TABLE IF NOT EXISTS {self.name} ({body});", *indexes))
+
+    def _declared(self, name: str) -> str:
+        return self.columns[name] + (' COLLATE "C"' if name == self.bytewise else "")
+
+    def insert(self, row: R) -> Upsert:
+        """Write the row: its key, the fields without a default, and those that differ from it."""
+        values = {
+            info.name: value
+            for info in msgspec.structs.fields(self.row)
+            if (value := getattr(row, info.name)) is not info.default or info.required
+        }
+        key = {name: values.pop(name) for name in self.key}
+        return Upsert(self.name, key, msgspec.to_builtins(values))
+
+    def update(self, key: Key, /, **values: Any) -> Upsert:
+        """Write these columns of the row. Raises TypeError for a column that the table has not."""
+        unknown = [name for name in (*key, *values) if name not in self.columns]
+        if unknown or tuple(key) != self.key:
+            raise TypeError(f"{self.name} has no column {unknown}, or its key is not {self.key}")
+        return Upsert(self.name, key, msgspec.to_builtins(values))
+
+    def delete(self, key: Key, /) -> Delete:
+        return Delete(self.name, key)
+
+    def position(self, row: R) -> tuple[Any, str]:
+        """Where the row stands in a list of its table."""
+        return getattr(row, self.order), row.id
+
+    def read(self, record: Mapping[str, Any]) -> R | None:
+        """A record of the store as a row; None while a required column is null.
+
+        Raises msgspec.ValidationError for a value of another type than its column's.
+        """
+        if any(record.get(name) is None for name in self.required):
+            return None
+        return msgspec.convert(record, self.row)
+
+
+def _without_none(hint: Any) -> Any:
+    if not _takes_none(hint):
+        return hint
+    types = [part for part in get_args(hint) if part is not NoneType]
+    return types[0] if len(types) == 1 else object
+
+
+def _takes_none(hint: Any) -> bool:
+    return hint is Any or (get_origin(hint) in (Union, UnionType) and NoneType in get_args(hint))
+
+
+def _sql_type(hint: Any) -> str:
+    """A structure is a jsonb column, as is everything that PostgreSQL has no type for."""
+    if get_origin(hint) is Literal:
+        return "text"
+    return SQL_TYPES.get(hint, "jsonb")
