@@ -11,14 +11,14 @@ from tunery.runtime.journal.reader import Position
 from tunery.runtime.store.abstract import Batch, Store, Tables
 
 AT: Final[Ms] = 1_000
-PLACE: Final = ("dataset", 0)
+STREAM_PARTITION: Final = ("dataset", 0)
 NAME: Final = Sealed(key_id="k", nonce=b"n", ciphertext=b"c")
 
 
 async def fill(store: Store) -> None:
     """Five files of one tenant, one of another; and a part of a row that is not there yet."""
     names = tuple(table.name for table in TABLES)
-    await store.ensure(Tables("views", VERSION, (PLACE,), DDL, names))
+    await store.ensure(Tables("views", VERSION, (STREAM_PARTITION,), DDL, names))
     files = [("a", n) for n in range(1, 6)] + [("b", 9)]
     changes = [
         FILES.insert(
@@ -42,7 +42,7 @@ async def fill(store: Store) -> None:
         for tenant, number in files
     ]
     unborn = FILES.update({"tenant": "a", "id": "file-7"}, failure="of another journal, ahead")
-    await store.commit(Batch("views", VERSION, PLACE, 0, Position(1), [*changes, unborn]))
+    await store.commit(Batch("views", VERSION, STREAM_PARTITION, 0, Position(1), [*changes, unborn]))
 
 
 class ViewsSuite:
