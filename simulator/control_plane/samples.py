@@ -85,6 +85,7 @@ def limits(hard: int = 10**12, soft: int | None = None, concurrency: int = 100) 
 
 
 def spec(**changes: Any) -> JobSpec:
+    """A small training job; `changes` are fields of it."""
     whole = JobSpec(
         base=BASE,
         training_file="file-1",
@@ -120,6 +121,7 @@ def node(node_id: str = "a", incarnation: str = "a-1", slots: int = 2) -> Regist
 
 
 def request(job_id: str = "ftjob-1", attempt: int = 1, **changes: Any) -> RequestPlacement:
+    """A request for one slot; `changes` are fields of it."""
     whole = RequestPlacement(
         tenant="acme",
         job_id=job_id,

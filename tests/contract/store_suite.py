@@ -83,7 +83,9 @@ async def catch_up(store: Store) -> None:
 class StoreSuite:
     async def test_a_new_projection_starts_from_zero_everywhere(self, store: Store) -> None:
         assert await store.ensure(TABLES)
-        assert await store.positions("view") == dict.fromkeys(STREAM_PARTITIONS, Saved(START, False))
+        assert await store.positions("view") == dict.fromkeys(
+            STREAM_PARTITIONS, Saved(START, False)
+        )
         assert not await store.ensure(TABLES)
 
     async def test_rows_and_position_change_together(self, store: Store) -> None:
@@ -178,7 +180,9 @@ class StoreSuite:
         await store.ensure(TABLES)
         await commit(store, 0, 2, upsert("1", name="one"), todo("t"))
         await catch_up(store)
-        newer = Tables("view", 2, STREAM_PARTITIONS, DDL.replace("size bigint", "bytes bigint"), ("things",))
+        newer = Tables(
+            "view", 2, STREAM_PARTITIONS, DDL.replace("size bigint", "bytes bigint"), ("things",)
+        )
         assert await store.ensure(newer)
         assert await store.rows("things") == []
         assert (await store.positions("view"))["job", 0] == Saved(START, False)

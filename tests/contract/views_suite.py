@@ -42,7 +42,9 @@ async def fill(store: Store) -> None:
         for tenant, number in files
     ]
     unborn = FILES.update({"tenant": "a", "id": "file-7"}, failure="of another journal, ahead")
-    await store.commit(Batch("views", VERSION, STREAM_PARTITION, 0, Position(1), [*changes, unborn]))
+    await store.commit(
+        Batch("views", VERSION, STREAM_PARTITION, 0, Position(1), [*changes, unborn])
+    )
 
 
 class ViewsSuite:

@@ -76,7 +76,7 @@ def test_a_seed_gives_the_same_run_whatever_the_hash_seed() -> None:
         "from simulator.control_plane.plan import Size, draw\n"
         "from simulator.control_plane.control_plane_sim import play\n"
         "for seed in (2, 4, 12):\n"
-        "    history = play(draw(seed, Size()), Size()).ground.broker.history\n"
+        "    history = play(draw(seed, Size()), Size()).context.broker.history\n"
         "    print(sha256(repr(sorted(history.items())).encode()).hexdigest())"
     )
     outputs = {
