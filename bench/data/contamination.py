@@ -14,7 +14,12 @@ from typing import Final
 
 from bench.data.synthetic_texts import Maker
 from tunery.data.screening import benchmarks
-from tunery.data.screening.contamination import LOOSE_WORDS, STRICT_WORDS, Index, Item
+from tunery.data.screening.contamination import (
+    LOOSE_WORDS,
+    STRICT_WORDS,
+    BenchmarkIndex,
+    BenchmarkItem,
+)
 
 FOLDER: Final = Path(__file__).parents[3] / "shared" / "data" / "datasets" / "bench"
 ROWS: Final = 50_000
@@ -32,30 +37,30 @@ def run(quick: bool) -> dict[str, float]:
     fewer = QUICK if quick else 1
     texts = Maker(seed=2).templated(ROWS // fewer)
     items = _items()
-    strict = _rate(Index(items, STRICT_WORDS), texts)
+    strict = _rate(BenchmarkIndex(items, STRICT_WORDS), texts)
     return {
         "contamination_docs_per_s": strict,
-        "contamination_docs_per_s_n8": _rate(Index(items, LOOSE_WORDS), texts),
+        "contamination_docs_per_s_n8": _rate(BenchmarkIndex(items, LOOSE_WORDS), texts),
         "contamination_ratio_to_sets": strict / _sets(items, texts[: ROWS_BESIDE // fewer]),
         "contamination_items": len(items),
     }
 
 
-def _items() -> list[Item]:
+def _items() -> list[BenchmarkItem]:
     with tempfile.TemporaryDirectory() as folder:
         for path in sorted(FOLDER.iterdir()):
             benchmarks.add(Path(folder), path.name.partition(".")[0].lower(), [path])
         return benchmarks.load(Path(folder))
 
 
-def _rate(index: Index, texts: Sequence[str]) -> float:
+def _rate(index: BenchmarkIndex, texts: Sequence[str]) -> float:
     began = time.process_time()
     for _ in index.overlaps(texts):
         pass
     return len(texts) / (time.process_time() - began)
 
 
-def _sets(items: Sequence[Item], texts: Sequence[str]) -> float:
+def _sets(items: Sequence[BenchmarkItem], texts: Sequence[str]) -> float:
     known = {run for it in items for run in _runs(f"{it.question} {it.answer}")}
     began = time.process_time()
     for text in texts:

@@ -16,8 +16,8 @@ import msgspec
 from datasketch import MinHash, MinHashLSH
 
 from bench.data.synthetic_texts import Maker
-from tunery.data.dialects.detection import Conversation
-from tunery.data.likeness.clusters import LIKE_PERCENT, Clusters
+from tunery.data.dialects.conversation import Conversation
+from tunery.data.likeness.clusters import SIMILAR_PERCENT, Clusters
 from tunery.data.likeness.duplicates import DuplicateFinder
 from tunery.data.likeness.minhash import (
     BAND_SLOTS,
@@ -126,9 +126,9 @@ def _exact_join(texts: Sequence[str]) -> set[int]:
 
     for row, grams in enumerate(sets):
         ordered = sorted(grams.tolist(), key=lambda gram: (frequency[gram], gram))
-        prefix = ordered[: len(ordered) - ceil(LIKE_PERCENT * len(ordered) / 100) + 1]
+        prefix = ordered[: len(ordered) - ceil(SIMILAR_PERCENT * len(ordered) / 100) + 1]
         for other in sorted({other for gram in prefix for other in rows_by_gram[gram]}):
-            if root(row) != root(other) and jaccard_at_least(grams, sets[other], LIKE_PERCENT):
+            if root(row) != root(other) and jaccard_at_least(grams, sets[other], SIMILAR_PERCENT):
                 a, b = root(row), root(other)
                 first[max(a, b)] = min(a, b)
         for gram in prefix:

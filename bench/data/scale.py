@@ -21,7 +21,7 @@ from typing import Final
 import msgspec
 
 from bench.data.synthetic_texts import Maker
-from tunery.data.findings.limits import PIECE_ROWS
+from tunery.data.findings.limits import CHUNK_ROWS
 from tunery.data.preparing import FILES, prepare
 from tunery.local.paths import base_model_dir
 
@@ -103,7 +103,7 @@ def _anonymous(pid: int) -> int:
 def _killed(path: Path, out: Path, rows: int) -> None:
     """Start, and kill with -9 once half of the pieces are there."""
     process = _start(path, out)
-    wanted = max(1, rows // PIECE_ROWS // 2)
+    wanted = max(1, rows // CHUNK_ROWS // 2)
     while process.poll() is None and len(list(out.parent.glob(".again.work/*/train-*"))) < wanted:
         time.sleep(SAMPLE_S)
     process.send_signal(signal.SIGKILL)

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from tunery.data.checking import Checker
 from tunery.data.containers.reading import open_rows
-from tunery.data.dialects.detection import Conversation
+from tunery.data.dialects.conversation import Conversation
 from tunery.data.findings.finding import Note
 from tunery.data.findings.limits import ENCODE_ROWS
 from tunery.data.tokens.tokenizer import Tokenizer

@@ -103,7 +103,11 @@ def _ours(content: bytes) -> set[int]:
     with open_rows(BytesIO(content)) as rows:
         for _ in checker.conversations(rows):
             pass
-    return {finding.row for finding in checker.findings.of("error") if finding.row is not None}
+    return {
+        finding.row
+        for finding in checker.findings.with_severity("error")
+        if finding.row is not None
+    }
 
 
 def _by_json(rows: list[bytes]) -> set[int]:

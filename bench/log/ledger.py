@@ -20,7 +20,7 @@ from schemas.units import HOUR_MS
 from services.billing.app import LEDGER
 from services.billing.project import project_ledger
 from tunery.runtime.journal.reader import Position
-from tunery.runtime.store.abstract import Batch, Committed
+from tunery.runtime.store.abstract import CommitResult, RowBatch
 from tunery.runtime.store.changes import fold
 from tunery.runtime.store.postgres import PostgresStore, open_store
 from tunery.runtime.store.rows import upsert_sql
@@ -98,8 +98,8 @@ def _slices(first: int) -> Iterator[Slice]:
 async def _commit(store: PostgresStore, first: int, slices: Sequence[Slice]) -> None:
     changes = [change for header, event in slices for change in project_ledger(header, event)]
     position = Position(first + BATCH)
-    batch = Batch(LEDGER.name, LEDGER.version, PLACE, first, position, changes)
-    if await store.commit(batch) is not Committed.DONE:
+    batch = RowBatch(LEDGER.name, LEDGER.version, PLACE, first, position, changes)
+    if await store.commit(batch) is not CommitResult.DONE:
         raise RuntimeError("somebody else writes this ledger")
 
 

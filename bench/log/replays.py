@@ -11,7 +11,7 @@ from bench.log.jobs import PARTITION
 from services.scheduler.app import JOBS
 from tunery.runtime.bus.abstract import Log
 from tunery.runtime.journal.fold import Fold, advance_all
-from tunery.runtime.journal.reader import START, Batch, JournalReader
+from tunery.runtime.journal.reader import START, JournalBatch, JournalReader
 
 IN_FLIGHT: Final = 2_000
 BATCH_RECORDS: Final = 2_000
@@ -74,7 +74,7 @@ async def _counted(log: Log, records: int) -> tuple[int, float]:
     """Events accepted and decoded, and the seconds it took."""
     events = 0
 
-    def count(batch: Batch) -> None:
+    def count(batch: JournalBatch) -> None:
         nonlocal events
         for accepted in batch.accepted:
             events += len(accepted.events)
@@ -88,7 +88,7 @@ async def _folded(log: Log, records: int) -> tuple[int, float]:
     fold: Fold[Any] = Fold(JOBS.initial)
     events = 0
 
-    def advance(batch: Batch) -> None:
+    def advance(batch: JournalBatch) -> None:
         nonlocal fold, events
         fold = advance_all(JOBS, fold, batch.accepted, batch.position)
         for accepted in batch.accepted:
@@ -98,7 +98,7 @@ async def _folded(log: Log, records: int) -> tuple[int, float]:
     return events, seconds
 
 
-async def _read(log: Log, records: int, take: Callable[[Batch], None]) -> float:
+async def _read(log: Log, records: int, take: Callable[[JournalBatch], None]) -> float:
     reader = JournalReader(log, JOBS.stream, {PARTITION: START})
     await reader.open()
     try:

@@ -21,6 +21,7 @@ from tunery.runtime.hosts.projector import Projection, Projector
 from tunery.runtime.hosts.reactor import Reactor
 from tunery.runtime.ports import Runtime
 from tunery.runtime.settings import load
+from tunery.runtime.store.postgres import pool_of
 from tunery.runtime.verbs import Aggregate, Deadline
 
 
@@ -45,7 +46,7 @@ LEDGER = Projection(
     project=project_ledger,
     ddl=LEDGER_DDL,
     tables=("ledger",),
-    rebuilds=False,  # money: a journal that is not the one it came from wants a person
+    rebuilds=False,  # money: a journal that is not the one it came from needs an operator
 )
 TENANTS = Projection(
     name="tenants",
@@ -59,7 +60,9 @@ TENANTS = Projection(
 
 async def build(runtime: Runtime) -> Sequence[Host]:
     owner = AggregateHost(runtime, ACCOUNTS)
-    books = PostgresBooks(runtime.store, read_books(load(BillingSettings).prices_dir))
+    books = PostgresBooks(
+        runtime.store, pool_of(runtime.store), read_books(load(BillingSettings).prices_dir)
+    )
     return (
         owner,
         Digests(runtime, (owner,)),

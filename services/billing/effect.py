@@ -14,7 +14,7 @@ from services.billing.project import CLOSE
 from tunery.runtime.bus.abstract import Log
 from tunery.runtime.verbs import Effect, Send
 
-ATTEMPTS_MAX: Final = 1_000_000  # at most one a minute: a partition that stopped waits for a person
+TRIES_MAX: Final = 1_000_000  # at most one a minute: a partition that stopped waits for a person
 
 
 class Behind(Exception):
@@ -22,7 +22,7 @@ class Behind(Exception):
 
 
 def close(log: Log, books: Books) -> Effect[PeriodEnded]:
-    async def run(ended: PeriodEnded, tenant: str) -> Send:
+    async def run(ended: PeriodEnded, tenant: str, _: int = 1) -> Send:
         journal = POOL.journal.name
         ends = [(await log.bounds(journal, partition))[1] for partition in range(PARTITIONS)]
         reached = await books.reached()
@@ -38,6 +38,4 @@ def close(log: Log, books: Books) -> Effect[PeriodEnded]:
     def exhausted(ended: PeriodEnded, tenant: str, failure: str) -> None:
         return None
 
-    return Effect(
-        kind=CLOSE, body=PeriodEnded, run=run, exhausted=exhausted, attempts_max=ATTEMPTS_MAX
-    )
+    return Effect(kind=CLOSE, body=PeriodEnded, run=run, exhausted=exhausted, tries_max=TRIES_MAX)

@@ -6,7 +6,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
 class BillingSettings(BaseSettings):
-    """Environment: `TUNERY_BILLING_PRICES_DIR`: a folder of price books that replaces ours."""
+    """Environment: `TUNERY_BILLING_PRICES_DIR`, a folder of price books that replaces ours."""
 
     model_config = SettingsConfigDict(env_prefix="TUNERY_BILLING_", extra="ignore")
 

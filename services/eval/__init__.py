@@ -1,1 +1,7 @@
-"""Is the adapter better, or at least not worse, than its base?"""
+"""Judges an adapter: is it at least as good as its base model?
+
+* `app`: composition root
+* `project`: evaluations that wait for a verdict
+* `effect`: reads the scores, sends the verdict
+* `domain`: the verdict itself
+"""

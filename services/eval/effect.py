@@ -1,19 +1,17 @@
-"""Read the raw scores of an evaluation, judge them, tell `job`."""
-
-import msgspec
+"""Read the raw scores of an evaluation, judge them, and send the verdict to `job`."""
 
 from schemas.job import RecordVerdict, VerdictDue
 from services.eval.domain.verdict import summarise
 from services.eval.project import VERDICT
 from tunery.runtime.blobs.abstract import Blobs
 from tunery.runtime.verbs import Effect, Send
-from tunery.work.scores import Scores
+from tunery.work.codec import decode_scores
 
 
 def verdict(blobs: Blobs) -> Effect[VerdictDue]:
-    async def run(due: VerdictDue, tenant: str) -> Send:
+    async def run(due: VerdictDue, tenant: str, _: int = 1) -> Send:
         data = await blobs.get(due.scores.blob, sha256=due.scores.sha256)
-        scores = msgspec.json.decode(data, type=Scores)
+        scores = decode_scores(data)
         summary = summarise(scores, due.drop_max_ppm)
         return _record(due, tenant, RecordVerdict(job_id=due.job_id, summary=summary))
 

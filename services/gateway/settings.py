@@ -1,6 +1,5 @@
 """What an operator may set for the gateway."""
 
-from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -9,6 +8,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from schemas.account import Lane
 from services.gateway.jobs.bodies import PER_MINUTE_MAX
+from tunery.plan.price import PRICES_DIR
 
 FILE_BYTES_MAX: Final = 512 * 1024 * 1024  # OpenAI's limit for one file
 ROWS_MAX: Final[dict[Lane, int]] = {
@@ -43,7 +43,7 @@ class GatewaySettings(BaseSettings):
     upload_bytes_max: int = Field(default=UPLOAD_BYTES_MAX, ge=1)
     rows_max: dict[Lane, Annotated[int, Field(ge=1)]] = ROWS_MAX
     prices_dir: Path = Field(
-        default=Path(str(files("services") / "billing" / "prices")),
+        default=PRICES_DIR,
         validation_alias=AliasChoices(
             "TUNERY_GATEWAY_PRICES_DIR", "TUNERY_BILLING_PRICES_DIR", "prices_dir"
         ),

@@ -29,8 +29,8 @@ from tunery.runtime.verbs import Effect, Send
 
 LOG: Final = logging.getLogger("tunery.ingest")
 LEASE_MS: Final = 120_000  # renewed while the work goes on
-ATTEMPTS_MAX: Final = 3
-ERASE_ATTEMPTS_MAX: Final = 100
+TRIES_MAX: Final = 3
+ERASE_TRIES_MAX: Final = 100
 Bases = Callable[[], Awaitable[tuple[LocalBase, ...]]]
 
 
@@ -39,7 +39,7 @@ def validate(
 ) -> Effect[FileRegistered]:
     """Check every row, count tokens under every base, keep the report as a blob."""
 
-    async def run(file: FileRegistered, tenant: str) -> Send:
+    async def run(file: FileRegistered, tenant: str, _: int = 1) -> Send:
         async with _folder(room) as folder:
             path = folder / "rows"
             await blobs.get_file(file.blob, path, sha256=file.sha256)
@@ -59,9 +59,9 @@ def validate(
         body=FileRegistered,
         run=run,
         exhausted=exhausted,
-        lease_ms=LEASE_MS,
+        row_lease_ms=LEASE_MS,
         concurrency=concurrency,
-        attempts_max=ATTEMPTS_MAX,
+        tries_max=TRIES_MAX,
     )
 
 
@@ -70,7 +70,7 @@ def prepare(
 ) -> Effect[PreparationDue]:
     """Split, tokenise and pack once; the cache's files are named by their content."""
 
-    async def run(due: PreparationDue, tenant: str) -> Send:
+    async def run(due: PreparationDue, tenant: str, _: int = 1) -> Send:
         base = _base_of(due, await bases())
         if base is None:
             failure = (
@@ -98,16 +98,16 @@ def prepare(
         body=PreparationDue,
         run=run,
         exhausted=exhausted,
-        lease_ms=LEASE_MS,
+        row_lease_ms=LEASE_MS,
         concurrency=concurrency,
-        attempts_max=ATTEMPTS_MAX,
+        tries_max=TRIES_MAX,
     )
 
 
 def erase(blobs: Blobs) -> Effect[EraseBlob]:
     """Remove one stored object of a deleted file; nobody waits for the outcome."""
 
-    async def run(row: EraseBlob, tenant: str) -> None:
+    async def run(row: EraseBlob, tenant: str, _: int = 1) -> None:
         await blobs.delete(row.blob)
 
     def exhausted(row: EraseBlob, tenant: str, failure: str) -> None:
@@ -118,7 +118,7 @@ def erase(blobs: Blobs) -> Effect[EraseBlob]:
         body=EraseBlob,
         run=run,
         exhausted=exhausted,
-        attempts_max=ERASE_ATTEMPTS_MAX,
+        tries_max=ERASE_TRIES_MAX,
     )
 
 

@@ -7,7 +7,7 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from schemas.units import HOUR_MS, Ms
-from tunery.data.screening.screening import Overlaps, Personal, Policy, Repeats, Toxic
+from tunery.data.screening.screening import Overlaps, Personal, Repeats, ScreeningPolicy, Toxic
 
 GIB: Final = 1024**3
 
@@ -32,8 +32,8 @@ class IngestSettings(BaseSettings):
     toxicity_model: str | None = None  # `module:callable`; rates rows
 
     @property
-    def policy(self) -> Policy:
-        return Policy(
+    def policy(self) -> ScreeningPolicy:
+        return ScreeningPolicy(
             repeats=self.near_duplicates,
             benchmarks=self.benchmarks,
             personal=self.personal_data,

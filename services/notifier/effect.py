@@ -1,51 +1,39 @@
-"""Delivers webhooks. One row of the to-do list is one delivery, tried for up to three days.
+"""Delivers webhooks. One row of the to-do list is one delivery, tried for up to three days."""
 
-The runtime's EffectHost retries within minutes; receivers are away for hours. So this host leases
-its rows itself and gives each back with the pause that its own schedule says.
-"""
-
-import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
-from typing import Any, Final, assert_never
-from uuid import uuid5
+from typing import Final, assert_never
 
-import msgspec
 from standardwebhooks.webhooks import Webhook
 
 from schemas.account import DeliveryDue, DeliveryOutcome, EndDelivery
-from schemas.ids import NAMESPACE
 from schemas.sealed import REDACTED
 from schemas.units import Ms
 from services.notifier.domain.message import body
-from services.notifier.domain.schedule import ATTEMPTS_MAX, pause_ms
+from services.notifier.domain.schedule import RETRY_AFTER_MS_MAX, TRIES_MAX, delay_ms
 from services.notifier.domain.target import Forbidden
-from services.notifier.ports import Answer, Outbound, Unreachable
+from services.notifier.ports import Outbound, ReceiverUnreachable, WebhookResponse
 from services.notifier.project import DELIVER, SECRETS
-from tunery.runtime.bus.abstract import AppendUnknown, Unavailable
 from tunery.runtime.ports import Runtime
 from tunery.runtime.seal.abstract import KeyDestroyed
 from tunery.runtime.seal.sealer import Sealer
 from tunery.runtime.seal.webhooks import webhook_secret
-from tunery.runtime.store.abstract import TODOS_CHANNEL, Leased, StoreUnavailable
 from tunery.runtime.telemetry.logs import log_event
+from tunery.runtime.verbs import Effect, RetryLater, Send
 
 LOG: Final = logging.getLogger("tunery.notifier")
-LEASE_MS: Final[Ms] = 60_000  # far above the time limit of one attempt
-POLL_MS: Final[Ms] = 500
-OUTAGE_MS: Final[Ms] = 2_000
-SEND_RETRIES_MAX: Final = 10  # within the lease
-SETTLE_MS: Final[Ms] = 30_000  # time for the outcome to come back as the end of the row
-STOP_MS_MAX: Final[Ms] = 1_000
+ROW_LEASE_MS: Final[Ms] = 60_000  # far above the time limit of one try
 GONE: Final = 410
 
 
 @dataclass(frozen=True)
-class Ended:
-    """The delivery is over, well or not."""
+class DeliveryEnd:
+    """The delivery is over, well or not.
+
+    status: of the receiver's last response, when there was one; why: of a delivery that failed.
+    """
 
     outcome: DeliveryOutcome
     status: int | None
@@ -53,12 +41,92 @@ class Ended:
 
 
 @dataclass(frozen=True)
-class Failed:
-    """This attempt did not arrive; another may."""
+class TryFailed:
+    """This try did not arrive; another may.
+
+    status: of the receiver's response, when there was one; retry_after_ms: the pause it asked for.
+    """
 
     status: int | None
     why: str
-    retry_after_ms: Ms | None = None
+    retry_after_ms: Ms = 0
+
+
+def deliver(
+    runtime: Runtime, outbound: Outbound, concurrency: int, jitter_ppm: Callable[[], int]
+) -> Effect[DeliveryDue]:
+    """The effect of one delivery. `jitter_ppm` draws from [0, JITTER_PPM] at each retry."""
+
+    async def run(due: DeliveryDue, tenant: str, try_number: int = 1) -> Send:
+        now_ms = runtime.clock.now_ms()
+        versions = await _secret_versions(runtime, tenant, due.endpoint_id, now_ms)
+        result = await try_delivery(outbound, runtime.seal, due, tenant, versions, now_ms)
+        match result:
+            case DeliveryEnd():
+                return _end(due, tenant, try_number, result)
+            case TryFailed():
+                if try_number >= (1 if due.once else TRIES_MAX):
+                    end = DeliveryEnd("gave_up", result.status, result.why)
+                    return _end(due, tenant, try_number, end)
+                raise RetryLater(result.why, min(result.retry_after_ms, RETRY_AFTER_MS_MAX))
+            case _:
+                assert_never(result)
+
+    def exhausted(due: DeliveryDue, tenant: str, failure: str) -> Send:
+        """The last try was cut off, so nothing is known of a response to it."""
+        return _end(due, tenant, TRIES_MAX, DeliveryEnd("gave_up", None, failure))
+
+    return Effect(
+        kind=DELIVER,
+        body=DeliveryDue,
+        run=run,
+        exhausted=exhausted,
+        row_lease_ms=ROW_LEASE_MS,
+        concurrency=concurrency,
+        tries_max=TRIES_MAX,
+        delay_ms=lambda try_number: delay_ms(try_number, jitter_ppm()),
+    )
+
+
+def _end(due: DeliveryDue, tenant: str, tries: int, end: DeliveryEnd) -> Send:
+    """The command that ends the delivery in `account`; its row goes when that is read back."""
+    log_event(
+        LOG, logging.INFO, "delivery.ended", outcome=end.outcome, status=end.status, why=end.why
+    )
+    command = EndDelivery(
+        delivery_id=due.delivery_id, outcome=end.outcome, attempts=tries, status=end.status
+    )
+    return Send("account", tenant, tenant, command)
+
+
+async def _secret_versions(
+    runtime: Runtime, tenant: str, endpoint_id: str, at: Ms
+) -> Sequence[int]:
+    """Of the endpoint's secret: the newest, and the one before while a rotation overlaps."""
+    (row,) = await runtime.store.rows(SECRETS, {"tenant": tenant, "id": endpoint_id})
+    overlaps = row["previous_until"] is not None and at < row["previous_until"]
+    return [row["version"], row["version"] - 1][: 1 + overlaps]
+
+
+async def try_delivery(
+    outbound: Outbound, seal: Sealer, due: DeliveryDue, tenant: str, versions: Sequence[int], at: Ms
+) -> DeliveryEnd | TryFailed:
+    """Send once, signed with these versions of the secret. 2xx is success, 410 Gone is the end."""
+    payload = body(due)
+    try:
+        url = seal.open(due.url)
+        if url == REDACTED:
+            return DeliveryEnd("refused", None, "The tenant's data was erased.")
+        secrets = [webhook_secret(seal, tenant, due.endpoint_id, version) for version in versions]
+        response = await outbound.post(url, signed_headers(due, payload, secrets, at), payload)
+    except (KeyDestroyed, Forbidden) as error:
+        return DeliveryEnd("refused", None, str(error))
+    except ReceiverUnreachable as error:
+        return TryFailed(None, str(error))
+    except Exception as error:  # a row that can never be sent must end by its schedule as well
+        log_event(LOG, logging.ERROR, "delivery.failed", error)
+        return TryFailed(None, type(error).__name__)
+    return _result_of(response)
 
 
 def signed_headers(
@@ -82,166 +150,9 @@ def signed_headers(
     }
 
 
-async def attempt(
-    outbound: Outbound, seal: Sealer, due: DeliveryDue, tenant: str, versions: Sequence[int], at: Ms
-) -> Ended | Failed:
-    """Try once, signed with these versions of the secret. 410 Gone is the end, 2xx is success."""
-    payload = body(due)
-    try:
-        url = seal.open(due.url)
-        if url == REDACTED:
-            return Ended("refused", None, "the tenant's data was erased")
-        secrets = [webhook_secret(seal, tenant, due.endpoint_id, version) for version in versions]
-        answer = await outbound.post(url, signed_headers(due, payload, secrets, at), payload)
-    except KeyDestroyed as error:
-        return Ended("refused", None, str(error))
-    except Forbidden as error:
-        return Ended("refused", None, str(error))
-    except Unreachable as error:
-        return Failed(None, str(error))
-    except Exception as error:  # a row that can never be sent must end by its schedule as well
-        log_event(LOG, logging.ERROR, "delivery broke", error, id=due.delivery_id)
-        return Failed(None, type(error).__name__)
-    return _judged(answer)
-
-
-def _judged(answer: Answer) -> Ended | Failed:
-    if 200 <= answer.status < 300:
-        return Ended("delivered", answer.status)
-    if answer.status == GONE:
-        return Ended("gone", answer.status, "the receiver says that it is gone")
-    return Failed(answer.status, f"status {answer.status}", answer.retry_after_ms)
-
-
-class DeliveryHost:
-    """Implements `Host`. `jitter_ppm` draws from [0, JITTER_PPM]."""
-
-    name = "deliveries"
-
-    def __init__(
-        self,
-        runtime: Runtime,
-        outbound: Outbound,
-        concurrency: int,
-        jitter_ppm: Callable[[], int],
-    ) -> None:
-        self._runtime, self._store, self._outbound = runtime, runtime.store, outbound
-        self._concurrency, self._jitter_ppm = concurrency, jitter_ppm
-        self._wake, self._ready = asyncio.Event(), asyncio.Event()
-
-    async def ready(self) -> None:
-        await self._ready.wait()
-
-    async def run(self) -> None:
-        running: set[asyncio.Task[None]] = set()
-        try:
-            async with self._store.listen(TODOS_CHANNEL, self._heard):
-                self._ready.set()
-                while True:
-                    await self._start_some(running)
-        finally:
-            for task in running:
-                task.cancel()
-            if running:
-                await asyncio.wait(tuple(running), timeout=STOP_MS_MAX / 1000)
-
-    def _heard(self, kind: str) -> None:
-        if kind in ("", DELIVER):
-            self._wake.set()
-
-    async def _start_some(self, running: set[asyncio.Task[None]]) -> None:
-        self._wake.clear()
-        for row in await self._lease(self._concurrency - len(running)):
-            task = asyncio.create_task(self._work(row), name=f"delivery {row.id}")
-            running.add(task)
-            task.add_done_callback(partial(self._over, running))
-        try:
-            async with asyncio.timeout(POLL_MS / 1000):
-                await self._wake.wait()
-        except TimeoutError:
-            return
-
-    def _over(self, running: set[asyncio.Task[None]], task: asyncio.Task[None]) -> None:
-        running.discard(task)
-        self._wake.set()
-
-    async def _lease(self, free: int) -> Sequence[Leased]:
-        if free <= 0:
-            return ()
-        try:
-            return await self._store.lease(DELIVER, free, LEASE_MS)
-        except StoreUnavailable as error:
-            log_event(LOG, logging.WARNING, "no deliveries", why=error)
-            await self._runtime.clock.sleep(OUTAGE_MS)
-            return ()
-
-    async def _work(self, row: Leased) -> None:
-        """What goes wrong around an attempt leaves the row to its lease: it is tried again."""
-        try:
-            await self._deliver(row)
-        except (Unavailable, AppendUnknown, StoreUnavailable) as error:
-            log_event(LOG, logging.WARNING, "delivery waits", id=row.id, why=error)
-            await self._give_back(row, OUTAGE_MS)
-        except asyncio.CancelledError:
-            await self._give_back(row, 0)
-            raise
-        except Exception as error:
-            log_event(LOG, logging.ERROR, "delivery left its row", error, id=row.id)
-
-    async def _give_back(self, row: Leased, delay_ms: Ms) -> None:
-        """This attempt does not count: it was not the receiver's fault."""
-        try:
-            async with asyncio.timeout(STOP_MS_MAX / 1000):
-                await self._store.release(row, delay_ms, counts=False)
-        except (StoreUnavailable, TimeoutError) as error:
-            log_event(LOG, logging.WARNING, "row not given back", id=row.id, why=error)
-
-    async def _deliver(self, row: Leased) -> None:
-        due = msgspec.json.decode(row.body, type=DeliveryDue)
-        now = self._runtime.clock.now_ms()
-        versions = await self._versions(row.tenant, due.endpoint_id, now)
-        came = await attempt(self._outbound, self._runtime.seal, due, row.tenant, versions, now)
-        fields: dict[str, Any] = {"id": row.id, "tenant": row.tenant, "attempt": row.attempt}
-        match came:
-            case Ended():
-                log_event(LOG, logging.INFO, f"delivery {came.outcome}", why=came.why, **fields)
-                await self._end(row, came)
-            case Failed():
-                attempts_max = 1 if due.once else ATTEMPTS_MAX
-                pause = pause_ms(row.attempt, self._jitter_ppm(), came.retry_after_ms, attempts_max)
-                log_event(LOG, logging.WARNING, "delivery failed", why=came.why, **fields)
-                if pause is None:
-                    await self._end(row, Ended("gave_up", came.status, came.why))
-                else:
-                    await self._store.release(row, pause, came.why)
-            case _:
-                assert_never(came)
-
-    async def _versions(self, tenant: str, endpoint_id: str, at: Ms) -> Sequence[int]:
-        """Of the endpoint's secret: the newest, and the one before while a rotation overlaps."""
-        (row,) = await self._store.rows(SECRETS, {"tenant": tenant, "id": endpoint_id})
-        overlaps = row["previous_until"] is not None and at < row["previous_until"]
-        return [row["version"], row["version"] - 1][: 1 + overlaps]
-
-    async def _end(self, row: Leased, ended: Ended) -> None:
-        """Tell `account`; the Projector removes the row when it reads that there."""
-        command = EndDelivery(
-            delivery_id=row.id, outcome=ended.outcome, attempts=row.attempt, status=ended.status
-        )
-        command_id = str(uuid5(NAMESPACE, f"effect/notifier/{row.kind}/{row.id}/{row.attempt}"))
-        await self._send(row, command, command_id)
-        await self._store.release(row, SETTLE_MS)
-
-    async def _send(self, row: Leased, command: EndDelivery, command_id: str) -> None:
-        """Patient, because the receiver has the webhook already; a repeat is the same command."""
-        for retry in range(SEND_RETRIES_MAX + 1):
-            try:
-                await self._runtime.sender.send(
-                    "account", row.key, row.tenant, command, command_id=command_id
-                )
-                return
-            except (Unavailable, AppendUnknown) as error:
-                if retry == SEND_RETRIES_MAX:
-                    raise
-                log_event(LOG, logging.WARNING, "outcome not sent", id=row.id, why=error)
-                await self._runtime.clock.sleep(OUTAGE_MS)
+def _result_of(response: WebhookResponse) -> DeliveryEnd | TryFailed:
+    if 200 <= response.status < 300:
+        return DeliveryEnd("delivered", response.status)
+    if response.status == GONE:
+        return DeliveryEnd("gone", response.status, "The receiver answered 410 Gone.")
+    return TryFailed(response.status, f"status {response.status}", response.retry_after_ms or 0)

@@ -7,23 +7,29 @@ from typing import Protocol
 from schemas.units import Ms
 
 
-class Unreachable(Exception):
-    """No answer this time: name, connection, TLS, or time limit. Worth another attempt."""
+class ReceiverUnreachable(Exception):
+    """No response this time: name, connection, TLS, or time limit. Worth another try."""
 
 
 @dataclass(frozen=True)
-class Answer:
-    """`retry_after_ms`: how long the receiver asked to be left alone."""
+class WebhookResponse:
+    """What the receiver answered.
+
+    status: of HTTP; retry_after_ms: the pause that the receiver asked for, if it did.
+    """
 
     status: int
     retry_after_ms: Ms | None = None
 
 
 class Outbound(Protocol):
-    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> Answer:
+    """Sends webhooks to receivers of tenants."""
+
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> WebhookResponse:
         """Send once, follow nothing.
 
-        Raises Unreachable, and `services.notifier.domain.target.Forbidden` for good.
+        Raises ReceiverUnreachable, and Forbidden for a URL that is never called.
         """
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Free the connections."""

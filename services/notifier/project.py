@@ -1,4 +1,4 @@
-"""The notifier's to-do list, one row per delivery that has not ended; and what is signed with.
+"""The notifier's to-do list, one row per open delivery; and the versions of signing secrets.
 
 Secrets are looked up when a message is sent, not when it falls due: a rotation holds for what is
 still open. The row of an endpoint stays when it is deleted, for deliveries that outlive it.
@@ -22,6 +22,7 @@ CREATE TABLE IF NOT EXISTS secrets (
 
 
 def project(header: Header, event: Any) -> tuple[Change, ...]:
+    """Changes of to-do rows and of secret versions that follow from an event of `account`."""
     match event:
         case DeliveryDue():
             return (Todo(DELIVER, event.delivery_id, header.key, header.tenant, event),)

@@ -32,7 +32,7 @@ CONCURRENCY: Final = 2
 def publish(blobs: Blobs) -> Effect[VersionSubmitted]:
     """Damaged or missing blobs are tried again; what is wrong for good is refused at once."""
 
-    async def run(version: VersionSubmitted, tenant: str) -> Send:
+    async def run(version: VersionSubmitted, tenant: str, _: int = 1) -> Send:
         try:
             return _record(version, tenant, await _publish(blobs, version, tenant), None)
         except Unpublishable as error:
@@ -46,7 +46,7 @@ def publish(blobs: Blobs) -> Effect[VersionSubmitted]:
         body=VersionSubmitted,
         run=run,
         exhausted=exhausted,
-        lease_ms=LEASE_MS,
+        row_lease_ms=LEASE_MS,
         concurrency=CONCURRENCY,
     )
 
@@ -54,13 +54,13 @@ def publish(blobs: Blobs) -> Effect[VersionSubmitted]:
 def erase(blobs: Blobs) -> Effect[EraseBlob]:
     """Remove one object of a deleted version; nobody waits for the outcome."""
 
-    async def run(row: EraseBlob, tenant: str) -> None:
+    async def run(row: EraseBlob, tenant: str, _: int = 1) -> None:
         await blobs.delete(row.blob)
 
     def exhausted(row: EraseBlob, tenant: str, failure: str) -> None:
         return None
 
-    return Effect(kind=ERASE, body=EraseBlob, run=run, exhausted=exhausted, attempts_max=100)
+    return Effect(kind=ERASE, body=EraseBlob, run=run, exhausted=exhausted, tries_max=100)
 
 
 def final_key(tenant: str, model_id: str, sha256: str, name: str) -> str:

@@ -1,1 +1,7 @@
-"""Works where the accelerators are: the node agent and the training process it starts."""
+"""The node agent: starts training and scoring processes under leases of the pool.
+
+* `app`: composition root; `settings`: one node's settings; `ports`: hardware and processes
+* `adapters`: the real hardware and process groups
+* `domain`: what a node should be doing, folded from the pool's journal
+* `effect`: the agent, and what runs under one lease
+"""

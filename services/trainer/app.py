@@ -1,15 +1,15 @@
 """Composition root: the only file of the service that names concrete parts."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from schemas.pool import LeaseGranted
 from schemas.training import EvalWork, TrainWork
 from services.trainer.adapters.hardware import probe
 from services.trainer.adapters.processes import ProcessGroups
-from services.trainer.effect.agent import Agent
-from services.trainer.effect.attempt import LeaseAttempt, Program, Tools
-from services.trainer.effect.evaluation import Evaluating
+from services.trainer.effect.agent import NodeAgent
+from services.trainer.effect.attempt import LeaseAttempt
+from services.trainer.effect.evaluation import Evaluation
+from services.trainer.effect.program import Program, Tools
 from services.trainer.effect.reports import Reports
 from services.trainer.effect.training import Training
 from services.trainer.settings import TrainerSettings
@@ -19,6 +19,7 @@ from tunery.runtime.settings import load
 
 
 async def build(runtime: Runtime) -> Sequence[Host]:
+    """The node agent. Raises SettingsError for a wrong setting."""
     settings = load(TrainerSettings)
     folder = settings.work_dir or runtime.settings.data_dir / "nodes" / settings.id
     machine = ProcessGroups(mark=str(folder))
@@ -26,16 +27,14 @@ async def build(runtime: Runtime) -> Sequence[Host]:
 
     def attempt(grant: LeaseGranted, incarnation: str) -> LeaseAttempt:
         tools = Tools(runtime, machine, reports, incarnation)
-        return LeaseAttempt(grant, tools, program(grant, tools), place(grant))
+        lease_folder = folder / "leases" / str(grant.token.lease)
+        return LeaseAttempt(grant, tools, program(grant, tools), lease_folder)
 
     def program(grant: LeaseGranted, tools: Tools) -> Program:
         match grant.work:
             case TrainWork():
                 return Training(grant, grant.work, tools, settings)
             case EvalWork():
-                return Evaluating(grant, grant.work, tools, settings)
+                return Evaluation(grant, grant.work, tools, settings)
 
-    def place(grant: LeaseGranted) -> Path:
-        return folder / "leases" / str(grant.token.lease)
-
-    return (Agent(runtime, settings, machine, probe(), attempt),)
+    return (NodeAgent(runtime, settings, machine, probe(), attempt),)

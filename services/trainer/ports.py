@@ -1,4 +1,4 @@
-"""What the agent needs of its machine."""
+"""What the agent needs of its machine: its hardware, and processes."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,33 +10,42 @@ from schemas.training import Device
 
 @dataclass(frozen=True)
 class Hardware:
+    """What one slot of the machine has. `memory_bytes`: of the device, or of the machine."""
+
     device: Device
     memory_bytes: int
 
 
-class Child(Protocol):
+class WorkProcess(Protocol):
     """A process in a group of its own."""
 
     @property
-    def pid(self) -> int: ...
+    def pid(self) -> int:
+        """Its process id, and that of the group."""
 
     def lines(self) -> AsyncIterator[bytes]:
-        """Lines of its standard output, until it closes it. Lines above the limit are cut."""
+        """Lines of its standard output, until it closes it. Too long lines are left out."""
 
     def signal(self, number: int) -> None:
         """Signal the whole group; a group that is gone is no error."""
 
     async def wait(self) -> int:
-        """Exit status, negative for a signal; afterwards nothing of the group is left."""
+        """Exit status, negative for a signal; afterwards no process of the group is left."""
 
-    def tail(self) -> str:
-        """End of its standard error, for people."""
+    def error_tail(self) -> str:
+        """The end of its standard error."""
 
 
 class Machine(Protocol):
+    """Starts processes, and finds those that an earlier agent left."""
+
     async def start(
         self, argv: Sequence[str], environment: Mapping[str, str], folder: Path
-    ) -> Child: ...
+    ) -> WorkProcess:
+        """Start a process in a folder. Raises OSError when it cannot be started."""
 
     async def sweep(self) -> int:
-        """Kill whatever an earlier agent of this node left running; how many processes it was."""
+        """Kill every process that an earlier agent of this node left; how many there were.
+
+        Raises TimeoutError when one does not die.
+        """

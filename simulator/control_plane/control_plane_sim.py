@@ -67,7 +67,7 @@ class ControlPlaneSim:
         self.answering_services = AnsweringServices(context)
 
     async def live(self) -> bool:
-        """Play the plan. True when all jobs have ended, slots are free and the ledger is complete."""
+        """Play the plan. True when all jobs have ended and the ledger is complete."""
         context = self.context
         living = [
             *(asyncio.create_task(context.follow(stream)) for stream in (ACCOUNT, JOB, POOL)),

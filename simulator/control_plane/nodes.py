@@ -26,7 +26,7 @@ from schemas.topics import HEARTBEATS, POOL
 from schemas.training import AttemptOutcome, FailureCause, SkippedCheckpoint
 from schemas.units import Ms
 from services.trainer.domain.evolve import HARDNESS, evolve
-from services.trainer.domain.state import NodeState, Wish
+from services.trainer.domain.state import NodeState, TargetState
 from simulator.control_plane.samples import POOL as POOL_NAME
 from simulator.control_plane.samples import SCORED, TRAINED, checkpoint
 from simulator.control_plane.sim_context import POOL_PARTITION, READ_WAIT_MS, SimContext, insist
@@ -160,7 +160,7 @@ class SimAgent:
                 attempt.task for attempt in self._attempts.values() if not attempt.task.done()
             ]
             for attempt in self._attempts.values():
-                attempt.request(target)
+                attempt.set_target(target)
             if waiting:
                 await asyncio.wait(waiting, timeout=LEAVE_MS_MAX / 1_000)
         await self.fact(RetireNode(node_id=self.machine.node_id, incarnation=self.incarnation))
@@ -218,7 +218,7 @@ class SimAgent:
             if lease not in self._attempts and not self._leaving:
                 self._attempts[lease] = SimAttempt(self, assignment.grant)
             if lease in self._attempts:
-                self._attempts[lease].request(assignment.wish)
+                self._attempts[lease].set_target(assignment.target)
 
 
 class SimAttempt:
@@ -232,13 +232,13 @@ class SimAttempt:
             (agent.incarnation, grant.token.lease), Diary()
         )
         self.name = f"{agent.incarnation}/{grant.token.lease}"
-        self._target: Wish = "run"
-        self._noticed: Wish = "run"
+        self._target: TargetState = "run"
+        self._noticed: TargetState = "run"
         self._woken = asyncio.Event()
         self.still_since_ms: Ms | None = None
         self.task = asyncio.create_task(self._run())
 
-    def request(self, target: Wish) -> None:
+    def set_target(self, target: TargetState) -> None:
         if HARDNESS[target] > HARDNESS[self._target]:
             self._target = target
             self._woken.set()

@@ -11,14 +11,14 @@ from simulator.engine.faulty_port import FaultyPort
 from tunery.runtime.blobs.abstract import BlobsUnavailable, Stored
 from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.store.abstract import (
-    Batch,
-    Committed,
-    Leased,
-    Outcome,
-    Place,
+    CommandResult,
+    CommitResult,
+    LeasedRow,
     Row,
-    Saved,
+    RowBatch,
+    SavedPosition,
     StoreUnavailable,
+    StreamPartition,
     Tables,
 )
 from tunery.runtime.store.memory import MemoryStore
@@ -51,10 +51,6 @@ class FaultyStore:
 
     def __init__(self, port: FaultyPort, database: Database) -> None:
         self._port, self._database = port, database
-
-    @property
-    def pool(self) -> Any:
-        return self._database.pool
 
     async def _ask(self, question: Callable[[], Awaitable[T]]) -> T:
         await self._reach()
@@ -91,31 +87,34 @@ class FaultyStore:
     async def rebuild(self, tables: Tables) -> None:
         await self._write(lambda: self._database.rebuild(tables))
 
-    async def positions(self, projection: str) -> Mapping[Place, Saved]:
+    async def positions(self, projection: str) -> Mapping[StreamPartition, SavedPosition]:
         return await self._ask(lambda: self._database.positions(projection))
 
-    async def commit(self, batch: Batch) -> Committed:
+    async def commit(self, batch: RowBatch) -> CommitResult:
         return await self._write(lambda: self._database.commit(batch))
 
-    async def set_caught_up(self, projection: str, partition: Place, flag: bool) -> None:
+    async def set_caught_up(self, projection: str, partition: StreamPartition, flag: bool) -> None:
         await self._write(lambda: self._database.set_caught_up(projection, partition, flag))
 
-    async def lease(self, kind: str, count: int, lease_ms: Ms) -> Sequence[Leased]:
-        return await self._write(lambda: self._database.lease(kind, count, lease_ms))
+    async def lease_rows(self, kind: str, count: int, row_lease_ms: Ms) -> Sequence[LeasedRow]:
+        return await self._write(lambda: self._database.lease_rows(kind, count, row_lease_ms))
 
-    async def renew(self, leased: Leased, lease_ms: Ms) -> bool:
-        return await self._write(lambda: self._database.renew(leased, lease_ms))
+    async def renew(self, leased: LeasedRow, row_lease_ms: Ms) -> bool:
+        return await self._write(lambda: self._database.renew(leased, row_lease_ms))
 
     async def release(
-        self, leased: Leased, delay_ms: Ms, failure: str | None = None, *, counts: bool = True
+        self, leased: LeasedRow, delay_ms: Ms, failure: str | None = None, *, counts: bool = True
     ) -> None:
         await self._write(lambda: self._database.release(leased, delay_ms, failure, counts=counts))
 
-    async def finish(self, leased: Leased) -> None:
+    async def finish(self, leased: LeasedRow) -> None:
         await self._write(lambda: self._database.finish(leased))
 
-    async def outcome(self, command_id: str) -> Outcome | None:
+    async def outcome(self, command_id: str) -> CommandResult | None:
         return await self._ask(lambda: self._database.outcome(command_id))
+
+    async def put_digest(self, partition: StreamPartition, offset: int, state_hash: str) -> None:
+        await self._write(lambda: self._database.put_digest(partition, offset, state_hash))
 
     async def prune_outcomes(self, age_ms: Ms) -> int:
         return await self._write(lambda: self._database.prune_outcomes(age_ms))

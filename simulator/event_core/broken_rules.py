@@ -25,7 +25,7 @@ from tunery.runtime.journal import dedupe, snapshots
 from tunery.runtime.journal.acceptance import Acceptance, Diverged, Reason, record_hash
 from tunery.runtime.journal.dedupe import Conflict, Repeat, Seen
 from tunery.runtime.journal.reader import Position
-from tunery.runtime.store.abstract import Batch, Committed, Leased, Saved
+from tunery.runtime.store.abstract import CommitResult, LeasedRow, RowBatch, SavedPosition
 from tunery.runtime.store.changes import fold
 from tunery.runtime.store.memory import MemoryStore
 
@@ -241,23 +241,23 @@ async def position_alone(self: Any, pointer: Any) -> Any:
 # --- projections and effects ----------------------------------------------------------------------
 
 
-async def position_before_rows(self: Any, batch: Batch) -> Committed:
+async def position_before_rows(self: Any, batch: RowBatch) -> CommitResult:
     """A commit in two steps: the process may die between them."""
     empty = replace(batch, changes=(), outcomes=())
     done = await self._write(lambda: self._database.commit(empty))
-    if done is Committed.DONE:
+    if done is CommitResult.DONE:
         await self._port.pass_through()
         self._database._apply(batch.projection, fold(batch.changes))
-    return Committed(done)
+    return CommitResult(done)
 
 
-async def commit_unfenced(self: Any, batch: Batch) -> Committed:
-    saved = self._positions[batch.projection].get(batch.place, Saved())
+async def commit_unfenced(self: Any, batch: RowBatch) -> CommitResult:
+    saved = self._positions[batch.projection].get(batch.partition, SavedPosition())
     expected = saved.position.offset
     return await MemoryStore.commit(self, replace(batch, expected=expected))
 
 
-async def lease_at_once(self: Any, kind: str, count: int, lease_ms: Ms) -> Any:
+async def lease_at_once(self: Any, kind: str, count: int, row_lease_ms: Ms) -> Any:
     """Rows are worked on while the projection is still being built."""
     before = self._positions
     self._positions = {
@@ -265,7 +265,7 @@ async def lease_at_once(self: Any, kind: str, count: int, lease_ms: Ms) -> Any:
         for name, partitions in before.items()
     }
     try:
-        return await MemoryStore.lease(self, kind, count, lease_ms)
+        return await MemoryStore.lease_rows(self, kind, count, row_lease_ms)
     finally:
         self._positions = before
 
@@ -275,7 +275,7 @@ async def flags_stay_down(_: Any, __: Any) -> None:
 
 
 async def row_gone_when_sent(
-    self: Any, leased: Leased, delay_ms: Ms, failure: str | None = None, *, counts: bool = True
+    self: Any, leased: LeasedRow, delay_ms: Ms, failure: str | None = None, *, counts: bool = True
 ) -> None:
     """The row does not wait until the projection has read its outcome."""
     if delay_ms == effects.SETTLE_MS:

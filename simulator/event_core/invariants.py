@@ -20,7 +20,7 @@ from tunery.runtime.journal.codec import codec_of, decode_record
 from tunery.runtime.journal.decision import decide_record, read_command
 from tunery.runtime.journal.fold import Fold, advance
 from tunery.runtime.journal.reader import Accepted, Judged, read_record
-from tunery.runtime.store.abstract import Outcome
+from tunery.runtime.store.abstract import CommandResult
 from tunery.runtime.verbs import Aggregate
 
 StreamPartition = tuple[str, int]
@@ -324,10 +324,10 @@ def same_rows(rows: Rows, accepted: Iterable[Accepted]) -> list[str]:
 
 
 def outcomes_answered(
-    outcomes: Mapping[str, Outcome | None], accepted: Iterable[Accepted]
+    outcomes: Mapping[str, CommandResult | None], accepted: Iterable[Accepted]
 ) -> list[str]:
     """A client that waits for a command gets what its first entry says."""
-    wanted: dict[str, Outcome] = {}
+    wanted: dict[str, CommandResult] = {}
     for decision in accepted:
         if decision.entry.source is None:
             wanted.setdefault(decision.entry.command_id, outcome_of(decision))

@@ -122,7 +122,12 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant("effects' repeats decided", *_SEATS, broken.RECORDED_AGAIN, "effect", 6),
     Mutant(
-        "reaction skipped in doubt", reactor.Reactor, "_insist", broken.send_once, "reactions", 2
+        "reaction skipped in doubt",
+        reactor.Reactor,
+        "_send_until_acknowledged",
+        broken.send_once,
+        "reactions",
+        2,
     ),
     Mutant(
         "position saved before reactions are sent",
@@ -160,7 +165,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "effects before the rows are rebuilt",
         stores.Database,
-        "lease",
+        "lease_rows",
         broken.lease_at_once,
         "repeated",
         faults=_once(EMPTIED),

@@ -17,7 +17,7 @@ from simulator.event_core.streams import TALLY, TALLY_AGGREGATE
 from simulator.event_core.views import Rows
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.hosts.owner import Settled
-from tunery.runtime.store.abstract import Outcome
+from tunery.runtime.store.abstract import CommandResult
 from tunery.runtime.verbs import Aggregate
 
 TENANTS: Final = ("ada", "bob", "cyd")
@@ -74,7 +74,7 @@ class EventCoreRun:
     next_from: int | None = None  # the first process of the next release
     next_release: Aggregate[Any] = SEATS_STRICTER
     rows: Rows = field(default_factory=dict)
-    outcomes: dict[str, Outcome | None] = field(default_factory=dict)
+    outcomes: dict[str, CommandResult | None] = field(default_factory=dict)
     trace: list[str] = field(default_factory=list)
     finished: bool = False
 

@@ -170,7 +170,7 @@ class _EventCoreSim:
             and saved[partition].position.offset == end
             and saved[partition].caught_up
             for partition, end in ends.items()
-        ) and not await database.lease(TICKET, 1, 0)
+        ) and not await database.lease_rows(TICKET, 1, 0)
 
     async def keep_rows(self) -> None:
         """Read what the projection came to."""

@@ -67,14 +67,14 @@ VIEWS: Final = Projection(
 def ticket_effect(issue: Callable[[str], Awaitable[None]]) -> Effect[IssueTicket]:
     """`issue` is called with the id of a hold. It may raise: then it is called again."""
 
-    async def run(work: IssueTicket, tenant: str) -> Send:
+    async def run(work: IssueTicket, tenant: str, _: int = 1) -> Send:
         await issue(work.hold_id)
         return Send(SEATS.name, tenant, tenant, RecordTicket(hold_id=work.hold_id, issued=True))
 
     def exhausted(work: IssueTicket, tenant: str, _failure: str) -> Send:
         return Send(SEATS.name, tenant, tenant, RecordTicket(hold_id=work.hold_id, issued=False))
 
-    return Effect(TICKET, IssueTicket, run, exhausted, TICKET_LEASE_MS, attempts_max=TRIES_MAX)
+    return Effect(TICKET, IssueTicket, run, exhausted, TICKET_LEASE_MS, tries_max=TRIES_MAX)
 
 
 def rebuild_rows(entries: Iterable[Accepted]) -> Rows:

@@ -11,12 +11,12 @@ from tunery.runtime.journal.reader import START, Position
 from tunery.runtime.store.abstract import (
     OUTCOMES_CHANNEL,
     TODOS_CHANNEL,
-    Batch,
-    Committed,
-    Outcome,
-    Place,
-    Saved,
+    CommandResult,
+    CommitResult,
+    RowBatch,
+    SavedPosition,
     Store,
+    StreamPartition,
     Superseded,
     Tables,
 )
@@ -36,7 +36,7 @@ CREATE TABLE IF NOT EXISTS things (
 );
 CREATE TABLE IF NOT EXISTS seen (id text PRIMARY KEY)
 """
-STREAM_PARTITIONS: tuple[Place, ...] = (("job", 0), ("job", 1), ("pool", 0))
+STREAM_PARTITIONS: tuple[StreamPartition, ...] = (("job", 0), ("job", 1), ("pool", 0))
 TABLES = Tables("view", 1, STREAM_PARTITIONS, DDL, ("things", "seen"))
 
 
@@ -56,8 +56,8 @@ def todo(id_: str, kind: str = "scan", path: str = "p", tenant: str = "a") -> To
     return Todo(kind, id_, tenant, tenant, Scan(path=path))
 
 
-def outcome(command_id: str, **rejection: str) -> Outcome:
-    return Outcome(command_id, "job", 1, 7, 1_700_000_000_000, "a", "a", 4, **rejection)
+def outcome(command_id: str, **rejection: str) -> CommandResult:
+    return CommandResult(command_id, "job", 1, 7, 1_700_000_000_000, "a", "a", 4, **rejection)
 
 
 async def commit(
@@ -65,13 +65,13 @@ async def commit(
     expected: int,
     end: int,
     *changes: Change,
-    partition: Place = ("job", 0),
-    outcomes: tuple[Outcome, ...] = (),
+    partition: StreamPartition = ("job", 0),
+    outcomes: tuple[CommandResult, ...] = (),
     notices: tuple[str, ...] = (),
     version: int = 1,
-) -> Committed:
+) -> CommitResult:
     return await store.commit(
-        Batch("view", version, partition, expected, at(end), changes, outcomes, notices)
+        RowBatch("view", version, partition, expected, at(end), changes, outcomes, notices)
     )
 
 
@@ -84,18 +84,18 @@ class StoreSuite:
     async def test_a_new_projection_starts_from_zero_everywhere(self, store: Store) -> None:
         assert await store.ensure(TABLES)
         assert await store.positions("view") == dict.fromkeys(
-            STREAM_PARTITIONS, Saved(START, False)
+            STREAM_PARTITIONS, SavedPosition(START, False)
         )
         assert not await store.ensure(TABLES)
 
     async def test_rows_and_position_change_together(self, store: Store) -> None:
         await store.ensure(TABLES)
-        assert await commit(store, 0, 2, upsert("1", name="one", size=1)) is Committed.DONE
+        assert await commit(store, 0, 2, upsert("1", name="one", size=1)) is CommitResult.DONE
         rows = await store.rows("things")
         assert [(row["id"], row["name"], row["size"]) for row in rows] == [("1", "one", 1)]
         saved = await store.positions("view")
-        assert saved["job", 0] == Saved(at(2), False)
-        assert saved["job", 1] == Saved(START, False)
+        assert saved["job", 0] == SavedPosition(at(2), False)
+        assert saved["job", 1] == SavedPosition(START, False)
 
     async def test_a_stale_writer_writes_nothing(self, store: Store) -> None:
         await store.ensure(TABLES)
@@ -103,12 +103,12 @@ class StoreSuite:
         stale = await commit(
             store, 0, 3, upsert("2", name="two"), todo("t"), outcomes=(outcome("c"),)
         )
-        assert stale is Committed.STALE
+        assert stale is CommitResult.STALE
         assert [row["id"] for row in await store.rows("things")] == ["1"]
         assert (await store.positions("view"))["job", 0].position == at(2)
         assert await store.outcome("c") is None
         await catch_up(store)
-        assert await store.lease("scan", 5, 1_000) == []
+        assert await store.lease_rows("scan", 5, 1_000) == []
 
     async def test_of_two_writers_at_once_one_wins(self, store: Store) -> None:
         await store.ensure(TABLES)
@@ -172,7 +172,7 @@ class StoreSuite:
     async def test_a_batch_of_hundreds_of_entries(self, store: Store) -> None:
         await store.ensure(TABLES)
         changes = [upsert(str(n % 700), name=f"n{n}", size=n) for n in range(2_000)]
-        assert await commit(store, 0, 2_000, *changes) is Committed.DONE
+        assert await commit(store, 0, 2_000, *changes) is CommitResult.DONE
         rows = {row["id"]: row["size"] for row in await store.rows("things")}
         assert rows == {str(n % 700): n for n in range(2_000)}
 
@@ -185,14 +185,14 @@ class StoreSuite:
         )
         assert await store.ensure(newer)
         assert await store.rows("things") == []
-        assert (await store.positions("view"))["job", 0] == Saved(START, False)
+        assert (await store.positions("view"))["job", 0] == SavedPosition(START, False)
         await catch_up(store)
-        assert await store.lease("scan", 5, 1_000) == []
+        assert await store.lease_rows("scan", 5, 1_000) == []
         with pytest.raises(Superseded, match="version 2"):
             await commit(store, 0, 1, upsert("1", name="old"))
         with pytest.raises(Superseded, match="newer release"):
             await store.ensure(TABLES)
-        assert await commit(store, 0, 1, upsert("1", name="n"), version=2) is Committed.DONE
+        assert await commit(store, 0, 1, upsert("1", name="n"), version=2) is CommitResult.DONE
 
     async def test_a_rebuild_empties_all(self, store: Store) -> None:
         await store.ensure(TABLES)
@@ -200,33 +200,33 @@ class StoreSuite:
         await catch_up(store)
         await store.rebuild(TABLES)
         assert await store.rows("things") == []
-        assert set((await store.positions("view")).values()) == {Saved(START, False)}
-        assert await store.lease("scan", 5, 1_000) == []
+        assert set((await store.positions("view")).values()) == {SavedPosition(START, False)}
+        assert await store.lease_rows("scan", 5, 1_000) == []
 
     async def test_no_row_is_leased_before_all_is_caught_up(self, store: Store) -> None:
         await store.ensure(TABLES)
         await commit(store, 0, 1, todo("t", path="where"))
         for partition in STREAM_PARTITIONS[:-1]:
             await store.set_caught_up("view", partition, True)
-        assert await store.lease("scan", 5, 1_000) == []
+        assert await store.lease_rows("scan", 5, 1_000) == []
         await store.set_caught_up("view", STREAM_PARTITIONS[-1], True)
-        (leased,) = await store.lease("scan", 5, 1_000)
+        (leased,) = await store.lease_rows("scan", 5, 1_000)
         assert (leased.kind, leased.id, leased.key, leased.tenant) == ("scan", "t", "a", "a")
-        assert leased.attempt == 1
+        assert leased.try_number == 1
         assert leased.body == b'{"type":"Scan.v1","path":"where"}'
 
     async def test_a_leased_row_is_free_again_when_the_lease_ends(self, store: Store) -> None:
         await store.ensure(TABLES)
         await commit(store, 0, 1, todo("t"))
         await catch_up(store)
-        (first,) = await store.lease("scan", 5, 100)
-        assert await store.lease("scan", 5, 100) == []
+        (first,) = await store.lease_rows("scan", 5, 100)
+        assert await store.lease_rows("scan", 5, 100) == []
         assert await store.renew(first, 300)
         await asyncio.sleep(0.15)
-        assert await store.lease("scan", 5, 100) == []
+        assert await store.lease_rows("scan", 5, 100) == []
         await asyncio.sleep(0.25)
-        (second,) = await store.lease("scan", 5, 10_000)
-        assert second.attempt == 2
+        (second,) = await store.lease_rows("scan", 5, 10_000)
+        assert second.try_number == 2
         assert not await store.renew(first, 10_000)
         await store.release(first, 0)
         await store.finish(first)
@@ -237,9 +237,9 @@ class StoreSuite:
         for number in range(6):
             await commit(store, number, number + 1, todo(f"t{number}"), todo("x", kind="other"))
         await catch_up(store)
-        (oldest,) = await store.lease("scan", 1, 10_000)
+        (oldest,) = await store.lease_rows("scan", 1, 10_000)
         assert oldest.id == "t0"
-        batches = await asyncio.gather(*(store.lease("scan", 2, 10_000) for _ in range(4)))
+        batches = await asyncio.gather(*(store.lease_rows("scan", 2, 10_000) for _ in range(4)))
         ids = [leased.id for batch in batches for leased in batch]
         assert sorted(ids) == ["t1", "t2", "t3", "t4", "t5"]
 
@@ -248,14 +248,14 @@ class StoreSuite:
         await store.ensure(TABLES)
         await commit(store, 0, 1, *(todo(f"a{n:03}") for n in range(100)))
         await catch_up(store)
-        first, _ = await store.lease("scan", 2, 10_000)
+        first, _ = await store.lease_rows("scan", 2, 10_000)
         await commit(store, 1, 2, *(todo(f"{t}{n}", tenant=t) for t in "bc" for n in range(3)))
-        assert [row.id for row in await store.lease("scan", 5, 10_000)] == [
+        assert [row.id for row in await store.lease_rows("scan", 5, 10_000)] == [
             *("b0", "c0", "b1", "c1"),  # b and c catch up with the two that a has
             "a002",
         ]
         await store.release(first, 0, counts=False)
-        assert [row.id for row in await store.lease("scan", 4, 10_000)] == [
+        assert [row.id for row in await store.lease_rows("scan", 4, 10_000)] == [
             *("a003", "b2", "c2"),
             "a004",
         ]
@@ -265,40 +265,40 @@ class StoreSuite:
         others = [todo(f"a{n}", kind="other") for n in range(3)]
         await commit(store, 0, 1, todo("a0"), todo("a1"), todo("b0", tenant="b"), *others)
         await catch_up(store)
-        assert len(await store.lease("other", 3, 10_000)) == 3
-        (ended,) = await store.lease("scan", 1, 50)
+        assert len(await store.lease_rows("other", 3, 10_000)) == 3
+        (ended,) = await store.lease_rows("scan", 1, 50)
         assert ended.id == "a0"
         await asyncio.sleep(0.1)  # the lease has ended: a has nothing leased of this kind
-        assert [row.id for row in await store.lease("scan", 2, 10_000)] == ["a1", "b0"]
+        assert [row.id for row in await store.lease_rows("scan", 2, 10_000)] == ["a1", "b0"]
 
     async def test_a_released_row_waits_and_remembers(self, store: Store) -> None:
         await store.ensure(TABLES)
         await commit(store, 0, 1, todo("t"))
         await catch_up(store)
-        (first,) = await store.lease("scan", 1, 10_000)
+        (first,) = await store.lease_rows("scan", 1, 10_000)
         await store.release(first, 150, "it \0 broke")
-        assert await store.lease("scan", 1, 10_000) == []
+        assert await store.lease_rows("scan", 1, 10_000) == []
         await asyncio.sleep(0.2)
-        (second,) = await store.lease("scan", 1, 10_000)
-        assert second.attempt == 2
+        (second,) = await store.lease_rows("scan", 1, 10_000)
+        assert second.try_number == 2
         assert second.failure is not None
         assert "broke" in second.failure
         await store.release(second, 0, counts=False)
-        (third,) = await store.lease("scan", 1, 10_000)
-        assert third.attempt == 2
+        (third,) = await store.lease_rows("scan", 1, 10_000)
+        assert third.try_number == 2
 
     async def test_done_and_finish_remove_the_row(self, store: Store) -> None:
         await store.ensure(TABLES)
         await commit(store, 0, 1, todo("t"), todo("u"), todo("v"), Done("scan", "v"))
         await catch_up(store)
-        first, second = await store.lease("scan", 5, 10_000)
+        first, second = await store.lease_rows("scan", 5, 10_000)
         await commit(store, 1, 2, Done("scan", "t"))
         assert not await store.renew(first, 10_000)
         await store.finish(second)
         assert not await store.renew(second, 10_000)
         await commit(store, 2, 3, todo("t", path="new"))
-        (again,) = await store.lease("scan", 5, 10_000)
-        assert (again.id, again.attempt) == ("t", 1)
+        (again,) = await store.lease_rows("scan", 5, 10_000)
+        assert (again.id, again.try_number) == ("t", 1)
 
     async def test_outcomes_are_written_once_and_pruned(self, store: Store) -> None:
         await store.ensure(TABLES)

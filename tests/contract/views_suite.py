@@ -8,7 +8,7 @@ from services.gateway.files.tables import FILES, FileRow
 from services.gateway.ports import Cursor, Views
 from services.gateway.projection import DDL, TABLES, VERSION
 from tunery.runtime.journal.reader import Position
-from tunery.runtime.store.abstract import Batch, Store, Tables
+from tunery.runtime.store.abstract import RowBatch, Store, Tables
 
 AT: Final[Ms] = 1_000
 STREAM_PARTITION: Final = ("dataset", 0)
@@ -43,7 +43,7 @@ async def fill(store: Store) -> None:
     ]
     unborn = FILES.update({"tenant": "a", "id": "file-7"}, failure="of another journal, ahead")
     await store.commit(
-        Batch("views", VERSION, STREAM_PARTITION, 0, Position(1), [*changes, unborn])
+        RowBatch("views", VERSION, STREAM_PARTITION, 0, Position(1), [*changes, unborn])
     )
 
 

@@ -24,7 +24,7 @@ import torch
 from safetensors.torch import save_file
 
 from tests.bases import tiny_base
-from tunery.ml.events import EXIT_FINISHED, EXIT_PLATFORM, EXIT_PREEMPTED
+from tunery.work.exits import ExitCode
 
 pytestmark = pytest.mark.train
 
@@ -140,7 +140,7 @@ def adapter(out: Path) -> dict[str, bytes]:
 def uninterrupted(spec: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("uninterrupted")
     run = attempt(spec, out)
-    assert run.code == EXIT_FINISHED
+    assert run.code == ExitCode.FINISHED
     assert run.events[-1]["steps"] == STEPS
     return out
 
@@ -165,7 +165,7 @@ def test_resume_after_three_kills_gives_the_same_bytes(
         assert run.events[0]["resumed_from_step"] == expected
         known = newest_first(run) + [one for one in known if Path(one["dir"]).is_dir()]
     last = attempt(spec, tmp_path, known[:3])
-    assert last.code == EXIT_FINISHED
+    assert last.code == ExitCode.FINISHED
     assert last.events[0]["resumed_from_step"] >= steps[-1] - CHECKPOINT_EVERY
     assert adapter(tmp_path) == adapter(uninterrupted)
     assert not list((tmp_path / "ck").glob("tmp-*"))
@@ -176,12 +176,12 @@ def test_resume_after_a_notice_loses_no_step(
 ) -> None:
     step = 5  # no multiple of the checkpoint interval
     told = attempt(spec, tmp_path, at_step=step, deliver=signal.SIGTERM)
-    assert told.code == EXIT_PREEMPTED
+    assert told.code == ExitCode.PREEMPTED
     saved = told.of("checkpoint")[-1]
     assert told.events[-1]["type"] == "preempted"
     assert saved["step"] == told.of("step")[-1]["step"] >= step
     rest = attempt(spec, tmp_path, [saved])
-    assert rest.code == EXIT_FINISHED
+    assert rest.code == ExitCode.FINISHED
     assert [one["step"] for one in rest.of("step")] == list(range(saved["step"] + 1, STEPS + 1))
     assert adapter(tmp_path) == adapter(uninterrupted)
 
@@ -215,7 +215,7 @@ def test_resume_after_a_full_disk_which_is_named(
             if events[-1]["type"] == "checkpoint":
                 resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (1, 1))
         run = Run(process.wait(), events)
-    assert run.code == EXIT_PLATFORM
+    assert run.code == ExitCode.PLATFORM
     assert run.events[-1]["type"] == "failed"
     assert run.events[-1]["cause"] == "platform"
     assert "File too large" in run.events[-1]["message"]

@@ -84,11 +84,11 @@ PURE_IN_GATEWAY: Final = frozenset(
 
 
 def is_pure(relative: Path) -> bool:
-    """schemas/, tunery/plan/, in services domain/, react and project (a module or a folder), and
-    by name the modules of the gateway's subjects.
+    """schemas/, tunery/plan/, tunery/work/, in services domain/, react and project (a module or a
+    folder), and by name the modules of the gateway's subjects.
     """
     parts = relative.with_suffix("").parts
-    if parts[0] == "schemas" or parts[:2] == ("tunery", "plan"):
+    if parts[0] == "schemas" or parts[:2] in {("tunery", "plan"), ("tunery", "work")}:
         return True
     if parts[:2] == ("services", "gateway"):
         return parts[-1] in PURE_IN_GATEWAY

@@ -165,6 +165,7 @@ def test_empty_names_are_found(tmp_path: Path) -> None:
         "services/gateway/jobs/resolve.py",
         "services/gateway/files/tables.py",
         "tunery/plan/a.py",
+        "tunery/work/a.py",
     ],
 )
 def test_impure_lines_are_found(tmp_path: Path, name: str, line: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from asyncpg.connection import Connection
 
 from tunery.runtime.bus.abstract import Appended, Commit, Log, Writer
-from tunery.runtime.store.abstract import Batch, Committed, Store
+from tunery.runtime.store.abstract import CommitResult, RowBatch, Store
 from tunery.runtime.store.statements import COMMIT
 
 #: in the order in which an entry passes them
@@ -125,7 +125,7 @@ class FailingStore:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    async def commit(self, batch: Batch) -> Committed:
+    async def commit(self, batch: RowBatch) -> CommitResult:
         self._points.reach("sql.before")
         committed = await self._store.commit(batch)
         self._points.reach("sql.after")

@@ -124,7 +124,7 @@ class Witness:
 
 
 def answer(points: Failpoints, diary: Diary) -> Effect[Asked]:
-    async def run(body: Asked, tenant: str) -> Send | None:
+    async def run(body: Asked, tenant: str, _: int = 1) -> Send | None:
         points.reach("effect.before")
         diary.write(what="effect", need=body.need)
         points.reach("effect.after")
@@ -144,9 +144,9 @@ def answer(points: Failpoints, diary: Diary) -> Effect[Asked]:
         Asked,
         run,
         exhausted,
-        lease_ms=LEASE_MS,
+        row_lease_ms=LEASE_MS,
         concurrency=EFFECTS_AT_ONCE,
-        attempts_max=ATTEMPTS_MAX,
+        tries_max=ATTEMPTS_MAX,
     )
 
 

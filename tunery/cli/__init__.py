@@ -1,1 +1,12 @@
-"""What people type. One module a command; `main` finds them."""
+"""The command line. `main` finds the commands, one module or package for each.
+
+up, down, status, logs, doctor   the stack of this machine
+data, benchmarks                 checks of training files, without a server
+file, job, model, base           over the API: training
+tenant, key, webhook, invoice    over the API: accounts and money
+journal, replay                  the log: inspect it, rebuild all state from it
+demo                             the whole loop, with a killed node
+completion                       completion for shells
+_api, _options                   what the commands share
+_job_view, _stack_view, _watch   how jobs and stacks look in a terminal
+"""

@@ -1,4 +1,4 @@
-"""What the commands that talk to the API share: the connection, errors, output."""
+"""Shared by the commands that use the API: the connection, errors, output."""
 
 import json
 import os
@@ -18,24 +18,25 @@ if TYPE_CHECKING:
     from tunery.client import Api
 
 FILE_PREFIX: Final = "file-"
-PIPE_WIDTH: Final = 1_000  # one line for each thing, whatever reads it
+PIPE_WIDTH: Final = 1_000  # one line per item when the output is not a terminal
 NO_CONNECTION: Final = (
-    "no API to talk to",
-    "start one with `tunery up`, or set OPENAI_BASE_URL and OPENAI_API_KEY",
+    "No API is running or configured.",
+    "start a stack with `tunery up`, or set OPENAI_BASE_URL and OPENAI_API_KEY",
 )
-# for refusals whose message cannot know where address and key came from
+# for errors whose message cannot know where the address and the key come from
 FIXES: Final = {
-    "invalid_api_key": "set OPENAI_API_KEY to a key that is good, or unset it and OPENAI_BASE_URL "
+    "invalid_api_key": "set OPENAI_API_KEY to a valid key, or unset it and OPENAI_BASE_URL "
     "to use the stack of --data-dir",
-    "unknown": "is OPENAI_BASE_URL the address of this API? It ends with /v1",
+    "unknown": "check that OPENAI_BASE_URL is the address of this API; it ends with /v1",
 }
 
 
 @contextmanager
 def connect(folders: DataDir) -> Iterator["Api"]:
-    """The API of OPENAI_BASE_URL and OPENAI_API_KEY where both are set, else of the data directory.
+    """Connect to OPENAI_BASE_URL with OPENAI_API_KEY if both are set, else to the local stack.
 
-    An explicit `--data-dir` goes before the environment. Raises LocalError.
+    An explicit `--data-dir` has precedence over the environment. Raises LocalError when there is no
+    API or it does not answer, ClickException when it refuses the request.
     """
     from tunery.client import Api, Refused, Unreachable
 
@@ -55,7 +56,7 @@ def connect(folders: DataDir) -> Iterator["Api"]:
 
 
 def is_uploaded(name: str) -> bool:
-    """Whether it looks like an uploaded file's id or name (`faq@2`), and is no file here."""
+    """Whether `name` is the id or name (`faq@2`) of an uploaded file, not of a local file."""
     return (name.startswith(FILE_PREFIX) or "@" in name) and not Path(name).exists()
 
 
@@ -68,16 +69,16 @@ def _address(folders: DataDir) -> tuple[str, str]:
     url, key = os.environ.get("OPENAI_BASE_URL"), os.environ.get("OPENAI_API_KEY")
     if url and key and not explicit:
         return url, key
-    found = state.connection(folders, {} if explicit else dict(os.environ))
-    if found is None:
+    connection = state.connection(folders, {} if explicit else dict(os.environ))
+    if connection is None:
         raise LocalError(*NO_CONNECTION)
-    return f"{found.api_url}/v1", found.api_key
+    return f"{connection.api_url}/v1", connection.api_key
 
 
 def show(
     data: Any, as_json: bool, columns: Sequence[str], row: Callable[[Any], Sequence[Any]]
 ) -> None:
-    """A table of many things, or one JSON document."""
+    """Print a table with a row per item, or one JSON document."""
     items = list(data)
     if as_json:
         click.echo(json.dumps(items))
@@ -88,17 +89,17 @@ def show(
 
     grid = Table(box=None, pad_edge=False, header_style="dim")
     for column in columns:
-        # identifiers are there to be copied: they stay whole
+        # the first column holds identifiers: they stay on one line, so that they can be copied
         grid.add_column(column, overflow="fold", no_wrap=column == columns[0])
     for item in items:
-        # as text: names and messages may hold brackets, which are no markup of ours
+        # as Text: names and messages may hold brackets, which are not markup
         grid.add_row(*(Text(str(value)) if value is not None else "" for value in row(item)))
     console = Console(width=None if interactive() else PIPE_WIDTH)
-    console.print(grid if items else "nothing yet", highlight=False)
+    console.print(grid if items else "No entries.", highlight=False)
 
 
 def show_one(item: Any, as_json: bool, pairs: Iterable[tuple[str, Any]]) -> None:
-    """One thing, a line for each field that has a value; or one JSON document."""
+    """Print one item with a line per field that has a value, or one JSON document."""
     if as_json:
         click.echo(json.dumps(item))
         return
@@ -113,19 +114,20 @@ def show_one(item: Any, as_json: bool, pairs: Iterable[tuple[str, Any]]) -> None
     Console().print(grid, highlight=False)
 
 
-def show_gone(name: str, how: str, as_json: bool) -> None:
-    """That something was deleted or revoked."""
+def show_removed(name: str, how: str, as_json: bool) -> None:
+    """Print that `name` was `deleted` or `revoked`."""
     click.echo(json.dumps({"id": name, how: True}) if as_json else f"{name} {how}")
 
 
 def moment(seconds: int | None) -> str:
-    """Local time of a Unix second."""
+    """Format a Unix timestamp in seconds as local time; empty for None."""
     if seconds is None:
         return ""
     return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def size(count: int) -> str:
+    """Format a number of bytes with a decimal unit."""
     value = float(count)
     for unit in ("B", "kB", "MB", "GB"):
         if value < 1_000 or unit == "GB":

@@ -1,4 +1,4 @@
-"""Options that several commands share."""
+"""The options `--data-dir` and `--json`, and the group class of commands."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,19 +13,19 @@ EXAMPLES: Final = "\b\nExamples:\n"
 
 
 class Noun(click.Group):
-    """A group with examples in its epilog: each of its commands shows those that are its own."""
+    """A group with examples in its epilog. Each command shows the examples that begin with it."""
 
     def add_command(self, cmd: click.Command, name: str | None = None) -> None:
         super().add_command(cmd, name)
         verb = name or cmd.name
-        mine = [
+        examples = [
             line
             for line in (self.epilog or "").splitlines()
             if f"{line} ".startswith(f"  tunery {self.name} {verb} ")
         ]
-        if mine and EXAMPLES not in (cmd.epilog or ""):
+        if examples and EXAMPLES not in (cmd.epilog or ""):
             rest = f"\n\n{cmd.epilog}" if cmd.epilog else ""
-            cmd.epilog = EXAMPLES + "\n".join(mine) + rest
+            cmd.epilog = EXAMPLES + "\n".join(examples) + rest
 
 
 def _to_folders(_ctx: click.Context, _param: click.Parameter, value: Path | None) -> DataDir:
@@ -39,7 +39,7 @@ def data_dir(function: F) -> F:
         "folders",
         type=click.Path(path_type=Path, file_okay=False),
         callback=_to_folders,
-        help="Where the stack keeps everything. [$TUNERY_DATA_DIR, else ~/.local/share/tunery]",
+        help="The data directory of the stack. [$TUNERY_DATA_DIR, else ~/.local/share/tunery]",
     )(function)
 
 

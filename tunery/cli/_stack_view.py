@@ -1,4 +1,4 @@
-"""How a stack looks in a terminal: a table that changes in place, or lines where it cannot."""
+"""How a stack looks in a terminal: a table that is redrawn, or one line per event."""
 
 import time
 
@@ -18,16 +18,16 @@ MARKS = {
     Phase.PAUSED: ("‖", "yellow"),
     Phase.STOPPED: ("·", "dim"),
 }
-UNDER_WAY = ("…", "cyan")
+IN_PROGRESS = ("…", "cyan")
 
 
 def table(state: StackState) -> Table:
-    """One line a child: mark, name, phase, address, since when, restarts, what happened last."""
+    """A row per child: mark, name, phase, address, time in the phase, restarts, last message."""
     grid = Table(box=None, pad_edge=False, show_header=True, header_style="dim")
     for title in ("", "part", "state", "where", "for", "restarts", ""):
         grid.add_column(title, no_wrap=title != "", overflow="fold")
     for child in in_order(state, (*SERVERS, *SERVICES)):
-        mark, colour = MARKS.get(child.phase, UNDER_WAY)
+        mark, colour = MARKS.get(child.phase, IN_PROGRESS)
         where = child.address or ("" if child.pid is None else f"pid {child.pid}")
         grid.add_row(
             Text(mark, style=colour),
@@ -56,22 +56,23 @@ def duration(elapsed_ms: int) -> str:
     return f"{seconds // 86_400} d"
 
 
-class Lines:
-    """Events as lines: for pipes, logs, and after the table is gone."""
+class EventPrinter:
+    """Prints events as lines: for pipes and logs, where nothing can be redrawn."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._began = time.monotonic()
+        self._started = time.monotonic()
 
-    def hear(self, event: Event) -> None:
-        at = f"[dim]{time.monotonic() - self._began:6.1f} s[/dim]"
+    def print_event(self, event: Event) -> None:
+        """Print a line with the seconds since the start; phases in between are left out."""
+        at = f"[dim]{time.monotonic() - self._started:6.1f} s[/dim]"
         match event:
             case Note(text=text):
                 self._console.print(f"{at}  {escape(text)}", highlight=False)
             case Changed(phase=Phase.PREPARING | Phase.STARTING | Phase.WAITING):
                 return
             case Changed():
-                mark, colour = MARKS.get(event.phase, UNDER_WAY)
+                mark, colour = MARKS.get(event.phase, IN_PROGRESS)
                 rest = event.detail or (event.address if event.phase is Phase.READY else "")
                 self._console.print(
                     f"{at}  [{colour}]{mark}[/{colour}] {event.name:<10} {event.phase.value:<11}"

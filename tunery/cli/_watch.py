@@ -1,4 +1,4 @@
-"""Follows one job: its messages as lines, its training as a bar with a line of losses."""
+"""Follows one job: its messages as lines, and below them its step and a curve of its loss."""
 
 import json
 import time
@@ -9,26 +9,30 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from tunery.cli import _api
+from tunery.cli._job_view import job_fields
 
 if TYPE_CHECKING:
     from rich.text import Text
 
     from tunery.client import Api
 
-LOOK_S: Final = 1.0  # between two looks at the job while its events come
+REFRESH_S: Final = 1.0  # between two requests for the job while its events arrive
 BARS: Final = "▁▂▃▄▅▆▇█"
 WIDTH: Final = 40
 
 
 def follow(api: "Api", job_id: str, as_json: bool) -> Any:
-    """Print until the job has ended; the job as it ended. JSON: one event a line, the job last."""
+    """Print the events of a job until it has ended, and return it.
+
+    as_json: one event per line, and the job last; otherwise lines for people
+    """
     from rich.console import Console
     from rich.markup import escape
 
     console = Console(stderr=as_json)
     job = api.job(job_id)
     losses: list[float] = []
-    look_at = 0.0
+    refresh_at = 0.0
     with console.status(escape(_status(job, losses))) as status:
         for event in api.follow(job_id):
             if event["type"] == "metrics":
@@ -39,18 +43,16 @@ def follow(api: "Api", job_id: str, as_json: bool) -> Any:
             elif event["type"] != "metrics":
                 console.print(_line(event), highlight=False)
             now = time.monotonic()
-            if now >= look_at:
-                job, look_at = api.job(job_id), now + LOOK_S
+            if now >= refresh_at:
+                job, refresh_at = api.job(job_id), now + REFRESH_S
             status.update(escape(_status(job, losses)))
     job = api.job(job_id)
     if as_json:
         click.echo(json.dumps(job))
     else:
-        from tunery.cli.job import pairs
-
         if losses:
             console.print(f"loss {sparkline(losses)} {losses[0]:.2f} → {losses[-1]:.2f}")
-        _api.show_one(job, False, pairs(job))
+        _api.show_one(job, False, job_fields(job))
     return job
 
 
@@ -75,7 +77,7 @@ def _status(job: Any, losses: Sequence[float]) -> str:
 
 
 def sparkline(values: Sequence[float], width: int = WIDTH) -> str:
-    """The values as a line of at most `width` bars, each the mean of its share."""
+    """The values as a line of at most `width` bars, each the mean of its part of the values."""
     if not values:
         return ""
     count = min(width, len(values))

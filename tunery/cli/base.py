@@ -33,8 +33,8 @@ def add(path: Path, base_id: str | None, licence: str, folders: DataDir, as_json
     """
     folder = path.expanduser().resolve()
     with _api.connect(folders) as api:
-        found = api.add_base(base_id or folder.name.lower(), folder, licence)
-    _api.show_one(found, as_json, _pairs(found))
+        base = api.add_base(base_id or folder.name.lower(), folder, licence)
+    _api.show_one(base, as_json, _pairs(base))
 
 
 @command.command("list")
@@ -47,17 +47,17 @@ def list_bases(folders: DataDir, as_json: bool) -> None:
             api.bases(),
             as_json,
             ("base", "parameters", "context", "family", "licence", "sha256"),
-            lambda one: (
-                one["id"],
-                f"{one['parameters'] / 1e6:,.0f} M",
-                one["context_length"],
-                one["family"],
-                one["licence"],
-                one["sha256"][:16],
+            lambda base: (
+                base["id"],
+                f"{base['parameters'] / 1e6:,.0f} M",
+                base["context_length"],
+                base["family"],
+                base["licence"],
+                base["sha256"][:16],
             ),
         )
 
 
-def _pairs(found: dict[str, object]) -> list[tuple[str, object]]:
+def _pairs(base: dict[str, object]) -> list[tuple[str, object]]:
     names = ("id", "sha256", "parameters", "context_length", "family", "licence")
-    return [(name.replace("_", " "), found[name]) for name in names]
+    return [(name.replace("_", " "), base[name]) for name in names]

@@ -63,13 +63,13 @@ def list_benchmarks(folders: DataDir, as_json: bool) -> None:
     from tunery.data.screening import benchmarks
 
     try:
-        heads = benchmarks.heads(benchmarks.folder_in(folders.root))
+        read_headers = benchmarks.read_headers(benchmarks.folder_in(folders.root))
     except benchmarks.BenchmarkUnusable as error:
         raise click.ClickException(str(error)) from error
     _api.show(
         [
             {"name": it.name, "items": it.items, "files": [source.file for source in it.sources]}
-            for it in heads
+            for it in read_headers
         ],
         as_json,
         ("name", "items", "files"),
@@ -89,4 +89,4 @@ def remove(name: str, folders: DataDir, as_json: bool) -> None:
         benchmarks.remove(benchmarks.folder_in(folders.root), name)
     except benchmarks.BenchmarkUnusable as error:
         raise click.ClickException(str(error)) from error
-    _api.show_gone(name, "removed", as_json)
+    _api.show_removed(name, "removed", as_json)

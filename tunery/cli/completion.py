@@ -18,8 +18,8 @@ Examples:
 @click.pass_context
 def command(context: click.Context, shell: str) -> None:
     """Print the lines that make a shell complete `tunery`."""
-    found = get_completion_class(shell)
-    if found is None:
+    completion_class = get_completion_class(shell)
+    if completion_class is None:
         raise click.UsageError(f"click knows no completion for {shell}; choose another shell")
     root = context.find_root()
-    click.echo(found(root.command, {}, "tunery", VARIABLE).source())
+    click.echo(completion_class(root.command, {}, "tunery", VARIABLE).source())

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from schemas.dataset import LengthPolicy
-    from tunery.data.reports.report import Report
-    from tunery.data.screening.contamination import Item
+    from tunery.data.reports.report import CheckReport
+    from tunery.data.screening.contamination import BenchmarkItem
     from tunery.data.screening.screening import Personal
     from tunery.data.versions import Difference
 
@@ -126,7 +126,7 @@ def check(
 ) -> None:
     """Name every bad row of FILES: row, line, pointer, code, and what to do about it."""
     from tunery.data.checking import check as check_file
-    from tunery.data.screening.screening import Policy
+    from tunery.data.screening.screening import ScreeningPolicy
 
     if html is not None and (len(files) > 1 or as_json):
         raise click.UsageError("--html takes one file, and no --json beside it.")
@@ -141,7 +141,7 @@ def check(
         min_rows=min_rows,
         max_length=max_length or _context(model),
         length_policy=length_policy,
-        policy=Policy(
+        policy=ScreeningPolicy(
             personal=personal, personal_model=personal_model, toxicity_model=toxicity_model
         ),
         benchmarks=_items(folders, names),
@@ -220,7 +220,7 @@ def _context(model: Path | None) -> int | None:
         sys.exit(UNREADABLE)
 
 
-def _items(folders: DataDir, names: tuple[str, ...]) -> "list[Item]":
+def _items(folders: DataDir, names: tuple[str, ...]) -> "list[BenchmarkItem]":
     from tunery.data.screening import benchmarks
 
     if not names:
@@ -235,8 +235,8 @@ def _items(folders: DataDir, names: tuple[str, ...]) -> "list[Item]":
 
 def _check(
     path: Path,
-    check_one: "Callable[[Path], Report]",
-    show: "Callable[[Report, str], None]",
+    check_one: "Callable[[Path], CheckReport]",
+    show: "Callable[[CheckReport, str], None]",
 ) -> int:
     from tunery.data.screening.operator_models import ModelUnusable
     from tunery.data.tokens.tokenizer import BaseUnusable
@@ -256,11 +256,11 @@ def _check(
     return 0 if report.verdict == "accepted" else REJECTED
 
 
-def _as_json(report: "Report", name: str) -> None:
+def _as_json(report: "CheckReport", name: str) -> None:
     click.echo(msgspec.json.encode(report.summary()))
 
 
-def _as_text(report: "Report", name: str) -> None:
+def _as_text(report: "CheckReport", name: str) -> None:
     from rich.console import Console
 
     from tunery.data.reports.terminal import render_report
@@ -268,11 +268,11 @@ def _as_text(report: "Report", name: str) -> None:
     Console().print(render_report(report, name))
 
 
-def _as_page(out: Path, report: "Report", name: str) -> None:
-    from tunery.data.reports.html_page import page
+def _as_page(out: Path, report: "CheckReport", name: str) -> None:
+    from tunery.data.reports.html_page import render_page
 
     try:
-        out.write_text(page(report, name), encoding="utf-8")
+        out.write_text(render_page(report, name), encoding="utf-8")
     except OSError as error:
         raise click.ClickException(f"--html {out}: {error.strerror}") from error
     click.echo(f"{report.verdict}  {name}: see {out}")

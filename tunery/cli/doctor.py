@@ -1,4 +1,4 @@
-"""`tunery doctor`: what is missing, and the fix."""
+"""`tunery doctor`: checks what a stack needs on this machine."""
 
 import json
 import sys
@@ -25,16 +25,18 @@ Examples:
 @_options.data_dir
 @_options.as_json
 def command(folders: DataDir, as_json: bool) -> None:
-    """Look for what keeps the stack from running here, and name the fix."""
+    """Check what the stack needs on this machine, and print a fix for what is missing."""
     findings = list(examine(folders))
     if as_json:
-        click.echo(json.dumps([asdict(one) for one in findings]))
+        click.echo(json.dumps([asdict(finding) for finding in findings]))
     else:
         console = Console()
-        for one in findings:
-            mark = "[green]✓[/green]" if one.is_well else "[red]✗[/red]"
-            console.print(f"{mark} {one.name:<12}", end="", highlight=False)
-            console.print(one.found, highlight=False, markup=False, soft_wrap=True)
-            if one.fix:
-                console.print(f"    fix: {one.fix}", highlight=False, markup=False, soft_wrap=True)
-    sys.exit(0 if all(one.is_well for one in findings) else 1)
+        for finding in findings:
+            mark = "[green]✓[/green]" if finding.is_well else "[red]✗[/red]"
+            console.print(f"{mark} {finding.name:<12}", end="", highlight=False)
+            console.print(finding.found, highlight=False, markup=False, soft_wrap=True)
+            if finding.fix:
+                console.print(
+                    f"    fix: {finding.fix}", highlight=False, markup=False, soft_wrap=True
+                )
+    sys.exit(0 if all(finding.is_well for finding in findings) else 1)

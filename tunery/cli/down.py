@@ -22,7 +22,7 @@ Examples:
 @_options.data_dir
 @_options.as_json
 def command(folders: DataDir, as_json: bool) -> None:
-    """Stop services, then servers; end what a killed stack left behind. Data stays."""
+    """Stop the services, then the servers; end what a killed stack left running. Data stays."""
     console = Console(stderr=True)
     was_alive = state.read(folders).is_alive()
     with console.status("stopping") as spinner:
@@ -36,8 +36,8 @@ def command(folders: DataDir, as_json: bool) -> None:
         click.echo(json.dumps({"was_running": was_alive, "leftovers": leftovers}))
         return
     if was_alive:
-        click.echo("stopped")
+        click.echo("The stack is stopped.")
     elif not leftovers:
-        click.echo(f"nothing is running on {folders.root}")
+        click.echo(f"No stack is running on {folders.root}.")
     if leftovers:
-        click.echo(f"left over from a killed stack, now stopped: {', '.join(leftovers)}")
+        click.echo(f"Stopped what a killed stack had left running: {', '.join(leftovers)}.")

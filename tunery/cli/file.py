@@ -1,4 +1,4 @@
-"""`tunery file`: data for training."""
+"""`tunery file`: training files."""
 
 import sys
 import time
@@ -22,7 +22,7 @@ Examples:
   tunery file upload examples/lighthouse.jsonl
   tunery file upload faq.jsonl --dataset faq    faq@1, the next time faq@2
   tunery file list --dataset faq
-  tunery file show file-3f…            what the check found, row by row
+  tunery file show file-3f…            the report, row by row
   tunery file list --json | jq -r '.[].id'
   tunery file delete file-3f…
 """
@@ -30,21 +30,21 @@ Examples:
 
 @click.group("file", cls=_options.Noun, epilog=EPILOG)
 def command() -> None:
-    """Upload data and see what the check says about it."""
+    """Upload training files, and read the reports of their checks."""
 
 
 @command.command("upload")
 @click.argument("path", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-@click.option("--dataset", metavar="NAME", help="It becomes the next version of this data set.")
+@click.option("--dataset", metavar="NAME", help="Upload as the next version of this dataset.")
 @click.option("--wait/--no-wait", default=True, help="Wait until the file is checked.")
 @_options.data_dir
 @_options.as_json
 def upload(path: Path, dataset: str | None, wait: bool, folders: DataDir, as_json: bool) -> None:
-    """Upload PATH and check every row of it; ends with 1 when it was rejected."""
+    """Upload PATH and check every row; exit code 1 when the file is rejected."""
     with _api.connect(folders) as api:
-        file = send(api, path, quiet=as_json, dataset=dataset)
+        file = upload_file(api, path, quiet=as_json, dataset=dataset)
         if wait:
-            file = checked(api, file["id"])
+            file = await_check(api, file["id"])
         _api.show_one(file, as_json, _pairs(file))
         if file["status"] == "error":
             if not as_json:
@@ -53,7 +53,7 @@ def upload(path: Path, dataset: str | None, wait: bool, folders: DataDir, as_jso
 
 
 @command.command("list")
-@click.option("--dataset", metavar="NAME", help="Only the versions of this data set.")
+@click.option("--dataset", metavar="NAME", help="Only the versions of this dataset.")
 @_options.data_dir
 @_options.as_json
 def list_files(dataset: str | None, folders: DataDir, as_json: bool) -> None:
@@ -80,7 +80,7 @@ def list_files(dataset: str | None, folders: DataDir, as_json: bool) -> None:
 @_options.data_dir
 @_options.as_json
 def show(file_id: str, folders: DataDir, as_json: bool) -> None:
-    """Show one file with everything that its check found."""
+    """Show a file with the report of its check."""
     with _api.connect(folders) as api:
         file, report = api.file(file_id), api.validation(file_id)
         _api.show_one({**file, "check": report}, as_json, _pairs(file))
@@ -93,14 +93,14 @@ def show(file_id: str, folders: DataDir, as_json: bool) -> None:
 @_options.data_dir
 @_options.as_json
 def delete(file_id: str, folders: DataDir, as_json: bool) -> None:
-    """Delete a file that no running job needs, and no model was made of."""
+    """Delete a file. Fails while a running job or a model depends on it."""
     with _api.connect(folders) as api:
         api.delete_file(file_id)
-    _api.show_gone(file_id, "deleted", as_json)
+    _api.show_removed(file_id, "deleted", as_json)
 
 
-def send(api: "Api", path: Path, *, quiet: bool, dataset: str | None = None) -> Any:
-    """Upload with a progress bar on stderr where somebody looks; a large file goes in parts."""
+def upload_file(api: "Api", path: Path, *, quiet: bool, dataset: str | None = None) -> Any:
+    """Upload a file, in parts if it is large, with a progress bar if stderr is a terminal."""
     if quiet or not sys.stderr.isatty():
         return api.upload(path, dataset=dataset)
     from rich.console import Console
@@ -116,8 +116,8 @@ def send(api: "Api", path: Path, *, quiet: bool, dataset: str | None = None) -> 
         )
 
 
-def checked(api: "Api", file_id: str) -> Any:
-    """The file once its check is done."""
+def await_check(api: "Api", file_id: str) -> Any:
+    """Wait until the file is checked, and return it. Raises ClickException after WAIT_S_MAX."""
     for _ in range(int(WAIT_S_MAX / POLL_S)):
         file = api.file(file_id)
         if file["status"] != "uploaded":
@@ -147,23 +147,23 @@ def _pairs(file: Any) -> list[tuple[str, Any]]:
 
 
 def _findings(check: dict[str, Any]) -> None:
-    """The validator's own report as a table."""
+    """Print the report of a check as a table."""
     report = check.get("report") or {}
-    found = [*report.get("errors", ()), *report.get("warnings", ())]
-    if not found:
+    findings = [*report.get("errors", ()), *report.get("warnings", ())]
+    if not findings:
         return
     _api.show(
-        found[:FINDINGS_SHOWN_MAX],
+        findings[:FINDINGS_SHOWN_MAX],
         False,
         ("row", "line", "code", "what", "where", "fix"),
-        lambda one: (
-            one.get("row") or "file",
-            one.get("line"),
-            one["code"],
-            one["message"],
-            one.get("pointer"),
-            one.get("hint"),
+        lambda finding: (
+            finding.get("row") or "file",
+            finding.get("line"),
+            finding["code"],
+            finding["message"],
+            finding.get("pointer"),
+            finding.get("hint"),
         ),
     )
-    if len(found) > FINDINGS_SHOWN_MAX:
-        click.echo(f"… and {len(found) - FINDINGS_SHOWN_MAX} more; --json lists them")
+    if len(findings) > FINDINGS_SHOWN_MAX:
+        click.echo(f"… and {len(findings) - FINDINGS_SHOWN_MAX} more; --json lists them")

@@ -1,4 +1,4 @@
-"""`tunery invoice`: what a tenant's use of one month costs, line by line; credits of operators."""
+"""`tunery invoice`: the invoice of a tenant for one month, and adjustments by operators."""
 
 import asyncio
 import csv
@@ -50,13 +50,13 @@ MICRO = 1_000_000
 
 @click.group("invoice", epilog=EPILOG)
 def command() -> None:
-    """What was used, what it costs, and what operators credit."""
+    """Show invoices; credit or charge a tenant."""
 
 
 @command.command("show", epilog=EPILOG)
 @click.argument("tenant")
 @click.option("--period", required=True, help="Calendar month (UTC), like 2026-11.")
-@click.option("--csv", "as_csv", is_flag=True, help="Print one line of CSV for each line.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print one CSV line per invoice line.")
 @_options.as_json
 @_options.data_dir
 def show(tenant: str, period: str, as_csv: bool, as_json: bool, folders: DataDir) -> None:
@@ -67,24 +67,28 @@ def show(tenant: str, period: str, as_csv: bool, as_json: bool, folders: DataDir
     """
     if as_csv and as_json:
         raise click.UsageError("--csv and --json exclude each other; choose one.")
-    made = _make(tenant, period, folders)
+    invoice = _read_invoice(tenant, period, folders)
     if as_json:
         import msgspec
 
-        click.echo(msgspec.json.encode(made))
+        click.echo(msgspec.json.encode(invoice))
     elif as_csv:
-        _write_csv(made)
+        _write_csv(invoice)
     else:
         from rich.console import Console
 
-        Console().print(table(made))
+        Console().print(table(invoice))
 
 
 @command.command("adjust", epilog=EPILOG)
 @click.argument("tenant")
 @click.option("--amount", required=True, help="In the tenant's currency: -5.00 is a credit.")
 @click.option("--reason", required=True, type=click.Choice(["goodwill", "correction", "contract"]))
-@click.option("--reference", required=True, help="A ticket, say; it counts once for each tenant.")
+@click.option(
+    "--reference",
+    required=True,
+    help="For example a ticket number; a reference is used once per tenant.",
+)
 @_options.data_dir
 @_options.as_json
 def adjust(
@@ -93,14 +97,14 @@ def adjust(
     """Credit TENANT, or charge it, on the invoice of this month (admin key)."""
     body = {"reference": reference, "amount_micro": _micro(amount), "reason": reason}
     with _api.connect(folders) as api:
-        made = api.adjust_invoice(tenant, body)
-    told = [
-        ("tenant", made["tenant"]),
-        ("invoice", made["period"]),
-        ("amount", f"{_amount(made['amount_micro'])} {made['currency']}"),
-        ("reason", f"{made['reason']}, {made['reference']}"),
+        adjustment = api.adjust_invoice(tenant, body)
+    fields = [
+        ("tenant", adjustment["tenant"]),
+        ("invoice", adjustment["period"]),
+        ("amount", f"{_amount(adjustment['amount_micro'])} {adjustment['currency']}"),
+        ("reason", f"{adjustment['reason']}, {adjustment['reference']}"),
     ]
-    _api.show_one(made, as_json, told)
+    _api.show_one(adjustment, as_json, fields)
 
 
 def _micro(amount: str) -> int:
@@ -117,7 +121,7 @@ def _micro(amount: str) -> int:
     )
 
 
-def _make(tenant: str, name: str, folders: DataDir) -> "Invoice":
+def _read_invoice(tenant: str, name: str, folders: DataDir) -> "Invoice":
     import asyncpg
 
     from services.billing.adapters.ledger import NoTenant
@@ -166,36 +170,38 @@ async def _read(
 
 
 def postgres_dsn(folders: DataDir) -> str:
-    """Raises LocalError when there is neither a setting nor a stack."""
+    """$TUNERY_POSTGRES_DSN, else that of the stack. Raises LocalError when there is neither."""
     from tunery.local import settings
 
     own = os.environ.get("TUNERY_POSTGRES_DSN")
     return own or settings.of_stack(folders, os.environ).postgres_dsn
 
 
-def table(made: "Invoice") -> "Table":
-    """The invoice for people: two lines of text an item, the sums at the foot; 80 columns do."""
+def table(invoice: "Invoice") -> "Table":
+    """The invoice as a table for 80 columns: two lines of text per item, sums at the foot."""
     from rich.table import Table
 
-    title = f"Invoice {made.period} · {made.tenant} · {made.status}"
+    title = f"Invoice {invoice.period} · {invoice.tenant} · {invoice.status}"
     grid = Table(title=title, title_justify="left", show_footer=True, box=None, pad_edge=False)
     grid.add_column("job", footer="total", overflow="fold")
-    over = gpu_time(made.overage_gpu_ms, blank=True)
+    over = gpu_time(invoice.overage_gpu_ms, blank=True)
     for name, footer in (
-        ("GPU time", gpu_time(made.gpu_ms)),
+        ("GPU time", gpu_time(invoice.gpu_ms)),
         ("overage", over),
         ("GPU-hour", ""),
-        (made.currency, _amount(made.amount_micro)),
+        (invoice.currency, _amount(invoice.amount_micro)),
     ):
         if name != "overage" or over:
             grid.add_column(name, justify="right", no_wrap=True, footer=footer)
-    for line in made.lines:
+    for line in invoice.lines:
         style = "green" if line.kind == "credit" else None
         grid.add_row(*_cells(line, overage=bool(over)), style=style)
-    for one in made.adjustments:
+    for adjustment in invoice.adjustments:
         blank = ("", "", "") if over else ("", "")
         grid.add_row(
-            f"adjustment: {one.reason}, {one.reference}", *blank, _amount(one.amount_micro)
+            f"adjustment: {adjustment.reason}, {adjustment.reference}",
+            *blank,
+            _amount(adjustment.amount_micro),
         )
     return grid
 
@@ -213,13 +219,13 @@ def _cells(line: "Line", *, overage: bool) -> tuple[str, ...]:
 
 
 def price(micro: int) -> str:
-    """`2.40`; more places only where the price has them."""
+    """Format millionths of the currency: `2.40`, with more places only when needed."""
     text = _amount(micro)
     return text.removesuffix("0000")
 
 
 def gpu_time(gpu_ms: int, *, blank: bool = False) -> str:
-    """Exact to the millisecond: `0:08:31.250`; credits are negative."""
+    """Format GPU-milliseconds exactly: `0:08:31.250`; credits are negative."""
     if blank and gpu_ms == 0:
         return ""
     seconds, ms = divmod(abs(gpu_ms), 1000)
@@ -234,28 +240,28 @@ def _amount(micro: int) -> str:
     return f"{decimal_amount(micro):f}"
 
 
-def _write_csv(made: "Invoice") -> None:
+def _write_csv(invoice: "Invoice") -> None:
     writer = csv.DictWriter(sys.stdout, CSV_COLUMNS, extrasaction="ignore")
     writer.writeheader()
-    for line in made.lines:
+    for line in invoice.lines:
         writer.writerow(
             {
-                "tenant": made.tenant,
-                "period": made.period,
-                "currency": made.currency,
+                "tenant": invoice.tenant,
+                "period": invoice.period,
+                "currency": invoice.currency,
                 "gpu_hour_price": _amount(line.gpu_hour_micro),
                 "amount": _amount(line.amount_micro),
                 **{name: getattr(line, name) for name in line.__struct_fields__},
             }
         )
-    for one in made.adjustments:
+    for adjustment in invoice.adjustments:
         writer.writerow(
             {
-                "tenant": made.tenant,
-                "period": made.period,
+                "tenant": invoice.tenant,
+                "period": invoice.period,
                 "kind": "adjustment",
-                "description": f"{one.reason}, {one.reference}",
-                "amount": _amount(one.amount_micro),
-                "currency": one.currency,
+                "description": f"{adjustment.reason}, {adjustment.reference}",
+                "amount": _amount(adjustment.amount_micro),
+                "currency": adjustment.currency,
             }
         )

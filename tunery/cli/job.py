@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from tunery.cli import _api, _options
+from tunery.cli._job_view import job_fields
 from tunery.local.paths import DataDir
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ Examples:
   tunery job submit --model smollm2-135m-instruct --file data.jsonl --suffix demo --watch
   tunery job submit --model smollm2-135m-instruct --file file-3f… --set lora.rank=8
   tunery job list
-  tunery job show ftjob-91…            where it is, why it waits, what the gate said
+  tunery job show ftjob-91…            its status, cost and verdict
   tunery job watch ftjob-91…
   tunery job pause ftjob-91…
   tunery job resume ftjob-91…
@@ -43,11 +44,11 @@ training.learning_rate, training.max_length, training.checkpoint_every_steps, �
 
 @click.group("job", cls=_options.Noun, epilog=EPILOG)
 def command() -> None:
-    """Submit fine-tuning jobs, follow them, stop them."""
+    """Submit, follow and stop fine-tuning jobs."""
 
 
 def _request(function: "Callable[..., Any]") -> "Callable[..., Any]":
-    """Options that make a request body."""
+    """Add the options that make a request body."""
     for option in reversed(
         (
             click.option("--model", required=True, help="Base model; see `tunery base list`."),
@@ -57,7 +58,7 @@ def _request(function: "Callable[..., Any]") -> "Callable[..., Any]":
                 required=True,
                 help="A file's id or name (faq@2), or a path to upload first.",
             ),
-            click.option("--validation-file", help="A file id; else a part of --file is kept out."),
+            click.option("--validation-file", help="A file id. [a part of --file]"),
             click.option("--suffix", help="Becomes part of the new model's name."),
             click.option("--epochs", "n_epochs", type=int),
             click.option("--batch-size", type=int),
@@ -74,46 +75,46 @@ def _request(function: "Callable[..., Any]") -> "Callable[..., Any]":
 
 @command.command("submit", epilog=f"{SETTINGS}\n{EPILOG}")
 @_request
-@click.option("--idempotency-key", help="The same key never makes a second job. [random]")
+@click.option("--idempotency-key", help="Submissions with the same key are one job. [random]")
 @click.option("--watch", "watching", is_flag=True, help="Follow the job until it ends.")
 @_options.data_dir
 @_options.as_json
 def submit(
-    folders: DataDir, as_json: bool, idempotency_key: str | None, watching: bool, **wishes: Any
+    folders: DataDir, as_json: bool, idempotency_key: str | None, watching: bool, **requested: Any
 ) -> None:
-    """Submit a job. Returns when it is accepted, its budget held."""
+    """Submit a job. Returns when it is accepted and its budget is held."""
     with _api.connect(folders) as api:
-        body = _body(api, quiet=as_json, **wishes)
+        body = _body(api, quiet=as_json, **requested)
         job = api.submit(body, idempotency_key or str(uuid.uuid4()))
         if watching:
             _follow(api, job["id"], as_json)
         else:
-            _api.show_one(job, as_json, pairs(job))
+            _api.show_one(job, as_json, job_fields(job))
 
 
 @command.command("estimate", epilog=SETTINGS)
 @_request
 @_options.data_dir
 @_options.as_json
-def estimate(folders: DataDir, as_json: bool, **wishes: Any) -> None:
-    """Tokens, memory, time and price of a job, before there is one."""
+def estimate(folders: DataDir, as_json: bool, **requested: Any) -> None:
+    """Show the tokens, memory, time and price of a job without submitting it."""
     with _api.connect(folders) as api:
-        found = api.estimate(_body(api, quiet=as_json, **wishes))
-    if not found["estimation_available"]:
-        _api.show_one(found, as_json, [("no estimate", found["unavailable_reason"])])
+        forecast = api.estimate(_body(api, quiet=as_json, **requested))
+    if not forecast["estimation_available"]:
+        _api.show_one(forecast, as_json, [("no estimate", forecast["unavailable_reason"])])
         return
-    currency = found["currency"]
+    currency = forecast["currency"]
     _api.show_one(
-        found,
+        forecast,
         as_json,
         [
-            ("tokens", f"{found['trained_tokens']:,} in {found['steps']:,} steps"),
-            ("memory", _api.size(found["memory_bytes"])),
-            ("time", f"about {found['expected_duration_seconds'] / 60:.0f} min once it runs"),
-            ("use", _api.hours(found["train_gpu_ms"] + found["eval_gpu_ms"])),
-            ("price", _api.money(found["amount_micro"], currency)),
-            ("at most", _api.money(found["amount_max_micro"], currency)),
-            ("settings", ", ".join(f"{k} {v}" for k, v in found["hyperparameters"].items())),
+            ("tokens", f"{forecast['trained_tokens']:,} in {forecast['steps']:,} steps"),
+            ("memory", _api.size(forecast["memory_bytes"])),
+            ("time", f"about {forecast['expected_duration_seconds'] / 60:.0f} min once it runs"),
+            ("use", _api.hours(forecast["train_gpu_ms"] + forecast["eval_gpu_ms"])),
+            ("price", _api.money(forecast["amount_micro"], currency)),
+            ("at most", _api.money(forecast["amount_max_micro"], currency)),
+            ("settings", ", ".join(f"{k} {v}" for k, v in forecast["hyperparameters"].items())),
         ],
     )
 
@@ -145,10 +146,10 @@ def list_jobs(limit: int, folders: DataDir, as_json: bool) -> None:
 @_options.data_dir
 @_options.as_json
 def show(job_id: str, folders: DataDir, as_json: bool) -> None:
-    """Show one job: where it is, why it waits, what the gate said."""
+    """Show a job: its status, why it waits, its cost and the verdict of the gate."""
     with _api.connect(folders) as api:
         job = api.job(job_id)
-    _api.show_one(job, as_json, pairs(job))
+    _api.show_one(job, as_json, job_fields(job))
 
 
 @command.command("watch")
@@ -156,7 +157,7 @@ def show(job_id: str, folders: DataDir, as_json: bool) -> None:
 @_options.data_dir
 @_options.as_json
 def watch(job_id: str, folders: DataDir, as_json: bool) -> None:
-    """Follow a job until it ends; ends with 0 only when it succeeded."""
+    """Follow a job until it ends; exit code 0 only when it succeeded."""
     with _api.connect(folders) as api:
         _follow(api, job_id, as_json)
 
@@ -169,12 +170,12 @@ def _change(name: str, doc: str) -> None:
     def changed(job_id: str, folders: DataDir, as_json: bool) -> None:
         with _api.connect(folders) as api:
             job = api.change(job_id, name)
-        _api.show_one(job, as_json, pairs(job))
+        _api.show_one(job, as_json, job_fields(job))
 
 
-_change("cancel", "End a job; what it used so far is billed, the rest of the hold released.")
-_change("pause", "Stop a job after a checkpoint; it keeps its hold and its place in the books.")
-_change("resume", "Let a paused job go on from its last checkpoint.")
+_change("cancel", "End a job. Its use so far is billed, and the rest of the hold is released.")
+_change("pause", "Stop a job after a checkpoint. It keeps its hold and can be resumed.")
+_change("resume", "Continue a paused job from its last checkpoint.")
 
 
 @command.command("events")
@@ -183,14 +184,14 @@ _change("resume", "Let a paused job go on from its last checkpoint.")
 @_options.data_dir
 @_options.as_json
 def events(job_id: str, limit: int, folders: DataDir, as_json: bool) -> None:
-    """Show a job's newest events, oldest of them first."""
+    """Show the newest events of a job, in the order in which they happened."""
     with _api.connect(folders) as api:
-        found = list(api.events(job_id, limit))[::-1]
+        newest = list(api.events(job_id, limit))[::-1]
     _api.show(
-        found,
+        newest,
         as_json,
         ("when", "level", "message"),
-        lambda one: (_api.moment(one["created_at"]), one["level"], one["message"]),
+        lambda event: (_api.moment(event["created_at"]), event["level"], event["message"]),
     )
 
 
@@ -199,15 +200,15 @@ def events(job_id: str, limit: int, folders: DataDir, as_json: bool) -> None:
 @_options.data_dir
 @_options.as_json
 def logs(job_id: str, folders: DataDir, as_json: bool) -> None:
-    """Print what the training and the evaluation say, until the job has ended."""
+    """Print the log lines of training and evaluation until the job has ended."""
     with _api.connect(folders) as api:
         for line in api.follow(job_id, "logs"):
-            told = (
+            text = (
                 json.dumps(line)
                 if as_json
                 else f"{_api.moment(line['created_at'])}  {line['message']}"
             )
-            click.echo(told)
+            click.echo(text)
 
 
 @command.command("checkpoints")
@@ -221,13 +222,13 @@ def checkpoints(job_id: str, folders: DataDir, as_json: bool) -> None:
             api.checkpoints(job_id),
             as_json,
             ("checkpoint", "step", "attempt", "size", "loss", "when"),
-            lambda one: (
-                one["id"],
-                one["step_number"],
-                one["attempt"],
-                _api.size(one["bytes"]),
-                one["metrics"].get("train_loss"),
-                _api.moment(one["created_at"]),
+            lambda checkpoint: (
+                checkpoint["id"],
+                checkpoint["step_number"],
+                checkpoint["attempt"],
+                _api.size(checkpoint["bytes"]),
+                checkpoint["metrics"].get("train_loss"),
+                _api.moment(checkpoint["created_at"]),
             ),
         )
 
@@ -237,14 +238,14 @@ def checkpoints(job_id: str, folders: DataDir, as_json: bool) -> None:
 @_options.data_dir
 @_options.as_json
 def cost(job_id: str, folders: DataDir, as_json: bool) -> None:
-    """Show every usage line of a job, and its sum at the job's own price."""
+    """Show every usage line of a job, and their sum at the job's price."""
     with _api.connect(folders) as api:
-        found = api.cost(job_id)
+        usage = api.cost(job_id)
     if as_json:
-        click.echo(json.dumps(found))
+        click.echo(json.dumps(usage))
         return
     _api.show(
-        found["lines"],
+        usage["lines"],
         False,
         ("kind", "attempt", "role", "used", "billed", "cause"),
         lambda line: (
@@ -256,34 +257,9 @@ def cost(job_id: str, folders: DataDir, as_json: bool) -> None:
             line["cause"],
         ),
     )
-    state = "final" if found["final"] else "so far"
-    total = _api.money(found["amount_micro"], found["currency"])
-    click.echo(f"{state}: {_api.hours(found['net_gpu_ms'])}, {total}")
-
-
-def pairs(job: Any) -> list[tuple[str, Any]]:
-    progress, gate, queue = job["progress"], job["gate"], job["queue"] or {}
-    cost_, error = job["cost"], job["error"]
-    left = progress and progress["seconds_remaining"]
-    return [
-        ("job", job["id"]),
-        ("status", f"{job['status']} ({job['phase']})"),
-        ("waits", queue.get("reason")),
-        ("place", queue.get("position")),
-        ("model", job["model"]),
-        ("result", job["fine_tuned_model"]),
-        ("node", job["node"]),
-        (
-            "progress",
-            progress and f"step {progress['step']} of {progress['total_steps']}",
-        ),
-        ("loss", progress and progress["train_loss"]),
-        ("left", f"about {left // 60} min {left % 60} s" if left else None),
-        ("gate", gate and f"{gate['verdict']}: {'; '.join(gate['reasons'])}"),
-        ("billed", _api.money(cost_["amount_micro"], cost_["currency"])),
-        ("at most", _api.money(cost_["amount_max_micro"], cost_["currency"])),
-        ("error", error and f"{error['code']}: {error['message']}"),
-    ]
+    state = "final" if usage["final"] else "so far"
+    total = _api.money(usage["amount_micro"], usage["currency"])
+    click.echo(f"{state}: {_api.hours(usage['net_gpu_ms'])}, {total}")
 
 
 def _follow(api: "Api", job_id: str, as_json: bool) -> None:
@@ -295,43 +271,49 @@ def _follow(api: "Api", job_id: str, as_json: bool) -> None:
 
 
 def _body(
-    api: "Api", *, quiet: bool, model: str, training: str, settings: tuple[str, ...], **wishes: Any
+    api: "Api",
+    *,
+    quiet: bool,
+    model: str,
+    training: str,
+    settings: tuple[str, ...],
+    **other: Any,
 ) -> dict[str, Any]:
     names = ("n_epochs", "batch_size", "learning_rate_multiplier")
-    given = {name: wishes.pop(name) for name in names}
-    hyper = {name: value for name, value in given.items() if value is not None}
+    values = {name: other.pop(name) for name in names}
+    hyperparameters = {name: value for name, value in values.items() if value is not None}
     body: dict[str, Any] = {"model": model, "training_file": _file(api, training, quiet)}
-    body |= {name: value for name, value in wishes.items() if value is not None}
-    if hyper:
-        body["method"] = {"type": "supervised", "supervised": {"hyperparameters": hyper}}
+    body |= {name: value for name, value in other.items() if value is not None}
+    if hyperparameters:
+        body["method"] = {"type": "supervised", "supervised": {"hyperparameters": hyperparameters}}
     for setting in settings:
         _set(body, setting)
     return body
 
 
 def _file(api: "Api", named: str, quiet: bool) -> str:
-    """The id as it is; a path is uploaded and checked first."""
+    """The id of the file `named`; a path is uploaded and checked first."""
     if _api.is_uploaded(named):
         return named
-    from tunery.cli.file import checked, send
+    from tunery.cli.file import await_check, upload_file
 
     path = Path(named)
     if not path.is_file():
         raise click.BadParameter(
-            f"{named} is neither a file's id or name (faq@2) nor a file here", param_hint="--file"
+            f"{named} is neither the id or name (faq@2) of an uploaded file nor a local file",
+            param_hint="--file",
         )
-    file = checked(api, send(api, path, quiet=quiet)["id"])
+    file = await_check(api, upload_file(api, path, quiet=quiet)["id"])
     if file["status"] == "error":
         raise click.ClickException(
             f"{path} was rejected: {file['status_details']}\n"
             f"  fix: `tunery file show {file['id']}` lists every problem"
         )
-    found: str = file["id"]
-    return found
+    return str(file["id"])
 
 
 def _set(body: dict[str, Any], setting: str) -> None:
-    """`lora.rank=8` into {"lora": {"rank": 8}}; what is no JSON is text."""
+    """Put `lora.rank=8` into `body` as {"lora": {"rank": 8}}; a value that is no JSON is text."""
     field, mark, text = setting.partition("=")
     if not mark or not field:
         raise click.BadParameter(f"{setting!r} is not FIELD=VALUE", param_hint="--set")

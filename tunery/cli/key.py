@@ -1,4 +1,4 @@
-"""`tunery key`: API keys, of tenants by their operators and of oneself."""
+"""`tunery key`: API keys, your own and (for operators) those of any tenant."""
 
 import time
 from collections.abc import Callable
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 DAY_S = 86_400
 MICRO = 1_000_000
-CURRENT: Final = "current"  # the key that asks
+CURRENT: Final = "current"  # the key in use
 EPILOG = """\
 \b
 Examples:
@@ -27,7 +27,7 @@ Examples:
   tunery key rotate acme key_8c… --overlap-hours 2
   tunery key revoke acme key_8c…
   tunery key list              your own
-  tunery key rotate            the one in use
+  tunery key rotate            the key in use
   tunery key revoke key_8c…    another of yours: needs the scope keys.write
 """
 
@@ -36,22 +36,25 @@ def _names(metavar: str, *, required: bool = False) -> Callable[[F], F]:
     return click.argument("names", nargs=-1, metavar=metavar, required=required)
 
 
-def _meant(names: tuple[str, ...]) -> tuple[str | None, str]:
-    """(tenant, key id): without a tenant one's own, without names the key that asks."""
+def _tenant_and_key(names: tuple[str, ...]) -> tuple[str | None, str]:
+    """Read [[TENANT] KEY_ID]; without a tenant the caller's own, without an id the key in use.
+
+    Raises UsageError when there are more than two names.
+    """
     if len(names) > 2:
-        raise click.UsageError("give a tenant and the id of one key, or the id alone")
+        raise click.UsageError("Give a tenant and a key id, or the key id alone.")
     tenant = names[0] if len(names) == 2 else None
     return tenant, names[-1] if names else CURRENT
 
 
 @click.group("key", cls=_options.Noun, epilog=EPILOG)
 def command() -> None:
-    """API keys: of any tenant with an admin key, your own without."""
+    """Manage API keys: your own, or with an admin key those of any tenant."""
 
 
 @command.command("create")
 @click.argument("tenant")
-@click.option("--name", default="", help="To tell keys apart.")
+@click.option("--name", default="", help="A label to recognise the key.")
 @click.option(
     "--scope",
     "scopes",
@@ -61,7 +64,9 @@ def command() -> None:
     "files.read. "
     "May be repeated. [read and write]",
 )
-@click.option("--days", type=click.IntRange(1), help="It expires after this many days. [never]")
+@click.option(
+    "--days", type=click.IntRange(1), help="The key expires after this many days. [never]"
+)
 @click.option(
     "--model", "models", multiple=True, help="A base model its jobs may train; repeatable. [all]"
 )
@@ -84,7 +89,7 @@ def create(
     folders: DataDir,
     as_json: bool,
 ) -> None:
-    """Create a key for TENANT (admin key). It is shown this once: only its SHA-256 is kept."""
+    """Create a key for TENANT (needs an admin key). It is shown only now; its SHA-256 is kept."""
     body: dict[str, object] = {"name": name, "scopes": list(scopes) or ["read", "write"]}
     if days is not None:
         body["expires_at"] = int(time.time()) + days * DAY_S
@@ -95,11 +100,11 @@ def create(
     if per_minute is not None:
         body["requests_per_minute"] = per_minute
     with _api.connect(folders) as api:
-        made = api.create_key(tenant, body)
-    _api.show_one(made, as_json, _told(made))
+        key = api.create_key(tenant, body)
+    _api.show_one(key, as_json, _fields(key))
 
 
-def _told(key: "Key") -> list[tuple[str, object]]:
+def _fields(key: "Key") -> list[tuple[str, object]]:
     cap = key["spend_cap_micro"]
     return [
         ("key", key["key"]),
@@ -120,19 +125,19 @@ def _told(key: "Key") -> list[tuple[str, object]]:
     type=click.FloatRange(0, 720),
     default=24.0,
     show_default=True,
-    help="How long the old secret stays good; 0 ends it now.",
+    help="How long the old secret stays valid; 0 ends it now.",
 )
 @_options.data_dir
 @_options.as_json
 def rotate(names: tuple[str, ...], overlap_hours: float, folders: DataDir, as_json: bool) -> None:
-    """Give a key a new secret; id, scopes and caps stay. It is shown this once.
+    """Give a key a new secret, which is shown only now. Its id, scopes and caps stay.
 
-    Without names the key that asks; a tenant's key rotates only itself.
+    Without a key id, the key in use. A tenant's key rotates only itself.
     """
-    tenant, key_id = _meant(names)
+    tenant, key_id = _tenant_and_key(names)
     with _api.connect(folders) as api:
-        turned = api.rotate_key(key_id, round(overlap_hours * 3_600), tenant)
-    _api.show_one(turned, as_json, _told(turned))
+        rotated = api.rotate_key(key_id, round(overlap_hours * 3_600), tenant)
+    _api.show_one(rotated, as_json, _fields(rotated))
 
 
 @command.command("list")
@@ -140,20 +145,20 @@ def rotate(names: tuple[str, ...], overlap_hours: float, folders: DataDir, as_js
 @_options.data_dir
 @_options.as_json
 def list_keys(tenant: str | None, folders: DataDir, as_json: bool) -> None:
-    """List your keys, or those of TENANT; the secrets themselves are not known to anybody."""
+    """List your keys, or those of TENANT. Secrets are not shown: only their hashes are stored."""
     with _api.connect(folders) as api:
         _api.show(
             api.keys(tenant),
             as_json,
             ("id", "name", "ends in", "scopes", "created", "expires", "revoked"),
-            lambda one: (
-                one["id"],
-                one["name"],
-                one["hint"],
-                ", ".join(one["scopes"]),
-                _api.moment(one["created_at"]),
-                _api.moment(one["expires_at"]),
-                _api.moment(one["revoked_at"]),
+            lambda key: (
+                key["id"],
+                key["name"],
+                key["hint"],
+                ", ".join(key["scopes"]),
+                _api.moment(key["created_at"]),
+                _api.moment(key["expires_at"]),
+                _api.moment(key["revoked_at"]),
             ),
         )
 
@@ -164,7 +169,7 @@ def list_keys(tenant: str | None, folders: DataDir, as_json: bool) -> None:
 @_options.as_json
 def revoke(names: tuple[str, ...], folders: DataDir, as_json: bool) -> None:
     """Revoke a key at once: your own, another of yours with the scope keys.write, or TENANT's."""
-    tenant, key_id = _meant(names)
+    tenant, key_id = _tenant_and_key(names)
     with _api.connect(folders) as api:
-        gone = api.revoke_key(key_id, tenant)
-    _api.show_gone(gone["id"], "revoked", as_json)
+        revoked = api.revoke_key(key_id, tenant)
+    _api.show_removed(revoked["id"], "revoked", as_json)

@@ -1,4 +1,4 @@
-"""`tunery logs`: what a server or service wrote."""
+"""`tunery logs`: the log of a server or service."""
 
 import time
 from collections import deque
@@ -24,17 +24,24 @@ Examples:
 @click.command("logs", epilog=EPILOG)
 @click.argument("service")
 @_options.data_dir
-@click.option("--follow", "-f", is_flag=True, help="Go on as lines are written; Ctrl-C ends it.")
-@click.option("--lines", "-n", "lines_max", default=50, show_default=True, help="From the end.")
+@click.option("--follow", "-f", is_flag=True, help="Print new lines as they are written.")
+@click.option(
+    "--lines",
+    "-n",
+    "lines_max",
+    default=50,
+    show_default=True,
+    help="Lines from the end.",
+)
 def command(service: str, folders: DataDir, follow: bool, lines_max: int) -> None:
     """Print the log of SERVICE: a service, a server, or `supervisor`."""
     log = folders.log(service)
     if not log.is_file():
         known = sorted(path.stem for path in folders.logs.glob("*.log"))
-        there = f"there are: {', '.join(known)}" if known else f"{folders.logs} has none"
+        there = f"logs exist for {', '.join(known)}" if known else f"{folders.logs} is empty"
         raise LocalError(
-            f"no log of `{service}`: {there}",
-            "`tunery up` writes them; --data-dir names the folder of a stack",
+            f"No log of `{service}`; {there}.",
+            "start the stack with `tunery up`, or name its folder with --data-dir",
         )
     with log.open(encoding="utf-8", errors="replace") as file:
         for line in deque(file, maxlen=lines_max):
@@ -48,7 +55,7 @@ def command(service: str, folders: DataDir, follow: bool, lines_max: int) -> Non
 
 
 def tail(log: Path, offset: int) -> None:
-    """Print what is appended. A shorter file was emptied or replaced: begin at its start."""
+    """Print what is appended to `log`. If the file became shorter, begin again at its start."""
     while True:
         size = log.stat().st_size if log.exists() else 0
         if size < offset:

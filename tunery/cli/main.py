@@ -2,7 +2,7 @@
 
 A module `tunery/cli/<noun>.py` with an attribute `command` (a click command or group) is the
 command `tunery <noun>`; modules without one, and names that begin with `_`, are not commands.
-Modules import what is slow inside their functions: `tunery --help` imports them all.
+`tunery --help` imports all modules, so they import slow packages inside their functions.
 """
 
 import importlib
@@ -25,19 +25,23 @@ Examples:
 """
 
 
-class Commands(click.Group):
-    """Commands by discovery; errors of ours end with their fix and exit code 1."""
+class CommandModules(click.Group):
+    """A group that discovers its commands. A LocalError is printed with its fix; exit code 1."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        found = []
+        names = []
         for info in pkgutil.iter_modules(tunery.cli.__path__):
             if info.name == "main" or info.name.startswith("_"):
                 continue
             if self.get_command(ctx, info.name.replace("_", "-")) is not None:
-                found.append(info.name.replace("_", "-"))
-        return found
+                names.append(info.name.replace("_", "-"))
+        return names
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the module of `cmd_name`; None when there is none.
+
+        Raises ModuleNotFoundError when that module imports something that is not installed.
+        """
         name = cmd_name.replace("-", "_")
         if name == "main" or name.startswith("_"):
             return None
@@ -47,10 +51,11 @@ class Commands(click.Group):
             if problem.name == f"tunery.cli.{name}":
                 return None
             raise
-        found = getattr(module, "command", None)
-        return found if isinstance(found, click.Command) else None
+        candidate = getattr(module, "command", None)
+        return candidate if isinstance(candidate, click.Command) else None
 
     def invoke(self, ctx: click.Context) -> object:
+        """Run the command. Raises ClickException in place of LocalError."""
         try:
             return super().invoke(ctx)
         except LocalError as problem:
@@ -58,7 +63,7 @@ class Commands(click.Group):
 
 
 @click.command(
-    cls=Commands, epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]}
+    cls=CommandModules, epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]}
 )
 @click.version_option(importlib.metadata.version("tunery"), prog_name="tunery")
 def main() -> None:

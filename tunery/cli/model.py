@@ -33,13 +33,13 @@ def list_models(folders: DataDir, as_json: bool) -> None:
             api.models("fine-tuned"),
             as_json,
             ("model", "stage", "gate", "base", "job", "created"),
-            lambda one: (
-                one["id"],
-                "quarantined" if one["quarantined"] else one["stage"],
-                one["verdict"],
-                one["parent"],
-                one["job_id"],
-                _api.moment(one["created"]),
+            lambda model: (
+                model["id"],
+                "quarantined" if model["quarantined"] else model["stage"],
+                model["verdict"],
+                model["parent"],
+                model["job_id"],
+                _api.moment(model["created"]),
             ),
         )
 
@@ -49,33 +49,35 @@ def list_models(folders: DataDir, as_json: bool) -> None:
 @_options.data_dir
 @_options.as_json
 def show(model_id: str, folders: DataDir, as_json: bool) -> None:
-    """Show one model with its whole lineage."""
+    """Show a model with its lineage."""
     with _api.connect(folders) as api:
-        found = api.model(model_id)
-    lineage = found.get("lineage") or {}
+        model = api.model(model_id)
+    lineage = model.get("lineage") or {}
     fields = ("id", "type", "stage", "quarantined", "verdict", "parent", "job_id", "sha256")
-    told = [(name, found.get(name)) for name in fields]
-    _api.show_one(found, as_json, [*told, *lineage.items()])
+    pairs = [(name, model.get(name)) for name in fields]
+    _api.show_one(model, as_json, [*pairs, *lineage.items()])
 
 
 @command.command("promote")
 @click.argument("model_id")
 @click.argument("stage", type=click.Choice(["dev", "staging", "production", "archived"]))
-@click.option("--expected", help="The version that must hold the stage now. [whoever holds it]")
+@click.option("--expected", help="The version that must be in the stage now. [the one that is]")
 @_options.data_dir
 @_options.as_json
 def promote(
     model_id: str, stage: str, expected: str | None, folders: DataDir, as_json: bool
 ) -> None:
-    """Move a version to a stage; nobody else's move is overwritten."""
+    """Move a version to a stage. Fails when another move came first."""
     with _api.connect(folders) as api:
         if expected is None and stage in ("staging", "production"):
-            line = api.model(model_id).get("line")
-            versions = [one for one in api.models("fine-tuned") if one.get("line") == line]
-            held = [one["id"] for one in versions if one["stage"] == stage]
+            series = api.model(model_id).get("line")
+            versions = [
+                version for version in api.models("fine-tuned") if version.get("line") == series
+            ]
+            held = [version["id"] for version in versions if version["stage"] == stage]
             expected = held[0] if held else None
-        found = api.promote(model_id, stage, expected)
-    _api.show_one(found, as_json, [("model", found["id"]), ("stage", found["stage"])])
+        model = api.promote(model_id, stage, expected)
+    _api.show_one(model, as_json, [("model", model["id"]), ("stage", model["stage"])])
 
 
 @command.command("rollback")
@@ -84,10 +86,10 @@ def promote(
 @_options.data_dir
 @_options.as_json
 def rollback(model_id: str, stage: str, folders: DataDir, as_json: bool) -> None:
-    """Take MODEL_ID out of a stage; the version before it comes back."""
+    """Take MODEL_ID out of a stage; the previous version returns to it."""
     with _api.connect(folders) as api:
-        found = api.roll_back(model_id, stage)
-    _api.show_one(found, as_json, [("model", found["id"]), ("stage", found["stage"])])
+        model = api.roll_back(model_id, stage)
+    _api.show_one(model, as_json, [("model", model["id"]), ("stage", model["stage"])])
 
 
 @command.command("download")
@@ -98,13 +100,13 @@ def rollback(model_id: str, stage: str, folders: DataDir, as_json: bool) -> None
 def download(model_id: str, folder: Path, folders: DataDir, as_json: bool) -> None:
     """Download the adapter's files into FOLDER, each checked by its SHA-256."""
     with _api.connect(folders) as api:
-        found = api.adapter(model_id)
+        adapter = api.adapter(model_id)
         folder.mkdir(parents=True, exist_ok=True)
-        for file in found["files"]:
+        for file in adapter["files"]:
             target = folder / Path(file["name"]).name
             api.fetch(file, target)
     _api.show(
-        found["files"],
+        adapter["files"],
         as_json,
         ("file", "size", "sha256"),
         lambda file: (str(folder / file["name"]), _api.size(file["bytes"]), file["sha256"]),

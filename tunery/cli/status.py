@@ -1,4 +1,4 @@
-"""`tunery status`: what runs, where, since when."""
+"""`tunery status`: every server and service of a stack, with its phase and address."""
 
 import json
 import sys
@@ -12,7 +12,7 @@ from tunery.local import ports, state
 from tunery.local.paths import DataDir
 from tunery.local.state import Mood, StackState
 
-NOT_READY = 3  # exit code, as systemd's `is-active` has it
+NOT_READY = 3  # exit code, the same as that of `systemctl is-active`
 
 EPILOG = """\
 \b
@@ -39,6 +39,7 @@ def command(folders: DataDir, as_json: bool) -> None:
 
 
 def report(folders: DataDir, now: StackState, *, alive: bool) -> dict[str, object]:
+    """The state of the stack as `--json` prints it."""
     gateway = ports.read(folders.ports).get("gateway")
     return {
         "running": alive,
@@ -53,6 +54,7 @@ def report(folders: DataDir, now: StackState, *, alive: bool) -> dict[str, objec
 
 
 def show(folders: DataDir, now: StackState, *, alive: bool) -> None:
+    """Print the state of the stack for people."""
     console = Console()
     if not alive:
         how = {
@@ -62,7 +64,7 @@ def show(folders: DataDir, now: StackState, *, alive: bool) -> None:
         console.print(f"The stack on {folders.root} {how}.", highlight=False, soft_wrap=True)
         if now.failure:
             console.print(now.failure, highlight=False, markup=False)
-        console.print("  `tunery up` starts it and goes on where it was.", highlight=False)
+        console.print("  `tunery up` starts it again; its data is kept.", highlight=False)
         return
     gateway = ports.read(folders.ports).get("gateway")
     console.print(

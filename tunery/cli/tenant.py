@@ -1,4 +1,4 @@
-"""`tunery tenant`: for operators."""
+"""`tunery tenant`: creates and lists tenants, for operators."""
 
 import click
 
@@ -22,15 +22,21 @@ def command() -> None:
 
 @command.command("create")
 @click.argument("tenant")
-@click.option("--name", help="As people know it. [its id]")
+@click.option("--name", help="Display name. [its id]")
 @click.option(
     "--plan",
     type=click.Choice(["premium", "standard", "free"]),
     default="standard",
     show_default=True,
 )
-@click.option("--soft-hours", type=click.IntRange(0), help="GPU-hours a month; above is overage.")
-@click.option("--hard-hours", type=click.IntRange(0), help="GPU-hours a month that end admission.")
+@click.option(
+    "--soft-hours", type=click.IntRange(0), help="GPU-hours a month; use above this is overage."
+)
+@click.option(
+    "--hard-hours",
+    type=click.IntRange(0),
+    help="GPU-hours a month; at this limit no job is accepted.",
+)
 @click.option("--concurrency", type=click.IntRange(1), help="Jobs running or waiting at once.")
 @_options.data_dir
 @_options.as_json
@@ -53,20 +59,20 @@ def create(
             "concurrency": concurrency,
         }
     elif not soft_hours == hard_hours == concurrency:
-        raise click.UsageError("give --soft-hours, --hard-hours and --concurrency together")
+        raise click.UsageError("Give --soft-hours, --hard-hours and --concurrency together.")
     with _api.connect(folders) as api:
-        made = api.create_tenant(body)
-    limits = made["limits"]
-    told = [
-        ("tenant", made["id"]),
-        ("name", made["name"]),
-        ("plan", made["plan"]),
+        created = api.create_tenant(body)
+    limits = created["limits"]
+    fields = [
+        ("tenant", created["id"]),
+        ("name", created["name"]),
+        ("plan", created["plan"]),
         ("soft limit", _api.hours(limits["soft_gpu_ms"])),
         ("hard limit", _api.hours(limits["hard_gpu_ms"])),
         ("at once", limits["concurrency"]),
-        ("next", f"tunery key create {made['id']}"),
+        ("next", f"tunery key create {created['id']}"),
     ]
-    _api.show_one(made, as_json, told)
+    _api.show_one(created, as_json, fields)
 
 
 @command.command("list")
@@ -79,12 +85,12 @@ def list_tenants(folders: DataDir, as_json: bool) -> None:
             api.tenants(),
             as_json,
             ("tenant", "name", "plan", "hard limit", "at once", "created"),
-            lambda one: (
-                one["id"],
-                one["name"],
-                one["plan"],
-                _api.hours(one["limits"]["hard_gpu_ms"]),
-                one["limits"]["concurrency"],
-                _api.moment(one["created_at"]),
+            lambda tenant: (
+                tenant["id"],
+                tenant["name"],
+                tenant["plan"],
+                _api.hours(tenant["limits"]["hard_gpu_ms"]),
+                tenant["limits"]["concurrency"],
+                _api.moment(tenant["created_at"]),
             ),
         )

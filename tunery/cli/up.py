@@ -9,7 +9,6 @@ from rich.live import Live
 
 from tunery.cli import _options, _stack_view
 from tunery.local import lifecycle, ports, secrets
-from tunery.local.events import Event
 from tunery.local.paths import DataDir
 from tunery.local.settings import TENANT
 from tunery.local.stack import AGENT, SERVICES, Stack
@@ -20,12 +19,12 @@ REFRESH_PER_S = 8
 EPILOG = """\
 \b
 Examples:
-  tunery up                          in this terminal; Ctrl-C stops it, in order
+  tunery up                          in this terminal; Ctrl-C stops the stack in order
   tunery up --detach                 in the background; `tunery down` stops it
-  tunery up --data-dir /srv/tunery   another place for its data
+  tunery up --data-dir /srv/tunery   another folder for its data
   TUNERY_POSTGRES_DSN=postgresql://… tunery up     with a database of your own
 \b
-Servers of your own replace the built-in ones: TUNERY_KAFKA_BOOTSTRAP, TUNERY_POSTGRES_DSN,
+Servers of your own replace the embedded ones: TUNERY_KAFKA_BOOTSTRAP, TUNERY_POSTGRES_DSN,
 TUNERY_S3_ENDPOINT (with _ACCESS_KEY, _SECRET_KEY, _BUCKET), TUNERY_VALKEY_URL.
 """
 
@@ -33,8 +32,8 @@ TUNERY_S3_ENDPOINT (with _ACCESS_KEY, _SECRET_KEY, _BUCKET), TUNERY_VALKEY_URL.
 @click.command("up", epilog=EPILOG)
 @_options.data_dir
 @_options.as_json
-@click.option("--detach", "-d", is_flag=True, help="Return when it is ready; it runs on.")
-@click.option("--no-agent", is_flag=True, help="No node agent: nothing trains on this machine.")
+@click.option("--detach", "-d", is_flag=True, help="Return when the stack is ready.")
+@click.option("--no-agent", is_flag=True, help="No node agent: nothing is trained here.")
 @click.option(
     "--service",
     "only",
@@ -42,7 +41,7 @@ TUNERY_S3_ENDPOINT (with _ACCESS_KEY, _SECRET_KEY, _BUCKET), TUNERY_VALKEY_URL.
     type=click.Choice(SERVICES),
     help="Only these services (repeatable). [all eight]",
 )
-@click.option("--no-services", is_flag=True, help="The four servers alone.")
+@click.option("--no-services", is_flag=True, help="Start only the four servers.")
 @click.option("--in-background", is_flag=True, hidden=True)  # what --detach starts
 def command(
     folders: DataDir,
@@ -53,7 +52,7 @@ def command(
     no_services: bool,
     in_background: bool,
 ) -> None:
-    """Start Kafka, PostgreSQL, Valkey, S3 and the services, and say how to use them."""
+    """Start Kafka, PostgreSQL, Valkey, S3 and the services, and print how to use them."""
     services = tuple(
         name
         for name in (() if no_services else only or SERVICES)
@@ -62,7 +61,7 @@ def command(
     console = Console(stderr=as_json)
     if detach:
         start_in_background(folders, services, console)
-        tell_how(folders, services, console, as_json=as_json)
+        print_usage(folders, services, console, as_json=as_json)
         return
     asyncio.run(in_foreground(folders, services, console, as_json=as_json, silent=in_background))
 
@@ -84,33 +83,30 @@ async def in_foreground(
     as_json: bool,
     silent: bool,
 ) -> None:
-    """Lines as things happen: they stay readable when something starts again an hour later."""
-    lines = _stack_view.Lines(console)
+    """Run the stack until it is stopped; prints a line per event."""
+    printer = _stack_view.EventPrinter(console)
 
     def on_ready(_running: Stack) -> None:
-        if not silent:  # a log is no place for a key
-            tell_how(folders, services, console, as_json=as_json)
-            console.print("[dim]Ctrl-C stops it, in order.[/dim]")
+        if not silent:  # a key must not be in a log
+            print_usage(folders, services, console, as_json=as_json)
+            console.print("[dim]Ctrl-C stops the stack in order.[/dim]")
 
-    def listen(event: Event) -> None:
-        lines.hear(event)
-
-    await lifecycle.host(folders.root, services, listen, on_ready)
+    await lifecycle.host(folders.root, services, printer.print_event, on_ready)
 
 
-def tell_how(
+def print_usage(
     folders: DataDir, services: tuple[str, ...], console: Console, *, as_json: bool
 ) -> None:
-    """The API's address, the first key, and the two lines that point an SDK at them."""
+    """Print the API's address, the first key, and the exports for an OpenAI client."""
     key = secrets.load(folders.secrets).admin_key
     url = f"http://{ports.HOST}:{ports.read(folders.ports)['gateway']}"
-    answers = "gateway" in services
+    has_api = "gateway" in services
     if as_json:
         click.echo(
             json.dumps(
                 {
-                    "api_url": url if answers else None,
-                    "openai_base_url": f"{url}/v1" if answers else None,
+                    "api_url": url if has_api else None,
+                    "openai_base_url": f"{url}/v1" if has_api else None,
                     "admin_key": key,
                     "tenant": TENANT,
                     "data_dir": str(folders.root),
@@ -118,8 +114,8 @@ def tell_how(
             )
         )
         return
-    if not answers:
-        console.print("\n[bold]Ready[/bold], without a gateway: nobody answers HTTP.")
+    if not has_api:
+        console.print("\n[bold]Ready[/bold] without a gateway: there is no HTTP API.")
         return
     console.print(f"\n[bold]Tunery is ready[/bold] at {url}", highlight=False)
     console.print(f"  data   {folders.root}", highlight=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""`tunery webhook`: who is told when a job ends."""
+"""`tunery webhook`: endpoints that are called when a job ends, and their deliveries."""
 
 import time
 from typing import Any
@@ -37,7 +37,7 @@ def command() -> None:
 
 @command.command("create")
 @click.argument("url")
-@click.option("--name", default="", help="To tell endpoints apart.")
+@click.option("--name", default="", help="A label to recognise the endpoint.")
 @click.option(
     "--event",
     "events",
@@ -48,14 +48,14 @@ def command() -> None:
 @_options.data_dir
 @_options.as_json
 def create(url: str, name: str, events: tuple[str, ...], folders: DataDir, as_json: bool) -> None:
-    """Create an endpoint. Its signing secret is shown this once."""
+    """Create an endpoint. Its signing secret is shown only now."""
     body = {"url": url, "name": name, "event_types": list(events or STANDARD_EVENT_TYPES)}
     with _api.connect(folders) as api:
-        made = api.create_endpoint(body)
-    _api.show_one(made, as_json, _told(made))
+        created = api.create_endpoint(body)
+    _api.show_one(created, as_json, _fields(created))
 
 
-def _told(endpoint: Any) -> list[tuple[str, Any]]:
+def _fields(endpoint: Any) -> list[tuple[str, Any]]:
     return [
         ("endpoint", endpoint["id"]),
         ("url", endpoint["url"]),
@@ -66,8 +66,8 @@ def _told(endpoint: Any) -> list[tuple[str, Any]]:
 
 @command.command("change")
 @click.argument("endpoint_id")
-@click.option("--url", help="Where it goes from now on.")
-@click.option("--name", help="To tell endpoints apart.")
+@click.option("--url", help="The new URL.")
+@click.option("--name", help="A label to recognise the endpoint.")
 @click.option(
     "--event", "events", multiple=True, type=click.Choice(EVENT_TYPES), help="May be repeated."
 )
@@ -81,14 +81,14 @@ def change(
     folders: DataDir,
     as_json: bool,
 ) -> None:
-    """Change an endpoint; what is not given stays as it is."""
-    given = {"url": url, "name": name, "event_types": list(events) or None}
-    body = {field: value for field, value in given.items() if value is not None}
+    """Change an endpoint; options that are not given stay as they are."""
+    changes = {"url": url, "name": name, "event_types": list(events) or None}
+    body = {field: value for field, value in changes.items() if value is not None}
     if not body:
-        raise click.UsageError("nothing to change: give --url, --name or --event")
+        raise click.UsageError("Nothing to change: give --url, --name or --event.")
     with _api.connect(folders) as api:
         changed = api.change_endpoint(endpoint_id, body)
-    _api.show_one(changed, as_json, _told(changed))
+    _api.show_one(changed, as_json, _fields(changed))
 
 
 @command.command("rotate")
@@ -97,10 +97,10 @@ def change(
 @_options.data_dir
 @_options.as_json
 def rotate(endpoint_id: str, keep_old: bool, folders: DataDir, as_json: bool) -> None:
-    """Give an endpoint a new signing secret. It is shown this once."""
+    """Give an endpoint a new signing secret, which is shown only now."""
     with _api.connect(folders) as api:
-        turned = api.rotate_secret(endpoint_id, keep_old)
-    _api.show_one(turned, as_json, _told(turned))
+        rotated = api.rotate_secret(endpoint_id, keep_old)
+    _api.show_one(rotated, as_json, _fields(rotated))
 
 
 @command.command("test")
@@ -114,24 +114,26 @@ def rotate(endpoint_id: str, keep_old: bool, folders: DataDir, as_json: bool) ->
 @_options.data_dir
 @_options.as_json
 def test(endpoint_id: str, event: str, folders: DataDir, as_json: bool) -> None:
-    """Send one signed event about nothing; exits 1 unless the receiver took it."""
+    """Send a signed test event; exit code 1 unless the receiver accepts it."""
     with _api.connect(folders) as api:
-        came = api.test_endpoint(endpoint_id, event)
-    told = [
-        ("event", came["event_type"]),
-        ("taken", "yes" if came["success"] else "no"),
-        ("status", came["status_code"] or NO_STATUS[came["outcome"]]),
+        test = api.test_endpoint(endpoint_id, event)
+    fields = [
+        ("event", test["event_type"]),
+        ("accepted", "yes" if test["success"] else "no"),
+        ("status", test["status_code"] or NO_STATUS[test["outcome"]]),
     ]
-    _api.show_one(came, as_json, told)
-    if not came["success"]:
+    _api.show_one(test, as_json, fields)
+    if not test["success"]:
         raise SystemExit(1)
 
 
 @command.command("redeliver")
 @click.argument("endpoint_id")
 @click.argument("delivery_ids", nargs=-1)
-@click.option("--hours", type=click.FloatRange(0, 8_784), help="All of the last so many hours.")
-@click.option("--all", "every", is_flag=True, help="With --hours: those that arrived, too.")
+@click.option(
+    "--hours", type=click.FloatRange(0, 8_784), help="All deliveries of the last HOURS hours."
+)
+@click.option("--all", "every", is_flag=True, help="With --hours: also those that arrived.")
 @_options.data_dir
 @_options.as_json
 def redeliver(
@@ -142,17 +144,17 @@ def redeliver(
     folders: DataDir,
     as_json: bool,
 ) -> None:
-    """Deliver events once more, by id or by time; at most 100 a call."""
+    """Deliver events again, by id or by time; at most 100 per call."""
     if bool(delivery_ids) == (hours is not None):
-        raise click.UsageError("give the ids of deliveries, or --hours")
+        raise click.UsageError("Give the ids of deliveries, or --hours.")
     body: dict[str, Any] = {"delivery_ids": list(delivery_ids)}
     if hours is not None:
         body = {"after": int(time.time() - hours * HOUR_S), "only_failed": not every}
     with _api.connect(folders) as api:
-        made = api.redeliver(endpoint_id, body)
-    _show_deliveries(made["data"], as_json)
-    if made["has_more"] and not as_json:
-        click.echo("there are more: run it again with fewer hours", err=True)
+        repeated = api.redeliver(endpoint_id, body)
+    _show_deliveries(repeated["data"], as_json)
+    if repeated["has_more"] and not as_json:
+        click.echo("There are more deliveries: run the command again with fewer hours.", err=True)
 
 
 @command.command("list")
@@ -165,12 +167,12 @@ def list_endpoints(folders: DataDir, as_json: bool) -> None:
             api.endpoints(),
             as_json,
             ("endpoint", "name", "url", "events", "created"),
-            lambda one: (
-                one["id"],
-                one["name"],
-                one["url"],
-                ", ".join(one["event_types"]),
-                _api.moment(one["created_at"]),
+            lambda endpoint: (
+                endpoint["id"],
+                endpoint["name"],
+                endpoint["url"],
+                ", ".join(endpoint["event_types"]),
+                _api.moment(endpoint["created_at"]),
             ),
         )
 
@@ -180,10 +182,10 @@ def list_endpoints(folders: DataDir, as_json: bool) -> None:
 @_options.data_dir
 @_options.as_json
 def delete(endpoint_id: str, folders: DataDir, as_json: bool) -> None:
-    """Delete an endpoint; deliveries under way still end."""
+    """Delete an endpoint; open deliveries are still completed."""
     with _api.connect(folders) as api:
         api.delete_endpoint(endpoint_id)
-    _api.show_gone(endpoint_id, "deleted", as_json)
+    _api.show_removed(endpoint_id, "deleted", as_json)
 
 
 @command.command("deliveries")
@@ -191,7 +193,7 @@ def delete(endpoint_id: str, folders: DataDir, as_json: bool) -> None:
 @_options.data_dir
 @_options.as_json
 def deliveries(endpoint_id: str, folders: DataDir, as_json: bool) -> None:
-    """Show what was sent to an endpoint and what came of it, newest first."""
+    """Show the deliveries to an endpoint and their results, newest first."""
     with _api.connect(folders) as api:
         _show_deliveries(api.deliveries(endpoint_id), as_json)
 
@@ -201,13 +203,13 @@ def _show_deliveries(data: Any, as_json: bool) -> None:
         data,
         as_json,
         ("delivery", "event", "about", "outcome", "attempts", "status", "when"),
-        lambda one: (
-            one["id"],
-            one["event"]["type"],
-            one["event"]["data"]["id"],
-            one["outcome"],
-            one["attempts"],
-            one["status_code"],
-            _api.moment(one["created_at"]),
+        lambda delivery: (
+            delivery["id"],
+            delivery["event"]["type"],
+            delivery["event"]["data"]["id"],
+            delivery["outcome"],
+            delivery["attempts"],
+            delivery["status_code"],
+            _api.moment(delivery["created_at"]),
         ),
     )

@@ -1,4 +1,4 @@
-"""`check`: every bad row of a file in one pass, each with its place and its fix."""
+"""`check`: finds every bad row of a file in one pass, with its position and how to fix it."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -12,36 +12,36 @@ from schemas.dataset import LengthPolicy
 from tunery.data.containers.reading import Rows, Source, open_rows
 from tunery.data.containers.row import Block, Row
 from tunery.data.dialects import chat, chat_fast_path, preferences, single_turn
+from tunery.data.dialects.conversation import Conversation
 from tunery.data.dialects.detection import (
-    MISSING,
+    MISSING_CODES,
     TRAINABLE,
-    USED,
-    Conversation,
+    USED_KEYS,
     Dialect,
+    describe_keys,
     dialect_of,
-    keys,
-    majority,
+    majority_dialect,
 )
 from tunery.data.dialects.parsing import Object, parse, repeated_key
 from tunery.data.findings.finding import Collector, Finding, Note
 from tunery.data.findings.limits import DIALECT_ROWS, PROGRESS_ROWS, ROWS_MIN
-from tunery.data.likeness.duplicates import Tally, fingerprint
-from tunery.data.likeness.splitting import Classes
-from tunery.data.reports.packing_plans import plans
+from tunery.data.likeness.duplicates import HashCounter, fingerprint
+from tunery.data.likeness.splitting import AnswerClasses
+from tunery.data.reports.packing_plans import packing_plans
 from tunery.data.reports.quality import Quality
-from tunery.data.reports.report import Report, TokenCounts
-from tunery.data.reports.token_statistics import Measure
-from tunery.data.screening.contamination import Item
-from tunery.data.screening.screening import Policy, Screening
-from tunery.data.tokens.length_policy import misused
+from tunery.data.reports.report import CheckReport, TokenCounts
+from tunery.data.reports.token_statistics import TokenStatistics
+from tunery.data.screening.contamination import BenchmarkItem
+from tunery.data.screening.screening import Screening, ScreeningPolicy
+from tunery.data.tokens.length_policy import check_policy
 from tunery.data.tokens.tokenizer import Tokenizer
 
 Progress: TypeAlias = Callable[[int], None]
 Rule: TypeAlias = Callable[[Object, list[Note]], Conversation | None]
 
-DEFAULT: Final = Policy()
+DEFAULT: Final = ScreeningPolicy()
 ROWS_RECOMMENDED: Final = 100
-IMAGES: Final = frozenset(("image", "images", "videos"))  # beside the texts of multimodal rows
+IMAGES: Final = frozenset(("image", "images", "videos"))  # keys of multimodal rows
 IGNORED_KEYS_MAX: Final = 20
 RULES: Final[dict[Dialect, Rule]] = {
     "chat": partial(chat.check_chat, chat.CHAT),
@@ -55,7 +55,17 @@ RULES: Final[dict[Dialect, Rule]] = {
 
 
 class Checker:
-    """Checks the rows of one file, in order. Give it to one file only."""
+    """Checks the rows of one file, in order. Use one instance per file.
+
+    findings: everything that was wrong
+    fingerprints: how often each fingerprint of a good row occurred
+    quality: statistics of the good rows
+    dialect: the dialect of most of the first rows; None until they are read, or without one
+    rows: rows so far
+    rows_with_errors: rows so far that have an error
+    measure: token statistics; None without a base model
+    screening: near duplicates, benchmark items, personal data and toxicity; None without screening
+    """
 
     def __init__(
         self,
@@ -66,28 +76,28 @@ class Checker:
         screening: Screening | None = None,
     ) -> None:
         self.findings = Collector()
-        self.tally = Tally()
+        self.fingerprints = HashCounter()
         self.quality = Quality()
         self.dialect: Dialect | None = None
         self.rows = 0
         self.rows_with_errors = 0
-        self._classes = Classes()
+        self._classes = AnswerClasses()
         self.measure = (
-            Measure(tokenizer, max_length, length_policy) if tokenizer is not None else None
+            TokenStatistics(tokenizer, max_length, length_policy) if tokenizer is not None else None
         )
         self._length_policy = length_policy
         self.screening = screening
-        self._failed: set[int] = set()  # good rows that screening or measuring refused
+        self._failed: set[int] = set()  # valid rows that screening or tokenising refused
         self._ignored: set[str] = set()
         self._progress: Progress | None = None
 
     def conversations(self, rows: Rows) -> Iterator[tuple[Row, Conversation]]:
-        """The good rows; the others are in `findings` and counted."""
-        done = 0
-        for item in self._headed(rows.blocks()):
-            if self._progress is not None and self.rows >= done:
+        """Yield the valid rows; the others are counted and added to `findings`."""
+        next_report = 0
+        for item in self._detect_dialect(rows.blocks()):
+            if self._progress is not None and self.rows >= next_report:
                 self._progress(rows.bytes_read)
-                done = self.rows + PROGRESS_ROWS
+                next_report = self.rows + PROGRESS_ROWS
             match item:
                 case Block():
                     yield from self._block(item)
@@ -95,15 +105,18 @@ class Checker:
                     if (conversation := self._row(item)) is not None:
                         yield item, conversation
                 case Finding():
-                    self._unreadable(item)
+                    self._add_unreadable(item)
                 case _:
                     assert_never(item)
 
     def run(self, rows: Rows, progress: Progress | None = None) -> None:
-        """Check every row, and measure it when there is a tokenizer."""
+        """Check every row; screen and tokenise the valid ones where that is configured.
+
+        `progress` is called with the bytes read so far.
+        """
         self._progress = progress
         for row, conversation in self.conversations(rows):
-            self.tally.add(fingerprint(conversation))
+            self.fingerprints.add(fingerprint(conversation))
             self.quality.add(row, conversation)
             self._classes.add(conversation)
             if self.screening is not None:
@@ -118,90 +131,93 @@ class Checker:
             progress(rows.bytes_read)
 
     def finish(self, rows_min: int) -> None:
-        """Findings about the file as a whole."""
+        """Add the findings about the file as a whole. `rows_min`: fewer rows are an error."""
         add = self.findings.add
         if self.rows == 0:
             if not self.findings.count("error"):
-                add(Note("empty_file").at(None, None))
+                add(Note("empty_file").to_finding(None, None))
             return
-        distinct = self.tally.distinct()
+        distinct = self.fingerprints.distinct()
         good = self.rows - self.rows_with_errors
         if self.rows < rows_min and not self.findings.counts["too_many_rows"]:
             detail = f"{self.rows}, at least {rows_min} are needed"
-            add(Note("too_few_rows", detail=detail).at(None, None))
+            add(Note("too_few_rows", detail=detail).to_finding(None, None))
         elif self.rows < ROWS_RECOMMENDED:
-            add(Note("few_rows", detail=f"{self.rows}").at(None, None))
+            add(Note("few_rows", detail=f"{self.rows}").to_finding(None, None))
         if good > 1 and distinct == 1 and self.rows == good:
-            add(Note("all_rows_equal", detail=f"{good} times").at(None, None))
+            add(Note("all_rows_equal", detail=f"{good} times").to_finding(None, None))
         elif good > distinct:
             detail = f"{good - distinct} of {good}"
-            add(Note("duplicate_rows", detail=detail).at(None, None))
+            add(Note("duplicate_rows", detail=detail).to_finding(None, None))
         for finding in self.quality.findings():
             add(finding)
         if self.dialect is not None and self.dialect not in TRAINABLE:
-            add(Note("not_trainable_yet", detail=self.dialect).at(None, None))
-        if (wrong := misused(self._length_policy, self.dialect)) is not None:
-            add(wrong.at(None, None))
+            add(Note("not_trainable_yet", detail=self.dialect).to_finding(None, None))
+        if (note := check_policy(self._length_policy, self.dialect)) is not None:
+            add(note.to_finding(None, None))
         if self._ignored:
             names = ", ".join(sorted(self._ignored))
-            add(Note("ignored_columns", detail=names).at(None, None))
+            add(Note("ignored_columns", detail=names).to_finding(None, None))
 
     def tokens(self) -> TokenCounts | None:
-        """The counts, and what preparation will make of rows that it takes as they are."""
+        """The token counts; with packing plans when preparation will use the rows unchanged."""
         counts = None if self.measure is None else self.measure.counts()
         if self.measure is None or counts is None or self.screening is None:
             return counts
         clusters, lengths = self.screening.clusters(), self.measure.lengths
         if len(lengths) != len(clusters.first) or self.screening.scrubs:
-            return counts  # rows with errors, of two texts each, or about to change
-        made = plans(lengths, clusters, self.screening.used(), self._classes.rows())
-        return replace(counts, plans=made)
+            return counts  # some rows have errors, have two texts each, or will be changed
+        plans = packing_plans(lengths, clusters, self.screening.used(), self._classes.rows())
+        return replace(counts, plans=plans)
 
     def _record(self, findings: list[Finding]) -> None:
-        failed = {f.row for f in findings if f.row is not None and Measure.is_error(f)}
+        failed = {f.row for f in findings if f.row is not None and f.is_error}
         self.rows_with_errors += len(failed - self._failed)
         self._failed |= failed
         for finding in findings:
             self.findings.add(finding)
 
-    def _headed(self, items: Iterator[Block | Row | Finding]) -> Iterator[Block | Row | Finding]:
-        """The same items. The first are held back until their rows tell the dialect."""
+    def _detect_dialect(
+        self, items: Iterator[Block | Row | Finding]
+    ) -> Iterator[Block | Row | Finding]:
+        """Detect the dialect from the first rows, then yield all items unchanged."""
         head: list[Row | Finding] = []
         values: list[Object] = []
-        seen = 0
+        rows = 0
         for item in items:
-            for one in item.rows() if isinstance(item, Block) else (item,):
-                head.append(one)
-                if isinstance(one, Row) and seen < DIALECT_ROWS:
-                    seen += 1
-                    value = _value(one)
+            for part in item.rows() if isinstance(item, Block) else (item,):
+                head.append(part)
+                if isinstance(part, Row) and rows < DIALECT_ROWS:
+                    rows += 1
+                    value = _parse_row(part)
                     if not isinstance(value, Note):
                         values.append(value)
-            if seen == DIALECT_ROWS:
+            if rows == DIALECT_ROWS:
                 break
-        self.dialect = majority(values)
+        self.dialect = majority_dialect(values)
         yield from chain(head, items)
 
     def _block(self, block: Block) -> Iterator[tuple[Row, Conversation]]:
-        """The rows of a block: all at once when they are without fault, else one by one."""
-        quickly = chat_fast_path.read(block.data, block.count) if self.dialect == "chat" else None
-        if quickly is not None:
-            self.rows += len(quickly)
-            yield from zip(block.rows(), quickly, strict=True)
+        """Check the rows of a block: together when all are valid, else one by one."""
+        is_chat = self.dialect == "chat"
+        valid = chat_fast_path.read(block.data, block.count) if is_chat else None
+        if valid is not None:
+            self.rows += len(valid)
+            yield from zip(block.rows(), valid, strict=True)
             return
         for row in block.rows():
             if (conversation := self._row(row)) is not None:
                 yield row, conversation
 
     def _row(self, row: Row) -> Conversation | None:
-        """One row by the rules of its dialect; None when it has an error."""
+        """Check one row by the rules of its dialect; None when it has an error."""
         self.rows += 1
         if self.dialect == "chat" and isinstance(row.content, bytes):
-            quickly = chat_fast_path.read(row.content, 1)
-            if quickly is not None:
-                return quickly[0]
+            valid = chat_fast_path.read(row.content, 1)
+            if valid is not None:
+                return valid[0]
         notes: list[Note] = []
-        value = _value(row)
+        value = _parse_row(row)
         conversation = None
         if isinstance(value, Note):
             notes.append(value)
@@ -209,31 +225,32 @@ class Checker:
             conversation = self._conversation(row, value, notes)
         failed = any(note.is_error for note in notes)
         for note in notes:
-            self.findings.add(note.at(row.number, row.line))
+            self.findings.add(note.to_finding(row.number, row.line))
         self.rows_with_errors += failed
         return None if failed else conversation
 
-    def _unreadable(self, finding: Finding) -> None:
-        """A place in the file that gave no row; it counts as one when it should have been one."""
+    def _add_unreadable(self, finding: Finding) -> None:
+        """Add a finding from reading; it counts as a row unless the line is merely blank."""
         if finding.row is not None and finding.code != "blank_line":
             self.rows += 1
             self.rows_with_errors += 1
         self.findings.add(finding)
 
     def _conversation(self, row: Row, value: Object, notes: list[Note]) -> Conversation | None:
+        """Apply the rules of the row's dialect; None when an error was noted."""
         dialect = dialect_of(value, self.dialect)
         if isinstance(dialect, Note):
-            notes.append(self._missing(value, dialect))
+            notes.append(self._without_dialect(value, dialect))
             return None
         if self.dialect is not None and dialect != self.dialect:
             detail = f"it is {dialect}, the file is {self.dialect}"
             notes.append(Note("other_dialect", detail=detail))
             return None
-        unused = value.keys() - USED[dialect]
+        unused = value.keys() - USED_KEYS[dialect]
         if unused and len(self._ignored) < IGNORED_KEYS_MAX:
             self._ignored.update(name[:40] for name in sorted(unused))
-        shown = sorted(key for key in IMAGES & value.keys() if value[key])
-        notes += (Note("image_in_text", f"/{key}") for key in shown)
+        images = sorted(key for key in IMAGES & value.keys() if value[key])
+        notes += (Note("image_in_text", f"/{key}") for key in images)
         conversation = RULES[dialect](value, notes)
         if isinstance(row.content, bytes):
             repeated = repeated_key(row.content, value)
@@ -241,15 +258,15 @@ class Checker:
                 notes.append(Note("duplicate_key", detail=repr(repeated[:40])))
         return conversation
 
-    def _missing(self, value: Object, found: Note) -> Note:
-        """A row without a dialect, said in the words of the file's dialect where it has one."""
-        foreign = "looks like" in found.detail
-        if found.code == "mixed_formats" or foreign or self.dialect is None:
-            return found
-        return Note(MISSING[self.dialect], detail=keys(value))
+    def _without_dialect(self, value: Object, note: Note) -> Note:
+        """The note about a row without a dialect; names what the file's dialect misses in it."""
+        is_other_format = "looks like" in note.detail
+        if note.code == "mixed_formats" or is_other_format or self.dialect is None:
+            return note
+        return Note(MISSING_CODES[self.dialect], detail=describe_keys(value))
 
 
-def _value(row: Row) -> Object | Note:
+def _parse_row(row: Row) -> Object | Note:
     return parse(row.content) if isinstance(row.content, bytes) else row.content
 
 
@@ -261,17 +278,24 @@ def check(
     max_rows: int | None = None,
     max_length: int | None = None,
     length_policy: LengthPolicy = "reject",
-    policy: Policy = DEFAULT,
-    benchmarks: Sequence[Item] = (),
+    policy: ScreeningPolicy = DEFAULT,
+    benchmarks: Sequence[BenchmarkItem] = (),
     progress: Progress | None = None,
-) -> Report:
-    """Check a file, or a folder that `datasets` saved, in any format and dialect that is read.
+) -> CheckReport:
+    """Check a file, or a folder that `datasets` saved, in any supported format and dialect.
 
-    With `base_dir` every row is rendered and tokenised too; with `max_length` rows over it are
-    errors, unless `length_policy` has them cut or split. `policy` says what is looked for besides,
-    `benchmarks` are items that should not be in the rows. `progress` is called with the bytes read
-    so far. Raises `OSError` when the file cannot be read and `BaseUnusable` when the base model's
-    directory cannot tokenise.
+    path: a file, a folder, or a binary stream at its beginning
+    base_dir: directory of a base model, whose tokenizer and chat template every row is tried with
+    min_rows: fewer rows are an error
+    max_rows: more rows are an error, and reading stops
+    max_length: tokens a row may have; needs `base_dir`
+    length_policy: whether longer rows are errors, or will be truncated or split
+    policy: what the rows are screened for
+    benchmarks: items that should not be in the rows
+    progress: called with the bytes read so far
+
+    Raises `OSError` when the file cannot be read, and `BaseUnusable` when the directory of the base
+    model holds no usable tokenizer.
     """
     tokenizer = None if base_dir is None else Tokenizer.load(base_dir)
     with Screening(policy, benchmarks) as screening, open_rows(path, max_rows) as rows:
@@ -284,20 +308,20 @@ def check(
         checker.run(rows, progress)
         checker.finish(min_rows)
         if rows.format == "json" and isinstance(path, Path) and ".jsonl" in path.suffixes:
-            checker.findings.add(Note("json_array").at(None, None))
+            checker.findings.add(Note("json_array").to_finding(None, None))
         findings = checker.findings
         errors = findings.count("error")
-        return Report(
+        return CheckReport(
             verdict="rejected" if errors else "accepted",
             format=rows.format,
             dialect=checker.dialect,
             file_bytes=rows.bytes_read,
             rows=checker.rows,
             rows_with_errors=checker.rows_with_errors,
-            distinct_rows=checker.tally.distinct(),
-            not_looked_for=screening.not_looked_for(),
-            errors=findings.of("error"),
-            warnings=findings.of("warning"),
+            distinct_rows=checker.fingerprints.distinct(),
+            not_looked_for=screening.not_checked(),
+            errors=findings.with_severity("error"),
+            warnings=findings.with_severity("warning"),
             counts=dict(sorted(findings.counts.items())),
             error_count=errors,
             warning_count=findings.count("warning"),
@@ -305,13 +329,3 @@ def check(
             tokens=checker.tokens(),
             samples=() if checker.measure is None else tuple(checker.measure.samples),
         )
-
-
-def count_tokens(
-    path: Source, base_dir: Path, *, progress: Progress | None = None
-) -> TokenCounts | None:
-    """Exact token counts of a file's good rows under one base model; None when there are none.
-
-    Raises as `check` does.
-    """
-    return check(path, base_dir=base_dir, progress=progress).tokens

@@ -1,8 +1,9 @@
-"""Personal data and secrets in a text, by shape and check digits. Kinds and places, never values.
+"""Recognises personal data and secrets in a text by their shape and check digits.
 
-Every quantifier below is bounded and candidates are told apart by arithmetic, so the time grows
-with the length of the text alone, whatever the text. Names and street addresses have no
-shape: finding those takes a model, which the caller brings (`models`).
+Results contain kinds and positions, never values. Every quantifier of the patterns is bounded and
+candidates are confirmed by arithmetic, so the running time is linear in the length of any text.
+Names and street addresses have no fixed shape; they need a model, which the caller passes in.
+Libraries for IBANs and phone numbers were not used: none states a bound on its running time.
 """
 
 import ipaddress
@@ -28,7 +29,7 @@ IBAN: Final = re.compile(r"(?<![A-Za-z0-9])[A-Z]{2}\d{2}(?: ?[A-Z0-9]){11,30}")
 IPV4: Final = re.compile(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?!\w|\.\d)")
 IPV6: Final = re.compile(r"(?<![\w:.])(?:[0-9A-Fa-f]{0,4}:){2,7}[0-9A-Fa-f]{0,4}(?![\w:])")
 SSN: Final = re.compile(r"(?!000|666|9)\d{3}-(?!00)\d{2}-(?!0000)\d{4}")
-# written as people write telephone numbers: +…, (ddd) ddd-dddd, ddd-ddd-dddd, or 0 and groups
+# the usual ways to write a telephone number: +…, (ddd) ddd-dddd, ddd-ddd-dddd, or 0 and groups
 PHONE: Final = re.compile(
     r"\+\d[\d .()/-]{6,24}|\(\d{3}\)[ .-]?\d{3}[ .-]\d{4}|\d{3}([ .-])\d{3}\1\d{4}"
     r"|\(?0[1-9]\d{0,4}\)?[ /-]\d{2,8}(?:[ -]\d{2,8}){0,4}"
@@ -38,8 +39,8 @@ CARD: Final = re.compile(
     r"[2-6]\d{12,18}|[2-6]\d{3}([ -])\d{4}\1\d{4}\1\d{4}(?:\1\d{3})?|3\d{3}([ -])\d{6}\2\d{4,5}"
 )
 
-# What issuers put in front of their keys; a text without any of these holds no secret we know.
-MARKS: Final = (
+# Prefixes that issuers give their keys; a text without any of them contains no known secret.
+KEY_PREFIXES: Final = (
     *("AKIA", "ASIA", "gh", "glpat-", "sk-", "sk_live_", "rk_live_", "xox", "AIza", "hf_"),
     *("npm_", "pypi-", "SG.", "eyJ", "PRIVATE KEY"),
 )
@@ -71,26 +72,28 @@ CARD_DIGITS: Final = range(13, 20)
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Characters [start, end) of a text that hold a value of this kind."""
+    """Characters [start, end) of a text that contain a value of this kind."""
 
     kind: Kind
     start: int
     end: int
 
 
-def no_more(_: str) -> Iterable[Span]:
-    """What is found beyond shapes without a model."""
+def no_spans(_: str) -> Iterable[Span]:
+    """The default recogniser: without a model, only values with a fixed shape are recognised."""
     return ()
 
 
-def find(
-    text: str, kinds: Collection[Kind] = KINDS, more: Callable[[str], Iterable[Span]] = no_more
+def find_spans(
+    text: str,
+    kinds: Collection[Kind] = KINDS,
+    recognise: Callable[[str], Iterable[Span]] = no_spans,
 ) -> list[Span]:
-    """Values of these kinds in order of their places; of two that overlap, the earlier one.
+    """Find the values of these kinds, in order of position. Of overlapping values, keep the first.
 
-    `more` finds what has no shape.
+    `recognise` finds values without a fixed shape, such as names.
     """
-    spans = list(more(text))
+    spans = list(recognise(text))
     for members, finder in FINDERS:
         if not members.isdisjoint(kinds):
             spans += finder(text)
@@ -103,19 +106,21 @@ def find(
 
 
 def mask(
-    text: str, kinds: Collection[Kind] = KINDS, more: Callable[[str], Iterable[Span]] = no_more
+    text: str,
+    kinds: Collection[Kind] = KINDS,
+    recognise: Callable[[str], Iterable[Span]] = no_spans,
 ) -> str:
-    """The text with every value replaced by its kind in brackets, as in `write to [email]`."""
+    """Replace every value of these kinds by its kind in brackets, as in "write to [email]"."""
     pieces: list[str] = []
     at = 0
-    for span in find(text, kinds, more):
+    for span in find_spans(text, kinds, recognise):
         pieces += (text[at : span.start], f"[{span.kind}]")
         at = span.end
     return "".join((*pieces, text[at:])) if pieces else text
 
 
 def _secrets(text: str) -> Iterator[Span]:
-    if not any(mark in text for mark in MARKS):
+    if not any(prefix in text for prefix in KEY_PREFIXES):
         return
     at = 0
     while match := SECRET.search(text, at):
@@ -139,13 +144,13 @@ def _emails(text: str) -> Iterator[Span]:
 def _ibans(text: str) -> Iterator[Span]:
     for match in IBAN.finditer(text):
         size = IBAN_CHARS.get(match[0][:2], 0)
-        end = _after(match[0], size)
+        end = _end_of_chars(match[0], size)
         if end and is_iban(match[0][:end]):
             yield Span("iban", match.start(), match.start() + end)
 
 
-def _after(text: str, count: int) -> int:
-    """Where the first `count` characters that are no spaces end; 0 when there are fewer."""
+def _end_of_chars(text: str, count: int) -> int:
+    """The end index of the first `count` characters other than spaces; 0 if there are fewer."""
     seen = 0
     for at, char in enumerate(text):
         seen += char != " "
@@ -155,7 +160,7 @@ def _after(text: str, count: int) -> int:
 
 
 def is_iban(text: str) -> bool:
-    """ISO 13616: country's length, and remainder 1 modulo 97 (ISO 7064)."""
+    """Whether a text is a valid IBAN (ISO 13616): the country's length, and 1 modulo 97."""
     compact = text.replace(" ", "")
     if len(compact) != IBAN_CHARS.get(compact[:2]):
         return False
@@ -163,16 +168,16 @@ def is_iban(text: str) -> bool:
 
 
 def _addresses(text: str) -> Iterator[Span]:
-    for pattern, mark in ((IPV4, "."), (IPV6, ":")):
-        if text.count(mark) < 2:
+    for pattern, separator in ((IPV4, "."), (IPV6, ":")):
+        if text.count(separator) < 2:
             continue
         for match in pattern.finditer(text):
-            if is_address(match[0]):
+            if is_ip_address(match[0]):
                 yield Span("ip", *match.span())
 
 
-def is_address(text: str) -> bool:
-    """An address that may belong to somebody: not the loopback, not 'any'."""
+def is_ip_address(text: str) -> bool:
+    """Whether a text is an IP address other than the loopback and the unspecified address."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
@@ -182,13 +187,13 @@ def is_address(text: str) -> bool:
 
 def _numbers(text: str) -> Iterator[Span]:
     for match in NUMBER.finditer(text):
-        kind = number_kind(match[0])
+        kind = classify_number(match[0])
         if kind is not None:
             yield Span(kind, *match.span())
 
 
-def number_kind(number: str) -> Kind | None:
-    """What a run of digits and separators is; most are just numbers."""
+def classify_number(number: str) -> Kind | None:
+    """The kind of a run of digits and separators; None for an ordinary number."""
     digits = NOT_DIGITS.sub("", number)
     if SSN.fullmatch(number):
         return "ssn"
@@ -200,10 +205,10 @@ def number_kind(number: str) -> Kind | None:
 
 
 def luhn(digits: str) -> bool:
-    """ISO/IEC 7812-1: every second digit from the right doubled, the sum a multiple of ten."""
+    """Whether the check digit is right (Luhn, ISO/IEC 7812-1): the sum is a multiple of ten."""
     total = 0
-    for place, digit in enumerate(reversed(digits)):
-        value = int(digit) << (place & 1)
+    for index, digit in enumerate(reversed(digits)):
+        value = int(digit) << (index & 1)
         total += value - 9 if value > 9 else value
     return total % 10 == 0
 

@@ -1,7 +1,8 @@
-"""`prepare`: a checked file to the packed shards that a training run reads. Done once per key.
+"""`prepare`: turns a checked file into the packed shards that a training run reads.
 
-A prepared directory holds `train.safetensors`, `validation.safetensors` (see `shards`),
-`validation.jsonl` (prompts with the wanted answer) and `manifest.json`, written last.
+A prepared directory contains `train.safetensors` and `validation.safetensors` (see `shards`),
+`validation.jsonl` (prompts with the expected answer) and `manifest.json`, which is written last.
+The same content, base model and policy have the same key and are prepared only once.
 """
 
 import hashlib
@@ -21,27 +22,33 @@ from schemas.dataset import LengthPolicy
 from tunery.data.checking import Checker
 from tunery.data.containers.reading import open_rows
 from tunery.data.containers.row import Row
-from tunery.data.dialects.detection import TRAINABLE, Conversation
-from tunery.data.findings.codes import CATALOGUE
+from tunery.data.dialects.conversation import Conversation
+from tunery.data.dialects.detection import TRAINABLE
 from tunery.data.findings.finding import Collector, Finding, Note
 from tunery.data.findings.limits import PACK_WINDOW_ROWS, PACK_WINDOW_TOKENS, PROGRESS_ROWS
-from tunery.data.likeness.splitting import LEFT_OUT, VALIDATE, Classes, Sides, split
-from tunery.data.screening import screening
-from tunery.data.screening.contamination import Item
-from tunery.data.screening.screening import Screening, scrubbed
-from tunery.data.tokens.chunks import Given, PieceMaker, Tokenised, grouped, write_whole
-from tunery.data.tokens.length_policy import misused
+from tunery.data.likeness.splitting import LEFT_OUT, VALIDATE, AnswerClasses, SplitSides, split
+from tunery.data.screening.contamination import BenchmarkItem
+from tunery.data.screening.screening import Screening, ScreeningPolicy, scrub
+from tunery.data.tokens.chunks import (
+    ChunkTokeniser,
+    SelectedRow,
+    TokenisedRow,
+    split_into_chunks,
+    write_atomically,
+)
+from tunery.data.tokens.length_policy import check_policy
 from tunery.data.tokens.packing import pack
 from tunery.data.tokens.shards import Document, ShardWriter
 from tunery.data.tokens.tokenizer import Tokenizer
+from tunery.runtime.blobs.files import file_sha256
 
 Progress: TypeAlias = Callable[[int, int], None]
 
-RESULT: Final = "result"  # becomes the prepared directory
-SIDES: Final = "sides"  # of every good row, in the work directory
-UNSCREENED: Final = screening.Policy(secrets="ignore")
+RESULT: Final = "result"  # folder in the work directory that becomes the prepared directory
+SIDES: Final = "sides"  # file in the work directory: the side of every valid row
+UNSCREENED: Final = ScreeningPolicy(secrets="ignore")
 
-# Raise it when the same input would give other bytes: keys change, old caches are left alone.
+# Increase it when the same input would give other bytes: keys change, old caches stay as they are.
 PIPELINE_VERSION: Final = 3
 PACKING: Final = f"histogram/{PACK_WINDOW_ROWS}"
 MANIFEST: Final = "manifest.json"
@@ -49,23 +56,37 @@ FILES: Final = ("train.safetensors", "validation.safetensors", "validation.jsonl
 NAMED_MAX: Final = 5  # findings in the message of a refusal
 
 
-class Policy(Struct, frozen=True):
-    """Choices that decide the bytes. Lengths in tokens; the fraction in parts per million."""
+class PreparationPolicy(Struct, frozen=True):
+    """The choices that determine the bytes of a prepared directory.
+
+    max_length: tokens of a packed row
+    length_policy: what happens to rows with more tokens
+    validation_fraction_ppm: share of validation rows, in parts per million
+    seed: which rows validate
+    screen: what happens to unwanted content
+    benchmarks_sha256: hash of the benchmark items that rows are compared with; None without
+    packing: packing algorithm
+    """
 
     max_length: int
     length_policy: LengthPolicy
     validation_fraction_ppm: int
     seed: int
-    screen: screening.Policy = UNSCREENED
+    screen: ScreeningPolicy = UNSCREENED
     benchmarks_sha256: str | None = None
     packing: str = PACKING
 
 
-class Side(Struct, frozen=True):
-    """Sums of one shard; `longest` in tokens. `truncated` rows were cut to `max_length`.
+class ShardSummary(Struct, frozen=True):
+    """The sums of one shard.
 
-    Where rows were split there are more `sequences` than rows, and each cut adds a token: the last
-    one before it is read again, unlearnt.
+    rows: rows of the file
+    sequences: more than `rows` when rows were split
+    packed_rows: rows of `max_length` tokens
+    tokens: each split adds one, since a sequence begins with the last token of the previous one
+    trainable_tokens: tokens that are labels
+    truncated: rows that were cut to `max_length`
+    longest: tokens of the longest sequence
     """
 
     rows: int
@@ -77,13 +98,27 @@ class Side(Struct, frozen=True):
     longest: int
 
 
-class FileFact(Struct, frozen=True):
+class PreparedFile(Struct, frozen=True):
+    """Hash and size of one file of a prepared directory."""
+
     sha256: str
     size_bytes: int
 
 
-class Manifest(Struct, frozen=True):
-    """`key` is the hash of everything above `train`; the rest follows from it."""
+class PreparedManifest(Struct, frozen=True):
+    """`manifest.json` of a prepared directory.
+
+    key: hash of the fields from `pipeline_version` to `policy`, which determine the others
+    pipeline_version: version of the code that wrote the files
+    content_sha256: hash of the training file
+    validation_content_sha256: hash of the validation file; None without one
+    tokenizer_sha256: hash of the base model's tokenizer
+    template_sha256: hash of the base model's chat template
+    policy: how the file was prepared
+    train, validation: sums of the two shards
+    left_out: rows that the screening policy removed
+    files: hash and size of each file by name
+    """
 
     key: str
     pipeline_version: int
@@ -91,19 +126,24 @@ class Manifest(Struct, frozen=True):
     validation_content_sha256: str | None
     tokenizer_sha256: str
     template_sha256: str
-    policy: Policy
-    train: Side
-    validation: Side
-    left_out: int  # rows that the policy removes
-    files: dict[str, FileFact]
+    policy: PreparationPolicy
+    train: ShardSummary
+    validation: ShardSummary
+    left_out: int
+    files: dict[str, PreparedFile]
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
-    """A prepared directory. `reused`: it was there already, nothing was tokenised."""
+class PreparedDirectory:
+    """A prepared directory.
+
+    directory: where it is
+    manifest: the content of its manifest
+    reused: whether it already existed, so that nothing was tokenised
+    """
 
     directory: Path
-    manifest: Manifest
+    manifest: PreparedManifest
     reused: bool
 
     @property
@@ -124,12 +164,16 @@ class Prepared:
 
 
 class DataRefused(Exception):
-    """The file cannot be prepared like this. `findings` lists why; the message names the first."""
+    """Raised when rows of a file cannot be prepared.
+
+    findings: the errors, at most 1,000 of each code
+    counts: number of findings by code
+    """
 
     def __init__(self, findings: Collector) -> None:
-        self.findings = findings.of("error")
+        self.findings = findings.with_severity("error")
         self.counts = dict(findings.counts)
-        shown = [_place(finding) for finding in self.findings[:NAMED_MAX]]
+        shown = [_describe(finding) for finding in self.findings[:NAMED_MAX]]
         more = findings.count("error") - len(shown)
         super().__init__("; ".join(shown) + (f"; and {more} more" if more > 0 else ""))
 
@@ -144,40 +188,49 @@ def prepare(
     validation_fraction_ppm: int = 100_000,
     seed: int = 42,
     validation_path: Path | None = None,
-    screen: screening.Policy = UNSCREENED,
-    benchmarks: Sequence[Item] = (),
+    screen: ScreeningPolicy = UNSCREENED,
+    benchmarks: Sequence[BenchmarkItem] = (),
     work_dir: Path | None = None,
     progress: Progress | None = None,
-) -> Prepared:
-    """Render, tokenise, split and pack a file into `out_dir`, or find it there for the same key.
+) -> PreparedDirectory:
+    """Render, tokenise, split and pack a file into `out_dir`, or reuse it if it has the same key.
 
-    With `validation_path` all rows of `path` train and the fraction is not used. `screen` says what
-    becomes of repeats, of items of `benchmarks` and of personal data. `progress` gets bytes done
-    and bytes to do. `out_dir` appears complete or not at all; one that holds another key or damaged
-    files is replaced. What is done stays in `work_dir` until the end (a folder on the same disk,
-    beside `out_dir` when not given): after a crash the same call goes on there. Raises
-    `DataRefused`, `BaseUnusable`, `ModelUnusable` and `OSError`.
+    path: the training file
+    base_dir: directory of the base model
+    out_dir: appears complete or not at all; replaced when it has another key or damaged files
+    max_length: tokens of a packed row
+    length_policy: what happens to rows with more tokens
+    validation_fraction_ppm: share of validation rows, in parts per million
+    seed: which rows validate
+    validation_path: a validation file; then all rows of `path` train and the fraction is not used
+    screen: what happens to near duplicates, benchmark items, personal data and toxic rows
+    benchmarks: items that rows are compared with
+    work_dir: intermediate results, on the disk of `out_dir`; after a crash the same call resumes
+        there. By default a folder beside `out_dir`
+    progress: called with the bytes read so far and the bytes to read
+
+    Raises `DataRefused` when rows cannot be prepared, `BaseUnusable` when the base model cannot
+    tokenise, `ModelUnusable` when a screening model fails, and `OSError` for the files.
     """
     tokenizer = Tokenizer.load(base_dir)
     fraction = 0 if validation_path is not None else validation_fraction_ppm
-    screen = screen.without_warnings()  # told at the check; the bytes are the same
+    screen = screen.without_warnings()  # the check gives warnings; the bytes are the same
     if screen.benchmarks == "flag":
         benchmarks = ()
-    known = _sha256(benchmarks) if benchmarks else None
-    policy = Policy(max_length, length_policy, fraction, seed, screen, known)
+    benchmarks_sha256 = _items_sha256(benchmarks) if benchmarks else None
+    policy = PreparationPolicy(max_length, length_policy, fraction, seed, screen, benchmarks_sha256)
     content = file_sha256(path)
     validation = None if validation_path is None else file_sha256(validation_path)
     key = cache_key(content, validation, tokenizer, policy)
-    if (found := find(out_dir, key)) is not None:
-        return found
-    meter = _Meter(path, validation_path, progress)
+    if (existing := find_prepared(out_dir, key)) is not None:
+        return existing
+    meter = _ProgressMeter(path, validation_path, progress)
     work_in = work_dir or out_dir.with_name(f".{out_dir.name}.work")
     with _work_directory(work_in, key) as work:
-        directory = _empty(work / RESULT)
-        with _Run(policy, directory, work, meter) as run:
-            train, held_out = run.files(tokenizer, path, validation_path, benchmarks)
-        facts = {name: _fact(directory / name) for name in FILES}
-        manifest = Manifest(
+        directory = _empty_folder(work / RESULT)
+        with _Preparation(policy, directory, work, meter) as preparation:
+            train, held_out = preparation.run(tokenizer, path, validation_path, benchmarks)
+        manifest = PreparedManifest(
             key=key,
             pipeline_version=PIPELINE_VERSION,
             content_sha256=content,
@@ -187,20 +240,23 @@ def prepare(
             policy=policy,
             train=train,
             validation=held_out,
-            left_out=run.left_out,
-            files=facts,
+            left_out=preparation.left_out,
+            files={name: _describe_file(directory / name) for name in FILES},
         )
-        write_whole(
+        write_atomically(
             directory / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)) + b"\n"
         )
         _publish(directory, out_dir)
-    return Prepared(out_dir, manifest, reused=False)
+    return PreparedDirectory(out_dir, manifest, reused=False)
 
 
 def cache_key(
-    content_sha256: str, validation_sha256: str | None, tokenizer: Tokenizer, policy: Policy
+    content_sha256: str,
+    validation_sha256: str | None,
+    tokenizer: Tokenizer,
+    policy: PreparationPolicy,
 ) -> str:
-    """What the bytes of a prepared directory depend on, and nothing else, as SHA-256 in hex."""
+    """Hash everything that the bytes of a prepared directory depend on (SHA-256 in hex)."""
     parts = (
         PIPELINE_VERSION,
         content_sha256,
@@ -212,58 +268,60 @@ def cache_key(
     return hashlib.sha256(msgspec.json.encode(parts, order="deterministic")).hexdigest()
 
 
-def find(directory: Path, key: str) -> Prepared | None:
-    """A whole prepared directory with this key: every file has the hash of the manifest."""
+def find_prepared(directory: Path, key: str) -> PreparedDirectory | None:
+    """The directory if it was prepared with this key and every file has its hash; else None."""
     try:
-        manifest = msgspec.json.decode((directory / MANIFEST).read_bytes(), type=Manifest)
-        whole = all(_fact(directory / name) == fact for name, fact in manifest.files.items())
+        manifest = msgspec.json.decode((directory / MANIFEST).read_bytes(), type=PreparedManifest)
+        is_whole = all(
+            _describe_file(directory / name) == file for name, file in manifest.files.items()
+        )
     except (OSError, msgspec.MsgspecError):
         return None
-    if manifest.key != key or not whole or manifest.files.keys() != set(FILES):
+    if manifest.key != key or not is_whole or manifest.files.keys() != set(FILES):
         return None
-    return Prepared(directory, manifest, reused=True)
+    return PreparedDirectory(directory, manifest, reused=True)
 
 
-def file_sha256(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-class _Meter:
-    """Bytes done of the bytes that all passes together read."""
+class _ProgressMeter:
+    """Reports the bytes read so far, of the bytes that all passes read together."""
 
     def __init__(self, path: Path, validation_path: Path | None, progress: Progress | None) -> None:
         sizes = [path.stat().st_size * 2]
         sizes += [] if validation_path is None else [validation_path.stat().st_size]
         self._total, self._before, self._progress = sum(sizes), 0, progress
 
-    def at(self, bytes_read: int) -> None:
+    def report(self, bytes_read: int) -> None:
+        """Report the bytes read in the current pass."""
         if self._progress is not None:
             self._progress(self._before + bytes_read, self._total)
 
     def end_pass(self, bytes_read: int) -> None:
-        self.at(bytes_read)
+        self.report(bytes_read)
         self._before += bytes_read
 
 
-class _Run:
-    """One preparation: two passes over the training file, one over a validation file.
+class _Preparation:
+    """One run: two passes over the training file, and one over a validation file.
 
-    The first pass decides the side of every row; it, and each piece of the second, is kept in
-    `work` until the end, so that a run which is killed goes on there.
+    The first pass assigns every row its side, the second tokenises in chunks. The results of both
+    stay in `work` until the end, so that an interrupted run can be resumed.
+
+    left_out: rows that the screening policy removed
     """
 
-    def __init__(self, policy: Policy, directory: Path, work: Path, meter: _Meter) -> None:
+    def __init__(
+        self, policy: PreparationPolicy, directory: Path, work: Path, meter: _ProgressMeter
+    ) -> None:
         self.left_out = 0
         self._policy = policy
         self._meter = meter
         self._work = work
         self._refused = Collector()
         self._prompts = (directory / FILES[2]).open("wb")
-        self._train = _Sink(ShardWriter(directory / FILES[0]), policy.max_length)
-        self._validation = _Sink(ShardWriter(directory / FILES[1]), policy.max_length)
+        self._train = _ShardPacker(ShardWriter(directory / FILES[0]), policy.max_length)
+        self._validation = _ShardPacker(ShardWriter(directory / FILES[1]), policy.max_length)
 
-    def __enter__(self) -> "_Run":
+    def __enter__(self) -> "_Preparation":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -271,89 +329,99 @@ class _Run:
         self._train.writer.abandon()
         self._validation.writer.abandon()
 
-    def files(
-        self, tokenizer: Tokenizer, path: Path, validation: Path | None, items: Sequence[Item]
-    ) -> tuple[Side, Side]:
-        """Both sides, written. Raises `DataRefused` when any row could not be used."""
+    def run(
+        self,
+        tokenizer: Tokenizer,
+        path: Path,
+        validation: Path | None,
+        items: Sequence[BenchmarkItem],
+    ) -> tuple[ShardSummary, ShardSummary]:
+        """Write both shards and return their sums.
+
+        Raises `DataRefused` when a row cannot be used.
+        """
         limits = (self._policy.max_length, self._policy.length_policy)
-        maker = PieceMaker(tokenizer, *limits, self._work, self._refused)
-        sides = self._sides(path, items)
+        tokeniser = ChunkTokeniser(tokenizer, *limits, self._work, self._refused)
+        sides = self._assign_sides(path, items)
         self.left_out = int(np.count_nonzero(sides == LEFT_OUT))
-        for number, rows in enumerate(grouped(self._given(path, sides))):
-            self._sink(maker.make(f"train-{number:05}", rows))
+        for number, rows in enumerate(split_into_chunks(self._select_rows(path, sides))):
+            self._write(tokeniser.tokenise(f"train-{number:05}", rows))
         if validation is not None:
-            rest = (self._one(row, it, validates=True) for row, it in self._rows(validation))
-            for number, rows in enumerate(grouped(rest)):
-                self._sink(maker.make(f"validation-{number:05}", rows))
+            selected = (
+                self._select(row, conversation, validates=True)
+                for row, conversation in self._rows(validation)
+            )
+            for number, rows in enumerate(split_into_chunks(selected)):
+                self._write(tokeniser.tokenise(f"validation-{number:05}", rows))
         return self._finish()
 
-    def _finish(self) -> tuple[Side, Side]:
+    def _finish(self) -> tuple[ShardSummary, ShardSummary]:
         self._refuse_errors()
         if not self._train.rows:
-            self._refused.add(Note("empty_file").at(None, None))
+            self._refused.add(Note("empty_file").to_finding(None, None))
             raise DataRefused(self._refused)
         self._prompts.flush()
         os.fsync(self._prompts.fileno())
         return self._train.close(), self._validation.close()
 
-    def _sides(self, path: Path, items: Sequence[Item]) -> Sides:
-        """The first pass: the check of every row, and the side of each good one."""
-        kept = self._work / SIDES
-        if kept.is_file():
+    def _assign_sides(self, path: Path, items: Sequence[BenchmarkItem]) -> SplitSides:
+        """The first pass: check every row, and assign each valid row its side."""
+        saved = self._work / SIDES
+        if saved.is_file():
             self._meter.end_pass(path.stat().st_size)
-            return np.fromfile(kept, np.uint8)
-        screen, classes = self._policy.screen, Classes()
+            return np.fromfile(saved, np.uint8)
+        screen, classes = self._policy.screen, AnswerClasses()
         with Screening(screen, items, self._work) as screening:
             for row, conversation in self._rows(path):
                 classes.add(conversation)
-                self._note(screening.add(row, conversation))
-            self._note(screening.flush())
+                self._add_errors(screening.add(row, conversation))
+            self._add_errors(screening.flush())
             self._refuse_errors()
             clusters, used = screening.clusters(), screening.used()
         fraction = self._policy.validation_fraction_ppm
         sides = split(clusters, used, classes.rows(), fraction, self._policy.seed)
-        write_whole(kept, sides.tobytes())
+        write_atomically(saved, sides.tobytes())
         return sides
 
-    def _given(self, path: Path, sides: Sides) -> Iterator[Given]:
+    def _select_rows(self, path: Path, sides: SplitSides) -> Iterator[SelectedRow]:
         for side, (row, conversation) in zip(sides.tolist(), self._rows(path), strict=True):
             if side != LEFT_OUT:
-                yield self._one(row, conversation, validates=side == VALIDATE)
+                yield self._select(row, conversation, validates=side == VALIDATE)
 
-    def _one(self, row: Row, conversation: Conversation, *, validates: bool) -> Given:
-        return Given(row, scrubbed(conversation, self._policy.screen), validates)
+    def _select(self, row: Row, conversation: Conversation, *, validates: bool) -> SelectedRow:
+        return SelectedRow(row, scrub(conversation, self._policy.screen), validates)
 
     def _rows(self, path: Path) -> Iterator[tuple[Row, Conversation]]:
         checker = Checker()
         with open_rows(path) as rows:
             for done, item in enumerate(checker.conversations(rows)):
                 if done % PROGRESS_ROWS == 0:
-                    self._meter.at(rows.bytes_read)
+                    self._meter.report(rows.bytes_read)
                 yield item
             self._meter.end_pass(rows.bytes_read)
         if checker.dialect is not None and checker.dialect not in TRAINABLE:
-            self._refused.add(Note("not_trainable", detail=checker.dialect).at(None, None))
-        if (wrong := misused(self._policy.length_policy, checker.dialect)) is not None:
-            self._refused.add(wrong.at(None, None))
-        self._note(checker.findings.of("error"))
+            self._refused.add(Note("not_trainable", detail=checker.dialect).to_finding(None, None))
+        if (note := check_policy(self._policy.length_policy, checker.dialect)) is not None:
+            self._refused.add(note.to_finding(None, None))
+        self._add_errors(checker.findings.with_severity("error"))
 
-    def _note(self, findings: Iterable[Finding]) -> None:
+    def _add_errors(self, findings: Iterable[Finding]) -> None:
         for finding in findings:
-            if CATALOGUE[finding.code].severity == "error":
+            if finding.is_error:
                 self._refused.add(finding)
 
     def _refuse_errors(self) -> None:
         if self._refused.count("error"):
             raise DataRefused(self._refused)
 
-    def _sink(self, sequences: Sequence[Tokenised]) -> None:
-        for it in sequences:
-            (self._validation if it.validates else self._train).add(it.documents, cut=it.cut)
-            self._prompts.write(it.prompt)
+    def _write(self, rows: Sequence[TokenisedRow]) -> None:
+        for row in rows:
+            (self._validation if row.validates else self._train).add(row.documents, cut=row.cut)
+            self._prompts.write(row.prompt)
 
 
-class _Sink:
-    """Sequences of one shard, packed a window at a time."""
+class _ShardPacker:
+    """Packs the sequences of one shard, a window at a time, and writes them."""
 
     def __init__(self, writer: ShardWriter, max_length: int) -> None:
         self.writer = writer
@@ -363,7 +431,7 @@ class _Sink:
         self._window_tokens = self._truncated = self._longest = 0
 
     def add(self, documents: Sequence[Document], *, cut: bool) -> None:
-        """One row of the file."""
+        """Add the sequences of one row of the file."""
         self.rows += 1
         self._truncated += cut
         lengths = [len(document.mask) for document in documents]
@@ -373,10 +441,11 @@ class _Sink:
         if len(self._window) >= PACK_WINDOW_ROWS or self._window_tokens >= PACK_WINDOW_TOKENS:
             self._pack()
 
-    def close(self) -> Side:
+    def close(self) -> ShardSummary:
+        """Pack the rest, write the file and return its sums."""
         self._pack()
         self.writer.close()
-        return Side(
+        return ShardSummary(
             rows=self.rows,
             sequences=self.writer.sequences,
             packed_rows=self.writer.rows,
@@ -392,22 +461,25 @@ class _Sink:
             self.writer.add_row([window[number] for number in row])
 
 
-def _place(finding: Finding) -> str:
+def _describe(finding: Finding) -> str:
     where = "file" if finding.row is None else f"row {finding.row}"
     return f"{where}{finding.pointer and f' {finding.pointer}'}: {finding.message} ({finding.code})"
 
 
-def _sha256(items: Sequence[Item]) -> str:
+def _items_sha256(items: Sequence[BenchmarkItem]) -> str:
     return hashlib.sha256(msgspec.json.encode(items)).hexdigest()
 
 
-def _fact(path: Path) -> FileFact:
-    return FileFact(file_sha256(path), path.stat().st_size)
+def _describe_file(path: Path) -> PreparedFile:
+    return PreparedFile(file_sha256(path), path.stat().st_size)
 
 
 @contextmanager
 def _work_directory(folder: Path, key: str) -> Iterator[Path]:
-    """A place for what is half done. It stays when the process is killed; other keys' go."""
+    """A folder for intermediate results of this key; those of other keys are deleted.
+
+    It remains when the process is killed, and is deleted otherwise.
+    """
     work = folder / key
     for other in folder.iterdir() if folder.is_dir() else ():
         if other != work:
@@ -419,18 +491,18 @@ def _work_directory(folder: Path, key: str) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _empty(folder: Path) -> Path:
+def _empty_folder(folder: Path) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     return folder
 
 
-def _publish(made: Path, final: Path) -> None:
-    """Complete or not at all, through to the disk."""
+def _publish(directory: Path, final: Path) -> None:
+    """Rename a complete directory to its final name, and flush the rename to disk."""
     final.parent.mkdir(parents=True, exist_ok=True)
     if final.exists():
         shutil.rmtree(final)
-    made.rename(final)
+    directory.rename(final)
     _sync_directory(final.parent)
 
 

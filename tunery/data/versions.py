@@ -1,6 +1,6 @@
-"""Versions of a data set and what changed between two. A version is named by its content.
+"""`diff`: what changed between two versions of a dataset. A version is named by its content.
 
-Rows are compared as duplicates are: case, white space and Unicode form do not count.
+Case, white space and Unicode normalisation form are ignored, as for duplicates.
 """
 
 from collections.abc import Iterable
@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from tunery.data.checking import Checker
 from tunery.data.containers.reading import open_rows
-from tunery.data.dialects.detection import Conversation
+from tunery.data.dialects.conversation import Conversation
 from tunery.data.likeness.duplicates import fingerprint
-from tunery.data.preparing import file_sha256
+from tunery.runtime.blobs.files import file_sha256
 
 U64: TypeAlias = NDArray[np.uint64]
 I64: TypeAlias = NDArray[np.int64]
@@ -25,8 +25,14 @@ LISTED_MAX: Final = 1_000
 _STEP: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
-class Version(Struct, frozen=True):
-    """`id` is `name@hash`. `faulty`: rows that cannot be read, and so not be compared."""
+class DatasetVersion(Struct, frozen=True):
+    """One version of a dataset.
+
+    id: `name@hash`
+    sha256: hash of its content
+    rows: all rows
+    faulty: rows that are not valid and were not compared
+    """
 
     id: str
     sha256: str
@@ -35,13 +41,17 @@ class Version(Struct, frozen=True):
 
 
 class Difference(Struct, frozen=True):
-    """Numbers of rows, at most 1,000 of each kind; counts are exact.
+    """The difference of two versions, by row numbers.
 
-    `changed`: (row before, row after) with the same question and another answer.
+    before, after: the versions
+    same: rows that are in both
+    added_count, removed_count, changed_count: exact numbers of rows
+    added, removed: the first 1,000 row numbers
+    changed: the first 1,000 pairs of rows with the same question and another answer
     """
 
-    before: Version
-    after: Version
+    before: DatasetVersion
+    after: DatasetVersion
     same: int
     added_count: int
     removed_count: int
@@ -56,37 +66,46 @@ class Difference(Struct, frozen=True):
 
 
 class _Side:
-    """Fingerprints of a file's good rows and of their questions, and the rows' numbers."""
+    """The valid rows of one file.
+
+    row_hashes: fingerprint of each row
+    question_hashes: fingerprint of each row without its answer
+    numbers: number of each row
+    version: the version that the file is
+    """
 
     def __init__(self, path: Path) -> None:
         checker = Checker()
-        found: list[tuple[int, int, int]] = []
+        hashes: list[tuple[int, int, int]] = []
         with open_rows(path) as rows:
             for row, conversation in checker.conversations(rows):
-                whole, asked = fingerprint(conversation), fingerprint(_question(conversation))
-                found.append((whole, asked, row.number))
-        self.whole = _told_apart(np.array([whole for whole, _, _ in found], np.uint64))
-        self.asked = np.array([asked for _, asked, _ in found], np.uint64)
-        self.number = np.array([number for _, _, number in found], np.int64)
+                question = fingerprint(_question(conversation))
+                hashes.append((fingerprint(conversation), question, row.number))
+        self.row_hashes = _distinguish_equal(np.array([row for row, _, _ in hashes], np.uint64))
+        self.question_hashes = np.array([question for _, question, _ in hashes], np.uint64)
+        self.numbers = np.array([number for _, _, number in hashes], np.int64)
         sha256 = file_sha256(path)
         name = f"{path.name}@{sha256[:ID_CHARS]}"
-        self.version = Version(name, sha256, checker.rows, checker.rows - len(found))
+        self.version = DatasetVersion(name, sha256, checker.rows, checker.rows - len(hashes))
 
 
 def diff(before: Path, after: Path) -> Difference:
-    """Rows that are only in one of two files, and rows whose answer changed. Raises `OSError`."""
+    """Compare two files row by row. Raises `OSError` when a file cannot be read."""
     old, new = _Side(before), _Side(after)
-    gone = np.flatnonzero(~np.isin(old.whole, new.whole))
-    come = np.flatnonzero(~np.isin(new.whole, old.whole))
-    old_asked, new_asked = _told_apart(old.asked[gone]), _told_apart(new.asked[come])
-    _, left, right = np.intersect1d(old_asked, new_asked, return_indices=True)
-    pairs = sorted(zip(_listed(old, gone[left]), _listed(new, come[right]), strict=True))
-    removed = sorted(_listed(old, np.delete(gone, left)))
-    added = sorted(_listed(new, np.delete(come, right)))
+    only_old = np.flatnonzero(~np.isin(old.row_hashes, new.row_hashes))
+    only_new = np.flatnonzero(~np.isin(new.row_hashes, old.row_hashes))
+    old_questions = _distinguish_equal(old.question_hashes[only_old])
+    new_questions = _distinguish_equal(new.question_hashes[only_new])
+    _, left, right = np.intersect1d(old_questions, new_questions, return_indices=True)
+    pairs = sorted(
+        zip(_row_numbers(old, only_old[left]), _row_numbers(new, only_new[right]), strict=True)
+    )
+    removed = sorted(_row_numbers(old, np.delete(only_old, left)))
+    added = sorted(_row_numbers(new, np.delete(only_new, right)))
     return Difference(
         before=old.version,
         after=new.version,
-        same=len(old.whole) - len(gone),
+        same=len(old.row_hashes) - len(only_old),
         added_count=len(added),
         removed_count=len(removed),
         changed_count=len(pairs),
@@ -97,22 +116,22 @@ def diff(before: Path, after: Path) -> Difference:
 
 
 def _question(conversation: Conversation) -> Conversation:
-    """All but the last message."""
+    """The conversation without its last message."""
     return Conversation(conversation.messages[:-1], conversation.trained[:-1])
 
 
-def _told_apart(prints: U64) -> U64:
-    """The same numbers with the second, third, … of equal ones moved: each is matched once."""
-    order = np.argsort(prints, kind="stable")
-    ordered = prints[order]
+def _distinguish_equal(hashes: U64) -> U64:
+    """Change the second, third, … of equal hashes, so that each is matched only once."""
+    order = np.argsort(hashes, kind="stable")
+    ordered = hashes[order]
     begins = np.concatenate(([True], ordered[1:] != ordered[:-1]))[: len(ordered)]
-    places = np.arange(len(ordered))
-    first = np.maximum.accumulate(np.where(begins, places, 0)) if len(places) else places
-    moved = np.empty_like(prints)
-    moved[order] = ordered + (places - first).astype(np.uint64) * _STEP
-    return moved
+    indices = np.arange(len(ordered))
+    first = np.maximum.accumulate(np.where(begins, indices, 0)) if len(indices) else indices
+    distinct = np.empty_like(hashes)
+    distinct[order] = ordered + (indices - first).astype(np.uint64) * _STEP
+    return distinct
 
 
-def _listed(side: _Side, rows: I64) -> Iterable[int]:
-    numbers: list[int] = side.number[rows].tolist()
+def _row_numbers(side: _Side, rows: I64) -> Iterable[int]:
+    numbers: list[int] = side.numbers[rows].tolist()
     return numbers

@@ -1,4 +1,14 @@
-"""Tensors: base models, adapters, training, checkpoints, scoring.
+"""Training and scoring with tensors: the processes behind the port in `tunery.work`.
+
+* processes: `train`, `score` (with the bundled `items/`), `process` (what both have in common),
+  `inputs` (spec files, checked), `events` (their output), `stop` (signals)
+* training: `fine_tuning` (one attempt), `sft` (TRL's trainer on packed rows), `order` (which rows
+  each step sees), `schedule` (learning rate), `packed` (rows and batches), `loss`, `divergence`,
+  `state` (what a checkpoint holds), `checkpoints` (written whole, verified)
+* scoring: `scoring` (base and adapter side by side), `choices` (multiple-choice items),
+  `generation` (greedy answers)
+* both: `base` (base models), `adapters` (canonical form), `device` (hardware and determinism),
+  `durable` (directories that exist whole or not at all)
 
 Importing this package turns every hub, tracker and telemetry client off before any of them is
 imported: a tenant's file must not leave the machine because a library looked for an update.

@@ -2,6 +2,9 @@
 
     python -m tunery.ml.adapters verify ADAPTER BASE [REFERENCE]
 
+Loads the adapter with PEFT and prints as JSON that the base is unchanged beneath it, and how far
+its logits are from those of REFERENCE. Exit status 65: it does not load, or they differ.
+
 A canonical adapter is a directory of exactly two files: `adapter_model.safetensors` (tensors by
 sorted name, finite, no pickles anywhere) and `adapter_config.json` (sorted keys, sorted lists of
 names, no local paths, the base named `id@sha256`).
@@ -10,21 +13,21 @@ names, no local paths, the base named `id@sha256`).
 import json
 import sys
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, Final, TypedDict
 
 import torch
 from msgspec import Struct
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
 from tunery.ml.durable import file_sha256, new_directory
-from tunery.work.spec import Refused
+from tunery.work.exits import WorkError
 
-WEIGHTS = "adapter_model.safetensors"
-CONFIG = "adapter_config.json"
-PROBE_TOKENS = 32
-EXIT_USAGE = 64
-EXIT_DIFFERS = 65
+WEIGHTS: Final = "adapter_model.safetensors"
+CONFIG: Final = "adapter_config.json"
+PROBE_TOKENS: Final = 32
+EXIT_USAGE: Final = 64
+EXIT_DIFFERS: Final = 65
 
 
 class Canonical(TypedDict):
@@ -43,23 +46,17 @@ class LoadProof(Struct, frozen=True, kw_only=True):
     reference_difference_max: float | None
 
 
-def canonicalise(src: Path, dst: Path, base_name: str, base_sha256: str) -> Canonical:
-    """Write the adapter in `src` (any directory PEFT saved) to `dst` in canonical form.
-
-    Raises `Refused("user")` for pickled weights, tensors that are no LoRA weights, or non-finite.
-    """
-    weights = src / WEIGHTS
-    if not weights.is_file() or not (src / CONFIG).is_file():
-        found = sorted(path.name for path in src.iterdir()) if src.is_dir() else "nothing"
-        raise _unusable(f"{src.name} needs {WEIGHTS} and {CONFIG}; found {found}")
-    config = json.loads((src / CONFIG).read_text(encoding="utf-8"))
-    return write_canonical(load_file(weights), config, dst, base_name, base_sha256)
-
-
 def write_canonical(
     tensors: dict[str, Tensor], config: dict[str, Any], dst: Path, base_name: str, base_sha256: str
 ) -> Canonical:
-    """As `canonicalise`, from tensors and a PEFT configuration in memory."""
+    """Write an adapter to `dst` in canonical form.
+
+    tensors: LoRA weights by the names PEFT saves them under
+    config: the PEFT configuration as JSON values, see `adapter_config`
+    base_name, base_sha256: name the base model in the written configuration
+
+    Raises WorkError("user") for tensors that are no LoRA weights, or not finite.
+    """
     for name, tensor in tensors.items():
         if ".lora_" not in name:
             raise _unusable(f"tensor {name!r} is no LoRA weight")
@@ -81,11 +78,11 @@ def write_canonical(
 
 def canonical_config(config: dict[str, Any], base_name: str, base_sha256: str) -> str:
     """`adapter_config.json` as text: one spelling for one meaning."""
-    settled = {name: _settled(value) for name, value in config.items()}
-    settled["base_model_name_or_path"] = f"{base_name}@{base_sha256}"
-    settled["revision"] = None
-    settled["inference_mode"] = True
-    return f"{json.dumps(settled, indent=2, sort_keys=True, ensure_ascii=False)}\n"
+    plain = {name: _normalised(value) for name, value in config.items()}
+    plain["base_model_name_or_path"] = f"{base_name}@{base_sha256}"
+    plain["revision"] = None
+    plain["inference_mode"] = True
+    return f"{json.dumps(plain, indent=2, sort_keys=True, ensure_ascii=False)}\n"
 
 
 def adapter_tensors(model: Any) -> dict[str, Tensor]:
@@ -106,7 +103,7 @@ def verify_loads(adapter_dir: Path, base_dir: Path, reference_dir: Path | None =
     """Load an adapter the way a user would and compare logits on a fixed probe.
 
     With `reference_dir`, both adapters must give the same logits, bit for bit. Raises
-    `Refused("user")` when the adapter does not load, or changes the base beneath it.
+    `WorkError("user")` when the adapter does not load, or changes the base beneath it.
     """
     before, with_adapter, after = _logits(adapter_dir, base_dir)
     if not torch.equal(before, after):
@@ -141,7 +138,7 @@ def _logits(adapter_dir: Path, base_dir: Path) -> tuple[Tensor, Tensor, Tensor]:
     return before, with_adapter, after
 
 
-def _settled(value: Any) -> Any:
+def _normalised(value: Any) -> Any:
     if isinstance(value, list) and all(isinstance(entry, str) for entry in value):
         return sorted(value)
     return value
@@ -152,11 +149,12 @@ def _plain(value: Any) -> Any:
     return sorted(value) if isinstance(value, set | frozenset) else str(value)
 
 
-def _unusable(what: str) -> Refused:
-    return Refused("user", f"adapter: {what}", "Save the adapter again with PEFT.")
+def _unusable(what: str) -> WorkError:
+    return WorkError("user", f"adapter: {what}", "Save the adapter again with PEFT.")
 
 
 def main(arguments: list[str]) -> int:
+    """`verify`: the exit status, as the description of the module says."""
     match arguments:
         case ["verify", adapter, base, *rest] if len(rest) <= 1:
             reference = Path(rest[0]) if rest else None
@@ -166,8 +164,8 @@ def main(arguments: list[str]) -> int:
             return EXIT_USAGE
     try:
         proof = verify_loads(Path(adapter), Path(base), reference)
-    except Refused as refused:
-        print(f"{refused.message}. {refused.advice}", file=sys.stderr)
+    except WorkError as error:
+        print(f"{error.message}. {error.advice}", file=sys.stderr)
         return EXIT_DIFFERS
     answer = {
         "base_unchanged": proof.base_unchanged,

@@ -130,6 +130,7 @@ def _drop_local_keys(path: Path) -> None:
 
 
 def main(arguments: list[str]) -> int:
+    """`convert` or `tiny`: print one JSON line; the exit status."""
     match arguments:
         case ["convert", dest]:
             created, name = convert(Path(dest)), MODEL_ID

@@ -2,13 +2,13 @@
 
     step-00000040/
         adapter_model.safetensors   adapter_config.json   optimizer.safetensors
-        rng.safetensors   rng.json   where the random generators are
+        rng.safetensors   rng.json   states of the random generators
         progress.json               position, tokens, schedule, loss window
-        trainer_state.json          what the training loop itself reads to find its place
+        trainer_state.json          position as the training loop of transformers reads it
         MANIFEST.json               SHA-256 of each file, the run's fingerprint, the step
 
-Only safetensors and JSON: loading one runs no code. Nothing in a checkpoint tells the time or the
-place, so two runs that are alike write the same bytes.
+Only safetensors and JSON: loading one runs no code. A checkpoint contains no times and no paths, so
+two equal runs write equal bytes.
 """
 
 import json
@@ -17,49 +17,42 @@ import shutil
 from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
+from typing import Final
 
 import msgspec
 from msgspec import Struct
 
-from tunery.ml.durable import file_sha256, new_directory, remove_partials
-from tunery.work.spec import Candidate
+from tunery.ml.durable import digest_file, file_sha256, new_directory, remove_partials
+from tunery.work.events import FileDigest, SkippedCandidate
+from tunery.work.spec import ResumeCandidate
 
-MANIFEST = "MANIFEST.json"
-FORMAT = 1
-STEP_DIR = re.compile(r"step-(\d{8})")
-
-
-class File(Struct, frozen=True, kw_only=True):
-    name: str
-    sha256: str
-    bytes: int
+MANIFEST: Final = "MANIFEST.json"
+FORMAT: Final = 1
+STEP_DIR: Final = re.compile(r"step-(\d{8})")
 
 
-class Manifest(Struct, frozen=True, kw_only=True):
-    """`run` must be equal for a resume to be the same run; `environment` for it to be bit-equal."""
+class CheckpointManifest(Struct, frozen=True, kw_only=True):
+    """What a checkpoint is of, and the files it has.
+
+    tokens: trained when it was taken
+    run: fingerprint; a checkpoint with another belongs to another run
+    environment: facts that must be equal for a resume to be equal to the bit
+    """
 
     format: int
     step: int
     tokens: int
     run: dict[str, str]
     environment: dict[str, str]
-    files: tuple[File, ...]
+    files: tuple[FileDigest, ...]
 
 
 class Written(Struct, frozen=True, kw_only=True):
-    """`files`: those the manifest names, and the manifest itself last."""
+    """A checkpoint on disk. `files`: those the manifest names, and the manifest itself last."""
 
     dir: str
     manifest_sha256: str
-    files: tuple[File, ...]
-
-
-class Skip(Struct, frozen=True, kw_only=True):
-    """A candidate that could not be used, and why."""
-
-    dir: str
-    manifest_sha256: str
-    reason: str
+    files: tuple[FileDigest, ...]
 
 
 class Damaged(Exception):
@@ -78,26 +71,24 @@ def write(
     """Write one checkpoint: `fill` puts files into a directory, the manifest comes last.
 
     A directory of the same step is replaced: it was written by an attempt that ended.
+    Raises Damaged when what was written cannot be read back.
     """
     final = out_dir / f"step-{step:08d}"
     with new_directory(final, last=MANIFEST) as partial:
         fill(partial)
-        files = tuple(
-            File(name=path.name, sha256=file_sha256(path), bytes=path.stat().st_size)
-            for path in sorted(partial.iterdir())
-        )
-        manifest = Manifest(
+        files = tuple(digest_file(path) for path in sorted(partial.iterdir()))
+        manifest = CheckpointManifest(
             format=FORMAT, step=step, tokens=tokens, run=run, environment=environment, files=files
         )
         content = msgspec.json.format(msgspec.json.encode(manifest, order="sorted"), indent=2)
         (partial / MANIFEST).write_bytes(content + b"\n")
     digest = sha256(content + b"\n").hexdigest()
     verify(final, digest)  # read back: only a checkpoint that can be read counts
-    itself = File(name=MANIFEST, sha256=digest, bytes=len(content) + 1)
-    return Written(dir=str(final), manifest_sha256=digest, files=(*files, itself))
+    manifest_file = FileDigest(name=MANIFEST, sha256=digest, bytes=len(content) + 1)
+    return Written(dir=str(final), manifest_sha256=digest, files=(*files, manifest_file))
 
 
-def verify(directory: Path, manifest_sha256: str) -> Manifest:
+def verify(directory: Path, manifest_sha256: str) -> CheckpointManifest:
     """The manifest of a checkpoint whose every byte is as named.
 
     Raises `Damaged` naming the file and what is wrong.
@@ -110,7 +101,7 @@ def verify(directory: Path, manifest_sha256: str) -> Manifest:
     if sha256(content).hexdigest() != manifest_sha256:
         raise Damaged(f"{MANIFEST} is not the one that was accepted")
     try:
-        manifest = msgspec.json.decode(content, type=Manifest)
+        manifest = msgspec.json.decode(content, type=CheckpointManifest)
     except msgspec.MsgspecError as error:
         raise Damaged(f"{MANIFEST}: {error}") from error
     if manifest.format != FORMAT:
@@ -120,7 +111,7 @@ def verify(directory: Path, manifest_sha256: str) -> Manifest:
     return manifest
 
 
-def _verify_file(path: Path, file: File) -> None:
+def _verify_file(path: Path, file: FileDigest) -> None:
     if not path.is_file():
         raise Damaged(f"{file.name} is missing")
     if path.stat().st_size != file.bytes:
@@ -130,13 +121,13 @@ def _verify_file(path: Path, file: File) -> None:
 
 
 def choose(
-    candidates: Sequence[Candidate], accepts: Callable[[Manifest], str | None]
-) -> tuple[tuple[Candidate, Manifest] | None, tuple[Skip, ...]]:
+    candidates: Sequence[ResumeCandidate], accepts: Callable[[CheckpointManifest], str | None]
+) -> tuple[tuple[ResumeCandidate, CheckpointManifest] | None, tuple[SkippedCandidate, ...]]:
     """The first candidate that verifies and belongs to this run, and the ones passed over.
 
     `accepts` gives a reason against a manifest, or None.
     """
-    skipped: list[Skip] = []
+    skipped: list[SkippedCandidate] = []
     for candidate in candidates:
         try:
             manifest = verify(Path(candidate.dir), candidate.manifest_sha256)
@@ -146,7 +137,9 @@ def choose(
         if reason is None:
             return (candidate, manifest), tuple(skipped)
         skipped.append(
-            Skip(dir=candidate.dir, manifest_sha256=candidate.manifest_sha256, reason=reason)
+            SkippedCandidate(
+                dir=candidate.dir, manifest_sha256=candidate.manifest_sha256, reason=reason
+            )
         )
     return None, tuple(skipped)
 

@@ -16,7 +16,7 @@ import torch
 from msgspec import Struct
 from torch import Tensor
 
-from tunery.work.spec import Refused
+from tunery.work.exits import WorkError
 
 ROW_TOKENS = 512
 ITEM_TOKENS_MAX = 2_048
@@ -24,7 +24,7 @@ CHOICES_MAX = 16
 QUESTION = "Question: {question}\nAnswer:"
 
 
-class Item(Struct, frozen=True, kw_only=True):
+class ChoiceItem(Struct, frozen=True, kw_only=True):
     """One question with its choices; `answer_index` names the right one."""
 
     id: str
@@ -35,7 +35,7 @@ class Item(Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True)
-class Tree:
+class TokenTree:
     """An item in tokens: the question once, then every choice, and the choices' byte lengths."""
 
     question: tuple[int, ...]
@@ -47,12 +47,12 @@ class Tree:
         return len(self.question) + sum(map(len, self.choices))
 
 
-def read_items(path: Path) -> tuple[Item, ...]:
-    """Items from JSON lines. Raises `Refused("platform")` naming the line: we wrote them."""
+def read_items(path: Path) -> tuple[ChoiceItem, ...]:
+    """Items from JSON lines. Raises `WorkError("platform")` naming the line: the items are ours."""
     items = []
     for number, line in enumerate(path.read_bytes().splitlines(), start=1):
         try:
-            item = msgspec.json.decode(line, type=Item)
+            item = msgspec.json.decode(line, type=ChoiceItem)
         except msgspec.MsgspecError as error:
             raise _bad(path, number, str(error)) from error
         if not 2 <= len(item.choices) <= CHOICES_MAX or not all(item.choices):
@@ -63,18 +63,21 @@ def read_items(path: Path) -> tuple[Item, ...]:
     return tuple(items)
 
 
-def plant(item: Item, tokenizer: Any) -> Tree:
-    """Tokenise as lm-evaluation-harness does: a choice is what it adds to the question's ids."""
+def tokenise(item: ChoiceItem, tokenizer: Any) -> TokenTree:
+    """Tokenise as lm-evaluation-harness does: a choice is what it adds to the question's ids.
+
+    Raises WorkError("platform") for an item of more than `ITEM_TOKENS_MAX` tokens.
+    """
     context = QUESTION.format(question=item.question)
     question = tokenizer(context).input_ids
     whole = [tokenizer(f"{context} {choice}").input_ids for choice in item.choices]
-    tree = Tree(
+    tree = TokenTree(
         tuple(question),
         tuple(tuple(ids[len(question) :]) for ids in whole),
         tuple(len(choice.encode()) for choice in item.choices),
     )
     if tree.tokens > ITEM_TOKENS_MAX or not all(tree.choices):
-        raise Refused(
+        raise WorkError(
             "platform",
             f"item {item.id}: {tree.tokens} tokens, at most {ITEM_TOKENS_MAX} are scored",
             "Shorten the item.",
@@ -83,7 +86,7 @@ def plant(item: Item, tokenizer: Any) -> Tree:
 
 
 def pick(
-    model: Any, trees: Sequence[Tree], *, between: Callable[[int], None] = lambda done: None
+    model: Any, trees: Sequence[TokenTree], *, between: Callable[[int], None] = lambda done: None
 ) -> list[int]:
     """For each item the choice with the greatest log-likelihood per byte.
 
@@ -101,7 +104,7 @@ def pick(
     return picked
 
 
-def _rows(trees: Sequence[Tree]) -> Iterator[list[int]]:
+def _rows(trees: Sequence[TokenTree]) -> Iterator[list[int]]:
     """Items in their order, as many to a row as fit."""
     row: list[int] = []
     tokens = 0
@@ -115,11 +118,11 @@ def _rows(trees: Sequence[Tree]) -> Iterator[list[int]]:
         yield row
 
 
-def _score(model: Any, trees: Sequence[Tree]) -> list[list[float]]:
+def _score(model: Any, trees: Sequence[TokenTree]) -> list[list[float]]:
     """Log-likelihood of every choice of every item, in nats."""
     row = _lay_out(trees)
     device = next(model.parameters()).device
-    columns, where = torch.unique(row.before, return_inverse=True)
+    columns, column_of = torch.unique(row.before, return_inverse=True)
     with torch.no_grad():
         logits = model(
             input_ids=row.ids.unsqueeze(0).to(device),
@@ -129,14 +132,14 @@ def _score(model: Any, trees: Sequence[Tree]) -> list[list[float]]:
             use_cache=False,
         ).logits[0]
     logs = torch.log_softmax(logits.float(), dim=-1).cpu()
-    values: list[float] = logs[where, row.targets].double().tolist()
+    values: list[float] = logs[column_of, row.targets].double().tolist()
     cuts = pairwise(accumulate(row.lengths, initial=0))
     sums = iter([sum(values[start:end]) for start, end in cuts])
     return [[next(sums) for _ in tree.choices] for tree in trees]
 
 
 @dataclass(frozen=True)
-class Row:
+class ChoiceRow:
     """Tensors of one row: ids and positions int64 [tokens], mask bool [1, 1, tokens, tokens].
 
     `targets` are the choices' tokens, `before` the column that predicts each, `lengths` the number
@@ -151,7 +154,7 @@ class Row:
     lengths: tuple[int, ...]
 
 
-def _lay_out(trees: Sequence[Tree]) -> Row:
+def _lay_out(trees: Sequence[TokenTree]) -> ChoiceRow:
     ids: list[int] = []
     positions: list[int] = []
     item_of: list[int] = []
@@ -172,7 +175,7 @@ def _lay_out(trees: Sequence[Tree]) -> Row:
     visible = (branch_[None, :] == 0) | (branch_[:, None] == branch_[None, :])
     mask = (same_item & visible).tril()
     flat = [choice for tree in trees for choice in tree.choices]
-    return Row(
+    return ChoiceRow(
         ids=torch.tensor(ids),
         positions=torch.tensor(positions),
         mask=mask[None, None],
@@ -182,5 +185,5 @@ def _lay_out(trees: Sequence[Tree]) -> Row:
     )
 
 
-def _bad(path: Path, line: int, what: str) -> Refused:
-    return Refused("platform", f"{path.name}, line {line}: {what}", "Correct the items file.")
+def _bad(path: Path, line: int, what: str) -> WorkError:
+    return WorkError("platform", f"{path.name}, line {line}: {what}", "Correct the items file.")

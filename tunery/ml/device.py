@@ -51,7 +51,7 @@ def _values(cpuinfo: Path, field: str) -> list[str]:
     return [value.strip() for name, _, value in split if name.strip() == field]
 
 
-def settle(threads: int | None) -> int:
+def make_deterministic(threads: int | None) -> int:
     """Fix what changes bits: the number of threads and every nondeterministic kernel."""
     allowed = len(os.sched_getaffinity(0))
     count = threads or min(allowed, physical_cores() or allowed)

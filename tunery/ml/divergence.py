@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from math import isfinite
 from statistics import median
 
-from tunery.work.spec import Refused
+from tunery.work.exits import WorkError
 
 WINDOW_STEPS = 100
 HISTORY_MIN = 20  # fewer losses say nothing about what is usual
@@ -19,7 +19,7 @@ class LossWindow:
     losses: tuple[float, ...] = ()
     spikes: int = 0
 
-    def seen(self, loss: float) -> "LossWindow":
+    def add(self, loss: float) -> "LossWindow":
         """The window after one more step."""
         if self.is_high(loss):
             return LossWindow(self.losses, self.spikes + 1)
@@ -39,10 +39,10 @@ class LossWindow:
 
 
 def check_finite(value: float, *, what: str, step: int, learning_rate: float) -> None:
-    """Raises `Refused("divergence")` when a loss or gradient norm is NaN or infinite."""
+    """Raises `WorkError("divergence")` when a loss or gradient norm is NaN or infinite."""
     if isfinite(value):
         return
-    raise Refused(
+    raise WorkError(
         "divergence",
         f"{what} is {value} at step {step + 1} (learning rate {learning_rate:g})",
         f"Lower learning_rate to {learning_rate / 3:.1g} or raise warmup; look for rows with "

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
+from tunery.work.events import FileDigest
+
 CHUNK_BYTES = 1 << 20
 PARTIAL_PREFIX = "tmp-"
 
@@ -19,6 +21,11 @@ def file_sha256(path: Path) -> str:
         while chunk := file.read(CHUNK_BYTES):
             digest.update(chunk)
     return digest.hexdigest()
+
+
+def digest_file(path: Path) -> FileDigest:
+    """Name, hash and size of a file."""
+    return FileDigest(name=path.name, sha256=file_sha256(path), bytes=path.stat().st_size)
 
 
 @contextmanager

@@ -1,9 +1,9 @@
 """One attempt at one training run, from verified inputs to a canonical adapter."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, TypeAlias
 
 import msgspec
 import torch
@@ -12,26 +12,34 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed
 
 from tunery.ml import adapters, checkpoints, device
 from tunery.ml.base import hash_base
-from tunery.ml.durable import file_sha256
-from tunery.ml.events import EXIT_FINISHED, EXIT_PREEMPTED, Events
+from tunery.ml.durable import digest_file, file_sha256
+from tunery.ml.events import EventWriter
 from tunery.ml.loss import check_packing, label_loss
-from tunery.ml.order import ORDER_VERSION, Plan, plan
+from tunery.ml.order import ORDER_VERSION, StepPlan, plan_steps
 from tunery.ml.packed import PackedRows, read_rows
-from tunery.ml.sft import PackedSFT, Run
-from tunery.work.spec import Candidate, Hyper, Precision, Refused, TrainSpec
+from tunery.ml.sft import PackedSFT, TrainingRun
+from tunery.work.events import Finished, Preempted, SkippedCandidate, Started
+from tunery.work.exits import ExitCode, WorkError
+from tunery.work.spec import Hyper, Precision, ResumeCandidate, TrainSpec
 
-ADAPTER = "adapter"
-DTYPE_NAMES: dict[torch.dtype, Precision] = {torch.bfloat16: "bf16", torch.float32: "fp32"}
+ADAPTER: Final = "adapter"
+DTYPE_NAMES: Final[Mapping[torch.dtype, Precision]] = {
+    torch.bfloat16: "bf16",
+    torch.float32: "fp32",
+}
 
 
-def attempt(spec: TrainSpec, events: Events, must_stop: Callable[[], bool]) -> int:
-    """Train until done or told to stop; an exit code.
+Loaded: TypeAlias = tuple[ResumeCandidate, checkpoints.CheckpointManifest]
 
-    Raises `Refused` for inputs that cannot be trained on and for runs that diverge.
+
+def fine_tune(spec: TrainSpec, events: EventWriter, must_stop: Callable[[], bool]) -> ExitCode:
+    """Train until done or asked to stop.
+
+    Raises WorkError for inputs that cannot be trained on and for runs that diverge.
     """
     # 1. Fix what changes bits, and check that the inputs are the ones named.
-    threads = device.settle(spec.threads)
-    where = device.pick_device()
+    threads = device.make_deterministic(spec.threads)
+    torch_device = device.pick_device()
     checkpoints.prepare(Path(spec.out_dir))
     config = _check_base(spec)
     rows = read_rows(spec.train_shards, vocabulary=config["vocab_size"])
@@ -39,50 +47,52 @@ def attempt(spec: TrainSpec, events: Events, must_stop: Callable[[], bool]) -> i
     hyper = spec.hyper
     _check_rows(rows, hyper)
     # 2. Find the newest checkpoint that verifies and belongs to this very run.
-    wanted = DTYPE_NAMES[device.pick_dtype(spec.precision, where)]
-    facts = _facts(spec, hyper, wanted)
-    found, skipped = checkpoints.choose(spec.resume, lambda other: _objection(spec, facts, other))
-    if found is not None:
-        facts["precision"] = found[1].run["precision"]
+    precision = DTYPE_NAMES[device.pick_dtype(spec.precision, torch_device)]
+    fingerprint = _fingerprint(spec, hyper, precision)
+    loaded, skipped = checkpoints.choose(
+        spec.resume, lambda manifest: _objection(spec, fingerprint, manifest)
+    )
+    if loaded is not None:
+        fingerprint["precision"] = loaded[1].run["precision"]
     # 3. Load, and prove that packing keeps documents apart.
-    run = Run(
+    run = TrainingRun(
         spec=spec,
         hyper=hyper,
         rows=rows,
         valid=valid,
         plan=_plan(rows, hyper),
-        facts=facts,
-        environment=device.environment(where, threads),
+        fingerprint=fingerprint,
+        environment=device.environment(torch_device, threads),
         events=events,
         must_stop=must_stop,
     )
-    model = _model(spec, hyper, facts["precision"], where)
-    packing = _check_packing(model, rows, where)
+    model = _model(spec, hyper, fingerprint["precision"], torch_device)
+    packing = _check_packing(model, rows, torch_device)
     trainer = PackedSFT(run, model, AutoTokenizer.from_pretrained(spec.base_dir))
     if must_stop():
-        events.emit("preempted", step=found[1].step if found else 0, checkpoint=None)
-        return EXIT_PREEMPTED
+        events.emit(Preempted(step=loaded[1].step if loaded else 0))
+        return ExitCode.PREEMPTED
     # 4. Train.
-    _say_started(run, found, skipped, packing)
-    trainer.train(resume_from_checkpoint=found[0].dir if found else None)
-    # 5. Done, or told to leave.
+    events.emit(_started(run, loaded, skipped, packing))
+    trainer.train(resume_from_checkpoint=loaded[0].dir if loaded else None)
+    # 5. Write the adapter, or leave because it was asked to.
     step = trainer.state.global_step
     if step < run.plan.total_steps:
-        events.emit("preempted", step=step, checkpoint=run.saved.dir if run.saved else None)
-        return EXIT_PREEMPTED
-    _finish(run, model, step)
-    return EXIT_FINISHED
+        events.emit(Preempted(step=step, checkpoint=run.saved.dir if run.saved else None))
+        return ExitCode.PREEMPTED
+    events.emit(_finish(run, model, step))
+    return ExitCode.FINISHED
 
 
 def _check_base(spec: TrainSpec) -> dict[str, Any]:
-    """The base model's configuration, once its files have been found to be the ones named."""
+    """The base model's configuration, once its files are known to be the ones named."""
     try:
-        found = hash_base(Path(spec.base_dir))
+        sha256 = hash_base(Path(spec.base_dir))
     except FileNotFoundError as error:
-        raise Refused("platform", str(error), "Fetch the base model again.") from error
-    if found != spec.base_sha256:
-        message = f"base {spec.base_id}: its files hash to {found}, not {spec.base_sha256}"
-        raise Refused("platform", message, "Fetch the base model again.")
+        raise WorkError("platform", str(error), "Fetch the base model again.") from error
+    if sha256 != spec.base_sha256:
+        message = f"base {spec.base_id}: its files hash to {sha256}, not {spec.base_sha256}"
+        raise WorkError("platform", message, "Fetch the base model again.")
     config: dict[str, Any] = json.loads((Path(spec.base_dir) / "config.json").read_text("utf-8"))
     return config
 
@@ -94,7 +104,7 @@ def _valid_rows(spec: TrainSpec, vocabulary: int) -> PackedRows | None:
 
 def _check_rows(rows: PackedRows, hyper: Hyper) -> None:
     if not rows.n_labels:
-        raise Refused(
+        raise WorkError(
             "bad_data",
             "no token of the training data is a label",
             "Give every conversation an assistant turn, and every prompt a completion.",
@@ -102,11 +112,11 @@ def _check_rows(rows: PackedRows, hyper: Hyper) -> None:
     longest = max(rows.row_tokens)
     if longest > hyper.max_length:
         message = f"a packed row has {longest} tokens, more than max_length {hyper.max_length}"
-        raise Refused("bad_data", message, "Prepare the data set again with this max_length.")
+        raise WorkError("bad_data", message, "Prepare the dataset again with this max_length.")
 
 
-def _plan(rows: PackedRows, hyper: Hyper) -> Plan:
-    return plan(
+def _plan(rows: PackedRows, hyper: Hyper) -> StepPlan:
+    return plan_steps(
         rows.row_tokens,
         n_epochs=hyper.n_epochs,
         rows_per_step=hyper.batch_size * hyper.accumulation,
@@ -114,7 +124,7 @@ def _plan(rows: PackedRows, hyper: Hyper) -> Plan:
     )
 
 
-def _facts(spec: TrainSpec, hyper: Hyper, precision: str) -> dict[str, str]:
+def _fingerprint(spec: TrainSpec, hyper: Hyper, precision: str) -> dict[str, str]:
     """What makes two attempts the same run."""
     return {
         "base": spec.base_sha256,
@@ -126,17 +136,17 @@ def _facts(spec: TrainSpec, hyper: Hyper, precision: str) -> dict[str, str]:
 
 
 def _objection(
-    spec: TrainSpec, facts: dict[str, str], manifest: checkpoints.Manifest
+    spec: TrainSpec, fingerprint: dict[str, str], manifest: checkpoints.CheckpointManifest
 ) -> str | None:
-    """Why a checkpoint does not belong to this run. With "auto" its precision is taken over."""
-    mine = dict(facts)
+    """Why a checkpoint does not belong to this run. With "auto" its precision is adopted."""
+    mine = dict(fingerprint)
     if spec.precision == "auto" and manifest.run.get("precision") in DTYPE_NAMES.values():
         mine["precision"] = manifest.run["precision"]
     difference = checkpoints.first_difference(mine, manifest.run)
     return f"it belongs to another run: {difference}" if difference else None
 
 
-def _model(spec: TrainSpec, hyper: Hyper, precision: str, where: torch.device) -> Any:
+def _model(spec: TrainSpec, hyper: Hyper, precision: str, torch_device: torch.device) -> Any:
     dtype = next(dtype for dtype, name in DTYPE_NAMES.items() if name == precision)
     base = AutoModelForCausalLM.from_pretrained(
         spec.base_dir, dtype=dtype, attn_implementation="sdpa"
@@ -154,17 +164,17 @@ def _model(spec: TrainSpec, hyper: Hyper, precision: str, where: torch.device) -
         # Adapters in the base's type: mixed types cost a conversion in every layer.
         model = get_peft_model(base, config, autocast_adapter_dtype=False)
     except ValueError as error:
-        raise Refused("user", f"target_modules: {error}", 'Use "all-linear".') from error
-    return model.to(where)
+        raise WorkError("user", f"target_modules: {error}", 'Use "all-linear".') from error
+    return model.to(torch_device)
 
 
-def _check_packing(model: Any, rows: PackedRows, where: torch.device) -> float:
+def _check_packing(model: Any, rows: PackedRows, torch_device: torch.device) -> float:
     exact = next(model.parameters()).dtype == torch.float32
     model.eval()
     with torch.no_grad():
         difference = check_packing(
             lambda batch: label_loss(
-                model, {name: value.to(where) for name, value in batch.items()}
+                model, {name: value.to(torch_device) for name, value in batch.items()}
             ).nll.cpu(),
             rows,
             exact=exact,
@@ -173,23 +183,21 @@ def _check_packing(model: Any, rows: PackedRows, where: torch.device) -> float:
     return difference
 
 
-def _say_started(
-    run: Run,
-    found: tuple[Candidate, checkpoints.Manifest] | None,
-    skipped: tuple[checkpoints.Skip, ...],
-    packing: float,
-) -> None:
-    changed = checkpoints.first_difference(run.environment, found[1].environment) if found else None
-    run.events.emit(
-        "started",
-        resumed_from_step=found[1].step if found else 0,
-        loaded_manifest=found[0].manifest_sha256 if found else None,
-        skipped=list(skipped),
+def _started(
+    run: TrainingRun, loaded: Loaded | None, skipped: tuple[SkippedCandidate, ...], packing: float
+) -> Started:
+    changed = None
+    if loaded is not None:
+        changed = checkpoints.first_difference(run.environment, loaded[1].environment)
+    return Started(
+        resumed_from_step=loaded[1].step if loaded else 0,
+        loaded_manifest=loaded[0].manifest_sha256 if loaded else None,
+        skipped=skipped,
         total_steps=run.plan.total_steps,
         tokens_total=run.plan.tokens_total,
-        tokens=found[1].tokens if found else 0,
+        tokens=loaded[1].tokens if loaded else 0,
         hyper=run.hyper,
-        precision=run.facts["precision"],
+        precision=run.fingerprint["precision"],
         environment=run.environment,
         environment_changed=changed,
         rows=len(run.rows),
@@ -198,23 +206,20 @@ def _say_started(
     )
 
 
-def _finish(run: Run, model: Any, step: int) -> None:
+def _finish(run: TrainingRun, model: Any, step: int) -> Finished:
+    """Write the canonical adapter. Raises WorkError("divergence") when it is not finite."""
     destination = Path(run.spec.out_dir) / ADAPTER
     try:
         canonical = adapters.write_canonical(
             adapters.adapter_tensors(model), adapters.adapter_config(model), destination, *run.base
         )
-    except Refused as refused:  # an adapter of ours that is not finite has diverged
-        raise Refused("divergence", refused.message, "Lower the learning rate.") from refused
-    run.events.emit(
-        "finished",
+    except WorkError as error:  # an adapter of ours that is not finite has diverged
+        raise WorkError("divergence", error.message, "Lower the learning rate.") from error
+    return Finished(
         adapter_dir=str(destination),
         adapter_sha256=canonical["sha256"],
         config_sha256=canonical["config_sha256"],
-        files=[
-            checkpoints.File(name=path.name, sha256=file_sha256(path), bytes=path.stat().st_size)
-            for path in sorted(destination.iterdir())
-        ],
+        files=tuple(digest_file(path) for path in sorted(destination.iterdir())),
         steps=step,
         tokens=run.plan.tokens_after(step),
         final_loss=run.loss,

@@ -33,7 +33,7 @@ def answers(
     """
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
     device = next(model.parameters()).device
-    found: list[str] = []
+    replies: list[str] = []
     for start in range(0, len(prompts), BATCH):
         batch = [list(ids[-PROMPT_TOKENS_MAX:]) for ids in prompts[start : start + BATCH]]
         width = max(map(len, batch))
@@ -49,6 +49,6 @@ def answers(
                 use_cache=True,
             )
         texts = tokenizer.batch_decode(output[:, width:].cpu(), skip_special_tokens=True)
-        found += [text.strip() for text in texts]
-        between(len(found))
-    return found
+        replies += [text.strip() for text in texts]
+        between(len(replies))
+    return replies

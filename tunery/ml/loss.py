@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from tunery.ml.packed import IGNORED, PackedRow, PackedRows
-from tunery.work.spec import Refused
+from tunery.work.exits import WorkError
 
 CHECK_DOCUMENTS = 8
 CHECK_TOKENS_MAX = 2_048
@@ -72,7 +72,7 @@ def check_packing(token_losses: TokenLosses, rows: PackedRows, *, exact: bool) -
     """Score a few documents packed and alone; the mean absolute difference in nats per token.
 
     `token_losses` maps a batch to the losses of its labels. `exact`: computed in fp32. Raises
-    `Refused("platform")` when documents in one row influence each other.
+    `WorkError("platform")` when documents in one row influence each other.
     """
     documents = _documents(rows)
     if len(documents) < 2:  # nothing to be packed with
@@ -89,14 +89,14 @@ def check_packing(token_losses: TokenLosses, rows: PackedRows, *, exact: bool) -
     difference = together - alone
     mean, bias = float(difference.abs().mean()), float(difference.mean().abs())
     if not isfinite(mean):
-        raise Refused(
+        raise WorkError(
             "platform",
             "the base model's loss is not a number on the first documents",
             "Fetch the base model again.",
         )
     fine = mean < FP32_MEAN_MAX if exact else mean < BF16_MEAN_MAX and bias < BF16_BIAS_MAX
     if not fine:
-        raise Refused(
+        raise WorkError(
             "platform",
             f"packed documents influence each other: {mean:.4f} nats per token on average",
             "The model's attention ignores restarting position_ids; do not pack with this model.",
@@ -106,7 +106,7 @@ def check_packing(token_losses: TokenLosses, rows: PackedRows, *, exact: bool) -
 
 def _documents(rows: PackedRows) -> list[PackedRow]:
     """A few documents, every token but the first a label, few enough to be quick."""
-    found: list[PackedRow] = []
+    documents: list[PackedRow] = []
     tokens = 0
     for row in rows.rows:
         start = 0
@@ -117,8 +117,8 @@ def _documents(rows: PackedRows) -> list[PackedRow]:
                 continue
             labels = ids.clone()
             labels[0] = IGNORED
-            found.append(PackedRow(ids, labels, (length,)))
+            documents.append(PackedRow(ids, labels, (length,)))
             tokens += length
-            if len(found) == CHECK_DOCUMENTS:
-                return found
-    return found
+            if len(documents) == CHECK_DOCUMENTS:
+                return documents
+    return documents

@@ -1,7 +1,7 @@
 """Which packed rows each optimizer step sees: a pure function of (seed, epoch).
 
-So a resumed run needs a step number and nothing else, and the tokens of any step can be told
-before it runs.
+So a resumed run needs a step number and nothing else, and the tokens of every step are known before
+it runs.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ def row_order(seed: int, epoch: int, n_rows: int) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Plan:
+class StepPlan:
     """Steps and tokens of a whole run."""
 
     n_rows: int
@@ -47,7 +47,9 @@ class Plan:
         return self.cumulative[step - 1] if step else 0
 
 
-def plan(row_tokens: Sequence[int], *, n_epochs: int, rows_per_step: int, seed: int) -> Plan:
+def plan_steps(
+    row_tokens: Sequence[int], *, n_epochs: int, rows_per_step: int, seed: int
+) -> StepPlan:
     """`row_tokens`: tokens of each packed row. An epoch's last step takes what is left over."""
     n_rows = len(row_tokens)
     per_step: list[int] = []
@@ -56,7 +58,7 @@ def plan(row_tokens: Sequence[int], *, n_epochs: int, rows_per_step: int, seed: 
         for start in range(0, n_rows, rows_per_step):
             chosen = order[start : start + rows_per_step]
             per_step.append(sum(row_tokens[row] for row in chosen))
-    return Plan(
+    return StepPlan(
         n_rows=n_rows,
         n_epochs=n_epochs,
         rows_per_step=rows_per_step,

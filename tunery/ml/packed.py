@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from tunery.work.spec import Refused
+from tunery.work.exits import WorkError
 
 IGNORED = -100  # label of a token that carries no loss
 TENSORS = {
@@ -73,7 +73,7 @@ class PackedRows:
 def read_rows(paths: Sequence[str], *, vocabulary: int) -> PackedRows:
     """Read and check shards.
 
-    Raises `Refused("bad_data")` naming the file and what is wrong with it.
+    Raises `WorkError("bad_data")` naming the file and what is wrong with it.
     """
     rows: list[PackedRow] = []
     for name in paths:
@@ -93,8 +93,8 @@ def _tensors(path: Path) -> dict[str, Tensor]:
         if name not in tensors:
             raise _bad(path, f"tensor {name!r} is missing")
         if tensors[name].dtype != dtype or tensors[name].dim() != 1:
-            found = f"{tensors[name].dtype} {list(tensors[name].shape)}"
-            raise _bad(path, f"tensor {name!r} is {found}, not {dtype} of one dimension")
+            actual = f"{tensors[name].dtype} {list(tensors[name].shape)}"
+            raise _bad(path, f"tensor {name!r} is {actual}, not {dtype} of one dimension")
     return tensors
 
 
@@ -119,5 +119,5 @@ def _rows_of(path: Path, tensors: dict[str, Tensor], vocabulary: int) -> list[Pa
     return rows
 
 
-def _bad(path: Path, what: str) -> Refused:
-    return Refused("bad_data", f"{path.name}: {what}", "Prepare the data set again.")
+def _bad(path: Path, what: str) -> WorkError:
+    return WorkError("bad_data", f"{path.name}: {what}", "Prepare the dataset again.")

@@ -8,21 +8,20 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NoReturn, TypeAlias
 
-from tunery.ml.events import EXIT_ORPHANED, EXIT_USER, Events
-from tunery.ml.stop import Stop
+from tunery.ml.events import EventWriter
+from tunery.ml.stop import StopRequest
+from tunery.work.exits import ExitCode
 
-Work: TypeAlias = Callable[[Path, Events, Stop], int]
-NICENESS: Final = (
-    19  # whoever answers people or sends the node's heartbeats on this machine is first
-)
+WorkFunction: TypeAlias = Callable[[Path, EventWriter, StopRequest], ExitCode]
+NICENESS: Final = 19  # services on this machine, and the agent that sends heartbeats, go first
 
 
-def main(name: str, work: Work) -> NoReturn:
+def main(name: str, work: WorkFunction) -> NoReturn:
     """Run `work` on the spec named by the only argument, and leave with its exit code."""
-    stop = Stop()
+    stop = StopRequest()
     os.nice(NICENESS)
-    stop.listen()  # before seconds of imports: a notice may come at any time
-    code = EXIT_USER
+    stop.listen()  # before seconds of imports: a signal may come at any time
+    code = ExitCode.USER
     if len(sys.argv) == 2:
         code = _run(work, Path(sys.argv[1]), stop)
     else:
@@ -32,17 +31,17 @@ def main(name: str, work: Work) -> NoReturn:
     os._exit(code)  # torch's threads must not delay or change it
 
 
-def _run(work: Work, spec: Path, stop: Stop) -> int:
-    events = Events.on_stdout()
+def _run(work: WorkFunction, spec: Path, stop: StopRequest) -> ExitCode:
+    events = EventWriter.on_stdout()
     try:
         try:
             return work(spec, events, stop)
         except BrokenPipeError:
             raise
-        except Exception as error:  # the last line says what went wrong, whatever it was
-            code = events.failed(error)
+        except Exception as error:  # any error at all: the last event says what went wrong
+            code = events.emit_failure(error)
             with suppress(OSError):  # the log may lie on the very disk that is full
                 traceback.print_exception(error)
             return code
     except BrokenPipeError:
-        return EXIT_ORPHANED
+        return ExitCode.ORPHANED

@@ -1,31 +1,45 @@
-"""Score base and adapter: the bundled items and prompts, and the tenant's validation rows.
+"""Score a base model and an adapter on the bundled items and the tenant's validation rows.
 
     python -m tunery.ml.score SPEC.json
 
-The node agent starts it under a lease of role eval. The spec is a `tunery.work.spec.ScoreSpec`
-without items and prompts; those are ours, and the same for everybody.
+Reads a `tunery.work.spec.ScoreSpec`, writes `tunery.work.events` to standard output, and leaves
+with a `tunery.work.exits.ExitCode`. Items and prompts that the spec does not name are those in
+`items/`, the same for every tenant. On SIGTERM or SIGINT it leaves with `PREEMPTED` and writes no
+results.
 """
 
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
-from tunery.ml.events import Events
+from tunery.ml.events import EventWriter
+from tunery.ml.inputs import read_score_spec
 from tunery.ml.process import main
-from tunery.ml.stop import Stop
+from tunery.ml.stop import StopRequest
+from tunery.work.exits import ExitCode
+from tunery.work.spec import ScoreSpec
 
-ITEMS = Path(__file__).with_name("items")
+ITEMS: Final = Path(__file__).with_name("items")
 
 
-def score_file(path: Path, events: Events, stop: Stop) -> int:
-    """An exit code. Raises `Refused` with the cause when the inputs cannot be scored."""
-    from tunery.ml.scoring import read_score_spec, score  # torch and peft: seconds
+def score_file(path: Path, events: EventWriter, stop: StopRequest) -> ExitCode:
+    """Score by a spec file. Raises WorkError when the inputs cannot be scored."""
+    spec = with_bundled_items(read_score_spec(path))
+    from tunery.ml.scoring import score  # torch and peft: seconds a bad spec can spare
 
-    prompts = msgspec.json.decode((ITEMS / "prompts.json").read_bytes(), type=tuple[str, ...])
-    spec = msgspec.structs.replace(
-        read_score_spec(path), items=str(ITEMS / "capability.jsonl"), prompts=prompts
-    )
     return score(spec, events, stop)
+
+
+def with_bundled_items(spec: ScoreSpec) -> ScoreSpec:
+    """The spec with the items and prompts of `items/` where it names none."""
+    items, prompts = spec.items, spec.prompts
+    if items is None:
+        items = str(ITEMS / "capability.jsonl")
+    if prompts is None:
+        content = (ITEMS / "prompts.json").read_bytes()
+        prompts = msgspec.json.decode(content, type=tuple[str, ...])
+    return msgspec.structs.replace(spec, items=items, prompts=prompts)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import exp
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
@@ -17,77 +17,80 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from tunery.ml import choices, device, generation
 from tunery.ml.adapters import WEIGHTS
 from tunery.ml.base import hash_base
-from tunery.ml.checkpoints import canonical_json
 from tunery.ml.durable import file_sha256
-from tunery.ml.events import EXIT_FINISHED, EXIT_PREEMPTED, Events
+from tunery.ml.events import EventWriter
 from tunery.ml.loss import mean_loss
 from tunery.ml.packed import PackedRows, read_rows
-from tunery.work.spec import Refused, ScoreSpec
+from tunery.work.codec import encode_scores
+from tunery.work.events import Preempted, ScoringFinished, ScoringProgressed, ScoringStarted
+from tunery.work.exits import ExitCode, WorkError
+from tunery.work.scores import HoldoutScores, ItemScore, PromptAnswers, Scores
+from tunery.work.spec import ScoreSpec
 
-PERPLEXITY_LOSS_MAX = 700.0  # exp() of more is infinite
+PERPLEXITY_LOSS_MAX: Final = 700.0  # exp() of more is infinite
+SIDES: Final = ("base", "adapter")
 
 
 class ValidRow(Struct, frozen=True, kw_only=True):
-    """A validation row for generation: the rendered prompt in tokens, and the answer wanted."""
+    """A validation row for generation: the rendered prompt in tokens, and the reference answer."""
 
     prompt_ids: tuple[int, ...]
     reference: str
 
 
-class Stopped(Exception):
-    """Told to leave between two batches; nothing was written."""
+class StopRequested(Exception):
+    """The process was asked to stop between two batches; nothing was written."""
 
 
-class Progress:
-    """Says how far a stage is, and leaves when told to."""
+class StageProgress:
+    """Emits how far a stage is, and stops the scoring when the process is asked to stop."""
 
-    def __init__(self, events: Events, must_stop: Callable[[], bool]) -> None:
+    def __init__(self, events: EventWriter, must_stop: Callable[[], bool]) -> None:
         self.events = events
         self.must_stop = must_stop
 
-    def of(self, stage: str, total: int) -> Callable[[int], None]:
+    def callback(self, stage: str, total: int) -> Callable[[int], None]:
+        """A function to call with the number of parts done.
+
+        Raises StopRequested when the process was asked to stop.
+        """
+
         def report(done: int) -> None:
             if self.must_stop():
-                raise Stopped
-            self.events.emit("progress", stage=stage, done=done, total=total)
+                raise StopRequested
+            self.events.emit(ScoringProgressed(stage=stage, done=done, total=total))
 
         return report
 
 
-def score(spec: ScoreSpec, events: Events, must_stop: Callable[[], bool]) -> int:
-    """Write the results file; an exit code. Raises `Refused` for inputs that cannot be scored."""
-    device.settle(spec.threads)
+def score(spec: ScoreSpec, events: EventWriter, must_stop: Callable[[], bool]) -> ExitCode:
+    """Write the results file. Raises WorkError for inputs that cannot be scored."""
+    device.make_deterministic(spec.threads)
     model, tokenizer = _load(spec)
-    progress = Progress(events, must_stop)
+    progress = StageProgress(events, must_stop)
     items = choices.read_items(Path(spec.items)) if spec.items else ()
-    events.emit("started", items=len(items), prompts=len(spec.prompts))
+    prompts = spec.prompts or ()
+    events.emit(ScoringStarted(items=len(items), prompts=len(prompts)))
     try:
-        results = {
-            "base_sha256": spec.base_sha256,
-            "adapter_sha256": file_sha256(Path(spec.adapter_dir) / WEIGHTS),
-            "precision": str(next(model.parameters()).dtype).removeprefix("torch."),
-            "items": _items(model, tokenizer, items, progress),
-            "holdout": _holdout(model, tokenizer, spec, progress),
-            "answers": _answers(model, tokenizer, spec, progress),
-        }
-    except Stopped:
-        events.emit("preempted")
-        return EXIT_PREEMPTED
+        scores = Scores(
+            base_sha256=spec.base_sha256,
+            adapter_sha256=file_sha256(Path(spec.adapter_dir) / WEIGHTS),
+            precision=str(next(model.parameters()).dtype).removeprefix("torch."),
+            items=_items(model, tokenizer, items, progress),
+            holdout=_holdout(model, tokenizer, spec, progress),
+            answers=_answers(model, tokenizer, prompts, spec.new_tokens_max, progress),
+        )
+    except StopRequested:
+        events.emit(Preempted())
+        return ExitCode.PREEMPTED
     out = Path(spec.out)
     out.parent.mkdir(parents=True, exist_ok=True)
     partial = out.with_name(f"{out.name}.part")
-    partial.write_text(canonical_json(results), encoding="utf-8")
+    partial.write_bytes(encode_scores(scores))
     partial.replace(out)
-    events.emit("finished", results=str(out), sha256=file_sha256(out), bytes=out.stat().st_size)
-    return EXIT_FINISHED
-
-
-def read_score_spec(path: Path) -> ScoreSpec:
-    """Raises `Refused("user")` naming the field that is wrong."""
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=ScoreSpec)
-    except (OSError, msgspec.MsgspecError) as error:
-        raise Refused("user", f"{path}: {error}", "Correct the scoring spec.") from error
+    size = out.stat().st_size
+    events.emit(ScoringFinished(results=str(out), sha256=file_sha256(out), bytes=size))
+    return ExitCode.FINISHED
 
 
 @contextmanager
@@ -101,12 +104,12 @@ def side(model: Any, name: str) -> Iterator[Any]:
 
 
 def _load(spec: ScoreSpec) -> tuple[Any, Any]:
-    found = hash_base(Path(spec.base_dir))
-    if found != spec.base_sha256:
-        message = f"the base's files hash to {found}, not {spec.base_sha256}"
-        raise Refused("platform", message, "Fetch the base model again.")
-    where = device.pick_device()
-    dtype = device.pick_dtype(spec.precision, where)
+    sha256 = hash_base(Path(spec.base_dir))
+    if sha256 != spec.base_sha256:
+        message = f"the base's files hash to {sha256}, not {spec.base_sha256}"
+        raise WorkError("platform", message, "Fetch the base model again.")
+    torch_device = device.pick_device()
+    dtype = device.pick_dtype(spec.precision, torch_device)
     base = AutoModelForCausalLM.from_pretrained(
         spec.base_dir, dtype=dtype, attn_implementation="sdpa"
     )
@@ -114,79 +117,94 @@ def _load(spec: ScoreSpec) -> tuple[Any, Any]:
         model = PeftModel.from_pretrained(base, spec.adapter_dir, autocast_adapter_dtype=False)
     except (OSError, RuntimeError, ValueError, KeyError) as error:
         message = f"adapter {Path(spec.adapter_dir).name} does not load: {error}"
-        raise Refused("user", message, "Save the adapter again with PEFT.") from error
-    return model.to(where).eval(), AutoTokenizer.from_pretrained(spec.base_dir)
+        raise WorkError("user", message, "Save the adapter again with PEFT.") from error
+    return model.to(torch_device).eval(), AutoTokenizer.from_pretrained(spec.base_dir)
 
 
 def _items(
-    model: Any, tokenizer: Any, items: Sequence[choices.Item], progress: Progress
-) -> list[dict[str, Any]]:
-    trees = [choices.plant(item, tokenizer) for item in items]
+    model: Any, tokenizer: Any, items: Sequence[choices.ChoiceItem], progress: StageProgress
+) -> tuple[ItemScore, ...]:
+    trees = [choices.tokenise(item, tokenizer) for item in items]
     picked = {}
-    for name in ("base", "adapter"):
-        with side(model, name) as one:
-            between = progress.of(f"items_{name}", len(items))
-            picked[name] = choices.pick(one, trees, between=between)
-    return [
-        {
-            "id": item.id,
-            "category": item.category,
-            "base": base == item.answer_index,
-            "adapter": adapter == item.answer_index,
-            "base_choice": base,
-            "adapter_choice": adapter,
-        }
-        for item, base, adapter in zip(items, picked["base"], picked["adapter"], strict=True)
-    ]
-
-
-def _holdout(model: Any, tokenizer: Any, spec: ScoreSpec, progress: Progress) -> dict[str, Any]:
-    rows = _valid_shards(spec, model)
-    wanted = _valid_rows(spec)
-    found: dict[str, Any] = {
-        "rows": 0 if rows is None else rows.n_sequences,
-        "tokens": 0 if rows is None else rows.n_labels,
-        "generated": len(wanted),
-    }
-    where = next(model.parameters()).device
-    for name in ("base", "adapter"):
-        with side(model, name) as one:
-            loss = (
-                mean_loss(one, rows, rows_max=spec.valid_rows_max, device=where) if rows else None
-            )
-            texts = generation.answers(
-                one,
-                tokenizer,
-                [row.prompt_ids for row in wanted],
-                new_tokens_max=spec.new_tokens_max,
-                between=progress.of(f"holdout_{name}", len(wanted)),
-            )
-        found[f"{name}_loss"] = loss
-        found[f"{name}_perplexity"] = None if loss is None else exp(min(loss, PERPLEXITY_LOSS_MAX))
-        found[f"{name}_exact"] = sum(
-            text == row.reference.strip() for text, row in zip(texts, wanted, strict=True)
+    for name in SIDES:
+        with side(model, name) as switched:
+            between = progress.callback(f"items_{name}", len(items))
+            picked[name] = choices.pick(switched, trees, between=between)
+    return tuple(
+        ItemScore(
+            id=item.id,
+            category=item.category,
+            base=base == item.answer_index,
+            adapter=adapter == item.answer_index,
+            base_choice=base,
+            adapter_choice=adapter,
         )
-    return found
+        for item, base, adapter in zip(items, picked["base"], picked["adapter"], strict=True)
+    )
+
+
+def _holdout(model: Any, tokenizer: Any, spec: ScoreSpec, progress: StageProgress) -> HoldoutScores:
+    rows = _valid_shards(spec, model)
+    references = _valid_rows(spec)
+    torch_device = next(model.parameters()).device
+    losses: dict[str, float | None] = {}
+    exact: dict[str, int] = {}
+    for name in SIDES:
+        with side(model, name) as switched:
+            losses[name] = None
+            if rows:
+                losses[name] = mean_loss(
+                    switched, rows, rows_max=spec.valid_rows_max, device=torch_device
+                )
+            texts = generation.answers(
+                switched,
+                tokenizer,
+                [row.prompt_ids for row in references],
+                new_tokens_max=spec.new_tokens_max,
+                between=progress.callback(f"holdout_{name}", len(references)),
+            )
+        exact[name] = sum(
+            text == row.reference.strip() for text, row in zip(texts, references, strict=True)
+        )
+    return HoldoutScores(
+        rows=0 if rows is None else rows.n_sequences,
+        tokens=0 if rows is None else rows.n_labels,
+        base_loss=losses["base"],
+        adapter_loss=losses["adapter"],
+        base_perplexity=_perplexity(losses["base"]),
+        adapter_perplexity=_perplexity(losses["adapter"]),
+        generated=len(references),
+        base_exact=exact["base"],
+        adapter_exact=exact["adapter"],
+    )
+
+
+def _perplexity(loss: float | None) -> float | None:
+    return None if loss is None else exp(min(loss, PERPLEXITY_LOSS_MAX))
 
 
 def _answers(
-    model: Any, tokenizer: Any, spec: ScoreSpec, progress: Progress
-) -> list[dict[str, str]]:
-    rendered = [generation.render(tokenizer, prompt) for prompt in spec.prompts]
-    found = {}
-    for name in ("base", "adapter"):
-        with side(model, name) as one:
-            found[name] = generation.answers(
-                one,
+    model: Any,
+    tokenizer: Any,
+    prompts: Sequence[str],
+    new_tokens_max: int,
+    progress: StageProgress,
+) -> tuple[PromptAnswers, ...]:
+    rendered = [generation.render(tokenizer, prompt) for prompt in prompts]
+    texts = {}
+    for name in SIDES:
+        with side(model, name) as switched:
+            texts[name] = generation.answers(
+                switched,
                 tokenizer,
                 rendered,
-                new_tokens_max=spec.new_tokens_max,
-                between=progress.of(f"answers_{name}", len(rendered)),
+                new_tokens_max=new_tokens_max,
+                between=progress.callback(f"answers_{name}", len(rendered)),
             )
-    return [
-        {"prompt": prompt, "base": base, "adapter": adapter}
-        for prompt, base, adapter in zip(spec.prompts, found["base"], found["adapter"], strict=True)
-    ]
+    return tuple(
+        PromptAnswers(prompt=prompt, base=base, adapter=adapter)
+        for prompt, base, adapter in zip(prompts, texts["base"], texts["adapter"], strict=True)
+    )
 
 
 def _valid_shards(spec: ScoreSpec, model: Any) -> PackedRows | None:
@@ -206,4 +224,4 @@ def _valid_rows(spec: ScoreSpec) -> list[ValidRow]:
         return [msgspec.json.decode(line, type=ValidRow) for line in lines[: spec.generated_max]]
     except msgspec.MsgspecError as error:
         message = f"{Path(spec.valid_rows).name}: {error}"
-        raise Refused("bad_data", message, "Prepare the data set again.") from error
+        raise WorkError("bad_data", message, "Prepare the dataset again.") from error

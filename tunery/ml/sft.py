@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 from datasets import Dataset
@@ -26,29 +26,36 @@ from trl import SFTConfig, SFTTrainer
 
 from tunery.ml import checkpoints, state
 from tunery.ml.divergence import LossWindow, check_finite
-from tunery.ml.events import Events
+from tunery.ml.events import EventWriter
 from tunery.ml.loss import label_loss, mean_loss
-from tunery.ml.order import Plan, row_order
+from tunery.ml.order import StepPlan, row_order
 from tunery.ml.packed import PackedRows
 from tunery.ml.schedule import rate_factor
+from tunery.work.events import Checkpointed, Evaluated, LossSpiked, StepCompleted
 from tunery.work.spec import Hyper, TrainSpec
 
-VALID_ROWS_MAX = 32  # of the validation split, at the end of each epoch
-TRAINER_STATE = "trainer_state.json"
+VALID_ROWS_MAX: Final = 32  # of the validation split, at the end of each epoch
+TRAINER_STATE: Final = "trainer_state.json"
 
 
 @dataclass
-class Run:
-    """One attempt: what is fixed, and what the training loop moves along."""
+class TrainingRun:
+    """One attempt: what is fixed, and what changes from step to step.
+
+    fingerprint: equal for two attempts of the same run
+    environment: equal where a resume is equal to the bit
+    window, loss: recent losses, and that of the last step in nats per label
+    saved_at_s, saved: when (monotonic clock) and what the last checkpoint was
+    """
 
     spec: TrainSpec
     hyper: Hyper
     rows: PackedRows
     valid: PackedRows | None
-    plan: Plan
-    facts: dict[str, str]
+    plan: StepPlan
+    fingerprint: dict[str, str]
     environment: dict[str, str]
-    events: Events
+    events: EventWriter
     must_stop: Callable[[], bool]
     window: LossWindow = field(default_factory=LossWindow)
     loss: float | None = None
@@ -77,14 +84,15 @@ class EpochOrder(torch.utils.data.Sampler[int]):
 
 
 class Boundary(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
-    """At each optimizer-step boundary: is it time to score, to save, to stop?"""
+    """After each optimizer step: evaluate, save, stop?"""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: TrainingRun) -> None:
         self.run = run
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Evaluate at the end of an epoch, save when due, stop when asked to."""
         run, step = self.run, state.global_step
-        waited_ms = 1000 * (time.monotonic() - run.saved_at_s)
+        unsaved_ms = 1000 * (time.monotonic() - run.saved_at_s)
         stop = run.must_stop()
         last = step >= run.plan.total_steps
         control.should_evaluate = run.valid is not None and step % run.plan.steps_per_epoch == 0
@@ -92,15 +100,15 @@ class Boundary(TrainerCallback):  # type: ignore[misc]  # transformers is untype
             stop
             or last
             or step % run.spec.checkpoint_every_steps == 0
-            or waited_ms >= run.spec.checkpoint_every_ms
+            or unsaved_ms >= run.spec.checkpoint_every_ms
         )
         control.should_training_stop = control.should_training_stop or stop
 
 
 class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
-    """See the module's description. Its private state lives in `run`."""
+    """The trainer of one attempt; its own state is in `run`."""
 
-    def __init__(self, run: Run, model: Any, tokenizer: Any) -> None:
+    def __init__(self, run: TrainingRun, model: Any, tokenizer: Any) -> None:
         self.run = run
         self.adamw = state.AdapterAdamW(
             state.trainable(model),
@@ -132,6 +140,7 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
         return_outputs: bool = False,
         num_items_in_batch: Tensor | int | None = None,
     ) -> Any:
+        """Mean nats per label of a batch; on a GPU with TRL's own loss."""
         if not self.on_cpu or return_outputs:
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         scored = label_loss(model, inputs)
@@ -155,8 +164,9 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
         rate = self._get_learning_rate()
         check_finite(value, what=what, step=self.state.global_step, learning_rate=rate)
 
-    # --- what is said
+    # --- events
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Emit the step, and a spike when the loss has stayed high."""
         self.control.should_log = False
         accuracies = self._metrics["train"].pop("mean_token_accuracy", [])
         self._metrics["train"].clear()
@@ -164,29 +174,32 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
             return
         run, step = self.run, self.state.global_step
         run.loss = logs["loss"]
-        run.window = run.window.seen(run.loss)
+        run.window = run.window.add(run.loss)
         run.events.emit(
-            "step",
-            step=step,
-            total_steps=run.plan.total_steps,
-            epoch=round(step / run.plan.steps_per_epoch, 6),
-            loss=run.loss,
-            grad_norm=logs.get("grad_norm"),
-            lr=logs["learning_rate"],
-            mean_token_accuracy=sum(accuracies) / len(accuracies) if accuracies else None,
-            tokens=run.plan.tokens_after(step),
-            tokens_total=run.plan.tokens_total,
+            StepCompleted(
+                step=step,
+                total_steps=run.plan.total_steps,
+                epoch=round(step / run.plan.steps_per_epoch, 6),
+                loss=run.loss,
+                grad_norm=logs.get("grad_norm"),
+                learning_rate=logs["learning_rate"],
+                mean_token_accuracy=sum(accuracies) / len(accuracies) if accuracies else None,
+                tokens=run.plan.tokens_after(step),
+                tokens_total=run.plan.tokens_total,
+            )
         )
         if run.window.spiking:
-            run.events.emit("spike", step=step, loss=run.loss, message="the loss jumped and stayed")
+            text = "the loss rose far above its usual values and stayed there"
+            run.events.emit(LossSpiked(step=step, loss=run.loss, message=text))
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
+        """Emit the loss on the first rows of the validation split."""
         self.control.should_evaluate = False
         run = self.run
         if run.valid is None:
             return {}
         loss = mean_loss(self.model, run.valid, rows_max=VALID_ROWS_MAX, device=self.args.device)
-        run.events.emit("eval", step=self.state.global_step, valid_loss=loss)
+        run.events.emit(Evaluated(step=self.state.global_step, valid_loss=loss))
         return {} if loss is None else {"eval_loss": loss}
 
     # --- checkpoints
@@ -200,22 +213,23 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
             self._fill,
             step=step,
             tokens=tokens,
-            run=run.facts,
+            run=run.fingerprint,
             environment=run.environment,
         )
         run.saved_at_s = time.monotonic()
         checkpoints.keep_newest(out_dir, run.spec.keep_checkpoints)
         run.events.emit(
-            "checkpoint",
-            step=step,
-            epoch=round(step / run.plan.steps_per_epoch, 6),
-            dir=run.saved.dir,
-            manifest_sha256=run.saved.manifest_sha256,
-            tokens=tokens,
-            files=run.saved.files,
-            captured_elapsed_ms=captured_ms,
-            captured_monotonic_ms=int(1000 * captured_s),
-            write_ms=int(1000 * (run.saved_at_s - captured_s)),
+            Checkpointed(
+                step=step,
+                epoch=round(step / run.plan.steps_per_epoch, 6),
+                dir=run.saved.dir,
+                manifest_sha256=run.saved.manifest_sha256,
+                tokens=tokens,
+                files=run.saved.files,
+                captured_elapsed_ms=captured_ms,
+                captured_monotonic_ms=int(1000 * captured_s),
+                write_ms=int(1000 * (run.saved_at_s - captured_s)),
+            )
         )
 
     def _fill(self, directory: Path) -> None:
@@ -237,7 +251,7 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
             scheduler=self.lr_scheduler,
             progress=progress,
         )
-        place = TrainerState(
+        position = TrainerState(
             epoch=self.state.epoch,
             global_step=self.state.global_step,
             max_steps=self.state.max_steps,
@@ -245,7 +259,7 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
             train_batch_size=self.state.train_batch_size,
             logging_steps=self.state.logging_steps,
         )
-        place.save_to_json(str(directory / TRAINER_STATE))
+        position.save_to_json(str(directory / TRAINER_STATE))
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         directory = Path(resume_from_checkpoint)
@@ -265,14 +279,14 @@ class PackedSFT(SFTTrainer):  # type: ignore[misc]  # trl is untyped
         """No gradient scaler: bf16 and fp32 need none."""
 
 
-def _schedule(run: Run, adamw: state.AdapterAdamW) -> LambdaLR:
+def _schedule(run: TrainingRun, adamw: state.AdapterAdamW) -> LambdaLR:
     hyper, total = run.hyper, run.plan.total_steps
     warmup = round(hyper.warmup * total)
     factor = partial(rate_factor, hyper.scheduler, warmup=warmup, total=total)
     return LambdaLR(adamw, factor)
 
 
-def _arguments(run: Run, on_cpu: bool) -> SFTConfig:
+def _arguments(run: TrainingRun, on_cpu: bool) -> SFTConfig:
     hyper = run.hyper
     return SFTConfig(
         output_dir=run.spec.out_dir,

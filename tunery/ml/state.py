@@ -54,12 +54,12 @@ class AdapterAdamW(torch.optim.AdamW):
 
     def tensors(self) -> dict[str, Tensor]:
         """Masters and moments, named `<weight>.master`, `<weight>.exp_avg`, …"""
-        found: dict[str, Tensor] = {}
+        tensors: dict[str, Tensor] = {}
         for name, master in self.masters.items():
-            found[f"{name}.master"] = master.detach()
+            tensors[f"{name}.master"] = master.detach()
             for moment, value in self.state.get(master, {}).items():
-                found[f"{name}.{moment}"] = value
-        return found
+                tensors[f"{name}.{moment}"] = value
+        return tensors
 
     @torch.no_grad()
     def restore(self, tensors: Mapping[str, Tensor], groups: list[dict[str, Any]]) -> None:

@@ -1,21 +1,22 @@
-"""A notice to leave, remembered until the next boundary."""
+"""A request to stop, remembered until the next step."""
 
 import signal
 from types import FrameType
 
 
-class Stop:
+class StopRequest:
     """True once SIGTERM or SIGINT has come in."""
 
     def __init__(self) -> None:
-        self._asked = False
+        self._requested = False
 
     def __call__(self) -> bool:
-        return self._asked
+        return self._requested
 
     def listen(self) -> None:
+        """Install the signal handlers."""
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._ask)
+            signal.signal(number, self._on_signal)
 
-    def _ask(self, number: int, frame: FrameType | None) -> None:
-        self._asked = True
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._requested = True

@@ -2,28 +2,26 @@
 
     python -m tunery.ml.train SPEC.json
 
-Reads a `tunery.work.spec.TrainSpec`; says `started`, `step`, `eval`, `checkpoint`, `spike`, then
-one of `finished`, `preempted`, `failed`, as JSON lines; exit codes as in `tunery.ml.events`.
-SIGTERM or SIGINT: the step in progress is finished and checkpointed, then the process leaves with
-`EXIT_PREEMPTED`.
+Reads a `tunery.work.spec.TrainSpec`, writes `tunery.work.events` to standard output, and leaves
+with a `tunery.work.exits.ExitCode`. On SIGTERM or SIGINT the step in progress is finished and
+checkpointed, then the process leaves with `PREEMPTED`.
 """
 
 from pathlib import Path
 
-from tunery.ml.events import Events
+from tunery.ml.events import EventWriter
+from tunery.ml.inputs import read_train_spec
 from tunery.ml.process import main
-from tunery.ml.stop import Stop
-from tunery.work.spec import read_spec
+from tunery.ml.stop import StopRequest
+from tunery.work.exits import ExitCode
 
 
-def train(path: Path, events: Events, stop: Stop) -> int:
-    """An exit code. Raises `Refused` with the cause when the run cannot go on."""
-    spec = read_spec(path)
-    from tunery.ml.fine_tuning import (
-        attempt,  # torch and trl: seconds, and a bad spec needs neither
-    )
+def train(path: Path, events: EventWriter, stop: StopRequest) -> ExitCode:
+    """Train on a spec file. Raises WorkError when the run cannot go on."""
+    spec = read_train_spec(path)
+    from tunery.ml.fine_tuning import fine_tune  # torch and trl: seconds a bad spec can spare
 
-    return attempt(spec, events, stop)
+    return fine_tune(spec, events, stop)
 
 
 if __name__ == "__main__":

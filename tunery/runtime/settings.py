@@ -63,6 +63,15 @@ class RuntimeSettings(LogSettings):
         return tuple(text for text in found if text)
 
 
+def read_files(folder: Path, suffix: str) -> dict[str, bytes]:
+    """Contents of the files of a folder by name. Raises SettingsError when one cannot be read."""
+    try:
+        paths = sorted(path for path in folder.iterdir() if path.name.endswith(suffix))
+        return {path.name: path.read_bytes() for path in paths}
+    except OSError as error:
+        raise SettingsError(f"{folder} cannot be read: {error.strerror}") from error
+
+
 def load(settings: type[T]) -> T:
     """Build settings from the environment. Raises SettingsError."""
     try:

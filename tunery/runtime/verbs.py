@@ -5,17 +5,20 @@ decide, evolve, react and project are pure functions; effect does I/O and answer
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
 
 from schemas.envelope import Context, Header, Message
 from schemas.topics import Stream
 from schemas.units import Ms
+from tunery.runtime.backoff import Backoff
 
 S = TypeVar("S")
 B = TypeVar("B")
+B_contra = TypeVar("B_contra", contravariant=True)
 Json: TypeAlias = Any
+RETRIES: Final = Backoff(1_000, 60_000)  # of effects without a schedule of their own
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class Aggregate(Generic[S]):
     """A stream's decider. `S` is the state of one partition: all keys of it, in persistent maps.
 
     `fold_version` is bumped whenever `evolve` changes, so that old snapshots are not used.
-    `state_type` is what snapshots are decoded to (msgspec structs, tuples, `immutables.Map`).
+    `state_type` is what snapshots are decoded to (msgspec structs, tuples, maps of immutables).
     """
 
     stream: Stream
@@ -96,21 +99,48 @@ Change: TypeAlias = Upsert | Delete | Todo | Done
 Project: TypeAlias = Callable[[Header, Any], tuple[Change, ...]]
 
 
+class RetryLater(Exception):
+    """Raised by an effect whose try failed in a foreseen way: it is tried again, without a trace.
+
+    `delay_ms_min`: the pause that the other side asked for; a longer one of the schedule holds.
+    """
+
+    def __init__(self, why: str, delay_ms_min: Ms = 0) -> None:
+        super().__init__(why)
+        self.delay_ms_min = delay_ms_min
+
+
+class RunEffect(Protocol[B_contra]):
+    """Does the work of one to-do row: its body, its tenant, the number of this try from 1.
+
+    Returns the command that carries the outcome; None: there is nothing to say and the row goes.
+    """
+
+    def __call__(
+        self, body: B_contra, tenant: str, try_number: int = 1, /
+    ) -> Awaitable[Send | None]: ...
+
+
 @dataclass(frozen=True)
 class Effect(Generic[B]):
-    """I/O for one to-do row.
+    """I/O for the to-do rows of one kind.
 
-    `run(body, tenant)` answers with the command that carries the outcome. None: nothing to say, the
-    row is removed at once; a rebuilt to-do list has it again, so doing it twice must be harmless.
-    What it raises is retried with back-off, `attempts_max` times; then `exhausted(body, tenant,
-    failure)` says what to send, so that no saga hangs on a dead row. Effects may overlap and
-    repeat: they write content-named objects, and deciders accept the first outcome.
+    kind, body: the kind of row, and the type that its body is decoded to.
+    run: does the work. A rebuilt to-do list has removed rows again, so doing one twice must be
+        harmless: effects write content-named objects, and deciders accept the first outcome.
+    exhausted: the command, if any, that ends the saga after `tries_max` failed tries; it gets body,
+        tenant and the last failure.
+    row_lease_ms: how long a row is this process's without renewal.
+    concurrency: rows of this kind in work at the same time in one process.
+    tries_max, delay_ms: the retry schedule: how many tries, and the pause after the n-th failed
+        one. An outage of our own servers is not counted as a try.
     """
 
     kind: str
     body: type[B]
-    run: Callable[[B, str], Awaitable[Send | None]]
+    run: RunEffect[B]
     exhausted: Callable[[B, str, str], Send | None]
-    lease_ms: Ms = 600_000
+    row_lease_ms: Ms = 600_000
     concurrency: int = 2
-    attempts_max: int = 5
+    tries_max: int = 5
+    delay_ms: Callable[[int], Ms] = RETRIES.delay_ms

@@ -1,5 +1,11 @@
-"""The process that trains or scores, as its caller sees it. Imports no tensor library.
+"""The process that trains or scores, as its caller sees it: a typed port without tensors.
 
-* `spec`: what a training or scoring process is given, and the failures it may end with
+The node agent writes a spec, starts the process, and reads events from its standard output, one
+JSON object a line; `tunery.ml` is the other side. Both use the records of this package.
+
+* `spec`: what a training or scoring process is given
+* `events`: what it says while it runs
+* `exits`: how it ends: exit codes, and failures with a cause and advice
 * `scores`: the results file of a scoring process
+* `codec`: specs and events to bytes and back
 """

@@ -1,30 +1,45 @@
-"""Raw scores of one evaluation: base and adapter on the same items, item by item."""
+"""The results file of a scoring process: base and adapter on the same inputs, item by item."""
 
 from msgspec import Struct
 
 
-class Item(Struct, frozen=True, kw_only=True):
-    """One capability item; `base` and `adapter` say whether each chose the right answer."""
+class ItemScore(Struct, frozen=True, kw_only=True):
+    """One multiple-choice item.
+
+    base, adapter: whether that side chose the right answer
+    base_choice, adapter_choice: the number of the answer it chose
+    """
 
     id: str
     category: str
     base: bool
     adapter: bool
+    base_choice: int
+    adapter_choice: int
 
 
-class Holdout(Struct, frozen=True, kw_only=True):
-    """The tenant's validation split. Losses are nats per trainable token; matches are counts."""
+class HoldoutScores(Struct, frozen=True, kw_only=True):
+    """The tenant's validation split.
+
+    rows, tokens: documents and labels that the losses are of
+    base_loss, adapter_loss: nats per label; null without validation rows
+    base_perplexity, adapter_perplexity: e to the loss
+    generated: rows that both sides answered
+    base_exact, adapter_exact: answers equal to the reference
+    """
 
     rows: int
     tokens: int
     base_loss: float | None
     adapter_loss: float | None
+    base_perplexity: float | None
+    adapter_perplexity: float | None
     generated: int
     base_exact: int
     adapter_exact: int
 
 
-class Answer(Struct, frozen=True, kw_only=True):
+class PromptAnswers(Struct, frozen=True, kw_only=True):
     """A fixed prompt answered by both."""
 
     prompt: str
@@ -33,6 +48,11 @@ class Answer(Struct, frozen=True, kw_only=True):
 
 
 class Scores(Struct, frozen=True, kw_only=True):
-    items: tuple[Item, ...]
-    holdout: Holdout
-    answers: tuple[Answer, ...]
+    """All scores of one evaluation. `precision`: torch's name of the weights' type."""
+
+    base_sha256: str
+    adapter_sha256: str
+    precision: str
+    items: tuple[ItemScore, ...]
+    holdout: HoldoutScores
+    answers: tuple[PromptAnswers, ...]

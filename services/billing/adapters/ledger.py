@@ -28,10 +28,11 @@ FROM adjustments WHERE tenant = $1 AND period = $2
 """
 
 
-class Connection(Protocol):
+class QueryConnection(Protocol):
     """What is used of an asyncpg connection or pool; its search path names billing's schema."""
 
-    async def fetch(self, query: str, *args: Any) -> Sequence[Any]: ...
+    async def fetch(self, query: str, *args: Any) -> Sequence[Any]:
+        """All rows of the query."""
 
 
 class NoTenant(Exception):
@@ -39,17 +40,19 @@ class NoTenant(Exception):
 
 
 async def read_invoice(
-    connection: Connection, tenant: str, month: Period, books: Mapping[str, PriceBook]
+    connection: QueryConnection, tenant: str, month: Period, books: Mapping[str, PriceBook]
 ) -> Invoice:
-    """The bill of one month as it is now. Give it one snapshot: all that is read belongs together.
+    """The bill of one month as it is now. `connection` holds one snapshot, so all reads agree.
 
     Raises NoTenant, PriceMissing, Mixed, Altered.
     """
     soft, rows = await _soft_limit(connection, tenant), await read_rows(connection, tenant, month)
     if soft is None and not rows:
         raise NoTenant(tenant)
-    found = await connection.fetch(STATEMENTS, tenant)
-    closed = [msgspec.json.decode(row[0], type=Statement) for row in found]
+    closed = [
+        msgspec.json.decode(row[0], type=Statement)
+        for row in await connection.fetch(STATEMENTS, tenant)
+    ]
     return invoice(
         tenant,
         month,
@@ -59,39 +62,42 @@ async def read_invoice(
         newest(books),
         share=share_of(month, closed),
         adjustments=await _adjustments(connection, tenant, month),
-        statement=next((one for one in closed if one.period == month.name), None),
+        statement={entry.period: entry for entry in closed}.get(month.name),
     )
 
 
 class PostgresBooks:
     """Implements the port `Books`."""
 
-    def __init__(self, store: Store, books: Mapping[str, PriceBook]) -> None:
-        self._store, self._books = store, books
+    def __init__(
+        self, store: Store, connection: QueryConnection, books: Mapping[str, PriceBook]
+    ) -> None:
+        self._store, self._connection, self._books = store, connection, books
 
     async def reached(self) -> Cut:
         saved = await self._store.positions(LEDGER)
         return tuple(saved[POOL.name, p].position.offset for p in range(PARTITIONS))
 
     async def statement(self, tenant: str, ended: PeriodEnded, share: Share) -> Statement:
-        pool, month = self._store.pool, share.month
-        made = invoice(
+        """The bill of a closed month. Raises PriceMissing, Mixed."""
+        month = share.month
+        bill = invoice(
             tenant,
             month,
-            await read_rows(pool, tenant, month),
+            await read_rows(self._connection, tenant, month),
             self._books,
             ended.soft_gpu_ms,
             newest(self._books),
             share=share,
-            adjustments=await _adjustments(pool, tenant, month),
+            adjustments=await _adjustments(self._connection, tenant, month),
         )
         return Statement(
             period=month.name,
             cut=tuple(share.cut or ()),
-            currency=made.currency,
+            currency=bill.currency,
             soft_gpu_ms=ended.soft_gpu_ms,
-            gpu_ms=made.gpu_ms,
-            amount_micro=made.amount_micro,
+            gpu_ms=bill.gpu_ms,
+            amount_micro=bill.amount_micro,
         )
 
 
@@ -100,20 +106,23 @@ def newest(books: Mapping[str, PriceBook]) -> str:
     return books[max(books)].currency
 
 
-async def read_rows(connection: Connection, tenant: str, month: Period) -> tuple[LedgerRow, ...]:
-    found = await connection.fetch(ROWS, tenant, month.end_hour)
-    return tuple(msgspec.convert(dict(row), LedgerRow) for row in found)
+async def read_rows(
+    connection: QueryConnection, tenant: str, month: Period
+) -> tuple[LedgerRow, ...]:
+    """Ledger rows of the tenant up to the end of the month, in the order of the bill."""
+    rows = await connection.fetch(ROWS, tenant, month.end_hour)
+    return tuple(msgspec.convert(dict(row), LedgerRow) for row in rows)
 
 
 async def _adjustments(
-    connection: Connection, tenant: str, month: Period
+    connection: QueryConnection, tenant: str, month: Period
 ) -> tuple[Adjustment, ...]:
-    found = await connection.fetch(ADJUSTMENTS, tenant, month.name)
-    return tuple(msgspec.convert(dict(row), Adjustment) for row in found)
+    rows = await connection.fetch(ADJUSTMENTS, tenant, month.name)
+    return tuple(msgspec.convert(dict(row), Adjustment) for row in rows)
 
 
-async def _soft_limit(connection: Connection, tenant: str) -> GpuMs | None:
+async def _soft_limit(connection: QueryConnection, tenant: str) -> GpuMs | None:
     """None when there is no such tenant."""
     query = "SELECT soft_gpu_ms FROM tenants WHERE tenant = $1"
-    found = await connection.fetch(query, tenant)
-    return int(found[0]["soft_gpu_ms"]) if found else None
+    rows = await connection.fetch(query, tenant)
+    return int(rows[0]["soft_gpu_ms"]) if rows else None

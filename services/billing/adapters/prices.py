@@ -1,32 +1,20 @@
-"""Price books from files: one version, one file, never edited after a job was priced with it."""
+"""Price books of this installation, read once at the start."""
 
 from collections.abc import Mapping
-from importlib.resources import files
 from pathlib import Path
 
-import msgspec
-
 from services.billing.domain.invoice import PriceMissing
-from tunery.plan.price import PriceBook, load_prices
+from tunery.plan.price import PRICES_DIR, SUFFIX, PriceBook, PriceBookError, load_price_books
+from tunery.runtime.settings import read_files
 
 
 def read_books(folder: Path | None = None) -> Mapping[str, PriceBook]:
-    """All price books by version. Raises PriceMissing, which names the file and what is wrong."""
-    place = files("services.billing") / "prices" if folder is None else folder
-    books: dict[str, PriceBook] = {}
-    for file in sorted(place.iterdir(), key=lambda entry: entry.name):
-        if not file.name.endswith(".json"):
-            continue
-        try:
-            book = load_prices(file.read_bytes())
-        except msgspec.DecodeError as error:
-            raise PriceMissing(f"price book {file.name} cannot be read: {error}") from error
-        if file.name != f"{book.version}.json":
-            raise PriceMissing(
-                f"price book {file.name} says version {book.version!r}; "
-                f"rename it to {book.version}.json"
-            )
-        books[book.version] = book
-    if not books:
-        raise PriceMissing(f"no price book in {place}; add <version>.json")
-    return books
+    """All price books by version, ours where no folder is given.
+
+    Raises PriceMissing, which names the file and what is wrong; SettingsError.
+    """
+    folder = folder or PRICES_DIR
+    try:
+        return load_price_books(read_files(folder, SUFFIX))
+    except PriceBookError as error:
+        raise PriceMissing(f"{folder}: {error}") from error

@@ -15,7 +15,7 @@ from schemas.account import AdjustmentReason, Lane, Statement
 from schemas.pool import Role
 from schemas.units import HOUR_MS, GpuMs, Micro
 from services.billing.domain.periods import Period, Share, period_of
-from tunery.plan.price import PriceBook, line_micro
+from tunery.plan.price import LineKey, PriceBook, by_line, line_micro
 
 Kind: TypeAlias = Literal["usage", "credit"]
 # 28 digits are enough for any sum of GPU-milliseconds times any price; 60 leave no doubt
@@ -171,28 +171,28 @@ def _lines(
     soft_gpu_ms: GpuMs | None,
     share: Share,
 ) -> tuple[Line, ...]:
-    grouped: dict[_Group, list[LedgerRow]] = {}
-    for row in rows:
-        if share.has(row.hour, row.journal_partition, row.journal_offset):
-            grouped.setdefault(_group(row), []).append(row)
+    billed = (row for row in rows if share.has(row.hour, row.journal_partition, row.journal_offset))
     lines: list[Line] = []
     net = 0
-    for group in sorted(grouped):
-        if grouped[group][0].hour < share.month.first_hour:
-            lines.append(_line(grouped[group], books, late=True))
+    for key, together in by_line(billed, _line_key).items():
+        if key.hour < share.month.first_hour:
+            lines.append(_line(together, books, late=True))
         else:
-            lines.append(_line(grouped[group], books, net, soft_gpu_ms))
+            lines.append(_line(together, books, net, soft_gpu_ms))
             net += lines[-1].gpu_ms
     return tuple(lines)
 
 
-_Group: TypeAlias = tuple[int, str, int, str, str, str, str]
-
-
-def _group(row: LedgerRow) -> _Group:
-    """Sorts by hour, job, and use before credit."""
-    credit = 1 if row.kind == "credit" else 0
-    return (row.hour, row.job_id, credit, row.role, row.lane, row.price_version, row.cause)
+def _line_key(row: LedgerRow) -> LineKey:
+    return LineKey(
+        hour=row.hour,
+        job_id=row.job_id,
+        is_credit=row.kind == "credit",
+        role=row.role,
+        lane=row.lane,
+        price_version=row.price_version,
+        cause=row.cause,
+    )
 
 
 def _line(
@@ -238,7 +238,7 @@ def gpu_hour_price(books: Mapping[str, PriceBook], version: str, lane: Lane) -> 
     if book is None or lane not in book.gpu_hour_micro:
         raise PriceMissing(
             f"no price for lane {lane} in version {version!r}; "
-            f"add it as services/billing/prices/{version}.json, or set TUNERY_BILLING_PRICES_DIR"
+            f"add {version}.json to the folder that TUNERY_BILLING_PRICES_DIR names"
         )
     return book.gpu_hour_micro[lane]
 

@@ -1,0 +1,1 @@
+"""`verdict`: a pure function of the scores of base and adapter."""

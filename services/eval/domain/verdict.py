@@ -1,7 +1,7 @@
 """The gate: a pure function of paired scores.
 
 Three outcomes, because "not shown to be worse" and "shown not to be worse" differ:
-* block: the drop is larger than allowed, and an exact one-sided McNemar test says it is no luck;
+* block: the drop is larger than allowed, and an exact one-sided McNemar test rules out chance;
 * pass: the upper confidence bound of the drop is within what is allowed;
 * inconclusive: the items cannot tell.
 """
@@ -11,9 +11,9 @@ from math import comb, sqrt
 
 from schemas.job import ScoreSummary
 from schemas.model import Verdict
-from tunery.work.scores import Item, Scores
+from schemas.units import PPM
+from tunery.work.scores import ItemScore, Scores
 
-PPM = 1_000_000
 DROP_MAX_PPM = 100_000  # ten points, where a job does not say: 200 items seldom prove less
 ALPHA_PPM = 50_000
 Z_ONE_SIDED_95 = 1.6448536269514722
@@ -42,7 +42,7 @@ def summarise(scores: Scores, drop_max_ppm: int | None = None) -> ScoreSummary:
 
 
 def judge(
-    items: tuple[Item, ...], drop_max_ppm: int = DROP_MAX_PPM
+    items: tuple[ItemScore, ...], drop_max_ppm: int = DROP_MAX_PPM
 ) -> tuple[Verdict, tuple[str, ...]]:
     """The verdict on paired right/wrong answers, and why."""
     n = len(items)
@@ -51,17 +51,17 @@ def judge(
     worse, better = discordant(items)
     drop_ppm = PPM * (worse - better) // n
     p_ppm = round(PPM * mcnemar_worse(worse, better))
-    told = (
+    figures = (
         f"{-drop_ppm / 10_000:+.1f} points on {n} items, one-sided p of a drop = {p_ppm / PPM:.4f}"
     )
     if drop_ppm > drop_max_ppm and p_ppm < ALPHA_PPM:
-        return "block", (f"{told}: a drop of more than {drop_max_ppm / 10_000:g} points",)
+        return "block", (f"{figures}: a drop of more than {drop_max_ppm / 10_000:g} points",)
     if drop_upper_bound(worse, better, n) < drop_max_ppm / PPM:
-        return "pass", (told,)
-    return "inconclusive", (f"{told}: neither a drop nor its absence is shown",)
+        return "pass", (figures,)
+    return "inconclusive", (f"{figures}: neither a drop nor its absence is shown",)
 
 
-def discordant(items: tuple[Item, ...]) -> tuple[int, int]:
+def discordant(items: tuple[ItemScore, ...]) -> tuple[int, int]:
     """(right before and wrong now, wrong before and right now)."""
     worse = sum(item.base and not item.adapter for item in items)
     better = sum(item.adapter and not item.base for item in items)

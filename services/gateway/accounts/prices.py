@@ -3,10 +3,8 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-import msgspec
-
-from tunery.plan.price import PriceBook, load_prices
-from tunery.runtime.settings import SettingsError
+from tunery.plan.price import SUFFIX, PriceBook, PriceBookError, load_price_books
+from tunery.runtime.settings import SettingsError, read_files
 
 
 class FilePrices:
@@ -24,15 +22,7 @@ class FilePrices:
 
 def load_folder(folder: Path) -> FilePrices:
     """Every `*.json` of the folder. Raises SettingsError for none, or one that is wrong."""
-    books = {}
-    for path in sorted(folder.glob("*.json")):
-        try:
-            book = load_prices(path.read_bytes())
-        except (OSError, msgspec.MsgspecError) as error:
-            raise SettingsError(f"{path} is no price book: {error}; correct it") from error
-        books[book.version] = book
-    if not books:
-        raise SettingsError(
-            f"{folder} has no price book; set TUNERY_GATEWAY_PRICES_DIR to a folder with one"
-        )
-    return FilePrices(books)
+    try:
+        return FilePrices(load_price_books(read_files(folder, SUFFIX)))
+    except PriceBookError as error:
+        raise SettingsError(f"TUNERY_GATEWAY_PRICES_DIR={folder}: {error}") from error

@@ -24,7 +24,7 @@ from tunery.data.checking import Checker
 from tunery.data.containers.reading import open_rows
 from tunery.data.containers.row import Row
 from tunery.data.findings.finding import Finding, Note
-from tunery.data.tokens.length_policy import fit, misused
+from tunery.data.tokens.length_policy import check_policy, fit
 from tunery.data.tokens.tokenizer import BaseUnusable, Encoded, Rendered, Tokenizer
 from tunery.data.versions import diff
 
@@ -55,22 +55,21 @@ def preview(task: Preview) -> Answer:
         for row, conversation in islice(checker.conversations(rows), task.rows):
             found = tokenizer.render(conversation)
             if isinstance(found, Note):
-                checker.findings.add(found.at(row.number, row.line))
+                checker.findings.add(found.to_finding(row.number, row.line))
             else:
                 given.append(row)
                 rendered.append(found)
-    if (wrong := misused(task.length_policy, checker.dialect)) is not None:
-        checker.findings.add(wrong.at(None, None))
+    if (wrong := check_policy(task.length_policy, checker.dialect)) is not None:
+        checker.findings.add(wrong.to_finding(None, None))
     data: list[RowShown] = []
     for row, tokens in zip(given, tokenizer.encode(rendered), strict=True):
         parts = fit(tokens, task.max_length, task.length_policy)
         if isinstance(parts, Note):
-            checker.findings.add(parts.at(row.number, row.line))
+            checker.findings.add(parts.to_finding(row.number, row.line))
             parts = [tokens.span(0, task.max_length)]
         data += _shown(row, tokens, parts, tokenizer)
-    return PreviewAnswer(
-        data=data, problems=[_problem(one) for one in checker.findings.of("error")]
-    )
+    errors = checker.findings.with_severity("error")
+    return PreviewAnswer(data=data, problems=[_problem(error) for error in errors])
 
 
 def _shown(

@@ -1,6 +1,5 @@
 """What a job is expected to cost, and what it has cost, line by line."""
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -8,7 +7,7 @@ import msgspec
 
 from schemas.job import Estimate, JobSpec, Price
 from schemas.training import Device
-from schemas.units import Micro, Ms
+from schemas.units import GpuMs, Ms
 from services.gateway.jobs.responses import TrainingParametersResponse, training_parameters
 from services.gateway.jobs.tables import (
     JobRow,
@@ -16,7 +15,7 @@ from services.gateway.jobs.tables import (
 )
 from services.gateway.web.responses import Response, seconds, seconds_or_none
 from tunery.plan.estimate import over_budget
-from tunery.plan.price import line_micro, price_micro
+from tunery.plan.price import LineKey, job_cost, price_micro
 
 
 class PriceResponse(Response):
@@ -166,7 +165,8 @@ def cost_response(row: JobRow, lines: Sequence[UsageRow]) -> JobCostResponse:
         credited_gpu_ms=credited,
         net_gpu_ms=billable - credited,
         trained_tokens=tokens,
-        amount_micro=_amount_micro(price, lines) + price_micro(price, 0, tokens),
+        amount_micro=job_cost(map(_billed, lines), price.gpu_hour_micro)
+        + price_micro(price, 0, tokens),
         estimate=None if row.hold is None else msgspec.to_builtins(row.hold.estimate),
     )
 
@@ -183,9 +183,15 @@ def _cost_line(line: UsageRow) -> CostLineResponse:
     )
 
 
-def _amount_micro(price: Price, lines: Sequence[UsageRow]) -> Micro:
-    """To the unit what the invoice says: one rounding for each of its lines."""
-    gpu_ms: Counter[tuple[Any, ...]] = Counter()
-    for line in lines:
-        gpu_ms[line.hour, line.kind, line.role, line.cause] += line.billable_gpu_ms
-    return sum(line_micro(used, price.gpu_hour_micro) for used in gpu_ms.values())
+def _billed(line: UsageRow) -> tuple[LineKey, GpuMs]:
+    """The invoice line that this use or credit is on."""
+    key = LineKey(
+        hour=line.hour,
+        job_id=line.job_id,
+        is_credit=line.kind == "credit",
+        role=line.role,
+        lane=line.lane,
+        price_version=line.price_version,
+        cause=line.cause or "",
+    )
+    return key, line.billable_gpu_ms

@@ -35,7 +35,7 @@ COLUMNS: Final = {
 def results(views: Views, blobs: Blobs, seal: Sealer) -> Effect[JobEnded]:
     """Nothing for a job that never took a step, or whose file is there already."""
 
-    async def run(job: JobEnded, tenant: str) -> Send | None:
+    async def run(job: JobEnded, tenant: str, _: int = 1) -> Send | None:
         file_id = FILE + derived_id(tenant, job.job_id, RESULTS)
         if await views.one(FILES, {"tenant": tenant, "id": file_id}) is not None:
             return None

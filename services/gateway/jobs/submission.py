@@ -33,7 +33,7 @@ from services.gateway.models.tables import BASES
 from services.gateway.web.deps import Caller, Deps, Principal, WithDeps
 from services.gateway.web.errors import FORBIDDEN, ApiError
 from tunery.plan.estimate import estimate
-from tunery.runtime.store.abstract import Outcome
+from tunery.runtime.store.abstract import CommandResult
 
 IDEMPOTENCY_KEY_MAX: Final = 255
 LINE_CHARACTERS: Final = 16
@@ -132,7 +132,7 @@ def idempotency(deps: Deps, caller: Principal, body: JobRequest, intent: Intent)
     return Idempotency(key=body_hmac, body=body_hmac, by_body=True, retry=intent.retried)
 
 
-async def _first(deps: Deps, caller: Principal, outcome: Outcome) -> JobRow:
+async def _first(deps: Deps, caller: Principal, outcome: CommandResult) -> JobRow:
     """The job that the first command of this intent made. Raises its refusal again, as 409."""
     command_id = outcome.repeated_of
     row = await deps.views.one(JOBS, {"tenant": caller.tenant, "command_id": command_id})

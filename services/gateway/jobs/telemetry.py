@@ -16,7 +16,7 @@ from tunery.runtime.bus.abstract import OutOfRange, Record
 from tunery.runtime.journal.codec import MALFORMED
 from tunery.runtime.journal.reader import Position
 from tunery.runtime.ports import Runtime
-from tunery.runtime.store.abstract import Batch, Committed, Tables
+from tunery.runtime.store.abstract import CommitResult, RowBatch, Tables
 from tunery.runtime.telemetry.logs import log_event
 from tunery.runtime.verbs import Upsert
 
@@ -87,19 +87,19 @@ class TelemetryReader:
             after = found[-1].offset + 1
             changes = [change for record in found for change in changes_of(record)]
             batch = _batch(partition, offsets[partition], after, changes)
-            if await self._store.commit(batch) is Committed.STALE:
+            if await self._store.commit(batch) is CommitResult.STALE:
                 return False
             offsets[partition] = after
         return True
 
 
-def _batch(partition: int, before: int, after: int, changes: Sequence[Upsert]) -> Batch:
+def _batch(partition: int, before: int, after: int, changes: Sequence[Upsert]) -> RowBatch:
     """Those who follow the jobs hear of it."""
     told = {f"{change.key['tenant']}/{change.key['job_id']}" for change in changes}
-    return Batch(
+    return RowBatch(
         projection=NAME,
         version=VERSION,
-        place=(NAME, partition),
+        partition=(NAME, partition),
         expected=before,
         position=Position(after),
         changes=changes,

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+import asyncpg
+
 from schemas.units import Ms
 from services.gateway.ports import Cursor, Where
 from services.gateway.views.table import R, Table
@@ -17,8 +19,8 @@ QUERY_MS_MAX: Final[Ms] = 2_500
 class PostgresViews:
     """Implements `Views`. Raises StoreUnavailable within QUERY_MS_MAX."""
 
-    def __init__(self, store: PostgresStore) -> None:
-        self._store = store
+    def __init__(self, pool: "asyncpg.Pool[Any]") -> None:
+        self._pool = pool
 
     async def one(self, table: Table[R], where: Where) -> R | None:
         rows = await self.page(table, where, limit=1, descending=False)
@@ -55,7 +57,7 @@ class PostgresViews:
 
     async def _records(self, query: str, arguments: Sequence[Any]) -> Sequence[Any]:
         with named_errors():
-            records: Sequence[Any] = await self._store.pool.fetch(query, *arguments)
+            records: Sequence[Any] = await self._pool.fetch(query, *arguments)
         return records
 
 
@@ -106,4 +108,4 @@ class StoreViews:
 
 
 def views_of(store: Store) -> PostgresViews | StoreViews:
-    return PostgresViews(store) if isinstance(store, PostgresStore) else StoreViews(store)
+    return PostgresViews(store.pool) if isinstance(store, PostgresStore) else StoreViews(store)

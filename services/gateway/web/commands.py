@@ -12,7 +12,7 @@ from services.gateway.web.outcomes import Outcomes, TooManyWaiting
 from tunery.runtime.bus.abstract import AppendUnknown, Unavailable
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.ids import NewId, new_id
-from tunery.runtime.store.abstract import Outcome
+from tunery.runtime.store.abstract import CommandResult
 
 SEND_MS_MAX: Final[Ms] = 3_000
 WAIT_MS_MAX: Final[Ms] = 10_000
@@ -40,7 +40,7 @@ class CommandSender:
         idempotency: Idempotency | None = None,
         actor: Sealed | None = None,
         correlation: str | None = None,
-    ) -> Outcome:
+    ) -> CommandResult:
         """The outcome of an accepted or repeated command.
 
         Raises ApiError: the decider's refusal; 503 when the log is away (nothing was sent), or

@@ -7,7 +7,7 @@ from typing import Final
 
 from schemas.units import Ms
 from services.gateway.web.timeouts import in_time
-from tunery.runtime.store.abstract import OUTCOMES_CHANNEL, Outcome, Store, StoreUnavailable
+from tunery.runtime.store.abstract import OUTCOMES_CHANNEL, CommandResult, Store, StoreUnavailable
 
 POLL_MS: Final[Ms] = 500  # for a notice that was lost
 AWAY_MS_MAX: Final[Ms] = 2_500  # nobody waits for a decision that cannot be read
@@ -47,7 +47,7 @@ class Outcomes:
         finally:
             del self._waiting[command_id]
 
-    async def wait(self, command_id: str, wait_ms: Ms) -> Outcome | None:
+    async def wait(self, command_id: str, wait_ms: Ms) -> CommandResult | None:
         """The outcome, or None when there is none after `wait_ms`, or when the store has been away
         for AWAY_MS_MAX: it may still come.
         """
@@ -73,7 +73,7 @@ class Outcomes:
                     away_since = None
         return None
 
-    async def _read(self, command_id: str) -> Outcome | None:
+    async def _read(self, command_id: str) -> CommandResult | None:
         """Raises StoreUnavailable after AWAY_MS_MAX at the latest."""
         try:
             return await in_time(self._store.outcome(command_id), AWAY_MS_MAX)

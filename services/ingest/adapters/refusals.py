@@ -9,7 +9,7 @@ from typing import Final
 from schemas import errors
 from tunery.data.findings.codes import CATALOGUE
 from tunery.data.findings.limits import ROWS_MAX, ROWS_MIN
-from tunery.data.reports.report import Report
+from tunery.data.reports.report import CheckReport
 
 FEW: Final = frozenset({"empty_file", "header_only", "too_few_rows"})
 MANY: Final = "too_many_rows"
@@ -21,7 +21,7 @@ class Refusal:
     message: str
 
 
-def refused(report: Report, rows_max: int | None) -> Refusal:
+def refused(report: CheckReport, rows_max: int | None) -> Refusal:
     """Of a report with errors."""
     codes = {error.code for error in report.errors}
     if MANY in codes:

@@ -7,7 +7,7 @@ from msgspec import Struct
 from schemas.dataset import PrepareSpec
 from services.ingest.ports import Checked, LocalBase, Packed
 from tunery.data.preparing import UNSCREENED
-from tunery.data.screening.screening import Policy
+from tunery.data.screening.screening import ScreeningPolicy
 
 TASK_FILE = "task.json"
 ANSWER_FILE = "answer.json"
@@ -16,7 +16,7 @@ ANSWER_FILE = "answer.json"
 class Screen(Struct, frozen=True, kw_only=True):
     """What is looked for in rows, and the folder of benchmarks they are compared with."""
 
-    policy: Policy = UNSCREENED
+    policy: ScreeningPolicy = UNSCREENED
     benchmarks: str | None = None
 
 

@@ -30,9 +30,9 @@ from services.ingest.adapters.tasks import (
 from services.ingest.ports import Checked, Counted, Packed
 from tunery.data import preparing
 from tunery.data.checking import check
-from tunery.data.reports.report import Report
+from tunery.data.reports.report import CheckReport
 from tunery.data.screening import benchmarks
-from tunery.data.screening.contamination import Item
+from tunery.data.screening.contamination import BenchmarkItem
 from tunery.data.tokens.tokenizer import BaseUnusable
 
 NICENESS: Final = 5  # rows wait for decisions, never the other way round
@@ -77,7 +77,7 @@ def check_file(task: CheckTask) -> Checked:
         policy=task.screen.policy,
         benchmarks=items_of(task.screen),
     )
-    reports: list[Report] = []
+    reports: list[CheckReport] = []
     counted: list[Counted] = []
     unusable: list[str] = []
     for base in sorted(task.bases, key=lambda base: base.base_id):
@@ -115,7 +115,7 @@ def check_file(task: CheckTask) -> Checked:
     )
 
 
-def items_of(screen: Screen) -> list[Item]:
+def items_of(screen: Screen) -> list[BenchmarkItem]:
     return benchmarks.load(Path(screen.benchmarks)) if screen.benchmarks is not None else []
 
 

@@ -9,7 +9,7 @@ import httpx
 
 from schemas.units import Ms
 from services.notifier.domain.target import Forbidden, Target, check_address, parse
-from services.notifier.ports import Answer, Unreachable
+from services.notifier.ports import ReceiverUnreachable, WebhookResponse
 
 ADDRESSES_MAX: Final = 16
 DIGITS_MAX: Final = 9
@@ -25,39 +25,40 @@ class HttpOutbound:
             follow_redirects=False, trust_env=False, timeout=self._timeout_s
         )
 
-    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> Answer:
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> WebhookResponse:
+        """Send once. Raises ReceiverUnreachable, Forbidden."""
         target = parse(url, allow_private=self._allow_private)
         try:
             async with asyncio.timeout(self._timeout_s):
                 address = await self._resolve(target)
                 return await self._send(url, target, address, headers, body)
         except TimeoutError as error:
-            raise Unreachable(f"no answer within {self._timeout_s:g} s") from error
+            raise ReceiverUnreachable(f"no response within {self._timeout_s:g} s") from error
         except httpx.InvalidURL as error:
             raise Forbidden(f"not a URL: {error}") from error
         except httpx.HTTPError as error:
-            raise Unreachable(f"{type(error).__name__}: {error}") from error
+            raise ReceiverUnreachable(f"{type(error).__name__}: {error}") from error
 
     async def close(self) -> None:
         await self._client.aclose()
 
     async def _resolve(self, target: Target) -> str:
-        """One address of the host. All of them must be allowed: one bad one is an attempt."""
+        """One address of the host. All must be allowed: one private address is an attack."""
         loop = asyncio.get_running_loop()
         try:
-            found = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+            entries = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
-            raise Unreachable(f"{target.host} cannot be resolved: {error}") from error
-        addresses = [str(place[0]) for *_, place in found][:ADDRESSES_MAX]
+            raise ReceiverUnreachable(f"{target.host} cannot be resolved: {error}") from error
+        addresses = [str(address[0]) for *_, address in entries][:ADDRESSES_MAX]
         for address in addresses:
             check_address(address, allow_private=self._allow_private)
         if not addresses:
-            raise Unreachable(f"{target.host} has no address")
+            raise ReceiverUnreachable(f"{target.host} has no address")
         return addresses[0]
 
     async def _send(
         self, url: str, target: Target, address: str, headers: Mapping[str, str], body: bytes
-    ) -> Answer:
+    ) -> WebhookResponse:
         original = httpx.URL(url)
         request = self._client.build_request(
             "POST",
@@ -69,7 +70,9 @@ class HttpOutbound:
         )
         response = await self._client.send(request, stream=True)
         await response.aclose()
-        return Answer(response.status_code, retry_after_ms(response.headers.get("retry-after")))
+        return WebhookResponse(
+            response.status_code, retry_after_ms(response.headers.get("retry-after"))
+        )
 
     def _timeouts(self) -> dict[str, float | None]:
         return httpx.Timeout(self._timeout_s).as_dict()

@@ -1,1 +1,1 @@
-"""What a webhook says, and where it may go."""
+"""The rules of deliveries: `message` (the bytes), `schedule` (retries), `target` (allowed URLs)."""

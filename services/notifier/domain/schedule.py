@@ -1,11 +1,11 @@
-"""When a delivery is tried again: eleven attempts within 72 hours, longer pauses each time."""
+"""When a delivery is tried again: eleven tries within 72 hours, longer pauses each time."""
 
 from typing import Final
 
 from schemas.units import HOUR_MS, Ms
 
 MINUTE_MS: Final = 60_000
-PAUSES_MS: Final[tuple[Ms, ...]] = (
+DELAYS_MS: Final[tuple[Ms, ...]] = (
     5_000,
     MINUTE_MS,
     5 * MINUTE_MS,
@@ -17,21 +17,16 @@ PAUSES_MS: Final[tuple[Ms, ...]] = (
     20 * HOUR_MS,
     20 * HOUR_MS,
 )
-ATTEMPTS_MAX: Final = len(PAUSES_MS) + 1
+TRIES_MAX: Final = len(DELAYS_MS) + 1
 JITTER_PPM: Final = 100_000  # pauses are shortened by up to a tenth, so that retries spread
 PPM: Final = 1_000_000
-RETRY_AFTER_MS_MAX: Final = 6 * HOUR_MS
+RETRY_AFTER_MS_MAX: Final = 6 * HOUR_MS  # of the pause that a receiver asks for
 
 
-def pause_ms(
-    attempt: int, jitter_ppm: int, asked_ms: Ms | None = None, attempts_max: int = ATTEMPTS_MAX
-) -> Ms | None:
-    """Pause after the `attempt`-th attempt (from 1) has failed; None when it was the last.
+def delay_ms(try_number: int, jitter_ppm: int) -> Ms:
+    """The pause after the `try_number`-th try (from 1, below TRIES_MAX) has failed.
 
-    jitter_ppm: random, in [0, JITTER_PPM]. asked_ms: what the receiver's Retry-After says.
+    jitter_ppm: random, in [0, JITTER_PPM]: by how much the pause is shortened.
     """
-    if attempt >= attempts_max:
-        return None
-    pause = PAUSES_MS[attempt - 1]
-    pause -= pause * jitter_ppm // PPM
-    return max(pause, min(asked_ms or 0, RETRY_AFTER_MS_MAX))
+    delay = DELAYS_MS[try_number - 1]
+    return delay - delay * jitter_ppm // PPM

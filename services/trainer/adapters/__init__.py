@@ -1,0 +1,1 @@
+"""The machine itself: `hardware` (what it offers), `processes` (process groups on Linux)."""

@@ -9,15 +9,16 @@ import signal
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
-LINE_BYTES_MAX = 1 << 20
-TAIL_BYTES = 4_000
-SWEEP_ROUNDS_MAX = 100
-SWEEP_PAUSE_S = 0.05
-MARK = "TUNERY_NODE_MARK"
+LINE_BYTES_MAX: Final = 1 << 20
+TAIL_BYTES: Final = 4_000
+SWEEP_ROUNDS_MAX: Final = 100
+SWEEP_PAUSE_S: Final = 0.05
+MARK: Final = "TUNERY_NODE_MARK"
 
 
-class Group:
+class ProcessGroup:
     """A started process, leader of its own session and group."""
 
     def __init__(self, process: asyncio.subprocess.Process, errors: Path) -> None:
@@ -49,7 +50,7 @@ class Group:
         self.signal(signal.SIGKILL)  # children it may have left in its group
         return status
 
-    def tail(self) -> str:
+    def error_tail(self) -> str:
         with suppress(OSError), self._errors.open("rb") as file:
             file.seek(max(0, self._errors.stat().st_size - TAIL_BYTES))
             return file.read().decode("utf-8", "replace")
@@ -57,14 +58,15 @@ class Group:
 
 
 class ProcessGroups:
-    """`mark` tells this node's processes from everybody else's."""
+    """Starts and finds this node's processes; `mark` distinguishes them from those of others."""
 
     def __init__(self, mark: str) -> None:
         self._mark = mark
 
     async def start(
         self, argv: Sequence[str], environment: Mapping[str, str], folder: Path
-    ) -> Group:
+    ) -> ProcessGroup:
+        """Start a process in a folder, which gets its standard error. Raises OSError."""
         errors = folder / "stderr.log"
         with errors.open("ab") as sink:
             process = await asyncio.create_subprocess_exec(
@@ -77,15 +79,16 @@ class ProcessGroups:
                 limit=LINE_BYTES_MAX,
                 start_new_session=True,
             )
-        return Group(process, errors)
+        return ProcessGroup(process, errors)
 
     async def sweep(self) -> int:
-        found: set[int] = set()
+        """Kill all processes with the mark; how many there were. Raises TimeoutError."""
+        killed: set[int] = set()
         for _ in range(SWEEP_ROUNDS_MAX):
             alive = _marked(self._mark)
             if not alive:
-                return len(found)
-            found |= alive
+                return len(killed)
+            killed |= alive
             for pid in alive:
                 with suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
@@ -94,11 +97,11 @@ class ProcessGroups:
 
 
 def _marked(mark: str) -> set[int]:
-    wanted = f"{MARK}={mark}".encode()
+    entry_of_mark = f"{MARK}={mark}".encode()
     pids = set()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
-            with suppress(OSError):  # gone meanwhile, or somebody else's
-                if wanted in (entry / "environ").read_bytes().split(b"\0"):
+            with suppress(OSError):  # ended meanwhile, or of another user
+                if entry_of_mark in (entry / "environ").read_bytes().split(b"\0"):
                     pids.add(int(entry.name))
     return pids

@@ -1,0 +1,1 @@
+"""What a node should be doing: `state` (its leases), `evolve` (one event more)."""

@@ -1,14 +1,15 @@
-"""Fold of the `pool` journal for one node: pure, total, blind to everybody else's leases."""
+"""Fold of the `pool` journal for one node; leases of other nodes change nothing."""
 
 from msgspec.structs import replace
 
 from schemas import pool
-from services.trainer.domain.state import Assignment, NodeState, Wish
+from services.trainer.domain.state import Assignment, NodeState, TargetState
 
-HARDNESS: dict[Wish, int] = {"run": 0, "drain": 1, "kill": 2}
+HARDNESS: dict[TargetState, int] = {"run": 0, "drain": 1, "kill": 2}
 
 
 def evolve(state: NodeState, event: pool.Event) -> NodeState:
+    """The state after one more event."""
     match event:
         case pool.NodeRegistered() if event.node_id == state.node_id:
             mine = event.incarnation == state.incarnation
@@ -32,16 +33,16 @@ def evolve(state: NodeState, event: pool.Event) -> NodeState:
             return state
 
 
-def _harden(state: NodeState, lease: int, wish: Wish) -> NodeState:
+def _harden(state: NodeState, lease: int, target: TargetState) -> NodeState:
     assignment = state.assignments.get(lease)
-    if assignment is None or HARDNESS[assignment.wish] >= HARDNESS[wish]:
+    if assignment is None or HARDNESS[assignment.target] >= HARDNESS[target]:
         return state
-    hardened = replace(assignment, wish=wish)
+    hardened = replace(assignment, target=target)
     return replace(state, assignments=state.assignments.set(lease, hardened))
 
 
 def _closed(state: NodeState, event: pool.PlacementClosed) -> NodeState:
-    """A closed placement needs nothing any more, whatever still runs under its lease."""
+    """What still runs under the lease of a closed placement is of no use any more."""
     for lease, assignment in state.assignments.items():
         grant = assignment.grant
         same_job = (grant.tenant, grant.job_id) == (event.tenant, event.job_id)

@@ -1,4 +1,4 @@
-"""What a node should be doing, as the `pool` journal tells it."""
+"""What a node should be doing, as the `pool` journal says."""
 
 from typing import Literal, TypeAlias
 
@@ -7,18 +7,26 @@ from msgspec import Struct
 
 from schemas.pool import LeaseGranted
 
-Wish: TypeAlias = Literal["run", "drain", "kill"]
+TargetState: TypeAlias = Literal["run", "drain", "kill"]
 
 
 class Assignment(Struct, frozen=True, kw_only=True):
-    """A lease on this node, and what the pool wants of it now. Wishes only harden."""
+    """A lease on this node, and what the pool wants of its process now.
+
+    `target` only hardens: from run to drain to kill.
+    """
 
     grant: LeaseGranted
-    wish: Wish = "run"
+    target: TargetState = "run"
 
 
 class NodeState(Struct, frozen=True, kw_only=True):
-    """Leases of this incarnation whose slots are not free yet, by lease number."""
+    """One node as the journal describes it.
+
+    registered: the pool has accepted this incarnation
+    replaced: another incarnation registered after this one
+    assignments: leases of this incarnation whose slots are not free yet, by lease number
+    """
 
     node_id: str
     incarnation: str

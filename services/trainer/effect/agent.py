@@ -16,7 +16,7 @@ from schemas.telemetry import Heartbeat
 from schemas.topics import POOL
 from schemas.units import Ms
 from services.trainer.domain.evolve import evolve
-from services.trainer.domain.state import Assignment, NodeState, Wish
+from services.trainer.domain.state import Assignment, NodeState, TargetState
 from services.trainer.effect.reports import Reports
 from services.trainer.ports import Hardware, Machine
 from services.trainer.settings import TrainerSettings
@@ -36,23 +36,24 @@ class Replaced(HostStopped):
     """Another agent registered under this node's name; two would fight over the machine."""
 
 
-class Attempt(Protocol):
-    """What runs under one lease, from its grant to the report that nothing is left of it."""
+class RunningLease(Protocol):
+    """What runs under one lease, from its grant to the report that its slots are free."""
 
-    async def run(self) -> None: ...
+    async def run(self) -> None:
+        """Work until the end, whatever it is, and report it."""
 
-    def wish(self, wish: Wish) -> None:
-        """What the pool wants now; wishes only harden."""
+    def set_target(self, target: TargetState) -> None:
+        """What the pool wants now; targets only harden."""
 
     @property
     def idle_ms(self) -> Ms:
         """How long its process has said nothing; 0 before it has started."""
 
 
-class Agent:
+class NodeAgent:
     """One per node; a new incarnation at each run.
 
-    `attempt` makes the attempt of a lease for an incarnation; its task ends when it is all over.
+    `start_lease` makes what runs under a lease, from the grant and the agent's incarnation.
     """
 
     name = "agent"
@@ -63,24 +64,28 @@ class Agent:
         settings: TrainerSettings,
         machine: Machine,
         hardware: Hardware,
-        attempt: Callable[[LeaseGranted, str], Attempt],
+        start_lease: Callable[[LeaseGranted, str], RunningLease],
     ) -> None:
         self._runtime, self._settings, self._machine = runtime, settings, machine
-        self._hardware, self._attempt = hardware, attempt
+        self._hardware, self._start_lease = hardware, start_lease
         self._reports = Reports(runtime, settings.pool)
         self._registered = asyncio.Event()
         self._begin()
 
     def _begin(self) -> None:
         self._state = NodeState(node_id=self._settings.id, incarnation=uuid4().hex)
-        self._attempts: dict[int, Attempt] = {}
+        self._leases: dict[int, RunningLease] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
+        """Register, follow the pool until cancelled, then drain and retire.
+
+        Raises Replaced when another agent registers under this name.
+        """
         self._begin()
-        left = await self._machine.sweep()
-        if left:
-            log_event(LOG, logging.WARNING, "killed what an earlier agent left", processes=left)
+        killed = await self._machine.sweep()
+        if killed:
+            log_event(LOG, logging.WARNING, "node.orphans_killed", processes=killed)
         beat = asyncio.create_task(self._beat())
         try:
             await self._register()
@@ -92,6 +97,7 @@ class Agent:
                 beat.cancel()
 
     async def ready(self) -> None:
+        """Wait until the pool has accepted this node."""
         await self._registered.wait()
 
     async def _register(self) -> None:
@@ -106,6 +112,7 @@ class Agent:
         )
 
     async def _follow(self) -> None:
+        """Fold the pool's journal, and make the machine agree with it after every batch."""
         partition = partition_of(self._settings.pool.encode())
         position = START
         while True:
@@ -139,42 +146,42 @@ class Agent:
             self._registered.set()
         for lease in sorted(self._state.assignments):
             self._pursue(lease, self._state.assignments[lease])
-        for lease in [lease for lease in self._attempts if lease not in self._state.assignments]:
+        for lease in [lease for lease in self._leases if lease not in self._state.assignments]:
             if self._tasks[lease].done():
-                del self._attempts[lease], self._tasks[lease]
+                del self._leases[lease], self._tasks[lease]
 
     def _pursue(self, lease: int, assignment: Assignment) -> None:
-        if lease not in self._attempts:
-            self._attempts[lease] = self._attempt(assignment.grant, self._state.incarnation)
-            task = asyncio.create_task(self._attempts[lease].run())
-            task.add_done_callback(partial(_say_failure, lease))
+        if lease not in self._leases:
+            self._leases[lease] = self._start_lease(assignment.grant, self._state.incarnation)
+            task = asyncio.create_task(self._leases[lease].run())
+            task.add_done_callback(partial(_log_crash, lease))
             self._tasks[lease] = task
-        self._attempts[lease].wish(assignment.wish)
+        self._leases[lease].set_target(assignment.target)
 
     async def _beat(self) -> None:
         while True:
-            leases = tuple(sorted(self._attempts))
+            leases = tuple(sorted(self._leases))
             await self._reports.heartbeat(
                 Heartbeat(
                     pool=self._settings.pool,
                     node_id=self._state.node_id,
                     incarnation=self._state.incarnation,
                     leases=leases,
-                    idle_ms=tuple(self._attempts[lease].idle_ms for lease in leases),
+                    idle_ms=tuple(self._leases[lease].idle_ms for lease in leases),
                 )
             )
             await self._runtime.clock.sleep(self._settings.heartbeat_ms)
 
     async def _leave(self) -> None:
-        """Checkpoint and stop what runs, then say that the node is gone in order."""
-        for attempt in self._attempts.values():
-            attempt.wish("kill" if self._state.replaced else "drain")
+        """Drain what runs, kill what is left after the grace period, then retire the node."""
+        for running_lease in self._leases.values():
+            running_lease.set_target("kill" if self._state.replaced else "drain")
         running = [task for task in self._tasks.values() if not task.done()]
         grace_s = self._settings.drain_grace_ms / 1_000
         if running:
             _, late = await asyncio.wait(running, timeout=grace_s)
-            for attempt in self._attempts.values():
-                attempt.wish("kill")
+            for running_lease in self._leases.values():
+                running_lease.set_target("kill")
             if late:
                 await asyncio.wait(late, timeout=grace_s)
         if self._state.registered and not self._state.replaced:
@@ -183,12 +190,10 @@ class Agent:
             try:
                 await asyncio.wait_for(self._reports.fact(retire), timeout=grace_s)
             except TimeoutError:
-                log_event(
-                    LOG, logging.WARNING, "left without a word: the log is away", node=node_id
-                )
+                log_event(LOG, logging.WARNING, "node.unreachable_on_shutdown", node=node_id)
 
 
-def _say_failure(lease: int, task: asyncio.Task[None]) -> None:
+def _log_crash(lease: int, task: asyncio.Task[None]) -> None:
     error = None if task.cancelled() else task.exception()
     if error is not None:
-        log_event(LOG, logging.CRITICAL, "attempt broke", error, lease=lease)
+        log_event(LOG, logging.CRITICAL, "lease.crashed", error, lease=lease)

@@ -1,7 +1,7 @@
-"""One lease on this machine: fetch, start, listen, report, clean up.
+"""One lease on this machine: fetch, start, follow, report, clean up.
 
-Whatever goes wrong here is said in `ReportExit`; only then are the slots confirmed free. Nothing
-is decided here: `pool` takes the first of contradicting facts and refuses the rest.
+Every failure is reported with `ReportExit`; only then are the slots confirmed free. Nothing is
+decided here: `pool` takes the first of contradicting facts and refuses the rest.
 """
 
 import logging
@@ -9,139 +9,120 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final
 
-import msgspec
-
+from schemas.envelope import Message
 from schemas.pool import ConfirmFreed, LeaseGranted, ReportExit, ReportStarted
-from schemas.training import AttemptOutcome, FailureCause, Result, SkippedCheckpoint
+from schemas.training import AttemptOutcome, FailureCause, Result
 from schemas.units import Ms
-from services.trainer.domain.state import Wish
-from services.trainer.effect.reports import Reports
-from services.trainer.ports import Child, Machine
-from tunery.runtime.ports import Runtime
-from tunery.runtime.telemetry.logs import log_event
+from services.trainer.domain.state import TargetState
+from services.trainer.effect.program import Program, Tools
+from services.trainer.ports import WorkProcess
+from tunery.runtime.telemetry.logs import log_context, log_event
+from tunery.work.codec import decode_event
+from tunery.work.events import Failed
+from tunery.work.exits import ExitCode
 
-WORDS_MAX: Final = 4_000  # characters of a failure's message: it goes on the log
-EXIT_PREEMPTED: Final = 75  # said by the training process: told to stop, checkpointed
-CAUSES: Final[frozenset[str]] = frozenset(
-    ("oom", "divergence", "bad_data", "bad_node", "user", "platform")
-)
+MESSAGE_CHARACTERS_MAX: Final = 4_000  # of a failure: it goes on the log
 LOG: Final = logging.getLogger(__name__)
-Line = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Started:
-    """What the process said when it began to work."""
+class ProcessEnd:
+    """How the work under a lease ended, as it is reported.
 
-    loaded: str | None
-    loaded_step: int
-    skipped: tuple[SkippedCheckpoint, ...]
-    total_steps: int
+    cause, message: of a failure
+    result: of a success
+    """
 
-
-@dataclass(frozen=True)
-class Ended:
     outcome: AttemptOutcome
     cause: FailureCause | None = None
     message: str | None = None
     result: Result | None = None
 
 
-class Program(Protocol):
-    """What runs under a lease: one implementation per role."""
-
-    async def prepare(self, folder: Path) -> tuple[str, ...]:
-        """Fetch inputs, write the spec; arguments after the interpreter. Raises BlobError."""
-
-    async def heard(self, line: Line, elapsed_ms: int) -> Started | None:
-        """Take one line of the process; `Started` when it was the one that says so."""
-
-    async def result(self) -> Result:
-        """Upload what the finished process left. Raises BlobError."""
-
-
-@dataclass(frozen=True)
-class Tools:
-    runtime: Runtime
-    machine: Machine
-    reports: Reports
-    incarnation: str
-
-
 class LeaseAttempt:
-    """Runs one lease. `wish` may be called at any time, before the process exists as well."""
+    """Runs one lease. The target may be set at any time, also before the process exists."""
 
     def __init__(self, grant: LeaseGranted, tools: Tools, program: Program, folder: Path) -> None:
         self._grant, self._tools, self._program, self._folder = grant, tools, program, folder
-        self._wish: Wish = "run"
-        self._child: Child | None = None
+        self._target: TargetState = "run"
+        self._process: WorkProcess | None = None
         self._started_ms: int | None = None
-        self._failed: Line | None = None
-        self._quiet_since_ms: int | None = None  # while it has started and is listened to
+        self._failed: Failed | None = None
+        self._idle_since_ms: int | None = None  # set while the agent waits for the next event
 
     @property
     def idle_ms(self) -> Ms:
-        if self._quiet_since_ms is None:
+        """How long the started process has said nothing; 0 while it is not waited for."""
+        if self._idle_since_ms is None:
             return 0
-        return self._tools.runtime.clock.monotonic_ms() - self._quiet_since_ms
+        return self._tools.runtime.clock.monotonic_ms() - self._idle_since_ms
 
-    def wish(self, wish: Wish) -> None:
-        if wish == self._wish:
+    def set_target(self, target: TargetState) -> None:
+        """Drain or kill the process, now or as soon as there is one."""
+        if target == self._target:
             return
-        self._wish = wish
-        if self._child is not None:
-            self._signal(self._child)
+        self._target = target
+        if self._process is not None:
+            self._signal(self._process)
 
     async def run(self) -> None:
-        try:
-            ended = await self._run()
-        except Exception as error:  # whatever it is: a lease without an end is billed to its cap
-            log_event(LOG, logging.ERROR, "attempt failed", error, lease=self._grant.token.lease)
-            ended = Ended("failed", "platform", str(error) or type(error).__name__)
-        await self._report(ended)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        """Work until the end, whatever it is, and report it."""
+        grant = self._grant
+        with log_context(
+            tenant=grant.tenant,
+            job_id=grant.job_id,
+            attempt=grant.attempt,
+            lease=grant.token.lease,
+        ):
+            try:
+                end = await self._run()
+            except Exception as error:  # any error: a lease without an end is billed to its limit
+                log_event(LOG, logging.ERROR, "lease.failed", error)
+                end = ProcessEnd("failed", "platform", str(error) or type(error).__name__)
+            await self._report(end)
+            shutil.rmtree(self._folder, ignore_errors=True)
 
-    async def _run(self) -> Ended:
+    async def _run(self) -> ProcessEnd:
         shutil.rmtree(self._folder, ignore_errors=True)
         self._folder.mkdir(parents=True)
         arguments = await self._program.prepare(self._folder)
         if self._stopping():
-            return Ended("not_started")
-        child = await self._tools.machine.start(
+            return ProcessEnd("not_started")
+        process = await self._tools.machine.start(
             (sys.executable, *arguments), _environment(), self._folder
         )
-        self._child = child
+        self._process = process
         if self._stopping():  # since it started
-            self._signal(child)
+            self._signal(process)
         try:
-            async for text in child.lines():
-                self._quiet_since_ms = None  # what it said may take long: an upload, an outage
-                await self._hear(text)
+            async for line in process.lines():
+                self._idle_since_ms = None  # handling an event may take long: an upload, an outage
+                await self._handle(line)
                 if self._started_ms is not None:
-                    self._quiet_since_ms = self._tools.runtime.clock.monotonic_ms()
-            status = await child.wait()
+                    self._idle_since_ms = self._tools.runtime.clock.monotonic_ms()
+            status = await process.wait()
         except BaseException:
-            child.signal(signal.SIGKILL)
-            await child.wait()
+            process.signal(signal.SIGKILL)
+            await process.wait()
             raise
         finally:
-            self._child = self._quiet_since_ms = None
-        return await self._judge(status, child.tail())
+            self._process = self._idle_since_ms = None
+        return await self._end(status, process.error_tail())
 
-    async def _hear(self, text: bytes) -> None:
-        line: Line = msgspec.json.decode(text, type=dict[str, Any])
-        if line.get("type") == "failed":
-            self._failed = line
-        started = await self._program.heard(line, self._elapsed_ms())
+    async def _handle(self, line: bytes) -> None:
+        event = decode_event(line)
+        if isinstance(event, Failed):
+            self._failed = event
+        started = await self._program.handle(event)
         if started is None:
             return
         self._started_ms = self._tools.runtime.clock.monotonic_ms()
-        await self._fact(
+        await self._send(
             ReportStarted(
                 token=self._grant.token,
                 incarnation=self._tools.incarnation,
@@ -152,32 +133,33 @@ class LeaseAttempt:
             )
         )
 
-    async def _judge(self, status: int, tail: str) -> Ended:
-        if status == 0:
-            return Ended("succeeded", result=await self._program.result())
-        if status == EXIT_PREEMPTED or self._stopping():
-            return Ended("preempted")
-        if self._failed is not None and self._failed.get("cause") in CAUSES:
-            advice = f" {self._failed.get('advice', '')}".rstrip()
-            return Ended("failed", self._failed["cause"], f"{self._failed['message']}{advice}")
-        last = tail.strip().splitlines()[-1:] or ["it said nothing"]
-        return Ended("failed", "platform", f"the process ended with status {status}: {last[0]}")
+    async def _end(self, status: int, errors: str) -> ProcessEnd:
+        if status == ExitCode.FINISHED:
+            return ProcessEnd("succeeded", result=await self._program.result())
+        if status == ExitCode.PREEMPTED or self._stopping():
+            return ProcessEnd("preempted")
+        if self._failed is not None:
+            text = f"{self._failed.message} {self._failed.advice}".rstrip()
+            return ProcessEnd("failed", self._failed.cause, text)
+        last = errors.strip().splitlines()[-1:] or ["its standard error is empty"]
+        text = f"the process ended with status {status}: {last[0]}"
+        return ProcessEnd("failed", "platform", text)
 
-    async def _report(self, ended: Ended) -> None:
-        grant, sealer = self._grant, self._tools.runtime.seal
-        words = None if ended.message is None else ended.message[:WORDS_MAX]
-        await self._fact(
+    async def _report(self, end: ProcessEnd) -> None:
+        grant, seal = self._grant, self._tools.runtime.seal
+        message = None if end.message is None else end.message[:MESSAGE_CHARACTERS_MAX]
+        await self._send(
             ReportExit(
                 token=grant.token,
                 incarnation=self._tools.incarnation,
-                outcome=ended.outcome,
+                outcome=end.outcome,
                 elapsed_ms=self._elapsed_ms(),
-                cause=ended.cause,
-                message=sealer.seal(grant.tenant, words) if words else None,
-                result=ended.result,
+                cause=end.cause,
+                message=seal.seal(grant.tenant, message) if message else None,
+                result=end.result,
             )
         )
-        await self._fact(
+        await self._send(
             ConfirmFreed(
                 lease=grant.token.lease,
                 node_id=grant.node_id,
@@ -185,23 +167,23 @@ class LeaseAttempt:
             )
         )
 
-    def _fact(self, body: Any) -> Awaitable[None]:
+    def _send(self, body: Message) -> Awaitable[None]:
         return self._tools.reports.fact(body, self._grant.tenant)
 
     def _stopping(self) -> bool:
-        return self._wish != "run"
+        return self._target != "run"
 
     def _elapsed_ms(self) -> int:
         if self._started_ms is None:
             return 0
         return self._tools.runtime.clock.monotonic_ms() - self._started_ms
 
-    def _signal(self, child: Child) -> None:
-        child.signal(signal.SIGKILL if self._wish == "kill" else signal.SIGTERM)
+    def _signal(self, process: WorkProcess) -> None:
+        process.signal(signal.SIGKILL if self._target == "kill" else signal.SIGTERM)
 
 
 def _environment() -> dict[str, str]:
-    """The child's environment: nothing of ours that is secret, nothing that phones home."""
+    """The process's environment: no secret of ours, and no library that reaches for the network."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("TUNERY_")}
     return kept | {
         "HF_HUB_OFFLINE": "1",

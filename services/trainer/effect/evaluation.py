@@ -1,86 +1,86 @@
 """The eval role: `python -m tunery.ml.score`, and the scores it leaves."""
 
 from pathlib import Path
-from typing import Final
-
-import msgspec
 
 from schemas.pool import LeaseGranted
 from schemas.telemetry import Progress
-from schemas.training import BlobFile, EvalResult, EvalWork
-from services.trainer.effect.attempt import Line, Started, Tools
-from services.trainer.effect.storage import fetch, upload
-from services.trainer.effect.training import PPM
+from schemas.training import EvalResult, EvalWork
+from schemas.units import PPM
+from services.trainer.effect.program import Program, StartReport, Tools
 from services.trainer.settings import TrainerSettings
+from tunery.work.events import (
+    AnyWorkEvent,
+    FileDigest,
+    ScoringFinished,
+    ScoringProgressed,
+    ScoringStarted,
+)
 from tunery.work.spec import ScoreSpec
 
-MODULE: Final = "tunery.ml.score"
-GENERATED_MAX: Final = 8
-NEW_TOKENS_MAX: Final = 40
-ROWS_MAX: Final = 32
 
-
-class Evaluating:
+class Evaluation(Program):
     """Program of a lease in role eval."""
+
+    module = "tunery.ml.score"
 
     def __init__(
         self, grant: LeaseGranted, work: EvalWork, tools: Tools, settings: TrainerSettings
     ) -> None:
-        self._grant, self._work, self._tools, self._settings = grant, work, tools, settings
-        self._finished: Line | None = None
+        super().__init__(grant, tools, settings)
+        self._work = work
+        self._finished: ScoringFinished | None = None
 
-    async def prepare(self, folder: Path) -> tuple[str, ...]:
-        prepared, tools = self._work.prepared, self._tools
+    async def write_inputs(self, folder: Path) -> ScoreSpec:
+        """Fetch adapter and validation rows. Raises as `Program.prepare` does."""
+        work, prepared = self._work, self._work.prepared
         valid, prompts = folder / "valid.safetensors", folder / "validation.jsonl"
         if prepared.validation_rows:
-            await fetch(tools, prepared.validation_blob, valid, prepared.validation_sha256)
-            await fetch(tools, prepared.prompts_blob, prompts, prepared.prompts_sha256)
+            await self.fetch(prepared.validation_blob, valid, prepared.validation_sha256)
+            await self.fetch(prepared.prompts_blob, prompts, prepared.prompts_sha256)
         adapter = folder / "adapter"
         adapter.mkdir()
-        for file in self._work.adapter:
-            await fetch(tools, file.blob, adapter / file.name, file.sha256)
-        spec = ScoreSpec(
-            base_dir=self._work.base_path,
-            base_sha256=self._work.base_sha256,
+        for file in work.adapter:
+            await self.fetch(file.blob, adapter / file.name, file.sha256)
+        return ScoreSpec(
+            base_dir=work.base_path,
+            base_sha256=work.base_sha256,
             adapter_dir=str(adapter),
             out=str(folder / "scores.json"),
             valid_shards=(str(valid),) if prepared.validation_rows else (),
             valid_rows=str(prompts) if prepared.validation_rows else None,
-            threads=self._settings.threads,
-            valid_rows_max=ROWS_MAX,
-            generated_max=GENERATED_MAX,
-            new_tokens_max=NEW_TOKENS_MAX,
+            threads=self.settings.threads,
         )
-        path = folder / "spec.json"
-        path.write_bytes(msgspec.json.encode(spec))
-        return ("-m", MODULE, str(path))
 
-    async def heard(self, line: Line, elapsed_ms: int) -> Started | None:
-        match line["type"]:
-            case "started":
-                return Started(loaded=None, loaded_step=0, skipped=(), total_steps=0)
-            case "progress":
-                await self._tools.reports.telemetry(self._progress(line))
-            case "finished":
-                self._finished = line
+    async def handle(self, event: AnyWorkEvent) -> StartReport | None:
+        """Pass progress on as telemetry, keep the result."""
+        match event:
+            case ScoringStarted():
+                return StartReport()
+            case ScoringProgressed():
+                await self.report(self._progress(event))
+            case ScoringFinished():
+                self._finished = event
             case _:
                 pass
         return None
 
     async def result(self) -> EvalResult:
-        line = self._finished
-        if line is None:
-            raise FileNotFoundError("the evaluation ended well and named no scores")
-        path = Path(line["results"])
-        stored = await upload(self._tools, self._grant, "scores", path, line["sha256"])
-        scores = BlobFile(name=path.name, blob=stored.key, sha256=stored.sha256, bytes=stored.bytes)
-        return EvalResult(scores=scores)
+        """Store the scores.
 
-    def _progress(self, line: Line) -> Progress:
+        Raises FileNotFoundError when the process named none; BlobCorrupt, BlobsUnavailable.
+        """
+        finished = self._finished
+        if finished is None:
+            raise FileNotFoundError("the scoring process ended with status 0 but wrote no scores")
+        path = Path(finished.results)
+        file = FileDigest(name=path.name, sha256=finished.sha256, bytes=finished.bytes)
+        return EvalResult(scores=await self.upload("scores", path.parent, file))
+
+    def _progress(self, event: ScoringProgressed) -> Progress:
         return Progress(
-            tenant=self._grant.tenant,
-            job_id=self._grant.job_id,
-            attempt=self._grant.attempt,
-            stage=line["stage"],
-            done_ppm=PPM * line["done"] // max(1, line["total"]),
+            tenant=self.grant.tenant,
+            job_id=self.grant.job_id,
+            attempt=self.grant.attempt,
+            stage=event.stage,
+            done_ppm=PPM * event.done // max(1, event.total),
         )

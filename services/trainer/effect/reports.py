@@ -1,4 +1,4 @@
-"""What the agent tells others: facts to `pool` that must arrive, and telemetry that may not."""
+"""What the agent reports: facts to `pool` that must arrive, and telemetry that may get lost."""
 
 from typing import Final
 
@@ -38,13 +38,15 @@ class Reports:
                 wait_ms = min(2 * wait_ms, RETRY_MS_MAX)
 
     async def telemetry(self, record: Telemetry) -> None:
+        """Offer a record about a job; it is dropped when the log is unavailable."""
         await self._offer(TELEMETRY.name, record.job_id, record)
 
     async def heartbeat(self, beat: Heartbeat) -> None:
+        """Offer a proof of life; it is dropped when the log is unavailable."""
         await self._offer(HEARTBEATS.name, beat.node_id, beat)
 
     async def _offer(self, topic: str, key: str, record: Message) -> None:
         try:
             await self._runtime.log.send(topic, key.encode(), msgspec.json.encode(record))
         except BusError:
-            return  # the next one says it again
+            return  # superseded by the next one

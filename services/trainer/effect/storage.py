@@ -1,4 +1,4 @@
-"""Blobs of an attempt. An outage of object storage is waited out: hours of work hang on it."""
+"""Blobs of an attempt. An outage of object storage is waited out: hours of work depend on it."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -6,9 +6,9 @@ from typing import Final, TypeVar
 
 from schemas.pool import LeaseGranted
 from schemas.units import Ms
-from services.trainer.effect.attempt import Tools
 from tunery.runtime.blobs.abstract import BlobsUnavailable, Stored, blob_key
 from tunery.runtime.clock import Clock
+from tunery.runtime.ports import Runtime
 
 OUTAGE_MS_MAX: Final[Ms] = 120_000
 PAUSE_MS_MIN: Final[Ms] = 200
@@ -16,36 +16,40 @@ PAUSE_MS_MAX: Final[Ms] = 5_000
 T = TypeVar("T")
 
 
-async def fetch(tools: Tools, key: str, path: Path, sha256: str) -> None:
-    """Raises BlobMissing, BlobCorrupt; BlobsUnavailable after OUTAGE_MS_MAX; OSError."""
+async def fetch(runtime: Runtime, key: str, path: Path, sha256: str) -> None:
+    """Copy a blob to a file.
+
+    Raises BlobMissing, BlobCorrupt; BlobsUnavailable after OUTAGE_MS_MAX; OSError.
+    """
 
     async def get() -> Stored:
-        return await tools.runtime.blobs.get_file(key, path, sha256=sha256)
+        return await runtime.blobs.get_file(key, path, sha256=sha256)
 
-    await _patiently(tools.runtime.clock, get)
+    await _retry_while_unavailable(runtime.clock, get)
 
 
-async def upload(tools: Tools, grant: LeaseGranted, kind: str, path: Path, sha256: str) -> Stored:
+async def upload(
+    runtime: Runtime, grant: LeaseGranted, kind: str, path: Path, sha256: str
+) -> Stored:
     """Store a file of an attempt: the key has the job, the attempt and the content's hash.
 
     Raises BlobCorrupt; BlobsUnavailable after OUTAGE_MS_MAX; FileNotFoundError.
     """
-    kind = f"{kind}/{grant.job_id}/{grant.attempt}"
-    key = blob_key(grant.tenant, kind, sha256)
+    key = blob_key(grant.tenant, f"{kind}/{grant.job_id}/{grant.attempt}", sha256)
 
     async def put() -> Stored:
-        return await tools.runtime.blobs.put_file(key, path, sha256=sha256)
+        return await runtime.blobs.put_file(key, path, sha256=sha256)
 
-    return await _patiently(tools.runtime.clock, put)
+    return await _retry_while_unavailable(runtime.clock, put)
 
 
-async def _patiently(clock: Clock, operation: Callable[[], Awaitable[T]]) -> T:
-    begun_ms, pause_ms = clock.monotonic_ms(), PAUSE_MS_MIN
+async def _retry_while_unavailable(clock: Clock, operation: Callable[[], Awaitable[T]]) -> T:
+    started_ms, pause_ms = clock.monotonic_ms(), PAUSE_MS_MIN
     while True:
         try:
             return await operation()
         except BlobsUnavailable:
-            if clock.monotonic_ms() - begun_ms >= OUTAGE_MS_MAX:
+            if clock.monotonic_ms() - started_ms >= OUTAGE_MS_MAX:
                 raise
         await clock.sleep(pause_ms)
         pause_ms = min(2 * pause_ms, PAUSE_MS_MAX)

@@ -2,196 +2,185 @@
 
 import logging
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import msgspec
 from msgspec.structs import replace
 
 from schemas.pool import LeaseGranted, ReportCheckpoint
 from schemas.telemetry import LogLine, Step
-from schemas.training import BlobFile, Checkpoint, SkippedCheckpoint, TrainResult, TrainWork
-from services.trainer.effect.attempt import Line, Started, Tools
-from services.trainer.effect.storage import fetch, upload
+from schemas.training import Checkpoint, SkippedCheckpoint, TrainResult, TrainWork
+from schemas.units import PPM
+from services.trainer.effect.program import Program, StartReport, Tools
 from services.trainer.settings import TrainerSettings
 from tunery.runtime.blobs.abstract import BlobCorrupt, BlobMissing
 from tunery.runtime.telemetry.logs import log_event
-from tunery.work.spec import Candidate, Hyper, TrainSpec
+from tunery.work.events import (
+    AnyWorkEvent,
+    Checkpointed,
+    Evaluated,
+    Finished,
+    LossSpiked,
+    Started,
+    StepCompleted,
+)
+from tunery.work.spec import CHECKPOINTS_KEPT_MIN, Hyper, ResumeCandidate, TrainSpec
 
-PPM = 1_000_000
-PPB = 1_000_000_000
-MODULE = "tunery.ml.train"
 LOG: Final = logging.getLogger(__name__)
 
 
-class Training:
+class Training(Program):
     """Program of a lease in role train."""
+
+    module = "tunery.ml.train"
 
     def __init__(
         self, grant: LeaseGranted, work: TrainWork, tools: Tools, settings: TrainerSettings
     ) -> None:
-        self._grant, self._work, self._tools, self._settings = grant, work, tools, settings
+        super().__init__(grant, tools, settings)
+        self._work = work
         self._skipped: list[SkippedCheckpoint] = []
-        self._finished: Line | None = None
-        self._last: Step | None = None
+        self._finished: Finished | None = None
+        self._last_step: Step | None = None
         self._started_monotonic_ms = 0
 
-    async def prepare(self, folder: Path) -> tuple[str, ...]:
-        prepared, tools = self._work.prepared, self._tools
+    async def write_inputs(self, folder: Path) -> TrainSpec:
+        """Fetch packed rows and the newest checkpoint. Raises as `Program.prepare` does."""
+        work, prepared = self._work, self._work.prepared
         train, valid = folder / "train.safetensors", folder / "valid.safetensors"
-        await fetch(tools, prepared.train_blob, train, prepared.train_sha256)
+        await self.fetch(prepared.train_blob, train, prepared.train_sha256)
         if prepared.validation_rows:
-            await fetch(tools, prepared.validation_blob, valid, prepared.validation_sha256)
+            await self.fetch(prepared.validation_blob, valid, prepared.validation_sha256)
         candidate = await self._newest_checkpoint(folder)
-        spec = TrainSpec(
-            base_dir=self._work.base_path,
-            base_id=self._work.base_id,
-            base_sha256=self._work.base_sha256,
+        return TrainSpec(
+            base_dir=work.base_path,
+            base_id=work.base_id,
+            base_sha256=work.base_sha256,
             train_shards=(str(train),),
             valid_shards=(str(valid),) if prepared.validation_rows else (),
             out_dir=str(folder / "out"),
             resume=(candidate,) if candidate else (),
-            hyper=_hyper(self._work),
-            precision=self._work.hyper.precision,
-            threads=self._settings.threads,
-            checkpoint_every_steps=self._work.hyper.checkpoint_every_steps,
-            checkpoint_every_ms=self._work.hyper.checkpoint_every_ms,
-            keep_checkpoints=max(2, self._work.hyper.keep_checkpoints),
+            hyper=Hyper.from_log(work.hyper),
+            precision=work.hyper.precision,
+            threads=self.settings.threads,
+            checkpoint_every_steps=work.hyper.checkpoint_every_steps,
+            checkpoint_every_ms=work.hyper.checkpoint_every_ms,
+            keep_checkpoints=max(CHECKPOINTS_KEPT_MIN, work.hyper.keep_checkpoints),
         )
-        path = folder / "spec.json"
-        path.write_bytes(msgspec.json.encode(spec))
-        return ("-m", MODULE, str(path))
 
-    async def heard(self, line: Line, elapsed_ms: int) -> Started | None:
-        match line["type"]:
-            case "started":
-                self._started_monotonic_ms = self._tools.runtime.clock.monotonic_ms()
-                return self._started(line)
-            case "step":
-                self._last = self._step(line)
-                await self._tools.reports.telemetry(self._last)
-            case "eval" if self._last is not None:
-                evaluated = replace(self._last, valid_loss=line["valid_loss"])
-                await self._tools.reports.telemetry(evaluated)
-            case "spike":
-                await self._tools.reports.telemetry(self._spike(line))
-            case "checkpoint":
-                await self._checkpoint(line)
-            case "finished":
-                self._finished = line
+    async def handle(self, event: AnyWorkEvent) -> StartReport | None:
+        """Pass steps on as telemetry, store checkpoints, keep the result.
+
+        Raises BlobCorrupt, BlobsUnavailable.
+        """
+        match event:
+            case Started():
+                self._started_monotonic_ms = self.tools.runtime.clock.monotonic_ms()
+                return self._start_report(event)
+            case StepCompleted():
+                self._last_step = self._step(event)
+                await self.report(self._last_step)
+            case Evaluated() if self._last_step is not None:
+                await self.report(replace(self._last_step, valid_loss=event.valid_loss))
+            case LossSpiked():
+                await self.report(self._warning(event))
+            case Checkpointed():
+                await self._store_checkpoint(event)
+            case Finished():
+                self._finished = event
             case _:
                 pass
         return None
 
     async def result(self) -> TrainResult:
-        line = self._finished
-        if line is None:
-            raise FileNotFoundError("the training ended well and named no adapter")
-        folder = Path(line["adapter_dir"])
-        files = [await self._upload("adapters", folder, file) for file in line["files"]]
-        loss = line["final_loss"]
+        """Store the adapter.
+
+        Raises FileNotFoundError when the process named none; BlobCorrupt, BlobsUnavailable.
+        """
+        finished = self._finished
+        if finished is None:
+            raise FileNotFoundError("the training process ended with status 0 but wrote no adapter")
+        folder = Path(finished.adapter_dir)
+        files = [await self.upload("adapters", folder, file) for file in finished.files]
+        loss = finished.final_loss
         return TrainResult(
             adapter=tuple(files),
-            config_sha256=line["config_sha256"],
-            steps=line["steps"],
-            tokens=line["tokens"],
+            config_sha256=finished.config_sha256,
+            steps=finished.steps,
+            tokens=finished.tokens,
             final_loss_ppm=None if loss is None else round(PPM * loss),
         )
 
-    async def _newest_checkpoint(self, folder: Path) -> Candidate | None:
-        """Fetch the newest checkpoint that is whole; name those that are not."""
-        for checkpoint in self._grant.checkpoints:
+    async def _newest_checkpoint(self, folder: Path) -> ResumeCandidate | None:
+        """Fetch the newest checkpoint that is whole; remember those that are not."""
+        for checkpoint in self.grant.checkpoints:
             # by hash: two attempts may have checkpointed at the same step
             target = folder / "resume" / checkpoint.manifest_sha256
             target.mkdir(parents=True, exist_ok=True)
             try:
                 for file in checkpoint.files:
-                    await fetch(self._tools, file.blob, target / file.name, file.sha256)
+                    await self.fetch(file.blob, target / file.name, file.sha256)
             except (BlobCorrupt, BlobMissing) as error:
                 manifest = checkpoint.manifest_sha256
-                self._skipped.append(SkippedCheckpoint(manifest_sha256=manifest, reason=str(error)))
+                skipped = SkippedCheckpoint(manifest_sha256=manifest, reason=str(error))
+                self._skipped.append(skipped)
                 continue
-            return Candidate(dir=str(target), manifest_sha256=checkpoint.manifest_sha256)
+            return ResumeCandidate(dir=str(target), manifest_sha256=checkpoint.manifest_sha256)
         return None
 
-    def _started(self, line: Line) -> Started:
+    def _start_report(self, event: Started) -> StartReport:
         self._skipped += [
-            SkippedCheckpoint(manifest_sha256=skip["manifest_sha256"], reason=str(skip["reason"]))
-            for skip in line["skipped"]
+            SkippedCheckpoint(manifest_sha256=skip.manifest_sha256, reason=skip.reason)
+            for skip in event.skipped
         ]
-        return Started(
-            loaded=line["loaded_manifest"],
-            loaded_step=line["resumed_from_step"],
+        return StartReport(
+            loaded=event.loaded_manifest,
+            loaded_step=event.resumed_from_step,
             skipped=tuple(self._skipped),
-            total_steps=line["total_steps"],
+            total_steps=event.total_steps,
         )
 
-    async def _checkpoint(self, line: Line) -> None:
-        """Store it, then report it. Nothing for one that went while an outage lasted."""
-        folder = Path(line["dir"])
+    async def _store_checkpoint(self, event: Checkpointed) -> None:
+        """Store a checkpoint, then report it; not one that was deleted during an outage."""
+        folder = Path(event.dir)
         try:
-            files = [await self._upload("checkpoints", folder, file) for file in line["files"]]
-        except FileNotFoundError:  # training goes on meanwhile, and keeps its newest ones only
-            log_event(
-                LOG, logging.WARNING, "checkpoint went before it was stored", step=line["step"]
-            )
+            files = [await self.upload("checkpoints", folder, file) for file in event.files]
+        except FileNotFoundError:  # training went on meanwhile, and keeps its newest ones only
+            log_event(LOG, logging.WARNING, "checkpoint.deleted_before_upload", step=event.step)
             return
-        captured_ms = max(0, line["captured_monotonic_ms"] - self._started_monotonic_ms)
         checkpoint = Checkpoint(
-            attempt=self._grant.attempt,
-            step=line["step"],
-            epoch_ppm=round(PPM * line["epoch"]),
-            tokens=line["tokens"],
-            manifest_sha256=line["manifest_sha256"],
+            attempt=self.grant.attempt,
+            step=event.step,
+            epoch_ppm=round(PPM * event.epoch),
+            tokens=event.tokens,
+            manifest_sha256=event.manifest_sha256,
             files=tuple(files),
-            captured_ms=captured_ms,
+            captured_ms=max(0, event.captured_monotonic_ms - self._started_monotonic_ms),
         )
-        report = ReportCheckpoint(
-            token=self._grant.token, incarnation=self._tools.incarnation, checkpoint=checkpoint
+        command = ReportCheckpoint(
+            token=self.grant.token, incarnation=self.tools.incarnation, checkpoint=checkpoint
         )
-        await self._tools.reports.fact(report, self._grant.tenant)
+        await self.tools.reports.fact(command, self.grant.tenant)
 
-    async def _upload(self, kind: str, folder: Path, file: dict[str, Any]) -> BlobFile:
-        stored = await upload(self._tools, self._grant, kind, folder / file["name"], file["sha256"])
-        return BlobFile(
-            name=file["name"], blob=stored.key, sha256=stored.sha256, bytes=stored.bytes
-        )
-
-    def _step(self, line: Line) -> Step:
+    def _step(self, event: StepCompleted) -> Step:
         return Step(
-            tenant=self._grant.tenant,
-            job_id=self._grant.job_id,
-            attempt=self._grant.attempt,
-            step=line["step"],
-            total_steps=line["total_steps"],
-            loss=line["loss"],
-            accuracy=line["mean_token_accuracy"],
-            grad_norm=line["grad_norm"],
-            learning_rate=line["lr"],
-            tokens=line["tokens"],
-            elapsed_ms=line["elapsed_ms"],
+            tenant=self.grant.tenant,
+            job_id=self.grant.job_id,
+            attempt=self.grant.attempt,
+            step=event.step,
+            total_steps=event.total_steps,
+            loss=event.loss,
+            accuracy=event.mean_token_accuracy,
+            grad_norm=event.grad_norm,
+            learning_rate=event.learning_rate,
+            tokens=event.tokens,
+            elapsed_ms=event.elapsed_ms,
         )
 
-    def _spike(self, line: Line) -> LogLine:
+    def _warning(self, event: LossSpiked) -> LogLine:
         return LogLine(
-            tenant=self._grant.tenant,
-            job_id=self._grant.job_id,
-            attempt=self._grant.attempt,
+            tenant=self.grant.tenant,
+            job_id=self.grant.job_id,
+            attempt=self.grant.attempt,
             level="warn",
-            text=f"step {line['step']}: {line['message']} (loss {line['loss']:.3f})",
+            text=f"step {event.step}: {event.message} (loss {event.loss:.3f})",
         )
-
-
-def _hyper(work: TrainWork) -> Hyper:
-    hyper = work.hyper
-    return Hyper(
-        n_epochs=hyper.n_epochs,
-        batch_size=hyper.batch_size,
-        learning_rate=hyper.learning_rate_ppb / PPB,
-        rank=hyper.rank,
-        alpha=hyper.alpha,
-        dropout=hyper.dropout_ppm / PPM,
-        max_length=hyper.max_length,
-        warmup=hyper.warmup_ppm / PPM,
-        weight_decay=hyper.weight_decay_ppm / PPM,
-        seed=hyper.seed,
-    )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tunery.cli._stack_view import Lines
+from tunery.cli._stack_view import EventPrinter
 from tunery.cli.demo.claims import DemoResult
 from tunery.cli.demo.context import DemoContext
 from tunery.cli.demo.display import Display
@@ -96,7 +96,7 @@ async def _run_steps(
         receiver = cleanup.enter_context(receiving())
         display.step("Kafka, PostgreSQL, Valkey, S3 and eight services on this machine")
         running = await cleanup.enter_async_context(
-            stack(folder, services(), listen=Lines(display.console).hear)
+            stack(folder, services(), listen=EventPrinter(display.console).print_event)
         )
         await run_setup_steps(running, display.line)
         api = await cleanup.enter_async_context(

@@ -1,4 +1,7 @@
-"""`tunery journal`: look at journals, verify them, take them along, bring them back."""
+"""`tunery journal`: inspects, verifies, exports and imports journals.
+
+`connection` connects to Kafka, `scan` reads journals, `restore` imports them, `render` prints.
+"""
 
 import asyncio
 from collections.abc import Iterable
@@ -25,16 +28,16 @@ EPILOG: Final = """\
 \b
 Examples:
   tunery journal tail job                     the last records of each partition
-  tunery journal tail job --key acme -f       one tenant's, and on as they are written
-  tunery journal tail pool --void             also what does not count, and why not
-  tunery journal inspect job 3 1207           one record, decoded, or why it cannot be
-  tunery journal inspect job 3 41 --commands  one command that waits, or stopped its owner
+  tunery journal tail job --key acme -f       one tenant's records, and new ones as they come
+  tunery journal tail pool --void             also records that do not count, and why
+  tunery journal inspect job 3 1207           one record, decoded, or why it cannot be decoded
+  tunery journal inspect job 3 41 --commands  one command of the stream
   tunery journal verify                       the hash chain of every partition
   tunery journal verify job --json
   tunery journal export job job.jsonl
   tunery journal export job - | zstd > job.jsonl.zst
-  tunery journal import job.jsonl             into a stream that holds nothing yet
-  tunery journal import job.jsonl --replace   instead of all that it holds
+  tunery journal import job.jsonl             into an empty stream
+  tunery journal import job.jsonl --replace   in place of its content
 \b
 They read the log of the running stack, or of $TUNERY_KAFKA_BOOTSTRAP.
 """
@@ -42,14 +45,14 @@ They read the log of the running stack, or of $TUNERY_KAFKA_BOOTSTRAP.
 
 @click.group("journal", cls=_options.Noun, epilog=EPILOG)
 def command() -> None:
-    """Journals: the records that everything here is folded from."""
+    """Inspect, verify, export and import journals, from which all state is computed."""
 
 
 @command.command("tail")
 @click.argument("stream", type=click.Choice(STREAMS))
 @click.option("--partition", "-p", type=PARTITION, help="Only this one. [all]")
 @click.option("--key", "-k", help="Only records of this tenant (or pool).")
-@click.option("--void", "with_void", is_flag=True, help="Claims and void records, too.")
+@click.option("--void", "with_void", is_flag=True, help="Also show claims and void records.")
 @click.option(
     "--lines",
     "-n",
@@ -57,9 +60,9 @@ def command() -> None:
     type=click.IntRange(min=0),
     default=20,
     show_default=True,
-    help="From the end.",
+    help="Records from the end.",
 )
-@click.option("--follow", "-f", is_flag=True, help="Go on as records are written; Ctrl-C ends it.")
+@click.option("--follow", "-f", is_flag=True, help="Print new records as they are written.")
 @_options.data_dir
 @_options.as_json
 def tail(
@@ -72,22 +75,22 @@ def tail(
     folders: DataDir,
     as_json: bool,
 ) -> None:
-    """Show the newest records of STREAM. JSON: one object a line.
+    """Show the newest records of STREAM. JSON: one object per line.
 
-    A partition that readers cannot read on ends with the record that stops them.
+    A partition that readers cannot read ends with the record that stops them.
     """
     from tunery.cli.journal import scan
-    from tunery.cli.journal.connection import opened
+    from tunery.cli.journal.connection import open_log
     from tunery.runtime.bus.partitioner import partition_of
 
     if key is not None and partition is None:
         partition = partition_of(key.encode())
 
     async def show() -> None:
-        async with opened(folders) as log:
-            wanted = scan.Wanted(key, with_void, lines_max, follow)
-            async for one in scan.tail(log, stream, scan.those(partition), wanted):
-                _say(one, as_json)
+        async with open_log(folders) as log:
+            options = scan.TailOptions(key, with_void, lines_max, follow)
+            async for record in scan.tail(log, stream, scan.partitions_of(partition), options):
+                _print_line(record, as_json)
 
     try:
         asyncio.run(show())
@@ -99,8 +102,8 @@ def tail(
 @click.argument("stream", type=click.Choice(STREAMS))
 @click.argument("partition", type=PARTITION)
 @click.argument("offset", type=click.IntRange(min=0))
-@click.option("--commands", is_flag=True, help="Of the stream's commands, not of its journal.")
-@click.option("--unseal", is_flag=True, help="Show sealed texts, with the keys of this machine.")
+@click.option("--commands", is_flag=True, help="Show a command instead of a journal record.")
+@click.option("--unseal", is_flag=True, help="Decrypt sealed text with the keys of this machine.")
 @_options.data_dir
 @_options.as_json
 def inspect(
@@ -112,27 +115,27 @@ def inspect(
     folders: DataDir,
     as_json: bool,
 ) -> None:
-    """Show one record of STREAM: whether it counts, why not, and all that is in it.
+    """Show one record of STREAM: its content, and whether and why it counts.
 
-    Exit code 1 when readers stop at it or before it, or when a command cannot be read.
+    Exit code 1 when readers stop at it or before it, or when it is a command that cannot be read.
     """
     from tunery.cli.journal import scan
-    from tunery.cli.journal.connection import opened
+    from tunery.cli.journal.connection import open_log
     from tunery.runtime.tools.inspection import mention
 
-    show = scan.opener(folders.keystore) if unseal else mention
+    show = scan.unsealer(folders.keystore) if unseal else mention
 
-    async def look() -> "Looked":
-        async with opened(folders) as log:
+    async def inspect_one() -> "Looked":
+        async with open_log(folders) as log:
             at = scan.inspect_command if commands else scan.inspect
             return await at(log, stream, partition, offset, show)
 
-    found = asyncio.run(look())
+    record = asyncio.run(inspect_one())
     if as_json:
-        _json(found)
+        _json(record)
     else:
-        _show(found)
-    if found.verdict in {"divergent", "unreadable", "unreached", "refused"}:
+        _print_record(record)
+    if record.verdict in {"divergent", "unreadable", "unreached", "refused"}:
         raise SystemExit(1)
 
 
@@ -144,20 +147,20 @@ def inspect(
 def verify(
     streams: tuple[str, ...], partition: int | None, folders: DataDir, as_json: bool
 ) -> None:
-    """Walk the hash chain of STREAMS [all] from the first record, and name the first bad one.
+    """Verify the hash chain of STREAMS [all] from the first record; name the first bad one.
 
     The head is the hash of a partition's last record: equal heads are equal journals. Exit code 1
-    when something is wrong.
+    when a record is bad.
     """
     from tunery.cli.journal import scan
-    from tunery.cli.journal.connection import opened
+    from tunery.cli.journal.connection import open_log
 
     async def walk() -> "list[Tally]":
-        async with opened(folders) as log:
+        async with open_log(folders) as log:
             return [
                 tally
                 for stream in streams or STREAMS
-                for tally in await scan.verify(log, stream, scan.those(partition))
+                for tally in await scan.verify(log, stream, scan.partitions_of(partition))
             ]
 
     _report(asyncio.run(walk()), as_json)
@@ -170,54 +173,54 @@ def verify(
 @_options.data_dir
 @_options.as_json
 def export(stream: str, file: str, partition: int | None, folders: DataDir, as_json: bool) -> None:
-    """Write the records of STREAM as they are now to FILE (JSON lines; `-`: standard output).
+    """Write the records of STREAM to FILE (JSON lines; `-`: standard output).
 
-    Sealed texts stay sealed: data keys and blobs are no part of a journal. Exit code 1 when a
-    partition does not verify; what it holds is in the file all the same.
+    Sealed text stays sealed: keys and blobs are not part of a journal. Exit code 1 when a
+    partition does not verify; its records are in the file nevertheless.
     """
     from tunery.cli.journal import scan
-    from tunery.cli.journal.connection import opened
+    from tunery.cli.journal.connection import open_log
 
     async def write() -> "list[Tally]":
-        async with opened(folders) as log:
-            # a file that is there already is replaced by a whole one only
+        async with open_log(folders) as log:
+            # an existing file is replaced only by a complete one
             with click.open_file(file, "wb", atomic=True) as target:
-                return await scan.export(log, stream, scan.those(partition), target)
+                return await scan.export(log, stream, scan.partitions_of(partition), target)
 
     _report(asyncio.run(write()), as_json, err=file == "-")
 
 
 @command.command("import")
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-@click.option("--replace", is_flag=True, help="Delete what the stream's journal holds now.")
+@click.option("--replace", is_flag=True, help="Delete the present journal of the stream first.")
 @_options.data_dir
 @_options.as_json
 def import_journal(file: Path, replace: bool, folders: DataDir, as_json: bool) -> None:
-    """Restore the partitions of FILE, an export, each under an operator's claim with a new base.
+    """Import the partitions in FILE, each followed by an operator's claim.
 
     Stop the services first (`tunery down`, then `tunery up --no-services`). The file is verified
-    before anything is written, and a journal that holds something is left alone unless --replace.
-    Import all streams of one moment together: they refer to each other.
+    before anything is written. A journal that is not empty is refused unless --replace is given.
+    Import exports of the same moment: streams refer to each other.
     """
-    from tunery.cli.journal.connection import opened
+    from tunery.cli.journal.connection import open_log
     from tunery.cli.journal.restore import Restored, restore
 
-    async def bring_back() -> "list[Restored]":
-        async with opened(folders) as log:
+    async def import_all() -> "list[Restored]":
+        async with open_log(folders) as log:
             return await restore(log, file, replace=replace)
 
-    found = asyncio.run(bring_back())
+    restored = asyncio.run(import_all())
     if as_json:
-        _json(found)
+        _json(restored)
         return
-    for one in found:
+    for partition in restored:
         click.echo(
-            f"{one.stream}/{one.partition}: {one.records} records; command {one.next_command} is "
-            f"next, in incarnation {one.incarnation}"
+            f"{partition.stream}/{partition.partition}: {partition.records} records; command "
+            f"{partition.next_command} is next, in incarnation {partition.incarnation}"
         )
 
 
-# --- how it looks -----------------------------------------------------------------------------
+# --- output -----------------------------------------------------------------------------
 
 
 def _json(value: Any) -> None:
@@ -226,32 +229,32 @@ def _json(value: Any) -> None:
     click.echo(msgspec.json.encode(value))
 
 
-def _say(one: "Looked", as_json: bool) -> None:
-    from tunery.cli.journal.render import line
+def _print_line(record: "Looked", as_json: bool) -> None:
+    from tunery.cli.journal import render
 
     if as_json:
-        _json(one)
+        _json(record)
     else:
-        line(one)
+        render.print_line(record)
 
 
-def _show(one: "Looked") -> None:
-    from tunery.cli.journal.render import record
+def _print_record(record: "Looked") -> None:
+    from tunery.cli.journal import render
 
-    record(one)
+    render.print_record(record)
 
 
 def _report(tallies: "Iterable[Tally]", as_json: bool, err: bool = False) -> None:
-    """A table, or one JSON object; exit code 1 when a partition is bad."""
-    from tunery.cli.journal.render import table
+    """Print a table or one JSON object. Exit code 1 when a partition is bad."""
+    from tunery.cli.journal.render import print_table
 
-    found = list(tallies)
-    sound = all(tally.bad is None for tally in found)
+    partitions = list(tallies)
+    sound = all(tally.bad is None for tally in partitions)
     if as_json:
         import msgspec
 
-        click.echo(msgspec.json.encode({"sound": sound, "partitions": found}), err=err)
+        click.echo(msgspec.json.encode({"sound": sound, "partitions": partitions}), err=err)
     else:
-        table(found, err=err)
+        print_table(partitions, err=err)
     if not sound:
         raise SystemExit(1)

@@ -1,4 +1,4 @@
-"""The log that `tunery journal` works on."""
+"""Connects `tunery journal` to Kafka."""
 
 import os
 from collections.abc import AsyncIterator, Mapping
@@ -14,15 +14,18 @@ from tunery.runtime.settings import LogSettings
 
 
 @asynccontextmanager
-async def opened(folders: DataDir) -> AsyncIterator[KafkaLog]:
-    """Raises LocalError when there is no stack, or its Kafka does not answer."""
-    found = log_settings(folders, os.environ)
-    log = KafkaLog(kafka_settings(found))
+async def open_log(folders: DataDir) -> AsyncIterator[KafkaLog]:
+    """Connect to Kafka; close the connection at the end.
+
+    Raises LocalError when there is no stack, or its Kafka does not answer.
+    """
+    log_config = log_settings(folders, os.environ)
+    log = KafkaLog(kafka_settings(log_config))
     try:
         yield log
     except BusError as error:
         raise LocalError(
-            f"Kafka at {found.kafka_bootstrap}: {error}",
+            f"Kafka at {log_config.kafka_bootstrap} failed: {error}",
             "see `tunery status`; start the stack with `tunery up`",
         ) from error
     finally:
@@ -30,7 +33,7 @@ async def opened(folders: DataDir) -> AsyncIterator[KafkaLog]:
 
 
 def log_settings(folders: DataDir, environ: Mapping[str, str]) -> LogSettings:
-    """Of $TUNERY_KAFKA_BOOTSTRAP, else of the stack. Raises LocalError."""
+    """Settings for $TUNERY_KAFKA_BOOTSTRAP, else for the stack. Raises LocalError when no stack."""
     bootstrap = environ.get("TUNERY_KAFKA_BOOTSTRAP")
     return LogSettings(
         kafka_bootstrap=bootstrap or settings.of_stack(folders, environ).kafka_bootstrap

@@ -1,4 +1,4 @@
-"""Journal records in a terminal."""
+"""Prints journal records in a terminal."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -26,51 +26,52 @@ COLOURS: Final[dict[Verdict, str]] = {
 HEAD_SHOWN: Final = 16
 
 
-def line(one: Looked) -> None:
-    """One record in one line; its reason and fix below it where it does not count."""
-    content: Any = one.content if isinstance(one.content, dict) else {}
+def print_line(record: Looked) -> None:
+    """Print a record as one line; below it the reason and the fix when it does not count."""
+    content: Any = record.content if isinstance(record.content, dict) else {}
     names = ", ".join(_name(event) for event in content.get("events", ()))
-    said = names or one.why or ("no events" if one.content is not None else "")
+    text = names or record.why or ("no events" if record.content is not None else "")
     _print(
-        f"{_moment(one.timestamp)}  {one.partition}:{one.offset:<7} "
-        f"[{COLOURS[one.verdict]}]{one.verdict:<10}[/]  {escape(one.key or '-')}  {escape(said)}"
+        f"{_moment(record.timestamp)}  {record.partition}:{record.offset:<7} "
+        f"[{COLOURS[record.verdict]}]{record.verdict:<10}[/]  "
+        f"{escape(record.key or '-')}  {escape(text)}"
     )
-    if names and one.why:
-        _print(f"    {escape(one.why)}")
-    if one.fix:
-        _print(f"    fix: {escape(one.fix)}")
+    if names and record.why:
+        _print(f"    {escape(record.why)}")
+    if record.fix:
+        _print(f"    fix: {escape(record.fix)}")
 
 
-def record(one: Looked) -> None:
-    """All of one record."""
+def print_record(record: Looked) -> None:
+    """Print everything about a record."""
     _api.show_one(
         {},
         False,
         (
-            ("place", f"{one.stream}/{one.partition} at offset {one.offset}"),
-            ("written", _moment(one.timestamp)),
-            ("verdict", one.verdict),
-            ("why", one.why),
-            ("fix", one.fix),
-            ("key", one.key),
-            ("bytes", one.bytes),
+            ("position", f"{record.stream}/{record.partition} at offset {record.offset}"),
+            ("written", _moment(record.timestamp)),
+            ("verdict", record.verdict),
+            ("why", record.why),
+            ("fix", record.fix),
+            ("key", record.key),
+            ("bytes", record.bytes),
         ),
     )
-    if one.content is not None:
-        text = msgspec.json.format(msgspec.json.encode(one.content), indent=2).decode()
+    if record.content is not None:
+        text = msgspec.json.format(msgspec.json.encode(record.content), indent=2).decode()
         _print(escape(text))
 
 
-def table(tallies: Sequence[Tally], *, err: bool) -> None:
-    """One line for each partition that holds something, and what is wrong with it."""
+def print_table(tallies: Sequence[Tally], *, err: bool) -> None:
+    """Print a row per partition that is not empty, and below them the bad records."""
     grid = Table("partition", "records", "accepted", "void", "claims", "next command", "head")
     for tally in tallies:
         if tally.records:
             counts = (tally.records, tally.accepted, tally.void, tally.claims, tally.cause + 1)
-            place = f"{tally.stream}/{tally.partition}"
-            grid.add_row(place, *map(str, counts), tally.head[:HEAD_SHOWN])
+            partition = f"{tally.stream}/{tally.partition}"
+            grid.add_row(partition, *map(str, counts), tally.head[:HEAD_SHOWN])
     console = Console(stderr=err, width=None if _api.interactive() else _api.PIPE_WIDTH)
-    console.print(grid if grid.row_count else "nothing yet", highlight=False)
+    console.print(grid if grid.row_count else "No records.", highlight=False)
     for bad in (tally.bad for tally in tallies if tally.bad is not None):
         where = f"{bad.stream}/{bad.partition} at offset {bad.offset}"
         console.print(f"[red]{where}: {bad.verdict}[/]: {escape(bad.why)}", highlight=False)

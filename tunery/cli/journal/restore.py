@@ -1,4 +1,4 @@
-"""Brings exported journals back: the same bytes at the same offsets, then an operator's claim.
+"""Imports exported journals: the same bytes at the same offsets, then an operator's claim.
 
 Entries name the offset of their owner's claim as their epoch, so they count only where they were.
 The claim at the end begins a new incarnation, and its base says which command is at physical
@@ -36,7 +36,13 @@ STOP: Final = "stop the services first: `tunery down`, then `tunery up --no-serv
 
 
 class Restored(Struct, frozen=True, kw_only=True):
-    """`base` and `incarnation` (its offset) are the operator's claim's."""
+    """What became of one partition.
+
+    records: how many were written
+    next_command: number of the next command
+    base: number of the command at offset 0 of the commands topic, as the claim says
+    incarnation: offset of the operator's claim
+    """
 
     stream: str
     partition: int
@@ -77,15 +83,17 @@ def _checked(file: Path) -> tuple[Stream, dict[int, Tally]]:
             if stream is None:
                 raise ArchiveError(f"{reading.stream!r} is no stream of this version")
             walks = {partition: Walk(stream, partition) for partition in reading.partitions}
-            for partition, records in groupby(reading.records(), key=lambda one: one.partition):
+            for partition, records in groupby(
+                reading.records(), key=lambda record: record.partition
+            ):
                 walks[partition].take(records)
     except ArchiveError as error:
         raise LocalError(f"{file}: {error}", "export the journal again") from error
     tallies = {partition: walk.tally for partition, walk in sorted(walks.items())}
     for tally in tallies.values():
         if tally.bad is not None:
-            place = f"{file}: {tally.stream}/{tally.partition} at offset {tally.bad.offset}"
-            raise LocalError(f"{place}: {tally.bad.why}", "take an export from before that record")
+            where = f"{file}: {tally.stream}/{tally.partition} at offset {tally.bad.offset}"
+            raise LocalError(f"{where}: {tally.bad.why}", "take an export from before that record")
     return stream, tallies
 
 
@@ -131,8 +139,10 @@ async def _landed(stream: Stream, record: Record, pending: Awaitable[Appended]) 
     """At any other offset than its own a record would not count."""
     offset = (await pending).offset
     if offset != record.offset:
-        place = f"{stream.name}/{record.partition}"
-        raise LocalError(f"somebody else writes to {place} (offset {offset})", f"{STOP}; --replace")
+        partition = f"{stream.name}/{record.partition}"
+        raise LocalError(
+            f"another process writes to {partition} (offset {offset})", f"{STOP}; use --replace"
+        )
 
 
 async def _claim(log: OperatedLog, stream: Stream, tally: Tally) -> Restored:

@@ -1,4 +1,4 @@
-"""Walks over journals, from their first record: only so can be said what counts."""
+"""Reads journals from their first record, because only then is it known which records count."""
 
 import time
 from collections import deque
@@ -30,24 +30,32 @@ from tunery.runtime.tools.inspection import (
 
 POLL_MS: Final[Ms] = 500
 RECORDS_MAX: Final = 2_000
-SAY_EVERY_S: Final = 2.0
+PROGRESS_EVERY_S: Final = 2.0
 STOPS: Final = frozenset({"divergent", "unreadable"})
 
 
-def those(partition: int | None) -> tuple[int, ...]:
+def partitions_of(partition: int | None) -> tuple[int, ...]:
+    """The one partition, or all for None."""
     return tuple(range(PARTITIONS)) if partition is None else (partition,)
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What a tail shows. `lines_max`: of what was there before it began."""
+class TailOptions:
+    """What a tail shows.
+
+    key: only records of this key
+    with_void: also claims and void records
+    lines_max: how many of the records that were there at the start
+    follow: continue with new records
+    """
 
     key: str | None
     with_void: bool
     lines_max: int
     follow: bool
 
-    def takes(self, record: Record, verdict: Verdict) -> bool:
+    def selects(self, record: Record, verdict: Verdict) -> bool:
+        """Whether the record is shown; a record that stops readers always is."""
         if verdict in STOPS:
             return True
         if self.key is not None and record.key != self.key.encode():
@@ -56,16 +64,16 @@ class Wanted:
 
 
 class _Progress:
-    """A line on the terminal now and then, for walks that take long."""
+    """Prints the progress of a long scan to stderr every PROGRESS_EVERY_S seconds."""
 
     def __init__(self, what: str, total: int) -> None:
         self._what, self._total, self._done = what, total, 0
-        self._said = time.monotonic()
+        self._printed_at = time.monotonic()
 
     def add(self, count: int) -> None:
         self._done += count
-        if time.monotonic() - self._said > SAY_EVERY_S:
-            self._said = time.monotonic()
+        if time.monotonic() - self._printed_at > PROGRESS_EVERY_S:
+            self._printed_at = time.monotonic()
             click.echo(f"{self._what}: {self._done} of {self._total} records", err=True)
 
 
@@ -85,10 +93,10 @@ async def records_of(
     reader = await log.reader(stream.journal.name, starts)
     try:
         while any(left.values()):
-            found = await reader.poll(POLL_MS, RECORDS_MAX)
-            within = [one for one in found if one.offset < bounds[one.partition][1]]
-            for one in within:
-                left[one.partition] -= 1
+            polled = await reader.poll(POLL_MS, RECORDS_MAX)
+            within = [record for record in polled if record.offset < bounds[record.partition][1]]
+            for record in within:
+                left[record.partition] -= 1
             progress.add(len(within))
             yield within
     finally:
@@ -97,20 +105,20 @@ async def records_of(
 
 async def verify(log: Log, name: str, partitions: Sequence[int]) -> list[Tally]:
     stream = STREAMS[name]
-    return await _walked(log, stream, await bounds_of(log, stream, partitions), lambda _: None)
+    return await _verified(log, stream, await bounds_of(log, stream, partitions), lambda _: None)
 
 
 async def export(log: Log, name: str, partitions: Sequence[int], file: IO[bytes]) -> list[Tally]:
-    """Write what is there now, verifying it on the way."""
+    """Write the records that exist now into `file`, and verify them on the way."""
     stream = STREAMS[name]
     bounds = await bounds_of(log, stream, partitions)
     archive = Writing(file, name, bounds)
-    tallies = await _walked(log, stream, bounds, archive.add)
+    tallies = await _verified(log, stream, bounds, archive.add)
     archive.end()
     return tallies
 
 
-async def _walked(
+async def _verified(
     log: Log,
     stream: Stream,
     bounds: dict[int, tuple[int, int]],
@@ -124,8 +132,8 @@ async def _walked(
     return [walk.tally for walk in walks.values()]
 
 
-def opener(keystore: Path) -> Callable[[Sealed], str]:
-    """Shows sealed texts, with the keys of this folder."""
+def unsealer(keystore: Path) -> Callable[[Sealed], str]:
+    """Return a function that decrypts sealed text with the keys in this folder."""
     sealer = Sealer(DirectoryKeyStore(keystore))
 
     def show(sealed: Sealed) -> str:
@@ -140,7 +148,7 @@ def opener(keystore: Path) -> Callable[[Sealed], str]:
 async def inspect_command(
     log: Log, name: str, partition: int, offset: int, show: Callable[[Sealed], Any]
 ) -> Looked:
-    """One command that was not trimmed yet. Raises LocalError when there is none."""
+    """Read one command. Raises LocalError when it does not exist, or was trimmed."""
     stream = STREAMS[name]
     await _start_of(log, stream.commands, partition, offset)
     reader = await log.reader(stream.commands.name, {partition: offset})
@@ -153,12 +161,13 @@ async def inspect_command(
 
 
 async def _start_of(log: Log, topic: Topic, partition: int, offset: int) -> int:
-    """The first offset that is kept. Raises LocalError when there is nothing at `offset`."""
+    """Return the first offset that is kept. Raises LocalError when `offset` has no record."""
     start, end = await log.bounds(topic.name, partition)
     if not start <= offset < end:
-        holds = f"it holds [{start}, {end})" if end > start else "it holds nothing"
+        holds = f"it holds [{start}, {end})" if end > start else "it is empty"
         raise LocalError(
-            f"{topic.name}/{partition} has no record at offset {offset}", f"choose another: {holds}"
+            f"{topic.name}/{partition} has no record at offset {offset}",
+            f"choose another offset: {holds}",
         )
     return start
 
@@ -166,7 +175,7 @@ async def _start_of(log: Log, topic: Topic, partition: int, offset: int) -> int:
 async def inspect(
     log: Log, name: str, partition: int, offset: int, show: Callable[[Sealed], Any]
 ) -> Looked:
-    """One record, judged as readers judge it. Raises LocalError when there is none."""
+    """Read one record, judged as readers judge it. Raises LocalError when it does not exist."""
     stream = STREAMS[name]
     start = await _start_of(log, stream.journal, partition, offset)
     inspector = Inspector(stream, show)
@@ -175,13 +184,13 @@ async def inspect(
             if record.offset == offset:
                 return inspector.look(record)
             inspector.judge(record)
-    raise LocalError(f"{name}/{partition} ends before offset {offset} now", "look again")
+    raise LocalError(f"{name}/{partition} now ends before offset {offset}", "run the command again")
 
 
 async def tail(
-    log: Log, name: str, partitions: Sequence[int], wanted: Wanted
+    log: Log, name: str, partitions: Sequence[int], options: TailOptions
 ) -> AsyncIterator[Looked]:
-    """The newest records that are wanted, by time; then, if so wished, those to come."""
+    """Yield the newest selected records by time; then new ones, with `follow`."""
     stream = STREAMS[name]
     inspectors = {number: Inspector(stream) for number in partitions}
     bounds = await bounds_of(log, stream, partitions)
@@ -189,21 +198,21 @@ async def tail(
     def judged(records: Sequence[Record]) -> Iterator[tuple[Record, Verdict, str]]:
         for record in records:
             verdict, why = inspectors[record.partition].judge(record)
-            if wanted.takes(record, verdict):
+            if options.selects(record, verdict):
                 yield record, verdict, why
 
-    newest: deque[tuple[Record, Verdict, str]] = deque(maxlen=wanted.lines_max)
+    newest: deque[tuple[Record, Verdict, str]] = deque(maxlen=options.lines_max)
     async for records in records_of(log, stream, bounds):
         newest.extend(judged(records))
-    for one in sorted(newest, key=lambda one: one[0].timestamp):
-        yield inspectors[one[0].partition].describe(*one)
-    if not wanted.follow:
+    for judgement in sorted(newest, key=lambda judgement: judgement[0].timestamp):
+        yield inspectors[judgement[0].partition].describe(*judgement)
+    if not options.follow:
         return
     ends = {number: end for number, (_, end) in bounds.items()}
     reader = await log.reader(stream.journal.name, ends)
     try:
         while True:
-            for one in judged(await reader.poll(POLL_MS, RECORDS_MAX)):
-                yield inspectors[one[0].partition].describe(*one)
+            for judgement in judged(await reader.poll(POLL_MS, RECORDS_MAX)):
+                yield inspectors[judgement[0].partition].describe(*judgement)
     finally:
         await reader.close()

@@ -1,4 +1,4 @@
-"""Everything that is folded from the log, by service: what a replay has to rebuild."""
+"""The aggregates and projections of every service, which a replay rebuilds."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -16,8 +16,8 @@ from services.scheduler import app as scheduler
 from tunery.runtime.hosts.projector import Projection
 from tunery.runtime.verbs import Aggregate
 
-#: To-dos that may end without an event: the log cannot say which of them are left.
-UNSAID: Final = tuple(sorted({ERASE_BLOBS, ERASE_VERSIONS, RESULTS}))
+#: kinds of to-do rows that end without an event, so that the log does not tell which are left
+UNRECORDED: Final = tuple(sorted({ERASE_BLOBS, ERASE_VERSIONS, RESULTS}))
 AGGREGATES: Final[Mapping[str, tuple[Aggregate[Any], ...]]] = {
     "billing": (billing.ACCOUNTS,),
     "ingest": (ingest.DATASETS,),

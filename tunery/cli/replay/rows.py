@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from schemas.topics import Stream
-from tunery.cli.replay.catalogue import UNSAID
+from tunery.cli.replay.catalogue import UNRECORDED
 from tunery.runtime.bus.abstract import Log
 from tunery.runtime.hosts.projector import Projection
 from tunery.runtime.journal.reader import START, Accepted, JournalReader, Position
-from tunery.runtime.store.abstract import Batch, Place, Saved
+from tunery.runtime.store.abstract import RowBatch, SavedPosition, StreamPartition
 from tunery.runtime.store.postgres import PostgresStore, open_store
 from tunery.runtime.verbs import Change
 
@@ -33,8 +33,8 @@ SELECT * FROM (
 
 
 @dataclass(frozen=True)
-class Compared:
-    """One table. `difference` shows the first row that only one side has."""
+class TableComparison:
+    """One table: its name, number of rows, and the first rows that only one side has."""
 
     name: str
     rows: int
@@ -43,7 +43,7 @@ class Compared:
 
 @asynccontextmanager
 async def scratch_store(dsn: str, service: str) -> AsyncIterator[tuple[PostgresStore, str]]:
-    """A schema of our own beside the service's, dropped at the end."""
+    """A temporary schema beside the service's; it is dropped at the end."""
     schema = f"replay_{service}_{secrets.token_hex(4)}"
     store = await open_store(dsn, schema, CONNECTIONS_MAX)
     try:
@@ -53,7 +53,9 @@ async def scratch_store(dsn: str, service: str) -> AsyncIterator[tuple[PostgresS
         await store.close()
 
 
-async def compare(log: Log, dsn: str, service: str, projection: Projection) -> tuple[Compared, ...]:
+async def compare(
+    log: Log, dsn: str, service: str, projection: Projection
+) -> tuple[TableComparison, ...]:
     """Every table of a projection, and its to-do rows, at the positions that are live now."""
     live = await open_store(dsn, service, CONNECTIONS_MAX)
     try:
@@ -61,15 +63,20 @@ async def compare(log: Log, dsn: str, service: str, projection: Projection) -> t
             await scratch.ensure(projection.described())
             targets = await live.positions(projection.name)
             await _rebuild(log, scratch, projection, targets)
-            found = [await _compare(scratch, service, schema, table) for table in projection.tables]
-            found.append(await _compare_todos(scratch, service, schema, projection.name))
-            return tuple(found)
+            compared = [
+                await _compare(scratch, service, schema, table) for table in projection.tables
+            ]
+            compared.append(await _compare_todos(scratch, service, schema, projection.name))
+            return tuple(compared)
     finally:
         await live.close()
 
 
 async def _rebuild(
-    log: Log, store: PostgresStore, projection: Projection, targets: Mapping[Place, Saved]
+    log: Log,
+    store: PostgresStore,
+    projection: Projection,
+    targets: Mapping[StreamPartition, SavedPosition],
 ) -> None:
     for stream in projection.streams:
         for (name, partition), saved in sorted(targets.items()):
@@ -96,10 +103,10 @@ async def _fold(
             if batch is None:
                 continue
             await store.commit(
-                Batch(
+                RowBatch(
                     projection=projection.name,
                     version=projection.version,
-                    place=(stream.name, partition),
+                    partition=(stream.name, partition),
                     expected=at.offset,
                     position=batch.position,
                     changes=_changes(projection, batch.accepted),
@@ -113,19 +120,19 @@ async def _fold(
 def _changes(projection: Projection, accepted: tuple[Accepted, ...]) -> list[Change]:
     return [
         change
-        for one in accepted
-        for event in one.events
-        for change in projection.project(one.header, event)
+        for entry in accepted
+        for event in entry.events
+        for change in projection.project(entry.header, event)
     ]
 
 
 async def _compare_todos(
     store: PostgresStore, live: str, scratch: str, projection: str
-) -> Compared:
-    """What is due must follow from the log; what does may be done, where nobody would say so."""
+) -> TableComparison:
+    """Compare to-do rows. Rows of a kind in UNRECORDED may be missing on the live side."""
     where = f"WHERE projection = '{projection}'"
-    unsaid = ", ".join(f"'{kind}'" for kind in UNSAID)
-    said = f"AND kind NOT IN ({unsaid})"
+    unrecorded = ", ".join(f"'{kind}'" for kind in UNRECORDED)
+    said = f"AND kind NOT IN ({unrecorded})"
     return await _compare(store, live, scratch, "todos", TODO_COLUMNS, where, said)
 
 
@@ -137,7 +144,7 @@ async def _compare(
     columns: str = "*",
     where: str = "",
     said: str = "",
-) -> Compared:
+) -> TableComparison:
     """`said`: what must be on the live side as well. All names are ours: tables from the code,
     schemas made above.
     """
@@ -148,4 +155,4 @@ async def _compare(
     rows: Any = await store.pool.fetchval(count)
     different = await store.pool.fetch(query)
     text = "; ".join(f"only {row['side']}: {row['entry']}" for row in different) or None
-    return Compared(f"{live}.{table}", int(rows), text)
+    return TableComparison(f"{live}.{table}", int(rows), text)

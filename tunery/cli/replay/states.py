@@ -1,4 +1,4 @@
-"""Folds every decider from offset 0 and compares the states with what their owners say."""
+"""Folds every stream from offset 0 and compares the state with its owner's digest."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,8 +20,12 @@ SELECT tenant, hour, sum(gpu_ms)::bigint AS gpu_ms FROM billing.ledger GROUP BY 
 
 
 @dataclass(frozen=True)
-class State:
-    """One stream. `behind`: partitions whose owner has not said its state at this end yet."""
+class StreamComparison:
+    """The comparison of one stream.
+
+    behind: partitions whose owner has not written a digest of the latest state yet
+    difference: the first difference; None when the states are equal
+    """
 
     stream: str
     replays: tuple[Replay[Any], ...]
@@ -30,32 +34,32 @@ class State:
 
     @property
     def accepted(self) -> int:
-        return sum(one.accepted for one in self.replays)
+        return sum(replay.accepted for replay in self.replays)
 
     @property
     def void(self) -> int:
-        return sum(one.void for one in self.replays)
+        return sum(replay.void for replay in self.replays)
 
 
 async def compare(
     log: Log, connection: "asyncpg.Connection[Any]", service: str, aggregate: Aggregate[Any]
-) -> State:
-    """Raises Divergence, Unreadable."""
+) -> StreamComparison:
+    """Compare every partition of a stream. Raises Divergence, Unreadable."""
     replays = await replay_stream(log, aggregate)
-    said = await connection.fetch(DIGESTS.format(service), aggregate.stream.name)
-    live = {row["partition"]: (row["journal_offset"], row["state_hash"]) for row in said}
+    digests = await connection.fetch(DIGESTS.format(service), aggregate.stream.name)
+    live = {row["partition"]: (row["journal_offset"], row["state_hash"]) for row in digests}
     behind, difference = [], None
-    for one in replays:
-        offset, hashed = live.get(one.partition, (-1, ""))
-        replayed = state_hash(one.fold.state)
-        if offset != one.fold.position.offset:
-            behind.append(one.partition)
+    for replay in replays:
+        offset, hashed = live.get(replay.partition, (-1, ""))
+        replayed = state_hash(replay.fold.state)
+        if offset != replay.fold.position.offset:
+            behind.append(replay.partition)
         elif hashed != replayed and difference is None:
             difference = (
-                f"partition {one.partition} at offset {offset}: the owner has {hashed[:16]}…, "
+                f"partition {replay.partition} at offset {offset}: the owner has {hashed[:16]}…, "
                 f"the replay {replayed[:16]}…"
             )
-    return State(aggregate.stream.name, tuple(replays), tuple(behind), difference)
+    return StreamComparison(aggregate.stream.name, tuple(replays), tuple(behind), difference)
 
 
 async def ledger_by_month(
@@ -64,8 +68,8 @@ async def ledger_by_month(
     """Sums of the ledger by tenant and month, which begins and ends where the quota's does."""
     sums: dict[tuple[str, str], GpuMs] = {}
     for row in await connection.fetch(LEDGER):
-        place = row["tenant"], month_of(row["hour"])
-        sums[place] = sums.get(place, 0) + row["gpu_ms"]
+        tenant_month = row["tenant"], month_of(row["hour"])
+        sums[tenant_month] = sums.get(tenant_month, 0) + row["gpu_ms"]
     return sums
 
 
@@ -73,8 +77,8 @@ def quota_by_month(replays: Sequence[Replay[Any]]) -> dict[tuple[str, str], GpuM
     """What the `job` decider has counted, from its replayed states."""
     return {
         (name, month): gpu_ms
-        for one in replays
-        for name, tenant in one.fold.state.items()
+        for replay in replays
+        for name, tenant in replay.fold.state.items()
         for month, gpu_ms in tenant.used_gpu_ms.items()
     }
 

@@ -1,4 +1,4 @@
-"""The whole verification: states of deciders, rows of projections, quota against ledger."""
+"""Verifies states of streams, rows of projections, and quota against ledger."""
 
 import asyncio
 import os
@@ -18,12 +18,12 @@ from tunery.runtime.bus.abstract import BusError
 from tunery.runtime.bus.kafka import KafkaLog, KafkaSettings
 from tunery.runtime.journal.acceptance import PartitionStopped
 
-SETTLE_S_MAX: Final = 20  # a live system moves on while we read: try again at its next rest
+SETTLE_S_MAX: Final = 20  # a live system changes while we read: try again
 SETTLE_PAUSE_S: Final = 1.0
 
 
-class Part(Struct, frozen=True, kw_only=True):
-    """One thing that was rebuilt. `difference`: the first one, null when equal."""
+class VerifiedPart(Struct, frozen=True, kw_only=True):
+    """A stream or table that was rebuilt; `difference` is the first one, null when equal."""
 
     name: str
     count: int
@@ -34,7 +34,7 @@ class Part(Struct, frozen=True, kw_only=True):
 class Verification(Struct, frozen=True, kw_only=True):
     equal: bool
     records: int
-    parts: tuple[Part, ...]
+    parts: tuple[VerifiedPart, ...]
 
 
 async def run(folders: DataDir) -> Verification:
@@ -48,7 +48,7 @@ async def run(folders: DataDir) -> Verification:
         return await until_settled(log, dsn)
     except asyncpg.UndefinedTableError as error:
         raise LocalError(
-            f"this database is not that of services which have run ({error})", "`tunery up`"
+            f"the database has no tables of the services ({error})", "start them with `tunery up`"
         ) from error
     except (BusError, OSError, asyncpg.PostgresError) as error:
         raise LocalError(
@@ -64,21 +64,21 @@ def servers(folders: DataDir, environ: Mapping[str, str]) -> tuple[str, str]:
     bootstrap, dsn = environ.get("TUNERY_KAFKA_BOOTSTRAP"), environ.get("TUNERY_POSTGRES_DSN")
     if bootstrap and dsn:
         return bootstrap, dsn
-    found = settings.of_stack(folders, environ)
-    return found.kafka_bootstrap, found.postgres_dsn
+    stack_settings = settings.of_stack(folders, environ)
+    return stack_settings.kafka_bootstrap, stack_settings.postgres_dsn
 
 
 async def until_settled(log: KafkaLog, dsn: str, wait_s_max: float = SETTLE_S_MAX) -> Verification:
-    """Differences of a moving target are no findings: they must last while nothing moves."""
+    """Verify until the result is equal, or a difference lasts while nothing else changes."""
     deadline = time.monotonic() + wait_s_max
     while True:
         before = await positions(dsn)
-        found, behind = await verify(log, dsn)
+        verification, behind = await verify(log, dsn)
         still = before == await positions(dsn)
-        if (found.equal and not behind) or time.monotonic() > deadline:
-            return found
+        if (verification.equal and not behind) or time.monotonic() > deadline:
+            return verification
         if still and not behind:
-            return found
+            return verification
         await asyncio.sleep(SETTLE_PAUSE_S)
 
 
@@ -86,17 +86,17 @@ async def positions(dsn: str) -> list[Any]:
     """How far every projection has read: equal lists mean that nothing moved in between."""
     connection = await asyncpg.connect(dsn)
     try:
-        found = []
+        saved: list[Any] = []
         for service in sorted(PROJECTIONS):
             query = f"SELECT * FROM {service}.positions ORDER BY 1, 2, 3"  # noqa: S608  # our names
-            found += [tuple(row) for row in await connection.fetch(query)]
-        return found
+            saved += [tuple(row) for row in await connection.fetch(query)]
+        return saved
     finally:
         await connection.close()
 
 
 async def verify(log: KafkaLog, dsn: str) -> tuple[Verification, bool]:
-    """One pass, and whether some owner has not said its latest state yet."""
+    """Verify once; also return whether an owner's digest is older than its journal."""
     connection = await asyncpg.connect(dsn)
     try:
         parts, records, behind = await _states(log, connection)
@@ -104,8 +104,10 @@ async def verify(log: KafkaLog, dsn: str) -> tuple[Verification, bool]:
         await connection.close()
     for service, projections in PROJECTIONS.items():
         for projection in projections:
-            for one in await rows.compare(log, dsn, service, projection):
-                part = Part(name=one.name, count=one.rows, unit="rows", difference=one.difference)
+            for table in await rows.compare(log, dsn, service, projection):
+                part = VerifiedPart(
+                    name=table.name, count=table.rows, unit="rows", difference=table.difference
+                )
                 parts.append(part)
     equal = not behind and all(part.difference is None for part in parts)
     return Verification(equal=equal, records=records, parts=tuple(parts)), behind
@@ -113,7 +115,7 @@ async def verify(log: KafkaLog, dsn: str) -> tuple[Verification, bool]:
 
 async def _states(
     log: KafkaLog, connection: "asyncpg.Connection[Any]"
-) -> tuple[list[Part], int, bool]:
+) -> tuple[list[VerifiedPart], int, bool]:
     parts, records, behind = [], 0, False
     quota: dict[tuple[str, str], int] = {}
     for service, aggregates in AGGREGATES.items():
@@ -122,11 +124,15 @@ async def _states(
             try:
                 state = await states.compare(log, connection, service, aggregate)
             except PartitionStopped as stopped:
-                parts.append(Part(name=name, count=0, unit="records", difference=str(stopped)))
+                parts.append(
+                    VerifiedPart(name=name, count=0, unit="records", difference=str(stopped))
+                )
                 continue
             late = f"partitions {state.behind} not written by their owner yet"
             difference = late if state.behind else state.difference
-            part = Part(name=name, count=state.accepted, unit="records", difference=difference)
+            part = VerifiedPart(
+                name=name, count=state.accepted, unit="records", difference=difference
+            )
             parts.append(part)
             records += state.accepted
             behind = behind or bool(state.behind)
@@ -135,5 +141,7 @@ async def _states(
     ledger = await states.ledger_by_month(connection)
     difference = states.unequal(quota, ledger)
     count = sum(quota.values())
-    parts.append(Part(name="quota = ledger", count=count, unit="GPU-ms", difference=difference))
+    parts.append(
+        VerifiedPart(name="quota = ledger", count=count, unit="GPU-ms", difference=difference)
+    )
     return parts, records, behind

@@ -1,4 +1,4 @@
-"""Parquet and Arrow, alone or in a folder that `datasets` saved: rows as objects."""
+"""Reads Parquet and Arrow files, alone or in a folder that `datasets` saved, row by row."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from tunery.data.containers.compression import Unreadable
+from tunery.data.containers.compression import FileUnreadable
 from tunery.data.containers.row import Row
 from tunery.data.findings.finding import Finding, Note
 from tunery.data.findings.limits import (
@@ -26,10 +26,10 @@ from tunery.data.findings.limits import (
     UNPACKED_RATIO_MAX,
 )
 
-#: encodings of text in Parquet whose repeats Arrow can leave shared; those that share at all
+#: text encodings of Parquet whose repeated values Arrow can keep shared; all encodings that share
 SHAREABLE: Final = {"PLAIN", "RLE", "BIT_PACKED", "PLAIN_DICTIONARY", "RLE_DICTIONARY"}
 SHARING: Final = {"PLAIN_DICTIONARY", "RLE_DICTIONARY", "DELTA_BYTE_ARRAY"}
-#: bytes of one value by type, or of a text's index
+#: bytes of one value by type; of a text, bytes of its index
 VALUE_BYTES: Final = {
     "BOOLEAN": 1,
     "INT32": 4,
@@ -43,7 +43,10 @@ PATTERNS: Final = ("*.arrow", "*.parquet", "data/*.parquet", "*/*.parquet")
 
 
 def parquet(stream: BinaryIO) -> Iterator[Row | Finding]:
-    """Rows of a Parquet file, from 1. Raises `Unreadable` where it is damaged."""
+    """Yield the rows of a Parquet file, numbered from 1.
+
+    Raises `FileUnreadable` when the file is damaged, has too many rows or is a decompression bomb.
+    """
     from pyarrow import ArrowException
     from pyarrow.parquet import ParquetFile, read_metadata
 
@@ -52,10 +55,10 @@ def parquet(stream: BinaryIO) -> Iterator[Row | Finding]:
             meta = read_metadata(whole)
             if meta.num_rows > ROWS_MAX:
                 detail = f"{meta.num_rows:,}, at most {ROWS_MAX:,}"
-                raise Unreadable(Note("too_many_rows", detail=detail))
-            shared, rows = _plan(meta, whole.size())
+                raise FileUnreadable(Note("too_many_rows", detail=detail))
+            shared, rows = _plan_reading(meta, whole.size())
             file = ParquetFile(whole, pre_buffer=False, read_dictionary=shared)
-            # one group at a time: Arrow cannot join shared values of several inside lists
+            # one row group at a time: Arrow cannot join the shared values of several inside lists
             groups = (
                 file.iter_batches(rows, row_groups=[group], use_threads=False)
                 for group in range(meta.num_row_groups)
@@ -65,26 +68,27 @@ def parquet(stream: BinaryIO) -> Iterator[Row | Finding]:
         raise _unreadable(error, "Parquet") from error
 
 
-def _plan(meta: Any, file_bytes: int) -> tuple[list[str], int]:
-    """Columns whose values stay one value until their row is looked at, and rows to read together.
+def _plan_reading(meta: Any, file_bytes: int) -> tuple[list[str], int]:
+    """Decide which columns to read with shared values, and how many rows to read together.
 
-    Raises `Unreadable` for a row group that may become too large. In most encodings a value that
-    stands in many rows is stored once; Arrow can leave it so in some of them. In the others each
-    value may be as large as all the column's bytes, so few rows are read together, and lists, whose
-    length is not known before, must be small.
+    Most encodings store a value that many rows have only once, and Arrow can keep some of them
+    shared until a row is read. With the others each value may be as large as the whole column, so
+    few rows are read together, and lists, whose length is unknown, must be small.
+
+    Raises `FileUnreadable` for a row group that may become too large.
     """
     allowed = _allowed(file_bytes)
-    opaque: dict[str, int] = {}  # by column, what a value may have beyond its own bytes
+    opaque: dict[str, int] = {}  # by column, the bytes that a value may have beyond its own
     texts: dict[str, None] = {}
     row_bytes = 1
     for number in range(meta.num_row_groups):
         group = meta.row_group(number)
         if group.total_byte_size > COLUMNAR_GROUP_BYTES_MAX:
-            raise _bomb(f"a row group of {group.total_byte_size:,} bytes")
+            raise _bomb_error(f"a row group of {group.total_byte_size:,} bytes")
         row_bytes = max(row_bytes, group.total_byte_size // max(1, group.num_rows))
         least = 0
-        for place in range(meta.num_columns):
-            column, chunk = meta.schema.column(place), group.column(place)
+        for index in range(meta.num_columns):
+            column, chunk = meta.schema.column(index), group.column(index)
             least += chunk.num_values * VALUE_BYTES.get(column.physical_type, column.length or 0)
             if column.physical_type != "BYTE_ARRAY":
                 continue
@@ -94,19 +98,22 @@ def _plan(meta: Any, file_bytes: int) -> tuple[list[str], int]:
                 continue
             largest = chunk.total_uncompressed_size if encodings & SHARING else 0
             if column.max_repetition_level and chunk.num_values * largest > allowed:
-                raise _bomb(
-                    f"{column.path} is in lists and may become {chunk.num_values * largest:,} "
+                raise _bomb_error(
+                    f"{column.path} is in lists and may expand to {chunk.num_values * largest:,} "
                     f"bytes as {', '.join(sorted(encodings - SHAREABLE))}; write it as PLAIN"
                 )
             opaque[column.path] = max(largest, opaque.get(column.path, 0))
         if least > allowed:
-            raise _bomb(f"a row group of {least:,} bytes in a file of {file_bytes:,}")
+            raise _bomb_error(f"a row group of {least:,} bytes in a file of {file_bytes:,}")
     fits = COLUMNAR_BATCH_BYTES // (row_bytes + sum(opaque.values()))
     return [path for path in texts if path not in opaque], min(COLUMNAR_READ_ROWS, max(1, fits))
 
 
 def arrow(stream: BinaryIO) -> Iterator[Row | Finding]:
-    """Rows of an Arrow file or stream, from 1. Raises `Unreadable` where it is damaged."""
+    """Yield the rows of an Arrow file or stream, numbered from 1.
+
+    Raises `FileUnreadable` when it is damaged or a decompression bomb.
+    """
     from pyarrow import ArrowException, ipc
 
     try:
@@ -125,10 +132,12 @@ def arrow(stream: BinaryIO) -> Iterator[Row | Finding]:
         raise _unreadable(error, "Arrow") from error
 
 
-class Folder:
-    """A data set as `datasets` saves it, or as hubs keep it: Arrow or Parquet files of one split.
+class DatasetFolder:
+    """A dataset folder as `datasets` saves it or a hub stores it: Arrow or Parquet files.
 
-    Rows count on from file to file. Where there are splits it is `train`, or the only one.
+    Reads the split `train`, or else the first one. Row numbers continue from file to file.
+
+    bytes_read: size of the files read so far
     """
 
     def __init__(self, path: Path) -> None:
@@ -136,15 +145,16 @@ class Folder:
         self.bytes_read = 0
 
     def rows(self) -> Iterator[Row | Finding]:
+        """Yield the rows of all files. Raises `FileUnreadable` when a file cannot be read."""
         files = _files(_split(self._path))
         if not files or len(files) > FOLDER_FILES_MAX:
             detail = f"the folder has {len(files) or 'no'} Arrow or Parquet files"
-            raise Unreadable(Note("unsupported_format", detail=detail))
+            raise FileUnreadable(Note("unsupported_format", detail=detail))
         number = 0
         for item in chain.from_iterable(map(self._file, files)):
             if isinstance(item, Row):
                 number += 1
-                item = Row(number, None, item.content)  # noqa: PLW2901  # numbered anew
+                item = Row(number, None, item.content)  # noqa: PLW2901  # renumbered
             yield item
 
     def _file(self, path: Path) -> Iterator[Row | Finding]:
@@ -157,79 +167,77 @@ class Folder:
 
 
 def _split(path: Path) -> Path:
-    """The folder of the rows to learn from."""
+    """The folder of the training split."""
     listing = path / "dataset_dict.json"
     if not listing.is_file():
         return path
     try:
         splits = json.loads(listing.read_text(encoding="utf-8"))["splits"]
-        found = path / ("train" if "train" in splits else splits[0])
+        split = path / ("train" if "train" in splits else splits[0])
     except (ValueError, KeyError, IndexError, TypeError) as error:
         note = Note("unsupported_format", detail="dataset_dict.json names no split")
-        raise Unreadable(note) from error
-    return found if found.parent == path else path
+        raise FileUnreadable(note) from error
+    return split if split.parent == path else path
 
 
 def _files(path: Path) -> list[Path]:
-    """The files of a split, in the order that `state.json` gives or else by name."""
+    """The files of a split, in the order of `state.json` or else by name."""
     state = path / "state.json"
     if state.is_file():
         try:
             listed = json.loads(state.read_text(encoding="utf-8"))["_data_files"]
-            return [path / Path(one["filename"]).name for one in listed]
+            return [path / Path(entry["filename"]).name for entry in listed]
         except (ValueError, KeyError, TypeError) as error:
             note = Note("unsupported_format", detail="state.json names no files")
-            raise Unreadable(note) from error
+            raise FileUnreadable(note) from error
     for pattern in PATTERNS:
-        found = sorted(path.glob(pattern))
-        train = [one for one in found if one.name.startswith("train")]
-        if found:
-            return train or found
+        files = sorted(path.glob(pattern))
+        train = [file for file in files if file.name.startswith("train")]
+        if files:
+            return train or files
     return []
 
 
 def _rows(batches: Iterator[Any], file_bytes: int) -> Iterator[Row | Finding]:
-    """Rows of record batches; raises `Unreadable` when they hold far more than the file could."""
+    """Yield the rows of record batches. Raises `FileUnreadable` for a decompression bomb."""
     number = unpacked = 0
     allowed = _allowed(file_bytes)
     for batch in batches:
-        batch.validate(
-            full=True
-        )  # offsets and text out of a damaged file would be followed blindly
+        batch.validate(full=True)  # Arrow follows the offsets of a damaged file without checks
         plain = batch.schema
-        for place, field in enumerate(plain):
-            plain = plain.set(place, field.with_type(_plain(field.type)))
+        for index, field in enumerate(plain):
+            plain = plain.set(index, field.with_type(_unshared(field.type)))
         todo = [batch.slice(at, COLUMNAR_ROWS) for at in range(0, batch.num_rows, COLUMNAR_ROWS)]
         todo.reverse()
         while todo:
-            some = todo.pop()
-            size = sum(_expanded(column) for column in some.columns)
-            if size > ROW_BYTES_MAX and some.num_rows > 1:
-                half = some.num_rows // 2
-                todo += (some.slice(half), some.slice(0, half))
+            part = todo.pop()
+            size = sum(_expanded_bytes(column) for column in part.columns)
+            if size > ROW_BYTES_MAX and part.num_rows > 1:
+                half = part.num_rows // 2
+                todo += (part.slice(half), part.slice(0, half))
                 continue
             unpacked += size
             if unpacked > allowed:
-                raise _bomb(f"{file_bytes:,} bytes became more than {unpacked:,}")
+                raise _bomb_error(f"{file_bytes:,} bytes expand to more than {unpacked:,}")
             if size > ROW_BYTES_MAX:
                 number += 1
-                yield Note("row_too_large").at(number, None)
+                yield Note("row_too_large").to_finding(number, None)
                 continue
-            for cells in some.cast(plain).to_pylist():
+            for cells in part.cast(plain).to_pylist():
                 number += 1
                 yield Row(number, None, cells)
 
 
-def _plain(kind: Any) -> Any:
-    """The type with its shared values written out, which Arrow turns into objects faster."""
+def _unshared(kind: Any) -> Any:
+    """The type without shared values, which Arrow converts to objects faster."""
     from pyarrow import list_, struct, types
 
     if types.is_dictionary(kind):
         return kind.value_type
     if types.is_list(kind):
-        return list_(kind.value_field.with_type(_plain(kind.value_type)))
+        return list_(kind.value_field.with_type(_unshared(kind.value_type)))
     if types.is_struct(kind):
-        return struct([field.with_type(_plain(field.type)) for field in kind.fields])
+        return struct([field.with_type(_unshared(field.type)) for field in kind.fields])
     return kind
 
 
@@ -237,12 +245,12 @@ def _allowed(file_bytes: int) -> int:
     return max(UNPACKED_FREE_BYTES, UNPACKED_RATIO_MAX * file_bytes)
 
 
-def _bomb(detail: str) -> Unreadable:
-    return Unreadable(Note("decompression_bomb", detail=detail))
+def _bomb_error(detail: str) -> FileUnreadable:
+    return FileUnreadable(Note("decompression_bomb", detail=detail))
 
 
-def _expanded(array: Any) -> int:
-    """Bytes of an array's values, with each repeat of a shared value counted."""
+def _expanded_bytes(array: Any) -> int:
+    """The bytes of an array's values, counting every repeat of a shared value."""
     from pyarrow import compute, types
 
     kind = array.type
@@ -252,15 +260,18 @@ def _expanded(array: Any) -> int:
         lengths = compute.binary_length(array.dictionary).take(array.indices)
         return int(compute.sum(lengths).as_py() or 0)
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
-        return int(_expanded(array.flatten()))
+        return int(_expanded_bytes(array.flatten()))
     if types.is_struct(kind):
-        return sum(_expanded(child) for child in array.flatten())
+        return sum(_expanded_bytes(child) for child in array.flatten())
     return int(array.nbytes)
 
 
 @contextmanager
 def _seekable(stream: BinaryIO) -> Iterator[Any]:
-    """The stream, or a file with its bytes when it cannot go back; left open, and at its end."""
+    """Open a stream for Arrow, through a temporary file when it is not seekable.
+
+    Afterwards the stream is still open, and at its end.
+    """
     import pyarrow
 
     with ExitStack() as stack:
@@ -269,12 +280,12 @@ def _seekable(stream: BinaryIO) -> Iterator[Any]:
             whole = stack.enter_context(tempfile.TemporaryFile())
             shutil.copyfileobj(stream, whole, MIB)
             whole.seek(0)
-        yield pyarrow.PythonFile(_Lent(whole), mode="r")
+        yield pyarrow.PythonFile(_BorrowedStream(whole), mode="r")
         whole.seek(0, os.SEEK_END)
 
 
-class _Lent:
-    """A stream whose borrower cannot close it."""
+class _BorrowedStream:
+    """A stream that its user cannot close."""
 
     closed = False
 
@@ -282,11 +293,11 @@ class _Lent:
         self.read, self.seek, self.tell = stream.read, stream.seek, stream.tell
 
     def close(self) -> None:
-        """Left to the owner."""
+        """Do nothing: the owner closes the stream."""
 
 
-def _unreadable(error: Exception, what: str) -> Exception:
-    """Damage by name; the disk's own errors stay what they are."""
+def _unreadable(error: Exception, form: str) -> Exception:
+    """The error of a damaged file; errors of the disk are returned unchanged."""
     if isinstance(error, OSError) and error.errno is not None:
         return error
-    return Unreadable(Note("damaged_file", detail=f"{what}: {str(error)[:200]}"))
+    return FileUnreadable(Note("damaged_file", detail=f"{form}: {str(error)[:200]}"))

@@ -1,4 +1,4 @@
-"""gzip and zstd, as streams that end with a named fault rather than with all of the memory."""
+"""Reads gzip and zstd files as streams, with limits that stop decompression bombs."""
 
 import io
 import shutil
@@ -21,31 +21,31 @@ from tunery.data.findings.limits import (
 )
 
 MAGIC: Final = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
-SEEKING: Final = (b"PAR1", b"ARROW1")  # formats whose index is at their end
+INDEXED_FORMATS: Final = (b"PAR1", b"ARROW1")  # formats whose index is at their end
 
 
-class Unreadable(Exception):
-    """The rest of the file cannot be read. `note` says why."""
+class FileUnreadable(Exception):
+    """Raised when the rest of a file cannot be read. `note` says why."""
 
     def __init__(self, note: Note) -> None:
         super().__init__(note.code)
         self.note = note
 
 
-def kind(first: bytes) -> str | None:
-    """How a file is compressed, told by its first bytes."""
+def compression_of(first: bytes) -> str | None:
+    """The compression of a file, recognised by its first bytes; None without compression."""
     return next((name for magic, name in MAGIC.items() if first.startswith(magic)), None)
 
 
 @contextmanager
-def opened(raw: BinaryIO, first: bytes) -> Iterator[tuple[BinaryIO, bytes]]:
-    """The bytes inside a compressed file as a stream at its beginning, and the first of them.
+def open_compressed(raw: BinaryIO, first: bytes) -> Iterator[tuple[BinaryIO, bytes]]:
+    """Open the content of a compressed file as a stream; yields the stream and its first bytes.
 
-    The stream raises `Unreadable` where the file is damaged or a bomb.
+    Reading raises `FileUnreadable` when the file is damaged, or a decompression bomb.
     """
-    with io.BufferedReader(_Unpacked(raw, kind(first)), MIB) as stream:
+    with io.BufferedReader(_Decompressed(raw, compression_of(first)), MIB) as stream:
         inside = stream.peek(SNIFF_BYTES)[:SNIFF_BYTES]
-        if not inside.startswith(SEEKING):
+        if not inside.startswith(INDEXED_FORMATS):
             yield stream, inside
             return
         with tempfile.TemporaryFile() as whole:
@@ -54,12 +54,13 @@ def opened(raw: BinaryIO, first: bytes) -> Iterator[tuple[BinaryIO, bytes]]:
             yield whole, inside
 
 
-class _Unpacked(io.RawIOBase):
-    """What comes out, weighed against what went in."""
+class _Decompressed(io.RawIOBase):
+    """The decompressed stream; compares the bytes it returns with the bytes it has read."""
 
-    def __init__(self, raw: BinaryIO, packed: str | None) -> None:
+    def __init__(self, raw: BinaryIO, compression: str | None) -> None:
         self._raw = raw
-        self._inner: Any = GzipFile(fileobj=raw, mode="rb") if packed == "gzip" else _zstd(raw)
+        is_gzip = compression == "gzip"
+        self._inner: Any = GzipFile(fileobj=raw, mode="rb") if is_gzip else _open_zstd(raw)
         self._out = 0
 
     def readable(self) -> bool:
@@ -70,24 +71,24 @@ class _Unpacked(io.RawIOBase):
         try:
             chunk = self._inner.read(min(len(view), MIB))
         except EOFError as error:
-            raise Unreadable(Note("truncated_file", detail="gzip ends too early")) from error
+            raise FileUnreadable(Note("truncated_file", detail="gzip ends too early")) from error
         except (BadGzipFile, ZlibError) as error:
-            raise Unreadable(Note("damaged_file", detail=f"gzip: {error}")) from error
+            raise FileUnreadable(Note("damaged_file", detail=f"gzip: {error}")) from error
         except OSError as error:
-            if error.errno is not None:  # of the disk, not of the content
+            if error.errno is not None:  # an error of the disk, not of the content
                 raise
             code = "truncated_file" if "Truncated" in str(error) else "damaged_file"
-            raise Unreadable(Note(code, detail=f"zstd: {error}")) from error
+            raise FileUnreadable(Note(code, detail=f"zstd: {error}")) from error
         self._out += len(chunk)
         allowed = max(UNPACKED_FREE_BYTES, UNPACKED_RATIO_MAX * self._raw.tell())
         if self._out > min(allowed, UNPACKED_BYTES_MAX):
-            detail = f"{self._raw.tell():,} bytes became more than {self._out:,}"
-            raise Unreadable(Note("decompression_bomb", detail=detail))
+            detail = f"{self._raw.tell():,} bytes expand to more than {self._out:,}"
+            raise FileUnreadable(Note("decompression_bomb", detail=detail))
         view[: len(chunk)] = chunk
         return len(chunk)
 
 
-def _zstd(raw: BinaryIO) -> Any:
+def _open_zstd(raw: BinaryIO) -> Any:
     import pyarrow
 
     return pyarrow.CompressedInputStream(pyarrow.PythonFile(raw, mode="r"), "zstd")

@@ -1,7 +1,7 @@
-"""The elements of one JSON array, in bounded memory.
+"""Splits one JSON array into its elements, in bounded memory.
 
-Only brackets, strings and commas are told apart here; whether an element is valid JSON is found
-where rows are parsed, so that one bad element does not end the others.
+Only brackets, strings and commas are recognised here; each element is parsed later, so that an
+invalid element does not end the others. Libraries such as ijson stop at the first invalid element.
 """
 
 import re
@@ -17,24 +17,34 @@ from tunery.data.findings.limits import MIB, ROW_BYTES_MAX
 _OUTSIDE: Final = re.compile(rb'["\[\]{},]')
 _OPENS: Final = re.compile(rb"[\[{]")
 _CLOSES: Final = re.compile(rb"[\]}]")
-_INSIDE: Final = re.compile(rb'["\\\n]')  # a line break ends a string that was never closed
+_INSIDE: Final = re.compile(rb'["\\\n]')  # a line break ends an unclosed string
 
 
 @dataclass(slots=True)
 class _Scanner:
-    """Where the reading is. `depth`: 1 between elements, 0 after the array."""
+    """The state of the scan between two chunks.
+
+    number: elements so far
+    line: current physical line, from 1
+    begins: line on which the current element begins
+    depth: open brackets; 1 between elements, 0 before and after the array
+    in_string: whether the next byte is inside a string
+    skip: bytes at the beginning of the next chunk that belong to an escape
+    size: bytes of the current element so far
+    pieces: the bytes of the current element, up to the size limit
+    """
 
     number: int = 0
     line: int = 1
-    begins: int = 1  # line of the element
+    begins: int = 1
     depth: int = 0
     in_string: bool = False
-    skip: int = 0  # bytes of an escape that the next chunk begins with
+    skip: int = 0
     size: int = 0
     pieces: list[bytes] = field(default_factory=list)
 
     def feed(self, chunk: bytes) -> Iterator[Row | Finding]:
-        """Elements that end in this chunk."""
+        """Yield the elements that end in this chunk."""
         at = kept = self.skip
         self.skip = opened = 0
         if kept:
@@ -47,7 +57,7 @@ class _Scanner:
             if self.in_string:
                 at += mark == b"\\"
                 self.in_string = mark == b"\\"
-                ended = mark == b"\n" and self._broken(chunk[opened:at])
+                ended = mark == b"\n" and self._close_string(chunk[opened:at])
             elif mark == b'"':
                 self.in_string, opened = True, at
             elif mark in b"[{":
@@ -65,18 +75,23 @@ class _Scanner:
         self.skip = max(0, at - len(chunk))
 
     def finish(self) -> Iterator[Row | Finding]:
-        """What is left when the bytes end."""
+        """Yield what is left at the end of the file."""
         rest = b"".join(self.pieces).strip(BLANK)
         if self.depth > 1 or (self.depth == 1 and rest):
             yield from self._element(last=False)
         if self.depth == 1:
-            yield Note("truncated_json", detail="the array is not closed").at(None, self.line)
+            note = Note("truncated_json", detail="the array is not closed")
+            yield note.to_finding(None, self.line)
         if self.depth == 0 and rest:
             detail = f"text after the end of the array, line {self.begins}"
-            yield Note("invalid_json", detail=detail, excerpt=excerpt(rest)).at(None, self.begins)
+            note = Note("invalid_json", detail=detail, excerpt=excerpt(rest))
+            yield note.to_finding(None, self.begins)
 
-    def _broken(self, text: bytes) -> bool:
-        """A string that its line ends: its brackets count after all. Says if an element ends."""
+    def _close_string(self, text: bytes) -> bool:
+        """End an unclosed string at the end of its line, and count the brackets inside it.
+
+        Returns whether an element ends there.
+        """
         self.depth += len(_OPENS.findall(text)) - len(_CLOSES.findall(text))
         self.depth = max(self.depth, 1)
         return self.depth == 1 and text.rstrip(BLANK).endswith(b",")
@@ -101,16 +116,16 @@ class _Scanner:
             return
         self.number += 1
         if not content:
-            yield Note("trailing_comma").at(self.number, self.begins)
+            yield Note("trailing_comma").to_finding(self.number, self.begins)
         elif size > ROW_BYTES_MAX:
             note = Note("row_too_large", excerpt=excerpt(content))
-            yield note.at(self.number, self.begins)
+            yield note.to_finding(self.number, self.begins)
         else:
             yield Row(self.number, self.begins, content)
 
 
 def elements(stream: BinaryIO) -> Iterator[Row | Finding]:
-    """The elements as rows, by their place in the array from 1."""
+    """Yield the elements of an array as rows, numbered from 1."""
     scanner = _Scanner()
     chunk = stream.read(MIB).removeprefix(BOM)
     while chunk:

@@ -1,4 +1,4 @@
-"""Physical lines of a binary stream, one by one or many at a time."""
+"""Reads the physical lines of a binary stream, one by one or many at a time."""
 
 from typing import BinaryIO, Final
 
@@ -9,15 +9,15 @@ BLANK: Final = b" \t\r\n"
 
 
 def skip_line(stream: BinaryIO) -> None:
-    """Read on to the end of an over-long line without keeping it."""
+    """Read to the end of a line that is too long, without keeping it."""
     while (rest := stream.readline(MIB)) and not rest.endswith(b"\n"):
         pass
 
 
-class Lines:
-    """Lines with their numbers; lines that were looked at can be put back.
+class LineReader:
+    """Reads lines and counts them; the lines read last can be put back.
 
-    `number`: of the line that comes next, from 1.
+    number: number of the next line, from 1
     """
 
     def __init__(self, stream: BinaryIO) -> None:
@@ -27,7 +27,7 @@ class Lines:
         self.number = 1
 
     def block(self) -> bytes:
-        """Whole lines, about `BLOCK_BYTES`; empty at the end or before a longer line."""
+        """Read whole lines of about `BLOCK_BYTES`; empty at the end, or before a longer line."""
         data = self._ahead[self._at :] if self._at < len(self._ahead) else b""
         if len(data) < BLOCK_BYTES:
             data += self._stream.read(BLOCK_BYTES)
@@ -37,13 +37,13 @@ class Lines:
         return data[:end]
 
     def put_back(self, data: bytes) -> None:
-        """The bytes that `block` or `line` gave last, in one piece."""
+        """Put back the bytes that the last calls of `block` or `line` returned, joined."""
         self._ahead = data + self._ahead[self._at :]
         self._at = 0
         self.number -= data.count(b"\n")
 
     def line(self, bytes_max: int) -> bytes:
-        """One line with its end, or its first `bytes_max` bytes; empty at the end."""
+        """Read one line with its line break, or its first `bytes_max` bytes; empty at the end."""
         end = self._ahead.find(b"\n", self._at, self._at + bytes_max) + 1
         if not end:
             missing = bytes_max - (len(self._ahead) - self._at)
@@ -51,13 +51,13 @@ class Lines:
                 self._ahead = self._ahead[self._at :] + self._stream.readline(missing)
                 self._at = 0
             end = min(len(self._ahead), self._at + bytes_max)
-        found = self._ahead[self._at : end]
+        line = self._ahead[self._at : end]
         self._at = end
-        self.number += found.endswith(b"\n")
-        return found
+        self.number += line.endswith(b"\n")
+        return line
 
     def skip(self) -> None:
-        """The rest of a line that was longer than `bytes_max`."""
+        """Skip the rest of a line of which `line` returned only the beginning."""
         end = self._ahead.find(b"\n", self._at) + 1
         if end:
             self._at = end

@@ -1,10 +1,10 @@
-"""Lines that hold one object each, and objects that are spread over many lines."""
+"""Recognises JSON objects that are written over several lines of a JSONL file."""
 
 import re
 from typing import Final
 
-from tunery.data.containers.line_reader import Lines
-from tunery.data.findings.limits import ROW_BYTES_MAX, SPREAD_LINES_MAX
+from tunery.data.containers.line_reader import LineReader
+from tunery.data.findings.limits import OBJECT_LINES_MAX, ROW_BYTES_MAX
 
 # a line break without a brace on either side
 _BETWEEN: Final = re.compile(rb"\n(?:(?<!\}\n)(?<!\}\r\n)|(?!\{|\Z))")
@@ -15,51 +15,52 @@ TRIES_MAX: Final = 4
 
 
 def is_regular(data: bytes) -> bool:
-    """Every line begins and ends with a brace, so no object goes on from one line to the next."""
+    """Whether every line begins and ends with a brace, so that no object continues on the next."""
     return data.startswith(b"{") and _BETWEEN.search(data) is None
 
 
-class Spread:
-    """Finds the ends of objects that go on over many lines."""
+class MultilineObjects:
+    """Finds the ends of objects that are written over several lines."""
 
-    def __init__(self, lines: Lines) -> None:
+    def __init__(self, lines: LineReader) -> None:
         self._lines = lines
-        # Up to this line in vain, so often: not for ever, or the time would grow squared.
-        self._looked_at = self._tries = 0
+        # The last line searched without success, and the number of such searches: their number
+        # is limited, or the running time would be quadratic.
+        self._searched = self._tries = 0
 
-    def lines_more(self, first: bytes) -> int:
-        """How many of the next lines belong to the object that `first` opens; they are taken.
+    def skip_rest(self, first: bytes) -> int:
+        """Read the remaining lines of the object that `first` opens, and return their number.
 
-        0 when it is whole, or simply cut off: then nothing is taken.
+        Returns 0 and reads nothing when the object is complete, or merely truncated.
         """
         if first[:1] != b"{" or first[-1:] == b"}":
             return 0
-        if self._lines.number > self._looked_at:
+        if self._lines.number > self._searched:
             self._tries = 0
         elif self._tries >= TRIES_MAX:
             return 0
-        depth = _deeper(first)
-        taken: list[bytes] = []
+        depth = _opened_brackets(first)
+        rest: list[bytes] = []
         size = 0
-        while depth is not None and depth > 0 and len(taken) < SPREAD_LINES_MAX:
+        while depth is not None and depth > 0 and len(rest) < OBJECT_LINES_MAX:
             raw = self._lines.line(ROW_BYTES_MAX)
-            taken.append(raw)
+            rest.append(raw)
             size += len(raw)
             if not raw or raw.startswith(b'{"') or size > ROW_BYTES_MAX:
                 break
-            deeper = _deeper(raw)
-            depth = None if deeper is None else depth + deeper
+            opened = _opened_brackets(raw)
+            depth = None if opened is None else depth + opened
         if depth == 0:
-            return len(taken)
-        self._lines.put_back(b"".join(taken))
+            return len(rest)
+        self._lines.put_back(b"".join(rest))
         self._tries += 1
-        self._looked_at = max(self._looked_at, self._lines.number + len(taken) - 2)
+        self._searched = max(self._searched, self._lines.number + len(rest) - 2)
         return 0
 
 
-def _deeper(line: bytes) -> int | None:
-    """Brackets opened less brackets closed; None when a string does not end on its line."""
-    bare = _STRING.sub(b"", line)
-    if b'"' in bare:
+def _opened_brackets(line: bytes) -> int | None:
+    """Opened minus closed brackets of a line; None when a string does not end on it."""
+    outside = _STRING.sub(b"", line)
+    if b'"' in outside:
         return None
-    return sum(1 if mark in b"[{" else -1 for mark in _BRACKETS.findall(bare))
+    return sum(1 if bracket in b"[{" else -1 for bracket in _BRACKETS.findall(outside))

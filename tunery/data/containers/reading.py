@@ -1,7 +1,7 @@
-"""A file, row by row, in bounded memory. Its content tells the format, never its name.
+"""Reads a file row by row in bounded memory. The format is recognised by content, never by name.
 
 Lines end at \\n only: U+2028, U+2029 and U+0085 inside strings are text. A byte order mark and
-\\r\\n are fine.
+\\r\\n are accepted.
 """
 
 import io
@@ -15,7 +15,7 @@ from msgspec import Struct
 from typing_extensions import Buffer
 
 from tunery.data.containers import columnar, compression, delimited, json_array, multiline_objects
-from tunery.data.containers.line_reader import BLANK, BOM, Lines
+from tunery.data.containers.line_reader import BLANK, BOM, LineReader
 from tunery.data.containers.row import Block, Row
 from tunery.data.findings.finding import Finding, Note, excerpt
 from tunery.data.findings.limits import MIB, ROW_BYTES_MAX, ROWS_MAX, SNIFF_BYTES
@@ -23,7 +23,7 @@ from tunery.data.findings.limits import MIB, ROW_BYTES_MAX, ROWS_MAX, SNIFF_BYTE
 Format: TypeAlias = Literal["jsonl", "json", "csv", "parquet", "arrow", "folder"]
 Source: TypeAlias = Path | BinaryIO
 
-# first bytes of what people upload instead
+# the first bytes of files that users upload by mistake
 MAGIC: Final = {
     b"BZh": "it is bzip2-compressed",
     b"\xfd7zXZ": "it is xz-compressed",
@@ -44,32 +44,37 @@ COLUMNAR: Final[dict[bytes, Format]] = {
 WIDE: Final = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16", b"\x00\x00\xfe\xff": "UTF-32"}
 
 
-class Head(Struct, frozen=True):
-    """What the first bytes tell. `fault` is set when the file cannot be read as rows at all."""
+class DetectedFormat(Struct, frozen=True):
+    """The format recognised from the first bytes of a file.
+
+    format: None for a compressed file, or one that cannot be read
+    fault: why the file cannot be read as rows
+    """
 
     format: Format | None
     fault: Note | None = None
 
 
 class Rows:
-    """The rows of an open file: iterate once. `bytes_read` tells how far, in bytes of the file."""
+    """The rows of an open file, to be iterated once."""
 
     def __init__(
         self,
-        head: Head,
+        detected: DetectedFormat,
         items: Callable[[], Iterator[Block | Row | Finding]],
-        told: Callable[[], int],
+        position: Callable[[], int],
         rows_max: int | None = None,
     ) -> None:
-        self.format = head.format
+        self.format = detected.format
         self._rows_max = rows_max
-        self._fault = head.fault
+        self._fault = detected.fault
         self._items = items
-        self._told = told
+        self._position = position
 
     @property
     def bytes_read(self) -> int:
-        return self._told()
+        """Bytes of the file read so far."""
+        return self._position()
 
     def __iter__(self) -> Iterator[Row | Finding]:
         for item in self.blocks():
@@ -79,34 +84,35 @@ class Rows:
                 yield item
 
     def blocks(self) -> Iterator[Block | Row | Finding]:
-        """The same with many rows at a time where they are alike. Rows past the limit are left."""
+        """Yield blocks of rows where possible, else single rows. Stops after the row limit."""
         if self._fault is not None:
-            yield self._fault.at(None, None)
+            yield self._fault.to_finding(None, None)
             return
-        most = ROWS_MAX if self._rows_max is None else min(self._rows_max, ROWS_MAX)
+        rows_max = ROWS_MAX if self._rows_max is None else min(self._rows_max, ROWS_MAX)
         rows = 0
         try:
             for item in self._items():
                 rows += item.count if isinstance(item, Block) else 1
-                if rows > most:
-                    yield Note("too_many_rows", detail=f"more than {most:,}").at(None, None)
+                if rows > rows_max:
+                    note = Note("too_many_rows", detail=f"more than {rows_max:,}")
+                    yield note.to_finding(None, None)
                     return
                 yield item
-        except compression.Unreadable as error:
-            yield error.note.at(None, None)
+        except compression.FileUnreadable as error:
+            yield error.note.to_finding(None, None)
 
 
 @contextmanager
 def open_rows(source: Source, rows_max: int | None = None) -> Iterator[Rows]:
     """Open a file, a folder that `datasets` saved, or a binary stream at its beginning.
 
-    Reading ends with an error after `rows_max` rows, or `ROWS_MAX`. Raises `OSError` when it cannot
-    be read.
+    Reading ends with a finding after `rows_max` rows (at most `ROWS_MAX`). Raises `OSError` when
+    the file cannot be opened or read.
     """
     with ExitStack() as stack:
         if isinstance(source, Path) and source.is_dir():
-            folder = columnar.Folder(source)
-            yield Rows(Head("folder"), folder.rows, lambda: folder.bytes_read, rows_max)
+            folder = columnar.DatasetFolder(source)
+            yield Rows(DetectedFormat("folder"), folder.rows, lambda: folder.bytes_read, rows_max)
             return
         if isinstance(source, Path):
             raw: BinaryIO = stack.enter_context(source.open("rb", buffering=MIB))
@@ -115,14 +121,14 @@ def open_rows(source: Source, rows_max: int | None = None) -> Iterator[Rows]:
         else:
             first = source.read(SNIFF_BYTES)
             raw = io.BufferedReader(_Resumed(first, source), MIB)
-        head, stream = sniff(first), raw
-        if head.fault is None and compression.kind(first) is not None:
+        detected, stream = sniff(first), raw
+        if detected.fault is None and compression.compression_of(first) is not None:
             try:
-                stream, first = stack.enter_context(compression.opened(raw, first))
-                head = sniff(first, inside=True)
-            except compression.Unreadable as error:
-                head = Head(None, error.note)
-        yield Rows(head, lambda: _items(head.format, stream), raw.tell, rows_max)
+                stream, first = stack.enter_context(compression.open_compressed(raw, first))
+                detected = sniff(first, inside=True)
+            except compression.FileUnreadable as error:
+                detected = DetectedFormat(None, error.note)
+        yield Rows(detected, lambda: _items(detected.format, stream), raw.tell, rows_max)
 
 
 def _items(form: Format | None, stream: BinaryIO) -> Iterator[Block | Row | Finding]:
@@ -138,73 +144,82 @@ def _items(form: Format | None, stream: BinaryIO) -> Iterator[Block | Row | Find
         case "arrow":
             return columnar.arrow(stream)
         case "folder" | None:
-            raise AssertionError("a folder is no stream, and a file without a format has a fault")
+            raise AssertionError(
+                "a folder is not a stream, and a file without a format has a fault"
+            )
         case _:
             assert_never(form)
 
 
 def jsonl(stream: BinaryIO) -> Iterator[Block | Row | Finding]:
-    """One row per physical line; blank lines and rows over the size limit are findings."""
-    lines = Lines(stream)
-    spread = multiline_objects.Spread(lines)
+    """Yield one row per physical line; blank lines and rows above the size limit are findings."""
+    lines = LineReader(stream)
+    objects = multiline_objects.MultilineObjects(lines)
     while True:
         first, data = lines.number, lines.block()
         if multiline_objects.is_regular(data):
             yield Block(first, lines.number - first, data)
             continue
-        upto = lines.number
+        block_end = lines.number
         lines.put_back(data)
         while True:
             number = lines.number
             raw = lines.line(ROW_BYTES_MAX + 1)
             if not raw:
                 return
-            yield _line(lines, spread, number, raw)
-            if lines.number >= upto:
+            yield _line(lines, objects, number, raw)
+            if lines.number >= block_end:
                 break
 
 
-def _line(lines: Lines, spread: multiline_objects.Spread, number: int, raw: bytes) -> Row | Finding:
+def _line(
+    lines: LineReader, objects: multiline_objects.MultilineObjects, number: int, raw: bytes
+) -> Row | Finding:
+    """The row that begins on this line, or the finding about it."""
     if len(raw) > ROW_BYTES_MAX and not raw.endswith(b"\n"):
         lines.skip()
-        return Note("row_too_large", excerpt=excerpt(raw)).at(number, number)
-    content = raw.removeprefix(BOM).strip(BLANK)  # on any line: files get concatenated
+        return Note("row_too_large", excerpt=excerpt(raw)).to_finding(number, number)
+    content = raw.removeprefix(BOM).strip(BLANK)  # on any line, since files are concatenated
     if not content:
-        return Note("blank_line").at(number, number)
-    if more := spread.lines_more(content):
+        return Note("blank_line").to_finding(number, number)
+    if more := objects.skip_rest(content):
         detail = f"lines {number} to {number + more}"
-        return Note("pretty_printed", detail=detail, excerpt=excerpt(raw)).at(number, number)
+        note = Note("pretty_printed", detail=detail, excerpt=excerpt(raw))
+        return note.to_finding(number, number)
     return Row(number, number, content)
 
 
-def sniff(first: bytes, *, inside: bool = False) -> Head:
-    """The format that the first bytes (up to `SNIFF_BYTES`) tell; `inside`: of a compressed file.
+def sniff(first: bytes, *, inside: bool = False) -> DetectedFormat:
+    """Recognise the format from the first bytes (up to `SNIFF_BYTES`).
 
-    What a compressed file is inside is not told here: its format is None, without a fault.
+    `inside`: the bytes are the content of a compressed file. The format of a compressed file itself
+    is None, without a fault.
     """
-    if (packed := compression.kind(first)) is not None:
+    if (outer := compression.compression_of(first)) is not None:
         if not inside:
-            return Head(None)
-        return Head(None, Note("unsupported_format", detail=f"{packed} inside a compressed file"))
-    for magic, what in MAGIC.items():
+            return DetectedFormat(None)
+        return DetectedFormat(
+            None, Note("unsupported_format", detail=f"{outer} inside a compressed file")
+        )
+    for magic, description in MAGIC.items():
         if first.startswith(magic):
-            return Head(None, Note("unsupported_format", detail=what))
+            return DetectedFormat(None, Note("unsupported_format", detail=description))
     for magic, form in COLUMNAR.items():
         if first.startswith(magic):
-            return Head(form)
+            return DetectedFormat(form)
     encoding = next((name for magic, name in WIDE.items() if first.startswith(magic)), None)
     if encoding is None and first[:64].count(b"\0") > len(first[:64]) // 4:
         encoding = "UTF-16 or binary"
     if encoding is not None:
-        return Head(None, Note("not_utf8", detail=f"it looks like {encoding}"))
+        return DetectedFormat(None, Note("not_utf8", detail=f"it looks like {encoding}"))
     text = first.removeprefix(BOM).lstrip(BLANK)
     lines = text.split(b"\n", 2)
     if text.startswith(b"["):
         follows = any(line.strip(BLANK) for line in lines[1:])
-        rows_of_arrays = follows and _decodes(lines[0].strip(BLANK))  # each will be named
-        return Head("jsonl" if rows_of_arrays else "json")
+        rows_of_arrays = follows and _decodes(lines[0].strip(BLANK))  # each is reported
+        return DetectedFormat("jsonl" if rows_of_arrays else "json")
     is_csv = text and text[:1] != b"{" and delimited.is_header(lines[0], lines[1:2])
-    return Head("csv" if is_csv else "jsonl")
+    return DetectedFormat("csv" if is_csv else "jsonl")
 
 
 def _decodes(line: bytes) -> bool:
@@ -216,7 +231,7 @@ def _decodes(line: bytes) -> bool:
 
 
 class _Resumed(io.RawIOBase):
-    """A stream with its first bytes put back."""
+    """A stream whose first bytes, already read, are read again."""
 
     def __init__(self, first: bytes, rest: BinaryIO) -> None:
         self._first = first

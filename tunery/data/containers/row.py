@@ -1,4 +1,4 @@
-"""Rows as they were read, before anybody looked into them."""
+"""Rows as they were read, before they are checked."""
 
 from typing import Any
 
@@ -8,10 +8,11 @@ from tunery.data.containers.line_reader import BLANK
 
 
 class Row(Struct, frozen=True):
-    """`number`: the physical line of JSONL; elsewhere the record, from 1, headers not counted.
+    """One row of a file.
 
-    `line`: the physical line where the row begins; None in binary formats. `content`: the bytes of
-    one JSON value, or the cells of one record by column name.
+    number: the physical line of JSONL, else the record; from 1, headers not counted
+    line: the physical line on which the row begins; None for binary formats
+    content: the bytes of one JSON value, or the cells of one record by column name
     """
 
     number: int
@@ -20,9 +21,11 @@ class Row(Struct, frozen=True):
 
 
 class Block(Struct, frozen=True):
-    """Whole lines of JSONL, each of which begins and ends with a brace.
+    """Several whole lines of JSONL, each of which begins and ends with a brace.
 
-    `line`: number of the first. `count`: how many there are.
+    line: number of the first line
+    count: number of lines
+    data: their bytes
     """
 
     line: int

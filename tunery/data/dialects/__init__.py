@@ -1,7 +1,8 @@
 """The shapes that a row may have, and the rules of each.
 
 parsing          the bytes of one row to a value, or the reason why it is not valid JSON
-detection        the dialect of a row, recognised by its keys; the `Conversation` all become
+conversation     `Conversation`: what a checked row of any dialect becomes
+detection        the dialect of a row, recognised by its keys
 text_rules       rules that hold for any text: empty, placeholder, special token
 tools            tools, tool calls and their results
 chat             chat and ShareGPT rows

@@ -1,4 +1,4 @@
-"""The rules of a chat row. Every fault of the row is noted, not only the first."""
+"""The rules of chat and ShareGPT rows. Every fault of a row is noted, not only the first."""
 
 import re
 from dataclasses import dataclass
@@ -9,14 +9,14 @@ import msgspec
 from msgspec import Struct
 
 from tunery.data.dialects import tools
-from tunery.data.dialects.detection import Conversation
-from tunery.data.dialects.parsing import Object, kind
+from tunery.data.dialects.conversation import Conversation
+from tunery.data.dialects.parsing import Object, json_type
 from tunery.data.dialects.text_rules import check_text
 from tunery.data.findings.finding import Note, excerpt
 
 ROLES: Final = ("system", "user", "assistant", "tool")
 ALIASES: Final = {
-    "developer": "system",  # OpenAI's newer name of the same turn
+    "developer": "system",  # OpenAI's newer name of the same role
     "human": "user",
     "prompter": "user",
     "gpt": "assistant",
@@ -30,15 +30,22 @@ KEYS: Final = frozenset(
 )
 SHAREGPT_KEYS: Final = frozenset(("from", "value", "weight"))
 FUNCTION_CALL: Final = "function_call"
-LINK_CHARS: Final = 200  # how far into a question a link is looked for
+LINK_CHARS: Final = 200  # the beginning of a question that is searched for a link
 _LINK: Final = re.compile(
     r"\b(?:this|the following|attached|above) (?:link|url|website|image|picture|photo)\b"
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
-    """What a dialect calls things."""
+class FieldNames:
+    """The names that a dialect uses.
+
+    messages: key of the list of messages
+    role: key of a message's role
+    content: key of a message's text
+    keys: all keys a message may have
+    aliases_warn: whether another format's name for a role is a warning
+    """
 
     messages: str
     role: str
@@ -48,86 +55,94 @@ class Names:
 
 
 class Turns(Struct, frozen=True):
-    """Messages under our names, and the JSON pointer of each."""
+    """Messages with OpenAI's field names, and the JSON pointer of each."""
 
     messages: list[Object]
-    places: list[str]
+    pointers: list[str]
 
     def __add__(self, other: "Turns") -> "Turns":
-        return Turns(self.messages + other.messages, self.places + other.places)
+        return Turns(self.messages + other.messages, self.pointers + other.pointers)
 
 
-CHAT: Final = Names("messages", "role", "content", KEYS, aliases_warn=True)
-SHAREGPT: Final = Names("conversations", "from", "value", SHAREGPT_KEYS, aliases_warn=False)
+CHAT: Final = FieldNames("messages", "role", "content", KEYS, aliases_warn=True)
+SHAREGPT: Final = FieldNames("conversations", "from", "value", SHAREGPT_KEYS, aliases_warn=False)
 
 
-def check_chat(names: Names, value: Object, notes: list[Note]) -> Conversation | None:
-    """The conversation of a row; None when an error was noted."""
+def check_chat(names: FieldNames, value: Object, notes: list[Note]) -> Conversation | None:
+    """Check a row and return its conversation; None when an error was noted."""
     before = len(notes)
     turns = read_turns(value.get(names.messages), f"/{names.messages}", names, notes)
-    offered = tools.check_tools(value.get("tools"), "/tools", notes)
+    definitions = tools.check_tools(value.get("tools"), "/tools", notes)
     if turns is None:
         return None
     if isinstance(value.get("system"), str) and value["system"].strip():
         turns = Turns([{"role": "system", "content": value["system"]}], ["/system"]) + turns
-    check_turns(turns, f"/{names.messages}", names.role, offered.names, notes)
+    check_turns(turns, f"/{names.messages}", names.role, definitions.names, notes)
     if any(note.is_error for note in notes[before:]):
         return None
-    return conversation(turns.messages, offered.tools)
+    return build_conversation(turns.messages, definitions.tools)
 
 
 def check_link(text: str, at: str, notes: list[Note]) -> None:
-    """Note an instruction that cannot be followed without something that is not in the row."""
+    """Note a text that refers to a link or picture that is not in the row."""
     if has_link(text):
         notes.append(Note("needs_link", at, excerpt=excerpt(text)))
 
 
 def has_link(text: str) -> bool:
-    """Whether the beginning points at a link or picture. Most texts have none of the words."""
+    """Whether the beginning of a text refers to a link or picture.
+
+    The search for words before the pattern is a shortcut: most texts have none of them.
+    """
     head = text[:LINK_CHARS].lower()
     return (
         "this " in head or "following " in head or "attached " in head or "above " in head
     ) and _LINK.search(head) is not None
 
 
-def read_turns(listed: object, at: str, names: Names, notes: list[Note]) -> Turns | None:
-    """The messages of a list at pointer `at`; None when an error was noted."""
+def read_turns(listed: object, at: str, names: FieldNames, notes: list[Note]) -> Turns | None:
+    """Read a list of messages at JSON pointer `at`; None when an error was noted."""
     if listed is None:
         notes.append(Note("missing_messages", at))
     elif not isinstance(listed, list):
-        notes.append(Note("messages_not_list", at, f"it is {kind(listed)}"))
+        notes.append(Note("messages_not_list", at, f"it is {json_type(listed)}"))
     elif not listed:
         notes.append(Note("messages_empty", at))
     else:
-        places = [f"{at}/{index}" for index in range(len(listed))]
+        pointers = [f"{at}/{index}" for index in range(len(listed))]
         read = [
-            _message(item, place, names, notes) for item, place in zip(listed, places, strict=True)
+            _message(item, pointer, names, notes)
+            for item, pointer in zip(listed, pointers, strict=True)
         ]
-        shaped = [message for message in read if message is not None]
-        return Turns(shaped, places) if len(shaped) == len(read) else None
+        valid = [message for message in read if message is not None]
+        return Turns(valid, pointers) if len(valid) == len(read) else None
     return None
 
 
 def check_turns(
-    turns: Turns, at: str, role_key: str, offered: frozenset[str] | None, notes: list[Note]
+    turns: Turns, at: str, role_key: str, defined: frozenset[str] | None, notes: list[Note]
 ) -> None:
-    """Who speaks after whom, what is learnt, which call has which result."""
-    _order(turns, role_key, notes)
-    _answers(turns, at, role_key, notes)
-    tools.check_calls(turns.messages, offered, turns.places, notes)
+    """Note faults of the order of roles, of the answers, and of tool calls and their results.
+
+    `at` is the JSON pointer of the messages, `defined` the names of the row's tools.
+    """
+    _check_order(turns, role_key, notes)
+    _check_answers(turns, at, role_key, notes)
+    tools.check_calls(turns.messages, defined, turns.pointers, notes)
 
 
-def conversation(messages: list[Object], offered: list[Any] | None) -> Conversation:
-    """Checked messages as a template reads them, and which of them are learnt."""
+def build_conversation(messages: list[Object], definitions: list[Any] | None) -> Conversation:
+    """The conversation of checked messages: the model learns assistant messages of weight 1."""
     trained = [m["role"] == "assistant" and m.get("weight", 1) == 1 for m in messages]
-    plain = [{key: item for key, item in m.items() if key != "weight"} for m in messages]
-    return Conversation([tools.decoded(message) for message in plain], trained, tools=offered)
+    unweighted = [{key: item for key, item in m.items() if key != "weight"} for m in messages]
+    decoded = [tools.decode_arguments(message) for message in unweighted]
+    return Conversation(decoded, trained, tools=definitions)
 
 
-def _message(item: object, at: str, names: Names, notes: list[Note]) -> Object | None:
-    """The message under our names, or None when it has no usable shape."""
+def _message(item: object, at: str, names: FieldNames, notes: list[Note]) -> Object | None:
+    """The message with OpenAI's field names; None when it is malformed."""
     if not isinstance(item, dict):
-        notes.append(Note("message_not_object", at, f"it is {kind(item)}"))
+        notes.append(Note("message_not_object", at, f"it is {json_type(item)}"))
         return None
     unknown = sorted(key for key in item.keys() - names.keys if item[key] is not None)
     if unknown:
@@ -138,7 +153,7 @@ def _message(item: object, at: str, names: Names, notes: list[Note]) -> Object |
     content = _content(item, role, at, names, notes)
     if role is None or content is None:
         return None
-    _weight(item, role, at, notes)
+    _check_weight(item, role, at, notes)
     message: Object = {"role": role, "content": content}
     for key in ("name", "weight", "tool_calls", "tool_call_id"):
         if item.get(key) is not None:
@@ -146,8 +161,8 @@ def _message(item: object, at: str, names: Names, notes: list[Note]) -> Object |
     return message
 
 
-def _function_call(item: Object, at: str, names: Names, notes: list[Note]) -> Object | None:
-    """ShareGPT's turn that calls a tool: its text is one call, or a list of calls, as JSON."""
+def _function_call(item: Object, at: str, names: FieldNames, notes: list[Note]) -> Object | None:
+    """A ShareGPT message that calls a tool: its text is one call, or a list of calls, as JSON."""
     value = item.get(names.content)
     try:
         calls = msgspec.json.decode(value) if isinstance(value, str) else value
@@ -158,11 +173,11 @@ def _function_call(item: Object, at: str, names: Names, notes: list[Note]) -> Ob
     if not calls or not all(isinstance(call, dict) and "name" in call for call in calls):
         notes.append(Note("bad_tool_calls", at, "no name and arguments"))
         return None
-    made = [{"type": "function", "function": {**call}} for call in calls]
-    return {"role": "assistant", "content": "", "tool_calls": made}
+    tool_calls = [{"type": "function", "function": {**call}} for call in calls]
+    return {"role": "assistant", "content": "", "tool_calls": tool_calls}
 
 
-def _role(item: Object, at: str, names: Names, notes: list[Note]) -> str | None:
+def _role(item: Object, at: str, names: FieldNames, notes: list[Note]) -> str | None:
     at = f"{at}/{names.role}"
     if names.role not in item:
         other = CHAT if names.role == SHAREGPT.role else SHAREGPT
@@ -173,7 +188,7 @@ def _role(item: Object, at: str, names: Names, notes: list[Note]) -> str | None:
         return None
     role = item[names.role]
     if not isinstance(role, str):
-        notes.append(Note("role_not_string", at, f"it is {kind(role)}"))
+        notes.append(Note("role_not_string", at, f"it is {json_type(role)}"))
         return None
     if role in ROLES:
         return role
@@ -181,17 +196,17 @@ def _role(item: Object, at: str, names: Names, notes: list[Note]) -> str | None:
         if names.aliases_warn and role != "developer":
             notes.append(Note("role_alias", at, repr(role)))
         return ALIASES[role]
-    near = role.strip().lower()
-    meant = near if near in ROLES else ALIASES.get(near)
-    detail = f"{excerpt(role)!r}" + (f", did you mean {meant!r}?" if meant else "")
+    normal = role.strip().lower()
+    suggestion = normal if normal in ROLES else ALIASES.get(normal)
+    detail = f"{excerpt(role)!r}" + (f", did you mean {suggestion!r}?" if suggestion else "")
     notes.append(Note("unknown_role", at, detail))
     return None
 
 
 def _content(
-    item: Object, role: str | None, at: str, names: Names, notes: list[Note]
+    item: Object, role: str | None, at: str, names: FieldNames, notes: list[Note]
 ) -> str | None:
-    """The text; "" where there may be none (a tool call, an empty tool result)."""
+    """The text of a message; "" where none is needed (a tool call, an empty tool result)."""
     at = f"{at}/{names.content}"
     content = item.get(names.content)
     calls = role == "assistant" and bool(item.get("tool_calls"))
@@ -201,11 +216,11 @@ def _content(
         notes.append(Note("missing_content", at))
         return None
     if isinstance(content, list):
-        content = _joined(content, at, notes)
+        content = _join_parts(content, at, notes)
         if content is None:
             return None
     if not isinstance(content, str):
-        notes.append(Note("content_not_string", at, f"it is {kind(content)}"))
+        notes.append(Note("content_not_string", at, f"it is {json_type(content)}"))
         return None
     if not content.strip():
         if role == "system":
@@ -219,8 +234,8 @@ def _content(
     return content
 
 
-def _joined(parts: list[Any], at: str, notes: list[Note]) -> str | None:
-    """The text of text parts, joined; other parts are noted."""
+def _join_parts(parts: list[Any], at: str, notes: list[Note]) -> str | None:
+    """Join the text of text parts; None when there are other parts, which are noted."""
     texts: list[str] = []
     for index, part in enumerate(parts):
         match part:
@@ -229,11 +244,11 @@ def _joined(parts: list[Any], at: str, notes: list[Note]) -> str | None:
             case {"type": "image_url" | "image" | "input_image"} | {"image_url": _}:
                 notes.append(Note("image_in_text", f"{at}/{index}"))
             case _:
-                notes.append(Note("content_part", f"{at}/{index}", f"it is {kind(part)}"))
+                notes.append(Note("content_part", f"{at}/{index}", f"it is {json_type(part)}"))
     return "".join(texts) if len(texts) == len(parts) else None
 
 
-def _weight(item: Object, role: str, at: str, notes: list[Note]) -> None:
+def _check_weight(item: Object, role: str, at: str, notes: list[Note]) -> None:
     weight = item.get("weight")
     if weight is None:
         return
@@ -243,31 +258,34 @@ def _weight(item: Object, role: str, at: str, notes: list[Note]) -> None:
         notes.append(Note("weight_ignored", f"{at}/weight"))
 
 
-def _order(turns: Turns, role_key: str, notes: list[Note]) -> None:
-    """Who speaks after whom."""
+def _check_order(turns: Turns, role_key: str, notes: list[Note]) -> None:
+    """Note a system message that is not the first, and roles that repeat."""
     roles = [message["role"] for message in turns.messages]
     for index, role in enumerate(roles):
-        at = f"{turns.places[index]}/{role_key}"
+        at = f"{turns.pointers[index]}/{role_key}"
         if role == "system" and index > 0:
-            detail = "it is the second" if roles[0] == "system" else ""
+            detail = "there are two system messages" if roles[0] == "system" else ""
             notes.append(Note("system_not_first", at, detail))
         elif role in ("user", "assistant") and index and roles[index - 1] == role:
             notes.append(Note("repeated_role", at, repr(role)))
 
 
-def _answers(turns: Turns, at: str, role_key: str, notes: list[Note]) -> None:
-    """Whether there is something to learn."""
+def _check_answers(turns: Turns, at: str, role_key: str, notes: list[Note]) -> None:
+    """Note a conversation without an answer to learn, or with an answer that repeats the question.
+
+    `at` is the JSON pointer of the messages.
+    """
     roles = [message["role"] for message in turns.messages]
-    spoken = [role for role in roles if role != "system"]
-    if "assistant" not in spoken:
+    dialogue = [role for role in roles if role != "system"]
+    if "assistant" not in dialogue:
         notes.append(Note("no_assistant", at))
         return
-    if spoken[0] == "assistant":
-        first = turns.places[roles.index("assistant")]
+    if dialogue[0] == "assistant":
+        first = turns.pointers[roles.index("assistant")]
         notes.append(Note("assistant_first", f"{first}/{role_key}"))
-    if spoken[-1] != "assistant":
-        last = f"{turns.places[-1]}/{role_key}"
-        notes.append(Note("assistant_not_last", last, f"it is {spoken[-1]!r}"))
+    if dialogue[-1] != "assistant":
+        last = f"{turns.pointers[-1]}/{role_key}"
+        notes.append(Note("assistant_not_last", last, f"it is {dialogue[-1]!r}"))
     answers = [message for message in turns.messages if message["role"] == "assistant"]
     if all(message.get("weight") == 0 for message in answers):
         notes.append(Note("weights_all_zero", at))

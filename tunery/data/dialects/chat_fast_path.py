@@ -1,7 +1,8 @@
-"""Chat rows without a fault, many at a time: most rows of most files.
+"""Decodes valid chat rows many at a time, which covers most rows of most files.
 
-A row passes only when the rules of `chat` find nothing to say about it; every doubt sends it there.
-So both ways give the same findings, and this one is only faster.
+A block of rows passes only when the rules of `chat` have no finding about any of them. In every
+doubt `read` returns None and `chat` checks the rows one by one, so both paths give the same
+findings and this one is only faster.
 """
 
 import re
@@ -10,7 +11,7 @@ from typing import Final, Literal, TypedDict
 import msgspec
 
 from tunery.data.dialects.chat import has_link
-from tunery.data.dialects.detection import Conversation
+from tunery.data.dialects.conversation import Conversation
 from tunery.data.dialects.text_rules import PLACEHOLDER_CHARS_MAX, is_placeholder
 
 
@@ -23,21 +24,21 @@ class _Row(TypedDict):
     messages: list[_Message]
 
 
-# Escapes of control characters, and of ASCII that could hide a quote or a bracket.
+# Escapes of control characters, and of ASCII that could hide a quotation mark or a bracket.
 _ESCAPES: Final = re.compile(rb"\\(?:[bf]|u00[0-7])")
 _SPECIAL: Final = re.compile(rb"<(?:[|\xef]|/?s>|(?:bos|eos|pad|unk)>|start_of|end_of|/?SYS>)")
 DELETE: Final = b"\x7f"
 INSTRUCTION: Final = b"INST]"
-QUOTES: Final = (2, 8)  # of a row, and of each of its messages: keys and texts
+QUOTES: Final = (2, 8)  # quotation marks of a row, and of each of its messages: keys and texts
 _decode: Final = msgspec.json.Decoder(_Row).decode_lines
-_TRAINED: dict[tuple[str, ...], list[bool] | None] = {}
-ORDERS_MAX: Final = 10_000  # kept in _TRAINED
+_TRAINED_OF_ROLES: dict[tuple[str, ...], list[bool] | None] = {}
+ORDERS_MAX: Final = 10_000  # sequences of roles that the cache keeps
 
 
 def read(data: bytes, lines: int) -> list[Conversation] | None:
-    """The conversations of so many lines that `spreading.is_regular` passed, or of one line.
+    """Decode `lines` lines, each with one object (`multiline_objects.is_regular`), or one line.
 
-    None when any line is not certainly without a fault.
+    Returns None unless every line is certainly free of findings.
     """
     if _ESCAPES.search(data) or DELETE in data or INSTRUCTION in data:
         return None
@@ -49,24 +50,24 @@ def read(data: bytes, lines: int) -> list[Conversation] | None:
         return None
     if len(rows) != lines:
         return None
-    found: list[Conversation] = []
+    conversations: list[Conversation] = []
     texts = 0
     for row in rows:
         messages = row["messages"]
         trained = _trained(messages)
-        if trained is None or not _speak(messages):
+        if trained is None or not _texts_are_valid(messages):
             return None
         texts += len(messages)
-        found.append(Conversation(messages, trained))  # type: ignore[arg-type]  # objects too
-    # As many quotes as the values need: no key stands twice, and there are no other keys.
+        conversations.append(Conversation(messages, trained))  # type: ignore[arg-type]  # a typed dict is a dict
+    # Exactly as many quotation marks as the values need: no key is repeated or unknown.
     more = data.count(b'"') - QUOTES[0] * lines - QUOTES[1] * texts
     if more and more != sum(m["content"].count('"') for row in rows for m in row["messages"]):
         return None
-    return found
+    return conversations
 
 
-def _speak(messages: list[_Message]) -> bool:
-    """Whether every text says something, and no answer repeats what it answers."""
+def _texts_are_valid(messages: list[_Message]) -> bool:
+    """Whether no text is blank, a placeholder, a repeat of the one before, or refers to a link."""
     before = ""
     for message in messages:
         text = message["content"]
@@ -80,14 +81,14 @@ def _speak(messages: list[_Message]) -> bool:
 
 
 def _trained(messages: list[_Message]) -> list[bool] | None:
-    """Which messages are learnt; None when roles do not alternate as they should."""
+    """Which messages the model learns; None unless user and assistant alternate."""
     roles = tuple([message["role"] for message in messages])
     try:
-        return _TRAINED[roles]
+        return _TRAINED_OF_ROLES[roles]
     except KeyError:
-        spoken = roles[1:] if roles[:1] == ("system",) else roles
-        turns = ("user", "assistant") * (len(spoken) // 2)
-        known = [role == "assistant" for role in roles] if spoken == turns != () else None
-        if len(_TRAINED) < ORDERS_MAX:
-            _TRAINED[roles] = known
+        dialogue = roles[1:] if roles[:1] == ("system",) else roles
+        turns = ("user", "assistant") * (len(dialogue) // 2)
+        known = [role == "assistant" for role in roles] if dialogue == turns != () else None
+        if len(_TRAINED_OF_ROLES) < ORDERS_MAX:
+            _TRAINED_OF_ROLES[roles] = known
         return known

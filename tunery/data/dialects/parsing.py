@@ -1,4 +1,4 @@
-"""The bytes of one JSON row to a value, or the one reason why not."""
+"""Parses the bytes of one JSON row, or says why they are not a valid row."""
 
 import json
 import re
@@ -17,7 +17,7 @@ _decode: Final = msgspec.json.Decoder().decode
 
 
 def parse(raw: bytes) -> Object | Note:
-    """A row's object, or what is wrong with its bytes."""
+    """Parse one JSON object. Returns a `Note` when the bytes are not a valid row."""
     try:
         value = _decode(raw)
     except RecursionError:
@@ -25,7 +25,7 @@ def parse(raw: bytes) -> Object | Note:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         return _diagnose(raw, error)
     if not isinstance(value, dict):
-        detail = f"it is {kind(value)}"
+        detail = f"it is {json_type(value)}"
         return Note("row_not_object", detail=detail, excerpt=excerpt(raw))
     if raw.count(b"[") + raw.count(b"{") > NESTING_MAX and _depth(value) > NESTING_MAX:
         return Note("nested_too_deep", excerpt=excerpt(raw))
@@ -33,17 +33,17 @@ def parse(raw: bytes) -> Object | Note:
 
 
 def parse_cell(text: str) -> Any:
-    """The JSON value that a cell of a table holds as text, or a note on what is wrong with it."""
+    """Parse the JSON text of a table cell. Returns a `Note` when it is not valid JSON."""
     raw = text.encode("utf-8", "replace")
     wrapped = parse(b'{"":%b}' % raw)
     return wrapped if isinstance(wrapped, Note) else wrapped[""]
 
 
 def repeated_key(raw: bytes, value: object) -> str | None:
-    """The name of a key that stands twice in one object of the bytes that gave `value`.
+    """The name of a key that is repeated in one object; None without such a key.
 
-    JSON readers keep the last silently. With as many keys in the value as in the bytes nothing was
-    lost, and the slow second reading is not needed.
+    `value` is what the bytes were parsed to. JSON parsers silently keep the last of two equal keys.
+    When the value has as many keys as the bytes, none was lost, and the bytes are not read again.
     """
     if len(_KEY.findall(raw)) <= count_keys(value):
         return None
@@ -56,13 +56,13 @@ def repeated_key(raw: bytes, value: object) -> str | None:
 
     try:
         json.loads(raw, object_pairs_hook=pairs)
-    except (ValueError, RecursionError):  # this reader has limits the first one has not
+    except (ValueError, RecursionError):  # this parser has limits that the first one does not have
         return None
     return min(repeated, default=None)
 
 
 def count_keys(value: object) -> int:
-    """Keys of all objects inside a value, without recursion."""
+    """Count the keys of all objects inside a value, without recursion."""
     count = 0
     todo = [value]
     while todo:
@@ -75,8 +75,8 @@ def count_keys(value: object) -> int:
     return count
 
 
-def kind(value: object) -> str:
-    """JSON's name for a value, with its article."""
+def json_type(value: object) -> str:
+    """The JSON type of a value with its article, such as "a string"."""
     match value:
         case None:
             return "null"
@@ -93,7 +93,7 @@ def kind(value: object) -> str:
 
 
 def _depth(value: object) -> int:
-    """Levels of nesting, without recursion, counted no further than needed."""
+    """The levels of nesting, counted without recursion up to `NESTING_MAX` + 1."""
     level, depth = [value], 0
     while level and depth <= NESTING_MAX:
         depth += 1
@@ -108,6 +108,7 @@ def _depth(value: object) -> int:
 
 
 def _diagnose(raw: bytes, error: Exception) -> Note:
+    """Find out why the bytes are not valid JSON, with a slower parser that reports positions."""
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as bad:
@@ -131,13 +132,13 @@ def _diagnose(raw: bytes, error: Exception) -> Note:
 
 
 def _around(text: str, position: int) -> str:
-    """An excerpt that shows a place rather than the beginning."""
+    """An excerpt around a character position."""
     start = max(0, min(position, len(text)) - EXCERPT_CHARS_MAX // 2)
     return excerpt(f"…{text[start:]}" if start else text)
 
 
 def _syntax(text: str, fault: json.JSONDecodeError, constants: list[str]) -> tuple[str, str]:
-    """A code and a detail for a JSON syntax error."""
+    """The code and the detail of a JSON syntax error."""
     at = f"column {fault.pos + 1}"
     here = text[fault.pos : fault.pos + 9]
     before = text[: fault.pos].rstrip()

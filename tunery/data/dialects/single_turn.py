@@ -1,15 +1,15 @@
-"""The rules of rows that hold one text, or one question and one answer."""
+"""The rules of prompt and completion rows, Alpaca rows and plain text."""
 
 from collections.abc import Iterator
 from typing import Final
 
 from tunery.data.dialects import chat
-from tunery.data.dialects.detection import Conversation
-from tunery.data.dialects.parsing import Object, kind
+from tunery.data.dialects.conversation import Conversation
+from tunery.data.dialects.parsing import Object, json_type
 from tunery.data.dialects.text_rules import check_text
 from tunery.data.findings.finding import Note, excerpt
 
-MISSING: Final = {
+MISSING_CODES: Final = {
     "prompt": "missing_prompt",
     "completion": "missing_completion",
     "instruction": "missing_instruction",
@@ -20,57 +20,60 @@ MISSING: Final = {
     "rejected": "missing_rejected",
     "non_preferred_output": "missing_rejected",
 }
-ALSO: Final = {"completion": "response", "output": "response"}  # other names of the same
+SYNONYMS: Final = {"completion": "response", "output": "response"}
 
 
 def check_pair(value: Object, notes: list[Note]) -> Conversation | None:
-    """Prompt and completion, learnt as a chat of one turn; None when an error was noted.
+    """Check prompt and completion, learned as a chat of one turn; None when an error was noted.
 
-    Either may be a list of messages instead: then both together are a chat.
+    Either may be a list of messages; then both together are one chat.
     """
     if isinstance(value.get("prompt"), list) or isinstance(value.get("completion"), list):
-        return _listed(value, notes)
-    prompt = text_of(value, "prompt", notes)
-    completion = text_of(value, "completion", notes)
+        return _check_messages(value, notes)
+    prompt = read_text(value, "prompt", notes)
+    completion = read_text(value, "completion", notes)
     if prompt is None or completion is None:
         return None
     _note_repeat(prompt, completion, "/completion", notes)
-    return one_turn(prompt, completion)
+    return single_turn(prompt, completion)
 
 
 def check_alpaca(value: Object, notes: list[Note]) -> Conversation | None:
-    """Instruction, input (or none) and output; `system` and `history` go before them."""
+    """Check instruction, optional input, and output; None when an error was noted.
+
+    The texts of `system` and `history` come before them in the conversation.
+    """
     before = len(notes)
-    instruction = text_of(value, "instruction", notes)
-    output = text_of(value, "output", notes)
-    more = value.get("input")
-    if more is not None and not isinstance(more, str):
-        notes.append(Note("content_not_string", "/input", f"it is {kind(more)}"))
-    elif more and more.strip():
-        check_text(more, "/input", notes)
-    earlier = list(_earlier(value, notes))
+    instruction = read_text(value, "instruction", notes)
+    output = read_text(value, "output", notes)
+    extra = value.get("input")
+    if extra is not None and not isinstance(extra, str):
+        notes.append(Note("content_not_string", "/input", f"it is {json_type(extra)}"))
+    elif extra and extra.strip():
+        check_text(extra, "/input", notes)
+    history = list(_history(value, notes))
     if instruction is None or output is None or any(note.is_error for note in notes[before:]):
         return None
     chat.check_link(instruction, "/instruction", notes)
-    prompt = f"{instruction}\n{more}" if more and more.strip() else instruction
+    prompt = f"{instruction}\n{extra}" if extra and extra.strip() else instruction
     _note_repeat(prompt, output, "/output", notes)
-    made = one_turn(prompt, output)
-    if not earlier:
-        return made
-    trained = [message["role"] == "assistant" for message in earlier]
-    return Conversation(earlier + made.messages, trained + made.trained)
+    last_turn = single_turn(prompt, output)
+    if not history:
+        return last_turn
+    trained = [message["role"] == "assistant" for message in history]
+    return Conversation(history + last_turn.messages, trained + last_turn.trained)
 
 
 def check_plain(value: Object, notes: list[Note]) -> Conversation | None:
-    """A text to go on learning from, without any template; None when an error was noted."""
-    text = text_of(value, "text", notes)
+    """Check a text for continued pre-training without a template; None when an error was noted."""
+    text = read_text(value, "text", notes)
     if text is None:
         return None
     message = {"role": "assistant", "content": text}
     return Conversation([message], [True], pair=("", text), plain=True)
 
 
-def one_turn(prompt: str, completion: str) -> Conversation:
+def single_turn(prompt: str, completion: str) -> Conversation:
     messages = [
         {"role": "user", "content": prompt},
         {"role": "assistant", "content": completion},
@@ -78,67 +81,72 @@ def one_turn(prompt: str, completion: str) -> Conversation:
     return Conversation(messages, [False, True], pair=(prompt, completion))
 
 
-def text_of(value: Object, key: str, notes: list[Note]) -> str | None:
-    """The text of a key, or of its other name; None after saying what is wrong with it."""
-    if key not in value and ALSO.get(key) in value:
-        key = ALSO[key]
+def read_text(value: Object, key: str, notes: list[Note]) -> str | None:
+    """Read the text of a key or of its synonym; None when an error was noted."""
+    if key not in value and SYNONYMS.get(key) in value:
+        key = SYNONYMS[key]
     at = f"/{key}"
     if key not in value:
-        notes.append(Note(MISSING[key], at))
+        notes.append(Note(MISSING_CODES[key], at))
         return None
     text = value[key]
     if not isinstance(text, str):
-        notes.append(Note("content_not_string", at, f"it is {kind(text)}"))
+        notes.append(Note("content_not_string", at, f"it is {json_type(text)}"))
         return None
     if not text.strip():
         notes.append(Note("content_empty", at))
         return None
-    found = len(notes)
-    check_text(text, at, notes)
-    return None if any(note.is_error for note in notes[found:]) else text
-
-
-def _listed(value: Object, notes: list[Note]) -> Conversation | None:
     before = len(notes)
-    prompt = turns_of(value, "prompt", "user", notes)
-    completion = turns_of(value, "completion", "assistant", notes)
+    check_text(text, at, notes)
+    return None if any(note.is_error for note in notes[before:]) else text
+
+
+def _check_messages(value: Object, notes: list[Note]) -> Conversation | None:
+    """Check a prompt and a completion that are lists of messages."""
+    before = len(notes)
+    prompt = read_turns(value, "prompt", "user", notes)
+    completion = read_turns(value, "completion", "assistant", notes)
     if prompt is None or completion is None:
         return None
     chat.check_turns(prompt + completion, "/completion", "role", None, notes)
     if any(note.is_error for note in notes[before:]):
         return None
-    made = chat.conversation((prompt + completion).messages, None)
-    asked = len(prompt.messages)
-    return Conversation(made.messages, [False] * asked + made.trained[asked:])
+    whole = chat.build_conversation((prompt + completion).messages, None)
+    prompt_size = len(prompt.messages)
+    return Conversation(whole.messages, [False] * prompt_size + whole.trained[prompt_size:])
 
 
-def turns_of(value: Object, key: str, role: str, notes: list[Note]) -> chat.Turns | None:
-    """What a key holds as messages: a text, one message, or a list of them."""
-    found = value.get(key)
-    if isinstance(found, dict):
-        found = [found]
-    if isinstance(found, list):
-        first = found[0] if found else None
+def read_turns(value: Object, key: str, role: str, notes: list[Note]) -> chat.Turns | None:
+    """Read a text, a message or a list of messages as messages; None when an error was noted.
+
+    A text becomes one message with this role.
+    """
+    content = value.get(key)
+    if isinstance(content, dict):
+        content = [content]
+    if isinstance(content, list):
+        first = content[0] if content else None
         is_sharegpt = isinstance(first, dict) and "from" in first
-        return chat.read_turns(found, f"/{key}", chat.SHAREGPT if is_sharegpt else chat.CHAT, notes)
-    text = text_of(value, key, notes)
+        names = chat.SHAREGPT if is_sharegpt else chat.CHAT
+        return chat.read_turns(content, f"/{key}", names, notes)
+    text = read_text(value, key, notes)
     return None if text is None else chat.Turns([{"role": role, "content": text}], [f"/{key}"])
 
 
-def _earlier(value: Object, notes: list[Note]) -> Iterator[Object]:
-    """The turns before the instruction."""
+def _history(value: Object, notes: list[Note]) -> Iterator[Object]:
+    """The messages before the instruction."""
     system = value.get("system")
     if isinstance(system, str) and system.strip():
         yield {"role": "system", "content": system}
     history = value.get("history") or []
     if not isinstance(history, list):
-        notes.append(Note("bad_history", "/history", f"it is {kind(history)}"))
+        notes.append(Note("bad_history", "/history", f"it is {json_type(history)}"))
         return
     for index, turn in enumerate(history):
         match turn:
-            case [str(asked), str(answered)] if asked.strip() and answered.strip():
-                yield {"role": "user", "content": asked}
-                yield {"role": "assistant", "content": answered}
+            case [str(question), str(answer)] if question.strip() and answer.strip():
+                yield {"role": "user", "content": question}
+                yield {"role": "assistant", "content": answer}
             case _:
                 notes.append(Note("bad_history", f"/history/{index}"))
 

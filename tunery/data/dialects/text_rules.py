@@ -1,4 +1,4 @@
-"""What is wrong with a text, whatever row it stands in."""
+"""Rules for the text of any row: forbidden characters, special tokens, placeholders."""
 
 import re
 from typing import Final
@@ -19,10 +19,13 @@ PLACEHOLDER_CHARS_MAX: Final = 16
 
 
 def check_text(text: str, at: str, notes: list[Note]) -> None:
-    """Note characters and placeholders at pointer `at`. The text is not blank."""
+    """Note forbidden characters, special tokens and placeholders of a text that is not blank.
+
+    `at` is the JSON pointer of the text.
+    """
     if "\0" in text:
         notes.append(Note("nul_character", at, excerpt=excerpt(text)))
-    if not text.isprintable():  # fast: most texts have line breaks only
+    if not text.isprintable():  # quick to compute, and enough for most texts
         if control := _CONTROL.search(text):
             detail = f"U+{ord(control[0]):04X}"
             notes.append(Note("control_character", at, detail, excerpt(text)))

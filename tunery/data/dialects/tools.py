@@ -1,67 +1,75 @@
-"""Tools, tool calls and their results: a shape, and who answers whom."""
+"""The rules of tools, tool calls and tool results, and which result belongs to which call."""
 
 from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
 
-from tunery.data.dialects.parsing import Object, kind
+from tunery.data.dialects.parsing import Object, json_type
 from tunery.data.findings.finding import Note, excerpt
 
-NAMELESS: Final = "\N{REPLACEMENT CHARACTER}"  # before the number of a call without an id
-CALL_IDS_MAX: Final = 256  # open calls of one message
+NAMELESS: Final = "\N{REPLACEMENT CHARACTER}"  # prefix of the number of a call without an id
+CALL_IDS_MAX: Final = 256  # calls of one message
 _decode: Final = msgspec.json.Decoder().decode
 
 
-class Offered(Struct, frozen=True):
-    """The tools of a row as a template reads them, and their names; None where it has none."""
+class ToolDefinitions(Struct, frozen=True):
+    """The tools that a row defines.
+
+    tools: OpenAI function tools, as a chat template reads them; None without tools
+    names: the names of their functions; None without tools
+    """
 
     tools: list[Any] | None = None
     names: frozenset[str] | None = None
 
 
-def check_tools(tools: object, at: str, notes: list[Note]) -> Offered:
-    """The functions a row defines: OpenAI's objects, bare functions, or either as JSON text."""
+def check_tools(tools: object, at: str, notes: list[Note]) -> ToolDefinitions:
+    """Read the tools of a row: OpenAI tool objects, bare functions, or either as JSON text.
+
+    `at` is the JSON pointer of the tools.
+    """
     if isinstance(tools, str) and (text := tools.strip()):
         try:
             tools = _decode(text)
         except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
             notes.append(Note("bad_tools", at, str(error)[:200], excerpt(text)))
-            return Offered()
+            return ToolDefinitions()
     if not tools:
-        return Offered()
+        return ToolDefinitions()
     if not isinstance(tools, list):
-        notes.append(Note("bad_tools", at, f"it is {kind(tools)}"))
-        return Offered()
+        notes.append(Note("bad_tools", at, f"it is {json_type(tools)}"))
+        return ToolDefinitions()
     names: set[str] = set()
     wrapped: list[Any] = []
     for index, tool in enumerate(tools):
         match tool:
             case {"type": "function", "function": {"name": str(name)} as function} if name:
-                place = f"{at}/{index}/function/parameters"
+                pointer = f"{at}/{index}/function/parameters"
             case {"name": str(name), "parameters": _} as function if name:
-                place = f"{at}/{index}/parameters"
+                pointer = f"{at}/{index}/parameters"
             case _:
                 notes.append(Note("bad_tools", f"{at}/{index}", "no function with a name"))
                 continue
         names.add(name)
         wrapped.append({"type": "function", "function": function})
         if not isinstance(function.get("parameters") or {}, dict):
-            notes.append(Note("bad_tools", place, "parameters are not an object"))
-    return Offered(wrapped, frozenset(names))
+            notes.append(Note("bad_tools", pointer, "parameters are not an object"))
+    return ToolDefinitions(wrapped, frozenset(names))
 
 
 def check_calls(
-    messages: list[Object], offered: frozenset[str] | None, places: list[str], notes: list[Note]
+    messages: list[Object], defined: frozenset[str] | None, pointers: list[str], notes: list[Note]
 ) -> None:
-    """Note malformed calls, unknown tools, and results that do not fit the calls before them.
+    """Note malformed calls, undefined tools, and results that do not match the calls before them.
 
-    Calls without ids are answered in their order.
+    `defined` are the names of the row's tools, `pointers` the JSON pointers of the messages.
+    Results without an id belong to the calls in their order.
     """
-    waiting: dict[str, None] = {}  # ids of calls not answered yet, in order
-    called = False  # the turn before was a call or a result
+    waiting: dict[str, None] = {}  # ids of calls without a result so far, in order
+    called = False  # the previous message was a call or a result
     undefined = False
-    for message, at in zip(messages, places, strict=True):
+    for message, at in zip(messages, pointers, strict=True):
         if message["role"] == "tool":
             _result(message, waiting, called, at, notes)
             continue
@@ -70,15 +78,15 @@ def check_calls(
             notes.append(Note("missing_tool_result", at, detail))
         waiting, called = {}, False
         if "tool_calls" in message:
-            waiting = _calls(message, offered, at, notes)
+            waiting = _calls(message, defined, at, notes)
             called = bool(waiting)
-            undefined |= called and offered is None
+            undefined |= called and defined is None
     if undefined:
         notes.append(Note("tools_undefined", "/tools"))
 
 
-def decoded(message: Object) -> Object:
-    """The message as chat templates want it: call arguments as objects, not as JSON in a string."""
+def decode_arguments(message: Object) -> Object:
+    """Decode the arguments of tool calls from JSON text to objects, as chat templates expect."""
     if "tool_calls" not in message:
         return message
     calls = []
@@ -91,12 +99,13 @@ def decoded(message: Object) -> Object:
 
 
 def _calls(
-    message: Object, offered: frozenset[str] | None, at: str, notes: list[Note]
+    message: Object, defined: frozenset[str] | None, at: str, notes: list[Note]
 ) -> dict[str, None]:
+    """Note faults of the tool calls of one message, and return their ids in order."""
     at = f"{at}/tool_calls"
     calls = message["tool_calls"]
     if not isinstance(calls, list) or message["role"] != "assistant":
-        detail = "only the assistant calls tools" if isinstance(calls, list) else kind(calls)
+        detail = "only the assistant calls tools" if isinstance(calls, list) else json_type(calls)
         notes.append(Note("bad_tool_calls", at, detail))
         return {}
     ids: dict[str, None] = {}
@@ -108,7 +117,7 @@ def _calls(
                     notes.append(Note("bad_tool_calls", f"{at}/{index}/id", "a repeated id"))
                 ids[call_id] = None
                 _arguments(function, f"{at}/{index}/function", notes)
-                if offered is not None and name not in offered:
+                if defined is not None and name not in defined:
                     name_at = f"{at}/{index}/function/name"
                     notes.append(Note("unknown_tool", name_at, repr(excerpt(name))))
             case _:
@@ -124,7 +133,7 @@ def _arguments(function: Object, at: str, notes: list[Note]) -> None:
         return
     at = f"{at}/arguments"
     if not isinstance(arguments, str):
-        notes.append(Note("tool_arguments_invalid", at, f"it is {kind(arguments)}"))
+        notes.append(Note("tool_arguments_invalid", at, f"it is {json_type(arguments)}"))
         return
     try:
         value = _decode(arguments or "{}")
@@ -133,7 +142,7 @@ def _arguments(function: Object, at: str, notes: list[Note]) -> None:
         notes.append(Note("tool_arguments_invalid", at, detail, excerpt(arguments)))
         return
     if not isinstance(value, dict):
-        detail = f"it holds {kind(value)}"
+        detail = f"it holds {json_type(value)}"
         notes.append(Note("tool_arguments_invalid", at, detail, excerpt(arguments)))
 
 
@@ -153,6 +162,8 @@ def _result(
     elif call_id is None and (len(waiting) == 1 or next(iter(waiting), "").startswith(NAMELESS)):
         del waiting[next(iter(waiting))]
     else:
-        detail = repr(excerpt(call_id)) if isinstance(call_id, str) else kind(call_id)
+        detail = repr(excerpt(call_id)) if isinstance(call_id, str) else json_type(call_id)
         notes.append(Note("tool_call_id_mismatch", f"{at}/tool_call_id", detail))
-        waiting.pop(next(iter(waiting), ""), None)  # meant for some call: not a missing result too
+        waiting.pop(
+            next(iter(waiting), ""), None
+        )  # it belongs to some call: do not report a missing result too

@@ -1,8 +1,8 @@
-"""Equal rows, and rows that are nearly equal: what of a row is compared, and by what number.
+"""Exact and near duplicates of conversations.
 
-Case, white space and Unicode form do not count. Exact repeats have the same SHA-256 of roles and
-texts, of which eight bytes are kept; near duplicates are found on the texts (see `clusters`). Those
-leave out system messages, which many rows share without being alike.
+Case, white space and Unicode normalisation form are ignored. Exact duplicates have the same
+fingerprint, the first eight bytes of the SHA-256 of roles and texts. Near duplicates are found by
+comparing the texts (see `clusters`) without system messages, which different rows often share.
 """
 
 import hashlib
@@ -12,21 +12,21 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from tunery.data.dialects.detection import Conversation
+from tunery.data.dialects.conversation import Conversation
 from tunery.data.likeness.clusters import ClusterFinder, Clusters
 from tunery.data.likeness.minhash import sign
 
-BATCH_ROWS: Final = 512  # signed together
-BUCKETS: Final = 256  # sorted one at a time: little memory at ten million rows
+BATCH_ROWS: Final = 512  # whose signatures are computed together
+BUCKETS: Final = 256  # sorted one at a time: bounds memory at ten million rows
 
 
 def fingerprint(conversation: Conversation) -> int:
-    """64 bits of the SHA-256 of a row's roles and texts."""
-    return _print(_messages(conversation))
+    """The first 64 bits of the SHA-256 of a row's normalised roles and texts."""
+    return _hash(_messages(conversation))
 
 
 class DuplicateFinder:
-    """Takes the rows of a file in order, a batch at a time; equal and nearly equal ones cluster."""
+    """Collects the rows of a file in order, and clusters equal and nearly equal rows."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._finder = ClusterFinder(folder)
@@ -40,9 +40,9 @@ class DuplicateFinder:
         self._finder.close()
 
     def add(self, conversation: Conversation) -> int:
-        """The next row; its fingerprint."""
+        """Add the next row and return its fingerprint."""
         messages = _messages(conversation)
-        number = _print(messages)
+        number = _hash(messages)
         self._prints.append(number)
         self._texts.append("\n".join(text for role, text in messages if role != "system"))
         if len(self._texts) >= BATCH_ROWS:
@@ -50,6 +50,7 @@ class DuplicateFinder:
         return number
 
     def clusters(self) -> Clusters:
+        """Cluster all rows added so far."""
         self._sign()
         return self._finder.clusters()
 
@@ -60,26 +61,29 @@ class DuplicateFinder:
 
 
 def _messages(conversation: Conversation) -> list[tuple[str, str]]:
-    """(role, normalised text) of each message."""
+    """The role and the normalised text of each message."""
     return [
-        (message["role"], _normal(f"{message['content']}{message.get('tool_calls', '')}"))
+        (message["role"], _normalise(f"{message['content']}{message.get('tool_calls', '')}"))
         for message in conversation.messages
     ]
 
 
-def _normal(text: str) -> str:
+def _normalise(text: str) -> str:
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text)
     return " ".join(text.lower().split())
 
 
-def _print(messages: Iterable[tuple[str, str]]) -> int:
+def _hash(messages: Iterable[tuple[str, str]]) -> int:
     joined = "".join(f"{role}\0{text}\0" for role, text in messages)
     return int.from_bytes(hashlib.sha256(joined.encode("utf-8", "replace")).digest()[:8])
 
 
-class Tally:
-    """How often each 64-bit number came."""
+class HashCounter:
+    """Counts how often each 64-bit number was added.
+
+    total: how many numbers were added
+    """
 
     def __init__(self) -> None:
         self._buckets = [array("Q") for _ in range(BUCKETS)]
@@ -90,7 +94,7 @@ class Tally:
         self.total += 1
 
     def ascending(self) -> Iterator[tuple[int, int]]:
-        """(number, how often) from the smallest up."""
+        """Yield each number and its count, from the smallest number up."""
         for bucket in self._buckets:
             last, times = -1, 0
             for number in sorted(bucket):
@@ -103,4 +107,5 @@ class Tally:
                 yield last, times
 
     def distinct(self) -> int:
+        """Count the different numbers."""
         return sum(1 for _ in self.ascending())

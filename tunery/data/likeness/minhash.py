@@ -1,11 +1,11 @@
-"""MinHash of character 5-grams: how alike two texts are, from 128 numbers each.
+"""MinHash signatures of character 5-grams, which estimate the similarity of two texts.
 
-A gram is the 64-bit hash of five code points; a text of fewer is one gram. Slot k of a signature is
-the least of `gram * MULTIPLIERS[k]` modulo 2^32 (Broder 1997). Two slots are equal with
-probability J, the Jaccard likeness of the two sets of grams, so a band of 8 slots is equal with
-probability J^8 and any of 16 bands with 1 - (1 - J^8)^16: 0.9999 at 0.9.
+A gram is the 64-bit hash of five code points; a shorter text is one gram. Slot k of a signature is
+the minimum of `gram * MULTIPLIERS[k]` modulo 2^32 (Broder 1997). Two slots are equal with
+probability J, the Jaccard similarity of the two sets of grams; a band of 8 slots is equal with
+probability J^8, and at least one of 16 bands with 1 - (1 - J^8)^16, which is 0.9999 at J = 0.9.
 
-Every function works text by text: the result does not depend on how texts are grouped in calls.
+The signature of a text does not depend on the other texts of the same call.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,11 +19,11 @@ U8: TypeAlias = NDArray[np.uint8]
 U64: TypeAlias = NDArray[np.uint64]
 
 GRAM_CHARS: Final = 5
-FILL: Final = "\U0010ffff"  # after shorter texts: a code point that is no character
+FILL: Final = "\U0010ffff"  # pads shorter texts: a code point that is not a character
 SLOTS: Final = 128
 BANDS: Final = 16
 BAND_SLOTS: Final = SLOTS // BANDS
-BLOCK_CHARS: Final = 64 * 1024  # hashed in one go: what the second-level cache holds
+BLOCK_CHARS: Final = 64 * 1024  # hashed together: fits the second-level cache
 
 _RANDOM: Final = np.random.Generator(np.random.PCG64(20))  # constants, the same on every machine
 MULTIPLIERS: Final = _RANDOM.integers(0, 2**32, SLOTS, dtype=np.uint32) | np.uint32(1)
@@ -35,15 +35,19 @@ _HALF: Final = np.uint64(32)
 
 @dataclass(frozen=True, slots=True)
 class Signatures:
-    """Of n texts. `bands` [n, 16]: hash of each band. `slots` [n, 128]: low byte of each slot."""
+    """The signatures of n texts.
+
+    bands: [n, 16], hash of each band
+    slots: [n, 128], one byte of each slot
+    """
 
     bands: U64
     slots: U8
 
 
 def sign(texts: Sequence[str]) -> Signatures:
-    """Signatures of texts, in their order."""
-    parts = [_signed(*_grams(block)) for block in _blocks(texts)]
+    """Compute the signatures of texts, in their order."""
+    parts = [_sign_grams(*_grams(block)) for block in _blocks(texts)]
     if not parts:
         return Signatures(np.empty((0, BANDS), np.uint64), np.empty((0, SLOTS), np.uint8))
     return Signatures(
@@ -53,7 +57,7 @@ def sign(texts: Sequence[str]) -> Signatures:
 
 
 def gram_sets(texts: Sequence[str]) -> list[U64]:
-    """The set of grams of each text, sorted."""
+    """Compute the set of grams of each text, sorted."""
     sets: list[U64] = []
     for block in _blocks(texts):
         grams, starts = _grams(block)
@@ -62,7 +66,7 @@ def gram_sets(texts: Sequence[str]) -> list[U64]:
 
 
 def jaccard_at_least(left: U64, right: U64, percent: int) -> bool:
-    """Whether two sorted sets share `percent` of their union; exact, in integers."""
+    """Whether two sorted sets share at least `percent` of their union, computed exactly."""
     if 100 * min(len(left), len(right)) < percent * max(len(left), len(right)):
         return False
     both = np.concatenate((left, right))
@@ -72,6 +76,7 @@ def jaccard_at_least(left: U64, right: U64, percent: int) -> bool:
 
 
 def _blocks(texts: Sequence[str]) -> Iterator[list[str]]:
+    """Group texts into blocks of about `BLOCK_CHARS` characters."""
     block: list[str] = []
     chars = 0
     for text in texts:
@@ -85,10 +90,10 @@ def _blocks(texts: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _grams(texts: Sequence[str]) -> tuple[U64, NDArray[np.int64]]:
-    """Grams of all texts in a row, and where each text's begin.
+    """The grams of all texts, joined, and the index at which each text begins.
 
-    A text has as many as characters: the last four places, whose windows would reach into the next
-    text, repeat its first gram, which changes neither a set nor a least value.
+    A text has as many grams as characters. At its last four characters, where a window would reach
+    into the next text, its first gram is repeated, which changes neither a set nor a minimum.
     """
     padded = [text if len(text) >= GRAM_CHARS else text.ljust(GRAM_CHARS, FILL) for text in texts]
     flat = "".join(padded).encode("utf-32-le", "surrogatepass")
@@ -97,8 +102,8 @@ def _grams(texts: Sequence[str]) -> tuple[U64, NDArray[np.int64]]:
     starts = np.concatenate(([0], ends[:-1]))
     width = len(points) - GRAM_CHARS + 1
     grams = np.zeros(len(points), np.uint64)
-    for place in range(GRAM_CHARS):
-        grams[:width] += points[place : place + width] * _GRAM[place]
+    for index in range(GRAM_CHARS):
+        grams[:width] += points[index : index + width] * _GRAM[index]
     grams ^= grams >> _HALF
     grams *= _MIX
     grams ^= grams >> _HALF
@@ -112,7 +117,7 @@ def _distinct(grams: U64) -> U64:
     return ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))]
 
 
-def _signed(grams: U64, starts: NDArray[np.int64]) -> Signatures:
+def _sign_grams(grams: U64, starts: NDArray[np.int64]) -> Signatures:
     short = grams.astype(np.uint32)
     product = np.empty_like(short)
     least = np.empty((SLOTS, len(starts)), np.uint32)
@@ -123,6 +128,6 @@ def _signed(grams: U64, starts: NDArray[np.int64]) -> Signatures:
     banded = least.reshape(len(starts), BANDS, BAND_SLOTS).astype(np.uint64)
     bands = (banded * _BAND).sum(axis=2, dtype=np.uint64)
     bands ^= bands >> _HALF
-    # the high bits of a least value are nearly always zero: fold, so that one byte tells apart
+    # The high bits of a minimum are nearly always zero: mix, so that one byte distinguishes slots.
     mixed = (least * np.uint32(0x9E3779B1)) >> np.uint32(24)
     return Signatures(bands * _MIX, mixed.astype(np.uint8))

@@ -1,4 +1,7 @@
-"""Which rows belong together: union-find over row numbers."""
+"""Disjoint sets of row numbers (union-find).
+
+SciPy has both a DisjointSet and connected components; importing it costs more than these lines.
+"""
 
 from typing import TypeAlias
 
@@ -8,37 +11,40 @@ from numpy.typing import NDArray
 Rows: TypeAlias = NDArray[np.int64]
 
 
-class Forest:
-    """Trees of rows; the least row is the root, so the first row stands for its tree.
+class UnionFind:
+    """Disjoint sets of rows. The smallest row of a set is its root and represents it.
 
-    `parent[i]`: a row of the same tree, row i itself when it is the root.
+    parent: for each row, a row of the same set; the row itself when it is the root
     """
 
     def __init__(self, rows: int) -> None:
         self.parent = np.arange(rows, dtype=np.int32)
 
     def roots(self, rows: Rows) -> Rows:
-        found = self.parent[rows]
+        """The root of each of these rows."""
+        roots = self.parent[rows]
         while True:
-            above = self.parent[found]
-            if np.array_equal(above, found):
+            above = self.parent[roots]
+            if np.array_equal(above, roots):
                 break
-            found = above
-        self.parent[rows] = found
-        return found.astype(np.int64)
+            roots = above
+        self.parent[rows] = roots
+        return roots.astype(np.int64)
 
     def root(self, row: int) -> int:
+        """The root of one row."""
         while (above := int(self.parent[row])) != row:
             self.parent[row] = self.parent[above]
             row = above
         return row
 
     def join(self, left: int, right: int) -> None:
+        """Unite the sets of two rows."""
         left, right = self.root(left), self.root(right)
         self.parent[max(left, right)] = min(left, right)
 
     def join_equal(self, keys: NDArray[np.uint64]) -> None:
-        """One tree for each key. The trees so far are forgotten."""
+        """Make one set of the rows with equal keys. Replaces all sets."""
         order = np.argsort(keys, kind="stable")
         ordered = keys[order]
         begins = np.concatenate(([True], ordered[1:] != ordered[:-1]))
@@ -46,7 +52,7 @@ class Forest:
         self.parent[order] = heads
 
     def join_groups(self, rows: Rows, starts: Rows) -> None:
-        """Join the rows of each group; groups lie one after the other and begin at `starts`."""
+        """Unite the rows of each group. Groups begin at the indices `starts` of `rows`."""
         counts = np.diff(starts, append=len(rows))
         while len(rows):
             roots = self.roots(rows)

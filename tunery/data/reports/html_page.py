@@ -1,4 +1,4 @@
-"""A report as one HTML page that needs nothing else. What people wrote is escaped everywhere."""
+"""Renders a report as one self-contained HTML page. All content of the dataset is escaped."""
 
 from itertools import groupby
 from pathlib import Path
@@ -8,15 +8,18 @@ from jinja2 import Environment
 
 from tunery.data.findings.codes import CATALOGUE
 from tunery.data.findings.finding import Finding
-from tunery.data.reports.report import Bin, Report
+from tunery.data.reports.report import Bin, CheckReport
 
 TEMPLATE: Final = Path(__file__).with_name("page.html.jinja")
 SHOWN_MAX: Final = 100  # of each code; the JSON report has up to 1,000
 BAR_PERCENT: Final = 75  # of the width, for the longest bar
 
 
-def page(report: Report, name: str) -> str:
-    """Verdict, counts, findings by code, lengths, and rows as the model sees them."""
+def render_page(report: CheckReport, name: str) -> str:
+    """Render verdict, counts, findings by code, lengths and sample rows as HTML.
+
+    `name` is the title, usually the name of the file.
+    """
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
     tokens = report.tokens
@@ -31,7 +34,7 @@ def page(report: Report, name: str) -> str:
     )
 
 
-def _facts(report: Report) -> list[tuple[str, str]]:
+def _facts(report: CheckReport) -> list[tuple[str, str]]:
     facts = [
         ("format", report.format or "unknown"),
         ("dialect", (report.dialect or "unknown").replace("_", " / ")),
@@ -43,18 +46,18 @@ def _facts(report: Report) -> list[tuple[str, str]]:
     if report.tokens is not None:
         facts += [
             ("tokens", f"{report.tokens.tokens:,}"),
-            ("of them learnt", f"{report.tokens.trainable_tokens:,}"),
-            ("longest row, tokens", f"{report.tokens.longest_row_tokens:,}"),
+            ("tokens trained on", f"{report.tokens.trainable_tokens:,}"),
+            ("tokens of the longest row", f"{report.tokens.longest_row_tokens:,}"),
         ]
     return facts
 
 
 def _groups(findings: tuple[Finding, ...], counts: dict[str, int]) -> list[dict[str, Any]]:
-    """Findings by code, those of the earliest rows first."""
-    by_code = sorted(findings, key=lambda one: one.code)  # stable: rows stay in order
+    """Findings grouped by code, ordered by the first row of each group."""
+    by_code = sorted(findings, key=lambda finding: finding.code)  # stable: rows stay in order
     groups = []
-    for code, some in groupby(by_code, key=lambda one: one.code):
-        shown = list(some)
+    for code, members in groupby(by_code, key=lambda finding: finding.code):
+        shown = list(members)
         entry = CATALOGUE[code]
         groups.append(
             {
@@ -69,8 +72,12 @@ def _groups(findings: tuple[Finding, ...], counts: dict[str, int]) -> list[dict[
 
 
 def _bars(bins: tuple[Bin, ...]) -> list[dict[str, int]]:
-    most = max((one.rows for one in bins), default=1)
+    largest = max((bin_.rows for bin_ in bins), default=1)
     return [
-        {"upto": one.upto, "rows": one.rows, "percent": max(1, BAR_PERCENT * one.rows // most)}
-        for one in bins
+        {
+            "upto": bin_.upto,
+            "rows": bin_.rows,
+            "percent": max(1, BAR_PERCENT * bin_.rows // largest),
+        }
+        for bin_ in bins
     ]

@@ -1,4 +1,4 @@
-"""What preparation will give, told at the check: packed rows for the usual lengths and splits."""
+"""Predicts at the check how many packed rows preparation will give for usual lengths and splits."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -16,23 +16,27 @@ LENGTHS: Final = (128, 256, 512, 1024, 2048, 4096, 8192)
 FRACTIONS_PPM: Final = (0, 50_000, 100_000)
 
 
-def plans(
+def packing_plans(
     lengths: Sequence[int], clusters: Clusters, used: NDArray[np.bool_], classes: I64 | None
 ) -> tuple[PackPlan, ...]:
-    """`lengths`: tokens of each good row. What the policy leaves out is not `used`.
+    """The packing plans for the lengths and splits under which no row is too long.
 
-    Equal to what is packed, as long as all training rows are packed together (20,000 of them);
-    beyond, the first of them stand for the rest.
+    lengths: [n], tokens of each valid row
+    clusters: similar rows
+    used: [n], whether the screening policy keeps each row
+    classes: [n], class of each row; None without classes
+
+    Exact for up to `PACK_WINDOW_ROWS` training rows; for more, extrapolated from the first ones.
     """
     tokens = np.asarray(lengths, np.int64)
     longest = int(tokens[used].max(initial=0))
-    found: list[PackPlan] = []
+    plans: list[PackPlan] = []
     for fraction in FRACTIONS_PPM:
         sides = split(clusters, used, classes, fraction, SPLIT_SEED)
         train = tokens[sides == TRAIN]
         if len(train):
-            found += (_plan(train, length, fraction) for length in LENGTHS if longest <= length)
-    return tuple(found)
+            plans += (_plan(train, length, fraction) for length in LENGTHS if longest <= length)
+    return tuple(plans)
 
 
 def _plan(train: I64, length: int, fraction: int) -> PackPlan:

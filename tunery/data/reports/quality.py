@@ -1,4 +1,4 @@
-"""What rows are like together: lengths, answers, scripts. Constant memory; found at the end."""
+"""Statistics of the rows of a file, and warnings about them, in constant memory."""
 
 import re
 from collections import Counter
@@ -6,17 +6,16 @@ from collections.abc import Iterator
 from typing import Final
 
 from tunery.data.containers.row import Row
-from tunery.data.dialects.detection import Conversation
+from tunery.data.dialects.conversation import Conversation
 from tunery.data.findings.finding import Finding, Note, excerpt
+from tunery.data.likeness.splitting import CLASS_CHARS_MAX, CLASSES_MAX
 from tunery.data.reports.report import Bin
 
-ROWS_JUDGED_MIN: Final = 20  # fewer say nothing about shares
-CLASS_CHARS_MAX: Final = 40  # longer answers are no names of classes
-CLASSES_MAX: Final = 50
+ROWS_JUDGED_MIN: Final = 20  # with fewer rows, shares mean nothing
 MAJORITY_PERCENT: Final = 90
-SCRIPT_CHARS: Final = 200  # of an answer, read to tell its script
+SCRIPT_CHARS: Final = 200  # of an answer, examined to recognise its script
 MINORITY_PERCENT: Final = 5
-EXTREME_TIMES: Final = 32  # the median
+EXTREME_TIMES: Final = 32  # times the median
 EXTREME_CHARS_MIN: Final = 8_000
 SCRIPTS: Final = {
     "Cyrillic": re.compile("[\u0400-\u052f]"),
@@ -26,14 +25,14 @@ SCRIPTS: Final = {
     "Devanagari": re.compile("[\u0900-\u097f]"),
     "Bengali": re.compile("[\u0980-\u09ff]"),
     "Thai": re.compile("[\u0e00-\u0e7f]"),
-    "Japanese": re.compile("[\u3040-\u30ff]"),  # before Chinese, whose characters it has too
+    "Japanese": re.compile("[\u3040-\u30ff]"),  # before Chinese, whose characters Japanese uses too
     "Korean": re.compile("[\uac00-\ud7af]"),
     "Chinese": re.compile("[\u4e00-\u9fff]"),
 }
 
 
 class Quality:
-    """Counts of the good rows of one file."""
+    """Collects statistics of the valid rows of one file."""
 
     def __init__(self) -> None:
         self._rows = 0
@@ -43,49 +42,50 @@ class Quality:
         self._scripts: Counter[str] = Counter()
 
     def add(self, row: Row, conversation: Conversation) -> None:
+        """Count the length, the answer and the script of one row."""
         self._rows += 1
         chars = sum(len(message["content"]) for message in conversation.messages)
         self._bins[max(5, (chars - 1).bit_length())] += 1
         if chars > self._longest[0]:
             self._longest = (chars, row.number, row.line)
         answer = conversation.messages[-1]["content"]
-        self._scripts[script(answer[:SCRIPT_CHARS])] += 1
+        self._scripts[script_of(answer[:SCRIPT_CHARS])] += 1
         if conversation.label is not None:
             answer = f"label {str(conversation.label).lower()}"
         if self._answers is not None:
             if len(answer) > CLASS_CHARS_MAX or len(self._answers) > CLASSES_MAX:
-                self._answers = None  # free texts
+                self._answers = None  # the answers are free texts
             else:
                 self._answers[answer.strip().lower()] += 1
 
     def lengths(self) -> tuple[Bin, ...]:
-        """Rows by characters; the bounds are powers of two."""
+        """The histogram of rows by characters; its upper bounds are powers of two."""
         return tuple(Bin(2**power, rows) for power, rows in sorted(self._bins.items()))
 
     def findings(self) -> Iterator[Finding]:
-        """Warnings about the rows together."""
+        """Yield the warnings about the rows taken together."""
         if self._rows >= ROWS_JUDGED_MIN:
-            yield from self._imbalance()
-            yield from self._extremes()
-            yield from self._mix()
+            yield from self._class_imbalance()
+            yield from self._extreme_length()
+            yield from self._language_mix()
 
-    def _imbalance(self) -> Iterator[Finding]:
+    def _class_imbalance(self) -> Iterator[Finding]:
         if self._answers:
             answer, times = self._answers.most_common(1)[0]
             if times * 100 >= MAJORITY_PERCENT * self._rows:
                 detail = f"{times:,} of {self._rows:,}"
-                said = excerpt(answer)
-                yield Note("class_imbalance", detail=detail, excerpt=said).at(None, None)
+                note = Note("class_imbalance", detail=detail, excerpt=excerpt(answer))
+                yield note.to_finding(None, None)
 
-    def _extremes(self) -> Iterator[Finding]:
+    def _extreme_length(self) -> Iterator[Finding]:
         chars, number, line = self._longest
         median = self._median()
         if chars >= max(EXTREME_CHARS_MIN, EXTREME_TIMES * median):
             detail = f"{chars:,} characters; half of the rows have at most {median:,}"
-            yield Note("extreme_length", detail=detail).at(number, line)
+            yield Note("extreme_length", detail=detail).to_finding(number, line)
 
     def _median(self) -> int:
-        """The bound that at least half of the rows keep."""
+        """The smallest upper bound that at least half of the rows do not exceed."""
         reached = 0
         for bound in self.lengths():
             reached += bound.rows
@@ -93,15 +93,15 @@ class Quality:
                 return bound.upto
         return 0
 
-    def _mix(self) -> Iterator[Finding]:
+    def _language_mix(self) -> Iterator[Finding]:
         _, *others = self._scripts.most_common()
         if sum(rows for _, rows in others) * 100 >= MINORITY_PERCENT * self._rows:
             shares = ", ".join(f"{name} {rows:,}" for name, rows in self._scripts.most_common())
-            yield Note("language_mix", detail=shares).at(None, None)
+            yield Note("language_mix", detail=shares).to_finding(None, None)
 
 
-def script(text: str) -> str:
-    """The script most letters of a text are in; what is in none of the listed ones is Latin."""
+def script_of(text: str) -> str:
+    """The script of most letters of a text; "Latin" when it is none of `SCRIPTS`."""
     if text.isascii():
         return "Latin"
     counts = {name: len(pattern.findall(text)) for name, pattern in SCRIPTS.items()}

@@ -1,4 +1,4 @@
-"""What a check found, as a value and as JSON."""
+"""The report of a check, as a value and as JSON."""
 
 from typing import Literal, TypeAlias
 
@@ -12,21 +12,34 @@ Verdict: TypeAlias = Literal["accepted", "rejected"]
 
 
 class Bin(Struct, frozen=True):
-    """Rows of at most `upto` tokens, or characters, that did not fit the bin before."""
+    """One bar of a histogram of row lengths.
+
+    upto: largest length in this bin, in tokens or characters
+    rows: rows that are longer than the previous bin allows
+    """
 
     upto: int
     rows: int
 
 
 class Piece(Struct, frozen=True):
-    """The text of one token, or of a few that make one character. `learnt`: it is a label."""
+    """The text of one token, or of several tokens that form one character.
+
+    text: what it decodes to
+    learnt: whether it is a label
+    """
 
     text: str
     learnt: bool
 
 
 class Sample(Struct, frozen=True):
-    """The beginning of a row as the model sees it, and how many tokens more it has."""
+    """The beginning of a row as the model sees it.
+
+    row: number of the row
+    pieces: its first tokens
+    more: how many tokens follow
+    """
 
     row: int
     pieces: tuple[Piece, ...]
@@ -34,7 +47,17 @@ class Sample(Struct, frozen=True):
 
 
 class TokenCounts(Struct, frozen=True):
-    """Exact counts under one base model's tokenizer and chat template, before any truncation."""
+    """Exact token counts with the tokenizer and chat template of one base model.
+
+    tokens: of all rows, before any truncation
+    trainable_tokens: tokens that are labels
+    longest_row_tokens: tokens of the longest row
+    rows: rendered texts; a row with two answers has two
+    tokenizer_sha256: hash of the tokenizer
+    template_sha256: hash of the chat template
+    histogram: rows by tokens
+    plans: packed rows for usual lengths and splits
+    """
 
     tokens: int
     trainable_tokens: int
@@ -46,12 +69,23 @@ class TokenCounts(Struct, frozen=True):
     plans: tuple[PackPlan, ...] = ()
 
 
-class Report(Struct, frozen=True):
-    """`errors` and `warnings` list at most 1,000 of each code; `counts` holds every one.
+class CheckReport(Struct, frozen=True):
+    """The result of checking one file.
 
-    `rows` counts all rows, `rows_with_errors` those that have any; `lengths` are good rows by
-    characters; `not_looked_for` are kinds of content that this check says nothing about; `tokens`
-    is set when a base model was given and any row could be rendered.
+    verdict: rejected when there is any error
+    format: file format; None when it is not supported
+    dialect: dialect of the rows; None when no row has one
+    file_bytes: bytes read
+    rows: all rows
+    rows_with_errors: rows with at least one error
+    distinct_rows: valid rows with different fingerprints
+    errors, warnings: findings, at most 1,000 of each code
+    counts: number of findings by code
+    error_count, warning_count: number of findings by severity
+    not_looked_for: kinds of content that were not checked for
+    lengths: valid rows by characters
+    tokens: token counts; None without a base model or a rendered row
+    samples: the first rows as the model sees them
     """
 
     verdict: Verdict
@@ -72,7 +106,10 @@ class Report(Struct, frozen=True):
     samples: tuple[Sample, ...] = ()
 
     def summary(self) -> dict[str, object]:
-        """What `tunery data check --json` prints; the message tells a line that is not the row."""
+        """The JSON that `tunery data check --json` prints.
+
+        Messages contain the line number where it differs from the row number.
+        """
         return {
             "verdict": self.verdict,
             "rows": self.rows,
@@ -83,16 +120,18 @@ class Report(Struct, frozen=True):
         }
 
     def to_json(self) -> bytes:
-        """One JSON object, the same bytes for the same file."""
+        """Encode the report as one JSON object, deterministically."""
         return msgspec.json.encode(self, order="deterministic")
 
 
 def _entry(finding: Finding) -> dict[str, object]:
-    elsewhere = finding.line is not None and finding.line != finding.row
+    has_other_line = finding.line is not None and finding.line != finding.row
     return {
         "row": finding.row,
         "pointer": finding.pointer,
         "code": finding.code,
-        "message": f"{finding.message} (line {finding.line})" if elsewhere else finding.message,
+        "message": f"{finding.message} (line {finding.line})"
+        if has_other_line
+        else finding.message,
         "hint": finding.hint,
     }

@@ -1,4 +1,4 @@
-"""A report for a terminal."""
+"""Renders a report for a terminal."""
 
 from collections import defaultdict
 from typing import Final
@@ -10,15 +10,15 @@ from rich.text import Text
 
 from tunery.data.findings.codes import CATALOGUE
 from tunery.data.findings.finding import Finding
-from tunery.data.reports.report import Report, Sample, TokenCounts
+from tunery.data.reports.report import CheckReport, Sample, TokenCounts
 
 FINDINGS_SHOWN_MAX: Final = 20  # of each code; `--json` has up to 1,000
 BAR_CHARS: Final = 30
 SAMPLE_CHARS_MAX: Final = 600
 
 
-def render_report(report: Report, name: str = "") -> RenderableType:
-    """Verdict, findings by code with place and fix, tokens, rows as the model sees them."""
+def render_report(report: CheckReport, name: str = "") -> RenderableType:
+    """Render the verdict, findings by code with position and fix, token counts and sample rows."""
     parts: list[RenderableType] = [_verdict(report, name)]
     for severity, findings in (("error", report.errors), ("warning", report.warnings)):
         if findings:
@@ -26,12 +26,12 @@ def render_report(report: Report, name: str = "") -> RenderableType:
     if report.tokens is not None:
         parts.append(_tokens(report.tokens))
     if report.not_looked_for:
-        parts.append(Text(f"not looked for: {', '.join(report.not_looked_for)}", "dim"))
+        parts.append(Text(f"not checked: {', '.join(report.not_looked_for)}", "dim"))
     parts += (_sample(sample) for sample in report.samples)
     return Group(*parts)
 
 
-def _verdict(report: Report, name: str) -> Text:
+def _verdict(report: CheckReport, name: str) -> Text:
     accepted = report.verdict == "accepted"
     style = "bold green" if accepted else "bold red"
     text = Text.assemble((f"{'✔' if accepted else '✘'} {report.verdict}", style))
@@ -55,18 +55,18 @@ def _findings(severity: str, findings: tuple[Finding, ...], counts: dict[str, in
     table = Table(box=None, padding=(0, 2, 0, 0), title=f"{severity}s", title_justify="left")
     table.add_column("row", justify="right", style="bold", no_wrap=True)
     table.add_column("code", style=color, no_wrap=True)
-    table.add_column("what, and where")
+    table.add_column("message and position")
     table.add_column("fix", style="dim")
     ordered = sorted(by_code.items(), key=lambda item: (item[1][0].row or 0, item[0]))
     for code, listed in ordered:
         for finding in listed[:FINDINGS_SHOWN_MAX]:
-            place = "file" if finding.row is None else f"{finding.row:,}"
-            what = Text(finding.message)
+            row = "file" if finding.row is None else f"{finding.row:,}"
+            message = Text(finding.message)
             if finding.pointer:
-                what.append(f"  {finding.pointer}", "cyan")
+                message.append(f"  {finding.pointer}", "cyan")
             if finding.excerpt:
-                what.append(f"\n{finding.excerpt}", "dim")
-            table.add_row(place, code, what, CATALOGUE[code].fix)
+                message.append(f"\n{finding.excerpt}", "dim")
+            table.add_row(row, code, message, CATALOGUE[code].fix)
         hidden = counts[code] - min(len(listed), FINDINGS_SHOWN_MAX)
         if hidden > 0:
             table.add_row("…", code, f"and {hidden:,} more", "")
@@ -76,19 +76,19 @@ def _findings(severity: str, findings: tuple[Finding, ...], counts: dict[str, in
 def _tokens(tokens: TokenCounts) -> RenderableType:
     share = 100 * tokens.trainable_tokens // max(1, tokens.tokens)
     head = Text(
-        f"{tokens.tokens:,} tokens, {tokens.trainable_tokens:,} of them learnt ({share} %), "
+        f"{tokens.tokens:,} tokens, {tokens.trainable_tokens:,} of them trained on ({share} %), "
         f"longest row {tokens.longest_row_tokens:,}"
     )
-    most = max((bin_.rows for bin_ in tokens.histogram), default=1)
+    largest = max((bin_.rows for bin_ in tokens.histogram), default=1)
     table = Table.grid(padding=(0, 1))
     for bin_ in tokens.histogram:
-        bar = "█" * max(1, BAR_CHARS * bin_.rows // most)
+        bar = "█" * max(1, BAR_CHARS * bin_.rows // largest)
         table.add_row(f"≤ {bin_.upto:,}", Text(bar, "blue"), f"{bin_.rows:,}")
     return Group(head, Padding(table, (0, 0, 0, 2)))
 
 
 def _sample(sample: Sample) -> RenderableType:
-    """A row as the model sees it; what is learnt is green."""
+    """A row as the model sees it; labels are green."""
     text = Text()
     for piece in sample.pieces:
         shown = "".join(
@@ -98,7 +98,6 @@ def _sample(sample: Sample) -> RenderableType:
         if len(text) > SAMPLE_CHARS_MAX:
             break
     cut = len(text) > SAMPLE_CHARS_MAX or sample.more
-    head = Text(
-        f"row {sample.row} as the model sees it, learnt in green{', its beginning' if cut else ''}"
-    )
+    beginning = "beginning of " if cut else ""
+    head = Text(f"{beginning}row {sample.row} as the model sees it; labels are green")
     return Group(head, Padding(text, (0, 0, 0, 2)))

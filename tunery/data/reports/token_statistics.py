@@ -1,4 +1,4 @@
-"""Tokens of checked rows: counts, lengths, and what only the base model can find."""
+"""Counts the tokens of checked rows, and finds faults that only show with a base model."""
 
 from array import array
 from collections import Counter
@@ -7,9 +7,8 @@ from typing import Final
 
 from schemas.dataset import LengthPolicy
 from tunery.data.containers.row import Row
-from tunery.data.dialects.detection import Conversation
+from tunery.data.dialects.conversation import Conversation
 from tunery.data.dialects.text_rules import SPECIAL
-from tunery.data.findings.codes import CATALOGUE
 from tunery.data.findings.finding import Finding, Note
 from tunery.data.findings.limits import ENCODE_CHARS, ENCODE_ROWS
 from tunery.data.reports.report import Bin, Piece, Sample, TokenCounts
@@ -18,12 +17,16 @@ from tunery.data.tokens.tokenizer import Encoded, Rendered, Tokenizer
 
 BINS: Final = tuple(2**power for power in range(5, 21))  # 32 to 1,048,576 tokens
 
-SAMPLES: Final = 3  # rows shown as the model sees them
+SAMPLES: Final = 3  # rows that the report shows as the model sees them
 SAMPLE_TOKENS_MAX: Final = 600
 
 
-class Measure:
-    """Renders and tokenises rows in batches of `ENCODE_ROWS`, keeping counts only."""
+class TokenStatistics:
+    """Renders and tokenises rows in batches of `ENCODE_ROWS`, and keeps only counts and samples.
+
+    samples: the first rows as the model sees them
+    lengths: tokens of each rendered text, in order
+    """
 
     def __init__(
         self,
@@ -39,34 +42,30 @@ class Measure:
         self._waiting_chars = 0
         self._bins: Counter[int] = Counter()
         self._tokens = self._trainable = self._longest = self._rows = 0
-        self.lengths = array("I")  # of each text, in order
-
-    @staticmethod
-    def is_error(finding: Finding) -> bool:
-        return CATALOGUE[finding.code].severity == "error"
+        self.lengths = array("I")
 
     def add(self, row: Row, conversation: Conversation) -> list[Finding]:
-        """Findings about this row and about rows that waited with it."""
+        """Render a row. Returns findings about it, and about earlier rows of the same batch."""
         notes: list[Note] = []
         if conversation.tools and not self._tokenizer.shows_tools:
             notes.append(Note("tools_not_shown", "/tools"))
         special = self._tokenizer.special_in(conversation)
-        if special and not SPECIAL.fullmatch(special):  # those are found without a base model
+        if special and not SPECIAL.fullmatch(special):  # others are found without a base model
             notes.append(Note("special_token_in_text", detail=repr(special)))
-        lost = conversation.lost()
-        for each in (conversation,) if lost is None else (conversation, lost):
-            rendered = self._tokenizer.render(each)
+        rejected = conversation.rejected_conversation()
+        for answer in (conversation,) if rejected is None else (conversation, rejected):
+            rendered = self._tokenizer.render(answer)
             if isinstance(rendered, Note):
                 notes.append(rendered)
                 break
             self._waiting.append((row, rendered))
             self._waiting_chars += len(rendered.text)
-        findings = [note.at(row.number, row.line) for note in notes]
+        findings = [note.to_finding(row.number, row.line) for note in notes]
         full = len(self._waiting) >= ENCODE_ROWS or self._waiting_chars >= ENCODE_CHARS
         return findings + (self.flush() if full else [])
 
     def flush(self) -> list[Finding]:
-        """Tokenise what waits."""
+        """Tokenise the rows of the current batch and return findings about them."""
         waiting, self._waiting, self._waiting_chars = self._waiting, [], 0
         findings: list[Finding] = []
         encoded = self._tokenizer.encode([rendered for _, rendered in waiting])
@@ -78,14 +77,14 @@ class Measure:
             self._trainable += tokens.trainable
             self._longest = max(self._longest, length)
             self._bins[next((bound for bound in BINS if length <= bound), length)] += 1
-            notes = [*self._too_long(tokens)]
+            notes = [*self._check_length(tokens)]
             if len(self.samples) < SAMPLES:
-                notes += self._sample(row, tokens)
-            findings += (note.at(row.number, row.line) for note in notes)
+                notes += self._add_sample(row, tokens)
+            findings += (note.to_finding(row.number, row.line) for note in notes)
         return findings
 
-    def _too_long(self, tokens: Encoded) -> Iterator[Note]:
-        """Why there is no sequence of the row; of one that is refused, whether cutting helps."""
+    def _check_length(self, tokens: Encoded) -> Iterator[Note]:
+        """Note why the row gives no sequence; if it is too long, also whether truncation helps."""
         fitted = fit(tokens, self._max_length, self._length_policy)
         if isinstance(fitted, Note):
             yield fitted
@@ -93,8 +92,8 @@ class Measure:
                 cut = fit(tokens, self._max_length, "truncate")
                 yield from (cut,) if isinstance(cut, Note) else ()
 
-    def _sample(self, row: Row, tokens: Encoded) -> Iterator[Note]:
-        """Keep a row as the model sees it, and look whether its text comes back."""
+    def _add_sample(self, row: Row, tokens: Encoded) -> Iterator[Note]:
+        """Keep a row as the model sees it, and check that decoding restores its text."""
         if self._tokenizer.decode(tokens.ids) != tokens.rendered.text:
             yield Note("text_not_restored")
         ids, mask = tokens.ids[:SAMPLE_TOKENS_MAX], b"\0" + tokens.mask[1:]
@@ -104,6 +103,7 @@ class Measure:
         self.samples.append(Sample(row.number, pieces, len(tokens.ids) - len(ids)))
 
     def counts(self) -> TokenCounts | None:
+        """The counts so far; None when no row could be rendered."""
         if not self._rows:
             return None
         return TokenCounts(

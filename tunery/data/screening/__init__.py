@@ -5,5 +5,5 @@ contamination     rows that contain items of a benchmark
 benchmarks        the benchmarks that an operator has added
 operator_models   models an operator brings to recognise names and to rate toxicity
 presidio          names of people and places, recognised by Microsoft Presidio
-screening         `Policy` and `Screening`: all of these, applied to the rows of a file
+screening         `ScreeningPolicy` and `Screening`: all of these, applied to the rows of a file
 """

@@ -1,12 +1,12 @@
-"""Benchmarks an operator has: files of questions, kept as items under a name.
+"""Stores the benchmarks of an operator, so that training rows can be compared with their items.
 
-A benchmark is one file of JSON lines, `NAME.jsonl`: a head with where its items are from, then the
-items. Question and answer are found by the names that benchmarks use, or by those that are given.
+A benchmark is stored in one file `NAME.jsonl`: a header that names the sources, then one item per
+line. The columns of question and answer are recognised by the names that public benchmarks use, or
+are named by the operator.
 """
 
 import csv
 import gzip
-import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,7 +18,8 @@ from msgspec import Struct
 from tunery.data.containers.reading import open_rows
 from tunery.data.dialects.parsing import parse
 from tunery.data.findings.finding import Finding, Note
-from tunery.data.screening.contamination import Item
+from tunery.data.screening.contamination import BenchmarkItem
+from tunery.runtime.blobs.files import file_sha256
 
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 SUFFIX: Final = ".jsonl"
@@ -35,25 +36,34 @@ LEAD: Final = re.compile(r"\s*(?:question|q)\s*:\s*", re.IGNORECASE)
 
 
 class BenchmarkUnusable(Exception):
-    """A benchmark cannot be read. The message names file and row, and what to do."""
+    """Raised when a benchmark cannot be read or stored.
+
+    The message names the file and the row, and says what to do.
+    """
 
 
-class Source(Struct, frozen=True):
-    """A file that items came from."""
+class BenchmarkSource(Struct, frozen=True):
+    """A file from which items were read.
+
+    file: its name
+    sha256: hash of its content
+    items: number of items
+    """
 
     file: str
     sha256: str
     items: int
 
 
-class Head(Struct, frozen=True):
+class BenchmarkHeader(Struct, frozen=True):
     """The first line of a stored benchmark."""
 
     name: str
-    sources: tuple[Source, ...]
+    sources: tuple[BenchmarkSource, ...]
 
     @property
     def items(self) -> int:
+        """The number of items of all sources."""
         return sum(source.items for source in self.sources)
 
 
@@ -64,99 +74,119 @@ def add(
     *,
     question: str | None = None,
     answer: str | None = None,
-) -> Head:
-    """Read files and keep their items as benchmark `name` in `folder`; an older one is replaced.
+) -> BenchmarkHeader:
+    """Read files and store their items as benchmark `name` in `folder`, replacing an older one.
 
-    `question`, `answer`: keys that rows use, where the usual ones do not fit. Raises
-    `BenchmarkUnusable` and `OSError`.
+    question: key of the question; None: one of `QUESTIONS`
+    answer: key of the answer; None: one of `ANSWERS`
+
+    Raises `BenchmarkUnusable` when the name is invalid or a file cannot be read as a benchmark, and
+    `OSError` when a file cannot be read or written.
     """
     if not NAME.fullmatch(name):
         raise BenchmarkUnusable(
-            f"{name!r} is no name for a benchmark: use a-z, 0-9, '.', '_' and '-', at most 64"
+            f"{name!r} is not a valid benchmark name: use at most 64 of a-z, 0-9, '.', '_' and '-'"
         )
-    items: list[Item] = []
-    sources: list[Source] = []
+    items: list[BenchmarkItem] = []
+    sources: list[BenchmarkSource] = []
     for path in files:
-        found = _items(path, name, question, answer)
-        with path.open("rb") as stream:
-            digest = hashlib.file_digest(stream, "sha256").hexdigest()
-        sources.append(Source(path.name, digest, len(found)))
-        items += found
-    head = Head(name, tuple(sources))
+        of_file = _items(path, name, question, answer)
+        sources.append(BenchmarkSource(path.name, file_sha256(path), len(of_file)))
+        items += of_file
+    header = BenchmarkHeader(name, tuple(sources))
     folder.mkdir(parents=True, exist_ok=True)
     part = folder / f".{name}.part"
-    part.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in (head, *items)))
+    part.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in (header, *items)))
     part.replace(folder / f"{name}{SUFFIX}")
-    return head
+    return header
 
 
-def heads(folder: Path) -> list[Head]:
-    """The benchmarks of a folder, by name. Raises `BenchmarkUnusable`."""
-    return [_head(path) for path in sorted(folder.glob(f"*{SUFFIX}"))]
+def read_headers(folder: Path) -> list[BenchmarkHeader]:
+    """The headers of all benchmarks of a folder, by name.
+
+    Raises `BenchmarkUnusable` when one is damaged.
+    """
+    return [_read_header(path) for path in sorted(folder.glob(f"*{SUFFIX}"))]
 
 
-def load(folder: Path, names: Sequence[str] | None = None) -> list[Item]:
-    """Items of the named benchmarks, or of all. Raises `BenchmarkUnusable`."""
-    known = {path.name.removesuffix(SUFFIX): path for path in sorted(folder.glob(f"*{SUFFIX}"))}
+def load(folder: Path, names: Sequence[str] | None = None) -> list[BenchmarkItem]:
+    """The items of the named benchmarks, or of all.
+
+    Raises `BenchmarkUnusable` when one does not exist or is damaged.
+    """
+    stored = {path.name.removesuffix(SUFFIX): path for path in sorted(folder.glob(f"*{SUFFIX}"))}
     for name in names or ():
-        if name not in known:
-            there = ", ".join(known) or "none; add one with `tunery benchmarks add NAME FILE`"
-            raise BenchmarkUnusable(f"there is no benchmark {name!r} in {folder}: {there}")
-    items: list[Item] = []
-    for name in known if names is None else names:
-        with known[name].open("rb") as stream:
+        if name not in stored:
+            hint = (
+                f"choose one of {', '.join(stored)}"
+                if stored
+                else "add it with `tunery benchmarks add NAME FILE`"
+            )
+            raise BenchmarkUnusable(f"there is no benchmark {name!r} in {folder}: {hint}")
+    items: list[BenchmarkItem] = []
+    for name in stored if names is None else names:
+        with stored[name].open("rb") as stream:
             next(stream, None)
             try:
-                items += [msgspec.json.decode(line, type=Item) for line in stream]
+                items += [msgspec.json.decode(line, type=BenchmarkItem) for line in stream]
             except msgspec.MsgspecError as error:
-                raise _damaged(known[name], error) from error
+                raise _damaged(stored[name], error) from error
     return items
 
 
 def remove(folder: Path, name: str) -> None:
-    """Forget a benchmark. Raises `BenchmarkUnusable` when there is none."""
+    """Delete a benchmark. Raises `BenchmarkUnusable` when there is none of this name."""
     path = folder / f"{name}{SUFFIX}"
     if not NAME.fullmatch(name) or not path.is_file():
         raise BenchmarkUnusable(f"there is no benchmark {name!r} in {folder}")
     path.unlink()
 
 
-def item_of(
+def read_item(
     row: Mapping[str, Any], question: str | None = None, answer: str | None = None
 ) -> tuple[str, str] | None:
-    """Question and answer of a row, texts; the answer is empty when there is none."""
-    named = {str(key).strip().lower().replace(" ", "_"): value for key, value in row.items()}
-    asked = _text(row.get(question)) if question else _first(named, QUESTIONS)
-    if not asked.strip():
+    """The texts of question and answer of a row; None when it has no question.
+
+    `question` and `answer` are the keys to use. Without an answer its text is empty.
+    """
+    fields = {str(key).strip().lower().replace(" ", "_"): value for key, value in row.items()}
+    text = _text(row.get(question)) if question else _first_text(fields, QUESTIONS)
+    if not text.strip():
         return None
-    given = [answer.lower()] if answer else [key for key in ANSWERS if key in named]
-    choices, labels = _choices(named)
-    for key in given:
-        picked = _picked(named.get(key), choices, labels)
-        if picked.strip():
-            return LEAD.sub("", asked, count=1), picked
-    return LEAD.sub("", asked, count=1), ""
+    answer_keys = [answer.lower()] if answer else [key for key in ANSWERS if key in fields]
+    choices, labels = _choices(fields)
+    for key in answer_keys:
+        answer_text = _answer_text(fields.get(key), choices, labels)
+        if answer_text.strip():
+            return LEAD.sub("", text, count=1), answer_text
+    return LEAD.sub("", text, count=1), ""
 
 
-def _items(path: Path, name: str, question: str | None, answer: str | None) -> list[Item]:
-    items: list[Item] = []
+def _items(path: Path, name: str, question: str | None, answer: str | None) -> list[BenchmarkItem]:
+    """The items of a file. Raises `BenchmarkUnusable` for a row without a question."""
+    items: list[BenchmarkItem] = []
     for number, row in _rows(path):
-        found = item_of(row, question, answer)
-        if found is None:
+        texts = read_item(row, question, answer)
+        if texts is None:
             keys = ", ".join(map(str, row))
             raise BenchmarkUnusable(
-                f"{path.name}, row {number}: no question in the keys {keys}; "
-                "name its key with --question"
+                f"{path.name}, row {number}: none of the keys {keys} is known as a question; "
+                "name the key with --question"
             )
-        place = f"{path.name}:{number}"
-        items.append(Item(benchmark=name, place=place, question=found[0], answer=found[1]))
+        source = f"{path.name}:{number}"
+        items.append(
+            BenchmarkItem(benchmark=name, source=source, question=texts[0], answer=texts[1])
+        )
     if not items:
         raise BenchmarkUnusable(f"{path.name} has no rows")
     return items
 
 
 def _rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Rows with their numbers. CSV, told by its name, may have any columns."""
+    """Yield rows with their numbers. CSV files, recognised by name, may have any columns.
+
+    Raises `BenchmarkUnusable` for a row that cannot be read.
+    """
     table = re.search(r"\.([ct])sv(\.gz)?$", path.name)
     if table is not None:
         opener = gzip.open if table[2] else open
@@ -172,19 +202,19 @@ def _rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
                 raise BenchmarkUnusable(f"{path.name}, row {row.row}: {row.message}. {row.hint}")
             value = parse(row.content) if isinstance(row.content, bytes) else row.content
             if isinstance(value, Note):
-                finding = value.at(row.number, row.line)
+                finding = value.to_finding(row.number, row.line)
                 raise BenchmarkUnusable(f"{path.name}, row {row.number}: {finding.message}")
             yield row.number, value
 
 
-def _first(named: Mapping[str, Any], keys: Sequence[str]) -> str:
-    return next((text for key in keys if (text := _text(named.get(key))).strip()), "")
+def _first_text(fields: Mapping[str, Any], keys: Sequence[str]) -> str:
+    return next((text for key in keys if (text := _text(fields.get(key))).strip()), "")
 
 
-def _choices(named: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """Texts and labels of the choices."""
+def _choices(fields: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """The texts and the labels of the choices."""
     for key in CHOICES:
-        match named.get(key):
+        match fields.get(key):
             case list() as texts:
                 return [_text(text) for text in texts], []
             case {"text": list() as texts, **rest}:
@@ -192,12 +222,12 @@ def _choices(named: Mapping[str, Any]) -> tuple[list[str], list[str]]:
                 return [_text(text) for text in texts], labels if isinstance(labels, list) else []
             case _:
                 continue
-    numbered = [named[key] for key in ("option1", "option2", "option3") if key in named]
+    numbered = [fields[key] for key in ("option1", "option2", "option3") if key in fields]
     return [_text(text) for text in numbered], [str(n + 1) for n in range(len(numbered))]
 
 
-def _picked(answer: object, choices: Sequence[str], labels: Sequence[object]) -> str:
-    """The answer as text: one of the choices by label, number or letter, else what it says."""
+def _answer_text(answer: object, choices: Sequence[str], labels: Sequence[object]) -> str:
+    """The text of an answer, which may be the label, number or letter of a choice."""
     if not choices:
         return _text(answer)
     if answer in labels:
@@ -220,10 +250,10 @@ def _text(value: object) -> str:
             return ""
 
 
-def _head(path: Path) -> Head:
+def _read_header(path: Path) -> BenchmarkHeader:
     try:
         with path.open("rb") as stream:
-            return msgspec.json.decode(stream.readline(), type=Head)
+            return msgspec.json.decode(stream.readline(), type=BenchmarkHeader)
     except msgspec.MsgspecError as error:
         raise _damaged(path, error) from error
 
@@ -233,5 +263,5 @@ def _damaged(path: Path, error: Exception) -> BenchmarkUnusable:
 
 
 def folder_in(data_dir: Path) -> Path:
-    """Where an installation keeps its benchmarks."""
+    """The folder in which an installation stores its benchmarks."""
     return data_dir / "benchmarks"

@@ -1,64 +1,75 @@
-"""Models that an operator brings: one finds names of people, one rates how toxic a text is.
+"""Loads models that an operator provides: one recognises names, one rates toxicity.
 
-A model is named by its place, `module:callable`, and is imported in the process that reads rows;
-`presidio` stands for the recogniser that comes with the extra `pii`. A place is a part of the key
-of a prepared data set: another version of a model needs another name.
+A model is named "module:callable" and imported in the process that reads rows. `presidio` is short
+for the recogniser of the extra "pii". The name is part of the key of a prepared dataset, so another
+version of a model needs another name.
+
+A recogniser takes a text and returns a `Span` for each name of a person or place. A toxicity model
+takes a sequence of texts and returns a number from 0 to 1 for each.
 """
 
 import importlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from tunery.data.personal import Span
-
-#: characters of a text that are somebody's name or home: spans of kind `person` or `place`
-Recogniser: TypeAlias = Callable[[str], Iterable[Span]]
-#: for each text, from 0 to 1, how likely it is toxic
-Rater: TypeAlias = Callable[[Sequence[str]], Sequence[float]]
 
 NAMED: Final = {"presidio": "tunery.data.screening.presidio:recognise"}
 
 
 class ModelUnusable(Exception):
-    """A model cannot be used, or answers what no such model may; the message says what to do."""
+    """Raised when a model cannot be loaded or returns invalid results.
+
+    The message says what to do.
+    """
 
 
 @cache
-def load(place: str) -> Callable[..., Any]:
-    """The callable at `module:callable`. Raises ModelUnusable."""
-    module, colon, name = NAMED.get(place, place).partition(":")
-    if not (module and colon and name):
+def load(name: str) -> Callable[..., Any]:
+    """Import the model `module:callable`.
+
+    Raises `ModelUnusable` when there is no such module or callable.
+    """
+    module, colon, attribute = NAMED.get(name, name).partition(":")
+    if not (module and colon and attribute):
         raise ModelUnusable(
-            f"{place!r} names no model: give `module:callable`, or one of {', '.join(NAMED)}"
+            f"{name!r} is not the name of a model: use `module:callable`, or one of "
+            f"{', '.join(NAMED)}"
         )
     try:
-        found = getattr(importlib.import_module(module), name)
+        model = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
         raise ModelUnusable(
-            f"model {place!r} cannot be imported ({error}): install its package for this Python"
+            f"model {name!r} cannot be imported ({error}): install its package for this Python"
         ) from error
-    if not callable(found):
-        raise ModelUnusable(f"model {place!r} is a {type(found).__name__}: name a callable")
-    return found  # type: ignore[no-any-return]  # callable() tells mypy nothing about Any
+    if not callable(model):
+        raise ModelUnusable(f"model {name!r} is a {type(model).__name__}: name a callable")
+    return model  # type: ignore[no-any-return]  # callable() does not narrow Any
 
 
-def rate(place: str, texts: Sequence[str]) -> list[int]:
-    """Percent for each text. Raises ModelUnusable."""
-    rates = list(load(place)(texts))
-    if len(rates) != len(texts) or not all(0 <= one <= 1 for one in rates):
+def rate(name: str, texts: Sequence[str]) -> list[int]:
+    """Rate the toxicity of each text in percent.
+
+    Raises `ModelUnusable` when the model cannot be loaded or returns invalid ratings.
+    """
+    ratings = list(load(name)(texts))
+    if len(ratings) != len(texts) or not all(0 <= rating <= 1 for rating in ratings):
         raise ModelUnusable(
-            f"model {place!r} rated {len(texts)} texts with {len(rates)} numbers; "
-            "it must give one from 0 to 1 for each"
+            f"model {name!r} rated {len(texts)} texts with {len(ratings)} numbers; "
+            "it must return one number from 0 to 1 for each text"
         )
-    return [round(100 * one) for one in rates]
+    return [round(100 * rating) for rating in ratings]
 
 
-def recognise(place: str, text: str) -> list[Span]:
-    """Names in a text. Raises ModelUnusable."""
-    spans = list(load(place)(text))
+def recognise(name: str, text: str) -> list[Span]:
+    """Recognise the names in a text.
+
+    Raises `ModelUnusable` when the model cannot be loaded or returns invalid spans.
+    """
+    spans = list(load(name)(text))
     if not all(
         isinstance(span, Span) and 0 <= span.start < span.end <= len(text) for span in spans
     ):
-        raise ModelUnusable(f"model {place!r} must give Spans within the text, it gave others")
+        raise ModelUnusable(f"model {name!r} must return `Span`s within the text")
     return spans

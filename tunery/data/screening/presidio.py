@@ -1,7 +1,7 @@
-"""Names of people and places, found by Microsoft Presidio (MIT) with a spaCy model.
+"""Recognises names of people and places with Microsoft Presidio (MIT) and a spaCy model.
 
-Presidio is tunery's extra `pii`; the spaCy model is a package of its own, or a folder, that
-PRESIDIO_SPACY_MODEL names. Nothing is downloaded. Slow: some 30 texts of 1 kB a second and core.
+Presidio is installed with the extra `pii`. PRESIDIO_SPACY_MODEL names the package or the folder of
+the spaCy model; nothing is downloaded. It processes about 30 texts of 1 kB per second and core.
 """
 
 import os
@@ -19,13 +19,20 @@ KINDS: Final[dict[str, Kind]] = {"PERSON": "person", "LOCATION": "place"}
 
 
 def recognise(text: str) -> Iterator[Span]:
-    """Spans of kinds `person` and `place`. Raises ModelUnusable."""
-    for found in analyzer().analyze(text, language=LANGUAGE, entities=list(KINDS)):
-        yield Span(KINDS[found.entity_type], found.start, found.end)
+    """Yield the spans of kinds `person` and `place`.
+
+    Raises `ModelUnusable` when Presidio or its spaCy model is not installed.
+    """
+    for result in load_analyzer().analyze(text, language=LANGUAGE, entities=list(KINDS)):
+        yield Span(KINDS[result.entity_type], result.start, result.end)
 
 
 @cache
-def analyzer() -> Any:
+def load_analyzer() -> Any:
+    """Load Presidio's analyzer once.
+
+    Raises `ModelUnusable` when Presidio or its spaCy model is not installed.
+    """
     name = os.environ.get("PRESIDIO_SPACY_MODEL", MODEL)
     try:
         import spacy

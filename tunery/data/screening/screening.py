@@ -1,7 +1,7 @@
-"""What good rows should not hold: near duplicates, benchmark items, personal data, secrets, abuse.
+"""Screens valid rows for near duplicates, benchmark items, personal data, secrets and toxicity.
 
-`Policy` says what becomes of each. Rows come in the order of the file; a verdict about one row does
-not depend on how many are looked at together.
+`ScreeningPolicy` says what happens to each. Rows are added in the order of the file; the result for
+a row does not depend on how many rows are processed together.
 """
 
 from array import array
@@ -17,14 +17,20 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tunery.data.containers.row import Row
-from tunery.data.dialects.detection import Conversation
+from tunery.data.dialects.conversation import Conversation
 from tunery.data.findings.finding import Finding, Note
 from tunery.data.likeness.clusters import Clusters
 from tunery.data.likeness.duplicates import DuplicateFinder
-from tunery.data.personal import KINDS, Kind, Span, find, mask
-from tunery.data.screening.contamination import LOOSE_WORDS, STRICT_WORDS, Index, Item, Overlap
+from tunery.data.personal import KINDS, Kind, Span, find_spans, mask
+from tunery.data.screening.contamination import (
+    LOOSE_WORDS,
+    STRICT_WORDS,
+    BenchmarkIndex,
+    BenchmarkItem,
+    Overlap,
+)
 from tunery.data.screening.operator_models import rate, recognise
-from tunery.data.tokens.message_marks import texts
+from tunery.data.tokens.message_marks import collect_texts
 
 Personal: TypeAlias = Literal["ignore", "warn", "scrub", "block"]
 Overlaps: TypeAlias = Literal["flag", "remove", "escalate"]
@@ -32,14 +38,20 @@ Repeats: TypeAlias = Literal["keep", "remove"]
 Toxic: TypeAlias = Literal["warn", "block"]
 
 BATCH_ROWS: Final = 512  # compared with benchmarks, and rated, together
-TRIAL: Final = "Ann lives in Oslo."  # what a model is tried with
+TRIAL: Final = "Ann lives in Oslo."  # text with which models are tried
 
 
-class Policy(Struct, frozen=True):
-    """What becomes of a row: told, left out (`remove`), masked (`scrub`), or the file refused.
+class ScreeningPolicy(Struct, frozen=True):
+    """What happens to rows with unwanted content.
 
-    `personal_model` and `toxicity_model`: places of models (`models`); without one names are not
-    looked for, or toxicity is not. A row is toxic from `toxic_percent` on.
+    repeats: near duplicates are kept or removed
+    benchmarks: rows with benchmark items are flagged, removed, or the file is refused
+    personal: personal data is ignored, flagged, masked (scrub), or the file is refused
+    secrets: the same for keys and tokens
+    toxic: toxic rows are flagged, or the file is refused
+    toxic_percent: rating from which a row is toxic
+    personal_model: model that recognises names (see `operator_models`); None: names are not checked
+    toxicity_model: model that rates toxicity; None: toxicity is not checked
     """
 
     repeats: Repeats = "keep"
@@ -52,25 +64,29 @@ class Policy(Struct, frozen=True):
     toxicity_model: str | None = None
 
     def rule(self, kind: Kind) -> Personal:
+        """What happens to personal data of this kind."""
         return self.secrets if kind == "secret" else self.personal
 
-    def names(self, text: str) -> Iterable[Span]:
-        """What the model for personal data finds. Raises ModelUnusable."""
+    def recognise_names(self, text: str) -> Iterable[Span]:
+        """The spans that the model for personal data finds.
+
+        Raises `ModelUnusable` when the model cannot be loaded or returns invalid spans.
+        """
         if self.personal == "ignore" or self.personal_model is None:
             return ()
         return recognise(self.personal_model, text)
 
-    def without_warnings(self) -> "Policy":
-        """The policy without models that only warn: no byte depends on those."""
-        looks = self.personal in ("scrub", "block")
+    def without_warnings(self) -> "ScreeningPolicy":
+        """The policy without models that only produce warnings; the prepared bytes are the same."""
+        uses_names = self.personal in ("scrub", "block")
         return replace(
             self,
-            personal_model=self.personal_model if looks else None,
+            personal_model=self.personal_model if uses_names else None,
             toxicity_model=self.toxicity_model if self.toxic == "block" else None,
         )
 
     def try_models(self) -> None:
-        """Use every model once. Raises ModelUnusable."""
+        """Call every model once. Raises `ModelUnusable` when one cannot be used."""
         if self.personal_model is not None:
             recognise(self.personal_model, TRIAL)
         if self.toxicity_model is not None:
@@ -78,22 +94,31 @@ class Policy(Struct, frozen=True):
 
 
 class Screening:
-    """Looks at the good rows of one file. Give it to one file only, and close it.
+    """Screens the valid rows of one file. Use one instance per file, as a context manager.
 
-    Raises ModelUnusable, before the first row when a model cannot be had at all.
+    policy: what happens to each kind of content
+    left_out: numbers, from 0, of valid rows that contain benchmark items
     """
 
     def __init__(
-        self, policy: Policy, items: Sequence[Item] = (), folder: Path | None = None
+        self,
+        policy: ScreeningPolicy,
+        items: Sequence[BenchmarkItem] = (),
+        folder: Path | None = None,
     ) -> None:
+        """Try the models of the policy. Temporary files are kept under `folder`.
+
+        Raises `ModelUnusable` when a model cannot be used.
+        """
         policy.try_models()
         self.policy = policy
-        self.left_out: set[int] = set()  # good rows, counted from 0, that hold benchmark items
+        self.left_out: set[int] = set()
         self._kinds = frozenset(kind for kind in KINDS if policy.rule(kind) != "ignore")
         self._finder = DuplicateFinder(folder)
-        self._indexes = [Index(items, n) for n in (LOOSE_WORDS, STRICT_WORDS)] if items else []
+        sizes = (LOOSE_WORDS, STRICT_WORDS)
+        self._indexes = [BenchmarkIndex(items, n) for n in sizes] if items else []
         self._waiting: list[tuple[Row, str]] = []
-        self._numbers, self._lines = array("q"), array("q")  # of each good row
+        self._numbers, self._lines = array("q"), array("q")  # of each valid row
         self._clusters: Clusters | None = None
         self._items: defaultdict[str, set[int]] = defaultdict(set)
         self._rows: Counter[str] = Counter()
@@ -105,22 +130,26 @@ class Screening:
         self._finder.__exit__()
 
     def add(self, row: Row, conversation: Conversation) -> list[Finding]:
-        """Findings about this row and about rows that waited with it."""
+        """Screen a row. Returns findings about it, and about earlier rows of the same batch.
+
+        Raises `ModelUnusable` when a model returns invalid results.
+        """
         self._finder.add(conversation)
         self._numbers.append(row.number)
         self._lines.append(row.line or 0)
-        findings = [note.at(row.number, row.line) for note in self._private(conversation)]
+        notes = self._personal_data(conversation)
+        findings = [note.to_finding(row.number, row.line) for note in notes]
         if self._indexes or self.policy.toxicity_model is not None:
-            said = (m["content"] for m in conversation.messages if m["role"] != "system")
-            self._waiting.append((row, "\n".join(said)))
+            contents = (m["content"] for m in conversation.messages if m["role"] != "system")
+            self._waiting.append((row, "\n".join(contents)))
             if len(self._waiting) >= BATCH_ROWS:
                 findings += self.flush()
         return findings
 
     def flush(self) -> list[Finding]:
-        """Compare what waits with the benchmarks, and rate it."""
+        """Compare the rows of the current batch with the benchmarks, and rate their toxicity."""
         waiting, self._waiting = self._waiting, []
-        return [*self._overlapping(waiting), *self._toxic(waiting)]
+        return [*self._benchmark_findings(waiting), *self._toxic(waiting)]
 
     def _toxic(self, waiting: Sequence[tuple[Row, str]]) -> Iterator[Finding]:
         if self.policy.toxicity_model is None or not waiting:
@@ -129,9 +158,9 @@ class Screening:
         rates = rate(self.policy.toxicity_model, [text for _, text in waiting])
         for (row, _), percent in zip(waiting, rates, strict=True):
             if percent >= self.policy.toxic_percent:
-                yield Note(code, detail=f"rated {percent} %").at(row.number, row.line)
+                yield Note(code, detail=f"rated {percent} %").to_finding(row.number, row.line)
 
-    def _overlapping(self, waiting: Sequence[tuple[Row, str]]) -> list[Finding]:
+    def _benchmark_findings(self, waiting: Sequence[tuple[Row, str]]) -> list[Finding]:
         if not self._indexes or not waiting:
             return []
         first = len(self._numbers) - len(waiting)
@@ -140,17 +169,20 @@ class Screening:
         by_text: defaultdict[int, list[Overlap]] = defaultdict(list)
         for overlap in loose.overlaps(rows):
             by_text[overlap.text].append(overlap)
-        percent = {(it.text, it.item): it.percent for it in strict.overlaps(rows)}
+        strict_percent = {
+            (found.text, found.item): found.percent for found in strict.overlaps(rows)
+        }
         findings: list[Finding] = []
         for number, overlaps in sorted(by_text.items()):
             row = waiting[number][0]
             self.left_out.add(first + number)
-            findings += [note.at(row.number, row.line) for note in self._told(overlaps, percent)]
+            notes = self._benchmark_notes(overlaps, strict_percent)
+            findings += [note.to_finding(row.number, row.line) for note in notes]
         return findings
 
-    def not_looked_for(self) -> tuple[str, ...]:
-        """What this check says nothing about, so that silence is not taken for a clean bill."""
-        known = (
+    def not_checked(self) -> tuple[str, ...]:
+        """The kinds of content that this policy does not check for."""
+        kinds = (
             ("benchmark items", bool(self._indexes)),
             ("personal data", self.policy.personal != "ignore"),
             (
@@ -160,21 +192,21 @@ class Screening:
             ("secrets", self.policy.secrets != "ignore"),
             ("toxicity", self.policy.toxicity_model is not None),
         )
-        return tuple(what for what, looked in known if not looked)
+        return tuple(kind for kind, is_checked in kinds if not is_checked)
 
     @property
     def scrubs(self) -> bool:
-        """Values are replaced when the rows are prepared."""
+        """Whether values are masked when the rows are prepared."""
         return any(self.policy.rule(kind) == "scrub" for kind in KINDS)
 
     def clusters(self) -> Clusters:
-        """Of all rows; none may be added after this."""
+        """The clusters of near duplicates. No rows may be added after this call."""
         if self._clusters is None:
             self._clusters = self._finder.clusters()
         return self._clusters
 
     def used(self) -> NDArray[np.bool_]:
-        """Which good rows the policy leaves in."""
+        """Whether the policy keeps each valid row."""
         first = self.clusters().first
         used = np.ones(len(first), np.bool_)
         if self.policy.benchmarks == "remove":
@@ -184,79 +216,79 @@ class Screening:
         return used
 
     def finish(self) -> list[Finding]:
-        """Findings that need the whole file: near duplicates, and each benchmark's share."""
+        """Findings about the whole file: near duplicates, and the share of each benchmark."""
         findings = self.flush()
         clusters = self.clusters()
         for row in clusters.near_repeats():
-            like = Note("near_duplicate", detail=f"row {self._numbers[int(clusters.first[row])]}")
-            findings.append(like.at(self._numbers[row], self._lines[row] or None))
+            note = Note("near_duplicate", detail=f"row {self._numbers[int(clusters.first[row])]}")
+            findings.append(note.to_finding(self._numbers[row], self._lines[row] or None))
         if self._indexes:
-            known = Counter(item.benchmark for item in self._indexes[0].items)
-            for name, found in sorted(self._items.items()):
-                share = f"{len(found):,} of {known[name]:,} items in {self._rows[name]:,} rows"
+            totals = Counter(item.benchmark for item in self._indexes[0].items)
+            for name, items in sorted(self._items.items()):
+                share = f"{len(items):,} of {totals[name]:,} items in {self._rows[name]:,} rows"
                 note = Note("benchmark_overlap", detail=f"{name}, {share}")
-                findings.append(note.at(None, None))
+                findings.append(note.to_finding(None, None))
         return findings
 
-    def _private(self, conversation: Conversation) -> Iterator[Note]:
-        """Kinds of values by message; where they stand, never what they are."""
+    def _personal_data(self, conversation: Conversation) -> Iterator[Note]:
+        """Note the kinds of personal data in each message, never the values."""
         if not self._kinds:
             return
         for at, message in enumerate(conversation.messages):
-            said = texts([value for key, value in message.items() if key != "role"])
-            found = {span.kind for text in said for span in self._found(text)}
-            for kind in sorted(found):
-                yield Note(self._private_code(kind), f"/messages/{at}", kind)
+            texts = collect_texts([value for key, value in message.items() if key != "role"])
+            kinds = {span.kind for text in texts for span in self._find_spans(text)}
+            for kind in sorted(kinds):
+                yield Note(self._personal_code(kind), f"/messages/{at}", kind)
 
-    def _found(self, text: str) -> list[Span]:
-        return find(text, self._kinds, self.policy.names)
+    def _find_spans(self, text: str) -> list[Span]:
+        return find_spans(text, self._kinds, self.policy.recognise_names)
 
-    def _private_code(self, kind: Kind) -> str:
+    def _personal_code(self, kind: Kind) -> str:
         if self.policy.rule(kind) != "block":
             return "personal_data"
         return "secret_in_text" if kind == "secret" else "personal_data_refused"
 
-    def _told(
-        self, overlaps: Sequence[Overlap], strict: dict[tuple[int, int], int]
+    def _benchmark_notes(
+        self, overlaps: Sequence[Overlap], strict_percent: dict[tuple[int, int], int]
     ) -> Iterator[Note]:
-        """One note for each benchmark: the item that is there most, and how many others."""
+        """One note per benchmark: the item with the largest overlap, and how many others."""
         by_name: defaultdict[str, list[Overlap]] = defaultdict(list)
         items = self._indexes[0].items
         for overlap in overlaps:
             by_name[items[overlap.item].benchmark].append(overlap)
         refused = self.policy.benchmarks == "escalate"
         code = "benchmark_refused" if refused else "benchmark_item"
-        for name, found in sorted(by_name.items()):
+        for name, in_row in sorted(by_name.items()):
             self._rows[name] += 1
-            self._items[name].update(overlap.item for overlap in found)
-            best = max(found, key=lambda it: (it.percent, -it.item))
+            self._items[name].update(overlap.item for overlap in in_row)
+            best = max(in_row, key=lambda overlap: (overlap.percent, -overlap.item))
             runs = f"{best.percent} % of it in runs of {LOOSE_WORDS} words"
-            if (share := strict.get((best.text, best.item))) is not None:
+            if (share := strict_percent.get((best.text, best.item))) is not None:
                 runs += f", {share} % in runs of {STRICT_WORDS}"
-            more = f"; and {len(found) - 1} more items" if len(found) > 1 else ""
-            yield Note(code, detail=f"{name}, {items[best.item].place}: {runs}{more}")
+            more = f"; and {len(in_row) - 1} more items" if len(in_row) > 1 else ""
+            yield Note(code, detail=f"{name}, {items[best.item].source}: {runs}{more}")
 
 
-def scrubbed(conversation: Conversation, policy: Policy) -> Conversation:
-    """The row with each value that the policy wants scrubbed replaced by its kind."""
+def scrub(conversation: Conversation, policy: ScreeningPolicy) -> Conversation:
+    """Replace each value that the policy wants masked by its kind."""
     kinds = frozenset(kind for kind in KINDS if policy.rule(kind) == "scrub")
     if not kinds:
         return conversation
-    hide = partial(mask, kinds=kinds, more=policy.names)
+    mask_text = partial(mask, kinds=kinds, recognise=policy.recognise_names)
     return replace(
         conversation,
-        messages=_masked(conversation.messages, hide),
-        pair=conversation.pair and _masked(conversation.pair, hide),
+        messages=_mask_texts(conversation.messages, mask_text),
+        pair=conversation.pair and _mask_texts(conversation.pair, mask_text),
     )
 
 
-def _masked(value: Any, hide: Callable[[str], str]) -> Any:
+def _mask_texts(value: Any, mask_text: Callable[[str], str]) -> Any:
     match value:
         case str():
-            return hide(value)
+            return mask_text(value)
         case dict():
-            return {key: _masked(item, hide) for key, item in value.items()}
+            return {key: _mask_texts(item, mask_text) for key, item in value.items()}
         case list() | tuple():
-            return type(value)(_masked(item, hide) for item in value)
+            return type(value)(_mask_texts(item, mask_text) for item in value)
         case _:
             return value

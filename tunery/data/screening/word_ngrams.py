@@ -1,8 +1,8 @@
-"""Texts to words, and runs of n words to 64-bit numbers, thousands of texts at a time.
+"""Splits texts into words, and hashes runs of n words to 64 bits, thousands of texts at a time.
 
 A word is a run of letters, digits and marks in lower case; in scripts written without spaces every
-character is one. Hashes are polynomials modulo 2^64 with prefix sums, so that a run of any length
-at any place costs one subtraction and one multiplication.
+character is a word. Hashes are polynomials modulo 2^64 with prefix sums, so that the hash of any
+run costs one subtraction and one multiplication.
 """
 
 import unicodedata
@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 I64: TypeAlias = NDArray[np.int64]
 U64: TypeAlias = NDArray[np.uint64]
 
-BLOCK_CHARS: Final = 128 * 1024  # worked on together: the arrays stay in the cache
+BLOCK_CHARS: Final = 128 * 1024  # processed together: the arrays fit the CPU cache
 POWERS_STEP: Final = 256 * 1024
-SEPARATOR, LETTER, WORD = 0, 1, 2  # a class of each code point; WORD: a word by itself
+SEPARATOR, LETTER, WORD = 0, 1, 2  # classes of code points; WORD is a word by itself
 # scripts without spaces between words: Thai, Lao, Myanmar, Khmer, kana, Bopomofo, Han
 UNSPACED: Final = (
     *((0x0E00, 0x0E80), (0x0E80, 0x0F00), (0x1000, 0x10A0), (0x1780, 0x1800)),
@@ -27,15 +27,18 @@ UNSPACED: Final = (
     *((0xF900, 0xFB00), (0x20000, 0x33480)),
 )
 _BASE: Final = 0x9E3779B97F4A7C15
-_MIX: Final = np.uint64(0xFF51AFD7ED558CCD)
+_FACTOR: Final = np.uint64(0xFF51AFD7ED558CCD)
 _HALF: Final = np.uint64(32)
 
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """Words of several texts in a row. `text[k]`: the text of word k; `count[t]`: words of text t.
+    """The words of several texts, joined.
 
-    `begin[t]`: its first word. `prefix[k]`: hash of the words before word k.
+    text: [words], number of the text of each word
+    count: [texts], number of words of each text
+    begin: [texts], index of its first word
+    prefix: [words + 1], hash of all words before each word
     """
 
     text: I64
@@ -44,7 +47,7 @@ class Words:
     prefix: U64
 
     def runs(self, n: int) -> tuple[U64, I64]:
-        """Hashes of all runs of n words that lie in one text, and the word each begins with."""
+        """The hashes of all runs of n words within a text, and the index of their first words."""
         if len(self.text) < n:
             return np.empty(0, np.uint64), np.empty(0, np.int64)
         last = len(self.text) - n + 1
@@ -52,27 +55,27 @@ class Words:
         return self.run_at(inside, n), inside
 
     def run_at(self, word: I64, n: int | I64) -> U64:
-        """Hashes of the runs of n words that begin at these words."""
+        """The hashes of the runs of n words that begin at these indices."""
         _, inverse = _powers(len(self.prefix))
-        return _mixed((self.prefix[word + n] - self.prefix[word]) * inverse[word])
+        return _mix((self.prefix[word + n] - self.prefix[word]) * inverse[word])
 
 
 def words(texts: Sequence[str]) -> Words:
-    """The words of texts, in order."""
-    normal = [_normal(text) for text in texts]
+    """Split texts into words."""
+    normal = [_normalise(text) for text in texts]
     flat = "\n".join(normal).encode("utf-32-le", "surrogatepass")
     points = np.frombuffer(flat, np.uint32)
-    kind = _classes()[points]
-    written = kind != SEPARATOR
-    # a boundary lies before place i when i - 1 and i do not belong to the same word
-    cut = np.ones(len(points) + 1, np.bool_)
-    cut[1:-1] = (kind[1:] != LETTER) | (kind[:-1] != LETTER)
-    starts = np.flatnonzero(cut[:-1] & written)
-    ends = np.flatnonzero(cut[1:] & written) + 1
+    classes = _character_classes()[points]
+    in_word = classes != SEPARATOR
+    # boundary[i]: characters i - 1 and i do not belong to the same word
+    boundary = np.ones(len(points) + 1, np.bool_)
+    boundary[1:-1] = (classes[1:] != LETTER) | (classes[:-1] != LETTER)
+    starts = np.flatnonzero(boundary[:-1] & in_word)
+    ends = np.flatnonzero(boundary[1:] & in_word) + 1
     power, inverse = _powers(len(points) + 1)
     before = np.zeros(len(points) + 1, np.uint64)
     np.cumsum(points.astype(np.uint64) * power[: len(points)], out=before[1:])
-    hashes = _mixed((before[ends] - before[starts]) * inverse[starts])
+    hashes = _mix((before[ends] - before[starts]) * inverse[starts])
     offsets = np.cumsum([0, *(len(text) + 1 for text in normal)])
     edges = np.searchsorted(starts, offsets)
     count = np.diff(edges)
@@ -82,7 +85,7 @@ def words(texts: Sequence[str]) -> Words:
 
 
 def blocks(texts: Sequence[str]) -> Iterator[tuple[int, Sequence[str]]]:
-    """(number of the first text, texts) of about `BLOCK_CHARS` each."""
+    """Yield texts in blocks of about `BLOCK_CHARS`, with the number of the first text."""
     start, chars = 0, 0
     for number, text in enumerate(texts):
         chars += len(text)
@@ -93,17 +96,18 @@ def blocks(texts: Sequence[str]) -> Iterator[tuple[int, Sequence[str]]]:
         yield start, texts[start:]
 
 
-def _normal(text: str) -> str:
+def _normalise(text: str) -> str:
     return (text if text.isascii() else unicodedata.normalize("NFKC", text)).lower()
 
 
-def _mixed(numbers: U64) -> U64:
-    mixed = (numbers ^ (numbers >> _HALF)) * _MIX
+def _mix(numbers: U64) -> U64:
+    """Spread every bit over the others (finaliser of MurmurHash3)."""
+    mixed = (numbers ^ (numbers >> _HALF)) * _FACTOR
     return mixed ^ (mixed >> _HALF)
 
 
 @cache
-def _classes() -> NDArray[np.uint8]:
+def _character_classes() -> NDArray[np.uint8]:
     """The class of every code point."""
     letters = (unicodedata.category(chr(point))[0] in "LNM" for point in range(0x110000))
     table = np.fromiter(letters, np.uint8, 0x110000)
@@ -119,10 +123,10 @@ def _powers(count: int) -> tuple[U64, U64]:
 
 @lru_cache(maxsize=2)
 def _powers_of_size(size: int) -> tuple[U64, U64]:
-    return _cumulated(_BASE, size), _cumulated(pow(_BASE, -1, 2**64), size)
+    return _compute_powers(_BASE, size), _compute_powers(pow(_BASE, -1, 2**64), size)
 
 
-def _cumulated(base: int, count: int) -> U64:
+def _compute_powers(base: int, count: int) -> U64:
     factors = np.full(count, base, np.uint64)
     factors[0] = 1
     return np.cumprod(factors)

@@ -1,7 +1,7 @@
-"""A base model's chat template in a sandbox: bounded in time and output, no clock, no files.
+"""Renders a base model's chat template in a sandbox with limits on time and output.
 
-It renders what `transformers` renders: the same Jinja options, filters and globals. One thing
-differs on purpose: `strftime_now` answers a fixed day, so that equal data gives equal bytes.
+The result is the same as with Transformers: Jinja has the same options, filters and globals. One
+difference is intended: `strftime_now` returns a fixed day, so that equal data gives equal bytes.
 """
 
 import json
@@ -20,7 +20,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tunery.data.dialects.parsing import Object
 from tunery.data.findings.limits import TEMPLATE_CHARS_MAX, TEMPLATE_MS_MAX
 
-# The day Llama 3's template names where it is given no clock.
+# The day that the template of Llama 3 uses when it has no clock.
 TEMPLATE_DAY: Final = date(2024, 7, 26)
 GENERATION_OPENS: Final = "_generation_opens"
 GENERATION_CLOSES: Final = "_generation_closes"
@@ -28,14 +28,18 @@ _STEP: Final = "_step"
 
 
 class TemplateError(Exception):
-    """The template refused a conversation, or ran past a limit. The message says which."""
+    """Raised when a template refuses a conversation or exceeds a limit. The message says which."""
 
 
 class Template:
-    """A compiled chat template. `reads` holds the names of the variables it looks at."""
+    """A compiled chat template.
+
+    source: its text
+    reads: the names of the variables it uses
+    """
 
     def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
-        """Raises `TemplateError` when the source does not compile."""
+        """Compile a template. Raises `TemplateError` when it does not compile."""
         environment = _Environment(
             trim_blocks=True,
             lstrip_blocks=True,
@@ -64,9 +68,11 @@ class Template:
         add_generation_prompt: bool = False,
         generation: tuple[str, str] = ("", ""),
     ) -> str:
-        """The text of a conversation. `generation`: what to write around `{% generation %}` blocks.
+        """Render a conversation.
 
-        Raises `TemplateError`.
+        `generation` is the text to write before and after each `{% generation %}` block.
+
+        Raises `TemplateError` when the template fails or exceeds a limit.
         """
         variables = {
             **self._special_tokens,
@@ -92,13 +98,13 @@ class Template:
             raise TemplateError("it is nested too deep") from error
         except MemoryError as error:
             raise TemplateError("it ran out of memory") from error
-        except Exception as error:  # whatever an expression of the template may raise
+        except Exception as error:  # an expression of the template can raise anything
             raise TemplateError(str(error)[:300] or type(error).__name__) from error
         return "".join(blocks)
 
 
 class _Budget:
-    """Wall time of one render, looked at once per loop turn and macro call."""
+    """The time limit of one rendering, checked in every iteration and macro call."""
 
     def __init__(self) -> None:
         self._until = time.monotonic() + TEMPLATE_MS_MAX / 1000
@@ -110,7 +116,7 @@ class _Budget:
 
 
 class _Environment(ImmutableSandboxedEnvironment):
-    """The sandbox, with a step counted in every loop and macro, and strings kept from exploding."""
+    """The sandbox, with the time limit in every loop and macro, and limits on the size of texts."""
 
     intercepted_binops = frozenset(("+", "*", "**", "%"))
 
@@ -136,7 +142,7 @@ class _Environment(ImmutableSandboxedEnvironment):
 
 
 class _Generation(jinja2.ext.Extension):
-    """`{% generation %} … {% endgeneration %}`: what the assistant writes, marked when asked."""
+    """`{% generation %} … {% endgeneration %}`: encloses what the assistant writes."""
 
     tags = {"generation"}  # noqa: RUF012  # jinja2 declares it as an instance attribute
 
@@ -161,7 +167,7 @@ def _tojson(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """Jinja's own filter escapes HTML; chat templates expect plain JSON."""
+    """Encode JSON without escaping HTML, which Jinja's own filter does."""
     return json.dumps(
         value,
         ensure_ascii=ensure_ascii,

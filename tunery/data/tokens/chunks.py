@@ -1,6 +1,6 @@
-"""Tokenised rows in files, a piece of the input at a time: a killed run goes on after the last.
+"""Tokenises rows in chunks, each stored in a file, so that an interrupted run can be resumed.
 
-Where a piece ends depends on the rows alone, so it holds the same bytes whoever made it and when.
+The rows of a chunk depend on the input alone, so every run writes the same bytes for it.
 """
 
 import os
@@ -12,27 +12,34 @@ from msgspec import Struct
 
 from schemas.dataset import LengthPolicy
 from tunery.data.containers.row import Row
-from tunery.data.dialects.detection import Conversation
+from tunery.data.dialects.conversation import Conversation
 from tunery.data.findings.finding import Collector, Note
-from tunery.data.findings.limits import ENCODE_CHARS, ENCODE_ROWS, PIECE_CHARS, PIECE_ROWS
+from tunery.data.findings.limits import CHUNK_CHARS, CHUNK_ROWS, ENCODE_CHARS, ENCODE_ROWS
 from tunery.data.tokens.length_policy import fit
 from tunery.data.tokens.shards import Document
 from tunery.data.tokens.tokenizer import Encoded, Rendered, Tokenizer
 
 
-class Given(Struct, frozen=True):
-    """A good row on its way to the tokenizer."""
+class SelectedRow(Struct, frozen=True):
+    """A valid row that is to be tokenised.
+
+    row: as it was read
+    conversation: what it became
+    validates: whether it belongs to the validation split
+    """
 
     row: Row
     conversation: Conversation
     validates: bool
 
 
-class Tokenised(Struct, frozen=True, array_like=True):
-    """A row as sequences: one, or several where it was split.
+class TokenisedRow(Struct, frozen=True, array_like=True):
+    """A row as token sequences.
 
-    `cut`: shortened to the limit. `prompt`: its line of validation.jsonl, when it asks something
-    (plain text does not) and is there whole.
+    documents: its sequences: one, or several when it was split
+    validates: whether it belongs to the validation split
+    cut: whether it was truncated
+    prompt: its line of validation.jsonl; empty for training rows, plain text and cut rows
     """
 
     documents: list[Document]
@@ -41,22 +48,27 @@ class Tokenised(Struct, frozen=True, array_like=True):
     prompt: bytes
 
 
-def grouped(rows: Iterable[Given]) -> Iterator[list[Given]]:
-    """Rows in pieces of `PIECE_ROWS`, or of fewer when they are long."""
-    piece: list[Given] = []
+def split_into_chunks(rows: Iterable[SelectedRow]) -> Iterator[list[SelectedRow]]:
+    """Group rows into chunks of `CHUNK_ROWS` rows, or fewer when they have many characters."""
+    chunk: list[SelectedRow] = []
     chars = 0
-    for given in rows:
-        piece.append(given)
-        chars += sum(len(message["content"]) for message in given.conversation.messages)
-        if len(piece) >= PIECE_ROWS or chars >= PIECE_CHARS:
-            yield piece
-            piece, chars = [], 0
-    if piece:
-        yield piece
+    for selected in rows:
+        chunk.append(selected)
+        chars += sum(len(message["content"]) for message in selected.conversation.messages)
+        if len(chunk) >= CHUNK_ROWS or chars >= CHUNK_CHARS:
+            yield chunk
+            chunk, chars = [], 0
+    if chunk:
+        yield chunk
 
 
-class PieceMaker:
-    """Tokenises pieces into files of `folder`, or finds them there. Refusals go to `refused`."""
+class ChunkTokeniser:
+    """Tokenises chunks of rows and keeps the results in files of `folder`.
+
+    Rows that cannot be tokenised are added to `refused`.
+
+    reused: chunks that an earlier run had already tokenised
+    """
 
     def __init__(
         self,
@@ -73,61 +85,67 @@ class PieceMaker:
         self._folder = folder
         self._refused = refused
 
-    def make(self, name: str, rows: Sequence[Given]) -> list[Tokenised]:
-        """The rows that could be used, in order. `name` tells this piece from others of the run."""
+    def tokenise(self, name: str, rows: Sequence[SelectedRow]) -> list[TokenisedRow]:
+        """Tokenise a chunk, or load it from its file. Returns the usable rows in order.
+
+        `name` is the name of the file, unique within a run.
+        """
         path = self._folder / name
         try:
-            found = msgspec.msgpack.decode(path.read_bytes(), type=list[Tokenised])
+            chunk = msgspec.msgpack.decode(path.read_bytes(), type=list[TokenisedRow])
         except (FileNotFoundError, msgspec.MsgspecError):
-            found = self._tokenised(rows)
-            if not self._refused.count("error"):  # else the run ends without result
-                write_whole(path, msgspec.msgpack.encode(found))
+            chunk = self._tokenise(rows)
+            if not self._refused.count("error"):  # else the run ends without a result
+                write_atomically(path, msgspec.msgpack.encode(chunk))
         else:
             self.reused += 1
-        return found
+        return chunk
 
-    def _tokenised(self, rows: Sequence[Given]) -> list[Tokenised]:
-        done: list[Tokenised] = []
-        waiting: list[tuple[Given, Rendered]] = []
+    def _tokenise(self, rows: Sequence[SelectedRow]) -> list[TokenisedRow]:
+        done: list[TokenisedRow] = []
+        waiting: list[tuple[SelectedRow, Rendered]] = []
         chars = 0
-        for given in rows:
-            rendered = self._tokenizer.render(given.conversation)
+        for selected in rows:
+            rendered = self._tokenizer.render(selected.conversation)
             if isinstance(rendered, Note):
-                self._refuse(given.row, rendered)
+                self._refuse(selected.row, rendered)
                 continue
-            waiting.append((given, rendered))
+            waiting.append((selected, rendered))
             chars += len(rendered.text)
             if len(waiting) >= ENCODE_ROWS or chars >= ENCODE_CHARS:
-                done.extend(self._encoded(waiting))
+                done.extend(self._encode(waiting))
                 waiting, chars = [], 0
-        done.extend(self._encoded(waiting))
+        done.extend(self._encode(waiting))
         return done
 
-    def _encoded(self, waiting: Sequence[tuple[Given, Rendered]]) -> Iterator[Tokenised]:
+    def _encode(self, waiting: Sequence[tuple[SelectedRow, Rendered]]) -> Iterator[TokenisedRow]:
         encoded = self._tokenizer.encode([rendered for _, rendered in waiting])
-        for (given, _), tokens in zip(waiting, encoded, strict=True):
+        for (selected, _), tokens in zip(waiting, encoded, strict=True):
             fitted = fit(tokens, self._max_length, self._length_policy)
             if isinstance(fitted, Note):
-                self._refuse(given.row, fitted)
+                self._refuse(selected.row, fitted)
                 continue
             whole = fitted[0] is tokens
-            asks = given.validates and whole and not given.conversation.plain
-            yield Tokenised(
-                [Document.of(each) for each in fitted],
-                given.validates,
+            has_prompt = selected.validates and whole and not selected.conversation.plain
+            prompt = (
+                _prompt_line(selected.row, selected.conversation, tokens) if has_prompt else b""
+            )
+            yield TokenisedRow(
+                [Document.from_tokens(sequence) for sequence in fitted],
+                selected.validates,
                 cut=not whole and self._length_policy == "truncate",
-                prompt=_prompt(given.row, given.conversation, tokens) if asks else b"",
+                prompt=prompt,
             )
 
     def _refuse(self, row: Row, note: Note) -> None:
-        self._refused.add(note.at(row.number, row.line))
+        self._refused.add(note.to_finding(row.number, row.line))
 
 
-def _prompt(row: Row, conversation: Conversation, tokens: Encoded) -> bytes:
-    """One line of `validation.jsonl`: the last learnt answer, and all that stands before it.
+def _prompt_line(row: Row, conversation: Conversation, tokens: Encoded) -> bytes:
+    """One line of `validation.jsonl`: the last trained answer, and everything before it.
 
-    `prompt_ids` are the prompt's token ids: encoding `prompt` again would read special tokens that
-    people wrote as special.
+    `prompt_ids` are the token ids of the prompt, because encoding `prompt` again would treat
+    special tokens that the user wrote as special.
     """
     last = max(i for i, trained in enumerate(conversation.trained) if trained)
     end = tokens.mask.rindex(1)
@@ -141,8 +159,8 @@ def _prompt(row: Row, conversation: Conversation, tokens: Encoded) -> bytes:
     return msgspec.json.encode(line) + b"\n"
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Complete or not at all, whoever else saves the same."""
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file completely or not at all, even when several processes write the same file."""
     part = path.with_name(f"{path.name}.{os.getpid()}")
     with part.open("wb") as out:
         out.write(content)

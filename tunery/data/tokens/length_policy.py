@@ -1,4 +1,4 @@
-"""What becomes of a row that has more tokens than `max_length`: refused, cut, or split."""
+"""Applies the length policy: a row with more tokens than `max_length` is refused, cut or split."""
 
 from collections.abc import Sequence
 from typing import Final, get_args
@@ -12,31 +12,32 @@ LENGTH_POLICIES: Final[tuple[LengthPolicy, ...]] = get_args(LengthPolicy)
 
 
 def fit(tokens: Encoded, limit: int | None, policy: LengthPolicy) -> Sequence[Encoded] | Note:
-    """The row as sequences of at most `limit` tokens (None: any), or why there is none.
+    """Turn a row into sequences of at most `limit` tokens. Returns a `Note` if none can be used.
 
-    Every sequence has a label. A split row has the labels it would have whole, each once.
+    `limit` is None for any length. Every returned sequence has at least one label. The sequences of
+    a split row together have the labels of the whole row, each once.
     """
     length = len(tokens.ids)
     if limit is None or length <= limit:
-        found = [tokens]
+        sequences = [tokens]
     elif policy == "reject":
         return Note("row_too_long", detail=f"{length}, max_length is {limit}")
     elif policy == "truncate":
-        found = [tokens.span(0, limit)]
+        sequences = [tokens.span(0, limit)]
     else:
-        # the first token of a sequence is no label, so each begins with the last of the one before
+        # The first token of a sequence is not a label: each begins with the last of the previous.
         step = max(limit - 1, 1)
-        found = [tokens.span(at, at + limit) for at in range(0, length - 1, step)]
-    learnt = [each for each in found if each.trainable]
-    if not learnt:
-        kept = 0 if policy == "split" else len(found[0].ids)
+        sequences = [tokens.span(at, at + limit) for at in range(0, length - 1, step)]
+    trainable = [sequence for sequence in sequences if sequence.trainable]
+    if not trainable:
+        kept = 0 if policy == "split" else len(sequences[0].ids)
         cut = f"the first {kept:,} of {length:,} tokens" if 0 < kept < length else ""
         return Note("no_trainable_token", detail=cut)
-    return learnt
+    return trainable
 
 
-def misused(policy: LengthPolicy, dialect: Dialect | None) -> Note | None:
-    """Why rows of this dialect cannot be treated like this: only a text goes on in mid-sentence."""
+def check_policy(policy: LengthPolicy, dialect: Dialect | None) -> Note | None:
+    """The finding about a policy that this dialect does not allow: only plain text can be split."""
     if policy != "split" or dialect is None or dialect == "text":
         return None
     return Note("split_not_text", detail=dialect)

@@ -1,8 +1,8 @@
-"""Where each message ends up in a rendered text, told by marks that travel through the template.
+"""Locates each message in a rendered text by marks that pass through the chat template.
 
-Each message's text is put between two tags that carry its number; special tokens of the base model
-that stand in people's text are put between quotes. Marks are Unicode noncharacters that the row
-itself does not contain. Taking them out gives the text, and their places.
+The text of each message is put between two tags with its number, and special tokens of the base
+model that the user wrote are put between quotes. Marks are Unicode noncharacters that the row does
+not contain. Removing them from the rendered text gives the text and their positions.
 """
 
 import re
@@ -17,7 +17,12 @@ MARKS: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """Characters that stand for: a tag, text that must stay plain, a generated block."""
+    """The six noncharacters that serve as marks in one row.
+
+    tag_opens, tag_closes: around the number of a message
+    plain_opens, plain_closes: around a special token that must remain plain text
+    block_opens, block_closes: around what `{% generation %}` encloses
+    """
 
     tag_opens: str
     tag_closes: str
@@ -27,17 +32,20 @@ class Marks:
     block_closes: str
 
     def pattern(self) -> re.Pattern[str]:
+        """Matches a tag with its number, or any other mark."""
         others = f"{self.plain_opens}{self.plain_closes}{self.block_opens}{self.block_closes}"
         tags = f"[{self.tag_opens}{self.tag_closes}]"
         return re.compile(f"{self.tag_opens}(\\d+){self.tag_closes}|([{others}])|{tags}")
 
 
 @dataclass(slots=True)
-class Placed:
-    """A text without its marks. Spans are character offsets [start, end) into `text`.
+class MarkedText:
+    """A rendered text without its marks, and where they were, as character spans [start, end).
 
-    `messages[i]`: from the first to the last place where message i shows. `plain`: special tokens
-    that people wrote. `blocks`: what `{% generation %}` encloses.
+    text: the text without marks
+    messages: for each message, the span from its first to its last occurrence
+    plain: special tokens that the user wrote
+    blocks: what `{% generation %}` encloses
     """
 
     text: str = ""
@@ -46,24 +54,24 @@ class Placed:
     blocks: list[tuple[int, int]] = field(default_factory=list)
 
 
-def choose(messages: list[Object], tools: list[Any] | None) -> Marks | None:
-    """Marks that do not occur in a row; None when too few are left."""
+def choose_marks(messages: list[Object], tools: list[Any] | None) -> Marks | None:
+    """Choose marks that do not occur in a row; None when too few characters are left."""
     seen: set[str] = set()
-    for text in texts((messages, tools)):
+    for text in collect_texts((messages, tools)):
         if not text.isascii():
             seen.update(text)
     free = [mark for mark in NONCHARACTERS if mark not in seen]
     return Marks(*free[:MARKS]) if len(free) >= MARKS else None
 
 
-def texts(value: object) -> list[str]:
-    """All strings inside a value, dictionary keys too; without recursion."""
-    found: list[str] = []
+def collect_texts(value: object) -> list[str]:
+    """Collect all strings inside a value, including dictionary keys, without recursion."""
+    texts: list[str] = []
     todo = [value]
     while todo:
         match todo.pop():
             case str(text):
-                found.append(text)
+                texts.append(text)
             case dict() as inside:
                 todo.extend(inside.keys())
                 todo.extend(inside.values())
@@ -71,38 +79,38 @@ def texts(value: object) -> list[str]:
                 todo.extend(items)
             case _:
                 pass
-    return found
+    return texts
 
 
-def quote(value: Any, special: re.Pattern[str], marks: Marks) -> Any:
-    """The value with every special token inside its strings put between quotes."""
+def quote_special(value: Any, special: re.Pattern[str], marks: Marks) -> Any:
+    """Put every special token inside the strings of a value between quotes."""
     match value:
         case str():
             return special.sub(f"{marks.plain_opens}\\g<0>{marks.plain_closes}", value)
         case dict():
-            return {key: quote(item, special, marks) for key, item in value.items()}
+            return {key: quote_special(item, special, marks) for key, item in value.items()}
         case list():
-            return [quote(item, special, marks) for item in value]
+            return [quote_special(item, special, marks) for item in value]
         case _:
             return value
 
 
-def tag(message: Object, number: int, marks: Marks) -> Object:
-    """The message with its text, or the name of its first call, between tags.
+def tag_message(message: Object, number: int, marks: Marks) -> Object:
+    """Put the text of a message, or the name of its first tool call, between tags.
 
-    Tags stay inside white space at the edges, so that a template's `trim` does what it would.
+    Tags are placed inside leading and trailing white space, so that `trim` in a template works.
     """
     if message["content"].strip():
-        return {**message, "content": _between(message["content"], number, marks)}
+        return {**message, "content": _tag_text(message["content"], number, marks)}
     if message.get("tool_calls"):
         first, *rest = message["tool_calls"]
-        name = _between(first["function"]["name"], number, marks)
+        name = _tag_text(first["function"]["name"], number, marks)
         call = {**first, "function": {**first["function"], "name": name}}
         return {**message, "tool_calls": [call, *rest]}
     return message
 
 
-def _between(text: str, number: int, marks: Marks) -> str:
+def _tag_text(text: str, number: int, marks: Marks) -> str:
     core = text.strip()
     lead = text[: len(text) - len(text.lstrip())]
     trail = text[len(text.rstrip()) :]
@@ -110,28 +118,28 @@ def _between(text: str, number: int, marks: Marks) -> str:
     return f"{lead}{mark}{core}{mark}{trail}"
 
 
-def take_out(marked: str, marks: Marks) -> Placed:
-    """The text without marks, and where they were."""
-    placed = Placed()
+def remove_marks(rendered: str, marks: Marks) -> MarkedText:
+    """Remove the marks from a rendered text and record where they were."""
+    marked = MarkedText()
     pieces: list[str] = []
     at, length = 0, 0
     plain_from = block_from = 0
-    for match in marks.pattern().finditer(marked):
-        pieces.append(marked[at : match.start()])
+    for match in marks.pattern().finditer(rendered):
+        pieces.append(rendered[at : match.start()])
         length += match.start() - at
         at = match.end()
         number, other = match.groups()
         if number is not None:
-            first, _ = placed.messages.get(int(number), (length, length))
-            placed.messages[int(number)] = (first, length)
+            first, _ = marked.messages.get(int(number), (length, length))
+            marked.messages[int(number)] = (first, length)
         elif other == marks.plain_opens:
             plain_from = length
         elif other == marks.plain_closes:
-            placed.plain.append((plain_from, length))
+            marked.plain.append((plain_from, length))
         elif other == marks.block_opens:
             block_from = length
         elif other == marks.block_closes:
-            placed.blocks.append((block_from, length))
-    pieces.append(marked[at:])
-    placed.text = "".join(pieces)
-    return placed
+            marked.blocks.append((block_from, length))
+    pieces.append(rendered[at:])
+    marked.text = "".join(pieces)
+    return marked

@@ -1,8 +1,8 @@
-"""Packed rows as one safetensors file, written in a stream: memory does not grow with the data.
+"""Writes packed rows as one safetensors file, as a stream: memory does not grow with the data.
 
-Tensors: `input_ids` int32 [tokens], `loss_mask` uint8 [tokens] (1: a label), `seq_lengths` int32
-[sequences], `row_lengths` int32 [packed rows] (sequences in each). The bytes are those that
-`safetensors.serialize` would write.
+Tensors: `input_ids` int32 [tokens], `loss_mask` uint8 [tokens] (1 for a label), `seq_lengths` int32
+[sequences], and `row_lengths` int32 [packed rows], the number of sequences in each row. The bytes
+are the same as those of the function "serialize" of the library safetensors.
 """
 
 import json
@@ -21,7 +21,7 @@ from tunery.data.findings.limits import MIB
 from tunery.data.tokens.tokenizer import Encoded
 
 ALIGNMENT: Final = 8
-# name, dtype, bytes of one element; in the order safetensors lays them out
+# name, dtype, bytes of one element; in the order of the safetensors layout
 TENSORS: Final = (
     ("input_ids", "I32", 4),
     ("row_lengths", "I32", 4),
@@ -31,18 +31,25 @@ TENSORS: Final = (
 
 
 class Document(Struct, frozen=True, array_like=True):
-    """One sequence: ids as little-endian int32, a mask byte per token. Its first is no label."""
+    """One sequence of tokens, ready to be written.
+
+    ids: token ids as little-endian int32
+    mask: one byte per token, 1 for a label; the first token is not a label
+    """
 
     ids: bytes
     mask: bytes
 
     @classmethod
-    def of(cls, tokens: Encoded) -> "Document":
+    def from_tokens(cls, tokens: Encoded) -> "Document":
         return cls(_int32(tokens.ids), b"\0" + tokens.mask[1:])
 
 
 class ShardWriter:
-    """Collects rows in spool files beside `path`; `close` joins them into it."""
+    """Collects packed rows in temporary files beside `path`; `close` joins them to one file.
+
+    rows, sequences, tokens, trainable_tokens: how many were added so far
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -62,7 +69,7 @@ class ShardWriter:
             self._spools["loss_mask"].write(document.mask)
 
     def close(self) -> None:
-        """Write the file, through to the disk."""
+        """Write the file and flush it to disk. Raises `OSError` when that fails."""
         try:
             with self._path.open("wb") as out:
                 out.write(self._header())
@@ -75,7 +82,7 @@ class ShardWriter:
             self.abandon()
 
     def abandon(self) -> None:
-        """Forget the rows; harmless after `close`."""
+        """Delete the temporary files. Has no effect after `close`."""
         for spool in self._spools.values():
             spool.close()
 
@@ -93,8 +100,8 @@ class ShardWriter:
 
 
 def _int32(numbers: Sequence[int]) -> bytes:
-    """Little-endian, whatever the machine is."""
-    made = array("i", numbers)
+    """Encode numbers as little-endian int32 on every machine."""
+    encoded = array("i", numbers)
     if sys.byteorder == "big":
-        made.byteswap()
-    return made.tobytes()
+        encoded.byteswap()
+    return encoded.tobytes()

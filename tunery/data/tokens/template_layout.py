@@ -1,77 +1,83 @@
-"""What a template writes around the messages of one kind of conversation.
+"""Learns what a chat template writes around the messages of conversations with the same roles.
 
-Most templates write the same for the same roles in the same order, whatever is said. Then the
-place of every message follows from the lengths alone. A text that is not exactly its form is never
-guessed at: `turns` answers None.
+Most templates write the same text around the same sequence of roles, whatever the messages are.
+The positions of all messages then follow from their lengths. They are used only for a text that
+matches the layout exactly; for any other, `turns` returns None.
 """
 
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from tunery.data.dialects.detection import Conversation
+from tunery.data.dialects.conversation import Conversation
 from tunery.data.dialects.parsing import Object
-from tunery.data.tokens.message_marks import Placed
+from tunery.data.tokens.message_marks import MarkedText
 
-Key: TypeAlias = tuple[str, ...]
-PLAIN: frozenset[str] = frozenset(("role", "content"))
+Roles: TypeAlias = tuple[str, ...]
+PLAIN_KEYS: frozenset[str] = frozenset(("role", "content"))
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
-    """`around[i]`: what stands before message i; the last one ends the text.
+class TemplateLayout:
+    """The text that a template writes around the messages of one sequence of roles.
 
-    `reach[i]`: for each assistant message how far its turn begins before and ends after what it
-    says, in characters.
+    around: the text before each message, and the text after the last one
+    reach: for each assistant message, by how many characters its turn begins before the message
+        and ends after it
     """
 
     around: tuple[str, ...]
     reach: dict[int, tuple[int, int]]
 
     def turns(self, messages: list[Object], text: str) -> dict[int, tuple[int, int]] | None:
-        """Spans of the assistant's turns in a text; None when the text has not this form."""
+        """The span of each assistant turn in a text; None when the text has another layout."""
         pieces: list[str] = []
-        found: dict[int, tuple[int, int]] = {}
+        turns: dict[int, tuple[int, int]] = {}
         at = 0
         for number, message in enumerate(messages):
-            said = message["content"]
+            content = message["content"]
             at += len(self.around[number])
             if number in self.reach:
                 before, after = self.reach[number]
-                found[number] = (at - before, at + len(said) + after)
-            at += len(said)
-            pieces += (self.around[number], said)
+                turns[number] = (at - before, at + len(content) + after)
+            at += len(content)
+            pieces += (self.around[number], content)
         pieces.append(self.around[-1])
-        return found if "".join(pieces) == text else None
+        return turns if "".join(pieces) == text else None
 
 
-def key(conversation: Conversation) -> Key | None:
-    """Which conversations have one form; None for those with tools or more than roles and texts."""
+def roles_of(conversation: Conversation) -> Roles | None:
+    """The roles that determine the layout; None for a conversation with tools or other keys."""
     if conversation.tools is not None:
         return None
-    if any(message.keys() != PLAIN for message in conversation.messages):
+    if any(message.keys() != PLAIN_KEYS for message in conversation.messages):
         return None
     return tuple([message["role"] for message in conversation.messages])
 
 
-def example(kind: Key) -> Conversation:
-    """A conversation of a kind, with texts of its own."""
-    messages = [{"role": role, "content": f"Text {i}"} for i, role in enumerate(kind)]
-    return Conversation(messages, [role == "assistant" for role in kind])
+def sample_conversation(roles: Roles) -> Conversation:
+    """A conversation with these roles and a distinct text in each message."""
+    messages = [{"role": role, "content": f"Text {i}"} for i, role in enumerate(roles)]
+    return Conversation(messages, [role == "assistant" for role in roles])
 
 
-def learn(messages: list[Object], placed: Placed, turns: dict[int, tuple[int, int]]) -> Form | None:
-    """The form of a conversation rendered with marks; None where messages are not shown as said."""
+def learn_layout(
+    messages: list[Object], marked: MarkedText, turns: dict[int, tuple[int, int]]
+) -> TemplateLayout | None:
+    """Learn the layout from a conversation that was rendered with marks.
+
+    Returns None when the template changes the text of a message.
+    """
     around: list[str] = []
     at = 0
     for number, message in enumerate(messages):
-        start, end = placed.messages.get(number, (0, -1))
-        if start < at or placed.text[start:end] != message["content"]:
+        start, end = marked.messages.get(number, (0, -1))
+        if start < at or marked.text[start:end] != message["content"]:
             return None
-        around.append(placed.text[at:start])
+        around.append(marked.text[at:start])
         at = end
-    around.append(placed.text[at:])
+    around.append(marked.text[at:])
     reach = {
-        number: (placed.messages[number][0] - start, end - placed.messages[number][1])
+        number: (marked.messages[number][0] - start, end - marked.messages[number][1])
         for number, (start, end) in turns.items()
     }
-    return Form(tuple(around), reach)
+    return TemplateLayout(tuple(around), reach)

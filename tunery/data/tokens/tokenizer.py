@@ -1,9 +1,9 @@
-"""Conversations to token ids and loss masks, with the base model's own tokenizer and template.
+"""Turns conversations into token ids and loss masks, with the base model's tokenizer and template.
 
-A conversation is rendered once, and compared with the form of its kind (the same roles in the same
-order), which tells what the assistant says. Where it has no such form it is also rendered with
-marks: both texts must be equal, so a template that reacts to the marks is named instead of trained
-on.
+A conversation is rendered once. If the text has the known layout of its sequence of roles, the
+layout gives the spans of the assistant's turns. Otherwise the conversation is rendered a second
+time with marks; both texts must be equal, so that a template that reacts to marks is reported and
+never trained on.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import tokenizers
 
-from tunery.data.dialects.detection import Conversation
+from tunery.data.dialects.conversation import Conversation
 from tunery.data.findings.finding import Note
 from tunery.data.tokens import message_marks, template_layout
 from tunery.data.tokens.chat_template import TEMPLATE_DAY, Template, TemplateError
@@ -28,32 +28,42 @@ from tunery.data.tokens.chat_template import TEMPLATE_DAY, Template, TemplateErr
 PROBE: Final = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yo"}]
 CHARACTER_TOKENS_MAX: Final = 8
 TURN_TOKEN: Final = re.compile(r"<\|[^\s|<>]{1,40}\|>|<(?:start|end)_of_turn>")
-FORMS_MAX: Final = 1_000  # kinds of conversations whose form is remembered
-PARSED_MAX: Final = 2  # tokenizers that are kept; one of 49,000 tokens takes 55 MB
+LAYOUTS_MAX: Final = 1_000  # sequences of roles whose layout is cached
+PARSED_MAX: Final = 2  # cached tokenizers; one of 49,000 tokens takes 55 MB
 SPECIAL_NAMES: Final = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token")
 
 
 class BaseUnusable(Exception):
-    """The base model's directory cannot tokenise. The message names the file and what to do."""
+    """Raised when the directory of a base model holds no usable tokenizer or chat template.
+
+    The message names the file and the reason.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """A rendered conversation. Spans are character offsets into `text`.
+    """A rendered conversation. Spans are character offsets [start, end) into `text`.
 
-    `learnt`: spans that are labels. `plain`: special tokens people wrote, encoded as plain text.
-    `turn`: start of the last learnt turn; the text before it is the prompt of that answer.
+    text: what the model sees
+    trained: the spans that are labels
+    plain: special tokens that the user wrote, to be encoded as plain text
+    turn: start of the last trained turn; the text before it is the prompt of that answer
     """
 
     text: str
-    learnt: tuple[tuple[int, int], ...]
+    trained: tuple[tuple[int, int], ...]
     plain: tuple[tuple[int, int], ...]
     turn: int
 
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """Token ids, and one mask byte per token: 1 where the token is a label."""
+    """The tokens of one sequence.
+
+    ids: token ids
+    mask: one byte per token, 1 for a label
+    rendered: the conversation that the tokens come from
+    """
 
     ids: list[int]
     mask: bytes
@@ -61,38 +71,47 @@ class Encoded:
 
     @property
     def trainable(self) -> int:
-        """Labels; the first token of a sequence is none, because nothing predicts it."""
+        """The number of labels. The first token is not one, because no token predicts it."""
         return self.mask[1:].count(1)
 
     def span(self, start: int, end: int | None) -> "Encoded":
-        """Some of the tokens as a sequence of their own."""
+        """The tokens [start, end) as a sequence of their own."""
         return Encoded(self.ids[start:end], self.mask[start:end], self.rendered)
 
 
 @lru_cache(maxsize=PARSED_MAX)
-def parsed(content: str) -> tuple[tokenizers.Tokenizer, tokenizers.Tokenizer]:
-    """A tokenizer as it is, and one to which no token is special; all who ask share them, so
-    nobody may change them. Parsing takes a quarter of a second. Raises bare Exception.
+def parse_tokenizer(content: str) -> tuple[tokenizers.Tokenizer, tokenizers.Tokenizer]:
+    """Parse `tokenizer.json` twice: as it is, and with every token treated as plain text.
+
+    The result is cached, as parsing takes a quarter of a second: do not change it.
+
+    Raises `Exception` when the content cannot be parsed; the library has no exception of its own.
     """
     both = tokenizers.Tokenizer.from_str(content), tokenizers.Tokenizer.from_str(content)
-    for each in both:
-        each.no_padding()
-        each.no_truncation()
+    for parsed in both:
+        parsed.no_padding()
+        parsed.no_truncation()
     both[1].encode_special_tokens = True
     return both
 
 
 class Tokenizer:
-    """The tokenizer and chat template of a base model directory.
+    """The tokenizer and the chat template of a base model.
 
-    `sha256` covers everything that decides the ids of a text, `template_sha256` everything that
-    decides the text of a conversation.
+    vocabulary: number of tokens
+    eos: the end-of-sequence token; None when the base model names none
+    sha256: hash of everything that determines the ids of a text
+    template_sha256: hash of everything that determines the text of a conversation
+    template: the chat template; None for a base model without one
     """
 
     def __init__(self, content: str, special_tokens: dict[str, str], template: str | None) -> None:
-        """Raises `BaseUnusable`."""
+        """Parse the content of `tokenizer.json` and the source of a chat template.
+
+        Raises `BaseUnusable` when one of them cannot be used.
+        """
         try:
-            self._tokens, self._plain = parsed(content)
+            self._tokens, self._plain = parse_tokenizer(content)
         except Exception as error:  # the library raises bare Exception
             raise BaseUnusable(f"tokenizer.json cannot be read: {error}") from error
         added = self._tokens.get_added_tokens_decoder().values()
@@ -105,7 +124,7 @@ class Tokenizer:
         self.template_sha256 = _sha256(template or "", TEMPLATE_DAY.isoformat())
         self._newline: list[int] = self._tokens.encode("\n", add_special_tokens=False).ids
         self.template: Template | None = None
-        self._forms: dict[template_layout.Key, template_layout.Form | None] = {}
+        self._layouts: dict[template_layout.Roles, template_layout.TemplateLayout | None] = {}
         self._header = ""
         if template is not None:
             try:
@@ -118,48 +137,50 @@ class Tokenizer:
     def load(cls, base_dir: Path) -> "Tokenizer":
         """Read `tokenizer.json`, `tokenizer_config.json` and `chat_template.jinja` of a base model.
 
-        Raises `BaseUnusable`.
+        Raises `BaseUnusable` when a file is missing or cannot be used.
         """
         path = base_dir / "tokenizer.json"
         try:
             content = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise BaseUnusable(f"{path.name} cannot be read in {base_dir}: {error}") from error
-        config = _json(base_dir / "tokenizer_config.json")
-        names = {**_json(base_dir / "special_tokens_map.json"), **config}
+        config = _read_json(base_dir / "tokenizer_config.json")
+        names = {**_read_json(base_dir / "special_tokens_map.json"), **config}
         special = {n: text for n in SPECIAL_NAMES if (text := _token_text(names.get(n)))}
         return cls(content, special, _template_source(base_dir, config))
 
     @property
     def shows_tools(self) -> bool:
+        """Whether the chat template shows tool definitions to the model."""
         return self.template is not None and "tools" in self.template.reads
 
     @property
     def shows_calls(self) -> bool:
+        """Whether the chat template shows tool calls to the model."""
         return self.template is not None and "tool_calls" in self.template.source
 
     def special_in(self, conversation: Conversation) -> str | None:
-        """A special token of the base model that stands in people's text, if there is one."""
-        for text in message_marks.texts((conversation.messages, conversation.tools)):
-            if found := self._special.search(text):
-                return found[0]
+        """The first special token of the base model in the texts of a row; None without one."""
+        for text in message_marks.collect_texts((conversation.messages, conversation.tools)):
+            if match := self._special.search(text):
+                return match[0]
         return None
 
     def render(self, conversation: Conversation) -> Rendered | Note:
-        """The text the model will see and the spans it learns; a note says why there is none."""
+        """Render the text that the model will see. Returns a `Note` when that is impossible."""
         if self.template is None or conversation.plain:
             return self._render_pair(conversation)
         if not self.shows_calls and any("tool_calls" in m for m in conversation.messages):
             return Note("template_without_tools")
         try:
-            return self._place(self.template, conversation)
+            return self._render_chat(self.template, conversation)
         except TemplateError as error:
             return Note("template_failed", detail=str(error))
         except RecursionError:
             return Note("template_failed", detail="the row is nested too deep")
 
     def encode(self, rows: Sequence[Rendered]) -> list[Encoded]:
-        """Token ids and masks of many rows. Every token that overlaps a learnt span is a label."""
+        """Encode many rows. Every token that overlaps a trained span is a label."""
         whole = [row.text for row in rows if not row.plain]
         encodings = iter(self._tokens.encode_batch(whole, add_special_tokens=False))
         done: list[Encoded] = []
@@ -169,7 +190,7 @@ class Tokenizer:
             else:
                 encoding = next(encodings)
                 ids, offsets = encoding.ids, encoding.offsets
-            done.append(Encoded(ids, _mask(offsets, row.learnt), row))
+            done.append(Encoded(ids, _mask(offsets, row.trained), row))
         return done
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -178,7 +199,10 @@ class Tokenizer:
         return text
 
     def pieces(self, ids: Sequence[int]) -> Iterator[tuple[int, str]]:
-        """(index of the first id, text): one token each, or as many as make whole characters."""
+        """Yield the text of each token, with the index of its id.
+
+        Tokens that hold a part of a character are joined until the character is complete.
+        """
         start = 0
         while start < len(ids):
             end = start + 1
@@ -190,98 +214,113 @@ class Tokenizer:
             start = end
 
     def _probe(self, template: Template) -> str:
-        """What the template writes before an answer. Raises `TemplateError` if turns never end."""
-        asked = template.render(PROBE[:1], None)
+        """What the template writes before an answer.
+
+        Raises `TemplateError` when the template does not fit the tokenizer, or turns have no end.
+        """
+        question = template.render(PROBE[:1], None)
         prompted = template.render(PROBE[:1], None, add_generation_prompt=True)
-        self._same_family(prompted)
-        placed = self._place(template, Conversation(PROBE, [False, True]))
-        start, end = placed.learnt[0] if placed.learnt else (0, 0)
-        if not self._special.search(placed.text, start, end):
+        self._check_family(prompted)
+        rendered = self._render_chat(template, Conversation(PROBE, [False, True]))
+        start, end = rendered.trained[0] if rendered.trained else (0, 0)
+        if not self._special.search(rendered.text, start, end):
             raise TemplateError(
                 "no special token follows an assistant turn, so the model would not learn to stop: "
                 "end each turn with the end-of-sequence token"
             )
-        return prompted[len(asked) :] if prompted.startswith(asked) else ""
+        return prompted[len(question) :] if prompted.startswith(question) else ""
 
-    def _place(self, template: Template, conversation: Conversation) -> Rendered:
-        """Render, and tell what the assistant says: by the known form of such conversations, else
-        by marks. Either way the text is the template's own answer to the row as it is."""
+    def _render_chat(self, template: Template, conversation: Conversation) -> Rendered:
+        """Render a chat and locate the assistant's turns, by the known layout or else by marks.
+
+        The text is always what the template writes for the unchanged row.
+
+        Raises `TemplateError` when the template fails, or changes the text of messages.
+        """
         text = template.render(conversation.messages, conversation.tools)
         special = self.special_in(conversation)
-        form = None if special else self._form(template, conversation)
-        turns = None if form is None else form.turns(conversation.messages, text)
+        layout = None if special else self._layout(template, conversation)
+        turns = None if layout is None else layout.turns(conversation.messages, text)
         plain: Sequence[tuple[int, int]] = ()
         if turns is None:
-            placed = self._marked(template, conversation, quoting=special is not None)
-            if placed.text != text:
-                raise TemplateError(
-                    "it changes the text of messages, so answers cannot be told apart"
-                )
-            turns, plain = self._turns(placed, conversation), placed.plain
-        learnt = tuple(turns[i] for i in sorted(turns) if conversation.trained[i])
-        turn = max((start for start, _ in learnt), default=0)
-        return Rendered(text, learnt, tuple(plain), turn)
+            marked = self._render_marked(template, conversation, quoting=special is not None)
+            if marked.text != text:
+                raise TemplateError("it changes the text of messages, so answers cannot be located")
+            turns, plain = self._turns(marked, conversation), marked.plain
+        trained = tuple(turns[i] for i in sorted(turns) if conversation.trained[i])
+        turn = max((start for start, _ in trained), default=0)
+        return Rendered(text, trained, tuple(plain), turn)
 
-    def _same_family(self, text: str) -> None:
-        """Raises `TemplateError` for tokens that the tokenizer lacks, and for two beginnings."""
+    def _check_family(self, text: str) -> None:
+        """Raise `TemplateError` for unknown turn tokens, and for two BOS tokens."""
         bos = self._bos
         if bos and text.startswith(bos + bos):
             raise TemplateError(f"it begins with {bos} twice: write it once")
         for match in TURN_TOKEN.finditer(text):
             if self._tokens.token_to_id(match[0]) is None:
                 raise TemplateError(
-                    f"it writes {match[0]}, which is no token of this base model: the template is "
-                    "of another family"
+                    f"it writes {match[0]}, which is not a token of this base model: the template "
+                    "belongs to another family"
                 )
 
-    def _form(self, template: Template, conversation: Conversation) -> template_layout.Form | None:
-        """The form of such conversations, found once with made-up texts."""
-        kind = template_layout.key(conversation)
-        if kind is None or (kind not in self._forms and len(self._forms) >= FORMS_MAX):
+    def _layout(
+        self, template: Template, conversation: Conversation
+    ) -> template_layout.TemplateLayout | None:
+        """The layout of conversations with these roles, learned once from a sample."""
+        roles = template_layout.roles_of(conversation)
+        if roles is None or (roles not in self._layouts and len(self._layouts) >= LAYOUTS_MAX):
             return None
-        if kind not in self._forms:
-            self._forms[kind] = None  # also where the template refuses such roles
-            made = template_layout.example(kind)
+        if roles not in self._layouts:
+            self._layouts[roles] = None  # remains None when the template refuses these roles
+            sample = template_layout.sample_conversation(roles)
             with suppress(TemplateError):
-                placed = self._marked(template, made, quoting=False)
-                if placed.text == template.render(made.messages, None):
-                    turns = self._turns(placed, made)
-                    self._forms[kind] = template_layout.learn(made.messages, placed, turns)
-        return self._forms[kind]
+                marked = self._render_marked(template, sample, quoting=False)
+                if marked.text == template.render(sample.messages, None):
+                    turns = self._turns(marked, sample)
+                    layout = template_layout.learn_layout(sample.messages, marked, turns)
+                    self._layouts[roles] = layout
+        return self._layouts[roles]
 
-    def _marked(
+    def _render_marked(
         self, template: Template, conversation: Conversation, *, quoting: bool
-    ) -> message_marks.Placed:
-        """Where messages stand, told by marks that travel through the template."""
+    ) -> message_marks.MarkedText:
+        """Render with marks around messages, and around special tokens when `quoting`.
+
+        Raises `TemplateError` when the template fails, or no marks are left for the row.
+        """
         messages, tools = conversation.messages, conversation.tools
-        marks = message_marks.choose(messages, tools)
+        marks = message_marks.choose_marks(messages, tools)
         if marks is None:
             raise TemplateError("the row contains nearly all Unicode noncharacters")
         if quoting:
-            messages = [{**m, **_quoted(m, self._special, marks)} for m in messages]
-            tools = message_marks.quote(tools, self._special, marks)
-        messages = [message_marks.tag(message, i, marks) for i, message in enumerate(messages)]
+            messages = [{**m, **_quote_message(m, self._special, marks)} for m in messages]
+            tools = message_marks.quote_special(tools, self._special, marks)
+        tagged = [
+            message_marks.tag_message(message, i, marks) for i, message in enumerate(messages)
+        ]
         blocks = (marks.block_opens, marks.block_closes)
-        return message_marks.take_out(template.render(messages, tools, generation=blocks), marks)
+        return message_marks.remove_marks(template.render(tagged, tools, generation=blocks), marks)
 
-    def _turns(self, placed: message_marks.Placed, row: Conversation) -> dict[int, tuple[int, int]]:
-        """Spans of the assistant's turns by message: from after the header to the end token."""
+    def _turns(
+        self, marked: message_marks.MarkedText, row: Conversation
+    ) -> dict[int, tuple[int, int]]:
+        """The span of each assistant turn: from the end of its header through its end token."""
         answers = [i for i, m in enumerate(row.messages) if m["role"] == "assistant"]
-        if len(placed.blocks) == len(answers):
-            return dict(zip(answers, placed.blocks, strict=True))
+        if len(marked.blocks) == len(answers):
+            return dict(zip(answers, marked.blocks, strict=True))
         turns: dict[int, tuple[int, int]] = {}
-        quoted = {start for start, _ in placed.plain}
-        edges = sorted(placed.messages.values())
+        quoted = {start for start, _ in marked.plain}
+        edges = sorted(marked.messages.values())
         for i in answers:
-            if i not in placed.messages:
+            if i not in marked.messages:
                 continue
-            first, last = placed.messages[i]
+            first, last = marked.messages[i]
             before = max((end for _, end in edges if end <= first and end < last), default=0)
-            after = min((start for start, _ in edges if start > last), default=len(placed.text))
-            header = placed.text.rfind(self._header, before, first) if self._header else -1
+            after = min((start for start, _ in edges if start > last), default=len(marked.text))
+            header = marked.text.rfind(self._header, before, first) if self._header else -1
             start = header + len(self._header) if header >= 0 else first
             end = last
-            for special in self._special.finditer(placed.text, last, after):
+            for special in self._special.finditer(marked.text, last, after):
                 if special.start() not in quoted:
                     end = special.end()
                     break
@@ -289,19 +328,19 @@ class Tokenizer:
         return turns
 
     def _render_pair(self, conversation: Conversation) -> Rendered | Note:
-        """Prompt, completion, end of sequence: for plain text, or a base without a template."""
+        """Join prompt, completion and end of sequence, for plain text or without a template."""
         if conversation.pair is None:
             return Note("missing_template")
         if self.eos is None:
             return Note("template_failed", detail="the base model names no end-of-sequence token")
         prompt, completion = conversation.pair
         text = f"{prompt}{completion}{self.eos}"
-        people = len(prompt) + len(completion)
-        plain = tuple(m.span() for m in self._special.finditer(text[:people]))
+        user_chars = len(prompt) + len(completion)
+        plain = tuple(m.span() for m in self._special.finditer(text[:user_chars]))
         return Rendered(text, ((len(prompt), len(text)),), plain, len(prompt))
 
     def _encode_pieces(self, row: Rendered) -> tuple[list[int], list[tuple[int, int]]]:
-        """Encode around special tokens that people wrote; those become ordinary characters."""
+        """Encode a text in pieces, so that special tokens which the user wrote stay plain text."""
         ids: list[int] = []
         offsets: list[tuple[int, int]] = []
         edges = [0, *(edge for span in row.plain for edge in span), len(row.text)]
@@ -310,15 +349,15 @@ class Tokenizer:
             if start == end:
                 continue
             using = self._plain if index % 2 else self._tokens
-            piece = self._encode_inside(using, row.text[start:end], first=start == 0)
+            piece = self._encode_piece(using, row.text[start:end], first=start == 0)
             ids += piece[0]
             offsets += [(start + a, start + b) for a, b in piece[1]]
         return ids, offsets
 
-    def _encode_inside(
+    def _encode_piece(
         self, using: tokenizers.Tokenizer, piece: str, *, first: bool
     ) -> tuple[list[int], list[tuple[int, int]]]:
-        """Encode a piece after a line break, so that no prefix space is added in mid-text."""
+        """Encode a piece after a line break, so that no prefix space is added within a text."""
         size = len(self._newline)
         if not first:
             encoding = using.encode(f"\n{piece}", add_special_tokens=False)
@@ -329,19 +368,21 @@ class Tokenizer:
         return encoding.ids, encoding.offsets
 
 
-def _mask(offsets: Sequence[tuple[int, int]], learnt: Sequence[tuple[int, int]]) -> bytes:
-    """1 for every token whose characters overlap a learnt span. Both are in order of the text."""
+def _mask(offsets: Sequence[tuple[int, int]], trained: Sequence[tuple[int, int]]) -> bytes:
+    """One byte per token: 1 when its characters overlap a trained span. Both are in text order."""
     mask = bytearray(len(offsets))
-    for start, end in learnt:
+    for start, end in trained:
         first = bisect_right(offsets, start, key=itemgetter(1))
         last = bisect_left(offsets, end, key=itemgetter(0))
         mask[first:last] = b"\1" * (last - first)
     return bytes(mask)
 
 
-def _quoted(message: dict[str, Any], special: re.Pattern[str], marks: message_marks.Marks) -> Any:
-    people = {key: value for key, value in message.items() if key != "role"}
-    return message_marks.quote(people, special, marks)
+def _quote_message(
+    message: dict[str, Any], special: re.Pattern[str], marks: message_marks.Marks
+) -> Any:
+    user_fields = {key: value for key, value in message.items() if key != "role"}
+    return message_marks.quote_special(user_fields, special, marks)
 
 
 def _sha256(*parts: str) -> str:
@@ -351,7 +392,7 @@ def _sha256(*parts: str) -> str:
     return digest.hexdigest()
 
 
-def _json(path: Path) -> dict[str, Any]:
+def _read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -372,7 +413,10 @@ def _token_text(value: object) -> str | None:
 
 
 def _template_source(base_dir: Path, config: dict[str, Any]) -> str | None:
-    """`chat_template.jinja`, else the configuration's entry: a text, or a list of named ones."""
+    """The source in `chat_template.jinja`, or else in the configuration; None without a template.
+
+    The configuration holds a text, or a list of named templates of which `default` is used.
+    """
     path = base_dir / "chat_template.jinja"
     if path.is_file():
         try:
@@ -391,7 +435,10 @@ def _template_source(base_dir: Path, config: dict[str, Any]) -> str | None:
 
 
 def context_tokens(base_dir: Path) -> int | None:
-    """How many tokens a base model reads at most, by its `config.json`. Raises `BaseUnusable`."""
-    config = _json(base_dir / "config.json")
-    known = config.get("max_position_embeddings", config.get("n_positions"))
-    return known if isinstance(known, int) and known > 0 else None
+    """The maximum number of tokens of a base model according to `config.json`; None if not stated.
+
+    Raises `BaseUnusable` when the file cannot be read.
+    """
+    config = _read_json(base_dir / "config.json")
+    positions = config.get("max_position_embeddings", config.get("n_positions"))
+    return positions if isinstance(positions, int) and positions > 0 else None

@@ -1,4 +1,4 @@
-"""A stream of bytes into a file that appears complete and checked, or not at all."""
+"""Files and their hashes: writes a stream of bytes completely and checked, or not at all."""
 
 import asyncio
 import hashlib
@@ -8,6 +8,12 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from tunery.runtime.blobs.abstract import BlobCorrupt, Stored
+
+
+def file_sha256(path: Path) -> str:
+    """SHA-256 of a file in hex. Raises `OSError` when it cannot be read."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 async def write_file(

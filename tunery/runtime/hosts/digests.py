@@ -1,4 +1,4 @@
-"""Owners say, at rest, what their state is: the live half of `tunery replay --verify`.
+"""Owners write, at rest, a hash of their state: the live half of `tunery replay --verify`.
 
 A digest is a hash of the whole fold of a partition at a journal offset. It costs one encoding of
 the state, so it is written only when a partition has been quiet for a moment.
@@ -8,30 +8,15 @@ import logging
 from collections.abc import Sequence
 from typing import Any, Final
 
-import asyncpg
-
 from schemas.units import Ms
 from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.journal.codec import state_hash
 from tunery.runtime.ports import Runtime
+from tunery.runtime.store.abstract import StoreUnavailable, StreamPartition
 from tunery.runtime.telemetry.logs import log_event
 
-LOG: Final = logging.getLogger("tunery.work")
+LOG: Final = logging.getLogger("tunery.hosts")
 EVERY_MS: Final[Ms] = 2_000
-TABLE: Final = """
-CREATE TABLE IF NOT EXISTS digests (
-    stream text NOT NULL,
-    partition integer NOT NULL,
-    journal_offset bigint NOT NULL,
-    state_hash text NOT NULL,
-    PRIMARY KEY (stream, partition)
-)
-"""
-PUT: Final = """
-INSERT INTO digests (stream, partition, journal_offset, state_hash) VALUES ($1, $2, $3, $4)
-ON CONFLICT (stream, partition) DO UPDATE
-SET journal_offset = excluded.journal_offset, state_hash = excluded.state_hash
-"""
 
 
 class Digests:
@@ -40,31 +25,31 @@ class Digests:
     name = "digests"
 
     def __init__(self, runtime: Runtime, owners: Sequence[AggregateHost[Any]]) -> None:
-        self._runtime, self._owners = runtime, owners
-        self._seen: dict[tuple[str, int], int] = {}
-        self._written: dict[tuple[str, int], int] = {}
+        self._store, self._clock, self._owners = runtime.store, runtime.clock, owners
+        self._last_seen: dict[StreamPartition, int] = {}  # journal offsets
+        self._last_written: dict[StreamPartition, int] = {}
 
     async def ready(self) -> None:
-        """Nobody waits for a digest."""
+        """At once: no client waits for a digest."""
 
     async def run(self) -> None:
-        await self._runtime.store.pool.execute(TABLE)
+        """Look at the owners every two seconds; an outage of the store is waited out."""
         while True:
-            await self._runtime.clock.sleep(EVERY_MS)
+            await self._clock.sleep(EVERY_MS)
             try:
                 await self._write_quiet()
-            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            except StoreUnavailable as error:
                 log_event(LOG, logging.WARNING, "digests.store_unavailable", why=error)
 
     async def _write_quiet(self) -> None:
+        """Write the digest of each partition that has not moved since the last look."""
         for host in self._owners:
-            for partition, owner in sorted(host.owners.items()):
-                fold, place = owner.settled, (host.stream, partition)
-                if fold is None or self._written.get(place) == fold.position.offset:
+            for number, owner in sorted(host.owners.items()):
+                fold, partition = owner.settled, (host.stream, number)
+                if fold is None or self._last_written.get(partition) == fold.position.offset:
                     continue
                 offset = fold.position.offset
-                if self._seen.get(place) == offset:
-                    hashed = state_hash(fold.state)
-                    await self._runtime.store.pool.execute(PUT, *place, offset, hashed)
-                    self._written[place] = offset
-                self._seen[place] = offset
+                if self._last_seen.get(partition) == offset:
+                    await self._store.put_digest(partition, offset, state_hash(fold.state))
+                    self._last_written[partition] = offset
+                self._last_seen[partition] = offset

@@ -1,7 +1,7 @@
-"""Hosts effects: leases to-do rows, does the work, sends the command that tells the outcome.
+"""Hosts effects: leases to-do rows, does the work, sends the command that carries the outcome.
 
-The row stays until the Projector has read that outcome in the journal. A process that dies with
-a lease leaves it to end; effects may overlap, and deciders take the first outcome.
+The row stays until the Projector has read that outcome in the journal. The lease of a row ends by
+itself when its process dies; so effects may overlap, and deciders take the first outcome.
 """
 
 import asyncio
@@ -16,36 +16,31 @@ import msgspec
 
 from schemas.ids import NAMESPACE
 from schemas.units import Ms
+from tunery.runtime.backoff import every, retry
 from tunery.runtime.blobs.abstract import BlobsUnavailable
 from tunery.runtime.bus.abstract import AppendUnknown, Unavailable
 from tunery.runtime.ports import Runtime
-from tunery.runtime.store.abstract import TODOS_CHANNEL, Leased, StoreUnavailable
-from tunery.runtime.telemetry.logs import log_event
+from tunery.runtime.store.abstract import TODOS_CHANNEL, LeasedRow, StoreUnavailable
+from tunery.runtime.telemetry.logs import log_context, log_event, subject_of
 from tunery.runtime.telemetry.metrics import EFFECTS_ENDED, EFFECTS_RUNNING
-from tunery.runtime.verbs import Effect, Send
+from tunery.runtime.verbs import Effect, RetryLater, Send
 
 LOG: Final = logging.getLogger("tunery.work")
 POLL_MS: Final[Ms] = 500
-BACKOFF_MS: Final[Ms] = 1_000
-BACKOFF_MS_MAX: Final[Ms] = 60_000
 OUTAGE_MS: Final[Ms] = 2_000
 SETTLE_MS: Final[Ms] = 30_000  # time for the outcome to come back as the end of the row
-UNHEARD_MS: Final[Ms] = 600_000  # the same, once there is nothing left to try
-SEND_RETRIES_MAX: Final = 20
+EXHAUSTED_MS: Final[Ms] = 600_000  # the same, once there is nothing left to try
+SEND_TRIES_MAX: Final = 21
 SEND_RETRY_MS: Final[Ms] = 1_000
 RENEWALS_PER_LEASE: Final = 3
 STOP_MS_MAX: Final[Ms] = 1_000
-#: not the row's fault, so no attempt of it is counted
+#: not the row's fault, so the try is not counted
 OUTAGE: Final = (StoreUnavailable, BlobsUnavailable, Unavailable, AppendUnknown)
 
 
-def outcome_id(service: str, row: Leased) -> str:
-    """Id of the command with this attempt's outcome: sent twice, it is the same command."""
-    return str(uuid5(NAMESPACE, f"effect/{service}/{row.kind}/{row.id}/{row.attempt}"))
-
-
-def backoff_ms(attempt: int) -> Ms:
-    return min(BACKOFF_MS << min(attempt - 1, 16), BACKOFF_MS_MAX)
+def outcome_id(service: str, row: LeasedRow) -> str:
+    """Id of the command with this try's outcome: sent twice, it is the same command."""
+    return str(uuid5(NAMESPACE, f"effect/{service}/{row.kind}/{row.id}/{row.try_number}"))
 
 
 class EffectHost:
@@ -63,13 +58,13 @@ class EffectHost:
 
     async def run(self) -> None:
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(self._store.listen(TODOS_CHANNEL, self._heard))
+            await stack.enter_async_context(self._store.listen(TODOS_CHANNEL, self._wake_up))
             group = await stack.enter_async_context(asyncio.TaskGroup())
             for effect in self._effects:
                 group.create_task(self._serve(effect))
             self._ready.set()
 
-    def _heard(self, kind: str) -> None:
+    def _wake_up(self, kind: str) -> None:
         for event in self._wake.values() if not kind else filter(None, [self._wake.get(kind)]):
             event.set()
 
@@ -93,71 +88,81 @@ class EffectHost:
             if running:
                 await asyncio.wait(tuple(running), timeout=2 * STOP_MS_MAX / 1_000)
 
-    async def _lease(self, effect: Effect[Any], free: int) -> Sequence[Leased]:
+    async def _lease(self, effect: Effect[Any], free: int) -> Sequence[LeasedRow]:
         if free <= 0:
             return ()
         try:
-            return await self._store.lease(effect.kind, free, effect.lease_ms)
+            return await self._store.lease_rows(effect.kind, free, effect.row_lease_ms)
         except StoreUnavailable as error:
-            log_event(LOG, logging.WARNING, "no to-do rows", kind=effect.kind, why=error)
+            log_event(LOG, logging.WARNING, "effect.rows_not_leased", kind=effect.kind, why=error)
             await self._runtime.clock.sleep(OUTAGE_MS)
             return ()
 
-    async def _work(self, effect: Effect[Any], row: Leased) -> None:
-        """One row: run the effect while the lease is renewed beside it."""
+    async def _work(self, effect: Effect[Any], row: LeasedRow) -> None:
+        """One row, whose body names what every log line about it carries."""
+        with log_context(kind=row.kind, row_id=row.id, tenant=row.tenant):
+            try:
+                body = msgspec.json.decode(row.body, type=effect.body)
+                with log_context(**subject_of(body), try_number=row.try_number):
+                    await self._run_leased(effect, row, body)
+            except Exception as error:  # the row's lease ends by itself and it is tried again
+                log_event(LOG, logging.ERROR, "effect.row_left", error)
+
+    async def _run_leased(self, effect: Effect[Any], row: LeasedRow, body: Any) -> None:
+        """Run the effect while the lease of its row is renewed beside it."""
         running = EFFECTS_RUNNING.labels(effect.kind)
-        attempt = asyncio.create_task(self._attempt(effect, row))
+        working = asyncio.create_task(self._try(effect, row, body))
         renewing = asyncio.create_task(self._renew(effect, row))
         running.inc()
         try:
-            await asyncio.wait((attempt, renewing), return_when=asyncio.FIRST_COMPLETED)
-            if attempt.done():
-                _ended(effect, attempt.result())
+            await asyncio.wait((working, renewing), return_when=asyncio.FIRST_COMPLETED)
+            if working.done():
+                _count(effect, working.result())
             else:
-                _ended(effect, "lost")
+                log_event(LOG, logging.WARNING, "effect.row_lease_lost")
+                _count(effect, "lost")
         except asyncio.CancelledError:
             await self._give_back(row)
             raise
-        except Exception as error:  # the row's lease ends by itself and it is tried again
-            log_event(LOG, logging.ERROR, "effect left its row", error, kind=row.kind, id=row.id)
         finally:
             running.dec()
-            for task in (attempt, renewing):
+            for task in (working, renewing):
                 task.cancel()
-            await asyncio.wait((attempt, renewing), timeout=STOP_MS_MAX / 1_000)
+            await asyncio.wait((working, renewing), timeout=STOP_MS_MAX / 1_000)
 
-    async def _give_back(self, row: Leased) -> None:
+    async def _give_back(self, row: LeasedRow) -> None:
         """The process stops: another one may start on the row at once."""
         with suppress(StoreUnavailable, TimeoutError):
             async with asyncio.timeout(STOP_MS_MAX / 1_000):
                 await self._store.release(row, 0, counts=False)
 
-    async def _renew(self, effect: Effect[Any], row: Leased) -> None:
+    async def _renew(self, effect: Effect[Any], row: LeasedRow) -> None:
         """Returns when the row is no longer ours."""
         while True:
-            await self._runtime.clock.sleep(effect.lease_ms // RENEWALS_PER_LEASE)
+            await self._runtime.clock.sleep(effect.row_lease_ms // RENEWALS_PER_LEASE)
             try:
-                if not await self._store.renew(row, effect.lease_ms):
+                if not await self._store.renew(row, effect.row_lease_ms):
                     return
             except StoreUnavailable as error:
-                log_event(
-                    LOG, logging.WARNING, "lease not renewed", kind=row.kind, id=row.id, why=error
-                )
+                log_event(LOG, logging.WARNING, "effect.row_lease_not_renewed", why=error)
 
-    async def _attempt(self, effect: Effect[Any], row: Leased) -> str:
-        """What became of it, as a label."""
-        body = msgspec.json.decode(row.body, type=effect.body)
-        if row.attempt > effect.attempts_max:
-            failure = row.failure or f"the work on it was cut off {row.attempt - 1} times"
+    async def _try(self, effect: Effect[Any], row: LeasedRow, body: Any) -> str:
+        """One try of the row; what became of it, as a label of the metric."""
+        if row.try_number > effect.tries_max:
+            failure = row.failure or f"the work on it was cut off {row.try_number - 1} times"
             return await self._exhaust(effect, row, body, failure)
         try:
-            send = await effect.run(body, row.tenant)
+            send = await effect.run(body, row.tenant, row.try_number)
         except OUTAGE as error:
-            log_event(LOG, logging.WARNING, "effect waits", kind=row.kind, id=row.id, why=error)
+            log_event(LOG, logging.WARNING, "effect.outage", why=error)
             await self._store.release(row, OUTAGE_MS, str(error), counts=False)
             return "retried"
+        except RetryLater as later:
+            log_event(LOG, logging.WARNING, "effect.retry_later", why=later)
+            return await self._retry(effect, row, body, str(later), later.delay_ms_min)
         except Exception as error:  # whatever an effect raises is its row's failure
-            return await self._failed(effect, row, body, error)
+            log_event(LOG, logging.ERROR, "effect.failed", error)
+            return await self._retry(effect, row, body, f"{type(error).__name__}: {error}")
         if send is None:
             await self._store.finish(row)
             return "nothing"
@@ -165,49 +170,52 @@ class EffectHost:
         await self._store.release(row, SETTLE_MS)
         return "sent"
 
-    async def _failed(self, effect: Effect[Any], row: Leased, body: Any, error: Exception) -> str:
-        failure = f"{type(error).__name__}: {error}"
-        fields = {"kind": row.kind, "id": row.id, "tenant": row.tenant, "attempt": row.attempt}
-        log_event(LOG, logging.ERROR, "effect failed", error, **fields)
-        if row.attempt >= effect.attempts_max:
+    async def _retry(
+        self, effect: Effect[Any], row: LeasedRow, body: Any, failure: str, delay_ms_min: Ms = 0
+    ) -> str:
+        """After a failed try: give the row back until its next one, or exhaust it."""
+        if row.try_number >= effect.tries_max:
             return await self._exhaust(effect, row, body, failure)
-        await self._store.release(row, backoff_ms(row.attempt), failure)
+        delay_ms = max(effect.delay_ms(row.try_number), delay_ms_min)
+        await self._store.release(row, delay_ms, failure)
         return "retried"
 
-    async def _exhaust(self, effect: Effect[Any], row: Leased, body: Any, failure: str) -> str:
-        """Say that it will not be done. Said again after UNHEARD_MS while the row is there."""
-        log_event(LOG, logging.ERROR, "effect exhausted", kind=row.kind, id=row.id, why=failure)
+    async def _exhaust(self, effect: Effect[Any], row: LeasedRow, body: Any, failure: str) -> str:
+        """Send that it will not be done; again after EXHAUSTED_MS while the row is there."""
+        log_event(LOG, logging.ERROR, "effect.exhausted", why=failure)
         send = effect.exhausted(body, row.tenant, failure)
         if send is None:
             await self._store.finish(row)
             return "exhausted"
         await self._send(row, send)
-        await self._store.release(row, UNHEARD_MS, failure)
+        await self._store.release(row, EXHAUSTED_MS, failure)
         return "exhausted"
 
-    async def _send(self, row: Leased, send: Send) -> None:
-        """Until it is in the log; deciders take a repeat as such. Raises after SEND_RETRIES_MAX."""
-        for retry in range(SEND_RETRIES_MAX + 1):
-            try:
-                await self._runtime.sender.send(
-                    send.stream,
-                    send.key,
-                    send.tenant,
-                    send.body,
-                    command_id=outcome_id(self._runtime.name, row),
-                    partition=send.partition,
-                )
-                return
-            except (Unavailable, AppendUnknown) as error:
-                if retry == SEND_RETRIES_MAX:
-                    raise
-                log_event(
-                    LOG, logging.WARNING, "outcome not sent", kind=row.kind, id=row.id, why=error
-                )
-                await self._runtime.clock.sleep(SEND_RETRY_MS)
+    async def _send(self, row: LeasedRow, send: Send) -> None:
+        """Until it is in the log; deciders take a repeat as such. Raises after SEND_TRIES_MAX."""
+        await retry(
+            partial(
+                self._runtime.sender.send,
+                send.stream,
+                send.key,
+                send.tenant,
+                send.body,
+                command_id=outcome_id(self._runtime.name, row),
+                partition=send.partition,
+            ),
+            (Unavailable, AppendUnknown),
+            clock=self._runtime.clock,
+            backoff=every(SEND_RETRY_MS),
+            tries_max=SEND_TRIES_MAX,
+            on_failure=_note_unsent,
+        )
 
 
-def _ended(effect: Effect[Any], outcome: str) -> None:
+def _note_unsent(error: Exception, try_number: int) -> None:
+    log_event(LOG, logging.WARNING, "effect.outcome_not_sent", tries=try_number, why=error)
+
+
+def _count(effect: Effect[Any], outcome: str) -> None:
     EFFECTS_ENDED.labels(effect.kind, outcome).inc()
 
 

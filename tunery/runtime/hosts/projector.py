@@ -16,10 +16,15 @@ from schemas.topics import PARTITIONS, Stream
 from schemas.units import HOUR_MS, Ms
 from tunery.runtime.journal import alarm
 from tunery.runtime.journal.acceptance import Divergence, PartitionStopped
-from tunery.runtime.journal.reader import Accepted, JournalReader
-from tunery.runtime.journal.reader import Batch as JournalBatch
+from tunery.runtime.journal.reader import Accepted, JournalBatch, JournalReader
 from tunery.runtime.ports import Runtime
-from tunery.runtime.store.abstract import Batch, Committed, Outcome, Place, Tables
+from tunery.runtime.store.abstract import (
+    CommandResult,
+    CommitResult,
+    RowBatch,
+    StreamPartition,
+    Tables,
+)
 from tunery.runtime.telemetry import metrics
 from tunery.runtime.telemetry.logs import log_event
 from tunery.runtime.verbs import Change, Project
@@ -57,10 +62,11 @@ class Projection:
     rebuilds: bool = True
 
     def described(self) -> Tables:
-        places = tuple(
+        """The tables, positions and version that the store is asked to ensure."""
+        partitions = tuple(
             (stream.name, partition) for stream in self.streams for partition in range(PARTITIONS)
         )
-        return Tables(self.name, self.version, places, self.ddl, self.tables)
+        return Tables(self.name, self.version, partitions, self.ddl, self.tables)
 
 
 class _Again(Exception):
@@ -143,16 +149,18 @@ class Projector:
             for follow in follows:
                 await follow.reader.close()
 
-    async def _flag(self, follows: list[_Follow], saved_flags: Mapping[Place, bool]) -> None:
+    async def _flag(
+        self, follows: list[_Follow], saved_flags: Mapping[StreamPartition, bool]
+    ) -> None:
         """Effects wait while there is something unread: it may say that they are done."""
         for follow in follows:
             for partition in follow.offsets:
-                place = (follow.stream.name, partition)
+                stream_partition = (follow.stream.name, partition)
                 fresh = follow.is_fresh(partition)
                 if not fresh:
                     follow.behind.add(partition)
-                if saved_flags[place] != fresh:
-                    await self._store.set_caught_up(self._projection.name, place, fresh)
+                if saved_flags[stream_partition] != fresh:
+                    await self._store.set_caught_up(self._projection.name, stream_partition, fresh)
         self._note_ready(follows)
 
     async def _raise_flags(self, follows: list[_Follow]) -> None:
@@ -162,10 +170,16 @@ class Projector:
             saved = await self._store.positions(self._projection.name)
             for follow in follows:
                 for partition in sorted(follow.offsets.keys() - follow.behind):
-                    place = (follow.stream.name, partition)
-                    reached = saved[place].position.offset >= follow.offsets[partition]
-                    if reached and follow.is_fresh(partition) and not saved[place].caught_up:
-                        await self._store.set_caught_up(self._projection.name, place, True)
+                    stream_partition = (follow.stream.name, partition)
+                    reached = saved[stream_partition].position.offset >= follow.offsets[partition]
+                    if (
+                        reached
+                        and follow.is_fresh(partition)
+                        and not saved[stream_partition].caught_up
+                    ):
+                        await self._store.set_caught_up(
+                            self._projection.name, stream_partition, True
+                        )
 
     def _note_ready(self, follows: list[_Follow]) -> None:
         if not any(follow.behind for follow in follows):
@@ -183,8 +197,8 @@ class Projector:
                 await self._commit(follow, partition, batches[partition])
             for partition in sorted(follow.behind):
                 if follow.is_fresh(partition):
-                    place = (follow.stream.name, partition)
-                    await self._store.set_caught_up(self._projection.name, place, True)
+                    stream_partition = (follow.stream.name, partition)
+                    await self._store.set_caught_up(self._projection.name, stream_partition, True)
                     follow.behind.discard(partition)
                     self._note_ready(follows)
 
@@ -194,8 +208,8 @@ class Projector:
         if isinstance(stopped, Divergence) and curable:
             raise stopped
         alarm.sound(self.name, stopped.stream, stopped)
-        place = (stopped.stream, stopped.partition)
-        await self._store.set_caught_up(self._projection.name, place, False)
+        stream_partition = (stopped.stream, stopped.partition)
+        await self._store.set_caught_up(self._projection.name, stream_partition, False)
         follow.behind.discard(stopped.partition)
 
     async def _commit(self, follow: _Follow, partition: int, read: JournalBatch) -> None:
@@ -207,7 +221,7 @@ class Projector:
         with metrics.PROJECTION_COMMIT_SECONDS.labels(name).time():
             committed = await self._store.commit(batch)
         metrics.PROJECTION_COMMITS.labels(name, committed.value).inc()
-        if committed is Committed.STALE:
+        if committed is CommitResult.STALE:
             follow.offsets[partition] = await self._catch_up_with(batch)
             await self._commit(follow, partition, read)
             return
@@ -217,17 +231,17 @@ class Projector:
             lag_ms = self._runtime.clock.now_ms() - read.accepted[-1].header.at
             metrics.PROJECTION_LAG_MS.labels(name, follow.stream.name).set(lag_ms)
 
-    async def _catch_up_with(self, batch: Batch) -> int:
+    async def _catch_up_with(self, batch: RowBatch) -> int:
         """Another process was first; the offset it has reached. Raises _Again if it went back."""
         saved = await self._store.positions(self._projection.name)
-        reached = saved[batch.place].position.offset
+        reached = saved[batch.partition].position.offset
         if reached <= batch.expected:
             raise _Again
         return reached
 
-    def _batch(self, stream: str, partition: int, expected: int, read: JournalBatch) -> Batch:
+    def _batch(self, stream: str, partition: int, expected: int, read: JournalBatch) -> RowBatch:
         changes: list[Change] = []
-        outcomes: list[Outcome] = []
+        outcomes: list[CommandResult] = []
         notices: list[str] = []
         project, notify = self._projection.project, self._projection.notify
         for accepted in read.accepted:
@@ -244,10 +258,10 @@ class Projector:
                 raise
             if self._wants_outcome(accepted):
                 outcomes.append(outcome_of(accepted))
-        return Batch(
+        return RowBatch(
             projection=self._projection.name,
             version=self._projection.version,
-            place=(stream, partition),
+            partition=(stream, partition),
             expected=expected,
             position=read.position,
             changes=changes,
@@ -267,12 +281,12 @@ class Projector:
             await self._runtime.clock.sleep(PRUNE_EVERY_MS)
 
 
-def outcome_of(accepted: Accepted) -> Outcome:
+def outcome_of(accepted: Accepted) -> CommandResult:
     """What became of the command of this entry. Pure."""
     header = accepted.header
     refused = next((event for event in accepted.events if isinstance(event, Rejected)), None)
     repeated = next((event for event in accepted.events if isinstance(event, Repeated)), None)
-    return Outcome(
+    return CommandResult(
         command_id=header.command_id,
         stream=header.stream,
         partition=header.partition,

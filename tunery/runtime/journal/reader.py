@@ -74,7 +74,7 @@ class Accepted(Struct, frozen=True, gc=False):
         )
 
 
-class Batch(Struct, frozen=True):
+class JournalBatch(Struct, frozen=True):
     """What one read brought for one partition; `position` is also past claims and void records."""
 
     accepted: tuple[Accepted, ...]
@@ -141,7 +141,9 @@ class JournalReader:
         """Whether the position has reached the end that the log had at `open`."""
         return self.positions[partition].offset >= self._ends[partition]
 
-    async def read(self, wait_ms: Ms, records_max: int = BATCH_RECORDS_MAX) -> dict[int, Batch]:
+    async def read(
+        self, wait_ms: Ms, records_max: int = BATCH_RECORDS_MAX
+    ) -> dict[int, JournalBatch]:
         """Next batches by partition; empty after `wait_ms` without records.
 
         Raises Divergence, Unreadable, Unavailable.
@@ -163,7 +165,7 @@ class JournalReader:
         if self._reader is not None:
             await self._reader.close()
 
-    def _take(self, records: Any) -> dict[int, Batch]:
+    def _take(self, records: Any) -> dict[int, JournalBatch]:
         accepted: dict[int, list[Accepted]] = {}
         for record in records:
             partition = record.partition
@@ -181,7 +183,7 @@ class JournalReader:
             elif judged.claim is not None:
                 self.claims[partition] = (record.offset, judged.claim)
         return {
-            partition: Batch(tuple(found), self.positions[partition])
+            partition: JournalBatch(tuple(found), self.positions[partition])
             for partition, found in accepted.items()
         }
 

@@ -9,19 +9,17 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from schemas.units import Ms
 from tunery.runtime.journal.reader import START, Position
 from tunery.runtime.verbs import Change
 
-if TYPE_CHECKING:
-    import asyncpg
-
 FAILURE_CHARACTERS_MAX: Final = 2_000
 OUTCOMES_CHANNEL: Final = "outcomes"
 TODOS_CHANNEL: Final = "todos"
-Place: TypeAlias = tuple[str, int]  # (stream, partition)
+StreamPartition: TypeAlias = tuple[str, int]
+"""Name of a stream, and the number of a partition of its journal."""
 Row: TypeAlias = Mapping[str, Any]
 
 
@@ -36,50 +34,63 @@ class StoreUnavailable(StoreError):
 class Superseded(StoreError):
     """A newer version of this projection owns the tables; this process must not write them."""
 
-    def __init__(self, projection: str, version: int, found: int) -> None:
+    def __init__(self, projection: str, version: int, stored_version: int) -> None:
         super().__init__(
-            f"projection {projection} is at version {found}, this process has version {version}; "
-            "start the newer release"
+            f"projection {projection} is at version {stored_version}, this process has version "
+            f"{version}; start the newer release"
         )
-        self.projection, self.version, self.found = projection, version, found
+        self.projection, self.version, self.stored_version = projection, version, stored_version
 
 
 class BadChange(StoreError):
     """The database refused a change (unknown column, wrong type, a constraint): a bug of ours."""
 
 
-class Committed(Enum):
+class CommitResult(Enum):
+    """What became of a batch."""
+
     DONE = "done"
     STALE = "stale"  # another process was first; nothing of this batch was written
 
 
 @dataclass(frozen=True)
 class Tables:
-    """What a projection needs to exist. A higher `version` drops `tables` and starts again.
+    """What a projection needs to exist.
 
-    `ddl` is run at every start, so it says IF NOT EXISTS everywhere.
+    projection, version: a version higher than the stored one drops `tables` and starts from zero.
+    partitions: those it reads; each gets a position.
+    ddl: run at every start, so it says IF NOT EXISTS everywhere.
+    tables: the names of the tables that `ddl` creates.
     """
 
     projection: str
     version: int
-    places: tuple[Place, ...]
+    partitions: tuple[StreamPartition, ...]
     ddl: str = ""
     tables: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class Saved:
-    """A stored position; `caught_up`: effects of this projection may run."""
+class SavedPosition:
+    """How far a projection has read one partition.
+
+    caught_up: it has read what the journal held, so effects of this projection may run.
+    """
 
     position: Position = START
     caught_up: bool = False
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What became of one command. Without `code` and `repeated_of` it was accepted.
+class CommandResult:
+    """What became of one command.
 
-    `code`, `message`, `param` are those of the rejection.
+    command_id: the command.
+    stream, partition, offset: the journal record that decided it.
+    at: broker time of that record.
+    tenant, key, seq: of the command; `seq` numbers the key's entries.
+    code, message, param: of the rejection; all None when it was accepted.
+    repeated_of: id of the earlier command that this one repeats, if it does.
     """
 
     command_id: str
@@ -97,35 +108,44 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Batch:
-    """Everything that entries of one partition, from `expected` up to `position`, lead to.
+class RowBatch:
+    """Everything that the entries of one partition, from `expected` up to `position`, lead to.
 
-    `notices` are sent to the projection's channel (its name) when the batch is in.
+    projection, version: the writer; a batch of another version is refused.
+    partition: the journal partition that was read.
+    expected: the offset that the stored position must have, or the batch is stale.
+    position: the new position.
+    changes: of rows and to-do rows, in the order of the entries.
+    outcomes: what became of commands.
+    notices: sent to the projection's channel (its name) once the batch is in.
     """
 
     projection: str
     version: int
-    place: Place
+    partition: StreamPartition
     expected: int
     position: Position
     changes: Sequence[Change] = ()
-    outcomes: Sequence[Outcome] = ()
+    outcomes: Sequence[CommandResult] = ()
     notices: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
-class Leased:
-    """A to-do row that this process may work on until its lease ends.
+class LeasedRow:
+    """A to-do row that this process may work on until its row lease ends.
 
-    `attempt` counts leases, this one included, from 1. `token` tells this lease from later ones.
-    `failure` is what the last attempt that failed left.
+    kind, id: the row; key, tenant: of the entry that it follows from.
+    try_number: leases of the row that counted, this one included, from 1.
+    token: tells this row lease from later ones.
+    body: JSON of what the effect gets.
+    failure: why the last failed try failed.
     """
 
     kind: str
     id: str
     key: str
     tenant: str
-    attempt: int
+    try_number: int
     token: str
     body: bytes = field(repr=False)
     failure: str | None = None
@@ -134,59 +154,58 @@ class Leased:
 class Store(Protocol):
     """One service's database. Every method raises StoreUnavailable."""
 
-    @property
-    def pool(self) -> "asyncpg.Pool[Any]":
-        """Connections with the service's schema as search path, for queries of its own.
-
-        jsonb columns and parameters are Python values. The store in memory has none and raises
-        NotImplementedError.
-        """
-
     async def ensure(self, tables: Tables) -> bool:
-        """Make the tables; True when the projection starts from zero. Raises Superseded."""
+        """Create the tables; True when the projection starts from zero. Raises Superseded."""
 
     async def rebuild(self, tables: Tables) -> None:
         """Clear the flags, empty the tables and to-do rows, set all positions to zero."""
 
-    async def positions(self, projection: str) -> Mapping[Place, Saved]:
-        """Of every place that `ensure` was told of."""
+    async def positions(self, projection: str) -> Mapping[StreamPartition, SavedPosition]:
+        """Of every partition that `ensure` was given for this projection."""
 
-    async def commit(self, batch: Batch) -> Committed:
-        """All or nothing. Raises BadChange, Superseded."""
+    async def commit(self, batch: RowBatch) -> CommitResult:
+        """Apply all of the batch or nothing. Raises BadChange, Superseded."""
 
-    async def set_caught_up(self, projection: str, place: Place, flag: bool) -> None: ...
+    async def set_caught_up(self, projection: str, partition: StreamPartition, flag: bool) -> None:
+        """Set whether effects may run on what the projection made of this partition.
 
-    async def lease(self, kind: str, count: int, lease_ms: Ms) -> Sequence[Leased]:
-        """Up to `count` rows that are due and free; none of a projection that is not caught up in
-        all its places.
+        `lease_rows` gives no row of a projection while the flag of one of its partitions is down.
+        """
+
+    async def lease_rows(self, kind: str, count: int, row_lease_ms: Ms) -> Sequence[LeasedRow]:
+        """Up to `count` rows that are due and free, of projections that are caught up.
 
         Tenants take turns: first come rows of the tenant that has the fewest leased, so that a
         long queue of one does not delay the first row of another. Within a tenant oldest first.
         """
 
-    async def renew(self, leased: Leased, lease_ms: Ms) -> bool:
-        """False when the row is gone, or somebody else's: stop working on it."""
+    async def renew(self, row: LeasedRow, row_lease_ms: Ms) -> bool:
+        """Prolong the row lease; False when it was lost or the row is gone: stop working on it."""
 
     async def release(
-        self, leased: Leased, delay_ms: Ms, failure: str | None = None, *, counts: bool = True
+        self, row: LeasedRow, delay_ms: Ms, failure: str | None = None, *, counts: bool = True
     ) -> None:
         """Give the row back, not to be leased before `delay_ms` have passed.
 
-        `counts` False takes this attempt back: an outage is not the row's fault.
+        `counts` False takes this try back: an outage is not the row's fault.
         """
 
-    async def finish(self, leased: Leased) -> None:
-        """Remove a row whose effect has nothing to say, so that no event will."""
+    async def finish(self, row: LeasedRow) -> None:
+        """Remove a row whose effect has no command to send, so that no event will remove it."""
 
-    async def outcome(self, command_id: str) -> Outcome | None: ...
+    async def outcome(self, command_id: str) -> CommandResult | None:
+        """What became of the command; None while it is undecided, or after its row was pruned."""
 
     async def prune_outcomes(self, age_ms: Ms) -> int:
-        """Remove outcomes written longer than `age_ms` ago; how many."""
+        """Remove the results of commands written longer than `age_ms` ago; how many."""
+
+    async def put_digest(self, partition: StreamPartition, offset: int, state_hash: str) -> None:
+        """Keep the hash of an owner's state at a journal offset, in place of an earlier one."""
 
     def listen(
-        self, channel: str, heard: Callable[[str], None]
+        self, channel: str, on_notice: Callable[[str], None]
     ) -> AbstractAsyncContextManager[None]:
-        """Call `heard` with each notice while the context is open; with "" after a gap.
+        """Call `on_notice` with each notice while the context is open; with "" after a gap.
 
         Channels: OUTCOMES_CHANNEL (command ids), TODOS_CHANNEL (kinds), a projection's name.
         """
@@ -194,4 +213,5 @@ class Store(Protocol):
     async def rows(self, table: str, where: Row | None = None) -> Sequence[dict[str, Any]]:
         """Rows of a projection's table, for tests and verification; order is not defined."""
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Free the connections; never waits for what is under way."""

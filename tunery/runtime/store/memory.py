@@ -15,13 +15,13 @@ from tunery.runtime.journal.reader import START
 from tunery.runtime.store.abstract import (
     OUTCOMES_CHANNEL,
     TODOS_CHANNEL,
-    Batch,
-    Committed,
-    Leased,
-    Outcome,
-    Place,
+    CommandResult,
+    CommitResult,
+    LeasedRow,
     Row,
-    Saved,
+    RowBatch,
+    SavedPosition,
+    StreamPartition,
     Superseded,
     Tables,
 )
@@ -32,12 +32,12 @@ _JSON = msgspec.json.Encoder()
 
 
 @dataclass
-class _Todo:
+class _TodoRow:
     projection: str
     todo: Todo
     body: bytes
     number: int
-    attempts: int = 0
+    tries: int = 0
     due: Ms = 0
     token: str = ""
     failure: str | None = None
@@ -49,18 +49,16 @@ class MemoryStore:
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock: Clock = clock or SystemClock()
         self._versions: dict[str, int] = {}
-        self._positions: dict[str, dict[Place, Saved]] = {}
+        self._positions: dict[str, dict[StreamPartition, SavedPosition]] = {}
         self._tables: dict[str, dict[tuple[Any, ...], dict[str, Any]]] = {}
-        self._todos: dict[tuple[str, str], _Todo] = {}
-        self._outcomes: dict[str, tuple[Ms, Outcome]] = {}
+        self._todos: dict[tuple[str, str], _TodoRow] = {}
+        self._outcomes: dict[str, tuple[Ms, CommandResult]] = {}
         self._listeners: dict[str, list[Callable[[str], None]]] = {}
+        self.digests: dict[StreamPartition, tuple[int, str]] = {}  # offset and hash
         self._count = 0
 
-    @property
-    def pool(self) -> Any:
-        raise NotImplementedError("the store in memory speaks no SQL; use `rows`")
-
     async def ensure(self, tables: Tables) -> bool:
+        """Raises Superseded."""
         found = self._versions.get(tables.projection)
         if found is not None and found > tables.version:
             raise Superseded(tables.projection, tables.version, found)
@@ -68,8 +66,8 @@ class MemoryStore:
             self._start_again(tables)
             return True
         places = self._positions[tables.projection]
-        for place in tables.places:
-            places.setdefault(place, Saved())
+        for place in tables.partitions:
+            places.setdefault(place, SavedPosition())
         return False
 
     async def rebuild(self, tables: Tables) -> None:
@@ -77,27 +75,30 @@ class MemoryStore:
 
     def _start_again(self, tables: Tables) -> None:
         self._versions[tables.projection] = tables.version
-        self._positions[tables.projection] = {place: Saved() for place in tables.places}
+        self._positions[tables.projection] = {
+            partition: SavedPosition() for partition in tables.partitions
+        }
         for table in tables.tables:
             self._tables[table] = {}
         self._todos = {
-            place: row for place, row in self._todos.items() if row.projection != tables.projection
+            key: row for key, row in self._todos.items() if row.projection != tables.projection
         }
 
-    async def positions(self, projection: str) -> Mapping[Place, Saved]:
+    async def positions(self, projection: str) -> Mapping[StreamPartition, SavedPosition]:
         return dict(self._positions.get(projection, {}))
 
-    async def commit(self, batch: Batch) -> Committed:
-        found = self._versions[batch.projection]
-        if found != batch.version:
-            raise Superseded(batch.projection, batch.version, found)
-        places = self._positions[batch.projection]
-        saved = places.get(batch.place, Saved(START))
+    async def commit(self, batch: RowBatch) -> CommitResult:
+        """Raises Superseded."""
+        stored_version = self._versions[batch.projection]
+        if stored_version != batch.version:
+            raise Superseded(batch.projection, batch.version, stored_version)
+        positions = self._positions[batch.projection]
+        saved = positions.get(batch.partition, SavedPosition(START))
         if saved.position.offset != batch.expected:
-            return Committed.STALE
+            return CommitResult.STALE
         plan = fold(batch.changes)
         self._apply(batch.projection, plan)
-        places[batch.place] = replace(saved, position=batch.position)
+        positions[batch.partition] = replace(saved, position=batch.position)
         now = self._clock.now_ms()
         for outcome in batch.outcomes:
             self._outcomes.setdefault(outcome.command_id, (now, outcome))
@@ -106,7 +107,7 @@ class MemoryStore:
             self._notify(TODOS_CHANNEL, kind)
         for notice in batch.notices:
             self._notify(batch.projection, notice)
-        return Committed.DONE
+        return CommitResult.DONE
 
     def _apply(self, projection: str, plan: Plan) -> None:
         for group in plan.deletes:
@@ -122,71 +123,66 @@ class MemoryStore:
         for todo in plan.todos:
             self._count += 1
             body = _JSON.encode(todo.body)
-            self._todos[todo.kind, todo.id] = _Todo(projection, todo, body, self._count)
+            self._todos[todo.kind, todo.id] = _TodoRow(projection, todo, body, self._count)
 
-    async def set_caught_up(self, projection: str, place: Place, flag: bool) -> None:
-        places = self._positions[projection]
-        places[place] = replace(places.get(place, Saved()), caught_up=flag)
+    async def set_caught_up(self, projection: str, partition: StreamPartition, flag: bool) -> None:
+        positions = self._positions[projection]
+        positions[partition] = replace(positions.get(partition, SavedPosition()), caught_up=flag)
 
-    async def lease(self, kind: str, count: int, lease_ms: Ms) -> Sequence[Leased]:
+    async def lease_rows(self, kind: str, count: int, row_lease_ms: Ms) -> Sequence[LeasedRow]:
+        """A row's turn: how many rows its tenant has leased, plus its position among the due."""
         now = self._clock.monotonic_ms()
-        ready = {
+        caught_up = {
             projection
-            for projection, places in self._positions.items()
-            if all(saved.caught_up for saved in places.values())
+            for projection, positions in self._positions.items()
+            if all(saved.caught_up for saved in positions.values())
         }
         rows = [row for row in self._todos.values() if row.todo.kind == kind]
-        due = [row for row in rows if row.due <= now and row.projection in ready]
+        due = [row for row in rows if row.due <= now and row.projection in caught_up]
         due.sort(key=lambda row: (row.due, row.number))
         turn = Counter(row.todo.tenant for row in rows if row.token and row.due > now)
-        turns: list[tuple[int, _Todo]] = []
+        turns: list[tuple[int, _TodoRow]] = []
         for row in due:
             turn[row.todo.tenant] += 1
             turns.append((turn[row.todo.tenant], row))
         turns.sort(key=itemgetter(0))
-        return [self._lease(row, now + lease_ms) for _, row in turns[:count]]
+        return [self._lease(row, now + row_lease_ms) for _, row in turns[:count]]
 
-    def _lease(self, row: _Todo, until: Ms) -> Leased:
+    def _lease(self, row: _TodoRow, until: Ms) -> LeasedRow:
         self._count += 1
-        row.attempts, row.due, row.token = row.attempts + 1, until, str(self._count)
+        row.tries, row.due, row.token = row.tries + 1, until, str(self._count)
         todo = row.todo
-        return Leased(
-            todo.kind,
-            todo.id,
-            todo.key,
-            todo.tenant,
-            row.attempts,
-            row.token,
-            row.body,
-            row.failure,
+        return LeasedRow(
+            todo.kind, todo.id, todo.key, todo.tenant, row.tries, row.token, row.body, row.failure
         )
 
-    def _held(self, leased: Leased) -> _Todo | None:
+    def _leased(self, leased: LeasedRow) -> _TodoRow | None:
+        """The row, unless its lease was lost meanwhile."""
         row = self._todos.get((leased.kind, leased.id))
         return row if row is not None and row.token == leased.token else None
 
-    async def renew(self, leased: Leased, lease_ms: Ms) -> bool:
-        row = self._held(leased)
-        if row is not None:
-            row.due = self._clock.monotonic_ms() + lease_ms
-        return row is not None
+    async def renew(self, row: LeasedRow, row_lease_ms: Ms) -> bool:
+        leased = self._leased(row)
+        if leased is not None:
+            leased.due = self._clock.monotonic_ms() + row_lease_ms
+        return leased is not None
 
     async def release(
-        self, leased: Leased, delay_ms: Ms, failure: str | None = None, *, counts: bool = True
+        self, row: LeasedRow, delay_ms: Ms, failure: str | None = None, *, counts: bool = True
     ) -> None:
-        row = self._held(leased)
-        if row is not None:
-            row.due, row.token = self._clock.monotonic_ms() + delay_ms, ""
-            row.failure = failure or row.failure
-            row.attempts -= 0 if counts else 1
+        leased = self._leased(row)
+        if leased is not None:
+            leased.due, leased.token = self._clock.monotonic_ms() + delay_ms, ""
+            leased.failure = failure or leased.failure
+            leased.tries -= 0 if counts else 1
 
-    async def finish(self, leased: Leased) -> None:
-        if self._held(leased) is not None:
-            del self._todos[leased.kind, leased.id]
+    async def finish(self, row: LeasedRow) -> None:
+        if self._leased(row) is not None:
+            del self._todos[row.kind, row.id]
 
-    async def outcome(self, command_id: str) -> Outcome | None:
-        found = self._outcomes.get(command_id)
-        return found[1] if found else None
+    async def outcome(self, command_id: str) -> CommandResult | None:
+        written = self._outcomes.get(command_id)
+        return written[1] if written else None
 
     async def prune_outcomes(self, age_ms: Ms) -> int:
         before = self._clock.now_ms() - age_ms
@@ -195,23 +191,28 @@ class MemoryStore:
             del self._outcomes[command_id]
         return len(old)
 
+    async def put_digest(self, partition: StreamPartition, offset: int, state_hash: str) -> None:
+        self.digests[partition] = (offset, state_hash)
+
     @asynccontextmanager
-    async def listen(self, channel: str, heard: Callable[[str], None]) -> AsyncIterator[None]:
+    async def listen(self, channel: str, on_notice: Callable[[str], None]) -> AsyncIterator[None]:
         listeners = self._listeners.setdefault(channel, [])
-        listeners.append(heard)
+        listeners.append(on_notice)
         try:
             yield
         finally:
-            listeners.remove(heard)
+            listeners.remove(on_notice)
 
     def _notify(self, channel: str, notice: str) -> None:
-        for heard in tuple(self._listeners.get(channel, ())):
-            heard(notice)
+        for on_notice in tuple(self._listeners.get(channel, ())):
+            on_notice(notice)
 
     async def rows(self, table: str, where: Row | None = None) -> Sequence[dict[str, Any]]:
-        found = self._tables.get(table, {}).values()
+        conditions = (where or {}).items()
         return [
-            dict(row) for row in found if all(row.get(c) == v for c, v in (where or {}).items())
+            dict(row)
+            for row in self._tables.get(table, {}).values()
+            if all(row.get(column) == value for column, value in conditions)
         ]
 
     async def close(self) -> None:

@@ -19,14 +19,15 @@ from tunery.runtime.store.abstract import (
     OUTCOMES_CHANNEL,
     TODOS_CHANNEL,
     BadChange,
-    Batch,
-    Committed,
-    Leased,
-    Outcome,
-    Place,
+    CommandResult,
+    CommitResult,
+    LeasedRow,
     Row,
-    Saved,
+    RowBatch,
+    SavedPosition,
+    Store,
     StoreUnavailable,
+    StreamPartition,
     Superseded,
     Tables,
 )
@@ -36,7 +37,7 @@ from tunery.runtime.store.listening import listen
 CONNECT_MS_MAX: Final = 3_000
 COMMAND_MS_MAX: Final = 30_000
 DEADLOCK_RETRIES_MAX: Final = 5
-TAKEN_MAX: Final = 16  # rows of a tenant that others lease at this moment
+CONTESTED_ROWS_MAX: Final = 16  # rows of a tenant that other processes lease at this moment
 T = TypeVar("T")
 _Step: TypeAlias = tuple[str, Sequence[Row]]  # a statement, and the rows it takes as `$1`
 Connection: TypeAlias = Any  # asyncpg's pool hands out a proxy that its stubs do not unite
@@ -79,7 +80,7 @@ async def open_store(dsn: str, schema: str, connections_max: int) -> "PostgresSt
             command_timeout=COMMAND_MS_MAX / 1_000,
             statement_cache_size=500,
             init=_json_codecs,
-            reset=_as_it_is,
+            reset=_skip_reset,
             server_settings={
                 "search_path": schema,
                 "application_name": f"tunery-{schema}",
@@ -107,8 +108,8 @@ async def _json_codecs(connection: Connection) -> None:
     )
 
 
-async def _as_it_is(_: Connection) -> None:
-    """Nobody here leaves anything behind in a session, so none needs a round trip to be cleaned."""
+async def _skip_reset(_: Connection) -> None:
+    """Skip asyncpg's RESET on release, a round trip: our queries leave no session state."""
 
 
 def _dump(value: Any) -> str:
@@ -132,18 +133,19 @@ class PostgresStore:
 
     @property
     def pool(self) -> "asyncpg.Pool[Any]":
+        """Connections with the service's schema as search path; jsonb is Python values."""
         return self._pool
 
-    async def _do(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+    async def _in_transaction(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         """`work` in one transaction."""
 
         async def within(connection: Connection) -> T:
             async with connection.transaction():
                 return await work(connection)
 
-        return await self._again(within)
+        return await self._retried(within)
 
-    async def _again(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+    async def _retried(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         """`work` once more after a deadlock, which PostgreSQL has undone."""
         for retry in range(DEADLOCK_RETRIES_MAX + 1):
             with named_errors():
@@ -161,16 +163,16 @@ class PostgresStore:
             return _count(await self._pool.execute(query, *arguments))
 
     async def ensure(self, tables: Tables) -> bool:
-        return await self._do(partial(self._ensure, tables))
+        return await self._in_transaction(partial(self._ensure, tables))
 
     async def _ensure(self, tables: Tables, connection: Connection) -> bool:
         await _one_at_a_time(connection, self.schema)
-        found = await connection.fetchval(
+        stored_version = await connection.fetchval(
             "SELECT version FROM projections WHERE name = $1", tables.projection
         )
-        if found is not None and found > tables.version:
-            raise Superseded(tables.projection, tables.version, found)
-        fresh = bool(found != tables.version)
+        if stored_version is not None and stored_version > tables.version:
+            raise Superseded(tables.projection, tables.version, stored_version)
+        fresh = bool(stored_version != tables.version)
         if fresh:
             await self._drop(tables, connection)
         if tables.ddl:
@@ -179,7 +181,7 @@ class PostgresStore:
         return fresh
 
     async def rebuild(self, tables: Tables) -> None:
-        await self._do(partial(self._rebuild, tables))
+        await self._in_transaction(partial(self._rebuild, tables))
 
     async def _rebuild(self, tables: Tables, connection: Connection) -> None:
         await _one_at_a_time(connection, self.schema)
@@ -202,32 +204,34 @@ class PostgresStore:
         )
 
     async def _zero(self, tables: Tables, connection: Connection) -> None:
-        streams = [stream for stream, _ in tables.places]
-        partitions = [partition for _, partition in tables.places]
+        streams = [stream for stream, _ in tables.partitions]
+        partitions = [partition for _, partition in tables.partitions]
         await connection.execute(sql.ZERO, tables.projection, streams, partitions, START.dump())
 
-    async def positions(self, projection: str) -> Mapping[Place, Saved]:
+    async def positions(self, projection: str) -> Mapping[StreamPartition, SavedPosition]:
+        """Of every partition that `ensure` was given for this projection."""
         with named_errors():
-            found = await self._pool.fetch(
+            rows = await self._pool.fetch(
                 "SELECT stream, partition, position, caught_up FROM positions "
                 "WHERE projection = $1",
                 projection,
             )
         return {
-            (row["stream"], row["partition"]): Saved(
+            (row["stream"], row["partition"]): SavedPosition(
                 load_position(row["position"]), row["caught_up"]
             )
-            for row in found
+            for row in rows
         }
 
-    async def commit(self, batch: Batch) -> Committed:
+    async def commit(self, batch: RowBatch) -> CommitResult:
+        """One round trip: a function of the database compares the position and runs the rest."""
         steps = self._steps(batch, fold(batch.changes))
-        moved = await self._again(
+        moved = await self._retried(
             lambda connection: connection.fetchval(
                 sql.COMMIT,
                 batch.projection,
                 batch.version,
-                *batch.place,
+                *batch.partition,
                 batch.expected,
                 batch.position.offset,
                 batch.position.dump(),
@@ -235,9 +239,13 @@ class PostgresStore:
                 [encoding.encode(rows) for _, rows in steps],
             )
         )
-        return Committed.DONE if moved else await self._do(partial(self._why_stale, batch))
+        return (
+            CommitResult.DONE
+            if moved
+            else await self._in_transaction(partial(self._why_stale, batch))
+        )
 
-    def _steps(self, batch: Batch, plan: Plan) -> list[_Step]:
+    def _steps(self, batch: RowBatch, plan: Plan) -> list[_Step]:
         """What a batch does besides moving its position."""
         steps: list[_Step] = [
             (encoding.delete_sql(group.table, group.key), group.rows) for group in plan.deletes
@@ -265,8 +273,8 @@ class PostgresStore:
         ]
         return [step for step in steps if step[1]]
 
-    def _notices(self, batch: Batch, plan: Plan) -> list[Row]:
-        """They leave at the commit, so whoever hears one can read what it is about."""
+    def _notices(self, batch: RowBatch, plan: Plan) -> list[Row]:
+        """They are sent at the commit, so a listener can read what its notice is about."""
         return [
             {"channel": self._channel(channel), "notice": notice}
             for channel, notices in (
@@ -277,78 +285,91 @@ class PostgresStore:
             for notice in notices
         ]
 
-    async def _why_stale(self, batch: Batch, connection: Connection) -> Committed:
+    async def _why_stale(self, batch: RowBatch, connection: Connection) -> CommitResult:
         """Raises Superseded."""
-        found = await connection.fetchval(
+        stored_version = await connection.fetchval(
             "SELECT version FROM projections WHERE name = $1", batch.projection
         )
-        if found != batch.version:
-            raise Superseded(batch.projection, batch.version, found or 0)
-        return Committed.STALE
+        if stored_version != batch.version:
+            raise Superseded(batch.projection, batch.version, stored_version or 0)
+        return CommitResult.STALE
 
     def _channel(self, channel: str) -> str:
         return f"{self.schema}_{channel}"
 
-    async def set_caught_up(self, projection: str, place: Place, flag: bool) -> None:
-        await self._run(sql.CAUGHT_UP, projection, *place, flag)
+    async def set_caught_up(self, projection: str, partition: StreamPartition, flag: bool) -> None:
+        await self._run(sql.CAUGHT_UP, projection, *partition, flag)
 
-    async def lease(self, kind: str, count: int, lease_ms: Ms) -> Sequence[Leased]:
+    async def lease_rows(self, kind: str, count: int, row_lease_ms: Ms) -> Sequence[LeasedRow]:
+        """Up to `count` rows, in the order of their turns; all get the same token."""
         token = uuid4().hex
         with named_errors():
-            found = await self._pool.fetch(sql.LEASE, kind, count, lease_ms, token, TAKEN_MAX)
+            rows = await self._pool.fetch(
+                sql.LEASE_ROWS, kind, count, row_lease_ms, token, CONTESTED_ROWS_MAX
+            )
         return [
-            Leased(
+            LeasedRow(
                 kind=row["kind"],
                 id=row["id"],
                 key=row["key"],
                 tenant=row["tenant"],
-                attempt=row["attempts"],
+                try_number=row["tries"],
                 token=token,
                 body=row["body"],
                 failure=row["failure"],
             )
-            for row in sorted(found, key=itemgetter("turn", "number"))
+            for row in sorted(rows, key=itemgetter("turn", "number"))
         ]
 
-    async def renew(self, leased: Leased, lease_ms: Ms) -> bool:
-        return await self._run(sql.RENEW, *_held(leased), lease_ms) == 1
+    async def renew(self, row: LeasedRow, row_lease_ms: Ms) -> bool:
+        return await self._run(sql.RENEW, *_lease_key(row), row_lease_ms) == 1
 
     async def release(
-        self, leased: Leased, delay_ms: Ms, failure: str | None = None, *, counts: bool = True
+        self, row: LeasedRow, delay_ms: Ms, failure: str | None = None, *, counts: bool = True
     ) -> None:
         text = failure[:FAILURE_CHARACTERS_MAX].replace("\0", "\ufffd") if failure else None
-        await self._run(sql.RELEASE, *_held(leased), delay_ms, text, 0 if counts else 1)
+        await self._run(sql.RELEASE, *_lease_key(row), delay_ms, text, 0 if counts else 1)
 
-    async def finish(self, leased: Leased) -> None:
-        await self._run(sql.FINISH, *_held(leased))
+    async def finish(self, row: LeasedRow) -> None:
+        await self._run(sql.FINISH, *_lease_key(row))
 
-    async def outcome(self, command_id: str) -> Outcome | None:
+    async def outcome(self, command_id: str) -> CommandResult | None:
         with named_errors():
             row = await self._pool.fetchrow(sql.OUTCOME_GET, command_id)
-        return Outcome(**dict(row)) if row is not None else None
+        return CommandResult(**dict(row)) if row is not None else None
 
     async def prune_outcomes(self, age_ms: Ms) -> int:
         return await self._run(sql.PRUNE, age_ms)
 
+    async def put_digest(self, partition: StreamPartition, offset: int, state_hash: str) -> None:
+        await self._run(sql.DIGEST_PUT, *partition, offset, state_hash)
+
     def listen(
-        self, channel: str, heard: Callable[[str], None]
+        self, channel: str, on_notice: Callable[[str], None]
     ) -> AbstractAsyncContextManager[None]:
-        return listen(self._dsn, self._channel(channel), heard)
+        return listen(self._dsn, self._channel(channel), on_notice)
 
     async def rows(self, table: str, where: Row | None = None) -> Sequence[dict[str, Any]]:
         names = list(where or {})
         condition = " AND ".join(f"{encoding.name(n)} = ${i + 1}" for i, n in enumerate(names))
         query = f"SELECT * FROM {encoding.name(table)} WHERE {condition or 'true'}"  # noqa: S608  # names are checked
         with named_errors():
-            found = await self._pool.fetch(query, *(where or {}).values())
-        return [dict(row) for row in found]
+            rows = await self._pool.fetch(query, *(where or {}).values())
+        return [dict(row) for row in rows]
 
     async def close(self) -> None:
         self._pool.terminate()
 
 
-def _held(leased: Leased) -> tuple[str, str, str]:
-    return leased.kind, leased.id, leased.token
+def pool_of(store: Store) -> "asyncpg.Pool[Any]":
+    """The connections of a service's store, for queries of its own. Raises TypeError."""
+    if not isinstance(store, PostgresStore):
+        raise TypeError(f"{type(store).__name__} has no SQL connections; read it with `rows`")
+    return store.pool
+
+
+def _lease_key(row: LeasedRow) -> tuple[str, str, str]:
+    return row.kind, row.id, row.token
 
 
 def _count(status: str) -> int:

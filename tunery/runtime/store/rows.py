@@ -23,7 +23,7 @@ def name(identifier: str) -> str:
 
 
 def encode(rows: Sequence[Mapping[str, Any]]) -> str:
-    """JSON of rows. Bytes become `bytea` text; NUL, which PostgreSQL has no place for, U+FFFD."""
+    """JSON of rows. Bytes become text of type bytea; NUL, which PostgreSQL cannot store, U+FFFD."""
     body = _JSON.encode([_plain(row) for row in rows])
     if b"\\u0000" in body:
         body = _NUL.sub(_NUL_STANDS_FOR, body)

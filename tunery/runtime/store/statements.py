@@ -24,16 +24,15 @@ CREATE TABLE IF NOT EXISTS todos (
     tenant text NOT NULL,
     body bytea NOT NULL,
     number bigint GENERATED ALWAYS AS IDENTITY,
-    attempts integer NOT NULL DEFAULT 0,
+    tries integer NOT NULL DEFAULT 0,
     due timestamptz NOT NULL DEFAULT '-infinity',
-    lease text,
+    row_lease text,
     failure text,
     created_at timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (kind, id)
 );
-DROP INDEX IF EXISTS todos_due;
 CREATE INDEX IF NOT EXISTS todos_turn ON todos (kind, tenant, due, number);
-CREATE INDEX IF NOT EXISTS todos_leased ON todos (kind, tenant) WHERE lease IS NOT NULL;
+CREATE INDEX IF NOT EXISTS todos_leased ON todos (kind, tenant) WHERE row_lease IS NOT NULL;
 CREATE TABLE IF NOT EXISTS outcomes (
     command_id text PRIMARY KEY,
     stream text NOT NULL,
@@ -50,12 +49,19 @@ CREATE TABLE IF NOT EXISTS outcomes (
     written_at timestamptz NOT NULL DEFAULT now()
 );
 CREATE INDEX IF NOT EXISTS outcomes_written_at ON outcomes (written_at);
+CREATE TABLE IF NOT EXISTS digests (
+    stream text NOT NULL,
+    partition integer NOT NULL,
+    journal_offset bigint NOT NULL,
+    state_hash text NOT NULL,
+    PRIMARY KEY (stream, partition)
+);
 """
 
 ZERO: Final = """
 INSERT INTO positions (projection, stream, partition, next_offset, position)
 SELECT $1, stream, partition, 0, $4
-FROM unnest($2::text[], $3::integer[]) AS place (stream, partition)
+FROM unnest($2::text[], $3::integer[]) AS p (stream, partition)
 ON CONFLICT DO NOTHING
 """
 
@@ -92,7 +98,7 @@ FROM jsonb_to_recordset($1::jsonb)
     AS t (projection text, kind text, id text, key text, tenant text, body bytea)
 ON CONFLICT (kind, id) DO UPDATE
 SET projection = excluded.projection, key = excluded.key, tenant = excluded.tenant,
-    body = excluded.body, attempts = 0, due = '-infinity', lease = NULL, failure = NULL
+    body = excluded.body, tries = 0, due = '-infinity', row_lease = NULL, failure = NULL
 """
 
 TODO_DONE: Final = """
@@ -120,13 +126,13 @@ SELECT command_id, stream, partition, "offset", at, tenant, key, seq,
 FROM outcomes WHERE command_id = $1
 """
 
-# The lease is a column and no open transaction: an effect may take hours. SKIP LOCKED keeps two
+# A row lease is a column and no open transaction: an effect may take hours. SKIP LOCKED keeps two
 # processes from waiting for each other; a projection that is still catching up gives no rows,
-# because their ends may be in the part it has not read. Tenants take turns: a row's turn is what
-# its tenant has leased already, and its place among the tenant's rows. The indexes are walked from
-# tenant to tenant, so a long queue of one costs nothing; $5 more rows of each are looked at, for
-# those that other processes are taking right now.
-LEASE: Final = """
+# because their ends may be in the part it has not read. Tenants take turns: a row's turn is how
+# many rows its tenant has leased, plus its position among the tenant's rows. The indexes are walked
+# from tenant to tenant, so a long queue of one costs nothing; $5 more rows of each are read, in
+# place of those that other processes are leasing right now.
+LEASE_ROWS: Final = """
 WITH RECURSIVE tenants AS (
     (SELECT tenant FROM todos WHERE kind = $1 ORDER BY tenant LIMIT 1)
     UNION ALL
@@ -135,10 +141,10 @@ WITH RECURSIVE tenants AS (
         ORDER BY d.tenant LIMIT 1
     ) FROM tenants AS t WHERE t.tenant IS NOT NULL
 ), queue AS MATERIALIZED (
-    SELECT d.id, busy.rows + d.place AS turn
+    SELECT d.id, busy.rows + d.sequence AS turn
     FROM tenants AS t
     CROSS JOIN LATERAL (
-        SELECT id, due, number, row_number() OVER (ORDER BY due, number) AS place FROM todos AS d
+        SELECT id, due, number, row_number() OVER (ORDER BY due, number) AS sequence FROM todos AS d
         WHERE kind = $1 AND tenant = t.tenant AND due <= statement_timestamp() AND NOT EXISTS (
             SELECT FROM positions AS p WHERE p.projection = d.projection AND NOT p.caught_up
         )
@@ -146,37 +152,44 @@ WITH RECURSIVE tenants AS (
     ) AS d
     CROSS JOIN LATERAL (
         SELECT count(*) AS rows FROM todos
-        WHERE kind = $1 AND tenant = t.tenant AND lease IS NOT NULL AND due > statement_timestamp()
+        WHERE kind = $1 AND tenant = t.tenant
+          AND row_lease IS NOT NULL AND due > statement_timestamp()
     ) AS busy
     ORDER BY turn, d.due, d.number LIMIT $2::bigint + $5
 )
 UPDATE todos AS t
-SET lease = $4, attempts = t.attempts + 1, due = clock_timestamp() + $3 * interval '1 ms'
+SET row_lease = $4, tries = t.tries + 1, due = clock_timestamp() + $3 * interval '1 ms'
 FROM (
     SELECT d.kind, d.id, q.turn FROM queue AS q JOIN todos AS d ON d.kind = $1 AND d.id = q.id
     WHERE d.due <= statement_timestamp()
     ORDER BY q.turn, d.due, d.number LIMIT $2 FOR UPDATE OF d SKIP LOCKED
 ) AS free
 WHERE t.kind = free.kind AND t.id = free.id
-RETURNING t.kind, t.id, t.key, t.tenant, t.attempts, t.body, t.failure, t.number, free.turn
+RETURNING t.kind, t.id, t.key, t.tenant, t.tries, t.body, t.failure, t.number, free.turn
 """
 
 RENEW: Final = """
 UPDATE todos SET due = clock_timestamp() + $4 * interval '1 ms'
-WHERE kind = $1 AND id = $2 AND lease = $3
+WHERE kind = $1 AND id = $2 AND row_lease = $3
 """
 
 RELEASE: Final = """
-UPDATE todos SET due = clock_timestamp() + $4 * interval '1 ms', lease = NULL,
-    failure = coalesce($5, failure), attempts = attempts - $6
-WHERE kind = $1 AND id = $2 AND lease = $3
+UPDATE todos SET due = clock_timestamp() + $4 * interval '1 ms', row_lease = NULL,
+    failure = coalesce($5, failure), tries = tries - $6
+WHERE kind = $1 AND id = $2 AND row_lease = $3
 """
 
-FINISH: Final = "DELETE FROM todos WHERE kind = $1 AND id = $2 AND lease = $3"
+FINISH: Final = "DELETE FROM todos WHERE kind = $1 AND id = $2 AND row_lease = $3"
 
 CAUGHT_UP: Final = """
 UPDATE positions SET caught_up = $4
 WHERE projection = $1 AND stream = $2 AND partition = $3 AND caught_up <> $4
+"""
+
+DIGEST_PUT: Final = """
+INSERT INTO digests (stream, partition, journal_offset, state_hash) VALUES ($1, $2, $3, $4)
+ON CONFLICT (stream, partition) DO UPDATE
+SET journal_offset = excluded.journal_offset, state_hash = excluded.state_hash
 """
 
 PRUNE: Final = "DELETE FROM outcomes WHERE written_at < now() - $1 * interval '1 ms'"

@@ -1,6 +1,6 @@
 """Structured logs: one JSON object a line on stdout, `event` first, never a secret.
 
-An event is a dotted name in the field's terms (`effect.row_lease_lost`); the rest are fields.
+An event is a dotted name in the field's terms (effect.row_lease_lost); the rest are fields.
 Hosts bind what they work on with `log_context`: every line of a job, also a library's,
 carries `job_id`, `tenant` and `attempt`.
 """

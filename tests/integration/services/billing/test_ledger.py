@@ -51,7 +51,7 @@ from tunery.runtime.ports import Runtime
 from tunery.runtime.seal.memory import MemoryKeyStore
 from tunery.runtime.seal.sealer import Sealer
 from tunery.runtime.settings import RuntimeSettings
-from tunery.runtime.store.postgres import open_store
+from tunery.runtime.store.postgres import open_store, pool_of
 
 PATIENCE_S = 20
 TENANT = "acme"
@@ -91,7 +91,7 @@ class World:
         """Rows, time billed and time credited."""
         query = """SELECT count(*), coalesce(sum(gpu_ms) FILTER (WHERE kind = 'usage'), 0)::bigint,
                    coalesce(-sum(gpu_ms) FILTER (WHERE kind = 'credit'), 0)::bigint FROM ledger"""
-        row = await self.runtime.store.pool.fetchrow(query)
+        row = await pool_of(self.runtime.store).fetchrow(query)
         assert row is not None
         return int(row[0]), int(row[1]), int(row[2])
 
@@ -249,7 +249,7 @@ async def test_the_ledger_equals_what_the_pool_decided_and_the_invoice_the_ledge
 
 
 async def check_invoice(world: World, billable: int, lost: int) -> None:
-    month = await world.runtime.store.pool.fetchval(
+    month = await pool_of(world.runtime.store).fetchval(
         "SELECT to_char(to_timestamp(max(hour)::bigint * 3600) AT TIME ZONE 'UTC', 'YYYY-MM') "
         "FROM ledger"
     )
@@ -275,7 +275,9 @@ async def test_a_month_is_closed_and_what_comes_late_is_on_the_next_bill(world: 
         AggregateHost(world.runtime, ACCOUNTS),
         Projector(world.runtime, LEDGER),
         Projector(world.runtime, TENANTS),
-        EffectHost(world.runtime, (close(world.runtime.log, PostgresBooks(store, books)),)),
+        EffectHost(
+            world.runtime, (close(world.runtime.log, PostgresBooks(store, pool_of(store), books)),)
+        ),
     )
     async with running(*hosts):
         await world.account(
@@ -303,7 +305,7 @@ async def test_a_month_is_closed_and_what_comes_late_is_on_the_next_bill(world: 
     assert [one["reference"] for one in made["adjustments"]] == ["T-1"]
     lines = sum(line["amount_micro"] for line in made["lines"])
     assert made["amount_micro"] == lines - 7 == found[0]["statement"]["amount_micro"]
-    await store.pool.execute(
+    await pool_of(store).execute(
         "INSERT INTO ledger SELECT journal_partition, incarnation, journal_offset + 1000, pool,"
         " lease, hour, kind, cause, tenant, job_id, attempt, role, lane, price_version, 9, 9, at"
         " FROM ledger WHERE kind = 'usage' LIMIT 1"
@@ -334,7 +336,7 @@ async def test_what_cannot_be_shown_is_explained(world: World) -> None:
 async def test_a_credit_is_never_positive_in_the_ledger(world: World) -> None:
     async with running(Projector(world.runtime, LEDGER)):
         with pytest.raises(asyncpg.CheckViolationError):
-            await world.runtime.store.pool.execute(
+            await pool_of(world.runtime.store).execute(
                 "INSERT INTO ledger SELECT 0, 0, 0, 'p', 1, 1, 'credit', '', 't', 'j', 1, 'train',"
                 " 'free', 'v', 0, 5, 0"
             )

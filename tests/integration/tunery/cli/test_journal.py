@@ -51,13 +51,13 @@ async def tenants(api: httpx.AsyncClient) -> list[str]:
         while True:
             answer = await api.get("/v1/tenants")
             if answer.status_code == 200 and answer.json()["data"]:
-                return [one["id"] for one in answer.json()["data"]]
+                return [key["id"] for key in answer.json()["data"]]
             await asyncio.sleep(0.1)
 
 
 async def create_key(api: httpx.AsyncClient) -> None:
-    made = await api.post(f"/v1/tenants/{TENANT}/keys", json={"name": "k"})
-    assert made.status_code == 201, made.text
+    reply = await api.post(f"/v1/tenants/{TENANT}/keys", json={"name": "k"})
+    assert reply.status_code == 201, reply.text
 
 
 @asynccontextmanager
@@ -78,7 +78,10 @@ async def test_a_journal_is_read_moved_damaged_and_repaired(tmp_path: Path) -> N
             assert "the owner of account is running" in refused
         shutil.copytree(running.folders.keystore, there / "keystore")
         async with stack(there, environ={}) as moved:
-            restored = {one["partition"]: one for one in await journal(moved, "import", file)}
+            restored = {
+                partition["partition"]: partition
+                for partition in await journal(moved, "import", file)
+            }
             assert restored[int(PARTITION)]["next_command"] == 3
             assert len(restored) == 8
             assert "--replace" in await journal(moved, "import", file, code=1)
@@ -93,8 +96,8 @@ async def test_a_journal_is_read_moved_damaged_and_repaired(tmp_path: Path) -> N
 
 async def lived(running: Stack) -> None:
     async with admin(running) as api:
-        made = await api.post("/v1/tenants", json={"id": TENANT, "name": "ACME Inc."})
-        assert made.status_code == 201, made.text
+        reply = await api.post("/v1/tenants", json={"id": TENANT, "name": "ACME Inc."})
+        assert reply.status_code == 201, reply.text
         for _ in range(2):
             await create_key(api)
 
@@ -103,13 +106,20 @@ async def looked_at(running: Stack) -> None:
     created, *keys = await journal(running, "tail", "account", "--key", TENANT)
     assert created["content"]["events"][0]["type"] == "TenantCreated.v1"
     assert created["content"]["events"][0]["name"].startswith(f"[sealed with {TENANT}.")
-    assert [one["content"]["events"][0]["type"] for one in keys] == ["KeyCreated.v1"] * 2
-    place = ("account", PARTITION, str(created["offset"]))
-    opened = await journal(running, "inspect", *place, "--unseal")
+    assert [record["content"]["events"][0]["type"] for record in keys] == ["KeyCreated.v1"] * 2
+    position = ("account", PARTITION, str(created["offset"]))
+    opened = await journal(running, "inspect", *position, "--unseal")
     assert opened["content"]["events"][0]["name"] == "ACME Inc."
-    found = await journal(running, "verify")
-    assert found["sound"] is True
-    assert sum(one["claims"] for one in found["partitions"] if one["stream"] == "account") == 8
+    verified = await journal(running, "verify")
+    assert verified["sound"] is True
+    assert (
+        sum(
+            partition["claims"]
+            for partition in verified["partitions"]
+            if partition["stream"] == "account"
+        )
+        == 8
+    )
 
 
 async def damaged_and_repaired(moved: Stack, file: str) -> None:
@@ -120,10 +130,10 @@ async def damaged_and_repaired(moved: Stack, file: str) -> None:
     written = await producer.send_and_wait(topic, b'{"record":"decree"}', partition=partition)
     await producer.stop()
     offset = str(written.offset)
-    found = await journal(moved, "inspect", "account", PARTITION, offset, code=1)
-    assert (found["verdict"], found["bytes"]) == ("unreadable", 'b\'{"record":"decree"}\'')
+    record = await journal(moved, "inspect", "account", PARTITION, offset, code=1)
+    assert (record["verdict"], record["bytes"]) == ("unreadable", 'b\'{"record":"decree"}\'')
     bad = await journal(moved, "verify", "account", code=1)
-    (wrong,) = (one["bad"] for one in bad["partitions"] if one["bad"])
+    (wrong,) = (partition["bad"] for partition in bad["partitions"] if partition["bad"])
     assert (wrong["partition"], wrong["offset"]) == (partition, written.offset)
     await moved.start("billing")
     log, reason = moved.folders.log("billing"), f'"why":"account/{PARTITION} at offset'
@@ -146,6 +156,6 @@ async def damaged_and_repaired(moved: Stack, file: str) -> None:
 async def alarms(moved: Stack) -> list[str]:
     """Partitions of `account` at which the gateway's views have stopped, by its metrics."""
     async with admin(moved) as api:
-        told = (await api.get("/metrics")).text
-    found = re.findall(r"^tunery_partition_stopped{(.*)} 1\.0$", told, re.MULTILINE)
-    return [dict(re.findall(r'(\w+)="(.*?)"', labels))["partition"] for labels in found]
+        metrics = (await api.get("/metrics")).text
+    stopped = re.findall(r"^tunery_partition_stopped{(.*)} 1\.0$", metrics, re.MULTILINE)
+    return [dict(re.findall(r'(\w+)="(.*?)"', labels))["partition"] for labels in stopped]

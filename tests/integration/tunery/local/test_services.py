@@ -22,7 +22,7 @@ async def models(running: Stack) -> list[str]:
                 try:
                     reply = await client.get("/v1/models")
                     if reply.status_code == 200:
-                        return [one["id"] for one in reply.json()["data"]]
+                        return [base["id"] for base in reply.json()["data"]]
                 except httpx.TransportError:
                     await asyncio.sleep(0.1)
                 await asyncio.sleep(0.2)
@@ -33,9 +33,9 @@ async def test_every_service_may_be_killed() -> None:
     names = [name for name in SERVICES if name != AGENT]
     with temporary_data_dir() as folder:
         async with stack(folder, services=names, environ={}) as running:
-            told: list[str] = []
-            await initial_setup.run_setup_steps(running, told.append)
-            assert told == ["tenant local created", f"base model {BASE_MODEL_ID} registered"]
+            lines: list[str] = []
+            await initial_setup.run_setup_steps(running, lines.append)
+            assert lines == ["tenant local created", f"base model {BASE_MODEL_ID} registered"]
             assert await models(running) == [BASE_MODEL_ID]
             before = {name: running.supervisor.pid(name) for name in names}
             for name in names:

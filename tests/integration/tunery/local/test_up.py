@@ -24,24 +24,24 @@ COMMAND_S_MAX = 120
 @contextmanager
 def data_dir() -> Iterator[DataDir]:
     with temporary_data_dir() as root:
-        made = DataDir(root)
-        made.create()
-        ports.assign(made.ports, lambda _text: None, ports.ANY)
-        yield made
-        tunery("down", made)
+        folders = DataDir(root)
+        folders.create()
+        ports.assign(folders.ports, lambda _text: None, ports.ANY)
+        yield folders
+        tunery("down", folders)
 
 
 @pytest.fixture
 def folders() -> Iterator[DataDir]:
     """Nothing has ever run here."""
-    with data_dir() as made:
-        yield made
+    with data_dir() as folders:
+        yield folders
 
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[DataDir]:
-    with data_dir() as made:
-        yield made
+    with data_dir() as folders:
+        yield folders
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def up(folders: DataDir) -> None:
 
 def living(folders: DataDir) -> dict[str, processes.ProcessRecord]:
     records = [processes.read_record(file) for file in folders.run.glob("*.pid")]
-    return {one.name: one for one in records if one is not None and one.is_alive()}
+    return {record.name: record for record in records if record is not None and record.is_alive()}
 
 
 def database(folders: DataDir) -> str:
@@ -101,10 +101,10 @@ async def test_kill_of_the_supervisor_then_up_goes_on(standing: DataDir) -> None
     assert above is not None
     os.kill(above.pid, signal.SIGKILL)
     assert processes.await_end(above, 5_000)
-    assert all(one.is_alive() for one in before.values())
+    assert all(record.is_alive() for record in before.values())
     assert tunery("status", standing).returncode == 3
     up(standing)
-    assert not any(one.is_alive() for one in before.values())
+    assert not any(record.is_alive() for record in before.values())
     assert any("of a former run was still alive" in note for note in state.read(standing).notes)
     assert (await remembered(standing)).count(1) == 1
 
@@ -113,9 +113,9 @@ async def test_kill_of_everything_then_up_goes_on(standing: DataDir) -> None:
     await remember(standing, 2)
     above = state.read(standing).supervisor
     assert above is not None
-    for one in (above, *living(standing).values()):
-        os.kill(one.pid, signal.SIGKILL)
-        assert processes.await_end(one, 5_000)
+    for record in (above, *living(standing).values()):
+        os.kill(record.pid, signal.SIGKILL)
+        assert processes.await_end(record, 5_000)
     up(standing)
     assert sorted(living(standing)) == ["kafka", "postgres", "s3", "valkey"]
     assert (await remembered(standing)).count(2) == 1

@@ -2,24 +2,20 @@
 
 import hashlib
 
-import msgspec
 import pytest
 
 from schemas.job import RecordVerdict, VerdictDue
 from schemas.training import BlobFile
 from services.eval.effect import verdict
+from tests.unit.services.eval.samples import holdout, item, scores
 from tunery.runtime.blobs.abstract import BlobCorrupt
 from tunery.runtime.blobs.memory import MemoryBlobs
-from tunery.work.scores import Holdout, Item, Scores
-
-HOLDOUT = Holdout(
-    rows=0, tokens=0, base_loss=None, adapter_loss=None, generated=0, base_exact=0, adapter_exact=0
-)
+from tunery.work.codec import encode_scores
 
 
-def scores(right: bool) -> bytes:
-    item = Item(id="1", category="facts", base=True, adapter=right)
-    return msgspec.json.encode(Scores(items=(item,) * 200, holdout=HOLDOUT, answers=()))
+def results(right: bool) -> bytes:
+    """A results file of 200 items that the base knows, and that the adapter knows or not."""
+    return encode_scores(scores((item(1, True, right),) * 200, holdout(None, None)))
 
 
 def due(data: bytes) -> VerdictDue:
@@ -30,8 +26,8 @@ def due(data: bytes) -> VerdictDue:
 
 async def test_the_verdict_goes_to_the_job() -> None:
     blobs = MemoryBlobs()
-    await blobs.put("t/acme/scores", scores(right=False))
-    send = await verdict(blobs).run(due(scores(right=False)), "acme")
+    await blobs.put("t/acme/scores", results(right=False))
+    send = await verdict(blobs).run(due(results(right=False)), "acme")
     assert send is not None
     assert (send.stream, send.key) == ("job", "acme")
     assert isinstance(send.body, RecordVerdict)
@@ -41,6 +37,6 @@ async def test_the_verdict_goes_to_the_job() -> None:
 
 async def test_other_bytes_are_not_judged() -> None:
     blobs = MemoryBlobs()
-    await blobs.put("t/acme/scores", scores(right=True))
+    await blobs.put("t/acme/scores", results(right=True))
     with pytest.raises(BlobCorrupt):
-        await verdict(blobs).run(due(scores(right=False)), "acme")
+        await verdict(blobs).run(due(results(right=False)), "acme")

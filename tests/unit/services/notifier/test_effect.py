@@ -18,6 +18,7 @@ from schemas.account import (
     CreateTenant,
     DeleteEndpoint,
     Deliver,
+    DeliveryDue,
     DeliveryEnded,
     EndpointDeleted,
     Limits,
@@ -28,7 +29,9 @@ from schemas.topics import ACCOUNT, PARTITIONS, TOPICS
 from services.billing.app import ACCOUNTS
 from services.notifier.adapters.http import HttpOutbound
 from services.notifier.app import DELIVERIES
-from services.notifier.effect import DeliveryHost
+from services.notifier.domain.schedule import RETRY_AFTER_MS_MAX
+from services.notifier.effect import deliver
+from services.notifier.ports import WebhookResponse
 from tests.unit.services.notifier.receiver import Receiver, Request, receiving
 from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.bus.memory import MemoryLog
@@ -36,6 +39,7 @@ from tunery.runtime.bus.sender import Sender
 from tunery.runtime.clock import SystemClock
 from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.hosts.aggregate import AggregateHost
+from tunery.runtime.hosts.effects import EffectHost
 from tunery.runtime.hosts.projector import Projector
 from tunery.runtime.journal.reader import START, JournalReader
 from tunery.runtime.ports import Runtime
@@ -44,13 +48,14 @@ from tunery.runtime.seal.sealer import Sealer
 from tunery.runtime.seal.webhooks import webhook_secret
 from tunery.runtime.settings import RuntimeSettings
 from tunery.runtime.store.memory import MemoryStore
+from tunery.runtime.verbs import RetryLater
 
 SUCCEEDED = "fine_tuning.job.succeeded"
 PATIENCE_S = 10
 
 
 @dataclass
-class World:
+class NotifierWorld:
     runtime: Runtime
     keys: MemoryKeyStore
 
@@ -99,12 +104,12 @@ class World:
 
     async def row(self) -> dict[str, Any] | None:
         """The open delivery, taken from the store the way a host would."""
-        leased = await self.runtime.store.lease("deliver", 1, 0)
+        leased = await self.runtime.store.lease_rows("deliver", 1, 0)
         return {"failure": leased[0].failure} if leased else None
 
 
 @asynccontextmanager
-async def running(tmp_path: Path) -> AsyncIterator[World]:
+async def running(tmp_path: Path) -> AsyncIterator[NotifierWorld]:
     settings = RuntimeSettings(
         kafka_bootstrap="memory",
         postgres_dsn="memory",
@@ -131,14 +136,14 @@ async def running(tmp_path: Path) -> AsyncIterator[World]:
     hosts: tuple[Host, ...] = (
         AggregateHost(replace(runtime, name="billing"), ACCOUNTS),
         Projector(runtime, DELIVERIES),
-        DeliveryHost(runtime, outbound, 4, lambda: 0),
+        EffectHost(runtime, (deliver(runtime, outbound, 4, lambda: 0),)),
     )
     tasks = [asyncio.create_task(host.run()) for host in hosts]
     try:
         async with asyncio.timeout(PATIENCE_S):
             for host in hosts:
                 await host.ready()
-        yield World(runtime, keys)
+        yield NotifierWorld(runtime, keys)
     finally:
         for task in tasks:
             task.cancel()
@@ -187,10 +192,10 @@ async def test_a_receiver_that_is_gone_loses_its_endpoint(tmp_path: Path) -> Non
         assert (await world.until(EndpointDeleted)).endpoint_id == "we_1"
 
 
-async def test_a_failure_is_tried_again_with_the_same_id(
+async def test_failed_delivery_is_tried_again_with_the_same_id(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("services.notifier.effect.pause_ms", lambda *_: 10)
+    monkeypatch.setattr("services.notifier.effect.delay_ms", lambda *_: 10)
     async with running(tmp_path) as world, receiving(500, 302, 200) as receiver:
         await world.subscribe(receiver.url)
         await world.announce()
@@ -200,14 +205,14 @@ async def test_a_failure_is_tried_again_with_the_same_id(
         assert len({request.body for request in receiver.requests}) == 1
 
 
-async def test_a_delivery_that_breaks_us_ends_by_its_schedule(
+async def test_delivery_that_fails_in_our_code_ends_by_its_schedule(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> str:
-        raise LookupError("nothing we thought of")
+        raise LookupError("an unforeseen error")
 
     monkeypatch.setattr("services.notifier.effect.webhook_secret", broken)
-    monkeypatch.setattr("services.notifier.effect.pause_ms", lambda *_: None)
+    monkeypatch.setattr("services.notifier.effect.TRIES_MAX", 1)
     async with running(tmp_path) as world, receiving(200) as receiver:
         await world.subscribe(receiver.url)
         await world.announce()
@@ -215,8 +220,10 @@ async def test_a_delivery_that_breaks_us_ends_by_its_schedule(
         assert (ended.outcome, receiver.requests) == ("gave_up", [])
 
 
-async def test_the_last_failure_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.notifier.effect.pause_ms", lambda *_: None)
+async def test_the_status_of_the_last_try_is_in_the_outcome(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.notifier.effect.TRIES_MAX", 1)
     async with running(tmp_path) as world, receiving(500) as receiver:
         await world.subscribe(receiver.url)
         await world.announce()
@@ -252,7 +259,7 @@ async def test_while_a_rotation_overlaps_both_secrets_verify(
                 Webhook(old).verify(request.body, request.headers)
 
 
-async def test_a_delivery_that_somebody_waits_for_is_tried_once(tmp_path: Path) -> None:
+async def test_delivery_that_a_client_waits_for_is_tried_once(tmp_path: Path) -> None:
     async with running(tmp_path) as world, receiving(503) as receiver:
         await world.subscribe(receiver.url)
         await world.send(
@@ -274,7 +281,7 @@ async def test_a_delivery_that_somebody_waits_for_is_tried_once(tmp_path: Path) 
 async def test_an_open_delivery_is_signed_with_the_secret_of_its_attempt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("services.notifier.effect.pause_ms", lambda *_: 50)
+    monkeypatch.setattr("services.notifier.effect.delay_ms", lambda *_: 50)
     async with running(tmp_path) as world, receiving(*(500,) * 100) as receiver:
         await world.subscribe(receiver.url)
         await world.announce()
@@ -293,3 +300,29 @@ async def test_an_open_delivery_is_signed_with_the_secret_of_its_attempt(
                 await asyncio.sleep(0.05)
         with pytest.raises(WebhookVerificationError):
             Webhook(old).verify(last.body, last.headers)
+
+
+async def test_retry_after_is_honoured_within_a_limit(tmp_path: Path) -> None:
+    class Busy:
+        def __init__(self, retry_after_ms: int | None) -> None:
+            self.retry_after_ms = retry_after_ms
+
+        async def post(self, url: str, headers: Any, body: bytes) -> WebhookResponse:
+            return WebhookResponse(503, self.retry_after_ms)
+
+        async def close(self) -> None:
+            """Nothing to free."""
+
+    async with running(tmp_path) as world, receiving(500) as receiver:
+        await world.subscribe(receiver.url)
+        await world.announce()
+        due = await world.until(DeliveryDue)
+        for retry_after_ms, delay_ms_min in (
+            (None, 0),
+            (1_000, 1_000),
+            (10**12, RETRY_AFTER_MS_MAX),
+        ):
+            effect = deliver(world.runtime, Busy(retry_after_ms), 1, lambda: 0)
+            with pytest.raises(RetryLater) as later:
+                await effect.run(due, "acme", 1)
+            assert later.value.delay_ms_min == delay_ms_min

@@ -31,7 +31,7 @@ def test_a_bad_file_is_rejected_with_every_planted_row() -> None:
     report = json.loads(out)
     planted = json.loads((EXAMPLES / "broken.expected.json").read_text("utf-8"))
     assert code == 1
-    assert {str(one["row"]): one["code"] for one in report["errors"]} == planted
+    assert {str(error["row"]): error["code"] for error in report["errors"]} == planted
 
 
 def test_the_worst_of_several_files_decides(tmp_path: Path) -> None:
@@ -94,7 +94,9 @@ def test_benchmarks_and_personal_data_are_looked_for_when_asked(tmp_path: Path) 
 
 def test_two_versions_are_compared(tmp_path: Path) -> None:
     for name, answers in (("old.jsonl", "abcc"), ("new.jsonl", "bxccd")):
-        rows = [{"prompt": f"Which {ord(it) // 2}?", "completion": it} for it in answers]
+        rows = [
+            {"prompt": f"Which {ord(answer) // 2}?", "completion": answer} for answer in answers
+        ]
         (tmp_path / name).write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     old, new = str(tmp_path / "old.jsonl"), str(tmp_path / "new.jsonl")
     result = CliRunner().invoke(command, ["diff", old, new])

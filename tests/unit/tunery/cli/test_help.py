@@ -20,9 +20,9 @@ def commands(
     if isinstance(command, click.Group):
         context = click.Context(command)
         for name in command.list_commands(context):
-            found = command.get_command(context, name)
-            assert found is not None
-            yield from commands(found, (*words, name))
+            child = command.get_command(context, name)
+            assert child is not None
+            yield from commands(child, (*words, name))
 
 
 ALL = dict(commands())
@@ -40,6 +40,6 @@ def test_every_command_speaks_json() -> None:
         " ".join(words)
         for words, command in ALL.items()
         if not isinstance(command, click.Group)
-        and not any("--json" in one.opts for one in command.params)
+        and not any("--json" in option.opts for option in command.params)
     }
     assert silent == NO_JSON

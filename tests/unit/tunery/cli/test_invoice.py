@@ -19,7 +19,7 @@ MONTH = period("2026-11")
 GOODWILL = Adjustment(reference="T-17", reason="goodwill", currency="EUR", amount_micro=-5_000_000)
 
 
-def made(soft: int | None = None) -> Invoice:
+def sample(soft: int | None = None) -> Invoice:
     used = LedgerRow(
         kind="usage",
         job_id="ftjob-1",
@@ -50,7 +50,7 @@ def test_other_amounts_are_refused(typed: str) -> None:
 @pytest.mark.parametrize("soft", [None, 1])
 def test_an_adjustment_is_a_line_and_in_the_total(soft: int | None) -> None:
     console = Console(width=100, record=True, file=io.StringIO())
-    console.print(table(made(soft)))
+    console.print(table(sample(soft)))
     shown = " ".join(console.export_text().split())
     assert "Invoice 2026-11 · acme · open" in shown
     assert "adjustment: goodwill, T-17 -5.000000" in shown
@@ -58,7 +58,7 @@ def test_an_adjustment_is_a_line_and_in_the_total(soft: int | None) -> None:
 
 
 def test_the_lines_of_a_csv_sum_to_the_invoice(capsys: pytest.CaptureFixture[str]) -> None:
-    _write_csv(made())
+    _write_csv(sample())
     lines = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert [line["kind"] for line in lines] == ["usage", "adjustment"]
     assert sum(float(line["amount"]) for line in lines) == pytest.approx(-4.998)

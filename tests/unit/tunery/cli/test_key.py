@@ -1,4 +1,4 @@
-"""`tunery key`: which key is meant, one's own or a tenant's."""
+"""`tunery key`: which key a command names, the caller's own or that of a tenant."""
 
 import json
 
@@ -54,7 +54,7 @@ def test_which_key_is_meant(
     environ = {"OPENAI_BASE_URL": "http://api/v1", "OPENAI_API_KEY": "k"}
     done = CliRunner().invoke(main, ["key", *words], env=environ)
     assert done.exit_code == 0, done.output
-    assert [f"{one.method} {one.url.path}" for one in seen] == [request_line]
+    assert [f"{request.method} {request.url.path}" for request in seen] == [request_line]
     if words[0] == "rotate":
         assert json.loads(seen[0].content) == {"overlap_seconds": 86_400}
         assert "tun-new" in done.output
@@ -63,4 +63,4 @@ def test_which_key_is_meant(
 def test_three_names_are_one_too_many() -> None:
     done = CliRunner().invoke(main, ["key", "rotate", "acme", "key_1", "key_2"])
     assert done.exit_code == 2
-    assert "a tenant and the id of one key" in done.output
+    assert "Give a tenant and a key id" in done.output

@@ -45,9 +45,9 @@ def test_status_of_nothing_says_how_to_start(tmp_path: Path) -> None:
 
 def test_status_as_json_is_one_object(tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["status", "--data-dir", str(tmp_path), "--json"])
-    found = json.loads(done.output)
-    assert found["running"] is False
-    assert found["data_dir"] == str(tmp_path)
+    report = json.loads(done.output)
+    assert report["running"] is False
+    assert report["data_dir"] == str(tmp_path)
 
 
 def test_errors_end_with_their_fix(tmp_path: Path) -> None:
@@ -64,7 +64,9 @@ def test_errors_end_with_their_fix(tmp_path: Path) -> None:
 def test_doctor_names_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TUNERY_CACHE_DIR", str(tmp_path / "cache"))
     done = CliRunner().invoke(main, ["doctor", "--data-dir", str(tmp_path), "--json"])
-    wrong = {one["name"]: one["fix"] for one in json.loads(done.output) if one["fix"]}
+    wrong = {
+        finding["name"]: finding["fix"] for finding in json.loads(done.output) if finding["fix"]
+    }
     assert done.exit_code == 1
     assert set(wrong) >= {"kafka", "s3", "base model"}
     assert all("make setup" in wrong[name] for name in ("kafka", "s3", "base model"))

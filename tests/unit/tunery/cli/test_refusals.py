@@ -62,26 +62,27 @@ def server() -> Iterator[Answering]:
         def log_message(self, *_: object) -> None:
             """Nothing."""
 
-    with HTTPServer(("127.0.0.1", 0), Handler) as made:
-        answering = Answering(f"http://127.0.0.1:{made.server_port}/v1", KEY_REFUSED)
-        thread = Thread(target=made.serve_forever, args=(0.01,))
+    with HTTPServer(("127.0.0.1", 0), Handler) as http:
+        answering = Answering(f"http://127.0.0.1:{http.server_port}/v1", KEY_REFUSED)
+        thread = Thread(target=http.serve_forever, args=(0.01,))
         thread.start()
         yield answering
-        made.shutdown()
+        http.shutdown()
         thread.join()
 
 
 def called(words: tuple[str, ...], url: str, folder: Path) -> Result:
+    """Run a command with its required arguments against the API at `url`."""
     rows = folder / "rows.jsonl"
     rows.write_text("{}\n")
     arguments: list[str] = []
-    for one in ALL[words].params:
-        is_path = isinstance(one.type, click.Path)
-        value = str(folder if is_path and not getattr(one.type, "file_okay", True) else rows)
-        if isinstance(one, click.Argument) and one.required:
-            arguments.append(value if is_path else _choice(one))
-        elif isinstance(one, click.Option) and one.required:
-            arguments += [one.opts[0], "x" if one.name == "model" else "file-x"]
+    for parameter in ALL[words].params:
+        is_path = isinstance(parameter.type, click.Path)
+        value = str(folder if is_path and not getattr(parameter.type, "file_okay", True) else rows)
+        if isinstance(parameter, click.Argument) and parameter.required:
+            arguments.append(value if is_path else _choice(parameter))
+        elif isinstance(parameter, click.Option) and parameter.required:
+            arguments += [parameter.opts[0], "x" if parameter.name == "model" else "file-x"]
     environ = {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": "wrong"}
     return CliRunner().invoke(main, [*words, *arguments, *CHOSEN.get(words, ())], env=environ)
 
@@ -90,7 +91,8 @@ def _choice(argument: click.Parameter) -> str:
     return argument.type.choices[0] if isinstance(argument.type, click.Choice) else "x"
 
 
-def told(done: Result) -> str:
+def failure_of(done: Result) -> str:
+    """The output of a command that failed with a fix and without a traceback."""
     assert done.exit_code == 1, done.output
     assert isinstance(done.exception, SystemExit), done.exception
     assert "fix: " in done.output
@@ -99,14 +101,14 @@ def told(done: Result) -> str:
 
 @pytest.mark.parametrize("words", CALLS, ids=" ".join)
 def test_a_server_that_is_away_is_named(words: tuple[str, ...], tmp_path: Path) -> None:
-    output = told(called(words, "http://127.0.0.1:9/v1", tmp_path))
+    output = failure_of(called(words, "http://127.0.0.1:9/v1", tmp_path))
     assert "127.0.0.1:9/v1 does not answer" in output
 
 
 @pytest.mark.parametrize("words", CALLS, ids=" ".join)
 def test_a_wrong_key_is_named(words: tuple[str, ...], tmp_path: Path, server: Answering) -> None:
     server.answer = KEY_REFUSED
-    output = told(called(words, server.url, tmp_path))
+    output = failure_of(called(words, server.url, tmp_path))
     assert "The API key is not valid" in output
 
 
@@ -115,5 +117,5 @@ def test_an_address_of_something_else_is_named(
     words: tuple[str, ...], tmp_path: Path, server: Answering
 ) -> None:
     server.answer = ANOTHER_SERVER
-    output = told(called(words, server.url, tmp_path))
+    output = failure_of(called(words, server.url, tmp_path))
     assert "It works!" in output

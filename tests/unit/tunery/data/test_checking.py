@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunery.data.checking import check, count_tokens
+from tunery.data.checking import check
 from tunery.data.findings.codes import CATALOGUE
 from tunery.data.findings.limits import ROWS_MIN
-from tunery.data.reports.report import Report
+from tunery.data.reports.report import CheckReport
 
 USER = {"role": "user", "content": "Where is the light?"}
 ANSWER = {"role": "assistant", "content": "On the rock."}
@@ -34,11 +34,11 @@ def encode(row: Any) -> bytes:
     return row if isinstance(row, bytes) else json.dumps(row).encode()
 
 
-def check_bytes(content: bytes, **options: Any) -> Report:
+def check_bytes(content: bytes, **options: Any) -> CheckReport:
     return check(io.BytesIO(content), **options)
 
 
-def among(row: Any, others: Callable[[int], Any] = good) -> Report:
+def among(row: Any, others: Callable[[int], Any] = good) -> CheckReport:
     """The report of a file of good rows with one other row as number six."""
     rows = [others(number) for number in range(1, ROWS_MIN + 2)]
     rows[BAD_ROW - 1] = row
@@ -371,7 +371,7 @@ def test_progress_ends_at_the_size_of_the_file(write: Callable[..., Path]) -> No
 # --- with a base model
 def test_tokens_are_counted_exactly(base_dir: Path, write: Callable[..., Path]) -> None:
     path = write(good(number) for number in range(300))
-    counts = count_tokens(path, base_dir)
+    counts = check(path, base_dir=base_dir).tokens
     assert counts is not None
     assert counts.rows == sum(bin_.rows for bin_ in counts.histogram) == 300
     assert 0 < counts.trainable_tokens < counts.tokens
@@ -430,7 +430,7 @@ def test_both_answers_of_a_comparison_are_counted(
     ]
     won = [{"prompt": row["prompt"], "completion": row["chosen"]} for row in rows]
     lost = [{"prompt": row["prompt"], "completion": row["rejected"]} for row in rows]
-    both, *each = [count_tokens(write(some), base_dir) for some in (rows, won, lost)]
+    both, *each = [check(write(some), base_dir=base_dir).tokens for some in (rows, won, lost)]
     assert both is not None
     assert both.tokens == sum(one.tokens for one in each if one is not None)
 

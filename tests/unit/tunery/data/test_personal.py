@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tunery.data import personal
-from tunery.data.personal import find, mask
+from tunery.data.personal import find_spans, mask
 
 ops: Any = import_module("re._constants")
 parser: Any = import_module("re._parser")
@@ -61,19 +61,19 @@ def test_a_value_is_replaced_by_its_kind(text: str, masked: str) -> None:
     ],
 )
 def test_numbers_that_belong_to_nobody_stay(text: str) -> None:
-    assert find(text) == []
+    assert find_spans(text) == []
 
 
 @given(st.text(alphabet="a1@.:-+ ()DEe\n", max_size=200))
 def test_spans_are_in_order_and_apart(text: str) -> None:
-    spans = find(text)
+    spans = find_spans(text)
     assert all(a.end <= b.start for a, b in pairwise(spans))
     assert all(0 <= span.start < span.end <= len(text) for span in spans)
 
 
 def test_masked_text_holds_nothing_any_more() -> None:
     text = "a@b.example 4111111111111111 +1 415 555 0132 hf_" + "q" * 34
-    assert find(mask(text)) == []
+    assert find_spans(mask(text)) == []
 
 
 def test_only_the_wanted_kinds_are_looked_for() -> None:

@@ -14,11 +14,11 @@ import pytest
 from safetensors.numpy import load, load_file, save
 
 from tunery.data import preparing
-from tunery.data.checking import count_tokens
-from tunery.data.dialects.detection import Conversation
-from tunery.data.preparing import DataRefused, Prepared, find, prepare
-from tunery.data.screening.contamination import Item
-from tunery.data.screening.screening import Policy
+from tunery.data.checking import check
+from tunery.data.dialects.conversation import Conversation
+from tunery.data.preparing import DataRefused, PreparedDirectory, find_prepared, prepare
+from tunery.data.screening.contamination import BenchmarkItem
+from tunery.data.screening.screening import ScreeningPolicy
 from tunery.data.tokens import chunks
 from tunery.data.tokens.tokenizer import Encoded, Rendered, Tokenizer
 
@@ -48,12 +48,12 @@ def documents(path: Path) -> list[tuple[list[int], list[int]]]:
 
 
 @pytest.fixture
-def prepared(write: Writer, base_dir: Path, tmp_path: Path) -> Prepared:
+def prepared(write: Writer, base_dir: Path, tmp_path: Path) -> PreparedDirectory:
     path = write(chat(number, words=number % 30 + 1) for number in range(200))
     return prepare(path, base_dir, tmp_path / "out", max_length=128)
 
 
-def test_sums_agree_with_the_shards(prepared: Prepared, tokenizer: Tokenizer) -> None:
+def test_sums_agree_with_the_shards(prepared: PreparedDirectory, tokenizer: Tokenizer) -> None:
     train, validation = prepared.manifest.train, prepared.manifest.validation
     assert (train.rows, validation.rows) == (180, 20)
     for side, path in ((train, prepared.train_path), (validation, prepared.validation_path)):
@@ -71,7 +71,7 @@ def test_sums_agree_with_the_shards(prepared: Prepared, tokenizer: Tokenizer) ->
             assert answer.endswith("<|im_end|>")
 
 
-def test_packed_rows_are_full_and_within_max_length(prepared: Prepared) -> None:
+def test_packed_rows_are_full_and_within_max_length(prepared: PreparedDirectory) -> None:
     parts = tensors(prepared.train_path)
     lengths = iter(parts["seq_lengths"])
     sizes = [sum(next(lengths) for _ in range(count)) for count in parts["row_lengths"]]
@@ -79,14 +79,14 @@ def test_packed_rows_are_full_and_within_max_length(prepared: Prepared) -> None:
     assert sum(sizes) / (128 * len(sizes)) > 0.85
 
 
-def test_the_bytes_are_those_of_safetensors(prepared: Prepared) -> None:
+def test_the_bytes_are_those_of_safetensors(prepared: PreparedDirectory) -> None:
     for path in (prepared.train_path, prepared.validation_path):
         content = path.read_bytes()
         assert save(load(content)) == content
 
 
 def test_validation_prompts_end_where_the_answer_begins(
-    prepared: Prepared, tokenizer: Tokenizer
+    prepared: PreparedDirectory, tokenizer: Tokenizer
 ) -> None:
     lines = prepared.prompts_path.read_bytes().splitlines()
     assert len(lines) == 20
@@ -98,7 +98,7 @@ def test_validation_prompts_end_where_the_answer_begins(
 
 
 def test_a_second_preparation_tokenises_nothing(
-    prepared: Prepared, write: Writer, base_dir: Path, monkeypatch: pytest.MonkeyPatch
+    prepared: PreparedDirectory, write: Writer, base_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Tokenizer, "encode", None)
     path = write(chat(number, words=number % 30 + 1) for number in range(200))
@@ -108,7 +108,7 @@ def test_a_second_preparation_tokenises_nothing(
 
 
 def test_the_same_bytes_every_time(
-    prepared: Prepared, write: Writer, base_dir: Path, tmp_path: Path
+    prepared: PreparedDirectory, write: Writer, base_dir: Path, tmp_path: Path
 ) -> None:
     path = write((chat(number, words=number % 30 + 1) for number in range(200)), "other-name")
     again = prepare(path, base_dir, tmp_path / "again", max_length=128)
@@ -128,24 +128,24 @@ def test_the_same_bytes_every_time(
     ],
 )
 def test_what_decides_the_bytes_decides_the_key(
-    prepared: Prepared, tokenizer: Tokenizer, other: dict[str, Any]
+    prepared: PreparedDirectory, tokenizer: Tokenizer, other: dict[str, Any]
 ) -> None:
     manifest = prepared.manifest
     if "validation" in other:
         other = {"validation_fraction_ppm": other["validation"]}
     policy = msgspec.structs.replace(manifest.policy, **other)
-    assert find(prepared.directory, manifest.key) is not None
+    assert find_prepared(prepared.directory, manifest.key) is not None
     assert preparing.cache_key(manifest.content_sha256, None, tokenizer, policy) != manifest.key
     same = preparing.cache_key(manifest.content_sha256, None, tokenizer, manifest.policy)
     assert same == manifest.key
 
 
 def test_a_damaged_directory_is_made_again(
-    prepared: Prepared, write: Writer, base_dir: Path
+    prepared: PreparedDirectory, write: Writer, base_dir: Path
 ) -> None:
     whole = prepared.train_path.read_bytes()
     prepared.train_path.write_bytes(whole[:-1])
-    assert find(prepared.directory, prepared.key) is None
+    assert find_prepared(prepared.directory, prepared.key) is None
     path = write(chat(number, words=number % 30 + 1) for number in range(200))
     again = prepare(path, base_dir, prepared.directory, max_length=128)
     assert not again.reused
@@ -156,7 +156,7 @@ def test_counts_without_splitting_are_those_of_the_check(
     write: Writer, base_dir: Path, tmp_path: Path
 ) -> None:
     path = write(chat(number) for number in range(50))
-    counts = count_tokens(path, base_dir)
+    counts = check(path, base_dir=base_dir).tokens
     done = prepare(path, base_dir, tmp_path / "out", max_length=64, validation_fraction_ppm=0)
     assert counts is not None
     assert done.manifest.train.tokens == counts.tokens
@@ -223,14 +223,14 @@ def test_small_windows_lose_nothing(
     whole = prepare(path, base_dir, tmp_path / "whole", **options)
     monkeypatch.setattr(preparing, "PACK_WINDOW_ROWS", 7)
     monkeypatch.setattr(chunks, "ENCODE_ROWS", 3)
-    monkeypatch.setattr(chunks, "PIECE_ROWS", 11)
+    monkeypatch.setattr(chunks, "CHUNK_ROWS", 11)
     windows = prepare(path, base_dir, tmp_path / "windows", **options)
     assert sorted(documents(whole.train_path)) == sorted(documents(windows.train_path))
     assert windows.manifest.train.packed_rows >= whole.manifest.train.packed_rows
 
 
 @pytest.mark.train
-def test_the_trainer_reads_the_shards(prepared: Prepared) -> None:
+def test_the_trainer_reads_the_shards(prepared: PreparedDirectory) -> None:
     from tunery.ml.packed import read_rows
 
     rows = read_rows([str(prepared.train_path)], vocabulary=49_152)
@@ -239,7 +239,7 @@ def test_the_trainer_reads_the_shards(prepared: Prepared) -> None:
     assert sum(rows.row_tokens) == prepared.manifest.train.tokens
 
 
-def test_the_manifest_is_plain_json(prepared: Prepared) -> None:
+def test_the_manifest_is_plain_json(prepared: PreparedDirectory) -> None:
     manifest = json.loads((prepared.directory / preparing.MANIFEST).read_text())
     assert manifest["key"] == prepared.key
     assert manifest["files"].keys() == set(preparing.FILES)
@@ -270,14 +270,14 @@ import os, signal, sys
 from pathlib import Path
 from tunery.data import preparing
 from tunery.data.tokens import chunks
-chunks.PIECE_ROWS = 20
-make, left = chunks.PieceMaker.make, [int(sys.argv[3])]
+chunks.CHUNK_ROWS = 20
+make, left = chunks.ChunkTokeniser.tokenise, [int(sys.argv[3])]
 def last_words(self, name, rows):
     left[0] -= 1
     if left[0] < 0:
         os.kill(os.getpid(), signal.SIGKILL)
     return make(self, name, rows)
-chunks.PieceMaker.make = last_words
+chunks.ChunkTokeniser.tokenise = last_words
 out, base = Path(sys.argv[2]), Path(sys.argv[4])
 preparing.prepare(Path(sys.argv[1]), base, out, max_length=128)
 """
@@ -285,7 +285,7 @@ preparing.prepare(Path(sys.argv[1]), base, out, max_length=128)
 
 @pytest.mark.parametrize("after", [0, 3, 9])
 def test_a_killed_run_goes_on_with_the_same_bytes(
-    prepared: Prepared,
+    prepared: PreparedDirectory,
     base_dir: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -304,7 +304,7 @@ def test_a_killed_run_goes_on_with_the_same_bytes(
         return encode(self, rows)
 
     monkeypatch.setattr(Tokenizer, "encode", counting)
-    monkeypatch.setattr(chunks, "PIECE_ROWS", 20)
+    monkeypatch.setattr(chunks, "CHUNK_ROWS", 20)
     again = prepare(path, base_dir, out, max_length=128)
     assert sum(encoded) == 200 - 20 * after
     for name in (*preparing.FILES, preparing.MANIFEST):
@@ -337,13 +337,13 @@ def test_what_the_policy_removes_is_left_out(
     rows = [chat(number) for number in range(20)]
     rows += [{"messages": [{"role": "user", "content": STORY}, *chat(0)["messages"][1:]]}]
     rows += [{"messages": [{"role": "user", "content": f"{STORY}."}, *chat(0)["messages"][1:]]}]
-    exam = [Item(benchmark="exam", place="1", question=STORY)]
+    exam = [BenchmarkItem(benchmark="exam", source="1", question=STORY)]
     path = write(rows)
     options: dict[str, Any] = {"max_length": 128, "benchmarks": exam}
     kept = prepare(path, base_dir, tmp_path / "kept", **options)
-    once = Policy(repeats="remove")
+    once = ScreeningPolicy(repeats="remove")
     single = prepare(path, base_dir, tmp_path / "single", screen=once, **options)
-    clean = Policy(benchmarks="remove")
+    clean = ScreeningPolicy(benchmarks="remove")
     without = prepare(path, base_dir, tmp_path / "clean", screen=clean, **options)
     assert [it.manifest.left_out for it in (kept, single, without)] == [0, 1, 2]
     assert len({it.key for it in (kept, single, without)}) == 3
@@ -358,12 +358,16 @@ def test_personal_data_is_scrubbed_or_refused(
     row["messages"][0]["content"] = "Write to ann@mail.example"
     path = write([chat(1), chat(2), row])
     options: dict[str, Any] = {"max_length": 128, "validation_fraction_ppm": 0}
-    made = prepare(path, base_dir, tmp_path / "out", screen=Policy(personal="scrub"), **options)
+    made = prepare(
+        path, base_dir, tmp_path / "out", screen=ScreeningPolicy(personal="scrub"), **options
+    )
     texts = str([tokenizer.decode(ids) for ids, _ in documents(made.train_path)])
     assert "[email]" in texts
     assert "ann@" not in texts
     with pytest.raises(DataRefused, match=r"row 3 /messages/0: .*email \(personal_data_refused\)"):
-        prepare(path, base_dir, tmp_path / "no", screen=Policy(personal="block"), **options)
+        prepare(
+            path, base_dir, tmp_path / "no", screen=ScreeningPolicy(personal="block"), **options
+        )
 
 
 def texts(number: int, words: int) -> dict[str, str]:
@@ -374,7 +378,7 @@ def test_long_texts_are_split_and_every_token_is_learnt_once(
     write: Writer, base_dir: Path, tmp_path: Path, tokenizer: Tokenizer
 ) -> None:
     rows = [texts(1, 3), texts(2, 200), texts(3, 40)]
-    counts = count_tokens(write(rows), base_dir)
+    counts = check(write(rows), base_dir=base_dir).tokens
     options: dict[str, Any] = {"max_length": 64, "length_policy": "split"}
     done = prepare(write(rows), base_dir, tmp_path / "out", validation_fraction_ppm=0, **options)
     train, found = done.manifest.train, documents(done.train_path)

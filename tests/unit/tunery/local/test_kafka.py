@@ -11,9 +11,9 @@ from tunery.local import kafka
 
 @given(st.binary(min_size=16, max_size=16))
 def test_a_cluster_id_is_never_taken_for_an_option(octets: bytes) -> None:
-    made = kafka.cluster_id(uuid.UUID(bytes=octets))
-    assert len(made) == 22
-    assert not made.startswith("-")
+    cluster_id = kafka.cluster_id(uuid.UUID(bytes=octets))
+    assert len(cluster_id) == 22
+    assert not cluster_id.startswith("-")
 
 
 def test_the_broker_listens_on_this_machine_alone(tmp_path: Path) -> None:

@@ -20,11 +20,11 @@ def test_a_taken_port_moves_and_is_named(tmp_path: Path) -> None:
     with socket.socket() as other:
         other.bind((ports.HOST, 0))
         other.listen()
-        taken = other.getsockname()[1]
-        chosen = ports.assign(tmp_path / "ports.json", notices.append, {"kafka": taken})
-    assert chosen["kafka"] != taken
+        occupied = other.getsockname()[1]
+        chosen = ports.assign(tmp_path / "ports.json", notices.append, {"kafka": occupied})
+    assert chosen["kafka"] != occupied
     assert notices == [
-        f"port {taken} for kafka is taken by another program; using {chosen['kafka']}"
+        f"port {occupied} for kafka is taken by another program; using {chosen['kafka']}"
     ]
 
 

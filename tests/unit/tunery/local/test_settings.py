@@ -19,12 +19,12 @@ def build(tmp_path: Path, environ: dict[str, str]) -> settings.Settings:
 
 
 def test_services_get_the_hash_of_the_key_and_never_the_key(tmp_path: Path) -> None:
-    made = build(tmp_path, {})
-    environment = made.environment()
-    assert made.admin_key not in "".join(environment.values())
+    configured = build(tmp_path, {})
+    environment = configured.environment()
+    assert configured.admin_key not in "".join(environment.values())
     assert (
         environment["TUNERY_ADMIN_KEY_SHA256"]
-        == hashlib.sha256(made.admin_key.encode()).hexdigest()
+        == hashlib.sha256(configured.admin_key.encode()).hexdigest()
     )
     assert environment["TUNERY_KAFKA_BOOTSTRAP"] == "127.0.0.1:2"
     assert environment["HF_HUB_OFFLINE"] == "1"
@@ -45,13 +45,13 @@ def test_unreadable_secrets_are_named_and_not_replaced(tmp_path: Path) -> None:
     assert file.read_text() == "{"
 
 
-def test_a_server_of_ones_own_replaces_the_built_in_one(tmp_path: Path) -> None:
+def test_server_of_the_user_replaces_the_embedded_one(tmp_path: Path) -> None:
     environ = {"TUNERY_POSTGRES_DSN": "postgresql://db/x", "TUNERY_KAFKA_BOOTSTRAP": "k:9092"}
-    made = build(tmp_path, environ)
+    configured = build(tmp_path, environ)
     assert settings.replaced(environ) == {"kafka", "postgres"}
-    assert made.environment()["TUNERY_POSTGRES_DSN"] == "postgresql://db/x"
-    assert made.environment()["TUNERY_KAFKA_BOOTSTRAP"] == "k:9092"
-    assert made.environment()["TUNERY_S3_ENDPOINT"] == "http://127.0.0.1:6"
+    assert configured.environment()["TUNERY_POSTGRES_DSN"] == "postgresql://db/x"
+    assert configured.environment()["TUNERY_KAFKA_BOOTSTRAP"] == "k:9092"
+    assert configured.environment()["TUNERY_S3_ENDPOINT"] == "http://127.0.0.1:6"
 
 
 def test_an_s3_of_ones_own_needs_its_keys() -> None:

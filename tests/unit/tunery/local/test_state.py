@@ -20,10 +20,10 @@ def test_what_was_told_is_read_back(tmp_path: Path) -> None:
     file.hear(Changed("kafka", Phase.READY, pid=7, address="127.0.0.1:1"))
     file.hear(Note("port 1 is taken"))
     file.enter(Mood.READY)
-    found = state.read(folders)
-    assert found == file.state
-    assert found.is_alive()
-    assert found.children["kafka"].phase is Phase.READY
+    read = state.read(folders)
+    assert read == file.state
+    assert read.is_alive()
+    assert read.children["kafka"].phase is Phase.READY
 
 
 def test_notes_are_bounded(tmp_path: Path) -> None:

@@ -21,17 +21,17 @@ SLEEP = "import time; time.sleep(60)\n"
 
 @pytest.fixture
 def folders(tmp_path: Path) -> DataDir:
-    made = DataDir(tmp_path)
-    made.create()
-    return made
+    created = DataDir(tmp_path)
+    created.create()
+    return created
 
 
-class Heard(list[Event]):
+class EventList(list[Event]):
     def phases(self, name: str) -> list[Phase]:
-        return [one.phase for one in self if isinstance(one, Changed) and one.name == name]
+        return [event.phase for event in self if isinstance(event, Changed) and event.name == name]
 
     def details(self, name: str) -> list[str]:
-        return [one.detail for one in self if isinstance(one, Changed) and one.name == name]
+        return [event.detail for event in self if isinstance(event, Changed) and event.name == name]
 
 
 def child(name: str, code: str, cwd: Path) -> Child:
@@ -39,17 +39,17 @@ def child(name: str, code: str, cwd: Path) -> Child:
 
 
 async def test_a_child_that_is_killed_starts_again(folders: DataDir) -> None:
-    heard = Heard()
-    boss = Supervisor(folders, heard.append)
+    events = EventList()
+    boss = Supervisor(folders, events.append)
     await boss.start([child("a", READY + SLEEP, folders.root)])
     first = boss.pid("a")
     boss.kill("a")
     await asyncio.sleep(0.1)
     await boss.await_ready("a")
     assert boss.pid("a") not in {first, None}
-    assert "killed by SIGKILL; starting again in 0.25 s" in heard.details("a")
+    assert "killed by SIGKILL; starting again in 0.25 s" in events.details("a")
     await boss.drain([["a"]])
-    assert heard.phases("a")[-1] is Phase.STOPPED
+    assert events.phases("a")[-1] is Phase.STOPPED
     assert list(folders.run.glob("*.pid")) == []
 
 
@@ -67,39 +67,43 @@ async def test_a_child_that_never_gets_ready_is_given_up_with_its_log(
 
 
 async def test_a_dead_child_without_restart_stays_dead_until_started(folders: DataDir) -> None:
-    heard = Heard()
-    boss = Supervisor(folders, heard.append)
+    events = EventList()
+    boss = Supervisor(folders, events.append)
     await boss.start([child("a", READY + SLEEP, folders.root)])
     assert len(boss.kill("a", restart=False)) == 1
     await asyncio.sleep(0.4)
     assert boss.pid("a") is None
     await boss.restart("a")
-    assert heard.phases("a")[-1] is Phase.READY
+    assert events.phases("a")[-1] is Phase.READY
     await boss.drain([["a"]])
 
 
 async def test_stages_stop_in_order_and_the_deaf_are_killed(
     folders: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    heard = Heard()
-    boss = Supervisor(folders, heard.append)
+    events = EventList()
+    boss = Supervisor(folders, events.append)
     deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + READY + SLEEP
     stubborn = child("stubborn", deaf, folders.root)
     stubborn = Child(**{**vars(stubborn), "stop_ms_max": 200})
     await boss.start([stubborn, child("server", READY + SLEEP, folders.root)])
     await boss.drain([["stubborn"], ["server"]])
-    ended = [one.name for one in heard if isinstance(one, Changed) and one.phase is Phase.STOPPED]
+    ended = [
+        event.name
+        for event in events
+        if isinstance(event, Changed) and event.phase is Phase.STOPPED
+    ]
     assert ended == ["stubborn", "server"]
-    assert Note("stubborn did not stop in time and was killed") in heard
+    assert Note("stubborn did not stop in time and was killed") in events
 
 
 async def test_a_paused_child_can_be_stopped(folders: DataDir) -> None:
-    heard = Heard()
-    boss = Supervisor(folders, heard.append)
+    events = EventList()
+    boss = Supervisor(folders, events.append)
     await boss.start([child("a", READY + SLEEP, folders.root)])
     boss.pause("a")
     await boss.drain([["a"]])
-    assert heard.phases("a")[-3:] == [Phase.PAUSED, Phase.STOPPING, Phase.STOPPED]
+    assert events.phases("a")[-3:] == [Phase.PAUSED, Phase.STOPPING, Phase.STOPPED]
 
 
 async def test_a_pause_reaches_processes_in_sessions_of_their_own(folders: DataDir) -> None:
@@ -112,9 +116,9 @@ async def test_a_pause_reaches_processes_in_sessions_of_their_own(folders: DataD
     tree = [pid, *descendants(pid)]
     assert len(tree) == 2
     boss.pause("a")
-    await asyncio.gather(*(until(one, stopped=True) for one in tree))
+    await asyncio.gather(*(until(process, stopped=True) for process in tree))
     boss.resume("a")
-    await asyncio.gather(*(until(one, stopped=False) for one in tree))
+    await asyncio.gather(*(until(process, stopped=False) for process in tree))
     boss.kill("a", tree=True, restart=False)
     await boss.drain([["a"]])
 
@@ -134,9 +138,9 @@ async def test_orphans_of_a_dead_supervisor_are_stopped_first(folders: DataDir) 
     await dead.start([child("a", READY + SLEEP, folders.root)])
     entry = read_record(folders.run / "a.pid")
     assert entry is not None
-    heard = Heard()
-    await asyncio.to_thread(Supervisor(folders, heard.append).clear_orphans, ("a",))
-    assert heard == [Note("a of a former run was still alive and has been stopped")]
+    events = EventList()
+    await asyncio.to_thread(Supervisor(folders, events.append).clear_orphans, ("a",))
+    assert events == [Note("a of a former run was still alive and has been stopped")]
     assert not entry.is_alive()
     await dead.stop("a")
 
@@ -152,12 +156,12 @@ async def test_a_failing_settlement_counts_as_a_failed_start(
         if len(attempts) < 2:
             raise ConnectionError("bucket not made")
 
-    heard = Heard()
-    boss = Supervisor(folders, heard.append)
+    events = EventList()
+    boss = Supervisor(folders, events.append)
     plain = child("a", READY + SLEEP, folders.root)
     await boss.start([Child(**{**vars(plain), "settle": settle})])
     assert any(
-        "started, but then ConnectionError: bucket not made" in d for d in heard.details("a")
+        "started, but then ConnectionError: bucket not made" in d for d in events.details("a")
     )
     await boss.drain([["a"]])
     assert len(attempts) == 2

@@ -7,8 +7,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from tunery.ml.adapters import CONFIG, WEIGHTS, canonicalise, main, verify_loads
-from tunery.work.spec import Refused
+from tunery.ml.adapters import CONFIG, WEIGHTS, Canonical, main, verify_loads, write_canonical
+from tunery.work.exits import WorkError
 
 pytestmark = [
     pytest.mark.train,
@@ -37,11 +37,17 @@ def saved(tiny: tuple[Path, str], tmp_path_factory: pytest.TempPathFactory) -> P
     return directory
 
 
+def canonicalise(source: Path, target: Path) -> Canonical:
+    """Write an adapter that PEFT saved in canonical form."""
+    config = json.loads((source / CONFIG).read_text())
+    return write_canonical(load_file(source / WEIGHTS), config, target, "tiny", SHA256)
+
+
 def test_it_is_two_files_without_places(saved: Path, tmp_path: Path) -> None:
-    made = canonicalise(saved, tmp_path / "one", "tiny", SHA256)
+    written = canonicalise(saved, tmp_path / "one")
     files = sorted((tmp_path / "one").iterdir())
     assert [path.name for path in files] == [CONFIG, WEIGHTS]
-    assert made["bytes"] == sum(path.stat().st_size for path in files)
+    assert written["bytes"] == sum(path.stat().st_size for path in files)
     config = json.loads((tmp_path / "one" / CONFIG).read_text())
     assert config["base_model_name_or_path"] == f"tiny@{SHA256}"
     assert config["target_modules"] == sorted(config["target_modules"])
@@ -49,33 +55,33 @@ def test_it_is_two_files_without_places(saved: Path, tmp_path: Path) -> None:
 
 
 def test_one_meaning_has_one_spelling(saved: Path, tmp_path: Path) -> None:
-    first = canonicalise(saved, tmp_path / "one", "tiny", SHA256)
-    assert canonicalise(tmp_path / "one", tmp_path / "two", "tiny", SHA256) == first
+    first = canonicalise(saved, tmp_path / "one")
+    assert canonicalise(tmp_path / "one", tmp_path / "two") == first
     other = tmp_path / "shuffled"
     other.mkdir()
     tensors = load_file(saved / WEIGHTS)
-    save_file(dict(reversed(tensors.items())), other / WEIGHTS, metadata={"made": "elsewhere"})
+    save_file(dict(reversed(tensors.items())), other / WEIGHTS, metadata={"written": "elsewhere"})
     config = json.loads((saved / CONFIG).read_text())
     config["target_modules"] = sorted(config["target_modules"], reverse=True)
     config["base_model_name_or_path"] = "/home/someone/models/tiny"
     (other / CONFIG).write_text(json.dumps(dict(reversed(config.items()))))
-    assert canonicalise(other, tmp_path / "three", "tiny", SHA256) == first
+    assert canonicalise(other, tmp_path / "three") == first
 
 
 def test_it_loads_and_gives_the_same_logits(
     saved: Path, tiny: tuple[Path, str], tmp_path: Path
 ) -> None:
-    canonicalise(saved, tmp_path / "one", "tiny", SHA256)
+    canonicalise(saved, tmp_path / "one")
     proof = verify_loads(tmp_path / "one", tiny[0], saved)
     assert proof.base_unchanged
     assert proof.adapter_effect_max > 0.1
     assert proof.reference_difference_max == 0.0
 
 
-def test_another_adapter_is_told_apart(
+def test_another_adapter_is_distinguished(
     saved: Path, tiny: tuple[Path, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    canonicalise(saved, tmp_path / "one", "tiny", SHA256)
+    canonicalise(saved, tmp_path / "one")
     tensors = load_file(saved / WEIGHTS)
     name = next(name for name in tensors if "lora_B" in name)
     save_file({**tensors, name: tensors[name] * 1.01}, tmp_path / "one" / WEIGHTS)
@@ -95,13 +101,9 @@ def graft(directory: Path) -> None:
     save_file(tensors, directory / WEIGHTS)
 
 
-def pickle(directory: Path) -> None:
-    (directory / WEIGHTS).rename(directory / "adapter_model.bin")
-
-
 @pytest.mark.parametrize(
     ("alter", "what"),
-    [(poison, "NaN or infinity"), (graft, "no LoRA weight"), (pickle, "adapter_model.bin")],
+    [(poison, "NaN or infinity"), (graft, "no LoRA weight")],
 )
 def test_what_is_no_adapter_is_refused(
     saved: Path, tmp_path: Path, alter: Callable[[Path], None], what: str
@@ -111,7 +113,7 @@ def test_what_is_no_adapter_is_refused(
     for name in (WEIGHTS, CONFIG):
         (source / name).write_bytes((saved / name).read_bytes())
     alter(source)
-    with pytest.raises(Refused) as caught:
-        canonicalise(source, tmp_path / "out", "tiny", SHA256)
+    with pytest.raises(WorkError) as caught:
+        canonicalise(source, tmp_path / "out")
     assert what in caught.value.message
     assert not (tmp_path / "out").exists()

@@ -4,8 +4,15 @@ from pathlib import Path
 import pytest
 
 from tunery.ml import checkpoints
-from tunery.ml.checkpoints import Manifest, Written, choose, first_difference, keep_newest, verify
-from tunery.work.spec import Candidate
+from tunery.ml.checkpoints import (
+    CheckpointManifest,
+    Written,
+    choose,
+    first_difference,
+    keep_newest,
+    verify,
+)
+from tunery.work.spec import ResumeCandidate
 
 RUN = {"base": "b", "data": "d"}
 HERE = {"threads": "2"}
@@ -20,28 +27,28 @@ def written(out_dir: Path, step: int) -> Written:
     return checkpoints.write(out_dir, fill, step=step, tokens=10 * step, run=RUN, environment=HERE)
 
 
-def candidate(one: Written) -> Candidate:
-    return Candidate(dir=one.dir, manifest_sha256=one.manifest_sha256)
+def candidate(checkpoint: Written) -> ResumeCandidate:
+    return ResumeCandidate(dir=checkpoint.dir, manifest_sha256=checkpoint.manifest_sha256)
 
 
-def any_run(manifest: Manifest) -> None:
+def any_run(manifest: CheckpointManifest) -> None:
     return None
 
 
 def test_a_checkpoint_names_every_byte(tmp_path: Path) -> None:
-    one = written(tmp_path, 7)
-    manifest = verify(Path(one.dir), one.manifest_sha256)
+    checkpoint = written(tmp_path, 7)
+    manifest = verify(Path(checkpoint.dir), checkpoint.manifest_sha256)
     assert (manifest.step, manifest.tokens, manifest.run, manifest.environment) == (
         7,
         70,
         RUN,
         HERE,
     )
-    assert [file.name for file in one.files] == [
+    assert [file.name for file in checkpoint.files] == [
         "adapter_model.safetensors", "progress.json", "MANIFEST.json",
     ]  # fmt: skip
-    assert sum(file.bytes for file in one.files) == sum(
-        path.stat().st_size for path in Path(one.dir).iterdir()
+    assert sum(file.bytes for file in checkpoint.files) == sum(
+        path.stat().st_size for path in Path(checkpoint.dir).iterdir()
     )
 
 
@@ -89,18 +96,20 @@ def test_a_damaged_one_is_named_and_the_older_used(
 ) -> None:
     older, newer = written(tmp_path, 2), written(tmp_path, 4)
     damage(Path(newer.dir))
-    found, skipped = choose([candidate(newer), candidate(older)], any_run)
-    assert found is not None
-    assert (found[0].dir, found[1].step) == (older.dir, 2)
+    chosen, skipped = choose([candidate(newer), candidate(older)], any_run)
+    assert chosen is not None
+    assert (chosen[0].dir, chosen[1].step) == (older.dir, 2)
     assert [(skip.dir, skip.manifest_sha256, skip.reason) for skip in skipped] == [
         (newer.dir, newer.manifest_sha256, reason)
     ]
 
 
 def test_one_of_another_run_is_passed_over(tmp_path: Path) -> None:
-    one = written(tmp_path, 2)
-    found, skipped = choose([candidate(one)], lambda m: first_difference({"data": "e"}, m.run))
-    assert found is None
+    checkpoint = written(tmp_path, 2)
+    chosen, skipped = choose(
+        [candidate(checkpoint)], lambda m: first_difference({"data": "e"}, m.run)
+    )
+    assert chosen is None
     assert [skip.reason for skip in skipped] == ["base was b, is None"]
 
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import torch
 
-from tunery.ml.choices import Item, Tree, _score, pick, plant, read_items
-from tunery.work.spec import Refused
+from tunery.ml.choices import ChoiceItem, TokenTree, _score, pick, read_items, tokenise
+from tunery.work.exits import WorkError
 
 pytestmark = pytest.mark.train
 
@@ -19,9 +19,9 @@ def loaded(tiny: tuple[Path, str]) -> tuple[Any, Any]:
     return model, AutoTokenizer.from_pretrained(tiny[0])
 
 
-def item(number: int, choices: int = 4) -> Item:
+def item(number: int, choices: int = 4) -> ChoiceItem:
     words = ("a grey whale", "the sea", "salt", "forty-two lanterns at dusk", "fog")
-    return Item(
+    return ChoiceItem(
         id=str(number),
         question=f"What is number {number} on the list of things, and why?",
         choices=tuple(f"{words[(number + at) % 5]} {at}" for at in range(choices)),
@@ -30,23 +30,23 @@ def item(number: int, choices: int = 4) -> Item:
     )
 
 
-def alone(model: Any, tree: Tree) -> list[float]:
+def alone(model: Any, tree: TokenTree) -> list[float]:
     """Every choice in a pass of its own, through the whole head."""
-    found = []
+    scores = []
     for choice in tree.choices:
         ids = torch.tensor([[*tree.question, *choice]])
         with torch.no_grad():
             logs = torch.log_softmax(model(ids).logits[0], dim=-1)
         at = range(len(tree.question) - 1, ids.shape[1] - 1)
-        found.append(
-            sum(float(logs[place, token]) for place, token in zip(at, choice, strict=True))
+        scores.append(
+            sum(float(logs[column, token]) for column, token in zip(at, choice, strict=True))
         )
-    return found
+    return scores
 
 
 def test_shared_rows_give_the_numbers_of_single_passes(loaded: tuple[Any, Any]) -> None:
     model, tokenizer = loaded
-    trees = [plant(item(number, 2 + number % 3), tokenizer) for number in range(5)]
+    trees = [tokenise(item(number, 2 + number % 3), tokenizer) for number in range(5)]
     together = _score(model, trees)
     for tree, scores in zip(trees, together, strict=True):
         assert scores == pytest.approx(alone(model, tree), abs=1e-4)
@@ -54,18 +54,18 @@ def test_shared_rows_give_the_numbers_of_single_passes(loaded: tuple[Any, Any]) 
 
 def test_the_likeliest_choice_per_byte_is_picked(loaded: tuple[Any, Any]) -> None:
     model, tokenizer = loaded
-    trees = [plant(item(number), tokenizer) for number in range(40)]
+    trees = [tokenise(item(number), tokenizer) for number in range(40)]
     reports: list[int] = []
     picked = pick(model, trees, between=reports.append)
     assert len(reports) > 1
     assert reports[-1] == 40
-    for tree, found in zip(trees[:6], picked, strict=False):
+    for tree, choice in zip(trees[:6], picked, strict=False):
         per_byte = [s / b for s, b in zip(alone(model, tree), tree.choice_bytes, strict=True)]
-        assert found == per_byte.index(max(per_byte))
+        assert choice == per_byte.index(max(per_byte))
 
 
 def test_a_choice_is_what_it_adds_to_the_question(loaded: tuple[Any, Any]) -> None:
-    tree = plant(item(1), loaded[1])
+    tree = tokenise(item(1), loaded[1])
     texts = [loaded[1].decode(list(tree.question + choice)) for choice in tree.choices]
     assert texts[0] == f"Question: {item(1).question}\nAnswer: {item(1).choices[0]}"
     assert tree.choice_bytes == tuple(len(choice) for choice in item(1).choices)
@@ -86,6 +86,6 @@ GOOD = {"id": "1", "question": "q", "choices": ["a", "b"], "answer_index": 1, "c
 def test_a_bad_item_is_named(tmp_path: Path, changes: dict[str, Any], what: str) -> None:
     path = tmp_path / "items.jsonl"
     path.write_text(f"{json.dumps(GOOD)}\n{json.dumps(GOOD | changes)}\n")
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(WorkError) as caught:
         read_items(path)
     assert what in caught.value.message

@@ -31,7 +31,7 @@ def test_cores_are_counted_once(tmp_path: Path) -> None:
     assert device.cpu_flags(path) == {"fpu", "sse2", "avx512_bf16"}
 
 
-def test_a_kernel_that_does_not_tell_is_no_error(tmp_path: Path) -> None:
+def test_a_kernel_without_cpuinfo_is_no_error(tmp_path: Path) -> None:
     assert device.physical_cores(tmp_path / "none") == 0
     assert device.cpu_flags(tmp_path / "none") == frozenset()
 
@@ -50,6 +50,6 @@ def test_auto_is_bf16_where_the_hardware_has_it(
 
 
 def test_threads_are_those_asked_for() -> None:
-    assert device.settle(1) == torch.get_num_threads() == 1
+    assert device.make_deterministic(1) == torch.get_num_threads() == 1
     assert device.environment(CPU, 1)["threads"] == "1"
-    assert device.settle(None) >= 1
+    assert device.make_deterministic(None) >= 1

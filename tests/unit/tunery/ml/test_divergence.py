@@ -5,13 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tunery.ml.divergence import WINDOW_STEPS, LossWindow, check_finite
-from tunery.work.spec import Refused
+from tunery.work.exits import WorkError
 
 
 def after(losses: list[float]) -> LossWindow:
     window = LossWindow()
     for loss in losses:
-        window = window.seen(loss)
+        window = window.add(loss)
     return window
 
 
@@ -20,7 +20,7 @@ CALM = [1.0 + 0.01 * (step % 5) for step in range(40)]
 
 def test_three_high_losses_in_a_row_are_a_spike_once() -> None:
     windows = list(
-        accumulate([9.0, 9.0, 9.0, 9.0], lambda w, loss: w.seen(loss), initial=after(CALM))
+        accumulate([9.0, 9.0, 9.0, 9.0], lambda w, loss: w.add(loss), initial=after(CALM))
     )
     assert [window.spiking for window in windows] == [False, False, False, True, False]
 
@@ -38,7 +38,7 @@ def test_the_window_is_bounded(losses: list[float]) -> None:
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 def test_numbers_that_are_none_stop_the_run_with_advice(value: float) -> None:
-    with pytest.raises(Refused, match="step 8") as caught:
+    with pytest.raises(WorkError, match="step 8") as caught:
         check_finite(value, what="the loss", step=7, learning_rate=3e-3)
     assert caught.value.cause == "divergence"
     assert "0.001" in caught.value.advice

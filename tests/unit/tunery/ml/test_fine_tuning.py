@@ -11,9 +11,10 @@ import msgspec
 import pytest
 import torch
 
-from tunery.ml.events import EXIT_FINISHED, EXIT_PREEMPTED, Events
+from tunery.ml.events import EventWriter
 from tunery.ml.order import row_order
-from tunery.work.spec import Candidate, Hyper, Refused, TrainSpec
+from tunery.work.exits import ExitCode, WorkError
+from tunery.work.spec import Hyper, ResumeCandidate, TrainSpec
 
 pytestmark = [
     pytest.mark.train,
@@ -62,10 +63,10 @@ def spec(
 
 
 def go(spec: TrainSpec, must_stop: Callable[[], bool] = lambda: False) -> tuple[int, list[Event]]:
-    from tunery.ml.fine_tuning import attempt
+    from tunery.ml.fine_tuning import fine_tune
 
-    stream = io.StringIO()
-    code = attempt(spec, Events(stream, time.monotonic()), must_stop)
+    stream = io.BytesIO()
+    code = fine_tune(spec, EventWriter(stream, time.monotonic()), must_stop)
     return code, [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
@@ -73,12 +74,13 @@ def of(events: list[Event], kind: str) -> list[Event]:
     return [event for event in events if event["type"] == kind]
 
 
-def resumed(spec: TrainSpec, *found: Event, out: str) -> TrainSpec:
+def resumed(spec: TrainSpec, *checkpoints: Event, out: str) -> TrainSpec:
     candidates = tuple(
-        Candidate(dir=one["dir"], manifest_sha256=one["manifest_sha256"]) for one in found
+        ResumeCandidate(dir=event["dir"], manifest_sha256=event["manifest_sha256"])
+        for event in checkpoints
     )
-    where = str(Path(spec.out_dir).with_name(out))
-    return msgspec.structs.replace(spec, resume=candidates, out_dir=where)
+    folder = str(Path(spec.out_dir).with_name(out))
+    return msgspec.structs.replace(spec, resume=candidates, out_dir=folder)
 
 
 def stop_after(boundaries: int) -> Callable[[], bool]:
@@ -87,9 +89,9 @@ def stop_after(boundaries: int) -> Callable[[], bool]:
     return lambda: next(asked) >= boundaries
 
 
-def test_a_run_says_what_it_does(spec: TrainSpec) -> None:
+def test_a_run_emits_every_step_and_checkpoint(spec: TrainSpec) -> None:
     code, events = go(spec)
-    assert code == EXIT_FINISHED
+    assert code == ExitCode.FINISHED
     assert [event["type"] for event in events] == [
         "started",
         *["step", "checkpoint"] * 2,
@@ -104,7 +106,7 @@ def test_a_run_says_what_it_does(spec: TrainSpec) -> None:
     assert last["tokens"] == last["tokens_total"] == started["tokens_total"] == finished["tokens"]
     assert (last["epoch"], finished["steps"]) == (2.0, STEPS)
     assert of(events, "step")[0]["loss"] > last["loss"]
-    rates = [event["lr"] for event in of(events, "step")]
+    rates = [event["learning_rate"] for event in of(events, "step")]
     assert rates == pytest.approx([0.005, 0.01, 0.008, 0.006, 0.004, 0.002])
     assert of(events, "eval")[0]["valid_loss"] > of(events, "eval")[1]["valid_loss"]
     tokens = [event["tokens"] for event in of(events, "step")]
@@ -114,45 +116,46 @@ def test_a_run_says_what_it_does(spec: TrainSpec) -> None:
     ]  # fmt: skip
 
 
+def figures(steps: list[Event]) -> list[tuple[int, float, float]]:
+    return [(event["step"], event["loss"], event["grad_norm"]) for event in steps]
+
+
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_a_resume_from_any_step_ends_in_the_same_bytes(spec: TrainSpec, precision: str) -> None:
     spec = msgspec.structs.replace(spec, precision=precision)
     _, whole = go(spec)
     checkpoints = of(whole, "checkpoint")
-    for found in (checkpoints[0], checkpoints[2], checkpoints[4], checkpoints[5]):
-        step = found["step"]
-        _, events = go(resumed(spec, found, out=f"again-{step}"))
+    for checkpoint in (checkpoints[0], checkpoints[2], checkpoints[4], checkpoints[5]):
+        step = checkpoint["step"]
+        _, events = go(resumed(spec, checkpoint, out=f"again-{step}"))
         assert events[0]["resumed_from_step"] == step
-        assert events[0]["loaded_manifest"] == found["manifest_sha256"]
+        assert events[0]["loaded_manifest"] == checkpoint["manifest_sha256"]
         assert events[0]["environment_changed"] is None
         assert events[-1]["adapter_sha256"] == whole[-1]["adapter_sha256"]
         assert events[-1]["final_loss"] == whole[-1]["final_loss"]
-        said = [(one["step"], one["loss"], one["grad_norm"]) for one in of(events, "step")]
-        assert said == [
-            (one["step"], one["loss"], one["grad_norm"]) for one in of(whole, "step")[step:]
-        ]
+        assert figures(of(events, "step")) == figures(of(whole, "step")[step:])
         # A checkpoint holds everything there is to carry on: made after a resume, it is the same.
-        again = {one["step"]: one["manifest_sha256"] for one in of(events, "checkpoint")}
-        assert again == {one["step"]: one["manifest_sha256"] for one in checkpoints[step:]}
+        again = {event["step"]: event["manifest_sha256"] for event in of(events, "checkpoint")}
+        assert again == {event["step"]: event["manifest_sha256"] for event in checkpoints[step:]}
 
 
-def test_told_to_stop_it_finishes_the_step_and_leaves_a_checkpoint(spec: TrainSpec) -> None:
+def test_asked_to_stop_it_finishes_the_step_and_leaves_a_checkpoint(spec: TrainSpec) -> None:
     spec = msgspec.structs.replace(spec, checkpoint_every_steps=100)
     _, whole = go(spec)
     code, events = go(resumed(spec, out="stopped"), stop_after(2))
-    assert code == EXIT_PREEMPTED
+    assert code == ExitCode.PREEMPTED
     assert [event["type"] for event in events] == [
         "started", "step", "step", "checkpoint", "preempted",
     ]  # fmt: skip
     assert events[-1]["checkpoint"] == events[-2]["dir"]
     code, rest = go(resumed(spec, events[-2], out="again"))
-    assert (code, rest[0]["resumed_from_step"]) == (EXIT_FINISHED, 2)
+    assert (code, rest[0]["resumed_from_step"]) == (ExitCode.FINISHED, 2)
     assert rest[-1]["adapter_sha256"] == whole[-1]["adapter_sha256"]
 
 
-def test_told_to_stop_before_it_began_it_leaves_at_once(spec: TrainSpec) -> None:
+def test_asked_to_stop_before_it_began_it_leaves_at_once(spec: TrainSpec) -> None:
     code, events = go(spec, lambda: True)
-    assert code == EXIT_PREEMPTED
+    assert code == ExitCode.PREEMPTED
     assert [(event["type"], event.get("step")) for event in events] == [("preempted", 0)]
 
 
@@ -225,7 +228,7 @@ def test_a_loss_that_is_not_a_number_stops_the_run(
         train_shards=(str(make_shard(rows)),),
         valid_shards=(),
     )
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(WorkError) as caught:
         go(broken)
     assert caught.value.cause == "divergence"
     assert "at step 3" in caught.value.message
@@ -254,7 +257,7 @@ def test_a_loss_that_is_not_a_number_stops_the_run(
 def test_inputs_that_cannot_be_trained_on_are_named(
     spec: TrainSpec, changes: dict[str, Any], cause: str, what: str
 ) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(WorkError) as caught:
         go(msgspec.structs.replace(spec, **changes))
     assert caught.value.cause == cause
     assert what in caught.value.message
@@ -262,7 +265,7 @@ def test_inputs_that_cannot_be_trained_on_are_named(
 
 def test_data_without_labels_is_named(spec: TrainSpec, make_shard: Callable[..., Path]) -> None:
     shard = make_shard([[[1]], [[2]]], "unlabelled")
-    with pytest.raises(Refused, match="no token of the training data is a label"):
+    with pytest.raises(WorkError, match="no token of the training data is a label"):
         go(msgspec.structs.replace(spec, train_shards=(str(shard),)))
 
 

@@ -8,7 +8,7 @@ from torch.nn.functional import cross_entropy
 
 from tunery.ml.loss import check_packing, label_loss, mean_loss
 from tunery.ml.packed import PackedRows, read_rows
-from tunery.work.spec import Refused
+from tunery.work.exits import WorkError
 
 pytestmark = pytest.mark.train
 Documents = Callable[[int, int], list[list[list[int]]]]
@@ -30,15 +30,15 @@ def rows(make_shard: Callable[..., Path], documents: Documents) -> PackedRows:
 def test_it_is_the_loss_of_the_full_head(model: Any, rows: PackedRows, indices: list[int]) -> None:
     batch = rows.batch(indices)
     with torch.no_grad():
-        found = label_loss(model, batch)
+        scored = label_loss(model, batch)
         logits = model(
             input_ids=batch["input_ids"], position_ids=batch["position_ids"], use_cache=False
         ).logits
     targets = batch["labels"][:, 1:]
     kept = targets != -100
     expected = cross_entropy(logits[:, :-1][kept], targets[kept], reduction="none")
-    torch.testing.assert_close(found.nll, expected)
-    torch.testing.assert_close(found.correct, logits[:, :-1][kept].argmax(-1) == targets[kept])
+    torch.testing.assert_close(scored.nll, expected)
+    torch.testing.assert_close(scored.correct, logits[:, :-1][kept].argmax(-1) == targets[kept])
 
 
 def test_a_batch_without_labels_has_no_losses(model: Any, rows: PackedRows) -> None:
@@ -95,12 +95,12 @@ def keep_a_cache(model: Any, batch: dict[str, torch.Tensor]) -> torch.Tensor:
 def test_contamination_is_refused(
     model: Any, rows: PackedRows, mistake: Callable[..., torch.Tensor]
 ) -> None:
-    with torch.no_grad(), pytest.raises(Refused, match="influence each other"):
+    with torch.no_grad(), pytest.raises(WorkError, match="influence each other"):
         check_packing(lambda batch: mistake(model, batch), rows, exact=True)
 
 
 def test_a_model_that_gives_no_numbers_is_named(rows: PackedRows) -> None:
-    with pytest.raises(Refused, match="not a number"):
+    with pytest.raises(WorkError, match="not a number"):
         check_packing(lambda batch: torch.tensor([torch.nan]), rows, exact=False)
 
 

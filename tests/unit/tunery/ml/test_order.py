@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunery.ml.order import plan, row_order
+from tunery.ml.order import plan_steps, row_order
 
 SEEDS = st.integers(min_value=0, max_value=2**32 - 1)
 
@@ -26,9 +26,9 @@ def test_the_order_is_fixed_for_ever() -> None:
 def test_committed_tokens_add_up(
     row_tokens: list[int], n_epochs: int, rows_per_step: int, seed: int
 ) -> None:
-    made = plan(row_tokens, n_epochs=n_epochs, rows_per_step=rows_per_step, seed=seed)
-    assert made.total_steps == made.steps_per_epoch * n_epochs
-    assert made.tokens_after(0) == 0
-    assert made.tokens_after(made.total_steps) == made.tokens_total == n_epochs * sum(row_tokens)
-    assert made.tokens_after(made.steps_per_epoch) == sum(row_tokens)
-    assert all(a < b for a, b in zip(made.cumulative, made.cumulative[1:], strict=False))
+    plan = plan_steps(row_tokens, n_epochs=n_epochs, rows_per_step=rows_per_step, seed=seed)
+    assert plan.total_steps == plan.steps_per_epoch * n_epochs
+    assert plan.tokens_after(0) == 0
+    assert plan.tokens_after(plan.total_steps) == plan.tokens_total == n_epochs * sum(row_tokens)
+    assert plan.tokens_after(plan.steps_per_epoch) == sum(row_tokens)
+    assert all(a < b for a, b in zip(plan.cumulative, plan.cumulative[1:], strict=False))

@@ -6,7 +6,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tunery.ml.packed import read_rows
-from tunery.work.spec import Refused
+from tunery.work.exits import WorkError
 
 pytestmark = pytest.mark.train
 VOCABULARY = 1000
@@ -54,7 +54,7 @@ def test_what_is_wrong_with_a_shard_is_named(
 ) -> None:
     path = make_shard([[[1, 2, 3]]])
     save_file({**load_file(path), name: tensor}, path)
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(WorkError) as caught:
         read_rows([str(path)], vocabulary=VOCABULARY)
     assert caught.value.cause == "bad_data"
     assert f"train.safetensors: {what}" in caught.value.message
@@ -66,10 +66,10 @@ def test_a_missing_tensor_a_damaged_file_and_no_rows_are_named(
     path = make_shard([[[1, 2, 3]]])
     tensors = load_file(path)
     save_file({name: tensors[name] for name in tensors if name != "seq_lengths"}, path)
-    with pytest.raises(Refused, match="'seq_lengths' is missing"):
+    with pytest.raises(WorkError, match="'seq_lengths' is missing"):
         read_rows([str(path)], vocabulary=VOCABULARY)
     path.write_bytes(path.read_bytes()[:20])
-    with pytest.raises(Refused, match="cannot be read"):
+    with pytest.raises(WorkError, match="cannot be read"):
         read_rows([str(path)], vocabulary=VOCABULARY)
-    with pytest.raises(Refused, match="holds no rows"):
+    with pytest.raises(WorkError, match="holds no rows"):
         read_rows([], vocabulary=VOCABULARY)

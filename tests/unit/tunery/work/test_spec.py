@@ -1,67 +1,31 @@
-import json
-from pathlib import Path
-from typing import Any
+"""Hyper-parameters of the log in the units of the training loop."""
 
-import pytest
-
-from tunery.work.spec import Refused, read_spec
-
-SPEC: dict[str, Any] = {
-    "base_dir": "base",
-    "base_id": "tiny",
-    "base_sha256": "0" * 64,
-    "train_shards": ["train.safetensors"],
-    "out_dir": "out",
-}
-HYPER: dict[str, Any] = {
-    "n_epochs": 3,
-    "batch_size": 1,
-    "learning_rate": 1e-4,
-    "rank": 8,
-    "alpha": 16,
-    "dropout": 0.05,
-    "max_length": 512,
-    "warmup": 0.05,
-    "weight_decay": 0.0,
-    "seed": 42,
-}
+from schemas.training import HyperParameters
+from tunery.work.spec import Hyper
 
 
-def written(tmp_path: Path, **changes: Any) -> Path:
-    path = tmp_path / "spec.json"
-    hyper = HYPER | changes.pop("hyper", {})
-    path.write_text(json.dumps(SPEC | {"hyper": hyper} | changes), encoding="utf-8")
-    return path
-
-
-def test_a_short_spec_gets_defaults(tmp_path: Path) -> None:
-    spec = read_spec(written(tmp_path))
-    assert (spec.hyper.rank, spec.hyper.accumulation, spec.precision) == (8, 1, "auto")
-    assert (spec.resume, spec.keep_checkpoints) == ((), 3)
-
-
-@pytest.mark.parametrize(
-    ("changes", "named"),
-    [
-        ({"hyper": {"learning_rate": 5}}, "hyper.learning_rate is 5"),
-        ({"hyper": {"rank": 0}}, "hyper.rank is 0"),
-        ({"hyper": {"n_epochs": None}}, "hyper.n_epochs"),
-        ({"hyper": {"rnak": 8}}, "rnak"),
-        ({"precision": "fp8"}, "precision"),
-        ({"train_shards": []}, "train_shards is empty"),
-        ({"keep_checkpoints": 1}, "keep_checkpoints is below 2"),
-        ({"checkpoint_every_ms": 0}, "checkpoint_every_ms is below 1"),
-        ({"base_dir": None}, "base_dir"),
-    ],
-)
-def test_what_is_wrong_is_named(tmp_path: Path, changes: dict[str, Any], named: str) -> None:
-    with pytest.raises(Refused) as caught:
-        read_spec(written(tmp_path, **changes))
-    assert named in caught.value.message
-    assert caught.value.cause == "user"
-    assert caught.value.advice
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(Refused, match=r"nowhere\.json"):
-        read_spec(tmp_path / "nowhere.json")
+def test_integers_of_the_log_become_the_nearest_floats() -> None:
+    hyper = HyperParameters(
+        n_epochs=2,
+        batch_size=3,
+        learning_rate_ppb=1_300_001,
+        rank=4,
+        alpha=8,
+        dropout_ppm=50_000,
+        warmup_ppm=62_500,
+        weight_decay_ppm=1,
+        max_length=128,
+        seed=5,
+    )
+    assert Hyper.from_log(hyper) == Hyper(
+        n_epochs=2,
+        batch_size=3,
+        learning_rate=0.001300001,
+        rank=4,
+        alpha=8,
+        dropout=0.05,
+        warmup=0.0625,
+        weight_decay=1e-6,
+        max_length=128,
+        seed=5,
+    )

@@ -30,7 +30,7 @@ async def build(runtime: Runtime) -> Sequence[Host]:
     return (
         AggregateHost(mine, SEATS_AGGREGATE),
         Projector(mine, replace(HELD, ddl=DDL)),
-        EffectHost(mine, (give_back(patience, attempts_max=1_000),)),
+        EffectHost(mine, (give_back(patience, tries_max=1_000),)),
     )
 
 

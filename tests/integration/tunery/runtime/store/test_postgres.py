@@ -8,8 +8,8 @@ import pytest_asyncio
 from tests.contract.store_suite import TABLES, StoreSuite, commit, upsert
 from tunery.local import Stack
 from tunery.runtime.store.abstract import BadChange, StoreUnavailable
-from tunery.runtime.store.postgres import TAKEN_MAX, PostgresStore, open_store
-from tunery.runtime.store.statements import LEASE
+from tunery.runtime.store.postgres import CONTESTED_ROWS_MAX, PostgresStore, open_store
+from tunery.runtime.store.statements import LEASE_ROWS
 from tunery.runtime.verbs import Upsert
 
 
@@ -54,7 +54,9 @@ class TestPostgresStore(StoreSuite):
             "FROM generate_series(1, 20000) AS n"
         )
         await store.pool.execute("ANALYZE todos")
-        plan = await store.pool.fetch(f"EXPLAIN {LEASE}", "scan", 2, 10_000, "token", TAKEN_MAX)
+        plan = await store.pool.fetch(
+            f"EXPLAIN {LEASE_ROWS}", "scan", 2, 10_000, "token", CONTESTED_ROWS_MAX
+        )
         assert "Seq Scan on todos" not in "\n".join(line for (line,) in plan)
 
     async def test_schemas_are_apart(self, servers: Stack, store: PostgresStore) -> None:

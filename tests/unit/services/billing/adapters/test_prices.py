@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-import services.billing
 from services.billing.adapters.prices import read_books
 from services.billing.domain.invoice import PriceMissing
+from tunery.plan.price import PRICES_DIR
 
-OURS = Path(next(iter(services.billing.__path__))) / "prices" / "2026-11.json"
+OURS = PRICES_DIR / "2026-11.json"
 
 
 def test_our_book_has_a_price_for_every_lane() -> None:

@@ -13,28 +13,14 @@ from services.eval.domain.verdict import (
     mcnemar_worse,
     summarise,
 )
-from tunery.work.scores import Holdout, Item, Scores
+from tests.unit.services.eval.samples import holdout, item, scores
+from tunery.work.scores import ItemScore
 
 
-def items(both: int, worse: int, better: int, neither: int) -> tuple[Item, ...]:
+def items(both: int, worse: int, better: int, neither: int) -> tuple[ItemScore, ...]:
     pairs = [(True, True)] * both + [(True, False)] * worse
     pairs += [(False, True)] * better + [(False, False)] * neither
-    return tuple(
-        Item(id=str(i), category="test", base=base, adapter=adapter)
-        for i, (base, adapter) in enumerate(pairs)
-    )
-
-
-def holdout(base: float | None = 2.0, adapter: float | None = 1.0) -> Holdout:
-    return Holdout(
-        rows=10,
-        tokens=100,
-        base_loss=base,
-        adapter_loss=adapter,
-        generated=8,
-        base_exact=0,
-        adapter_exact=2,
-    )
+    return tuple(item(number, base, adapter) for number, (base, adapter) in enumerate(pairs))
 
 
 def test_mcnemar_known_values() -> None:
@@ -78,10 +64,10 @@ def test_three_outcomes(both: int, worse: int, better: int, neither: int, verdic
         (12, 100_000, "pass"),
     ],
 )
-def test_a_job_may_allow_less(worse: int, drop_max_ppm: int, verdict: str) -> None:
+def test_a_job_sets_its_own_limit_of_the_drop(worse: int, drop_max_ppm: int, verdict: str) -> None:
     pairs = items(100, worse, 0, 110 - worse)
-    told, reasons = judge(pairs, drop_max_ppm)
-    assert told == verdict
+    outcome, reasons = judge(pairs, drop_max_ppm)
+    assert outcome == verdict
     if verdict == "block":
         assert "more than 2 points" in reasons[0]
 
@@ -93,7 +79,7 @@ def simulated(seed: int, drop: float, n: int = 220) -> str:
     for i in range(n):
         base, u = draw.random() < 0.5 + drop, draw.random()
         flip = u < (0.10 + 2 * drop if base else 0.10)
-        pairs.append(Item(id=str(i), category="test", base=base, adapter=base ^ flip))
+        pairs.append(item(i, base, base ^ flip))
     return judge(tuple(pairs))[0]
 
 
@@ -106,7 +92,7 @@ def test_a_ruined_adapter_is_blocked() -> None:
 
 
 def test_summary_counts_and_advice() -> None:
-    summary = summarise(Scores(items=items(80, 40, 5, 95), holdout=holdout(), answers=()))
+    summary = summarise(scores(items(80, 40, 5, 95), holdout()))
     assert (summary.verdict, summary.items) == ("block", 220)
     assert (summary.base_correct, summary.adapter_correct) == (120, 85)
     assert (summary.base_loss_ppm, summary.adapter_loss_ppm) == (2_000_000, 1_000_000)
@@ -114,14 +100,13 @@ def test_summary_counts_and_advice() -> None:
     assert summary.advice is not None
 
 
-def test_a_rising_validation_loss_is_told() -> None:
-    scores = Scores(items=items(110, 5, 5, 100), holdout=holdout(1.0, 1.5), answers=())
-    summary = summarise(scores)
+def test_a_rising_validation_loss_is_a_reason() -> None:
+    summary = summarise(scores(items(110, 5, 5, 100), holdout(1.0, 1.5)))
     assert summary.verdict == "pass"
     assert any("validation" in reason for reason in summary.reasons)
     assert summary.advice is not None
 
 
-def test_no_validation_rows_is_said_with_minus_one() -> None:
-    scores = Scores(items=items(110, 5, 5, 100), holdout=holdout(None, None), answers=())
-    assert summarise(scores).base_loss_ppm == -1
+def test_losses_without_validation_rows_are_minus_one() -> None:
+    summary = summarise(scores(items(110, 5, 5, 100), holdout(None, None)))
+    assert summary.base_loss_ppm == -1

@@ -9,7 +9,7 @@ from schemas.dataset import CreateUpload, RegisterFile
 from schemas.envelope import Message
 from services.gateway.web.commands import CommandSender
 from tests.unit.services.gateway.control_plane import ROW, Town
-from tunery.runtime.store.abstract import Outcome
+from tunery.runtime.store.abstract import CommandResult
 
 FILES: Final = (RegisterFile, CreateUpload)
 
@@ -41,7 +41,7 @@ async def test_rows_are_limited_by_plan_however_they_come(
 
     async def noted(
         self: CommandSender, stream: Any, key: str, body: Message, **more: Any
-    ) -> Outcome:
+    ) -> CommandResult:
         sent.append(body)
         return await decide(self, stream, key, body, **more)
 

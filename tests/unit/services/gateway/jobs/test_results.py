@@ -17,7 +17,7 @@ from tests.unit.services.gateway.view_rows import header
 from tunery.runtime.journal.reader import Position
 from tunery.runtime.memory_servers import memory_servers
 from tunery.runtime.ports import Runtime
-from tunery.runtime.store.abstract import Batch
+from tunery.runtime.store.abstract import RowBatch
 from tunery.runtime.verbs import Change, Upsert
 
 ENDED = WHOLE_LIFE[-1]
@@ -42,10 +42,10 @@ async def read_models(*changes: Change) -> Runtime:
     """A gateway's bundle whose read models have these rows."""
     runtime = (await memory_servers()).runtime("gateway")
     await runtime.store.ensure(TABLES)
-    batch = Batch(
+    batch = RowBatch(
         projection=TABLES.projection,
         version=TABLES.version,
-        place=TABLES.places[0],
+        partition=TABLES.partitions[0],
         expected=0,
         position=Position(1),
         changes=changes,

@@ -7,27 +7,27 @@ import pytest
 
 from services.gateway.web import outcomes as adapter
 from services.gateway.web.outcomes import Outcomes
-from tunery.runtime.store.abstract import Outcome, StoreUnavailable
+from tunery.runtime.store.abstract import CommandResult, StoreUnavailable
 from tunery.runtime.store.memory import MemoryStore
 
-DECIDED = Outcome("c1", "job", 0, 1, 1, "acme", "acme", 1)
+DECIDED = CommandResult("c1", "job", 0, 1, 1, "acme", "acme", 1)
 WAIT_MS = 5_000
 
 
 class Flaky(MemoryStore):
     """Answers with these, one after the other; an exception is raised, `hang` never answers."""
 
-    def __init__(self, *answers: Outcome | Exception | str | None) -> None:
+    def __init__(self, *answers: CommandResult | Exception | str | None) -> None:
         super().__init__()
         self.answers = list(answers)
 
-    async def outcome(self, command_id: str) -> Outcome | None:
+    async def outcome(self, command_id: str) -> CommandResult | None:
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, Exception):
             raise answer
         if isinstance(answer, str):
             await asyncio.Event().wait()
-        return answer if isinstance(answer, Outcome) else None
+        return answer if isinstance(answer, CommandResult) else None
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +36,9 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(adapter, "AWAY_MS_MAX", 100)
 
 
-async def waited(*answers: Outcome | Exception | str | None) -> tuple[Outcome | None, float]:
+async def waited(
+    *answers: CommandResult | Exception | str | None,
+) -> tuple[CommandResult | None, float]:
     outcomes = Outcomes(Flaky(*answers))
     with outcomes.expect("c1"):
         begun = time.monotonic()

@@ -15,7 +15,7 @@ from services.ingest.adapters.tasks import Screen
 from services.ingest.ports import WorkFailed
 from services.ingest.scratch import new_folder, sweep
 from tunery.data.screening import benchmarks
-from tunery.data.screening.screening import Policy
+from tunery.data.screening.screening import ScreeningPolicy
 
 
 def test_a_worker_gets_no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,8 +56,8 @@ async def test_rows_are_screened_by_the_operator_s_policy(tmp_path: Path) -> Non
         )
     )
     known = str(tmp_path / "known")
-    flag = Workers(work_ms_max=60_000, screen=Screen(policy=Policy(), benchmarks=known))
-    refuse = Policy(benchmarks="escalate")
+    flag = Workers(work_ms_max=60_000, screen=Screen(policy=ScreeningPolicy(), benchmarks=known))
+    refuse = ScreeningPolicy(benchmarks="escalate")
     escalate = Workers(work_ms_max=60_000, screen=Screen(policy=refuse, benchmarks=known))
     assert (await flag.check(rows, ())).accepted
     refused = await escalate.check(rows, ())

@@ -6,7 +6,7 @@ import pytest
 
 from services.notifier.adapters.http import HttpOutbound, retry_after_ms
 from services.notifier.domain.target import Forbidden
-from services.notifier.ports import Answer, Unreachable
+from services.notifier.ports import ReceiverUnreachable, WebhookResponse
 from tests.unit.services.notifier.receiver import receiving
 
 
@@ -20,7 +20,7 @@ async def outbound() -> AsyncIterator[HttpOutbound]:
 async def test_body_headers_and_host_arrive(outbound: HttpOutbound) -> None:
     async with receiving(200) as receiver:
         url = receiver.url.replace("127.0.0.1", "localhost")
-        assert await outbound.post(url, {"x-a": "1"}, b"body") == Answer(200)
+        assert await outbound.post(url, {"x-a": "1"}, b"body") == WebhookResponse(200)
         (request,) = receiver.requests
         assert request.path == "/hook?x=1"
         assert request.headers["host"] == f"localhost:{receiver.port}"
@@ -37,11 +37,11 @@ async def test_redirects_are_not_followed(outbound: HttpOutbound) -> None:
 async def test_silence_and_closed_ports_are_worth_another_attempt() -> None:
     impatient = HttpOutbound(allow_private=True, timeout_ms=200)
     async with receiving(-1) as receiver:
-        with pytest.raises(Unreachable, match="no answer within"):
+        with pytest.raises(ReceiverUnreachable, match="no response within"):
             await impatient.post(receiver.url, {}, b"")
-    with pytest.raises(Unreachable):
+    with pytest.raises(ReceiverUnreachable):
         await impatient.post("http://127.0.0.1:1/", {}, b"")
-    with pytest.raises(Unreachable, match="cannot be resolved"):
+    with pytest.raises(ReceiverUnreachable, match="cannot be resolved"):
         await impatient.post("http://nowhere.invalid/", {}, b"")
     await impatient.close()
 
@@ -57,7 +57,7 @@ async def test_a_name_that_leads_to_our_own_network_is_refused() -> None:
 async def test_a_busy_receiver_says_for_how_long(outbound: HttpOutbound) -> None:
     async with receiving(503) as receiver:
         receiver.retry_after = "120"
-        assert await outbound.post(receiver.url, {}, b"") == Answer(503, 120_000)
+        assert await outbound.post(receiver.url, {}, b"") == WebhookResponse(503, 120_000)
 
 
 @pytest.mark.parametrize("value", [None, "", "soon", "-1", "1" * 12, "²"])

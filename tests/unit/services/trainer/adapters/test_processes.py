@@ -38,7 +38,7 @@ async def test_lines_status_and_tail(tmp_path: Path) -> None:
     child = await ProcessGroups("t1").start([sys.executable, "-c", program], os.environ, tmp_path)
     assert [line async for line in child.lines()] == [b"one\n", b"two\n"]
     assert await child.wait() == 3
-    assert child.tail() == "why"
+    assert child.error_tail() == "why"
 
 
 async def test_kill_reaches_the_whole_group(tmp_path: Path) -> None:

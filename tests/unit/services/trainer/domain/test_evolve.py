@@ -91,9 +91,9 @@ def closed(lease: int, attempt: int = 1) -> pool.PlacementClosed:
     )
 
 
-def wishes(*events: pool.Event) -> dict[int, str]:
+def targets(*events: pool.Event) -> dict[int, str]:
     state = reduce(evolve, events, START)
-    return {lease: assignment.wish for lease, assignment in state.assignments.items()}
+    return {lease: assignment.target for lease, assignment in state.assignments.items()}
 
 
 def registered(incarnation: str) -> pool.NodeRegistered:
@@ -103,23 +103,23 @@ def registered(incarnation: str) -> pool.NodeRegistered:
 
 
 def test_only_leases_of_this_incarnation_count() -> None:
-    assert wishes(granted(1), granted(2, "a0"), granted(3, "b1")) == {1: "run"}
+    assert targets(granted(1), granted(2, "a0"), granted(3, "b1")) == {1: "run"}
 
 
-def test_wishes_only_harden() -> None:
-    assert wishes(granted(1), draining(1)) == {1: "drain"}
-    assert wishes(granted(1), killed(1), draining(1)) == {1: "kill"}
+def test_targets_only_harden() -> None:
+    assert targets(granted(1), draining(1)) == {1: "drain"}
+    assert targets(granted(1), killed(1), draining(1)) == {1: "kill"}
 
 
 def test_a_closed_placement_is_killed_and_a_freed_one_forgotten() -> None:
-    assert wishes(granted(1), closed(1)) == {1: "kill"}
-    assert wishes(granted(1), closed(1, attempt=2)) == {1: "run"}
+    assert targets(granted(1), closed(1)) == {1: "kill"}
+    assert targets(granted(1), closed(1, attempt=2)) == {1: "run"}
     freed = pool.SlotsFreed(token=token(1), node_id="a")
-    assert wishes(granted(1), closed(1), freed) == {}
+    assert targets(granted(1), closed(1), freed) == {}
 
 
-def test_strangers_are_ignored() -> None:
-    assert wishes(draining(7), killed(8), closed(9)) == {}
+def test_leases_of_other_nodes_are_ignored() -> None:
+    assert targets(draining(7), killed(8), closed(9)) == {}
 
 
 def test_a_later_incarnation_replaces_this_one() -> None:

@@ -1,10 +1,9 @@
-"""A node over the log in memory, its real pool and watcher, and real processes that only talk."""
+"""A node over the log in memory, its real pool and watcher, and real processes that only print."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +12,22 @@ from schemas.topics import POOL
 from services.scheduler.app import POOLS
 from services.scheduler.watch import Watcher
 from services.trainer.adapters.processes import ProcessGroups
-from services.trainer.effect.agent import Agent
-from services.trainer.effect.attempt import LeaseAttempt, Line, Started, Tools
+from services.trainer.effect.agent import NodeAgent
+from services.trainer.effect.attempt import LeaseAttempt
+from services.trainer.effect.program import Program, StartReport, Tools
 from services.trainer.effect.reports import Reports
 from services.trainer.ports import Hardware
 from services.trainer.settings import TrainerSettings
 from tests.unit.services.trainer.domain.test_evolve import WORK
+from tests.unit.tunery.work.samples import STARTED
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.journal.reader import START, JournalReader
 from tunery.runtime.memory_servers import MemoryServers
 from tunery.runtime.ports import Runtime
+from tunery.work.codec import encode_event
+from tunery.work.events import AnyWorkEvent, Started
+from tunery.work.spec import TrainSpec
 
 POOL_NAME = "default"
 WAIT_S_MAX = 20
@@ -32,25 +36,39 @@ TTL_MS, POLL_MS, IDLE_MS_MAX = 60_000, 50, 1_000
 
 @dataclass
 class Script:
-    """A Program whose process is a few lines of Python."""
+    """What a process of a test does: print events, then run a few lines of Python.
 
-    lines: tuple[dict[str, Any], ...] = ({"type": "started"},)
+    lines: printed as they are, after the events
+    failure: raised instead of starting the process
+    """
+
+    events: tuple[AnyWorkEvent, ...] = (STARTED,)
+    lines: tuple[str, ...] = ()
     then: str = ""
-    total_steps: int = 3
-    broken: Exception | None = None
-    heard_types: list[str] = field(default_factory=list)
+    failure: Exception | None = None
+
+
+class ScriptProgram(Program):
+    """The Program of a Script."""
+
+    def __init__(
+        self, grant: pool.LeaseGranted, tools: Tools, settings: TrainerSettings, script: Script
+    ) -> None:
+        super().__init__(grant, tools, settings)
+        self._script = script
 
     async def prepare(self, folder: Path) -> tuple[str, ...]:
-        if self.broken is not None:
-            raise self.broken
-        said = "\n".join(f"print({json.dumps(line)!r}, flush=True)" for line in self.lines)
-        return ("-c", f"import sys, time, signal\n{said}\n{self.then}")
+        if self._script.failure is not None:
+            raise self._script.failure
+        lines = [encode_event(event, 0).decode() for event in self._script.events]
+        printed = [f"print({line!r}, flush=True)" for line in (*lines, *self._script.lines)]
+        return ("-c", "\n".join(("import sys, time, signal", *printed, self._script.then)))
 
-    async def heard(self, line: Line, elapsed_ms: int) -> Started | None:
-        self.heard_types.append(line["type"])
-        if line["type"] != "started":
-            return None
-        return Started(loaded=None, loaded_step=0, skipped=(), total_steps=self.total_steps)
+    async def write_inputs(self, folder: Path) -> TrainSpec:
+        raise NotImplementedError("a script reads no spec")
+
+    async def handle(self, event: AnyWorkEvent) -> StartReport | None:
+        return StartReport(total_steps=event.total_steps) if isinstance(event, Started) else None
 
     async def result(self) -> training.Result:
         blob = training.BlobFile(name="scores.json", blob="t/acme/scores", sha256="0" * 64, bytes=1)
@@ -60,7 +78,7 @@ class Script:
 @dataclass
 class Node:
     runtime: Runtime
-    agent: Agent
+    agent: NodeAgent
     folder: Path
 
     async def request(self, job_id: str, attempt: int = 1) -> None:
@@ -86,17 +104,17 @@ class Node:
         command = pool.ClosePlacement(job_id=job_id, attempt=1, mode=mode)
         await self.runtime.sender.send(POOL.name, POOL_NAME, "acme", command)
 
-    async def until(self, wanted: type[Any], count: int = 1) -> list[Any]:
-        """All events of the pool once there are `count` of the wanted type."""
+    async def until(self, kind: type[Any], count: int = 1) -> list[Any]:
+        """All events of the pool once there are `count` of a kind."""
         partition = partition_of(POOL_NAME.encode())
         reader = JournalReader(self.runtime.log, POOL, {partition: START})
         await reader.open()
         events: list[Any] = []
 
         async def read() -> list[Any]:
-            while sum(isinstance(event, wanted) for event in events) < count:
+            while sum(isinstance(event, kind) for event in events) < count:
                 for batch in (await reader.read(100)).values():
-                    events.extend(event for one in batch.accepted for event in one.events)
+                    events.extend(event for accepted in batch.accepted for event in accepted.events)
             return events
 
         try:
@@ -123,9 +141,10 @@ async def node(
 
     def attempt(grant: pool.LeaseGranted, incarnation: str) -> LeaseAttempt:
         tools = Tools(runtime, machine, reports, incarnation)
-        return LeaseAttempt(grant, tools, script(grant), folder / str(grant.token.lease))
+        program = ScriptProgram(grant, tools, chosen, script(grant))
+        return LeaseAttempt(grant, tools, program, folder / str(grant.token.lease))
 
-    agent = Agent(runtime, chosen, machine, Hardware("cpu", 1 << 30), attempt)
+    agent = NodeAgent(runtime, chosen, machine, Hardware("cpu", 1 << 30), attempt)
     owner_runtime = world.runtime("scheduler")
     owner = AggregateHost(owner_runtime, POOLS)
     watcher = Watcher(owner_runtime, TTL_MS, POLL_MS, IDLE_MS_MAX)

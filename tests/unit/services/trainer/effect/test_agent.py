@@ -6,12 +6,15 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from schemas import pool, training
 from services.trainer.adapters.processes import ProcessGroups
 from tests.unit.services.trainer.effect.machines import Script, node
+from tests.unit.tunery.work.samples import STARTED
 from tunery.runtime.blobs.abstract import BlobMissing
 from tunery.runtime.memory_servers import memory_servers
+from tunery.work.events import Failed
 
 SLEEPS = "time.sleep(60)"
 DRAINS = """
@@ -24,17 +27,18 @@ time.sleep(60)
 """
 
 
-def one(events: list[object], wanted: type) -> object:
-    found = [event for event in events if isinstance(event, wanted)]
-    assert len(found) == 1, found
-    return found[0]
+def only(events: list[object], kind: type) -> object:
+    """The only event of a kind."""
+    matching = [event for event in events if isinstance(event, kind)]
+    assert len(matching) == 1, matching
+    return matching[0]
 
 
 async def test_a_lease_is_run_reported_and_freed(tmp_path: Path) -> None:
     async with node(await memory_servers(), tmp_path, lambda _: Script()) as here:
         await here.request("job1")
         events = await here.until(pool.SlotsFreed)
-    started, closed = one(events, pool.LeaseStarted), one(events, pool.PlacementClosed)
+    started, closed = only(events, pool.LeaseStarted), only(events, pool.PlacementClosed)
     assert isinstance(started, pool.LeaseStarted)
     assert started.total_steps == 3
     assert isinstance(closed, pool.PlacementClosed)
@@ -48,20 +52,17 @@ async def test_a_lease_is_run_reported_and_freed(tmp_path: Path) -> None:
     [
         (
             Script(
-                lines=(
-                    {"type": "started"},
-                    {"type": "failed", "cause": "divergence", "message": "NaN", "advice": "Less."},
-                ),
+                events=(STARTED, Failed(cause="divergence", message="NaN", advice="Less.")),
                 then="sys.exit(66)",
             ),
             "divergence",
             "NaN Less.",
         ),
         (Script(then="sys.stderr.write('lost my way'); sys.exit(3)"), "platform", "lost my way"),
-        (Script(broken=BlobMissing("t/acme/x")), "platform", "no blob t/acme/x"),
-        (Script(lines=(), then="print('not JSON', flush=True)"), "platform", "JSON"),
-        (Script(lines=({"no": "type"},), then=SLEEPS), "platform", "type"),
-        (Script(broken=RuntimeError("w" * 1_000_000)), "platform", "www"),
+        (Script(failure=BlobMissing("t/acme/x")), "platform", "no blob t/acme/x"),
+        (Script(events=(), lines=("not JSON",)), "platform", "JSON"),
+        (Script(events=(), lines=('{"no": "type"}',), then=SLEEPS), "platform", "type"),
+        (Script(failure=RuntimeError("w" * 1_000_000)), "platform", "www"),
     ],
 )
 async def test_failures_carry_cause_and_words(
@@ -70,7 +71,7 @@ async def test_failures_carry_cause_and_words(
     async with node(await memory_servers(), tmp_path, lambda _: script) as here:
         await here.request("job1")
         events = await here.until(pool.SlotsFreed)
-        closed = one(events, pool.PlacementClosed)
+        closed = only(events, pool.PlacementClosed)
         assert isinstance(closed, pool.PlacementClosed)
         assert (closed.outcome, closed.cause) == ("failed", cause)
         assert closed.message is not None
@@ -83,7 +84,7 @@ async def test_drain_lets_the_process_leave_by_itself(tmp_path: Path) -> None:
         await here.until(pool.LeaseStarted)
         await here.close("job1", "drain")
         events = await here.until(pool.SlotsFreed)
-    closed = one(events, pool.PlacementClosed)
+    closed = only(events, pool.PlacementClosed)
     assert isinstance(closed, pool.PlacementClosed)
     assert closed.outcome == "preempted"
 
@@ -97,16 +98,17 @@ async def test_kill_ends_what_does_not_listen(tmp_path: Path) -> None:
     assert await ProcessGroups(str(tmp_path)).sweep() == 0
 
 
-TALKS = """
+PRINTS = """
 while True:
-    print('{"type": "progress"}', flush=True)
+    print('{"type": "scoring_progress", "stage": "items", "done": 1, "total": 2}', flush=True)
     time.sleep(0.05)
 """
 
 
 async def test_a_frozen_process_is_stopped_while_its_agent_lives(tmp_path: Path) -> None:
     """SIGSTOP: it lives, its agent's heartbeats go on, and nothing comes out of it any more."""
-    scripts = {"job1": Script(then=TALKS, total_steps=0), "job2": Script(then=TALKS, total_steps=0)}
+    script = Script((replace(STARTED, total_steps=0),), then=PRINTS)
+    scripts = {"job1": script, "job2": script}
     async with node(await memory_servers(), tmp_path, lambda grant: scripts[grant.job_id]) as here:
         await here.request("job1")
         await here.request("job2")
@@ -114,23 +116,23 @@ async def test_a_frozen_process_is_stopped_while_its_agent_lives(tmp_path: Path)
         (frozen,) = _processes(tmp_path / "1")
         os.kill(frozen, signal.SIGSTOP)
         events = await here.until(pool.SlotsFreed)
-        closed = one(events, pool.PlacementClosed)
+        closed = only(events, pool.PlacementClosed)
         assert isinstance(closed, pool.PlacementClosed)
         assert (closed.job_id, closed.outcome, closed.cause) == ("job1", "failed", "bad_node")
         assert not _processes(tmp_path / "1")
         assert not any(isinstance(event, pool.NodeLost) for event in events)
-        assert _processes(tmp_path / "2")  # who talks goes on
+        assert _processes(tmp_path / "2")  # the one that prints goes on
 
 
 def _processes(folder: Path) -> list[int]:
     """Those that run in a folder."""
-    found = []
+    pids = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with suppress(OSError):
                 if (entry / "cwd").readlink() == folder:
-                    found.append(int(entry.name))
-    return found
+                    pids.append(int(entry.name))
+    return pids
 
 
 async def test_leaving_in_order_drains_and_retires(tmp_path: Path) -> None:
@@ -152,6 +154,6 @@ async def test_two_leases_run_beside_each_other(tmp_path: Path) -> None:
         await here.until(pool.LeaseStarted)
         await here.request("job2")
         events = await here.until(pool.SlotsFreed)
-    freed = one(events, pool.SlotsFreed)
+    freed = only(events, pool.SlotsFreed)
     assert isinstance(freed, pool.SlotsFreed)
     assert freed.token.lease == 2

@@ -2,7 +2,6 @@
 
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -12,16 +11,18 @@ from schemas import pool, training
 from schemas.topics import POOL
 from services.trainer.adapters.processes import ProcessGroups
 from services.trainer.effect import storage
-from services.trainer.effect.attempt import Tools
+from services.trainer.effect.program import Tools
 from services.trainer.effect.reports import Reports
 from services.trainer.effect.training import Training
 from services.trainer.settings import TrainerSettings
 from tests.unit.services.trainer.domain.test_evolve import PREPARED, SHA, granted
+from tests.unit.tunery.work.samples import CHECKPOINTED, STARTED
 from tunery.runtime.blobs.abstract import BlobsUnavailable, Stored
 from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.journal.codec import codec_of, decode_envelope
 from tunery.runtime.memory_servers import MemoryServers, memory_servers
+from tunery.work.events import Checkpointed, FileDigest, SkippedCandidate
 
 CONTENT = b"weights"
 WORK = training.TrainWork(
@@ -77,8 +78,8 @@ class Quick:
 async def under_lease(
     blobs: MemoryBlobs, folder: Path, checkpoints: tuple[training.Checkpoint, ...] = ()
 ) -> tuple[Training, MemoryServers]:
-    made = await memory_servers(Quick())
-    there = MemoryServers(made.log, blobs, made.keys, made.clock)
+    servers = await memory_servers(Quick())
+    there = MemoryServers(servers.log, blobs, servers.keys, servers.clock)
     runtime = there.runtime("trainer")
     machine = ProcessGroups(mark=str(folder))
     tools = Tools(runtime, machine, Reports(runtime, "default"), "a1")
@@ -87,53 +88,57 @@ async def under_lease(
     return Training(grant, WORK, tools, settings), there
 
 
-def checkpoint(folder: Path, step: int) -> dict[str, Any]:
-    """The line of the training process, and the file it speaks of."""
-    place = folder / f"step-{step}"
-    place.mkdir()
-    (place / "adapter.safetensors").write_bytes(CONTENT)
-    file = {"name": "adapter.safetensors", "sha256": sha256(CONTENT).hexdigest()}
-    return {
-        "type": "checkpoint",
-        "step": step,
-        "epoch": 1.0,
-        "dir": str(place),
-        "manifest_sha256": f"{step:064x}",
-        "tokens": step,
-        "files": [file],
-        "captured_monotonic_ms": 1,
-    }
+def checkpointed(folder: Path, step: int) -> Checkpointed:
+    """The event of the training process, and the file it names."""
+    directory = folder / f"step-{step}"
+    directory.mkdir()
+    (directory / "adapter.safetensors").write_bytes(CONTENT)
+    file = FileDigest(
+        name="adapter.safetensors", sha256=sha256(CONTENT).hexdigest(), bytes=len(CONTENT)
+    )
+    return replace(
+        CHECKPOINTED,
+        step=step,
+        dir=str(directory),
+        manifest_sha256=f"{step:064x}",
+        tokens=step,
+        files=(file,),
+    )
 
 
 async def reported(there: MemoryServers) -> list[int]:
-    """Steps of the checkpoints that the pool was told of."""
+    """Steps of the checkpoints that were reported to the pool."""
     reader = await there.log.reader(POOL.commands.name, {partition_of(b"default"): 0})
     records = await reader.poll(10, 100)
     await reader.close()
-    told = [codec_of(POOL).command(decode_envelope(record.value)) for record in records]
-    return [one.checkpoint.step for one in told if isinstance(one, pool.ReportCheckpoint)]
+    commands = [codec_of(POOL).command(decode_envelope(record.value)) for record in records]
+    return [
+        command.checkpoint.step
+        for command in commands
+        if isinstance(command, pool.ReportCheckpoint)
+    ]
 
 
 async def test_a_short_outage_of_storage_delays_a_checkpoint(tmp_path: Path) -> None:
     training, there = await under_lease(Away(3), tmp_path)
-    await training.heard(checkpoint(tmp_path, 5), 1_000)
+    await training.handle(checkpointed(tmp_path, 5))
     assert await reported(there) == [5]
     assert list(there.blobs.bodies.values()) == [CONTENT]
 
 
 async def test_a_checkpoint_that_training_has_replaced_is_left_out(tmp_path: Path) -> None:
     training, there = await under_lease(MemoryBlobs(), tmp_path)
-    gone, newer = checkpoint(tmp_path, 5), checkpoint(tmp_path, 10)
+    deleted, newer = checkpointed(tmp_path, 5), checkpointed(tmp_path, 10)
     (tmp_path / "step-5" / "adapter.safetensors").unlink()
-    await training.heard(gone, 1_000)
-    await training.heard(newer, 2_000)
+    await training.handle(deleted)
+    await training.handle(newer)
     assert await reported(there) == [10]
 
 
-async def test_an_outage_without_end_is_told(tmp_path: Path) -> None:
+async def test_an_outage_without_end_fails_the_attempt(tmp_path: Path) -> None:
     training, there = await under_lease(Away(1_000_000), tmp_path)
     with pytest.raises(BlobsUnavailable):
-        await training.heard(checkpoint(tmp_path, 5), 1_000)
+        await training.handle(checkpointed(tmp_path, 5))
     assert there.clock.monotonic_ms() >= storage.OUTAGE_MS_MAX
 
 
@@ -166,8 +171,9 @@ async def test_of_two_checkpoints_of_one_step_the_whole_one_is_used(tmp_path: Pa
     (resume,) = msgspec.json.decode((tmp_path / "spec.json").read_bytes())["resume"]
     assert resume["manifest_sha256"] == whole.manifest_sha256
     assert (Path(resume["dir"]) / "manifest.json").read_bytes() == CONTENT
-    passed_over = {**resume, "reason": "of another base"}
-    line = {"type": "started", "loaded_manifest": None, "resumed_from_step": 0, "total_steps": 9}
-    started = await training.heard({**line, "skipped": [passed_over]}, 0)
+    passed_over = SkippedCandidate(
+        dir=resume["dir"], manifest_sha256=resume["manifest_sha256"], reason="of another base"
+    )
+    started = await training.handle(replace(STARTED, skipped=(passed_over,)))
     assert started is not None
     assert [skip.manifest_sha256[0] for skip in started.skipped] == ["a", "b"]

@@ -50,10 +50,10 @@ class Front:
         self.log = log
 
         @asynccontextmanager
-        async def opened(_: DataDir) -> AsyncIterator[MemoryLog]:
+        async def open_log(_: DataDir) -> AsyncIterator[MemoryLog]:
             yield self.log
 
-        monkeypatch.setattr(connection, "opened", opened)
+        monkeypatch.setattr(connection, "open_log", open_log)
 
     def __call__(self, *words: object, code: int = 0) -> Result:
         done = CliRunner().invoke(main, ["journal", *map(str, words)])

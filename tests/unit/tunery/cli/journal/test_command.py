@@ -41,27 +41,29 @@ def test_the_streams_are_those_of_the_catalogue() -> None:
 
 
 def test_tail_shows_what_counts(tunery: Front) -> None:
-    found = tunery.lines("tail", "account")
-    assert {one["verdict"] for one in found} == {"accepted"}
-    assert [one["content"]["cause"] for one in found] == list(range(11))
-    assert [one["offset"] for one in tunery.lines("tail", "account", "-n", 2)] == [14, 15]
+    answer = tunery.lines("tail", "account")
+    assert {record["verdict"] for record in answer} == {"accepted"}
+    assert [record["content"]["cause"] for record in answer] == list(range(11))
+    assert [record["offset"] for record in tunery.lines("tail", "account", "-n", 2)] == [14, 15]
 
 
 def test_tail_shows_void_records_with_the_reason(tunery: Front) -> None:
-    found = {one["offset"]: one for one in tunery.lines("tail", "account", "--void")}
-    assert len(found) == len(OWNERS.records)
-    assert (found[7]["verdict"], found[7]["why"]) == (
+    answer = {record["offset"]: record for record in tunery.lines("tail", "account", "--void")}
+    assert len(answer) == len(OWNERS.records)
+    assert (answer[7]["verdict"], answer[7]["why"]) == (
         "void",
         "written under epoch 0, after owner-2 had claimed the partition at offset 6",
     )
-    assert found[9]["why"] == "it decides command 5, and command 6 is the next"
-    told = tunery("tail", "account", "--void").stdout
-    assert "owner-2 takes the partition: epoch 6" in told
-    assert "KeyCreated.v1" in told
+    assert answer[9]["why"] == "it decides command 5, and command 6 is the next"
+    output = tunery("tail", "account", "--void").stdout
+    assert "owner-2 takes the partition: epoch 6" in output
+    assert "KeyCreated.v1" in output
 
 
 def test_tail_of_a_key_is_that_of_its_partition(tunery: Front) -> None:
-    assert {one["key"] for one in tunery.lines("tail", "account", "--key", "acme")} == {"acme"}
+    assert {record["key"] for record in tunery.lines("tail", "account", "--key", "acme")} == {
+        "acme"
+    }
     assert tunery.lines("tail", "account", "--key", "nobody") == []
 
 
@@ -75,12 +77,12 @@ def test_tail_ends_with_the_record_that_stops_readers(tunery: Front) -> None:
 
 
 def test_inspect_shows_one_record_and_keeps_sealed_texts_sealed(tunery: Front) -> None:
-    found = tunery.json("inspect", "account", HERE, 1)
-    assert (found["verdict"], found["content"]["events"][0]["type"]) == (
+    answer = tunery.json("inspect", "account", HERE, 1)
+    assert (answer["verdict"], answer["content"]["events"][0]["type"]) == (
         "accepted",
         "TenantCreated.v1",
     )
-    assert found["content"]["events"][0]["name"].startswith("[sealed with acme.")
+    assert answer["content"]["events"][0]["name"].startswith("[sealed with acme.")
     assert "accepted" in tunery("inspect", "account", HERE, 1).stdout
 
 
@@ -106,31 +108,31 @@ def test_inspect_opens_sealed_texts_with_the_keys_of_the_machine(
 
 def test_inspect_says_why_a_record_cannot_be_decoded_and_what_to_do(tunery: Front) -> None:
     change(tunery.log, 4, b"Rejected.v1", b"Rejected.v9")
-    found = tunery.json("inspect", "account", HERE, 4, code=1)
-    assert found["verdict"] == "unreadable"
-    assert "Invalid value 'Rejected.v9'" in found["why"]
-    assert "readers are deployed before writers" in found["fix"]
+    answer = tunery.json("inspect", "account", HERE, 4, code=1)
+    assert answer["verdict"] == "unreadable"
+    assert "Invalid value 'Rejected.v9'" in answer["why"]
+    assert "readers are deployed before writers" in answer["fix"]
     held = records(tunery.log, "account", HERE)
     held[4] = held[4]._replace(value=b"\x00\x01 nothing")
-    found = tunery.json("inspect", "account", HERE, 4, code=1)
-    assert (found["content"], found["bytes"]) == (None, r"b'\x00\x01 nothing'")
-    told = tunery("inspect", "account", HERE, 4, code=1).stdout
-    assert "JSON is malformed" in told
-    assert "fix" in told
+    answer = tunery.json("inspect", "account", HERE, 4, code=1)
+    assert (answer["content"], answer["bytes"]) == (None, r"b'\x00\x01 nothing'")
+    output = tunery("inspect", "account", HERE, 4, code=1).stdout
+    assert "JSON is malformed" in output
+    assert "fix" in output
 
 
 def test_inspect_shows_what_lies_behind_a_bad_record_without_a_verdict(tunery: Front) -> None:
     change(tunery.log, 4, b"Rejected.v1", b"Rejected.v9")
-    found = tunery.json("inspect", "account", HERE, 14, code=1)
-    assert found["verdict"] == "unreached"
-    assert found["why"].startswith("readers stop at offset 4: ")
-    assert found["content"]["events"][0]["type"] == "KeyCreated.v1"
+    answer = tunery.json("inspect", "account", HERE, 14, code=1)
+    assert answer["verdict"] == "unreached"
+    assert answer["why"].startswith("readers stop at offset 4: ")
+    assert answer["content"]["events"][0]["type"] == "KeyCreated.v1"
 
 
 def test_inspect_of_nothing_says_what_there_is(tunery: Front) -> None:
-    told = tunery("inspect", "account", HERE, 99, code=1).output
-    assert "has no record at offset 99" in told
-    assert "it holds [0, 16)" in told
+    output = tunery("inspect", "account", HERE, 99, code=1).output
+    assert "has no record at offset 99" in output
+    assert "it holds [0, 16)" in output
 
 
 def test_inspect_shows_a_command_and_what_is_wrong_with_it(tunery: Front) -> None:
@@ -142,27 +144,31 @@ def test_inspect_shows_a_command_and_what_is_wrong_with_it(tunery: Front) -> Non
         b"\x00",
     ):
         tunery.log.put(topic, HERE, TENANT.encode(), value)
-    found = tunery.json("inspect", "account", HERE, 0, "--commands")
-    assert (found["verdict"], found["content"]["body"]["key_id"]) == ("readable", "key_1")
-    found = tunery.json("inspect", "account", HERE, 1, "--commands", code=1)
-    assert (found["verdict"], found["why"]) == (
+    answer = tunery.json("inspect", "account", HERE, 0, "--commands")
+    assert (answer["verdict"], answer["content"]["body"]["key_id"]) == ("readable", "key_1")
+    answer = tunery.json("inspect", "account", HERE, 1, "--commands", code=1)
+    assert (answer["verdict"], answer["why"]) == (
         "refused",
         "body: Invalid value 'RevokeKey.v2' - at `$.type`",
     )
-    assert found["content"]["body"]["type"] == "RevokeKey.v2"
+    assert answer["content"]["body"]["type"] == "RevokeKey.v2"
     assert tunery.json("inspect", "account", HERE, 2, "--commands", code=1)["bytes"] == r"b'\x00'"
-    told = tunery("inspect", "account", HERE, 3, "--commands", code=1).output
-    assert "it holds [0, 3)" in told
+    output = tunery("inspect", "account", HERE, 3, "--commands", code=1).output
+    assert "it holds [0, 3)" in output
 
 
 # --- verify ---------------------------------------------------------------------------------------
 
 
 def test_verify_walks_every_partition_and_names_its_head(tunery: Front) -> None:
-    found = tunery.json("verify")
-    assert found["sound"] is True
-    assert len(found["partitions"]) == len(STREAMS) * topics.PARTITIONS
-    (mine,) = (one for one in found["partitions"] if one["stream"] == "account" and one["records"])
+    answer = tunery.json("verify")
+    assert answer["sound"] is True
+    assert len(answer["partitions"]) == len(STREAMS) * topics.PARTITIONS
+    (mine,) = (
+        record
+        for record in answer["partitions"]
+        if record["stream"] == "account" and record["records"]
+    )
     assert (mine["accepted"], mine["void"], mine["claims"], mine["cause"]) == (11, 2, 3, 10)
     assert (mine["incarnation"], mine["base"], len(mine["head"])) == (13, 4, 64)
     assert mine["head"][:16] in tunery("verify", "account").stdout
@@ -180,19 +186,21 @@ def test_verify_names_the_first_bad_record(
     tunery: Front, offset: int, old: bytes, new: bytes, bad: int, why: str
 ) -> None:
     change(tunery.log, offset, old, new)
-    found = tunery.json("verify", "account", "pool", code=1)
-    (wrong,) = (one["bad"] for one in found["partitions"] if one["bad"])
+    answer = tunery.json("verify", "account", "pool", code=1)
+    (wrong,) = (record["bad"] for record in answer["partitions"] if record["bad"])
     assert (wrong["stream"], wrong["partition"], wrong["offset"]) == ("account", HERE, bad)
     assert why in wrong["why"]
     assert f"account/{HERE} at offset {bad}" in tunery("verify", code=1).stdout
 
 
 def test_verify_notices_a_lost_beginning(tunery: Front) -> None:
-    place = tunery.log.topics[STREAMS["account"].journal.name][HERE]
-    del place.records[:3]
-    place.start = 3
+    partition = tunery.log.topics[STREAMS["account"].journal.name][HERE]
+    del partition.records[:3]
+    partition.start = 3
     (wrong,) = (
-        one["bad"] for one in tunery.json("verify", "account", code=1)["partitions"] if one["bad"]
+        record["bad"]
+        for record in tunery.json("verify", "account", code=1)["partitions"]
+        if record["bad"]
     )
     assert wrong["why"] == "expected offset 0; records are missing"
 
@@ -202,8 +210,11 @@ def test_verify_notices_a_lost_beginning(tunery: Front) -> None:
 
 def test_an_export_holds_the_very_bytes(tunery: Front, tmp_path: Path) -> None:
     file = tmp_path / "account.jsonl"
-    found = tunery.json("export", "account", file)
-    assert (found["sound"], sum(one["records"] for one in found["partitions"])) == (True, 16)
+    answer = tunery.json("export", "account", file)
+    assert (answer["sound"], sum(record["records"] for record in answer["partitions"])) == (
+        True,
+        16,
+    )
     assert list(Reading(io.BytesIO(file.read_bytes())).records()) == list(OWNERS.records)
     standard = tunery("export", "account", "-")
     assert standard.stdout_bytes == file.read_bytes()
@@ -244,7 +255,7 @@ def test_an_import_gives_the_same_journal_and_an_operators_claim(
         "incarnation": 0,
     }
     held = records(tunery.log, "account", HERE)
-    assert [one.value for one in held[:-1]] == [one.value for one in OWNERS.records]
+    assert [record.value for record in held[:-1]] == [record.value for record in OWNERS.records]
     mine = tunery.json("verify", "account")["partitions"][HERE]
     assert (mine["accepted"], mine["base"], mine["incarnation"]) == (11, 11, 16)
 
@@ -253,9 +264,9 @@ def test_an_import_into_what_is_not_empty_is_refused(tunery: Front, tmp_path: Pa
     file = tmp_path / "account.jsonl"
     tunery("export", "account", file)
     before = len(records(tunery.log, "account", HERE))
-    told = tunery("import", file, code=1).output
-    assert f"account/{HERE} holds the records [0, 16)" in told
-    assert "--replace" in told
+    output = tunery("import", file, code=1).output
+    assert f"account/{HERE} holds the records [0, 16)" in output
+    assert "--replace" in output
     assert len(records(tunery.log, "account", HERE)) == before
 
 
@@ -280,7 +291,7 @@ def cut_off(text: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "told"),
+    ("spoil", "output"),
     [
         (cut_off, "it was cut off"),
         (gzip.compress, "line 1: "),
@@ -291,14 +302,14 @@ def cut_off(text: bytes) -> bytes:
     ids=["cut off", "compressed", "another stream", "tampered with", "of a later version"],
 )
 def test_nothing_is_written_of_a_file_that_is_not_sound(
-    tunery: Front, tmp_path: Path, spoil: "object", told: str
+    tunery: Front, tmp_path: Path, spoil: "object", output: str
 ) -> None:
     assert callable(spoil)
     file = tmp_path / "account.jsonl"
     tunery("export", "account", file)
     file.write_bytes(spoil(file.read_bytes()))
     tunery.log = filled()
-    assert told in tunery("import", file, code=1).output
+    assert output in tunery("import", file, code=1).output
     assert records(tunery.log, "account", HERE) == []
 
 

@@ -13,9 +13,9 @@ def test_a_log_of_ones_own_needs_no_stack_and_keeps_its_replicas(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TUNERY_KAFKA_REPLICATION", "3")
-    found = kafka_settings(log_settings(DataDir(tmp_path), {"TUNERY_KAFKA_BOOTSTRAP": "k:9092"}))
-    assert (found.bootstrap, found.replication, found.min_insync) == ("k:9092", 3, 2)
-    assert not found.flush_each
+    settings = kafka_settings(log_settings(DataDir(tmp_path), {"TUNERY_KAFKA_BOOTSTRAP": "k:9092"}))
+    assert (settings.bootstrap, settings.replication, settings.min_insync) == ("k:9092", 3, 2)
+    assert not settings.flush_each
 
 
 def test_without_a_stack_the_fix_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

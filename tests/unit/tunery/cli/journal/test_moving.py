@@ -106,13 +106,13 @@ async def lived(log: MemoryLog) -> None:
     )
     await send("account", tenant, hook)
     await send("dataset", dataset.file(story, 1), dataset.validated(1))
-    await told(log, "job", "LimitsSet.v1")
+    await await_event(log, "job", "LimitsSet.v1")
     await send("job", job.submit(story, 1), job.submit(story, 2), CancelJob(job_id="ftjob-2"))
-    due = await told(log, "dataset", "PreparationDue.v1")
-    made = RecordPrepared(prepare_id=due["prepare_id"], prepared=dataset.PREPARED)
-    await send("dataset", made)
-    await told(log, "pool", "PlacementQueued.v1")
-    await told(log, "account", "DeliveryDue.v1")
+    due = await await_event(log, "dataset", "PreparationDue.v1")
+    prepared = RecordPrepared(prepare_id=due["prepare_id"], prepared=dataset.PREPARED)
+    await send("dataset", prepared)
+    await await_event(log, "pool", "PlacementQueued.v1")
+    await await_event(log, "account", "DeliveryDue.v1")
 
 
 def events(log: MemoryLog, stream: str) -> list[Any]:
@@ -125,7 +125,7 @@ def events(log: MemoryLog, stream: str) -> list[Any]:
     ]
 
 
-async def told(log: MemoryLog, stream: str, name: str) -> Any:
+async def await_event(log: MemoryLog, stream: str, name: str) -> Any:
     """Wait for an event."""
     while True:
         for event in events(log, stream):
@@ -136,7 +136,7 @@ async def told(log: MemoryLog, stream: str, name: str) -> Any:
 
 async def states(log: MemoryLog) -> dict[str, list[str]]:
     return {
-        name: [state_hash(one.fold.state) for one in await replay_stream(log, aggregate)]
+        name: [state_hash(replay.fold.state) for replay in await replay_stream(log, aggregate)]
         for name, aggregate in AGGREGATES.items()
     }
 
@@ -155,6 +155,6 @@ async def test_an_installation_moves_and_nothing_happens_twice(tmp_path: Path) -
     async with running(there):
         pass
     assert await states(there) == await states(here)
-    said = [one for name in STREAMS for one in events(there, name) if one not in known[name]]
-    assert len(said) >= len(STREAMS)
-    assert {event["type"] for event in said} == {"Repeated.v1"}
+    new = [event for name in STREAMS for event in events(there, name) if event not in known[name]]
+    assert len(new) >= len(STREAMS)
+    assert {event["type"] for event in new} == {"Repeated.v1"}

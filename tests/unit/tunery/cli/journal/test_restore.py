@@ -54,8 +54,8 @@ async def decided(log: MemoryLog, count: int) -> list[Entry]:
         while True:
             held = records(log, "account", HERE)
             if replay(OWNERS.aggregate, HERE, held).accepted >= count:
-                entries = [decode_record(one.value) for one in held]
-                return [one for one in entries if isinstance(one, Entry)]
+                entries = [decode_record(record.value) for record in held]
+                return [record for record in entries if isinstance(record, Entry)]
             await asyncio.sleep(0.01)
 
 
@@ -88,25 +88,25 @@ async def test_the_same_commands_topic_goes_on_and_nothing_is_decided_twice(tmp_
             body = RevokeKey(key_id=f"key_{number}")
             ids.append(await Sender(log).send(ACCOUNT, TENANT, TENANT, body))
         entries = await decided(log, 14)
-    assert [one.command_id for one in entries[-3:]] == ids
+    assert [record.command_id for record in entries[-3:]] == ids
     # what was written last is lost: the operator restores what was there before
     early = next(
         offset + 1
-        for offset, one in enumerate(records(log, "account", HERE))
-        if ids[1].encode() in one.value
+        for offset, record in enumerate(records(log, "account", HERE))
+        if ids[1].encode() in record.value
     )
     restored = (await restore(log, export(log, tmp_path / "b", early), replace=True))[HERE]
     assert (restored.base, restored.next_command) == (11, 13)
     async with owned(log):
         entries = await decided(log, 14)
-    assert [one.command_id for one in entries[-3:]] == ids
+    assert [record.command_id for record in entries[-3:]] == ids
 
 
 async def test_reactions_begin_again_after_a_replacement(tmp_path: Path) -> None:
     log = filled(OWNERS.name)
     await restore(log, export(log, tmp_path / "a"), replace=True)
     saved = await log.committed(positions_of("billing", ACCOUNT), ACCOUNT.journal.name)
-    assert {load_position(one.metadata) for one in saved.values()} == {START}
+    assert {load_position(record.metadata) for record in saved.values()} == {START}
 
 
 async def test_nothing_is_restored_under_a_running_owner(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ async def test_nothing_is_restored_under_a_running_owner(tmp_path: Path) -> None
     async with owned(log):
         with pytest.raises(LocalError, match=r"the owner of account is running[\s\S]*tunery down"):
             await restore(log, file, replace=True)
-    assert all(decode_record(one.value) is not None for one in records(log, "account", HERE))
+    assert all(decode_record(record.value) is not None for record in records(log, "account", HERE))
     with pytest.raises(LocalError, match="holds the records"):  # its claim
         await restore(log, file, replace=False)
 
@@ -132,5 +132,5 @@ async def test_a_writer_in_between_is_noticed(
         return put(topic, partition, key, value)
 
     monkeypatch.setattr(log, "put", meddled)
-    with pytest.raises(LocalError, match=rf"somebody else writes to account/{HERE}"):
+    with pytest.raises(LocalError, match=rf"another process writes to account/{HERE}"):
         await restore(log, export(filled(OWNERS.name), tmp_path / "a"), replace=False)

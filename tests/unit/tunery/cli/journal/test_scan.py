@@ -7,7 +7,7 @@ import pytest
 from schemas.topics import ACCOUNT
 from tests.unit.tunery.cli.journal.journals import OWNERS, filled, records
 from tunery.cli.journal import scan
-from tunery.cli.journal.scan import Wanted
+from tunery.cli.journal.scan import TailOptions
 from tunery.runtime.bus.memory import MemoryLog
 from tunery.runtime.tools.inspection import Looked
 
@@ -15,18 +15,18 @@ HERE = OWNERS.partition
 WAIT_S = 10
 
 
-async def first(log: MemoryLog, wanted: Wanted, count: int) -> list[Looked]:
+async def first(log: MemoryLog, options: TailOptions, count: int) -> list[Looked]:
     """The first records of a tail; those of the other story are written once it has begun."""
-    found: list[Looked] = []
+    looked: list[Looked] = []
     async with asyncio.timeout(WAIT_S):
-        async for one in scan.tail(log, "account", scan.those(None), wanted):
-            found.append(one)
-            if len(found) == 1:
+        async for shown in scan.tail(log, "account", scan.partitions_of(None), options):
+            looked.append(shown)
+            if len(looked) == 1:
                 for record in OWNERS.records[14:]:
                     log.put(ACCOUNT.journal.name, HERE, record.key, record.value)
-            if len(found) == count:
+            if len(looked) == count:
                 break
-    return found
+    return looked
 
 
 def begun() -> MemoryLog:
@@ -36,8 +36,8 @@ def begun() -> MemoryLog:
 
 
 async def test_a_tail_goes_on_as_records_are_written() -> None:
-    found = await first(begun(), Wanted(None, with_void=False, lines_max=1, follow=True), 3)
-    assert [(one.offset, one.verdict) for one in found] == [
+    looked = await first(begun(), TailOptions(None, with_void=False, lines_max=1, follow=True), 3)
+    assert [(record.offset, record.verdict) for record in looked] == [
         (12, "accepted"),
         (14, "accepted"),
         (15, "accepted"),
@@ -52,19 +52,22 @@ async def test_a_followed_partition_ends_with_the_record_that_stops_readers() ->
         return put(topic, partition, key, value.replace(b"KeyCreated.v1", b"KeyCreated.v9"))
 
     log.put = spoilt  # type: ignore[method-assign,assignment]  # a newer version writes
-    wanted = Wanted(None, with_void=True, lines_max=1, follow=True)
-    found = await first(log, wanted, 2)
-    assert [(one.offset, one.verdict) for one in found] == [(13, "claim"), (14, "unreadable")]
+    options = TailOptions(None, with_void=True, lines_max=1, follow=True)
+    looked = await first(log, options, 2)
+    assert [(record.offset, record.verdict) for record in looked] == [
+        (13, "claim"),
+        (14, "unreadable"),
+    ]
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.1):
-            await first(log, Wanted("nobody", with_void=False, lines_max=0, follow=True), 1)
+            await first(log, TailOptions("nobody", with_void=False, lines_max=0, follow=True), 1)
 
 
 async def test_long_walks_say_how_far_they_are(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(scan, "SAY_EVERY_S", 0.0)
-    await scan.verify(filled(OWNERS.name), "account", scan.those(None))
+    monkeypatch.setattr(scan, "PROGRESS_EVERY_S", 0.0)
+    await scan.verify(filled(OWNERS.name), "account", scan.partitions_of(None))
     assert "account: 16 of 16 records" in capsys.readouterr().err
 
 
@@ -72,5 +75,5 @@ async def test_a_walk_ends_where_the_log_ended_when_it_began() -> None:
     log = filled(OWNERS.name)
     bounds = await scan.bounds_of(log, ACCOUNT, (HERE,))
     log.put(ACCOUNT.journal.name, HERE, b"", OWNERS.records[0].value)
-    found = [one async for batch in scan.records_of(log, ACCOUNT, bounds) for one in batch]
-    assert [one.offset for one in found] == list(range(16))
+    looked = [record async for batch in scan.records_of(log, ACCOUNT, bounds) for record in batch]
+    assert [record.offset for record in looked] == list(range(16))

@@ -100,13 +100,13 @@ def test_objects_that_never_end_are_not_looked_at_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     looked: list[bytes] = []
-    deeper = multiline_objects._deeper
+    deeper = multiline_objects._opened_brackets
 
     def counted(line: bytes) -> int | None:
         looked.append(line)
         return deeper(line)
 
-    monkeypatch.setattr(multiline_objects, "_deeper", counted)
+    monkeypatch.setattr(multiline_objects, "_opened_brackets", counted)
     found = read(b"{\n" * 10_000)
     assert [row.number for row in found if isinstance(row, Row)] == list(range(1, 10_001))
     assert len(looked) < 2 * multiline_objects.TRIES_MAX * 10_000

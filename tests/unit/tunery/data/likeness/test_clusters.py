@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunery.data.likeness.clusters import LIKE_PERCENT, ClusterFinder, Clusters
+from tunery.data.likeness.clusters import SIMILAR_PERCENT, ClusterFinder, Clusters
 from tunery.data.likeness.minhash import FILL, SLOTS, gram_sets, jaccard_at_least, sign
 
 RANDOM = Random(5)
@@ -24,7 +24,7 @@ def grams(text: str) -> set[str]:
 
 def alike(left: str, right: str) -> bool:
     a, b = grams(left), grams(right)
-    return 100 * len(a & b) >= LIKE_PERCENT * len(a | b)
+    return 100 * len(a & b) >= SIMILAR_PERCENT * len(a | b)
 
 
 def joined(texts: Sequence[str]) -> list[int]:
@@ -32,10 +32,10 @@ def joined(texts: Sequence[str]) -> list[int]:
     first, sets = list(range(len(texts))), [grams(text) for text in texts]
     for a, b in combinations(range(len(texts)), 2):
         few, many = sorted((len(sets[a]), len(sets[b])))
-        if first[a] == first[b] or 100 * few < LIKE_PERCENT * many:  # they share few at most
+        if first[a] == first[b] or 100 * few < SIMILAR_PERCENT * many:  # they share few at most
             continue
         shared = len(sets[a] & sets[b])
-        if 100 * shared >= LIKE_PERCENT * (len(sets[a]) + len(sets[b]) - shared):
+        if 100 * shared >= SIMILAR_PERCENT * (len(sets[a]) + len(sets[b]) - shared):
             old, new = max(first[a], first[b]), min(first[a], first[b])
             first = [new if it == old else it for it in first]
     return first

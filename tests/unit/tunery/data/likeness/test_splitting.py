@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunery.data.dialects.detection import Conversation
+from tunery.data.dialects.conversation import Conversation
 from tunery.data.likeness.duplicates import DuplicateFinder, fingerprint
-from tunery.data.likeness.splitting import LEFT_OUT, VALIDATE, Classes, Sides, split
+from tunery.data.likeness.splitting import LEFT_OUT, VALIDATE, AnswerClasses, SplitSides, split
 
 
 def row(text: str, answer: str = "") -> Conversation:
@@ -18,8 +18,10 @@ def row(text: str, answer: str = "") -> Conversation:
     return Conversation(said, [False, True])
 
 
-def sides(rows: Sequence[Conversation], fraction_ppm: int, seed: int, unused: int = 0) -> Sides:
-    classes = Classes()
+def sides(
+    rows: Sequence[Conversation], fraction_ppm: int, seed: int, unused: int = 0
+) -> SplitSides:
+    classes = AnswerClasses()
     with DuplicateFinder() as finder:
         for each in rows:
             finder.add(each)
@@ -100,7 +102,7 @@ def test_every_class_has_its_share() -> None:
     ],
 )
 def test_free_answers_are_no_classes(answers: list[str]) -> None:
-    classes = Classes()
+    classes = AnswerClasses()
     for number in range(1000):
         classes.add(row("?", answers[number % len(answers)]))
     assert classes.rows() is None

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from tests.unit.tunery.data.likeness.test_clusters import clusters, joined, sentence
 from tunery.data.likeness import template_groups
-from tunery.data.likeness.clusters import CROWD_MIN
+from tunery.data.likeness.clusters import GROUP_ROWS_MIN
 from tunery.data.likeness.minhash import U64, jaccard_at_least
-from tunery.data.likeness.template_groups import Crowd, join_alike, template_of
-from tunery.data.likeness.union_find import Forest
+from tunery.data.likeness.template_groups import TemplateGroup, join_similar, template_of
+from tunery.data.likeness.union_find import UnionFind
 
 SETS = st.lists(st.frozensets(st.integers(0, 40), min_size=1), min_size=1, max_size=20)
 
@@ -25,10 +25,10 @@ def sorted_set(grams: frozenset[int]) -> U64:
 
 def join(sets: Sequence[U64], template: U64, percent: int) -> tuple[list[int], list[list[int]]]:
     """The first row of each row's tree, and the groups."""
-    forest = Forest(len(sets))
+    forest = UnionFind(len(sets))
     sizes = np.array([len(grams) for grams in sets])
     differences = [np.setxor1d(grams, template) for grams in sets]
-    groups = join_alike(Crowd(np.arange(len(sets)), sizes, differences), percent, forest)
+    groups = join_similar(TemplateGroup(np.arange(len(sets)), sizes, differences), percent, forest)
     return forest.roots(np.arange(len(sets))).tolist(), [group.tolist() for group in groups]
 
 
@@ -37,7 +37,7 @@ def test_whatever_the_template_all_pairs_are_told(
     sets: list[frozenset[int]], template: frozenset[int], percent: int
 ) -> None:
     rows = [sorted_set(grams) for grams in sets]
-    wanted = Forest(len(rows))
+    wanted = UnionFind(len(rows))
     for a, b in combinations(range(len(rows)), 2):
         if jaccard_at_least(rows[a], rows[b], percent):
             wanted.join(a, b)
@@ -64,7 +64,7 @@ def test_the_template_is_what_most_have() -> None:
 @given(st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=6, unique=True), max_size=8))
 def test_groups_are_joined_as_one_by_one(groups: list[list[int]]) -> None:
     """Groups of one call have no row in common, so each is a call's only one here."""
-    wanted, found = Forest(31), Forest(31)
+    wanted, found = UnionFind(31), UnionFind(31)
     for group in groups:
         for a, b in pairwise(group):
             wanted.join(a, b)
@@ -74,7 +74,7 @@ def test_groups_are_joined_as_one_by_one(groups: list[list[int]]) -> None:
 
 
 def test_groups_of_one_call_that_earlier_trees_tie_together() -> None:
-    forest = Forest(8)
+    forest = UnionFind(8)
     forest.join(1, 6)
     forest.join(3, 7)
     forest.join_groups(np.array([0, 6, 2, 7, 1, 3]), np.array([0, 2, 4]))
@@ -84,7 +84,7 @@ def test_groups_of_one_call_that_earlier_trees_tie_together() -> None:
 def one_template(fill_chars: int) -> list[str]:
     random = Random(8)
     template = sentence(random, 500)
-    texts = [f"{template} {sentence(random, fill_chars)}" for _ in range(2 * CROWD_MIN)]
+    texts = [f"{template} {sentence(random, fill_chars)}" for _ in range(2 * GROUP_ROWS_MIN)]
     return texts + [f"{text[:-4]}zzz" for text in texts[::5]]
 
 
@@ -101,7 +101,7 @@ def test_parts_of_a_large_crowd_are_compared_as_other_rows(monkeypatch: pytest.M
     """Given a crowd that is joined a row at a time, then rows of its buckets still find some."""
     texts = one_template(60)
     wanted, alone = joined(texts), list(range(len(texts)))
-    monkeypatch.setattr("tunery.data.likeness.clusters.CROWD_GRAMS_MAX", 1)
+    monkeypatch.setattr("tunery.data.likeness.clusters.GROUP_GRAMS_MAX", 1)
     found = clusters(texts).first.tolist()
     assert found != alone
     assert all(wanted[first] == wanted[row] for row, first in enumerate(found))

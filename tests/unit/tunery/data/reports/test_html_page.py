@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 from tunery.data.checking import check
-from tunery.data.reports.html_page import SHOWN_MAX, page
+from tunery.data.reports.html_page import SHOWN_MAX, render_page
 
 ATTACK = "</td><script>alert(1)</script><img src=x onerror=alert(1)>"
 
@@ -29,7 +29,7 @@ def test_nothing_people_wrote_is_markup(base_dir: Path, write: Callable[..., Pat
     rows = [{"prompt": f"{n} {ATTACK}", "completion": f"{ATTACK} {n}"} for n in range(10)]
     rows.append({"prompt": ATTACK, "completion": ATTACK, ATTACK: ATTACK})
     report = check(write([*rows, {"prompt": ATTACK, ATTACK: "x"}]), base_dir=base_dir)
-    text = page(report, ATTACK)
+    text = render_page(report, ATTACK)
     tags = Tags(text)
     assert not {"script", "img"} & tags.names
     assert not {name for name in tags.attributes if name.startswith("on")}
@@ -37,13 +37,13 @@ def test_nothing_people_wrote_is_markup(base_dir: Path, write: Callable[..., Pat
 
 
 def test_the_page_needs_nothing_else() -> None:
-    text = page(check(io.BytesIO(b"{}\n" * 20)), "rows.jsonl")
+    text = render_page(check(io.BytesIO(b"{}\n" * 20)), "rows.jsonl")
     assert not {"link", "script", "iframe", "img"} & Tags(text).names
     assert not re.search(r"(?:src|href)=|url\(|https?://", text)
 
 
 def test_counts_are_exact_when_the_listing_is_cut() -> None:
-    text = page(check(io.BytesIO(b"{'a': 1}\n" * 2500)), "rows.jsonl")
+    text = render_page(check(io.BytesIO(b"{'a': 1}\n" * 2500)), "rows.jsonl")
     assert "× 2,500" in text
     assert text.count("python_repr") == 1
     assert text.count("<tr><td") >= SHOWN_MAX
@@ -54,9 +54,9 @@ def test_counts_are_exact_when_the_listing_is_cut() -> None:
 def test_lengths_and_learnt_tokens_are_drawn(base_dir: Path, write: Callable[..., Path]) -> None:
     rows = [{"prompt": f"Question {n}?", "completion": "On the rock."} for n in range(10)]
     path = write(json.loads(json.dumps(rows)))
-    with_tokens = page(check(path, base_dir=base_dir), "rows")
+    with_tokens = render_page(check(path, base_dir=base_dir), "rows")
     assert with_tokens.count("<rect") >= 1
     assert "Rows by tokens" in with_tokens
     assert '<span class="learnt"> rock</span>' in with_tokens
     assert "<span> rock</span>" not in with_tokens
-    assert "Rows by characters" in page(check(path), "rows")
+    assert "Rows by characters" in render_page(check(path), "rows")

@@ -16,9 +16,9 @@ from tunery.data.checking import check
 from tunery.data.likeness.clusters import Clusters
 from tunery.data.preparing import prepare
 from tunery.data.reports import packing_plans as module
-from tunery.data.reports.packing_plans import FRACTIONS_PPM, LENGTHS, plans
-from tunery.data.screening.screening import Policy
-from tunery.ml.order import plan
+from tunery.data.reports.packing_plans import FRACTIONS_PPM, LENGTHS, packing_plans
+from tunery.data.screening.screening import ScreeningPolicy
+from tunery.ml.order import plan_steps
 from tunery.plan.packing import steps_of_epoch
 
 WORDS = ("tide", "lamp", "rock", "keeper", "north", "gale", "oil", "stair", "fog", "bell")
@@ -42,12 +42,12 @@ def _chat(question: int, words: int) -> dict[str, Any]:
 @settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     rows=ROWS,
-    screen=st.sampled_from([Policy(), Policy(repeats="remove")]),
+    screen=st.sampled_from([ScreeningPolicy(), ScreeningPolicy(repeats="remove")]),
     batch=st.integers(1, 9),
     data=st.data(),
 )
 def test_what_the_check_says_is_what_is_packed_and_run(
-    base_dir: Path, rows: Rows, screen: Policy, batch: int, data: st.DataObject
+    base_dir: Path, rows: Rows, screen: ScreeningPolicy, batch: int, data: st.DataObject
 ) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -69,7 +69,7 @@ def test_what_the_check_says_is_what_is_packed_and_run(
         )
         sizes = _row_tokens(made.train_path)
     assert (known.packed_rows, known.tokens) == (len(sizes), sum(sizes))
-    run = plan(sizes, n_epochs=2, rows_per_step=batch, seed=1)
+    run = plan_steps(sizes, n_epochs=2, rows_per_step=batch, seed=1)
     assert run.total_steps == 2 * steps_of_epoch(known.packed_rows, batch)
 
 
@@ -81,7 +81,7 @@ def _row_tokens(path: Path) -> list[int]:
 
 def test_nothing_is_said_of_rows_that_will_change(base_dir: Path, tmp_path: Path) -> None:
     path = written([(number, 5) for number in range(12)], tmp_path)
-    counts = check(path, base_dir=base_dir, policy=Policy(personal="scrub")).tokens
+    counts = check(path, base_dir=base_dir, policy=ScreeningPolicy(personal="scrub")).tokens
     assert counts is not None
     assert counts.plans == ()
 
@@ -94,9 +94,11 @@ def test_beyond_one_window_the_first_rows_stand_for_the_rest(
     numbers = np.arange(len(lengths), dtype=np.int32)
     clusters = Clusters(numbers, numbers.astype(np.uint64), np.zeros(len(lengths), np.bool_))
     used = np.ones(len(lengths), np.bool_)
-    whole = plans(lengths.tolist(), clusters, used, None)
+    whole = packing_plans(lengths.tolist(), clusters, used, None)
     monkeypatch.setattr(module, "PACK_WINDOW_ROWS", 4_000)
-    for exact, scaled in zip(whole, plans(lengths.tolist(), clusters, used, None), strict=True):
+    for exact, scaled in zip(
+        whole, packing_plans(lengths.tolist(), clusters, used, None), strict=True
+    ):
         assert scaled.tokens == exact.tokens
         assert scaled.packed_rows == pytest.approx(exact.packed_rows, rel=0.03)
     assert len(whole) == len(LENGTHS) * len(FRACTIONS_PPM)

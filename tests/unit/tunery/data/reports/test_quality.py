@@ -6,11 +6,11 @@ import json
 import pytest
 
 from tunery.data.checking import check
-from tunery.data.reports.quality import EXTREME_CHARS_MIN, script
-from tunery.data.reports.report import Report
+from tunery.data.reports.quality import EXTREME_CHARS_MIN, script_of
+from tunery.data.reports.report import CheckReport
 
 
-def report_of(answers: list[str]) -> Report:
+def report_of(answers: list[str]) -> CheckReport:
     rows = [{"prompt": f"Question {n}?", "completion": one} for n, one in enumerate(answers)]
     return check(io.BytesIO(b"\n".join(json.dumps(row).encode() for row in rows)))
 
@@ -59,7 +59,7 @@ def test_another_script_than_most() -> None:
     ],
 )
 def test_scripts(text: str, name: str) -> None:
-    assert script(text) == name
+    assert script_of(text) == name
 
 
 def test_lengths_are_counted_by_characters() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tunery.data.screening import benchmarks
-from tunery.data.screening.benchmarks import BenchmarkUnusable, item_of
+from tunery.data.screening.benchmarks import BenchmarkUnusable, read_item
 
 Write = Callable[..., Path]
 
@@ -34,12 +34,12 @@ Write = Callable[..., Path]
     ],
 )
 def test_question_and_answer(row: dict[str, Any], item: tuple[str, str] | None) -> None:
-    assert item_of(row) == item
+    assert read_item(row) == item
 
 
 def test_named_keys_come_first() -> None:
     row = {"question": "Q?", "stem": "S?", "answer": "A", "reply": "R"}
-    assert item_of(row, "stem", "reply") == ("S?", "R")
+    assert read_item(row, "stem", "reply") == ("S?", "R")
 
 
 def test_added_listed_loaded_removed(tmp_path: Path, write: Write) -> None:
@@ -49,15 +49,15 @@ def test_added_listed_loaded_removed(tmp_path: Path, write: Write) -> None:
     table.write_bytes(gzip.compress(b'\xef\xbb\xbfQuestion,Best Answer\n"Three, or?",3\n'))
     head = benchmarks.add(store, "numbers", [rows, table])
     assert head.items == 3
-    assert benchmarks.heads(store) == [head]
-    assert [(it.place, it.question, it.answer) for it in benchmarks.load(store)] == [
+    assert benchmarks.read_headers(store) == [head]
+    assert [(it.source, it.question, it.answer) for it in benchmarks.load(store)] == [
         ("rows.jsonl:1", "One?", "1"),
         ("rows.jsonl:2", "Two?", "2"),
         ("more.csv.gz:1", "Three, or?", "3"),
     ]
     assert benchmarks.load(store, ["numbers"]) == benchmarks.load(store)
     benchmarks.remove(store, "numbers")
-    assert benchmarks.heads(store) == []
+    assert benchmarks.read_headers(store) == []
 
 
 def test_added_again_replaces(tmp_path: Path, write: Write) -> None:
@@ -68,17 +68,17 @@ def test_added_again_replaces(tmp_path: Path, write: Write) -> None:
 
 def test_what_is_wrong_is_named(tmp_path: Path, write: Write) -> None:
     store = tmp_path / "store"
-    with pytest.raises(BenchmarkUnusable, match=r"rows\.jsonl, row 2: no question in the keys foo"):
+    with pytest.raises(BenchmarkUnusable, match=r"rows\.jsonl, row 2: none of the keys foo"):
         benchmarks.add(store, "one", [write([{"question": "Q?"}, {"foo": 1}])])
     with pytest.raises(BenchmarkUnusable, match="row 1"):
         benchmarks.add(store, "one", [write([b'{"question": '])])
-    with pytest.raises(BenchmarkUnusable, match="no name for a benchmark"):
+    with pytest.raises(BenchmarkUnusable, match="not a valid benchmark name"):
         benchmarks.add(store, "../one", [write([{"question": "Q?"}])])
     with pytest.raises(BenchmarkUnusable, match="no benchmark 'two'"):
         benchmarks.load(store, ["two"])
     with pytest.raises(BenchmarkUnusable, match="no benchmark"):
         benchmarks.remove(store, "two")
-    assert benchmarks.heads(store) == []
+    assert benchmarks.read_headers(store) == []
 
 
 def test_a_damaged_store_is_named(tmp_path: Path) -> None:

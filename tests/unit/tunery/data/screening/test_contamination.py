@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunery.data.screening.contamination import Index, Item
+from tunery.data.screening.contamination import BenchmarkIndex, BenchmarkItem
 from tunery.data.screening.word_ngrams import words
 
 RANDOM = Random(4)
@@ -18,12 +18,14 @@ def sentence(count: int) -> str:
     return " ".join("".join(RANDOM.choices("abcdefghijkl", k=6)) for _ in range(count))
 
 
-def item(question: str, answer: str = "") -> Item:
-    return Item(benchmark="exam", place="exam.jsonl:1", question=question, answer=answer)
+def item(question: str, answer: str = "") -> BenchmarkItem:
+    return BenchmarkItem(benchmark="exam", source="exam.jsonl:1", question=question, answer=answer)
 
 
-def found(items: Sequence[Item], texts: Sequence[str], n: int = 13) -> list[tuple[int, int]]:
-    return [(it.text, it.item) for it in Index(items, n).overlaps(texts)]
+def found(
+    items: Sequence[BenchmarkItem], texts: Sequence[str], n: int = 13
+) -> list[tuple[int, int]]:
+    return [(it.text, it.item) for it in BenchmarkIndex(items, n).overlaps(texts)]
 
 
 QUESTION = sentence(30)
@@ -33,7 +35,7 @@ ANSWER = sentence(6)
 @pytest.mark.parametrize("n", [13, 8])
 def test_a_question_is_found_wherever_it_stands(n: int) -> None:
     texts = [f"{sentence(9)} {QUESTION.upper()}! {sentence(9)}", sentence(60)]
-    [overlap] = Index([item(QUESTION, ANSWER)], n).overlaps(texts)
+    [overlap] = BenchmarkIndex([item(QUESTION, ANSWER)], n).overlaps(texts)
     assert (overlap.text, overlap.item, overlap.percent) == (0, 0, 100)
 
 
@@ -72,9 +74,8 @@ def test_a_shorter_question_counts_with_its_answer_only() -> None:
     assert found(items, [f"{asked}\n{answered}."]) == [(0, 0)]
 
 
-def test_what_is_too_short_to_be_told_is_counted() -> None:
-    index = Index([item("Yes?", "No"), item(QUESTION)])
-    assert index.untold == 1
+def test_items_that_are_too_short_are_not_searched() -> None:
+    index = BenchmarkIndex([item("Yes?", "No"), item(QUESTION)])
     assert list(index.overlaps(["yes no", sentence(20)])) == []
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from tunery.data.checking import check
-from tunery.data.dialects.detection import Conversation
+from tunery.data.dialects.conversation import Conversation
 from tunery.data.screening import operator_models, presidio
 from tunery.data.screening.operator_models import ModelUnusable
-from tunery.data.screening.screening import Policy, scrubbed
+from tunery.data.screening.screening import ScreeningPolicy, scrub
 
 HERE = "tests_own_models"
 SOURCE = """
@@ -65,7 +65,7 @@ def test_toxic_rows_are_named_by_the_operator_s_model(
 ) -> None:
     texts = [f"What is {number}?" for number in range(600)]  # more than are rated together
     texts[3] = texts[599] = "Why, you idiot?"
-    policy = Policy(toxic=toxic, toxicity_model=f"{HERE}:rude")
+    policy = ScreeningPolicy(toxic=toxic, toxicity_model=f"{HERE}:rude")
     report = check(rows(tmp_path, texts), min_rows=0, policy=policy)
     found = [it for it in (*report.errors, *report.warnings) if it.code == code]
     assert [it.row for it in found] == [4, 600]
@@ -77,7 +77,7 @@ def test_toxic_rows_are_named_by_the_operator_s_model(
 def test_how_toxic_is_too_toxic_is_the_operator_s_choice(tmp_path: Path) -> None:
     file = rows(tmp_path, ["You idiot, how are you and all of your friends today?"])  # 4 of 12
     for percent, count in ((33, 1), (34, 0)):
-        policy = Policy(toxicity_model=f"{HERE}:rude", toxic_percent=percent)
+        policy = ScreeningPolicy(toxicity_model=f"{HERE}:rude", toxic_percent=percent)
         report = check(file, min_rows=0, policy=policy)
         assert report.counts.get("toxic_row", 0) == count
 
@@ -85,20 +85,22 @@ def test_how_toxic_is_too_toxic_is_the_operator_s_choice(tmp_path: Path) -> None
 def test_names_are_told_or_scrubbed_or_refused(tmp_path: Path) -> None:
     file = rows(tmp_path, ["Ask Mrs Berg at berg@mail.example"])
     for rule, code in (("warn", "personal_data"), ("block", "personal_data_refused")):
-        policy = Policy(personal=rule, personal_model=f"{HERE}:titled")  # type: ignore[arg-type]  # a loop
+        policy = ScreeningPolicy(personal=rule, personal_model=f"{HERE}:titled")  # type: ignore[arg-type]  # a loop
         report = check(file, min_rows=0, policy=policy)
         assert report.counts[code] == 2
         assert "Berg" not in report.to_json().decode().replace("berg@", "")
         assert "names of people" not in report.not_looked_for
     row = Conversation([{"role": "user", "content": "Ask Mrs Berg at berg@mail.example"}], [False])
-    hidden = scrubbed(row, Policy(personal="scrub", personal_model=f"{HERE}:titled"))
+    hidden = scrub(row, ScreeningPolicy(personal="scrub", personal_model=f"{HERE}:titled"))
     assert hidden.messages[0]["content"] == "Ask [person] at [email]"
 
 
 def test_models_that_only_warn_are_no_part_of_the_bytes() -> None:
-    warns = Policy(personal="warn", personal_model="a:b", toxicity_model="c:d")
-    assert warns.without_warnings() == Policy(personal="warn")
-    acts = Policy(personal="scrub", personal_model="a:b", toxic="block", toxicity_model="c:d")
+    warns = ScreeningPolicy(personal="warn", personal_model="a:b", toxicity_model="c:d")
+    assert warns.without_warnings() == ScreeningPolicy(personal="warn")
+    acts = ScreeningPolicy(
+        personal="scrub", personal_model="a:b", toxic="block", toxicity_model="c:d"
+    )
     assert acts.without_warnings() == acts
 
 
@@ -114,7 +116,10 @@ def test_models_that_only_warn_are_no_part_of_the_bytes() -> None:
 def test_a_model_that_cannot_be_had_is_named_before_the_first_row(
     tmp_path: Path, place: str, why: str
 ) -> None:
-    for policy in (Policy(toxicity_model=place), Policy(personal="warn", personal_model=place)):
+    for policy in (
+        ScreeningPolicy(toxicity_model=place),
+        ScreeningPolicy(personal="warn", personal_model=place),
+    ):
         with pytest.raises(ModelUnusable, match=why):
             check(rows(tmp_path, []), min_rows=0, policy=policy)
 
@@ -131,19 +136,19 @@ def test_answers_that_no_model_may_give_are_named() -> None:
 def test_presidio_without_its_package_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    presidio.analyzer.cache_clear()
+    presidio.load_analyzer.cache_clear()
     monkeypatch.setitem(sys.modules, "presidio_analyzer", None)
     with pytest.raises(ModelUnusable, match="extra `pii`"):
         operator_models.recognise("presidio", "Ann lives in Oslo.")
 
 
 def test_what_presidio_finds_becomes_spans(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its analyzer is stood in for: the package is not a part of the tests' environment."""
+    """Its load_analyzer is stood in for: the package is not a part of the tests' environment."""
 
     def analyze(text: str, language: str, entities: list[str]) -> list[SimpleNamespace]:
         assert (language, entities) == ("en", ["PERSON", "LOCATION"])
         return [SimpleNamespace(entity_type="LOCATION", start=13, end=17, score=0.85)]
 
-    monkeypatch.setattr(presidio, "analyzer", lambda: SimpleNamespace(analyze=analyze))
+    monkeypatch.setattr(presidio, "load_analyzer", lambda: SimpleNamespace(analyze=analyze))
     (span,) = operator_models.recognise("presidio", "Ann lives in Oslo.")
     assert (span.kind, span.start, span.end) == ("place", 13, 17)

@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from tunery.data.checking import check
-from tunery.data.dialects.detection import Conversation
-from tunery.data.reports.report import Report
-from tunery.data.screening.contamination import Item
-from tunery.data.screening.screening import Policy, scrubbed
+from tunery.data.dialects.conversation import Conversation
+from tunery.data.reports.report import CheckReport
+from tunery.data.screening.contamination import BenchmarkItem
+from tunery.data.screening.screening import ScreeningPolicy, scrub
 
 Write = Callable[..., Path]
 QUESTION = "If seven keepers light nine lamps each on every night of a week, how many are lit?"
 ITEMS = [
-    Item(benchmark="exam", place="exam.jsonl:1", question=QUESTION, answer="441"),
-    Item(benchmark="exam", place="exam.jsonl:2", question="Never asked " * 9, answer="0"),
+    BenchmarkItem(benchmark="exam", source="exam.jsonl:1", question=QUESTION, answer="441"),
+    BenchmarkItem(benchmark="exam", source="exam.jsonl:2", question="Never asked " * 9, answer="0"),
 ]
 KEY = "npm_" + "a1" * 18
 
@@ -26,7 +26,7 @@ def chat(question: str, answer: str) -> dict[str, Any]:
     return {"messages": [{"role": role, "content": text} for role, text in messages]}
 
 
-def places(report: Report, code: str) -> list[tuple[int | None, str]]:
+def places(report: CheckReport, code: str) -> list[tuple[int | None, str]]:
     found = (*report.errors, *report.warnings)
     return [(it.row, it.pointer) for it in found if it.code == code]
 
@@ -71,7 +71,7 @@ def test_a_benchmark_item_is_named_by_row_and_item(write: Write) -> None:
 
 
 def test_escalated_items_refuse_the_file(write: Write) -> None:
-    policy = Policy(benchmarks="escalate")
+    policy = ScreeningPolicy(benchmarks="escalate")
     report = check(write([chat(QUESTION, "441")]), min_rows=0, benchmarks=ITEMS, policy=policy)
     assert report.verdict == "rejected"
     assert places(report, "benchmark_refused") == [(1, "")]
@@ -94,14 +94,14 @@ def test_a_secret_is_an_error_that_does_not_print_it(write: Write) -> None:
 @pytest.mark.parametrize(
     ("policy", "code", "verdict"),
     [
-        (Policy(), None, "accepted"),
-        (Policy(personal="warn"), "personal_data", "accepted"),
-        (Policy(personal="scrub"), "personal_data", "accepted"),
-        (Policy(personal="block"), "personal_data_refused", "rejected"),
+        (ScreeningPolicy(), None, "accepted"),
+        (ScreeningPolicy(personal="warn"), "personal_data", "accepted"),
+        (ScreeningPolicy(personal="scrub"), "personal_data", "accepted"),
+        (ScreeningPolicy(personal="block"), "personal_data_refused", "rejected"),
     ],
 )
 def test_personal_data_by_policy(
-    write: Write, policy: Policy, code: str | None, verdict: str
+    write: Write, policy: ScreeningPolicy, code: str | None, verdict: str
 ) -> None:
     report = check(write([chat("Write to ann@mail.example", "Sent.")]), min_rows=0, policy=policy)
     assert report.verdict == verdict
@@ -120,14 +120,16 @@ def test_scrubbing_masks_what_the_policy_names() -> None:
         [False, True],
         pair=("ann@mail.example", "ok"),
     )
-    both = scrubbed(row, Policy(personal="scrub", secrets="scrub"))
+    both = scrub(row, ScreeningPolicy(personal="scrub", secrets="scrub"))
     assert both.messages[0]["content"] == "[secret] for [email]"
     assert both.messages[1]["tool_calls"][0]["function"]["arguments"] == '{"to": "[email]"}'
     assert both.pair == ("[email]", "ok")
     assert (
-        scrubbed(row, Policy(secrets="scrub")).messages[0]["content"].startswith("[secret] for a")
+        scrub(row, ScreeningPolicy(secrets="scrub"))
+        .messages[0]["content"]
+        .startswith("[secret] for a")
     )
-    assert scrubbed(row, Policy()) is row
+    assert scrub(row, ScreeningPolicy()) is row
 
 
 def test_what_was_not_looked_for_is_said(write: Write) -> None:
@@ -139,12 +141,12 @@ def test_what_was_not_looked_for_is_said(write: Write) -> None:
         "names of people",
         "toxicity",
     )
-    full = check(path, min_rows=0, policy=Policy(personal="warn"), benchmarks=ITEMS)
+    full = check(path, min_rows=0, policy=ScreeningPolicy(personal="warn"), benchmarks=ITEMS)
     assert full.not_looked_for == ("names of people", "toxicity")
 
 
 def test_a_row_with_two_kinds_of_faults_counts_once(write: Write) -> None:
-    policy = Policy(personal="block", benchmarks="escalate")
+    policy = ScreeningPolicy(personal="block", benchmarks="escalate")
     row = chat(f"{QUESTION} ann@mail.example", f"441 {KEY}")
     report = check(write([row]), min_rows=0, benchmarks=ITEMS, policy=policy)
     assert report.error_count == 3

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tunery.data.dialects.detection import Conversation
+from tunery.data.dialects.conversation import Conversation
 from tunery.data.findings.finding import Note
 from tunery.data.tokens.tokenizer import BaseUnusable, Encoded, Tokenizer
 
@@ -99,7 +99,7 @@ def test_the_mask_covers_exactly_what_the_assistant_says(
 ) -> None:
     rendered = tokenizer.render(chat(*texts))
     assert not isinstance(rendered, Note)
-    said = [rendered.text[start:end] for start, end in rendered.learnt]
+    said = [rendered.text[start:end] for start, end in rendered.trained]
     assert said == [f"{text}{END}" for text in texts[1::2]]
     (encoded,) = tokenizer.encode([rendered])
     labels = [token for token, label in zip(encoded.ids, encoded.mask, strict=True) if label]
@@ -121,7 +121,7 @@ def test_forms_and_marks_tell_the_same(base_dir: Path, source: str, turns: list[
     messages = [{"role": role, "content": text} for role, text in turns]
     row = Conversation(messages, [role == "assistant" for role, _ in turns])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(known, "_form", lambda *_: None)
+        patch.setattr(known, "_layout", lambda *_: None)
         by_marks = known.render(row)
     assert known.render(row) == by_marks
 
@@ -138,10 +138,12 @@ def test_rows_of_noncharacters_do_not_confuse_the_marks(texts: list[str]) -> Non
     from tunery.data.tokens import message_marks
 
     messages = [{"role": "user", "content": f"\ufdd0{text}\ufdd1"} for text in texts]
-    marks = message_marks.choose(messages, None)
+    marks = message_marks.choose_marks(messages, None)
     assert marks is not None
-    tagged = "".join(message_marks.tag(m, i, marks)["content"] for i, m in enumerate(messages))
-    placed = message_marks.take_out(tagged, marks)
+    tagged = "".join(
+        message_marks.tag_message(m, i, marks)["content"] for i, m in enumerate(messages)
+    )
+    placed = message_marks.remove_marks(tagged, marks)
     assert placed.text == "".join(message["content"] for message in messages)
     for number, message in enumerate(messages):
         start, end = placed.messages[number]

@@ -1,4 +1,6 @@
 import asyncio
+import json
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -9,15 +11,15 @@ from examples.first_stream import HoldSeats, ReleaseSeats, SeatsHeld
 from tests.unit.tunery.runtime.hosts.toy_service import HELD, Toy, give_back, running, toy, until
 from tunery.runtime.blobs.abstract import BlobsUnavailable
 from tunery.runtime.hosts import effects
-from tunery.runtime.hosts.effects import EffectHost, backoff_ms, outcome_id
+from tunery.runtime.hosts.effects import EffectHost, outcome_id
 from tunery.runtime.hosts.projector import Projector
-from tunery.runtime.store.abstract import Leased
-from tunery.runtime.verbs import Effect, Send
+from tunery.runtime.store.abstract import LeasedRow
+from tunery.runtime.telemetry.logs import JsonFormatter
+from tunery.runtime.verbs import RETRIES, Effect, RetryLater, Send
 
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(effects, "BACKOFF_MS", 10)
     monkeypatch.setattr(effects, "OUTAGE_MS", 10)
     monkeypatch.setattr(effects, "POLL_MS", 20)
 
@@ -52,7 +54,7 @@ async def test_the_outcome_of_an_effect_ends_its_row() -> None:
         await gone(one)
         await asyncio.sleep(0.1)
         assert seen == [(3, "a")]
-        assert await one.runtime.store.lease("give", 1, 10) == []
+        assert await one.runtime.store.lease_rows("give", 1, 10) == []
 
 
 async def test_a_failure_is_tried_again() -> None:
@@ -62,7 +64,7 @@ async def test_a_failure_is_tried_again() -> None:
         if failures:
             raise failures.pop(0)
 
-    async with serving(give_back(fail_at_first, attempts_max=3)) as one:
+    async with serving(give_back(fail_at_first, tries_max=3)) as one:
         await one.send("a", HoldSeats(seats=1))
 
         async def tried() -> bool:
@@ -84,7 +86,7 @@ async def test_after_the_last_attempt_somebody_is_told() -> None:
         told.append(failure)
         return Send("seats", tenant, tenant, ReleaseSeats(seats=body.seats))
 
-    effect = replace(give_back(fail, attempts_max=3), exhausted=exhausted)
+    effect = replace(give_back(fail, tries_max=3), exhausted=exhausted)
     async with serving(effect) as one:
         await one.send("a", HoldSeats(seats=1))
 
@@ -105,7 +107,7 @@ async def test_an_outage_uses_up_no_attempt() -> None:
         if len(attempts) < 8:
             raise BlobsUnavailable("away")
 
-    async with serving(give_back(away_for_long, attempts_max=1)) as one:
+    async with serving(give_back(away_for_long, tries_max=1)) as one:
         await one.send("a", HoldSeats(seats=1))
 
         async def enough() -> bool:
@@ -119,7 +121,7 @@ async def test_work_that_kills_its_process_is_exhausted_too() -> None:
     """Every lease counts, so a row whose work never ends in an answer is given up."""
     told: list[str] = []
 
-    async def never(body: SeatsHeld, tenant: str) -> Send | None:
+    async def never(body: SeatsHeld, tenant: str, _: int = 1) -> Send | None:
         raise AssertionError("attempts are used up")
 
     def exhausted(body: SeatsHeld, tenant: str, failure: str) -> Send:
@@ -130,7 +132,7 @@ async def test_work_that_kills_its_process_is_exhausted_too() -> None:
         await service.send("a", HoldSeats(seats=1))
 
         async def dies() -> bool:
-            return bool(await service.runtime.store.lease("give", 1, 10))
+            return bool(await service.runtime.store.lease_rows("give", 1, 10))
 
         for _ in range(2):
             await until(dies)
@@ -151,7 +153,7 @@ async def test_work_that_kills_its_process_is_exhausted_too() -> None:
 async def test_long_work_keeps_its_lease_and_work_whose_row_went_away_is_ended() -> None:
     begun, ended = asyncio.Event(), asyncio.Event()
 
-    async def long_work(body: SeatsHeld, tenant: str) -> Send | None:
+    async def long_work(body: SeatsHeld, tenant: str, _: int = 1) -> Send | None:
         begun.set()
         try:
             await asyncio.sleep(60)
@@ -159,12 +161,12 @@ async def test_long_work_keeps_its_lease_and_work_whose_row_went_away_is_ended()
             ended.set()
         return None
 
-    effect = replace(give_back(lambda *_: None), run=long_work, lease_ms=90)
+    effect = replace(give_back(lambda *_: None), run=long_work, row_lease_ms=90)
     async with serving(effect) as one:
         await one.send("a", HoldSeats(seats=1))
         await begun.wait()
         await asyncio.sleep(0.2)
-        assert await one.runtime.store.lease("give", 1, 10) == []
+        assert await one.runtime.store.lease_rows("give", 1, 10) == []
         await one.send("a", ReleaseSeats(seats=1))
         async with asyncio.timeout(5):
             await ended.wait()
@@ -173,7 +175,7 @@ async def test_long_work_keeps_its_lease_and_work_whose_row_went_away_is_ended()
 async def test_a_process_that_stops_gives_its_rows_back_at_once() -> None:
     begun = asyncio.Event()
 
-    async def long_work(body: SeatsHeld, tenant: str) -> Send | None:
+    async def long_work(body: SeatsHeld, tenant: str, _: int = 1) -> Send | None:
         begun.set()
         await asyncio.sleep(60)
         return None
@@ -183,14 +185,14 @@ async def test_a_process_that_stops_gives_its_rows_back_at_once() -> None:
         async with running(EffectHost(service.runtime, (effect,))):
             await service.send("a", HoldSeats(seats=1))
             await begun.wait()
-        (row,) = await service.runtime.store.lease("give", 1, 1_000)
-        assert row.attempt == 1
+        (row,) = await service.runtime.store.lease_rows("give", 1, 1_000)
+        assert row.try_number == 1
 
 
 async def test_an_effect_with_nothing_to_say_ends_its_row_itself() -> None:
     ran: list[str] = []
 
-    async def silent(body: SeatsHeld, tenant: str) -> Send | None:
+    async def silent(body: SeatsHeld, tenant: str, _: int = 1) -> Send | None:
         ran.append(tenant)
         return None
 
@@ -208,7 +210,7 @@ async def test_an_effect_with_nothing_to_say_ends_its_row_itself() -> None:
 async def test_no_more_rows_at_a_time_than_allowed() -> None:
     now, most = 0, 0
 
-    async def count(body: SeatsHeld, tenant: str) -> Send | None:
+    async def count(body: SeatsHeld, tenant: str, _: int = 1) -> Send | None:
         nonlocal now, most
         now += 1
         most = max(most, now)
@@ -230,10 +232,55 @@ async def test_no_more_rows_at_a_time_than_allowed() -> None:
 
 
 def test_the_same_attempt_is_the_same_command() -> None:
-    row = Leased("scan", "1", "a", "a", 1, "t", b"")
+    row = LeasedRow("scan", "1", "a", "a", 1, "t", b"")
     assert outcome_id("ingest", row) == outcome_id("ingest", replace(row, token="other"))
-    assert outcome_id("ingest", row) != outcome_id("ingest", replace(row, attempt=2))
+    assert outcome_id("ingest", row) != outcome_id("ingest", replace(row, try_number=2))
 
 
-def test_back_off_grows_to_a_limit() -> None:
-    assert [backoff_ms(attempt) for attempt in (1, 2, 3, 99)] == [10, 20, 40, 60_000]
+def test_retries_without_a_schedule_of_their_own_grow_to_a_limit() -> None:
+    effect = replace(give_back(lambda *_: None), delay_ms=RETRIES.delay_ms)
+    assert [effect.delay_ms(tries) for tries in (1, 2, 3, 99)] == [1_000, 2_000, 4_000, 60_000]
+
+
+async def test_a_try_that_is_to_be_repeated_later_waits_as_long_as_it_asks() -> None:
+    tries: list[tuple[int, int]] = []
+
+    async def ask_for_a_pause(body: SeatsHeld, tenant: str, try_number: int = 1) -> Send | None:
+        tries.append((try_number, time.monotonic_ns() // 1_000_000))
+        if try_number == 1:
+            raise RetryLater("too many requests", delay_ms_min=300)
+        return Send("seats", tenant, tenant, ReleaseSeats(seats=body.seats))
+
+    async with serving(replace(give_back(lambda *_: None), run=ask_for_a_pause)) as service:
+        await service.send("a", HoldSeats(seats=1))
+
+        async def tried_twice() -> bool:
+            return len(tries) == 2
+
+        await until(tried_twice)
+        await gone(service)
+    (first, first_ms), (second, second_ms) = tries
+    assert (first, second) == (1, 2)
+    assert second_ms - first_ms >= 300
+
+
+async def test_log_lines_of_an_effect_carry_the_row_and_its_tenant(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.handler.setFormatter(JsonFormatter("toy"))
+
+    def fail_at_first(body: SeatsHeld, tenant: str) -> None:
+        if not caplog.records:
+            raise ValueError("the first try fails")
+
+    async with serving(give_back(fail_at_first)) as service:
+        await service.send("a", HoldSeats(seats=1))
+
+        async def failed() -> bool:
+            return bool(caplog.records)
+
+        await until(failed)
+        await gone(service)
+    (line,) = [json.loads(text) for text in caplog.text.splitlines() if "effect.failed" in text]
+    assert (line["kind"], line["tenant"], line["try_number"]) == ("give", "a", 1)
+    assert line["error"] == "ValueError"

@@ -21,7 +21,7 @@ from tunery.runtime.hosts import projector
 from tunery.runtime.hosts.projector import Projector
 from tunery.runtime.journal.acceptance import Divergence
 from tunery.runtime.journal.reader import Position
-from tunery.runtime.store.abstract import Batch, Superseded
+from tunery.runtime.store.abstract import RowBatch, Superseded
 from tunery.runtime.store.memory import MemoryStore
 from tunery.runtime.verbs import Change
 
@@ -117,7 +117,7 @@ async def test_a_projection_that_may_not_rebuild_stops_that_partition_only() -> 
     async with toy() as service:
         await service.runtime.store.ensure(HELD.described())
         broken = partition_of(b"a")
-        far = Batch("held", 1, ("seats", broken), 0, Position(1_000))
+        far = RowBatch("held", 1, ("seats", broken), 0, Position(1_000))
         await service.runtime.store.commit(far)
         await service.send("a", HoldSeats(seats=1))
         other = next(k for k in ("b", "c", "d", "e") if partition_of(k.encode()) != broken)

@@ -10,6 +10,7 @@ from examples.first_stream import SEATS, SEATS_AGGREGATE, ReleaseSeats, SeatsHel
 from schemas.envelope import Header
 from schemas.topics import PARTITIONS
 from simulator.event_core.streams import STREAMS
+from tunery.runtime.backoff import Backoff
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.clock import SystemClock
 from tunery.runtime.hosts.abstract import Host
@@ -17,7 +18,7 @@ from tunery.runtime.hosts.aggregate import AggregateHost
 from tunery.runtime.hosts.projector import Projection
 from tunery.runtime.memory_servers import MemoryServers, memory_servers
 from tunery.runtime.ports import Runtime
-from tunery.runtime.store.abstract import Outcome, Store
+from tunery.runtime.store.abstract import CommandResult, Store
 from tunery.runtime.store.memory import MemoryStore
 from tunery.runtime.verbs import Change, Delete, Done, Effect, Send, Todo, Upsert
 
@@ -51,17 +52,19 @@ HELD = Projection(
 )
 
 
-def give_back(before: Callable[[SeatsHeld, str], None], attempts_max: int = 5) -> Effect[SeatsHeld]:
+def give_back(before: Callable[[SeatsHeld, str], None], tries_max: int = 5) -> Effect[SeatsHeld]:
     """`before` is called first and may raise."""
 
-    async def run(body: SeatsHeld, tenant: str) -> Send | None:
+    async def run(body: SeatsHeld, tenant: str, _: int = 1) -> Send | None:
         before(body, tenant)
         return Send("seats", tenant, tenant, ReleaseSeats(seats=body.seats))
 
     def exhausted(body: SeatsHeld, tenant: str, failure: str) -> Send | None:
         return Send("seats", tenant, tenant, ReleaseSeats(seats=body.seats))
 
-    return Effect("give", SeatsHeld, run, exhausted, attempts_max=attempts_max)
+    return Effect(
+        "give", SeatsHeld, run, exhausted, tries_max=tries_max, delay_ms=Backoff(10, 100).delay_ms
+    )
 
 
 @dataclass
@@ -117,7 +120,7 @@ async def until(found: Callable[[], Awaitable[Any]], wait_s: float = WAIT_S) -> 
             await asyncio.sleep(0.01)
 
 
-async def outcome(store: Store, command_id: str, wait_s: float = WAIT_S) -> Outcome:
+async def outcome(store: Store, command_id: str, wait_s: float = WAIT_S) -> CommandResult:
     """What became of the command, once the projection has it."""
 
     async def there() -> bool:

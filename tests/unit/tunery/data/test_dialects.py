@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tunery.data.checking import check
-from tunery.data.dialects.detection import Conversation
-from tunery.data.reports.report import Report
+from tunery.data.dialects.conversation import Conversation
+from tunery.data.reports.report import CheckReport
 
 BAD_ROW = 6
 TOOL = {"name": "tide", "description": "Tide", "parameters": {"type": "object"}}
@@ -61,7 +61,7 @@ GOOD = {
 }
 
 
-def among(row: Any, kind: str, at: int = BAD_ROW) -> Report:
+def among(row: Any, kind: str, at: int = BAD_ROW) -> CheckReport:
     rows = [GOOD[kind](number) for number in range(1, 13)]
     rows[at - 1] = row
     return check(io.BytesIO(b"\n".join(json.dumps(row).encode() for row in rows)))
@@ -273,6 +273,6 @@ def test_csv_of_every_dialect(header: str, record: str, dialect: str) -> None:
 def test_the_losing_answer_stands_on_the_same_prompt() -> None:
     won = [turn("user", "a"), turn("assistant", "b")]
     lost = [turn("user", "a"), turn("assistant", "c")]
-    other = Conversation(won, [False, True], rejected=lost).lost()
+    other = Conversation(won, [False, True], rejected=lost).rejected_conversation()
     assert other is not None
     assert (other.messages, other.trained) == (lost, [False, True])

@@ -1,0 +1,98 @@
+"""What runs under a lease: inputs, the process, its results. One subclass for each role.
+
+Training and evaluation have the same outline: fetch the inputs, write a spec, start a module of
+`tunery.ml` on it, follow its events, store what it leaves.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from schemas.pool import LeaseGranted
+from schemas.telemetry import LogLine, Progress, Step
+from schemas.training import BlobFile, Result, SkippedCheckpoint
+from services.trainer.effect.reports import Reports
+from services.trainer.effect.storage import fetch, upload
+from services.trainer.ports import Machine
+from services.trainer.settings import TrainerSettings
+from tunery.runtime.ports import Runtime
+from tunery.work.codec import encode_spec
+from tunery.work.events import AnyWorkEvent, FileDigest
+from tunery.work.spec import ScoreSpec, TrainSpec
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What every lease of one agent uses. `incarnation`: the agent's, part of each report."""
+
+    runtime: Runtime
+    machine: Machine
+    reports: Reports
+    incarnation: str
+
+
+@dataclass(frozen=True)
+class StartReport:
+    """What the process said when its inputs were loaded and the work began.
+
+    loaded: hash of the manifest of the checkpoint it resumes from
+    loaded_step: the step of that checkpoint, 0 without one
+    skipped: checkpoints that could not be used
+    total_steps: 0 where the work has no steps
+    """
+
+    loaded: str | None = None
+    loaded_step: int = 0
+    skipped: tuple[SkippedCheckpoint, ...] = ()
+    total_steps: int = 0
+
+
+class Program(ABC):
+    """One role's part of a lease. `module`: what the Python interpreter is started with."""
+
+    module: ClassVar[str]
+
+    def __init__(self, grant: LeaseGranted, tools: Tools, settings: TrainerSettings) -> None:
+        self.grant, self.tools, self.settings = grant, tools, settings
+
+    async def prepare(self, folder: Path) -> tuple[str, ...]:
+        """Fetch the inputs and write the spec; the arguments after the interpreter.
+
+        Raises BlobMissing, BlobCorrupt, BlobsUnavailable, OSError.
+        """
+        path = folder / "spec.json"
+        path.write_bytes(encode_spec(await self.write_inputs(folder)))
+        return ("-m", self.module, str(path))
+
+    @abstractmethod
+    async def write_inputs(self, folder: Path) -> TrainSpec | ScoreSpec:
+        """Fetch the inputs into a folder; the spec that names them. Raises as `prepare` does."""
+
+    @abstractmethod
+    async def handle(self, event: AnyWorkEvent) -> StartReport | None:
+        """Take one event of the process; a report when it is the one that work has begun."""
+
+    @abstractmethod
+    async def result(self) -> Result:
+        """Store what the finished process left, and name it.
+
+        Raises FileNotFoundError when it left nothing; BlobCorrupt, BlobsUnavailable.
+        """
+
+    async def fetch(self, key: str, path: Path, sha256: str) -> None:
+        """Copy a blob to a file. Raises BlobMissing, BlobCorrupt, BlobsUnavailable, OSError."""
+        await fetch(self.tools.runtime, key, path, sha256)
+
+    async def upload(self, kind: str, folder: Path, file: FileDigest) -> BlobFile:
+        """Store a file of the process under this attempt.
+
+        Raises FileNotFoundError, BlobCorrupt, BlobsUnavailable.
+        """
+        path = folder / file.name
+        stored = await upload(self.tools.runtime, self.grant, kind, path, file.sha256)
+        return BlobFile(name=file.name, blob=stored.key, sha256=stored.sha256, bytes=stored.bytes)
+
+    async def report(self, record: Step | LogLine | Progress) -> None:
+        """Offer telemetry of this lease; it may get lost."""
+        await self.tools.reports.telemetry(record)

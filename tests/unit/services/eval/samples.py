@@ -1,0 +1,42 @@
+"""Scores of made-up evaluations."""
+
+from tunery.work.scores import HoldoutScores, ItemScore, Scores
+
+
+def item(number: int, base: bool, adapter: bool) -> ItemScore:
+    """One item whose right answer is the first."""
+    return ItemScore(
+        id=str(number),
+        category="test",
+        base=base,
+        adapter=adapter,
+        base_choice=int(not base),
+        adapter_choice=int(not adapter),
+    )
+
+
+def holdout(base: float | None = 2.0, adapter: float | None = 1.0) -> HoldoutScores:
+    """A validation split with these losses."""
+    return HoldoutScores(
+        rows=10,
+        tokens=100,
+        base_loss=base,
+        adapter_loss=adapter,
+        base_perplexity=None,
+        adapter_perplexity=None,
+        generated=8,
+        base_exact=0,
+        adapter_exact=2,
+    )
+
+
+def scores(items: tuple[ItemScore, ...], losses: HoldoutScores) -> Scores:
+    """All scores, without answers to prompts."""
+    return Scores(
+        base_sha256="0" * 64,
+        adapter_sha256="1" * 64,
+        precision="float32",
+        items=items,
+        holdout=losses,
+        answers=(),
+    )

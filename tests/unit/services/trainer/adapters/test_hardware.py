@@ -1,0 +1,30 @@
+"""What the machine offers, with and without the driver's tool."""
+
+from pathlib import Path
+
+import pytest
+
+from services.trainer.adapters.hardware import MIB, probe
+
+
+def driver(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    tool = folder / "nvidia-smi"
+    tool.write_text(f"#!/bin/sh\n{script}\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/bin:/usr/bin")
+
+
+def test_the_smallest_accelerator_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver(tmp_path, monkeypatch, "echo 81920; echo 40960")
+    hardware = probe()
+    assert (hardware.device, hardware.memory_bytes) == ("cuda", 40_960 * MIB)
+
+
+@pytest.mark.parametrize("script", ["echo failed; exit 9", "exit 0"])
+def test_without_a_working_driver_it_is_a_cpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str
+) -> None:
+    driver(tmp_path, monkeypatch, script)
+    hardware = probe()
+    assert hardware.device == "cpu"
+    assert hardware.memory_bytes > 1 << 28

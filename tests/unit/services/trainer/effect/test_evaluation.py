@@ -1,0 +1,75 @@
+"""An evaluation under a lease: what it fetches, what it passes on, what it stores."""
+
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from schemas import training
+from services.trainer.adapters.processes import ProcessGroups
+from services.trainer.effect.evaluation import Evaluation
+from services.trainer.effect.program import StartReport, Tools
+from services.trainer.effect.reports import Reports
+from services.trainer.settings import TrainerSettings
+from tests.unit.services.trainer.domain.test_evolve import PREPARED, WORK, granted
+from tunery.runtime.blobs.memory import MemoryBlobs
+from tunery.runtime.memory_servers import MemoryServers, memory_servers
+from tunery.work.codec import decode_score_spec
+from tunery.work.events import ScoringFinished, ScoringProgressed, ScoringStarted
+
+CONTENT = b"content"
+SHA256 = sha256(CONTENT).hexdigest()
+ADAPTER = training.BlobFile(name="adapter.safetensors", blob="a", sha256=SHA256, bytes=len(CONTENT))
+
+
+async def evaluation(folder: Path, validation_rows: int) -> tuple[Evaluation, MemoryServers]:
+    servers = await memory_servers()
+    blobs = servers.blobs
+    assert isinstance(blobs, MemoryBlobs)
+    prepared = replace(
+        PREPARED,
+        validation_rows=validation_rows,
+        validation_sha256=SHA256,
+        prompts_sha256=SHA256,
+    )
+    for key in ("a", prepared.validation_blob, prepared.prompts_blob):
+        await blobs.put(key, CONTENT)
+    work = replace(WORK, prepared=prepared, adapter=(ADAPTER,))
+    runtime = servers.runtime("trainer")
+    tools = Tools(runtime, ProcessGroups("mark"), Reports(runtime, "default"), "a1")
+    settings = TrainerSettings(id="a", pool="default", threads=2, work_dir=folder)
+    return Evaluation(granted(), work, tools, settings), servers
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+async def test_validation_rows_are_fetched_where_there_are_any(tmp_path: Path, rows: int) -> None:
+    program, _ = await evaluation(tmp_path, rows)
+    arguments = await program.prepare(tmp_path)
+    assert arguments == ("-m", "tunery.ml.score", str(tmp_path / "spec.json"))
+    spec = decode_score_spec((tmp_path / "spec.json").read_bytes())
+    assert (Path(spec.adapter_dir) / ADAPTER.name).read_bytes() == CONTENT
+    assert (spec.threads, spec.items, spec.prompts) == (2, None, None)
+    assert len(spec.valid_shards) == rows
+    assert (spec.valid_rows is not None) == bool(rows)
+    for path in spec.valid_shards:
+        assert Path(path).read_bytes() == CONTENT
+
+
+async def test_scores_are_stored_under_the_attempt(tmp_path: Path) -> None:
+    program, servers = await evaluation(tmp_path, 0)
+    (tmp_path / "scores.json").write_bytes(CONTENT)
+    assert await program.handle(ScoringStarted(items=1, prompts=0)) == StartReport()
+    assert await program.handle(ScoringProgressed(stage="items_base", done=1, total=0)) is None
+    results = str(tmp_path / "scores.json")
+    await program.handle(ScoringFinished(results=results, sha256=SHA256, bytes=len(CONTENT)))
+    scores = (await program.result()).scores
+    assert (scores.name, scores.sha256, scores.bytes) == ("scores.json", SHA256, len(CONTENT))
+    assert "job1/1" in scores.blob
+    assert await servers.blobs.get(scores.blob, sha256=SHA256) == CONTENT
+
+
+async def test_a_process_without_scores_has_no_result(tmp_path: Path) -> None:
+    program, _ = await evaluation(tmp_path, 0)
+    with pytest.raises(FileNotFoundError, match="wrote no scores"):
+        await program.result()

@@ -1,0 +1,46 @@
+"""The fields of a job that a person sees."""
+
+from typing import Any
+
+from tunery.cli._job_view import job_fields
+
+JOB: dict[str, Any] = {
+    "id": "ftjob-1",
+    "status": "queued",
+    "phase": "queued",
+    "model": "smollm2",
+    "fine_tuned_model": None,
+    "node": None,
+    "progress": None,
+    "queue": {"reason": "waiting for 1 slot", "position": 2},
+    "gate": None,
+    "cost": {"amount_micro": 0, "amount_max_micro": 1_600_000, "currency": "EUR"},
+    "error": None,
+}
+
+
+def shown(job: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in job_fields(job) if value is not None}
+
+
+def test_queued_job_says_what_it_waits_for() -> None:
+    fields = shown(JOB)
+    assert (fields["waiting"], fields["position"]) == ("waiting for 1 slot", 2)
+    assert fields["at most"] == "1.6000 EUR"
+    assert "loss" not in fields
+
+
+def test_running_job_shows_step_loss_and_time() -> None:
+    progress = {"step": 3, "total_steps": 9, "train_loss": 1.5, "seconds_remaining": 125}
+    fields = shown({**JOB, "queue": None, "progress": progress})
+    assert fields["progress"] == "step 3 of 9"
+    assert (fields["loss"], fields["left"]) == (1.5, "about 2 min 5 s")
+    assert "waiting" not in fields
+
+
+def test_ended_job_shows_verdict_and_error() -> None:
+    gate = {"verdict": "block", "reasons": ["-12.0 points", "p = 0.001"]}
+    error = {"code": "gate_blocked", "message": "The gate blocked the model."}
+    fields = shown({**JOB, "queue": None, "gate": gate, "error": error})
+    assert fields["gate"] == "block: -12.0 points; p = 0.001"
+    assert fields["error"] == "gate_blocked: The gate blocked the model."

@@ -1,0 +1,81 @@
+"""Spec files: defaults, ranges, and what is wrong with one."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tunery.ml.inputs import read_score_spec, read_train_spec
+from tunery.work.exits import WorkError
+
+SPEC: dict[str, Any] = {
+    "base_dir": "base",
+    "base_id": "tiny",
+    "base_sha256": "0" * 64,
+    "train_shards": ["train.safetensors"],
+    "out_dir": "out",
+}
+HYPER: dict[str, Any] = {
+    "n_epochs": 3,
+    "batch_size": 1,
+    "learning_rate": 1e-4,
+    "rank": 8,
+    "alpha": 16,
+    "dropout": 0.05,
+    "max_length": 512,
+    "warmup": 0.05,
+    "weight_decay": 0.0,
+    "seed": 42,
+}
+
+
+def written(tmp_path: Path, **changes: Any) -> Path:
+    path = tmp_path / "spec.json"
+    hyper = HYPER | changes.pop("hyper", {})
+    path.write_text(json.dumps(SPEC | {"hyper": hyper} | changes), encoding="utf-8")
+    return path
+
+
+def test_a_short_spec_gets_defaults(tmp_path: Path) -> None:
+    spec = read_train_spec(written(tmp_path))
+    assert (spec.hyper.rank, spec.hyper.accumulation, spec.precision) == (8, 1, "auto")
+    assert (spec.resume, spec.keep_checkpoints) == ((), 3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"hyper": {"learning_rate": 5}}, "hyper.learning_rate is 5"),
+        ({"hyper": {"rank": 0}}, "hyper.rank is 0"),
+        ({"hyper": {"n_epochs": 51}}, "hyper.n_epochs is 51"),
+        ({"hyper": {"max_length": 63}}, "hyper.max_length is 63"),
+        ({"hyper": {"n_epochs": None}}, "hyper.n_epochs"),
+        ({"hyper": {"rnak": 8}}, "rnak"),
+        ({"precision": "fp8"}, "precision"),
+        ({"train_shards": []}, "train_shards is empty"),
+        ({"keep_checkpoints": 1}, "keep_checkpoints is below 2"),
+        ({"checkpoint_every_ms": 0}, "checkpoint_every_ms is below 1"),
+        ({"base_dir": None}, "base_dir"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path: Path, changes: dict[str, Any], named: str) -> None:
+    with pytest.raises(WorkError) as caught:
+        read_train_spec(written(tmp_path, **changes))
+    assert named in caught.value.message
+    assert caught.value.cause == "user"
+    assert caught.value.advice
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(WorkError, match=r"nowhere\.json"):
+        read_train_spec(tmp_path / "nowhere.json")
+
+
+def test_a_spec_that_is_wrong_is_named(tmp_path: Path) -> None:
+
+    path = tmp_path / "spec.json"
+    path.write_text('{"base_dir": 3}')
+    with pytest.raises(WorkError, match=r"spec.json: Expected `str`, got `int`") as caught:
+        read_score_spec(path)
+    assert caught.value.cause == "user"

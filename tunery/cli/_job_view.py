@@ -1,0 +1,28 @@
+"""How a job looks in a terminal: its fields with their names."""
+
+from typing import Any
+
+from tunery.cli import _api
+
+
+def job_fields(job: Any) -> list[tuple[str, Any]]:
+    """(name, value) of each field of a job that a person wants to see; values may be empty."""
+    progress, gate, queue = job["progress"], job["gate"], job["queue"] or {}
+    cost, error = job["cost"], job["error"]
+    left = progress and progress["seconds_remaining"]
+    return [
+        ("job", job["id"]),
+        ("status", f"{job['status']} ({job['phase']})"),
+        ("waiting", queue.get("reason")),
+        ("position", queue.get("position")),
+        ("model", job["model"]),
+        ("result", job["fine_tuned_model"]),
+        ("node", job["node"]),
+        ("progress", progress and f"step {progress['step']} of {progress['total_steps']}"),
+        ("loss", progress and progress["train_loss"]),
+        ("left", f"about {left // 60} min {left % 60} s" if left else None),
+        ("gate", gate and f"{gate['verdict']}: {'; '.join(gate['reasons'])}"),
+        ("billed", _api.money(cost["amount_micro"], cost["currency"])),
+        ("at most", _api.money(cost["amount_max_micro"], cost["currency"])),
+        ("error", error and f"{error['code']}: {error['message']}"),
+    ]

@@ -1,0 +1,35 @@
+"""`Conversation`: what a checked row of any dialect becomes."""
+
+from typing import Any
+
+from msgspec import Struct
+
+from tunery.data.dialects.parsing import Object
+
+
+class Conversation(Struct, frozen=True):
+    """The messages of a checked row, and which of them a model learns.
+
+    messages: role and content (and tool fields), as a chat template reads them
+    trained: for each message, whether the model learns it
+    tools: OpenAI function tools; None without tools
+    pair: prompt and completion of the row, for a base model without a chat template
+    plain: the text of `pair` is used without a template (continued pre-training)
+    rejected: the messages that end with the rejected answer (DPO)
+    label: whether the answer is wanted (KTO)
+    """
+
+    messages: list[Object]
+    trained: list[bool]
+    tools: list[Any] | None = None
+    pair: tuple[str, str] | None = None
+    plain: bool = False
+    rejected: list[Object] | None = None
+    label: bool | None = None
+
+    def rejected_conversation(self) -> "Conversation | None":
+        """The conversation that ends with the rejected answer; None without one."""
+        if self.rejected is None:
+            return None
+        trained = [False] * (len(self.rejected) - 1) + [True]
+        return Conversation(self.rejected, trained, self.tools)

@@ -1,0 +1,58 @@
+"""Spec files of training and scoring processes, read and checked. Never imports torch."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from tunery.plan.hyperparameters import RANGES, Number
+from tunery.work.codec import decode_score_spec, decode_train_spec
+from tunery.work.exits import WorkError
+from tunery.work.spec import CHECKPOINTS_KEPT_MIN, ScoreSpec, TrainSpec
+
+# smallest and largest value accepted, both included, by field of `Hyper`
+HYPER_RANGES: Final[Mapping[str, tuple[Number, Number]]] = {
+    **{name: RANGES[name] for name in ("n_epochs", "batch_size", "learning_rate", "rank", "alpha")},
+    **{name: RANGES[name] for name in ("dropout", "max_length", "weight_decay")},
+    "warmup": RANGES["warmup_ratio"],
+    # no request names these
+    "accumulation": (1, 256),
+    "grad_norm_max": (1e-6, 1e6),
+    "seed": (0, 2**32 - 1),
+}
+
+
+def read_train_spec(path: Path) -> TrainSpec:
+    """The checked spec in a JSON file.
+
+    Raises WorkError("user") naming the field and the range accepted.
+    """
+    try:
+        spec = decode_train_spec(path.read_bytes())
+    except (OSError, msgspec.MsgspecError) as error:
+        raise WorkError("user", f"{path}: {error}", "Correct the training spec.") from error
+    for name, (least, most) in HYPER_RANGES.items():
+        value = getattr(spec.hyper, name)
+        if not least <= value <= most:
+            advice = f"Choose hyper.{name} between {least} and {most}."
+            raise WorkError("user", f"{path}: hyper.{name} is {value}", advice)
+    if not spec.train_shards:
+        raise WorkError("user", f"{path}: train_shards is empty", "Name at least one shard.")
+    for name, least in (
+        ("checkpoint_every_steps", 1),
+        ("checkpoint_every_ms", 1),
+        ("keep_checkpoints", CHECKPOINTS_KEPT_MIN),
+    ):
+        if getattr(spec, name) < least:
+            advice = f"Set it to {least} or more."
+            raise WorkError("user", f"{path}: {name} is below {least}", advice)
+    return spec
+
+
+def read_score_spec(path: Path) -> ScoreSpec:
+    """The spec in a JSON file. Raises WorkError("user") naming the field that is wrong."""
+    try:
+        return decode_score_spec(path.read_bytes())
+    except (OSError, msgspec.MsgspecError) as error:
+        raise WorkError("user", f"{path}: {error}", "Correct the scoring spec.") from error

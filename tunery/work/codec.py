@@ -1,0 +1,56 @@
+"""Specs, events and scores to bytes and back.
+
+Every decoder raises msgspec.MsgspecError, which names the field that is wrong.
+"""
+
+import json
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from schemas.units import Ms
+from tunery.work.events import AnyWorkEvent
+from tunery.work.scores import Scores
+from tunery.work.spec import ScoreSpec, TrainSpec
+
+_EVENTS: Final = msgspec.json.Decoder(AnyWorkEvent)
+_TRAIN_SPECS: Final = msgspec.json.Decoder(TrainSpec)
+_SCORE_SPECS: Final = msgspec.json.Decoder(ScoreSpec)
+_SCORES: Final = msgspec.json.Decoder(Scores)
+
+
+def encode_event(event: AnyWorkEvent, elapsed_ms: Ms) -> bytes:
+    """One line without its line feed."""
+    return msgspec.json.encode(replace(event, elapsed_ms=elapsed_ms))
+
+
+def decode_event(line: bytes) -> AnyWorkEvent:
+    """The event in one line. Raises msgspec.MsgspecError for anything else."""
+    event: AnyWorkEvent = _EVENTS.decode(line)
+    return event
+
+
+def encode_spec(spec: TrainSpec | ScoreSpec) -> bytes:
+    """The content of a spec file."""
+    return msgspec.json.encode(spec)
+
+
+def decode_train_spec(data: bytes) -> TrainSpec:
+    """A spec of a training process. Ranges are not checked here, see `tunery.ml.inputs`."""
+    return _TRAIN_SPECS.decode(data)
+
+
+def decode_score_spec(data: bytes) -> ScoreSpec:
+    """A spec of a scoring process."""
+    return _SCORE_SPECS.decode(data)
+
+
+def encode_scores(scores: Scores) -> bytes:
+    """A results file. Equal scores give equal bytes: keys are sorted."""
+    return f"{json.dumps(msgspec.to_builtins(scores), indent=2, sort_keys=True)}\n".encode()
+
+
+def decode_scores(data: bytes) -> Scores:
+    """The scores in a results file."""
+    return _SCORES.decode(data)

@@ -1,0 +1,180 @@
+"""What a training or scoring process says while it runs, one event a line.
+
+A process that trains says `Started`, then `StepCompleted`, `Evaluated`, `Checkpointed` and
+`LossSpiked`, and last `Finished`. A process that scores says `ScoringStarted`,
+`ScoringProgressed`, `ScoringFinished`. Either may end with `Preempted` or `Failed` instead.
+"""
+
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from schemas.training import FailureCause
+from schemas.units import Ms, Tokens
+from tunery.work.spec import Hyper
+
+
+class FileDigest(Struct, frozen=True, kw_only=True):
+    """One file of a directory: its name there, the SHA-256 of its content, its size."""
+
+    name: str
+    sha256: str
+    bytes: int
+
+
+class SkippedCandidate(Struct, frozen=True, kw_only=True):
+    """A checkpoint that was named in the spec and could not be used, and why."""
+
+    dir: str
+    manifest_sha256: str
+    reason: str
+
+
+class WorkEvent(Struct, frozen=True, kw_only=True, tag_field="type"):
+    """Base of all events. `elapsed_ms`: since the process began; the writer fills it in."""
+
+    elapsed_ms: Ms = 0
+
+
+class Started(WorkEvent, frozen=True, kw_only=True, tag="started"):
+    """Inputs and checkpoints are verified, the model is loaded, training begins.
+
+    resumed_from_step: 0 for a run from the beginning
+    loaded_manifest: hash of the manifest of the checkpoint that was loaded
+    skipped: checkpoints that could not be used
+    total_steps, tokens_total: of the whole run
+    tokens: trained before this attempt
+    precision: of the weights, "bf16" or "fp32"
+    environment: facts that must be equal for a resume to be equal to the bit
+    environment_changed: the first of them that differs from the checkpoint's, in words
+    rows, labels: packed rows, and tokens in them that carry loss
+    packing_difference_nats: mean loss difference per token, documents packed against alone
+    """
+
+    resumed_from_step: int
+    loaded_manifest: str | None
+    skipped: tuple[SkippedCandidate, ...]
+    total_steps: int
+    tokens_total: Tokens
+    tokens: Tokens
+    hyper: Hyper
+    precision: str
+    environment: dict[str, str]
+    environment_changed: str | None
+    rows: int
+    labels: int
+    packing_difference_nats: float
+
+
+class StepCompleted(WorkEvent, frozen=True, kw_only=True, tag="step"):
+    """One optimizer step. `loss` in nats per label; `tokens` trained so far."""
+
+    step: int
+    total_steps: int
+    epoch: float
+    loss: float
+    grad_norm: float | None
+    learning_rate: float
+    mean_token_accuracy: float | None
+    tokens: Tokens
+    tokens_total: Tokens
+
+
+class Evaluated(WorkEvent, frozen=True, kw_only=True, tag="eval"):
+    """Mean loss on the validation rows after a step, in nats per label; null without labels."""
+
+    step: int
+    valid_loss: float | None
+
+
+class LossSpiked(WorkEvent, frozen=True, kw_only=True, tag="spike"):
+    """The training loss is far above its usual values for several steps in a row."""
+
+    step: int
+    loss: float
+    message: str
+
+
+class Checkpointed(WorkEvent, frozen=True, kw_only=True, tag="checkpoint"):
+    """A checkpoint is written and verified.
+
+    files: those its manifest names, and the manifest itself last
+    captured_elapsed_ms, captured_monotonic_ms: when the state was taken, since the process began
+        and on the machine's monotonic clock
+    write_ms: from then until it was verified
+    """
+
+    step: int
+    epoch: float
+    dir: str
+    manifest_sha256: str
+    tokens: Tokens
+    files: tuple[FileDigest, ...]
+    captured_elapsed_ms: Ms
+    captured_monotonic_ms: Ms
+    write_ms: Ms
+
+
+class Finished(WorkEvent, frozen=True, kw_only=True, tag="finished"):
+    """All steps are done and the canonical adapter is written to `adapter_dir`."""
+
+    adapter_dir: str
+    adapter_sha256: str
+    config_sha256: str
+    files: tuple[FileDigest, ...]
+    steps: int
+    tokens: Tokens
+    final_loss: float | None
+
+
+class ScoringStarted(WorkEvent, frozen=True, kw_only=True, tag="scoring_started"):
+    """Base and adapter are loaded; how many items and prompts will be answered by both."""
+
+    items: int
+    prompts: int
+
+
+class ScoringProgressed(WorkEvent, frozen=True, kw_only=True, tag="scoring_progress"):
+    """`done` of `total` parts of a stage, such as "items_base"."""
+
+    stage: str
+    done: int
+    total: int
+
+
+class ScoringFinished(WorkEvent, frozen=True, kw_only=True, tag="scoring_finished"):
+    """The results file is written: its path, hash and size."""
+
+    results: str
+    sha256: str
+    bytes: int
+
+
+class Preempted(WorkEvent, frozen=True, kw_only=True, tag="preempted"):
+    """Stopped on request. `checkpoint`: the directory written last, if there is one."""
+
+    step: int = 0
+    checkpoint: str | None = None
+
+
+class Failed(WorkEvent, frozen=True, kw_only=True, tag="failed"):
+    """The process cannot go on: see `tunery.work.exits.WorkError`."""
+
+    cause: FailureCause
+    message: str
+    advice: str
+
+
+AnyWorkEvent: TypeAlias = (
+    Started
+    | StepCompleted
+    | Evaluated
+    | LossSpiked
+    | Checkpointed
+    | Finished
+    | ScoringStarted
+    | ScoringProgressed
+    | ScoringFinished
+    | Preempted
+    | Failed
+)
