@@ -74,6 +74,7 @@ def deps_of(runtime: Runtime, settings: GatewaySettings, outcomes: Outcomes) -> 
         rates=rates_of(runtime.settings.valkey_url),
         log=runtime.log,
         clock=runtime.clock,
+        health=runtime.health,
         submitting=asyncio.Semaphore(SUBMITTING_MAX),
         draw=os.urandom,
     )

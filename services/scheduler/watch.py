@@ -32,6 +32,7 @@ from tunery.runtime.journal import alarm
 from tunery.runtime.journal.acceptance import PartitionStopped
 from tunery.runtime.journal.codec import MALFORMED
 from tunery.runtime.journal.reader import START, JournalReader
+from tunery.runtime.watchdog import beat
 
 LOG = logging.getLogger("tunery.watch")
 RECORDS_MAX: Final = 2_000
@@ -66,6 +67,7 @@ class Watcher:
 
     async def run(self) -> None:
         while True:
+            beat("waiting")
             try:
                 await self._watch()
             except (Unavailable, OutOfRange, AppendUnknown) as outage:
@@ -98,6 +100,7 @@ class Watcher:
             self._sights = unseen(self._sights)
             looked_ms = self._clock.monotonic_ms()
             while True:
+                beat("working")
                 await self._fold(journal)
                 looked_ms = await self._look(beats, looked_ms)
                 await self._tell()
@@ -111,6 +114,7 @@ class Watcher:
     async def _fold(self, journal: JournalReader) -> None:
         """All that the pools' journals have by now."""
         while True:
+            beat("working")
             try:
                 batches = await journal.read(0)
             except PartitionStopped as stopped:

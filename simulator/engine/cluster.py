@@ -17,7 +17,7 @@ from simulator.engine.faulty_port import FaultyPort
 from simulator.engine.stores import Database, FaultyBlobs, FaultyStore, Storage
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.hosts.abstract import Host
-from tunery.runtime.hosts.process import OUTAGE, keep
+from tunery.runtime.hosts.keeping import OUTAGE, keep
 from tunery.runtime.journal.acceptance import PartitionStopped
 from tunery.runtime.journal.snapshots import Pointer
 from tunery.runtime.memory_servers import settings
@@ -25,6 +25,7 @@ from tunery.runtime.ports import Runtime
 from tunery.runtime.seal.memory import MemoryKeyStore
 from tunery.runtime.seal.sealer import Sealer
 from tunery.runtime.settings import RuntimeSettings
+from tunery.runtime.tasks import StrayCancellation
 
 PROCESSES: Final = 2
 RESTART_MS_MAX: Final[Ms] = 5_000
@@ -51,7 +52,7 @@ class _Watched:
         except PartitionStopped as stopped:
             self._cluster.named.append(str(stopped))
             raise
-        except OUTAGE:
+        except (*OUTAGE, StrayCancellation):
             raise
         except Exception as error:
             self._cluster.died.append(f"{self._process} {self.name}: {error!r}")
@@ -137,6 +138,7 @@ class Cluster:
             "blobs away": self._blobs_away,
             "snapshot torn": self._tear,
             "snapshot stale": self._stale,
+            "stray cancellation": self._cancel,
         }
 
     def database(self, service: str) -> Database:
@@ -199,7 +201,7 @@ class Cluster:
         self.broker.trace("faults stop")
         self.broker.healed = True
         for process in self.processes:
-            process.port.crash_after = None
+            process.port.crash_after = process.port.cancel_after = None
             process.port.resume()
         self.start()
         for group in list(self.broker.groups):
@@ -212,6 +214,11 @@ class Cluster:
     async def _plant_crash(self, rng: Random) -> None:
         if self.processes:
             rng.choice(self.processes).port.crash_after = rng.randint(1, CRASH_WITHIN)
+
+    async def _cancel(self, rng: Random) -> None:
+        """Some task of some host is cancelled, and nothing asked it to stop."""
+        if self.processes:
+            rng.choice(self.processes).port.cancel_after = rng.randint(1, CRASH_WITHIN)
 
     async def _pause(self, rng: Random) -> None:
         if not self.processes:

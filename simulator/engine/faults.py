@@ -25,6 +25,7 @@ KINDS: Final[Mapping[str, int]] = {
     "blobs away": 1,
     "snapshot torn": 2,
     "snapshot stale": 2,
+    "stray cancellation": 4,  # of a task that is at some await of some process
 }
 
 

@@ -22,6 +22,7 @@ from tunery.runtime.bus.abstract import (
 )
 from tunery.runtime.bus.memory import MemoryReader
 from tunery.runtime.bus.partitioner import partition_of
+from tunery.runtime.watchdog import next_item, watched_host
 
 SLOW_MS: Final[Ms] = 700
 FETCHED_MAX: Final = 12  # records at once; a fetch ends anywhere
@@ -38,6 +39,7 @@ class FaultyPort:
         self.slow = False
         self.on_crash: Callable[[], None] = lambda: None
         self.crash_after: int | None = None  # awaits from now until the process dies
+        self.cancel_after: int | None = None  # awaits from now until a task is cancelled
         self._running = asyncio.Event()
         self._running.set()
 
@@ -64,6 +66,10 @@ class FaultyPort:
             if self.crash_after <= 0 and self.alive:
                 self.alive = False
                 self.on_crash()
+        if self.cancel_after is not None:
+            self.cancel_after -= 1
+            if self.cancel_after <= 0:
+                self._cancel_task()
         if latency_ms:
             await self._loop.pause(self.rng.uniform(0.1, latency_ms) / 1_000)
         while not self.alive or not self._running.is_set():
@@ -71,6 +77,16 @@ class FaultyPort:
                 await self._running.wait()
             else:
                 await asyncio.get_running_loop().create_future()  # until it is cancelled
+
+    def _cancel_task(self) -> None:
+        """A stray cancellation of the task that is here. Only tasks of watched hosts are hit."""
+        task, host = asyncio.current_task(), watched_host()
+        if task is not None and host is not None:
+            self.cancel_after = None
+            self.broker.tally.add("stray cancellation")
+            self.broker.tally.add(f"stray cancellation of {host}")
+            self.broker.trace(f"{self.member}: {task.get_name()!r} is cancelled by mistake")
+            task.cancel()
 
     async def reach(self) -> None:
         """On the way to the broker. Raises Unavailable.
@@ -140,7 +156,7 @@ class FaultyPort:
 
     async def _changes(self, queue: asyncio.Queue[frozenset[int]]) -> AsyncIterator[frozenset[int]]:
         while True:
-            share = await queue.get()
+            share = await next_item(queue)
             await self.pass_through()
             yield share
 

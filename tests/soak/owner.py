@@ -3,7 +3,6 @@
 Diaries are for the checker: one JSON object a line, written at once, so that no kill loses one.
 """
 
-import asyncio
 import hashlib
 import json
 import os
@@ -37,7 +36,9 @@ from tunery.runtime.journal.codec import canonical
 from tunery.runtime.journal.ports import HostLimits
 from tunery.runtime.journal.reader import START, JournalReader
 from tunery.runtime.ports import Runtime
+from tunery.runtime.tasks import run_together
 from tunery.runtime.verbs import Effect, Send
+from tunery.runtime.watchdog import beat
 
 SERVICE: Final = "soak"
 FOLDER_VARIABLE: Final = "SOAK_FOLDER"
@@ -79,21 +80,19 @@ class Witness:
         """At once: no other host waits for a witness."""
 
     async def run(self) -> None:
-        try:
-            async with asyncio.TaskGroup() as group:
-                for stream in STREAMS.values():
-                    positions = dict.fromkeys(range(PARTITIONS), START)
-                    reader = JournalReader(self._runtime.log, stream, positions)
-                    group.create_task(self._read(stream.name, reader))
-                group.create_task(self._look())
-        except BaseExceptionGroup as group_of:
-            raise group_of.exceptions[0] from group_of
+        works = {"witness of states": self._look()}
+        for stream in STREAMS.values():
+            positions = dict.fromkeys(range(PARTITIONS), START)
+            reader = JournalReader(self._runtime.log, stream, positions)
+            works[f"witness of {stream.name}"] = self._read(stream.name, reader)
+        await run_together(works)
 
     async def _read(self, stream: str, reader: JournalReader) -> None:
         hashes = {partition: hashlib.sha256() for partition in range(PARTITIONS)}
         try:
             await reader.open()
             while True:
+                beat("working")
                 for partition, batch in (await reader.read(WITNESS_EVERY_MS)).items():
                     for accepted in batch.accepted:
                         hashes[partition].update(b"%d:" % accepted.header.offset + accepted.value)
@@ -105,6 +104,7 @@ class Witness:
 
     async def _look(self) -> None:
         while True:
+            beat("working")
             await self._runtime.clock.sleep(WITNESS_EVERY_MS)
             for host in self._owners:
                 for partition, owner in host.owners.items():

@@ -6,6 +6,7 @@ from typing import Final, TypeVar
 
 from schemas.units import Ms
 from tunery.runtime.clock import Clock
+from tunery.runtime.watchdog import beat
 
 DOUBLINGS_MAX: Final = 16
 T = TypeVar("T")
@@ -51,6 +52,7 @@ async def retry(
     begun_ms, try_number = clock.monotonic_ms(), 0
     while True:
         try_number += 1
+        beat("waiting")
         try:
             return await call()
         except errors as error:

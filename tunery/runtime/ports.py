@@ -1,11 +1,12 @@
 """The ports that a service is given: real ones by `connections`, in memory by `memory_servers`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tunery.runtime.blobs.abstract import Blobs
 from tunery.runtime.bus.abstract import Log
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.clock import Clock
+from tunery.runtime.health import Health
 from tunery.runtime.seal.sealer import Sealer
 from tunery.runtime.settings import RuntimeSettings
 from tunery.runtime.store.abstract import Store
@@ -15,7 +16,7 @@ from tunery.runtime.store.abstract import Store
 class Runtime:
     """`name` is the service's; its tables live in the PostgreSQL schema of that name.
 
-    `clock` is for effects, HTTP and hosts; never for money.
+    `clock` is for effects, HTTP and hosts; never for money. `health`: of this process's hosts.
     """
 
     name: str
@@ -26,3 +27,4 @@ class Runtime:
     seal: Sealer
     sender: Sender
     clock: Clock
+    health: Health = field(default_factory=Health)

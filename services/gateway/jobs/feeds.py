@@ -21,6 +21,7 @@ from services.gateway.web.errors import UNAVAILABLE, ApiError
 from services.gateway.web.responses import ListItem
 from tunery.runtime.clock import Clock
 from tunery.runtime.store.abstract import Store
+from tunery.runtime.watchdog import beat, watched_loop
 
 CHANNELS: Final = ("views", "telemetry")  # the projections whose commits tell of jobs
 FOLLOWERS_MAX: Final = 1_000  # of one process
@@ -118,9 +119,11 @@ class Feeds:
             for channel in CHANNELS:
                 await stack.enter_async_context(self._store.listen(channel, self._wake))
             self._ready.set()
-            while True:
-                await self._clock.sleep(POLL_MS)
-                self._wake("")
+            with watched_loop(self.name):
+                while True:
+                    beat("waiting")
+                    await self._clock.sleep(POLL_MS)
+                    self._wake("")
 
     def _wake(self, notice: str) -> None:
         """A notice is `tenant/job`. An empty one: there was a gap, so every feed looks."""

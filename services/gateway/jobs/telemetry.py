@@ -19,6 +19,7 @@ from tunery.runtime.ports import Runtime
 from tunery.runtime.store.abstract import CommitResult, RowBatch, Tables
 from tunery.runtime.telemetry.logs import log_event
 from tunery.runtime.verbs import Upsert
+from tunery.runtime.watchdog import beat
 
 LOG: Final = logging.getLogger("tunery.gateway")
 NAME: Final = "telemetry"
@@ -54,6 +55,7 @@ class TelemetryReader:
             self._ready.set()
             try:
                 while True:
+                    beat("waiting")
                     records = await reader.poll(POLL_MS, RECORDS_MAX)
                     if not await self._commit(offsets, records):
                         break
@@ -87,6 +89,7 @@ class TelemetryReader:
             after = found[-1].offset + 1
             changes = [change for record in found for change in changes_of(record)]
             batch = _batch(partition, offsets[partition], after, changes)
+            beat("working")
             if await self._store.commit(batch) is CommitResult.STALE:
                 return False
             offsets[partition] = after

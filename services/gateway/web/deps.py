@@ -20,6 +20,7 @@ from services.gateway.web.scopes import allows
 from tunery.runtime.blobs.abstract import Blobs
 from tunery.runtime.bus.abstract import Log
 from tunery.runtime.clock import Clock
+from tunery.runtime.health import Health
 from tunery.runtime.seal.sealer import Sealer
 
 
@@ -38,6 +39,7 @@ class Deps:
     rates: Rates
     log: Log
     clock: Clock
+    health: Health  # of the hosts of this process
     submitting: asyncio.Semaphore  # submissions under way; the others wait in line
     draw: Callable[[int], bytes]  # random bytes for identifiers, keys and seeds
 

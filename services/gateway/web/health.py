@@ -26,7 +26,10 @@ async def health() -> dict[str, str]:
 
 @router.get("/readyz")
 async def readiness(deps: WithDeps) -> JSONResponse:
-    """What requests need is there: 200, or 503 that says what is away."""
+    """What requests need is there: 200, or 503 that says what is away.
+
+    `hosts` names the parts of this process that have ended or hung, and are to run again.
+    """
     names = ("database", "log", "storage")
     checks = (
         _within(deps.views.one(TENANTS, {"id": ""})),
@@ -34,8 +37,10 @@ async def readiness(deps: WithDeps) -> JSONResponse:
         _within(deps.blobs.exists("t/-/ready")),
     )
     found = dict(zip(names, await asyncio.gather(*checks), strict=True))
-    body = {name: "ok" if ok else "away" for name, ok in found.items()}
-    if all(found.values()):
+    body: dict[str, Any] = {name: "ok" if ok else "away" for name, ok in found.items()}
+    if deps.health.failing:
+        body["hosts"] = dict(deps.health.failing)
+    if all(found.values()) and not deps.health.failing:
         return JSONResponse({"status": "ready", **body})
     return JSONResponse(
         {"status": "not ready", **body}, 503, headers={"retry-after": str(RETRY_AFTER_S)}

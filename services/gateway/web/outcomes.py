@@ -8,6 +8,7 @@ from typing import Final
 from schemas.units import Ms
 from services.gateway.web.timeouts import in_time
 from tunery.runtime.store.abstract import OUTCOMES_CHANNEL, CommandResult, Store, StoreUnavailable
+from tunery.runtime.watchdog import wait_forever
 
 POLL_MS: Final[Ms] = 500  # for a notice that was lost
 AWAY_MS_MAX: Final[Ms] = 2_500  # nobody waits for a decision that cannot be read
@@ -31,7 +32,7 @@ class Outcomes:
     async def run(self) -> None:
         async with self._store.listen(OUTCOMES_CHANNEL, self._heard):
             self._listening.set()
-            await asyncio.Event().wait()
+            await wait_forever()
 
     async def ready(self) -> None:
         await self._listening.wait()

@@ -8,6 +8,8 @@ from typing import Any, Final
 
 import uvicorn
 
+from tunery.runtime.watchdog import beat
+
 CONNECTIONS_MAX: Final = 2_048
 BACKLOG_MAX: Final = 1_024
 STOP_S_MAX: Final = 3
@@ -22,6 +24,10 @@ class _Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield  # the process listens to signals and cancels its hosts
+
+    async def on_tick(self, counter: int) -> bool:
+        beat("waiting")
+        return await super().on_tick(counter)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)

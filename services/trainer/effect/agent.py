@@ -25,7 +25,9 @@ from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.hosts.abstract import HostStopped
 from tunery.runtime.journal.reader import START, JournalReader
 from tunery.runtime.ports import Runtime
+from tunery.runtime.tasks import run_again, stop_tasks
 from tunery.runtime.telemetry.logs import log_event
+from tunery.runtime.watchdog import beat
 
 READ_WAIT_MS: Final = 1_000
 RECONNECT_MS: Final = 500
@@ -74,6 +76,7 @@ class NodeAgent:
 
     def _begin(self) -> None:
         self._state = NodeState(node_id=self._settings.id, incarnation=uuid4().hex)
+        self._position = START
         self._leases: dict[int, RunningLease] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
 
@@ -86,15 +89,15 @@ class NodeAgent:
         killed = await self._machine.sweep()
         if killed:
             log_event(LOG, logging.WARNING, "node.orphans_killed", processes=killed)
-        beat = asyncio.create_task(self._beat())
+        beating = asyncio.create_task(run_again(self._beat, "agent heartbeats"))
         try:
-            await self._register()
-            await self._follow()
+            await run_again(self._register, "agent registration")
+            await run_again(self._follow, "agent journal")
         finally:
             try:
                 await self._leave()
             finally:
-                beat.cancel()
+                await stop_tasks((beating,))
 
     async def ready(self) -> None:
         """Wait until the pool has accepted this node."""
@@ -114,20 +117,21 @@ class NodeAgent:
     async def _follow(self) -> None:
         """Fold the pool's journal, and make the machine agree with it after every batch."""
         partition = partition_of(self._settings.pool.encode())
-        position = START
         while True:
-            reader = JournalReader(self._runtime.log, POOL, {partition: position})
+            reader = JournalReader(self._runtime.log, POOL, {partition: self._position})
             try:
                 await reader.open()
                 while True:
+                    beat("waiting")
                     for batch in (await reader.read(READ_WAIT_MS)).values():
                         for accepted in batch.accepted:
                             if accepted.header.key == self._settings.pool:
                                 self._fold(accepted.events)
-                    position = reader.positions[partition]
+                    self._position = reader.positions[partition]
                     self._reconcile()
             except Unavailable:
-                position = reader.positions[partition]
+                self._position = reader.positions[partition]
+                beat("waiting")
                 await self._runtime.clock.sleep(RECONNECT_MS)
             finally:
                 await reader.close()
@@ -160,6 +164,7 @@ class NodeAgent:
 
     async def _beat(self) -> None:
         while True:
+            beat("working")
             leases = tuple(sorted(self._leases))
             await self._reports.heartbeat(
                 Heartbeat(

@@ -11,6 +11,7 @@ import signal
 import sys
 from collections.abc import Awaitable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +22,7 @@ from schemas.units import Ms
 from services.trainer.domain.state import TargetState
 from services.trainer.effect.program import Program, Tools
 from services.trainer.ports import WorkProcess
+from tunery.runtime.tasks import run_again, run_apart
 from tunery.runtime.telemetry.logs import log_context, log_event
 from tunery.work.codec import decode_event
 from tunery.work.events import Failed
@@ -80,11 +82,11 @@ class LeaseAttempt:
             lease=grant.token.lease,
         ):
             try:
-                end = await self._run()
+                end = await run_apart(self._run(), f"work of lease {grant.token.lease}")
             except Exception as error:  # any error: a lease without an end is billed to its limit
                 log_event(LOG, logging.ERROR, "lease.failed", error)
                 end = ProcessEnd("failed", "platform", str(error) or type(error).__name__)
-            await self._report(end)
+            await run_again(partial(self._report, end), f"report of lease {grant.token.lease}")
             shutil.rmtree(self._folder, ignore_errors=True)
 
     async def _run(self) -> ProcessEnd:

@@ -9,6 +9,7 @@ from schemas.telemetry import Heartbeat, LogLine, Progress, Step
 from schemas.topics import HEARTBEATS, POOL, TELEMETRY
 from tunery.runtime.bus.abstract import AppendUnknown, BusError, Unavailable
 from tunery.runtime.ports import Runtime
+from tunery.runtime.watchdog import beat
 
 RETRY_MS_MIN: Final = 100
 RETRY_MS_MAX: Final = 5_000
@@ -30,6 +31,7 @@ class Reports:
         """Return when the command is in the log, however long that takes."""
         wait_ms = RETRY_MS_MIN
         while True:
+            beat("waiting")
             try:
                 await self._runtime.sender.send(POOL.name, self._pool, tenant, body)
                 return

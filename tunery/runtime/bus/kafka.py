@@ -142,7 +142,7 @@ class KafkaLog:
             TopicPartition(topic, partition): OffsetAndMetadata(commit.offset, commit.metadata)
             for partition, commit in commits.items()
         }
-        async with self._lock, self._named():
+        async with self._named(), self._lock:
             consumer = self._committing.get(group)
             if consumer is None:
                 consumer = AIOKafkaConsumer(

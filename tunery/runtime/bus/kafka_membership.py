@@ -11,6 +11,7 @@ from aiokafka.errors import KafkaError
 
 from schemas.units import Ms
 from tunery.runtime.bus.abstract import Unavailable
+from tunery.runtime.watchdog import beat
 
 CONNECT_MS_MAX: Final = 3_000
 NEVER_MS: Final = 2_147_483_647  # an assignment-only member does not poll
@@ -99,6 +100,7 @@ async def _changes(
 ) -> AsyncIterator[frozenset[int]]:
     """Raises Unavailable when the client has given up on its group."""
     while True:
+        beat("waiting")
         try:
             async with asyncio.timeout(CHECK_MS / 1_000):
                 change = await queue.get()

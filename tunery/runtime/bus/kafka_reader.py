@@ -26,6 +26,7 @@ from aiokafka.record.memory_records import MemoryRecords
 
 from schemas.units import Ms
 from tunery.runtime.bus.abstract import OutOfRange, Record, Unavailable
+from tunery.runtime.tasks import stop_tasks
 from tunery.runtime.telemetry.logs import log_event
 
 LOG: Final = logging.getLogger("tunery.bus")
@@ -49,18 +50,17 @@ class SharedClient:
 
     async def connected(self) -> Any:
         """Raises Unavailable."""
-        async with self._lock:
-            if self._client is None:
-                client = AIOKafkaClient(
-                    bootstrap_servers=self._bootstrap, retry_backoff_ms=RETRY_BACKOFF_MS
-                )
-                try:
-                    async with asyncio.timeout(CONNECT_MS_MAX / 1_000):
-                        await client.bootstrap()
-                except (KafkaError, OSError, TimeoutError) as error:
-                    raise Unavailable(f"Kafka at {self._bootstrap}: {error!r}") from error
-                self._client = client
-            return self._client
+        try:
+            async with asyncio.timeout(CONNECT_MS_MAX / 1_000), self._lock:
+                if self._client is None:
+                    client = AIOKafkaClient(
+                        bootstrap_servers=self._bootstrap, retry_backoff_ms=RETRY_BACKOFF_MS
+                    )
+                    await client.bootstrap()
+                    self._client = client
+                return self._client
+        except (KafkaError, OSError, TimeoutError) as error:
+            raise Unavailable(f"Kafka at {self._bootstrap}: {error!r}") from error
 
     async def close(self) -> None:
         if self._client is not None:
@@ -104,10 +104,7 @@ class KafkaReader:
         return self._take(records_max)
 
     async def close(self) -> None:
-        for task in self._fetches.values():
-            task.cancel()
-        if self._fetches:
-            await asyncio.wait(self._fetches.values())
+        await stop_tasks(self._fetches.values())
         for place in [place for place in self._client._conns if place[1] is self]:
             self._client._conns.pop(place).close()
 

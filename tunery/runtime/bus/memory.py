@@ -18,6 +18,7 @@ from tunery.runtime.bus.abstract import (
 )
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.clock import Clock, SystemClock
+from tunery.runtime.watchdog import next_item
 
 
 @dataclass
@@ -134,7 +135,7 @@ class MemoryLog:
 
 async def _changes(queue: asyncio.Queue[frozenset[int]]) -> AsyncIterator[frozenset[int]]:
     while True:
-        yield await queue.get()
+        yield await next_item(queue)
 
 
 class MemoryWriter:

@@ -7,7 +7,7 @@ itself when its process dies; so effects may overlap, and deciders take the firs
 import asyncio
 import logging
 from collections.abc import Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 from uuid import uuid5
@@ -21,9 +21,11 @@ from tunery.runtime.blobs.abstract import BlobsUnavailable
 from tunery.runtime.bus.abstract import AppendUnknown, Unavailable
 from tunery.runtime.ports import Runtime
 from tunery.runtime.store.abstract import TODOS_CHANNEL, LeasedRow, StoreUnavailable
+from tunery.runtime.tasks import run_together
 from tunery.runtime.telemetry.logs import log_context, log_event, subject_of
 from tunery.runtime.telemetry.metrics import EFFECTS_ENDED, EFFECTS_RUNNING
 from tunery.runtime.verbs import Effect, RetryLater, Send
+from tunery.runtime.watchdog import beat
 
 LOG: Final = logging.getLogger("tunery.work")
 POLL_MS: Final[Ms] = 500
@@ -57,12 +59,11 @@ class EffectHost:
         await self._ready.wait()
 
     async def run(self) -> None:
-        async with AsyncExitStack() as stack:
-            await stack.enter_async_context(self._store.listen(TODOS_CHANNEL, self._wake_up))
-            group = await stack.enter_async_context(asyncio.TaskGroup())
-            for effect in self._effects:
-                group.create_task(self._serve(effect))
+        async with self._store.listen(TODOS_CHANNEL, self._wake_up):
             self._ready.set()
+            await run_together(
+                {f"effect {effect.kind}": self._serve(effect) for effect in self._effects}
+            )
 
     def _wake_up(self, kind: str) -> None:
         for event in self._wake.values() if not kind else filter(None, [self._wake.get(kind)]):
@@ -74,6 +75,7 @@ class EffectHost:
         wake = self._wake[effect.kind]
         try:
             while True:
+                beat("waiting")
                 wake.clear()
                 for row in await self._lease(effect, effect.concurrency - len(running)):
                     task = asyncio.create_task(self._work(effect, row), name=f"effect {row.id}")

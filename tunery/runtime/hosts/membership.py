@@ -6,19 +6,21 @@ go, join again after an outage. A partition that stops is noted and the others g
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final, TypeAlias
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 from tunery.runtime.bus.abstract import Unavailable
 from tunery.runtime.journal import alarm
 from tunery.runtime.journal.acceptance import PartitionStopped
 from tunery.runtime.journal.ports import HostLimits, JournalPorts
+from tunery.runtime.tasks import run_again
 from tunery.runtime.telemetry.logs import log_event
+from tunery.runtime.watchdog import beat
 
 LOG: Final = logging.getLogger("tunery.hosts")
 
 #: what runs one partition until it is cancelled; raises PartitionStopped
-PartitionWork: TypeAlias = Callable[[], Awaitable[None]]
+PartitionWork: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
 
 class AssignedPartitions:
@@ -50,6 +52,7 @@ class AssignedPartitions:
     async def run(self) -> None:
         """Serve what is assigned until cancelled; an outage of the log is waited out."""
         while True:
+            beat("waiting")
             try:
                 async with (
                     asyncio.TaskGroup() as tasks,
@@ -86,7 +89,7 @@ class AssignedPartitions:
 
     async def _guard(self, partition: int, work: PartitionWork) -> None:
         try:
-            await work()
+            await run_again(work, f"{self._host} {partition}")
         except PartitionStopped as stopped:
             self.stopped[partition] = stopped
             alarm.sound(self._host, self._stream, stopped)

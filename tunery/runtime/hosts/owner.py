@@ -36,6 +36,7 @@ from tunery.runtime.journal.reader import JournalReader
 from tunery.runtime.journal.snapshots import Snapshots
 from tunery.runtime.telemetry.logs import log_event
 from tunery.runtime.verbs import Aggregate
+from tunery.runtime.watchdog import beat
 
 LOG: Final = logging.getLogger("tunery.journal")
 RESTS_PER_SESSION: Final = 5  # a rest is two heartbeats
@@ -123,6 +124,8 @@ class PartitionOwner(Generic[S]):
     async def run(self) -> None:
         """Raises PartitionStopped when somebody has to look."""
         while True:
+            beat("waiting")
+            self.serving = False
             try:
                 async with AsyncExitStack() as cleanup:
                     await self._serve(await self._begin(cleanup))
@@ -183,6 +186,7 @@ class PartitionOwner(Generic[S]):
         return term
 
     async def _fold_more(self, reader: JournalReader, fold: Fold[S]) -> Fold[S]:
+        beat("working")
         batch = (await reader.read(self._limits.idle_wait_ms)).get(self._partition)
         if batch is None:
             return fold
@@ -227,6 +231,7 @@ class PartitionOwner(Generic[S]):
         records: list[Record] = []
         try:
             while not records:
+                beat("waiting")
                 records.extend(await reader.poll(self._limits.idle_wait_ms, 1))
         except OutOfRange as error:
             raise StandDown(f"the command was trimmed meanwhile: {error}") from error
@@ -246,6 +251,7 @@ class PartitionOwner(Generic[S]):
         """Decide ahead while up to a window of records is in flight, settle them in order."""
         limits = self._limits
         while True:
+            beat("working" if term.queue or term.flights else "waiting")
             if not term.queue:
                 await self._refill(term)
             while term.queue and len(term.flights) < limits.window:

@@ -18,27 +18,21 @@ import uvloop
 from prometheus_client import start_http_server
 
 from schemas.units import Ms
-from tunery.runtime.blobs.abstract import BlobsUnavailable
-from tunery.runtime.bus.abstract import BusError
 from tunery.runtime.connections import open_runtime
-from tunery.runtime.hosts.abstract import Host, HostStopped
-from tunery.runtime.journal.acceptance import PartitionStopped
+from tunery.runtime.health import Health
+from tunery.runtime.hosts.abstract import Host
+from tunery.runtime.hosts.keeping import BACKOFF_MS, HostUnstoppable, keep
 from tunery.runtime.ports import Runtime
 from tunery.runtime.settings import RuntimeSettings, SettingsError, load
-from tunery.runtime.store.abstract import StoreUnavailable, Superseded
+from tunery.runtime.tasks import log_all_tasks, result_of
 from tunery.runtime.telemetry.logs import configure, log_event
-from tunery.runtime.telemetry.metrics import HOST_RESTARTS
 
 LOG: Final = logging.getLogger("tunery.process")
 STOP_MS_MAX: Final[Ms] = 4_000
 LEAVE_MS_MAX: Final[Ms] = 800  # after the hosts: connections, threads
-BACKOFF_MS: Final[Ms] = 200
-BACKOFF_MS_MAX: Final[Ms] = 3_000  # how much longer than its cause an outage may last here
-BACKOFF_RESET_MS: Final[Ms] = 60_000  # a host that ran this long starts again at once
 EXIT_BAD_SETTINGS: Final = 2
+EXIT_HOST_LOST: Final = 70
 GARBAGE_MIN: Final = 20_000  # objects that may form cycles, between two looks for such cycles
-#: a server is away: that is no bug, so no trace
-OUTAGE: Final = (StoreUnavailable, BlobsUnavailable, BusError)
 LOOPBACK: Final = "127.0.0.1"
 Build: TypeAlias = Callable[[Runtime], Awaitable[Sequence[Host]]]
 
@@ -60,7 +54,7 @@ def main(name: str, build: Build, *, stop_ms_max: Ms = STOP_MS_MAX) -> None:
     try:
         uvloop.run(serve(name, build, settings, stop_ms_max))
     except SettingsError as error:
-        log_event(LOG, logging.CRITICAL, "bad settings", why=error)
+        log_event(LOG, logging.CRITICAL, "process.settings_invalid", why=error)
         sys.exit(EXIT_BAD_SETTINGS)
 
 
@@ -79,15 +73,21 @@ async def serve(name: str, build: Build, settings: RuntimeSettings, stop_ms_max:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    log_event(LOG, logging.INFO, "starting")
+    loop.add_signal_handler(signal.SIGUSR2, log_all_tasks)
+    log_event(LOG, logging.INFO, "process.starting")
     work = asyncio.create_task(_live(name, build, settings, stop, stop_ms_max), name=name)
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait((work, stopping), return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
     if stop.is_set():
         _leave_in(stop_ms_max + LEAVE_MS_MAX)
-    await work
-    log_event(LOG, logging.INFO, "stopped")
+    try:
+        await work
+    except HostUnstoppable as error:
+        log_event(LOG, logging.CRITICAL, "process.gave_up", why=error)
+        logging.shutdown()
+        os._exit(EXIT_HOST_LOST)  # an orderly exit would wait for the run that does not end
+    log_event(LOG, logging.INFO, "process.stopped")
 
 
 def _leave_in(ms: Ms) -> None:
@@ -106,7 +106,7 @@ async def _live(
         return
     try:
         hosts = await build(runtime)
-        await run_hosts(hosts, stop, stop_ms_max)
+        await run_hosts(hosts, stop, stop_ms_max, runtime.health)
     finally:
         await opening.__aexit__(None, None, None)
 
@@ -127,15 +127,50 @@ async def _unless(stop: asyncio.Event, opening: Awaitable[Runtime]) -> Runtime |
         stopping.cancel()
 
 
-async def run_hosts(hosts: Sequence[Host], stop: asyncio.Event, stop_ms_max: Ms) -> None:
-    """Run all until `stop`; then cancel them one after the other, in the given order."""
-    tasks = [asyncio.create_task(keep(host), name=host.name) for host in hosts]
-    announcing = asyncio.create_task(_announce(hosts))
+async def run_hosts(
+    hosts: Sequence[Host], stop: asyncio.Event, stop_ms_max: Ms, health: Health | None = None
+) -> None:
+    """Run all until `stop`; then cancel them one after the other, in the given order.
+
+    Raises HostUnstoppable when one of them can neither be ended nor, therefore, run again.
+    """
+    health = health or Health()
+
+    def start(host: Host) -> "asyncio.Task[None]":
+        keeping = keep(host, health, stop_ms_max=stop_ms_max + LEAVE_MS_MAX)
+        return asyncio.create_task(keeping, name=f"keep {host.name}")
+
+    kept = {number: start(host) for number, host in enumerate(hosts)}
+    announcing = asyncio.create_task(_announce(hosts), name="announce")
+    stopping = asyncio.create_task(stop.wait(), name="stop")
     try:
-        await stop.wait()
+        while not stop.is_set():
+            await asyncio.wait((stopping, *kept.values()), return_when=asyncio.FIRST_COMPLETED)
+            for number in [number for number, task in kept.items() if task.done()]:
+                if _is_final(hosts[number], kept.pop(number), health):
+                    continue
+                await asyncio.sleep(BACKOFF_MS / 1_000)
+                kept[number] = start(hosts[number])
     finally:
         announcing.cancel()
-        await _cancel(tasks, stop_ms_max)
+        stopping.cancel()
+        await _cancel([(hosts[number], kept[number]) for number in sorted(kept)], stop_ms_max)
+
+
+def _is_final(host: Host, task: "asyncio.Task[None]", health: Health) -> bool:
+    """Whether the host stopped for good; otherwise it is to be kept anew. Raises HostUnstoppable.
+
+    What keeps a host ends in no other way, so anything else is a defect and is named as one.
+    """
+    try:
+        result_of(task)
+    except HostUnstoppable:
+        raise
+    except Exception as error:
+        log_event(LOG, logging.CRITICAL, "host.keeper_lost", error, host=host.name, why=error)
+        health.mark_failing(host.name, "cancelled" if task.cancelled() else "failed")
+        return False
+    return True
 
 
 async def _announce(hosts: Sequence[Host]) -> None:
@@ -143,37 +178,13 @@ async def _announce(hosts: Sequence[Host]) -> None:
     log_event(LOG, logging.INFO, "ready", hosts=", ".join(host.name for host in hosts))
 
 
-async def _cancel(tasks: Sequence[asyncio.Task[None]], stop_ms_max: Ms) -> None:
+async def _cancel(kept: Sequence[tuple[Host, "asyncio.Task[None]"]], stop_ms_max: Ms) -> None:
+    """Cancel one after the other; all of them together get `stop_ms_max`."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + stop_ms_max / 1_000
-    for task in tasks:
+    for _, task in kept:
         task.cancel()
         await asyncio.wait((task,), timeout=max(0.0, deadline - loop.time()))
-    for task in tasks:
+    for host, task in kept:
         if not task.done():
-            log_event(LOG, logging.ERROR, "host did not stop in time", host=task.get_name())
-
-
-async def keep(host: Host) -> None:
-    """Run the host; again, with back-off, whenever it raises; never again once it diverged."""
-    loop = asyncio.get_running_loop()
-    backoff_ms = BACKOFF_MS
-    while True:
-        begun = loop.time()
-        try:
-            await host.run()
-            log_event(LOG, logging.ERROR, "host ended by itself", host=host.name)
-        except (HostStopped, PartitionStopped, Superseded) as error:
-            log_event(
-                LOG, logging.CRITICAL, "host stopped for good", error, host=host.name, why=error
-            )
-            return
-        except OUTAGE as error:
-            log_event(LOG, logging.WARNING, "host waits", host=host.name, why=error)
-        except Exception as error:  # a bug in one host must not end the others
-            log_event(LOG, logging.ERROR, "host failed", error, host=host.name, why=error)
-        if loop.time() - begun > BACKOFF_RESET_MS / 1_000:
-            backoff_ms = BACKOFF_MS
-        HOST_RESTARTS.labels(host.name).inc()
-        await asyncio.sleep(backoff_ms / 1_000)
-        backoff_ms = min(2 * backoff_ms, BACKOFF_MS_MAX)
+            log_event(LOG, logging.ERROR, "host.not_stopped", host=host.name)

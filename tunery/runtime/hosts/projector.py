@@ -25,9 +25,11 @@ from tunery.runtime.store.abstract import (
     StreamPartition,
     Tables,
 )
+from tunery.runtime.tasks import run_together
 from tunery.runtime.telemetry import metrics
 from tunery.runtime.telemetry.logs import log_event
 from tunery.runtime.verbs import Change, Project
+from tunery.runtime.watchdog import beat
 
 LOG: Final = logging.getLogger("tunery.work")
 POLL_MS: Final[Ms] = 500
@@ -108,12 +110,10 @@ class Projector:
         while True:
             try:
                 await self._follow()
-            except BaseExceptionGroup as group:
-                first = _first(group)
-                if isinstance(first, Divergence):
-                    await self._rebuild(first)
-                elif not isinstance(first, _Again):
-                    raise first from group
+            except Divergence as divergence:
+                await self._rebuild(divergence)
+            except _Again:
+                continue
 
     async def _rebuild(self, divergence: Divergence) -> None:
         """Once in a process: what a rebuild does not cure, it does not cure twice."""
@@ -139,12 +139,14 @@ class Projector:
                 for partition in positions:
                     alarm.silence(self.name, stream.name, partition)
             await self._flag(follows, saved_flags={p: s.caught_up for p, s in saved.items()})
-            async with asyncio.TaskGroup() as group:
-                for follow in follows:
-                    group.create_task(self._read(follow, follows))
-                group.create_task(self._raise_flags(follows))
-                if self._projection.outcomes:
-                    group.create_task(self._prune())
+            works = {
+                f"{self.name}: {follow.stream.name}": self._read(follow, follows)
+                for follow in follows
+            }
+            works[f"{self.name}: flags"] = self._raise_flags(follows)
+            if self._projection.outcomes:
+                works[f"{self.name}: old outcomes"] = self._prune()
+            await run_together(works)
         finally:
             for follow in follows:
                 await follow.reader.close()
@@ -166,6 +168,7 @@ class Projector:
     async def _raise_flags(self, follows: list[_Follow]) -> None:
         """Another process that was behind lowered one, and died; or its word came late."""
         while True:
+            beat("waiting")
             await self._runtime.clock.sleep(RAISE_EVERY_MS)
             saved = await self._store.positions(self._projection.name)
             for follow in follows:
@@ -187,6 +190,7 @@ class Projector:
 
     async def _read(self, follow: _Follow, follows: list[_Follow]) -> None:
         while True:
+            beat("waiting")
             try:
                 batches = await follow.reader.read(POLL_MS, ENTRIES_MAX)
             except PartitionStopped as stopped:
@@ -194,6 +198,7 @@ class Projector:
                 self._note_ready(follows)
                 continue
             for partition in sorted(batches):
+                beat("working")
                 await self._commit(follow, partition, batches[partition])
             for partition in sorted(follow.behind):
                 if follow.is_fresh(partition):
@@ -277,7 +282,9 @@ class Projector:
 
     async def _prune(self) -> None:
         while True:
+            beat("working")
             await self._store.prune_outcomes(OUTCOME_KEPT_MS)
+            beat("waiting")
             await self._runtime.clock.sleep(PRUNE_EVERY_MS)
 
 
@@ -300,8 +307,3 @@ def outcome_of(accepted: Accepted) -> CommandResult:
         param=refused.param if refused else None,
         repeated_of=repeated.of if repeated else None,
     )
-
-
-def _first(group: BaseExceptionGroup[Any]) -> BaseException:
-    found: BaseException = group.exceptions[0]
-    return _first(found) if isinstance(found, BaseExceptionGroup) else found

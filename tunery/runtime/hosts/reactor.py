@@ -32,6 +32,7 @@ from tunery.runtime.journal.ports import HostLimits, JournalPorts
 from tunery.runtime.journal.reader import START, Accepted, JournalReader, Position, load_position
 from tunery.runtime.telemetry.logs import log_context, log_event, subject_of
 from tunery.runtime.verbs import React, Send
+from tunery.runtime.watchdog import beat
 
 LOG: Final = logging.getLogger("tunery.reactor")
 READY_POLL_MS: Final[Ms] = 20
@@ -85,10 +86,12 @@ class Reactor:
     async def _follow(self, partition: int, position: Position) -> None:
         saved, saved_ms = position, self._clock.monotonic_ms()
         while True:
+            beat("waiting")
             reader = JournalReader(self._log, self._stream, {partition: position})
             try:
                 await reader.open()
                 while True:
+                    beat("waiting")
                     unsaved = position != saved
                     wait_ms = self._limits.commit_every_ms if unsaved else self._limits.idle_wait_ms
                     batch = (await reader.read(wait_ms)).get(partition)

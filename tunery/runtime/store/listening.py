@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any, Final
 
 import asyncpg
@@ -11,7 +12,9 @@ import asyncpg
 from schemas.units import Ms
 from tunery.runtime.backoff import Backoff
 from tunery.runtime.clock import Clock, SystemClock
+from tunery.runtime.tasks import run_again, stop_tasks
 from tunery.runtime.telemetry.logs import log_event
+from tunery.runtime.watchdog import beat
 
 LOG: Final = logging.getLogger("tunery.work")
 CONNECT_MS_MAX: Final = 3_000
@@ -26,16 +29,13 @@ async def listen(dsn: str, channel: str, on_notice: Callable[[str], None]) -> As
     The context opens when the first connection listens, or at once when there is no server.
     """
     begun = asyncio.Event()
-    task = asyncio.create_task(
-        _listen_again(dsn, channel, on_notice, begun, SystemClock()), name=f"listen {channel}"
-    )
+    listening = partial(_listen_again, dsn, channel, on_notice, begun, SystemClock())
+    task = asyncio.create_task(run_again(listening, f"listen {channel}"), name=f"keep {channel}")
     try:
-        await begun.wait()
+        await begun.wait()  # set after one connection, or one failure: CONNECT_MS_MAX each
         yield
     finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
+        await stop_tasks((task,))
 
 
 async def _listen_again(
@@ -47,10 +47,11 @@ async def _listen_again(
 ) -> None:
     failures = 0
     while True:
+        beat("waiting")
         try:
             await _listen_once(dsn, channel, on_notice, begun)
             failures = 0
-        except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        except Exception as error:  # whatever it is: without this loop nothing is heard any more
             failures += 1
             log_event(
                 LOG,
@@ -68,7 +69,8 @@ async def _listen_once(
     dsn: str, channel: str, on_notice: Callable[[str], None], begun: asyncio.Event
 ) -> None:
     """Listen until the connection ends."""
-    connection = await asyncpg.connect(dsn, timeout=CONNECT_MS_MAX / 1_000)
+    wait_s = CONNECT_MS_MAX / 1_000
+    connection = await asyncpg.connect(dsn, timeout=wait_s, command_timeout=wait_s)
     ended = asyncio.Event()
 
     def take(_connection: Any, _pid: int, _channel: str, payload: object) -> None:
@@ -80,10 +82,11 @@ async def _listen_once(
         begun.set()
         on_notice("")  # whatever was said before now was missed
         while not ended.is_set():
+            beat("waiting")
             with suppress(TimeoutError):
                 async with asyncio.timeout(PROBE_MS / 1_000):
                     await ended.wait()
                     continue
-            await connection.fetchval("SELECT 1", timeout=CONNECT_MS_MAX / 1_000)
+            await connection.fetchval("SELECT 1")
     finally:
         connection.terminate()

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from functools import partial
 from operator import itemgetter
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 from uuid import uuid4
 
 import asyncpg
@@ -36,7 +36,11 @@ from tunery.runtime.store.listening import listen
 
 CONNECT_MS_MAX: Final = 3_000
 COMMAND_MS_MAX: Final = 30_000
+ACQUIRE_MS_MAX: Final = 10_000  # for a free connection of the pool
+RELEASE_MS_MAX: Final = 2_000  # for the server to confirm a cancelled statement
 DEADLOCK_RETRIES_MAX: Final = 5
+QUERIES_MAX: Final = 50_000  # of one connection; asyncpg's own default
+IDLE_S_MAX: Final = 300.0  # of a connection; asyncpg's own default
 CONTESTED_ROWS_MAX: Final = 16  # rows of a tenant that other processes lease at this moment
 T = TypeVar("T")
 _Step: TypeAlias = tuple[str, Sequence[Row]]  # a statement, and the rows it takes as `$1`
@@ -68,12 +72,38 @@ def named_errors() -> Iterator[None]:
         raise BadChange(f"PostgreSQL refused: {error}") from error
 
 
+if TYPE_CHECKING:
+    _Pool: TypeAlias = asyncpg.Pool[Any]
+else:
+    _Pool = asyncpg.Pool  # generic in its stubs alone
+
+
+class BoundedPool(_Pool):
+    """asyncpg's pool, with limits where it has none: it would wait for ever.
+
+    A connection comes back when the server has confirmed that a cancelled statement is over. A
+    server that hangs never does; after the limit the connection is thrown away.
+    """
+
+    def acquire(self, *, timeout: float | None = None) -> Any:
+        return super().acquire(timeout=timeout or ACQUIRE_MS_MAX / 1_000)
+
+    async def release(self, connection: Any, *, timeout: float | None = None) -> None:
+        await super().release(connection, timeout=timeout or RELEASE_MS_MAX / 1_000)
+
+
 async def open_store(dsn: str, schema: str, connections_max: int) -> "PostgresStore":
     """Connect, and make the schema and the runtime's tables. Raises StoreUnavailable."""
     encoding.name(schema)
     with named_errors():
-        pool = await asyncpg.create_pool(
+        pool = await BoundedPool(
             dsn,
+            connection_class=asyncpg.Connection,
+            record_class=asyncpg.Record,
+            max_queries=QUERIES_MAX,
+            max_inactive_connection_lifetime=IDLE_S_MAX,
+            setup=None,
+            loop=None,
             min_size=1,
             max_size=connections_max,
             timeout=CONNECT_MS_MAX / 1_000,

@@ -41,6 +41,21 @@ EFFECTS_ENDED: Final = Counter(
 HOST_RESTARTS: Final = Counter(
     "tunery_host_restarts_total", "Restarts of a host inside its process", ("host",)
 )
+HOST_RUNNING: Final = Gauge(
+    "tunery_host_running",
+    "1: the host runs; 0: it ended or hung and is to run again. Alert on 0 for a minute",
+    ("host",),
+)
+HOST_HANGS: Final = Counter(
+    "tunery_host_hangs_total",
+    "Hosts restarted because one of their loops reported neither work nor waiting for too long",
+    ("host",),
+)
+STRAY_CANCELLATIONS: Final = Counter(
+    "tunery_stray_cancellations_total",
+    "Tasks that ended as cancelled though nothing asked them to stop, and were run again",
+    ("task",),
+)
 PARTITION_STOPPED: Final = Gauge(
     "tunery_partition_stopped",
     "1: the host stopped at a record that it cannot decode, or that contradicts the log. Alert on "

@@ -120,7 +120,7 @@ async def test_the_life_of_a_process(servers: Stack, client: Runtime) -> None:
         status, seconds = await second.end(signal.SIGTERM)
         assert status == 0
         assert seconds < 5
-        assert [line["event"] for line in second.lines][-1] == "stopped"
+        assert [line["event"] for line in second.lines][-1] == "process.stopped"
         secrets = (servers.s3_secret_key, servers.postgres_dsn)
         assert not any(secret in json.dumps(second.lines) for secret in secrets)
 
@@ -142,7 +142,7 @@ async def test_a_database_that_goes_away_is_waited_for(servers: Stack, client: R
         await process.logged("ready")
         await servers.stop("postgres")
         command_id = await submit(client, "keep-while-away")
-        await process.logged("host waits")
+        await process.logged("host.waits")
         await servers.start("postgres")
         await outcome(client.store, command_id, AGAIN_S)
         assert "keep-while-away" in await held(client)

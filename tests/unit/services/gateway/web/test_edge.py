@@ -207,3 +207,11 @@ async def test_readiness_names_what_is_away(api: Town) -> None:
     assert answer.status_code == 503
     found = answer.json()
     assert (found["storage"], found["database"], found["log"]) == ("away", "ok", "ok")
+
+
+async def test_readiness_names_hosts_that_do_not_run(api: Town) -> None:
+    api.runtime.health.mark_failing("projector views", "hung")
+    answer = await api.api.get("/readyz")
+    assert (answer.status_code, answer.json()["hosts"]) == (503, {"projector views": "hung"})
+    api.runtime.health.mark_running("projector views")
+    assert (await api.api.get("/readyz")).status_code == 200

@@ -1,0 +1,30 @@
+"""Whether the hosts of a process run as they should, for `/readyz` and for metrics."""
+
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
+
+from tunery.runtime.telemetry.metrics import HOST_RUNNING
+
+FailureReason: TypeAlias = Literal["ended", "cancelled", "hung", "failed", "waits for a server"]
+
+
+class Health:
+    """The hosts that ended though nothing stopped them, until they have run for a while again."""
+
+    def __init__(self) -> None:
+        self._failing: dict[str, FailureReason] = {}
+
+    @property
+    def failing(self) -> Mapping[str, FailureReason]:
+        """Why each of these hosts does not run, by the name of the host."""
+        return self._failing
+
+    def mark_failing(self, host: str, why: FailureReason) -> None:
+        """The host has ended and is to run again."""
+        self._failing[host] = why
+        HOST_RUNNING.labels(host).set(0)
+
+    def mark_running(self, host: str) -> None:
+        """The host runs, and has done so for a while if it was failing."""
+        self._failing.pop(host, None)
+        HOST_RUNNING.labels(host).set(1)
