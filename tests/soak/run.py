@@ -114,7 +114,7 @@ class Soak:
         await self._stack.stop(name)
 
     async def _lose(self, name: str, lose: Callable[[str], Any], times_ms: list[int]) -> None:
-        """Measure, for each partition it owned, the time without a decision; then start it again."""
+        """Measure, for each partition it owned, the time without a decision; then restart it."""
         self.diaries.refresh()
         owner = f"{name}.{self._pid(name)}"
         owned, t_ns = self.diaries.owned_by(owner), time.monotonic_ns()
