@@ -16,6 +16,7 @@ from simulator.engine.faults import SESSION_MS, Faults, FaultStep
 from simulator.engine.faulty_port import FaultyPort
 from simulator.engine.stores import Database, FaultyBlobs, FaultyStore, Storage
 from tunery.runtime.bus.sender import Sender
+from tunery.runtime.health import FailureReason, Health
 from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.hosts.keeping import OUTAGE, keep
 from tunery.runtime.journal.acceptance import PartitionStopped
@@ -62,6 +63,19 @@ class _Watched:
         await self._host.ready()
 
 
+class _HealthNotes(Health):
+    """Notes hosts that hang: in the simulator every wait ends, so a hang is a violation."""
+
+    def __init__(self, cluster: "Cluster", process: str) -> None:
+        super().__init__()
+        self._cluster, self._process = cluster, process
+
+    def mark_failing(self, host: str, why: FailureReason) -> None:
+        super().mark_failing(host, why)
+        if why == "hung":
+            self._cluster.died.append(f"hung: {self._process} {host}")
+
+
 class Process:
     """Some hosts behind one port. `generation` counts the starts of all processes, from 1."""
 
@@ -72,8 +86,10 @@ class Process:
         self.port = FaultyPort(cluster.broker, self.name, self.rng)
         self.port.on_crash = self._crashed
         self.hosts = tuple(cluster.build(self))
+        health = _HealthNotes(cluster, self.name)
         self._tasks = [
-            asyncio.create_task(keep(_Watched(host, cluster, self.name))) for host in self.hosts
+            asyncio.create_task(keep(_Watched(host, cluster, self.name), health))
+            for host in self.hosts
         ]
 
     def fresh_id(self) -> str:
@@ -106,7 +122,8 @@ class Process:
 
 class Cluster:
     """`build` gives the hosts of a process. `actions`: what a step of each kind does; a scenario
-    may add its own. named: partitions that stopped, and why; died: hosts that ended with an error.
+    may add its own. named: partitions that stopped, and why; died: hosts that ended with an error
+    or hung.
     """
 
     def __init__(

@@ -27,6 +27,8 @@ KINDS: Final[Mapping[str, int]] = {
     "snapshot stale": 2,
     "stray cancellation": 4,  # of a task that is at some await of some process
 }
+#: Kinds that came later. They are drawn from a copy, so that a seed keeps the rest of its plan.
+LATER_KINDS: Final = frozenset({"stray cancellation"})
 
 
 class FaultStep(Struct, frozen=True):
@@ -65,15 +67,23 @@ def draw_faults(rng: Random, until_ms: Ms, kinds: Mapping[str, int] = KINDS) -> 
     `kinds`: at most how many steps of each kind; they come before `until_ms`.
     """
 
-    def sometimes(high: int) -> int:
-        return rng.randint(1, high) if rng.random() < 0.35 else 0
+    def sometimes(high: int, source: Random = rng) -> int:
+        return source.randint(1, high) if source.random() < 0.35 else 0
 
     lost, late, unanswered, doubled = (sometimes(6) for _ in range(4))
     stale_ends, store_unanswered, slow = sometimes(90), sometimes(10), sometimes(15)
     steps = [
         FaultStep(rng.randint(500, until_ms), kind)
         for kind, most in kinds.items()
+        if kind not in LATER_KINDS
         for _ in range(sometimes(most))
+    ]
+    later = Random()  # it takes over the state of a seeded one
+    later.setstate(rng.getstate())
+    steps += [
+        Step(later.randint(500, until_ms), kind)
+        for kind in sorted(LATER_KINDS & kinds.keys())
+        for _ in range(sometimes(kinds[kind], later))
     ]
     steps.sort(key=lambda step: step.at_ms)
     return Faults(lost, late, unanswered, doubled, stale_ends, store_unanswered, slow, tuple(steps))

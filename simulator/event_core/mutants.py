@@ -190,5 +190,5 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "effect",
         36,
     ),
-    Mutant("notices alone wake effects", effects, "POLL_MS", 10**9, "progress"),
+    Mutant("notices alone wake effects", effects, "POLL_MS", 10**9, "hung"),
 )
