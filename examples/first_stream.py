@@ -91,6 +91,7 @@ Seats: TypeAlias = Map[str, TenantSeats]  # by tenant
 
 
 def decide_seats(state: Seats, command: SeatsCommand, context: Context) -> tuple[Message, ...]:
+    """The events of one command. A command that is refused gives `Rejected` and changes nothing."""
     tenant = state.get(context.key, TenantSeats())
     match command:
         case HoldSeats(seats=seats):
@@ -119,6 +120,7 @@ def decide_seats(state: Seats, command: SeatsCommand, context: Context) -> tuple
 
 
 def evolve_seats(state: Seats, event: SeatsEvent, context: Context) -> Seats:
+    """The state after one event. Replaying all events from `Seats()` gives every state again."""
     tenant = state.get(context.key, TenantSeats())
     holds, awaiting = tenant.holds, tenant.awaiting_ticket
     match event:
