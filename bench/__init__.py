@@ -1,13 +1,10 @@
-"""Every figure of the documentation, each with its command.
+"""Benchmarks. Each prints its figures; `figures` keeps them and writes `docs/figures.md`.
 
-core            how fast the event core is, beside the bare client
-log/            the parts of `bench.core`
-submit          how long a submission takes
-follow          what followers of one job see, and how late
-gateway         the HTTP API under load
-bare_gateway    what the gateway is compared with
-rebuild         how long everything takes to come back from the log
-data/           checking, tokenising and packing of data
-measures        what the benches over HTTP share
-figures         writes `docs/figures.md` from recorded results
+core: the event core beside the bare Kafka client; its parts are in log
+gateway, bare_gateway: the API under load beside a bare FastAPI handler
+submit: how long a submission takes
+follow: followers of one job over server-sent events
+rebuild: all state rebuilt from the log
+data: the data pipeline, stage by stage
+measures: shared by the benchmarks over HTTP
 """

@@ -1,4 +1,4 @@
-"""What the gateway is compared with: FastAPI over the same SQL, and nothing else.
+"""The bare handler that the gateway is compared with: FastAPI over the same SQL.
 
     DSN=… PORT=… python -m bench.bare_gateway
 
@@ -38,6 +38,7 @@ app = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None)
 
 
 async def tenant_of(authorization: str) -> str:
+    """The tenant of an API key. Raises HTTPException 401 for an unknown key."""
     sha256 = hashlib.sha256(authorization.removeprefix("Bearer ").encode()).hexdigest()
     row = await app.state.pool.fetchrow(KEY, sha256)
     if row is None:
@@ -47,6 +48,7 @@ async def tenant_of(authorization: str) -> str:
 
 @app.get("/v1/fine_tuning/jobs/{job_id}")
 async def read(job_id: str, authorization: Annotated[str, Header()]) -> dict[str, Any]:
+    """The row of a job. Raises HTTPException 404 when there is none."""
     row = await app.state.pool.fetchrow(JOB, await tenant_of(authorization), job_id)
     if row is None:
         raise HTTPException(404)

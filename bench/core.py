@@ -1,10 +1,10 @@
-"""How fast the event core is, each figure beside the bare client in the same run.
+"""Measures the event core; each figure beside the bare client in the same run.
 
     python -m bench.core [--json] [--quick]
 
-Starts Kafka, PostgreSQL and object storage of its own. The log is fsynced record by record, as it
-is on one machine. `--quick` measures so little that its figures mean nothing: it shows that the
-bench works. Progress goes to stderr; with --json the last line is one object.
+It starts its own Kafka, PostgreSQL and object storage. The log is fsynced record by record, as on
+a single machine. `--quick` measures too little for meaningful figures: it shows that the bench
+works. Progress goes to stderr; with --json the last line is one object.
 """
 
 import argparse
@@ -49,8 +49,12 @@ QUICK: Final = Sizes(
 
 
 @dataclass(frozen=True)
-class Figure:
-    """`goal`: as text. `peer`: what was measured beside it. `bound`: what limits the figure."""
+class Goal:
+    """A figure with its goal.
+
+    peer: key of the bare figure beside it
+    bound: what limits the figure
+    """
 
     key: str
     goal: str
@@ -58,70 +62,70 @@ class Figure:
     bound: str
 
 
-FIGURES: Final = (
-    Figure(
+GOALS: Final = (
+    Goal(
         "append_read_back_p50_ratio",
         "<= 1.2",
         "bare_append_p50_ms",
         "one fsync of the broker; ours adds encoding and the hash",
     ),
-    Figure(
+    Goal(
         "pipelined_ratio",
         ">= 0.7",
         "bare_pipelined_per_s",
         "the client sends one batch of a partition at a time, and each is fsynced",
     ),
-    Figure(
+    Goal(
         "replay_events_per_s",
         ">= 150,000",
         "bare_fetch_events_per_s",
         "one core: decoding is half of it, the client's fetch a quarter, the hash a sixth",
     ),
-    Figure(
+    Goal(
         "replay_job_events_per_s",
         ">= 60,000",
         "bare_fetch_events_per_s",
         "one core: half is the replay above, half is evolve and its persistent maps",
     ),
-    Figure(
+    Goal(
         "ledger_events_per_s",
         ">= 60,000, or the ratio",
         "bare_ledger_events_per_s",
         "PostgreSQL: rows out of JSON, checks, a wide primary key, a second index",
     ),
-    Figure(
+    Goal(
         "ledger_ratio_to_bare",
         ">= 0.9",
         "bare_ledger_events_per_s",
         "the plan of changes, which makes any order of changes safe",
     ),
-    Figure(
+    Goal(
         "decisions_per_s",
         ">= 3,000",
         "bare_copied_per_s",
         "one core: decode, decide, encode, decode again, fold, and the client's send",
     ),
-    Figure(
+    Goal(
         "owner_rss_mb",
         "<= 300",
         "empty_rss_mb",
         "of each job a summary, and for 30 days its idempotency key",
     ),
-    Figure(
+    Goal(
         "boot_1m_from_snapshot_s",
         "",
         "bare_fetch_1m_s",
         "decoding the state; one record of the journal is compared",
     ),
-    Figure("boot_1m_from_zero_s", "", "bare_fetch_1m_s", "the replay of `job` above"),
+    Goal("boot_1m_from_zero_s", "", "bare_fetch_1m_s", "the replay of `job` above"),
 )
 
 
 async def measure(sizes: Sizes) -> dict[str, float]:
-    """All figures and all peers."""
+    """Measure all figures and all peers; returns them by key."""
     with tempfile.TemporaryDirectory(prefix="tunery-bench-", ignore_cleanup_errors=True) as folder:
         Path(folder).chmod(0o711)
-        say("starting Kafka, PostgreSQL and object storage")
+        log_progress("starting Kafka, PostgreSQL and object storage")
         async with stack(folder) as running:
             settings = settings_of(running)
             async with owners.parts(settings) as bundle:
@@ -131,40 +135,41 @@ async def measure(sizes: Sizes) -> dict[str, float]:
 
 async def _all(log: Log, settings: RuntimeSettings, sizes: Sizes) -> dict[str, float]:
     bootstrap = settings.kafka_bootstrap
-    say("appends: one by one, then with the window in flight")
-    found = await appends.measure(log, bootstrap, sizes.appends, sizes.in_flight)
-    say("ledger: batches of slices, in turn with the bare statements")
-    found |= await ledger.measure(settings.postgres_dsn, sizes.ledger_batches)
-    say(f"decisions: {sizes.decisions:,} commands that lie ready")
-    found |= await owners.decisions(settings, sizes.decisions)
-    say(f"journal: the lives of {sizes.jobs:,} jobs")
+    log_progress("appends: one after the other, then with a window in flight")
+    figures = await appends.measure(log, bootstrap, sizes.appends, sizes.in_flight)
+    log_progress("ledger: batches of slices, alternating with the bare statements")
+    figures |= await ledger.measure(settings.postgres_dsn, sizes.ledger_batches)
+    log_progress(f"decisions: {sizes.decisions:,} prepared commands")
+    figures |= await owners.decisions(settings, sizes.decisions)
+    log_progress(f"journal: the lives of {sizes.jobs:,} jobs")
     records = await replays.fill(log, JOBS.stream.journal.name, _journal(sizes.jobs))
-    say(f"replay: the first {sizes.replayed:,} of {records:,} records, three times each")
-    found |= await replays.measure(log, bootstrap, sizes.replayed)
-    say("owners of their own process: from zero, and from a snapshot")
-    found |= await owners.begin_again(settings, say)
-    return found | _ratios(found)
+    log_progress(f"replay: the first {sizes.replayed:,} of {records:,} records, three times each")
+    figures |= await replays.measure(log, bootstrap, sizes.replayed)
+    log_progress("owners in processes of their own: from zero, and from a snapshot")
+    figures |= await owners.begin_again(settings, log_progress)
+    return figures | _ratios(figures)
 
 
 def _journal(count: int) -> Iterator[bytes]:
-    """A journal whose commands were trimmed: at its end an operator says so, with a new base."""
+    """A journal whose commands were trimmed; it ends with an operator's claim with a new base."""
     written = 0
     for written, value in enumerate(jobs.journal(jobs.commands(count))):  # counted
         yield value
         if (written + 1) % PROGRESS_RECORDS == 0:
-            say(f"  {written + 1:,} records")
+            log_progress(f"  {written + 1:,} records")
     yield encode(Claim(owner="bench", nonce="1", base=written))
 
 
-def _ratios(found: dict[str, float]) -> dict[str, float]:
-    bare_events = found["bare_fetch_records_per_s"] * found["events_of_record"]
+def _ratios(figures: dict[str, float]) -> dict[str, float]:
+    bare_events = figures["bare_fetch_records_per_s"] * figures["events_of_record"]
     return {
-        "append_read_back_p50_ratio": found["append_p50_ms"] / found["bare_append_p50_ms"],
-        "pipelined_ratio": found["pipelined_per_s"] / found["bare_pipelined_per_s"],
-        "ledger_ratio_to_bare": found["ledger_events_per_s"] / found["bare_ledger_events_per_s"],
+        "append_read_back_p50_ratio": figures["append_p50_ms"] / figures["bare_append_p50_ms"],
+        "pipelined_ratio": figures["pipelined_per_s"] / figures["bare_pipelined_per_s"],
+        "ledger_ratio_to_bare": figures["ledger_events_per_s"]
+        / figures["bare_ledger_events_per_s"],
         "bare_fetch_events_per_s": bare_events,
-        "bare_fetch_1m_s": 1_000_000 / found["bare_fetch_records_per_s"],
-        "owner_rss_mb": max(found["zero_rss_mb"], found["snapshot_rss_mb"]),
+        "bare_fetch_1m_s": 1_000_000 / figures["bare_fetch_records_per_s"],
+        "owner_rss_mb": max(figures["zero_rss_mb"], figures["snapshot_rss_mb"]),
     }
 
 
@@ -180,27 +185,28 @@ def settings_of(running: Stack) -> RuntimeSettings:
     )
 
 
-BEGAN: Final = time.monotonic()
+STARTED: Final = time.monotonic()
 
 
-def say(line: str) -> None:
-    print(f"{time.monotonic() - BEGAN:6.0f} s  {line}", file=sys.stderr, flush=True)
+def log_progress(line: str) -> None:
+    print(f"{time.monotonic() - STARTED:6.0f} s  {line}", file=sys.stderr, flush=True)
 
 
 def main() -> None:
+    """Measure, and print the figures beside their goals, or as one JSON object."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--quick", action="store_true", help="so little that nothing is measured")
     arguments = parser.parse_args()
     spare_collector()
-    found = asyncio.run(measure(QUICK if arguments.quick else Sizes()))
+    figures = asyncio.run(measure(QUICK if arguments.quick else Sizes()))
     if arguments.json:
-        print(json.dumps({figure.key: round(found[figure.key], 3) for figure in FIGURES}))
+        print(json.dumps({goal.key: round(figures[goal.key], 3) for goal in GOALS}))
         return
-    for figure in FIGURES:
-        beside = f"{figure.peer} {found[figure.peer]:,.2f}"
-        print(f"{figure.key:27} {found[figure.key]:12,.2f}  {figure.goal:24} {beside}")
-        print(f"{'':27} bound by: {figure.bound}")
+    for goal in GOALS:
+        beside = f"{goal.peer} {figures[goal.peer]:,.2f}"
+        print(f"{goal.key:27} {figures[goal.key]:12,.2f}  {goal.goal:24} {beside}")
+        print(f"{'':27} bound by: {goal.bound}")
 
 
 if __name__ == "__main__":

@@ -162,8 +162,12 @@ BENCHES: Final = (
         "python -m tests.soak --rounds 50 --json",
         (
             Figure("commands_acknowledged", "commands acknowledged"),
+            Figure("replies", "replies read"),
+            Figure("accepted", "records accepted"),
             Figure("stale_by_zombies", "records appended by paused owners after their successors"),
             Figure("problems_count", "problems found"),
+            Figure("takeover_ms/p50", "`kill -9` to the next decision, p50", "{:,.0f} ms"),
+            Figure("takeover_ms/max", "`kill -9` to the next decision, maximum", "{:,.0f} ms"),
         ),
     ),
     Bench(
@@ -223,6 +227,7 @@ def _value(figures: dict[str, Any], key: str) -> float | int | str | None:
 
 
 def main() -> None:
+    """Record a result, or print the page."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

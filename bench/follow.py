@@ -1,4 +1,4 @@
-"""Followers of one job: what each of them saw, and how long after it was said.
+"""Measures followers of one job: what each received, and how long after it was sent.
 
     python -m bench.follow [--json] [--quick]
 
@@ -39,6 +39,7 @@ EXAMPLE: Final = Path(__file__).parents[1] / "examples" / "lighthouse.jsonl"
 
 
 async def measure(quick: bool) -> dict[str, float]:
+    """Start a stack, follow a job, and return figures by key."""
     followers, steps = (QUICK_FOLLOWERS, QUICK_STEPS) if quick else (FOLLOWERS, STEPS)
     with tempfile.TemporaryDirectory(prefix="tunery-bench-", ignore_cleanup_errors=True) as folder:
         Path(folder).chmod(0o711)
@@ -58,22 +59,22 @@ async def _followed(
     running: Stack, client: httpx.AsyncClient, followers: int, steps: int
 ) -> dict[str, float]:
     job = await _job(client)
-    said: dict[int, float] = {}
-    heard = [asyncio.create_task(_follow(client, job["id"], said)) for _ in range(followers)]
+    sent_at: dict[int, float] = {}
+    tasks = [asyncio.create_task(_follow(client, job["id"], sent_at)) for _ in range(followers)]
     begun = time.monotonic()
-    await _say(running.kafka_bootstrap, job, steps, said)
+    await _send_steps(running.kafka_bootstrap, job, steps, sent_at)
     took = time.monotonic() - begun
     (await client.post(f"/fine_tuning/jobs/{job['id']}/cancel")).raise_for_status()
-    found = await asyncio.wait_for(asyncio.gather(*heard), FOLLOW_S_MAX)
-    delays = sorted(delay for _, mine in found for delay in mine)
+    observed = await asyncio.wait_for(asyncio.gather(*tasks), FOLLOW_S_MAX)
+    delays = sorted(delay for _, mine in observed for delay in mine)
     cuts = quantiles(delays, n=100)
     return {
         "followers": followers,
         "steps": steps,
         "steps_per_s": round(steps / took, 1),
         "events_per_s": round(len(delays) / took, 1),
-        "lost": sum(steps - len(seen) for seen, _ in found),
-        "twice": sum(count - 1 for seen, _ in found for count in seen.values()),
+        "lost": sum(steps - len(seen) for seen, _ in observed),
+        "twice": sum(count - 1 for seen, _ in observed for count in seen.values()),
         "delay_p50_ms": round(1_000 * cuts[49], 1),
         "delay_p99_ms": round(1_000 * cuts[98], 1),
     }
@@ -89,7 +90,9 @@ async def _job(client: httpx.AsyncClient) -> dict[str, Any]:
     return job
 
 
-async def _say(bootstrap: str, job: dict[str, Any], steps: int, said: dict[int, float]) -> None:
+async def _send_steps(
+    bootstrap: str, job: dict[str, Any], steps: int, sent_at: dict[int, float]
+) -> None:
     """The steps, as an agent would report them, at PER_SECOND."""
     producer = AIOKafkaProducer(bootstrap_servers=bootstrap)
     await producer.start()
@@ -98,7 +101,7 @@ async def _say(bootstrap: str, job: dict[str, Any], steps: int, said: dict[int, 
         for number in range(1, steps + 1):
             await asyncio.sleep(max(0.0, begun + number / PER_SECOND - time.monotonic()))
             value = msgspec.json.encode(_step(job, number, steps))
-            said[number] = time.monotonic()
+            sent_at[number] = time.monotonic()
             await producer.send(TELEMETRY.name, key=job["id"].encode(), value=value)
         await producer.flush()
     finally:
@@ -122,9 +125,9 @@ def _step(job: dict[str, Any], number: int, steps: int) -> Step:
 
 
 async def _follow(
-    client: httpx.AsyncClient, job_id: str, said: dict[int, float]
+    client: httpx.AsyncClient, job_id: str, sent_at: dict[int, float]
 ) -> tuple[Counter[int], list[float]]:
-    """How often each step was seen, and how many seconds after it was said."""
+    """How often each step was received, and the delays in seconds."""
     seen: Counter[int] = Counter()
     delays = []
     path = f"/fine_tuning/jobs/{job_id}/metrics"
@@ -134,22 +137,23 @@ async def _follow(
             if line.startswith("data: {"):
                 step = json.loads(line[len("data: ") :])["step"]
                 seen[step] += 1
-                delays.append(time.monotonic() - said[step])
+                delays.append(time.monotonic() - sent_at[step])
     return seen, delays
 
 
 def main() -> int:
+    """Measure and print. Exit code 1 when a follower lost a step."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true", help="one JSON object, nothing else")
     parser.add_argument("--quick", action="store_true", help="few followers, few steps")
-    asked = parser.parse_args()
-    found = asyncio.run(measure(asked.quick))
-    if asked.json:
-        print(json.dumps(found))
+    arguments = parser.parse_args()
+    figures = asyncio.run(measure(arguments.quick))
+    if arguments.json:
+        print(json.dumps(figures))
     else:
-        for name, value in found.items():
+        for name, value in figures.items():
             print(f"{name:14} {value:>10,.1f}")
-    return 0 if found["lost"] == 0 else 1
+    return 0 if figures["lost"] == 0 else 1
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The front door under load: requests a second, and how long they take while a job trains.
+"""Measures the API under load: requests a second, and their times while a job trains.
 
     python -m bench.gateway [--json] [--quick]
 
@@ -46,6 +46,7 @@ Request = Callable[[], Awaitable[None]]
 
 
 async def measure(quick: bool) -> dict[str, float]:
+    """Measure the gateway and the bare handler while a job trains; returns figures by key."""
     closed_s, paced_s = (QUICK_S, QUICK_S) if quick else (CLOSED_S, PACED_S)
     with tempfile.TemporaryDirectory(prefix="tunery-bench-", ignore_cleanup_errors=True) as folder:
         Path(folder).chmod(0o711)
@@ -54,21 +55,21 @@ async def measure(quick: bool) -> dict[str, float]:
             key = await _tenant(running)
             async with _client(running.api_url, key) as ours, _bare(running, key) as bare:
                 job = await _training(ours)
-                found: dict[str, float] = {}
+                figures: dict[str, float] = {}
                 for name, client in (("", ours), ("bare_", bare)):
                     read, submit = _requests(client, job)
                     for pace, one_of in PACES.items():
-                        found |= await _paced(f"{name}{pace}", read, submit, paced_s, one_of)
-                    found |= await _closed(f"{name}read", read, closed_s)
+                        figures |= await _paced(f"{name}{pace}", read, submit, paced_s, one_of)
+                    figures |= await _closed(f"{name}read", read, closed_s)
                     # last: hundreds of jobs, which the scheduler works off for a while
-                    found |= await _closed(f"{name}submit", submit, closed_s)
+                    figures |= await _closed(f"{name}submit", submit, closed_s)
                 still = await _get(ours, f"/v1/fine_tuning/jobs/{job['training']}")
-                found["trained_beside"] = float(still["status"] == "running")
+                figures["trained_beside"] = float(still["status"] == "running")
     for kind in ("read", "submit"):
-        found[f"{kind}_ratio_to_bare"] = _round(
-            found[f"{kind}_per_s"] / found[f"bare_{kind}_per_s"]
+        figures[f"{kind}_ratio_to_bare"] = _round(
+            figures[f"{kind}_per_s"] / figures[f"bare_{kind}_per_s"]
         )
-    return found
+    return figures
 
 
 def _client(url: str, key: str) -> httpx.AsyncClient:
@@ -117,12 +118,16 @@ async def _training(client: httpx.AsyncClient) -> dict[str, str]:
             files={"file": (EXAMPLE.name, EXAMPLE.read_bytes())},
         )
     )
-    await _until(client, f"/v1/files/{uploaded['id']}", lambda one: one["status"] == "processed")
+    await _until(
+        client, f"/v1/files/{uploaded['id']}", lambda answer: answer["status"] == "processed"
+    )
     body = {"model": BASE_MODEL_ID, "training_file": uploaded["id"]}
     supervised = {"hyperparameters": {"n_epochs": LONG_EPOCHS}}
     long = {**body, "method": {"type": "supervised", "supervised": supervised}}
     training = ok(await client.post("/v1/fine_tuning/jobs", json=long))["id"]
-    await _until(client, f"/v1/fine_tuning/jobs/{training}", lambda one: one["status"] == "running")
+    await _until(
+        client, f"/v1/fine_tuning/jobs/{training}", lambda answer: answer["status"] == "running"
+    )
     ended = ok(await client.post("/v1/fine_tuning/jobs", json=body))["id"]
     ok(await client.post(f"/v1/fine_tuning/jobs/{ended}/cancel"))
     return {"training": training, "ended": ended, "file": uploaded["id"]}
@@ -132,9 +137,11 @@ async def _until(
     client: httpx.AsyncClient, path: str, done: Callable[[dict[str, Any]], bool]
 ) -> None:
     deadline = time.monotonic() + TRAINING_S_MAX
-    while not done(found := await _get(client, path)):
+    while not done(answer := await _get(client, path)):
         if time.monotonic() > deadline:
-            raise TimeoutError(f"{path} is not there after {TRAINING_S_MAX} s: {found}")
+            raise TimeoutError(
+                f"{path} is not in the expected state after {TRAINING_S_MAX} s: {answer}"
+            )
         await asyncio.sleep(0.2)
 
 
@@ -153,17 +160,17 @@ def _requests(client: httpx.AsyncClient, job: dict[str, str]) -> tuple[Request, 
 async def _closed(name: str, request: Request, seconds: float) -> dict[str, float]:
     """CLIENTS callers, each sends its next request when it has the answer to the last."""
     end = time.perf_counter() + seconds
-    taken: list[float] = []
+    times_ms: list[float] = []
 
     async def caller() -> None:
         while (began := time.perf_counter()) < end:
             await request()
-            taken.append(1_000 * (time.perf_counter() - began))
+            times_ms.append(1_000 * (time.perf_counter() - began))
 
     began = time.perf_counter()
     await asyncio.gather(*(caller() for _ in range(CLIENTS)))
-    rate = len(taken) / (time.perf_counter() - began)
-    return {f"{name}_per_s": _round(rate), f"{name}_p99_ms": percentile(taken, 99)}
+    rate = len(times_ms) / (time.perf_counter() - began)
+    return {f"{name}_per_s": _round(rate), f"{name}_p99_ms": percentile(times_ms, 99)}
 
 
 async def _paced(
@@ -171,16 +178,16 @@ async def _paced(
 ) -> dict[str, float]:
     began = time.perf_counter()
 
-    async def one(number: int) -> tuple[bool, float]:
+    async def send(number: int) -> tuple[bool, float]:
         due = began + number / PER_SECOND
         await asyncio.sleep(max(0.0, due - time.perf_counter()))
         submits = number % one_of == 0
         await (submit if submits else read)()
         return submits, 1_000 * (time.perf_counter() - due)
 
-    taken = await asyncio.gather(*(one(number) for number in range(int(seconds * PER_SECOND))))
-    reads = [ms for submits, ms in taken if not submits]
-    submissions = [ms for submits, ms in taken if submits]
+    answers = await asyncio.gather(*(send(number) for number in range(int(seconds * PER_SECOND))))
+    reads = [ms for submits, ms in answers if not submits]
+    submissions = [ms for submits, ms in answers if submits]
     return {
         f"{name}_read_p99_ms": percentile(reads, 99),
         f"{name}_submit_p50_ms": percentile(submissions, 50),
@@ -190,8 +197,8 @@ async def _paced(
 
 
 async def _get(client: httpx.AsyncClient, path: str) -> dict[str, Any]:
-    found: dict[str, Any] = ok(await client.get(path))
-    return found
+    body: dict[str, Any] = ok(await client.get(path))
+    return body
 
 
 def _round(value: float) -> float:
@@ -199,15 +206,16 @@ def _round(value: float) -> float:
 
 
 def main() -> None:
+    """Measure, and print the figures or one JSON object."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--quick", action="store_true", help="seconds instead of minutes")
     arguments = parser.parse_args()
-    found = asyncio.run(measure(arguments.quick))
+    figures = asyncio.run(measure(arguments.quick))
     if arguments.json:
-        print(json.dumps(found))
+        print(json.dumps(figures))
         return
-    for name, value in found.items():
+    for name, value in figures.items():
         print(f"{name:28} {value:10.2f}")
     print(f"goal: paced_p99_ms <= {GOAL_P99_MS:g} with a job training beside it")
 

@@ -1,11 +1,11 @@
-"""How long everything takes to come back from the log, and whether it is the same to the unit.
+"""Measures how long it takes to rebuild all state from the log, and compares it to the unit.
 
     python -m bench.rebuild [--json] [--jobs 1000]
 
-A town of machines that die runs the jobs through the production deciders on virtual time; its
-records go into a real Kafka, byte for byte. Services build their rows from them; then the whole
+A simulation with failing machines runs the jobs through the production deciders on virtual time;
+its records go into a real Kafka, byte for byte. Services build their rows from them; then the whole
 PostgreSQL database is dropped, then Valkey is lost. Each time jobs, limits, leases, slices and
-invoices are compared with the town's own books, and `replay --verify` has to agree. A webhook
+invoices are compared with the simulator's own books, and `replay --verify` has to agree. A webhook
 receiver counts what arrives.
 """
 
@@ -22,36 +22,37 @@ from tests.e2e.rebuilding import Rebuilt, rebuild
 JOBS: Final = 1_000
 
 
-def report(found: Rebuilt) -> dict[str, Any]:
+def report(rebuilt: Rebuilt) -> dict[str, Any]:
     return {
-        "jobs": found.jobs,
-        "records": found.records,
-        "seconds": {stage: round(seconds, 1) for stage, seconds in found.seconds.items()},
-        "webhooks": found.webhooks,
-        "differences": {stage: texts for stage, texts in found.differences.items() if texts},
-        "equal": found.equal,
+        "jobs": rebuilt.jobs,
+        "records": rebuilt.records,
+        "seconds": {stage: round(seconds, 1) for stage, seconds in rebuilt.seconds.items()},
+        "webhooks": rebuilt.webhooks,
+        "differences": {stage: texts for stage, texts in rebuilt.differences.items() if texts},
+        "equal": rebuilt.equal,
     }
 
 
 def main() -> int:
+    """Rebuild and print. Exit code 1 when something differs."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
     parser.add_argument("--jobs", type=int, default=JOBS, help=f"default: {JOBS}")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="tunery-bench-", ignore_cleanup_errors=True) as folder:
         Path(folder).chmod(0o711)
-        found = asyncio.run(
-            rebuild(given.jobs, Path(folder), lambda line: print(line, file=sys.stderr))
+        rebuilt = asyncio.run(
+            rebuild(arguments.jobs, Path(folder), lambda line: print(line, file=sys.stderr))
         )
-    figures = report(found)
-    if given.json:
+    figures = report(rebuilt)
+    if arguments.json:
         print(json.dumps(figures))
     else:
         for name, value in figures.items():
             print(f"{name:12} {value}")
-    return 0 if found.equal else 1
+    return 0 if rebuilt.equal else 1
 
 
 if __name__ == "__main__":

@@ -39,6 +39,7 @@ LIMITS: Final = {"soft_gpu_ms": 2**52, "hard_gpu_ms": 2**52, "concurrency": 10_0
 
 
 async def measure() -> dict[str, float]:
+    """Submit jobs to a new stack, and append with the bare client; returns figures by key."""
     with tempfile.TemporaryDirectory(prefix="tunery-bench-", ignore_cleanup_errors=True) as folder:
         Path(folder).chmod(0o711)
         services = [name for name in SERVICES if name != AGENT]
@@ -76,8 +77,8 @@ async def _tenant(running: Stack) -> str:
     async with _client(running, running.admin_key) as admin:
         body = {"id": TENANT, "name": TENANT, "plan": "premium", "limits": LIMITS}
         ok(await admin.post("/v1/tenants", json=body))
-        made = ok(await admin.post(f"/v1/tenants/{TENANT}/keys", json={"name": TENANT}))
-        return str(made["key"])
+        created = ok(await admin.post(f"/v1/tenants/{TENANT}/keys", json={"name": TENANT}))
+        return str(created["key"])
 
 
 async def _submitter(client: httpx.AsyncClient) -> Callable[[], Awaitable[float]]:
@@ -127,27 +128,27 @@ async def _bare_appends(running: Stack) -> list[float]:
         bootstrap_servers=running.kafka_bootstrap, acks="all", enable_idempotence=True
     )
     await producer.start()
-    taken = []
+    times_ms = []
     try:
         for number in range(WARM_UP + BARE):
             began = time.perf_counter()
             await producer.send_and_wait(BARE_TOPIC, b"x" * VALUE_BYTES, partition=0)
             if number >= WARM_UP:
-                taken.append(1000 * (time.perf_counter() - began))
+                times_ms.append(1000 * (time.perf_counter() - began))
     finally:
         await producer.stop()
-    return taken
+    return times_ms
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     arguments = parser.parse_args()
-    found = asyncio.run(measure())
+    figures = asyncio.run(measure())
     if arguments.json:
-        print(json.dumps(found))
+        print(json.dumps(figures))
         return
-    for name, value in found.items():
+    for name, value in figures.items():
         print(f"{name:28} {value:10.2f}")
     print("goal: sequential_p99_ms <= 50")
 

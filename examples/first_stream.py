@@ -91,7 +91,7 @@ Seats: TypeAlias = Map[str, TenantSeats]  # by tenant
 
 
 def decide_seats(state: Seats, command: SeatsCommand, context: Context) -> tuple[Message, ...]:
-    """The events of one command. A command that is refused gives `Rejected` and changes nothing."""
+    """Return the events that follow from a command; a refusal is an event, too."""
     tenant = state.get(context.key, TenantSeats())
     match command:
         case HoldSeats(seats=seats):
@@ -120,7 +120,7 @@ def decide_seats(state: Seats, command: SeatsCommand, context: Context) -> tuple
 
 
 def evolve_seats(state: Seats, event: SeatsEvent, context: Context) -> Seats:
-    """The state after one event. Replaying all events from `Seats()` gives every state again."""
+    """Return the state after an event. It never refuses: the event is a fact."""
     tenant = state.get(context.key, TenantSeats())
     holds, awaiting = tenant.holds, tenant.awaiting_ticket
     match event:

@@ -28,6 +28,17 @@ class Part(Struct, frozen=True, kw_only=True, gc=False):
     """Base of the nouns inside commands and events."""
 
 
+class Reason(Part):
+    """Why something is as it is: a code that programs compare, and what fills the words for people.
+
+    code: one of `schemas.reasons`. It keeps its meaning for ever.
+    params: values for the words; the unit ends each name.
+    """
+
+    code: str
+    params: dict[str, str | int] = {}
+
+
 # --- commands -------------------------------------------------------------------------------------
 
 

@@ -7,20 +7,17 @@ from typing import Literal, TypeAlias
 
 from schemas.account import Lane, Limits
 from schemas.dataset import BaseTokens, LengthPolicy, Prepared, PrepareSpec
-from schemas.envelope import Message, Part, Rejected, Repeated, Sha256
+from schemas.envelope import Message, Part, Reason, Rejected, Repeated, Sha256
 from schemas.model import Base, Lineage, Verdict
-from schemas.pool import CloseMode, Role
+from schemas.pool import AttemptEnd, CloseMode, EndAuthor, Placement, Role
 from schemas.sealed import Sealed
 from schemas.training import (
-    AttemptOutcome,
+    AttemptStart,
     BlobFile,
     Checkpoint,
     Device,
-    FailureCause,
     HyperParameters,
-    Result,
-    SkippedCheckpoint,
-    Work,
+    WorkDescription,
 )
 from schemas.units import GpuMs, Micro, Ms, Tokens
 
@@ -82,7 +79,7 @@ class JobSpec(Part):
     pool: str
     suffix: Sealed | None
     metadata: Sealed | None
-    line: str  # registry line, derived from base and suffix without revealing the suffix
+    series: str  # of the registry, derived from base and suffix without revealing the suffix
     model_id: str  # the id the version will get: ft:…, its suffix part is public by the API's shape
     price: Price
     device: Device = "cpu"
@@ -178,24 +175,39 @@ class RecordBase(Message):
 
 
 class RecordWait(Message):
+    """Why the open placement waits (reaction of pool).
+
+    job_id, attempt: which placement.
+    reason: why.
+    """
+
     job_id: str
     attempt: int
-    reason: str
-    position: int
+    reason: Reason
 
 
 class RecordGranted(Message):
+    """The open placement has a lease (reaction of pool).
+
+    job_id, attempt: which placement.
+    node_ids: nodes of the lease.
+    """
+
     job_id: str
     attempt: int
-    node_id: str
+    node_ids: tuple[str, ...]
 
 
 class RecordStarted(Message):
+    """The process of the open attempt has begun to work (reaction of pool).
+
+    job_id, attempt: which attempt.
+    start: what the process said.
+    """
+
     job_id: str
     attempt: int
-    loaded_step: int
-    skipped: tuple[SkippedCheckpoint, ...]
-    total_steps: int
+    start: AttemptStart
 
 
 class RecordCheckpoint(Message):
@@ -209,26 +221,30 @@ class RecordDraining(Message):
 
 
 class RecordUsage(Message):
-    """A slice or credit line of `pool`, for the quota window of its hour. Credits are negative."""
+    """A slice or a credit of `pool`, for the quota of its month.
+
+    job_id, attempt: what used it.
+    hour_utc: hours since the epoch.
+    gpu_ms: billable use; below zero: a credit.
+    """
 
     job_id: str
     attempt: int
-    hour: int
+    hour_utc: int
     gpu_ms: GpuMs
 
 
 class RecordClosed(Message):
+    """The one end of a placement (reaction of pool).
+
+    job_id, attempt, role: which placement.
+    end: how it ended.
+    """
+
     job_id: str
     attempt: int
     role: Role
-    outcome: AttemptOutcome
-    cause: FailureCause | None
-    message: Sealed | None
-    result: Result | None
-    node_id: str | None
-    used_gpu_ms: GpuMs
-    billable_gpu_ms: GpuMs
-    lost_gpu_ms: GpuMs
+    end: AttemptEnd
 
 
 class RecordVerdict(Message):
@@ -298,29 +314,52 @@ class BaseBound(Message):
     job_id: str
 
 
-class PlacementWanted(Message):
-    """A new attempt enters its pool's queue; phase queued (train) or evaluating (eval)."""
+class WorkDescribed(Message):
+    """What the job's next attempts do. Written before the first placement that refers to it.
 
-    job_id: str
+    pool: pool that is told.
+    description: the work and its id.
+    """
+
     pool: str
-    attempt: int
-    role: Role
-    lane: Lane
-    slots: int
-    max_gpu_ms: GpuMs
-    price_version: str
-    work: Work
-    checkpoints: tuple[Checkpoint, ...]
-    exclude_nodes: tuple[str, ...]
+    description: WorkDescription
+
+    @property
+    def job_id(self) -> str:
+        """The job whose work it is."""
+        return self.description.job_id
+
+
+class PlacementWanted(Message):
+    """A new attempt enters its pool's queue; phase queued (train) or evaluating (eval).
+
+    pool: pool that is asked.
+    placement: what the attempt asks for.
+    """
+
+    pool: str
+    placement: Placement
+
+    @property
+    def job_id(self) -> str:
+        """The job whose attempt it is."""
+        return self.placement.job_id
 
 
 class PlacementUnwanted(Message):
-    """Asks the pool to end the open attempt."""
+    """Asks the pool to end the open attempt.
+
+    job_id, pool, attempt: which attempt.
+    mode: whether it may write a checkpoint first.
+    ended_by, reason: whose will it is, and why.
+    """
 
     job_id: str
     pool: str
     attempt: int
     mode: CloseMode
+    ended_by: EndAuthor
+    reason: Reason
 
 
 class WantedSet(Message):
@@ -329,27 +368,42 @@ class WantedSet(Message):
 
 
 class PhaseSet(Message):
-    """`reason` is for people: why it waits, what it does."""
+    """Where the job is now.
+
+    job_id: the job.
+    phase: the phase.
+    reason: what it waits for or does, where the phase alone does not say it.
+    node_ids: nodes that run it, or prepare to.
+    """
 
     job_id: str
     phase: Phase
-    reason: str | None = None
-    node_id: str | None = None
+    reason: Reason | None = None
+    node_ids: tuple[str, ...] = ()
 
 
 class WaitNoted(Message):
+    """Why the job's open placement waits.
+
+    job_id: the job.
+    reason: why.
+    """
+
     job_id: str
-    reason: str
-    position: int
+    reason: Reason
 
 
 class AttemptStarted(Message):
+    """The process of the open attempt has begun to work.
+
+    job_id, attempt, role: which attempt.
+    start: what the process said.
+    """
+
     job_id: str
     attempt: int
     role: Role
-    loaded_step: int
-    skipped: tuple[SkippedCheckpoint, ...]
-    total_steps: int
+    start: AttemptStart
 
 
 class CheckpointRecorded(Message):
@@ -359,26 +413,33 @@ class CheckpointRecorded(Message):
 
 
 class UsageCounted(Message):
-    """Quota used in the calendar month of `hour`; credits are negative."""
+    """Quota used in the calendar month of `hour_utc`.
+
+    job_id: what used it.
+    hour_utc: hours since the epoch.
+    gpu_ms: billable use; below zero: a credit.
+    """
 
     job_id: str
-    hour: int
+    hour_utc: int
     gpu_ms: GpuMs
 
 
 class AttemptEnded(Message):
-    """Totals are the job's so far."""
+    """The open attempt has ended.
+
+    job_id, attempt, role: which attempt.
+    end: how it ended; a success without its result counts as a failure.
+    job_billable_gpu_ms: billed so far, over all attempts of the job.
+    job_lost_gpu_ms: credited so far, over all attempts of the job.
+    """
 
     job_id: str
     attempt: int
     role: Role
-    outcome: AttemptOutcome
-    cause: FailureCause | None
-    message: Sealed | None
-    node_id: str | None
-    result: Result | None
-    billable_gpu_ms: GpuMs
-    lost_gpu_ms: GpuMs
+    end: AttemptEnd
+    job_billable_gpu_ms: GpuMs
+    job_lost_gpu_ms: GpuMs
 
 
 class VerdictDue(Message):
@@ -397,7 +458,7 @@ class VerdictRecorded(Message):
 class RegistrationWanted(Message):
     job_id: str
     model_id: str
-    line: str
+    series: str
     lineage: Lineage
     adapter: tuple[BlobFile, ...]
 
@@ -414,6 +475,7 @@ class JobEnded(Message):
     lost_gpu_ms: GpuMs
     released_gpu_ms: GpuMs
     created_at: Ms
+    pool: str | None = None
 
 
 Command: TypeAlias = (
@@ -443,6 +505,7 @@ Event: TypeAlias = (
     | PinsWanted
     | DatasetBound
     | BaseBound
+    | WorkDescribed
     | PlacementWanted
     | PlacementUnwanted
     | WantedSet

@@ -59,10 +59,10 @@ class PinBase(Message):
 
 
 class RegisterVersion(Message):
-    """`line` groups versions (tenant, base, suffix); stages are per line."""
+    """`series` groups versions (tenant, base, suffix); stages are per series."""
 
     model_id: str
-    line: str
+    series: str
     lineage: Lineage
     adapter: tuple[BlobFile, ...]
 
@@ -86,7 +86,7 @@ class Promote(Message):
 class RollBack(Message):
     """The stage goes back to the version it held before; `expected` as in `Promote`."""
 
-    line: str
+    series: str
     stage: Stage
     expected: str
 
@@ -124,7 +124,7 @@ class BaseRefused(Message):
 
 class VersionSubmitted(Message):
     model_id: str
-    line: str
+    series: str
     lineage: Lineage
     adapter: tuple[BlobFile, ...]
 
@@ -133,7 +133,7 @@ class VersionPublished(Message):
     """In stage dev, or quarantined when the gate blocked it: kept, downloadable, not promotable."""
 
     model_id: str
-    line: str
+    series: str
     lineage: Lineage
     files: tuple[BlobFile, ...]
     quarantined: bool
@@ -149,7 +149,7 @@ class StageMoved(Message):
     """`replaced` leaves the stage (back to dev); `by` tells promotion from rollback."""
 
     model_id: str
-    line: str
+    series: str
     stage: Stage
     replaced: str | None
     by: Literal["promotion", "rollback"]

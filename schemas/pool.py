@@ -6,74 +6,62 @@ Everything about an attempt goes to `pool` with its fencing token; only reaction
 from typing import Literal, TypeAlias
 
 from schemas.account import Lane
-from schemas.envelope import Message, Part, Rejected, Repeated, Sha256, Tick
+from schemas.envelope import Message, Part, Reason, Rejected, Repeated, Sha256, Tick
 from schemas.sealed import Sealed
 from schemas.training import (
     AttemptOutcome,
+    AttemptStart,
     Checkpoint,
     Device,
     FailureCause,
     Result,
-    SkippedCheckpoint,
-    Work,
+    WorkDescription,
 )
 from schemas.units import GpuMs, Ms
 
 Role: TypeAlias = Literal["train", "eval"]
 CloseMode: TypeAlias = Literal["drain", "kill"]
+# Who ended an attempt. `training`: its own process; `budget`: its cap; `scheduler`: the pool, for
+# another job's sake; `node`: its machine or agent; `platform`: another part of Tunery.
+EndAuthor: TypeAlias = Literal["tenant", "budget", "scheduler", "node", "platform", "training"]
+# Whose loss a credit makes good.
+CreditCause: TypeAlias = Literal["lost", "preempted", "bad_node", "platform", "skipped_checkpoint"]
 
 
 class Token(Part):
-    """Fencing token of a lease, compared by equality with the current one."""
+    """Fencing token of a lease, compared by equality with the current one.
+
+    pool: key of the pool.
+    lease: number of the lease in that pool.
+    """
 
     pool: str
     lease: int
 
 
-class Idle(Part):
-    """A lease whose process lives, has started, and has said nothing for so long."""
+class Placement(Part):
+    """What one attempt of a job asks a pool for. A lease refers to it by (job, attempt).
 
-    lease: int
-    idle_ms: Ms
-
-
-class NodeSeen(Part):
-    """`last_seen` is broker time of the last heartbeat.
-
-    `silent`: it is longer ago than the TTL, and the watcher itself could read all the while.
-    `idle`: leases that have made no progress for longer than an operator's limit.
+    tenant: owner of the job.
+    job_id: the job.
+    attempt: counted by the job from 1; no number is used twice.
+    role: what the lease is for.
+    lane: service class of the job, fixed at its admission.
+    slots: how many slots it needs at the same time, over all members of the lease.
+    max_gpu_ms: cap of the lease's billable use.
+    price_version: price book that the job was admitted with.
+    work_id: the work, described before under this id.
+    checkpoints: what it may go on from, newest first.
+    excluded_nodes: nodes that failed under this job.
+    first_submitted_at: when the job was submitted; a retry keeps its place by it.
+    p50_ms: elapsed time that it is expected to need.
+    p90_ms: elapsed time that it should not pass; at most its cap.
+    device: kind of device that every slot must be.
+    memory_bytes: what one slot needs, by estimate.
+    weight: the tenant's share beside others in its lane.
+    preemptions: how many attempts of the job were stopped without its tenant's wish.
     """
 
-    node_id: str
-    incarnation: str
-    last_seen: Ms
-    silent: bool
-    idle: tuple[Idle, ...] = ()
-
-
-# --- commands
-class RegisterNode(Message):
-    """An agent starts. Leases of the node's older incarnations end at the last proof of life."""
-
-    node_id: str
-    incarnation: str
-    slots: int
-    device: Device
-    memory_bytes: int
-
-
-class RetireNode(Message):
-    """The agent leaves in order: it has stopped and reported everything it ran."""
-
-    node_id: str
-    incarnation: str
-
-
-class ObserveNodes(Message):
-    seen: tuple[NodeSeen, ...]
-
-
-class RequestPlacement(Message):
     tenant: str
     job_id: str
     attempt: int
@@ -82,38 +70,231 @@ class RequestPlacement(Message):
     slots: int
     max_gpu_ms: GpuMs
     price_version: str
-    work: Work
+    work_id: Sha256
     checkpoints: tuple[Checkpoint, ...]
-    exclude_nodes: tuple[str, ...] = ()
+    excluded_nodes: tuple[str, ...]
+    first_submitted_at: Ms
+    p50_ms: Ms
+    p90_ms: Ms
+    device: Device
+    memory_bytes: int
+    weight: int = 1
+    preemptions: int = 0
+
+
+class LeaseRef(Part):
+    """Which lease, of which attempt, billed how: in all events of leases and of usage.
+
+    token: its fencing token.
+    tenant, job_id, attempt, role, lane, price_version: as in its `Placement`.
+    """
+
+    token: Token
+    tenant: str
+    job_id: str
+    attempt: int
+    role: Role
+    lane: Lane
+    price_version: str
+
+
+class LeaseMember(Part):
+    """The part of a lease that is on one node. A lease has at most one member on a node.
+
+    node_id: the node.
+    incarnation: the agent that runs it; another one must not.
+    slots: how many of the node's slots it holds.
+    devices: numbers of the node's devices that it holds, one for each slot.
+    """
+
+    node_id: str
+    incarnation: str
+    slots: int
+    devices: tuple[int, ...]
+
+
+class AttemptEnd(Part):
+    """How an attempt ended, who ended it, why, and what it used.
+
+    outcome: what became of it.
+    ended_by: who ended it; a tenant who ends it pays for what ran.
+    reason: why it ended.
+    cause: why it failed, where it failed.
+    message: what its process or agent said; it may quote tenant data.
+    result: what a success left.
+    node_ids: nodes that it ran on; empty where it never had a lease.
+    used_gpu_ms: slots × elapsed.
+    billable_gpu_ms: what of it is billed: at most its cap.
+    lost_gpu_ms: what of that is credited.
+    """
+
+    outcome: AttemptOutcome
+    ended_by: EndAuthor
+    reason: Reason
+    cause: FailureCause | None = None
+    message: Sealed | None = None
+    result: Result | None = None
+    node_ids: tuple[str, ...] = ()
+    used_gpu_ms: GpuMs = 0
+    billable_gpu_ms: GpuMs = 0
+    lost_gpu_ms: GpuMs = 0
+
+
+class NodeDescription(Part):
+    """A node as its agent describes it when it starts.
+
+    node_id: its name, the same after a restart.
+    incarnation: new at each start of the agent.
+    slots: how many leases of one slot it can run at the same time.
+    device: what each slot is.
+    memory_bytes: memory of the node (cpu) or of one device (cuda).
+    """
+
+    node_id: str
+    incarnation: str
+    slots: int
+    device: Device
+    memory_bytes: int
+
+
+class IdleLease(Part):
+    """A lease whose process lives, has started, and has said nothing for some time.
+
+    lease: number of the lease.
+    idle_ms: for how long.
+    """
+
+    lease: int
+    idle_ms: Ms
+
+
+class NodeSeen(Part):
+    """What a watcher of heartbeats knows about a node.
+
+    node_id, incarnation: whose heartbeats.
+    last_seen: broker time of the last one.
+    silent: it is longer ago than the TTL, and the watcher itself could read all the while.
+    idle: leases that have made no progress for longer than an operator's limit.
+    """
+
+    node_id: str
+    incarnation: str
+    last_seen: Ms
+    silent: bool
+    idle: tuple[IdleLease, ...] = ()
+
+
+# --- commands
+class RegisterNode(Message):
+    """An agent starts. Leases of the node's older incarnations end at the last proof of life.
+
+    node: the node.
+    """
+
+    node: NodeDescription
+
+
+class RetireNode(Message):
+    """The agent leaves in order: it has stopped and reported everything it ran.
+
+    node_id, incarnation: who leaves.
+    """
+
+    node_id: str
+    incarnation: str
+
+
+class ObserveNodes(Message):
+    """Heartbeats, or their absence.
+
+    seen: one entry for each node of which there is something new.
+    """
+
+    seen: tuple[NodeSeen, ...]
+
+
+class DescribeWork(Message):
+    """A job's work, before the first placement that refers to it.
+
+    tenant: owner of the job.
+    description: the work and its id.
+    """
+
+    tenant: str
+    description: WorkDescription
+
+
+class ForgetWork(Message):
+    """The job has ended: no placement will refer to its works any more.
+
+    job_id: the job.
+    """
+
+    job_id: str
+
+
+class RequestPlacement(Message):
+    """An attempt wants slots.
+
+    placement: what it asks for.
+    """
+
+    placement: Placement
 
 
 class ClosePlacement(Message):
-    """Ends one placement. Repeats only harden (drain, then kill); on closed ones it is a no-op."""
+    """Ends one placement. Repeats only harden (drain, then kill); on closed ones it is a no-op.
+
+    job_id, attempt: which placement.
+    mode: whether it may write a checkpoint first.
+    ended_by: whose will it is; the first author stays the author of the end.
+    reason: why.
+    """
 
     job_id: str
     attempt: int
     mode: CloseMode
+    ended_by: EndAuthor
+    reason: Reason
 
 
 class ReportStarted(Message):
-    """`loaded`: manifest of the checkpoint it goes on from, null when it starts at step 0."""
+    """The process of a lease has begun to work.
+
+    token: of the lease.
+    incarnation: of the agent that reports.
+    start: what the process said.
+    """
 
     token: Token
     incarnation: str
-    loaded: Sha256 | None
-    loaded_step: int
-    skipped: tuple[SkippedCheckpoint, ...]
-    total_steps: int
+    start: AttemptStart
 
 
 class ReportCheckpoint(Message):
+    """The process of a lease has written a checkpoint, and its agent has stored it.
+
+    token: of the lease.
+    incarnation: of the agent that reports.
+    checkpoint: all its files are in object storage.
+    """
+
     token: Token
     incarnation: str
     checkpoint: Checkpoint
 
 
 class ReportExit(Message):
-    """`elapsed_ms` is the agent's monotonic time since the accepted start."""
+    """The process of a lease has ended, or never ran.
+
+    token: of the lease.
+    incarnation: of the agent that reports.
+    outcome: as the agent sees it; the pool knows what it was told before.
+    elapsed_ms: the agent's monotonic time since the start; 0 where there was none.
+    cause: why it failed, where it failed.
+    message: what the process or the agent said; it may quote tenant data.
+    result: what a success left.
+    """
 
     token: Token
     incarnation: str
@@ -125,170 +306,210 @@ class ReportExit(Message):
 
 
 class ConfirmFreed(Message):
-    """Nothing of this lease runs on the node any more: its slots are free."""
+    """Nothing of this lease runs on the node any more: its member there is free.
 
-    lease: int
+    token: of the lease.
+    node_id, incarnation: which member, and the agent that reports.
+    """
+
+    token: Token
     node_id: str
     incarnation: str
 
 
 # --- events
 class NodeRegistered(Message):
-    node_id: str
-    incarnation: str
-    slots: int
-    device: Device
-    memory_bytes: int
+    """The node is up in this incarnation.
+
+    node: the node.
+    """
+
+    node: NodeDescription
 
 
 class NodeRetired(Message):
+    """The node has left in order and gets nothing until it registers again.
+
+    node_id: the node.
+    """
+
     node_id: str
 
 
 class NodesObserved(Message):
-    """Proof of life up to `last_seen`, for liveness and for usage slices."""
+    """Proof of life up to `last_seen`, for liveness and for usage slices.
+
+    seen: as observed; only nodes that are known in this incarnation.
+    """
 
     seen: tuple[NodeSeen, ...]
 
 
 class NodeLost(Message):
+    """The node was silent for too long; its leases have ended.
+
+    node_id, incarnation: which agent.
+    last_seen: its last proof of life.
+    """
+
     node_id: str
     incarnation: str
     last_seen: Ms
 
 
-class PlacementQueued(Message):
+class WorkKept(Message):
+    """Placements of this job may refer to this work now; agents keep it.
+
+    tenant: owner of the job.
+    description: the work and its id.
+    """
+
     tenant: str
+    description: WorkDescription
+
+
+class WorkForgotten(Message):
+    """No placement refers to the works of this job any more.
+
+    job_id: the job.
+    """
+
     job_id: str
-    attempt: int
-    role: Role
-    lane: Lane
-    slots: int
-    max_gpu_ms: GpuMs
-    price_version: str
-    work: Work
-    checkpoints: tuple[Checkpoint, ...]
-    exclude_nodes: tuple[str, ...]
+
+
+class PlacementQueued(Message):
+    """The placement waits in the queue of its pool.
+
+    placement: what it asks for.
+    """
+
+    placement: Placement
 
 
 class WaitExplained(Message):
-    """Why a placement waits, for what, at which place in its queue; only when it changes."""
+    """Why a placement waits; written when the reason changes. Positions are computed by readers.
+
+    tenant, job_id, attempt: which placement.
+    reason: why.
+    """
 
     tenant: str
     job_id: str
     attempt: int
-    reason: str
-    position: int
+    reason: Reason
 
 
 class LeaseGranted(Message):
-    """All that an agent needs: it never lists a bucket to find the newest checkpoint."""
+    """A waiting placement gets its slots. What to run is in the placement and in its work.
 
-    token: Token
-    tenant: str
-    job_id: str
-    attempt: int
-    role: Role
-    lane: Lane
-    node_id: str
-    incarnation: str
-    slots: int
-    max_gpu_ms: GpuMs
-    price_version: str
-    work: Work
-    checkpoints: tuple[Checkpoint, ...]
+    lease: the lease, which names the placement by (job, attempt).
+    members: one for each node.
+    """
+
+    lease: LeaseRef
+    members: tuple[LeaseMember, ...]
 
 
 class LeaseStarted(Message):
-    token: Token
-    tenant: str
-    job_id: str
-    attempt: int
-    role: Role
-    loaded: Sha256 | None
-    loaded_step: int
-    skipped: tuple[SkippedCheckpoint, ...]
-    total_steps: int
+    """The process has begun to work: use counts from here.
+
+    lease: the lease.
+    start: what the process said.
+    """
+
+    lease: LeaseRef
+    start: AttemptStart
 
 
 class CheckpointAccepted(Message):
-    token: Token
-    tenant: str
-    job_id: str
+    """The checkpoint exists: later attempts may go on from it.
+
+    lease: the lease.
+    checkpoint: with `captured_ms` clamped to the lease.
+    """
+
+    lease: LeaseRef
     checkpoint: Checkpoint
 
 
 class LeaseDraining(Message):
-    """The notice is out: finish the step, checkpoint, exit before `deadline`, then it is killed."""
+    """The notice is out: finish the step, checkpoint, exit before the deadline, or be killed.
 
-    token: Token
-    tenant: str
-    job_id: str
-    attempt: int
-    node_id: str
+    lease: the lease.
+    deadline: when it is killed.
+    ended_by, reason: whose will it is, and why.
+    """
+
+    lease: LeaseRef
     deadline: Ms
-    reason: Literal["closed", "budget"]
+    ended_by: EndAuthor
+    reason: Reason
 
 
 class LeaseKilled(Message):
-    """The agent must kill what runs under this lease, if anything does."""
+    """The agents must kill what runs under this lease, if anything does.
 
-    token: Token
-    tenant: str
-    job_id: str
-    attempt: int
-    node_id: str
+    lease: the lease.
+    ended_by, reason: whose will it is, and why.
+    """
+
+    lease: LeaseRef
+    ended_by: EndAuthor
+    reason: Reason
 
 
 class UsageSliced(Message):
-    """Use of one lease in one UTC hour; `billable` is capped by `max_gpu_ms`, cumulatively."""
+    """Use of one lease in one UTC hour.
 
-    token: Token
-    tenant: str
-    job_id: str
-    attempt: int
-    role: Role
-    lane: Lane
-    price_version: str
-    hour: int
+    lease: the lease.
+    hour_utc: hours since the epoch.
+    used_gpu_ms: slots × elapsed.
+    billable_gpu_ms: what of it is billed; capped by `max_gpu_ms` over all slices of the lease.
+    """
+
+    lease: LeaseRef
+    hour_utc: int
     used_gpu_ms: GpuMs
     billable_gpu_ms: GpuMs
 
 
 class UsageCredited(Message):
-    """Work lost to the platform since the last accepted checkpoint, in the lease's last hour."""
+    """Billed use of one lease that is given back, because the platform lost the work.
 
-    token: Token
-    tenant: str
-    job_id: str
-    attempt: int
-    role: Role
-    lane: Lane
-    price_version: str
-    hour: int
+    lease: the lease.
+    hour_utc: hour of the credit, in hours since the epoch.
+    lost_gpu_ms: how much.
+    cause: whose loss it makes good.
+    """
+
+    lease: LeaseRef
+    hour_utc: int
     lost_gpu_ms: GpuMs
-    cause: Literal["lost", "preempted", "bad_node", "platform", "skipped_checkpoint"]
+    cause: CreditCause
 
 
 class PlacementClosed(Message):
-    """The one end of a placement, with what the job's hold needs to know about its use."""
+    """The one end of a placement.
+
+    tenant, job_id, attempt, role: which placement.
+    end: how it ended, with what the job's hold needs to know about its use.
+    """
 
     tenant: str
     job_id: str
     attempt: int
     role: Role
-    outcome: AttemptOutcome
-    cause: FailureCause | None
-    message: Sealed | None
-    result: Result | None
-    node_id: str | None
-    used_gpu_ms: GpuMs
-    billable_gpu_ms: GpuMs
-    lost_gpu_ms: GpuMs
+    end: AttemptEnd
 
 
-class SlotsFreed(Message):
-    token: Token
+class MemberFreed(Message):
+    """The slots of one member of a lease are free again.
+
+    lease: the lease.
+    node_id: which member.
+    """
+
+    lease: LeaseRef
     node_id: str
 
 
@@ -296,6 +517,8 @@ Command: TypeAlias = (
     RegisterNode
     | RetireNode
     | ObserveNodes
+    | DescribeWork
+    | ForgetWork
     | RequestPlacement
     | ClosePlacement
     | ReportStarted
@@ -309,6 +532,8 @@ Event: TypeAlias = (
     | NodeRetired
     | NodesObserved
     | NodeLost
+    | WorkKept
+    | WorkForgotten
     | PlacementQueued
     | WaitExplained
     | LeaseGranted
@@ -319,7 +544,7 @@ Event: TypeAlias = (
     | UsageSliced
     | UsageCredited
     | PlacementClosed
-    | SlotsFreed
+    | MemberFreed
     | Rejected
     | Repeated
 )

@@ -1,9 +1,12 @@
 """Nouns of training and evaluation: what a process is given, what it keeps, what it hands back."""
 
+import hashlib
 from typing import Literal, TypeAlias
 
+import msgspec
+
 from schemas.dataset import Prepared
-from schemas.envelope import Part, Sha256
+from schemas.envelope import Part, Reason, Sha256
 from schemas.units import Ms, Tokens
 
 Device: TypeAlias = Literal["cpu", "cuda"]
@@ -16,7 +19,13 @@ FailureCause: TypeAlias = Literal[
 
 
 class BlobFile(Part):
-    """One file of a directory kept in object storage under a content-named key."""
+    """One file of a directory kept in object storage under a content-named key.
+
+    name: path inside the directory.
+    blob: key of the object.
+    sha256: of the content.
+    bytes: size of the content.
+    """
 
     name: str
     blob: str
@@ -25,7 +34,18 @@ class BlobFile(Part):
 
 
 class Checkpoint(Part):
-    """It exists when its record is accepted. `captured_ms`: elapsed lease time at capture."""
+    """A state of a training that another attempt can go on from.
+
+    It exists when its record is accepted.
+
+    attempt: attempt of the job that wrote it.
+    step: optimizer steps done.
+    epoch_ppm: epochs done, in millionths.
+    tokens: tokens trained on so far, over all attempts.
+    manifest_sha256: of the manifest, which names every file by its hash.
+    files: all its files, the manifest included.
+    captured_ms: elapsed time of its lease when the state was captured.
+    """
 
     attempt: int
     step: int
@@ -36,12 +56,39 @@ class Checkpoint(Part):
     captured_ms: Ms
 
 
+class SkippedCheckpoint(Part):
+    """A checkpoint that was named in the placement and could not be used.
+
+    manifest_sha256: which one.
+    reason: why.
+    """
+
+    manifest_sha256: Sha256
+    reason: Reason
+
+
 class HyperParameters(Part):
-    """Resolved numbers, never "auto". Rates are in millionths, so that the log holds no floats."""
+    """Resolved numbers, never "auto". Rates are integers, so that the log holds no floats.
+
+    n_epochs: passes over the rows that train.
+    batch_size: packed rows of one optimizer step.
+    learning_rate_ppb: peak learning rate in billionths: 2e-4 is 200_000.
+    rank: of the LoRA adapter.
+    alpha: scale of the LoRA adapter; alpha / rank multiplies its output.
+    dropout_ppm: dropout of the adapter, in millionths.
+    warmup_ppm: share of all steps in which the learning rate rises, in millionths.
+    weight_decay_ppm: weight decay of the optimizer, in millionths.
+    max_length: tokens of one packed row.
+    seed: of the order of rows, of dropout and of the adapter's first values.
+    precision: arithmetic of the base model; "auto" follows the device.
+    checkpoint_every_steps: a checkpoint is written at least every so many steps.
+    checkpoint_every_ms: and at least every so often.
+    keep_checkpoints: how many of the newest are named in a placement.
+    """
 
     n_epochs: int
     batch_size: int
-    learning_rate_ppb: int  # 1e-9: 2e-4 is 200_000
+    learning_rate_ppb: int
     rank: int
     alpha: int
     dropout_ppm: int
@@ -56,7 +103,14 @@ class HyperParameters(Part):
 
 
 class TrainWork(Part, tag="train"):
-    """`base_path` is where nodes find the base model; what they find there must have the hash."""
+    """What a training does, whichever attempt and node it runs in.
+
+    base_id: the base model.
+    base_sha256: what nodes find at `base_path` must have this hash.
+    base_path: where nodes find the base model.
+    prepared: the packed rows.
+    hyper: the resolved hyper-parameters.
+    """
 
     base_id: str
     base_sha256: Sha256
@@ -66,6 +120,15 @@ class TrainWork(Part, tag="train"):
 
 
 class EvalWork(Part, tag="eval"):
+    """What an evaluation compares: the base model and an adapter made from it.
+
+    base_id, base_sha256, base_path: as in `TrainWork`.
+    prepared: holds the validation rows and prompts.
+    max_length: tokens of one packed row.
+    seed: of what is sampled.
+    adapter: files of the adapter.
+    """
+
     base_id: str
     base_sha256: Sha256
     base_path: str
@@ -78,8 +141,28 @@ class EvalWork(Part, tag="eval"):
 Work: TypeAlias = TrainWork | EvalWork
 
 
+class WorkDescription(Part):
+    """A job's work, described once on each log; placements refer to it.
+
+    job_id: the job.
+    work_id: `work_id_of(work)`.
+    work: what is to be done.
+    """
+
+    job_id: str
+    work_id: Sha256
+    work: Work
+
+
 class TrainResult(Part, tag="trained"):
-    """The canonical adapter as uploaded by the agent, and the last step's figures."""
+    """What a finished training leaves.
+
+    adapter: files of the canonical adapter, as its agent stored them.
+    config_sha256: of the resolved configuration that the process ran with.
+    steps: optimizer steps, over all attempts.
+    tokens: tokens trained on, over all attempts.
+    final_loss_ppm: loss of the last step in millionths, None: it was not finite.
+    """
 
     adapter: tuple[BlobFile, ...]
     config_sha256: Sha256
@@ -89,7 +172,10 @@ class TrainResult(Part, tag="trained"):
 
 
 class EvalResult(Part, tag="scored"):
-    """Raw scores of base and adapter, item by item; the verdict is somebody else's."""
+    """What a finished evaluation leaves. The service `eval` draws the verdict from it.
+
+    scores: file with the raw scores of base and adapter, item by item.
+    """
 
     scores: BlobFile
 
@@ -97,8 +183,21 @@ class EvalResult(Part, tag="scored"):
 Result: TypeAlias = TrainResult | EvalResult
 
 
-class SkippedCheckpoint(Part):
-    """A checkpoint that was named in the lease and could not be used."""
+class AttemptStart(Part):
+    """What a process says when it begins to work.
 
-    manifest_sha256: Sha256
-    reason: str
+    loaded: manifest of the checkpoint it goes on from, None: it begins at step 0.
+    loaded_step: step of that checkpoint, or 0.
+    skipped: checkpoints that were named and could not be used.
+    total_steps: optimizer steps of the whole training; 0 for an evaluation.
+    """
+
+    loaded: Sha256 | None
+    loaded_step: int
+    skipped: tuple[SkippedCheckpoint, ...]
+    total_steps: int
+
+
+def work_id_of(work: Work) -> Sha256:
+    """SHA-256 of the work's canonical bytes: JSON with sorted keys."""
+    return hashlib.sha256(msgspec.json.encode(work, order="sorted")).hexdigest()

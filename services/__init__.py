@@ -1,11 +1,11 @@
-"""One folder for each process. Services share `schemas` and talk through the log alone.
+"""The services: one folder per process, each with a README.
 
-gateway      the HTTP API: authenticates, limits, translates; it decides nothing
-billing      accounts, the ledger of usage, invoices
-ingest       files and datasets: checks them and prepares them for training
-scheduler    jobs and the pool: admission, placement, leases, usage
-trainer      the agent of a node: runs what the pool grants
-eval         verdicts on trained models
-registry     base models, versions and their stages
-notifier     webhooks
+gateway: the HTTP API
+ingest: training files, from upload to packed rows
+scheduler: jobs and quota; nodes, leases and usage
+trainer: the agent of a node, and the processes that it starts
+eval: the verdict about an adapter
+registry: base models, versions and their stages
+billing: tenants, keys, the ledger and invoices
+notifier: webhooks
 """

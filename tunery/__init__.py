@@ -1,11 +1,11 @@
 """What the services stand on, and what people use.
 
-runtime      log, journal, hosts of the five verbs, stores, blobs, sealed fields
-work         the process that trains or scores, as a typed port
-plan         what a job will need and cost, before it runs
-data         reading, checking, rendering and packing of training data
-ml           training and scoring with tensors
-local        the servers and services of one machine
-client       the API from Python
-cli          the command line
+runtime: the event core: log, journal, hosts of the five verbs, stores, blobs, keys
+work: the training process as a typed port: specifications, events, exit codes
+plan: memory, time, hyper-parameters and prices of a job, before it runs
+data: training rows: reading, checking, rendering, packing
+ml: training, checkpoints and scoring; the only package that imports torch
+local: the servers and services of one machine
+cli: the command line
+client: the Python client
 """

@@ -1,9 +1,9 @@
-"""The data pipeline, stage by stage, each beside what people use.
+"""Measures the data pipeline stage by stage, and compares each stage with the usual tools.
 
     python -m bench.data [--json] [--quick] [STAGE…]
 
-One core (the time of this process), best of several rounds where a stage says so. `--quick` takes
-a tenth of the rows: the same keys, rougher figures.
+Times are CPU times of this process on one core, best of several rounds where a stage says so. With
+--quick a tenth of the rows is used: the same keys, rougher figures.
 """
 
 import argparse
@@ -21,22 +21,23 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 
 def main() -> None:
+    """Run the stages that are named on the command line, or all, and print their figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--quick", action="store_true", help="a tenth of the rows")
     parser.add_argument("stages", nargs="*", metavar="STAGE", help=f"of {', '.join(STAGES)}")
     arguments = parser.parse_args()
     if unknown := set(arguments.stages) - set(STAGES):
-        parser.error(f"no stage {', '.join(sorted(unknown))}; there are {', '.join(STAGES)}")
-    found: dict[str, float] = {}
+        parser.error(f"unknown stage {', '.join(sorted(unknown))}; use {', '.join(STAGES)}")
+    results: dict[str, float] = {}
     for name in arguments.stages or STAGES:
         print(f"{name} …", file=sys.stderr)
         stage = importlib.import_module(f"bench.data.{name}")
-        found |= {key: round(value, 4) for key, value in stage.run(arguments.quick).items()}
+        results |= {key: round(value, 4) for key, value in stage.run(arguments.quick).items()}
     if arguments.json:
-        print(json.dumps(found))
+        print(json.dumps(results))
         return
-    for key, value in found.items():
+    for key, value in results.items():
         print(f"{key:36} {value:14,.4g}" if value < 1000 else f"{key:36} {value:14,.0f}")
 
 

@@ -1,7 +1,7 @@
-"""Rows against every benchmark in the folder of shared data, at n = 13 and n = 8.
+"""Search for the items of every shared benchmark in rows, with runs of 13 and of 8 words.
 
-Goal: 30,000 rows of 1 kB a second and core at n = 13. Beside it: the same search with Python's
-strings and sets, as decontamination scripts do it.
+Goal: 30,000 rows of 1 kB per second and core with runs of 13 words. It is compared with the same
+search in Python strings and sets, as decontamination scripts do it.
 """
 
 import re
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from bench.data.synthetic_texts import Maker
+from bench.data.synthetic_texts import TextGenerator
 from tunery.data.screening import benchmarks
 from tunery.data.screening.contamination import (
     LOOSE_WORDS,
@@ -29,13 +29,13 @@ WORD: Final = re.compile(r"\w+")
 
 
 def run(quick: bool) -> dict[str, float]:
-    """Empty, with a line that says so, where the benchmarks are missing."""
+    """Measure the rates; skipped with a message when the benchmark files are missing."""
     if not FOLDER.is_dir():
-        what = f"contamination: skipped, there is no {FOLDER.name} folder of benchmark files"
-        print(what, file=sys.stderr)
+        message = f"contamination: skipped, there is no {FOLDER.name} folder of benchmark files"
+        print(message, file=sys.stderr)
         return {}
     fewer = QUICK if quick else 1
-    texts = Maker(seed=2).templated(ROWS // fewer)
+    texts = TextGenerator(seed=2).templated(ROWS // fewer)
     items = _items()
     strict = _rate(BenchmarkIndex(items, STRICT_WORDS), texts)
     return {
@@ -61,7 +61,7 @@ def _rate(index: BenchmarkIndex, texts: Sequence[str]) -> float:
 
 
 def _sets(items: Sequence[BenchmarkItem], texts: Sequence[str]) -> float:
-    known = {run for it in items for run in _runs(f"{it.question} {it.answer}")}
+    known = {run for item in items for run in _runs(f"{item.question} {item.answer}")}
     began = time.process_time()
     for text in texts:
         known.intersection(_runs(text))
@@ -69,5 +69,5 @@ def _sets(items: Sequence[BenchmarkItem], texts: Sequence[str]) -> float:
 
 
 def _runs(text: str) -> set[str]:
-    found = WORD.findall(text.lower())
-    return {" ".join(found[i : i + STRICT_WORDS]) for i in range(len(found) - STRICT_WORDS + 1)}
+    words = WORD.findall(text.lower())
+    return {" ".join(words[i : i + STRICT_WORDS]) for i in range(len(words) - STRICT_WORDS + 1)}

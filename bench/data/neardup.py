@@ -1,7 +1,8 @@
-"""Near duplicates, from the bytes of a JSONL file to clusters; datasketch on the same rows.
+"""Near duplicates, from the bytes of a JSONL file to clusters, compared with datasketch.
 
-Goals: 15,000 rows/s of 200 characters, 3,000 rows/s of 1 kB from templates (40 % near-duplicates),
-be they sixty or one, 99 % of what the exact join of all rows removes, and nothing else.
+Goals: 15,000 rows of 200 characters per second; 3,000 rows of 1 kB per second when they come from
+sixty templates or from one (40 % near duplicates); 99 % of the rows that the exact join of all rows
+removes, and no others.
 """
 
 import tempfile
@@ -15,7 +16,7 @@ from typing import Final
 import msgspec
 from datasketch import MinHash, MinHashLSH
 
-from bench.data.synthetic_texts import Maker
+from bench.data.synthetic_texts import TextGenerator
 from tunery.data.dialects.conversation import Conversation
 from tunery.data.likeness.clusters import SIMILAR_PERCENT, Clusters
 from tunery.data.likeness.duplicates import DuplicateFinder
@@ -37,19 +38,20 @@ QUICK: Final = 10  # times fewer
 
 
 def run(quick: bool) -> dict[str, float]:
+    """Measure the rates on three kinds of rows, and compare the clusters with the exact join."""
     fewer = QUICK if quick else 1
-    maker = Maker(seed=1)
-    short = maker.short(SHORT_ROWS // fewer)
-    templated = maker.templated(TEMPLATED_ROWS // fewer)
-    one = maker.one_template(TEMPLATED_ROWS // fewer)
-    short_rate, templated_rate, one_rate = _rate(short), _rate(templated), _rate(one)
+    generator = TextGenerator(seed=1)
+    short = generator.short(SHORT_ROWS // fewer)
+    templated = generator.templated(TEMPLATED_ROWS // fewer)
+    one_template = generator.one_template(TEMPLATED_ROWS // fewer)
+    short_rate, templated_rate, one_rate = _rate(short), _rate(templated), _rate(one_template)
     beside = DATASKETCH_ROWS // fewer
     ratios = (
         short_rate / _datasketch(short[:beside]),
         templated_rate / _datasketch(templated[:beside]),
     )
     many = _compared(templated[: JOINED_ROWS // fewer])
-    single = _compared(one[: JOINED_ONE_TEMPLATE // fewer])
+    single = _compared(one_template[: JOINED_ONE_TEMPLATE // fewer])
     return {
         "neardup_short_rows_per_s": short_rate,
         "neardup_templated_rows_per_s": templated_rate,
@@ -62,9 +64,9 @@ def run(quick: bool) -> dict[str, float]:
 
 
 def _compared(texts: Sequence[str]) -> tuple[float, int]:
-    """The share of the exact join's removals that are found, and how many others are."""
-    truth, found = _exact_join(texts), _removed(_stage(_file(texts)))
-    return len(truth & found) / len(truth), len(found - truth)
+    """The share of the rows removed by the exact join that we remove, and how many others."""
+    truth, removed = _exact_join(texts), _removed(_stage(_file(texts)))
+    return len(truth & removed) / len(truth), len(removed - truth)
 
 
 def _rate(texts: Sequence[str]) -> float:
@@ -79,7 +81,7 @@ def _file(texts: Sequence[str]) -> bytes:
 
 
 def _stage(content: bytes) -> Clusters:
-    """Read, decode, normalise, hash, sign, join, verify: on one core."""
+    """Read, decode, normalise, hash, sign, join and verify rows on one core."""
     with tempfile.TemporaryDirectory() as folder, DuplicateFinder(Path(folder)) as finder:
         for line in content.splitlines():
             text = msgspec.json.decode(line)["text"]
@@ -92,7 +94,7 @@ def _removed(clusters: Clusters) -> set[int]:
 
 
 def _datasketch(texts: Sequence[str]) -> float:
-    """Rows/s of its own signatures and index at the same bands; it does not verify."""
+    """Rows per second of datasketch with the same bands, without verification of pairs."""
     began = time.process_time()
     index = MinHashLSH(num_perm=SLOTS, params=(BANDS, BAND_SLOTS))
     for row, text in enumerate(texts):
@@ -106,10 +108,10 @@ def _datasketch(texts: Sequence[str]) -> float:
 
 
 def _exact_join(texts: Sequence[str]) -> set[int]:
-    """Rows that some chain of pairs of 90 % likeness ties to an earlier row.
+    """The rows that a chain of pairs with 90 % similarity connects to an earlier row.
 
-    Prefix filter (Chaudhuri 2006): with grams from rare to common, two sets that share 90 % of
-    their union have one in common among the first 10 % of each.
+    Prefix filter (Chaudhuri 2006): with grams ordered from rare to common, two sets that share 90 %
+    of their union have a gram in common among the first 10 % of each.
     """
     sets = gram_sets(texts)
     frequency: defaultdict[int, int] = defaultdict(int)

@@ -1,7 +1,7 @@
-"""Packing as preparation does it, window by window; TRL's best-fit decreasing on the same lengths.
+"""Packing window by window, as in preparation, compared with TRL's best-fit decreasing.
 
-Goals: a million sequences a second, and 99.9 % of every row used. Fill counts every row, also the
-last of each window.
+Goals: a million sequences per second, and 99.9 % of every row filled. The fill counts every row,
+including the last one of each window.
 """
 
 import time
@@ -22,6 +22,7 @@ QUICK: Final = 10  # times fewer
 
 
 def run(quick: bool) -> dict[str, float]:
+    """Measure the rates and the fill on random lengths."""
     fewer = QUICK if quick else 1
     lengths = _lengths(SEQUENCES // fewer)
     began = time.process_time()
@@ -39,14 +40,14 @@ def run(quick: bool) -> dict[str, float]:
 
 
 def _lengths(count: int) -> NDArray[np.int64]:
-    """Log-normal, median 190 tokens: what chats look like."""
+    """Log-normal lengths with a median of 190 tokens, similar to chats."""
     random = np.random.default_rng(3)
     drawn = random.lognormal(np.log(190), 0.8, count).astype(np.int64)
     return np.clip(drawn, 8, CAPACITY)
 
 
 def _trl(lengths: NDArray[np.int64]) -> tuple[float, float]:
-    """Sequences/s and fill of TRL, which moves the tokens too: a byte each here."""
+    """Sequences per second and fill of TRL, which moves the tokens too (here one byte each)."""
     offsets = np.concatenate(([0], np.cumsum(lengths)))
     tokens = pa.array(np.zeros(int(offsets[-1]), np.int8))
     table: Any = pa.table(
@@ -54,5 +55,5 @@ def _trl(lengths: NDArray[np.int64]) -> tuple[float, float]:
     )
     began = time.process_time()
     packed = data_utils._pack_bfd(table, CAPACITY)
-    taken = time.process_time() - began
-    return len(lengths) / taken, int(lengths.sum()) / (len(packed) * CAPACITY)
+    seconds = time.process_time() - began
+    return len(lengths) / seconds, int(lengths.sum()) / (len(packed) * CAPACITY)

@@ -1,4 +1,4 @@
-"""Rows made for measuring: the same for the same seed, on every machine."""
+"""Synthetic texts for measurements, the same for the same seed on every machine."""
 
 from collections.abc import Callable
 from random import Random
@@ -9,8 +9,11 @@ LETTERS: Final = "etaoinshrdlucmfwypvbgk"
 CHANGED_WORDS_MAX: Final = 3
 
 
-class Maker:
-    """Texts of made-up words."""
+class TextGenerator:
+    """Generates texts of invented words.
+
+    random: the source of randomness
+    """
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)  # noqa: S311  # no secrets here
@@ -18,6 +21,7 @@ class Maker:
         self._words = ["".join(spell(LETTERS, k=self.random.randint(2, 9))) for _ in range(WORDS)]
 
     def text(self, chars: int) -> str:
+        """A text of this many characters."""
         words: list[str] = []
         size = -1
         while size < chars:
@@ -52,8 +56,9 @@ class Maker:
         return self._rows(rows, 40, lambda: f"{template} {self.text(60)}")
 
     def _rows(self, rows: int, variant_percent: int, fresh: Callable[[], str]) -> list[str]:
-        made: list[str] = []
+        rows_so_far: list[str] = []
         for _ in range(rows):
-            again = made and self.random.random() * 100 < variant_percent
-            made.append(self.variant(self.random.choice(made)) if again else fresh())
-        return made
+            repeats = rows_so_far and self.random.random() * 100 < variant_percent
+            row = self.variant(self.random.choice(rows_so_far)) if repeats else fresh()
+            rows_so_far.append(row)
+        return rows_so_far

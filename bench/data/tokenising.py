@@ -1,8 +1,9 @@
-"""Render, tokenise and mask conversations on one core, beside TRL's own path; equal labels.
+"""Rendering, tokenising and masking of conversations on one core, compared with TRL.
 
-TRL masks with templates of its own that mark what the assistant generates. Qwen 2.5's is among
-them and has ChatML's special tokens, which SmolLM2's tokenizer knows: so both sides read the same
-tokenizer files and the same template. Where real conversations are at hand they are compared too.
+TRL has templates that mark what the assistant generates. The one of Qwen 2.5 uses the special
+tokens of ChatML, which the tokenizer of SmolLM2 has: so both read the same tokenizer files and the
+same template, and their ids and labels are compared. Real conversations are compared too when the
+shared datasets are there.
 """
 
 import json
@@ -39,28 +40,29 @@ Labelled = tuple[list[int], list[int]]
 
 
 def run(quick: bool) -> dict[str, float]:
+    """Measure both rates, and the share of conversations with equal ids and labels."""
     with tempfile.TemporaryDirectory() as folder:
         ours, theirs = _both(Path(folder))
-        rows = _made(ROWS // (QUICK if quick else 1))
-        rates = [  # in turn, so that a busy machine is busy for both
+        rows = _synthetic_conversations(ROWS // (QUICK if quick else 1))
+        rates = [  # in turn, so that other load affects both
             (_rate(lambda: _ours(ours, rows), rows), _rate(lambda: theirs(rows), rows))
             for _ in range(ROUNDS)
         ]
-        found = {
+        results = {
             "tokenise_conversations_per_s": max(rate for rate, _ in rates),
             "tokenise_ratio_to_trl": max(r for r, _ in rates) / max(r for _, r in rates),
             **_equal(ours, theirs, rows, "tokenise"),
         }
         if SHARED.is_dir():
             real = [row for name in REAL for row in _conversations(SHARED / name)]
-            found |= _equal(ours, theirs, real, "tokenise_real")
+            results |= _equal(ours, theirs, real, "tokenise_real")
         else:
-            print(f"no {SHARED.name} data sets beside the checkout: real conversations skipped")
-    return found
+            print(f"no {SHARED.name} datasets beside the checkout: real conversations skipped")
+    return results
 
 
 def _both(folder: Path) -> tuple[Tokenizer, Callable[[list[Conversation]], list[Labelled]]]:
-    """Our tokenizer and TRL's path over the same files."""
+    """Our tokenizer, and TRL's function over the same files."""
     import trl
     from transformers import AutoTokenizer
     from trl.chat_template_utils import get_training_chat_template
@@ -74,7 +76,7 @@ def _both(folder: Path) -> tuple[Tokenizer, Callable[[list[Conversation]], list[
     training = get_training_chat_template(tokenizer)
 
     def theirs(rows: list[Conversation]) -> list[Labelled]:
-        made = []
+        labelled = []
         for row in rows:
             both = tokenizer.apply_chat_template(
                 row.messages,
@@ -84,24 +86,24 @@ def _both(folder: Path) -> tuple[Tokenizer, Callable[[list[Conversation]], list[
                 return_dict=True,
                 return_assistant_tokens_mask=True,
             )
-            made.append((both["input_ids"], both["assistant_masks"]))
-        return made
+            labelled.append((both["input_ids"], both["assistant_masks"]))
+        return labelled
 
     return Tokenizer.load(folder), theirs
 
 
 def _ours(tokenizer: Tokenizer, rows: list[Conversation]) -> list[Labelled | None]:
-    made: list[Labelled | None] = []
+    labelled: list[Labelled | None] = []
     for start in range(0, len(rows), ENCODE_ROWS):
         rendered = [tokenizer.render(row) for row in rows[start : start + ENCODE_ROWS]]
-        encoded = iter(tokenizer.encode([one for one in rendered if not isinstance(one, Note)]))
-        for one in rendered:
-            if isinstance(one, Note):
-                made.append(None)
+        encoded = iter(tokenizer.encode([item for item in rendered if not isinstance(item, Note)]))
+        for item in rendered:
+            if isinstance(item, Note):
+                labelled.append(None)
             else:
                 tokens = next(encoded)
-                made.append((tokens.ids, list(tokens.mask)))
-    return made
+                labelled.append((tokens.ids, list(tokens.mask)))
+    return labelled
 
 
 def _equal(
@@ -112,8 +114,8 @@ def _equal(
 ) -> dict[str, float]:
     """The share of conversations with the same ids, and with the same labels.
 
-    TRL's template also labels the line breaks before an answer and after its end token. Nothing
-    generates those: they are left out of the comparison.
+    TRL's template also labels the line breaks before an answer and after its end token. A model
+    never generates these, so they are not compared.
     """
     breaks = {i for i in range(ours.vocabulary) if ours.decode([i]) == "\n"}
     ids = labels = 0
@@ -135,25 +137,26 @@ def _rate(work: Callable[[], object], rows: list[Conversation]) -> float:
     return len(rows) / (time.process_time() - began)
 
 
-def _made(rows: int) -> list[Conversation]:
-    """Five turns, about 600 characters, of the sentences of our own example."""
+def _synthetic_conversations(rows: int) -> list[Conversation]:
+    """Conversations of five messages and about 600 characters, from sentences of the example."""
     lines = EXAMPLE.read_text(encoding="utf-8").splitlines()
-    said = [message["content"] for line in lines for message in json.loads(line)["messages"]]
+    sentences = [message["content"] for line in lines for message in json.loads(line)["messages"]]
     pick = Random(3)  # noqa: S311  # no secrets here
     roles = ("system", "user", "assistant", "user", "assistant")
     trained = [role == "assistant" for role in roles]
     return [
         Conversation(
-            [{"role": role, "content": _text(pick, said, TURN_CHARS)} for role in roles], trained
+            [{"role": role, "content": _text(pick, sentences, TURN_CHARS)} for role in roles],
+            trained,
         )
         for _ in range(rows)
     ]
 
 
-def _text(pick: Random, said: list[str], chars: int) -> str:
-    text = pick.choice(said)
+def _text(pick: Random, sentences: list[str], chars: int) -> str:
+    text = pick.choice(sentences)
     while len(text) < chars:
-        text = f"{text} {pick.choice(said)}"
+        text = f"{text} {pick.choice(sentences)}"
     return text[:chars].strip()
 
 

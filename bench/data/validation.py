@@ -1,8 +1,8 @@
-"""Row validation of 1 kB chats: rows/s on one core, every fault named, beside usual tools.
+"""Validation of chat rows of 1 kB: rows per second on one core, compared with the usual tools.
 
-`json` with the same checks is what one writes by hand: one loop over the lines, the rules of a chat
-row one after the other. Both must name the same rows, or the run fails. `datasets` checks nothing
-but JSON and column types, and ends at the first bad row, so it reads the good rows alone.
+A loop with the module json and the same checks is what one writes by hand. Both must reject the
+same rows, or the run fails. The library datasets only checks JSON and column types and stops at
+the first bad row, so it reads the valid rows alone.
 """
 
 import json
@@ -14,7 +14,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, Final
 
-from bench.data.synthetic_texts import Maker
+from bench.data.synthetic_texts import TextGenerator
 from tunery.data.checking import Checker
 from tunery.data.containers.reading import open_rows
 
@@ -34,40 +34,41 @@ _PLACEHOLDERS: Final = {"<noinput>", "n/a", "none", "null", "nan", "tbd", "todo"
 
 
 def run(quick: bool) -> dict[str, float]:
-    rows = made(ROWS // (QUICK if quick else 1))
+    """Measure the rates. Raises `AssertionError` when both do not reject the same rows."""
+    rows = synthetic_rows(ROWS // (QUICK if quick else 1))
     content = b"".join(row + b"\n" for row in rows)
     good = b"".join(row + b"\n" for number, row in enumerate(rows) if number % BAD_EVERY)
     ours, by_json, bare = [], [], []
-    for _ in range(ROUNDS):  # in turn, so that a busy machine is busy for all
+    for _ in range(ROUNDS):  # in turn, so that other load affects all of them
         ours.append(_rate(lambda: _ours(content), len(rows)))
         by_json.append(_rate(lambda: _by_json(rows), len(rows)))
         bare.append(_rate(lambda: [json.loads(row) for row in good.splitlines()], len(rows)))
-    named, expected = _ours(content), _by_json(rows)
-    if named != expected or len(named) != len(range(0, len(rows), BAD_EVERY)):
-        raise AssertionError(f"not the same bad rows: {sorted(named ^ expected)[:10]}")
-    found = {
+    rejected, expected = _ours(content), _by_json(rows)
+    if rejected != expected or len(rejected) != len(range(0, len(rows), BAD_EVERY)):
+        raise AssertionError(f"the rejected rows differ: {sorted(rejected ^ expected)[:10]}")
+    results = {
         "validate_rows_per_s": max(ours),
         "validate_ratio_to_json": max(ours) / max(by_json),
         "validate_json_rows_per_s": max(by_json),
         "validate_bare_json_rows_per_s": max(bare),
     }
     if (beside := _datasets(good)) is not None:
-        found["validate_datasets_rows_per_s"] = beside
-    return found
+        results["validate_datasets_rows_per_s"] = beside
+    return results
 
 
-def made(rows: int) -> list[bytes]:
-    """Chats of about 1 kB; every thousandth has one of ten faults."""
-    maker = Maker(seed=2)
+def synthetic_rows(rows: int) -> list[bytes]:
+    """Chats of about 1 kB. Every thousandth has one of ten faults."""
+    generator = TextGenerator(seed=2)
     out = []
     for number in range(rows):
-        asked, answered = maker.text(300), maker.text(280)
+        question, answer = generator.text(300), generator.text(280)
         messages: list[dict[str, Any]] = [
-            {"role": "system", "content": maker.text(60)},
-            {"role": "user", "content": f"{asked[:150]}\n{asked[150:]}"},
-            {"role": "assistant", "content": answered},
-            {"role": "user", "content": maker.text(60)},
-            {"role": "assistant", "content": f"{answered[:40]}.\n\n{answered[40:80]}"},
+            {"role": "system", "content": generator.text(60)},
+            {"role": "user", "content": f"{question[:150]}\n{question[150:]}"},
+            {"role": "assistant", "content": answer},
+            {"role": "user", "content": generator.text(60)},
+            {"role": "assistant", "content": f"{answer[:40]}.\n\n{answer[40:80]}"},
         ]
         raw = json.dumps({"messages": messages}).encode()
         out.append(raw if number % BAD_EVERY else _broken(raw, number // BAD_EVERY))
@@ -98,7 +99,7 @@ def _rate(work: Callable[[], object], rows: int) -> float:
 
 
 def _ours(content: bytes) -> set[int]:
-    """Numbers of the rows that have an error."""
+    """The numbers of the rows that have an error."""
     checker = Checker()
     with open_rows(BytesIO(content)) as rows:
         for _ in checker.conversations(rows):
@@ -125,10 +126,10 @@ def _by_json(rows: list[bytes]) -> set[int]:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) != len(pairs):
-        raise ValueError("a key stands twice")
-    return made
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        raise ValueError("a key is repeated")
+    return value
 
 
 def _faults(row: Any) -> tuple[list[str], list[str]]:
@@ -162,18 +163,18 @@ def _faults(row: Any) -> tuple[list[str], list[str]]:
         if role == "user" and _LINK.search(content, 0, 200):
             warnings.append(f"/messages/{index}/content")
         before = message
-    spoken = [message.get("role") for message in messages if isinstance(message, dict)]
-    if "assistant" not in spoken or spoken[-1] != "assistant" or spoken[0] == "assistant":
+    roles = [message.get("role") for message in messages if isinstance(message, dict)]
+    if "assistant" not in roles or roles[-1] != "assistant" or roles[0] == "assistant":
         errors.append("/messages")
     return errors, warnings
 
 
 def _datasets(good: bytes) -> float | None:
-    """Rows/s of streaming the good rows; None without the extra `train`."""
+    """Rows per second of streaming the valid rows; None without the extra "train"."""
     try:
         import datasets
     except ImportError:
-        print("datasets is not installed (extra `train`): not measured beside")
+        print("datasets is not installed (extra `train`), so it is not compared")
         return None
     datasets.disable_progress_bars()
     with tempfile.TemporaryDirectory() as folder:

@@ -60,6 +60,7 @@ class Chained:
         return entry, encode(entry)
 
     async def submit(self) -> Awaitable[None]:
+        """Append the next entry. Raises RuntimeError when readers would not accept it."""
         entry, value = self.entry(self.ahead)
         expected = self._expected
         self.ahead, reason = judge(self.ahead, expected, entry, value)
@@ -69,7 +70,7 @@ class Chained:
         return self._read_back(await self._writer.submit(b"tenant-1", value), expected)
 
     async def _read_back(self, pending: Awaitable[Appended], expected: int) -> None:
-        """Nobody wrote in between, so what was appended is what readers accept."""
+        """Compare the offset: without another writer in between, readers accept the entry."""
         appended = await pending
         if appended.offset != expected:
             raise RuntimeError(f"acknowledged at {appended.offset}, expected {expected}")
@@ -111,14 +112,14 @@ Submit = Callable[[], Awaitable[Awaitable[Any]]]
 
 async def _alternately(ours: Submit, bare: Submit, times: int) -> tuple[float, float]:
     """Medians in ms, taken in turn so that both see the same machine."""
-    taken: tuple[list[float], list[float]] = ([], [])
+    both: tuple[list[float], list[float]] = ([], [])
     for number in range(WARM_UP + times):
-        for submit, found in zip((ours, bare), taken, strict=True):
+        for submit, times_ms in zip((ours, bare), both, strict=True):
             began = time.perf_counter()
             await (await submit())
             if number >= WARM_UP:
-                found.append(1_000 * (time.perf_counter() - began))
-    return median(taken[0]), median(taken[1])
+                times_ms.append(1_000 * (time.perf_counter() - began))
+    return median(both[0]), median(both[1])
 
 
 async def _rate(submit: Submit, times: int) -> float:

@@ -35,8 +35,16 @@ from schemas.job import (
     SubmitJob,
 )
 from schemas.model import Base
-from schemas.pool import Role
-from schemas.training import BlobFile, Checkpoint, EvalResult, HyperParameters, TrainResult
+from schemas.pool import AttemptEnd, Role
+from schemas.reasons import ending
+from schemas.training import (
+    AttemptStart,
+    BlobFile,
+    Checkpoint,
+    EvalResult,
+    HyperParameters,
+    TrainResult,
+)
 from schemas.units import HOUR_MS, Ms
 from services.scheduler.app import JOBS
 from tunery.runtime.bus.abstract import Record
@@ -100,7 +108,7 @@ SPEC: Final = JobSpec(
     pool="default",
     suffix=None,
     metadata=None,
-    line="bench-line",
+    series="bench-line",
     model_id="ft:bench-base:bench",
     price=Price(version="2026-11", currency="EUR", gpu_hour_micro=2_000_000),
 )
@@ -207,14 +215,14 @@ def _trained(job_id: str) -> Sequence[Message]:
     return (
         RecordDataset(job_id=job_id, prepared=PREPARED),
         RecordBase(job_id=job_id, base=BASE),
-        RecordGranted(job_id=job_id, attempt=1, node_id="node-1"),
-        RecordStarted(job_id=job_id, attempt=1, loaded_step=0, skipped=(), total_steps=750),
+        RecordGranted(job_id=job_id, attempt=1, node_ids=("node-1",)),
+        RecordStarted(job_id=job_id, attempt=1, start=_start(750)),
         RecordCheckpoint(job_id=job_id, checkpoint=_checkpoint(job_id)),
-        RecordUsage(job_id=job_id, attempt=1, hour=hour, gpu_ms=600_000),
+        RecordUsage(job_id=job_id, attempt=1, hour_utc=hour, gpu_ms=600_000),
         _closed(job_id, 1, "train", trained),
-        RecordGranted(job_id=job_id, attempt=2, node_id="node-1"),
-        RecordStarted(job_id=job_id, attempt=2, loaded_step=0, skipped=(), total_steps=200),
-        RecordUsage(job_id=job_id, attempt=2, hour=hour, gpu_ms=60_000),
+        RecordGranted(job_id=job_id, attempt=2, node_ids=("node-1",)),
+        RecordStarted(job_id=job_id, attempt=2, start=_start(200)),
+        RecordUsage(job_id=job_id, attempt=2, hour_utc=hour, gpu_ms=60_000),
         _closed(job_id, 2, "eval", scored),
         RecordVerdict(job_id=job_id, summary=PASSED),
         RecordRegistered(job_id=job_id, model_id=SPEC.model_id),
@@ -233,18 +241,23 @@ def _checkpoint(job_id: str) -> Checkpoint:
     )
 
 
+def _start(total_steps: int) -> AttemptStart:
+    return AttemptStart(loaded=None, loaded_step=0, skipped=(), total_steps=total_steps)
+
+
 def _closed(job_id: str, attempt: int, role: Role, result: Any) -> RecordClosed:
     spent = 600_000 if role == "train" else 60_000
     return RecordClosed(
         job_id=job_id,
         attempt=attempt,
         role=role,
-        outcome="succeeded",
-        cause=None,
-        message=None,
-        result=result,
-        node_id="node-1",
-        used_gpu_ms=spent,
-        billable_gpu_ms=spent,
-        lost_gpu_ms=0,
+        end=AttemptEnd(
+            outcome="succeeded",
+            ended_by="training",
+            reason=ending("exited"),
+            result=result,
+            node_ids=("node-1",),
+            used_gpu_ms=spent,
+            billable_gpu_ms=spent,
+        ),
     )

@@ -14,7 +14,7 @@ import msgspec
 
 from bench.log.jobs import BEGIN_MS, PARTITION
 from schemas.envelope import Header
-from schemas.pool import Token, UsageSliced
+from schemas.pool import LeaseRef, Token, UsageSliced
 from schemas.topics import POOL
 from schemas.units import HOUR_MS
 from services.billing.app import LEDGER
@@ -28,7 +28,7 @@ from tunery.runtime.store.rows import upsert_sql
 BATCH: Final = 500
 OURS: Final = "bench_ledger"
 BARE: Final = "bench_bare"
-PLACE: Final = (POOL.name, PARTITION)
+STREAM_PARTITION: Final = (POOL.name, PARTITION)
 ADVANCE: Final = """
 UPDATE positions SET next_offset = $5, position = $6
 WHERE projection = $1 AND stream = $2 AND partition = $3 AND next_offset = $4
@@ -70,14 +70,16 @@ async def _prepared(dsn: str, schema: str) -> Any:
 def _slices(first: int) -> Iterator[Slice]:
     for offset in range(first, first + BATCH):
         event = UsageSliced(
-            token=Token(pool="default", lease=offset),
-            tenant=f"tenant-{offset % 200}",
-            job_id=f"ftjob-{offset:08d}",
-            attempt=1,
-            role="train",
-            lane="standard",
-            price_version="2026-11",
-            hour=BEGIN_MS // HOUR_MS + offset % 24,
+            lease=LeaseRef(
+                token=Token(pool="default", lease=offset),
+                tenant=f"tenant-{offset % 200}",
+                job_id=f"ftjob-{offset:08d}",
+                attempt=1,
+                role="train",
+                lane="standard",
+                price_version="2026-11",
+            ),
+            hour_utc=BEGIN_MS // HOUR_MS + offset % 24,
             used_gpu_ms=600_000,
             billable_gpu_ms=600_000,
         )
@@ -98,9 +100,9 @@ def _slices(first: int) -> Iterator[Slice]:
 async def _commit(store: PostgresStore, first: int, slices: Sequence[Slice]) -> None:
     changes = [change for header, event in slices for change in project_ledger(header, event)]
     position = Position(first + BATCH)
-    batch = RowBatch(LEDGER.name, LEDGER.version, PLACE, first, position, changes)
+    batch = RowBatch(LEDGER.name, LEDGER.version, STREAM_PARTITION, first, position, changes)
     if await store.commit(batch) is not CommitResult.DONE:
-        raise RuntimeError("somebody else writes this ledger")
+        raise RuntimeError("another process writes this ledger")
 
 
 def _statement() -> str:
@@ -116,17 +118,17 @@ async def _commit_bare(pool: Any, statement: str, first: int, slices: Sequence[S
             "journal_partition": header.partition,
             "incarnation": header.incarnation,
             "journal_offset": header.offset,
-            "pool": event.token.pool,
-            "lease": event.token.lease,
-            "hour": event.hour,
+            "pool": event.lease.token.pool,
+            "lease": event.lease.token.lease,
+            "hour": event.hour_utc,
             "kind": "usage",
             "cause": "",
-            "tenant": event.tenant,
-            "job_id": event.job_id,
-            "attempt": event.attempt,
-            "role": event.role,
-            "lane": event.lane,
-            "price_version": event.price_version,
+            "tenant": event.lease.tenant,
+            "job_id": event.lease.job_id,
+            "attempt": event.lease.attempt,
+            "role": event.lease.role,
+            "lane": event.lease.lane,
+            "price_version": event.lease.price_version,
             "at": header.at,
             "used_gpu_ms": event.used_gpu_ms,
             "gpu_ms": event.billable_gpu_ms,
@@ -138,7 +140,7 @@ async def _commit_bare(pool: Any, statement: str, first: int, slices: Sequence[S
         await connection.execute(
             ADVANCE,
             LEDGER.name,
-            *PLACE,
+            *STREAM_PARTITION,
             first,
             position.offset,
             position.dump(),

@@ -99,9 +99,9 @@ async def _copied(bootstrap: str, topic: str, records: int) -> float:
     await consumer.start()
     await producer.start()
     try:
-        place = TopicPartition(topic, PARTITION)
-        consumer.assign([place])
-        consumer.seek(place, 0)
+        topic_partition = TopicPartition(topic, PARTITION)
+        consumer.assign([topic_partition])
+        consumer.seek(topic_partition, 0)
         flights: deque[Awaitable[Any]] = deque()
         left, began = records, time.perf_counter()
         while left > 0:

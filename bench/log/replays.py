@@ -58,13 +58,13 @@ async def _bare(bootstrap: str, topic: str, records: int) -> float:
     consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False)
     await consumer.start()
     try:
-        place = TopicPartition(topic, PARTITION)
-        consumer.assign([place])
-        consumer.seek(place, 0)
+        topic_partition = TopicPartition(topic, PARTITION)
+        consumer.assign([topic_partition])
+        consumer.seek(topic_partition, 0)
         left, began = records, time.perf_counter()
         while left > 0:
-            found = await consumer.getmany(timeout_ms=WAIT_MS, max_records=BATCH_RECORDS)
-            left -= sum(len(some) for some in found.values())
+            polled = await consumer.getmany(timeout_ms=WAIT_MS, max_records=BATCH_RECORDS)
+            left -= sum(len(some) for some in polled.values())
         return records / (time.perf_counter() - began)
     finally:
         await consumer.stop()

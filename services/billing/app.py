@@ -7,7 +7,7 @@ from services.billing.adapters.ledger import PostgresBooks
 from services.billing.adapters.prices import read_books
 from services.billing.domain.decide import decide
 from services.billing.domain.evolve import evolve
-from services.billing.domain.state import NOBODY, Tenants
+from services.billing.domain.state import INITIAL, Tenants
 from services.billing.domain.statements import earliest
 from services.billing.effect import close
 from services.billing.project import LEDGER_DDL, TENANTS_DDL, project_ledger, project_tenants
@@ -33,7 +33,7 @@ def _deadline(state: Tenants) -> Deadline | None:
 ACCOUNTS = Aggregate(
     stream=ACCOUNT,
     fold_version=4,  # 4: months that are closed
-    initial=NOBODY,
+    initial=INITIAL,
     state_type=Tenants,
     decide=decide,
     evolve=evolve,

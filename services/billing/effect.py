@@ -8,7 +8,7 @@ from typing import Final
 
 from schemas.account import CloseInvoice, PeriodEnded
 from schemas.topics import PARTITIONS, POOL
-from services.billing.domain.periods import Share, period
+from services.billing.domain.periods import BillShare, period
 from services.billing.ports import Books
 from services.billing.project import CLOSE
 from tunery.runtime.bus.abstract import Log
@@ -31,7 +31,7 @@ def close(log: Log, books: Books) -> Effect[PeriodEnded]:
             raise Behind(f"partitions {behind} of {journal} are not in the ledger up to {ends}")
         before = ended.before.cut if ended.before else (0,) * PARTITIONS
         cut = tuple(max(pair) for pair in zip(ends, before, strict=True))
-        share = Share(month=period(ended.period), late=before, cut=cut)
+        share = BillShare(month=period(ended.period), late=before, cut=cut)
         statement = await books.statement(tenant, ended, share)
         return Send("account", tenant, tenant, CloseInvoice(statement=statement))
 

@@ -3,12 +3,12 @@
 from typing import Protocol
 
 from schemas.account import PeriodEnded, Statement
-from services.billing.domain.periods import Cut, Share
+from services.billing.domain.periods import BillShare, Cut
 
 
 class Books(Protocol):
     async def reached(self) -> Cut:
         """For each partition of the pool's journal, the first offset not in the ledger yet."""
 
-    async def statement(self, tenant: str, ended: PeriodEnded, share: Share) -> Statement:
+    async def statement(self, tenant: str, ended: PeriodEnded, share: BillShare) -> Statement:
         """The bill of the month that `share` is of. Raises PriceMissing, Mixed."""

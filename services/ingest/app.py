@@ -1,15 +1,15 @@
-"""Composition root: the only file of the service that names concrete parts."""
+"""Composition root: builds the hosts of ingest and chooses the adapters."""
 
 import asyncio
 from collections.abc import Sequence
 
 from schemas.topics import DATASET, MODEL
-from services.ingest.adapters.process_workbench import Workers
-from services.ingest.adapters.tasks import Screen
+from services.ingest.adapters.process_workbench import ProcessWorkbench
+from services.ingest.adapters.tasks import ScreeningTask
 from services.ingest.domain.decide import decide
 from services.ingest.domain.evolve import evolve
 from services.ingest.domain.expiry import earliest
-from services.ingest.domain.state import NOTHING, Libraries
+from services.ingest.domain.state import INITIAL, DatasetsByTenant
 from services.ingest.effect import erase, prepare, validate
 from services.ingest.ports import LocalBase
 from services.ingest.project import BASES, DDL, project
@@ -29,7 +29,7 @@ from tunery.runtime.settings import SettingsError, load
 from tunery.runtime.verbs import Aggregate, Deadline
 
 
-def _deadline(state: Libraries) -> Deadline | None:
+def _deadline(state: DatasetsByTenant) -> Deadline | None:
     due = earliest(state)
     return None if due is None else Deadline(*due)
 
@@ -37,8 +37,8 @@ def _deadline(state: Libraries) -> Deadline | None:
 DATASETS = Aggregate(
     stream=DATASET,
     fold_version=3,  # 3: names and their versions, and what models keep
-    initial=NOTHING,
-    state_type=Libraries,
+    initial=INITIAL,
+    state_type=DatasetsByTenant,
     decide=decide,
     evolve=evolve,
     deadline=_deadline,
@@ -54,18 +54,19 @@ TODOS = Projection(
 
 
 async def build(runtime: Runtime) -> Sequence[Host]:
+    """Build the hosts. Raises `SettingsError` when a setting is invalid or a model is unusable."""
     settings = load(IngestSettings)
-    room = settings.work_dir or runtime.settings.data_dir / "ingest"
-    try:  # now, not at a tenant's first file
+    scratch = settings.work_dir or runtime.settings.data_dir / "ingest"
+    try:  # at start-up, rather than at the first file of a tenant
         await asyncio.to_thread(settings.policy.try_models)
     except ModelUnusable as error:
         raise SettingsError(f"TUNERY_INGEST_PERSONAL_MODEL, …_TOXICITY_MODEL: {error}") from error
-    await asyncio.to_thread(sweep, room, settings.work_ms_max)
+    await asyncio.to_thread(sweep, scratch, settings.work_ms_max)
     benchmarks = settings.benchmarks_dir or folder_in(runtime.settings.data_dir)
-    workers = Workers(
+    workbench = ProcessWorkbench(
         work_ms_max=settings.work_ms_max,
         memory_bytes_max=settings.memory_bytes_max,
-        screen=Screen(policy=settings.policy, benchmarks=str(benchmarks)),
+        screen=ScreeningTask(policy=settings.policy, benchmarks=str(benchmarks)),
     )
 
     async def bases() -> tuple[LocalBase, ...]:
@@ -73,8 +74,8 @@ async def build(runtime: Runtime) -> Sequence[Host]:
         return tuple(LocalBase(**row) for row in rows)
 
     effects = (
-        validate(runtime.blobs, workers, bases, room, settings.concurrency),
-        prepare(runtime.blobs, workers, bases, room, settings.concurrency),
+        validate(runtime.blobs, workbench, bases, scratch, settings.concurrency),
+        prepare(runtime.blobs, workbench, bases, scratch, settings.concurrency),
         erase(runtime.blobs),
     )
     owner = AggregateHost(runtime, DATASETS)

@@ -1,4 +1,4 @@
-"""Validate a file, prepare a data set, erase what is deleted. Rows are read by the workbench."""
+"""The effects of ingest: validate a file, prepare a dataset, erase deleted bytes."""
 
 import asyncio
 import hashlib
@@ -11,7 +11,6 @@ from typing import Final
 
 from schemas import errors
 from schemas.dataset import (
-    BaseTokens,
     FileRegistered,
     PreparationDue,
     Prepared,
@@ -20,10 +19,12 @@ from schemas.dataset import (
     Validation,
 )
 from schemas.envelope import Message
-from services.ingest.ports import Checked, LocalBase, Packed, Workbench, WorkRefused
+from services.ingest.ports import CheckedFile, LocalBase, Workbench, WorkRefused
 from services.ingest.project import ERASE, PREPARE, VALIDATE, EraseBlob
 from services.ingest.scratch import named_folder, new_folder
+from tunery.data.preparing import PreparedDirectory
 from tunery.runtime.blobs.abstract import Blobs, Stored, blob_key
+from tunery.runtime.blobs.files import file_sha256
 from tunery.runtime.telemetry.logs import log_event
 from tunery.runtime.verbs import Effect, Send
 
@@ -35,18 +36,25 @@ Bases = Callable[[], Awaitable[tuple[LocalBase, ...]]]
 
 
 def validate(
-    blobs: Blobs, workbench: Workbench, bases: Bases, room: Path, concurrency: int
+    blobs: Blobs, workbench: Workbench, bases: Bases, scratch: Path, concurrency: int
 ) -> Effect[FileRegistered]:
-    """Check every row, count tokens under every base, keep the report as a blob."""
+    """Check every row, count tokens under every base model, and store the report as a blob."""
 
     async def run(file: FileRegistered, tenant: str, _: int = 1) -> Send:
-        async with _folder(room) as folder:
+        async with _folder(scratch) as folder:
             path = folder / "rows"
             await blobs.get_file(file.blob, path, sha256=file.sha256)
             checked = await workbench.check(path, await bases(), file.rows_max)
-        for why in checked.unusable:
-            log_event(LOG, logging.WARNING, "base cannot count", file=file.file_id, why=why)
-        validation = _validation(checked, await _report(blobs, tenant, checked))
+        for reason in checked.unusable:
+            log_event(
+                LOG,
+                logging.WARNING,
+                "base_model.unusable",
+                tenant=tenant,
+                file_id=file.file_id,
+                reason=reason,
+            )
+        validation = _validation(checked, await _store_report(blobs, tenant, checked))
         return _send(tenant, RecordValidation(file_id=file.file_id, validation=validation))
 
     def exhausted(file: FileRegistered, tenant: str, failure: str) -> Send:
@@ -66,31 +74,31 @@ def validate(
 
 
 def prepare(
-    blobs: Blobs, workbench: Workbench, bases: Bases, room: Path, concurrency: int
+    blobs: Blobs, workbench: Workbench, bases: Bases, scratch: Path, concurrency: int
 ) -> Effect[PreparationDue]:
-    """Split, tokenise and pack once; the cache's files are named by their content."""
+    """Split, tokenise and pack a dataset once; its files are named by their content."""
 
     async def run(due: PreparationDue, tenant: str, _: int = 1) -> Send:
         base = _base_of(due, await bases())
         if base is None:
             failure = (
                 f"Base model {due.spec.base_id!r} with SHA-256 {due.spec.base_sha256} "
-                "is not registered here (any more). Submit the job again."
+                "is not registered (any more). Submit the job again."
             )
             return _failed(due, tenant, errors.UNKNOWN_BASE, failure)
-        async with _folder(room) as folder:
+        async with _folder(scratch) as folder:
             training, validation = await _fetch(blobs, due, folder)
-            out, work = folder / "prepared", named_folder(room, due.prepare_id)
+            out, work = folder / "prepared", named_folder(scratch, due.prepare_id)
             try:
-                packed = await workbench.prepare(training, validation, base, due.spec, out, work)
+                directory = await workbench.prepare(training, validation, base, due.spec, out, work)
             except WorkRefused as error:
                 return _failed(due, tenant, errors.FILE_REJECTED, str(error))
-            made = await _store(blobs, tenant, packed)
-        record = RecordPrepared(prepare_id=due.prepare_id, prepared=made)
+            prepared = await _store(blobs, tenant, directory)
+        record = RecordPrepared(prepare_id=due.prepare_id, prepared=prepared)
         return _send(tenant, record)
 
     def exhausted(due: PreparationDue, tenant: str, failure: str) -> Send:
-        message = f"The data set could not be prepared: {failure}."
+        message = f"The dataset could not be prepared: {failure}."
         return _failed(due, tenant, errors.PLATFORM, message)
 
     return Effect(
@@ -105,7 +113,7 @@ def prepare(
 
 
 def erase(blobs: Blobs) -> Effect[EraseBlob]:
-    """Remove one stored object of a deleted file; nobody waits for the outcome."""
+    """Remove one stored object of a deleted file. No command reports the result."""
 
     async def run(row: EraseBlob, tenant: str, _: int = 1) -> None:
         await blobs.delete(row.blob)
@@ -123,8 +131,8 @@ def erase(blobs: Blobs) -> Effect[EraseBlob]:
 
 
 @asynccontextmanager
-async def _folder(room: Path) -> AsyncIterator[Path]:
-    folder = await asyncio.to_thread(new_folder, room)
+async def _folder(scratch: Path) -> AsyncIterator[Path]:
+    folder = await asyncio.to_thread(new_folder, scratch)
     try:
         yield folder
     finally:
@@ -142,69 +150,56 @@ async def _fetch(blobs: Blobs, due: PreparationDue, folder: Path) -> tuple[Path,
 
 
 def _base_of(due: PreparationDue, bases: tuple[LocalBase, ...]) -> LocalBase | None:
-    wanted = (due.spec.base_id, due.spec.base_sha256)
-    return next((base for base in bases if (base.base_id, base.sha256) == wanted), None)
+    key = (due.spec.base_id, due.spec.base_sha256)
+    return next((base for base in bases if (base.base_id, base.sha256) == key), None)
 
 
-async def _report(blobs: Blobs, tenant: str, checked: Checked) -> str:
+async def _store_report(blobs: Blobs, tenant: str, checked: CheckedFile) -> str:
     data = checked.report.encode()
     sha256 = hashlib.sha256(data).hexdigest()
     return (await blobs.put(blob_key(tenant, "reports", sha256, ".json"), data)).key
 
 
-def _validation(checked: Checked, report_blob: str) -> Validation:
+def _validation(checked: CheckedFile, report_blob: str) -> Validation:
     return Validation(
         accepted=checked.accepted,
         dialect=checked.dialect,
         rows=checked.rows,
         errors=checked.errors,
         warnings=checked.warnings,
-        tokens=tuple(
-            BaseTokens(
-                base_id=found.base_id,
-                base_sha256=found.base_sha256,
-                tokens=found.tokens,
-                trainable_tokens=found.trainable_tokens,
-                longest_row_tokens=found.longest_row_tokens,
-                plans=found.plans,
-            )
-            for found in checked.counted
-        ),
+        tokens=checked.tokens,
         report_blob=report_blob,
         code=checked.code,
         message=checked.message,
     )
 
 
-async def _store(blobs: Blobs, tenant: str, packed: Packed) -> Prepared:
-    train = await _keep(blobs, tenant, Path(packed.train))
-    validation = await _keep(blobs, tenant, Path(packed.validation))
-    prompts = await _keep(blobs, tenant, Path(packed.prompts))
+async def _store(blobs: Blobs, tenant: str, directory: PreparedDirectory) -> Prepared:
+    """Upload the files of a prepared directory, named by their content."""
+    train = await _store_file(blobs, tenant, directory.train_path)
+    validation = await _store_file(blobs, tenant, directory.validation_path)
+    prompts = await _store_file(blobs, tenant, directory.prompts_path)
+    manifest = directory.manifest
     return Prepared(
-        version=packed.version,
+        version=manifest.key,
         train_blob=train.key,
         train_sha256=train.sha256,
         validation_blob=validation.key,
         validation_sha256=validation.sha256,
         prompts_blob=prompts.key,
         prompts_sha256=prompts.sha256,
-        train_rows=packed.train_rows,
-        validation_rows=packed.validation_rows,
-        packed_rows=packed.packed_rows,
-        tokens=packed.tokens,
-        trainable_tokens=packed.trainable_tokens,
+        train_rows=manifest.train.rows,
+        validation_rows=manifest.validation.rows,
+        packed_rows=manifest.train.packed_rows,
+        tokens=manifest.train.tokens,
+        trainable_tokens=manifest.train.trainable_tokens,
     )
 
 
-async def _keep(blobs: Blobs, tenant: str, path: Path) -> Stored:
-    sha256 = await asyncio.to_thread(_sha256, path)
+async def _store_file(blobs: Blobs, tenant: str, path: Path) -> Stored:
+    sha256 = await asyncio.to_thread(file_sha256, path)
     key = blob_key(tenant, "prepared", sha256, path.suffix)
     return await blobs.put_file(key, path, sha256=sha256)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _failed(due: PreparationDue, tenant: str, code: str, failure: str) -> Send:

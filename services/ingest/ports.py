@@ -5,32 +5,34 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from schemas.dataset import PackPlan, PrepareSpec
+from schemas.dataset import BaseTokens, PrepareSpec
 from schemas.envelope import Sha256
-from schemas.units import Tokens
+from tunery.data.preparing import PreparedDirectory
 
 
 class LocalBase(Struct, frozen=True, kw_only=True):
-    """A base model's directory on this machine: its tokenizer and chat template."""
+    """A base model whose tokenizer and chat template are on this machine.
+
+    base_id: its id
+    sha256: hash of its files
+    path: its directory
+    """
 
     base_id: str
     sha256: Sha256
     path: str
 
 
-class Counted(Struct, frozen=True, kw_only=True):
-    base_id: str
-    base_sha256: Sha256
-    tokens: Tokens
-    trainable_tokens: Tokens
-    longest_row_tokens: Tokens
-    plans: tuple[PackPlan, ...] = ()
+class CheckedFile(Struct, frozen=True, kw_only=True, tag="checked"):
+    """The result of checking a file under all base models.
 
-
-class Checked(Struct, frozen=True, kw_only=True):
-    """`report`: JSON for the tenant. `unusable`: bases that could not count, and why.
-
-    `code`, `message`: why the file is not accepted, as OpenAI words it; no row is quoted.
+    accepted: whether at least one base model can train on it
+    dialect: dialect of its rows, or "unknown"
+    rows, errors, warnings: how many there are
+    tokens: token counts for each base model that can train on it
+    report: the report for the tenant, as JSON
+    code, message: why the file is rejected, in OpenAI's terms; no row is quoted
+    unusable: the base models that could not be used, and why
     """
 
     accepted: bool
@@ -38,45 +40,31 @@ class Checked(Struct, frozen=True, kw_only=True):
     rows: int
     errors: int
     warnings: int
-    counted: tuple[Counted, ...]
+    tokens: tuple[BaseTokens, ...]
     report: str
     code: str | None = None
     message: str | None = None
     unusable: tuple[str, ...] = ()
 
 
-class Packed(Struct, frozen=True, kw_only=True):
-    """A prepared cache: paths of its files, and the sums of its training side (rows of both).
-
-    `version` is the cache key.
-    """
-
-    version: str
-    train: str
-    validation: str
-    prompts: str
-    train_rows: int
-    validation_rows: int
-    packed_rows: int
-    tokens: Tokens
-    trainable_tokens: Tokens
-
-
 class WorkFailed(Exception):
-    """The work broke off (killed, out of memory, over its time limit); it may be tried again."""
+    """The work ended early (killed, out of memory, over its time limit) and may be retried."""
 
 
 class WorkRefused(Exception):
-    """The data cannot be worked on, now or later; the message says why and what to do."""
+    """The data cannot be processed, now or later. The message says why and what to do."""
 
 
 class Workbench(Protocol):
-    """Rows are a tenant's input: they are read by a process that can be limited and killed."""
+    """Reads the rows of tenants in processes that can be limited and killed."""
 
     async def check(
         self, path: Path, bases: tuple[LocalBase, ...], rows_max: int | None = None
-    ) -> Checked:
-        """`rows_max`: more are an error. Raises WorkFailed."""
+    ) -> CheckedFile:
+        """Check a file under all base models; more rows than `rows_max` are an error.
+
+        Raises `WorkFailed` when the work ends early.
+        """
 
     async def prepare(
         self,
@@ -86,8 +74,10 @@ class Workbench(Protocol):
         spec: PrepareSpec,
         folder: Path,
         work: Path,
-    ) -> Packed:
-        """Makes `folder`, complete or not at all. Raises WorkFailed, WorkRefused.
+    ) -> PreparedDirectory:
+        """Prepare files into `folder`, which appears complete or not at all.
 
-        What is half done lies in `work`, on the same disk: a later try with it goes on there.
+        Intermediate results are kept in `work`, on the same disk; a retry resumes from them.
+
+        Raises `WorkFailed` when the work ends early, `WorkRefused` when rows cannot be prepared.
         """

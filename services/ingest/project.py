@@ -1,4 +1,4 @@
-"""Ingest's to-do list, and the base models whose tokenizers it counts with."""
+"""Projects journals to the to-do list of ingest, and to its table of base models."""
 
 from typing import Any, Final
 
@@ -31,17 +31,18 @@ CREATE TABLE IF NOT EXISTS bases (
 
 
 class EraseBlob(Message):
-    """One stored object that nothing of the tenant needs any more."""
+    """A stored object that the tenant no longer needs."""
 
     blob: str
 
 
 def project(header: Header, event: Any) -> tuple[Change, ...]:
+    """The changes of to-do list and base models that follow from one event."""
     match event:
         case FileRegistered() if event.purpose == "fine-tune":
             row = file_row(header.key, event.file_id)
             todo = Todo(VALIDATE, row, header.key, header.tenant, event)
-            # equal bytes have equal keys: what is wanted again must not be erased
+            # equal bytes have equal keys: bytes that are needed again must not be erased
             return (Done(ERASE, event.blob), todo)
         case FileRegistered():
             return (Done(ERASE, event.blob),)
@@ -53,14 +54,14 @@ def project(header: Header, event: Any) -> tuple[Change, ...]:
         case FileDeleted():
             return _deleted(header, event)
         case UploadEnded():
-            blobs = (part_blob(header.key, event.upload_id, part) for part in event.parts)
-            return tuple(_erase(header, blob) for blob in blobs)
+            parts = (part_blob(header.key, event.upload_id, part) for part in event.parts)
+            return tuple(_erase(header, blob) for blob in parts)
         case PreparationDue():
             return (Todo(PREPARE, event.prepare_id, header.key, header.tenant, event),)
         case DatasetPrepared():
-            made = event.prepared
-            kept = (made.train_blob, made.validation_blob, made.prompts_blob)
-            return (Done(PREPARE, event.prepare_id), *(Done(ERASE, key) for key in kept))
+            prepared = event.prepared
+            blobs = (prepared.train_blob, prepared.validation_blob, prepared.prompts_blob)
+            return (Done(PREPARE, event.prepare_id), *(Done(ERASE, key) for key in blobs))
         case PreparationFailed():
             return (Done(PREPARE, event.prepare_id),)
         case BaseAdded():

@@ -1,4 +1,4 @@
-"""What other streams hear of `dataset`: jobs that wait for a file, or for their pinned data set."""
+"""Reacts to events of the stream "dataset": tells jobs about their files and datasets."""
 
 from typing import Final
 
@@ -20,6 +20,7 @@ LISTED: Final = "GET /v1/files/{file_id}/validation lists every problem."
 
 
 def react_dataset(header: Header, event: Event) -> tuple[Send, ...]:
+    """The commands to jobs that follow from one event."""
     match event:
         case FileValidated():
             body: RecordFile | RecordDataset = _validated(event)
@@ -28,7 +29,7 @@ def react_dataset(header: Header, event: Event) -> tuple[Send, ...]:
                 file_id=event.file_id, accepted=False, tokens=(), message=event.failure
             )
         case FileDeleted():
-            # a job may wait for the validation that will now never come
+            # a job may wait for a validation that will not happen any more
             body = RecordFile(file_id=event.file_id, accepted=False, tokens=(), message=DELETED)
         case DatasetReady():
             body = RecordDataset(job_id=event.job_id, prepared=event.prepared)
@@ -42,12 +43,12 @@ def react_dataset(header: Header, event: Event) -> tuple[Send, ...]:
 
 
 def _validated(event: FileValidated) -> RecordFile:
-    found = event.validation
-    told = (REJECTED, found.message or "", LISTED.format(file_id=event.file_id))
+    validation = event.validation
+    sentences = (REJECTED, validation.message or "", LISTED.format(file_id=event.file_id))
     return RecordFile(
         file_id=event.file_id,
-        accepted=found.accepted,
-        tokens=found.tokens,
-        message=None if found.accepted else " ".join(filter(None, told)),
-        code=found.code,
+        accepted=validation.accepted,
+        tokens=validation.tokens,
+        message=None if validation.accepted else " ".join(filter(None, sentences)),
+        code=validation.code,
     )

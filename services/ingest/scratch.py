@@ -1,4 +1,4 @@
-"""The folder where files lie while they are worked on."""
+"""The scratch directory: folders for files that are being processed."""
 
 import shutil
 import time
@@ -11,25 +11,29 @@ from schemas.units import Ms
 PREFIX: Final = "work-"
 
 
-def new_folder(room: Path) -> Path:
-    room.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return Path(mkdtemp(dir=room, prefix=PREFIX))
+def new_folder(scratch: Path) -> Path:
+    """Create an empty folder that only this user can read."""
+    scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return Path(mkdtemp(dir=scratch, prefix=PREFIX))
 
 
-def named_folder(room: Path, name: str) -> Path:
-    """Where work that is done in pieces goes on after a crash; it need not exist yet."""
-    return room / f"{PREFIX}{name}"
+def named_folder(scratch: Path, name: str) -> Path:
+    """The folder in which interrupted work of this name is resumed; it need not exist."""
+    return scratch / f"{PREFIX}{name}"
 
 
-def sweep(room: Path, older_than_ms: Ms) -> int:
-    """Remove what killed processes left behind; how many folders. Younger ones may be in use."""
+def sweep(scratch: Path, older_than_ms: Ms) -> int:
+    """Remove folders of killed processes, and return how many.
+
+    Folders that were used within `older_than_ms` may belong to a running process and stay.
+    """
     swept = 0
-    for folder in room.glob(f"{PREFIX}*"):
+    for folder in scratch.glob(f"{PREFIX}*"):
         try:
-            touched = max(place.stat().st_mtime for place in (folder, *folder.iterdir()))
-            age_ms = time.time() * 1000 - touched * 1000
+            changed_s = max(path.stat().st_mtime for path in (folder, *folder.iterdir()))
+            age_ms = time.time() * 1000 - changed_s * 1000
         except FileNotFoundError:
-            continue  # another process swept it
+            continue  # another process removed it
         if age_ms > older_than_ms:
             shutil.rmtree(folder, ignore_errors=True)
             swept += 1

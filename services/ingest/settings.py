@@ -1,4 +1,4 @@
-"""What an operator may set for ingest."""
+"""The settings of ingest."""
 
 from pathlib import Path
 from typing import Final
@@ -13,23 +13,23 @@ GIB: Final = 1024**3
 
 
 class IngestSettings(BaseSettings):
-    """Environment: `TUNERY_INGEST_WORK_DIR`, `TUNERY_INGEST_CONCURRENCY`, …"""
+    """Read from environment variables: TUNERY_INGEST_WORK_DIR, TUNERY_INGEST_CONCURRENCY, …"""
 
     model_config = SettingsConfigDict(env_prefix="TUNERY_INGEST_", extra="ignore")
 
-    work_dir: Path | None = None  # room for files on their way; else in the data directory
+    work_dir: Path | None = None  # scratch directory; default: in the data directory
     concurrency: int = Field(default=2, ge=1, le=32)
     work_ms_max: Ms = Field(default=2 * HOUR_MS, ge=1_000)
-    memory_bytes_max: int = Field(default=4 * GIB, ge=GIB // 2)  # of one piece of work
-    benchmarks_dir: Path | None = None  # what `tunery benchmarks add` fills; else in the data dir
-    benchmarks: Overlaps = "flag"  # what becomes of rows with items of a benchmark
+    memory_bytes_max: int = Field(default=4 * GIB, ge=GIB // 2)  # of one worker process
+    benchmarks_dir: Path | None = None  # default: where `tunery benchmarks add` stores them
+    benchmarks: Overlaps = "flag"  # what happens to rows with items of a benchmark
     near_duplicates: Repeats = "keep"
     personal_data: Personal = "ignore"
     secrets: Personal = "block"
     toxic: Toxic = "warn"
     toxic_percent: int = Field(default=50, ge=1, le=100)
-    personal_model: str | None = None  # `presidio` or `module:callable`; finds names of people
-    toxicity_model: str | None = None  # `module:callable`; rates rows
+    personal_model: str | None = None  # `presidio` or `module:callable`; recognises names
+    toxicity_model: str | None = None  # `module:callable`; rates toxicity
 
     @property
     def policy(self) -> ScreeningPolicy:

@@ -112,7 +112,7 @@ async def _copy(blobs: Blobs, file: BlobFile, version: VersionSubmitted, tenant:
 async def _write_lineage(blobs: Blobs, version: VersionSubmitted, tenant: str) -> BlobFile:
     document = {
         "model_id": version.model_id,
-        "line": version.line,
+        "series": version.series,
         "lineage": msgspec.to_builtins(version.lineage),
         "files": [
             {"name": file.name, "sha256": file.sha256, "bytes": file.bytes}

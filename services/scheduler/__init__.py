@@ -1,0 +1,8 @@
+"""Decides `job` and `pool`: who may run, and on which slots.
+
+domain/    the two deciders with their folds, and which nodes are alive
+app        the only file that names concrete parts
+react      what follows elsewhere from the journals of `job` and `pool`
+watch      reads heartbeats and tells the pools what it has seen
+settings   settings of the process
+"""

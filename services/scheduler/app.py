@@ -6,11 +6,13 @@ from typing import Final
 from schemas.topics import JOB, POOL
 from services.scheduler.domain.job.decide import decide as decide_job
 from services.scheduler.domain.job.evolve import evolve as evolve_job
-from services.scheduler.domain.job.state import NOBODY, Tenants
+from services.scheduler.domain.job.state import INITIAL as NO_TENANTS
+from services.scheduler.domain.job.state import Tenants
 from services.scheduler.domain.pool.deadlines import earliest
 from services.scheduler.domain.pool.decide import decide as decide_pool
 from services.scheduler.domain.pool.evolve import evolve as evolve_pool
-from services.scheduler.domain.pool.state import EMPTY, Pools
+from services.scheduler.domain.pool.state import INITIAL as NO_POOLS
+from services.scheduler.domain.pool.state import Pools
 from services.scheduler.react import react_job, react_pool
 from services.scheduler.settings import SchedulerSettings
 from services.scheduler.watch import Watcher
@@ -30,16 +32,16 @@ def _deadline(state: Pools) -> Deadline | None:
 
 JOBS: Final = Aggregate(
     stream=JOB,
-    fold_version=5,  # 5: why a file was rejected
-    initial=NOBODY,
+    fold_version=6,  # 6: works by reference
+    initial=NO_TENANTS,
     state_type=Tenants,
     decide=decide_job,
     evolve=evolve_job,
 )
 POOLS: Final = Aggregate(
     stream=POOL,
-    fold_version=2,  # 2: steps that a lease was started with
-    initial=EMPTY,
+    fold_version=3,  # 3: leases with members
+    initial=NO_POOLS,
     state_type=Pools,
     decide=decide_pool,
     evolve=evolve_pool,

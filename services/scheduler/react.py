@@ -22,12 +22,15 @@ from schemas.job import (
     RegistrationWanted,
     VerdictRecorded,
     WantedSet,
+    WorkDescribed,
 )
 from schemas.job import Event as JobEvent
 from schemas.model import PinBase, RegisterVersion
 from schemas.pool import (
     CheckpointAccepted,
     ClosePlacement,
+    DescribeWork,
+    ForgetWork,
     LeaseDraining,
     LeaseGranted,
     LeaseStarted,
@@ -42,18 +45,29 @@ from tunery.runtime.verbs import Send
 
 
 def react_job(header: Header, event: JobEvent) -> tuple[Send, ...]:
+    """Commands to `dataset`, `model`, `pool` and `account` that follow from an event of `job`."""
     match event:
         case PinsWanted():
             return _pins(header, event)
+        case WorkDescribed():
+            describe = DescribeWork(tenant=header.tenant, description=event.description)
+            return (_to_pool(event.pool, header.tenant, describe),)
         case PlacementWanted():
-            return (_to_pool(event.pool, header.tenant, _request(header.tenant, event)),)
+            request = RequestPlacement(placement=event.placement)
+            return (_to_pool(event.pool, header.tenant, request),)
         case PlacementUnwanted():
-            close = ClosePlacement(job_id=event.job_id, attempt=event.attempt, mode=event.mode)
+            close = ClosePlacement(
+                job_id=event.job_id,
+                attempt=event.attempt,
+                mode=event.mode,
+                ended_by=event.ended_by,
+                reason=event.reason,
+            )
             return (_to_pool(event.pool, header.tenant, close),)
         case RegistrationWanted():
             register = RegisterVersion(
                 model_id=event.model_id,
-                line=event.line,
+                series=event.series,
                 lineage=event.lineage,
                 adapter=event.adapter,
             )
@@ -65,91 +79,54 @@ def react_job(header: Header, event: JobEvent) -> tuple[Send, ...]:
         case VerdictRecorded():
             return (_announce(header, event.job_id, "gated", "gated"),)
         case JobEnded():
-            return _ended(header, event)
+            return _after_job(header, event)
         case _:
             return ()
 
 
 def react_pool(_: Header, event: PoolEvent) -> tuple[Send, ...]:
+    """What `job` is told of an event of `pool`."""
     match event:
-        case (
-            WaitExplained()
-            | LeaseGranted()
-            | LeaseStarted()
-            | CheckpointAccepted()
-            | LeaseDraining()
-            | UsageSliced()
-            | UsageCredited()
-            | PlacementClosed()
-        ):
-            return (Send("job", event.tenant, event.tenant, _told(event)),)
+        case WaitExplained():
+            wait = RecordWait(job_id=event.job_id, attempt=event.attempt, reason=event.reason)
+            return (_to_job(event.tenant, wait),)
+        case PlacementClosed():
+            closed = RecordClosed(
+                job_id=event.job_id, attempt=event.attempt, role=event.role, end=event.end
+            )
+            return (_to_job(event.tenant, closed),)
+        case LeaseGranted() | LeaseStarted() | CheckpointAccepted() | LeaseDraining():
+            return (_to_job(event.lease.tenant, _record_of_lease(event)),)
+        case UsageSliced() | UsageCredited():
+            return (_to_job(event.lease.tenant, _record_of_usage(event)),)
         case _:
             return ()
 
 
-def _told(
-    event: WaitExplained
-    | LeaseGranted
-    | LeaseStarted
-    | CheckpointAccepted
-    | LeaseDraining
-    | UsageSliced
-    | UsageCredited
-    | PlacementClosed,
+def _record_of_lease(
+    event: LeaseGranted | LeaseStarted | CheckpointAccepted | LeaseDraining,
 ) -> Message:
-    job_id = event.job_id
+    job_id, attempt = event.lease.job_id, event.lease.attempt
     match event:
-        case WaitExplained():
-            return RecordWait(
-                job_id=job_id,
-                attempt=event.attempt,
-                reason=event.reason,
-                position=event.position,
-            )
         case LeaseGranted():
-            return RecordGranted(job_id=job_id, attempt=event.attempt, node_id=event.node_id)
+            node_ids = tuple(member.node_id for member in event.members)
+            return RecordGranted(job_id=job_id, attempt=attempt, node_ids=node_ids)
         case LeaseStarted():
-            return RecordStarted(
-                job_id=job_id,
-                attempt=event.attempt,
-                loaded_step=event.loaded_step,
-                skipped=event.skipped,
-                total_steps=event.total_steps,
-            )
+            return RecordStarted(job_id=job_id, attempt=attempt, start=event.start)
         case CheckpointAccepted():
             return RecordCheckpoint(job_id=job_id, checkpoint=event.checkpoint)
         case LeaseDraining():
-            return RecordDraining(job_id=job_id, attempt=event.attempt)
-        case UsageSliced():
-            return RecordUsage(
-                job_id=job_id,
-                attempt=event.attempt,
-                hour=event.hour,
-                gpu_ms=event.billable_gpu_ms,
-            )
-        case UsageCredited():
-            return RecordUsage(
-                job_id=job_id, attempt=event.attempt, hour=event.hour, gpu_ms=-event.lost_gpu_ms
-            )
-        case PlacementClosed():
-            return _closed(event)
+            return RecordDraining(job_id=job_id, attempt=attempt)
         case _:
             assert_never(event)
 
 
-def _closed(event: PlacementClosed) -> RecordClosed:
-    return RecordClosed(
-        job_id=event.job_id,
-        attempt=event.attempt,
-        role=event.role,
-        outcome=event.outcome,
-        cause=event.cause,
-        message=event.message,
-        result=event.result,
-        node_id=event.node_id,
-        used_gpu_ms=event.used_gpu_ms,
-        billable_gpu_ms=event.billable_gpu_ms,
-        lost_gpu_ms=event.lost_gpu_ms,
+def _record_of_usage(event: UsageSliced | UsageCredited) -> RecordUsage:
+    return RecordUsage(
+        job_id=event.lease.job_id,
+        attempt=event.lease.attempt,
+        hour_utc=event.hour_utc,
+        gpu_ms=event.billable_gpu_ms if isinstance(event, UsageSliced) else -event.lost_gpu_ms,
     )
 
 
@@ -167,28 +144,15 @@ def _pins(header: Header, event: PinsWanted) -> tuple[Send, ...]:
     )
 
 
-def _request(tenant: str, event: PlacementWanted) -> RequestPlacement:
-    return RequestPlacement(
-        tenant=tenant,
-        job_id=event.job_id,
-        attempt=event.attempt,
-        role=event.role,
-        lane=event.lane,
-        slots=event.slots,
-        max_gpu_ms=event.max_gpu_ms,
-        price_version=event.price_version,
-        work=event.work,
-        checkpoints=event.checkpoints,
-        exclude_nodes=event.exclude_nodes,
-    )
-
-
-def _ended(header: Header, event: JobEnded) -> tuple[Send, ...]:
-    """Endpoints hear of it, and the data set may go."""
-    return (
+def _after_job(header: Header, event: JobEnded) -> tuple[Send, ...]:
+    """Endpoints are told, the dataset may go, and the pool may forget the job's works."""
+    sends = (
         _announce(header, event.job_id, event.outcome, "ended"),
         Send("dataset", header.key, header.tenant, UnpinDataset(job_id=event.job_id)),
     )
+    if event.pool is None:
+        return sends
+    return (*sends, _to_pool(event.pool, header.tenant, ForgetWork(job_id=event.job_id)))
 
 
 def _announce(header: Header, job_id: str, what: str, fact: str) -> Send:
@@ -204,3 +168,7 @@ def _announce(header: Header, job_id: str, what: str, fact: str) -> Send:
 
 def _to_pool(pool: str, tenant: str, body: Message) -> Send:
     return Send("pool", pool, tenant, body)
+
+
+def _to_job(tenant: str, body: Message) -> Send:
+    return Send("job", tenant, tenant, body)

@@ -10,13 +10,13 @@ from schemas.telemetry import Heartbeat
 from schemas.topics import HEARTBEATS, PARTITIONS, POOL
 from schemas.units import Ms
 from services.scheduler.domain.liveness import (
-    NOBODY,
-    folded,
-    heard,
-    observations,
-    told,
-    unseen,
-    waited,
+    INITIAL,
+    advance_silence,
+    due_observations,
+    fold_event,
+    mark_reported,
+    record_heartbeat,
+    reset_silence,
 )
 from tunery.runtime.bus.abstract import (
     AppendUnknown,
@@ -42,7 +42,7 @@ RETRY_MS: Final = 500
 READY_POLL_MS: Final = 20
 
 
-class Parts(Protocol):
+class WatcherRuntime(Protocol):
     """The part of `Runtime` that the watcher uses."""
 
     @property
@@ -58,14 +58,15 @@ class Watcher:
 
     name = "watcher of heartbeats"
 
-    def __init__(self, runtime: Parts, ttl_ms: Ms, poll_ms: Ms, idle_ms_max: Ms) -> None:
+    def __init__(self, runtime: WatcherRuntime, ttl_ms: Ms, poll_ms: Ms, idle_ms_max: Ms) -> None:
         self._log, self._clock, self._sender = runtime.log, runtime.clock, runtime.sender
         self._ttl_ms, self._poll_ms, self._idle_ms_max = ttl_ms, poll_ms, idle_ms_max
         self._positions = dict.fromkeys(range(PARTITIONS), START)
-        self._sights = NOBODY
+        self._sights = INITIAL
         self._reading = False
 
     async def run(self) -> None:
+        """Watch until it is cancelled; an outage gives every node a fresh TTL."""
         while True:
             beat("waiting")
             try:
@@ -97,13 +98,13 @@ class Watcher:
             await journal.open()
             ends = {p: (await self._log.bounds(HEARTBEATS.name, p))[1] for p in range(PARTITIONS)}
             beats = await self._log.reader(HEARTBEATS.name, ends)
-            self._sights = unseen(self._sights)
+            self._sights = reset_silence(self._sights)
             looked_ms = self._clock.monotonic_ms()
             while True:
                 beat("working")
                 await self._fold(journal)
                 looked_ms = await self._look(beats, looked_ms)
-                await self._tell()
+                await self._report()
                 self._reading = True
         finally:
             self._positions = journal.positions
@@ -124,7 +125,7 @@ class Watcher:
                 for accepted in batch.accepted:
                     for event in accepted.events:
                         header = accepted.header
-                        self._sights = folded(self._sights, header.key, event, header.at)
+                        self._sights = fold_event(self._sights, header.key, event, header.at)
             if not batches:
                 return
 
@@ -136,32 +137,32 @@ class Watcher:
         now_ms = self._clock.monotonic_ms()
         elapsed_ms = now_ms - looked_ms
         if elapsed_ms > LOOK_MS_MAX or len(records) == RECORDS_MAX:
-            self._sights = unseen(self._sights)
+            self._sights = reset_silence(self._sights)
         else:
-            self._sights = waited(self._sights, elapsed_ms)
+            self._sights = advance_silence(self._sights, elapsed_ms)
         for record in records:
-            self._hear(record)
+            self._record(record)
         return now_ms
 
-    def _hear(self, record: Record) -> None:
+    def _record(self, record: Record) -> None:
         try:
             beat = msgspec.json.decode(record.value, type=Heartbeat)
         except MALFORMED as error:
             LOG.warning("unreadable heartbeat at offset %d: %s", record.offset, error)
             return
-        self._sights = heard(self._sights, beat, record.timestamp)
+        self._sights = record_heartbeat(self._sights, beat, record.timestamp)
 
-    async def _tell(self) -> None:
-        for pool, command in observations(self._sights, self._ttl_ms, self._idle_ms_max):
+    async def _report(self) -> None:
+        for pool, command in due_observations(self._sights, self._ttl_ms, self._idle_ms_max):
             await self._sender.send(POOL, pool, "", command)
-            self._sights = told(self._sights, pool, command.seen)
+            self._sights = mark_reported(self._sights, pool, command.seen)
             silent = [seen.node_id for seen in command.seen if seen.silent]
             if silent:
                 LOG.warning("pool %s: no heartbeat for %d ms: %s", pool, self._ttl_ms, silent)
             for seen in command.seen:
-                for it in seen.idle:
+                for lease in seen.idle:
                     say = "pool %s, node %s: lease %d has made no progress for %d ms"
-                    LOG.warning(say, pool, seen.node_id, it.lease, it.idle_ms)
+                    LOG.warning(say, pool, seen.node_id, lease.lease, lease.idle_ms)
 
 
 def _is_cancelled() -> bool:

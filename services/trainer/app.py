@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from schemas.pool import LeaseGranted
 from schemas.training import EvalWork, TrainWork
 from services.trainer.adapters.hardware import probe
 from services.trainer.adapters.processes import ProcessGroups
+from services.trainer.domain.state import Grant
 from services.trainer.effect.agent import NodeAgent
 from services.trainer.effect.attempt import LeaseAttempt
 from services.trainer.effect.evaluation import Evaluation
@@ -25,12 +25,12 @@ async def build(runtime: Runtime) -> Sequence[Host]:
     machine = ProcessGroups(mark=str(folder))
     reports = Reports(runtime, settings.pool)
 
-    def attempt(grant: LeaseGranted, incarnation: str) -> LeaseAttempt:
+    def attempt(grant: Grant, incarnation: str) -> LeaseAttempt:
         tools = Tools(runtime, machine, reports, incarnation)
         lease_folder = folder / "leases" / str(grant.token.lease)
         return LeaseAttempt(grant, tools, program(grant, tools), lease_folder)
 
-    def program(grant: LeaseGranted, tools: Tools) -> Program:
+    def program(grant: Grant, tools: Tools) -> Program:
         match grant.work:
             case TrainWork():
                 return Training(grant, grant.work, tools, settings)

@@ -3,39 +3,41 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
+from immutables import Map
 from msgspec.structs import replace
 
 from schemas.envelope import Context
 from schemas.job import JobEnded, KeyCap
-from schemas.pool import Event, LeaseStarted, ReportExit
+from schemas.pool import Event, LeaseStarted, ReportExit, UsageCredited
+from schemas.reasons import EndCode, ending
 from schemas.units import GpuMs, Micro, Ms, hour_of
 from services.scheduler.domain.job import admission, decide, evolve, quota, steps
-from services.scheduler.domain.job.state import Job, Tenant
+from services.scheduler.domain.job.state import OpenJob, TenantJobs
 from services.scheduler.domain.pool import closing, deadlines, placement, reports
 from services.scheduler.domain.pool import evolve as pool_evolve
-from services.scheduler.domain.pool.closing import End
+from services.scheduler.domain.pool import state as pool_state
+from services.scheduler.domain.pool.closing import LeaseEnd
 from services.scheduler.domain.pool.state import Lease, Pool, lease_key, open_leases
 from services.scheduler.domain.pool.usage import Slice, slices
 from simulator.event_core.mutants import Mutant
 
+_free_devices = pool_state.free_devices
 
-def _free_when_closed(pool: Pool) -> dict[str, int]:
+
+def _free_when_closed(pool: Pool) -> dict[str, list[int]]:
     """Slots are given again as soon as the money has ended, whatever still runs."""
-    free = {node.node_id: node.slots for node in pool.nodes.values() if node.standing == "up"}
-    for lease in open_leases(pool):
-        if lease.node_id in free:
-            free[lease.node_id] -= lease.slots
-    return free
+    running = {lease_key(lease.number): lease for lease in open_leases(pool)}
+    return _free_devices(replace(pool, leases=Map(running)))
 
 
-_report = reports.report
+_report = reports.decide_report
 
 
 def _by_order(pool: Pool, command: Any, ctx: Context, then: Any) -> tuple[Event, ...]:
     """A token that is not newer than the node's open lease counts as that lease's."""
-    node_ids = [n.node_id for n in pool.nodes.values() if n.incarnation == command.incarnation]
     for lease in open_leases(pool):
-        if lease.node_id in node_ids and lease.number >= command.token.lease:
+        mine = any(member.incarnation == command.incarnation for member in lease.members)
+        if mine and lease.number >= command.token.lease:
             return then(lease, command, ctx)  # type: ignore[no-any-return]  # as in `report`
     return _report(pool, command, ctx, then)
 
@@ -53,14 +55,17 @@ def _refund_again(pool: Pool, command: Any, ctx: Context, then: Any) -> tuple[Ev
     lease = pool.leases.get(lease_key(command.token.lease))
     if lease is not None and lease.closed and isinstance(command, ReportExit):
         lost = lease.billable_gpu_ms - lease.lost_gpu_ms
-        hour = hour_of(ctx.at)
-        return (closing.credited(ctx.key, lease, hour, lost, "platform"),) if lost else ()
+        hour_utc = hour_of(ctx.at)
+        credit = UsageCredited(
+            lease=lease.ref, hour_utc=hour_utc, lost_gpu_ms=lost, cause="platform"
+        )
+        return (credit,) if lost else ()
     return _report(pool, command, ctx, then)
 
 
-def _to_the_end(lease: Lease, _last_seen: Ms, at: Ms) -> End:
+def _to_the_end(lease: Lease, _last_seen: Ms, at: Ms, code: EndCode) -> LeaseEnd:
     started_at = at if lease.started_at is None else lease.started_at
-    return End(closing.elapsed_ms(lease, at - started_at, at), "lost")
+    return LeaseEnd(closing.elapsed_ms(lease, at - started_at, at), "lost", "node", ending(code))
 
 
 def _as_reported(lease: Lease, reported_ms: Ms, at: Ms) -> Ms:
@@ -73,7 +78,7 @@ def _uncut(started_at: Ms, from_ms: Ms, to_ms: Ms, slots: int, most: GpuMs) -> t
     return (Slice(hour_of(started_at + from_ms), used, billable),) if used > 0 else ()
 
 
-_evolved = pool_evolve._evolved
+_evolved = pool_evolve._evolve_lease
 
 
 def _from_the_grant(lease: Lease, event: Any, ctx: Context) -> Lease:
@@ -85,18 +90,18 @@ def _from_the_grant(lease: Lease, event: Any, ctx: Context) -> Lease:
     )
 
 
-def _only_used(tenant: Tenant, at: Ms) -> GpuMs:
+def _only_used(tenant: TenantJobs, at: Ms) -> GpuMs:
     return tenant.used_gpu_ms.get(quota.month_of(hour_of(at)), 0)
 
 
-_jobs_without = evolve._evolved
+_jobs_without = evolve._evolve_tenant
 
 
-def _ended_only(tenant: Tenant, cap: KeyCap, at: Ms) -> Micro:
+def _ended_only(tenant: TenantJobs, cap: KeyCap, at: Ms) -> Micro:
     return tenant.spent_micro.get(quota.cap_window(cap, at), 0)
 
 
-def _cancelled_stays(tenant: Tenant, event: Any, ctx: Context) -> Tenant:
+def _cancelled_stays(tenant: TenantJobs, event: Any, ctx: Context) -> TenantJobs:
     """A cancelled job is not settled: its hold stays."""
     evolved = _jobs_without(tenant, event, ctx)
     if isinstance(event, JobEnded) and event.outcome == "cancelled":
@@ -105,7 +110,7 @@ def _cancelled_stays(tenant: Tenant, event: Any, ctx: Context) -> Tenant:
     return evolved
 
 
-def _nothing_released(job: Job) -> GpuMs:
+def _nothing_released(job: OpenJob) -> GpuMs:
     return 0
 
 
@@ -117,7 +122,7 @@ def _never_stuck(_lease: Lease, _idle_ms: Ms) -> bool:
     return False
 
 
-def _none_running(_: Tenant) -> int:
+def _none_running(_: TenantJobs) -> int:
     return 0
 
 
@@ -129,12 +134,12 @@ def _uncapped(started_at: Ms, from_ms: Ms, to_ms: Ms, slots: int, _: GpuMs) -> t
     return slices(started_at, from_ms, to_ms, slots, slots * to_ms)
 
 
-_REPORT = reports, "report"
+_REPORT = reports, "decide_report"
 MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "slots freed before the kill is confirmed",
         placement,
-        "free_slots",
+        "free_devices",
         _free_when_closed,
         "slots",
         seed=6,
@@ -143,12 +148,17 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant("refund without a token", *_REPORT, _refund_again, "ledger", seed=9),
     Mutant("a placement closed twice", *_REPORT, _closed_again, "closed", seed=2),
     Mutant(
-        "cancelled jobs keep their hold", evolve, "_evolved", _cancelled_stays, "hold", seed=133
+        "cancelled jobs keep their hold",
+        evolve,
+        "_evolve_tenant",
+        _cancelled_stays,
+        "hold",
+        seed=133,
     ),
     Mutant("the hold's rest not given back", steps, "rest_gpu_ms", _nothing_released, "hold"),
-    Mutant("use after the last proof of life", closing, "vanished", _to_the_end, "ledger"),
+    Mutant("use after the last proof of life", closing, "end_of_lost", _to_the_end, "ledger"),
     Mutant("an agent's time as it says", closing, "elapsed_ms", _as_reported, "ledger"),
-    Mutant("provisioning billed", pool_evolve, "_evolved", _from_the_grant, "ledger"),
+    Mutant("provisioning billed", pool_evolve, "_evolve_lease", _from_the_grant, "ledger"),
     Mutant("slices not cut at full hours", closing, "slices", _uncut, "ledger", seed=3),
     Mutant(
         "passed hours billed again at the end",

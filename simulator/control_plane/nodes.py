@@ -14,19 +14,20 @@ import msgspec
 from schemas.envelope import Message
 from schemas.pool import (
     ConfirmFreed,
-    LeaseGranted,
+    NodeDescription,
     RegisterNode,
     ReportCheckpoint,
     ReportExit,
     ReportStarted,
     RetireNode,
 )
+from schemas.reasons import skipping
 from schemas.telemetry import Heartbeat
 from schemas.topics import HEARTBEATS, POOL
-from schemas.training import AttemptOutcome, FailureCause, SkippedCheckpoint
+from schemas.training import AttemptOutcome, AttemptStart, FailureCause, SkippedCheckpoint
 from schemas.units import Ms
 from services.trainer.domain.evolve import HARDNESS, evolve
-from services.trainer.domain.state import NodeState, TargetState
+from services.trainer.domain.state import Grant, NodeState, TargetState
 from simulator.control_plane.samples import POOL as POOL_NAME
 from simulator.control_plane.samples import SCORED, TRAINED, checkpoint
 from simulator.control_plane.sim_context import POOL_PARTITION, READ_WAIT_MS, SimContext, insist
@@ -189,15 +190,14 @@ class SimAgent:
         return self.port.monotonic_ms() - attempt.still_since_ms
 
     async def _live(self) -> None:
-        await self.fact(
-            RegisterNode(
-                node_id=self.machine.node_id,
-                incarnation=self.incarnation,
-                slots=self.machine.slots,
-                device="cpu",
-                memory_bytes=8_000_000_000,
-            )
+        node = NodeDescription(
+            node_id=self.machine.node_id,
+            incarnation=self.incarnation,
+            slots=self.machine.slots,
+            device="cpu",
+            memory_bytes=8_000_000_000,
         )
+        await self.fact(RegisterNode(node=node))
         reader = JournalReader(self.port, POOL, {POOL_PARTITION: START})
         await reader.open()
         while True:
@@ -224,7 +224,7 @@ class SimAgent:
 class SimAttempt:
     """What runs under one lease, from its grant to the report that its slots are free."""
 
-    def __init__(self, agent: SimAgent, grant: LeaseGranted) -> None:
+    def __init__(self, agent: SimAgent, grant: Grant) -> None:
         self.agent, self.grant, self.rng = agent, grant, agent.rng
         self.machine = agent.machine
         self.context = agent.machine.context
@@ -265,7 +265,7 @@ class SimAttempt:
         )
         await agent.fact(report)
         freed = ConfirmFreed(
-            lease=grant.token.lease, node_id=grant.node_id, incarnation=agent.incarnation
+            token=grant.token, node_id=grant.node_id, incarnation=agent.incarnation
         )
         await agent.fact(freed)
 
@@ -307,19 +307,20 @@ class SimAttempt:
         named = list(self.grant.checkpoints)
         while named and self.context.happens(self.context.plan.rotten):
             bad = named.pop(0).manifest_sha256
-            skipped.append(SkippedCheckpoint(manifest_sha256=bad, reason="hash mismatch"))
+            skipped.append(SkippedCheckpoint(manifest_sha256=bad, reason=skipping("blob_corrupt")))
         loaded = named[0] if named else None
         self.diary.began_ms = self.agent.port.monotonic_ms()
-        report = ReportStarted(
-            token=self.grant.token,
-            incarnation=self.agent.incarnation,
+        start = AttemptStart(
             loaded=loaded.manifest_sha256 if loaded else None,
             loaded_step=loaded.step if loaded else 0,
             skipped=tuple(skipped),
             total_steps=STEPS,
         )
+        report = ReportStarted(
+            token=self.grant.token, incarnation=self.agent.incarnation, start=start
+        )
         await self.agent.fact(report)
-        return report.loaded_step
+        return start.loaded_step
 
     def _step_ms(self) -> float:
         """A job's own speed; an evaluation is short."""

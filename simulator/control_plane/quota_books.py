@@ -81,8 +81,8 @@ class Quota:
                 case HoldTaken():
                     self._hold(book, event, at)
                 case UsageCounted():
-                    book.used[month(event.hour)] += event.gpu_ms
-                    self.counted[tenant, event.job_id, event.hour] += event.gpu_ms
+                    book.used[month(event.hour_utc)] += event.gpu_ms
+                    self.counted[tenant, event.job_id, event.hour_utc] += event.gpu_ms
                     if event.job_id in book.holds:
                         book.holds[event.job_id] -= event.gpu_ms
                 case JobEnded():

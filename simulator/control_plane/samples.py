@@ -8,7 +8,7 @@ from schemas.account import Limits
 from schemas.dataset import BaseTokens, Prepared
 from schemas.job import JobSpec, Price, SetLimits, SubmitJob
 from schemas.model import Base
-from schemas.pool import RegisterNode, RequestPlacement
+from schemas.pool import DescribeWork, NodeDescription, Placement, RegisterNode, RequestPlacement
 from schemas.training import (
     BlobFile,
     Checkpoint,
@@ -16,6 +16,8 @@ from schemas.training import (
     HyperParameters,
     TrainResult,
     TrainWork,
+    WorkDescription,
+    work_id_of,
 )
 
 POOL = "default"
@@ -56,6 +58,13 @@ PREPARED = Prepared(
     packed_rows=40,
     tokens=20_000,
     trainable_tokens=10_000,
+)
+WORK = TrainWork(
+    base_id=BASE.base_id,
+    base_sha256=BASE.sha256,
+    base_path=BASE.path,
+    prepared=PREPARED,
+    hyper=HYPER,
 )
 FILE = BlobFile(name="adapter_model.safetensors", blob="t/a", sha256="4" * 64, bytes=10)
 TRAINED = TrainResult(
@@ -98,7 +107,7 @@ def spec(**changes: Any) -> JobSpec:
         pool=POOL,
         suffix=None,
         metadata=None,
-        line="line",
+        series="smol/series",
         model_id="ft:smol",
         price=Price(version="2026-11", currency="EUR", gpu_hour_micro=2_000_000),
     )
@@ -111,18 +120,25 @@ def submit(job_id: str = "ftjob-1", count: int | None = 20_000, **changes: Any) 
 
 
 def node(node_id: str = "a", incarnation: str = "a-1", slots: int = 2) -> RegisterNode:
-    return RegisterNode(
+    described = NodeDescription(
         node_id=node_id,
         incarnation=incarnation,
         slots=slots,
         device="cpu",
         memory_bytes=8_000_000_000,
     )
+    return RegisterNode(node=described)
+
+
+def describe(job_id: str = "ftjob-1") -> DescribeWork:
+    """The work of `request`, which the pool must have before it."""
+    described = WorkDescription(job_id=job_id, work_id=work_id_of(WORK), work=WORK)
+    return DescribeWork(tenant="acme", description=described)
 
 
 def request(job_id: str = "ftjob-1", attempt: int = 1, **changes: Any) -> RequestPlacement:
     """A request for one slot; `changes` are fields of it."""
-    whole = RequestPlacement(
+    whole = Placement(
         tenant="acme",
         job_id=job_id,
         attempt=attempt,
@@ -131,16 +147,16 @@ def request(job_id: str = "ftjob-1", attempt: int = 1, **changes: Any) -> Reques
         slots=1,
         max_gpu_ms=60 * MINUTE,
         price_version="2026-11",
-        work=TrainWork(
-            base_id=BASE.base_id,
-            base_sha256=BASE.sha256,
-            base_path=BASE.path,
-            prepared=PREPARED,
-            hyper=HYPER,
-        ),
+        work_id=work_id_of(WORK),
         checkpoints=(),
+        excluded_nodes=(),
+        first_submitted_at=T0,
+        p50_ms=10 * MINUTE,
+        p90_ms=60 * MINUTE,
+        device="cpu",
+        memory_bytes=2_000_000_000,
     )
-    return replace(whole, **changes)
+    return RequestPlacement(placement=replace(whole, **changes))
 
 
 def checkpoint(step: int, attempt: int = 1, captured_ms: int = 0, mark: str = "") -> Checkpoint:

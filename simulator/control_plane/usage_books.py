@@ -19,14 +19,17 @@ from schemas.pool import (
     LeaseGranted,
     LeaseKilled,
     LeaseStarted,
+    MemberFreed,
+    NodeDescription,
     NodeRegistered,
     NodesObserved,
+    Placement,
     PlacementClosed,
     PlacementQueued,
     ReportCheckpoint,
     ReportExit,
     ReportStarted,
-    SlotsFreed,
+    Token,
     UsageCredited,
     UsageSliced,
 )
@@ -34,7 +37,7 @@ from schemas.training import Checkpoint
 from schemas.units import HOUR_MS, GpuMs, Ms
 from simulator.control_plane.nodes import Diary
 
-Placement: TypeAlias = tuple[str, int]  # job, attempt
+AttemptKey: TypeAlias = tuple[str, int]  # job, attempt
 Beat: TypeAlias = tuple[str, str, Ms]  # node, incarnation, broker time
 PLATFORM: Final = ("platform", "bad_node", None)
 
@@ -56,15 +59,28 @@ class LedgerLine(Struct, frozen=True, kw_only=True):
     gpu_ms: GpuMs
 
 
+@dataclass(frozen=True)
+class Granted:
+    """A lease of one member, with what its placement asked for."""
+
+    token: Token
+    job_id: str
+    attempt: int
+    node_id: str
+    incarnation: str
+    slots: int
+    max_gpu_ms: GpuMs
+    checkpoints: tuple[Checkpoint, ...]
+
+
 @dataclass
 class LeaseBook:
-    grant: LeaseGranted
+    grant: Granted
     started_at: Ms | None = None
     alive_at: Ms = 0
     captured_ms: Ms = 0
     killed_at: Ms | None = None
-    drained: bool = False
-    asked: bool = False
+    author: str | None = None  # of the first order to end it
     slices: dict[int, tuple[GpuMs, GpuMs]] = field(default_factory=dict)  # hour → used, billable
     skipped: GpuMs = 0
     credited: list[tuple[int, GpuMs]] = field(default_factory=list)  # hour, lost
@@ -84,9 +100,10 @@ class Meter:
     diaries: Mapping[tuple[str, int], Diary]
     violations: list[str] = field(default_factory=list)
     leases: dict[int, LeaseBook] = field(default_factory=dict)
-    nodes: dict[str, NodeRegistered] = field(default_factory=dict)
-    queued: Counter[Placement] = field(default_factory=Counter)
-    closed: Counter[Placement] = field(default_factory=Counter)
+    placements: dict[AttemptKey, Placement] = field(default_factory=dict)
+    nodes: dict[str, NodeDescription] = field(default_factory=dict)
+    queued: Counter[AttemptKey] = field(default_factory=Counter)
+    closed: Counter[AttemptKey] = field(default_factory=Counter)
     net: dict[tuple[str, str, int], GpuMs] = field(default_factory=lambda: defaultdict(int))
     totals: dict[str, tuple[GpuMs, GpuMs]] = field(
         default_factory=lambda: defaultdict(lambda: (0, 0))
@@ -115,7 +132,7 @@ class Meter:
             return
         number = command.token.lease
         changed = {
-            event.token.lease
+            event.lease.token.lease
             for event in events
             if isinstance(event, LeaseStarted | CheckpointAccepted | UsageSliced | UsageCredited)
         }
@@ -132,22 +149,24 @@ class Meter:
     def _enter(self, event: Any, at: Ms) -> None:
         match event:
             case NodeRegistered():
-                self.nodes[event.node_id] = event
-                self._registered.add((event.node_id, event.incarnation, at))
+                self.nodes[event.node.node_id] = event.node
+                self._registered.add((event.node.node_id, event.node.incarnation, at))
             case NodesObserved():
                 self._observe(event, at)
             case PlacementQueued():
-                self.queued[event.job_id, event.attempt] += 1
+                placement = event.placement
+                self.placements[placement.job_id, placement.attempt] = placement
+                self.queued[placement.job_id, placement.attempt] += 1
             case LeaseGranted():
                 self._grant(event)
             case UsageSliced():
                 self._slice(event)
             case UsageCredited():
                 self._credit(event)
-            case SlotsFreed():
-                self.leases[event.token.lease].freed = True
+            case MemberFreed():
+                self.leases[event.lease.token.lease].freed = True
             case LeaseStarted() | CheckpointAccepted() | LeaseDraining() | LeaseKilled():
-                self._follow(self.leases[event.token.lease], event, at)
+                self._follow(self.leases[event.lease.token.lease], event, at)
             case _:
                 pass
 
@@ -161,7 +180,8 @@ class Meter:
                 if here and lease.started_at is not None:
                     lease.alive_at = max(lease.alive_at, min(seen.last_seen, at))
 
-    def _grant(self, grant: LeaseGranted) -> None:
+    def _grant(self, event: LeaseGranted) -> None:
+        grant = self._granted(event)
         number, node = grant.token.lease, self.nodes.get(grant.node_id)
         if number in self.leases:
             self._say("slots", f"lease {number} was granted twice")
@@ -174,6 +194,23 @@ class Meter:
         if node is None or node.incarnation != grant.incarnation or used > node.slots:
             self._say("slots", f"lease {number} makes it {used} slots in use of {node}")
 
+    def _granted(self, event: LeaseGranted) -> Granted:
+        lease = event.lease
+        placement = self.placements[lease.job_id, lease.attempt]
+        (member,) = event.members
+        if len(set(member.devices)) != member.slots or member.slots != placement.slots:
+            self._say("slots", f"{lease.token} has {member}, asked were {placement.slots} slots")
+        return Granted(
+            token=lease.token,
+            job_id=lease.job_id,
+            attempt=lease.attempt,
+            node_id=member.node_id,
+            incarnation=member.incarnation,
+            slots=member.slots,
+            max_gpu_ms=placement.max_gpu_ms,
+            checkpoints=placement.checkpoints,
+        )
+
     def _follow(
         self,
         lease: LeaseBook,
@@ -183,18 +220,17 @@ class Meter:
         match event:
             case LeaseStarted():
                 lease.started_at = lease.alive_at = at
-                if event.skipped:
+                if event.start.skipped:
                     lease.skipped = lease.grant.slots * unusable_ms(
-                        lease.grant.checkpoints, event.loaded
+                        lease.grant.checkpoints, event.start.loaded
                     )
             case CheckpointAccepted():
                 self._checkpoint(lease, event.checkpoint, at)
             case LeaseDraining():
-                lease.drained = True
-                lease.asked = lease.asked or event.reason == "closed"
+                lease.author = lease.author or event.ended_by
             case LeaseKilled():
                 lease.killed_at = at
-                lease.asked = lease.asked or not lease.drained
+                lease.author = lease.author or event.ended_by
 
     def _checkpoint(self, lease: LeaseBook, checkpoint: Checkpoint, at: Ms) -> None:
         """Captured when its agent says, within the lease and below the cap."""
@@ -211,34 +247,36 @@ class Meter:
     # --- money ------------------------------------------------------------------------------------
 
     def _slice(self, event: UsageSliced) -> None:
-        lease = self.leases[event.token.lease]
-        if lease.closed or event.hour in lease.slices:
-            self._say("ledger", f"hour {event.hour} of {event.token} is billed twice, or too late")
-        used, billable = lease.slices.get(event.hour, (0, 0))
-        lease.slices[event.hour] = (used + event.used_gpu_ms, billable + event.billable_gpu_ms)
-        self.net[event.tenant, event.job_id, event.hour] += event.billable_gpu_ms
+        ref, hour = event.lease, event.hour_utc
+        lease = self.leases[ref.token.lease]
+        if lease.closed or hour in lease.slices:
+            self._say("ledger", f"hour {hour} of {ref.token} is billed twice, or too late")
+        used, billable = lease.slices.get(hour, (0, 0))
+        lease.slices[hour] = (used + event.used_gpu_ms, billable + event.billable_gpu_ms)
+        self.net[ref.tenant, ref.job_id, hour] += event.billable_gpu_ms
         self._line(event, "usage", "", event.used_gpu_ms, event.billable_gpu_ms)
 
     def _credit(self, event: UsageCredited) -> None:
-        lease = self.leases[event.token.lease]
+        ref = event.lease
+        lease = self.leases[ref.token.lease]
         if lease.closed:
-            self._say("ledger", f"{event.token} is credited after its end")
-        lease.credited.append((event.hour, event.lost_gpu_ms))
-        self.net[event.tenant, event.job_id, event.hour] -= event.lost_gpu_ms
+            self._say("ledger", f"{ref.token} is credited after its end")
+        lease.credited.append((event.hour_utc, event.lost_gpu_ms))
+        self.net[ref.tenant, ref.job_id, event.hour_utc] -= event.lost_gpu_ms
         self._line(event, "credit", event.cause, 0, -event.lost_gpu_ms)
 
     def _line(
         self, event: UsageSliced | UsageCredited, kind: str, cause: str, used: GpuMs, net: GpuMs
     ) -> None:
         line = LedgerLine(
-            tenant=event.tenant,
-            job_id=event.job_id,
-            attempt=event.attempt,
-            role=event.role,
-            lane=event.lane,
-            price_version=event.price_version,
-            lease=event.token.lease,
-            hour=event.hour,
+            tenant=event.lease.tenant,
+            job_id=event.lease.job_id,
+            attempt=event.lease.attempt,
+            role=event.lease.role,
+            lane=event.lease.lane,
+            price_version=event.lease.price_version,
+            lease=event.lease.token.lease,
+            hour=event.hour_utc,
             kind=kind,
             cause=cause,
             used_gpu_ms=used,
@@ -259,27 +297,31 @@ class Meter:
             if (lease.grant.job_id, lease.grant.attempt) == placement and not lease.closed
         ]
         billable, lost = self.totals[event.job_id]
-        self.totals[event.job_id] = billable + event.billable_gpu_ms, lost + event.lost_gpu_ms
+        self.totals[event.job_id] = (
+            billable + event.end.billable_gpu_ms,
+            lost + event.end.lost_gpu_ms,
+        )
         for lease in leases:
             lease.closed = True
             self._settle(lease, event, command, at, before.get(lease.grant.token.lease, 0))
-        if not leases and (event.billable_gpu_ms, event.lost_gpu_ms) != (0, 0):
+        if not leases and (event.end.billable_gpu_ms, event.end.lost_gpu_ms) != (0, 0):
             self._say("ledger", f"{placement} had no lease and costs {event}")
 
     def _settle(
         self, lease: LeaseBook, event: PlacementClosed, command: Any, at: Ms, sliced_ms: Ms
     ) -> None:
         """Slices, credits and totals, compared with the truth to the unit."""
-        grant, name = lease.grant, f"lease {lease.grant.token.lease} ({event.outcome})"
+        end, grant = event.end, lease.grant
+        name = f"lease {grant.token.lease} ({end.outcome}, by {end.ended_by})"
         elapsed_ms = self._elapsed_ms(lease, command, at, sliced_ms)
         truth = hours(lease.started_at or 0, elapsed_ms, grant.slots, grant.max_gpu_ms)
         if lease.slices != truth:
             self._say("ledger", f"{name} is billed {lease.slices}, the truth is {truth}")
         billable = min(grant.slots * elapsed_ms, grant.max_gpu_ms)
         platforms = (
-            event.outcome == "lost"
-            or (event.outcome == "preempted" and not lease.asked)
-            or (event.outcome == "failed" and event.cause in PLATFORM)
+            end.outcome == "lost"
+            or (end.outcome == "preempted" and lease.author != "tenant")
+            or (end.outcome == "failed" and end.cause in PLATFORM)
         )
         lost = max(0, billable - grant.slots * lease.captured_ms) if platforms else 0
         hour = ((lease.started_at or 0) + max(elapsed_ms - 1, 0)) // HOUR_MS
@@ -288,7 +330,7 @@ class Meter:
             lost and lease.credited[-1][0] != hour
         ):
             self._say("ledger", f"{name} is credited {lease.credited}, owed are {owed} in {hour}")
-        said = (event.used_gpu_ms, event.billable_gpu_ms, event.lost_gpu_ms)
+        said = (end.used_gpu_ms, end.billable_gpu_ms, end.lost_gpu_ms)
         if said != (grant.slots * elapsed_ms, billable, lease.skipped + lost):
             self._say("ledger", f"{name} closes with {said}; {elapsed_ms} ms, {billable}, {lost}")
 

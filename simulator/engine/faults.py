@@ -81,7 +81,7 @@ def draw_faults(rng: Random, until_ms: Ms, kinds: Mapping[str, int] = KINDS) -> 
     later = Random()  # it takes over the state of a seeded one
     later.setstate(rng.getstate())
     steps += [
-        Step(later.randint(500, until_ms), kind)
+        FaultStep(later.randint(500, until_ms), kind)
         for kind in sorted(LATER_KINDS & kinds.keys())
         for _ in range(sometimes(kinds[kind], later))
     ]

@@ -21,6 +21,7 @@ from schemas.topics import STREAMS, Stream
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 FOLDER: Final = ROOT / "schemas" / "json"
+FROZEN_BY: Final = "docs/decisions/0014-one-vocabulary.md"
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 COMMAND: Final = "python -m tests.repo.schemas"
 DEFINITIONS: Final = "#/$defs/"
@@ -224,8 +225,21 @@ def write(folder: Path, schemas: Mapping[str, Schema]) -> None:
 
 
 def committed(root: Path = ROOT) -> Iterator[tuple[str, Schema]]:
-    """Every version of every file that was ever committed, where the history is there."""
-    listed = _git(root, b"", "rev-list", "--objects", "HEAD", "--", "schemas/json").decode()
+    """Every version of every file that was committed since the vocabulary is frozen.
+
+    The commit that added `FROZEN_BY` is the cut-off: no journal was kept by anybody before
+    it, so the vocabulary could be made anew once. Its own files and all later ones count.
+    """
+    frozen = _git(root, b"", "log", "--diff-filter=A", "--format=%H", "--", FROZEN_BY).split()
+    if not frozen:
+        return
+    since = frozen[-1].decode()
+    yield from _versions(root, f"{since}^!")
+    yield from _versions(root, "--ancestry-path", f"{since}..HEAD")
+
+
+def _versions(root: Path, *commits: str) -> Iterator[tuple[str, Schema]]:
+    listed = _git(root, b"", "rev-list", "--objects", *commits, "--", "schemas/json").decode()
     pairs = [line.partition(" ")[::2] for line in listed.splitlines() if line.endswith(".json")]
     digests = "".join(f"{digest}\n" for digest, _ in pairs)
     held = io.BytesIO(_git(root, digests.encode(), "cat-file", "--batch"))

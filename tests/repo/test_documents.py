@@ -20,6 +20,9 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 DECISIONS: Final = ROOT / "docs" / "decisions"
 PYTHON: Final = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK: Final = re.compile(r"\]\(([^)#:]+)\)")
+FOLDERS: Final = "docs|examples|bench|schemas|services|simulator|tests|tunery"
+PATH: Final = re.compile(rf"`((?:{FOLDERS})/[\w./-]+)`")
+MODULE: Final = re.compile(rf"python -m ((?:{FOLDERS})[\w.]*)")
 
 
 def test_the_page_of_topics_is_that_of_the_catalogue() -> None:
@@ -128,3 +131,20 @@ def test_the_tutorial_of_a_stream_shows_the_program_and_its_output(
     asyncio.run(import_module("examples.first_stream").run())
     expected = re.escape(page.partition("```text\n")[2].partition("```")[0])
     assert re.fullmatch(expected.replace("…", ".+"), capsys.readouterr().out)
+
+
+def test_files_and_modules_that_documents_name_exist() -> None:
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("services/*/README.md")]
+    texts = {page.relative_to(ROOT): page.read_text(encoding="utf-8") for page in pages}
+    files = [(page, path) for page, text in texts.items() for path in PATH.findall(text)]
+    modules = [
+        (page, module.rstrip(".").replace(".", "/"))
+        for page, text in texts.items()
+        for module in MODULE.findall(text)
+    ]
+    absent = [
+        f"{page}: {path}"
+        for page, path in [*files, *modules]
+        if not ((ROOT / path).exists() or (ROOT / f"{path}.py").exists())
+    ]
+    assert absent == []

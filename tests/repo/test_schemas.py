@@ -237,6 +237,8 @@ def test_the_command_adds_and_never_breaks(
 
 
 def test_a_file_that_was_edited_with_the_code_is_found_in_the_history(tmp_path: Path) -> None:
+    """Versions count from the commit on that added the record which froze the vocabulary."""
+
     def git(*words: str) -> None:
         author = ("-c", "user.name=a", "-c", "user.email=a@b.example")
         subprocess.run(["git", *author, *words], cwd=tmp_path, check=True, capture_output=True)
@@ -244,15 +246,19 @@ def test_a_file_that_was_edited_with_the_code_is_found_in_the_history(tmp_path: 
     folder = tmp_path / "schemas" / "json"
     folder.mkdir(parents=True)
     git("init")
-    for version in (changed(), changed("name")):
+    record = tmp_path / schemas.FROZEN_BY
+    for version in (changed("count"), changed(), changed("name")):
         schemas.write(folder, {"Made.v1": version})
+        if version == changed():
+            record.parent.mkdir(parents=True)
+            record.touch()
         git("add", ".")
         git("commit", "-m", "a version")
     today = schemas.read(folder)
     assert list(schemas.problems(today, today)) == []
-    differences = [
-        difference
+    broken = [
+        problem
         for _, old in schemas.committed(tmp_path)
-        for difference in schemas.breaks(old, today["Made.v1"])
+        for problem in schemas.breaks(old, today["Made.v1"])
     ]
-    assert differences == ["$.name: the field was removed"]
+    assert broken == ["$.name: the field was removed"]

@@ -7,7 +7,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from tunery.local.events import Changed, Event, Note, Phase
+from tunery.local.events import Changed, Event, Notice, Phase
 from tunery.local.stack import SERVERS, SERVICES
 from tunery.local.state import StackState, in_order, now_ms
 
@@ -67,7 +67,7 @@ class EventPrinter:
         """Print a line with the seconds since the start; phases in between are left out."""
         at = f"[dim]{time.monotonic() - self._started:6.1f} s[/dim]"
         match event:
-            case Note(text=text):
+            case Notice(text=text):
                 self._console.print(f"{at}  {escape(text)}", highlight=False)
             case Changed(phase=Phase.PREPARING | Phase.STARTING | Phase.WAITING):
                 return

@@ -26,8 +26,8 @@ def command() -> None:
 @command.command("add")
 @click.argument("name")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True))
-@click.option("--question", metavar="KEY", help="Key of the question, where no usual one fits.")
-@click.option("--answer", metavar="KEY", help="Key of the answer, where no usual one fits.")
+@click.option("--question", metavar="KEY", help="Key of the question, if it has an unusual name.")
+@click.option("--answer", metavar="KEY", help="Key of the answer, if it has an unusual name.")
 @_options.data_dir
 @_options.as_json
 def add(
@@ -38,20 +38,20 @@ def add(
     folders: DataDir,
     as_json: bool,
 ) -> None:
-    """Keep the items of FILES under NAME; data is compared with them from then on.
+    """Store the items of FILES as benchmark NAME. Training data is compared with them from now on.
 
-    Rows are JSON lines, a JSON array, CSV or Parquet, also compressed. Questions and answers are
-    found by the names that MMLU, ARC, HellaSwag, TruthfulQA, GSM8K, HumanEval and others use.
+    Files are JSON lines, a JSON array, CSV or Parquet, also compressed. Question and answer are
+    recognised by the names that MMLU, ARC, HellaSwag, TruthfulQA, GSM8K, HumanEval and others use.
     """
     from tunery.data.screening import benchmarks
 
     try:
-        head = benchmarks.add(
+        header = benchmarks.add(
             benchmarks.folder_in(folders.root), name, files, question=question, answer=answer
         )
     except (benchmarks.BenchmarkUnusable, OSError) as error:
         raise click.ClickException(str(error)) from error
-    pairs = [("name", head.name), ("items", head.items), ("files", len(head.sources))]
+    pairs = [("name", header.name), ("items", header.items), ("files", len(header.sources))]
     _api.show_one(dict(pairs), as_json, pairs)
 
 
@@ -63,17 +63,21 @@ def list_benchmarks(folders: DataDir, as_json: bool) -> None:
     from tunery.data.screening import benchmarks
 
     try:
-        read_headers = benchmarks.read_headers(benchmarks.folder_in(folders.root))
+        headers = benchmarks.read_headers(benchmarks.folder_in(folders.root))
     except benchmarks.BenchmarkUnusable as error:
         raise click.ClickException(str(error)) from error
     _api.show(
         [
-            {"name": it.name, "items": it.items, "files": [source.file for source in it.sources]}
-            for it in read_headers
+            {
+                "name": header.name,
+                "items": header.items,
+                "files": [source.file for source in header.sources],
+            }
+            for header in headers
         ],
         as_json,
         ("name", "items", "files"),
-        lambda one: (one["name"], f"{one['items']:,}", ", ".join(one["files"])),
+        lambda entry: (entry["name"], f"{entry['items']:,}", ", ".join(entry["files"])),
     )
 
 
@@ -82,7 +86,7 @@ def list_benchmarks(folders: DataDir, as_json: bool) -> None:
 @_options.data_dir
 @_options.as_json
 def remove(name: str, folders: DataDir, as_json: bool) -> None:
-    """Forget benchmark NAME; the files it came from stay."""
+    """Remove benchmark NAME. The files that it was read from are not deleted."""
     from tunery.data.screening import benchmarks
 
     try:

@@ -1,4 +1,4 @@
-"""`tunery data`: what is wrong with a file, before anything is uploaded. Needs no server."""
+"""`tunery data`: checks and compares files before they are uploaded. Needs no server."""
 
 import sys
 from functools import partial
@@ -27,9 +27,9 @@ DIFF_EPILOG = """\
 \b
 Examples:
   tunery data diff monday.jsonl tuesday.jsonl
-  tunery data diff faq@1 faq@2            versions that were uploaded
+  tunery data diff faq@1 faq@2            uploaded versions
 \b
-Exit code: 0 same rows, 1 others, 2 a file could not be read.
+Exit code: 0 same rows, 1 different rows, 2 a file could not be read.
 """
 EPILOG = """\
 \b
@@ -41,7 +41,7 @@ Examples:
   tunery data check train.jsonl --benchmarks gsm8k --personal warn
   tunery data check pages.jsonl --model my-base --max-length 2048 --length-policy split
 \b
-Exit code: 0 all accepted, 1 one was rejected, 2 one could not be read.
+Exit code: 0 all files accepted, 1 a file was rejected, 2 a file could not be read.
 """
 
 
@@ -56,7 +56,7 @@ def command() -> None:
     "--model",
     metavar="BASE",
     callback=lambda _, __, value: None if value is None else _base(value),
-    help="A base model, by name or folder: counts tokens with its tokenizer and template.",
+    help="Base model, by name or folder: count tokens with its tokenizer and chat template.",
 )
 @click.option(
     "--min-rows",
@@ -69,44 +69,44 @@ def command() -> None:
     "--max-length",
     type=click.IntRange(min=2),
     metavar="TOKENS",
-    help="The longest sequence, with --model; else the base model's context.",
+    help="Maximum tokens of a row, with --model; default: the base model's context.",
 )
 @click.option(
     "--length-policy",
     type=click.Choice(("reject", "truncate", "split")),
     default="reject",
     show_default=True,
-    help="What becomes of longer rows; `split` is for plain text.",
+    help="What happens to longer rows; `split` is for plain text.",
 )
 @click.option(
     "--benchmarks",
     "names",
     multiple=True,
     metavar="NAME",
-    help="Name rows that contain items of this benchmark; `all` for each that was added.",
+    help="Report rows that contain items of this benchmark; `all` for every added benchmark.",
 )
 @click.option(
     "--personal",
     type=click.Choice(("ignore", "warn", "block")),
     default="ignore",
     show_default=True,
-    help="What to do about addresses, telephone, card and account numbers.",
+    help="What to do about e-mail addresses, telephone, card and account numbers.",
 )
 @click.option(
     "--personal-model",
     metavar="MODEL",
-    help="Look for names of people, too: `presidio` (extra `pii`) or your module:callable.",
+    help="Also recognise names of people: `presidio` (extra `pii`) or your module:callable.",
 )
 @click.option(
     "--toxicity-model",
     metavar="MODEL",
-    help="Rate every row with this module:callable, and name the toxic ones.",
+    help="Rate every row with this module:callable, and report toxic rows.",
 )
 @click.option(
     "--html",
     type=click.Path(path_type=Path, dir_okay=False, writable=True),
     metavar="OUT",
-    help="Write the report of one file as a page for a browser.",
+    help="Write the report of one file as an HTML page.",
 )
 @_options.data_dir
 @_options.as_json
@@ -124,18 +124,18 @@ def check(
     folders: DataDir,
     as_json: bool,
 ) -> None:
-    """Name every bad row of FILES: row, line, pointer, code, and what to do about it."""
+    """Report every bad row of FILES: row, line, pointer, code, and how to fix it."""
     from tunery.data.checking import check as check_file
     from tunery.data.screening.screening import ScreeningPolicy
 
     if html is not None and (len(files) > 1 or as_json):
-        raise click.UsageError("--html takes one file, and no --json beside it.")
+        raise click.UsageError("--html needs exactly one file, and cannot be used with --json.")
     if max_length is not None and model is None:
-        raise click.UsageError("--max-length counts tokens: name a base with --model.")
+        raise click.UsageError("--max-length counts tokens: name a base model with --model.")
     if personal_model is not None and personal == "ignore":
-        raise click.UsageError("--personal-model looks for names: add --personal warn or block.")
+        raise click.UsageError("--personal-model has no effect: add --personal warn or block.")
 
-    check_one = partial(
+    check_rows = partial(
         check_file,
         base_dir=model,
         min_rows=min_rows,
@@ -147,7 +147,7 @@ def check(
         benchmarks=_items(folders, names),
     )
     show = _as_json if as_json else _as_text if html is None else partial(_as_page, html)
-    sys.exit(max(_check(path, check_one, show) for path in files))
+    sys.exit(max(_check(path, check_rows, show) for path in files))
 
 
 @command.command("diff", epilog=DIFF_EPILOG)
@@ -156,22 +156,24 @@ def check(
 @_options.data_dir
 @_options.as_json
 def diff(before: str, after: str, folders: DataDir, as_json: bool) -> None:
-    """Compare two versions of a data set: rows added, removed, and with another answer.
+    """Compare two versions of a dataset: rows added, removed, and with another answer.
 
-    BEFORE and AFTER are files here, or ids or names (faq@1) of uploaded ones.
+    BEFORE and AFTER are two local files, or the ids or names (faq@1) of two uploaded files.
     """
-    found = _difference(before, after, folders)
+    difference = _difference(before, after, folders)
     if as_json:
-        click.echo(msgspec.json.encode(found))
+        click.echo(msgspec.json.encode(difference))
     else:
-        click.echo(f"{found.before.id} → {found.after.id}: {found.same:,} rows are the same")
-        _listing("added", found.added_count, found.added)
-        _listing("removed", found.removed_count, found.removed)
-        _listing("changed", found.changed_count, [f"{a} → {b}" for a, b in found.changed])
-        for version in (found.before, found.after):
+        click.echo(
+            f"{difference.before.id} → {difference.after.id}: {difference.same:,} rows are the same"
+        )
+        _listing("added", difference.added_count, difference.added)
+        _listing("removed", difference.removed_count, difference.removed)
+        _listing("changed", difference.changed_count, [f"{a} → {b}" for a, b in difference.changed])
+        for version in (difference.before, difference.after):
             if version.faulty:
-                click.echo(f"not compared: {version.faulty:,} faulty rows of {version.id}")
-    sys.exit(0 if found.is_empty else DIFFERENT)
+                click.echo(f"not compared: {version.faulty:,} invalid rows of {version.id}")
+    sys.exit(0 if difference.is_empty else DIFFERENT)
 
 
 def _difference(before: str, after: str, folders: DataDir) -> "Difference":
@@ -183,8 +185,8 @@ def _difference(before: str, after: str, folders: DataDir) -> "Difference":
             return msgspec.convert(api.diff(before, after), Difference)
     if missing:
         raise click.UsageError(
-            f"There is no file {missing[0]}. Compare two files here, or two uploaded ones by id or "
-            "name, as faq@1."
+            f"There is no file {missing[0]}. Compare two local files, or two uploaded files by id "
+            "or name, such as faq@1."
         )
     try:
         return diff(Path(before), Path(after))
@@ -193,21 +195,21 @@ def _difference(before: str, after: str, folders: DataDir) -> "Difference":
         sys.exit(UNREADABLE)
 
 
-def _listing(what: str, count: int, rows: "Sequence[object]") -> None:
+def _listing(title: str, count: int, rows: "Sequence[object]") -> None:
     shown = ", ".join(map(str, rows[:ROWS_SHOWN_MAX]))
     more = ", …" if count > ROWS_SHOWN_MAX else ""
-    click.echo(f"{what}: {count:,}{f' (rows {shown}{more})' if count else ''}")
+    click.echo(f"{title}: {count:,}{f' (rows {shown}{more})' if count else ''}")
 
 
 def _base(name: str) -> Path:
     """The folder of a base model: a path, or the name of one in the cache."""
     bases = cache_dir() / "bases"
-    found = next((path for path in (Path(name), bases / name) if path.is_dir()), None)
-    if found is None:
+    folder = next((path for path in (Path(name), bases / name) if path.is_dir()), None)
+    if folder is None:
         known = sorted(path.name for path in bases.glob("*")) or ["none yet: run `make setup`"]
-        message = f"{name!r} is no folder, and no base model in {bases} ({', '.join(known)})."
+        message = f"{name!r} is neither a folder nor a base model in {bases} ({', '.join(known)})."
         raise click.BadParameter(message)
-    return found
+    return folder
 
 
 def _context(model: Path | None) -> int | None:
@@ -226,8 +228,8 @@ def _items(folders: DataDir, names: tuple[str, ...]) -> "list[BenchmarkItem]":
     if not names:
         return []
     try:
-        wanted = None if "all" in names else names
-        return benchmarks.load(benchmarks.folder_in(folders.root), wanted)
+        chosen = None if "all" in names else names
+        return benchmarks.load(benchmarks.folder_in(folders.root), chosen)
     except benchmarks.BenchmarkUnusable as error:
         click.echo(f"--benchmarks: {error}", err=True)
         sys.exit(UNREADABLE)
@@ -235,14 +237,14 @@ def _items(folders: DataDir, names: tuple[str, ...]) -> "list[BenchmarkItem]":
 
 def _check(
     path: Path,
-    check_one: "Callable[[Path], CheckReport]",
+    check_rows: "Callable[[Path], CheckReport]",
     show: "Callable[[CheckReport, str], None]",
 ) -> int:
     from tunery.data.screening.operator_models import ModelUnusable
     from tunery.data.tokens.tokenizer import BaseUnusable
 
     try:
-        report = check_one(path)
+        report = check_rows(path)
     except OSError as error:
         click.echo(f"{path}: {error.strerror}; check the name and its permissions", err=True)
         return UNREADABLE

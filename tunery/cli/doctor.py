@@ -34,7 +34,7 @@ def command(folders: DataDir, as_json: bool) -> None:
         for finding in findings:
             mark = "[green]✓[/green]" if finding.is_well else "[red]✗[/red]"
             console.print(f"{mark} {finding.name:<12}", end="", highlight=False)
-            console.print(finding.found, highlight=False, markup=False, soft_wrap=True)
+            console.print(finding.detail, highlight=False, markup=False, soft_wrap=True)
             if finding.fix:
                 console.print(
                     f"    fix: {finding.fix}", highlight=False, markup=False, soft_wrap=True

@@ -20,7 +20,7 @@ EPILOG = """\
 \b
 Examples:
   tunery file upload examples/lighthouse.jsonl
-  tunery file upload faq.jsonl --dataset faq    faq@1, the next time faq@2
+  tunery file upload faq.jsonl --dataset faq    as faq@1, and faq@2 the next time
   tunery file list --dataset faq
   tunery file show file-3f…            the report, row by row
   tunery file list --json | jq -r '.[].id'
@@ -155,7 +155,7 @@ def _findings(check: dict[str, Any]) -> None:
     _api.show(
         findings[:FINDINGS_SHOWN_MAX],
         False,
-        ("row", "line", "code", "what", "where", "fix"),
+        ("row", "line", "code", "message", "pointer", "fix"),
         lambda finding: (
             finding.get("row") or "file",
             finding.get("line"),

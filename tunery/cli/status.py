@@ -10,7 +10,7 @@ from rich.console import Console
 from tunery.cli import _options, _stack_view
 from tunery.local import ports, state
 from tunery.local.paths import DataDir
-from tunery.local.state import Mood, StackState
+from tunery.local.state import StackPhase, StackState
 
 NOT_READY = 3  # exit code, the same as that of `systemctl is-active`
 
@@ -35,7 +35,7 @@ def command(folders: DataDir, as_json: bool) -> None:
         click.echo(json.dumps(report(folders, now, alive=alive)))
     else:
         show(folders, now, alive=alive)
-    sys.exit(0 if alive and now.mood is Mood.READY else NOT_READY)
+    sys.exit(0 if alive and now.phase is StackPhase.READY else NOT_READY)
 
 
 def report(folders: DataDir, now: StackState, *, alive: bool) -> dict[str, object]:
@@ -43,7 +43,7 @@ def report(folders: DataDir, now: StackState, *, alive: bool) -> dict[str, objec
     gateway = ports.read(folders.ports).get("gateway")
     return {
         "running": alive,
-        "state": str(now.mood if alive else Mood.STOPPED),
+        "state": str(now.phase if alive else StackPhase.STOPPED),
         "data_dir": str(folders.root),
         "api_url": f"http://{ports.HOST}:{gateway}" if alive and gateway else None,
         "ready_after_ms": now.ready_after_ms,
@@ -58,9 +58,9 @@ def show(folders: DataDir, now: StackState, *, alive: bool) -> None:
     console = Console()
     if not alive:
         how = {
-            Mood.STOPPED: "is not running",
-            Mood.FAILED: "could not start",
-        }.get(now.mood, "was killed")
+            StackPhase.STOPPED: "is not running",
+            StackPhase.FAILED: "could not start",
+        }.get(now.phase, "was killed")
         console.print(f"The stack on {folders.root} {how}.", highlight=False, soft_wrap=True)
         if now.failure:
             console.print(now.failure, highlight=False, markup=False)
@@ -68,7 +68,7 @@ def show(folders: DataDir, now: StackState, *, alive: bool) -> None:
         return
     gateway = ports.read(folders.ports).get("gateway")
     console.print(
-        f"[bold]{now.mood}[/bold]  http://{ports.HOST}:{gateway}  [dim]{folders.root}[/dim]",
+        f"[bold]{now.phase}[/bold]  http://{ports.HOST}:{gateway}  [dim]{folders.root}[/dim]",
         highlight=False,
         soft_wrap=True,
     )

@@ -91,7 +91,7 @@ async def in_foreground(
             print_usage(folders, services, console, as_json=as_json)
             console.print("[dim]Ctrl-C stops the stack in order.[/dim]")
 
-    await lifecycle.host(folders.root, services, printer.print_event, on_ready)
+    await lifecycle.run_until_stopped(folders.root, services, printer.print_event, on_ready)
 
 
 def print_usage(

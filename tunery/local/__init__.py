@@ -1,4 +1,16 @@
-"""The servers and services of one machine."""
+"""The servers and services of one machine.
+
+stack: starts four servers and then the services, and stops them in order
+supervisor, child: keeps child processes running; what a child process is
+kafka, postgres, valkey, s3: the four servers as child processes
+settings, secrets, ports, paths, identity: addresses, passwords, folders, and the user of PostgreSQL
+state, events: the state file, and the events that it is made from
+processes: processes of this machine, also those of an earlier run
+lifecycle, initial_setup: `tunery up` and `tunery down`; the first tenant and the base model
+doctor: checks what a stack needs on this machine
+bootstrap, provide, jars: set-up: the virtual environment, the servers, the jars of Kafka
+errors: LocalError, which names a fix
+"""
 
 from tunery.local.errors import LocalError
 from tunery.local.stack import SERVERS, SERVICES, ServiceSpec, Stack, stack

@@ -1,7 +1,7 @@
-"""From a bare Python to a complete .venv: run by `make setup` with the system's interpreter.
+"""Creates a complete .venv; `make setup` runs it with the system's Python.
 
-Standard library alone, and run as a file: nothing of ours is installed yet.
-Writes into the clone (.venv, .tools) and the user's cache folder, nowhere else.
+It is run as a file and uses the standard library alone, because nothing else is installed yet.
+It writes into the clone (.venv, .tools) and the user's cache folder, nowhere else.
 """
 
 import hashlib
@@ -33,12 +33,12 @@ def say(text: str) -> None:
 
 
 def run(command: list[str], env: dict[str, str] | None = None) -> bool:
-    """Output goes to the terminal; true when it ended with 0."""
+    """Run a command with its output on the terminal; returns whether it ended with 0."""
     return subprocess.run(command, cwd=ROOT, env=env, check=False).returncode == 0
 
 
 def uv_version(binary: str) -> tuple[int, ...] | None:
-    """None when there is no such program, or it does not run."""
+    """The version of uv; None when there is no such program or it does not run."""
     try:
         done = subprocess.run(
             [binary, "--version"],
@@ -49,8 +49,8 @@ def uv_version(binary: str) -> tuple[int, ...] | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = re.match(r"uv (\d+)\.(\d+)", done.stdout)
-    return (int(found[1]), int(found[2])) if found else None
+    match = re.match(r"uv (\d+)\.(\d+)", done.stdout)
+    return (int(match[1]), int(match[2])) if match else None
 
 
 def is_new_enough(binary: str) -> bool:
@@ -59,7 +59,10 @@ def is_new_enough(binary: str) -> bool:
 
 
 def find_uv() -> str:
-    """uv of an earlier set-up, else an installed one, else from the package registry."""
+    """Path of a usable uv: of an earlier set-up, else installed, else from the package registry.
+
+    Raises SystemExit when the fetched one does not run.
+    """
     own = str(TOOLS / "bin" / "uv")
     if is_new_enough(own):
         return own
@@ -69,13 +72,14 @@ def find_uv() -> str:
     say("fetching uv")
     fetch_uv()
     if not is_new_enough(own):
-        raise stop(f"{own} was fetched and does not run", "install uv 0.9 or newer yourself")
+        raise stop(f"{own} was fetched but does not run", "install uv 0.9 or newer yourself")
     return own
 
 
 def fetch_uv() -> None:
-    """Into .tools, by rename at the end: pip with --target, which a system that forbids pip to
-    install (PEP 668) still allows; else through a small virtual environment.
+    """Install uv into .tools, which is renamed into place at the end. Raises SystemExit.
+
+    `pip --target` works even where PEP 668 forbids installing; else a small virtual environment.
     """
     part = ROOT / ".tools.part"
     shutil.rmtree(part, ignore_errors=True)
@@ -85,11 +89,13 @@ def fetch_uv() -> None:
     pip = [sys.executable, "-m", "pip", "install", *quiet, "--target", str(part), wanted]
     if not (has_module("pip") and run(pip, env)):
         shutil.rmtree(part, ignore_errors=True)
-        made = run([sys.executable, "-m", "venv", str(part)])
-        if not (made and run([str(part / "bin" / "python"), *pip[1:5], *quiet[1:], wanted], env)):
+        created = run([sys.executable, "-m", "venv", str(part)])
+        if not (
+            created and run([str(part / "bin" / "python"), *pip[1:5], *quiet[1:], wanted], env)
+        ):
             shutil.rmtree(part, ignore_errors=True)
             raise stop(
-                f"{sys.executable} can neither run pip nor make a virtual environment",
+                f"{sys.executable} can neither run pip nor create a virtual environment",
                 "install python3-pip, python3-venv or uv (0.9 or newer), then run it again",
             )
     shutil.rmtree(TOOLS, ignore_errors=True)
@@ -104,7 +110,7 @@ def has_module(name: str) -> bool:
 
 
 def wanted_stamps() -> dict[str, str]:
-    """What `packages` and `project` of a complete environment were made from."""
+    """Hashes from which a complete environment is made: of the lock file and of the project."""
     return {
         "packages": f"{file_sha256(LOCK)} {sys.platform}",
         "project": f"{file_sha256(ROOT / 'pyproject.toml')} {ROOT}",
@@ -115,13 +121,13 @@ def file_sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def found_stamps() -> dict[str, str]:
-    """Empty where there is none, or none that can be read."""
+def present_stamps() -> dict[str, str]:
+    """Stamps of the present environment; empty when there are none or they cannot be read."""
     try:
-        found = json.loads(STAMP.read_text(encoding="utf-8"))
+        stamps = json.loads(STAMP.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return stamps if isinstance(stamps, dict) else {}
 
 
 def venv_runs() -> bool:
@@ -135,18 +141,18 @@ def venv_runs() -> bool:
 
 def provide_environment() -> None:
     """Make .venv equal to requirements.lock, hash by hash; nothing to do when it already is."""
-    wanted, found = wanted_stamps(), found_stamps()
+    wanted, present = wanted_stamps(), present_stamps()
     runs = venv_runs()
-    if runs and found == wanted:
+    if runs and present == wanted:
         return
     uv = find_uv()
     if not runs:
-        say(f"making .venv with Python {sys.version.split()[0]}")
+        say(f"creating .venv with Python {sys.version.split()[0]}")
         if not run([uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(VENV)]):
-            raise stop("the virtual environment could not be made", "see the message above")
+            raise stop("the virtual environment could not be created", "see the message above")
     env = {**os.environ, "PATH": f"{VENV / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}"}
     into = ["--quiet", "--python", str(PYTHON)]
-    if not runs or found.get("packages") != wanted["packages"]:
+    if not runs or present.get("packages") != wanted["packages"]:
         say("installing the locked packages (6 GB, most of it torch)")
         STAMP.unlink(missing_ok=True)
         sync = [uv, "pip", "sync", *into, "--require-hashes", "--compile-bytecode", str(LOCK)]
@@ -161,6 +167,7 @@ def provide_environment() -> None:
 
 
 def main() -> None:
+    """Create the environment and what it needs. Raises SystemExit with what to do."""
     if sys.version_info < PYTHON_MIN:
         raise stop(
             f"{sys.executable} is Python {sys.version.split()[0]}", "use Python 3.11 or newer"

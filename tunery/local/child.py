@@ -1,4 +1,4 @@
-"""What a child process of the stack is: how it starts, how one sees it is ready, how it stops."""
+"""A child process of the stack: how it starts, how it becomes ready, how it stops."""
 
 import signal
 from collections.abc import Awaitable, Callable, Mapping
@@ -9,8 +9,8 @@ from tunery.local.identity import Identity
 
 
 @dataclass(frozen=True)
-class LogLine:
-    """Ready when a line with one of these texts is in the log of this start."""
+class LogText:
+    """Ready when one of these texts is in the log of this start."""
 
     texts: tuple[bytes, ...]
 
@@ -26,22 +26,27 @@ def no_preparation() -> None:
     """For children that need nothing before they start."""
 
 
-async def nothing_to_settle() -> None:
+async def no_completion() -> None:
     """For children that are complete once they are ready."""
 
 
 @dataclass(frozen=True)
 class Child:
-    """`prepare` runs in a thread before every start and repairs what a dead machine left.
+    """How to run one child process.
 
-    `settle` runs after each readiness (make the database, the bucket); the child counts as ready
-    only then.
+    ready: what shows that it accepts requests, within ready_ms_max
+    stop_ms_max: from stop_signal to SIGKILL
+    env: added to our environment
+    identity: the user it runs as; None for ours
+    address: shown to people
+    prepare: runs in a thread before every start, and repairs what a power cut left
+    settle: runs after each start, to create a database or bucket; the child is ready after it
     """
 
     name: str
     argv: tuple[str, ...]
     cwd: Path
-    ready: LogLine | TcpPort
+    ready: LogText | TcpPort
     ready_ms_max: int
     stop_ms_max: int
     env: Mapping[str, str] = field(default_factory=dict)
@@ -49,14 +54,14 @@ class Child:
     stop_signal: signal.Signals = signal.SIGTERM
     address: str = ""
     prepare: Callable[[], None] = no_preparation
-    settle: Callable[[], Awaitable[None]] = nothing_to_settle
+    settle: Callable[[], Awaitable[None]] = no_completion
 
 
-READY_EVENT = LogLine((b'"event":"ready"', b'"event": "ready"'))
+READY_EVENT = LogText((b'"event":"ready"', b'"event": "ready"'))
 
 
 def service(name: str, argv: tuple[str, ...], cwd: Path, env: Mapping[str, str]) -> Child:
-    """A service process: it says `"event":"ready"` in a line of JSON when it is."""
+    """A service process. It is ready when it logs the event `ready` as a line of JSON."""
     return Child(
         name=name,
         argv=argv,

@@ -1,4 +1,4 @@
-"""What keeps a stack from running on this machine, and the fix for each."""
+"""Checks what a stack needs on this machine, and names a fix for what is missing."""
 
 import importlib.util
 import os
@@ -14,7 +14,7 @@ from typing import Final
 from tunery.local import kafka, postgres, provide, s3, settings, state, valkey
 from tunery.local.errors import LocalError
 from tunery.local.paths import VERSITYGW_VERSION, DataDir
-from tunery.local.state import Mood
+from tunery.local.state import StackPhase
 
 DISK_BYTES_MIN: Final = 2 * 1024**3
 MEMORY_BYTES_MIN: Final = 4 * 1024**3
@@ -22,11 +22,11 @@ RUN_S_MAX: Final = 30
 
 
 @dataclass(frozen=True)
-class Finding:
-    """`fix` is empty when all is well."""
+class Diagnosis:
+    """The result of one check. fix: what to do; empty when all is well."""
 
     name: str
-    found: str
+    detail: str
     fix: str = ""
 
     @property
@@ -34,13 +34,13 @@ class Finding:
         return not self.fix
 
 
-def examine(folders: DataDir) -> Iterator[Finding]:
-    """Look at everything; one finding each, also where all is well."""
+def examine(folders: DataDir) -> Iterator[Diagnosis]:
+    """Yield the result of every check, also of those where all is well."""
     yield machine()
     yield python()
     yield from (guarded(name, check) for name, check in PROGRAMS)
-    for part, place in provide.missing():
-        yield Finding(part, f"missing at {place}", "run `make setup`")
+    for part, path in provide.missing():
+        yield Diagnosis(part, f"missing at {path}", "run `make setup`")
     yield memory()
     yield from data_dir(folders)
     yield own_servers()
@@ -49,34 +49,41 @@ def examine(folders: DataDir) -> Iterator[Finding]:
 
 def guarded(
     name: str, check: Callable[[], str], otherwise: str = "run `make setup` again"
-) -> Finding:
-    """`otherwise`: the fix for an error that names none itself."""
+) -> Diagnosis:
+    """Run one check. otherwise: the fix for an error that names none itself."""
     try:
-        return Finding(name, check())
+        return Diagnosis(name, check())
     except LocalError as problem:
-        return Finding(name, problem.what, problem.fix)
+        return Diagnosis(name, problem.what, problem.fix)
     except (OSError, subprocess.SubprocessError) as problem:
-        return Finding(name, f"{type(problem).__name__}: {problem}", otherwise)
+        return Diagnosis(name, f"{type(problem).__name__}: {problem}", otherwise)
 
 
-def machine() -> Finding:
-    found = f"{platform.system()} {platform.machine()}"
-    fix = "" if found == "Linux x86_64" else "built-in servers want Linux on x86-64: use your own"
-    return Finding("machine", found, fix)
+def machine() -> Diagnosis:
+    system = f"{platform.system()} {platform.machine()}"
+    fix = (
+        ""
+        if system == "Linux x86_64"
+        else "the embedded servers need Linux on x86-64: use your own servers"
+    )
+    return Diagnosis("machine", system, fix)
 
 
-def python() -> Finding:
+def python() -> Diagnosis:
     fix = "" if sys.version_info >= (3, 11) else "use Python 3.11 or newer"
-    return Finding("python", f"{platform.python_version()} at {sys.executable}", fix)
+    return Diagnosis("python", f"{platform.python_version()} at {sys.executable}", fix)
 
 
 def output(command: list[str]) -> str:
+    """Run a command and return the first line of its output. Raises LocalError when it fails."""
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=RUN_S_MAX, check=False, cwd="/"
     )
     text = (done.stdout + done.stderr).strip()
     if done.returncode != 0:
-        raise LocalError(f"{command[0]} ends with {done.returncode}: {text[-300:]}", "`make setup`")
+        raise LocalError(
+            f"{command[0]} ended with {done.returncode}: {text[-300:]}", "`make setup`"
+        )
     return text.splitlines()[0] if text else ""
 
 
@@ -85,7 +92,7 @@ def java() -> str:
 
 
 def kafka_jars() -> str:
-    return f"{len(kafka.class_path().split(':'))} jars, all there"
+    return f"{len(kafka.class_path().split(':'))} jars, complete"
 
 
 def postgres_binaries() -> str:
@@ -102,6 +109,7 @@ def versitygw() -> str:
 
 
 def training() -> str:
+    """Whether the packages for training are installed. Raises LocalError when one is not."""
     absent = [
         name
         for name in ("torch", "transformers", "trl", "peft")
@@ -109,7 +117,7 @@ def training() -> str:
     ]
     if absent:
         raise LocalError(
-            f"{', '.join(absent)} not installed: no agent can train here",
+            f"{', '.join(absent)} not installed: nothing can be trained here",
             "run `make setup`, or `tunery up --no-agent`",
         )
     return "torch, transformers, trl, peft"
@@ -125,21 +133,22 @@ PROGRAMS: Final[tuple[tuple[str, Callable[[], str]], ...]] = (
 )
 
 
-def memory() -> Finding:
+def memory() -> Diagnosis:
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    fix = "" if total >= MEMORY_BYTES_MIN else "servers and one training want 4 GiB"
-    return Finding("memory", f"{total / 1024**3:.0f} GiB", fix)
+    fix = "" if total >= MEMORY_BYTES_MIN else "the servers and one training need 4 GiB"
+    return Diagnosis("memory", f"{total / 1024**3:.0f} GiB", fix)
 
 
-def data_dir(folders: DataDir) -> Iterator[Finding]:
+def data_dir(folders: DataDir) -> Iterator[Diagnosis]:
+    """Check that the data directory can be written to, has space and keeps attributes."""
     existing = next(path for path in (folders.root, *folders.root.parents) if path.exists())
     if not os.access(existing, os.W_OK):
-        yield Finding(
+        yield Diagnosis(
             "data", f"{existing} is not writable", "choose another with --data-dir DIRECTORY"
         )
         return
     free = shutil.disk_usage(existing).free
-    yield Finding(
+    yield Diagnosis(
         "disk",
         f"{free / 1024**3:.1f} GiB free for {folders.root}",
         "" if free >= DISK_BYTES_MIN else "free 2 GiB, or choose another --data-dir",
@@ -154,18 +163,18 @@ def attributes(folder: Path) -> str:
     return "the file system keeps extended attributes"
 
 
-def own_servers() -> Finding:
+def own_servers() -> Diagnosis:
     try:
         names = sorted(settings.replaced(os.environ))
     except LocalError as problem:
-        return Finding("own servers", problem.what, problem.fix)
-    return Finding("own servers", ", ".join(names) or "none, all built in")
+        return Diagnosis("own servers", problem.what, problem.fix)
+    return Diagnosis("own servers", ", ".join(names) or "none, all embedded")
 
 
-def last_run(folders: DataDir) -> Finding:
+def last_run(folders: DataDir) -> Diagnosis:
     now = state.read(folders)
     if now.is_alive():
-        return Finding("stack", f"{now.mood} on {folders.root}")
-    if now.mood is Mood.FAILED:
-        return Finding("stack", f"could not start: {now.failure}", "see above, then `tunery up`")
-    return Finding("stack", "not running; `tunery up` starts it")
+        return Diagnosis("stack", f"{now.phase} on {folders.root}")
+    if now.phase is StackPhase.FAILED:
+        return Diagnosis("stack", f"could not start: {now.failure}", "see above, then `tunery up`")
+    return Diagnosis("stack", "not running; `tunery up` starts it")

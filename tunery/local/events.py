@@ -1,11 +1,11 @@
-"""What the supervisor tells: to the terminal, to the state file, to tests."""
+"""Events of the supervisor: for the terminal, the state file and tests."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class Phase(StrEnum):
-    """Of one child."""
+    """The phase of a child."""
 
     WAITING = "waiting"
     PREPARING = "preparing"
@@ -20,7 +20,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True)
 class Changed:
-    """A child came into `phase`; `detail` is for a reader (why it ended, what is tried next)."""
+    """A child entered a phase. detail: for a person, why it ended and what is tried next."""
 
     name: str
     phase: Phase
@@ -32,10 +32,10 @@ class Changed:
 
 
 @dataclass(frozen=True)
-class Note:
-    """A line worth seeing that belongs to no change of phase."""
+class Notice:
+    """A line for a person that belongs to no change of phase."""
 
     text: str
 
 
-Event = Changed | Note
+Event = Changed | Notice

@@ -1,4 +1,4 @@
-"""As whom PostgreSQL runs. It refuses root, so root starts it as `nobody`."""
+"""The user of PostgreSQL. It refuses to run as root, so root starts it as the user nobody."""
 
 import grp
 import os
@@ -16,7 +16,7 @@ class Identity:
 
 
 def unprivileged() -> Identity | None:
-    """None for a normal user (run as oneself); `nobody` for root."""
+    """The user nobody if we are root, else None. Raises LocalError when there is no such user."""
     if os.geteuid() != 0:
         return None
     try:
@@ -30,7 +30,7 @@ def unprivileged() -> Identity | None:
 
 
 def may_traverse(path: Path, identity: Identity) -> bool:
-    """Whether `identity` can reach `path`: every existing folder on the way gives it execution."""
+    """Whether `identity` may enter every existing folder on the way to `path`."""
     groups = {identity.gid} | {g.gr_gid for g in grp.getgrall() if "nobody" in g.gr_mem}
     for folder in (path, *path.parents):
         try:

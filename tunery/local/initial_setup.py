@@ -1,7 +1,7 @@
-"""What `up` does once the gateway is ready: the first tenant, the base model.
+"""Creates the first tenant and registers the base model, once the gateway is ready.
 
-Each step is a function that returns a line for the reader; it raises LocalError when the stack is
-of no use without it.
+Each step returns a line for the user, and raises LocalError when the stack cannot be used
+without it.
 """
 
 import asyncio
@@ -23,18 +23,20 @@ Step = Callable[[Stack, httpx.AsyncClient], Awaitable[str]]
 
 
 async def create_tenant(_running: Stack, client: httpx.AsyncClient) -> str:
+    """Create the first tenant unless it exists. Raises LocalError when that is refused."""
     body = {"id": TENANT, "name": TENANT, "plan": "premium"}
     reply = await post(client, "/v1/tenants", body)
     match reply.status_code:
         case 200 | 201:
             return f"tenant {TENANT} created"
         case 409:
-            return f"tenant {TENANT} is there"
+            return f"tenant {TENANT} exists"
         case _:
-            raise refused("the first tenant could not be created", reply)
+            raise refusal("the first tenant could not be created", reply)
 
 
 async def register_base(_running: Stack, client: httpx.AsyncClient) -> str:
+    """Register the base model of the demo, if it is installed. Raises LocalError."""
     folder = base_model_dir()
     if not (folder / "model.safetensors").is_file():
         return f"no base model in {folder}: `make setup` converts it, `tunery base add` adds it"
@@ -43,31 +45,34 @@ async def register_base(_running: Stack, client: httpx.AsyncClient) -> str:
         case 200 | 201 | 202:
             return f"base model {BASE_MODEL_ID} registered"
         case 409:
-            return f"base model {BASE_MODEL_ID} is there"
+            return f"base model {BASE_MODEL_ID} exists"
         case 404:
             return f"base model {BASE_MODEL_ID} not registered: this gateway has no /v1/bases"
         case _:
-            raise refused("the base model could not be registered", reply)
+            raise refusal("the base model could not be registered", reply)
 
 
-#: in this order; each is harmless when repeated
+#: run in this order at every start; each can be repeated
 STEPS: Final[tuple[Step, ...]] = (create_tenant, register_base)
 
 
 async def run_setup_steps(
-    running: Stack, tell: Callable[[str], None], steps: tuple[Step, ...] = STEPS
+    running: Stack, notice: Callable[[str], None], steps: tuple[Step, ...] = STEPS
 ) -> None:
-    """Run the steps with the admin key. Raises LocalError of the step that was refused."""
+    """Run the steps with the admin key; `notice` gets the line of each. Raises LocalError."""
     headers = {"Authorization": f"Bearer {running.admin_key}"}
     async with httpx.AsyncClient(
         base_url=running.api_url, headers=headers, timeout=REQUEST_S_MAX, trust_env=False
     ) as client:
         for step in steps:
-            tell(await step(running, client))
+            notice(await step(running, client))
 
 
 async def post(client: httpx.AsyncClient, path: str, body: dict[str, str]) -> httpx.Response:
-    """Try again while the owners of the streams are still taking over their partitions (503)."""
+    """POST `body`, repeated while owners still take over their partitions (503).
+
+    Raises LocalError after ATTEMPTS_MAX tries.
+    """
     problem = ""
     for _attempt in range(ATTEMPTS_MAX):
         try:
@@ -79,12 +84,12 @@ async def post(client: httpx.AsyncClient, path: str, body: dict[str, str]) -> ht
             problem = f"{type(error).__name__}: {error}"
         await asyncio.sleep(PAUSE_MS / 1000)
     raise LocalError(
-        f"POST {path} did not succeed in {ATTEMPTS_MAX} attempts: {problem}",
+        f"POST {path} did not succeed in {ATTEMPTS_MAX} tries: {problem}",
         "see `tunery logs gateway` and `tunery logs billing`",
     )
 
 
-def refused(what: str, reply: httpx.Response) -> LocalError:
+def refusal(what: str, reply: httpx.Response) -> LocalError:
     return LocalError(
         f"{what}: {reply.status_code} {reply.text[:300]}", "see `tunery logs gateway`"
     )

@@ -1,9 +1,8 @@
-"""Apache Kafka's jars, by name and SHA-256 from `jars.lock`; jgo knows where packages come from.
+"""Installs the jars of Apache Kafka that `jars.lock` names; jgo downloads them.
 
 `python -m tunery.local.jars install` fetches what is missing; `lock` resolves the versions anew.
 """
 
-import hashlib
 import shutil
 import sys
 import tempfile
@@ -15,6 +14,7 @@ from typing import Final
 
 from tunery.local.errors import LocalError
 from tunery.local.paths import KAFKA_VERSION, cache_dir, kafka_jars_dir
+from tunery.runtime.blobs.files import file_sha256
 
 LOCK: Final = Path(__file__).with_name("jars.lock")
 ROOTS: Final = (f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}", "org.slf4j:slf4j-simple:1.7.36")
@@ -59,11 +59,6 @@ def parse_lock(text: str) -> tuple[Jar, ...]:
     return tuple(jars)
 
 
-def file_sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def missing(folder: Path, jars: Iterable[Jar]) -> list[Jar]:
     return [jar for jar in jars if not (folder / jar.file_name).is_file()]
 
@@ -71,10 +66,10 @@ def missing(folder: Path, jars: Iterable[Jar]) -> list[Jar]:
 def install(
     folder: Path | None = None, fetch: Callable[[Jar, Path], Path] | None = None
 ) -> tuple[Path, int]:
-    """Bring every locked jar into `folder`; returns it and how many were fetched.
+    """Install every locked jar into `folder`; returns the folder and how many were fetched.
 
-    A file enters the folder by rename and only after its hash was compared.
-    Raises LocalError for a jar that cannot be had or whose hash differs.
+    A file is renamed into the folder only after its hash was compared.
+    Raises LocalError for a jar that cannot be downloaded or whose hash differs.
     """
     target = kafka_jars_dir() if folder is None else folder
     target.mkdir(parents=True, exist_ok=True)
@@ -87,17 +82,17 @@ def install(
         ThreadPoolExecutor(DOWNLOADS_MAX) as pool,
     ):
 
-        def bring(jar: Jar) -> None:
+        def install_one(jar: Jar) -> None:
             path = get(jar, Path(scratch))
-            found = file_sha256(path)
-            if found != jar.sha256:
+            sha256 = file_sha256(path)
+            if sha256 != jar.sha256:
                 raise LocalError(
-                    f"{jar.file_name}: SHA-256 is {found}, {LOCK.name} says {jar.sha256}",
-                    "the package source gave another file: check its mirror, then try again",
+                    f"{jar.file_name}: SHA-256 is {sha256}, {LOCK.name} says {jar.sha256}",
+                    "the package source has another file: check its mirror, then try again",
                 )
             path.replace(target / jar.file_name)
 
-        for done in [pool.submit(bring, jar) for jar in wanted]:
+        for done in [pool.submit(install_one, jar) for jar in wanted]:
             done.result()
     return target, len(wanted)
 
@@ -120,7 +115,7 @@ def _fetch_with_jgo(jar: Jar, scratch: Path) -> Path:
 
 
 def resolve_lock() -> str:
-    """Resolve ROOTS with all they need; returns the text of a lock file."""
+    """Resolve ROOTS with their dependencies; returns the text of a lock file."""
     from jgo.env import EnvironmentBuilder
     from jgo.maven import MavenContext
 
@@ -130,8 +125,12 @@ def resolve_lock() -> str:
         )
         environment = builder.from_endpoint("+".join(ROOTS))
         jars = [
-            str(Jar(one.groupId, one.artifactId, one.version, one.sha256))
-            for one in environment.lockfile.dependencies
+            str(
+                Jar(
+                    dependency.groupId, dependency.artifactId, dependency.version, dependency.sha256
+                )
+            )
+            for dependency in environment.lockfile.dependencies
         ]
         shutil.rmtree(Path(scratch) / "env")
     return HEADER + "\n".join(sorted(jars)) + "\n"
@@ -143,7 +142,7 @@ if __name__ == "__main__":
             cache_dir().mkdir(parents=True, exist_ok=True)
             LOCK.write_text(resolve_lock(), encoding="utf-8")
         case ["install"]:
-            place, count = install()
-            print(f"kafka {KAFKA_VERSION}: {count} jars fetched, all in {place}")
+            folder, count = install()
+            print(f"kafka {KAFKA_VERSION}: {count} jars fetched, all in {folder}")
         case _:
             sys.exit("usage: python -m tunery.local.jars install | lock")

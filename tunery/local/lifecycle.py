@@ -1,4 +1,4 @@
-"""`tunery up` without the terminal: run a stack until told to stop."""
+"""`tunery up` and `tunery down` without their output: run a stack, start it detached, stop it."""
 
 import asyncio
 import contextlib
@@ -12,7 +12,7 @@ from typing import Final
 
 from tunery.local import initial_setup, ports, processes, state
 from tunery.local.errors import LocalError
-from tunery.local.events import Event, Note
+from tunery.local.events import Event, Notice
 from tunery.local.paths import DataDir
 from tunery.local.stack import (
     SERVERS,
@@ -23,14 +23,14 @@ from tunery.local.stack import (
     open_data_dir,
     stack,
 )
-from tunery.local.state import Mood, StackState, StateFile
+from tunery.local.state import StackPhase, StackState, StateFile
 
 DETACH_MS_MAX: Final = 180_000
 DOWN_MS_MAX: Final = 120_000
 POLL_MS: Final = 100
 
 
-async def host(
+async def run_until_stopped(
     data_dir: Path,
     services: Sequence[str],
     listen: Callable[[Event], None],
@@ -38,79 +38,83 @@ async def host(
     *,
     preferred_ports: Mapping[str, int] = ports.PREFERRED,
 ) -> None:
-    """Start the stack, open the house, call `on_ready`, wait for SIGTERM or SIGINT, drain.
+    """Start the stack, run its initial setup, and stop it in order at SIGTERM or SIGINT.
 
-    Raises LocalError when it cannot become ready; what was started has been stopped by then.
+    on_ready: called when the stack is ready
+
+    Raises LocalError when it does not become ready; all that was started is stopped by then.
     """
     folders = open_data_dir(data_dir)
     if is_held(folders):
         raise already_running(folders)
     file = StateFile(folders)
 
-    def hear(event: Event) -> None:
-        file.hear(event)
+    def on_event(event: Event) -> None:
+        file.record(event)
         listen(event)
 
-    life = asyncio.create_task(
-        live(folders, services, file, hear, on_ready, preferred_ports), name="life of the stack"
+    running = asyncio.create_task(
+        _run_stack(folders, services, file, on_event, on_ready, preferred_ports), name="stack"
     )
-    with stop_signals() as told:
-        waiting = asyncio.create_task(told.wait())
-        await asyncio.wait({life, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    with stop_signals() as stop:
+        waiting = asyncio.create_task(stop.wait())
+        await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
-        life.cancel()  # drains; does nothing when it has failed
+        running.cancel()  # drains; does nothing when it has failed
         with contextlib.suppress(asyncio.CancelledError):
-            await life
+            await running
 
 
-async def live(
+async def _run_stack(
     folders: DataDir,
     services: Sequence[str],
     file: StateFile,
-    hear: Callable[[Event], None],
+    on_event: Callable[[Event], None],
     on_ready: Callable[[Stack], None],
     preferred_ports: Mapping[str, int],
 ) -> None:
-    """Until cancelled. The state file tells each step, the last one included."""
+    """Run the stack until cancelled; keeps the state file up to date, also at the end."""
     try:
         async with stack(
-            folders.root, services, listen=hear, preferred_ports=preferred_ports
+            folders.root, services, listen=on_event, preferred_ports=preferred_ports
         ) as running:
             try:
                 if "gateway" in services:
-                    await initial_setup.run_setup_steps(running, lambda text: hear(Note(text)))
-                file.enter(Mood.READY)
+                    await initial_setup.run_setup_steps(
+                        running, lambda text: on_event(Notice(text))
+                    )
+                file.enter(StackPhase.READY)
                 on_ready(running)
                 await asyncio.Event().wait()
             except asyncio.CancelledError:
-                file.enter(Mood.STOPPING)
+                file.enter(StackPhase.STOPPING)
                 raise
     except LocalError as problem:
-        file.enter(Mood.FAILED, str(problem))
+        file.enter(StackPhase.FAILED, str(problem))
         raise
     except asyncio.CancelledError:
-        file.enter(Mood.STOPPED)
+        file.enter(StackPhase.STOPPED)
         raise
 
 
 @contextlib.contextmanager
 def stop_signals() -> Iterator[asyncio.Event]:
-    """An event that SIGTERM and SIGINT set."""
-    told = asyncio.Event()
+    """An asyncio event that SIGTERM and SIGINT set."""
+    stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, told.set)
+        loop.add_signal_handler(number, stop.set)
     try:
-        yield told
+        yield stop
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
 
 
 def detach(data_dir: Path, services: Sequence[str], watch: Callable[[StackState], None]) -> None:
-    """Start `tunery up` in the background and follow its state file until it is ready.
+    """Start `tunery up` in the background; returns when its state file says that it is ready.
 
-    Raises LocalError when it ends before that, or takes longer than DETACH_MS_MAX.
+    watch: gets each state. Raises LocalError when it ends early or exceeds DETACH_MS_MAX.
     """
     folders = open_data_dir(data_dir)
     if is_held(folders):
@@ -137,13 +141,13 @@ def detach(data_dir: Path, services: Sequence[str], watch: Callable[[StackState]
         )
     deadline = time.monotonic() + DETACH_MS_MAX / 1000
     while time.monotonic() < deadline:
-        now = state.read(folders)
-        watch(now)
-        if now.mood is Mood.READY:
+        current = state.read(folders)
+        watch(current)
+        if current.phase is StackPhase.READY:
             return
         if process.poll() is not None:
             raise LocalError(
-                now.failure.split("\n  fix:")[0] or "the stack ended before it was ready",
+                current.failure.split("\n  fix:")[0] or "the stack ended before it was ready",
                 f"read {folders.log('supervisor')}; `tunery doctor` names what is missing",
             )
         time.sleep(POLL_MS / 1000)
@@ -154,19 +158,19 @@ def detach(data_dir: Path, services: Sequence[str], watch: Callable[[StackState]
 
 
 def down(folders: DataDir, watch: Callable[[StackState], None]) -> list[str]:
-    """Stop the supervisor in order; end what a dead one left. Returns the names of leftovers.
+    """Stop the supervisor; end what an earlier one left. Returns the names of such leftovers.
 
-    Raises LocalError when it does not end within DOWN_MS_MAX.
+    watch: gets each state. Raises LocalError when it does not end within DOWN_MS_MAX.
     """
-    now = state.read(folders)
-    if now.supervisor is not None and now.is_alive():
-        processes.send(now.supervisor.pid, signal.SIGTERM)
+    current = state.read(folders)
+    if current.supervisor is not None and current.is_alive():
+        processes.send(current.supervisor.pid, signal.SIGTERM)
         deadline = time.monotonic() + DOWN_MS_MAX / 1000
-        while now.supervisor.is_alive():
+        while current.supervisor.is_alive():
             if time.monotonic() > deadline:
                 raise LocalError(
-                    f"process {now.supervisor.pid} still runs after {DOWN_MS_MAX / 1000:g} s",
-                    f"`kill -9 {now.supervisor.pid}`, then `tunery down` ends what is left",
+                    f"process {current.supervisor.pid} still runs after {DOWN_MS_MAX / 1000:g} s",
+                    f"`kill -9 {current.supervisor.pid}`, then `tunery down` ends what is left",
                 )
             watch(state.read(folders))
             time.sleep(POLL_MS / 1000)

@@ -29,13 +29,13 @@ def is_free(port: int) -> bool:
         return True
 
 
-def find_free(taken: set[int]) -> int:
-    """A port nobody listens on and that is not in `taken`."""
+def find_free(excluded: set[int]) -> int:
+    """A free port that is not in `excluded`. Raises OSError when none is found."""
     for _attempt in range(ATTEMPTS_MAX):
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
             probe.bind((HOST, 0))
             port = int(probe.getsockname()[1])
-        if port not in taken:
+        if port not in excluded:
             return port
     raise OSError(f"no free port on {HOST} after {ATTEMPTS_MAX} attempts")
 
@@ -46,18 +46,23 @@ def assign(
     preferred: Mapping[str, int] = PREFERRED,
     free: Callable[[int], bool] = is_free,
 ) -> dict[str, int]:
-    """One port per name, the same as last time where possible; says when one had to change."""
+    """Assign a port to each name: the one of the last start if it is free, else the preferred one.
+
+    notice: gets a line when a port had to change
+    """
     remembered = read(file)
     ports: dict[str, int] = {}
     for name, first in preferred.items():
-        wish = remembered.get(name, first)
-        taken = set(ports.values())
-        if wish and wish not in taken and free(wish):
-            ports[name] = wish
+        preferred_port = remembered.get(name, first)
+        excluded = set(ports.values())
+        if preferred_port and preferred_port not in excluded and free(preferred_port):
+            ports[name] = preferred_port
             continue
-        ports[name] = find_free(taken | set(remembered.values()))
-        if wish:
-            notice(f"port {wish} for {name} is taken by another program; using {ports[name]}")
+        ports[name] = find_free(excluded | set(remembered.values()))
+        if preferred_port:
+            notice(
+                f"port {preferred_port} for {name} is used by another program; using {ports[name]}"
+            )
     part = file.with_suffix(".part")
     part.write_text(json.dumps(ports, indent=2) + "\n", encoding="utf-8")
     part.replace(file)
@@ -65,11 +70,11 @@ def assign(
 
 
 def read(file: Path) -> dict[str, int]:
-    """Ports of the last start; empty when there was none."""
+    """Ports of the last start; empty when there are none or the file cannot be read."""
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        ports = json.loads(file.read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
-        return {}  # no file yet, or half-written by a machine that died: choose anew
-    if not isinstance(found, dict):
+        return {}  # no file yet, or cut off when the machine lost power
+    if not isinstance(ports, dict):
         return {}
-    return {str(k): v for k, v in found.items() if isinstance(v, int) and 0 < v < 65536}
+    return {str(k): v for k, v in ports.items() if isinstance(v, int) and 0 < v < 65536}

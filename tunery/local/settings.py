@@ -1,4 +1,4 @@
-"""The environment that services get, and which parts the user replaced by servers of their own."""
+"""Addresses of a stack, the environment of its services, and servers that the user replaces."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ REPLACED_BY: Final = {
     "valkey": "TUNERY_VALKEY_URL",
 }
 S3_NEEDS: Final = ("TUNERY_S3_ACCESS_KEY", "TUNERY_S3_SECRET_KEY", "TUNERY_S3_BUCKET")
-#: nothing phones home: hubs, trackers and telemetry of libraries are off in every child
+#: hubs, trackers and telemetry of libraries are switched off in every child process
 OFFLINE: Final = {
     "DO_NOT_TRACK": "1",
     "HF_DATASETS_OFFLINE": "1",
@@ -34,7 +34,7 @@ OFFLINE: Final = {
 
 @dataclass(frozen=True)
 class Settings:
-    """Where everything is. `environment()` is what a service process gets on top of ours."""
+    """Addresses and credentials of a stack."""
 
     kafka_bootstrap: str
     postgres_dsn: str
@@ -54,6 +54,7 @@ class Settings:
         return f"http://{HOST}:{self.gateway_port}"
 
     def environment(self) -> dict[str, str]:
+        """Variables that a service process gets in addition to our environment."""
         return {
             **OFFLINE,
             "OMP_WAIT_POLICY": "PASSIVE",  # spinning threads cost four times the time here
@@ -75,7 +76,7 @@ class Settings:
 
 
 def of_stack(folders: DataDir, environ: Mapping[str, str]) -> Settings:
-    """Where the servers of a stack are that was started before. Raises LocalError."""
+    """Settings of a stack that was started before. Raises LocalError when there is none."""
     ports = read_ports(folders.ports)
     if not folders.secrets.is_file() or not PREFERRED.keys() <= ports.keys():
         raise LocalError(
@@ -87,24 +88,24 @@ def of_stack(folders: DataDir, environ: Mapping[str, str]) -> Settings:
 
 
 def replaced(environ: Mapping[str, str]) -> set[str]:
-    """Servers that are not to be started. Raises LocalError for an S3 without its keys."""
-    found = {server for server, variable in REPLACED_BY.items() if environ.get(variable)}
-    if "s3" in found and (absent := [name for name in S3_NEEDS if not environ.get(name)]):
+    """Servers that the user replaced. Raises LocalError for an S3 without its keys."""
+    servers = {server for server, variable in REPLACED_BY.items() if environ.get(variable)}
+    if "s3" in servers and (absent := [name for name in S3_NEEDS if not environ.get(name)]):
         raise LocalError(
-            f"TUNERY_S3_ENDPOINT is set, but {', '.join(absent)} not",
-            "set them too, or unset TUNERY_S3_ENDPOINT to use the built-in S3",
+            f"TUNERY_S3_ENDPOINT is set, but {', '.join(absent)} is not",
+            "set them too, or unset TUNERY_S3_ENDPOINT to use the embedded S3",
         )
-    return found
+    return servers
 
 
 def build(
     folders: DataDir, ports: Mapping[str, int], secrets: Secrets, environ: Mapping[str, str]
 ) -> Settings:
-    """A variable the user set wins over the built-in server."""
+    """Settings of a stack; a variable that the user set replaces the embedded server."""
     own_s3 = "s3" in replaced(environ)
 
-    def s3(variable: str, built_in: str) -> str:
-        return environ[variable] if own_s3 else built_in
+    def s3(variable: str, embedded: str) -> str:
+        return environ[variable] if own_s3 else embedded
 
     return Settings(
         kafka_bootstrap=environ.get("TUNERY_KAFKA_BOOTSTRAP") or f"{HOST}:{ports['kafka']}",

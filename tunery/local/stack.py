@@ -1,4 +1,4 @@
-"""One machine's whole stack: four servers, then the services. For `tunery up`, tests and the demo.
+"""The stack of one machine: four servers, then the services. For `tunery up`, tests, the demo.
 
 async with stack(tmp_path, services=SERVICES) as running:
     running.api_url, running.admin_key, running.env
@@ -20,7 +20,7 @@ from tunery.local import child as children
 from tunery.local import kafka, ports, postgres, s3, secrets, settings, valkey
 from tunery.local.child import Child
 from tunery.local.errors import LocalError
-from tunery.local.events import Event, Note
+from tunery.local.events import Event, Notice
 from tunery.local.paths import DataDir
 from tunery.local.supervisor import Supervisor
 
@@ -38,9 +38,9 @@ SERVICES: Final = (
 )
 AGENT: Final = "trainer"
 AGENT_STOP_MS_MAX: Final = 60_000  # a training finishes its step and writes a checkpoint
-HOUSEKEEPING_MS: Final = 30_000
-#: a request waits for the gateway and the scheduler; everybody else can wait for them
-PROMPT: Final = frozenset({"gateway", "scheduler"})
+TRIM_LOGS_MS: Final = 30_000
+#: requests wait for these two; the other services run with lower priority
+PRIORITISED: Final = frozenset({"gateway", "scheduler"})
 NICE: Final = 5
 
 
@@ -56,17 +56,17 @@ class ServiceSpec:
 
     def child(self, environment: Mapping[str, str], cwd: Path) -> Child:
         argv = self.argv or (sys.executable, "-m", self.module or f"services.{self.name}")
-        if self.name not in PROMPT:
+        if self.name not in PRIORITISED:
             argv = ("nice", "-n", str(NICE), *argv)
         built = children.service(self.name, argv, cwd, {**environment, **self.env})
         return Child(**{**vars(built), "stop_ms_max": self.stop_ms_max})
 
 
 def service_specs(names: Sequence[str]) -> tuple[ServiceSpec, ...]:
-    """Specs of our own services. Raises LocalError for a name that is none."""
+    """Specs of our services by name. Raises LocalError for an unknown name."""
     if unknown := [name for name in names if name not in SERVICES]:
         raise LocalError(
-            f"no service is called {', '.join(unknown)}", f"choose from {', '.join(SERVICES)}"
+            f"there is no service {', '.join(unknown)}", f"choose from {', '.join(SERVICES)}"
         )
     return tuple(
         ServiceSpec(name, stop_ms_max=AGENT_STOP_MS_MAX if name == AGENT else 15_000)
@@ -134,7 +134,7 @@ class Stack:
         await self.supervisor.start([spec.child(self.env, self.folders.root) for spec in specs])
 
     def kill(self, name: str, *, tree: bool = False, restart: bool = True) -> list[int]:
-        """SIGKILL; `tree` takes every process below along; without `restart` it stays dead."""
+        """Send SIGKILL; with `tree` also to processes below. Without `restart` it stays dead."""
         return self.supervisor.kill(name, tree=tree, restart=restart)
 
     def pause(self, name: str) -> None:
@@ -147,11 +147,11 @@ class Stack:
         await self.supervisor.stop(name)
 
     async def start(self, name: str) -> None:
-        """Start one that was stopped, or killed without restart; returns when it is ready."""
+        """Start a process that was stopped or killed without restart; returns when it is ready."""
         await self.supervisor.restart(name)
 
     async def await_ready(self, name: str) -> None:
-        """Wait for one that is starting again after a crash."""
+        """Wait until a process that is restarted after a crash is ready."""
         await self.supervisor.await_ready(name)
 
     async def drain(self) -> None:
@@ -161,16 +161,17 @@ class Stack:
         )
         last = [name for name in self.servers if name == "kafka"]
         await self.supervisor.drain(
-            [*([name] for name in ordered[:1]), ordered[1:], set_of(self.servers, last), last]
+            [*([name] for name in ordered[:1]), ordered[1:], without(self.servers, last), last]
         )
 
 
-def set_of(names: Sequence[str], without: Sequence[str]) -> list[str]:
-    return [name for name in names if name not in without]
+def without(names: Sequence[str], excluded: Sequence[str]) -> list[str]:
+    """The names that are not excluded, in their order."""
+    return [name for name in names if name not in excluded]
 
 
 def ignore(_event: Event) -> None:
-    """Listener of those who only want the stack."""
+    """A listener that does nothing."""
 
 
 @contextlib.asynccontextmanager
@@ -188,16 +189,16 @@ async def stack(
     """
     env = os.environ if environ is None else environ
     folders = open_data_dir(data_dir)
-    specs = [service_specs([one])[0] if isinstance(one, str) else one for one in services]
+    specs = [service_specs([spec])[0] if isinstance(spec, str) else spec for spec in services]
     with hold(folders):
         supervisor = Supervisor(folders, listen)
         await asyncio.to_thread(supervisor.clear_orphans, (*SERVICES, *SERVERS[::-1]))
         where = configure(folders, listen, preferred_ports, env)
         running = Stack(where, supervisor)
-        keeper = asyncio.create_task(keep_house(supervisor), name="housekeeping")
+        keeper = asyncio.create_task(trim_logs_regularly(supervisor), name="trim logs")
         try:
             servers = server_children(where, env)
-            running.servers = [one.name for one in servers]
+            running.servers = [server.name for server in servers]
             await supervisor.start(servers)
             if specs:
                 await running.add(*specs)
@@ -208,7 +209,7 @@ async def stack(
 
 
 def open_data_dir(path: Path | str) -> DataDir:
-    """Make the folders. Raises LocalError where that is not allowed."""
+    """Create the folders of a data directory. Raises LocalError when that is not allowed."""
     folders = DataDir(Path(path).expanduser().absolute())
     try:
         folders.create()
@@ -226,12 +227,12 @@ def configure(
     preferred_ports: Mapping[str, int],
     environ: Mapping[str, str],
 ) -> settings.Settings:
-    chosen = ports.assign(folders.ports, lambda text: listen(Note(text)), preferred_ports)
+    chosen = ports.assign(folders.ports, lambda text: listen(Notice(text)), preferred_ports)
     return settings.build(folders, chosen, secrets.load_or_create(folders.secrets), environ)
 
 
 def server_children(where: settings.Settings, environ: Mapping[str, str]) -> list[Child]:
-    """The servers that the user did not replace by their own."""
+    """The embedded servers; those that the user replaced are left out."""
     folders = where.folders
     chosen = ports.read(folders.ports)
     keys = secrets.load(folders.secrets)
@@ -261,7 +262,7 @@ def server_children(where: settings.Settings, environ: Mapping[str, str]) -> lis
 
 
 def instance(folders: DataDir) -> str:
-    """A name for this data directory that a directory made anew at the same place has not."""
+    """Random id of this data directory; a directory recreated at the same path gets another."""
     file = folders.root / "instance"
     if not file.exists():
         part = file.with_suffix(".part")
@@ -272,7 +273,10 @@ def instance(folders: DataDir) -> str:
 
 @contextlib.contextmanager
 def hold(folders: DataDir) -> Iterator[None]:
-    """Only one supervisor a data directory. The lock goes with the process that holds it."""
+    """Lock the data directory for one supervisor; the lock ends with the process.
+
+    Raises LocalError when another supervisor holds it.
+    """
     with (folders.run / "lock").open("a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -282,7 +286,7 @@ def hold(folders: DataDir) -> Iterator[None]:
 
 
 def is_held(folders: DataDir) -> bool:
-    """Whether a supervisor lives on this data directory."""
+    """Whether a supervisor holds this data directory."""
     try:
         with (folders.run / "lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -298,7 +302,8 @@ def already_running(folders: DataDir) -> LocalError:
     )
 
 
-async def keep_house(supervisor: Supervisor) -> None:
+async def trim_logs_regularly(supervisor: Supervisor) -> None:
+    """Trim the logs every TRIM_LOGS_MS, until cancelled."""
     while True:
-        await asyncio.sleep(HOUSEKEEPING_MS / 1000)
+        await asyncio.sleep(TRIM_LOGS_MS / 1000)
         await asyncio.to_thread(supervisor.trim_logs)

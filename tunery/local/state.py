@@ -1,4 +1,4 @@
-"""The state file: what the supervisor last told, for `status`, `down` and other programs."""
+"""The state file: what the supervisor reported last, for other commands and programs."""
 
 import contextlib
 import json
@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from tunery.local import ports, processes, secrets
-from tunery.local.events import Changed, Event, Note, Phase
+from tunery.local.events import Changed, Event, Notice, Phase
 from tunery.local.paths import DataDir
 from tunery.local.ports import HOST
 
 NOTES_MAX: Final = 20
 
 
-class Mood(StrEnum):
-    """Of the whole stack."""
+class StackPhase(StrEnum):
+    """The phase of a whole stack."""
 
     STARTING = "starting"
     READY = "ready"
@@ -29,7 +29,7 @@ class Mood(StrEnum):
 
 @dataclass(frozen=True)
 class ChildState:
-    """`since_ms` is Unix time."""
+    """One child as last reported. since_ms: Unix time of its phase."""
 
     name: str
     phase: Phase
@@ -42,9 +42,9 @@ class ChildState:
 
 @dataclass
 class StackState:
-    """Everything `tunery status` shows. Holds no secrets."""
+    """Everything that `tunery status` shows. It holds no secrets."""
 
-    mood: Mood = Mood.STOPPED
+    phase: StackPhase = StackPhase.STOPPED
     supervisor: processes.ProcessRecord | None = None
     started_ms: int = 0
     ready_after_ms: int | None = None
@@ -53,8 +53,9 @@ class StackState:
     notes: list[str] = field(default_factory=list)
 
     def apply(self, event: Event, now_ms: int) -> None:
+        """Change the state by an event that happened at `now_ms` (Unix time)."""
         match event:
-            case Note(text=text):
+            case Notice(text=text):
                 self.notes = [*self.notes, text][-NOTES_MAX:]
             case Changed():
                 self.children[event.name] = ChildState(
@@ -72,25 +73,26 @@ class StackState:
 
 
 class StateFile:
-    """Keeps a StackState on disk. Written by rename at each change, so it is never half."""
+    """Keeps a StackState on disk. Each change replaces the file, so that it is always complete."""
 
     def __init__(self, folders: DataDir) -> None:
         self._path = path(folders)
         self.state = StackState(
-            mood=Mood.STARTING,
+            phase=StackPhase.STARTING,
             supervisor=processes.record("supervisor", processes.own_pid()),
             started_ms=now_ms(),
         )
         self.write()
 
-    def hear(self, event: Event) -> None:
+    def record(self, event: Event) -> None:
+        """Apply an event and write the file."""
         self.state.apply(event, now_ms())
         self.write()
 
-    def enter(self, mood: Mood, failure: str = "") -> None:
-        self.state.mood = mood
+    def enter(self, phase: StackPhase, failure: str = "") -> None:
+        self.state.phase = phase
         self.state.failure = failure
-        if mood is Mood.READY:
+        if phase is StackPhase.READY:
             self.state.ready_after_ms = now_ms() - self.state.started_ms
         self.write()
 
@@ -109,54 +111,53 @@ def path(folders: DataDir) -> Path:
 
 
 def read(folders: DataDir) -> StackState:
-    """A stopped StackState where there is no file, or one that cannot be read."""
+    """Read the state file; a stopped StackState when it is missing or cannot be read."""
     try:
-        found = json.loads(path(folders).read_text(encoding="utf-8"))
-        return _decode(found)
+        return _decode(json.loads(path(folders).read_text(encoding="utf-8")))
     except (FileNotFoundError, PermissionError, ValueError, KeyError, TypeError):
         return StackState()
 
 
-def _decode(found: dict[str, Any]) -> StackState:
-    above = found["supervisor"]
+def _decode(content: dict[str, Any]) -> StackState:
+    supervisor = content["supervisor"]
     return StackState(
-        mood=Mood(found["mood"]),
-        supervisor=None if above is None else processes.ProcessRecord(**above),
-        started_ms=found["started_ms"],
-        ready_after_ms=found["ready_after_ms"],
-        failure=found["failure"],
+        phase=StackPhase(content["phase"]),
+        supervisor=None if supervisor is None else processes.ProcessRecord(**supervisor),
+        started_ms=content["started_ms"],
+        ready_after_ms=content["ready_after_ms"],
+        failure=content["failure"],
         children={
             name: ChildState(**{**child, "phase": Phase(child["phase"])})
-            for name, child in found["children"].items()
+            for name, child in content["children"].items()
         },
-        notes=found["notes"],
+        notes=content["notes"],
     )
 
 
 @dataclass(frozen=True)
-class Connection:
-    """How a client reaches a gateway."""
+class ApiAddress:
+    """URL of a gateway (without /v1) and a key for it."""
 
     api_url: str
     api_key: str
 
 
-def connection(folders: DataDir, environ: dict[str, str]) -> Connection | None:
+def connection(folders: DataDir, environ: dict[str, str]) -> ApiAddress | None:
     """`TUNERY_API_URL` and `TUNERY_API_KEY` where both are set, else the stack of `folders`.
 
     None when there is neither.
     """
     url, key = environ.get("TUNERY_API_URL", ""), environ.get("TUNERY_API_KEY", "")
     if url and key:
-        return Connection(url.rstrip("/"), key)
+        return ApiAddress(url.rstrip("/"), key)
     with contextlib.suppress(FileNotFoundError, KeyError):
         port = ports.read(folders.ports)["gateway"]
-        return Connection(f"http://{HOST}:{port}", key or secrets.load(folders.secrets).admin_key)
+        return ApiAddress(f"http://{HOST}:{port}", key or secrets.load(folders.secrets).admin_key)
     return None
 
 
 def in_order(state: StackState, names: Sequence[str]) -> list[ChildState]:
-    """Children in the order of `names`, others after them by name."""
+    """The children in the order of `names`; others follow, sorted by name."""
     known = [state.children[name] for name in names if name in state.children]
     rest = sorted(set(state.children) - set(names))
     return [*known, *(state.children[name] for name in rest)]

@@ -1,7 +1,7 @@
-"""Starts child processes, watches them, starts them again when they end, and stops them in order.
+"""Starts child processes, restarts them when they end, and stops them in order.
 
-Children write to their own log files, not to a pipe of ours: they outlive our death, and the next
-run finds them by their process records.
+Children write to log files of their own instead of a pipe. They survive the end of the supervisor,
+and the next one finds them by their process records.
 """
 
 import asyncio
@@ -16,16 +16,16 @@ from pathlib import Path
 from typing import Final, assert_never
 
 from tunery.local import processes
-from tunery.local.child import Child, LogLine, TcpPort
+from tunery.local.child import Child, LogText, TcpPort
 from tunery.local.errors import LocalError
-from tunery.local.events import Changed, Event, Note, Phase
+from tunery.local.events import Changed, Event, Notice, Phase
 from tunery.local.paths import DataDir
 from tunery.local.ports import HOST
 
 BACKOFF_MS_FIRST: Final = 250
 BACKOFF_MS_MAX: Final = 15_000
-BACKOFF_RESET_MS: Final = 60_000  # a child that ran this long starts again at once
-STARTS_MAX: Final = 4  # attempts before a child that was never ready is given up
+BACKOFF_RESET_MS: Final = 60_000  # a child that ran this long is restarted at once
+STARTS_MAX: Final = 4  # starts before a child that was never ready is given up
 KILL_MS_MAX: Final = 5_000
 POLL_MS: Final = 20
 LOG_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -33,8 +33,8 @@ LOG_TAIL_BYTES: Final = 2_000
 
 
 @dataclass
-class Running:
-    """A child and what we know of it. Once it is `released`, nobody starts it again."""
+class SupervisedChild:
+    """A child and its present state. Once it is `released`, it is not restarted."""
 
     child: Child
     released: asyncio.Event = field(default_factory=asyncio.Event)
@@ -48,37 +48,37 @@ class Running:
 
 
 class Supervisor:
-    """Owns the children of one data directory. `listen` hears of everything, at once."""
+    """Owns the children of one data directory; `listen` gets every event at once."""
 
     def __init__(self, folders: DataDir, listen: Callable[[Event], None]) -> None:
         self._folders = folders
         self._listen = listen
-        self._running: dict[str, Running] = {}
+        self._running: dict[str, SupervisedChild] = {}
 
     def clear_orphans(self, names_in_order: tuple[str, ...]) -> None:
-        """End what a dead supervisor left alive, before anything is started."""
+        """End the processes that an earlier supervisor left alive."""
         for name in processes.stop_orphans(self._folders.run, names_in_order):
-            self._listen(Note(f"{name} of a former run was still alive and has been stopped"))
+            self._listen(Notice(f"{name} of an earlier run was still alive and has been stopped"))
 
     async def start(self, children: Iterable[Child]) -> None:
-        """Start them at the same time and wait until all are ready.
+        """Start the children at the same time and wait until all are ready.
 
-        Raises LocalError of the first that failed to become ready STARTS_MAX times.
+        Raises the LocalError of the first one that was not ready after STARTS_MAX starts.
         """
         begun = [self._begin(child) for child in children]
         for running in begun:
             await self._await_ready(running)
 
-    def _begin(self, child: Child) -> Running:
+    def _begin(self, child: Child) -> SupervisedChild:
         old = self._running.get(child.name)
         if old is not None and old.task is not None and not old.task.done():
             raise ValueError(f"{child.name} is already running")
-        running = Running(child)
+        running = SupervisedChild(child)
         self._running[child.name] = running
         running.task = asyncio.create_task(self._keep(running), name=f"keep {child.name}")
         return running
 
-    async def _await_ready(self, running: Running) -> None:
+    async def _await_ready(self, running: SupervisedChild) -> None:
         assert running.task is not None  # noqa: S101  # set by _begin
         waiting = asyncio.create_task(running.ready.wait())
         try:
@@ -86,21 +86,21 @@ class Supervisor:
         finally:
             waiting.cancel()
         if running.task.done():
-            await running.task  # a fault of ours is raised here
+            await running.task  # raises our own errors
         if (failure := running.failure) is not None:
             raise failure
 
-    async def _keep(self, running: Running) -> None:
-        """One child's life: start, wait until ready, wait until it ends, wait a little, again."""
+    async def _keep(self, running: SupervisedChild) -> None:
+        """Run one child until it is released: start it, await its end, back off, repeat."""
         backoff_ms = BACKOFF_MS_FIRST
         failed_starts = 0
         while not running.released.is_set():
             began = time.monotonic()
             try:
                 reason = await self._run_once(running)
-            except LocalError as problem:  # nothing another start would change
+            except LocalError as problem:  # another start would not help
                 running.failure = problem
-                self._tell(running, Phase.FAILED, problem.what)
+                self._report(running, Phase.FAILED, problem.what)
                 return
             if running.released.is_set():
                 break
@@ -115,29 +115,29 @@ class Supervisor:
             if (time.monotonic() - began) * 1000 > BACKOFF_RESET_MS:
                 backoff_ms = BACKOFF_MS_FIRST
             running.restarts += 1
-            self._tell(
+            self._report(
                 running, Phase.RESTARTING, f"{reason}; starting again in {backoff_ms / 1000:g} s"
             )
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(running.released.wait(), backoff_ms / 1000)
             backoff_ms = min(backoff_ms * 2, BACKOFF_MS_MAX)
-        self._tell(running, Phase.STOPPED)
+        self._report(running, Phase.STOPPED)
 
-    def _give_up(self, running: Running, reason: str) -> LocalError:
+    def _give_up(self, running: SupervisedChild, reason: str) -> LocalError:
         log = self._folders.log(running.child.name)
         problem = LocalError(
             f"{running.child.name} did not become ready in {STARTS_MAX} starts: {reason}\n"
             f"  last lines of {log}:\n{indent(tail(log))}",
             "read the log; `tunery doctor` names what is missing",
         )
-        self._tell(running, Phase.FAILED, reason)
+        self._report(running, Phase.FAILED, reason)
         return problem
 
-    async def _run_once(self, running: Running) -> str:
-        """Start, see it ready, and wait for its end; returns why it ended, for a reader."""
+    async def _run_once(self, running: SupervisedChild) -> str:
+        """Start the child and wait for its end; returns why it ended, for a person."""
         child = running.child
         running.since = time.monotonic()
-        self._tell(running, Phase.PREPARING)
+        self._report(running, Phase.PREPARING)
         try:
             await asyncio.to_thread(child.prepare)
             if running.released.is_set():
@@ -148,7 +148,7 @@ class Supervisor:
             running.process = await self._spawn(child, log)
         except OSError as problem:
             return f"could not start: {problem}"
-        self._tell(running, Phase.STARTING)
+        self._report(running, Phase.STARTING)
         ended = asyncio.create_task(running.process.wait())
         reason = await self._see_ready(running, ended, log, offset)
         if reason and not ended.done():
@@ -171,16 +171,16 @@ class Supervisor:
                 user=None if who is None else who.uid,
                 group=None if who is None else who.gid,
                 extra_groups=None if who is None else [],
-                start_new_session=True,  # a Ctrl-C in the terminal is ours alone
+                start_new_session=True,  # so that Ctrl-C in the terminal reaches only us
             )
         if entry := processes.record(child.name, process.pid):
             processes.write_record(self._folders.run, entry)
         return process
 
     async def _see_ready(
-        self, running: Running, ended: "asyncio.Task[int]", log: Path, offset: int
+        self, running: SupervisedChild, ended: "asyncio.Task[int]", log: Path, offset: int
     ) -> str:
-        """Empty when it became ready (or ended by itself); else why it must go."""
+        """Wait until the child is ready or has ended; returns why it must be killed, or nothing."""
         child = running.child
         try:
             async with asyncio.timeout(child.ready_ms_max / 1000):
@@ -191,19 +191,19 @@ class Supervisor:
                 await child.settle()
         except TimeoutError:
             return f"not ready after {child.ready_ms_max / 1000:g} s"
-        except Exception as problem:  # the database or bucket: try again with a fresh process
+        except Exception as problem:  # of the database or bucket: restart the child
             return f"started, but then {type(problem).__name__}: {problem}"
         running.ready.set()
-        self._tell(running, Phase.READY)
+        self._report(running, Phase.READY)
         return ""
 
     async def stop(self, name: str) -> None:
-        """Ask it to end, wait `stop_ms_max`, then kill its process group. Not started again."""
+        """Send the stop signal, wait `stop_ms_max`, then kill the process group. No restart."""
         running = self._running[name]
         running.released.set()
         running.ready.clear()
         if (process := running.process) is not None and process.returncode is None:
-            self._tell(running, Phase.STOPPING)
+            self._report(running, Phase.STOPPING)
             send_tree(process.pid, signal.SIGCONT)
             processes.send(process.pid, running.child.stop_signal)
         if running.task is None:
@@ -212,15 +212,15 @@ class Supervisor:
         if not done:
             if (process := running.process) is not None:
                 processes.send_group(process.pid, signal.SIGKILL)
-                self._listen(Note(f"{name} did not stop in time and was killed"))
+                self._listen(Notice(f"{name} did not stop in time and was killed"))
             else:
                 running.task.cancel()
             await asyncio.wait({running.task}, timeout=KILL_MS_MAX / 1000)
         if not running.task.cancelled():
-            running.task.exception()  # seen: a child that never started has told its reason
+            running.task.exception()  # retrieved: the reason was reported before
 
     async def drain(self, stages: Sequence[Sequence[str]]) -> None:
-        """Stop stage after stage; within one, all at the same time."""
+        """Stop one stage after the other; the children of a stage at the same time."""
         for stage in stages:
             await asyncio.gather(*(self.stop(name) for name in stage if name in self._running))
 
@@ -229,9 +229,9 @@ class Supervisor:
         await self.start([self._running[name].child])
 
     def kill(self, name: str, *, tree: bool = False, restart: bool = True) -> list[int]:
-        """SIGKILL it, with `tree` also all processes below it; returns the pids.
+        """Send SIGKILL, with `tree` also to all processes below; returns their pids.
 
-        Without `restart` it stays dead, as a machine that lost its power does.
+        Without `restart` the child stays dead, like a machine that lost its power.
         """
         running = self._running[name]
         if not restart:
@@ -246,8 +246,8 @@ class Supervisor:
         return pids
 
     def pause(self, name: str) -> None:
-        """SIGSTOP it and every process below, whatever their sessions: alive and silent, as a
-        machine that swaps is.
+        """Send SIGSTOP to a child and all processes below: alive but silent, like a machine
+        that swaps.
         """
         self._signal_tree(name, signal.SIGSTOP, Phase.PAUSED)
 
@@ -259,14 +259,14 @@ class Supervisor:
         if running.process is None:
             raise ValueError(f"{name} is not running")
         send_tree(running.process.pid, number)
-        self._tell(running, phase)
+        self._report(running, phase)
 
     async def await_ready(self, name: str) -> None:
-        """Wait until a child that is starting again is ready."""
+        """Wait until a child that is being restarted is ready."""
         await self._await_ready(self._running[name])
 
     def trim_logs(self) -> None:
-        """Copy a log that has grown too large to `.1` and empty it; its writer appends on."""
+        """Copy each log above LOG_BYTES_MAX to `.1` and empty it; its writer keeps appending."""
         for name in self._running:
             log = self._folders.log(name)
             if log.exists() and log.stat().st_size > LOG_BYTES_MAX:
@@ -277,7 +277,7 @@ class Supervisor:
         process = self._running[name].process
         return None if process is None else process.pid
 
-    def _tell(self, running: Running, phase: Phase, detail: str = "") -> None:
+    def _report(self, running: SupervisedChild, phase: Phase, detail: str = "") -> None:
         running.phase = phase
         self._listen(
             Changed(
@@ -293,15 +293,16 @@ class Supervisor:
 
 
 def send_tree(pid: int, number: signal.Signals) -> None:
-    """Signal a process, then those below it: once it is stopped, it starts no more of them."""
+    """Signal a process, then those below it, because a stopped process starts no new ones."""
     processes.send(pid, number)
     for below in processes.descendants(pid):
         processes.send(below, number)
 
 
 async def is_ready(child: Child, log: Path, offset: int) -> bool:
+    """Whether the child is ready. offset: where its log began at this start."""
     match child.ready:
-        case LogLine(texts=texts):
+        case LogText(texts=texts):
             with log.open("rb") as file:
                 file.seek(offset)
                 written = file.read(LOG_BYTES_MAX)
@@ -324,7 +325,7 @@ def describe_exit(code: int) -> str:
 
 
 def rotate(log: Path) -> None:
-    """Before a start: a large log becomes `.1`, so two files a child are the most there are."""
+    """Rename a log above LOG_BYTES_MAX to `.1`, so that a child has at most two files."""
     if log.exists() and log.stat().st_size > LOG_BYTES_MAX:
         log.replace(log.with_suffix(".log.1"))
 

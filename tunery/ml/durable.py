@@ -1,6 +1,5 @@
 """Directories that exist whole or not at all, even after a power cut."""
 
-import hashlib
 import os
 import shutil
 from collections.abc import Iterator
@@ -8,19 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
+from tunery.runtime.blobs.files import file_sha256
 from tunery.work.events import FileDigest
 
-CHUNK_BYTES = 1 << 20
 PARTIAL_PREFIX = "tmp-"
-
-
-def file_sha256(path: Path) -> str:
-    """SHA-256 of a file's bytes, in hex."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()
 
 
 def digest_file(path: Path) -> FileDigest:

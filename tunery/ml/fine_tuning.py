@@ -12,12 +12,13 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed
 
 from tunery.ml import adapters, checkpoints, device
 from tunery.ml.base import hash_base
-from tunery.ml.durable import digest_file, file_sha256
+from tunery.ml.durable import digest_file
 from tunery.ml.events import EventWriter
 from tunery.ml.loss import check_packing, label_loss
 from tunery.ml.order import ORDER_VERSION, StepPlan, plan_steps
 from tunery.ml.packed import PackedRows, read_rows
 from tunery.ml.sft import PackedSFT, TrainingRun
+from tunery.runtime.blobs.files import file_sha256
 from tunery.work.events import Finished, Preempted, SkippedCandidate, Started
 from tunery.work.exits import ExitCode, WorkError
 from tunery.work.spec import Hyper, Precision, ResumeCandidate, TrainSpec

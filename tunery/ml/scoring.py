@@ -17,10 +17,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from tunery.ml import choices, device, generation
 from tunery.ml.adapters import WEIGHTS
 from tunery.ml.base import hash_base
-from tunery.ml.durable import file_sha256
 from tunery.ml.events import EventWriter
 from tunery.ml.loss import mean_loss
 from tunery.ml.packed import PackedRows, read_rows
+from tunery.runtime.blobs.files import file_sha256
 from tunery.work.codec import encode_scores
 from tunery.work.events import Preempted, ScoringFinished, ScoringProgressed, ScoringStarted
 from tunery.work.exits import ExitCode, WorkError

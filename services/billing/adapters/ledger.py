@@ -9,7 +9,7 @@ from schemas.account import PeriodEnded, Statement
 from schemas.topics import PARTITIONS, POOL
 from schemas.units import GpuMs
 from services.billing.domain.invoice import Adjustment, Invoice, LedgerRow, invoice
-from services.billing.domain.periods import Cut, Period, Share, share_of
+from services.billing.domain.periods import BillShare, Cut, Period, share_of
 from tunery.plan.price import PriceBook
 from tunery.runtime.store.abstract import Store
 
@@ -78,7 +78,7 @@ class PostgresBooks:
         saved = await self._store.positions(LEDGER)
         return tuple(saved[POOL.name, p].position.offset for p in range(PARTITIONS))
 
-    async def statement(self, tenant: str, ended: PeriodEnded, share: Share) -> Statement:
+    async def statement(self, tenant: str, ended: PeriodEnded, share: BillShare) -> Statement:
         """The bill of a closed month. Raises PriceMissing, Mixed."""
         month = share.month
         bill = invoice(

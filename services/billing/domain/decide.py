@@ -43,10 +43,10 @@ from services.billing.domain.state import (
     DELIVERIES_OPEN_MAX,
     ENDPOINTS_MAX,
     KEYS_MAX,
+    AccountState,
     ApiKey,
-    Endpoint,
-    Tenant,
     Tenants,
+    WebhookEndpoint,
 )
 
 
@@ -102,7 +102,7 @@ def _create_tenant(state: Tenants, command: CreateTenant, ctx: Context) -> tuple
     )
 
 
-def _set_plan(tenant: Tenant, command: SetPlan) -> tuple[Event, ...]:
+def _set_plan(tenant: AccountState, command: SetPlan) -> tuple[Event, ...]:
     wrong = _wrong_limits(command.limits)
     if wrong:
         return wrong
@@ -126,7 +126,7 @@ def _wrong_limits(limits: Limits) -> tuple[Rejected, ...]:
     return ()
 
 
-def _create_key(tenant: Tenant, command: CreateKey) -> tuple[Event, ...]:
+def _create_key(tenant: AccountState, command: CreateKey) -> tuple[Event, ...]:
     if command.key_id in tenant.keys:
         return _reject(errors.ALREADY_EXISTS, f"Key {command.key_id!r} exists already.", "id")
     if sum(not key.revoked for key in tenant.keys.values()) >= KEYS_MAX:
@@ -150,7 +150,7 @@ def _create_key(tenant: Tenant, command: CreateKey) -> tuple[Event, ...]:
     )
 
 
-def _rotate_key(tenant: Tenant, command: RotateKey) -> tuple[Event, ...]:
+def _rotate_key(tenant: AccountState, command: RotateKey) -> tuple[Event, ...]:
     key = tenant.keys.get(command.key_id)
     if key is None:
         return _reject(errors.NOT_FOUND, f"No key {command.key_id!r}.", "id")
@@ -174,7 +174,7 @@ def _rotate_key(tenant: Tenant, command: RotateKey) -> tuple[Event, ...]:
     )
 
 
-def _revoke_key(tenant: Tenant, command: RevokeKey) -> tuple[Event, ...]:
+def _revoke_key(tenant: AccountState, command: RevokeKey) -> tuple[Event, ...]:
     key = tenant.keys.get(command.key_id)
     if key is None:
         return _reject(errors.NOT_FOUND, f"No key {command.key_id!r}.", "id")
@@ -187,15 +187,15 @@ def _revoke_key(tenant: Tenant, command: RevokeKey) -> tuple[Event, ...]:
     return () if key.revoked else (KeyRevoked(key_id=command.key_id, sha256=key.sha256),)
 
 
-def _may_revoke(tenant: Tenant, key: ApiKey, secret: Sha256 | None) -> bool:
+def _may_revoke(tenant: AccountState, key: ApiKey, secret: Sha256 | None) -> bool:
     """Operators, the key itself, and for keys of tenants those whose work it is."""
     if secret in (None, key.sha256):
         return True
-    asking = (one for one in tenant.keys.values() if one.sha256 == secret and not one.revoked)
-    return ADMIN_SCOPE not in key.scopes and any(KEYS_SCOPE in one.scopes for one in asking)
+    asking = (own for own in tenant.keys.values() if own.sha256 == secret and not own.revoked)
+    return ADMIN_SCOPE not in key.scopes and any(KEYS_SCOPE in own.scopes for own in asking)
 
 
-def _create_endpoint(tenant: Tenant, command: CreateEndpoint) -> tuple[Event, ...]:
+def _create_endpoint(tenant: AccountState, command: CreateEndpoint) -> tuple[Event, ...]:
     if command.endpoint_id in tenant.endpoints:
         message = f"Webhook endpoint {command.endpoint_id!r} exists already."
         return _reject(errors.ALREADY_EXISTS, message, "id")
@@ -226,7 +226,7 @@ def _wrong_types(event_types: tuple[str, ...]) -> tuple[Rejected, ...]:
 
 
 def _of_endpoint(
-    tenant: Tenant, command: ChangeEndpoint | RotateEndpoint | DeleteEndpoint | Deliver
+    tenant: AccountState, command: ChangeEndpoint | RotateEndpoint | DeleteEndpoint | Deliver
 ) -> tuple[Event, ...]:
     endpoint = tenant.endpoints.get(command.endpoint_id)
     if endpoint is None:
@@ -264,7 +264,9 @@ def _change_endpoint(command: ChangeEndpoint) -> tuple[Event, ...]:
     )
 
 
-def _deliver(tenant: Tenant, endpoint: Endpoint, command: Deliver) -> tuple[Event, ...]:
+def _deliver(
+    tenant: AccountState, endpoint: WebhookEndpoint, command: Deliver
+) -> tuple[Event, ...]:
     if command.delivery_id in tenant.deliveries:
         return ()
     if len(tenant.deliveries) >= DELIVERIES_OPEN_MAX:
@@ -280,7 +282,11 @@ def _deliver(tenant: Tenant, endpoint: Endpoint, command: Deliver) -> tuple[Even
 
 
 def _due(
-    delivery_id: str, endpoint_id: str, endpoint: Endpoint, event: Announce, once: bool = False
+    delivery_id: str,
+    endpoint_id: str,
+    endpoint: WebhookEndpoint,
+    event: Announce,
+    once: bool = False,
 ) -> DeliveryDue:
     return DeliveryDue(
         delivery_id=delivery_id,
@@ -296,23 +302,23 @@ def _due(
     )
 
 
-def _announce(tenant: Tenant, command: Announce) -> tuple[Event, ...]:
+def _announce(tenant: AccountState, command: Announce) -> tuple[Event, ...]:
     """One delivery for each endpoint that subscribes to this type now.
 
     The delivery's id follows from event and endpoint, so an event told twice cannot open a second
     delivery while the first is open; told twice at all it is not (reactions are decided once).
     """
-    room = DELIVERIES_OPEN_MAX - len(tenant.deliveries)
+    free_count = DELIVERIES_OPEN_MAX - len(tenant.deliveries)
     due = []
     for endpoint_id, endpoint in sorted(tenant.endpoints.items()):
         delivery_id = DELIVERY + derived_id(command.event_id, endpoint_id)
         if command.event_type not in endpoint.event_types or delivery_id in tenant.deliveries:
             continue
         due.append(_due(delivery_id, endpoint_id, endpoint, command))
-    return tuple(due[: max(room, 0)])
+    return tuple(due[: max(free_count, 0)])
 
 
-def _end_delivery(tenant: Tenant, command: EndDelivery) -> tuple[Event, ...]:
+def _end_delivery(tenant: AccountState, command: EndDelivery) -> tuple[Event, ...]:
     """The first outcome counts. An endpoint that answers 410 Gone is deleted with it."""
     endpoint_id = tenant.deliveries.get(command.delivery_id)
     if endpoint_id is None:

@@ -24,15 +24,22 @@ from schemas.account import (
 )
 from schemas.envelope import Context, Rejected, Repeated
 from services.billing.domain.periods import period, period_of
-from services.billing.domain.state import CLOSE_AFTER_MS, ApiKey, Endpoint, Tenant, Tenants
+from services.billing.domain.state import (
+    CLOSE_AFTER_MS,
+    AccountState,
+    ApiKey,
+    Tenants,
+    WebhookEndpoint,
+)
 
 
 def evolve(state: Tenants, event: Event, ctx: Context) -> Tenants:
+    """All tenants after an event of one of them."""
     if isinstance(event, Rejected | Repeated):
         return state
     if isinstance(event, TenantCreated):
         month = period_of(ctx.at)
-        created = Tenant(
+        created = AccountState(
             plan=event.plan,
             limits=event.limits,
             price_version=event.price_version,
@@ -59,7 +66,7 @@ Changed: TypeAlias = (
 )
 
 
-def _evolved(tenant: Tenant, event: Changed) -> Tenant:
+def _evolved(tenant: AccountState, event: Changed) -> AccountState:
     match event:
         case PlanSet():
             return replace(
@@ -97,9 +104,11 @@ def _evolved(tenant: Tenant, event: Changed) -> Tenant:
             return replace(tenant, endpoints=_endpoints(tenant.endpoints, event))
 
 
-def _endpoints(endpoints: Map[str, Endpoint], event: OfEndpoint) -> Map[str, Endpoint]:
+def _endpoints(
+    endpoints: Map[str, WebhookEndpoint], event: OfEndpoint
+) -> Map[str, WebhookEndpoint]:
     if isinstance(event, EndpointCreated):
-        created = Endpoint(
+        created = WebhookEndpoint(
             url=event.url, event_types=event.event_types, secret_version=event.secret_version
         )
         return endpoints.set(event.endpoint_id, created)

@@ -14,7 +14,7 @@ from msgspec import Struct
 from schemas.account import AdjustmentReason, Lane, Statement
 from schemas.pool import Role
 from schemas.units import HOUR_MS, GpuMs, Micro
-from services.billing.domain.periods import Period, Share, period_of
+from services.billing.domain.periods import BillShare, Period, period_of
 from tunery.plan.price import LineKey, PriceBook, by_line, line_micro
 
 Kind: TypeAlias = Literal["usage", "credit"]
@@ -116,7 +116,7 @@ def invoice(
     soft_gpu_ms: GpuMs | None,
     currency: str,
     *,
-    share: Share | None = None,
+    share: BillShare | None = None,
     adjustments: Iterable[Adjustment] = (),
     statement: Statement | None = None,
 ) -> Invoice:
@@ -128,14 +128,14 @@ def invoice(
     """
     if statement is not None:
         soft_gpu_ms, currency = statement.soft_gpu_ms, statement.currency
-    lines = _lines(rows, books, soft_gpu_ms, share or Share(month=month))
-    added = tuple(sorted(adjustments, key=lambda one: one.reference))
+    lines = _lines(rows, books, soft_gpu_ms, share or BillShare(month=month))
+    added = tuple(sorted(adjustments, key=lambda adjustment: adjustment.reference))
     currencies = {books[line.price_version].currency for line in lines}
-    currencies = currencies | {one.currency for one in added} or {currency}
+    currencies = currencies | {adjustment.currency for adjustment in added} or {currency}
     if len(currencies) > 1:
         raise Mixed(f"{tenant}, {month.name}: prices in {', '.join(sorted(currencies))}")
     credited = [line for line in lines if line.kind == "credit"]
-    made = Invoice(
+    invoice = Invoice(
         tenant=tenant,
         period=month.name,
         currency=currencies.pop(),
@@ -148,20 +148,21 @@ def invoice(
         overage_gpu_ms=sum(line.overage_gpu_ms for line in lines),
         credited_micro=-sum(line.amount_micro for line in credited),
         amount_micro=sum(line.amount_micro for line in lines)
-        + sum(one.amount_micro for one in added),
+        + sum(adjustment.amount_micro for adjustment in added),
     )
     if statement is not None:
-        _compare(made, statement)
-    return made
+        _compare(invoice, statement)
+    return invoice
 
 
-def _compare(made: Invoice, statement: Statement) -> None:
-    now = (made.currency, made.gpu_ms, made.amount_micro)
+def _compare(invoice: Invoice, statement: Statement) -> None:
+    now = (invoice.currency, invoice.gpu_ms, invoice.amount_micro)
     then = (statement.currency, statement.gpu_ms, statement.amount_micro)
     if now != then:
         raise Altered(
-            f"{made.tenant}, {made.period} was closed with {then} (currency, GPU-milliseconds, "
-            f"millionths) and is {now} now; look for a changed price book or ledger"
+            f"{invoice.tenant}, {invoice.period} was closed with {then} (currency, "
+            f"GPU-milliseconds, millionths) and is {now} now; "
+            "look for a changed price book or ledger"
         )
 
 
@@ -169,7 +170,7 @@ def _lines(
     rows: Iterable[LedgerRow],
     books: Mapping[str, PriceBook],
     soft_gpu_ms: GpuMs | None,
-    share: Share,
+    share: BillShare,
 ) -> tuple[Line, ...]:
     billed = (row for row in rows if share.has(row.hour, row.journal_partition, row.journal_offset))
     lines: list[Line] = []
@@ -234,6 +235,7 @@ def _above(gpu_ms: GpuMs, soft: GpuMs) -> GpuMs:
 
 
 def gpu_hour_price(books: Mapping[str, PriceBook], version: str, lane: Lane) -> Micro:
+    """Price of a GPU-hour in a lane. Raises PriceMissing when no book has it."""
     book = books.get(version)
     if book is None or lane not in book.gpu_hour_micro:
         raise PriceMissing(

@@ -50,7 +50,7 @@ def _hour(moment: datetime) -> int:
     return int(moment.timestamp()) * 1000 // HOUR_MS
 
 
-class Share(Struct, frozen=True, kw_only=True):
+class BillShare(Struct, frozen=True, kw_only=True):
     """The rows of the ledger that are on one bill.
 
     `late`: rows of earlier months are, from these offsets on. `cut`: none is from these on.
@@ -68,7 +68,7 @@ class Share(Struct, frozen=True, kw_only=True):
         return self.late is not None and offset >= self.late[partition]
 
 
-def share_of(month: Period, closed: Sequence[Statement]) -> Share:
+def share_of(month: Period, closed: Sequence[Statement]) -> BillShare:
     """Every row is on exactly one bill, however late it comes, and a closed one never changes.
 
     `closed`: all closed months, oldest first. A row is on the bill of its own month unless that was
@@ -78,7 +78,7 @@ def share_of(month: Period, closed: Sequence[Statement]) -> Share:
     if month.name in names:
         at = names.index(month.name)
         cut = closed[at].cut
-        return Share(month=month, late=closed[at - 1].cut if at else (0,) * len(cut), cut=cut)
+        return BillShare(month=month, late=closed[at - 1].cut if at else (0,) * len(cut), cut=cut)
     if closed and month == period(names[-1]).following():
-        return Share(month=month, late=closed[-1].cut)
-    return Share(month=month)
+        return BillShare(month=month, late=closed[-1].cut)
+    return BillShare(month=month)

@@ -25,7 +25,7 @@ class ApiKey(Struct, frozen=True, kw_only=True):
     revoked: bool = False
 
 
-class Endpoint(Struct, frozen=True, kw_only=True):
+class WebhookEndpoint(Struct, frozen=True, kw_only=True):
     """`previous_until`: until then deliveries carry the signature of the secret before, too."""
 
     url: Sealed
@@ -34,7 +34,7 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     previous_until: Ms | None = None
 
 
-class Tenant(Struct, frozen=True, kw_only=True):
+class AccountState(Struct, frozen=True, kw_only=True):
     """`deliveries` are the open ones: delivery id → endpoint id; `adjustments`: reference → period.
 
     `period`: the oldest month that is not closed; `closes_at`: when it will be, None while it is
@@ -45,7 +45,7 @@ class Tenant(Struct, frozen=True, kw_only=True):
     limits: Limits
     price_version: str
     keys: Map[str, ApiKey] = Map()
-    endpoints: Map[str, Endpoint] = Map()
+    endpoints: Map[str, WebhookEndpoint] = Map()
     deliveries: Map[str, str] = Map()
     adjustments: Map[str, str] = Map()
     period: str
@@ -53,5 +53,5 @@ class Tenant(Struct, frozen=True, kw_only=True):
     closed: Statement | None = None
 
 
-Tenants: TypeAlias = Map[str, Tenant]
-NOBODY: Final[Tenants] = Map()
+Tenants: TypeAlias = Map[str, AccountState]
+INITIAL: Final[Tenants] = Map()

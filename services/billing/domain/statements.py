@@ -14,20 +14,21 @@ from schemas.account import (
 from schemas.envelope import Context, Rejected, Tick
 from schemas.units import Micro, Ms
 from services.billing.domain.periods import period_of
-from services.billing.domain.state import ADJUSTMENTS_MAX, Tenant, Tenants
+from services.billing.domain.state import ADJUSTMENTS_MAX, AccountState, Tenants
 
 AMOUNT_MICRO_MAX: Final[Micro] = 10**15
 
 
 def earliest(state: Tenants) -> tuple[Ms, str] | None:
     """The next moment at which a month of some tenant is to be closed."""
-    due = ((one.closes_at, key) for key, one in state.items() if one.closes_at is not None)
+    due = ((tenant.closes_at, key) for key, tenant in state.items() if tenant.closes_at is not None)
     return min(due, default=None)
 
 
 def decide(
-    tenant: Tenant, command: AdjustInvoice | CloseInvoice | Tick, ctx: Context
+    tenant: AccountState, command: AdjustInvoice | CloseInvoice | Tick, ctx: Context
 ) -> tuple[Event, ...]:
+    """What follows from a command about a month and its bill."""
     match command:
         case AdjustInvoice():
             return _adjust(tenant, command, ctx)
@@ -39,7 +40,7 @@ def decide(
             assert_never(command)
 
 
-def _tick(tenant: Tenant, ctx: Context) -> tuple[Event, ...]:
+def _tick(tenant: AccountState, ctx: Context) -> tuple[Event, ...]:
     if tenant.closes_at is None or ctx.at < tenant.closes_at:
         return ()
     ended = PeriodEnded(
@@ -48,14 +49,14 @@ def _tick(tenant: Tenant, ctx: Context) -> tuple[Event, ...]:
     return (ended,)
 
 
-def _close(tenant: Tenant, command: CloseInvoice) -> tuple[Event, ...]:
+def _close(tenant: AccountState, command: CloseInvoice) -> tuple[Event, ...]:
     """The first outcome counts."""
     if tenant.closes_at is not None or command.statement.period != tenant.period:
         return ()
     return (InvoiceClosed(statement=command.statement),)
 
 
-def _adjust(tenant: Tenant, command: AdjustInvoice, ctx: Context) -> tuple[Event, ...]:
+def _adjust(tenant: AccountState, command: AdjustInvoice, ctx: Context) -> tuple[Event, ...]:
     if (known := tenant.adjustments.get(command.reference)) is not None:
         text = f"{command.reference!r} is on the bill of {known} already; use another reference."
         return (Rejected(code=errors.ALREADY_EXISTS, message=text, param="reference"),)

@@ -5,7 +5,13 @@ from collections.abc import Mapping
 from typing import Final
 
 from schemas.units import Ms
-from services.gateway.jobs.queue_forecast import RunningJob, WaitingJob, left_ms, starts_in_ms
+from services.gateway.jobs.queue_forecast import (
+    Outlook,
+    RunningJob,
+    WaitingJob,
+    left_ms,
+    starts_in_ms,
+)
 from services.gateway.jobs.tables import JOBS, NODES, JobRow
 from services.gateway.ports import Views
 from tunery.runtime.clock import Clock
@@ -14,6 +20,7 @@ KEPT_MS: Final[Ms] = 2_000
 JOBS_MAX: Final = 2_000  # of one phase; a longer queue has no forecast worth the name
 NODES_MAX: Final = 1_000
 ON_MACHINES: Final = ("provisioning", "running", "checkpointing", "evaluating")
+LANES: Final = ("premium", "standard", "free")  # highest first
 NEW: Final = ""  # a job that would be submitted now
 
 
@@ -26,9 +33,12 @@ class Forecasts:
         self._running: list[RunningJob] = []
         self._waiting: list[WaitingJob] = []
 
-    async def start_of(self, job_id: str) -> Ms | None:
-        """When a queued job is expected to begin; None: it is not known."""
-        return (await self._starts()).get(job_id)
+    async def outlook_of(self, job_id: str) -> Outlook:
+        """Position and expected start of a queued job; None where they are not known."""
+        starts = await self._starts()
+        order = (waiting.job_id for waiting in self._waiting)
+        position = next((n for n, name in enumerate(order, start=1) if name == job_id), None)
+        return Outlook(position=position, starts_at=starts.get(job_id))
 
     async def start_of_new(self, slots: int) -> Ms | None:
         """The same for one more job at the end of the queue."""
@@ -54,8 +64,13 @@ class Forecasts:
         queued = await self._views.page(
             JOBS, {"phase": "queued", "wanted": "run"}, limit=JOBS_MAX, descending=False
         )
-        placed = sorted(queued, key=lambda row: (row.position is None, row.position or 0))
-        self._waiting = [WaitingJob(row.id, row.spec.slots, _expected_ms(row)) for row in placed]
+        ordered = sorted(queued, key=_queue_order)
+        self._waiting = [WaitingJob(row.id, row.spec.slots, _expected_ms(row)) for row in ordered]
+
+
+def _queue_order(row: JobRow) -> tuple[int, bool, int]:
+    """The pool's order of service; what its pool has not queued yet comes last in its lane."""
+    return LANES.index(row.lane), row.queue_sequence is None, row.queue_sequence or 0
 
 
 def _expected_ms(row: JobRow) -> Ms:

@@ -19,6 +19,7 @@ from schemas.sealed import Sealed
 from schemas.training import AttemptOutcome
 from services.gateway.jobs.event_ids import journal_event_id
 from services.gateway.jobs.tables import JOB_EVENTS, EventLevel, JobEventRow
+from services.gateway.web.wording import skip_words
 from tunery.runtime.verbs import Change
 
 WANTED = {"run": "Job resumed", "paused": "Pause requested", "cancelled": "Cancellation requested"}
@@ -97,42 +98,51 @@ def _submitted(header: Header, event: JobSubmitted) -> tuple[Change, ...]:
 
 
 def _placed(header: Header, event: PlacementWanted) -> Change:
-    data = {"attempt": event.attempt}
-    if event.role == "eval":
+    placement = event.placement
+    data = {"attempt": placement.attempt}
+    if placement.role == "eval":
         text = "Training finished, comparing the new model with its base"
-    elif event.attempt == 1:
+    elif placement.attempt == 1:
         text = "Files validated, moving job to queued state"
     else:
-        text = f"Moving job to queued state (attempt {event.attempt})"
+        text = f"Moving job to queued state (attempt {placement.attempt})"
     return job_event_row(header, event.job_id, "queued", text, data=data)
 
 
 def _started(header: Header, event: AttemptStarted) -> tuple[Change, ...]:
-    data = {"attempt": event.attempt, "loaded_step": event.loaded_step}
+    data = {"attempt": event.attempt, "loaded_step": event.start.loaded_step}
     if event.role == "eval":
         text = "Evaluation started"
-    elif event.loaded_step == 0:
+    elif event.start.loaded_step == 0:
         text = "Fine-tuning job started"
     else:
-        text = f"Fine-tuning job resumed from the checkpoint of step {event.loaded_step}"
+        text = f"Fine-tuning job resumed from the checkpoint of step {event.start.loaded_step}"
     begun = job_event_row(header, event.job_id, "started", text, data=data)
-    return (begun, _skipped(header, event)) if event.skipped else (begun,)
+    return (begun, _skipped(header, event)) if event.start.skipped else (begun,)
 
 
 def _skipped(header: Header, event: AttemptStarted) -> Change:
     """Named by their manifests, as the list of checkpoints names them."""
-    found = "; ".join(f"{one.manifest_sha256}: {one.reason}" for one in event.skipped)
-    text = f"Checkpoints that cannot be used were passed over, their work is credited. {found}"
-    data = {"skipped": [one.manifest_sha256 for one in event.skipped]}
+    skipped = event.start.skipped
+    reasons = "; ".join(f"{lost.manifest_sha256}: {skip_words(lost.reason)}" for lost in skipped)
+    text = f"Checkpoints that cannot be used were passed over, their work is credited. {reasons}"
+    data = {"skipped": [lost.manifest_sha256 for lost in skipped]}
     return job_event_row(header, event.job_id, "skipped", text, level="warn", data=data)
 
 
 def _attempt_ended(header: Header, event: AttemptEnded) -> tuple[Change, ...]:
-    if event.outcome == "succeeded":
+    end = event.end
+    if end.outcome == "succeeded":
         return ()
-    text = ENDINGS[event.outcome].format(n=event.attempt, cause=event.cause or "unknown")
-    data = {"attempt": event.attempt, "outcome": event.outcome, "cause": event.cause}
-    level: EventLevel = "warn" if event.outcome in ("lost", "failed") else "info"
+    text = ENDINGS[end.outcome].format(n=event.attempt, cause=end.cause or "unknown")
+    data = {
+        "attempt": event.attempt,
+        "outcome": end.outcome,
+        "cause": end.cause,
+        "ended_by": end.ended_by,
+        "reason": end.reason.code,
+    }
+    level: EventLevel = "warn" if end.outcome in ("lost", "failed") else "info"
     return (
         job_event_row(
             header,
@@ -141,7 +151,7 @@ def _attempt_ended(header: Header, event: AttemptEnded) -> tuple[Change, ...]:
             text,
             level=level,
             data=data,
-            sealed=event.message,
+            sealed=end.message,
         ),
     )
 

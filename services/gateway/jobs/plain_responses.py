@@ -2,9 +2,9 @@
 
 from typing import Literal
 
-from schemas.units import Ms
 from services.gateway.files.names import label
 from services.gateway.files.tables import FileRow
+from services.gateway.jobs.queue_forecast import Outlook
 from services.gateway.jobs.responses import (
     CostSummaryResponse,
     GateResponse,
@@ -19,6 +19,7 @@ from services.gateway.jobs.responses import (
 from services.gateway.jobs.statuses import JobState, job_state
 from services.gateway.jobs.tables import JobRow, StepRow
 from services.gateway.web.responses import ListItem, Unseal, seconds_or_none
+from services.gateway.web.wording import wait_words
 
 
 class PlainParametersResponse(TrainingParametersResponse):
@@ -61,10 +62,11 @@ def plain_job_response(
     training: FileRow | None,
     unseal: Unseal,
     step: StepRow | None,
-    starts_at: Ms | None,
+    outlook: Outlook | None,
 ) -> PlainJobResponse:
     """`training`: the training file's row, while it is kept."""
-    job = job_response(row, unseal, step, starts_at)
+    expected_start = None if outlook is None else outlook.starts_at
+    job = job_response(row, unseal, step, outlook)
     base, hyper = row.spec.base, row.spec.hyper
     params = PlainParametersResponse(
         epochs=hyper.n_epochs, batch_size=hyper.batch_size, **training_parameters(hyper)
@@ -84,13 +86,13 @@ def plain_job_response(
         gate=job.gate,
         provenance=job.provenance,
         state=job_state(row.wanted, row.phase, row.outcome),
-        reason=row.reason,
+        reason=wait_words(row.reason),
         base_model=f"{base.base_id}@sha256:{base.sha256}",
         training_file_version=None if training is None else f"sha256:{training.sha256}",
         training_dataset=None if training is None else label(training, unseal),
         params=params,
         suffix=job.user_provided_suffix,
         model=row.model_id,
-        estimated_start=seconds_or_none(starts_at if row.started_at is None else row.started_at),
+        estimated_start=seconds_or_none(row.started_at or expected_start),
         estimated_finish=job.estimated_finish,
     )

@@ -120,5 +120,5 @@ router.post("/adapters/{model_id:path}/promote", name="promote_adapter")(models.
 async def _shown(deps: Deps, row: JobRow) -> PlainJobResponse:
     where = {"tenant": row.tenant, "id": row.spec.training_file}
     training = await deps.views.one(FILES, where)
-    step, starts_at = await jobs.live(deps, row)
-    return plain_job_response(row, training, deps.unseal, step, starts_at)
+    step, outlook = await jobs.live(deps, row)
+    return plain_job_response(row, training, deps.unseal, step, outlook)

@@ -10,18 +10,20 @@ from schemas.pool import (
     LeaseGranted,
     LeaseKilled,
     LeaseStarted,
+    MemberFreed,
     NodeLost,
     NodeRegistered,
     NodeRetired,
     NodesObserved,
     PlacementClosed,
     PlacementQueued,
-    SlotsFreed,
     UsageCredited,
     UsageSliced,
     WaitExplained,
+    WorkForgotten,
+    WorkKept,
 )
-from services.gateway.jobs.tables import NODES, USAGE, NodeRow, UsageRow
+from services.gateway.jobs.tables import JOBS, NODES, USAGE, NodeRow, UsageRow
 from tunery.runtime.verbs import Change
 
 
@@ -40,16 +42,21 @@ def project_pool(header: Header, event: Event) -> tuple[Change, ...]:
             return tuple(NODES.update({"id": node.node_id}, state="alive") for node in alive)
         case UsageSliced() | UsageCredited():
             return (_line(header, event),)
+        case PlacementQueued():
+            return (_queued(event.placement.tenant, event.placement.job_id, header.seq),)
+        case LeaseGranted():
+            return (_queued(event.lease.tenant, event.lease.job_id, None),)
+        case PlacementClosed():
+            return (_queued(event.tenant, event.job_id, None),)
         case (
-            PlacementQueued()
+            WorkKept()
+            | WorkForgotten()
             | WaitExplained()
-            | LeaseGranted()
             | LeaseStarted()
             | CheckpointAccepted()
             | LeaseDraining()
             | LeaseKilled()
-            | PlacementClosed()
-            | SlotsFreed()
+            | MemberFreed()
             | Rejected()
             | Repeated()
         ):
@@ -58,14 +65,19 @@ def project_pool(header: Header, event: Event) -> tuple[Change, ...]:
             assert_never(event)
 
 
+def _queued(tenant: str, job_id: str, queue_sequence: int | None) -> Change:
+    """Where the job's placement is in its pool's order of arrival; None: it does not wait there."""
+    return JOBS.update({"tenant": tenant, "id": job_id}, queue_sequence=queue_sequence)
+
+
 def _node(header: Header, event: NodeRegistered) -> Change:
     return NODES.insert(
         NodeRow(
-            id=event.node_id,
+            id=event.node.node_id,
             pool=header.key,
-            device=event.device,
-            slots=event.slots,
-            memory_bytes=event.memory_bytes,
+            device=event.node.device,
+            slots=event.node.slots,
+            memory_bytes=event.node.memory_bytes,
             state="alive",
         )
     )
@@ -73,19 +85,20 @@ def _node(header: Header, event: NodeRegistered) -> Change:
 
 def _line(header: Header, event: UsageSliced | UsageCredited) -> Change:
     """One line of a job's cost; its id says which, so that lines can be summed."""
+    lease = event.lease
     credit = event if isinstance(event, UsageCredited) else None
     kind = "usage" if credit is None else f"credit/{credit.cause}"
     return USAGE.insert(
         UsageRow(
-            tenant=event.tenant,
-            job_id=event.job_id,
-            id=f"{event.token.pool}/{event.token.lease:012d}/{event.hour}/{kind}",
+            tenant=lease.tenant,
+            job_id=lease.job_id,
+            id=f"{lease.token.pool}/{lease.token.lease:012d}/{event.hour_utc}/{kind}",
             at=header.at,
-            attempt=event.attempt,
-            role=event.role,
-            lane=event.lane,
-            price_version=event.price_version,
-            hour=event.hour,
+            attempt=lease.attempt,
+            role=lease.role,
+            lane=lease.lane,
+            price_version=lease.price_version,
+            hour=event.hour_utc,
             kind="usage" if credit is None else "credit",
             used_gpu_ms=event.used_gpu_ms if isinstance(event, UsageSliced) else 0,
             billable_gpu_ms=(

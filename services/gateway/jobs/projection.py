@@ -28,6 +28,7 @@ from schemas.job import (
     VerdictRecorded,
     WaitNoted,
     WantedSet,
+    WorkDescribed,
 )
 from services.gateway.accounts.tables import LIMITS
 from services.gateway.jobs.event_ids import history_id
@@ -119,6 +120,7 @@ def _project(header: Header, event: Event) -> tuple[Change, ...]:
             FileNoted()
             | PinsWanted()
             | BaseBound()
+            | WorkDescribed()
             | PlacementUnwanted()
             | UsageCounted()
             | Rejected()
@@ -157,8 +159,7 @@ def _ended(header: Header, event: JobEnded) -> Change:
         event.job_id,
         phase="done",
         reason=None,
-        position=None,
-        node_id=None,
+        node_ids=(),
         outcome=event.outcome,
         failure=event.failure,
         model_id=event.model_id,
@@ -178,14 +179,18 @@ def _moved(header: Header, event: Moving) -> tuple[Change, ...]:
         case DatasetBound():
             return (_set(header, event.job_id, prepared=event.prepared),)
         case PlacementWanted():
-            return (_set(header, event.job_id, attempt=event.attempt, role=event.role),)
+            return (
+                _set(
+                    header, event.job_id, attempt=event.placement.attempt, role=event.placement.role
+                ),
+            )
         case WantedSet():
             return (_set(header, event.job_id, wanted=event.wanted),)
         case PhaseSet():
-            values = {"phase": event.phase, "reason": event.reason, "node_id": event.node_id}
-            return (_set(header, event.job_id, position=None, **values),)
+            values = {"phase": event.phase, "reason": event.reason, "node_ids": event.node_ids}
+            return (_set(header, event.job_id, **values),)
         case WaitNoted():
-            return (_set(header, event.job_id, reason=event.reason, position=event.position),)
+            return (_set(header, event.job_id, reason=event.reason),)
         case AttemptStarted():
             return _started(header, event)
         case CheckpointRecorded():
@@ -194,7 +199,10 @@ def _moved(header: Header, event: Moving) -> tuple[Change, ...]:
                 _set(header, event.job_id, trained_tokens=event.trained_tokens),
             )
         case AttemptEnded():
-            totals = {"billable_gpu_ms": event.billable_gpu_ms, "lost_gpu_ms": event.lost_gpu_ms}
+            totals = {
+                "billable_gpu_ms": event.job_billable_gpu_ms,
+                "lost_gpu_ms": event.job_lost_gpu_ms,
+            }
             return (_set(header, event.job_id, **totals),)
         case VerdictDue():
             return (_set(header, event.job_id, scores=event.scores),)
@@ -210,7 +218,10 @@ def _started(header: Header, event: AttemptStarted) -> tuple[Change, ...]:
     """Only training has optimizer steps: an evaluation must not hide how far they got."""
     if event.role != "train":
         return ()
-    values = {"loaded_step": event.loaded_step, "total_steps": event.total_steps}
+    values = {
+        "loaded_step": event.start.loaded_step,
+        "total_steps": event.start.total_steps,
+    }
     return (_set(header, event.job_id, started_at=header.at, **values),)
 
 

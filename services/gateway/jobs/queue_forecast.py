@@ -15,6 +15,14 @@ LEFT_MS_MIN: Final[Ms] = 60_000  # of a job that runs longer than was expected
 
 
 @dataclass(frozen=True)
+class Outlook:
+    """What a waiting job can expect: its position in the queue from 1, and when it will begin."""
+
+    position: int | None
+    starts_at: Ms | None
+
+
+@dataclass(frozen=True)
 class RunningJob:
     slots: int
     left_ms: Ms

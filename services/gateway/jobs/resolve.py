@@ -73,7 +73,7 @@ class Minted:
     seed: int
     suffix: Sealed | None
     metadata: Sealed | None
-    line: str
+    series: str
 
 
 def check(request: JobRequest, base: Base | None) -> Wishes:
@@ -209,7 +209,7 @@ def build_spec(
         pool=POOL,
         suffix=minted.suffix,
         metadata=minted.metadata,
-        line=minted.line,
+        series=minted.series,
         model_id=model_id(base.base_id, minted.tenant, request.suffix, minted.job_id),
         price=price,
         device=device,

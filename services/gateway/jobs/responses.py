@@ -9,8 +9,9 @@ from schemas.dataset import BaseTokens
 from schemas.job import JobSpec, Phase, ScoreSummary, Wanted
 from schemas.model import Verdict
 from schemas.training import HyperParameters
-from schemas.units import PPM, Ms
+from schemas.units import PPM
 from services.gateway.jobs.event_ids import finite
+from services.gateway.jobs.queue_forecast import Outlook
 from services.gateway.jobs.statuses import JobStatus, job_status
 from services.gateway.jobs.tables import (
     JOBS,
@@ -19,6 +20,7 @@ from services.gateway.jobs.tables import (
     StepRow,
 )
 from services.gateway.web.responses import ListItem, Response, Unseal, seconds, seconds_or_none
+from services.gateway.web.wording import wait_words
 from tunery.plan.hyperparameters import resolve
 from tunery.plan.price import price_micro
 
@@ -79,6 +81,7 @@ class QueueResponse(Response):
 
     position: int | None
     reason: str | None
+    code: str | None
     eta: int | None
 
 
@@ -190,9 +193,9 @@ class PreviewResponse(Response):
 
 
 def job_response(
-    row: JobRow, unseal: Unseal, step: StepRow | None = None, starts_at: Ms | None = None
+    row: JobRow, unseal: Unseal, step: StepRow | None = None, outlook: Outlook | None = None
 ) -> JobResponse:
-    """`step`: the newest, for jobs that run. `starts_at`: for those that wait."""
+    """`step`: the newest, for jobs that run. `outlook`: for those that wait."""
     spec = row.spec
     status = job_status(row.wanted, row.phase, row.outcome)
     hyper = hyperparameters(row, status)
@@ -221,8 +224,8 @@ def job_response(
         wanted=row.wanted,
         lane=row.lane,
         attempt=row.attempt,
-        node=row.node_id,
-        queue=_queue(row, status, starts_at),
+        node=row.node_ids[0] if row.node_ids else None,
+        queue=_queue(row, status, outlook),
         progress=progress,
         cost=_cost(row),
         eval=EvalSettingsResponse(
@@ -300,11 +303,15 @@ def metadata_of(row: JobRow, unseal: Unseal) -> dict[str, str] | None:
         return {}
 
 
-def _queue(row: JobRow, status: JobStatus, starts_at: Ms | None) -> QueueResponse | None:
+def _queue(row: JobRow, status: JobStatus, outlook: Outlook | None) -> QueueResponse | None:
     if status not in WAITING:
         return None
-    eta = seconds_or_none(starts_at)
-    return QueueResponse(position=row.position, reason=row.reason, eta=eta)
+    return QueueResponse(
+        position=None if outlook is None else outlook.position,
+        reason=wait_words(row.reason),
+        code=None if row.reason is None else row.reason.code,
+        eta=None if outlook is None else seconds_or_none(outlook.starts_at),
+    )
 
 
 def _progress(row: JobRow, step: StepRow | None) -> ProgressResponse | None:

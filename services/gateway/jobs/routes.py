@@ -16,6 +16,7 @@ from services.gateway.jobs.bodies import SECONDS_MAX
 from services.gateway.jobs.checkpoint_responses import CheckpointResponse, checkpoint_response
 from services.gateway.jobs.cost_responses import JobCostResponse, cost_response
 from services.gateway.jobs.event_ids import step_event_id
+from services.gateway.jobs.queue_forecast import Outlook
 from services.gateway.jobs.responses import AnswersResponse, JobResponse, job_response, row_at
 from services.gateway.jobs.statuses import LIVE
 from services.gateway.jobs.tables import (
@@ -188,11 +189,11 @@ async def shown(deps: Deps, row: JobRow) -> JobResponse:
     return job_response(row, deps.unseal, *await live(deps, row))
 
 
-async def live(deps: Deps, row: JobRow) -> tuple[StepRow | None, Ms | None]:
-    """The newest step where the job is past its start, its expected start before that."""
+async def live(deps: Deps, row: JobRow) -> tuple[StepRow | None, Outlook | None]:
+    """The newest step where the job is past its start, what it can expect before that."""
     step = await _newest_step(deps, row) if _has_steps(row) else None
     waits = row.phase == "queued" and row.wanted == "run"
-    return step, await deps.forecasts.start_of(row.id) if waits else None
+    return step, await deps.forecasts.outlook_of(row.id) if waits else None
 
 
 async def _shown_at(deps: Deps, row: JobRow, at: Ms) -> JobResponse:

@@ -192,7 +192,7 @@ def _minted(
         metadata=None
         if body.metadata is None
         else seal.seal(tenant, msgspec.json.encode(body.metadata, order="sorted").decode()),
-        line=f"{base.base_id}/{seal.hmac(tenant, f'line:{suffix}')[:LINE_CHARACTERS]}",
+        series=f"{base.base_id}/{seal.hmac(tenant, f'line:{suffix}')[:LINE_CHARACTERS]}",
     )
 
 

@@ -4,7 +4,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from schemas.account import Lane
 from schemas.dataset import BaseTokens, Prepared
-from schemas.envelope import Part
+from schemas.envelope import Part, Reason
 from schemas.job import Estimate, Failure, JobOutcome, JobSpec, Phase, ScoreSummary, Wanted
 from schemas.model import Lineage
 from schemas.pool import Role
@@ -27,9 +27,9 @@ class BudgetHold(Part):
 class JobRow(TableRow):
     """A job as its newest events leave it.
 
-    reason, position: why it waits, and where in the queue. loaded_step: where the newest attempt
-    began. hold: null until the training file is validated. scores: of the evaluation, in object
-    storage. result_file: its metrics as a file.
+    reason: why it waits. queue_sequence: its place among what waits in its pool, null: it does not
+    wait there. loaded_step: where the newest attempt began. hold: null until the training file is
+    validated. scores: of the evaluation, in object storage. result_file: its metrics as a file.
     """
 
     tenant: str
@@ -42,9 +42,9 @@ class JobRow(TableRow):
     metadata: Sealed | None
     wanted: Wanted
     phase: Phase
-    reason: str | None = None
-    position: int | None = None
-    node_id: str | None = None
+    reason: Reason | None = None
+    queue_sequence: int | None = None
+    node_ids: tuple[str, ...] | None = None
     attempt: int | None = None
     role: Role | None = None
     started_at: Ms | None = None

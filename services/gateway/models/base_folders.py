@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from schemas.model import Base
 from services.gateway.web.errors import invalid
+from tunery.runtime.blobs.files import file_sha256
 
-CHUNK_BYTES: Final = 4 * 1024 * 1024
 HEADER_BYTES_MAX: Final = 100 * 1024 * 1024  # the safetensors format's own limit
 FILES_MAX: Final = 10_000
 HEADER_LENGTH_BYTES: Final = 8
@@ -57,7 +57,7 @@ def hash_folder(folder: Path, files: list[Path]) -> str:
     """SHA-256 over the sorted (relative name, SHA-256) pairs: the hash that nodes compare."""
     digest = hashlib.sha256()
     for file in files:
-        digest.update(f"{file.relative_to(folder).as_posix()}\0{_sha256(file)}\n".encode())
+        digest.update(f"{file.relative_to(folder).as_posix()}\0{file_sha256(file)}\n".encode())
     return digest.hexdigest()
 
 
@@ -76,14 +76,6 @@ def parameters_of(file: Path) -> int:
                 size *= int(dimension)
             total += size
     return total
-
-
-def _sha256(file: Path) -> str:
-    digest = hashlib.sha256()
-    with file.open("rb") as stream:
-        while chunk := stream.read(CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()
 
 
 def _number(config: dict[str, Any], key: str) -> int:

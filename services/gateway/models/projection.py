@@ -69,7 +69,7 @@ def _published(header: Header, event: VersionPublished) -> Change:
             id=event.model_id,
             sequence=header.seq,
             created_at=header.at,
-            line=event.line,
+            line=event.series,
             lineage=event.lineage,
             files=event.files,
             stage="dev",

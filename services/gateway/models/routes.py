@@ -87,7 +87,7 @@ async def roll_back_model(
     await deps.commands.decide(
         MODEL,
         caller.tenant,
-        RollBack(line=row.line, stage=body.stage, expected=model_id),
+        RollBack(series=row.line, stage=body.stage, expected=model_id),
         actor=deps.seal.seal(caller.tenant, caller.key_id),
     )
     where = {"tenant": caller.tenant, "line": row.line, "stage": body.stage}

@@ -1,4 +1,4 @@
-"""Runs each piece of work in a process of its own: bounded, replaceable, without our secrets."""
+"""Runs each task in a process of its own, with limits and without the service's secrets."""
 
 import asyncio
 import contextlib
@@ -16,34 +16,34 @@ from services.ingest.adapters.tasks import (
     ANSWER_FILE,
     TASK_FILE,
     Answer,
-    CheckAnswer,
     CheckTask,
-    PrepareAnswer,
+    PreparedAnswer,
     PrepareTask,
-    Refusal,
-    Screen,
+    RefusedAnswer,
+    ScreeningTask,
     Task,
 )
-from services.ingest.ports import Checked, LocalBase, Packed, WorkFailed, WorkRefused
+from services.ingest.ports import CheckedFile, LocalBase, WorkFailed, WorkRefused
+from tunery.data.preparing import PreparedDirectory
 
 MODULE: Final = "services.ingest.adapters.worker"
 ERROR_BYTES_MAX: Final = 10_000
 MEMORY_BYTES_MAX: Final = 4 * 1024**3
-NO_SCREEN: Final = Screen()
-# an exception's name, after the places it passed
-KIND: Final = re.compile(r"^(?!Traceback)([A-Za-z_][A-Za-z0-9_.]{0,99})(?=:|$)", re.MULTILINE)
+NO_SCREENING: Final = ScreeningTask()
+# the name of an exception, after the lines of its traceback
+EXCEPTION: Final = re.compile(r"^(?!Traceback)([A-Za-z_][A-Za-z0-9_.]{0,99})(?=:|$)", re.MULTILINE)
 FRAME: Final = re.compile(r'^  File "([^"\n]+)", line (\d+)', re.MULTILINE)
 
 
-class Workers:
-    """Implements `Workbench`. The effect host bounds how many run at a time."""
+class ProcessWorkbench:
+    """Implements `Workbench`. The effect host limits how many tasks run at a time."""
 
     def __init__(
         self,
         *,
         work_ms_max: Ms,
         memory_bytes_max: int = MEMORY_BYTES_MAX,
-        screen: Screen = NO_SCREEN,
+        screen: ScreeningTask = NO_SCREENING,
     ) -> None:
         self._work_ms_max = work_ms_max
         self._memory_bytes_max = memory_bytes_max
@@ -51,12 +51,13 @@ class Workers:
 
     async def check(
         self, path: Path, bases: tuple[LocalBase, ...], rows_max: int | None = None
-    ) -> Checked:
+    ) -> CheckedFile:
+        """Check a file in a worker process. Raises `WorkFailed` when the worker ends early."""
         task = CheckTask(path=str(path), bases=bases, screen=self._screen, rows_max=rows_max)
         answer = await self._run(task, path.parent)
-        if not isinstance(answer, CheckAnswer):
+        if not isinstance(answer, CheckedFile):
             raise WorkFailed(f"the worker answered with {type(answer).__name__}")
-        return answer.checked
+        return answer
 
     async def prepare(
         self,
@@ -66,7 +67,11 @@ class Workers:
         spec: PrepareSpec,
         folder: Path,
         work: Path,
-    ) -> Packed:
+    ) -> PreparedDirectory:
+        """Prepare files in a worker process.
+
+        Raises `WorkFailed` when the worker ends early, `WorkRefused` when it refuses the rows.
+        """
         task = PrepareTask(
             training=str(training),
             validation=None if validation is None else str(validation),
@@ -78,15 +83,18 @@ class Workers:
         )
         answer = await self._run(task, training.parent)
         match answer:
-            case PrepareAnswer():
-                return answer.packed
-            case Refusal():
+            case PreparedAnswer():
+                return PreparedDirectory(folder, answer.manifest, answer.reused)
+            case RefusedAnswer():
                 raise WorkRefused(answer.message)
             case _:
                 raise WorkFailed(f"the worker answered with {type(answer).__name__}")
 
     async def _run(self, task: Task, folder: Path) -> Answer:
-        """The worker holds our end of its stdin: it leaves when we do, however we do."""
+        """Run the worker on a task in a folder. It exits when this process ends, in any way.
+
+        Raises `WorkFailed` when it ends early or takes too long.
+        """
         (folder / TASK_FILE).write_bytes(msgspec.json.encode(task))
         (folder / ANSWER_FILE).unlink(missing_ok=True)
         process = await asyncio.create_subprocess_exec(
@@ -111,33 +119,33 @@ class Workers:
                 process.kill()
             await process.wait()
         if code != 0:
-            raise WorkFailed(_ending(code, errors))
+            raise WorkFailed(_describe_exit(code, errors))
         answer: Answer = msgspec.json.decode((folder / ANSWER_FILE).read_bytes(), type=Answer)
         return answer
 
 
 def environment() -> dict[str, str]:
-    """Ours without settings: a worker needs no passwords to read rows."""
+    """The environment without settings: a worker needs no passwords to read rows."""
     return {name: text for name, text in os.environ.items() if not name.startswith("TUNERY_")}
 
 
 async def _tail(process: asyncio.subprocess.Process) -> str:
-    """The end of what the worker wrote to stderr; everything is read, so it never blocks."""
-    kept = b""
+    """The last bytes that the worker wrote to stderr. All is read, so the worker never blocks."""
+    tail = b""
     if process.stderr is not None:
         while chunk := await process.stderr.read(65_536):
-            kept = (kept + chunk)[-ERROR_BYTES_MAX:]
-    return kept.decode("utf-8", "replace").strip()
+            tail = (tail + chunk)[-ERROR_BYTES_MAX:]
+    return tail.decode("utf-8", "replace").strip()
 
 
-def _ending(code: int, errors: str) -> str:
-    """What goes on the log: kind and place of the error, never its text, which may quote a row.
+def _describe_exit(code: int, errors: str) -> str:
+    """Describe the first exception by name and line, without its text, which may quote a row.
 
-    Of the first error: others may follow from it, as when there is no memory left to clean up.
+    Later exceptions may follow from the first one, as when no memory is left to clean up.
     """
-    how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
-    kind = KIND.search(errors)
-    frames = FRAME.findall(errors, 0, kind.start() if kind else 0)
-    what = kind[1] if kind else "it named no error"
-    where = f" at {Path(frames[-1][0]).name}:{frames[-1][1]}" if kind and frames else ""
-    return f"the worker {how}: {what}{where}"
+    ending = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
+    exception = EXCEPTION.search(errors)
+    frames = FRAME.findall(errors, 0, exception.start() if exception else 0)
+    name = exception[1] if exception else "it reported no exception"
+    where = f" at {Path(frames[-1][0]).name}:{frames[-1][1]}" if exception and frames else ""
+    return f"the worker {ending}: {name}{where}"

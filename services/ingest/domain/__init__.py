@@ -1,1 +1,9 @@
-"""Files, their validation, and the prepared caches that jobs train on."""
+"""The domain of ingest: files, their validation, and the prepared datasets that jobs train on.
+
+state      the state of each tenant
+decide     commands to events
+uploads    the part of `decide` about uploads
+evolve     events to the next state
+versions   versions of named datasets
+expiry     files and uploads that expire
+"""

@@ -1,4 +1,4 @@
-"""Decisions of `dataset`: one validation per file, one preparation per content and spec."""
+"""Decisions of the stream "dataset": a file is validated once, equal content is prepared once."""
 
 from collections.abc import Mapping
 from typing import Final, assert_never
@@ -38,54 +38,60 @@ from schemas.dataset import (
 )
 from schemas.envelope import Context, Rejected, Sha256, Tick
 from schemas.ids import derived_id
-from services.ingest.domain.evolve import evolve_library
+from services.ingest.domain.evolve import evolve_tenant
 from services.ingest.domain.expiry import due, expires_at
 from services.ingest.domain.state import (
-    File,
-    Libraries,
-    Library,
+    DatasetsByTenant,
+    FileState,
     Pin,
-    orphaned,
-    sources_of,
+    TenantDatasets,
+    orphaned_preparations,
+    source_hashes,
 )
-from services.ingest.domain.uploads import decide_upload, ended
-from services.ingest.domain.versions import next_version, no_room
+from services.ingest.domain.uploads import decide_upload, end_upload
+from services.ingest.domain.versions import check_limits, next_version
 
 MODELS_NAMED_MAX: Final = 5  # in a refusal
 
 
-def decide(state: Libraries, command: Command, ctx: Context) -> tuple[Event, ...]:
-    """Refusals are `Rejected` (clients) or `PinRefused` (jobs); late and repeated facts are ()."""
-    library = state.get(ctx.key, Library())
+def decide(state: DatasetsByTenant, command: Command, ctx: Context) -> tuple[Event, ...]:
+    """The events of a command. Late and repeated reports give none.
+
+    Commands of clients are refused with `Rejected`, those of jobs with `PinRefused`.
+    """
+    datasets = state.get(ctx.key, TenantDatasets())
     match command:
         case RegisterFile():
-            return _register(library, command, ctx)
+            return _register(datasets, command, ctx)
         case DeleteFile():
-            return _delete(library, command)
+            return _delete(datasets, command)
         case CreateUpload() | AddPart() | CompleteUpload() | CancelUpload():
-            return decide_upload(library, command, ctx)
+            return decide_upload(datasets, command, ctx)
         case RecordValidation():
-            return _validated(library, command)
+            return _validated(datasets, command)
         case PinDataset():
-            return _pin(library, command, ctx.key)
+            return _pin(datasets, command, ctx.key)
         case UnpinDataset():
-            known = command.job_id in library.pins
+            known = command.job_id in datasets.pins
             return (DatasetUnpinned(job_id=command.job_id),) if known else ()
         case KeepDataset():
-            return _keep(library, command)
+            return _keep(datasets, command)
         case ReleaseDataset():
-            kept = command.job_id in library.kept
+            kept = command.job_id in datasets.kept
             return (DatasetReleased(job_id=command.job_id),) if kept else ()
         case RecordPrepared():
-            return _prepared(library, command)
+            return _prepared(datasets, command)
         case Tick():
-            return _expire(library, ctx)
+            return _expire(datasets, ctx)
         case _:
             assert_never(command)
 
 
 def prepare_id(tenant: str, sources: tuple[Sha256, ...], spec: PrepareSpec) -> str:
-    """Names the work by what its bytes depend on: equal work of one tenant is done once."""
+    """The id of a preparation, derived from what its bytes depend on.
+
+    Equal preparations of one tenant have the same id, and run once.
+    """
     parts = (
         spec.base_sha256,
         str(spec.max_length),
@@ -96,11 +102,11 @@ def prepare_id(tenant: str, sources: tuple[Sha256, ...], spec: PrepareSpec) -> s
     return derived_id(tenant, *sources, *parts)
 
 
-def _register(library: Library, command: RegisterFile, ctx: Context) -> tuple[Event, ...]:
-    if command.file_id in library.files:
+def _register(datasets: TenantDatasets, command: RegisterFile, ctx: Context) -> tuple[Event, ...]:
+    if command.file_id in datasets.files:
         return _reject(errors.ALREADY_EXISTS, f"File {command.file_id!r} exists already.", "file")
-    if (full := no_room(library, command.dataset)) is not None:
-        return (full,)
+    if (rejected := check_limits(datasets, command.dataset)) is not None:
+        return (rejected,)
     return (
         FileRegistered(
             file_id=command.file_id,
@@ -112,83 +118,84 @@ def _register(library: Library, command: RegisterFile, ctx: Context) -> tuple[Ev
             expires_at=expires_at(ctx.at, command.expires_after_ms),
             job_id=command.job_id,
             dataset=command.dataset,
-            version=next_version(library, command.dataset),
+            version=next_version(datasets, command.dataset),
             rows_max=command.rows_max,
         ),
     )
 
 
-def _expire(library: Library, ctx: Context) -> tuple[Event, ...]:
-    """What is due goes, each as if by its own command."""
+def _expire(datasets: TenantDatasets, ctx: Context) -> tuple[Event, ...]:
+    """End expired uploads and delete expired files, each as if by its own command."""
     events: list[Event] = []
-    for name in due(library, ctx.at):
-        if name in library.uploads:
-            gone: Event = ended(library.uploads[name], name, "expired")
+    for name in due(datasets, ctx.at):
+        if name in datasets.uploads:
+            event: Event = end_upload(datasets.uploads[name], name, "expired")
         else:
-            gone = _deleted(library, name, library.files[name])
-        events.append(gone)
-        library = evolve_library(library, gone)
+            event = _deleted(datasets, name, datasets.files[name])
+        events.append(event)
+        datasets = evolve_tenant(datasets, event)
     return tuple(events)
 
 
-def _delete(library: Library, command: DeleteFile) -> tuple[Event, ...]:
-    file = library.files.get(command.file_id)
+def _delete(datasets: TenantDatasets, command: DeleteFile) -> tuple[Event, ...]:
+    file = datasets.files.get(command.file_id)
     if file is None:
         return _reject(errors.NOT_FOUND, f"No such File object: {command.file_id}", "file_id")
-    users = sorted(job for job, pin in library.pins.items() if command.file_id in pin.files)
+    users = sorted(job for job, pin in datasets.pins.items() if command.file_id in pin.files)
     if users:
         message = (
             f"File {command.file_id} is in use by {', '.join(users)}. "
             "Cancel the job, or wait until it has ended."
         )
         return _reject(errors.FILE_IN_USE, message, "file_id")
-    models = sorted(it.model_id for it in library.kept.values() if command.file_id in it.files)
+    models = sorted(
+        hold.model_id for hold in datasets.kept.values() if command.file_id in hold.files
+    )
     if models:
         more = " and others" if len(models) > MODELS_NAMED_MAX else ""
         message = (
             f"File {command.file_id} is in the lineage of {', '.join(models[:MODELS_NAMED_MAX])}"
-            f"{more}. Delete what was made of it first: DELETE /v1/models/{models[0]}"
+            f"{more}. Delete the models first: DELETE /v1/models/{models[0]}"
         )
         return _reject(errors.FILE_IN_USE, message, "file_id")
-    return (_deleted(library, command.file_id, file),)
+    return (_deleted(datasets, command.file_id, file),)
 
 
-def _deleted(library: Library, file_id: str, file: File) -> FileDeleted:
+def _deleted(datasets: TenantDatasets, file_id: str, file: FileState) -> FileDeleted:
     return FileDeleted(
         file_id=file_id,
         blob=file.blob,
         report_blob=file.report_blob,
-        erase=_erasable(library, file_id, file),
+        erase=_erasable(datasets, file_id, file),
         cancelled=tuple(
             name
-            for name in orphaned(library, file_id)
-            if library.preparations[name].prepared is None
+            for name in orphaned_preparations(datasets, file_id)
+            if datasets.preparations[name].prepared is None
         ),
     )
 
 
-def _erasable(library: Library, file_id: str, file: File) -> tuple[str, ...]:
-    """Keys are content-named, so another file, or another cache, may need the same bytes."""
-    others = [other for name, other in library.files.items() if name != file_id]
-    gone = set(orphaned(library, file_id))
-    kept = {key for other in others for key in (other.blob, other.report_blob)}
+def _erasable(datasets: TenantDatasets, file_id: str, file: FileState) -> tuple[str, ...]:
+    """The blobs that nothing needs once this file is deleted.
+
+    Keys are derived from content, so other files and preparations may use the same bytes.
+    """
+    others = [other for name, other in datasets.files.items() if name != file_id]
+    orphans = set(orphaned_preparations(datasets, file_id))
+    needed = {key for other in others for key in (other.blob, other.report_blob)}
     erase: set[str | None] = {file.blob, file.report_blob}
-    for name, made in library.preparations.items():
-        if made.prepared is not None:
-            keys = (
-                made.prepared.train_blob,
-                made.prepared.validation_blob,
-                made.prepared.prompts_blob,
-            )
-            (erase if name in gone else kept).update(keys)
-    return tuple(sorted(key for key in erase - kept if key is not None))
+    for name, preparation in datasets.preparations.items():
+        if (prepared := preparation.prepared) is not None:
+            keys = (prepared.train_blob, prepared.validation_blob, prepared.prompts_blob)
+            (erase if name in orphans else needed).update(keys)
+    return tuple(sorted(key for key in erase - needed if key is not None))
 
 
-def _validated(library: Library, command: RecordValidation) -> tuple[Event, ...]:
-    file = library.files.get(command.file_id)
+def _validated(datasets: TenantDatasets, command: RecordValidation) -> tuple[Event, ...]:
+    file = datasets.files.get(command.file_id)
     if file is None or file.status != "pending":
         return ()
-    waiting = [(job, pin) for job, pin in _pins(library) if command.file_id in pin.files]
+    waiting = [(job, pin) for job, pin in _pins(datasets) if command.file_id in pin.files]
     if command.validation is None:
         failure = command.failure or "The file could not be read."
         unreadable = FileUnreadable(file_id=command.file_id, failure=failure)
@@ -196,28 +203,28 @@ def _validated(library: Library, command: RecordValidation) -> tuple[Event, ...]
     validated = FileValidated(file_id=command.file_id, validation=command.validation)
     if not command.validation.accepted:
         return (validated, *_refuse(waiting, command.file_id))
-    now = library.files.set(command.file_id, replace(file, status="accepted"))
+    now = datasets.files.set(command.file_id, replace(file, status="accepted"))
     due: dict[str, PreparationDue] = {}
     for _, pin in waiting:
-        if pin.prepare_id not in library.preparations and _all_accepted(now, pin):
-            due.setdefault(pin.prepare_id, _due(library, pin))
+        if pin.prepare_id not in datasets.preparations and _all_accepted(now, pin):
+            due.setdefault(pin.prepare_id, _due(datasets, pin))
     return (validated, *due.values())
 
 
-def _pin(library: Library, command: PinDataset, tenant: str) -> tuple[Event, ...]:
-    if command.job_id in library.pins:
+def _pin(datasets: TenantDatasets, command: PinDataset, tenant: str) -> tuple[Event, ...]:
+    if command.job_id in datasets.pins:
         return ()
-    wanted = Pin(
+    pin = Pin(
         training_file=command.training_file,
         validation_file=command.validation_file,
         prepare_id="",
         spec=command.spec,
     )
-    for name in wanted.files:
-        file = library.files.get(name)
+    for name in pin.files:
+        file = datasets.files.get(name)
         if file is None or file.status == "rejected":
             return (_refusal(command.job_id, name, missing=file is None),)
-    sources = sources_of(library, wanted)
+    sources = source_hashes(datasets, pin)
     pinned = DatasetPinned(
         job_id=command.job_id,
         training_file=command.training_file,
@@ -225,19 +232,19 @@ def _pin(library: Library, command: PinDataset, tenant: str) -> tuple[Event, ...
         prepare_id=prepare_id(tenant, sources, command.spec),
         spec=command.spec,
     )
-    made = library.preparations.get(pinned.prepare_id)
-    if made is not None:
-        if made.prepared is None:
+    preparation = datasets.preparations.get(pinned.prepare_id)
+    if preparation is not None:
+        if preparation.prepared is None:
             return (pinned,)
-        return (pinned, DatasetReady(job_id=command.job_id, prepared=made.prepared))
-    if not _all_accepted(library.files, wanted):
+        return (pinned, DatasetReady(job_id=command.job_id, prepared=preparation.prepared))
+    if not _all_accepted(datasets.files, pin):
         return (pinned,)
-    return (pinned, _due(library, replace(wanted, prepare_id=pinned.prepare_id)))
+    return (pinned, _due(datasets, replace(pin, prepare_id=pinned.prepare_id)))
 
 
-def _keep(library: Library, command: KeepDataset) -> tuple[Event, ...]:
-    pin = library.pins.get(command.job_id)
-    if pin is None or command.job_id in library.kept:
+def _keep(datasets: TenantDatasets, command: KeepDataset) -> tuple[Event, ...]:
+    pin = datasets.pins.get(command.job_id)
+    if pin is None or command.job_id in datasets.kept:
         return ()
     return (
         DatasetKept(
@@ -249,13 +256,13 @@ def _keep(library: Library, command: KeepDataset) -> tuple[Event, ...]:
     )
 
 
-def _prepared(library: Library, command: RecordPrepared) -> tuple[Event, ...]:
-    made = library.preparations.get(command.prepare_id)
-    if made is None or made.prepared is not None:
+def _prepared(datasets: TenantDatasets, command: RecordPrepared) -> tuple[Event, ...]:
+    preparation = datasets.preparations.get(command.prepare_id)
+    if preparation is None or preparation.prepared is not None:
         return ()
-    waiting = [job for job, pin in _pins(library) if pin.prepare_id == command.prepare_id]
+    waiting = [job for job, pin in _pins(datasets) if pin.prepare_id == command.prepare_id]
     if command.prepared is None:
-        failure = command.failure or "The data set could not be prepared."
+        failure = command.failure or "The dataset could not be prepared."
         code = command.code or errors.BAD_DATA
         refused = (PinRefused(job_id=job, code=code, message=failure) for job in waiting)
         return (PreparationFailed(prepare_id=command.prepare_id, failure=failure), *refused)
@@ -263,18 +270,18 @@ def _prepared(library: Library, command: RecordPrepared) -> tuple[Event, ...]:
     return (done, *(DatasetReady(job_id=job, prepared=command.prepared) for job in waiting))
 
 
-def _pins(library: Library) -> list[tuple[str, Pin]]:
-    """In order of job id: the order of a persistent map differs between processes."""
-    return sorted(library.pins.items(), key=lambda item: item[0])
+def _pins(datasets: TenantDatasets) -> list[tuple[str, Pin]]:
+    """The pins in order of job id, since the order of a persistent map differs by process."""
+    return sorted(datasets.pins.items(), key=lambda item: item[0])
 
 
-def _all_accepted(files: Mapping[str, File], pin: Pin) -> bool:
+def _all_accepted(files: Mapping[str, FileState], pin: Pin) -> bool:
     return all(files[name].status == "accepted" for name in pin.files)
 
 
-def _due(library: Library, pin: Pin) -> PreparationDue:
-    training = library.files[pin.training_file]
-    validation = None if pin.validation_file is None else library.files[pin.validation_file]
+def _due(datasets: TenantDatasets, pin: Pin) -> PreparationDue:
+    training = datasets.files[pin.training_file]
+    validation = None if pin.validation_file is None else datasets.files[pin.validation_file]
     return PreparationDue(
         prepare_id=pin.prepare_id,
         training_blob=training.blob,

@@ -1,4 +1,4 @@
-"""Fold of the `dataset` journal: total, whatever the order of events."""
+"""The fold of the journal of "dataset". It accepts every event in every state."""
 
 from typing import assert_never
 
@@ -26,29 +26,29 @@ from schemas.dataset import (
 from schemas.envelope import Context, Rejected, Repeated
 from schemas.units import Ms
 from services.ingest.domain.state import (
-    File,
+    DatasetsByTenant,
+    FileState,
     FileStatus,
-    Kept,
-    Libraries,
-    Library,
+    LineageHold,
+    PendingUpload,
     Pin,
     Preparation,
-    Upload,
-    orphaned,
+    TenantDatasets,
+    orphaned_preparations,
 )
 
 
-def evolve(state: Libraries, event: Event, ctx: Context) -> Libraries:
-    library = state.get(ctx.key, Library())
-    changed = evolve_library(library, event)
-    return state if changed is library else state.set(ctx.key, changed)
+def evolve(state: DatasetsByTenant, event: Event, ctx: Context) -> DatasetsByTenant:
+    datasets = state.get(ctx.key, TenantDatasets())
+    changed = evolve_tenant(datasets, event)
+    return state if changed is datasets else state.set(ctx.key, changed)
 
 
-def evolve_library(library: Library, event: Event) -> Library:
-    return library if isinstance(event, Rejected | Repeated) else _evolved(library, event)
+def evolve_tenant(datasets: TenantDatasets, event: Event) -> TenantDatasets:
+    return datasets if isinstance(event, Rejected | Repeated) else _apply(datasets, event)
 
 
-Changed = (
+StateEvent = (
     FileRegistered
     | UploadCreated
     | PartAdded
@@ -68,24 +68,24 @@ Changed = (
 )
 
 
-def _evolved(library: Library, event: Changed) -> Library:
+def _apply(datasets: TenantDatasets, event: StateEvent) -> TenantDatasets:
     match event:
         case FileRegistered():
-            file = File(purpose=event.purpose, sha256=event.sha256, blob=event.blob)
-            library = _expiring(library, event.file_id, event.expires_at)
+            file = FileState(purpose=event.purpose, sha256=event.sha256, blob=event.blob)
+            datasets = _set_expiry(datasets, event.file_id, event.expires_at)
             if event.dataset is not None and event.version is not None:
-                numbers = library.versions.set(event.dataset.key, event.version)
-                library = replace(library, versions=numbers)
-            return replace(library, files=library.files.set(event.file_id, file))
+                numbers = datasets.versions.set(event.dataset.key, event.version)
+                datasets = replace(datasets, versions=numbers)
+            return replace(datasets, files=datasets.files.set(event.file_id, file))
         case UploadCreated() | PartAdded() | UploadEnded():
-            return _upload(library, event)
+            return _upload(datasets, event)
         case FileValidated():
             status: FileStatus = "accepted" if event.validation.accepted else "rejected"
-            return _judged(library, event.file_id, status, event.validation.report_blob)
+            return _set_status(datasets, event.file_id, status, event.validation.report_blob)
         case FileUnreadable():
-            return _judged(library, event.file_id, "rejected", None)
+            return _set_status(datasets, event.file_id, "rejected", None)
         case FileDeleted():
-            return _deleted(library, event.file_id)
+            return _deleted(datasets, event.file_id)
         case DatasetPinned():
             pin = Pin(
                 training_file=event.training_file,
@@ -93,35 +93,37 @@ def _evolved(library: Library, event: Changed) -> Library:
                 prepare_id=event.prepare_id,
                 spec=event.spec,
             )
-            return replace(library, pins=library.pins.set(event.job_id, pin))
+            return replace(datasets, pins=datasets.pins.set(event.job_id, pin))
         case PinRefused() | DatasetUnpinned():
-            if event.job_id not in library.pins:
-                return library
-            return replace(library, pins=library.pins.delete(event.job_id))
+            if event.job_id not in datasets.pins:
+                return datasets
+            return replace(datasets, pins=datasets.pins.delete(event.job_id))
         case DatasetKept() | DatasetReleased():
-            return _lineage(library, event)
+            return _lineage(datasets, event)
         case DatasetReady():
-            return library
+            return datasets
         case PreparationDue() | DatasetPrepared() | PreparationFailed():
-            return _preparation(library, event)
+            return _preparation(datasets, event)
         case _:
             assert_never(event)
 
 
-def _expiring(library: Library, name: str, at: Ms | None) -> Library:
-    """`at` null: it no longer goes by itself."""
+def _set_expiry(datasets: TenantDatasets, name: str, at: Ms | None) -> TenantDatasets:
+    """Set when a file or an upload expires; None for never."""
     if at is not None:
-        return replace(library, expires=library.expires.set(name, at))
-    if name not in library.expires:
-        return library
-    return replace(library, expires=library.expires.delete(name))
+        return replace(datasets, expires=datasets.expires.set(name, at))
+    if name not in datasets.expires:
+        return datasets
+    return replace(datasets, expires=datasets.expires.delete(name))
 
 
-def _upload(library: Library, event: UploadCreated | PartAdded | UploadEnded) -> Library:
-    uploads = library.uploads
+def _upload(
+    datasets: TenantDatasets, event: UploadCreated | PartAdded | UploadEnded
+) -> TenantDatasets:
+    uploads = datasets.uploads
     match event:
         case UploadCreated():
-            upload = Upload(
+            upload = PendingUpload(
                 purpose=event.purpose,
                 name=event.name,
                 bytes=event.bytes,
@@ -129,72 +131,74 @@ def _upload(library: Library, event: UploadCreated | PartAdded | UploadEnded) ->
                 dataset=event.dataset,
                 rows_max=event.rows_max,
             )
-            library = _expiring(library, event.upload_id, event.expires_at)
-            return replace(library, uploads=uploads.set(event.upload_id, upload))
+            datasets = _set_expiry(datasets, event.upload_id, event.expires_at)
+            return replace(datasets, uploads=uploads.set(event.upload_id, upload))
         case PartAdded():
             if event.upload_id not in uploads:
-                return library
+                return datasets
             upload = uploads[event.upload_id]
             grown = replace(upload, parts=upload.parts.set(event.part_id, event.bytes))
-            return replace(library, uploads=uploads.set(event.upload_id, grown))
+            return replace(datasets, uploads=uploads.set(event.upload_id, grown))
         case UploadEnded():
             if event.upload_id not in uploads:
-                return library
-            library = _expiring(library, event.upload_id, None)
-            return replace(library, uploads=uploads.delete(event.upload_id))
+                return datasets
+            datasets = _set_expiry(datasets, event.upload_id, None)
+            return replace(datasets, uploads=uploads.delete(event.upload_id))
         case _:
             assert_never(event)
 
 
-def _judged(library: Library, file_id: str, status: FileStatus, report_blob: str | None) -> Library:
-    file = library.files.get(file_id)
+def _set_status(
+    datasets: TenantDatasets, file_id: str, status: FileStatus, report_blob: str | None
+) -> TenantDatasets:
+    file = datasets.files.get(file_id)
     if file is None:
-        return library
-    judged = replace(file, status=status, report_blob=report_blob)
-    return replace(library, files=library.files.set(file_id, judged))
+        return datasets
+    changed = replace(file, status=status, report_blob=report_blob)
+    return replace(datasets, files=datasets.files.set(file_id, changed))
 
 
-def _deleted(library: Library, file_id: str) -> Library:
-    if file_id not in library.files:
-        return library
-    library = _expiring(library, file_id, None)
-    preparations = library.preparations
-    for name in orphaned(library, file_id):
+def _deleted(datasets: TenantDatasets, file_id: str) -> TenantDatasets:
+    if file_id not in datasets.files:
+        return datasets
+    datasets = _set_expiry(datasets, file_id, None)
+    preparations = datasets.preparations
+    for name in orphaned_preparations(datasets, file_id):
         preparations = preparations.delete(name)
-    return replace(library, files=library.files.delete(file_id), preparations=preparations)
+    return replace(datasets, files=datasets.files.delete(file_id), preparations=preparations)
 
 
-def _lineage(library: Library, event: DatasetKept | DatasetReleased) -> Library:
+def _lineage(datasets: TenantDatasets, event: DatasetKept | DatasetReleased) -> TenantDatasets:
     match event:
         case DatasetKept():
             files = (event.training_file, event.validation_file)
-            named = tuple(name for name in files if name is not None)
-            kept = Kept(model_id=event.model_id, files=named)
-            return replace(library, kept=library.kept.set(event.job_id, kept))
+            existing = tuple(name for name in files if name is not None)
+            hold = LineageHold(model_id=event.model_id, files=existing)
+            return replace(datasets, kept=datasets.kept.set(event.job_id, hold))
         case DatasetReleased():
-            if event.job_id not in library.kept:
-                return library
-            return replace(library, kept=library.kept.delete(event.job_id))
+            if event.job_id not in datasets.kept:
+                return datasets
+            return replace(datasets, kept=datasets.kept.delete(event.job_id))
         case _:
             assert_never(event)
 
 
 def _preparation(
-    library: Library, event: PreparationDue | DatasetPrepared | PreparationFailed
-) -> Library:
-    known = library.preparations
+    datasets: TenantDatasets, event: PreparationDue | DatasetPrepared | PreparationFailed
+) -> TenantDatasets:
+    preparations = datasets.preparations
     match event:
         case PreparationDue():
             second = () if event.validation_sha256 is None else (event.validation_sha256,)
-            begun = Preparation(sources=(event.training_sha256, *second))
-            return replace(library, preparations=known.set(event.prepare_id, begun))
+            running = Preparation(sources=(event.training_sha256, *second))
+            return replace(datasets, preparations=preparations.set(event.prepare_id, running))
         case DatasetPrepared():
-            before = known.get(event.prepare_id, Preparation(sources=()))
+            before = preparations.get(event.prepare_id, Preparation(sources=()))
             done = replace(before, prepared=event.prepared)
-            return replace(library, preparations=known.set(event.prepare_id, done))
+            return replace(datasets, preparations=preparations.set(event.prepare_id, done))
         case PreparationFailed():
-            if event.prepare_id not in known:
-                return library
-            return replace(library, preparations=known.delete(event.prepare_id))
+            if event.prepare_id not in preparations:
+                return datasets
+            return replace(datasets, preparations=preparations.delete(event.prepare_id))
         case _:
             assert_never(event)

@@ -1,37 +1,39 @@
-"""What goes by itself: files after the time their owner gave them, uploads nobody completed."""
+"""Files and uploads that expire."""
 
 from typing import Final
 
 from schemas.units import Ms
-from services.ingest.domain.state import Libraries, Library
+from services.ingest.domain.state import DatasetsByTenant, TenantDatasets
 
-EXPIRED_MAX: Final = 100  # by one tick; the next one takes the rest
+EXPIRED_MAX: Final = 100  # per tick; the rest expires with the next one
 
 
 def expires_at(at: Ms, after_ms: Ms | None) -> Ms | None:
+    """When something that is created at `at` expires; None for never."""
     return None if after_ms is None else at + after_ms
 
 
-def due(library: Library, at: Ms) -> list[str]:
-    """Ids that go now, the oldest first. A file that a job or a model needs waits for its end."""
-    needed = _needed(library)
-    found = ((when, name) for name, when in library.expires.items() if when <= at)
-    return [name for _, name in sorted(found) if name not in needed][:EXPIRED_MAX]
+def due(datasets: TenantDatasets, at: Ms) -> list[str]:
+    """The ids that expire now, the oldest first. Files that a job or a model needs are kept."""
+    needed = _needed(datasets)
+    expired = ((when, name) for name, when in datasets.expires.items() if when <= at)
+    return [name for _, name in sorted(expired) if name not in needed][:EXPIRED_MAX]
 
 
-def earliest(state: Libraries) -> tuple[Ms, str] | None:
-    """The next moment at which something is due, and its tenant."""
+def earliest(state: DatasetsByTenant) -> tuple[Ms, str] | None:
+    """The time at which the next file or upload expires, and its tenant; None without one."""
     moments = (
         (when, tenant)
-        for tenant, library in state.items()
-        if library.expires
-        for needed in (_needed(library),)
-        for name, when in library.expires.items()
+        for tenant, datasets in state.items()
+        if datasets.expires
+        for needed in (_needed(datasets),)
+        for name, when in datasets.expires.items()
         if name not in needed
     )
     return min(moments, default=None)
 
 
-def _needed(library: Library) -> set[str]:
-    needs = (*library.pins.values(), *library.kept.values())
-    return {name for need in needs for name in need.files}
+def _needed(datasets: TenantDatasets) -> set[str]:
+    """The files that a job pins, or that the lineage of a model names."""
+    holders = (*datasets.pins.values(), *datasets.kept.values())
+    return {name for holder in holders for name in holder.files}

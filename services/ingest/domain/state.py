@@ -1,4 +1,4 @@
-"""What `dataset` remembers of each tenant: files, pins of jobs, preparations."""
+"""The state of the stream "dataset": each tenant's files, uploads, pins and preparations."""
 
 from typing import Final, Literal, TypeAlias
 
@@ -10,12 +10,21 @@ from schemas.envelope import Sha256
 from schemas.sealed import Sealed
 from schemas.units import Ms
 
-FILES_MAX: Final = 10_000  # files of one tenant that are not deleted
-NAMES_MAX: Final = 1_000  # of data sets of one tenant, for ever: numbers are never given twice
+FILES_MAX: Final = 10_000  # of one tenant, without deleted files
+NAMES_MAX: Final = 1_000  # dataset names of one tenant; never freed, as numbers are not reused
 FileStatus: TypeAlias = Literal["pending", "accepted", "rejected"]
 
 
-class File(Struct, frozen=True, kw_only=True):
+class FileState(Struct, frozen=True, kw_only=True):
+    """A file that is not deleted.
+
+    purpose: what it was uploaded for
+    sha256: hash of its content
+    blob: key of its content
+    status: result of its validation
+    report_blob: key of its validation report; None before
+    """
+
     purpose: Purpose
     sha256: Sha256
     blob: str
@@ -24,7 +33,12 @@ class File(Struct, frozen=True, kw_only=True):
 
 
 class Pin(Struct, frozen=True, kw_only=True):
-    """A living job's need of files; they cannot be deleted meanwhile."""
+    """The files that a running job needs; they cannot be deleted until it ends.
+
+    training_file, validation_file: ids of the files
+    prepare_id: id of the preparation
+    spec: how they are prepared
+    """
 
     training_file: str
     validation_file: str | None
@@ -37,22 +51,30 @@ class Pin(Struct, frozen=True, kw_only=True):
         return (self.training_file, *second)
 
 
-class Kept(Struct, frozen=True, kw_only=True):
-    """A model's lineage names these files; they cannot be deleted before it."""
+class LineageHold(Struct, frozen=True, kw_only=True):
+    """The files in the lineage of a model; they cannot be deleted before the model."""
 
     model_id: str
     files: tuple[str, ...]
 
 
 class Preparation(Struct, frozen=True, kw_only=True):
-    """Under way while `prepared` is null. `sources` are the hashes of the files' content."""
+    """A preparation, which runs until it has a result.
+
+    sources: hashes of the files' content
+    prepared: the result; None while it runs
+    """
 
     sources: tuple[Sha256, ...]
     prepared: Prepared | None = None
 
 
-class Upload(Struct, frozen=True, kw_only=True):
-    """A file on its way, in parts. What may be null is the file's."""
+class PendingUpload(Struct, frozen=True, kw_only=True):
+    """An upload in parts that is not complete.
+
+    purpose, name, bytes, expires_after_ms, dataset, rows_max: as declared for the file
+    parts: bytes of each part by its id
+    """
 
     purpose: Purpose
     name: Sealed
@@ -60,38 +82,48 @@ class Upload(Struct, frozen=True, kw_only=True):
     expires_after_ms: Ms | None
     dataset: DatasetName | None = None
     rows_max: int | None = None
-    parts: Map[str, int] = Map()  # id → bytes
+    parts: Map[str, int] = Map()
 
 
-class Library(Struct, frozen=True, kw_only=True):
-    """One tenant's files, and what is made of them.
+class TenantDatasets(Struct, frozen=True, kw_only=True):
+    """The files of one tenant, and what was prepared from them.
 
-    `expires`: when files and uploads go by themselves, by their ids. `kept` is by jobs, `versions`
-    are the latest numbers by the names' keys.
+    files: by id
+    pins: by the id of the job
+    preparations: by id
+    uploads: by id
+    expires: when a file or an upload expires, by its id
+    kept: files that models need, by the id of the job that trained the model
+    versions: latest version number, by the key of the dataset name
     """
 
-    files: Map[str, File] = Map()
+    files: Map[str, FileState] = Map()
     pins: Map[str, Pin] = Map()
     preparations: Map[str, Preparation] = Map()
-    uploads: Map[str, Upload] = Map()
+    uploads: Map[str, PendingUpload] = Map()
     expires: Map[str, Ms] = Map()
-    kept: Map[str, Kept] = Map()
+    kept: Map[str, LineageHold] = Map()
     versions: Map[str, int] = Map()
 
 
-Libraries: TypeAlias = Map[str, Library]
-NOTHING: Final[Libraries] = Map()
+DatasetsByTenant: TypeAlias = Map[str, TenantDatasets]
+INITIAL: Final[DatasetsByTenant] = Map()
 
 
-def sources_of(library: Library, pin: Pin) -> tuple[Sha256, ...]:
-    """Content hashes of a pin's files, as far as they exist."""
-    return tuple(library.files[name].sha256 for name in pin.files if name in library.files)
+def source_hashes(datasets: TenantDatasets, pin: Pin) -> tuple[Sha256, ...]:
+    """The content hashes of a pin's files that exist."""
+    return tuple(datasets.files[name].sha256 for name in pin.files if name in datasets.files)
 
 
-def orphaned(library: Library, file_id: str) -> tuple[str, ...]:
-    """Preparations that are made of this file's content and of no other file's equal content."""
-    sha256 = library.files[file_id].sha256
-    if any(f.sha256 == sha256 for name, f in library.files.items() if name != file_id):
+def orphaned_preparations(datasets: TenantDatasets, file_id: str) -> tuple[str, ...]:
+    """The preparations that lose their source when this file is deleted.
+
+    None if another file has the same content.
+    """
+    sha256 = datasets.files[file_id].sha256
+    if any(f.sha256 == sha256 for name, f in datasets.files.items() if name != file_id):
         return ()
-    made = (name for name, it in library.preparations.items() if sha256 in it.sources)
-    return tuple(sorted(made))
+    orphans = (
+        name for name, preparation in datasets.preparations.items() if sha256 in preparation.sources
+    )
+    return tuple(sorted(orphans))

@@ -1,4 +1,4 @@
-"""Decisions about uploads: files that come in parts, in any order, until one order is named."""
+"""Decisions about uploads: parts arrive in any order, and completion names their order."""
 
 from typing import Final, TypeAlias, assert_never
 
@@ -18,8 +18,8 @@ from schemas.dataset import (
 from schemas.envelope import Context, Rejected
 from schemas.units import HOUR_MS, Ms
 from services.ingest.domain.expiry import expires_at
-from services.ingest.domain.state import Library, Upload
-from services.ingest.domain.versions import next_version, no_room
+from services.ingest.domain.state import PendingUpload, TenantDatasets
+from services.ingest.domain.versions import check_limits, next_version
 
 UPLOAD_MS_MAX: Final[Ms] = HOUR_MS  # OpenAI's limit from creation to completion
 UPLOADS_MAX: Final = 100  # of one tenant at a time
@@ -27,42 +27,49 @@ PARTS_MAX: Final = 2_000  # of one upload; 128 parts of 64 MB are 8 GB
 UploadCommand: TypeAlias = CreateUpload | AddPart | CompleteUpload | CancelUpload
 
 
-def decide_upload(library: Library, command: UploadCommand, ctx: Context) -> tuple[Event, ...]:
-    upload = library.uploads.get(command.upload_id)
+def decide_upload(
+    datasets: TenantDatasets, command: UploadCommand, ctx: Context
+) -> tuple[Event, ...]:
+    """The events of a command about an upload. Invalid commands are `Rejected`."""
+    upload = datasets.uploads.get(command.upload_id)
     if isinstance(command, CreateUpload):
-        return _create(library, upload, command, ctx)
+        return _create(datasets, upload, command, ctx)
     if upload is None:
-        text = f"Upload {command.upload_id} is not pending: completed, cancelled, expired or never."
+        text = (
+            f"Upload {command.upload_id} is not pending. "
+            "It was completed, was cancelled, has expired, or never existed."
+        )
         return _reject(errors.ILLEGAL_STATE, text, "upload_id")
     match command:
         case AddPart():
             return _add(upload, command)
         case CompleteUpload():
-            return _complete(library, upload, command, ctx)
+            return _complete(datasets, upload, command, ctx)
         case CancelUpload():
-            return (ended(upload, command.upload_id, "cancelled"),)
+            return (end_upload(upload, command.upload_id, "cancelled"),)
         case _:
             assert_never(command)
 
 
-def ended(
-    upload: Upload,
+def end_upload(
+    upload: PendingUpload,
     upload_id: str,
     outcome: UploadOutcome,
     used: tuple[str, ...] = (),
     file_id: str | None = None,
 ) -> UploadEnded:
+    """The event that ends an upload. `used` are the parts of the file, in order."""
     rest = sorted(set(upload.parts) - set(used))
     return UploadEnded(upload_id=upload_id, outcome=outcome, parts=(*used, *rest), file_id=file_id)
 
 
 def _create(
-    library: Library, upload: Upload | None, command: CreateUpload, ctx: Context
+    datasets: TenantDatasets, upload: PendingUpload | None, command: CreateUpload, ctx: Context
 ) -> tuple[Event, ...]:
     if upload is not None:
         text = f"Upload {command.upload_id} exists already."
         return _reject(errors.ALREADY_EXISTS, text, "upload_id")
-    if len(library.uploads) >= UPLOADS_MAX:
+    if len(datasets.uploads) >= UPLOADS_MAX:
         text = f"{UPLOADS_MAX} uploads are pending. Complete or cancel one first."
         return _reject(errors.ILLEGAL_STATE, text)
     return (
@@ -80,7 +87,7 @@ def _create(
     )
 
 
-def _add(upload: Upload, command: AddPart) -> tuple[Event, ...]:
+def _add(upload: PendingUpload, command: AddPart) -> tuple[Event, ...]:
     if command.part_id in upload.parts:
         text = f"Part {command.part_id} exists already."
         return _reject(errors.ALREADY_EXISTS, text, "part_id")
@@ -98,7 +105,7 @@ def _add(upload: Upload, command: AddPart) -> tuple[Event, ...]:
 
 
 def _complete(
-    library: Library, upload: Upload, command: CompleteUpload, ctx: Context
+    datasets: TenantDatasets, upload: PendingUpload, command: CompleteUpload, ctx: Context
 ) -> tuple[Event, ...]:
     known = set(command.parts) <= set(upload.parts)
     if not known or len(set(command.parts)) != len(command.parts):
@@ -107,8 +114,8 @@ def _complete(
     if not command.bytes == upload.bytes == sum(upload.parts[name] for name in command.parts):
         text = f"The parts have {command.bytes} bytes, {upload.bytes} were declared."
         return _reject(errors.MALFORMED, text, "bytes")
-    if (full := no_room(library, upload.dataset)) is not None:
-        return (full,)
+    if (rejected := check_limits(datasets, upload.dataset)) is not None:
+        return (rejected,)
     file = FileRegistered(
         file_id=command.file_id,
         purpose=upload.purpose,
@@ -118,10 +125,10 @@ def _complete(
         blob=command.blob,
         expires_at=expires_at(ctx.at, upload.expires_after_ms),
         dataset=upload.dataset,
-        version=next_version(library, upload.dataset),
+        version=next_version(datasets, upload.dataset),
         rows_max=upload.rows_max,
     )
-    done = ended(upload, command.upload_id, "completed", command.parts, command.file_id)
+    done = end_upload(upload, command.upload_id, "completed", command.parts, command.file_id)
     return (file, done)
 
 

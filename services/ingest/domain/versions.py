@@ -1,21 +1,22 @@
-"""Names of data sets: each file that is given one is its next version, for ever."""
+"""Versions of named datasets: each file with a name becomes the next version, numbered for ever."""
 
 from schemas import errors
 from schemas.dataset import DatasetName
 from schemas.envelope import Rejected
-from services.ingest.domain.state import FILES_MAX, NAMES_MAX, Library
+from services.ingest.domain.state import FILES_MAX, NAMES_MAX, TenantDatasets
 
 
-def no_room(library: Library, dataset: DatasetName | None) -> Rejected | None:
-    """Why the tenant can have no more files, or no more names."""
-    if len(library.files) >= FILES_MAX:
+def check_limits(datasets: TenantDatasets, dataset: DatasetName | None) -> Rejected | None:
+    """The rejection of a file that would exceed the tenant's limits; None when it fits."""
+    if len(datasets.files) >= FILES_MAX:
         text = f"A tenant has at most {FILES_MAX} files. Delete some first."
         return Rejected(code=errors.ILLEGAL_STATE, message=text)
-    if dataset is None or dataset.key in library.versions or len(library.versions) < NAMES_MAX:
+    if dataset is None or dataset.key in datasets.versions or len(datasets.versions) < NAMES_MAX:
         return None
-    text = f"A tenant names at most {NAMES_MAX} data sets. Use a name that there is, or none."
+    text = f"A tenant has at most {NAMES_MAX} dataset names. Use an existing name, or no name."
     return Rejected(code=errors.ILLEGAL_STATE, message=text, param="dataset")
 
 
-def next_version(library: Library, dataset: DatasetName | None) -> int | None:
-    return None if dataset is None else library.versions.get(dataset.key, 0) + 1
+def next_version(datasets: TenantDatasets, dataset: DatasetName | None) -> int | None:
+    """The number of the next version of this name; None without a name."""
+    return None if dataset is None else datasets.versions.get(dataset.key, 0) + 1

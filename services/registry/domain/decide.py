@@ -111,7 +111,7 @@ def _register(shelf: Shelf, command: RegisterVersion) -> tuple[Event, ...]:
     return (
         VersionSubmitted(
             model_id=command.model_id,
-            line=command.line,
+            series=command.series,
             lineage=command.lineage,
             adapter=command.adapter,
         ),
@@ -130,7 +130,7 @@ def _published(shelf: Shelf, command: RecordPublished) -> tuple[Event, ...]:
     return (
         VersionPublished(
             model_id=command.model_id,
-            line=version.line,
+            series=version.series,
             lineage=version.lineage,
             files=command.files,
             quarantined=version.lineage.verdict == "block",
@@ -152,7 +152,7 @@ def _promote(shelf: Shelf, command: Promote) -> tuple[Event, ...]:
         )
         return _reject(errors.ILLEGAL_STATE, message, "model")
     exclusive = command.stage in EXCLUSIVE
-    current = holder_of(shelf, version.line, command.stage).model_id if exclusive else None
+    current = holder_of(shelf, version.series, command.stage).model_id if exclusive else None
     if command.expected != current:
         return _conflict(command.stage, current, command.expected)
     if version.stage == command.stage:
@@ -160,7 +160,7 @@ def _promote(shelf: Shelf, command: Promote) -> tuple[Event, ...]:
     return (
         StageMoved(
             model_id=command.model_id,
-            line=version.line,
+            series=version.series,
             stage=command.stage,
             replaced=current,
             by="promotion",
@@ -172,17 +172,17 @@ def _roll_back(shelf: Shelf, command: RollBack) -> tuple[Event, ...]:
     if command.stage not in EXCLUSIVE:
         message = f"Only {' and '.join(EXCLUSIVE)} can be rolled back."
         return _reject(errors.ILLEGAL_STATE, message, "stage")
-    current = holder_of(shelf, command.line, command.stage).model_id
+    current = holder_of(shelf, command.series, command.stage).model_id
     if current is None or current != command.expected:
         return _conflict(command.stage, current, command.expected)
-    former = former_of(shelf, command.line, command.stage)
+    former = former_of(shelf, command.series, command.stage)
     if former is None:
         message = f"No former version of {command.stage} is left to go back to."
         return _reject(errors.ILLEGAL_STATE, message, "stage")
     return (
         StageMoved(
             model_id=former,
-            line=command.line,
+            series=command.series,
             stage=command.stage,
             replaced=current,
             by="rollback",

@@ -56,10 +56,10 @@ def _evolved(shelf: Shelf, event: Changed) -> Shelf:
     known = shelf.versions.get(event.model_id)
     match event:
         case VersionSubmitted():
-            return _with(shelf, event.model_id, Version(line=event.line, lineage=event.lineage))
+            return _with(shelf, event.model_id, Version(series=event.series, lineage=event.lineage))
         case VersionPublished():
             published = Version(
-                line=event.line,
+                series=event.series,
                 lineage=event.lineage,
                 published=True,
                 quarantined=event.quarantined,
@@ -102,8 +102,8 @@ def _with(shelf: Shelf, model_id: str, version: Version) -> Shelf:
 def _moved(shelf: Shelf, version: Version, event: StageMoved) -> Shelf:
     """The version leaves the stage it held, whoever holds the new one goes back to dev."""
     if version.stage in EXCLUSIVE:
-        key = holder_key(version.line, version.stage)
-        left = holder_of(shelf, version.line, version.stage)
+        key = holder_key(version.series, version.stage)
+        left = holder_of(shelf, version.series, version.stage)
         vacant = Holder(model_id=None, former=(*left.former, event.model_id)[-FORMER_MAX:])
         shelf = replace(shelf, holders=shelf.holders.set(key, vacant))
     if event.stage in EXCLUSIVE:
@@ -112,8 +112,8 @@ def _moved(shelf: Shelf, version: Version, event: StageMoved) -> Shelf:
 
 
 def _held(shelf: Shelf, event: StageMoved) -> Shelf:
-    key = holder_key(event.line, event.stage)
-    former = holder_of(shelf, event.line, event.stage).former
+    key = holder_key(event.series, event.stage)
+    former = holder_of(shelf, event.series, event.stage).former
     replaced = None if event.replaced is None else shelf.versions.get(event.replaced)
     if event.by == "rollback" and event.model_id in former:
         # back to where it was: what came after it is no former holder of it

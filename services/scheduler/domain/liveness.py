@@ -1,4 +1,4 @@
-"""Who is alive: what the journal believes of nodes beside what their heartbeats say.
+"""Which nodes are alive: what the journal believes beside what heartbeats say.
 
 Silence counts only while the watcher itself could read; after an outage every node gets a fresh
 TTL. Times of heartbeats are the broker's, silence is the watcher's own elapsed time.
@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from schemas.pool import (
     Event,
-    Idle,
+    IdleLease,
     NodeLost,
     NodeRegistered,
     NodeRetired,
@@ -29,113 +29,127 @@ REPEAT_MS: Final = 5_000
 
 
 class Sight(Struct, frozen=True, kw_only=True):
-    """One node. `standing`: the journal's; `last_seen`, `silent_ms`: the watcher's own.
+    """What the watcher knows of one node.
 
-    `told_ms` ago the pool was told `told_silent`, last in the hour `told_hour` of its heartbeats.
-    `idle`: leases as the last heartbeat said; `told_idle`: what the pool was told of them.
+    pool, node_id, incarnation: which agent.
+    last_seen: broker time of its last heartbeat.
+    standing: as the journal has it.
+    silent_ms: how long the watcher has read nothing from it, by its own clock.
+    idle: leases as the last heartbeat said.
+    reported_hour: hour of the heartbeats that the last `ObserveNodes` told of.
+    reported_silent: whether that one said it is silent.
+    reported_idle: leases that the pool was told of, as idle as they were then.
+    since_report_ms: how long ago the last `ObserveNodes` was sent.
     """
 
     pool: str
     node_id: str
     incarnation: str
     last_seen: Ms
-    told_hour: int
+    reported_hour: int
     standing: Literal["up", "lost"] = "up"
     silent_ms: Ms = 0
-    told_silent: bool = False
-    told_ms: Ms = REPEAT_MS
-    idle: tuple[Idle, ...] = ()
-    told_idle: tuple[Idle, ...] = ()
+    reported_silent: bool = False
+    since_report_ms: Ms = REPEAT_MS
+    idle: tuple[IdleLease, ...] = ()
+    reported_idle: tuple[IdleLease, ...] = ()
 
 
 Sights: TypeAlias = Map[tuple[str, str], Sight]
-NOBODY: Final[Sights] = Map()
+INITIAL: Final[Sights] = Map()
 
 
-def folded(sights: Sights, pool: str, event: Event, at: Ms) -> Sights:
-    """The journal's side."""
+def fold_event(sights: Sights, pool: str, event: Event, at: Ms) -> Sights:
+    """Sights after an event of the pool's journal: which nodes there are, and their standing."""
     match event:
         case NodeRegistered():
             sight = Sight(
                 pool=pool,
-                node_id=event.node_id,
-                incarnation=event.incarnation,
+                node_id=event.node.node_id,
+                incarnation=event.node.incarnation,
                 last_seen=at,
-                told_hour=hour_of(at),
+                reported_hour=hour_of(at),
             )
-            return sights.set((pool, event.node_id), sight)
+            return sights.set((pool, event.node.node_id), sight)
         case NodeRetired():
-            place = (pool, event.node_id)
-            return sights.delete(place) if place in sights else sights
+            key = (pool, event.node_id)
+            return sights.delete(key) if key in sights else sights
         case NodeLost():
-            return _changed(sights, pool, event.node_id, "lost")
+            return _with_standing(sights, pool, event.node_id, "lost")
         case NodesObserved():
             for seen in event.seen:
                 if not seen.silent:
-                    sights = _changed(sights, pool, seen.node_id, "up")
+                    sights = _with_standing(sights, pool, seen.node_id, "up")
             return sights
         case _:
             return sights
 
 
-def _changed(sights: Sights, pool: str, node_id: str, standing: Literal["up", "lost"]) -> Sights:
+def _with_standing(
+    sights: Sights, pool: str, node_id: str, standing: Literal["up", "lost"]
+) -> Sights:
     sight = sights.get((pool, node_id))
     if sight is None:
         return sights
     return sights.set((pool, node_id), replace(sight, standing=standing))
 
 
-def heard(sights: Sights, beat: Heartbeat, at: Ms) -> Sights:
-    """A heartbeat, at broker time. Those of other incarnations say nothing about this one."""
-    place = (beat.pool, beat.node_id)
-    sight = sights.get(place)
+def record_heartbeat(sights: Sights, beat: Heartbeat, at: Ms) -> Sights:
+    """Sights after a heartbeat, at broker time. Other incarnations say nothing about this one."""
+    key = (beat.pool, beat.node_id)
+    sight = sights.get(key)
     if sight is None or sight.incarnation != beat.incarnation:
         return sights
-    pairs = zip(beat.leases, beat.idle_ms, strict=False)  # earlier agents say nothing of it
-    idle = tuple(Idle(lease=lease, idle_ms=idle_ms) for lease, idle_ms in pairs)
-    since = {it.lease: it.idle_ms for it in idle}
-    heard_of = replace(
+    pairs = zip(beat.leases, beat.idle_ms, strict=False)  # agents may leave the second out
+    idle = tuple(IdleLease(lease=lease, idle_ms=idle_ms) for lease, idle_ms in pairs)
+    idle_ms_of = {lease.lease: lease.idle_ms for lease in idle}
+    still_idle = tuple(
+        lease for lease in sight.reported_idle if lease.idle_ms <= idle_ms_of.get(lease.lease, 0)
+    )
+    alive = replace(
         sight,
         last_seen=max(sight.last_seen, at),
         silent_ms=0,
         idle=idle,
-        told_idle=tuple(it for it in sight.told_idle if it.idle_ms <= since.get(it.lease, 0)),
+        reported_idle=still_idle,
     )
-    return sights.set(place, heard_of)
+    return sights.set(key, alive)
 
 
-def waited(sights: Sights, elapsed_ms: Ms) -> Sights:
-    """The watcher could read for so long; whoever has spoken is `heard` after this."""
-    for place, sight in sights.items():
-        waiting = replace(
-            sight, silent_ms=sight.silent_ms + elapsed_ms, told_ms=sight.told_ms + elapsed_ms
+def advance_silence(sights: Sights, elapsed_ms: Ms) -> Sights:
+    """The watcher could read for so long. Heartbeats it read are recorded after this."""
+    for key, sight in sights.items():
+        later = replace(
+            sight,
+            silent_ms=sight.silent_ms + elapsed_ms,
+            since_report_ms=sight.since_report_ms + elapsed_ms,
         )
-        sights = sights.set(place, waiting)
+        sights = sights.set(key, later)
     return sights
 
 
-def unseen(sights: Sights) -> Sights:
-    """The watcher could not read: nobody's silence means anything so far."""
-    for place, sight in sights.items():
-        sights = sights.set(place, replace(sight, silent_ms=0))
+def reset_silence(sights: Sights) -> Sights:
+    """The watcher could not read: no node's silence means anything so far."""
+    for key, sight in sights.items():
+        sights = sights.set(key, replace(sight, silent_ms=0))
     return sights
 
 
-def observations(
+def due_observations(
     sights: Sights, ttl_ms: Ms, idle_ms_max: Ms
 ) -> tuple[tuple[str, ObserveNodes], ...]:
-    """What the pools should hear now: changes, and a proof of life when an hour has passed.
+    """Pools and what they should be told now: changes, and a proof of life after each hour.
 
-    A lease that is idle for longer than the limit is told, and again after each limit more.
+    A lease that is idle for longer than the limit is reported, and again after each limit more.
     """
     by_pool: dict[str, list[NodeSeen]] = {}
-    for place in sorted(sights):
-        sight = sights[place]
+    for key in sorted(sights):
+        sight = sights[key]
         silent = sight.silent_ms > ttl_ms
-        news = silent != sight.told_silent or sight.told_ms >= REPEAT_MS
-        changed = news and silent == (sight.standing == "up")
-        hourly = not silent and hour_of(sight.last_seen) > sight.told_hour
-        idle = () if silent else _idle(sight, idle_ms_max)
+        is_news = silent != sight.reported_silent or sight.since_report_ms >= REPEAT_MS
+        changed = is_news and silent == (sight.standing == "up")
+        hourly = not silent and hour_of(sight.last_seen) > sight.reported_hour
+        idle = () if silent else _idle_beyond(sight, idle_ms_max)
         if changed or hourly or idle:
             seen = NodeSeen(
                 node_id=sight.node_id,
@@ -148,26 +162,28 @@ def observations(
     return tuple((pool, ObserveNodes(seen=tuple(seen))) for pool, seen in by_pool.items())
 
 
-def _idle(sight: Sight, idle_ms_max: Ms) -> tuple[Idle, ...]:
-    """Leases that were idle for the limit since they were told, or since they made progress."""
-    before = {it.lease: it.idle_ms for it in sight.told_idle}
-    return tuple(it for it in sight.idle if it.idle_ms - before.get(it.lease, 0) > idle_ms_max)
+def _idle_beyond(sight: Sight, idle_ms_max: Ms) -> tuple[IdleLease, ...]:
+    """Leases idle for the limit since they were reported, or since they made progress."""
+    before = {lease.lease: lease.idle_ms for lease in sight.reported_idle}
+    return tuple(
+        lease for lease in sight.idle if lease.idle_ms - before.get(lease.lease, 0) > idle_ms_max
+    )
 
 
-def told(sights: Sights, pool: str, seen: Iterable[NodeSeen]) -> Sights:
-    """An observation was sent."""
-    for one in seen:
-        sight = sights.get((pool, one.node_id))
-        if sight is not None:
-            hour = hour_of(one.last_seen)
-            fresh = {it.lease for it in one.idle}
-            still = tuple(it for it in sight.told_idle if it.lease not in fresh)
-            said = replace(
-                sight,
-                told_silent=one.silent,
-                told_ms=0,
-                told_hour=hour,
-                told_idle=(*still, *one.idle),
-            )
-            sights = sights.set((pool, one.node_id), said)
+def mark_reported(sights: Sights, pool: str, observed: Iterable[NodeSeen]) -> Sights:
+    """Sights after these observations were sent."""
+    for seen in observed:
+        sight = sights.get((pool, seen.node_id))
+        if sight is None:
+            continue
+        new = {lease.lease for lease in seen.idle}
+        earlier = tuple(lease for lease in sight.reported_idle if lease.lease not in new)
+        reported = replace(
+            sight,
+            reported_silent=seen.silent,
+            since_report_ms=0,
+            reported_hour=hour_of(seen.last_seen),
+            reported_idle=(*earlier, *seen.idle),
+        )
+        sights = sights.set((pool, seen.node_id), reported)
     return sights

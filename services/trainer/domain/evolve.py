@@ -1,9 +1,14 @@
 """Fold of the `pool` journal for one node; leases of other nodes change nothing."""
 
+from typing import TypeVar
+
+from immutables import Map
 from msgspec.structs import replace
 
 from schemas import pool
-from services.trainer.domain.state import Assignment, NodeState, TargetState
+from services.trainer.domain.state import Assignment, Grant, NodeState, TargetState
+
+V = TypeVar("V")
 
 HARDNESS: dict[TargetState, int] = {"run": 0, "drain": 1, "kill": 2}
 
@@ -11,26 +16,55 @@ HARDNESS: dict[TargetState, int] = {"run": 0, "drain": 1, "kill": 2}
 def evolve(state: NodeState, event: pool.Event) -> NodeState:
     """The state after one more event."""
     match event:
-        case pool.NodeRegistered() if event.node_id == state.node_id:
-            mine = event.incarnation == state.incarnation
+        case pool.NodeRegistered() if event.node.node_id == state.node_id:
+            mine = event.node.incarnation == state.incarnation
             return replace(
                 state,
                 registered=state.registered or mine,
                 replaced=state.replaced or (state.registered and not mine),
             )
-        case pool.LeaseGranted() if event.incarnation == state.incarnation:
-            grant = Assignment(grant=event)
-            return replace(state, assignments=state.assignments.set(event.token.lease, grant))
+        case pool.WorkKept():
+            job_id = event.description.job_id
+            works = (*state.works.get(job_id, ()), event.description)
+            return replace(state, works=state.works.set(job_id, works))
+        case pool.WorkForgotten():
+            return replace(state, works=_without(state.works, event.job_id))
+        case pool.PlacementQueued():
+            placement = event.placement
+            return replace(state, placements=state.placements.set(placement.job_id, placement))
+        case pool.LeaseGranted():
+            return _granted(state, event)
         case pool.LeaseDraining():
-            return _harden(state, event.token.lease, "drain")
+            return _harden(state, event.lease.token.lease, "drain")
         case pool.LeaseKilled():
-            return _harden(state, event.token.lease, "kill")
+            return _harden(state, event.lease.token.lease, "kill")
         case pool.PlacementClosed():
             return _closed(state, event)
-        case pool.SlotsFreed():
-            return _freed(state, event.token.lease)
+        case pool.MemberFreed() if event.node_id == state.node_id:
+            return _freed(state, event.lease.token.lease)
         case _:
             return state
+
+
+def _granted(state: NodeState, event: pool.LeaseGranted) -> NodeState:
+    """The placement leaves the queue; a member of this incarnation is an assignment."""
+    lease = event.lease
+    placement = state.placements.get(lease.job_id)
+    if placement is None or placement.attempt != lease.attempt:
+        return state
+    state = replace(state, placements=state.placements.delete(lease.job_id))
+    member = next((m for m in event.members if m.incarnation == state.incarnation), None)
+    works = state.works.get(lease.job_id, ())
+    work = next((known.work for known in works if known.work_id == placement.work_id), None)
+    if member is None or work is None:
+        return state
+    grant = Grant(lease=lease, member=member, placement=placement, work=work)
+    assignments = state.assignments.set(lease.token.lease, Assignment(grant=grant))
+    return replace(state, assignments=assignments)
+
+
+def _without(entries: Map[str, V], key: str) -> Map[str, V]:
+    return entries.delete(key) if key in entries else entries
 
 
 def _harden(state: NodeState, lease: int, target: TargetState) -> NodeState:
@@ -43,6 +77,9 @@ def _harden(state: NodeState, lease: int, target: TargetState) -> NodeState:
 
 def _closed(state: NodeState, event: pool.PlacementClosed) -> NodeState:
     """What still runs under the lease of a closed placement is of no use any more."""
+    waiting = state.placements.get(event.job_id)
+    if waiting is not None and waiting.attempt == event.attempt:
+        return replace(state, placements=state.placements.delete(event.job_id))
     for lease, assignment in state.assignments.items():
         grant = assignment.grant
         same_job = (grant.tenant, grant.job_id) == (event.tenant, event.job_id)

@@ -5,9 +5,65 @@ from typing import Literal, TypeAlias
 from immutables import Map
 from msgspec import Struct
 
-from schemas.pool import LeaseGranted
+from schemas.pool import LeaseMember, LeaseRef, Placement, Role, Token
+from schemas.training import Checkpoint, Work, WorkDescription
 
 TargetState: TypeAlias = Literal["run", "drain", "kill"]
+
+
+class Grant(Struct, frozen=True, kw_only=True):
+    """What an agent needs to run its member of a lease.
+
+    lease: the lease.
+    member: its part on this node.
+    placement: what the lease was granted for.
+    work: what the placement refers to.
+    """
+
+    lease: LeaseRef
+    member: LeaseMember
+    placement: Placement
+    work: Work
+
+    @property
+    def token(self) -> Token:
+        """Fencing token of the lease."""
+        return self.lease.token
+
+    @property
+    def tenant(self) -> str:
+        """Owner of the job."""
+        return self.lease.tenant
+
+    @property
+    def job_id(self) -> str:
+        """The job."""
+        return self.lease.job_id
+
+    @property
+    def attempt(self) -> int:
+        """Attempt of the job."""
+        return self.lease.attempt
+
+    @property
+    def role(self) -> Role:
+        """What the lease is for."""
+        return self.lease.role
+
+    @property
+    def node_id(self) -> str:
+        """This node."""
+        return self.member.node_id
+
+    @property
+    def slots(self) -> int:
+        """Slots of this node."""
+        return self.member.slots
+
+    @property
+    def checkpoints(self) -> tuple[Checkpoint, ...]:
+        """What it may go on from, newest first."""
+        return self.placement.checkpoints
 
 
 class Assignment(Struct, frozen=True, kw_only=True):
@@ -16,7 +72,7 @@ class Assignment(Struct, frozen=True, kw_only=True):
     `target` only hardens: from run to drain to kill.
     """
 
-    grant: LeaseGranted
+    grant: Grant
     target: TargetState = "run"
 
 
@@ -25,7 +81,9 @@ class NodeState(Struct, frozen=True, kw_only=True):
 
     registered: the pool has accepted this incarnation
     replaced: another incarnation registered after this one
-    assignments: leases of this incarnation whose slots are not free yet, by lease number
+    assignments: leases whose member here is not free yet, by lease number
+    placements: waiting placements of the pool by job id; a grant refers to one
+    works: works of the pool's open jobs by job id; a placement refers to one
     """
 
     node_id: str
@@ -33,3 +91,5 @@ class NodeState(Struct, frozen=True, kw_only=True):
     registered: bool = False
     replaced: bool = False
     assignments: Map[int, Assignment] = Map()
+    placements: Map[str, Placement] = Map()
+    works: Map[str, tuple[WorkDescription, ...]] = Map()

@@ -11,12 +11,12 @@ from functools import partial
 from typing import Final, Protocol
 from uuid import uuid4
 
-from schemas.pool import Event, LeaseGranted, RegisterNode, RetireNode
+from schemas.pool import Event, NodeDescription, RegisterNode, RetireNode
 from schemas.telemetry import Heartbeat
 from schemas.topics import POOL
 from schemas.units import Ms
 from services.trainer.domain.evolve import evolve
-from services.trainer.domain.state import Assignment, NodeState, TargetState
+from services.trainer.domain.state import Assignment, Grant, NodeState, TargetState
 from services.trainer.effect.reports import Reports
 from services.trainer.ports import Hardware, Machine
 from services.trainer.settings import TrainerSettings
@@ -66,7 +66,7 @@ class NodeAgent:
         settings: TrainerSettings,
         machine: Machine,
         hardware: Hardware,
-        start_lease: Callable[[LeaseGranted, str], RunningLease],
+        start_lease: Callable[[Grant, str], RunningLease],
     ) -> None:
         self._runtime, self._settings, self._machine = runtime, settings, machine
         self._hardware, self._start_lease = hardware, start_lease
@@ -104,15 +104,14 @@ class NodeAgent:
         await self._registered.wait()
 
     async def _register(self) -> None:
-        await self._reports.fact(
-            RegisterNode(
-                node_id=self._state.node_id,
-                incarnation=self._state.incarnation,
-                slots=self._settings.slots,
-                device=self._hardware.device,
-                memory_bytes=self._hardware.memory_bytes,
-            )
+        node = NodeDescription(
+            node_id=self._state.node_id,
+            incarnation=self._state.incarnation,
+            slots=self._settings.slots,
+            device=self._hardware.device,
+            memory_bytes=self._hardware.memory_bytes,
         )
+        await self._reports.fact(RegisterNode(node=node))
 
     async def _follow(self) -> None:
         """Fold the pool's journal, and make the machine agree with it after every batch."""

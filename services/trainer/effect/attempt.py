@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Final
 
 from schemas.envelope import Message
-from schemas.pool import ConfirmFreed, LeaseGranted, ReportExit, ReportStarted
+from schemas.pool import ConfirmFreed, ReportExit, ReportStarted
 from schemas.training import AttemptOutcome, FailureCause, Result
 from schemas.units import Ms
-from services.trainer.domain.state import TargetState
+from services.trainer.domain.state import Grant, TargetState
 from services.trainer.effect.program import Program, Tools
 from services.trainer.ports import WorkProcess
 from tunery.runtime.tasks import run_again, run_apart
@@ -49,7 +49,7 @@ class ProcessEnd:
 class LeaseAttempt:
     """Runs one lease. The target may be set at any time, also before the process exists."""
 
-    def __init__(self, grant: LeaseGranted, tools: Tools, program: Program, folder: Path) -> None:
+    def __init__(self, grant: Grant, tools: Tools, program: Program, folder: Path) -> None:
         self._grant, self._tools, self._program, self._folder = grant, tools, program, folder
         self._target: TargetState = "run"
         self._process: WorkProcess | None = None
@@ -128,10 +128,7 @@ class LeaseAttempt:
             ReportStarted(
                 token=self._grant.token,
                 incarnation=self._tools.incarnation,
-                loaded=started.loaded,
-                loaded_step=started.loaded_step,
-                skipped=started.skipped,
-                total_steps=started.total_steps,
+                start=started,
             )
         )
 
@@ -163,7 +160,7 @@ class LeaseAttempt:
         )
         await self._send(
             ConfirmFreed(
-                lease=grant.token.lease,
+                token=grant.token,
                 node_id=grant.node_id,
                 incarnation=self._tools.incarnation,
             )

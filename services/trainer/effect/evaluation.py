@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from schemas.pool import LeaseGranted
 from schemas.telemetry import Progress
-from schemas.training import EvalResult, EvalWork
+from schemas.training import AttemptStart, EvalResult, EvalWork
 from schemas.units import PPM
-from services.trainer.effect.program import Program, StartReport, Tools
+from services.trainer.domain.state import Grant
+from services.trainer.effect.program import Program, Tools
 from services.trainer.settings import TrainerSettings
 from tunery.work.events import (
     AnyWorkEvent,
@@ -24,7 +24,7 @@ class Evaluation(Program):
     module = "tunery.ml.score"
 
     def __init__(
-        self, grant: LeaseGranted, work: EvalWork, tools: Tools, settings: TrainerSettings
+        self, grant: Grant, work: EvalWork, tools: Tools, settings: TrainerSettings
     ) -> None:
         super().__init__(grant, tools, settings)
         self._work = work
@@ -51,11 +51,11 @@ class Evaluation(Program):
             threads=self.settings.threads,
         )
 
-    async def handle(self, event: AnyWorkEvent) -> StartReport | None:
+    async def handle(self, event: AnyWorkEvent) -> AttemptStart | None:
         """Pass progress on as telemetry, keep the result."""
         match event:
             case ScoringStarted():
-                return StartReport()
+                return AttemptStart(loaded=None, loaded_step=0, skipped=(), total_steps=0)
             case ScoringProgressed():
                 await self.report(self._progress(event))
             case ScoringFinished():

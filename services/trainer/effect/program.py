@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from schemas.pool import LeaseGranted
 from schemas.telemetry import LogLine, Progress, Step
-from schemas.training import BlobFile, Result, SkippedCheckpoint
+from schemas.training import AttemptStart, BlobFile, Result
+from services.trainer.domain.state import Grant
 from services.trainer.effect.reports import Reports
 from services.trainer.effect.storage import fetch, upload
 from services.trainer.ports import Machine
@@ -32,28 +32,12 @@ class Tools:
     incarnation: str
 
 
-@dataclass(frozen=True)
-class StartReport:
-    """What the process said when its inputs were loaded and the work began.
-
-    loaded: hash of the manifest of the checkpoint it resumes from
-    loaded_step: the step of that checkpoint, 0 without one
-    skipped: checkpoints that could not be used
-    total_steps: 0 where the work has no steps
-    """
-
-    loaded: str | None = None
-    loaded_step: int = 0
-    skipped: tuple[SkippedCheckpoint, ...] = ()
-    total_steps: int = 0
-
-
 class Program(ABC):
     """One role's part of a lease. `module`: what the Python interpreter is started with."""
 
     module: ClassVar[str]
 
-    def __init__(self, grant: LeaseGranted, tools: Tools, settings: TrainerSettings) -> None:
+    def __init__(self, grant: Grant, tools: Tools, settings: TrainerSettings) -> None:
         self.grant, self.tools, self.settings = grant, tools, settings
 
     async def prepare(self, folder: Path) -> tuple[str, ...]:
@@ -70,7 +54,7 @@ class Program(ABC):
         """Fetch the inputs into a folder; the spec that names them. Raises as `prepare` does."""
 
     @abstractmethod
-    async def handle(self, event: AnyWorkEvent) -> StartReport | None:
+    async def handle(self, event: AnyWorkEvent) -> AttemptStart | None:
         """Take one event of the process; a report when it is the one that work has begun."""
 
     @abstractmethod

@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final, TypeVar
 
-from schemas.pool import LeaseGranted
 from schemas.units import Ms
+from services.trainer.domain.state import Grant
 from tunery.runtime.blobs.abstract import BlobsUnavailable, Stored, blob_key
 from tunery.runtime.clock import Clock
 from tunery.runtime.ports import Runtime
@@ -28,9 +28,7 @@ async def fetch(runtime: Runtime, key: str, path: Path, sha256: str) -> None:
     await _retry_while_unavailable(runtime.clock, get)
 
 
-async def upload(
-    runtime: Runtime, grant: LeaseGranted, kind: str, path: Path, sha256: str
-) -> Stored:
+async def upload(runtime: Runtime, grant: Grant, kind: str, path: Path, sha256: str) -> Stored:
     """Store a file of an attempt: the key has the job, the attempt and the content's hash.
 
     Raises BlobCorrupt; BlobsUnavailable after OUTAGE_MS_MAX; FileNotFoundError.

@@ -6,11 +6,13 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from schemas.pool import LeaseGranted, ReportCheckpoint
+from schemas.pool import ReportCheckpoint
+from schemas.reasons import skipping
 from schemas.telemetry import LogLine, Step
-from schemas.training import Checkpoint, SkippedCheckpoint, TrainResult, TrainWork
+from schemas.training import AttemptStart, Checkpoint, SkippedCheckpoint, TrainResult, TrainWork
 from schemas.units import PPM
-from services.trainer.effect.program import Program, StartReport, Tools
+from services.trainer.domain.state import Grant
+from services.trainer.effect.program import Program, Tools
 from services.trainer.settings import TrainerSettings
 from tunery.runtime.blobs.abstract import BlobCorrupt, BlobMissing
 from tunery.runtime.telemetry.logs import log_event
@@ -34,7 +36,7 @@ class Training(Program):
     module = "tunery.ml.train"
 
     def __init__(
-        self, grant: LeaseGranted, work: TrainWork, tools: Tools, settings: TrainerSettings
+        self, grant: Grant, work: TrainWork, tools: Tools, settings: TrainerSettings
     ) -> None:
         super().__init__(grant, tools, settings)
         self._work = work
@@ -67,7 +69,7 @@ class Training(Program):
             keep_checkpoints=max(CHECKPOINTS_KEPT_MIN, work.hyper.keep_checkpoints),
         )
 
-    async def handle(self, event: AnyWorkEvent) -> StartReport | None:
+    async def handle(self, event: AnyWorkEvent) -> AttemptStart | None:
         """Pass steps on as telemetry, store checkpoints, keep the result.
 
         Raises BlobCorrupt, BlobsUnavailable.
@@ -120,19 +122,21 @@ class Training(Program):
                 for file in checkpoint.files:
                     await self.fetch(file.blob, target / file.name, file.sha256)
             except (BlobCorrupt, BlobMissing) as error:
+                missing = isinstance(error, BlobMissing)
+                reason = skipping("blob_missing" if missing else "blob_corrupt")
                 manifest = checkpoint.manifest_sha256
-                skipped = SkippedCheckpoint(manifest_sha256=manifest, reason=str(error))
+                skipped = SkippedCheckpoint(manifest_sha256=manifest, reason=reason)
                 self._skipped.append(skipped)
                 continue
             return ResumeCandidate(dir=str(target), manifest_sha256=checkpoint.manifest_sha256)
         return None
 
-    def _start_report(self, event: Started) -> StartReport:
+    def _start_report(self, event: Started) -> AttemptStart:
         self._skipped += [
-            SkippedCheckpoint(manifest_sha256=skip.manifest_sha256, reason=skip.reason)
+            SkippedCheckpoint(manifest_sha256=skip.manifest_sha256, reason=skipping("unusable"))
             for skip in event.skipped
         ]
-        return StartReport(
+        return AttemptStart(
             loaded=event.loaded_manifest,
             loaded_step=event.resumed_from_step,
             skipped=tuple(self._skipped),

@@ -26,9 +26,11 @@ from schemas.job import (
     SetLimits,
     SubmitJob,
 )
-from schemas.pool import Role
+from schemas.pool import AttemptEnd, EndAuthor, Role
+from schemas.reasons import ending, skipping, waiting
 from schemas.training import (
     AttemptOutcome,
+    AttemptStart,
     Checkpoint,
     EvalResult,
     FailureCause,
@@ -42,6 +44,13 @@ from tests.histories.stories.dataset import PREPARED, TOKENS
 from tests.histories.stories.model import BASE, FILE
 
 MINUTE_MS = 60_000
+AUTHORS: dict[AttemptOutcome, EndAuthor] = {
+    "succeeded": "training",
+    "failed": "training",
+    "lost": "node",
+    "preempted": "tenant",
+    "not_started": "tenant",
+}
 HYPER = HyperParameters(
     n_epochs=2,
     batch_size=4,
@@ -93,7 +102,7 @@ def submit(
         pool="default",
         suffix=story.seal("annes-bot"),
         metadata=story.seal('{"owner": "night shift"}'),
-        line="smol/acme",
+        series="smol/acme",
         model_id=f"ft:smol:{number}",
         price=Price(version="2026-11", currency="EUR", gpu_hour_micro=2_000_000),
     )
@@ -112,12 +121,9 @@ def bound(story: Recorder, job_id: str) -> None:
 def started(
     story: Recorder, attempt: int, step: int = 0, skipped: tuple[SkippedCheckpoint, ...] = ()
 ) -> None:
-    story.when(RecordGranted(job_id="ftjob-1", attempt=attempt, node_id="n1"))
-    story.when(
-        RecordStarted(
-            job_id="ftjob-1", attempt=attempt, loaded_step=step, skipped=skipped, total_steps=40
-        )
-    )
+    story.when(RecordGranted(job_id="ftjob-1", attempt=attempt, node_ids=("n1",)))
+    start = AttemptStart(loaded=None, loaded_step=step, skipped=skipped, total_steps=40)
+    story.when(RecordStarted(job_id="ftjob-1", attempt=attempt, start=start))
 
 
 def checkpoint(attempt: int, step: int) -> RecordCheckpoint:
@@ -149,20 +155,24 @@ def closed(
             job_id=job_id,
             attempt=attempt,
             role=role,
-            outcome=outcome,
-            cause=cause,
-            message=story.seal("row 7 says: 12 High Street") if cause else None,
-            result=result if outcome == "succeeded" else None,
-            node_id="n1",
-            used_gpu_ms=MINUTE_MS,
-            billable_gpu_ms=MINUTE_MS,
-            lost_gpu_ms=lost,
+            end=AttemptEnd(
+                outcome=outcome,
+                ended_by=AUTHORS[outcome],
+                reason=ending("exited"),
+                cause=cause,
+                message=story.seal("row 7 says: 12 High Street") if cause else None,
+                result=result if outcome == "succeeded" else None,
+                node_ids=("n1",),
+                used_gpu_ms=MINUTE_MS,
+                billable_gpu_ms=MINUTE_MS,
+                lost_gpu_ms=lost,
+            ),
         )
     )
 
 
 def used(story: Recorder, gpu_ms: int) -> None:
-    line = RecordUsage(job_id="ftjob-1", attempt=1, hour=hour_of(BEGAN), gpu_ms=gpu_ms)
+    line = RecordUsage(job_id="ftjob-1", attempt=1, hour_utc=hour_of(BEGAN), gpu_ms=gpu_ms)
     story.when(line, source=Source("pool", 5, 0, 100 + story.fold.position.offset, 0))
 
 
@@ -171,13 +181,18 @@ def a_job_that_succeeds(story: Recorder) -> None:
     limits(story)
     story.when(submit(story, 1))
     bound(story, "ftjob-1")
-    story.when(RecordWait(job_id="ftjob-1", attempt=1, reason="0 of 2 slots are free", position=2))
+    story.when(RecordWait(job_id="ftjob-1", attempt=1, reason=waiting("no_capacity", slots=1)))
     started(story, 1)
     story.when(checkpoint(1, 10))
     used(story, MINUTE_MS)
     closed(story, 1, "lost", lost=20_000)
     used(story, -20_000)
-    started(story, 2, 10, (SkippedCheckpoint(manifest_sha256="7" * 64, reason="hash mismatch"),))
+    started(
+        story,
+        2,
+        10,
+        (SkippedCheckpoint(manifest_sha256="7" * 64, reason=skipping("blob_corrupt")),),
+    )
     story.when(PauseJob(job_id="ftjob-1"))
     story.when(RecordDraining(job_id="ftjob-1", attempt=2))
     story.when(checkpoint(2, 20))

@@ -48,7 +48,7 @@ def register(number: int, verdict: Verdict = "pass") -> RegisterVersion:
         scores_sha256="6" * 64,
     )
     return RegisterVersion(
-        model_id=f"ft:smol:{number}", line="smol/acme", lineage=lineage, adapter=(FILE,)
+        model_id=f"ft:smol:{number}", series="smol/acme", lineage=lineage, adapter=(FILE,)
     )
 
 
@@ -74,7 +74,7 @@ def versions_and_stages(story: Recorder) -> None:
     story.when(Promote(model_id="ft:smol:2", stage="production", expected=None))  # held by another
     story.when(Promote(model_id="ft:smol:2", stage="production", expected="ft:smol:1"))
     story.when(Promote(model_id="ft:smol:3", stage="staging", expected=None))  # quarantined
-    story.when(RollBack(line="smol/acme", stage="production", expected="ft:smol:2"))
+    story.when(RollBack(series="smol/acme", stage="production", expected="ft:smol:2"))
     story.when(DeleteVersion(model_id="ft:smol:2"))
 
 

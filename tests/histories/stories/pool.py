@@ -4,11 +4,17 @@ from typing import Any
 
 from schemas.envelope import Source, Tick
 from schemas.pool import (
+    CloseMode,
     ClosePlacement,
     ConfirmFreed,
+    DescribeWork,
+    EndAuthor,
+    ForgetWork,
     LeaseGranted,
+    NodeDescription,
     NodeSeen,
     ObserveNodes,
+    Placement,
     RegisterNode,
     ReportCheckpoint,
     ReportExit,
@@ -17,29 +23,52 @@ from schemas.pool import (
     RetireNode,
     Token,
 )
-from schemas.training import AttemptOutcome, BlobFile, Checkpoint, SkippedCheckpoint, TrainWork
+from schemas.reasons import ending, skipping
+from schemas.training import (
+    AttemptOutcome,
+    AttemptStart,
+    BlobFile,
+    Checkpoint,
+    SkippedCheckpoint,
+    TrainWork,
+    WorkDescription,
+    work_id_of,
+)
 from schemas.units import HOUR_MS
-from tests.histories.recorder import Recorder
+from tests.histories.recorder import BEGAN, Recorder
 from tests.histories.stories.dataset import PREPARED
 from tests.histories.stories.job import HYPER, TRAINED
 from tests.histories.stories.model import BASE, FILE
 
 POOL = "default"
 MINUTE_MS = 60_000
+WORK = TrainWork(
+    base_id=BASE.base_id,
+    base_sha256=BASE.sha256,
+    base_path=BASE.path,
+    prepared=PREPARED,
+    hyper=HYPER,
+)
 
 
 def node(node_id: str, incarnation: int, slots: int = 1) -> RegisterNode:
-    return RegisterNode(
+    described = NodeDescription(
         node_id=node_id,
         incarnation=f"{node_id}-{incarnation}",
         slots=slots,
         device="cpu",
         memory_bytes=8_000_000_000,
     )
+    return RegisterNode(node=described)
+
+
+def describe(number: int) -> DescribeWork:
+    described = WorkDescription(job_id=f"ftjob-{number}", work_id=work_id_of(WORK), work=WORK)
+    return DescribeWork(tenant="acme", description=described)
 
 
 def request(number: int, attempt: int = 1, checkpoints: tuple[Checkpoint, ...] = ()) -> Any:
-    return RequestPlacement(
+    placement = Placement(
         tenant="acme",
         job_id=f"ftjob-{number}",
         attempt=attempt,
@@ -48,31 +77,33 @@ def request(number: int, attempt: int = 1, checkpoints: tuple[Checkpoint, ...] =
         slots=1,
         max_gpu_ms=10 * HOUR_MS,
         price_version="2026-11",
-        work=TrainWork(
-            base_id=BASE.base_id,
-            base_sha256=BASE.sha256,
-            base_path=BASE.path,
-            prepared=PREPARED,
-            hyper=HYPER,
-        ),
+        work_id=work_id_of(WORK),
         checkpoints=checkpoints,
+        excluded_nodes=(),
+        first_submitted_at=BEGAN,
+        p50_ms=HOUR_MS,
+        p90_ms=10 * HOUR_MS,
+        device="cpu",
+        memory_bytes=2_000_000_000,
+        preemptions=attempt - 1,
     )
+    return RequestPlacement(placement=placement)
 
 
 def token_of(events: tuple[Any, ...]) -> Token:
     (granted,) = (event for event in events if isinstance(event, LeaseGranted))
-    return granted.token
+    return granted.lease.token
 
 
 def started(token: Token, node_id: str, step: int = 0, skipped: int = 0) -> ReportStarted:
-    return ReportStarted(
-        token=token,
-        incarnation=f"{node_id}-1",
+    reason = skipping("blob_corrupt")
+    start = AttemptStart(
         loaded="8" * 64 if step else None,
         loaded_step=step,
-        skipped=(SkippedCheckpoint(manifest_sha256="7" * 64, reason="hash mismatch"),) * skipped,
+        skipped=(SkippedCheckpoint(manifest_sha256="7" * 64, reason=reason),) * skipped,
         total_steps=40,
     )
+    return ReportStarted(token=token, incarnation=f"{node_id}-1", start=start)
 
 
 def checkpoint(step: int, attempt: int = 1) -> Checkpoint:
@@ -103,22 +134,31 @@ def exited(story: Recorder, token: Token, node_id: str, outcome: AttemptOutcome,
 
 
 def seen(story: Recorder, node_id: str, *, silent: bool = False, after_ms: int = 1_000) -> Any:
-    one = NodeSeen(
+    observed = NodeSeen(
         node_id=node_id,
         incarnation=f"{node_id}-1",
         last_seen=story.at if silent else story.at + after_ms,
         silent=silent,
     )
-    return story.when(ObserveNodes(seen=(one,)), after_ms=after_ms)
+    return story.when(ObserveNodes(seen=(observed,)), after_ms=after_ms)
 
 
 def freed(token: Token, node_id: str) -> ConfirmFreed:
-    return ConfirmFreed(lease=token.lease, node_id=node_id, incarnation=f"{node_id}-1")
+    return ConfirmFreed(token=token, node_id=node_id, incarnation=f"{node_id}-1")
+
+
+def close(attempt: int, mode: CloseMode, ended_by: EndAuthor = "tenant") -> ClosePlacement:
+    reason = ending("preempted" if ended_by == "scheduler" else "paused")
+    return ClosePlacement(
+        job_id="ftjob-1", attempt=attempt, mode=mode, ended_by=ended_by, reason=reason
+    )
 
 
 def drained_and_succeeded(story: Recorder) -> None:
     """One slot, two jobs: the second waits until the first was drained; over two hours."""
     story.when(node("n1", 1))
+    story.when(describe(1))
+    story.when(describe(2))
     first = token_of(story.when(request(1)))
     for _ in range(2):
         story.when(request(2), source=Source("job", 3, 0, 9, 0))
@@ -128,7 +168,7 @@ def drained_and_succeeded(story: Recorder) -> None:
         after_ms=MINUTE_MS,
     )
     seen(story, "n1", after_ms=HOUR_MS)
-    story.when(ClosePlacement(job_id="ftjob-1", attempt=1, mode="drain"))
+    story.when(close(1, "drain"))
     exited(story, first, "n1", "preempted", HOUR_MS + 2 * MINUTE_MS)
     second = token_of(story.when(freed(first, "n1")))
     story.when(started(second, "n1"))
@@ -141,6 +181,8 @@ def drained_and_succeeded(story: Recorder) -> None:
 def lost_and_killed(story: Recorder) -> None:
     """A node falls silent, its job goes on elsewhere, and is killed there."""
     story.when(node("n1", 1))
+    for number in (1, 3, 4):
+        story.when(describe(number))
     first = token_of(story.when(request(1)))
     story.when(node("n2", 1))
     story.when(started(first, "n1"))
@@ -150,7 +192,7 @@ def lost_and_killed(story: Recorder) -> None:
     second = token_of(story.when(request(1, 2, (checkpoint(10),))))
     story.when(started(second, "n2", 10, skipped=1))
     seen(story, "n2", after_ms=5 * MINUTE_MS)
-    story.when(ClosePlacement(job_id="ftjob-1", attempt=2, mode="kill"))
+    story.when(close(2, "kill", "scheduler"))
     exited(story, second, "n2", "preempted", 6 * MINUTE_MS)
     story.when(freed(second, "n2"))
     third = token_of(story.when(request(3)))
@@ -160,3 +202,5 @@ def lost_and_killed(story: Recorder) -> None:
     story.when(request(4))
     story.when(Tick(), after_ms=2 * HOUR_MS)  # it never reported its start
     story.when(node("n2", 2))
+    for number in (1, 3, 4):
+        story.when(ForgetWork(job_id=f"ftjob-{number}"))

@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from tunery.data.containers.compression import FileUnreadable
+from tunery.data.containers.compression import FileReadError
 from tunery.data.containers.row import Row
 from tunery.data.findings.finding import Finding, Note
 from tunery.data.findings.limits import (
@@ -45,7 +45,7 @@ PATTERNS: Final = ("*.arrow", "*.parquet", "data/*.parquet", "*/*.parquet")
 def parquet(stream: BinaryIO) -> Iterator[Row | Finding]:
     """Yield the rows of a Parquet file, numbered from 1.
 
-    Raises `FileUnreadable` when the file is damaged, has too many rows or is a decompression bomb.
+    Raises `FileReadError` when the file is damaged, has too many rows or is a decompression bomb.
     """
     from pyarrow import ArrowException
     from pyarrow.parquet import ParquetFile, read_metadata
@@ -55,7 +55,7 @@ def parquet(stream: BinaryIO) -> Iterator[Row | Finding]:
             meta = read_metadata(whole)
             if meta.num_rows > ROWS_MAX:
                 detail = f"{meta.num_rows:,}, at most {ROWS_MAX:,}"
-                raise FileUnreadable(Note("too_many_rows", detail=detail))
+                raise FileReadError(Note("too_many_rows", detail=detail))
             shared, rows = _plan_reading(meta, whole.size())
             file = ParquetFile(whole, pre_buffer=False, read_dictionary=shared)
             # one row group at a time: Arrow cannot join the shared values of several inside lists
@@ -75,7 +75,7 @@ def _plan_reading(meta: Any, file_bytes: int) -> tuple[list[str], int]:
     shared until a row is read. With the others each value may be as large as the whole column, so
     few rows are read together, and lists, whose length is unknown, must be small.
 
-    Raises `FileUnreadable` for a row group that may become too large.
+    Raises `FileReadError` for a row group that may become too large.
     """
     allowed = _allowed(file_bytes)
     opaque: dict[str, int] = {}  # by column, the bytes that a value may have beyond its own
@@ -112,7 +112,7 @@ def _plan_reading(meta: Any, file_bytes: int) -> tuple[list[str], int]:
 def arrow(stream: BinaryIO) -> Iterator[Row | Finding]:
     """Yield the rows of an Arrow file or stream, numbered from 1.
 
-    Raises `FileUnreadable` when it is damaged or a decompression bomb.
+    Raises `FileReadError` when it is damaged or a decompression bomb.
     """
     from pyarrow import ArrowException, ipc
 
@@ -145,11 +145,11 @@ class DatasetFolder:
         self.bytes_read = 0
 
     def rows(self) -> Iterator[Row | Finding]:
-        """Yield the rows of all files. Raises `FileUnreadable` when a file cannot be read."""
+        """Yield the rows of all files. Raises `FileReadError` when a file cannot be read."""
         files = _files(_split(self._path))
         if not files or len(files) > FOLDER_FILES_MAX:
             detail = f"the folder has {len(files) or 'no'} Arrow or Parquet files"
-            raise FileUnreadable(Note("unsupported_format", detail=detail))
+            raise FileReadError(Note("unsupported_format", detail=detail))
         number = 0
         for item in chain.from_iterable(map(self._file, files)):
             if isinstance(item, Row):
@@ -176,7 +176,7 @@ def _split(path: Path) -> Path:
         split = path / ("train" if "train" in splits else splits[0])
     except (ValueError, KeyError, IndexError, TypeError) as error:
         note = Note("unsupported_format", detail="dataset_dict.json names no split")
-        raise FileUnreadable(note) from error
+        raise FileReadError(note) from error
     return split if split.parent == path else path
 
 
@@ -189,7 +189,7 @@ def _files(path: Path) -> list[Path]:
             return [path / Path(entry["filename"]).name for entry in listed]
         except (ValueError, KeyError, TypeError) as error:
             note = Note("unsupported_format", detail="state.json names no files")
-            raise FileUnreadable(note) from error
+            raise FileReadError(note) from error
     for pattern in PATTERNS:
         files = sorted(path.glob(pattern))
         train = [file for file in files if file.name.startswith("train")]
@@ -199,7 +199,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _rows(batches: Iterator[Any], file_bytes: int) -> Iterator[Row | Finding]:
-    """Yield the rows of record batches. Raises `FileUnreadable` for a decompression bomb."""
+    """Yield the rows of record batches. Raises `FileReadError` for a decompression bomb."""
     number = unpacked = 0
     allowed = _allowed(file_bytes)
     for batch in batches:
@@ -245,8 +245,8 @@ def _allowed(file_bytes: int) -> int:
     return max(UNPACKED_FREE_BYTES, UNPACKED_RATIO_MAX * file_bytes)
 
 
-def _bomb_error(detail: str) -> FileUnreadable:
-    return FileUnreadable(Note("decompression_bomb", detail=detail))
+def _bomb_error(detail: str) -> FileReadError:
+    return FileReadError(Note("decompression_bomb", detail=detail))
 
 
 def _expanded_bytes(array: Any) -> int:
@@ -300,4 +300,4 @@ def _unreadable(error: Exception, form: str) -> Exception:
     """The error of a damaged file; errors of the disk are returned unchanged."""
     if isinstance(error, OSError) and error.errno is not None:
         return error
-    return FileUnreadable(Note("damaged_file", detail=f"{form}: {str(error)[:200]}"))
+    return FileReadError(Note("damaged_file", detail=f"{form}: {str(error)[:200]}"))

@@ -24,7 +24,7 @@ MAGIC: Final = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 INDEXED_FORMATS: Final = (b"PAR1", b"ARROW1")  # formats whose index is at their end
 
 
-class FileUnreadable(Exception):
+class FileReadError(Exception):
     """Raised when the rest of a file cannot be read. `note` says why."""
 
     def __init__(self, note: Note) -> None:
@@ -41,7 +41,7 @@ def compression_of(first: bytes) -> str | None:
 def open_compressed(raw: BinaryIO, first: bytes) -> Iterator[tuple[BinaryIO, bytes]]:
     """Open the content of a compressed file as a stream; yields the stream and its first bytes.
 
-    Reading raises `FileUnreadable` when the file is damaged, or a decompression bomb.
+    Reading raises `FileReadError` when the file is damaged, or a decompression bomb.
     """
     with io.BufferedReader(_Decompressed(raw, compression_of(first)), MIB) as stream:
         inside = stream.peek(SNIFF_BYTES)[:SNIFF_BYTES]
@@ -71,19 +71,19 @@ class _Decompressed(io.RawIOBase):
         try:
             chunk = self._inner.read(min(len(view), MIB))
         except EOFError as error:
-            raise FileUnreadable(Note("truncated_file", detail="gzip ends too early")) from error
+            raise FileReadError(Note("truncated_file", detail="gzip ends too early")) from error
         except (BadGzipFile, ZlibError) as error:
-            raise FileUnreadable(Note("damaged_file", detail=f"gzip: {error}")) from error
+            raise FileReadError(Note("damaged_file", detail=f"gzip: {error}")) from error
         except OSError as error:
             if error.errno is not None:  # an error of the disk, not of the content
                 raise
             code = "truncated_file" if "Truncated" in str(error) else "damaged_file"
-            raise FileUnreadable(Note(code, detail=f"zstd: {error}")) from error
+            raise FileReadError(Note(code, detail=f"zstd: {error}")) from error
         self._out += len(chunk)
         allowed = max(UNPACKED_FREE_BYTES, UNPACKED_RATIO_MAX * self._raw.tell())
         if self._out > min(allowed, UNPACKED_BYTES_MAX):
             detail = f"{self._raw.tell():,} bytes expand to more than {self._out:,}"
-            raise FileUnreadable(Note("decompression_bomb", detail=detail))
+            raise FileReadError(Note("decompression_bomb", detail=detail))
         view[: len(chunk)] = chunk
         return len(chunk)
 

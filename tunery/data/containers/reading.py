@@ -98,7 +98,7 @@ class Rows:
                     yield note.to_finding(None, None)
                     return
                 yield item
-        except compression.FileUnreadable as error:
+        except compression.FileReadError as error:
             yield error.note.to_finding(None, None)
 
 
@@ -126,7 +126,7 @@ def open_rows(source: Source, rows_max: int | None = None) -> Iterator[Rows]:
             try:
                 stream, first = stack.enter_context(compression.open_compressed(raw, first))
                 detected = sniff(first, inside=True)
-            except compression.FileUnreadable as error:
+            except compression.FileReadError as error:
                 detected = DetectedFormat(None, error.note)
         yield Rows(detected, lambda: _items(detected.format, stream), raw.tell, rows_max)
 

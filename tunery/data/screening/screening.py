@@ -170,7 +170,7 @@ class Screening:
         for overlap in loose.overlaps(rows):
             by_text[overlap.text].append(overlap)
         strict_percent = {
-            (found.text, found.item): found.percent for found in strict.overlaps(rows)
+            (overlap.text, overlap.item): overlap.percent for overlap in strict.overlaps(rows)
         }
         findings: list[Finding] = []
         for number, overlaps in sorted(by_text.items()):

@@ -1,0 +1,12 @@
+"""Stream `job`: one tenant's quota, holds and jobs.
+
+state       what is remembered of a tenant
+decide      what a client may do, and where a fact leads
+admission   the hold of a submission against what the month has left
+phases      what a client's change means in each state of a job
+attempts    facts about the open attempt, as events of the job
+steps       the life of a job after its hold: placement, evaluation, registration, end
+policy      what follows from how an attempt ended
+quota       budgets as arithmetic
+evolve      the fold of the journal
+"""

@@ -8,9 +8,10 @@ from schemas.dataset import SPLIT_SEED, BaseTokens, PrepareSpec
 from schemas.envelope import Rejected
 from schemas.job import Estimate, Event, HoldTaken, KeyCap, PhaseSet, PinsWanted
 from schemas.model import Base
+from schemas.reasons import waiting
 from schemas.units import HOUR_MS, GpuMs, Micro, Ms
 from services.scheduler.domain.job.quota import key_spend_micro, window_gpu_ms
-from services.scheduler.domain.job.state import Job, Tenant
+from services.scheduler.domain.job.state import OpenJob, TenantJobs
 from tunery.plan.estimate import estimate, over_budget
 
 FILE_ADVICE: Final = (
@@ -26,7 +27,9 @@ def tokens_of(accepted: bool, counts: Sequence[BaseTokens], base: Base) -> BaseT
     return next((count for count in counts if count.base_id == base.base_id), None)
 
 
-def take_hold(tenant: Tenant, job: Job, tokens: BaseTokens, at: Ms) -> tuple[Event, ...] | Rejected:
+def take_hold(
+    tenant: TenantJobs, job: OpenJob, tokens: BaseTokens, at: Ms
+) -> tuple[Event, ...] | Rejected:
     """The hold and what follows from it, or why there is none.
 
     A window counts its own slices plus the unused rest of the holds still open, so that no order
@@ -50,21 +53,17 @@ def take_hold(tenant: Tenant, job: Job, tokens: BaseTokens, at: Ms) -> tuple[Eve
         return Rejected(code=errors.BUDGET_TOO_SMALL, message=why, param="budget")
     if job.cap is not None and (refusal := _over_cap(tenant, job.cap, needs, at)) is not None:
         return refusal
-    taken = HoldTaken(
+    hold = HoldTaken(
         job_id=job.job_id,
         tokens=tokens,
         estimate=needs,
         overage=window + needs.hold_gpu_ms > limits.soft_gpu_ms,
     )
-    why = "the data set is being prepared, the base model pinned"
-    return (
-        taken,
-        _pins(job),
-        PhaseSet(job_id=job.job_id, phase="validating", reason=why),
-    )
+    reason = waiting("inputs_preparation")
+    return (hold, _pins(job), PhaseSet(job_id=job.job_id, phase="validating", reason=reason))
 
 
-def _over_cap(tenant: Tenant, cap: KeyCap, needs: Estimate, at: Ms) -> Rejected | None:
+def _over_cap(tenant: TenantJobs, cap: KeyCap, needs: Estimate, at: Ms) -> Rejected | None:
     left = cap.spend_cap_micro - key_spend_micro(tenant, cap, at)
     if needs.price_max_micro <= left:
         return None
@@ -88,7 +87,7 @@ def hours(gpu_ms: GpuMs) -> str:
     return f"{hundredths // 100}.{hundredths % 100:02}"
 
 
-def _pins(job: Job) -> PinsWanted:
+def _pins(job: OpenJob) -> PinsWanted:
     spec = job.spec
     return PinsWanted(
         job_id=job.job_id,

@@ -1,5 +1,7 @@
 """Facts about the open attempt, as events of the job."""
 
+from msgspec.structs import replace
+
 from schemas.job import (
     AttemptEnded,
     AttemptStarted,
@@ -12,75 +14,72 @@ from schemas.job import (
     RecordWait,
     WaitNoted,
 )
-from schemas.pool import Role
-from schemas.training import AttemptOutcome, EvalResult, FailureCause, TrainResult
-from services.scheduler.domain.job.state import Job
+from schemas.pool import AttemptEnd, Role
+from schemas.reasons import WaitCode, waiting
+from schemas.training import EvalResult, TrainResult
+from services.scheduler.domain.job.state import OpenJob
 
 
-def waits(job: Job, command: RecordWait) -> tuple[Event, ...]:
-    noted = WaitNoted(job_id=job.job_id, reason=command.reason, position=command.position)
-    return (noted,)
+def note_wait(job: OpenJob, command: RecordWait) -> tuple[Event, ...]:
+    """Why the open placement waits."""
+    return (WaitNoted(job_id=job.job_id, reason=command.reason),)
 
 
-def granted(job: Job, role: Role, command: RecordGranted) -> tuple[Event, ...]:
+def note_grant(job: OpenJob, role: Role, command: RecordGranted) -> tuple[Event, ...]:
+    """The open placement has a lease; its nodes fetch the inputs."""
     phase = PhaseSet(
         job_id=job.job_id,
         phase="provisioning" if role == "train" else "evaluating",
-        reason="a node is preparing to run it",
-        node_id=command.node_id,
+        reason=waiting("node_preparation"),
+        node_ids=command.node_ids,
     )
     return (phase,)
 
 
-def started(job: Job, role: Role, command: RecordStarted) -> tuple[Event, ...]:
-    begun = AttemptStarted(
-        job_id=job.job_id,
-        attempt=command.attempt,
-        role=role,
-        loaded_step=command.loaded_step,
-        skipped=command.skipped,
-        total_steps=command.total_steps,
+def start_attempt(job: OpenJob, role: Role, command: RecordStarted) -> tuple[Event, ...]:
+    """The process works. Where the drain notice was faster, the phase stays `checkpointing`."""
+    started = AttemptStarted(
+        job_id=job.job_id, attempt=command.attempt, role=role, start=command.start
     )
     if role == "eval":
-        why = "base model and adapter are being scored"
-        return (begun, _here(job, "evaluating", why))
-    if job.phase == "checkpointing":  # the drain notice was faster
-        return (begun,)
-    return (begun, _here(job, "running"))
+        return (started, _phase_on_nodes(job, "evaluating", "scoring"))
+    if job.phase == "checkpointing":
+        return (started,)
+    return (started, _phase_on_nodes(job, "running"))
 
 
-def draining(job: Job, role: Role) -> tuple[Event, ...]:
+def note_draining(job: OpenJob, role: Role) -> tuple[Event, ...]:
+    """The drain notice is out. An evaluation has nothing to write, so its phase stays."""
     if role == "eval":
         return ()
-    why = "it was asked to stop: it finishes its step and writes a checkpoint"
-    return (_here(job, "checkpointing", why),)
+    return (_phase_on_nodes(job, "checkpointing", "draining"),)
 
 
-def _here(job: Job, phase: Phase, reason: str | None = None) -> PhaseSet:
-    """A phase of the open placement, on the node it was granted."""
-    node_id = job.open.node_id if job.open else None
-    return PhaseSet(job_id=job.job_id, phase=phase, reason=reason, node_id=node_id)
-
-
-def ended(job: Job, command: RecordClosed) -> AttemptEnded:
+def end_attempt(job: OpenJob, command: RecordClosed) -> AttemptEnded:
     """The end of an attempt, with the job's totals. A success without its result is a failure."""
-    outcome, cause = _judged(command)
+    end = _judged(command)
     return AttemptEnded(
         job_id=job.job_id,
         attempt=command.attempt,
         role=command.role,
-        outcome=outcome,
-        cause=cause,
-        message=command.message,
-        node_id=command.node_id,
-        result=command.result,
-        billable_gpu_ms=job.billable_gpu_ms + command.billable_gpu_ms,
-        lost_gpu_ms=job.lost_gpu_ms + command.lost_gpu_ms,
+        end=end,
+        job_billable_gpu_ms=job.billable_gpu_ms + end.billable_gpu_ms,
+        job_lost_gpu_ms=job.lost_gpu_ms + end.lost_gpu_ms,
     )
 
 
-def _judged(command: RecordClosed) -> tuple[AttemptOutcome, FailureCause | None]:
-    wanted = TrainResult if command.role == "train" else EvalResult
-    if command.outcome == "succeeded" and not isinstance(command.result, wanted):
-        return "failed", "platform"
-    return command.outcome, command.cause
+def _phase_on_nodes(job: OpenJob, phase: Phase, code: WaitCode | None = None) -> PhaseSet:
+    """A phase of the open placement, on the nodes that it was granted."""
+    return PhaseSet(
+        job_id=job.job_id,
+        phase=phase,
+        reason=None if code is None else waiting(code),
+        node_ids=job.open.node_ids if job.open else (),
+    )
+
+
+def _judged(command: RecordClosed) -> AttemptEnd:
+    expected = TrainResult if command.role == "train" else EvalResult
+    if command.end.outcome == "succeeded" and not isinstance(command.end.result, expected):
+        return replace(command.end, outcome="failed", cause="platform")
+    return command.end

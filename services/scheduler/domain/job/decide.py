@@ -39,21 +39,24 @@ from schemas.job import (
     UsageCounted,
     WantedSet,
 )
+from schemas.reasons import waiting
 from services.scheduler.domain.job import attempts, steps
 from services.scheduler.domain.job.admission import FILE_ADVICE, take_hold, tokens_of
 from services.scheduler.domain.job.evolve import evolve_job, evolve_tenant
 from services.scheduler.domain.job.phases import WANTS, Change, answer
 from services.scheduler.domain.job.quota import running
-from services.scheduler.domain.job.state import Job, Tenant, Tenants
+from services.scheduler.domain.job.state import OpenJob, TenantJobs, Tenants
 
 Changing: TypeAlias = CancelJob | PauseJob | ResumeJob
-OfAttempt: TypeAlias = (
+AttemptFact: TypeAlias = (
     RecordWait | RecordGranted | RecordStarted | RecordCheckpoint | RecordDraining | RecordClosed
 )
+JobFact: TypeAlias = RecordDataset | RecordBase | RecordVerdict | RecordRegistered | AttemptFact
 
 
 def decide(state: Tenants, command: Command, ctx: Context) -> tuple[Event, ...]:
-    tenant = state.get(ctx.key, Tenant())
+    """What follows from one command for one tenant."""
+    tenant = state.get(ctx.key, TenantJobs())
     match command:
         case SetLimits():
             limits = LimitsSet(
@@ -72,15 +75,28 @@ def decide(state: Tenants, command: Command, ctx: Context) -> tuple[Event, ...]:
             return _file(tenant, command, ctx)
         case RecordUsage():
             return _usage(command)
+        case (
+            RecordDataset()
+            | RecordBase()
+            | RecordVerdict()
+            | RecordRegistered()
+            | RecordWait()
+            | RecordGranted()
+            | RecordStarted()
+            | RecordCheckpoint()
+            | RecordDraining()
+            | RecordClosed()
+        ):
+            job = tenant.jobs.get(command.job_id)
+            return () if job is None else _decide_job_fact(job, command)
         case _:
-            job = tenant.jobs.get(_job_id(command))
-            return () if job is None else _fact(job, command)
+            assert_never(command)
 
 
 # --- submission -----------------------------------------------------------------------------------
 
 
-def _submit(tenant: Tenant, command: SubmitJob, ctx: Context) -> tuple[Event, ...]:
+def _submit(tenant: TenantJobs, command: SubmitJob, ctx: Context) -> tuple[Event, ...]:
     terms, spec = tenant.terms, command.spec
     if terms is None:
         return _rejected(errors.NOT_FOUND, "this tenant does not exist, or has no limits yet")
@@ -105,25 +121,24 @@ def _submit(tenant: Tenant, command: SubmitJob, ctx: Context) -> tuple[Event, ..
 
 
 def _admitted(
-    tenant: Tenant, submitted: JobSubmitted, command: SubmitJob, ctx: Context
+    tenant: TenantJobs, submitted: JobSubmitted, command: SubmitJob, ctx: Context
 ) -> tuple[Event, ...]:
     """The hold at once where the tokens are known, else when the validation arrives."""
     job = evolve_tenant(tenant, submitted, ctx).jobs[command.job_id]
     tokens = command.tokens
     if tokens is None:
-        fact = next((f for f in tenant.files if f.file_id == command.spec.training_file), None)
-        if fact is None:
-            why = "the training file is being validated"
-            waiting = PhaseSet(job_id=job.job_id, phase="validating", reason=why)
-            return (submitted, waiting)
-        tokens = tokens_of(fact.accepted, fact.tokens, command.spec.base)
+        verdict = next((f for f in tenant.files if f.file_id == command.spec.training_file), None)
+        if verdict is None:
+            reason = waiting("file_validation")
+            return (submitted, PhaseSet(job_id=job.job_id, phase="validating", reason=reason))
+        tokens = tokens_of(verdict.accepted, verdict.tokens, command.spec.base)
         if tokens is None:
-            return _rejected(fact.code or errors.FILE_REJECTED, FILE_ADVICE, "training_file")
-    taken = take_hold(tenant, job, tokens, ctx.at)
-    return (taken,) if isinstance(taken, Rejected) else (submitted, *taken)
+            return _rejected(verdict.code or errors.FILE_REJECTED, FILE_ADVICE, "training_file")
+    held = take_hold(tenant, job, tokens, ctx.at)
+    return (held,) if isinstance(held, Rejected) else (submitted, *held)
 
 
-def _file(tenant: Tenant, command: RecordFile, ctx: Context) -> tuple[Event, ...]:
+def _file(tenant: TenantJobs, command: RecordFile, ctx: Context) -> tuple[Event, ...]:
     """Every job that waits for this file takes its hold, or ends; in order of submission."""
     events: list[Event] = [
         FileNoted(
@@ -133,35 +148,37 @@ def _file(tenant: Tenant, command: RecordFile, ctx: Context) -> tuple[Event, ...
             code=command.code,
         )
     ]
-    waiting = (
+    jobs = (
         job
         for job in tenant.jobs.values()
         if job.hold is None and job.spec.training_file == command.file_id
     )
-    for job in sorted(waiting, key=lambda job: (job.created_at, job.job_id)):
-        found = _validated(tenant, job, command, ctx)
-        events.extend(found)
-        for event in found:
+    for job in sorted(jobs, key=lambda job: (job.created_at, job.job_id)):
+        follow_up = _after_validation(tenant, job, command, ctx)
+        events.extend(follow_up)
+        for event in follow_up:
             tenant = evolve_tenant(tenant, event, ctx)
     return tuple(events)
 
 
-def _validated(tenant: Tenant, job: Job, command: RecordFile, ctx: Context) -> Sequence[Event]:
+def _after_validation(
+    tenant: TenantJobs, job: OpenJob, command: RecordFile, ctx: Context
+) -> Sequence[Event]:
     tokens = tokens_of(command.accepted, command.tokens, job.spec.base)
     if tokens is None:
         advice = command.message or FILE_ADVICE
         code = command.code or errors.FILE_REJECTED
-        return (steps.failed(job, code, advice, param="training_file"),)
-    taken = take_hold(tenant, job, tokens, ctx.at)
-    if isinstance(taken, Rejected):
-        return (steps.failed(job, taken.code, taken.message),)
-    return taken
+        return (steps.fail_job(job, code, advice, param="training_file"),)
+    held = take_hold(tenant, job, tokens, ctx.at)
+    if isinstance(held, Rejected):
+        return (steps.fail_job(job, held.code, held.message),)
+    return held
 
 
 # --- clients' changes -----------------------------------------------------------------------------
 
 
-def _change(tenant: Tenant, command: Changing, change: Change) -> tuple[Event, ...]:
+def _change(tenant: TenantJobs, command: Changing, change: Change) -> tuple[Event, ...]:
     job = tenant.jobs.get(command.job_id)
     if job is None:
         return _no_open_job(tenant, command.job_id, change)
@@ -178,10 +195,10 @@ def _change(tenant: Tenant, command: Changing, change: Change) -> tuple[Event, .
         text = f"{limits.concurrency} jobs are running or waiting already; pause or cancel one"
         return _rejected(errors.CONCURRENCY_LIMIT, text)
     wanted = WantedSet(job_id=job.job_id, wanted=WANTS[change])
-    return (wanted, *steps.wanted(evolve_job(job, wanted)))
+    return (wanted, *steps.after_change(evolve_job(job, wanted)))
 
 
-def _no_open_job(tenant: Tenant, job_id: str, change: Change) -> tuple[Event, ...]:
+def _no_open_job(tenant: TenantJobs, job_id: str, change: Change) -> tuple[Event, ...]:
     ended = tenant.ended.get(job_id)
     if ended is None:
         return _rejected(errors.NOT_FOUND, f"job {job_id} does not exist")
@@ -194,49 +211,56 @@ def _no_open_job(tenant: Tenant, job_id: str, change: Change) -> tuple[Event, ..
 def _usage(command: RecordUsage) -> tuple[Event, ...]:
     if command.gpu_ms == 0:
         return ()
-    return (UsageCounted(job_id=command.job_id, hour=command.hour, gpu_ms=command.gpu_ms),)
+    return (UsageCounted(job_id=command.job_id, hour_utc=command.hour_utc, gpu_ms=command.gpu_ms),)
 
 
-def _fact(
-    job: Job, command: RecordDataset | RecordBase | RecordVerdict | RecordRegistered | OfAttempt
-) -> tuple[Event, ...]:
+def _decide_job_fact(job: OpenJob, command: JobFact) -> tuple[Event, ...]:
     match command:
         case RecordDataset():
             return _dataset(job, command)
         case RecordBase():
             return _base(job, command)
         case RecordVerdict():
-            return steps.verdict(job, command)
+            return steps.after_verdict(job, command)
         case RecordRegistered():
-            return steps.registered(job, command)
+            return steps.after_registration(job, command)
+        case (
+            RecordWait()
+            | RecordGranted()
+            | RecordStarted()
+            | RecordCheckpoint()
+            | RecordDraining()
+            | RecordClosed()
+        ):
+            return _decide_attempt_fact(job, command)
         case _:
-            return _of_attempt(job, command)
+            assert_never(command)
 
 
-def _dataset(job: Job, command: RecordDataset) -> tuple[Event, ...]:
+def _dataset(job: OpenJob, command: RecordDataset) -> tuple[Event, ...]:
     if job.hold is None or job.prepared is not None:
         return ()
     if command.prepared is None:
         code = command.code or errors.FILE_REJECTED
-        return (steps.failed(job, code, command.message, param="training_file"),)
+        return (steps.fail_job(job, code, command.message, param="training_file"),)
     bound = DatasetBound(job_id=job.job_id, prepared=command.prepared)
-    return (bound, *steps.bound(evolve_job(job, bound)))
+    return (bound, *steps.after_binding(evolve_job(job, bound)))
 
 
-def _base(job: Job, command: RecordBase) -> tuple[Event, ...]:
+def _base(job: OpenJob, command: RecordBase) -> tuple[Event, ...]:
     if job.hold is None or job.base_bound:
         return ()
     if command.base is None:
         code = command.code or errors.UNKNOWN_BASE
-        return (steps.failed(job, code, command.message, param="model"),)
+        return (steps.fail_job(job, code, command.message, param="model"),)
     if command.base.sha256 != job.spec.base.sha256:
         text = "the base model changed between submission and start; submit again"
-        return (steps.failed(job, errors.BASE_CHANGED, text, param="model"),)
+        return (steps.fail_job(job, errors.BASE_CHANGED, text, param="model"),)
     bound = BaseBound(job_id=job.job_id)
-    return (bound, *steps.bound(evolve_job(job, bound)))
+    return (bound, *steps.after_binding(evolve_job(job, bound)))
 
 
-def _of_attempt(job: Job, command: OfAttempt) -> tuple[Event, ...]:
+def _decide_attempt_fact(job: OpenJob, command: AttemptFact) -> tuple[Event, ...]:
     attempt = (
         command.checkpoint.attempt if isinstance(command, RecordCheckpoint) else command.attempt
     )
@@ -244,11 +268,11 @@ def _of_attempt(job: Job, command: OfAttempt) -> tuple[Event, ...]:
         return ()
     match command:
         case RecordWait():
-            return attempts.waits(job, command)
+            return attempts.note_wait(job, command)
         case RecordGranted():
-            return attempts.granted(job, job.open.role, command)
+            return attempts.note_grant(job, job.open.role, command)
         case RecordStarted():
-            return attempts.started(job, job.open.role, command)
+            return attempts.start_attempt(job, job.open.role, command)
         case RecordCheckpoint():
             recorded = CheckpointRecorded(
                 job_id=job.job_id,
@@ -257,18 +281,12 @@ def _of_attempt(job: Job, command: OfAttempt) -> tuple[Event, ...]:
             )
             return (recorded,)
         case RecordDraining():
-            return attempts.draining(job, job.open.role)
+            return attempts.note_draining(job, job.open.role)
         case RecordClosed():
-            ended = attempts.ended(job, command)
-            return (ended, *steps.closed(evolve_job(job, ended), ended))
+            ended = attempts.end_attempt(job, command)
+            return (ended, *steps.after_attempt(evolve_job(job, ended), ended))
         case _:
             assert_never(command)
-
-
-def _job_id(
-    command: RecordDataset | RecordBase | RecordVerdict | RecordRegistered | OfAttempt,
-) -> str:
-    return command.job_id
 
 
 def _rejected(code: str, message: str, param: str | None = None) -> tuple[Event, ...]:

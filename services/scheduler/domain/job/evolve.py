@@ -28,29 +28,40 @@ from schemas.job import (
     VerdictRecorded,
     WaitNoted,
     WantedSet,
+    WorkDescribed,
 )
+from schemas.pool import AttemptEnd
 from schemas.training import EvalResult, TrainResult, TrainWork
 from schemas.units import Micro, Ms
 from services.scheduler.domain.job.quota import cap_window, month_of
 from services.scheduler.domain.job.state import (
     FILES_REMEMBERED_MAX,
-    FileFact,
-    Job,
-    Open,
+    EndedJob,
+    FileVerdict,
+    OpenJob,
+    OpenPlacement,
     Retries,
-    Summary,
-    Tenant,
+    TenantJobs,
     Tenants,
-    Terms,
+    TenantTerms,
 )
 from tunery.plan.price import price_micro
 
-OfTenant: TypeAlias = LimitsSet | FileNoted | JobSubmitted | UsageCounted | JobEnded
-OfJob: TypeAlias = (
+TenantEvent: TypeAlias = LimitsSet | FileNoted | JobSubmitted | UsageCounted | JobEnded
+AttemptEvent: TypeAlias = (
+    WorkDescribed
+    | PlacementWanted
+    | PlacementUnwanted
+    | AttemptStarted
+    | CheckpointRecorded
+    | AttemptEnded
+)
+JobEvent: TypeAlias = (
     HoldTaken
     | PinsWanted
     | DatasetBound
     | BaseBound
+    | WorkDescribed
     | PlacementWanted
     | PlacementUnwanted
     | WantedSet
@@ -66,37 +77,42 @@ OfJob: TypeAlias = (
 
 
 def evolve(state: Tenants, event: Event, ctx: Context) -> Tenants:
-    tenant = state.get(ctx.key, Tenant())
+    """All tenants after an event of one of them."""
+    tenant = state.get(ctx.key, TenantJobs())
     evolved = evolve_tenant(tenant, event, ctx)
     return state if evolved is tenant else state.set(ctx.key, evolved)
 
 
-def evolve_tenant(tenant: Tenant, event: Event, ctx: Context) -> Tenant:
+def evolve_tenant(tenant: TenantJobs, event: Event, ctx: Context) -> TenantJobs:
+    """One tenant after an event. Events of jobs that are not open change nothing."""
     if isinstance(event, Rejected | Repeated):
         return tenant
-    if isinstance(event, OfTenant):
-        return _evolved(tenant, event, ctx)
+    if isinstance(event, TenantEvent):
+        return _evolve_tenant(tenant, event, ctx)
     job = tenant.jobs.get(event.job_id)
     if job is None:
         return tenant
     return replace(tenant, jobs=tenant.jobs.set(event.job_id, evolve_job(job, event)))
 
 
-def _evolved(tenant: Tenant, event: OfTenant, ctx: Context) -> Tenant:
+def _evolve_tenant(tenant: TenantJobs, event: TenantEvent, ctx: Context) -> TenantJobs:
     match event:
         case LimitsSet():
-            terms = Terms(lane=event.lane, limits=event.limits, price_version=event.price_version)
+            terms = TenantTerms(
+                lane=event.lane, limits=event.limits, price_version=event.price_version
+            )
             return replace(tenant, terms=terms)
         case FileNoted():
-            fact = FileFact(
+            verdict = FileVerdict(
                 file_id=event.file_id,
                 accepted=event.accepted,
                 tokens=event.tokens,
                 code=event.code,
             )
-            return replace(tenant, files=(fact, *tenant.files[: FILES_REMEMBERED_MAX - 1]))
+            return replace(tenant, files=(verdict, *tenant.files[: FILES_REMEMBERED_MAX - 1]))
         case JobSubmitted():
-            job = Job(
+            job = OpenJob(
+                tenant=ctx.key,
                 job_id=event.job_id,
                 spec=event.spec,
                 hyper=event.spec.hyper,
@@ -107,24 +123,24 @@ def _evolved(tenant: Tenant, event: OfTenant, ctx: Context) -> Tenant:
             )
             return replace(tenant, jobs=tenant.jobs.set(event.job_id, job))
         case UsageCounted():
-            return _counted(tenant, event)
+            return _count_usage(tenant, event)
         case JobEnded():
-            summary = Summary(outcome=event.outcome, ended_at=ctx.at)
+            ended = EndedJob(outcome=event.outcome, ended_at=ctx.at)
             return replace(
                 tenant,
                 jobs=_without(tenant.jobs, event.job_id),
-                ended=tenant.ended.set(event.job_id, summary),
-                spent_micro=_spent(tenant, event, ctx.at),
+                ended=tenant.ended.set(event.job_id, ended),
+                spent_micro=_spend_key(tenant, event, ctx.at),
             )
         case _:
             assert_never(event)
 
 
-def _without(jobs: Map[str, Job], job_id: str) -> Map[str, Job]:
+def _without(jobs: Map[str, OpenJob], job_id: str) -> Map[str, OpenJob]:
     return jobs.delete(job_id) if job_id in jobs else jobs
 
 
-def _spent(tenant: Tenant, event: JobEnded, at: Ms) -> Map[str, Micro]:
+def _spend_key(tenant: TenantJobs, event: JobEnded, at: Ms) -> Map[str, Micro]:
     job = tenant.jobs.get(event.job_id)
     if job is None or job.cap is None:
         return tenant.spent_micro
@@ -134,9 +150,9 @@ def _spent(tenant: Tenant, event: JobEnded, at: Ms) -> Map[str, Micro]:
     return tenant.spent_micro.set(window, tenant.spent_micro.get(window, 0) + cost)
 
 
-def _counted(tenant: Tenant, event: UsageCounted) -> Tenant:
+def _count_usage(tenant: TenantJobs, event: UsageCounted) -> TenantJobs:
     """The window moves from the hold's rest to the month's use; its sum stays."""
-    month = month_of(event.hour)
+    month = month_of(event.hour_utc)
     used = tenant.used_gpu_ms.get(month, 0) + event.gpu_ms
     jobs = tenant.jobs
     job = jobs.get(event.job_id)
@@ -146,7 +162,8 @@ def _counted(tenant: Tenant, event: UsageCounted) -> Tenant:
     return replace(tenant, used_gpu_ms=tenant.used_gpu_ms.set(month, used), jobs=jobs)
 
 
-def evolve_job(job: Job, event: OfJob) -> Job:
+def evolve_job(job: OpenJob, event: JobEvent) -> OpenJob:
+    """One open job after an event."""
     match event:
         case HoldTaken():
             return replace(job, hold=event.estimate)
@@ -157,38 +174,51 @@ def evolve_job(job: Job, event: OfJob) -> Job:
         case WantedSet():
             return replace(job, wanted=event.wanted)
         case PhaseSet():
-            return _in_phase(job, event)
+            return _set_phase(job, event)
         case VerdictRecorded():
             return replace(job, scores=None)
         case PinsWanted() | WaitNoted() | RegistrationWanted():
             return job
         case VerdictDue():
             return replace(job, scores=event.scores)
+        case (
+            WorkDescribed()
+            | PlacementWanted()
+            | PlacementUnwanted()
+            | AttemptStarted()
+            | CheckpointRecorded()
+            | AttemptEnded()
+        ):
+            return _evolve_attempt(job, event)
         case _:
-            return _attempted(job, event)
+            assert_never(event)
 
 
-def _in_phase(job: Job, event: PhaseSet) -> Job:
-    if job.open is None or event.node_id is None:
+def _set_phase(job: OpenJob, event: PhaseSet) -> OpenJob:
+    if job.open is None or not event.node_ids:
         return replace(job, phase=event.phase)
-    return replace(job, phase=event.phase, open=replace(job.open, node_id=event.node_id))
+    return replace(job, phase=event.phase, open=replace(job.open, node_ids=event.node_ids))
 
 
-def _attempted(
-    job: Job,
-    event: PlacementWanted | PlacementUnwanted | AttemptStarted | CheckpointRecorded | AttemptEnded,
-) -> Job:
+def _evolve_attempt(job: OpenJob, event: AttemptEvent) -> OpenJob:
     match event:
+        case WorkDescribed():
+            work = event.description.work
+            hyper = work.hyper if isinstance(work, TrainWork) else job.hyper
+            return replace(job, work_id=event.description.work_id, hyper=hyper)
         case PlacementWanted():
-            placed = replace(job, attempt=event.attempt, open=Open(role=event.role))
-            if not isinstance(event.work, TrainWork):
-                return placed
-            return replace(placed, hyper=event.work.hyper, checkpoints=event.checkpoints)
+            placement = event.placement
+            opened = replace(
+                job, attempt=placement.attempt, open=OpenPlacement(role=placement.role)
+            )
+            if placement.role == "eval":
+                return opened
+            return replace(opened, checkpoints=placement.checkpoints)
         case PlacementUnwanted():
-            open_ = None if job.open is None else replace(job.open, asked=event.mode)
-            return replace(job, open=open_)
+            asked = None if job.open is None else replace(job.open, asked=event.mode)
+            return replace(job, open=asked)
         case AttemptStarted():
-            bad = {skipped.manifest_sha256 for skipped in event.skipped}
+            bad = {skipped.manifest_sha256 for skipped in event.start.skipped}
             kept = tuple(c for c in job.checkpoints if c.manifest_sha256 not in bad)
             return replace(job, checkpoints=kept)
         case CheckpointRecorded():
@@ -201,50 +231,55 @@ def _attempted(
                 retries=Retries(oom=job.retries.oom) if further else job.retries,
             )
         case AttemptEnded():
-            return _ended(job, event)
+            return _end_attempt(job, event)
         case _:
             assert_never(event)
 
 
-def _ended(job: Job, event: AttemptEnded) -> Job:
-    excluded = job.exclude_nodes
-    if event.cause == "bad_node" and event.node_id is not None and event.node_id not in excluded:
-        excluded = (*excluded, event.node_id)
-    stopped = event.outcome != "succeeded" and job.open is not None and job.open.asked is not None
+def _end_attempt(job: OpenJob, event: AttemptEnded) -> OpenJob:
+    end = event.end
+    excluded = job.excluded_nodes
+    if end.cause == "bad_node":
+        excluded = (*excluded, *(name for name in end.node_ids if name not in excluded))
+    stopped = end.outcome != "succeeded" and job.open is not None and job.open.asked is not None
+    preempted = end.outcome == "preempted" and end.ended_by != "tenant"
     ended = replace(
         job,
         open=None,
-        exclude_nodes=excluded,
+        excluded_nodes=excluded,
         # a tenant who pauses uses up no retries
-        retries=job.retries if stopped else _retries(job.retries, event),
-        billable_gpu_ms=event.billable_gpu_ms,
-        lost_gpu_ms=event.lost_gpu_ms,
+        retries=job.retries if stopped else _count_retry(job.retries, end),
+        preemptions=job.preemptions + preempted,
+        billable_gpu_ms=event.job_billable_gpu_ms,
+        lost_gpu_ms=event.job_lost_gpu_ms,
     )
-    if event.outcome != "succeeded":
+    if end.outcome != "succeeded":
         return ended
-    match event.result:
+    match end.result:
         case TrainResult():
-            trained = max(job.trained_tokens, event.result.tokens)
-            return replace(ended, result=event.result, trained_tokens=trained)
+            trained = max(job.trained_tokens, end.result.tokens)
+            return replace(ended, result=end.result, trained_tokens=trained)
         case EvalResult() | None:
             return ended
         case _:
-            assert_never(event.result)
+            assert_never(end.result)
 
 
-def _retries(retries: Retries, event: AttemptEnded) -> Retries:
-    if event.outcome == "succeeded":
+def _count_retry(retries: Retries, end: AttemptEnd) -> Retries:
+    if end.outcome == "succeeded":
         return Retries()
-    if event.outcome in {"lost", "preempted"}:
+    if end.outcome in {"lost", "preempted"}:
         return replace(retries, fruitless=retries.fruitless + 1)
-    if event.outcome == "not_started":
+    if end.outcome == "not_started":
         return retries
-    match event.cause:
+    match end.cause:
         case "oom":
             return replace(retries, oom=retries.oom + 1)
         case "bad_node":
             return replace(retries, bad_node=retries.bad_node + 1)
         case "platform" | None:
             return replace(retries, platform=retries.platform + 1)
-        case _:
+        case "divergence" | "bad_data" | "user" | "budget":
             return retries
+        case _:
+            assert_never(end.cause)

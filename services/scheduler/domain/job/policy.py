@@ -9,7 +9,7 @@ from schemas import errors
 from schemas.job import AttemptEnded
 from schemas.training import FailureCause, HyperParameters
 from services.scheduler.domain.job.quota import attempt_gpu_ms_max
-from services.scheduler.domain.job.state import Job
+from services.scheduler.domain.job.state import OpenJob
 from services.scheduler.domain.pool.usage import BUDGET_NOTICE_MS
 
 OOM_RETRIES_MAX: Final = 1
@@ -42,9 +42,12 @@ class GiveUp:
 Step: TypeAlias = Again | GiveUp
 
 
-def after(job: Job, ended: AttemptEnded) -> Step:
-    """The next step of a job that still wants to run; `job` has the attempt counted already."""
-    match ended.outcome:
+def next_step(job: OpenJob, ended: AttemptEnded) -> Step:
+    """The next step of a job that still wants to run; `job` has the attempt counted already.
+
+    Raises ValueError for a success: there is nothing to retry.
+    """
+    match ended.end.outcome:
         case "succeeded":
             raise ValueError("a success advances the job; there is nothing to retry")
         case "not_started":
@@ -54,12 +57,12 @@ def after(job: Job, ended: AttemptEnded) -> Step:
                 return Again(job.hyper)
             return _exhausted(f"{FRUITLESS_MAX} attempts in a row were lost before a checkpoint")
         case "failed":
-            return _after_failure(job, ended, ended.cause or "platform")
+            return _after_failure(job, ended, ended.end.cause or "platform")
         case _:
-            assert_never(ended.outcome)
+            assert_never(ended.end.outcome)
 
 
-def _after_failure(job: Job, ended: AttemptEnded, cause: FailureCause) -> Step:
+def _after_failure(job: OpenJob, ended: AttemptEnded, cause: FailureCause) -> Step:
     match cause:
         case "oom":
             return _after_oom(job, ended)
@@ -94,7 +97,7 @@ def _after_failure(job: Job, ended: AttemptEnded, cause: FailureCause) -> Step:
             assert_never(cause)
 
 
-def _after_oom(job: Job, ended: AttemptEnded) -> Step:
+def _after_oom(job: OpenJob, ended: AttemptEnded) -> Step:
     """Halve the batch once, at the same learning rate; a run of another batch starts over."""
     batch = job.hyper.batch_size
     if ended.role == "train" and batch > 1 and job.retries.oom <= OOM_RETRIES_MAX:

@@ -17,33 +17,54 @@ from schemas.units import GpuMs, Micro, Ms, Tokens
 FILES_REMEMBERED_MAX: Final = 256
 
 
-class Terms(Struct, frozen=True, kw_only=True):
-    """What binds admissions now. Jobs keep the lane and the price of their own admission."""
+class TenantTerms(Struct, frozen=True, kw_only=True):
+    """What binds admissions now. Jobs keep the lane and the price of their own admission.
+
+    lane: service class of new jobs.
+    limits: of the tenant's plan.
+    price_version: price book of new jobs.
+    """
 
     lane: Lane
     limits: Limits
     price_version: str
 
 
-class FileFact(Struct, frozen=True, kw_only=True):
+class FileVerdict(Struct, frozen=True, kw_only=True):
+    """How the validation of a file ended.
+
+    file_id: the file.
+    accepted: whether it can be trained on.
+    tokens: counts under each base model.
+    code: why it was rejected.
+    """
+
     file_id: str
     accepted: bool
     tokens: tuple[BaseTokens, ...]
     code: str | None = None
 
 
-class Open(Struct, frozen=True, kw_only=True):
-    """The open placement: where it was granted, and how it was asked to end, if it was."""
+class OpenPlacement(Struct, frozen=True, kw_only=True):
+    """The open placement.
+
+    role: what it is for.
+    node_ids: where it was granted; empty while it waits.
+    asked: how the pool was asked to end it, if it was.
+    """
 
     role: Role
-    node_id: str | None = None
+    node_ids: tuple[str, ...] = ()
     asked: CloseMode | None = None
 
 
 class Retries(Struct, frozen=True, kw_only=True):
-    """Attempts that ended like this since the job last got further; `fruitless`: lost, preempted.
+    """Attempts that ended like this since the job last got further.
 
-    Out of memory counts for the whole training.
+    oom: out of memory, over the whole training.
+    bad_node: the node was at fault.
+    platform: Tunery was at fault.
+    fruitless: lost or preempted.
     """
 
     oom: int = 0
@@ -52,14 +73,34 @@ class Retries(Struct, frozen=True, kw_only=True):
     fruitless: int = 0
 
 
-class Job(Struct, frozen=True, kw_only=True):
-    """An open job.
+class OpenJob(Struct, frozen=True, kw_only=True):
+    """A job that has not ended.
 
-    `hyper` differs from the spec's after an out-of-memory retry. `checkpoints`: newest first.
-    `counted_gpu_ms`: use minus credits as counted in the quota so far; `billable_gpu_ms` and
-    `lost_gpu_ms` are the totals of its closed attempts.
+    tenant, job_id, spec: as it was submitted.
+    hyper: differs from the spec's after an out-of-memory retry.
+    lane, price_version: of its admission.
+    created_at: when it was submitted.
+    cap: spending cap of the API key that submitted it.
+    wanted: what its tenant wants of it.
+    phase: where it is.
+    hold: the estimate that its hold was taken for; None: no hold yet.
+    prepared: its dataset, once it is prepared.
+    base_bound: its base model is pinned.
+    attempt: number of the newest attempt; 0 before the first.
+    work_id: the work that was described last; None: none yet.
+    open: its open placement.
+    checkpoints: newest first.
+    excluded_nodes: nodes that failed under it.
+    retries: what its policies count.
+    preemptions: attempts stopped without its tenant's wish.
+    trained_tokens: high-water mark of cumulative tokens at accepted checkpoints.
+    counted_gpu_ms: use minus credits, as counted in the quota so far.
+    billable_gpu_ms, lost_gpu_ms: totals of its closed attempts.
+    result: of its training, once it has succeeded.
+    scores: that wait for a verdict.
     """
 
+    tenant: str
     job_id: str
     spec: JobSpec
     hyper: HyperParameters
@@ -73,10 +114,12 @@ class Job(Struct, frozen=True, kw_only=True):
     prepared: Prepared | None = None
     base_bound: bool = False
     attempt: int = 0
-    open: Open | None = None
+    work_id: str | None = None
+    open: OpenPlacement | None = None
     checkpoints: tuple[Checkpoint, ...] = ()
-    exclude_nodes: tuple[str, ...] = ()
+    excluded_nodes: tuple[str, ...] = ()
     retries: Retries = Retries()
+    preemptions: int = 0
     trained_tokens: Tokens = 0
     counted_gpu_ms: GpuMs = 0
     billable_gpu_ms: GpuMs = 0
@@ -85,26 +128,35 @@ class Job(Struct, frozen=True, kw_only=True):
     scores: BlobFile | None = None
 
 
-class Summary(Struct, frozen=True, kw_only=True):
-    """What is left of a job that ended."""
+class EndedJob(Struct, frozen=True, kw_only=True):
+    """What is left of a job that ended.
+
+    outcome: how.
+    ended_at: when.
+    """
 
     outcome: JobOutcome
     ended_at: Ms
 
 
-class Tenant(Struct, frozen=True, kw_only=True):
-    """`used_gpu_ms`: by calendar month ("2026-11"), what the ledger will say.
+class TenantJobs(Struct, frozen=True, kw_only=True):
+    """One tenant.
 
-    `spent_micro`: what ended jobs of capped API keys cost, by "key/month".
+    terms: what binds admissions now; None: the tenant was not created yet.
+    jobs: open jobs by id.
+    ended: ended jobs by id.
+    used_gpu_ms: by calendar month ("2026-11"), what the ledger will say.
+    spent_micro: what ended jobs of capped API keys cost, by "key/month".
+    files: latest validations, newest first.
     """
 
-    terms: Terms | None = None
-    jobs: Map[str, Job] = Map()
-    ended: Map[str, Summary] = Map()
+    terms: TenantTerms | None = None
+    jobs: Map[str, OpenJob] = Map()
+    ended: Map[str, EndedJob] = Map()
     used_gpu_ms: Map[str, GpuMs] = Map()
     spent_micro: Map[str, Micro] = Map()
-    files: tuple[FileFact, ...] = ()
+    files: tuple[FileVerdict, ...] = ()
 
 
-Tenants: TypeAlias = Map[str, Tenant]
-NOBODY: Final[Tenants] = Map()
+Tenants: TypeAlias = Map[str, TenantJobs]
+INITIAL: Final[Tenants] = Map()

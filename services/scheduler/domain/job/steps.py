@@ -6,8 +6,10 @@ from msgspec.structs import replace
 
 from schemas import errors
 from schemas.dataset import Prepared
+from schemas.envelope import Sha256
 from schemas.job import (
     AttemptEnded,
+    Estimate,
     Event,
     Failure,
     JobEnded,
@@ -21,192 +23,230 @@ from schemas.job import (
     ScoreSummary,
     VerdictDue,
     VerdictRecorded,
+    WorkDescribed,
 )
 from schemas.model import Lineage
-from schemas.pool import CloseMode, Role
+from schemas.pool import CloseMode, Placement, Role
+from schemas.reasons import EndCode, ending, waiting
 from schemas.sealed import Sealed
-from schemas.training import BlobFile, EvalResult, EvalWork, TrainResult, TrainWork, Work
+from schemas.training import (
+    BlobFile,
+    EvalResult,
+    EvalWork,
+    TrainResult,
+    TrainWork,
+    Work,
+    WorkDescription,
+    work_id_of,
+)
+from schemas.units import GpuMs
 from services.scheduler.domain.job.policy import (
     VERDICT_ADVICE,
     Again,
     GiveUp,
-    after,
     budget_exhausted,
+    next_step,
 )
 from services.scheduler.domain.job.quota import attempt_gpu_ms_max, rest_gpu_ms
-from services.scheduler.domain.job.state import Job
+from services.scheduler.domain.job.state import OpenJob
 
-PAUSED: Final = "paused; resume it to go on"
 HARDNESS: Final[dict[CloseMode | None, int]] = {None: 0, "drain": 1, "kill": 2}
 
 
-def bound(job: Job) -> tuple[Event, ...]:
-    """Once data set and base model are there, the job enters its pool's queue."""
+def after_binding(job: OpenJob) -> tuple[Event, ...]:
+    """Once dataset and base model are there, the job enters its pool's queue."""
     if job.prepared is None or not job.base_bound:
         return ()
-    return rest(job, "train") if job.wanted == "paused" else place(job, "train")
+    return pause_at(job, "train") if job.wanted == "paused" else place_attempt(job, "train")
 
 
-def rest(job: Job, role: Role) -> tuple[Event, ...]:
+def pause_at(job: OpenJob, role: Role) -> tuple[Event, ...]:
     """Paused without an open placement: `queued`, or `evaluating` where training is done."""
     phase = PhaseSet(
         job_id=job.job_id,
         phase="queued" if role == "train" else "evaluating",
-        reason=PAUSED,
+        reason=waiting("paused"),
     )
     return (phase,)
 
 
-def place(job: Job, role: Role) -> tuple[Event, ...]:
-    """Ask the pool for the next attempt; the attempt number is minted here."""
+def place_attempt(job: OpenJob, role: Role) -> tuple[Event, ...]:
+    """Ask the pool for the next attempt; the attempt number is minted here.
+
+    Work that was not described yet, or has changed, is described first.
+    """
     work = _work(job, role)
     gpu_ms_max = attempt_gpu_ms_max(job, role)
-    if work is None or gpu_ms_max < job.spec.slots:  # less than a millisecond
-        return (_given_up(job, budget_exhausted(), None),)
-    wanted = PlacementWanted(
-        job_id=job.job_id,
-        pool=job.spec.pool,
-        attempt=job.attempt + 1,
-        role=role,
-        lane=job.lane,
-        slots=job.spec.slots,
-        max_gpu_ms=gpu_ms_max,
-        price_version=job.price_version,
-        work=work,
-        checkpoints=job.checkpoints if role == "train" else (),
-        exclude_nodes=job.exclude_nodes,
-    )
+    if work is None or job.hold is None or gpu_ms_max < job.spec.slots:  # under a millisecond
+        return (_give_up(job, budget_exhausted(), None),)
+    work_id = work_id_of(work)
+    pool = job.spec.pool
     queued = PhaseSet(
         job_id=job.job_id,
         phase="queued" if role == "train" else "evaluating",
-        reason="waiting for a place in the pool",
+        reason=waiting("placement"),
     )
-    return (queued, wanted)
+    placement = _placement(job, job.hold, role, work_id, gpu_ms_max)
+    wanted = PlacementWanted(pool=pool, placement=placement)
+    if work_id == job.work_id:
+        return (queued, wanted)
+    description = WorkDescription(job_id=job.job_id, work_id=work_id, work=work)
+    return (queued, WorkDescribed(pool=pool, description=description), wanted)
 
 
-def wanted(job: Job) -> tuple[Event, ...]:
+def _placement(
+    job: OpenJob, hold: Estimate, role: Role, work_id: Sha256, gpu_ms_max: GpuMs
+) -> Placement:
+    slots = job.spec.slots
+    cap_ms = gpu_ms_max // slots
+    expected_gpu_ms = hold.train_gpu_ms if role == "train" else hold.eval_gpu_ms
+    return Placement(
+        tenant=job.tenant,
+        job_id=job.job_id,
+        attempt=job.attempt + 1,
+        role=role,
+        lane=job.lane,
+        slots=slots,
+        max_gpu_ms=gpu_ms_max,
+        price_version=job.price_version,
+        work_id=work_id,
+        checkpoints=job.checkpoints if role == "train" else (),
+        excluded_nodes=job.excluded_nodes,
+        first_submitted_at=job.created_at,
+        p50_ms=min(expected_gpu_ms // slots, cap_ms),
+        p90_ms=cap_ms,  # no distribution is known yet: what it may use at most
+        device=job.spec.device,
+        memory_bytes=hold.memory_bytes,
+        preemptions=job.preemptions,
+    )
+
+
+def after_change(job: OpenJob) -> tuple[Event, ...]:
     """What follows at once from a change of `wanted`; with an open placement, its end decides."""
     match job.wanted:
         case "cancelled":
-            return _unwanted(job, "kill") if job.open else (ended(job, "cancelled"),)
+            return _close(job, "kill", "cancelled") if job.open else (end_job(job, "cancelled"),)
         case "paused":
             if job.open:
-                return _unwanted(job, "drain")
-            reason = PhaseSet(job_id=job.job_id, phase=job.phase, reason=PAUSED)
-            return (reason,)
+                return _close(job, "drain", "paused")
+            paused = PhaseSet(job_id=job.job_id, phase=job.phase, reason=waiting("paused"))
+            return (paused,)
         case "run":
-            return _resumed(job)
+            return _resume(job)
         case _:
             assert_never(job.wanted)
 
 
-def _resumed(job: Job) -> tuple[Event, ...]:
+def _resume(job: OpenJob) -> tuple[Event, ...]:
     if job.open:  # it is still draining; its end asks for the next attempt
         return ()
     if job.scores is not None:
         return _judging(job)
     match job.phase:
         case "queued":
-            return place(job, "train")
+            return place_attempt(job, "train")
         case "evaluating":
-            return place(job, "eval")
+            return place_attempt(job, "eval")
         case _:
-            why = "the file, the data set or the base model is not ready yet"
-            return (PhaseSet(job_id=job.job_id, phase=job.phase, reason=why),)
+            reason = waiting("inputs_not_ready")
+            return (PhaseSet(job_id=job.job_id, phase=job.phase, reason=reason),)
 
 
-def _unwanted(job: Job, mode: CloseMode) -> tuple[Event, ...]:
+def _close(job: OpenJob, mode: CloseMode, code: EndCode) -> tuple[Event, ...]:
     """Only hardens: what was asked for already is not asked again."""
     if job.open is None or HARDNESS[job.open.asked] >= HARDNESS[mode]:
         return ()
     unwanted = PlacementUnwanted(
-        job_id=job.job_id, pool=job.spec.pool, attempt=job.attempt, mode=mode
+        job_id=job.job_id,
+        pool=job.spec.pool,
+        attempt=job.attempt,
+        mode=mode,
+        ended_by="tenant",
+        reason=ending(code),
     )
     return (unwanted,)
 
 
-def closed(job: Job, attempt: AttemptEnded) -> tuple[Event, ...]:
-    """PlacementClosed has come: cancelled → done, success → on, paused → rest, run → by cause."""
+def after_attempt(job: OpenJob, attempt: AttemptEnded) -> tuple[Event, ...]:
+    """The open attempt has ended: cancelled → done, success → on, paused → rest, run → by cause."""
     if job.wanted == "cancelled":
-        return (ended(job, "cancelled"),)
-    if attempt.outcome == "succeeded":
-        return _succeeded(job, attempt)
+        return (end_job(job, "cancelled"),)
+    if attempt.end.outcome == "succeeded":
+        return _after_success(job, attempt)
     if job.wanted == "paused":
-        return rest(job, attempt.role)
-    step = after(job, attempt)
+        return pause_at(job, attempt.role)
+    step = next_step(job, attempt)
     match step:
         case Again():
             kept = job.checkpoints if step.from_checkpoint else ()
-            return place(replace(job, hyper=step.hyper, checkpoints=kept), attempt.role)
+            return place_attempt(replace(job, hyper=step.hyper, checkpoints=kept), attempt.role)
         case GiveUp():
-            return (_given_up(job, step, attempt.message),)
+            return (_give_up(job, step, attempt.end.message),)
         case _:
             assert_never(step)
 
 
-def _succeeded(job: Job, attempt: AttemptEnded) -> tuple[Event, ...]:
-    match attempt.result:
+def _after_success(job: OpenJob, attempt: AttemptEnded) -> tuple[Event, ...]:
+    match attempt.end.result:
         case EvalResult():
-            scores, drop_max_ppm = attempt.result.scores, job.spec.drop_max_ppm
+            scores, drop_max_ppm = attempt.end.result.scores, job.spec.drop_max_ppm
             due = VerdictDue(job_id=job.job_id, scores=scores, drop_max_ppm=drop_max_ppm)
             return (due, *_judging(job))
         case TrainResult() | None:
-            return rest(job, "eval") if job.wanted == "paused" else place(job, "eval")
+            return pause_at(job, "eval") if job.wanted == "paused" else place_attempt(job, "eval")
         case _:
-            assert_never(attempt.result)
+            assert_never(attempt.end.result)
 
 
-def _judging(job: Job) -> tuple[Event, ...]:
-    why = "the scores are being judged"
-    return (PhaseSet(job_id=job.job_id, phase="evaluating", reason=why),)
+def _judging(job: OpenJob) -> tuple[Event, ...]:
+    return (PhaseSet(job_id=job.job_id, phase="evaluating", reason=waiting("judging")),)
 
 
-def verdict(job: Job, command: RecordVerdict) -> tuple[Event, ...]:
+def after_verdict(job: OpenJob, command: RecordVerdict) -> tuple[Event, ...]:
     """A blocked adapter is registered as well, in quarantine: the job did what it was asked to."""
     if job.scores is None or job.result is None or job.prepared is None:
         return ()
     if command.summary is None:
         advice = f"{VERDICT_ADVICE} ({command.failure})" if command.failure else VERDICT_ADVICE
-        return (_given_up(job, GiveUp(errors.PLATFORM, advice), None),)
+        return (_give_up(job, GiveUp(errors.PLATFORM, advice), None),)
     recorded = VerdictRecorded(job_id=job.job_id, summary=command.summary)
-    why = "the adapter is being published"
     return (
         recorded,
-        PhaseSet(job_id=job.job_id, phase="registering", reason=why),
+        PhaseSet(job_id=job.job_id, phase="registering", reason=waiting("publishing")),
         RegistrationWanted(
             job_id=job.job_id,
             model_id=job.spec.model_id,
-            line=job.spec.line,
+            series=job.spec.series,
             lineage=_lineage(job, job.result, job.prepared, command.summary, job.scores),
             adapter=job.result.adapter,
         ),
     )
 
 
-def registered(job: Job, command: RecordRegistered) -> tuple[Event, ...]:
+def after_registration(job: OpenJob, command: RecordRegistered) -> tuple[Event, ...]:
     if job.phase != "registering":
         return ()
     if command.failure is not None:
         advice = f"the adapter could not be published: {command.failure}"
-        return (_given_up(job, GiveUp(errors.PLATFORM, advice), None),)
-    return (ended(job, "succeeded", model_id=command.model_id),)
+        return (_give_up(job, GiveUp(errors.PLATFORM, advice), None),)
+    return (end_job(job, "succeeded", model_id=command.model_id),)
 
 
 # --- the end --------------------------------------------------------------------------------------
 
 
-def failed(job: Job, code: str, advice: str | None, param: str | None = None) -> JobEnded:
+def fail_job(job: OpenJob, code: str, advice: str | None, param: str | None = None) -> JobEnded:
     failure = Failure(code=code, message=None, param=param, advice=advice)
-    return ended(job, "failed", failure=failure)
+    return end_job(job, "failed", failure=failure)
 
 
-def ended(
-    job: Job,
+def end_job(
+    job: OpenJob,
     outcome: JobOutcome,
     model_id: str | None = None,
     failure: Failure | None = None,
 ) -> JobEnded:
-    """Settled: the unused rest of the hold is released."""
+    """The job is settled: the unused rest of its hold is released."""
     return JobEnded(
         job_id=job.job_id,
         outcome=outcome,
@@ -217,15 +257,16 @@ def ended(
         lost_gpu_ms=job.lost_gpu_ms,
         released_gpu_ms=rest_gpu_ms(job),
         created_at=job.created_at,
+        pool=None if job.work_id is None else job.spec.pool,
     )
 
 
-def _given_up(job: Job, step: GiveUp, message: Sealed | None) -> JobEnded:
+def _give_up(job: OpenJob, step: GiveUp, message: Sealed | None) -> JobEnded:
     failure = Failure(code=step.code, message=message, advice=step.advice)
-    return ended(job, "failed", failure=failure)
+    return end_job(job, "failed", failure=failure)
 
 
-def _work(job: Job, role: Role) -> Work | None:
+def _work(job: OpenJob, role: Role) -> Work | None:
     base, prepared = job.spec.base, job.prepared
     if prepared is None:
         return None
@@ -251,7 +292,7 @@ def _work(job: Job, role: Role) -> Work | None:
 
 
 def _lineage(
-    job: Job, result: TrainResult, prepared: Prepared, summary: ScoreSummary, scores: BlobFile
+    job: OpenJob, result: TrainResult, prepared: Prepared, summary: ScoreSummary, scores: BlobFile
 ) -> Lineage:
     return Lineage(
         job_id=job.job_id,

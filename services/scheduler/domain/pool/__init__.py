@@ -1,0 +1,12 @@
+"""Stream `pool`: nodes, the waiting queue, leases and their use.
+
+state       what is remembered of a pool
+decide      facts first, then grants, then explanations
+nodes       facts about nodes: registered, retired, observed
+reports     what agents report about their leases
+deadlines   what is due when: notices before the cap, kills, silence of agents
+closing     the end of a lease for money
+placement   which placements get slots, and why the others wait
+usage       the money of a lease as arithmetic
+evolve      the fold of the journal
+"""

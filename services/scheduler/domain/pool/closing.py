@@ -1,40 +1,112 @@
-"""The end of a lease for money: last slices, what the platform lost, one PlacementClosed."""
+"""The end of a lease for money: last slices, what the platform lost, one `PlacementClosed`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
+from schemas.envelope import Reason
 from schemas.pool import (
+    AttemptEnd,
+    CreditCause,
+    EndAuthor,
     Event,
+    LeaseDraining,
     LeaseKilled,
+    Placement,
     PlacementClosed,
-    PlacementQueued,
     ReportExit,
-    Token,
     UsageCredited,
     UsageSliced,
 )
+from schemas.reasons import EndCode, ending
 from schemas.sealed import Sealed
 from schemas.training import AttemptOutcome, FailureCause, Result
 from schemas.units import GpuMs, Ms
 from services.scheduler.domain.pool.state import Lease
 from services.scheduler.domain.pool.usage import clamp, last_hour, lost_gpu_ms, slices
 
-Loss: TypeAlias = Literal["lost", "preempted", "bad_node", "platform"]
 # Exits that a kill or a drain notice by itself leads to; other causes stay what they are.
 CAUSES_OF_ENDING: Final[frozenset[FailureCause | None]] = frozenset({None, "platform"})
-LOSSES: Final[Mapping[FailureCause, Loss]] = {"bad_node": "bad_node", "platform": "platform"}
+CREDITED: Final[Mapping[FailureCause, CreditCause]] = {
+    "bad_node": "bad_node",
+    "platform": "platform",
+}
+# Who ended a process that failed by itself; what is not here is its own doing.
+AUTHORS: Final[Mapping[FailureCause, EndAuthor]] = {"bad_node": "node", "platform": "platform"}
 
 
 @dataclass(frozen=True)
-class End:
-    """How and when (in elapsed time) an attempt ended."""
+class LeaseEnd:
+    """How and when an attempt ended.
+
+    elapsed_ms: since the start of its lease.
+    outcome: what became of it.
+    ended_by, reason: who ended it, and why.
+    cause: why it failed, where it failed.
+    message: what its agent said.
+    result: what a success left.
+    """
 
     elapsed_ms: Ms
     outcome: AttemptOutcome
+    ended_by: EndAuthor
+    reason: Reason
     cause: FailureCause | None = None
     message: Sealed | None = None
     result: Result | None = None
+
+
+def end_of_report(lease: Lease, report: ReportExit, at: Ms) -> LeaseEnd:
+    """A reported exit, judged by what the lease was told before it came."""
+    outcome, cause = _judged(lease, report)
+    ended_by, reason = _author(lease, outcome, cause)
+    return LeaseEnd(
+        elapsed_ms=elapsed_ms(lease, report.elapsed_ms, at),
+        outcome=outcome,
+        ended_by=ended_by,
+        reason=reason,
+        cause=cause,
+        message=report.message,
+        result=report.result if outcome == "succeeded" else None,
+    )
+
+
+def end_of_killed(lease: Lease, at: Ms) -> LeaseEnd:
+    """Killed, and never reported by a node that lives: the kill is the end."""
+    end_ms = elapsed_ms(lease, (lease.killed_at or at) - _started_at(lease, at), at)
+    if lease.ending is None:
+        return LeaseEnd(end_ms, "preempted", "platform", ending("exit_unreported"))
+    if lease.ending.ended_by == "budget":
+        return LeaseEnd(end_ms, "failed", "budget", lease.ending.reason, "budget")
+    return LeaseEnd(end_ms, "preempted", lease.ending.ended_by, lease.ending.reason)
+
+
+def end_of_stuck(lease: Lease, at: Ms) -> LeaseEnd:
+    """Its process lives and does nothing; whatever it has, the job is better off elsewhere."""
+    end_ms = elapsed_ms(lease, lease.alive_at - _started_at(lease, at), at)
+    return LeaseEnd(end_ms, "failed", "node", ending("no_progress"), "bad_node")
+
+
+def end_of_unstarted(at_fault: EndCode = "start_timeout") -> LeaseEnd:
+    """It did not start in time: nothing was used, and the platform is at fault."""
+    return LeaseEnd(0, "failed", "platform", ending(at_fault), "platform")
+
+
+def end_of_unreported(lease: Lease, at: Ms) -> LeaseEnd:
+    """A member was freed before any agent reported an exit."""
+    if lease.killed_at is not None:
+        return end_of_killed(lease, at)
+    end_ms = elapsed_ms(lease, lease.alive_at - _started_at(lease, at), at)
+    return LeaseEnd(end_ms, "failed", "node", ending("exit_missing"), "platform")
+
+
+def end_of_lost(lease: Lease, last_seen: Ms, at: Ms, code: EndCode) -> LeaseEnd:
+    """Its node is gone: the last proof of life is the end, or the kill that came before it."""
+    alive_at = max(lease.alive_at, last_seen)
+    if lease.killed_at is not None and alive_at >= lease.killed_at:
+        return end_of_killed(lease, at)
+    end_ms = elapsed_ms(lease, alive_at - _started_at(lease, at), at)
+    return LeaseEnd(end_ms, "lost", "node", ending(code))
 
 
 def elapsed_ms(lease: Lease, reported_ms: Ms, at: Ms) -> Ms:
@@ -45,169 +117,102 @@ def elapsed_ms(lease: Lease, reported_ms: Ms, at: Ms) -> Ms:
 
 
 def sliced_ms(lease: Lease) -> Ms:
+    """Elapsed time up to which the lease is sliced."""
     return lease.used_gpu_ms // lease.slots
 
 
-def exit_of(lease: Lease, report: ReportExit, at: Ms) -> End:
-    """A report, judged by what the lease was told before it came."""
-    outcome, cause = _judged(lease, report)
-    return End(
-        elapsed_ms=elapsed_ms(lease, report.elapsed_ms, at),
-        outcome=outcome,
-        cause=cause,
-        message=report.message,
-        result=report.result if outcome == "succeeded" else None,
-    )
-
-
-def stopped(lease: Lease, at: Ms) -> End:
-    """Killed, and never reported by a node that lives: the kill is the end."""
-    started_at = lease.started_at if lease.started_at is not None else at
-    end = elapsed_ms(lease, (lease.killed_at or at) - started_at, at)
-    if lease.drain is not None and lease.drain.reason == "budget":
-        return End(end, "failed", "budget")
-    return End(end, "preempted")
-
-
-def stuck(lease: Lease, at: Ms) -> End:
-    """Its process lives and does nothing; whatever it has, the job is better off elsewhere."""
-    started_at = lease.started_at if lease.started_at is not None else at
-    return End(elapsed_ms(lease, lease.alive_at - started_at, at), "failed", "bad_node")
-
-
-def forgotten(lease: Lease, at: Ms) -> End:
-    """Its slots came back without a word about its end."""
-    if lease.killed_at is not None:
-        return stopped(lease, at)
-    started_at = lease.started_at if lease.started_at is not None else at
-    return End(elapsed_ms(lease, lease.alive_at - started_at, at), "failed", "platform")
-
-
-def vanished(lease: Lease, last_seen: Ms, at: Ms) -> End:
-    """Its node is gone: the last proof of life is the end, or the kill that came before it."""
-    started_at = lease.started_at if lease.started_at is not None else at
-    alive_at = max(lease.alive_at, last_seen)
-    if lease.killed_at is not None and alive_at >= lease.killed_at:
-        return stopped(lease, at)
-    return End(elapsed_ms(lease, alive_at - started_at, at), "lost")
-
-
-def close(pool: str, lease: Lease, end: End) -> tuple[Event, ...]:
+def close(lease: Lease, end: LeaseEnd) -> tuple[Event, ...]:
     """The events that end a lease for money; its slots are another matter."""
-    last = sliced(pool, lease, end.elapsed_ms)
-    billable = lease.billable_gpu_ms + sum(line.billable_gpu_ms for line in last)
-    credit = _credit(pool, lease, end, billable)
+    last = slice_usage(lease, end.elapsed_ms)
+    billable = lease.billable_gpu_ms + sum(usage.billable_gpu_ms for usage in last)
+    credits_given = _credit(lease, end, billable)
     closed = PlacementClosed(
-        tenant=lease.tenant,
-        job_id=lease.job_id,
-        attempt=lease.attempt,
-        role=lease.role,
-        outcome=end.outcome,
-        cause=end.cause,
-        message=end.message,
-        result=end.result,
-        node_id=lease.node_id,
-        used_gpu_ms=lease.slots * end.elapsed_ms,
-        billable_gpu_ms=billable,
-        lost_gpu_ms=lease.lost_gpu_ms + sum(line.lost_gpu_ms for line in credit),
+        tenant=lease.ref.tenant,
+        job_id=lease.ref.job_id,
+        attempt=lease.ref.attempt,
+        role=lease.ref.role,
+        end=AttemptEnd(
+            outcome=end.outcome,
+            ended_by=end.ended_by,
+            reason=end.reason,
+            cause=end.cause,
+            message=end.message,
+            result=end.result,
+            node_ids=lease.node_ids,
+            used_gpu_ms=lease.slots * end.elapsed_ms,
+            billable_gpu_ms=billable,
+            lost_gpu_ms=lease.lost_gpu_ms + sum(credit.lost_gpu_ms for credit in credits_given),
+        ),
     )
-    return (*last, *credit, closed)
+    return (*last, *credits_given, closed)
 
 
-def withdrawn(placement: PlacementQueued) -> PlacementClosed:
-    """A placement that never got a lease."""
+def close_waiting(placement: Placement, end: AttemptEnd) -> PlacementClosed:
+    """The end of a placement that never got a lease."""
     return PlacementClosed(
         tenant=placement.tenant,
         job_id=placement.job_id,
         attempt=placement.attempt,
         role=placement.role,
-        outcome="not_started",
-        cause=None,
-        message=None,
-        result=None,
-        node_id=None,
-        used_gpu_ms=0,
-        billable_gpu_ms=0,
-        lost_gpu_ms=0,
+        end=end,
     )
 
 
-def sliced(pool: str, lease: Lease, until_ms: Ms) -> tuple[UsageSliced, ...]:
+def slice_usage(lease: Lease, until_ms: Ms) -> tuple[UsageSliced, ...]:
     """Slices of a lease from what is sliced already up to an elapsed time."""
     if lease.started_at is None:
         return ()
-    found = slices(lease.started_at, sliced_ms(lease), until_ms, lease.slots, lease.max_gpu_ms)
+    parts = slices(lease.started_at, sliced_ms(lease), until_ms, lease.slots, lease.max_gpu_ms)
     return tuple(
         UsageSliced(
-            token=token(pool, lease),
-            tenant=lease.tenant,
-            job_id=lease.job_id,
-            attempt=lease.attempt,
-            role=lease.role,
-            lane=lease.lane,
-            price_version=lease.price_version,
-            hour=line.hour,
-            used_gpu_ms=line.used_gpu_ms,
-            billable_gpu_ms=line.billable_gpu_ms,
+            lease=lease.ref,
+            hour_utc=part.hour_utc,
+            used_gpu_ms=part.used_gpu_ms,
+            billable_gpu_ms=part.billable_gpu_ms,
         )
-        for line in found
+        for part in parts
     )
 
 
-def credited(
-    pool: str,
-    lease: Lease,
-    hour: int,
-    lost: GpuMs,
-    cause: Loss | Literal["skipped_checkpoint"],
-) -> UsageCredited:
-    return UsageCredited(
-        token=token(pool, lease),
-        tenant=lease.tenant,
-        job_id=lease.job_id,
-        attempt=lease.attempt,
-        role=lease.role,
-        lane=lease.lane,
-        price_version=lease.price_version,
-        hour=hour,
-        lost_gpu_ms=lost,
-        cause=cause,
-    )
-
-
-def killed(pool: str, lease: Lease) -> LeaseKilled:
+def kill(lease: Lease, ended_by: EndAuthor, reason: Reason) -> LeaseKilled:
+    """The order to kill; an earlier order to drain stays its author."""
+    first = lease.ending
     return LeaseKilled(
-        token=token(pool, lease),
-        tenant=lease.tenant,
-        job_id=lease.job_id,
-        attempt=lease.attempt,
-        node_id=lease.node_id,
+        lease=lease.ref,
+        ended_by=first.ended_by if first else ended_by,
+        reason=first.reason if first else reason,
     )
 
 
-def token(pool: str, lease: Lease) -> Token:
-    return Token(pool=pool, lease=lease.number)
+def drain(lease: Lease, deadline: Ms, ended_by: EndAuthor, reason: Reason) -> LeaseDraining:
+    """The notice: checkpoint and exit before the deadline."""
+    return LeaseDraining(lease=lease.ref, deadline=deadline, ended_by=ended_by, reason=reason)
 
 
-def _credit(pool: str, lease: Lease, end: End, billable: GpuMs) -> tuple[UsageCredited, ...]:
-    loss = _loss(lease, end)
-    if loss is None or lease.started_at is None:
+def _started_at(lease: Lease, at: Ms) -> Ms:
+    return at if lease.started_at is None else lease.started_at
+
+
+def _credit(lease: Lease, end: LeaseEnd, billable: GpuMs) -> tuple[UsageCredited, ...]:
+    cause = _credit_cause(end)
+    if cause is None or lease.started_at is None:
         return ()
     lost = lost_gpu_ms(billable, lease.slots, lease.captured_ms)
     if lost == 0:
         return ()
-    return (credited(pool, lease, last_hour(lease.started_at, end.elapsed_ms), lost, loss),)
+    hour_utc = last_hour(lease.started_at, end.elapsed_ms)
+    return (UsageCredited(lease=lease.ref, hour_utc=hour_utc, lost_gpu_ms=lost, cause=cause),)
 
 
-def _loss(lease: Lease, end: End) -> Loss | None:
-    """The platform's part: a tenant who pauses or cancels pays for what ran."""
+def _credit_cause(end: LeaseEnd) -> CreditCause | None:
+    """The platform's part. A tenant who pauses or cancels pays for what ran; a victim does not."""
     match end.outcome:
         case "lost":
             return "lost"
         case "preempted":
-            return None if lease.asked else "preempted"
+            return None if end.ended_by == "tenant" else "preempted"
         case "failed":
-            return LOSSES.get(end.cause or "platform")
+            return CREDITED.get(end.cause or "platform")
         case _:
             return None
 
@@ -220,11 +225,24 @@ def _judged(lease: Lease, report: ReportExit) -> tuple[AttemptOutcome, FailureCa
         return "lost", None
     if outcome == "not_started" and lease.started_at is None:
         return "not_started", None  # its agent was told to leave while it fetched the inputs
-    ends = outcome != "failed" or cause in CAUSES_OF_ENDING
-    if ends and lease.drain is not None and lease.drain.reason == "budget":
-        return "failed", "budget"
-    if ends and lease.asked:
-        return "preempted", None
+    if lease.ending is not None and (outcome != "failed" or cause in CAUSES_OF_ENDING):
+        by_budget = lease.ending.ended_by == "budget"
+        return ("failed", "budget") if by_budget else ("preempted", None)
     if outcome == "preempted":
         return "preempted", None
     return "failed", cause or "platform"
+
+
+def _author(
+    lease: Lease, outcome: AttemptOutcome, cause: FailureCause | None
+) -> tuple[EndAuthor, Reason]:
+    """Who ended an attempt that its agent reported, and why."""
+    if outcome == "succeeded":
+        return "training", ending("exited")
+    if outcome == "lost":
+        return "node", ending("exited")
+    if outcome == "failed" and cause != "budget":
+        return AUTHORS.get(cause or "platform", "training"), ending("exited")
+    if lease.ending is not None:
+        return lease.ending.ended_by, lease.ending.reason
+    return "node", ending("node_left")

@@ -3,7 +3,8 @@
 from typing import Final
 
 from schemas.envelope import Context
-from schemas.pool import Event, LeaseDraining
+from schemas.pool import Event
+from schemas.reasons import ending
 from schemas.units import Ms
 from services.scheduler.domain.pool import closing
 from services.scheduler.domain.pool.state import Lease, Pool, Pools, open_leases
@@ -11,7 +12,7 @@ from services.scheduler.domain.pool.usage import cap_ms, notice_ms
 
 DRAIN_MS: Final = 120_000  # from the notice to the kill: a step, a checkpoint, its upload
 START_MS_MAX: Final = 600_000  # from the grant to the start: a base model has to be read
-UNREPORTED_MS_MAX: Final = 600_000  # from the kill to the agent's word that it is done
+UNREPORTED_MS_MAX: Final = 600_000  # from the kill to the agent's report that it is done
 
 
 def due_at(lease: Lease) -> Ms:
@@ -20,17 +21,18 @@ def due_at(lease: Lease) -> Ms:
         return lease.killed_at + UNREPORTED_MS_MAX
     if lease.started_at is None:
         return lease.granted_at + START_MS_MAX
-    if lease.drain is not None:
-        return lease.drain.deadline
+    if lease.ending is not None and lease.ending.deadline is not None:
+        return lease.ending.deadline
     return lease.started_at + notice_ms(lease.max_gpu_ms, lease.slots)
 
 
 def is_stuck(lease: Lease, idle_ms: Ms) -> bool:
-    """A step may take its share of the cap; with longer ones the job could not end under it.
+    """Whether a lease makes no progress: it was idle for longer than a step may take.
 
-    What has not started, or was told to end, has deadlines of its own.
+    A step may take its share of the cap; with longer ones the job could not end under it. What has
+    not started, or was told to end, has deadlines of its own.
     """
-    if lease.started_at is None or lease.drain is not None or lease.killed_at is not None:
+    if lease.started_at is None or lease.ending is not None:
         return False
     share_ms = cap_ms(lease.max_gpu_ms, lease.slots) // lease.steps if lease.steps else 0
     return idle_ms > share_ms
@@ -48,6 +50,7 @@ def earliest(state: Pools) -> tuple[Ms, str] | None:
 
 
 def tick(pool: Pool, ctx: Context) -> tuple[Event, ...]:
+    """What has become due by now, lease by lease, oldest first."""
     events: list[Event] = []
     for lease in open_leases(pool):
         if due_at(lease) <= ctx.at:
@@ -56,26 +59,19 @@ def tick(pool: Pool, ctx: Context) -> tuple[Event, ...]:
 
 
 def drain_deadline(lease: Lease, started_at: Ms, at: Ms) -> Ms:
-    """A drain never outlives the cap."""
+    """When a drain that begins now becomes a kill. It never outlives the cap."""
     return min(at + DRAIN_MS, started_at + cap_ms(lease.max_gpu_ms, lease.slots))
 
 
 def _due(lease: Lease, ctx: Context) -> tuple[Event, ...]:
     if lease.killed_at is not None:
-        return closing.close(ctx.key, lease, closing.stopped(lease, ctx.at))
+        return closing.close(lease, closing.end_of_killed(lease, ctx.at))
     if lease.started_at is None:
-        end = closing.End(0, "failed", "platform")
-        return (closing.killed(ctx.key, lease), *closing.close(ctx.key, lease, end))
-    if lease.drain is not None:
-        return (closing.killed(ctx.key, lease),)
+        end = closing.end_of_unstarted()
+        return (closing.kill(lease, end.ended_by, end.reason), *closing.close(lease, end))
+    capped = ending("cap_reached")
+    if lease.draining:
+        return (closing.kill(lease, "budget", capped),)
     cap_at = lease.started_at + cap_ms(lease.max_gpu_ms, lease.slots)
-    notice = LeaseDraining(
-        token=closing.token(ctx.key, lease),
-        tenant=lease.tenant,
-        job_id=lease.job_id,
-        attempt=lease.attempt,
-        node_id=lease.node_id,
-        deadline=cap_at,
-        reason="budget",
-    )
-    return (notice, closing.killed(ctx.key, lease)) if cap_at <= ctx.at else (notice,)
+    notice = closing.drain(lease, cap_at, "budget", capped)
+    return (notice, closing.kill(lease, "budget", capped)) if cap_at <= ctx.at else (notice,)

@@ -13,161 +13,208 @@ from schemas.pool import (
     LeaseGranted,
     LeaseKilled,
     LeaseStarted,
+    MemberFreed,
     NodeLost,
     NodeRegistered,
     NodeRetired,
     NodesObserved,
     PlacementClosed,
     PlacementQueued,
-    SlotsFreed,
     UsageCredited,
     UsageSliced,
     WaitExplained,
+    WorkForgotten,
+    WorkKept,
 )
+from schemas.units import Ms
 from services.scheduler.domain.pool.state import (
     INCARNATIONS_REMEMBERED_MAX,
-    Drain,
+    Ending,
     Lease,
     Node,
     Pool,
     Pools,
     Standing,
     Waiting,
+    held_members,
     lease_key,
     lease_of,
 )
 
 V = TypeVar("V")
-OfLease: TypeAlias = (
+LeaseEvent: TypeAlias = (
     LeaseStarted | CheckpointAccepted | LeaseDraining | LeaseKilled | UsageSliced | UsageCredited
 )
 
 
 def evolve(state: Pools, event: Event, ctx: Context) -> Pools:
+    """All pools after an event of one of them."""
     pool = state.get(ctx.key, Pool())
     evolved = evolve_pool(pool, event, ctx)
     return state if evolved is pool else state.set(ctx.key, evolved)
 
 
 def evolve_pool(pool: Pool, event: Event, ctx: Context) -> Pool:
+    """One pool after an event. What the event names and the pool does not know changes nothing."""
     match event:
         case Rejected() | Repeated():
             return pool
         case NodeRegistered():
-            return _registered(pool, event, ctx)
+            return _with_node(pool, event, ctx)
         case NodeRetired():
-            return _standing(pool, event.node_id, "retired")
+            return _with_standing(pool, event.node_id, "retired")
         case NodesObserved():
-            return _observed(pool, event, ctx)
+            return _with_proof_of_life(pool, event, ctx)
         case NodeLost():
-            return _standing(pool, event.node_id, "lost")
-        case PlacementQueued():
-            waiting = Waiting(placement=event, arrival=pool.arrivals + 1)
+            return _with_standing(pool, event.node_id, "lost")
+        case WorkKept():
+            return _with_work(pool, event)
+        case WorkForgotten():
             return replace(
                 pool,
-                waiting=pool.waiting.set(event.job_id, waiting),
-                attempts=pool.attempts.set(event.job_id, event.attempt),
-                arrivals=pool.arrivals + 1,
+                works=_without(pool.works, event.job_id),
+                attempts=_without(pool.attempts, event.job_id),
             )
+        case PlacementQueued():
+            return _with_waiting(pool, event)
         case WaitExplained():
-            return _explained(pool, event)
+            return _with_reason(pool, event)
         case LeaseGranted():
-            return _granted(pool, event, ctx)
+            return _with_lease(pool, event, ctx)
         case PlacementClosed():
-            return _closed(pool, event)
-        case SlotsFreed():
-            return replace(pool, leases=_without(pool.leases, lease_key(event.token.lease)))
+            return _with_closed(pool, event)
+        case MemberFreed():
+            return _with_freed(pool, event)
+        case (
+            LeaseStarted()
+            | CheckpointAccepted()
+            | LeaseDraining()
+            | LeaseKilled()
+            | UsageSliced()
+            | UsageCredited()
+        ):
+            lease = pool.leases.get(lease_key(event.lease.token.lease))
+            return pool if lease is None else _put(pool, _evolve_lease(lease, event, ctx))
         case _:
-            lease = pool.leases.get(lease_key(event.token.lease))
-            return pool if lease is None else _put(pool, _evolved(lease, event, ctx))
+            assert_never(event)
 
 
 # --- nodes ----------------------------------------------------------------------------------------
 
 
-def _registered(pool: Pool, event: NodeRegistered, ctx: Context) -> Pool:
-    before = pool.nodes.get(event.node_id)
-    former = () if before is None else (before.incarnation, *before.former)
+def _with_node(pool: Pool, event: NodeRegistered, ctx: Context) -> Pool:
+    before = pool.nodes.get(event.node.node_id)
+    former = () if before is None else (before.description.incarnation, *before.former)
     node = Node(
-        node_id=event.node_id,
-        incarnation=event.incarnation,
-        slots=event.slots,
-        device=event.device,
-        memory_bytes=event.memory_bytes,
+        description=event.node,
         last_seen=ctx.at,
         former=former[:INCARNATIONS_REMEMBERED_MAX],
     )
-    return replace(pool, nodes=pool.nodes.set(event.node_id, node))
+    return replace(pool, nodes=pool.nodes.set(event.node.node_id, node))
 
 
-def _standing(pool: Pool, node_id: str, standing: Standing) -> Pool:
+def _with_standing(pool: Pool, node_id: str, standing: Standing) -> Pool:
     node = pool.nodes.get(node_id)
     if node is None:
         return pool
     return replace(pool, nodes=pool.nodes.set(node_id, replace(node, standing=standing)))
 
 
-def _observed(pool: Pool, event: NodesObserved, ctx: Context) -> Pool:
-    """Proof of life; a node that was lost and is heard again may get leases again."""
+def _with_proof_of_life(pool: Pool, event: NodesObserved, ctx: Context) -> Pool:
+    """A node that was lost and is heard again may get leases again."""
     nodes, leases = pool.nodes, pool.leases
-    alive: dict[tuple[str, str], int] = {}
     for seen in event.seen:
         node = nodes.get(seen.node_id)
-        if node is None or node.incarnation != seen.incarnation:
+        if node is None or node.description.incarnation != seen.incarnation:
             continue
         last_seen = max(node.last_seen, min(seen.last_seen, ctx.at))
-        alive[node.node_id, node.incarnation] = last_seen
-        back = node.standing == "lost" and not seen.silent
-        standing: Standing = "up" if back else node.standing
-        nodes = nodes.set(node.node_id, replace(node, last_seen=last_seen, standing=standing))
-    for lease in pool.leases.values():
-        last_seen = alive.get((lease.node_id, lease.incarnation), 0)
-        if lease.started_at is not None and last_seen > lease.alive_at:
-            leases = leases.set(lease_key(lease.number), replace(lease, alive_at=last_seen))
+        is_back = node.standing == "lost" and not seen.silent
+        standing: Standing = "up" if is_back else node.standing
+        nodes = nodes.set(seen.node_id, replace(node, last_seen=last_seen, standing=standing))
+    for key, lease in pool.leases.items():
+        alive_at = _last_proof_of_all(lease, nodes)
+        if lease.started_at is not None and alive_at > lease.alive_at:
+            leases = leases.set(key, replace(lease, alive_at=alive_at))
     return replace(pool, nodes=nodes, leases=leases)
+
+
+def _last_proof_of_all(lease: Lease, nodes: Map[str, Node]) -> Ms:
+    """A lease lives as long as every member that still holds its slots."""
+    proofs = []
+    for member in held_members(lease):
+        node = nodes.get(member.node_id)
+        current = node is not None and node.description.incarnation == member.incarnation
+        proofs.append(node.last_seen if node is not None and current else 0)
+    return min(proofs, default=0)
 
 
 # --- placements -----------------------------------------------------------------------------------
 
 
-def _explained(pool: Pool, event: WaitExplained) -> Pool:
+def _with_work(pool: Pool, event: WorkKept) -> Pool:
+    job_id = event.description.job_id
+    works = (*pool.works.get(job_id, ()), event.description)
+    return replace(pool, works=pool.works.set(job_id, works))
+
+
+def _with_waiting(pool: Pool, event: PlacementQueued) -> Pool:
+    placement, arrival = event.placement, pool.arrivals + 1
+    return replace(
+        pool,
+        waiting=pool.waiting.set(placement.job_id, Waiting(placement=placement, arrival=arrival)),
+        attempts=pool.attempts.set(placement.job_id, placement.attempt),
+        arrivals=arrival,
+    )
+
+
+def _with_reason(pool: Pool, event: WaitExplained) -> Pool:
     waiting = pool.waiting.get(event.job_id)
     if waiting is None or waiting.placement.attempt != event.attempt:
         return pool
-    told = replace(waiting, reason=event.reason, position=event.position)
-    return replace(pool, waiting=pool.waiting.set(event.job_id, told))
+    explained = replace(waiting, reason=event.reason)
+    return replace(pool, waiting=pool.waiting.set(event.job_id, explained))
 
 
-def _granted(pool: Pool, event: LeaseGranted, ctx: Context) -> Pool:
+def _with_lease(pool: Pool, event: LeaseGranted, ctx: Context) -> Pool:
+    """The placement that the grant refers to leaves the queue."""
+    waiting = pool.waiting.get(event.lease.job_id)
+    if waiting is None or waiting.placement.attempt != event.lease.attempt:
+        return pool
+    number = event.lease.token.lease
     lease = Lease(
-        number=event.token.lease,
-        tenant=event.tenant,
-        job_id=event.job_id,
-        attempt=event.attempt,
-        role=event.role,
-        lane=event.lane,
-        node_id=event.node_id,
-        incarnation=event.incarnation,
-        slots=event.slots,
-        max_gpu_ms=event.max_gpu_ms,
-        price_version=event.price_version,
+        ref=event.lease,
+        members=event.members,
+        max_gpu_ms=waiting.placement.max_gpu_ms,
         granted_at=ctx.at,
-        named=event.checkpoints,
+        named=waiting.placement.checkpoints,
     )
     return replace(
         pool,
-        waiting=_without(pool.waiting, event.job_id),
-        leases=pool.leases.set(lease_key(lease.number), lease),
-        next_lease=max(pool.next_lease, lease.number + 1),
+        waiting=pool.waiting.delete(event.lease.job_id),
+        leases=pool.leases.set(lease_key(number), lease),
+        next_lease=max(pool.next_lease, number + 1),
     )
 
 
-def _closed(pool: Pool, event: PlacementClosed) -> Pool:
+def _with_closed(pool: Pool, event: PlacementClosed) -> Pool:
     waiting = pool.waiting.get(event.job_id)
     if waiting is not None and waiting.placement.attempt == event.attempt:
-        return replace(pool, waiting=_without(pool.waiting, event.job_id))
+        return replace(pool, waiting=pool.waiting.delete(event.job_id))
     lease = lease_of(pool, event.job_id, event.attempt)
-    return pool if lease is None else _put(pool, replace(lease, closed=True, named=()))
+    if lease is None:
+        return pool
+    closed = replace(lease, closed=True, named=())
+    return _put(pool, closed) if held_members(closed) else _drop(pool, closed)
+
+
+def _with_freed(pool: Pool, event: MemberFreed) -> Pool:
+    """The lease goes once it is closed and its last member is free."""
+    lease = pool.leases.get(lease_key(event.lease.token.lease))
+    if lease is None or event.node_id in lease.freed:
+        return pool
+    freed = replace(lease, freed=(*lease.freed, event.node_id))
+    gone = freed.closed and not held_members(freed)
+    return _drop(pool, freed) if gone else _put(pool, freed)
 
 
 def _without(entries: Map[str, V], key: str) -> Map[str, V]:
@@ -181,10 +228,14 @@ def _put(pool: Pool, lease: Lease) -> Pool:
     return replace(pool, leases=pool.leases.set(lease_key(lease.number), lease))
 
 
-def _evolved(lease: Lease, event: OfLease, ctx: Context) -> Lease:
+def _drop(pool: Pool, lease: Lease) -> Pool:
+    return replace(pool, leases=_without(pool.leases, lease_key(lease.number)))
+
+
+def _evolve_lease(lease: Lease, event: LeaseEvent, ctx: Context) -> Lease:
     match event:
         case LeaseStarted():
-            steps = max(0, event.total_steps - event.loaded_step)
+            steps = max(0, event.start.total_steps - event.start.loaded_step)
             return replace(lease, started_at=ctx.at, alive_at=ctx.at, named=(), steps=steps)
         case CheckpointAccepted():
             return replace(
@@ -194,11 +245,11 @@ def _evolved(lease: Lease, event: OfLease, ctx: Context) -> Lease:
                 last_manifest=event.checkpoint.manifest_sha256,
             )
         case LeaseDraining():
-            drain = Drain(deadline=event.deadline, reason=event.reason)
-            return replace(lease, drain=drain, asked=lease.asked or event.reason == "closed")
+            ending = Ending(ended_by=event.ended_by, reason=event.reason, deadline=event.deadline)
+            return replace(lease, ending=lease.ending or ending)
         case LeaseKilled():
-            # Without a drain before it, only its job can have asked for this.
-            return replace(lease, killed_at=ctx.at, asked=lease.asked or lease.drain is None)
+            ending = Ending(ended_by=event.ended_by, reason=event.reason)
+            return replace(lease, killed_at=ctx.at, ending=lease.ending or ending)
         case UsageSliced():
             return replace(
                 lease,

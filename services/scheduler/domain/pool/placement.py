@@ -1,4 +1,4 @@
-"""Who gets a place: lanes in strict order, first come first served, the fullest node that fits.
+"""Who gets slots: lanes in strict order, first come first served, the fullest node that fits.
 
 A placement that does not fit now is passed over: there are no reservations yet, so a stream of
 small jobs can delay a large one.
@@ -8,79 +8,94 @@ from collections.abc import Set
 from dataclasses import dataclass
 from typing import Final
 
-from schemas.pool import PlacementQueued
-from services.scheduler.domain.pool.state import Pool, free_slots, queue
+from schemas.envelope import Reason
+from schemas.pool import LeaseMember, Placement
+from schemas.reasons import waiting as waiting_reason
+from services.scheduler.domain.pool.state import Pool, Waiting, free_devices, queue
 
 # Explanations are for people. One decision explains this many changes, from the head of the queue;
 # later ones catch up with the next decisions. It keeps a record far below the size limit.
 EXPLAINED_MAX: Final = 64
-GRANTS_MAX: Final = 16  # a grant carries its work; more would not fit into one record
+GRANTS_MAX: Final = 16  # of one decision; the next one goes on
 
 
 @dataclass(frozen=True)
-class Grant:
-    placement: PlacementQueued
-    node_id: str
+class PlannedGrant:
+    """A placement that can start now, and the slots it gets."""
+
+    placement: Placement
+    members: tuple[LeaseMember, ...]
 
 
 @dataclass(frozen=True)
-class Wait:
-    placement: PlacementQueued
-    reason: str
-    position: int
+class PlannedExplanation:
+    """A placement that still waits, for a reason that has changed."""
+
+    placement: Placement
+    reason: Reason
 
 
-def grants(pool: Pool) -> tuple[Grant, ...]:
+def plan_grants(pool: Pool) -> tuple[PlannedGrant, ...]:
     """All that can start now. Best fit: the fewest slots left over, ties by node id."""
-    free = free_slots(pool)
-    found: list[Grant] = []
+    free = free_devices(pool)
+    grants: list[PlannedGrant] = []
     for waiting in queue(pool):
         placement = waiting.placement
         allowed = _allowed(pool, placement)
         fitting = [
-            (slots, node_id)
-            for node_id, slots in free.items()
-            if slots >= placement.slots and node_id in allowed
+            (len(devices), node_id)
+            for node_id, devices in free.items()
+            if len(devices) >= placement.slots and node_id in allowed
         ]
         if fitting:
             _, node_id = min(fitting)
-            free[node_id] -= placement.slots
-            found.append(Grant(placement, node_id))
-        if len(found) == GRANTS_MAX or not any(free.values()):
+            devices = tuple(free[node_id][: placement.slots])
+            free[node_id] = free[node_id][placement.slots :]
+            grants.append(PlannedGrant(placement, (_member(pool, node_id, devices),)))
+        if len(grants) == GRANTS_MAX or not any(free.values()):
             break
-    return tuple(found)
+    return tuple(grants)
 
 
-def waits(pool: Pool) -> tuple[Wait, ...]:
-    """Explanations that have changed, for what is still waiting; new arrivals first."""
-    changed: list[Wait] = []
-    for position, waiting in enumerate(queue(pool), start=1):
-        reason = _reason(pool, waiting.placement)
-        if (reason, position) != (waiting.reason, waiting.position):
-            changed.append(Wait(waiting.placement, reason, position))
-    new = [w for w in changed if pool.waiting[w.placement.job_id].position == 0]
-    old = [w for w in changed if pool.waiting[w.placement.job_id].position != 0]
-    return tuple((new + old)[:EXPLAINED_MAX])
+def plan_explanations(pool: Pool) -> tuple[PlannedExplanation, ...]:
+    """Reasons that have changed, for what is still waiting; new arrivals first."""
+    new: list[PlannedExplanation] = []
+    changed: list[PlannedExplanation] = []
+    for waiting in queue(pool):
+        reason = _reason(pool, waiting)
+        if reason != waiting.reason:
+            group = new if waiting.reason is None else changed
+            group.append(PlannedExplanation(waiting.placement, reason))
+    return tuple((new + changed)[:EXPLAINED_MAX])
 
 
-def _allowed(pool: Pool, placement: PlacementQueued) -> Set[str]:
+def _member(pool: Pool, node_id: str, devices: tuple[int, ...]) -> LeaseMember:
+    return LeaseMember(
+        node_id=node_id,
+        incarnation=pool.nodes[node_id].description.incarnation,
+        slots=len(devices),
+        devices=devices,
+    )
+
+
+def _allowed(pool: Pool, placement: Placement) -> Set[str]:
     """Nodes that are up and large enough, without those that failed under this job.
 
     Where no other is left they are tried again: a job would wait for ever, and retries are counted.
     """
     large = {
-        node.node_id
-        for node in pool.nodes.values()
-        if node.standing == "up" and node.slots >= placement.slots
+        node_id
+        for node_id, node in pool.nodes.items()
+        if node.standing == "up" and node.description.slots >= placement.slots
     }
-    return large - set(placement.exclude_nodes) or large
+    return large - set(placement.excluded_nodes) or large
 
 
-def _reason(pool: Pool, placement: PlacementQueued) -> str:
+def _reason(pool: Pool, waiting: Waiting) -> Reason:
     """Coarse on purpose: it changes only when the situation does."""
-    slots = f"{placement.slots} slot" + ("s" if placement.slots > 1 else "")
+    slots = waiting.placement.slots
     if all(node.standing != "up" for node in pool.nodes.values()):
-        return "no node of the pool is up"
-    if not _allowed(pool, placement):
-        return f"no node of the pool has {slots}: it waits until one is added"
-    return f"waiting for {slots}: every node that fits is busy"
+        return waiting_reason("no_node_up")
+    if not _allowed(pool, waiting.placement):
+        return waiting_reason("gang_too_large", slots=slots)
+    return waiting_reason("no_capacity", slots=slots)

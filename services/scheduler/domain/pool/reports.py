@@ -1,4 +1,4 @@
-"""What agents say about their leases. A token counts only while it is the lease's own."""
+"""What agents report about their leases. A token counts only while it is the lease's own."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -12,24 +12,25 @@ from schemas.pool import (
     ConfirmFreed,
     Event,
     LeaseStarted,
+    MemberFreed,
     ReportCheckpoint,
     ReportExit,
     ReportStarted,
-    SlotsFreed,
+    UsageCredited,
 )
 from schemas.units import hour_of
 from services.scheduler.domain.pool import closing
-from services.scheduler.domain.pool.state import Lease, Pool, lease_key
+from services.scheduler.domain.pool.state import Lease, Pool, is_run_by, lease_key
 from services.scheduler.domain.pool.usage import cap_ms, clamp, skipped_gpu_ms
 
 R = TypeVar("R", ReportStarted, ReportCheckpoint, ReportExit)
 
 
-def report(
+def decide_report(
     pool: Pool,
     command: R,
     ctx: Context,
-    then: Callable[[Lease, R, Context], tuple[Event, ...]],
+    decide: Callable[[Lease, R, Context], tuple[Event, ...]],
 ) -> tuple[Event, ...]:
     """First fact wins: whatever comes with another token, or after the end, is stale."""
     lease = pool.leases.get(lease_key(command.token.lease))
@@ -37,70 +38,61 @@ def report(
         lease is None
         or lease.closed
         or command.token.pool != ctx.key
-        or command.incarnation != lease.incarnation
+        or not is_run_by(lease, command.incarnation)
     ):
         text = f"lease {command.token.lease} is not open for this agent: stop it, free its slots"
         return (Rejected(code=errors.STALE_TOKEN, message=text),)
-    return then(lease, command, ctx)
+    return decide(lease, command, ctx)
 
 
-def started(lease: Lease, command: ReportStarted, ctx: Context) -> tuple[Event, ...]:
+def decide_started(lease: Lease, command: ReportStarted, ctx: Context) -> tuple[Event, ...]:
+    """The lease starts. Work that was paid for and cannot be used again is credited."""
     if lease.started_at is not None:
         return ()
-    begun = LeaseStarted(
-        token=command.token,
-        tenant=lease.tenant,
-        job_id=lease.job_id,
-        attempt=lease.attempt,
-        role=lease.role,
-        loaded=command.loaded,
-        loaded_step=command.loaded_step,
-        skipped=command.skipped,
-        total_steps=command.total_steps,
-    )
-    if not command.skipped:
-        return (begun,)
-    # Work that was paid for and cannot be used again is the platform's loss.
-    lost = skipped_gpu_ms(lease.named, command.loaded, lease.slots)
+    started = LeaseStarted(lease=lease.ref, start=command.start)
+    if not command.start.skipped:
+        return (started,)
+    lost = skipped_gpu_ms(lease.named, command.start.loaded, lease.slots)
     if lost == 0:
-        return (begun,)
-    hour = hour_of(ctx.at)
-    return (begun, closing.credited(ctx.key, lease, hour, lost, "skipped_checkpoint"))
+        return (started,)
+    credit = UsageCredited(
+        lease=lease.ref, hour_utc=hour_of(ctx.at), lost_gpu_ms=lost, cause="skipped_checkpoint"
+    )
+    return (started, credit)
 
 
-def checkpointed(lease: Lease, command: ReportCheckpoint, ctx: Context) -> tuple[Event, ...]:
-    found = command.checkpoint
-    if lease.started_at is None or lease.role != "train" or found.attempt != lease.attempt:
-        text = f"lease {lease.number} is not training attempt {found.attempt}"
+def decide_checkpoint(lease: Lease, command: ReportCheckpoint, ctx: Context) -> tuple[Event, ...]:
+    """A checkpoint of the running training exists from here on; a repeat changes nothing."""
+    checkpoint, ref = command.checkpoint, lease.ref
+    if lease.started_at is None or ref.role != "train" or checkpoint.attempt != ref.attempt:
+        text = f"lease {lease.number} is not training attempt {checkpoint.attempt}"
         return (Rejected(code=errors.ILLEGAL_STATE, message=text),)
-    if found.manifest_sha256 == lease.last_manifest:
+    if checkpoint.manifest_sha256 == lease.last_manifest:
         return ()
     # What ran above the cap was never billed, so no later credit may count it either.
     latest_ms = min(ctx.at - lease.started_at, cap_ms(lease.max_gpu_ms, lease.slots))
-    captured_ms = clamp(found.captured_ms, lease.captured_ms, latest_ms)
-    accepted = CheckpointAccepted(
-        token=command.token,
-        tenant=lease.tenant,
-        job_id=lease.job_id,
-        checkpoint=replace(found, captured_ms=captured_ms),
-    )
-    return (accepted,)
+    captured_ms = clamp(checkpoint.captured_ms, lease.captured_ms, latest_ms)
+    accepted = replace(checkpoint, captured_ms=captured_ms)
+    return (CheckpointAccepted(lease=ref, checkpoint=accepted),)
 
 
-def exited(lease: Lease, command: ReportExit, ctx: Context) -> tuple[Event, ...]:
-    return closing.close(ctx.key, lease, closing.exit_of(lease, command, ctx.at))
+def decide_exit(lease: Lease, command: ReportExit, ctx: Context) -> tuple[Event, ...]:
+    """The lease ends for money; its slots are freed member by member."""
+    return closing.close(lease, closing.end_of_report(lease, command, ctx.at))
 
 
-def freed(pool: Pool, command: ConfirmFreed, ctx: Context) -> tuple[Event, ...]:
-    """Slots return. A lease that its agent forgot to end first ends here, as a platform error."""
-    lease = pool.leases.get(lease_key(command.lease))
-    if lease is None:
+def decide_freed(pool: Pool, command: ConfirmFreed, ctx: Context) -> tuple[Event, ...]:
+    """A member is free. A lease without a reported exit ends first, as a platform error."""
+    lease = pool.leases.get(lease_key(command.token.lease))
+    if lease is None or command.token.pool != ctx.key:
         return ()
-    if (command.node_id, command.incarnation) != (lease.node_id, lease.incarnation):
-        text = f"lease {command.lease} is not on node {command.node_id} in this incarnation"
+    member = next((m for m in lease.members if m.node_id == command.node_id), None)
+    if member is None or member.incarnation != command.incarnation:
+        text = f"lease {lease.number} is not on node {command.node_id} in this incarnation"
         return (Rejected(code=errors.STALE_TOKEN, message=text),)
-    back = SlotsFreed(token=closing.token(ctx.key, lease), node_id=lease.node_id)
+    if command.node_id in lease.freed:
+        return ()
+    freed = MemberFreed(lease=lease.ref, node_id=command.node_id)
     if lease.closed:
-        return (back,)
-    end = closing.forgotten(lease, ctx.at)
-    return (*closing.close(ctx.key, lease, end), back)
+        return (freed,)
+    return (*closing.close(lease, closing.end_of_unreported(lease, ctx.at)), freed)

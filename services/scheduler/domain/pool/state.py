@@ -1,4 +1,4 @@
-"""What `pool` remembers: its nodes, the leases whose money or slots are open, who waits."""
+"""What `pool` remembers: nodes, works, the waiting queue, leases whose money or slots are open."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final, Literal, TypeAlias
@@ -7,8 +7,9 @@ from immutables import Map
 from msgspec import Struct
 
 from schemas.account import Lane
-from schemas.pool import PlacementQueued, Role
-from schemas.training import Checkpoint, Device
+from schemas.envelope import Reason
+from schemas.pool import EndAuthor, LeaseMember, LeaseRef, NodeDescription, Placement
+from schemas.training import Checkpoint, WorkDescription
 from schemas.units import GpuMs, Ms
 
 # Incarnations of a node remembered so that a late command of a dead agent is recognised.
@@ -19,42 +20,56 @@ Standing: TypeAlias = Literal["up", "lost", "retired"]
 
 
 class Node(Struct, frozen=True, kw_only=True):
-    """`last_seen`: last proof of life. A lost node keeps what it holds and gets nothing new."""
+    """A node of the pool. A lost node keeps what it holds and gets nothing new.
 
-    node_id: str
-    incarnation: str
-    slots: int
-    device: Device
-    memory_bytes: int
+    description: as its agent registered it.
+    last_seen: its last proof of life.
+    standing: whether it may get leases.
+    former: its older incarnations, newest first.
+    """
+
+    description: NodeDescription
     last_seen: Ms
     standing: Standing = "up"
     former: tuple[str, ...] = ()
 
 
-class Drain(Struct, frozen=True, kw_only=True):
-    deadline: Ms
-    reason: Literal["closed", "budget"]
+class Ending(Struct, frozen=True, kw_only=True):
+    """The first order to end a lease. Later ones harden it and leave its author.
+
+    ended_by, reason: whose will it is, and why.
+    deadline: when a drain becomes a kill; None: it was a kill from the first.
+    """
+
+    ended_by: EndAuthor
+    reason: Reason
+    deadline: Ms | None = None
 
 
 class Lease(Struct, frozen=True, kw_only=True):
-    """`closed`: its money has ended; it is here until its slots are freed as well.
+    """A lease whose money is open, or whose slots are not all free.
 
-    `alive_at`: last proof of life since the start. `captured_ms`: elapsed at the capture of the
-    last accepted checkpoint. `asked`: its job asked for its end. `named`: checkpoints in the grant.
-    `steps`: how many it began with still to do.
+    ref: names it in every event.
+    members: all that it was granted.
+    freed: nodes whose member is free again.
+    max_gpu_ms: cap of its billable use.
+    granted_at, started_at: by the pool's clock.
+    alive_at: last proof of life of all members since the start.
+    named: checkpoints in its placement; empty once it has started.
+    last_manifest: of its last accepted checkpoint.
+    captured_ms: elapsed at the capture of that checkpoint.
+    steps: how many it began with still to do.
+    used_gpu_ms, billable_gpu_ms: sliced so far.
+    lost_gpu_ms: credited so far.
+    ending: the order to end, if it has one.
+    killed_at: when its agents were told to kill it.
+    closed: its money has ended; it is here until its slots are free as well.
     """
 
-    number: int
-    tenant: str
-    job_id: str
-    attempt: int
-    role: Role
-    lane: Lane
-    node_id: str
-    incarnation: str
-    slots: int
+    ref: LeaseRef
+    members: tuple[LeaseMember, ...]
+    freed: tuple[str, ...] = ()
     max_gpu_ms: GpuMs
-    price_version: str
     granted_at: Ms
     started_at: Ms | None = None
     alive_at: Ms = 0
@@ -65,73 +80,129 @@ class Lease(Struct, frozen=True, kw_only=True):
     used_gpu_ms: GpuMs = 0
     billable_gpu_ms: GpuMs = 0
     lost_gpu_ms: GpuMs = 0
-    asked: bool = False
-    drain: Drain | None = None
+    ending: Ending | None = None
     killed_at: Ms | None = None
     closed: bool = False
 
+    @property
+    def number(self) -> int:
+        """Number of the lease in its pool."""
+        return self.ref.token.lease
+
+    @property
+    def slots(self) -> int:
+        """Slots of all members, freed or not: what its use is multiplied with."""
+        return sum(member.slots for member in self.members)
+
+    @property
+    def node_ids(self) -> tuple[str, ...]:
+        """Nodes of all members."""
+        return tuple(member.node_id for member in self.members)
+
+    @property
+    def draining(self) -> bool:
+        """It has its notice, and time until the deadline."""
+        return self.ending is not None and self.ending.deadline is not None
+
 
 class Waiting(Struct, frozen=True, kw_only=True):
-    """`arrival` orders a lane; `reason` and `position` are what was explained last."""
+    """A placement in the queue.
 
-    placement: PlacementQueued
+    placement: what it asks for.
+    arrival: orders a lane.
+    reason: why it waits, as it was explained last; None: not yet.
+    """
+
+    placement: Placement
     arrival: int
-    reason: str = ""
-    position: int = 0
+    reason: Reason | None = None
 
 
 class Pool(Struct, frozen=True, kw_only=True):
-    """`attempts`: highest attempt seen of each job, so that none is placed twice.
+    """One pool. Keys of persistent maps are texts, as snapshots are JSON.
 
-    `leases` go by `lease_key`: keys of persistent maps are texts, as snapshots are JSON.
+    nodes: by node id.
+    leases: by `lease_key`.
+    waiting: by job id; a job has at most one open placement.
+    works: by job id, in the order of their description.
+    attempts: highest attempt seen of each job, so that none is placed twice.
+    next_lease: number of the next lease.
+    arrivals: placements queued so far.
     """
 
     nodes: Map[str, Node] = Map()
     leases: Map[str, Lease] = Map()
     waiting: Map[str, Waiting] = Map()
+    works: Map[str, tuple[WorkDescription, ...]] = Map()
     attempts: Map[str, int] = Map()
     next_lease: int = 1
     arrivals: int = 0
 
 
 Pools: TypeAlias = Map[str, Pool]
-EMPTY: Final[Pools] = Map()
+INITIAL: Final[Pools] = Map()
 
 
 def lease_key(number: int) -> str:
+    """Key of a lease in the pool's map."""
     return str(number)
 
 
-def leases_of(pool: Pool, node_id: str) -> tuple[Lease, ...]:
+def held_members(lease: Lease) -> tuple[LeaseMember, ...]:
+    """Members that still hold their slots."""
+    return tuple(member for member in lease.members if member.node_id not in lease.freed)
+
+
+def member_on(lease: Lease, node_id: str) -> LeaseMember | None:
+    """The member on a node, where it still holds its slots."""
+    return next((member for member in held_members(lease) if member.node_id == node_id), None)
+
+
+def is_run_by(lease: Lease, incarnation: str) -> bool:
+    """Whether an agent of this incarnation runs a member of the lease."""
+    return any(member.incarnation == incarnation for member in lease.members)
+
+
+def leases_on(pool: Pool, node_id: str) -> tuple[Lease, ...]:
     """All that hold slots of a node, oldest first."""
-    found = (lease for lease in pool.leases.values() if lease.node_id == node_id)
-    return tuple(sorted(found, key=lambda lease: lease.number))
+    on_node = (lease for lease in pool.leases.values() if member_on(lease, node_id) is not None)
+    return tuple(sorted(on_node, key=lambda lease: lease.number))
 
 
 def open_leases(pool: Pool) -> tuple[Lease, ...]:
     """Those whose money runs or may still run, oldest first."""
-    found = (lease for lease in pool.leases.values() if not lease.closed)
-    return tuple(sorted(found, key=lambda lease: lease.number))
+    running = (lease for lease in pool.leases.values() if not lease.closed)
+    return tuple(sorted(running, key=lambda lease: lease.number))
 
 
 def lease_of(pool: Pool, job_id: str, attempt: int) -> Lease | None:
     """The open lease of a placement."""
     for lease in pool.leases.values():
-        if not lease.closed and lease.job_id == job_id and lease.attempt == attempt:
+        if not lease.closed and (lease.ref.job_id, lease.ref.attempt) == (job_id, attempt):
             return lease
     return None
+
+
+def is_described(pool: Pool, job_id: str, work_id: str) -> bool:
+    """Whether placements of the job may refer to this work."""
+    return any(described.work_id == work_id for described in pool.works.get(job_id, ()))
 
 
 def queue(pool: Pool) -> Iterator[Waiting]:
     """In the order of service: premium, standard, free; within a lane first come, first served."""
     ranked = pool.waiting.values()
-    yield from sorted(ranked, key=lambda w: (LANES[w.placement.lane], w.arrival))
+    yield from sorted(ranked, key=lambda waiting: (LANES[waiting.placement.lane], waiting.arrival))
 
 
-def free_slots(pool: Pool) -> dict[str, int]:
-    """Free slots of every node that may get new leases, by node id."""
-    free = {node.node_id: node.slots for node in pool.nodes.values() if node.standing == "up"}
+def free_devices(pool: Pool) -> dict[str, list[int]]:
+    """Numbers of the free devices of every node that may get new leases, ascending."""
+    free = {
+        node_id: set(range(node.description.slots))
+        for node_id, node in pool.nodes.items()
+        if node.standing == "up"
+    }
     for lease in pool.leases.values():
-        if lease.node_id in free:
-            free[lease.node_id] -= lease.slots
-    return free
+        for member in held_members(lease):
+            if member.node_id in free:
+                free[member.node_id].difference_update(member.devices)
+    return {node_id: sorted(devices) for node_id, devices in free.items()}

@@ -16,9 +16,14 @@ BUDGET_NOTICE_MS: Final = 120_000  # the drain notice precedes the cap by this, 
 
 @dataclass(frozen=True)
 class Slice:
-    """Use of one lease in one UTC hour; `billable_gpu_ms` is capped cumulatively."""
+    """Use of one lease in one UTC hour.
 
-    hour: int
+    hour_utc: hours since the epoch.
+    used_gpu_ms: slots × elapsed.
+    billable_gpu_ms: what of it is billed; the cap counts over all slices of the lease.
+    """
+
+    hour_utc: int
     used_gpu_ms: GpuMs
     billable_gpu_ms: GpuMs
 
@@ -36,15 +41,15 @@ def slices(
     billable = min(used, max), cumulative over the lease's slices: the one that reaches the cap is
     billed in part, later ones not at all.
     """
-    found: list[Slice] = []
+    parts: list[Slice] = []
     while from_ms < to_ms:
-        hour = hour_of(started_at + from_ms)
-        until_ms = min(to_ms, (hour + 1) * HOUR_MS - started_at)
+        hour_utc = hour_of(started_at + from_ms)
+        until_ms = min(to_ms, (hour_utc + 1) * HOUR_MS - started_at)
         used, before = slots * (until_ms - from_ms), slots * from_ms
         billable = min(before + used, gpu_ms_max) - min(before, gpu_ms_max)
-        found.append(Slice(hour, used, billable))
+        parts.append(Slice(hour_utc, used, billable))
         from_ms = until_ms
-    return tuple(found)
+    return tuple(parts)
 
 
 def whole_hours_ms(started_at: Ms, alive_at: Ms) -> Ms:

@@ -28,6 +28,7 @@ from schemas.pool import (
     Token,
 )
 from schemas.topics import ACCOUNT, PARTITIONS, POOL, TOPICS
+from schemas.training import AttemptStart
 from services.billing.adapters.ledger import PostgresBooks
 from services.billing.adapters.prices import read_books
 from services.billing.app import ACCOUNTS, LEDGER, TENANTS
@@ -35,7 +36,7 @@ from services.billing.domain.periods import period_of
 from services.billing.domain.state import CLOSE_AFTER_MS
 from services.billing.effect import close
 from services.scheduler.app import POOLS
-from simulator.control_plane.samples import node, request
+from simulator.control_plane.samples import describe, node, request
 from tunery.cli.main import main
 from tunery.local import Stack
 from tunery.runtime.blobs.memory import MemoryBlobs
@@ -161,18 +162,19 @@ async def running(*hosts: Host) -> AsyncIterator[None]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+ATTEMPT_START = AttemptStart(loaded=None, loaded_step=0, skipped=(), total_steps=10)
+
+
 async def use(world: World) -> None:
     """One attempt that is preempted by its node's death, one that the user's error ends."""
     await world.pool(node("a", "a-1", 2))
+    await world.pool(describe("ftjob-1"))
     await world.pool(request(tenant=TENANT, job_id="ftjob-1", attempt=1, slots=2))
     token = Token(pool="default", lease=1)
     started = ReportStarted(
         token=token,
         incarnation="a-1",
-        loaded=None,
-        loaded_step=0,
-        skipped=(),
-        total_steps=10,
+        start=ATTEMPT_START,
     )
     await world.pool(started)
     await asyncio.sleep(0.1)
@@ -187,10 +189,7 @@ async def use(world: World) -> None:
         ReportStarted(
             token=token,
             incarnation="b-1",
-            loaded=None,
-            loaded_step=0,
-            skipped=(),
-            total_steps=10,
+            start=ATTEMPT_START,
         )
     )
     await asyncio.sleep(0.1)
@@ -236,8 +235,8 @@ async def test_the_ledger_equals_what_the_pool_decided_and_the_invoice_the_ledge
         )
         await use(world)
         ends = await world.closed(2)
-        billable = sum(end.billable_gpu_ms for end in ends)
-        lost = sum(end.lost_gpu_ms for end in ends)
+        billable = sum(closed.end.billable_gpu_ms for closed in ends)
+        lost = sum(closed.end.lost_gpu_ms for closed in ends)
         assert billable > 0
         assert lost > 0
         await settled(world, billable)
@@ -292,7 +291,7 @@ async def test_a_month_is_closed_and_what_comes_late_is_on_the_next_bill(world: 
         await world.account(credit)
         await use(world)
         ends = await world.closed(2)
-        net = sum(end.billable_gpu_ms - end.lost_gpu_ms for end in ends)
+        net = sum(closed.end.billable_gpu_ms - closed.end.lost_gpu_ms for closed in ends)
         month = period_of(world.clock.now_ms())
         world.clock.ahead_ms = month.end_ms + CLOSE_AFTER_MS - world.clock.now_ms()
         await world.account(msgspec.structs.replace(credit, reference="T-2"))  # it brings the time

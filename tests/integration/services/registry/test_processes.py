@@ -199,7 +199,9 @@ async def registered(client: Client, base: Base) -> RegisterVersion:
         scores_sha256="c" * 64,
     )
     model_id = f"ft:{base.base_id}:{client.tenant}::1"
-    version = RegisterVersion(model_id=model_id, line="line", lineage=lineage, adapter=tuple(files))
+    version = RegisterVersion(
+        model_id=model_id, series="series", lineage=lineage, adapter=tuple(files)
+    )
     await client.send("model", version)
     return version
 

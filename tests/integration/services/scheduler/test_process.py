@@ -148,15 +148,15 @@ async def test_a_machine_dies_and_its_job_moves_on(servers: Stack, town: Town) -
         await town.seen(lambda e: isinstance(e, NodeLost))
         assert time.monotonic() - silent_s > TTL_MS / 2_000
         ended = await town.seen(lambda e: isinstance(e, AttemptEnded))
-        assert (ended.outcome, ended.billable_gpu_ms) == ("lost", 0)
-        await town.seen(lambda e: isinstance(e, PlacementWanted) and e.attempt == 2)
+        assert (ended.end.outcome, ended.job_billable_gpu_ms) == ("lost", 0)
+        await town.seen(lambda e: isinstance(e, PlacementWanted) and e.placement.attempt == 2)
         first.send_signal(signal.SIGKILL)
         await first.wait()
 
     async with scheduler(servers) as second:
         town.incarnation, town.beating = "a-2", True
         await town.say(POOL, NAME, node(incarnation="a-2"))
-        granted = await town.seen(lambda e: isinstance(e, LeaseGranted) and e.attempt == 2)
-        assert (granted.incarnation, granted.token.lease) == ("a-2", 2)
+        granted = await town.seen(lambda e: isinstance(e, LeaseGranted) and e.lease.attempt == 2)
+        assert (granted.members[0].incarnation, granted.lease.token.lease) == ("a-2", 2)
         second.send_signal(signal.SIGTERM)
         assert await asyncio.wait_for(second.wait(), 10) == 0

@@ -48,4 +48,4 @@ async def test_every_service_may_be_killed() -> None:
             assert await models(running) == [BASE_MODEL_ID]
             again: list[str] = []
             await initial_setup.run_setup_steps(running, again.append)
-            assert again[0] == "tenant local is there"
+            assert again[0] == "tenant local exists"

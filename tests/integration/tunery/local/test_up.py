@@ -105,7 +105,7 @@ async def test_kill_of_the_supervisor_then_up_goes_on(standing: DataDir) -> None
     assert tunery("status", standing).returncode == 3
     up(standing)
     assert not any(record.is_alive() for record in before.values())
-    assert any("of a former run was still alive" in note for note in state.read(standing).notes)
+    assert any("of an earlier run was still alive" in note for note in state.read(standing).notes)
     assert (await remembered(standing)).count(1) == 1
 
 
@@ -142,7 +142,7 @@ def test_a_taken_port_is_named_and_another_used(folders: DataDir) -> None:
     report = json.loads(tunery("status", folders, "--json").stdout)
     assert report["state"] == "ready"
     assert report["children"]["valkey"]["address"] != f"{ports.HOST}:{wanted}"
-    assert any(f"port {wanted} for valkey is taken" in note for note in report["notes"])
+    assert any(f"port {wanted} for valkey is used" in note for note in report["notes"])
 
 
 def test_a_child_that_cannot_start_ends_up_with_its_reason(folders: DataDir) -> None:
@@ -155,7 +155,9 @@ def test_a_child_that_cannot_start_ends_up_with_its_reason(folders: DataDir) -> 
 
 def test_logs_follow_and_name_what_there_is(standing: DataDir) -> None:
     assert "Kafka Server started" in tunery_logs(standing, "kafka")
-    assert "there are: kafka, postgres, s3, supervisor, valkey" in tunery_logs(standing, "nobody")
+    assert "logs exist for kafka, postgres, s3, supervisor, valkey" in tunery_logs(
+        standing, "nobody"
+    )
 
 
 def tunery_logs(folders: DataDir, name: str) -> str:
@@ -176,6 +178,6 @@ def test_a_second_up_is_refused_and_down_is_repeatable(standing: DataDir) -> Non
     second = tunery("up", standing, "--no-services")
     assert second.returncode == 1
     assert "a stack is already running" in second.stderr
-    assert tunery("down", standing).stdout == "stopped\n"
+    assert tunery("down", standing).stdout == "The stack is stopped.\n"
     assert living(standing) == {}
-    assert "nothing is running" in tunery("down", standing).stdout
+    assert "No stack is running" in tunery("down", standing).stdout

@@ -6,7 +6,7 @@ import pytest
 
 from schemas.account import CloseInvoice, PeriodEnded, Statement
 from schemas.topics import PARTITIONS, POOL
-from services.billing.domain.periods import Cut, Share, period
+from services.billing.domain.periods import BillShare, Cut, period
 from services.billing.effect import Behind, close
 from tunery.runtime.bus.memory import MemoryLog
 from tunery.runtime.bus.partitioner import partition_of
@@ -17,12 +17,12 @@ WRITTEN = 5  # records in partition 3 of the pool's journal
 @dataclass
 class FakeBooks:
     at: tuple[int, ...] = (0, 0, 0, WRITTEN, 0, 0, 0, 0)
-    asked: Share | None = None
+    asked: BillShare | None = None
 
     async def reached(self) -> Cut:
         return self.at
 
-    async def statement(self, tenant: str, ended: PeriodEnded, share: Share) -> Statement:
+    async def statement(self, tenant: str, ended: PeriodEnded, share: BillShare) -> Statement:
         self.asked = share
         return statement(ended.period, tuple(share.cut or ()))
 
@@ -51,7 +51,7 @@ async def test_the_first_bill_is_of_all_that_was_written() -> None:
     assert (sent.stream, sent.key) == ("account", "acme")
     assert isinstance(sent.body, CloseInvoice)
     assert sent.body.statement.cut == books.at
-    assert books.asked == Share(month=period("2026-11"), late=(0,) * 8, cut=books.at)
+    assert books.asked == BillShare(month=period("2026-11"), late=(0,) * 8, cut=books.at)
 
 
 async def test_the_next_one_begins_where_the_one_before_was_cut() -> None:

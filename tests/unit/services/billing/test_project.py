@@ -10,10 +10,20 @@ from schemas.account import (
 )
 from schemas.envelope import Header
 from schemas.job import SetLimits
-from schemas.pool import NodeRetired, SlotsFreed, Token, UsageCredited, UsageSliced
+from schemas.pool import LeaseRef, MemberFreed, NodeRetired, Token, UsageCredited, UsageSliced
 from services.billing.project import project_ledger, project_tenants
 from services.billing.react import react_account
 from tunery.runtime.verbs import Done, Todo, Upsert
+
+LEASE = LeaseRef(
+    token=Token(pool="default", lease=2),
+    tenant="acme",
+    job_id="ftjob-1",
+    attempt=1,
+    role="train",
+    lane="premium",
+    price_version="2026-11",
+)
 
 
 def header(offset: int = 7) -> Header:
@@ -32,14 +42,8 @@ def header(offset: int = 7) -> Header:
 
 def sliced(hour: int = 5) -> UsageSliced:
     return UsageSliced(
-        token=Token(pool="default", lease=2),
-        tenant="acme",
-        job_id="ftjob-1",
-        attempt=1,
-        role="train",
-        lane="premium",
-        price_version="2026-11",
-        hour=hour,
+        lease=LEASE,
+        hour_utc=hour,
         used_gpu_ms=90,
         billable_gpu_ms=80,
     )
@@ -47,14 +51,8 @@ def sliced(hour: int = 5) -> UsageSliced:
 
 def credited() -> UsageCredited:
     return UsageCredited(
-        token=Token(pool="default", lease=2),
-        tenant="acme",
-        job_id="ftjob-1",
-        attempt=1,
-        role="train",
-        lane="premium",
-        price_version="2026-11",
-        hour=5,
+        lease=LEASE,
+        hour_utc=5,
         lost_gpu_ms=30,
         cause="lost",
     )
@@ -85,7 +83,7 @@ def test_events_of_one_record_and_of_two_records_have_keys_of_their_own() -> Non
 
 
 def test_other_events_cost_nothing() -> None:
-    freed = SlotsFreed(token=Token(pool="default", lease=2), node_id="a")
+    freed = MemberFreed(lease=LEASE, node_id="a")
     for event in (NodeRetired(node_id="a"), freed):
         assert project_ledger(header(), event) == ()
 

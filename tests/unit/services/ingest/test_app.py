@@ -23,7 +23,7 @@ from schemas.dataset import (
 )
 from schemas.model import GLOBAL, AddBase, Base
 from schemas.topics import DATASET, MODEL, PARTITIONS
-from services.ingest.adapters.process_workbench import Workers
+from services.ingest.adapters.process_workbench import ProcessWorkbench
 from services.ingest.app import build
 from services.ingest.project import BASES
 from services.registry.app import MODELS
@@ -95,22 +95,22 @@ class Ingest:
 
     async def until(self, wanted: Callable[[Any], bool]) -> Any:
         """The first event like this; all events of the tenant until now are in `events`."""
-        found: list[Any] = []
+        matching: list[Any] = []
 
         async def there() -> bool:
             self.events = await self._read()
-            found[:] = filter(wanted, self.events)
-            return bool(found)
+            matching[:] = filter(wanted, self.events)
+            return bool(matching)
 
         await until(there, PATIENCE_S)
-        return found[0]
+        return matching[0]
 
     async def _read(self) -> list[Any]:
-        place = partition_of(b"acme")
-        reader = JournalReader(self.runtime.log, DATASET, {place: START})
+        partition = partition_of(b"acme")
+        reader = JournalReader(self.runtime.log, DATASET, {partition: START})
         await reader.open()
         try:
-            batch = (await reader.read(0))[place]
+            batch = (await reader.read(0))[partition]
             return [event for entry in batch.accepted for event in entry.events]
         finally:
             await reader.close()
@@ -118,16 +118,16 @@ class Ingest:
 
 @pytest.fixture
 def worked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    monkeypatch.setenv("TUNERY_INGEST_WORK_DIR", str(tmp_path / "room"))
+    monkeypatch.setenv("TUNERY_INGEST_WORK_DIR", str(tmp_path / "scratch"))
     monkeypatch.setenv("TUNERY_INGEST_BENCHMARKS_DIR", str(tmp_path / "benchmarks"))
     counted: Counter[str] = Counter()
-    run = Workers._run
+    run = ProcessWorkbench._run
 
-    async def count(self: Workers, task: Any, folder: Path) -> Any:
+    async def count(self: ProcessWorkbench, task: Any, folder: Path) -> Any:
         counted[type(task).__name__] += 1
         return await run(self, task, folder)
 
-    monkeypatch.setattr(Workers, "_run", count)
+    monkeypatch.setattr(ProcessWorkbench, "_run", count)
     return counted
 
 
@@ -151,7 +151,7 @@ async def serving(tmp_path: Path, worked: Counter[str]) -> AsyncIterator[Ingest]
 async def test_what_is_prepared_is_not_tokenised_again(
     tmp_path: Path, worked: Counter[str]
 ) -> None:
-    """Given a data set prepared for a job, when others want the same, then no work is due."""
+    """Given a dataset prepared for a job, when others want the same, then no work is due."""
     async with serving(tmp_path, worked) as ingest:
         await ingest.file("file-1", rows(20))
         first = await ingest.pin("job-1", "file-1")

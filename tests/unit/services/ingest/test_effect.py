@@ -17,7 +17,7 @@ from schemas.dataset import (
     RecordValidation,
 )
 from schemas.sealed import Sealed
-from services.ingest.adapters.process_workbench import Workers
+from services.ingest.adapters.process_workbench import ProcessWorkbench
 from services.ingest.effect import erase, prepare, validate
 from services.ingest.ports import LocalBase, WorkFailed
 from services.ingest.project import EraseBlob
@@ -39,12 +39,12 @@ class World:
     """Effects over memory blobs, one base model, one work folder."""
 
     def __init__(self, tmp_path: Path, *, work_ms_max: int = MINUTE_MS) -> None:
-        self.blobs, self.room = MemoryBlobs(), tmp_path / "room"
+        self.blobs, self.scratch = MemoryBlobs(), tmp_path / "scratch"
         path = str(make_base(tmp_path / "base"))
         self.bases: tuple[LocalBase, ...] = (LocalBase(base_id="small", sha256=SHA, path=path),)
-        workers = Workers(work_ms_max=work_ms_max)
-        self.validate = validate(self.blobs, workers, self.listed, self.room, 1)
-        self.prepare = prepare(self.blobs, workers, self.listed, self.room, 1)
+        workers = ProcessWorkbench(work_ms_max=work_ms_max)
+        self.validate = validate(self.blobs, workers, self.listed, self.scratch, 1)
+        self.prepare = prepare(self.blobs, workers, self.listed, self.scratch, 1)
 
     async def listed(self) -> tuple[LocalBase, ...]:
         return self.bases
@@ -105,7 +105,7 @@ async def test_a_good_file_is_counted_and_its_report_kept(tmp_path: Path) -> Non
     assert counted.tokens > counted.trainable_tokens > 0
     report = json.loads(world.blobs.bodies[record.validation.report_blob])
     assert report["verdict"] == "accepted"
-    assert list(world.room.iterdir()) == []
+    assert list(world.scratch.iterdir()) == []
 
 
 async def test_a_bad_file_is_rejected_with_every_row(tmp_path: Path) -> None:
@@ -186,30 +186,30 @@ async def test_damage_and_time_limits_are_tried_again_then_told(tmp_path: Path) 
     world.blobs.bodies[file.blob] = b"other bytes"
     with pytest.raises(BlobCorrupt):
         await world.validate.run(file, "acme")
-    told = validation_of(world.validate.exhausted(file, "acme", "the disk is full"))
-    assert told.validation is None
-    assert told.failure is not None
-    assert "the disk is full" in told.failure
+    record = validation_of(world.validate.exhausted(file, "acme", "the disk is full"))
+    assert record.validation is None
+    assert record.failure is not None
+    assert "the disk is full" in record.failure
 
 
-async def test_a_data_set_is_prepared_the_same_way_every_time(tmp_path: Path) -> None:
+async def test_a_dataset_is_prepared_the_same_way_every_time(tmp_path: Path) -> None:
     world = World(tmp_path)
     due = await world.due(rows(30))
     first = prepared_of(await world.prepare.run(due, "acme"))
     assert first.prepared is not None
-    made = first.prepared
-    assert made.train_rows + made.validation_rows == 30
-    assert made.validation_rows >= 6
-    assert 0 < made.packed_rows < made.train_rows
+    prepared = first.prepared
+    assert prepared.train_rows + prepared.validation_rows == 30
+    assert prepared.validation_rows >= 6
+    assert 0 < prepared.packed_rows < prepared.train_rows
     for key, sha256 in (
-        (made.train_blob, made.train_sha256),
-        (made.validation_blob, made.validation_sha256),
-        (made.prompts_blob, made.prompts_sha256),
+        (prepared.train_blob, prepared.train_sha256),
+        (prepared.validation_blob, prepared.validation_sha256),
+        (prepared.prompts_blob, prepared.prompts_sha256),
     ):
         assert hashlib.sha256(world.blobs.bodies[key]).hexdigest() == sha256
         assert key.startswith("t/acme/prepared/")
     assert prepared_of(await world.prepare.run(due, "acme")) == first
-    assert list(world.room.iterdir()) == []
+    assert list(world.scratch.iterdir()) == []
 
 
 async def test_a_row_that_does_not_fit_is_refused_at_once(tmp_path: Path) -> None:
@@ -225,10 +225,10 @@ async def test_texts_are_split_where_the_job_says_so_and_chats_are_not(tmp_path:
     world = World(tmp_path)
     texts = b"".join(b'{"text": "%d %s"}\n' % (n, b"A lamp at sea. " * 20) for n in range(12))
     spec: dict[str, Any] = {"max_length": 32, "length_policy": "split"}
-    made = prepared_of(await world.prepare.run(await world.due(texts, **spec), "acme")).prepared
-    assert made is not None
-    assert made.train_rows + made.validation_rows == 12
-    assert made.tokens > 32 * made.train_rows
+    prepared = prepared_of(await world.prepare.run(await world.due(texts, **spec), "acme")).prepared
+    assert prepared is not None
+    assert prepared.train_rows + prepared.validation_rows == 12
+    assert prepared.tokens > 32 * prepared.train_rows
     refused = prepared_of(await world.prepare.run(await world.due(rows(12), **spec), "acme"))
     assert "split_not_text" in (refused.failure or "")
     assert refused.code == errors.FILE_REJECTED

@@ -137,7 +137,7 @@ def test_bases_are_kept_for_their_tokenizers() -> None:
     assert change == Upsert(BASES, {"base_id": "small"}, {"sha256": SHA, "path": "/m"})
 
 
-def test_jobs_hear_of_files_and_data_sets() -> None:
+def test_jobs_hear_of_files_and_datasets() -> None:
     (good,) = react_dataset(AT, validated(accepted=True))
     assert good.body == RecordFile(file_id="f", accepted=True, tokens=(), message=None)
     (bad,) = react_dataset(AT, validated(accepted=False))
@@ -148,10 +148,10 @@ def test_jobs_hear_of_files_and_data_sets() -> None:
         code=errors.EXAMPLES,
         message="Training file has 7 example(s), but must have at least 10 examples.",
     )
-    (told,) = react_dataset(AT, FileValidated(file_id="f", validation=few))
-    assert isinstance(told.body, RecordFile)
-    assert told.body.code == "invalid_n_examples"
-    assert told.body.message == (
+    (sent,) = react_dataset(AT, FileValidated(file_id="f", validation=few))
+    assert isinstance(sent.body, RecordFile)
+    assert sent.body.code == "invalid_n_examples"
+    assert sent.body.message == (
         "The job failed due to an invalid training file. Training file has 7 example(s), but must "
         "have at least 10 examples. GET /v1/files/f/validation lists every problem."
     )

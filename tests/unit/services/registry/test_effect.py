@@ -62,7 +62,7 @@ async def submitted(blobs: MemoryBlobs, files: dict[str, bytes]) -> VersionSubmi
         key = f"t/acme/jobs/1/{name}"
         await blobs.put(key, data)
         named.append(BlobFile(name=name, blob=key, sha256=sha(data), bytes=len(data)))
-    return VersionSubmitted(model_id=MODEL, line="line", lineage=lineage, adapter=tuple(named))
+    return VersionSubmitted(model_id=MODEL, series="series", lineage=lineage, adapter=tuple(named))
 
 
 def recorded(send: Send | None) -> RecordPublished:
@@ -141,7 +141,7 @@ async def test_rows_and_reactions_follow_the_version() -> None:
     assert todo.kind == PUBLISH
     file = version.adapter[0]
     published = VersionPublished(
-        model_id=MODEL, line="line", lineage=version.lineage, files=(file,), quarantined=False
+        model_id=MODEL, series="series", lineage=version.lineage, files=(file,), quarantined=False
     )
     assert project(header(), published) == (Done(PUBLISH, todo.id), Done(ERASE, file.blob))
     (send,) = react_model(header(), published)

@@ -21,13 +21,7 @@ class Decider:
     def when(self, command: Message, key: str | None = None) -> tuple[Any, ...]:
         """Decide, write, read back, fold."""
         stream = self.aggregate.stream
-        ctx = Context(
-            at=self.at,
-            key=key or self.key,
-            tenant=key or self.key,
-            command_id="0" * 32,
-            seq=len(self.journal) + 1,
-        )
+        ctx = self._context(key or self.key)
         decided = self.aggregate.decide(self.state, through(stream, command, "command"), ctx)
         events = tuple(through(stream, event, "event") for event in decided)
         assert events == decided
@@ -36,7 +30,25 @@ class Decider:
         self.journal.append((ctx, events))
         return events
 
-    def given(self, *commands: Message) -> "Decider":
+    def fold(self, *events: Message) -> None:
+        """Events that today's decider does not write, as if it had."""
+        ctx = self._context(self.key)
+        for event in events:
+            self.state = self.aggregate.evolve(
+                self.state, through(self.aggregate.stream, event, "event"), ctx
+            )
+        self.journal.append((ctx, events))
+
+    def _context(self, key: str) -> Context:
+        return Context(
+            at=self.at,
+            key=key,
+            tenant=key,
+            command_id="0" * 32,
+            seq=len(self.journal) + 1,
+        )
+
+    def accept(self, *commands: Message) -> "Decider":
         """Decide them all; none may be refused."""
         for command in commands:
             events = self.when(command)
@@ -69,9 +81,9 @@ def _decoder(union: Any) -> Callable[[bytes], Any]:
 
 def of(events: tuple[Any, ...], kind: type[Any]) -> Any:
     """The one event of this kind."""
-    found = [event for event in events if isinstance(event, kind)]
-    assert len(found) == 1, f"{len(found)} × {kind.__name__} in {events}"
-    return found[0]
+    matching = [event for event in events if isinstance(event, kind)]
+    assert len(matching) == 1, f"{len(matching)} × {kind.__name__} in {events}"
+    return matching[0]
 
 
 def names(events: tuple[Any, ...]) -> list[str]:

@@ -16,10 +16,11 @@ from schemas.job import (
     RecordVerdict,
     ScoreSummary,
 )
-from schemas.pool import Role
-from schemas.training import AttemptOutcome, FailureCause, Result
+from schemas.pool import AttemptEnd, EndAuthor, Role
+from schemas.reasons import ending
+from schemas.training import AttemptOutcome, AttemptStart, FailureCause, Result
 from services.scheduler.app import JOBS
-from services.scheduler.domain.job.state import Job
+from services.scheduler.domain.job.state import OpenJob
 from simulator.control_plane.samples import (
     BASE,
     MINUTE,
@@ -58,18 +59,12 @@ def pinned(**changes: Any) -> RecordBase:
 
 
 def granted(attempt: int = 1) -> RecordGranted:
-    return RecordGranted(job_id=JOB_ID, attempt=attempt, node_id="a")
+    return RecordGranted(job_id=JOB_ID, attempt=attempt, node_ids=("a",))
 
 
 def started(attempt: int = 1, **changes: Any) -> RecordStarted:
-    whole: dict[str, Any] = {
-        "job_id": JOB_ID,
-        "attempt": attempt,
-        "loaded_step": 0,
-        "skipped": (),
-        "total_steps": 40,
-    }
-    return RecordStarted(**(whole | changes))
+    start = AttemptStart(loaded=None, loaded_step=0, skipped=(), total_steps=40)
+    return RecordStarted(job_id=JOB_ID, attempt=attempt, start=replace(start, **changes))
 
 
 def closed(
@@ -80,20 +75,24 @@ def closed(
     billable: int = MINUTE,
     lost: int = 0,
     result: Result | None = None,
+    ended_by: EndAuthor = "training",
 ) -> RecordClosed:
     done = result or (TRAINED if role == "train" else SCORED)
     return RecordClosed(
         job_id=JOB_ID,
         attempt=attempt,
         role=role,
-        outcome=outcome,
-        cause=cause,
-        message=None,
-        result=done if outcome == "succeeded" else None,
-        node_id="a",
-        used_gpu_ms=billable,
-        billable_gpu_ms=billable,
-        lost_gpu_ms=lost,
+        end=AttemptEnd(
+            outcome=outcome,
+            ended_by=ended_by,
+            reason=ending("exited"),
+            cause=cause,
+            result=done if outcome == "succeeded" else None,
+            node_ids=("a",),
+            used_gpu_ms=billable,
+            billable_gpu_ms=billable,
+            lost_gpu_ms=lost,
+        ),
     )
 
 
@@ -118,14 +117,14 @@ LIVES: dict[Phase, tuple[Any, ...]] = {
 SCORED_LIFE = _SCORED
 
 
-def nobody() -> Decider:
+def new_tenant() -> Decider:
     return Decider(JOBS, TENANT, T0)
 
 
 def lived(phase: Phase) -> Decider:
-    return nobody().given(*LIVES[phase])
+    return new_tenant().accept(*LIVES[phase])
 
 
-def job_of(decider: Decider) -> Job | None:
-    found: Job | None = decider.state[TENANT].jobs.get(JOB_ID)
-    return found
+def job_of(decider: Decider) -> OpenJob | None:
+    job: OpenJob | None = decider.state[TENANT].jobs.get(JOB_ID)
+    return job

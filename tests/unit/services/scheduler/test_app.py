@@ -8,8 +8,9 @@ from typing import Any
 
 from schemas.envelope import Entry
 from schemas.job import JobEnded, PlacementWanted
-from schemas.pool import ConfirmFreed, LeaseGranted, ReportExit, ReportStarted, SlotsFreed
+from schemas.pool import ConfirmFreed, LeaseGranted, MemberFreed, ReportExit, ReportStarted
 from schemas.topics import JOB, PARTITIONS, POOL, TOPICS, Stream
+from schemas.training import AttemptStart
 from services.scheduler.app import JOBS, POOLS
 from services.scheduler.react import react_job, react_pool
 from simulator.control_plane.samples import POOL as NAME
@@ -38,7 +39,7 @@ WAIT_S = 10
 
 
 @dataclass
-class Place:
+class SchedulerFixture:
     log: MemoryLog = field(default_factory=lambda: MemoryLog(session_timeout_ms=50))
     clock: Clock = field(default_factory=SystemClock)
     blobs: Blobs = field(default_factory=MemoryBlobs)
@@ -64,20 +65,20 @@ class Place:
 
 
 @asynccontextmanager
-async def scheduler() -> AsyncIterator[Place]:
-    place = Place()
-    await place.log.create(TOPICS, PARTITIONS)
+async def scheduler() -> AsyncIterator[SchedulerFixture]:
+    fixture = SchedulerFixture()
+    await fixture.log.create(TOPICS, PARTITIONS)
     hosts = (
-        AggregateHost(place, JOBS, limits=LIMITS),
-        AggregateHost(place, POOLS, limits=LIMITS),
-        Reactor(place, JOB, react_job, limits=LIMITS),
-        Reactor(place, POOL, react_pool, limits=LIMITS),
+        AggregateHost(fixture, JOBS, limits=LIMITS),
+        AggregateHost(fixture, POOLS, limits=LIMITS),
+        Reactor(fixture, JOB, react_job, limits=LIMITS),
+        Reactor(fixture, POOL, react_pool, limits=LIMITS),
     )
     tasks = [asyncio.create_task(host.run()) for host in hosts]
     try:
         for host in hosts:
             await host.ready()
-        yield place
+        yield fixture
         assert not any(host.stopped for host in hosts)
     finally:
         for task in tasks:
@@ -85,45 +86,40 @@ async def scheduler() -> AsyncIterator[Place]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def run_lease(place: Place, number: int, result: Any) -> None:
+async def run_lease(fixture: SchedulerFixture, number: int, result: Any) -> None:
     """What an agent does with the number-th lease."""
-    granted: LeaseGranted = await place.seen(
-        POOL, NAME, lambda e: isinstance(e, LeaseGranted) and e.token.lease == number
+    granted: LeaseGranted = await fixture.seen(
+        POOL, NAME, lambda e: isinstance(e, LeaseGranted) and e.lease.token.lease == number
     )
-    incarnation = granted.incarnation
-    await place.say(
+    (member,) = granted.members
+    token, incarnation = granted.lease.token, member.incarnation
+    start = AttemptStart(loaded=None, loaded_step=0, skipped=(), total_steps=40)
+    await fixture.say(
         POOL,
         NAME,
-        ReportStarted(
-            token=granted.token,
-            incarnation=incarnation,
-            loaded=None,
-            loaded_step=0,
-            skipped=(),
-            total_steps=40,
-        ),
+        ReportStarted(token=token, incarnation=incarnation, start=start),
         ReportExit(
-            token=granted.token,
+            token=token,
             incarnation=incarnation,
             outcome="succeeded",
             elapsed_ms=1,
             result=result,
         ),
-        ConfirmFreed(lease=number, node_id=granted.node_id, incarnation=incarnation),
+        ConfirmFreed(token=token, node_id=member.node_id, incarnation=incarnation),
     )
 
 
 async def test_a_job_goes_from_submission_to_its_end() -> None:
-    async with scheduler() as place:
-        await place.say(POOL, NAME, node())
-        await place.say(JOB, TENANT, limits(), submit(JOB_ID), prepared(), pinned())
-        wanted = await place.seen(JOB, TENANT, lambda e: isinstance(e, PlacementWanted))
-        assert wanted.role == "train"
-        await run_lease(place, 1, TRAINED)
-        await run_lease(place, 2, SCORED)
-        await place.seen(JOB, TENANT, lambda e: type(e).__name__ == "VerdictDue")
-        await place.say(JOB, TENANT, VERDICT, REGISTERED)
-        ended = await place.seen(JOB, TENANT, lambda e: isinstance(e, JobEnded))
+    async with scheduler() as fixture:
+        await fixture.say(POOL, NAME, node())
+        await fixture.say(JOB, TENANT, limits(), submit(JOB_ID), prepared(), pinned())
+        wanted = await fixture.seen(JOB, TENANT, lambda e: isinstance(e, PlacementWanted))
+        assert wanted.placement.role == "train"
+        await run_lease(fixture, 1, TRAINED)
+        await run_lease(fixture, 2, SCORED)
+        await fixture.seen(JOB, TENANT, lambda e: type(e).__name__ == "VerdictDue")
+        await fixture.say(JOB, TENANT, VERDICT, REGISTERED)
+        ended = await fixture.seen(JOB, TENANT, lambda e: isinstance(e, JobEnded))
         assert (ended.outcome, ended.model_id, ended.failure) == ("succeeded", "ft:smol", None)
-        freed = [event for event in place.events(POOL, NAME) if isinstance(event, SlotsFreed)]
+        freed = [event for event in fixture.events(POOL, NAME) if isinstance(event, MemberFreed)]
         assert len(freed) == 2

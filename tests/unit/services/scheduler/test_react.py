@@ -1,14 +1,21 @@
 """Reactions: which facts lead to which commands, and to whom."""
 
-from typing import Any
-
 from schemas.account import RICH_EVENT_TYPES, Announce
 from schemas.envelope import Header, Rejected
 from schemas.job import JobEnded, PauseJob, PlacementUnwanted
-from schemas.pool import LeaseKilled, PlacementClosed, Token, UsageCredited, UsageSliced
+from schemas.pool import (
+    ClosePlacement,
+    LeaseKilled,
+    LeaseRef,
+    PlacementClosed,
+    Token,
+    UsageCredited,
+    UsageSliced,
+)
+from schemas.reasons import ending
 from services.scheduler.react import react_job, react_pool
 from simulator.control_plane.samples import POOL, T0
-from tests.unit.services.scheduler.lives import LIVES, TENANT, nobody
+from tests.unit.services.scheduler.lives import LIVES, TENANT, new_tenant
 
 HEADER = Header(
     stream="job",
@@ -21,20 +28,19 @@ HEADER = Header(
     command_id="0" * 32,
     incarnation=0,
 )
-USE: dict[str, Any] = {
-    "token": Token(pool=POOL, lease=1),
-    "tenant": TENANT,
-    "job_id": "ftjob-1",
-    "attempt": 1,
-    "role": "train",
-    "lane": "free",
-    "price_version": "2026-11",
-    "hour": 5,
-}
+LEASE = LeaseRef(
+    token=Token(pool=POOL, lease=1),
+    tenant=TENANT,
+    job_id="ftjob-1",
+    attempt=1,
+    role="train",
+    lane="free",
+    price_version="2026-11",
+)
 
 
 def test_the_whole_life_of_a_job_speaks_to_the_right_streams() -> None:
-    decider = nobody()
+    decider = new_tenant()
     said = [
         (send.stream, send.key, type(send.body).__name__)
         for command in LIVES["done"]
@@ -44,13 +50,16 @@ def test_the_whole_life_of_a_job_speaks_to_the_right_streams() -> None:
     assert said == [
         ("dataset", TENANT, "PinDataset"),
         ("model", TENANT, "PinBase"),
+        ("pool", POOL, "DescribeWork"),
         ("pool", POOL, "RequestPlacement"),
         ("account", TENANT, "Announce"),
+        ("pool", POOL, "DescribeWork"),
         ("pool", POOL, "RequestPlacement"),
         ("account", TENANT, "Announce"),
         ("model", TENANT, "RegisterVersion"),
         ("account", TENANT, "Announce"),
         ("dataset", TENANT, "UnpinDataset"),
+        ("pool", POOL, "ForgetWork"),
     ]
 
 
@@ -58,7 +67,7 @@ def test_what_is_announced_is_what_endpoints_may_subscribe_to() -> None:
     said = {
         send.body.event_type
         for commands in (LIVES["done"], (*LIVES["queued"], PauseJob(job_id="ftjob-1")))
-        for decider in (nobody(),)
+        for decider in (new_tenant(),)
         for command in commands
         for event in decider.when(command)
         for send in react_job(HEADER, event)
@@ -86,15 +95,23 @@ def test_an_end_is_announced_under_one_name() -> None:
 
 
 def test_closing_a_placement_goes_to_its_pool() -> None:
-    (send,) = react_job(
-        HEADER, PlacementUnwanted(job_id="ftjob-1", pool="big", attempt=2, mode="kill")
+    unwanted = PlacementUnwanted(
+        job_id="ftjob-1",
+        pool="big",
+        attempt=2,
+        mode="kill",
+        ended_by="tenant",
+        reason=ending("cancelled"),
     )
+    (send,) = react_job(HEADER, unwanted)
     assert (send.stream, send.key, send.tenant) == ("pool", "big", TENANT)
+    assert isinstance(send.body, ClosePlacement)
+    assert (send.body.ended_by, send.body.reason) == ("tenant", ending("cancelled"))
 
 
 def test_use_counts_what_is_billable_and_credits_count_back() -> None:
-    sliced = UsageSliced(**USE, used_gpu_ms=9, billable_gpu_ms=7)
-    credited = UsageCredited(**USE, lost_gpu_ms=3, cause="lost")
+    sliced = UsageSliced(lease=LEASE, hour_utc=5, used_gpu_ms=9, billable_gpu_ms=7)
+    credited = UsageCredited(lease=LEASE, hour_utc=5, lost_gpu_ms=3, cause="lost")
     amounts = [
         (send.stream, send.key, getattr(send.body, "gpu_ms", None))
         for event in (sliced, credited)
@@ -104,9 +121,7 @@ def test_use_counts_what_is_billable_and_credits_count_back() -> None:
 
 
 def test_what_only_agents_need_stays_in_the_pool() -> None:
-    killed = LeaseKilled(
-        token=USE["token"], tenant=TENANT, job_id="ftjob-1", attempt=1, node_id="a"
-    )
+    killed = LeaseKilled(lease=LEASE, ended_by="tenant", reason=ending("cancelled"))
     assert react_pool(HEADER, killed) == ()
     assert react_pool(HEADER, Rejected(code="x", message="")) == ()
     assert PlacementClosed not in {type(send.body) for send in react_pool(HEADER, killed)}

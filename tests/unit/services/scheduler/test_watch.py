@@ -44,7 +44,7 @@ class FlakyLog(MemoryLog):
 
 
 @dataclass
-class Place:
+class WatchFixture:
     log: FlakyLog = field(default_factory=lambda: FlakyLog(session_timeout_ms=50))
     clock: Clock = field(default_factory=SystemClock)
     blobs: Blobs = field(default_factory=MemoryBlobs)
@@ -56,18 +56,18 @@ class Place:
 
     def observed(self) -> list[NodeSeen]:
         """What the pool has accepted so far."""
-        found: list[NodeSeen] = []
+        seen_nodes: list[NodeSeen] = []
         for record in self.log.topics[POOL.journal.name][partition_of(NAME.encode())].records:
             entry = decode_record(record.value)
             if isinstance(entry, Entry):
                 for event in codec_of(POOL).events(entry):
                     if isinstance(event, NodesObserved):
-                        found += event.seen
-        return found
+                        seen_nodes += event.seen
+        return seen_nodes
 
     def said(self) -> list[ObserveNodes]:
-        place = self.log.topics[POOL.commands.name][partition_of(NAME.encode())]
-        bodies = [msgspec.json.decode(record.value)["body"] for record in place.records]
+        fixture = self.log.topics[POOL.commands.name][partition_of(NAME.encode())]
+        bodies = [msgspec.json.decode(record.value)["body"] for record in fixture.records]
         return [
             msgspec.convert(body, ObserveNodes)
             for body in bodies
@@ -85,19 +85,19 @@ class Place:
 
 
 @asynccontextmanager
-async def watching(*nodes: RegisterNode) -> AsyncIterator[Place]:
+async def watching(*nodes: RegisterNode) -> AsyncIterator[WatchFixture]:
     """A pool with its owner and its watcher, and nodes that have registered."""
-    place = Place()
-    await place.log.create((POOL.commands, POOL.journal, HEARTBEATS, SNAPSHOTS), PARTITIONS)
+    fixture = WatchFixture()
+    await fixture.log.create((POOL.commands, POOL.journal, HEARTBEATS, SNAPSHOTS), PARTITIONS)
     limits = HostLimits(idle_wait_ms=20, retry_ms=10)
-    hosts = (AggregateHost(place, POOLS, limits=limits), Watcher(place, TTL_MS, 10, 60_000))
+    hosts = (AggregateHost(fixture, POOLS, limits=limits), Watcher(fixture, TTL_MS, 10, 60_000))
     tasks = [asyncio.create_task(host.run()) for host in hosts]
     try:
         for host in hosts:
             await host.ready()
-        for one in nodes:
-            await place.sender.send(POOL, NAME, "", one)
-        yield place
+        for observed in nodes:
+            await fixture.sender.send(POOL, NAME, "", observed)
+        yield fixture
     finally:
         for task in tasks:
             task.cancel()
@@ -105,40 +105,40 @@ async def watching(*nodes: RegisterNode) -> AsyncIterator[Place]:
             await asyncio.gather(*tasks)
 
 
-async def until_silent(place: Place, silent: bool) -> NodeSeen:
+async def until_silent(fixture: WatchFixture, silent: bool) -> NodeSeen:
     async with asyncio.timeout(WAIT_S):
-        while not any(one.silent is silent for one in place.observed()):  # noqa: ASYNC110  # a log has no event to wait for
+        while not any(observed.silent is silent for observed in fixture.observed()):  # noqa: ASYNC110  # a log has no event to wait for
             await asyncio.sleep(0.01)
-    return next(one for one in place.observed() if one.silent is silent)
+    return next(observed for observed in fixture.observed() if observed.silent is silent)
 
 
 async def test_a_node_that_falls_silent_is_lost_and_comes_back() -> None:
-    async with watching(node()) as place:
-        await place.beats(2 * TTL_MS / 1_000)
-        assert place.said() == []
-        last = place.log.topics[HEARTBEATS.name][partition_of(b"a")].records[-1].timestamp
-        lost = await until_silent(place, True)
+    async with watching(node()) as fixture:
+        await fixture.beats(2 * TTL_MS / 1_000)
+        assert fixture.said() == []
+        last = fixture.log.topics[HEARTBEATS.name][partition_of(b"a")].records[-1].timestamp
+        lost = await until_silent(fixture, True)
         assert (lost.node_id, lost.incarnation, lost.last_seen) == ("a", "a-1", last)
-        beating = asyncio.create_task(place.beats(WAIT_S))
-        assert (await until_silent(place, False)).last_seen > last
+        beating = asyncio.create_task(fixture.beats(WAIT_S))
+        assert (await until_silent(fixture, False)).last_seen > last
         beating.cancel()
 
 
 async def test_nobody_is_lost_while_the_watcher_cannot_read() -> None:
-    async with watching(node()) as place:
-        await place.beats(0.1)
-        place.log.away = True
+    async with watching(node()) as fixture:
+        await fixture.beats(0.1)
+        fixture.log.away = True
         await asyncio.sleep(3 * TTL_MS / 1_000)
-        assert place.said() == []
-        place.log.away = False
-        await place.beats(2 * TTL_MS / 1_000)
-        assert place.said() == []
+        assert fixture.said() == []
+        fixture.log.away = False
+        await fixture.beats(2 * TTL_MS / 1_000)
+        assert fixture.said() == []
 
 
 async def test_unreadable_heartbeats_are_passed_over() -> None:
-    async with watching(node()) as place:
+    async with watching(node()) as fixture:
         for value in GARBAGE:
-            await place.log.send(HEARTBEATS.name, b"a", value)
-        await place.beats(2 * TTL_MS / 1_000)
-        assert place.said() == []
-        assert (await until_silent(place, True)).node_id == "a"
+            await fixture.log.send(HEARTBEATS.name, b"a", value)
+        await fixture.beats(2 * TTL_MS / 1_000)
+        assert fixture.said() == []
+        assert (await until_silent(fixture, True)).node_id == "a"

@@ -29,8 +29,8 @@ def settled(world: World) -> World:
             return world
         world.step()
     left = [job for tenant in TENANTS for job in world.job.state[tenant].jobs.values()]
-    told = [(job.job_id, job.wanted, job.phase, job.open) for job in left]
-    raise AssertionError(f"not done after {STEPS_MAX} steps: {told}; {world.held}")
+    unfinished = [(job.job_id, job.wanted, job.phase, job.open) for job in left]
+    raise AssertionError(f"not done after {STEPS_MAX} steps: {unfinished}; {world.held}")
 
 
 def chaotic(seed: int) -> World:
@@ -63,7 +63,7 @@ def test_whatever_happens_every_job_ends_and_the_books_agree(seed: int) -> None:
         hold = books.holds.get(job_id, 0)
         assert ended.released_gpu_ms == hold - books.billed[job_id]
     assert sorted(world.unpinned) == sorted(books.ended)
-    ends = {one.event_id for one in world.told if one.event_type in STANDARD_EVENT_TYPES}
+    ends = {sent.event_id for sent in world.announced if sent.event_type in STANDARD_EVENT_TYPES}
     assert len(ends) == len(books.ended)
     assert world.job.refolded() == world.job.state
     assert world.pool.refolded() == world.pool.state
@@ -81,7 +81,7 @@ def test_the_world_is_as_bad_as_it_should_be() -> None:
     outcomes = {e.outcome for w in worlds for e in w.books.ended.values()}
     codes = {e.failure.code for w in worlds for e in w.books.ended.values() if e.failure}
     closed = {
-        (event.outcome, event.cause)
+        (event.end.outcome, event.end.cause)
         for world in worlds
         for _, events in world.pool.journal
         for event in events

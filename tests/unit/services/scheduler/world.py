@@ -34,8 +34,13 @@ from schemas.pool import (
     LeaseDraining,
     LeaseGranted,
     LeaseKilled,
+    LeaseRef,
+    MemberFreed,
+    NodeDescription,
+    NodeRegistered,
     NodeSeen,
     ObserveNodes,
+    Placement,
     PlacementClosed,
     PlacementQueued,
     RegisterNode,
@@ -44,11 +49,11 @@ from schemas.pool import (
     ReportStarted,
     RetireNode,
     Role,
-    SlotsFreed,
     UsageCredited,
     UsageSliced,
 )
-from schemas.training import Checkpoint, FailureCause, SkippedCheckpoint
+from schemas.reasons import skipping
+from schemas.training import AttemptStart, Checkpoint, FailureCause, SkippedCheckpoint
 from schemas.units import HOUR_MS
 from services.scheduler.app import JOBS, POOLS
 from services.scheduler.domain.job.quota import month_of, open_gpu_ms
@@ -89,10 +94,11 @@ CAUSES: Final[tuple[FailureCause, ...]] = (
 class Running:
     """What an agent knows of one lease."""
 
-    grant: LeaseGranted
+    lease: LeaseRef
+    placement: Placement
     started_at: int | None = None
     step: int = 0
-    told: str = "run"
+    target: str = "run"
     closed: bool = False
 
 
@@ -102,6 +108,7 @@ class Agent:
 
     node_id: str
     slots: int
+    placements: dict[str, Placement]
     incarnation: str = ""
     alive: bool = False
     last_seen: int = 0
@@ -109,21 +116,24 @@ class Agent:
 
     def follow(self, event: Any) -> None:
         match event:
-            case LeaseGranted() if event.incarnation == self.incarnation:
-                self.leases[event.token.lease] = Running(event)
-            case LeaseDraining() if event.token.lease in self.leases:
-                self.leases[event.token.lease].told = "drain"
-            case LeaseKilled() if event.token.lease in self.leases:
-                self.leases[event.token.lease].told = "kill"
+            case PlacementQueued():
+                self.placements[event.placement.job_id] = event.placement
+            case LeaseGranted() if event.members[0].incarnation == self.incarnation:
+                placement = self.placements[event.lease.job_id]
+                self.leases[event.lease.token.lease] = Running(event.lease, placement)
+            case LeaseDraining() if event.lease.token.lease in self.leases:
+                self.leases[event.lease.token.lease].target = "drain"
+            case LeaseKilled() if event.lease.token.lease in self.leases:
+                self.leases[event.lease.token.lease].target = "kill"
             case PlacementClosed():
                 for running in self.leases.values():
-                    if (running.grant.job_id, running.grant.attempt) == (
+                    if (running.lease.job_id, running.lease.attempt) == (
                         event.job_id,
                         event.attempt,
                     ):
                         running.closed = True
-            case SlotsFreed():
-                self.leases.pop(event.token.lease, None)
+            case MemberFreed():
+                self.leases.pop(event.lease.token.lease, None)
             case _:
                 pass
 
@@ -147,45 +157,48 @@ class Books:
     def enter(self, event: Any) -> None:
         match event:
             case LeaseGranted():
-                self.leases[event.token.lease] += 1
-                assert self.leases[event.token.lease] == 1, "a token was given twice"
-                self.held[event.token.lease] = (event.node_id, event.slots)
-                used = sum(n for node, n in self.held.values() if node == event.node_id)
-                assert used <= self.slots[event.node_id], "a slot was given twice"
-            case SlotsFreed():
-                del self.held[event.token.lease]
+                number, (member,) = event.lease.token.lease, event.members
+                self.leases[number] += 1
+                assert self.leases[number] == 1, "a token was given twice"
+                self.held[number] = (member.node_id, member.slots)
+                used = sum(n for node, n in self.held.values() if node == member.node_id)
+                assert used <= self.slots[member.node_id], "a slot was given twice"
+            case MemberFreed():
+                del self.held[event.lease.token.lease]
             case PlacementQueued():
-                self.queued[event.job_id, event.attempt] += 1
+                self.queued[event.placement.job_id, event.placement.attempt] += 1
             case PlacementClosed():
                 self.closed[event.job_id, event.attempt] += 1
                 assert self.closed[event.job_id, event.attempt] == 1, "closed twice"
                 assert self.queued[event.job_id, event.attempt] == 1
                 billable, lost = self.totals[event.job_id]
                 self.totals[event.job_id] = (
-                    billable + event.billable_gpu_ms,
-                    lost + event.lost_gpu_ms,
+                    billable + event.end.billable_gpu_ms,
+                    lost + event.end.lost_gpu_ms,
                 )
-                assert 0 <= event.billable_gpu_ms <= event.used_gpu_ms
+                assert 0 <= event.end.billable_gpu_ms <= event.end.used_gpu_ms
             case UsageSliced():
-                self.slices[event.token.lease, event.hour] += 1
-                assert self.slices[event.token.lease, event.hour] == 1, "an hour was sliced twice"
-                self._bill(event.tenant, event.job_id, event.hour, event.billable_gpu_ms)
+                key = event.lease.token.lease, event.hour_utc
+                self.slices[key] += 1
+                assert self.slices[key] == 1, "an hour was sliced twice"
+                self._bill(event.lease, event.hour_utc, event.billable_gpu_ms)
             case UsageCredited():
                 assert event.lost_gpu_ms > 0
-                self._bill(event.tenant, event.job_id, event.hour, -event.lost_gpu_ms)
+                self._bill(event.lease, event.hour_utc, -event.lost_gpu_ms)
             case HoldTaken():
                 self.holds[event.job_id] = event.estimate.hold_gpu_ms
             case JobEnded():
                 assert event.job_id not in self.ended, "ended twice"
                 self.ended[event.job_id] = event
+            case NodeRegistered():
+                self.slots[event.node.node_id] = event.node.slots
             case _:
-                if type(event).__name__ == "NodeRegistered":
-                    self.slots[event.node_id] = event.slots
+                pass
 
-    def _bill(self, tenant: str, job_id: str, hour: int, gpu_ms: int) -> None:
-        self.billed[job_id] += gpu_ms
-        self.months[tenant, month_of(hour)] += gpu_ms
-        assert 0 <= self.billed[job_id] <= self.holds[job_id], "a hold was passed"
+    def _bill(self, lease: LeaseRef, hour_utc: int, gpu_ms: int) -> None:
+        self.billed[lease.job_id] += gpu_ms
+        self.months[lease.tenant, month_of(hour_utc)] += gpu_ms
+        assert 0 <= self.billed[lease.job_id] <= self.holds[lease.job_id], "a hold was passed"
 
 
 class World:
@@ -195,11 +208,14 @@ class World:
         self.job = Decider(JOBS, "", self.at)
         self.pool = Decider(POOLS, POOL, self.at)
         self.queues: dict[str, deque[tuple[str, Message]]] = {"job": deque(), "pool": deque()}
-        self.agents = [Agent(f"n{i}", self.random.randint(1, 3)) for i in range(nodes)]
+        self.placements: dict[str, Placement] = {}  # by job, as every agent has them
+        self.agents = [
+            Agent(f"n{i}", self.random.randint(1, 3), self.placements) for i in range(nodes)
+        ]
         self.gone: list[Agent] = []
         self.books, self.incarnations = Books(), 0
         self.jobs: dict[str, str] = {}  # job → tenant
-        self.told: list[Announce] = []
+        self.announced: list[Announce] = []
         self.unpinned: list[str] = []
         self.files: list[tuple[str, str]] = []
         self.rejected: Counter[str] = Counter()
@@ -265,7 +281,7 @@ class World:
                 done_too = RecordRegistered(job_id=job_id, model_id=body.model_id)
                 self.send("job", tenant, done_too)
             case Announce():
-                self.told.append(body)
+                self.announced.append(body)
             case UnpinDataset():
                 self.unpinned.append(body.job_id)
             case _:
@@ -276,7 +292,7 @@ class World:
         self.chaos = False
         self.gone = [agent for agent in self.agents if not agent.alive]
         self.agents = [agent for agent in self.agents if agent.alive]
-        self.agents.append(Agent("fresh", 3))
+        self.agents.append(Agent("fresh", 3, self.placements))
 
     @property
     def held(self) -> list[int]:
@@ -366,87 +382,86 @@ class World:
         self.incarnations += 1
         agent.incarnation, agent.leases = f"i{self.incarnations}", {}
         agent.alive, agent.last_seen = True, self.at
-        self.send(
-            "pool",
-            POOL,
-            RegisterNode(
-                node_id=agent.node_id,
-                incarnation=agent.incarnation,
-                slots=agent.slots,
-                device="cpu",
-                memory_bytes=1,
-            ),
+        node = NodeDescription(
+            node_id=agent.node_id,
+            incarnation=agent.incarnation,
+            slots=agent.slots,
+            device="cpu",
+            memory_bytes=1,
         )
+        self.send("pool", POOL, RegisterNode(node=node))
 
     def _work(self, agent: Agent, running: Running) -> None:
         """One lease moves on."""
         if running.closed:
             freed = ConfirmFreed(
-                lease=running.grant.token.lease,
+                token=running.lease.token,
                 node_id=agent.node_id,
                 incarnation=agent.incarnation,
             )
             self.send("pool", POOL, freed)
         elif running.started_at is None:
             self._start(agent, running)
-        elif running.told != "run":
-            if running.told == "drain" and self.random.random() < 0.7:
+        elif running.target != "run":
+            if running.target == "drain" and self.random.random() < 0.7:
                 self._checkpoint(agent, running)
             self._exit(agent, running, "preempted")
         elif running.step < 40 and self.random.random() < 0.5:
             self._checkpoint(agent, running)
         elif self.chaos and self.random.random() < 0.15:
             self._exit(agent, running, "failed", self.random.choice(CAUSES))
-        elif running.step >= 40 or running.grant.role == "eval" or self.random.random() < 0.3:
+        elif running.step >= 40 or running.lease.role == "eval" or self.random.random() < 0.3:
             self._exit(agent, running, "succeeded")
 
     def _start(self, agent: Agent, running: Running) -> None:
-        grant = running.grant
-        named = list(grant.checkpoints)
+        named = list(running.placement.checkpoints)
         skipped: list[SkippedCheckpoint] = []
         while named and self.chaos and self.random.random() < 0.1:
             bad = named.pop(0)
             skipped.append(
-                SkippedCheckpoint(manifest_sha256=bad.manifest_sha256, reason="hash mismatch")
+                SkippedCheckpoint(
+                    manifest_sha256=bad.manifest_sha256, reason=skipping("blob_corrupt")
+                )
             )
         loaded: Checkpoint | None = named[0] if named else None
         running.started_at, running.step = self.at, loaded.step if loaded else 0
-        report = ReportStarted(
-            token=grant.token,
-            incarnation=agent.incarnation,
+        start = AttemptStart(
             loaded=loaded.manifest_sha256 if loaded else None,
             loaded_step=running.step,
             skipped=tuple(skipped),
             total_steps=40,
         )
+        report = ReportStarted(
+            token=running.lease.token, incarnation=agent.incarnation, start=start
+        )
         self.send("pool", POOL, report)
 
     def _checkpoint(self, agent: Agent, running: Running) -> None:
-        if running.grant.role == "eval" or running.started_at is None:
+        if running.lease.role == "eval" or running.started_at is None:
             return
         running.step += 10
         captured_ms = self.at - running.started_at - self.random.randrange(3_000)
-        found = checkpoint(
+        state = checkpoint(
             running.step,
-            running.grant.attempt,
+            running.lease.attempt,
             captured_ms,
-            mark=running.grant.job_id.removeprefix("ftjob-") + "f",
+            mark=running.lease.job_id.removeprefix("ftjob-") + "f",
         )
         self.send(
             "pool",
             POOL,
             ReportCheckpoint(
-                token=running.grant.token, incarnation=agent.incarnation, checkpoint=found
+                token=running.lease.token, incarnation=agent.incarnation, checkpoint=state
             ),
         )
 
     def _exit(
         self, agent: Agent, running: Running, outcome: Any, cause: FailureCause | None = None
     ) -> None:
-        role: Role = running.grant.role
+        role: Role = running.lease.role
         elapsed_ms = self.at - (running.started_at or self.at) + self.random.randint(-50, 50)
         report = ReportExit(
-            token=running.grant.token,
+            token=running.lease.token,
             incarnation=agent.incarnation,
             outcome=outcome,
             elapsed_ms=elapsed_ms,
@@ -459,17 +474,17 @@ class World:
 
     def _check(self) -> None:
         for tenant in TENANTS:
-            found = self.job.state.get(tenant)
-            if found is None:
+            state = self.job.state.get(tenant)
+            if state is None:
                 continue
             month = month_of(self.at // HOUR_MS)
-            used = found.used_gpu_ms.get(month, 0)
-            assert used + open_gpu_ms(found) <= HARD_GPU_MS, "the hard limit was passed"
+            used = state.used_gpu_ms.get(month, 0)
+            assert used + open_gpu_ms(state) <= HARD_GPU_MS, "the hard limit was passed"
         pool = self.pool.state.get(POOL)
         if pool is not None:
-            assert all(w.reason and w.position for w in pool.waiting.values()), "no reason"
+            assert all(w.reason for w in pool.waiting.values()), "no reason"
             waiting = {(w.placement.job_id, w.placement.attempt) for w in pool.waiting.values()}
-            running = [(x.job_id, x.attempt) for x in pool.leases.values() if not x.closed]
+            running = [(x.ref.job_id, x.ref.attempt) for x in pool.leases.values() if not x.closed]
             assert len(waiting | set(running)) == len(waiting) + len(running)
             per_job = Counter(job_id for job_id, _ in (*waiting, *running))
             assert all(count == 1 for count in per_job.values()), "two open placements of a job"

@@ -34,4 +34,4 @@ def test_what_is_wrong_is_said(tmp_path: Path) -> None:
     exam.write_text("stem,key\nWhich is it?,this\n")
     code, _, err = run(tmp_path, "add", "exam", str(exam))
     assert code == 1
-    assert "exam.csv, row 1: no question in the keys stem, key" in err
+    assert "exam.csv, row 1: none of the keys stem, key is known as a question" in err

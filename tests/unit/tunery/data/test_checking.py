@@ -432,7 +432,7 @@ def test_both_answers_of_a_comparison_are_counted(
     lost = [{"prompt": row["prompt"], "completion": row["rejected"]} for row in rows]
     both, *each = [check(write(some), base_dir=base_dir).tokens for some in (rows, won, lost)]
     assert both is not None
-    assert both.tokens == sum(one.tokens for one in each if one is not None)
+    assert both.tokens == sum(counts.tokens for counts in each if counts is not None)
 
 
 # --- anything at all

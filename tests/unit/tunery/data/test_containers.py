@@ -81,19 +81,19 @@ FILES: dict[str, tuple[str, Callable[[], bytes]]] = {
 
 
 @cache
-def made(name: str) -> bytes:
+def file_content(name: str) -> bytes:
     return FILES[name][1]()
 
 
 def values(source: Source) -> list[Any]:
     with open_rows(source) as rows:
-        found = list(rows)
-    assert all(isinstance(item, Row) for item in found), found
-    numbers = [item.number for item in found if isinstance(item, Row)]
-    assert numbers == list(range(1, len(found) + 1))
+        items = list(rows)
+    assert all(isinstance(item, Row) for item in items), items
+    numbers = [item.number for item in items if isinstance(item, Row)]
+    assert numbers == list(range(1, len(items) + 1))
     return [
         json.loads(item.content) if isinstance(item.content, bytes) else item.content
-        for item in found
+        for item in items
         if isinstance(item, Row)
     ]
 
@@ -102,9 +102,9 @@ def values(source: Source) -> list[Any]:
 def test_every_format_gives_the_same_rows(name: str, tmp_path: Path) -> None:
     form, _ = FILES[name]
     path = tmp_path / "upload.bin"
-    path.write_bytes(made(name))
+    path.write_bytes(file_content(name))
     assert values(path) == VALUES
-    assert values(io.BytesIO(made(name))) == VALUES
+    assert values(io.BytesIO(file_content(name))) == VALUES
     report = check(path)
     assert (report.format, report.dialect, report.verdict) == (form, "chat", "accepted")
     assert report.rows == len(VALUES)
@@ -156,7 +156,7 @@ def test_a_jsonl_name_on_an_array_is_a_warning(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["gzip", "zstd", "parquet", "arrow file", "gzip of parquet"])
 @pytest.mark.parametrize("share", [30, 60, 99])
 def test_cut_files_are_rejected_by_name(name: str, share: int) -> None:
-    whole = made(name)
+    whole = file_content(name)
     report = check(io.BytesIO(whole[: len(whole) * share // 100]))
     assert report.verdict == "rejected"
     assert {e.code for e in report.errors if e.row is None} & {"truncated_file", "damaged_file"}
@@ -164,7 +164,7 @@ def test_cut_files_are_rejected_by_name(name: str, share: int) -> None:
 
 @given(name=st.sampled_from(sorted(FILES)), at=st.integers(0, 10_000), byte=st.binary(max_size=2))
 def test_any_damage_gives_a_report(name: str, at: int, byte: bytes) -> None:
-    whole = made(name)
+    whole = file_content(name)
     at %= len(whole)
     report = check(io.BytesIO(whole[:at] + byte + whole[at + 1 :]))
     assert (report.verdict == "accepted") == (report.error_count == 0)
@@ -211,17 +211,17 @@ def test_elements_are_found_wherever_chunks_end(
 
     content = json.dumps(rows, indent=indent, ensure_ascii=False).encode("utf-8", "replace")
     stream = Slow(content)
-    found = list(json_array.elements(stream))
-    contents = [item.content for item in found if isinstance(item, Row)]
+    items = list(json_array.elements(stream))
+    contents = [item.content for item in items if isinstance(item, Row)]
     assert contents == [row.content for row in elements(content) if isinstance(row, Row)]
-    assert len(found) == len(rows)
+    assert len(items) == len(rows)
     assert [json.loads(raw) for raw in contents if isinstance(raw, bytes)] == json.loads(content)
 
 
 def test_one_bad_element_does_not_end_the_others() -> None:
     content = b'[\n{"a": 1},\n{"a": NaN, "b": [}],\n{"a": "no end},\n{"a": 4}\n]\n'
-    found = elements(content)
-    assert [(item.number, item.line) for item in found if isinstance(item, Row)] == [
+    items = elements(content)
+    assert [(item.number, item.line) for item in items if isinstance(item, Row)] == [
         (1, 2),
         (2, 3),
         (3, 4),

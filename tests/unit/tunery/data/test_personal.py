@@ -101,7 +101,7 @@ def steps(parsed: Any) -> int:
     return total
 
 
-PATTERNS = [it for it in vars(personal).values() if isinstance(it, re.Pattern)]
+PATTERNS = [value for value in vars(personal).values() if isinstance(value, re.Pattern)]
 
 
 @pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.pattern[:20])

@@ -37,14 +37,14 @@ def tensors(path: Path) -> dict[str, list[int]]:
 
 def documents(path: Path) -> list[tuple[list[int], list[int]]]:
     """Ids and mask of every sequence."""
-    parts, found, at = tensors(path), [], 0
+    parts, sequences, at = tensors(path), [], 0
     for length in parts["seq_lengths"]:
         span = slice(at, at + length)
-        found.append((parts["input_ids"][span], parts["loss_mask"][span]))
+        sequences.append((parts["input_ids"][span], parts["loss_mask"][span]))
         at += length
     assert at == len(parts["input_ids"]) == len(parts["loss_mask"])
     assert sum(parts["row_lengths"]) == len(parts["seq_lengths"])
-    return found
+    return sequences
 
 
 @pytest.fixture
@@ -57,14 +57,14 @@ def test_sums_agree_with_the_shards(prepared: PreparedDirectory, tokenizer: Toke
     train, validation = prepared.manifest.train, prepared.manifest.validation
     assert (train.rows, validation.rows) == (180, 20)
     for side, path in ((train, prepared.train_path), (validation, prepared.validation_path)):
-        found = documents(path)
+        sequences = documents(path)
         parts = tensors(path)
-        assert side.rows == len(found)
+        assert side.rows == len(sequences)
         assert side.packed_rows == len(parts["row_lengths"])
         assert side.tokens == len(parts["input_ids"])
         assert side.trainable_tokens == sum(parts["loss_mask"])
         assert side.longest == max(parts["seq_lengths"]) <= 128
-        for ids, mask in found:
+        for ids, mask in sequences:
             assert mask[0] == 0
             answer = tokenizer.decode([i for i, m in zip(ids, mask, strict=True) if m])
             assert answer.startswith("yes ")
@@ -249,8 +249,8 @@ def test_plain_text_is_learnt_whole_and_without_a_template(
     write: Writer, base_dir: Path, tmp_path: Path, tokenizer: Tokenizer
 ) -> None:
     path = write({"text": f"Rock {number} has a lamp."} for number in range(20))
-    made = prepare(path, base_dir, tmp_path / "out", max_length=64)
-    for ids, mask in documents(made.train_path):
+    result = prepare(path, base_dir, tmp_path / "out", max_length=64)
+    for ids, mask in documents(result.train_path):
         assert all(mask[1:])
         assert tokenizer.decode(ids).startswith("Rock ")
         assert tokenizer.decode(ids).endswith(f"has a lamp.{tokenizer.eos}")
@@ -309,7 +309,7 @@ def test_a_killed_run_goes_on_with_the_same_bytes(
     assert sum(encoded) == 200 - 20 * after
     for name in (*preparing.FILES, preparing.MANIFEST):
         assert (again.directory / name).read_bytes() == (prepared.directory / name).read_bytes()
-    assert {it.name for it in tmp_path.iterdir()} == {"rows.jsonl", "out", "killed"}
+    assert {path.name for path in tmp_path.iterdir()} == {"rows.jsonl", "out", "killed"}
 
 
 STORY = "The keeper climbs the stairs at dusk and lights the lamp for the ships that pass by. " * 3
@@ -321,11 +321,11 @@ def test_near_duplicates_never_part(write: Writer, base_dir: Path, tmp_path: Pat
         question = f"{number // 2:05} {sha256(str(number // 2).encode()).hexdigest() * 3}"
         rows.append({"prompt": question, "completion": f"{STORY} {'!' * (number % 2)}"})
     path = write(rows[30:])
-    made = prepare(
+    result = prepare(
         path, base_dir, tmp_path / "out", max_length=512, validation_fraction_ppm=200_000
     )
     held = [
-        msgspec.json.decode(line)["row"] for line in made.prompts_path.read_bytes().splitlines()
+        msgspec.json.decode(line)["row"] for line in result.prompts_path.read_bytes().splitlines()
     ]
     assert len(held) == 12
     assert {(row - 1) ^ 1 for row in held} == {row - 1 for row in held}
@@ -345,8 +345,8 @@ def test_what_the_policy_removes_is_left_out(
     single = prepare(path, base_dir, tmp_path / "single", screen=once, **options)
     clean = ScreeningPolicy(benchmarks="remove")
     without = prepare(path, base_dir, tmp_path / "clean", screen=clean, **options)
-    assert [it.manifest.left_out for it in (kept, single, without)] == [0, 1, 2]
-    assert len({it.key for it in (kept, single, without)}) == 3
+    assert [result.manifest.left_out for result in (kept, single, without)] == [0, 1, 2]
+    assert len({result.key for result in (kept, single, without)}) == 3
     assert "lamp" in str([tokenizer.decode(ids) for ids, _ in documents(kept.train_path)])
     assert "lamp" not in str([tokenizer.decode(ids) for ids, _ in documents(without.train_path)])
 
@@ -358,10 +358,10 @@ def test_personal_data_is_scrubbed_or_refused(
     row["messages"][0]["content"] = "Write to ann@mail.example"
     path = write([chat(1), chat(2), row])
     options: dict[str, Any] = {"max_length": 128, "validation_fraction_ppm": 0}
-    made = prepare(
+    result = prepare(
         path, base_dir, tmp_path / "out", screen=ScreeningPolicy(personal="scrub"), **options
     )
-    texts = str([tokenizer.decode(ids) for ids, _ in documents(made.train_path)])
+    texts = str([tokenizer.decode(ids) for ids, _ in documents(result.train_path)])
     assert "[email]" in texts
     assert "ann@" not in texts
     with pytest.raises(DataRefused, match=r"row 3 /messages/0: .*email \(personal_data_refused\)"):
@@ -381,15 +381,15 @@ def test_long_texts_are_split_and_every_token_is_learnt_once(
     counts = check(write(rows), base_dir=base_dir).tokens
     options: dict[str, Any] = {"max_length": 64, "length_policy": "split"}
     done = prepare(write(rows), base_dir, tmp_path / "out", validation_fraction_ppm=0, **options)
-    train, found = done.manifest.train, documents(done.train_path)
+    train, sequences = done.manifest.train, documents(done.train_path)
     assert counts is not None
-    assert (train.rows, train.sequences, train.truncated) == (3, len(found), 0)
+    assert (train.rows, train.sequences, train.truncated) == (3, len(sequences), 0)
     assert train.trainable_tokens == counts.trainable_tokens
     assert train.tokens == counts.tokens + train.sequences - train.rows
-    assert train.longest == max(len(ids) for ids, _ in found) == 64
-    assert all(any(mask) for _, mask in found)
+    assert train.longest == max(len(ids) for ids, _ in sequences) == 64
+    assert all(any(mask) for _, mask in sequences)
     learnt = sorted(
-        token for ids, mask in found for token, label in zip(ids, mask, strict=True) if label
+        token for ids, mask in sequences for token, label in zip(ids, mask, strict=True) if label
     )
     whole = tokenizer.encode([_rendered(tokenizer, row["text"]) for row in rows])
     assert learnt == sorted(token for each in whole for token in each.ids[1:])

@@ -20,10 +20,15 @@ def pair(prompt: str, completion: str) -> dict[str, Any]:
 def test_rows_added_removed_and_changed(write: Write) -> None:
     old = write([pair("One?", "1"), pair("Two?", "2"), pair("Three?", "3"), b"{"], "old.jsonl")
     new = write([pair("two?", " 2"), pair("One?", "uno"), pair("Four?", "4")], "new.jsonl")
-    found = diff(old, new)
-    assert (found.same, found.changed, found.removed, found.added) == (1, ((1, 2),), (3,), (3,))
-    assert (found.before.rows, found.before.faulty, found.after.faulty) == (4, 1, 0)
-    assert found.before.id == f"old.jsonl@{found.before.sha256[:12]}"
+    difference = diff(old, new)
+    assert (difference.same, difference.changed, difference.removed, difference.added) == (
+        1,
+        ((1, 2),),
+        (3,),
+        (3,),
+    )
+    assert (difference.before.rows, difference.before.faulty, difference.after.faulty) == (4, 1, 0)
+    assert difference.before.id == f"old.jsonl@{difference.before.sha256[:12]}"
 
 
 ROWS = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("xyz")), max_size=12)
@@ -35,11 +40,11 @@ def test_counts_are_those_of_the_rows_as_a_bag(
     write: Write, before: list[tuple[str, str]], after: list[tuple[str, str]]
 ) -> None:
     old = write((pair(*row) for row in before), "old.jsonl")
-    found = diff(old, write((pair(*row) for row in after), "new.jsonl"))
+    difference = diff(old, write((pair(*row) for row in after), "new.jsonl"))
     gone, come = Counter(before) - Counter(after), Counter(after) - Counter(before)
     asked = Counter(q for q, _ in gone.elements()) & Counter(q for q, _ in come.elements())
-    assert found.same == (Counter(before) & Counter(after)).total()
-    assert found.changed_count == asked.total()
-    assert found.removed_count == gone.total() - asked.total()
-    assert found.added_count == come.total() - asked.total()
-    assert found.is_empty == (Counter(before) == Counter(after))
+    assert difference.same == (Counter(before) & Counter(after)).total()
+    assert difference.changed_count == asked.total()
+    assert difference.removed_count == gone.total() - asked.total()
+    assert difference.added_count == come.total() - asked.total()
+    assert difference.is_empty == (Counter(before) == Counter(after))

@@ -30,7 +30,7 @@ def test_a_complete_environment_is_left_alone(
     monkeypatch.setattr(bootstrap, "find_uv", lambda: pytest.fail("nothing to install"))
     stamp.write_text(json.dumps(bootstrap.wanted_stamps()), encoding="utf-8")
     bootstrap.provide_environment()
-    assert bootstrap.found_stamps() == bootstrap.wanted_stamps()
+    assert bootstrap.present_stamps() == bootstrap.wanted_stamps()
 
 
 @pytest.mark.parametrize("changed", ["packages", "project"])
@@ -50,7 +50,7 @@ def test_a_changed_lock_syncs_and_a_changed_project_only_installs(
     monkeypatch.setattr(bootstrap, "find_uv", lambda: "uv")
     bootstrap.provide_environment()
     assert commands == (["sync", "install"] if changed == "packages" else ["install"])
-    assert bootstrap.found_stamps() == bootstrap.wanted_stamps()
+    assert bootstrap.present_stamps() == bootstrap.wanted_stamps()
 
 
 def test_without_pip_and_venv_the_fix_is_named(

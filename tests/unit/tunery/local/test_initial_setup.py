@@ -33,7 +33,7 @@ def always(status: int) -> httpx.AsyncClient:
 
 
 @pytest.mark.parametrize(
-    ("status", "line"), [(201, "tenant local created"), (409, "tenant local is there")]
+    ("status", "line"), [(201, "tenant local created"), (409, "tenant local exists")]
 )
 async def test_the_tenant_is_created_once(running: Stack, status: int, line: str) -> None:
     assert await initial_setup.create_tenant(running, always(status)) == line
@@ -52,7 +52,7 @@ async def test_a_gateway_that_is_not_settled_yet_is_asked_again(running: Stack) 
 
 
 async def test_patience_has_a_limit(running: Stack) -> None:
-    with pytest.raises(LocalError, match=f"in {initial_setup.ATTEMPTS_MAX} attempts: 503"):
+    with pytest.raises(LocalError, match=f"in {initial_setup.ATTEMPTS_MAX} tries: 503"):
         await initial_setup.create_tenant(running, always(503))
 
 

@@ -24,7 +24,7 @@ def test_a_taken_port_moves_and_is_named(tmp_path: Path) -> None:
         chosen = ports.assign(tmp_path / "ports.json", notices.append, {"kafka": occupied})
     assert chosen["kafka"] != occupied
     assert notices == [
-        f"port {occupied} for kafka is taken by another program; using {chosen['kafka']}"
+        f"port {occupied} for kafka is used by another program; using {chosen['kafka']}"
     ]
 
 

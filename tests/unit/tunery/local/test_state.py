@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from tunery.local import ports, secrets, state
-from tunery.local.events import Changed, Note, Phase
+from tunery.local.events import Changed, Notice, Phase
 from tunery.local.paths import DataDir
-from tunery.local.state import Connection, Mood, StateFile
+from tunery.local.state import ApiAddress, StackPhase, StateFile
 
 
 def folders_in(tmp_path: Path) -> DataDir:
@@ -17,9 +17,9 @@ def folders_in(tmp_path: Path) -> DataDir:
 def test_what_was_told_is_read_back(tmp_path: Path) -> None:
     folders = folders_in(tmp_path)
     file = StateFile(folders)
-    file.hear(Changed("kafka", Phase.READY, pid=7, address="127.0.0.1:1"))
-    file.hear(Note("port 1 is taken"))
-    file.enter(Mood.READY)
+    file.record(Changed("kafka", Phase.READY, pid=7, address="127.0.0.1:1"))
+    file.record(Notice("port 1 is taken"))
+    file.enter(StackPhase.READY)
     read = state.read(folders)
     assert read == file.state
     assert read.is_alive()
@@ -29,15 +29,15 @@ def test_what_was_told_is_read_back(tmp_path: Path) -> None:
 def test_notes_are_bounded(tmp_path: Path) -> None:
     file = StateFile(folders_in(tmp_path))
     for number in range(state.NOTES_MAX + 5):
-        file.hear(Note(str(number)))
+        file.record(Notice(str(number)))
     assert len(file.state.notes) == state.NOTES_MAX
     assert file.state.notes[-1] == str(state.NOTES_MAX + 4)
 
 
 def test_no_file_and_a_broken_file_read_as_stopped(tmp_path: Path) -> None:
     folders = folders_in(tmp_path)
-    assert state.read(folders).mood is Mood.STOPPED
-    state.path(folders).write_text('{"mood": "sleepy"}')
+    assert state.read(folders).phase is StackPhase.STOPPED
+    state.path(folders).write_text('{"phase": "sleepy"}')
     assert not state.read(folders).is_alive()
 
 
@@ -47,6 +47,6 @@ def test_a_connection_is_the_environments_or_the_stacks(tmp_path: Path) -> None:
     chosen = ports.assign(folders.ports, lambda _text: None, ports.ANY)
     keys = secrets.load_or_create(folders.secrets)
     url = f"http://127.0.0.1:{chosen['gateway']}"
-    assert state.connection(folders, {}) == Connection(url, keys.admin_key)
+    assert state.connection(folders, {}) == ApiAddress(url, keys.admin_key)
     environ = {"TUNERY_API_URL": "http://h/", "TUNERY_API_KEY": "k"}
-    assert state.connection(folders, environ) == Connection("http://h", "k")
+    assert state.connection(folders, environ) == ApiAddress("http://h", "k")

@@ -10,7 +10,7 @@ import pytest
 from tunery.local import supervisor as supervisors
 from tunery.local.child import Child, service
 from tunery.local.errors import LocalError
-from tunery.local.events import Changed, Event, Note, Phase
+from tunery.local.events import Changed, Event, Notice, Phase
 from tunery.local.paths import DataDir
 from tunery.local.processes import descendants, read_record
 from tunery.local.supervisor import Supervisor
@@ -94,7 +94,7 @@ async def test_stages_stop_in_order_and_the_deaf_are_killed(
         if isinstance(event, Changed) and event.phase is Phase.STOPPED
     ]
     assert ended == ["stubborn", "server"]
-    assert Note("stubborn did not stop in time and was killed") in events
+    assert Notice("stubborn did not stop in time and was killed") in events
 
 
 async def test_a_paused_child_can_be_stopped(folders: DataDir) -> None:
@@ -140,7 +140,7 @@ async def test_orphans_of_a_dead_supervisor_are_stopped_first(folders: DataDir) 
     assert entry is not None
     events = EventList()
     await asyncio.to_thread(Supervisor(folders, events.append).clear_orphans, ("a",))
-    assert events == [Note("a of a former run was still alive and has been stopped")]
+    assert events == [Notice("a of an earlier run was still alive and has been stopped")]
     assert not entry.is_alive()
     await dead.stop("a")
 

@@ -1,9 +1,8 @@
-import hashlib
 from pathlib import Path
 
 import pytest
 
-from tunery.ml.durable import file_sha256, new_directory, remove_partials
+from tunery.ml.durable import new_directory, remove_partials
 
 
 def names(path: Path) -> list[str]:
@@ -42,9 +41,3 @@ def test_what_a_killed_writer_left_is_cleared(tmp_path: Path) -> None:
     (tmp_path / "step-00000002").mkdir()
     remove_partials(tmp_path)
     assert names(tmp_path) == ["step-00000002"]
-
-
-def test_hashes_are_of_the_bytes(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    path.write_bytes(b"x" * 3_000_000)
-    assert file_sha256(path) == hashlib.sha256(b"x" * 3_000_000).hexdigest()

@@ -35,7 +35,7 @@ from schemas.envelope import Context, Rejected
 from schemas.sealed import Sealed
 from services.billing.domain.decide import decide
 from services.billing.domain.evolve import evolve
-from services.billing.domain.state import ENDPOINTS_MAX, NOBODY, Tenants
+from services.billing.domain.state import ENDPOINTS_MAX, INITIAL, Tenants
 
 SEALED = Sealed(key_id="k", nonce=b"n", ciphertext=b"c")
 LIMITS = Limits(soft_gpu_ms=10, hard_gpu_ms=20, concurrency=2)
@@ -46,7 +46,7 @@ def context(tenant: str = "acme") -> Context:
     return Context(at=1, key=tenant, tenant=tenant, command_id=str(UUID(int=1)), seq=1)
 
 
-def after(*commands: Command, tenant: str = "acme", state: Tenants = NOBODY) -> Tenants:
+def after(*commands: Command, tenant: str = "acme", state: Tenants = INITIAL) -> Tenants:
     for command in commands:
         for event in decide(state, command, context(tenant)):
             state = evolve(state, event, context(tenant))
@@ -79,14 +79,14 @@ def announce(event_id: str = "evt_1", event_type: str = SUCCEEDED) -> Announce:
 
 
 def test_a_tenant_is_created_once() -> None:
-    assert isinstance(decide(NOBODY, create_tenant(), context())[0], TenantCreated)
+    assert isinstance(decide(INITIAL, create_tenant(), context())[0], TenantCreated)
     state = after(create_tenant())
     assert refusal(decide(state, create_tenant(), context())) == errors.ALREADY_EXISTS
 
 
 def test_nothing_is_done_for_an_unknown_tenant() -> None:
-    assert refusal(decide(NOBODY, create_key(), context())) == errors.NOT_FOUND
-    assert decide(NOBODY, announce(), context()) == ()
+    assert refusal(decide(INITIAL, create_key(), context())) == errors.NOT_FOUND
+    assert decide(INITIAL, announce(), context()) == ()
 
 
 def test_limits_must_make_sense() -> None:

@@ -17,7 +17,7 @@ from services.billing.domain.invoice import (
     Mixed,
     invoice,
 )
-from services.billing.domain.periods import Period, Share, period, period_of, share_of
+from services.billing.domain.periods import BillShare, Period, period, period_of, share_of
 from tests.unit.services.billing.domain.test_invoice import BOOKS, row
 
 PARTITIONS = 3
@@ -49,7 +49,7 @@ def close(month: Period, rows: list[LedgerRow], closed: list[Statement]) -> Stat
     ends = Counter(one.journal_partition for one in rows)
     cut = tuple(ends[at] for at in range(PARTITIONS))
     late = closed[-1].cut if closed else (0,) * PARTITIONS
-    share = Share(month=month, late=late, cut=cut)
+    share = BillShare(month=month, late=late, cut=cut)
     made = invoice("acme", month, rows, BOOKS, HOUR_MS, "EUR", share=share)
     return Statement(
         period=month.name,

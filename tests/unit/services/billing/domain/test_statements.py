@@ -28,7 +28,7 @@ GOODWILL = AdjustInvoice(
 
 
 def tenant() -> Decider:
-    return Decider(ACCOUNTS, "acme", NOVEMBER.first_hour * HOUR_MS + 7).given(create_tenant())
+    return Decider(ACCOUNTS, "acme", NOVEMBER.first_hour * HOUR_MS + 7).accept(create_tenant())
 
 
 def statement(name: str = "2026-11") -> Statement:
@@ -63,7 +63,7 @@ def test_the_first_outcome_closes_it_and_the_next_month_follows() -> None:
     decider = tenant()
     decider.at = DUE
     assert decider.when(CloseInvoice(statement=statement())) == ()  # nobody asked
-    decider.given(Tick())
+    decider.accept(Tick())
     assert decider.when(CloseInvoice(statement=statement("2026-10"))) == ()
     assert of(decider.when(CloseInvoice(statement=statement())), InvoiceClosed)
     other = replace(statement(), amount_micro=1)

@@ -153,7 +153,7 @@ def registered(model_id: str, job_id: str) -> RegisterVersion:
         verdict="pass",
         scores_sha256="ab" * 32,
     )
-    return RegisterVersion(model_id=model_id, line="line", lineage=lineage, adapter=(FILE,))
+    return RegisterVersion(model_id=model_id, series="series", lineage=lineage, adapter=(FILE,))
 
 
 async def test_two_versions_are_compared_by_name(api: Town) -> None:

@@ -16,7 +16,16 @@ from schemas.job import (
     VerdictRecorded,
     WaitNoted,
 )
-from schemas.training import Checkpoint, EvalWork, TrainWork
+from schemas.pool import AttemptEnd, Placement
+from schemas.reasons import ending, waiting
+from schemas.training import (
+    AttemptStart,
+    Checkpoint,
+    EvalWork,
+    SkippedCheckpoint,
+    TrainWork,
+    work_id_of,
+)
 from tests.unit.services.gateway.control_plane import BASE
 from tunery.plan.estimate import estimate
 from tunery.plan.hyperparameters import resolve
@@ -43,7 +52,7 @@ SPEC = JobSpec(
     pool="default",
     suffix=None,
     metadata=None,
-    line="tiny-llama/line",
+    series="tiny-llama/series",
     model_id="ft:tiny-llama:acme::12345678",
     price=PRICE,
 )
@@ -104,56 +113,62 @@ SUMMARY = ScoreSummary(
 
 
 def placed(attempt: int, work: TrainWork | EvalWork = TRAIN) -> PlacementWanted:
-    return PlacementWanted(
+    placement = Placement(
+        tenant="acme",
         job_id=JOB,
-        pool="default",
         attempt=attempt,
         role="eval" if isinstance(work, EvalWork) else "train",
         lane="premium",
         slots=1,
         max_gpu_ms=1_000_000,
         price_version="2026-11",
-        work=work,
+        work_id=work_id_of(work),
         checkpoints=(),
-        exclude_nodes=(),
+        excluded_nodes=(),
+        first_submitted_at=1_000_000,
+        p50_ms=100_000,
+        p90_ms=1_000_000,
+        device="cpu",
+        memory_bytes=1_000_000_000,
     )
+    return PlacementWanted(pool="default", placement=placement)
 
 
-def started(attempt: int, loaded_step: int = 0) -> AttemptStarted:
-    return AttemptStarted(
-        job_id=JOB,
-        attempt=attempt,
-        role="train",
-        loaded_step=loaded_step,
-        skipped=(),
-        total_steps=20,
-    )
+def started(
+    attempt: int, loaded_step: int = 0, skipped: tuple[SkippedCheckpoint, ...] = ()
+) -> AttemptStarted:
+    start = AttemptStart(loaded=None, loaded_step=loaded_step, skipped=skipped, total_steps=20)
+    return AttemptStarted(job_id=JOB, attempt=attempt, role="train", start=start)
 
 
 LOST = AttemptEnded(
     job_id=JOB,
     attempt=1,
     role="train",
-    outcome="lost",
-    cause=None,
-    message=None,
-    node_id="a",
-    result=None,
-    billable_gpu_ms=90_000,
-    lost_gpu_ms=30_000,
+    end=AttemptEnd(
+        outcome="lost",
+        ended_by="node",
+        reason=ending("node_lost"),
+        node_ids=("a",),
+        used_gpu_ms=90_000,
+        billable_gpu_ms=90_000,
+        lost_gpu_ms=30_000,
+    ),
+    job_billable_gpu_ms=90_000,
+    job_lost_gpu_ms=30_000,
 )
 WHOLE_LIFE = (
     SUBMITTED,
     HELD,
     placed(1),
-    PhaseSet(job_id=JOB, phase="queued", reason="waits for a free slot"),
-    WaitNoted(job_id=JOB, reason="0 of 2 slots free", position=3),
-    PhaseSet(job_id=JOB, phase="running", node_id="a"),
+    PhaseSet(job_id=JOB, phase="queued", reason=waiting("placement")),
+    WaitNoted(job_id=JOB, reason=waiting("no_capacity", slots=1)),
+    PhaseSet(job_id=JOB, phase="running", node_ids=("a",)),
     started(1),
     CheckpointRecorded(job_id=JOB, checkpoint=CHECKPOINT, trained_tokens=600),
     LOST,
     placed(2),
-    PhaseSet(job_id=JOB, phase="running", node_id="b"),
+    PhaseSet(job_id=JOB, phase="running", node_ids=("b",)),
     started(2, loaded_step=6),
     placed(3, EVAL),
     PhaseSet(job_id=JOB, phase="evaluating"),

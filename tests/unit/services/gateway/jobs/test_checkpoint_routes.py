@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from schemas.job import RecordCheckpoint, RecordDataset, RecordGranted, RecordStarted
 from schemas.topics import JOB
-from schemas.training import BlobFile
+from schemas.training import AttemptStart, BlobFile
 from tests.unit.services.gateway.control_plane import Town
 from tests.unit.services.gateway.jobs.job_events import CHECKPOINT, PREPARED
 from tests.unit.services.gateway.jobs.test_routes import ready, submit
@@ -34,10 +34,11 @@ async def made(api: Town) -> Made:
     )
     for file in files:
         await api.world.blobs.put(file.blob, b"0123456789")
-    started = RecordStarted(job_id=job_id, attempt=1, loaded_step=0, skipped=(), total_steps=20)
+    start = AttemptStart(loaded=None, loaded_step=0, skipped=(), total_steps=20)
+    started = RecordStarted(job_id=job_id, attempt=1, start=start)
     for fact in (
         RecordDataset(job_id=job_id, prepared=PREPARED),
-        RecordGranted(job_id=job_id, attempt=1, node_id="a"),
+        RecordGranted(job_id=job_id, attempt=1, node_ids=("a",)),
         started,
         RecordCheckpoint(job_id=job_id, checkpoint=replace(CHECKPOINT, files=files)),
     ):

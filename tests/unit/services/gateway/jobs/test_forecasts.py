@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from schemas.job import Phase
 from services.gateway.jobs.forecasts import KEPT_MS, Forecasts
+from services.gateway.jobs.queue_forecast import Outlook
 from services.gateway.jobs.tables import JOBS, JobRow, NodeRow
 from services.gateway.ports import Cursor, Where
 from services.gateway.views.table import R, Table, TableRow
@@ -50,11 +51,12 @@ class Still(SystemClock):
         return self.at
 
 
-def job(job_id: str, phase: Phase, position: int | None = None, **changed: Any) -> JobRow:
+def job(job_id: str, phase: Phase, sequence: int | None = None, **changed: Any) -> JobRow:
     assert SUBMITTED_ROW.hold is not None
     estimate = replace(SUBMITTED_ROW.hold.estimate, train_gpu_ms=500_000, eval_gpu_ms=100_000)
     hold = replace(SUBMITTED_ROW.hold, estimate=estimate)
-    return replace(SUBMITTED_ROW, id=job_id, phase=phase, position=position, hold=hold, **changed)
+    row = replace(SUBMITTED_ROW, id=job_id, phase=phase, queue_sequence=sequence, hold=hold)
+    return replace(row, **changed)
 
 
 def node(state: str, slots: int) -> NodeRow:
@@ -71,9 +73,9 @@ async def test_the_queue_is_played_through_in_its_order() -> None:
     nodes = [node("alive", 1), node("lost", 9)]
     clock = Still()
     forecasts = Forecasts(Rows(jobs=jobs, nodes=nodes), clock)
-    assert await forecasts.start_of("first") == NOW + 200_000
-    assert await forecasts.start_of("second") == NOW + 800_000
-    assert await forecasts.start_of("paused") is None
+    assert await forecasts.outlook_of("first") == Outlook(1, NOW + 200_000)
+    assert await forecasts.outlook_of("second") == Outlook(2, NOW + 800_000)
+    assert await forecasts.outlook_of("paused") == Outlook(None, None)
     assert await forecasts.start_of_new(1) == NOW + 1_400_000
     assert await forecasts.start_of_new(2) is None
 
@@ -86,3 +88,16 @@ async def test_what_was_read_is_kept_for_a_moment_only() -> None:
     assert await forecasts.start_of_new(1) is None
     clock.at += KEPT_MS + 1
     assert await forecasts.start_of_new(1) == clock.at
+
+
+async def test_the_queue_is_in_the_order_of_lanes_then_of_arrival_in_the_pool() -> None:
+    jobs = [
+        job("late", "queued", 9, lane="standard"),
+        job("unknown to the pool", "queued", lane="standard"),
+        job("early", "queued", 3, lane="standard"),
+        job("free", "queued", 1, lane="free"),
+        job("premium", "queued", 8, lane="premium"),
+    ]
+    forecasts = Forecasts(Rows(jobs=jobs, nodes=[node("alive", 1)]), Still())
+    order = [(await forecasts.outlook_of(row.id)).position for row in jobs]
+    assert order == [3, 4, 2, 5, 1]

@@ -3,18 +3,26 @@
 from msgspec.structs import replace
 
 from schemas.pool import (
+    AttemptEnd,
+    LeaseGranted,
+    LeaseRef,
+    NodeDescription,
     NodeLost,
     NodeRegistered,
     NodeSeen,
     NodesObserved,
+    PlacementClosed,
+    PlacementQueued,
     Token,
     UsageCredited,
     UsageSliced,
 )
-from services.gateway.jobs.tables import NODES, USAGE
+from schemas.reasons import ending
+from services.gateway.jobs.tables import JOBS, NODES, USAGE
+from tests.unit.services.gateway.jobs.job_events import JOB, SUBMITTED, placed
 from tests.unit.services.gateway.view_rows import folded, only, rows
 
-SLICE = UsageSliced(
+LEASE = LeaseRef(
     token=Token(pool="default", lease=7),
     tenant="acme",
     job_id="ftjob-1",
@@ -22,22 +30,11 @@ SLICE = UsageSliced(
     role="train",
     lane="premium",
     price_version="2026-11",
-    hour=13,
-    used_gpu_ms=8_400_000,
-    billable_gpu_ms=8_000_000,
 )
-CREDIT = UsageCredited(
-    token=Token(pool="default", lease=7),
-    tenant="acme",
-    job_id="ftjob-1",
-    attempt=1,
-    role="train",
-    lane="premium",
-    price_version="2026-11",
-    hour=13,
-    lost_gpu_ms=560_000,
-    cause="lost",
-)
+SLICE = UsageSliced(lease=LEASE, hour_utc=13, used_gpu_ms=8_400_000, billable_gpu_ms=8_000_000)
+CREDIT = UsageCredited(lease=LEASE, hour_utc=13, lost_gpu_ms=560_000, cause="lost")
+NODE = NodeDescription(node_id="a", incarnation="i", slots=1, device="cpu", memory_bytes=1)
+REGISTERED = NodeRegistered(node=NODE)
 
 
 def test_usage_and_credit_are_lines_of_their_own() -> None:
@@ -50,19 +47,30 @@ def test_usage_and_credit_are_lines_of_their_own() -> None:
 
 
 def test_a_lost_node_is_not_alive_until_it_registers_again() -> None:
-    registered = NodeRegistered(node_id="a", incarnation="i", slots=1, device="cpu", memory_bytes=1)
     lost = NodeLost(node_id="a", incarnation="i", last_seen=1)
-    assert only(folded("pool", registered, lost), NODES).state == "lost"
-    assert only(folded("pool", registered, lost, registered), NODES).state == "alive"
+    assert only(folded("pool", REGISTERED, lost), NODES).state == "lost"
+    assert only(folded("pool", REGISTERED, lost, REGISTERED), NODES).state == "alive"
 
 
 def test_lost_node_that_is_observed_again_is_alive() -> None:
-    registered = NodeRegistered(
-        node_id="a", incarnation="i", slots=1, device="cuda", memory_bytes=1
-    )
     lost = NodeLost(node_id="a", incarnation="i", last_seen=1)
     seen = NodeSeen(node_id="a", incarnation="i", last_seen=2, silent=False)
     back = NodesObserved(seen=(seen,))
-    assert only(folded("pool", registered, lost, back), NODES).state == "alive"
+    assert only(folded("pool", REGISTERED, lost, back), NODES).state == "alive"
     silent = NodesObserved(seen=(replace(seen, silent=True),))
-    assert only(folded("pool", registered, lost, silent), NODES).state == "lost"
+    assert only(folded("pool", REGISTERED, lost, silent), NODES).state == "lost"
+
+
+def test_a_waiting_placement_has_its_place_in_the_queue_until_it_is_granted_or_closed() -> None:
+    placement = placed(1).placement
+    queued = PlacementQueued(placement=placement)
+    lease = replace(LEASE, job_id=JOB)
+    granted = LeaseGranted(lease=lease, members=())
+    end = AttemptEnd(outcome="not_started", ended_by="tenant", reason=ending("cancelled"))
+    closed = PlacementClosed(tenant="acme", job_id=JOB, attempt=1, role="train", end=end)
+    job = folded("job", SUBMITTED)
+    waiting = folded("pool", queued, key="default", records=job)
+    assert only(waiting, JOBS).queue_sequence is not None
+    for event in (granted, closed):
+        gone = folded("pool", queued, event, key="default", records=folded("job", SUBMITTED))
+        assert only(gone, JOBS).queue_sequence is None

@@ -6,12 +6,15 @@ import pytest
 from msgspec.structs import replace
 
 from schemas.job import Failure, JobEnded, PhaseSet, WaitNoted, WantedSet
+from schemas.reasons import skipping, waiting
 from schemas.sealed import Sealed
 from schemas.training import SkippedCheckpoint
 from services.gateway.files.tables import FILES
 from services.gateway.jobs.cost_responses import cost_response
+from services.gateway.jobs.queue_forecast import Outlook
 from services.gateway.jobs.responses import gate_response, job_response, row_at
 from services.gateway.jobs.tables import JOB_EVENTS, JOB_HISTORY, JOBS, StepRow, UsageRow
+from services.gateway.web.wording import skip_words
 from tests.unit.services.gateway.files.test_projection import FILE
 from tests.unit.services.gateway.jobs.job_events import (
     HELD,
@@ -76,13 +79,12 @@ def test_the_messages_come_in_the_order_that_scripts_look_for() -> None:
 
 
 def test_checkpoints_that_could_not_be_used_are_named() -> None:
-    skipped = SkippedCheckpoint(
-        manifest_sha256="cd" * 32, reason="blob b has SHA-256 0, expected 1"
-    )
-    events = folded("job", SUBMITTED, HELD, placed(2), replace(started(2, 6), skipped=(skipped,)))
+    reason = skipping("blob_corrupt")
+    skipped = SkippedCheckpoint(manifest_sha256="cd" * 32, reason=reason)
+    events = folded("job", SUBMITTED, HELD, placed(2), started(2, 6, (skipped,)))
     resumed, passed_over = rows(events, JOB_EVENTS)[-2:]
     assert resumed.message == "Fine-tuning job resumed from the checkpoint of step 6"
-    assert f"{skipped.manifest_sha256}: {skipped.reason}" in passed_over.message
+    assert f"{skipped.manifest_sha256}: {skip_words(reason)}" in passed_over.message
     assert (passed_over.level, passed_over.data) == ("warn", {"skipped": ["cd" * 32]})
 
 
@@ -156,22 +158,23 @@ def test_a_result_file_is_part_of_the_history() -> None:
 
 
 def test_a_wait_has_reason_and_position_until_the_phase_changes() -> None:
-    waiting = (
+    waits = (
         SUBMITTED,
-        PhaseSet(job_id=JOB, phase="queued", reason="in line"),
-        WaitNoted(job_id=JOB, reason="0 of 2 slots free", position=3),
+        PhaseSet(job_id=JOB, phase="queued", reason=waiting("placement")),
+        WaitNoted(job_id=JOB, reason=waiting("no_capacity", slots=2)),
     )
-    job = job_response(only(folded("job", *waiting), JOBS), unseal)
+    outlook = Outlook(position=3, starts_at=5_000)
+    job = job_response(only(folded("job", *waits), JOBS), unseal, None, outlook)
     assert job.queue is not None
-    assert (job.queue.position, job.queue.reason) == (3, "0 of 2 slots free")
-    assert job.queue.eta is None
-    running = PhaseSet(job_id=JOB, phase="running", node_id="a")
-    job = job_response(only(folded("job", *waiting, running), JOBS), unseal)
+    assert (job.queue.position, job.queue.code, job.queue.eta) == (3, "no_capacity", 5)
+    assert job.queue.reason == "Waiting for 2 slots: every node that fits is busy."
+    running = PhaseSet(job_id=JOB, phase="running", node_ids=("a",))
+    job = job_response(only(folded("job", *waits, running), JOBS), unseal)
     assert (job.queue, job.node) == (None, "a")
 
 
 def test_progress_is_paced_by_this_attempts_own_steps() -> None:
-    running = PhaseSet(job_id=JOB, phase="running", node_id="b")
+    running = PhaseSet(job_id=JOB, phase="running", node_ids=("b",))
     row = only(folded("job", SUBMITTED, HELD, placed(2), started(2, 6), running), JOBS)
     step = StepRow(
         tenant="acme",

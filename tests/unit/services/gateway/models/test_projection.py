@@ -13,7 +13,7 @@ from tunery.runtime.verbs import Change
 
 PUBLISHED = VersionPublished(
     model_id="m1",
-    line="l",
+    series="s",
     lineage=Lineage(
         job_id="ftjob-1",
         base_id=BASE.base_id,
@@ -49,8 +49,8 @@ def test_base_added_in_every_partition_is_one_row() -> None:
 
 
 def test_who_is_replaced_goes_back_to_dev() -> None:
-    first = StageMoved(model_id="m1", line="l", stage="production", replaced=None, by="promotion")
-    second = StageMoved(model_id="m2", line="l", stage="production", replaced="m1", by="promotion")
+    first = StageMoved(model_id="m1", series="s", stage="production", replaced=None, by="promotion")
+    second = replace(first, model_id="m2", replaced="m1")
     published = [replace(PUBLISHED, model_id=model_id) for model_id in ("m1", "m2")]
     records = folded("model", *published, first, second)
     assert {row.id: row.stage for row in rows(records, MODELS)} == {"m1": "dev", "m2": "production"}

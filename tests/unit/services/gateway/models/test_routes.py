@@ -28,7 +28,7 @@ async def version(
         scores_sha256="ab" * 32,
     )
     register = RegisterVersion(
-        model_id=model_id, line="tiny-llama/line", lineage=lineage, adapter=(FILE,)
+        model_id=model_id, series="tiny-llama/line", lineage=lineage, adapter=(FILE,)
     )
     await api.send(MODEL, tenant, register)
     await api.send(MODEL, tenant, RecordPublished(model_id=model_id, files=(FILE,)))

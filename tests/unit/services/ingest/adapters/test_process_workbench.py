@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from services.ingest.adapters import process_workbench
-from services.ingest.adapters.process_workbench import Workers, environment
-from services.ingest.adapters.tasks import Screen
+from services.ingest.adapters.process_workbench import ProcessWorkbench, environment
+from services.ingest.adapters.tasks import ScreeningTask
 from services.ingest.ports import WorkFailed
 from services.ingest.scratch import new_folder, sweep
 from tunery.data.screening import benchmarks
@@ -28,18 +28,18 @@ async def test_a_worker_that_dies_is_named_without_quoting_what_it_read(
 ) -> None:
     missing = tmp_path / "words-of-a-tenant"
     with pytest.raises(WorkFailed) as died:
-        await Workers(work_ms_max=60_000).check(missing, ())
-    assert re.fullmatch(r".*ended with code 1: FileNotFoundError at \w+\.py:\d+", str(died.value))
+        await ProcessWorkbench(work_ms_max=60_000).check(missing, ())
+    assert re.fullmatch(r".*exited with code 1: FileNotFoundError at \w+\.py:\d+", str(died.value))
     monkeypatch.setattr(process_workbench, "MODULE", "services.no_such_worker")
-    with pytest.raises(WorkFailed, match="ended with code 1: it named no error"):
-        await Workers(work_ms_max=60_000).check(missing, ())
+    with pytest.raises(WorkFailed, match="exited with code 1: it reported no exception"):
+        await ProcessWorkbench(work_ms_max=60_000).check(missing, ())
 
 
 async def test_work_that_needs_too_much_memory_is_named(tmp_path: Path) -> None:
     rows = tmp_path / "rows"
     rows.write_bytes(b'{"text": "' + b"x" * 8_000_000 + b'"}\n')
     # Enough to start and to end in order (half of it), too little for the signature of this row.
-    small = Workers(work_ms_max=60_000, memory_bytes_max=240_000_000)
+    small = ProcessWorkbench(work_ms_max=60_000, memory_bytes_max=240_000_000)
     with pytest.raises(WorkFailed, match="MemoryError"):
         await small.check(rows, ())
 
@@ -56,9 +56,13 @@ async def test_rows_are_screened_by_the_operator_s_policy(tmp_path: Path) -> Non
         )
     )
     known = str(tmp_path / "known")
-    flag = Workers(work_ms_max=60_000, screen=Screen(policy=ScreeningPolicy(), benchmarks=known))
+    flag = ProcessWorkbench(
+        work_ms_max=60_000, screen=ScreeningTask(policy=ScreeningPolicy(), benchmarks=known)
+    )
     refuse = ScreeningPolicy(benchmarks="escalate")
-    escalate = Workers(work_ms_max=60_000, screen=Screen(policy=refuse, benchmarks=known))
+    escalate = ProcessWorkbench(
+        work_ms_max=60_000, screen=ScreeningTask(policy=refuse, benchmarks=known)
+    )
     assert (await flag.check(rows, ())).accepted
     refused = await escalate.check(rows, ())
     assert not refused.accepted
@@ -67,7 +71,7 @@ async def test_rows_are_screened_by_the_operator_s_policy(tmp_path: Path) -> Non
 
 async def test_a_cancelled_work_leaves_no_process(tmp_path: Path) -> None:
     (tmp_path / "rows").write_bytes(b"x" * 1000)
-    task = asyncio.create_task(Workers(work_ms_max=60_000).check(tmp_path / "rows", ()))
+    task = asyncio.create_task(ProcessWorkbench(work_ms_max=60_000).check(tmp_path / "rows", ()))
     for _ in range(1000):
         if _children(str(tmp_path)):
             break
@@ -80,15 +84,15 @@ async def test_a_cancelled_work_leaves_no_process(tmp_path: Path) -> None:
 
 def _children(argument: str) -> list[int]:
     """Our processes that carry this argument."""
-    found = []
-    for place in Path("/proc").glob("[0-9]*"):
+    pids = []
+    for folder in Path("/proc").glob("[0-9]*"):
         try:
-            words = (place / "cmdline").read_bytes().split(b"\0")
+            words = (folder / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
         if argument.encode() in words:
-            found.append(int(place.name))
-    return found
+            pids.append(int(folder.name))
+    return pids
 
 
 def test_folders_of_killed_processes_are_swept(tmp_path: Path) -> None:

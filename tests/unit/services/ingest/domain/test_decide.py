@@ -32,7 +32,7 @@ from schemas.envelope import Context, Rejected
 from schemas.sealed import Sealed
 from services.ingest.domain.decide import decide
 from services.ingest.domain.evolve import evolve
-from services.ingest.domain.state import NOTHING, Libraries, Library
+from services.ingest.domain.state import INITIAL, DatasetsByTenant, TenantDatasets
 
 SEALED = Sealed(key_id="k", nonce=b"n", ciphertext=b"c")
 SPEC = PrepareSpec(
@@ -63,14 +63,14 @@ def context(tenant: str = "acme") -> Context:
     return Context(at=1, key=tenant, tenant=tenant, command_id=str(UUID(int=1)), seq=1)
 
 
-def step(state: Libraries, command: Command) -> tuple[Libraries, tuple[Event, ...]]:
+def step(state: DatasetsByTenant, command: Command) -> tuple[DatasetsByTenant, tuple[Event, ...]]:
     events = decide(state, command, context())
     for event in events:
         state = evolve(state, event, context())
     return state, events
 
 
-def after(*commands: Command, state: Libraries = NOTHING) -> Libraries:
+def after(*commands: Command, state: DatasetsByTenant = INITIAL) -> DatasetsByTenant:
     for command in commands:
         state, _ = step(state, command)
     return state
@@ -218,7 +218,7 @@ def test_deletion_erases_what_nothing_else_needs() -> None:
         "shards/validation",
         "shards/prompts",
     }
-    assert state["acme"] == Library()
+    assert state["acme"] == TenantDatasets()
     (refused,) = decide(state, DeleteFile(file_id="f2"), context())
     assert isinstance(refused, Rejected)
     assert refused.code == errors.NOT_FOUND
@@ -239,7 +239,7 @@ JOBS = st.sampled_from(["j1", "j2", "j3", "j4"])
 @given(st.data())
 def test_every_pin_is_answered_once_when_the_effects_are(data: st.DataObject) -> None:
     """Whatever the order: a pin that stays ends ready or refused, exactly once."""
-    state = NOTHING
+    state = INITIAL
     preparations: set[str] = set()
     answers: dict[str, int] = {}
     commands: st.SearchStrategy[Command] = st.one_of(

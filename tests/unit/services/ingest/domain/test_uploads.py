@@ -24,7 +24,7 @@ from schemas.units import HOUR_MS
 from services.ingest.domain.decide import decide
 from services.ingest.domain.evolve import evolve
 from services.ingest.domain.expiry import earliest
-from services.ingest.domain.state import NOTHING, Libraries
+from services.ingest.domain.state import INITIAL, DatasetsByTenant
 from services.ingest.domain.uploads import PARTS_MAX, UPLOADS_MAX
 from tests.unit.services.ingest.domain.test_decide import SPEC
 
@@ -34,8 +34,8 @@ DAY_MS = 24 * HOUR_MS
 
 
 def step(
-    state: Libraries, command: Command, at: int = 1, tenant: str = "acme"
-) -> tuple[Libraries, tuple[Event, ...]]:
+    state: DatasetsByTenant, command: Command, at: int = 1, tenant: str = "acme"
+) -> tuple[DatasetsByTenant, tuple[Event, ...]]:
     context = Context(at=at, key=tenant, tenant=tenant, command_id=str(UUID(int=1)), seq=1)
     events = decide(state, command, context)
     for event in events:
@@ -43,8 +43,8 @@ def step(
     return state, events
 
 
-def after(*commands: Command) -> Libraries:
-    state = NOTHING
+def after(*commands: Command) -> DatasetsByTenant:
+    state = INITIAL
     for command in commands:
         state, _ = step(state, command)
     return state

@@ -1,4 +1,4 @@
-"""Versions of named data sets, and the files that models' lineages name."""
+"""Versions of named datasets, and the files that models' lineages name."""
 
 import pytest
 from hypothesis import given
@@ -26,7 +26,7 @@ from schemas.envelope import Rejected, Tick
 from services.ingest.domain import versions
 from services.ingest.domain.decide import decide
 from services.ingest.domain.expiry import earliest
-from services.ingest.domain.state import NOTHING, Library
+from services.ingest.domain.state import INITIAL, TenantDatasets
 from tests.unit.services.ingest.domain.test_decide import (
     SEALED,
     after,
@@ -53,7 +53,7 @@ def lineage(job_id: str = "j1") -> KeepDataset:
 def test_numbers_of_a_name_rise_by_one_whatever_is_deleted(
     uploads: list[tuple[DatasetName | None, bool]],
 ) -> None:
-    state, given_so_far = NOTHING, {FAQ.key: 0, TOUR.key: 0}
+    state, given_so_far = INITIAL, {FAQ.key: 0, TOUR.key: 0}
     for number, (name, goes) in enumerate(uploads):
         state, (event,) = step(state, named(f"f{number}", name))
         assert isinstance(event, FileRegistered)
@@ -87,7 +87,7 @@ def test_a_file_in_a_lineage_is_deleted_after_the_model_only() -> None:
     (refused,) = decide(state, DeleteFile(file_id="f1"), context())
     assert isinstance(refused, Rejected)
     assert refused.code == errors.FILE_IN_USE
-    assert "lineage of ft:j1. Delete what was made of it first" in refused.message
+    assert "lineage of ft:j1. Delete the models first" in refused.message
     state, (released,) = step(state, ReleaseDataset(job_id="j1"))
     assert released == DatasetReleased(job_id="j1")
     assert decide(state, ReleaseDataset(job_id="j1"), context()) == ()
@@ -131,12 +131,12 @@ COMMANDS: st.SearchStrategy[Command] = st.one_of(
 
 @given(st.lists(COMMANDS, max_size=40))
 def test_what_a_model_keeps_is_there_under_any_history(commands: list[Command]) -> None:
-    state = NOTHING
+    state = INITIAL
     for command in commands:
         state, _ = step(state, command)
-        library = state.get("acme", Library())
-        for kept in library.kept.values():
-            assert set(kept.files) <= set(library.files)
+        datasets = state.get("acme", TenantDatasets())
+        for kept in datasets.kept.values():
+            assert set(kept.files) <= set(datasets.files)
 
 
 def test_what_an_upload_declares_is_the_file_s() -> None:
@@ -153,6 +153,6 @@ def test_what_an_upload_declares_is_the_file_s() -> None:
     done = CompleteUpload(
         upload_id="u", parts=("p",), file_id="f1", bytes=1, sha256="a" * 64, blob="b"
     )
-    _, (made, _) = step(after(create, part), done)
-    assert isinstance(made, FileRegistered)
-    assert (made.dataset, made.version, made.rows_max) == (FAQ, 1, 100)
+    _, (registered, _) = step(after(create, part), done)
+    assert isinstance(registered, FileRegistered)
+    assert (registered.dataset, registered.version, registered.rows_max) == (FAQ, 1, 100)

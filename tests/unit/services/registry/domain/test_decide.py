@@ -90,7 +90,7 @@ def register(
         verdict=verdict,
         scores_sha256=SHA,
     )
-    return RegisterVersion(model_id=model_id, line="line", lineage=lineage, adapter=(FILE,))
+    return RegisterVersion(model_id=model_id, series="series", lineage=lineage, adapter=(FILE,))
 
 
 def published(model_id: str) -> RecordPublished:
@@ -194,12 +194,12 @@ def test_roll_back_goes_to_the_version_before_and_then_further() -> None:
         state = after(Promote(model_id=name, stage="production", expected=holder), state=state)
         holder = name
     for current, former in (("c", "b"), ("b", "a")):
-        back = RollBack(line="line", stage="production", expected=current)
+        back = RollBack(series="series", stage="production", expected=current)
         state, events = step(state, back)
         (moved,) = events
         assert isinstance(moved, StageMoved)
         assert (moved.model_id, moved.replaced, moved.by) == (former, current, "rollback")
-    back = RollBack(line="line", stage="production", expected="a")
+    back = RollBack(series="series", stage="production", expected="a")
     assert refusal(decide(state, back, context())).code == errors.ILLEGAL_STATE
 
 
@@ -218,7 +218,7 @@ STAGES: st.SearchStrategy[Stage] = st.sampled_from(["dev", "staging", "productio
 EXPECTED = st.one_of(st.none(), NAMES)
 COMMANDS: st.SearchStrategy[Command] = st.one_of(
     st.builds(Promote, model_id=NAMES, stage=STAGES, expected=EXPECTED),
-    st.builds(RollBack, line=st.just("line"), stage=STAGES, expected=NAMES),
+    st.builds(RollBack, series=st.just("series"), stage=STAGES, expected=NAMES),
     st.builds(DeleteVersion, model_id=NAMES),
     st.builds(register, NAMES),
     st.builds(published, NAMES),
@@ -233,7 +233,7 @@ def test_a_stage_has_one_holder_whatever_happens(commands: list[Command]) -> Non
         shelf = state.shelves["acme"]
         for stage in EXCLUSIVE:
             in_stage = [name for name, it in shelf.versions.items() if it.stage == stage]
-            holder = holder_of(shelf, "line", stage).model_id
+            holder = holder_of(shelf, "series", stage).model_id
             assert in_stage == ([] if holder is None else [holder])
         moved = [event for event in events if isinstance(event, StageMoved)]
         assert all(event.model_id != event.replaced for event in moved)

@@ -2,32 +2,41 @@
 
 from typing import Any
 
-from schemas.pool import NodeLost, NodeRegistered, NodeRetired, NodeSeen, NodesObserved
+from schemas.pool import (
+    NodeDescription,
+    NodeLost,
+    NodeRegistered,
+    NodeRetired,
+    NodeSeen,
+    NodesObserved,
+)
 from schemas.telemetry import Heartbeat
 from schemas.units import HOUR_MS
 from services.scheduler.domain.liveness import (
-    NOBODY,
+    INITIAL,
     REPEAT_MS,
     Sights,
-    folded,
-    heard,
-    observations,
-    told,
-    unseen,
-    waited,
+    advance_silence,
+    due_observations,
+    fold_event,
+    mark_reported,
+    record_heartbeat,
+    reset_silence,
 )
 from simulator.control_plane.samples import POOL, T0
 
 TTL_MS = 10_000
 IDLE_MS_MAX = 60_000
-REGISTERED = NodeRegistered(node_id="a", incarnation="a-1", slots=1, device="cpu", memory_bytes=1)
+REGISTERED = NodeRegistered(
+    node=NodeDescription(node_id="a", incarnation="a-1", slots=1, device="cpu", memory_bytes=1)
+)
 
 
 def sights(*events: Any) -> Sights:
-    found = NOBODY
+    watched = INITIAL
     for event in (REGISTERED, *events):
-        found = folded(found, POOL, event, T0)
-    return found
+        watched = fold_event(watched, POOL, event, T0)
+    return watched
 
 
 def beat(incarnation: str = "a-1", node_id: str = "a", **idle_ms: int) -> Heartbeat:
@@ -41,112 +50,114 @@ def beat(incarnation: str = "a-1", node_id: str = "a", **idle_ms: int) -> Heartb
     )
 
 
-def idle(found: Sights) -> list[tuple[int, int]]:
-    """What would be told of leases that make no progress."""
+def idle(watched: Sights) -> list[tuple[int, int]]:
+    """Leases without progress that would be reported."""
     return [
-        (it.lease, it.idle_ms)
-        for _, command in observations(found, TTL_MS, IDLE_MS_MAX)
-        for one in command.seen
-        for it in one.idle
+        (lease.lease, lease.idle_ms)
+        for _, command in due_observations(watched, TTL_MS, IDLE_MS_MAX)
+        for seen_node in command.seen
+        for lease in seen_node.idle
     ]
 
 
-def seen(found: Sights) -> list[tuple[str, int, bool]]:
+def seen(watched: Sights) -> list[tuple[str, int, bool]]:
     return [
-        (one.node_id, one.last_seen, one.silent)
-        for _, command in observations(found, TTL_MS, IDLE_MS_MAX)
-        for one in command.seen
+        (node.node_id, node.last_seen, node.silent)
+        for _, command in due_observations(watched, TTL_MS, IDLE_MS_MAX)
+        for node in command.seen
     ]
 
 
 def test_a_node_that_speaks_is_no_news() -> None:
-    found = sights()
+    watched = sights()
     for second in range(60):
-        found = heard(waited(found, 1_000), beat(), T0 + 1_000 * second)
-        assert seen(found) == []
+        watched = record_heartbeat(advance_silence(watched, 1_000), beat(), T0 + 1_000 * second)
+        assert seen(watched) == []
 
 
-def test_silence_beyond_the_ttl_is_told_with_the_last_heartbeat() -> None:
-    found = heard(sights(), beat(), T0 + 5_000)
-    assert seen(waited(found, TTL_MS)) == []
-    found = waited(found, TTL_MS + 1)
-    assert seen(found) == [("a", T0 + 5_000, True)]
+def test_silence_beyond_the_ttl_is_reported_with_the_last_heartbeat() -> None:
+    watched = record_heartbeat(sights(), beat(), T0 + 5_000)
+    assert seen(advance_silence(watched, TTL_MS)) == []
+    watched = advance_silence(watched, TTL_MS + 1)
+    assert seen(watched) == [("a", T0 + 5_000, True)]
 
 
 def test_a_node_that_never_spoke_counts_from_its_registration() -> None:
-    assert seen(waited(sights(), TTL_MS + 1)) == [("a", T0, True)]
+    assert seen(advance_silence(sights(), TTL_MS + 1)) == [("a", T0, True)]
 
 
 def test_an_outage_of_the_watcher_gives_a_fresh_ttl() -> None:
-    found = unseen(waited(sights(), TTL_MS))
-    assert seen(waited(found, TTL_MS)) == []
-    assert seen(waited(found, TTL_MS + 1)) != []
+    watched = reset_silence(advance_silence(sights(), TTL_MS))
+    assert seen(advance_silence(watched, TTL_MS)) == []
+    assert seen(advance_silence(watched, TTL_MS + 1)) != []
 
 
 def test_heartbeats_of_another_incarnation_or_node_do_not_count() -> None:
-    found = waited(sights(), TTL_MS + 1)
-    assert seen(heard(found, beat("a-0"), T0 + 1)) == seen(found)
-    assert seen(heard(found, beat(node_id="b"), T0 + 1)) == seen(found)
-    assert seen(heard(found, beat(), T0 + 1)) == []
+    watched = advance_silence(sights(), TTL_MS + 1)
+    assert seen(record_heartbeat(watched, beat("a-0"), T0 + 1)) == seen(watched)
+    assert seen(record_heartbeat(watched, beat(node_id="b"), T0 + 1)) == seen(watched)
+    assert seen(record_heartbeat(watched, beat(), T0 + 1)) == []
 
 
 def test_an_observation_is_repeated_only_while_the_journal_does_not_know() -> None:
-    found = waited(sights(), TTL_MS + 1)
-    (pool, command), *_ = observations(found, TTL_MS, IDLE_MS_MAX)
-    found = told(found, pool, command.seen)
-    assert seen(found) == []
-    assert seen(waited(found, REPEAT_MS)) == [("a", T0, True)]
-    lost = folded(found, POOL, NodeLost(node_id="a", incarnation="a-1", last_seen=T0), T0)
-    assert seen(waited(lost, REPEAT_MS)) == []
+    watched = advance_silence(sights(), TTL_MS + 1)
+    (pool, command), *_ = due_observations(watched, TTL_MS, IDLE_MS_MAX)
+    watched = mark_reported(watched, pool, command.seen)
+    assert seen(watched) == []
+    assert seen(advance_silence(watched, REPEAT_MS)) == [("a", T0, True)]
+    lost = fold_event(watched, POOL, NodeLost(node_id="a", incarnation="a-1", last_seen=T0), T0)
+    assert seen(advance_silence(lost, REPEAT_MS)) == []
 
 
-def test_a_lost_node_that_speaks_again_is_told() -> None:
+def test_a_lost_node_that_speaks_again_is_reported() -> None:
     lost = sights(NodeLost(node_id="a", incarnation="a-1", last_seen=T0))
-    found = heard(waited(lost, TTL_MS), beat(), T0 + 60_000)
-    assert seen(found) == [("a", T0 + 60_000, False)]
+    watched = record_heartbeat(advance_silence(lost, TTL_MS), beat(), T0 + 60_000)
+    assert seen(watched) == [("a", T0 + 60_000, False)]
     back = NodeSeen(node_id="a", incarnation="a-1", last_seen=T0 + 60_000, silent=False)
-    assert seen(folded(found, POOL, NodesObserved(seen=(back,)), T0)) == []
+    assert seen(fold_event(watched, POOL, NodesObserved(seen=(back,)), T0)) == []
 
 
 def test_a_proof_of_life_is_sent_once_an_hour() -> None:
-    found = heard(sights(), beat(), T0 + HOUR_MS + 1)
-    assert seen(found) == [("a", T0 + HOUR_MS + 1, False)]
-    (pool, command), *_ = observations(found, TTL_MS, IDLE_MS_MAX)
-    found = told(found, pool, command.seen)
-    assert seen(heard(found, beat(), T0 + HOUR_MS + 9_000)) == []
-    assert seen(heard(found, beat(), T0 + 2 * HOUR_MS)) != []
+    watched = record_heartbeat(sights(), beat(), T0 + HOUR_MS + 1)
+    assert seen(watched) == [("a", T0 + HOUR_MS + 1, False)]
+    (pool, command), *_ = due_observations(watched, TTL_MS, IDLE_MS_MAX)
+    watched = mark_reported(watched, pool, command.seen)
+    assert seen(record_heartbeat(watched, beat(), T0 + HOUR_MS + 9_000)) == []
+    assert seen(record_heartbeat(watched, beat(), T0 + 2 * HOUR_MS)) != []
 
 
 def test_a_retired_node_is_forgotten() -> None:
-    assert sights(NodeRetired(node_id="a")) == NOBODY
-    assert folded(NOBODY, POOL, NodeRetired(node_id="z"), T0) == NOBODY
+    assert sights(NodeRetired(node_id="a")) == INITIAL
+    assert fold_event(INITIAL, POOL, NodeRetired(node_id="z"), T0) == INITIAL
 
 
-def test_no_progress_is_told_at_the_limit_and_again_after_one_more() -> None:
-    found = sights()
-    told_at = []
+def test_no_progress_is_reported_idle_ms_the_limit_and_again_after_one_more() -> None:
+    watched = sights()
+    reported_idle_ms = []
     for second in range(200):
-        found = heard(waited(found, 1_000), beat(l1=1_000 * second, l2=10), T0 + 1_000 * second)
-        for pool, command in observations(found, TTL_MS, IDLE_MS_MAX):
-            told_at.append(command.seen[0].idle[0].idle_ms)
-            found = told(found, pool, command.seen)
-    assert told_at == [61_000, 122_000, 183_000]
+        watched = record_heartbeat(
+            advance_silence(watched, 1_000), beat(l1=1_000 * second, l2=10), T0 + 1_000 * second
+        )
+        for pool, command in due_observations(watched, TTL_MS, IDLE_MS_MAX):
+            reported_idle_ms.append(command.seen[0].idle[0].idle_ms)
+            watched = mark_reported(watched, pool, command.seen)
+    assert reported_idle_ms == [61_000, 122_000, 183_000]
 
 
 def test_progress_begins_a_new_count() -> None:
-    found = heard(sights(), beat(l1=IDLE_MS_MAX + 1), T0)
-    (pool, command), *_ = observations(found, TTL_MS, IDLE_MS_MAX)
-    found = heard(told(found, pool, command.seen), beat(l1=5), T0)
-    assert idle(found) == []
-    found = heard(found, beat(l1=IDLE_MS_MAX + 1), T0)
-    assert idle(found) == [(1, IDLE_MS_MAX + 1)]
+    watched = record_heartbeat(sights(), beat(l1=IDLE_MS_MAX + 1), T0)
+    (pool, command), *_ = due_observations(watched, TTL_MS, IDLE_MS_MAX)
+    watched = record_heartbeat(mark_reported(watched, pool, command.seen), beat(l1=5), T0)
+    assert idle(watched) == []
+    watched = record_heartbeat(watched, beat(l1=IDLE_MS_MAX + 1), T0)
+    assert idle(watched) == [(1, IDLE_MS_MAX + 1)]
 
 
 def test_a_silent_node_is_lost_and_its_leases_are_not_looked_at() -> None:
-    found = heard(sights(), beat(l1=IDLE_MS_MAX + 1), T0)
-    assert idle(waited(found, TTL_MS + 1)) == []
+    watched = record_heartbeat(sights(), beat(l1=IDLE_MS_MAX + 1), T0)
+    assert idle(advance_silence(watched, TTL_MS + 1)) == []
 
 
 def test_agents_that_say_nothing_of_progress_are_believed() -> None:
     old = Heartbeat(pool=POOL, node_id="a", incarnation="a-1", leases=(1, 2))
-    assert idle(heard(sights(), old, T0)) == []
+    assert idle(record_heartbeat(sights(), old, T0)) == []

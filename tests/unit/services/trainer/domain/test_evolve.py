@@ -1,11 +1,15 @@
 """What a node should be doing, event by event."""
 
 from functools import reduce
+from typing import Any
+
+from msgspec.structs import replace
 
 from schemas import pool, training
 from schemas.dataset import Prepared
+from schemas.reasons import ending
 from services.trainer.domain.evolve import evolve
-from services.trainer.domain.state import NodeState
+from services.trainer.domain.state import Grant, NodeState
 
 SHA = "0" * 64
 PREPARED = Prepared(
@@ -31,24 +35,66 @@ WORK = training.EvalWork(
     seed=1,
     adapter=(),
 )
-START = NodeState(node_id="a", incarnation="a1")
+WORK_ID = training.work_id_of(WORK)
 
 
-def granted(lease: int = 1, incarnation: str = "a1") -> pool.LeaseGranted:
-    return pool.LeaseGranted(
-        token=token(lease),
+def placement(number: int) -> pool.Placement:
+    return pool.Placement(
         tenant="acme",
-        job_id=f"job{lease}",
+        job_id=f"job{number}",
         attempt=1,
         role="eval",
         lane="free",
-        node_id="a",
-        incarnation=incarnation,
         slots=1,
         max_gpu_ms=1,
         price_version="p",
-        work=WORK,
+        work_id=WORK_ID,
         checkpoints=(),
+        excluded_nodes=(),
+        first_submitted_at=0,
+        p50_ms=1,
+        p90_ms=1,
+        device="cpu",
+        memory_bytes=1,
+    )
+
+
+def kept(number: int) -> pool.WorkKept:
+    described = training.WorkDescription(job_id=f"job{number}", work_id=WORK_ID, work=WORK)
+    return pool.WorkKept(tenant="acme", description=described)
+
+
+def queued(number: int) -> pool.PlacementQueued:
+    return pool.PlacementQueued(placement=placement(number))
+
+
+def lease_ref(number: int) -> pool.LeaseRef:
+    return pool.LeaseRef(
+        token=token(number),
+        tenant="acme",
+        job_id=f"job{number}",
+        attempt=1,
+        role="eval",
+        lane="free",
+        price_version="p",
+    )
+
+
+def member(incarnation: str) -> pool.LeaseMember:
+    return pool.LeaseMember(node_id=incarnation[0], incarnation=incarnation, slots=1, devices=(0,))
+
+
+def granted(lease: int = 1, incarnation: str = "a1") -> pool.LeaseGranted:
+    return pool.LeaseGranted(lease=lease_ref(lease), members=(member(incarnation),))
+
+
+def grant(**changes: Any) -> Grant:
+    """What an agent runs: lease 1 of this node, with changes of its placement."""
+    return Grant(
+        lease=replace(lease_ref(1), role=changes.get("role", "eval")),
+        member=member("a1"),
+        placement=replace(placement(1), checkpoints=changes.get("checkpoints", ())),
+        work=changes.get("work", WORK),
     )
 
 
@@ -58,20 +104,12 @@ def token(lease: int) -> pool.Token:
 
 def draining(lease: int) -> pool.LeaseDraining:
     return pool.LeaseDraining(
-        token=token(lease),
-        tenant="acme",
-        job_id=f"job{lease}",
-        attempt=1,
-        node_id="a",
-        deadline=9,
-        reason="closed",
+        lease=lease_ref(lease), deadline=9, ended_by="tenant", reason=ending("paused")
     )
 
 
 def killed(lease: int) -> pool.LeaseKilled:
-    return pool.LeaseKilled(
-        token=token(lease), tenant="acme", job_id=f"job{lease}", attempt=1, node_id="a"
-    )
+    return pool.LeaseKilled(lease=lease_ref(lease), ended_by="tenant", reason=ending("cancelled"))
 
 
 def closed(lease: int, attempt: int = 1) -> pool.PlacementClosed:
@@ -80,15 +118,19 @@ def closed(lease: int, attempt: int = 1) -> pool.PlacementClosed:
         job_id=f"job{lease}",
         attempt=attempt,
         role="eval",
-        outcome="lost",
-        cause=None,
-        message=None,
-        result=None,
-        node_id="a",
-        used_gpu_ms=0,
-        billable_gpu_ms=0,
-        lost_gpu_ms=0,
+        end=pool.AttemptEnd(outcome="lost", ended_by="node", reason=ending("node_lost")),
     )
+
+
+def freed(lease: int, node_id: str = "a") -> pool.MemberFreed:
+    return pool.MemberFreed(lease=lease_ref(lease), node_id=node_id)
+
+
+START = reduce(
+    evolve,
+    [event for number in (1, 2, 3) for event in (kept(number), queued(number))],
+    NodeState(node_id="a", incarnation="a1"),
+)
 
 
 def targets(*events: pool.Event) -> dict[int, str]:
@@ -97,9 +139,10 @@ def targets(*events: pool.Event) -> dict[int, str]:
 
 
 def registered(incarnation: str) -> pool.NodeRegistered:
-    return pool.NodeRegistered(
+    described = pool.NodeDescription(
         node_id="a", incarnation=incarnation, slots=1, device="cpu", memory_bytes=1
     )
+    return pool.NodeRegistered(node=described)
 
 
 def test_only_leases_of_this_incarnation_count() -> None:
@@ -114,8 +157,28 @@ def test_targets_only_harden() -> None:
 def test_a_closed_placement_is_killed_and_a_freed_one_forgotten() -> None:
     assert targets(granted(1), closed(1)) == {1: "kill"}
     assert targets(granted(1), closed(1, attempt=2)) == {1: "run"}
-    freed = pool.SlotsFreed(token=token(1), node_id="a")
-    assert targets(granted(1), closed(1), freed) == {}
+    assert targets(granted(1), closed(1), freed(1)) == {}
+    assert targets(granted(1), closed(1), freed(1, "b")) == {1: "kill"}
+
+
+def test_a_grant_brings_its_placement_and_work() -> None:
+    state = evolve(START, granted(1))
+    run = state.assignments[1].grant
+    assert (run.placement, run.work, run.member.devices) == (placement(1), WORK, (0,))
+    assert "job1" not in state.placements
+    forgotten = evolve(state, pool.WorkForgotten(job_id="job1"))
+    assert "job1" not in forgotten.works
+    assert forgotten.assignments == state.assignments
+
+
+def test_a_gang_is_run_by_each_of_its_nodes() -> None:
+    gang = replace(granted(1), members=(member("b1"), member("a1")))
+    assert targets(gang) == {1: "run"}
+
+
+def test_a_withdrawn_placement_and_an_unknown_work_are_not_run() -> None:
+    assert targets(closed(1), granted(1)) == {}
+    assert targets(pool.WorkForgotten(job_id="job1"), granted(1)) == {}
 
 
 def test_leases_of_other_nodes_are_ignored() -> None:

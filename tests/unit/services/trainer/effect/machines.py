@@ -7,17 +7,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from schemas import pool, training
+from schemas.reasons import ending
 from schemas.topics import POOL
+from schemas.training import work_id_of
 from services.scheduler.app import POOLS
 from services.scheduler.watch import Watcher
 from services.trainer.adapters.processes import ProcessGroups
+from services.trainer.domain.state import Grant
 from services.trainer.effect.agent import NodeAgent
 from services.trainer.effect.attempt import LeaseAttempt
-from services.trainer.effect.program import Program, StartReport, Tools
+from services.trainer.effect.program import Program, Tools
 from services.trainer.effect.reports import Reports
 from services.trainer.ports import Hardware
 from services.trainer.settings import TrainerSettings
+from simulator.control_plane import samples
 from tests.unit.services.trainer.domain.test_evolve import WORK
 from tests.unit.tunery.work.samples import STARTED
 from tunery.runtime.bus.partitioner import partition_of
@@ -52,7 +58,7 @@ class ScriptProgram(Program):
     """The Program of a Script."""
 
     def __init__(
-        self, grant: pool.LeaseGranted, tools: Tools, settings: TrainerSettings, script: Script
+        self, grant: Grant, tools: Tools, settings: TrainerSettings, script: Script
     ) -> None:
         super().__init__(grant, tools, settings)
         self._script = script
@@ -67,8 +73,12 @@ class ScriptProgram(Program):
     async def write_inputs(self, folder: Path) -> TrainSpec:
         raise NotImplementedError("a script reads no spec")
 
-    async def handle(self, event: AnyWorkEvent) -> StartReport | None:
-        return StartReport(total_steps=event.total_steps) if isinstance(event, Started) else None
+    async def handle(self, event: AnyWorkEvent) -> training.AttemptStart | None:
+        if not isinstance(event, Started):
+            return None
+        return training.AttemptStart(
+            loaded=None, loaded_step=0, skipped=(), total_steps=event.total_steps
+        )
 
     async def result(self) -> training.Result:
         blob = training.BlobFile(name="scores.json", blob="t/acme/scores", sha256="0" * 64, bytes=1)
@@ -82,26 +92,23 @@ class Node:
     folder: Path
 
     async def request(self, job_id: str, attempt: int = 1) -> None:
-        await self.runtime.sender.send(
-            POOL.name,
-            POOL_NAME,
-            "acme",
-            pool.RequestPlacement(
-                tenant="acme",
-                job_id=job_id,
-                attempt=attempt,
-                role="eval",
-                lane="standard",
-                slots=1,
-                max_gpu_ms=3_600_000,
-                price_version="p",
-                work=WORK,
-                checkpoints=(),
-            ),
+        described = training.WorkDescription(job_id=job_id, work_id=work_id_of(WORK), work=WORK)
+        placement = replace(
+            samples.request(job_id, attempt).placement,
+            role="eval",
+            work_id=described.work_id,
+            price_version="p",
         )
+        for command in (
+            pool.DescribeWork(tenant="acme", description=described),
+            pool.RequestPlacement(placement=placement),
+        ):
+            await self.runtime.sender.send(POOL.name, POOL_NAME, "acme", command)
 
     async def close(self, job_id: str, mode: pool.CloseMode) -> None:
-        command = pool.ClosePlacement(job_id=job_id, attempt=1, mode=mode)
+        command = pool.ClosePlacement(
+            job_id=job_id, attempt=1, mode=mode, ended_by="tenant", reason=ending("cancelled")
+        )
         await self.runtime.sender.send(POOL.name, POOL_NAME, "acme", command)
 
     async def until(self, kind: type[Any], count: int = 1) -> list[Any]:
@@ -131,7 +138,7 @@ def settings(folder: Path) -> TrainerSettings:
 
 @asynccontextmanager
 async def node(
-    world: MemoryServers, folder: Path, script: Callable[[pool.LeaseGranted], Script]
+    world: MemoryServers, folder: Path, script: Callable[[Grant], Script]
 ) -> AsyncIterator[Node]:
     """A running agent and a running owner of the pool."""
     runtime = world.runtime("trainer")
@@ -139,7 +146,7 @@ async def node(
     chosen = settings(folder)
     reports = Reports(runtime, POOL_NAME)
 
-    def attempt(grant: pool.LeaseGranted, incarnation: str) -> LeaseAttempt:
+    def attempt(grant: Grant, incarnation: str) -> LeaseAttempt:
         tools = Tools(runtime, machine, reports, incarnation)
         program = ScriptProgram(grant, tools, chosen, script(grant))
         return LeaseAttempt(grant, tools, program, folder / str(grant.token.lease))

@@ -37,13 +37,13 @@ def only(events: list[object], kind: type) -> object:
 async def test_a_lease_is_run_reported_and_freed(tmp_path: Path) -> None:
     async with node(await memory_servers(), tmp_path, lambda _: Script()) as here:
         await here.request("job1")
-        events = await here.until(pool.SlotsFreed)
+        events = await here.until(pool.MemberFreed)
     started, closed = only(events, pool.LeaseStarted), only(events, pool.PlacementClosed)
     assert isinstance(started, pool.LeaseStarted)
-    assert started.total_steps == 3
+    assert started.start.total_steps == 3
     assert isinstance(closed, pool.PlacementClosed)
-    assert closed.outcome == "succeeded"
-    assert isinstance(closed.result, training.EvalResult)
+    assert closed.end.outcome == "succeeded"
+    assert isinstance(closed.end.result, training.EvalResult)
     assert not (tmp_path / "1").exists()
 
 
@@ -70,12 +70,12 @@ async def test_failures_carry_cause_and_words(
 ) -> None:
     async with node(await memory_servers(), tmp_path, lambda _: script) as here:
         await here.request("job1")
-        events = await here.until(pool.SlotsFreed)
+        events = await here.until(pool.MemberFreed)
         closed = only(events, pool.PlacementClosed)
         assert isinstance(closed, pool.PlacementClosed)
-        assert (closed.outcome, closed.cause) == ("failed", cause)
-        assert closed.message is not None
-        assert words in here.runtime.seal.open(closed.message)
+        assert (closed.end.outcome, closed.end.cause) == ("failed", cause)
+        assert closed.end.message is not None
+        assert words in here.runtime.seal.open(closed.end.message)
 
 
 async def test_drain_lets_the_process_leave_by_itself(tmp_path: Path) -> None:
@@ -83,10 +83,10 @@ async def test_drain_lets_the_process_leave_by_itself(tmp_path: Path) -> None:
         await here.request("job1")
         await here.until(pool.LeaseStarted)
         await here.close("job1", "drain")
-        events = await here.until(pool.SlotsFreed)
+        events = await here.until(pool.MemberFreed)
     closed = only(events, pool.PlacementClosed)
     assert isinstance(closed, pool.PlacementClosed)
-    assert closed.outcome == "preempted"
+    assert closed.end.outcome == "preempted"
 
 
 async def test_kill_ends_what_does_not_listen(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ async def test_kill_ends_what_does_not_listen(tmp_path: Path) -> None:
         await here.request("job1")
         await here.until(pool.LeaseStarted)
         await here.close("job1", "kill")
-        await here.until(pool.SlotsFreed)
+        await here.until(pool.MemberFreed)
     assert await ProcessGroups(str(tmp_path)).sweep() == 0
 
 
@@ -115,10 +115,14 @@ async def test_a_frozen_process_is_stopped_while_its_agent_lives(tmp_path: Path)
         await here.until(pool.LeaseStarted, count=2)
         (frozen,) = _processes(tmp_path / "1")
         os.kill(frozen, signal.SIGSTOP)
-        events = await here.until(pool.SlotsFreed)
+        events = await here.until(pool.MemberFreed)
         closed = only(events, pool.PlacementClosed)
         assert isinstance(closed, pool.PlacementClosed)
-        assert (closed.job_id, closed.outcome, closed.cause) == ("job1", "failed", "bad_node")
+        assert (closed.job_id, closed.end.outcome, closed.end.cause) == (
+            "job1",
+            "failed",
+            "bad_node",
+        )
         assert not _processes(tmp_path / "1")
         assert not any(isinstance(event, pool.NodeLost) for event in events)
         assert _processes(tmp_path / "2")  # the one that prints goes on
@@ -143,7 +147,8 @@ async def test_leaving_in_order_drains_and_retires(tmp_path: Path) -> None:
     async with node(there, tmp_path, lambda _: Script()) as again:
         events = await again.until(pool.NodeRetired)
     assert any(
-        isinstance(event, pool.PlacementClosed) and event.outcome == "preempted" for event in events
+        isinstance(event, pool.PlacementClosed) and event.end.outcome == "preempted"
+        for event in events
     )
 
 
@@ -153,7 +158,7 @@ async def test_two_leases_run_beside_each_other(tmp_path: Path) -> None:
         await here.request("job1")
         await here.until(pool.LeaseStarted)
         await here.request("job2")
-        events = await here.until(pool.SlotsFreed)
-    freed = only(events, pool.SlotsFreed)
-    assert isinstance(freed, pool.SlotsFreed)
-    assert freed.token.lease == 2
+        events = await here.until(pool.MemberFreed)
+    freed = only(events, pool.MemberFreed)
+    assert isinstance(freed, pool.MemberFreed)
+    assert freed.lease.token.lease == 2

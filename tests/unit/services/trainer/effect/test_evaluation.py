@@ -9,15 +9,16 @@ from msgspec.structs import replace
 from schemas import training
 from services.trainer.adapters.processes import ProcessGroups
 from services.trainer.effect.evaluation import Evaluation
-from services.trainer.effect.program import StartReport, Tools
+from services.trainer.effect.program import Tools
 from services.trainer.effect.reports import Reports
 from services.trainer.settings import TrainerSettings
-from tests.unit.services.trainer.domain.test_evolve import PREPARED, WORK, granted
+from tests.unit.services.trainer.domain.test_evolve import PREPARED, WORK, grant
 from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.memory_servers import MemoryServers, memory_servers
 from tunery.work.codec import decode_score_spec
 from tunery.work.events import ScoringFinished, ScoringProgressed, ScoringStarted
 
+START = training.AttemptStart(loaded=None, loaded_step=0, skipped=(), total_steps=0)
 CONTENT = b"content"
 SHA256 = sha256(CONTENT).hexdigest()
 ADAPTER = training.BlobFile(name="adapter.safetensors", blob="a", sha256=SHA256, bytes=len(CONTENT))
@@ -39,7 +40,7 @@ async def evaluation(folder: Path, validation_rows: int) -> tuple[Evaluation, Me
     runtime = servers.runtime("trainer")
     tools = Tools(runtime, ProcessGroups("mark"), Reports(runtime, "default"), "a1")
     settings = TrainerSettings(id="a", pool="default", threads=2, work_dir=folder)
-    return Evaluation(granted(), work, tools, settings), servers
+    return Evaluation(grant(), work, tools, settings), servers
 
 
 @pytest.mark.parametrize("rows", [0, 1])
@@ -59,7 +60,7 @@ async def test_validation_rows_are_fetched_where_there_are_any(tmp_path: Path, r
 async def test_scores_are_stored_under_the_attempt(tmp_path: Path) -> None:
     program, servers = await evaluation(tmp_path, 0)
     (tmp_path / "scores.json").write_bytes(CONTENT)
-    assert await program.handle(ScoringStarted(items=1, prompts=0)) == StartReport()
+    assert await program.handle(ScoringStarted(items=1, prompts=0)) == START
     assert await program.handle(ScoringProgressed(stage="items_base", done=1, total=0)) is None
     results = str(tmp_path / "scores.json")
     await program.handle(ScoringFinished(results=results, sha256=SHA256, bytes=len(CONTENT)))

@@ -15,7 +15,7 @@ from services.trainer.effect.program import Tools
 from services.trainer.effect.reports import Reports
 from services.trainer.effect.training import Training
 from services.trainer.settings import TrainerSettings
-from tests.unit.services.trainer.domain.test_evolve import PREPARED, SHA, granted
+from tests.unit.services.trainer.domain.test_evolve import PREPARED, SHA, grant
 from tests.unit.tunery.work.samples import CHECKPOINTED, STARTED
 from tunery.runtime.blobs.abstract import BlobsUnavailable, Stored
 from tunery.runtime.blobs.memory import MemoryBlobs
@@ -83,9 +83,9 @@ async def under_lease(
     runtime = there.runtime("trainer")
     machine = ProcessGroups(mark=str(folder))
     tools = Tools(runtime, machine, Reports(runtime, "default"), "a1")
-    grant = replace(granted(), role="train", work=WORK, checkpoints=checkpoints)
+    lease = grant(role="train", work=WORK, checkpoints=checkpoints)
     settings = TrainerSettings(id="a", pool="default", slots=1, work_dir=folder)
-    return Training(grant, WORK, tools, settings), there
+    return Training(lease, WORK, tools, settings), there
 
 
 def checkpointed(folder: Path, step: int) -> Checkpointed:

@@ -2,15 +2,15 @@
 
 from immutables import Map
 
-from services.scheduler.domain.job.state import Tenant
+from services.scheduler.domain.job.state import TenantJobs
 from tunery.cli.replay.states import quota_by_month, unequal
 from tunery.runtime.journal.fold import Fold
 from tunery.runtime.tools.verify import Replay
 
 
 def test_quota_is_read_from_every_partition() -> None:
-    acme = Tenant(used_gpu_ms=Map({"2026-10": 5, "2026-11": 7}))
-    beta = Tenant(used_gpu_ms=Map({"2026-11": 9}))
+    acme = TenantJobs(used_gpu_ms=Map({"2026-10": 5, "2026-11": 7}))
+    beta = TenantJobs(used_gpu_ms=Map({"2026-11": 9}))
     replays = [
         Replay(0, Fold(Map({"acme": acme})), accepted=1, void=0),
         Replay(1, Fold(Map({"beta": beta})), accepted=1, void=0),

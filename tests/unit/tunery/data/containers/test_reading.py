@@ -24,9 +24,9 @@ def read(content: bytes) -> list[Row | Finding]:
 
 def test_lines_end_at_line_feeds_only() -> None:
     odd = json.dumps({"prompt": "a\u2028b\u2029c\u0085d", "completion": "e"}, ensure_ascii=False)
-    found = read(b"\xef\xbb\xbf" + ROW + b"\r\n" + odd.encode() + b"\r\n" + ROW)
-    assert [row.number for row in found if isinstance(row, Row)] == [1, 2, 3]
-    assert found[0] == Row(1, 1, ROW)
+    items = read(b"\xef\xbb\xbf" + ROW + b"\r\n" + odd.encode() + b"\r\n" + ROW)
+    assert [row.number for row in items if isinstance(row, Row)] == [1, 2, 3]
+    assert items[0] == Row(1, 1, ROW)
 
 
 def test_a_path_and_a_stream_give_the_same_rows(tmp_path: Path) -> None:
@@ -39,8 +39,8 @@ def test_a_path_and_a_stream_give_the_same_rows(tmp_path: Path) -> None:
 
 
 def test_blank_lines_are_warned_about_and_keep_the_numbers_physical() -> None:
-    found = read(ROW + b"\n\n \t\n" + ROW + b"\n")
-    codes = [item.code if isinstance(item, Finding) else item.number for item in found]
+    items = read(ROW + b"\n\n \t\n" + ROW + b"\n")
+    codes = [item.code if isinstance(item, Finding) else item.number for item in items]
     assert codes == [1, "blank_line", "blank_line", 4]
 
 
@@ -83,17 +83,17 @@ WRAPPED = b'{"prompt": "a",\n "completion": "b"}\n'
 
 @pytest.mark.parametrize("spread", [PRETTY, ZERO_INDENT, WRAPPED])
 def test_every_spread_object_is_one_finding_where_it_begins(spread: bytes) -> None:
-    found = read(ROW + b"\n" + spread + ROW + b"\n" + spread)
+    items = read(ROW + b"\n" + spread + ROW + b"\n" + spread)
     lines = spread.count(b"\n")
-    named = [(item.code, item.row) for item in found if isinstance(item, Finding)]
+    named = [(item.code, item.row) for item in items if isinstance(item, Finding)]
     assert named == [("pretty_printed", 2), ("pretty_printed", 3 + lines)]
-    assert [row.number for row in found if isinstance(row, Row)] == [1, 2 + lines]
+    assert [row.number for row in items if isinstance(row, Row)] == [1, 2 + lines]
 
 
 def test_a_row_that_is_cut_off_costs_itself_only() -> None:
     cut = b'{"messages": [{"role": "user",'
-    found = read(b"\n".join([ROW, cut, ROW, cut, cut, ROW]))
-    assert [row.number for row in found if isinstance(row, Row)] == [1, 2, 3, 4, 5, 6]
+    items = read(b"\n".join([ROW, cut, ROW, cut, cut, ROW]))
+    assert [row.number for row in items if isinstance(row, Row)] == [1, 2, 3, 4, 5, 6]
 
 
 def test_objects_that_never_end_are_not_looked_at_for_ever(
@@ -107,14 +107,14 @@ def test_objects_that_never_end_are_not_looked_at_for_ever(
         return deeper(line)
 
     monkeypatch.setattr(multiline_objects, "_opened_brackets", counted)
-    found = read(b"{\n" * 10_000)
-    assert [row.number for row in found if isinstance(row, Row)] == list(range(1, 10_001))
+    items = read(b"{\n" * 10_000)
+    assert [row.number for row in items if isinstance(row, Row)] == list(range(1, 10_001))
     assert len(looked) < 2 * multiline_objects.TRIES_MAX * 10_000
 
 
 def test_a_spread_object_after_a_row_that_is_cut_off_is_found() -> None:
-    found = read(b'{"messages": [{"a": [\n' + PRETTY + ROW + b"\n")
-    named = [(item.code, item.row) for item in found if isinstance(item, Finding)]
+    items = read(b'{"messages": [{"a": [\n' + PRETTY + ROW + b"\n")
+    named = [(item.code, item.row) for item in items if isinstance(item, Finding)]
     assert named == [("pretty_printed", 2)]
 
 
@@ -143,9 +143,9 @@ def test_rows_over_the_limit_end_the_reading(monkeypatch: pytest.MonkeyPatch) ->
 
 # --- CSV
 def cells(content: bytes) -> list[dict[str, str]]:
-    found = read(content)
-    assert all(isinstance(item, Row) for item in found), found
-    return [item.content for item in found if isinstance(item.content, dict)]  # type: ignore[union-attr]  # checked above
+    items = read(content)
+    assert all(isinstance(item, Row) for item in items), items
+    return [item.content for item in items if isinstance(item.content, dict)]  # type: ignore[union-attr]  # checked above
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
@@ -154,8 +154,8 @@ def test_csv_as_spreadsheets_write_it(delimiter: str, end: str) -> None:
     text = delimiter.join(("id", "Prompt", "completion")) + end
     text += delimiter.join(("1", f'"a{delimiter}b"', '"say ""hi"""')) + end
     text += delimiter.join(("2", '"two\nlines"', "")) + end
-    found = cells(b"\xef\xbb\xbf" + text.encode())
-    assert found == [
+    rows = cells(b"\xef\xbb\xbf" + text.encode())
+    assert rows == [
         {"id": "1", "prompt": f"a{delimiter}b", "completion": 'say "hi"'},
         {"id": "2", "prompt": "two\nlines", "completion": ""},
     ]
@@ -185,10 +185,10 @@ def test_a_forgotten_quote_costs_one_record() -> None:
 
 def test_a_forgotten_quote_in_a_large_file_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delimited, "ROW_BYTES_MAX", 1000)
-    found = read(b'prompt,completion\n"a,b\n' + b"c,d\n" * 5000)
-    assert isinstance(found[0], Finding)
-    assert found[0].code == "unclosed_quote"
-    assert sum(isinstance(item, Row) for item in found) == 5000
+    items = read(b'prompt,completion\n"a,b\n' + b"c,d\n" * 5000)
+    assert isinstance(items[0], Finding)
+    assert items[0].code == "unclosed_quote"
+    assert sum(isinstance(item, Row) for item in items) == 5000
 
 
 @pytest.mark.parametrize(
@@ -215,8 +215,8 @@ def test_any_bytes_give_rows_or_findings(content: bytes) -> None:
 
 @given(st.text(alphabet='a",;\t\n\r ', max_size=200))
 def test_any_csv_gives_rows_or_findings(text: str) -> None:
-    found = read(b"prompt,completion\n" + text.encode())
-    numbers = [item.number if isinstance(item, Row) else item.row for item in found]
+    items = read(b"prompt,completion\n" + text.encode())
+    numbers = [item.number if isinstance(item, Row) else item.row for item in items]
     counted = [number for number in numbers if number is not None]
     assert counted == list(range(1, len(counted) + 1))
 

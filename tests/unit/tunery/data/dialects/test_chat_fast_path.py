@@ -74,8 +74,8 @@ LINES = st.lists(ENCODED | DOUBLED | ODD | st.tuples(ENCODED, ENCODED).map(b" ".
 def checked(content: bytes) -> tuple[list[Any], tuple[Finding, ...], int]:
     checker = Checker()
     with open_rows(io.BytesIO(content)) as rows:
-        found = [(row, row_.messages, row_.trained) for row, row_ in checker.conversations(rows)]
-    return found, tuple(checker.findings.listed), checker.rows
+        valid = [(row, row_.messages, row_.trained) for row, row_ in checker.conversations(rows)]
+    return valid, tuple(checker.findings.listed), checker.rows
 
 
 @given(LINES, st.sampled_from([b"\n", b"\r\n"]))

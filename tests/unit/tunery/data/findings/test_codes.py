@@ -33,8 +33,8 @@ EXAMPLES = [(code, text) for code, section in SECTIONS.items() for text in BLOCK
 
 
 def test_the_catalogue_s_page_has_every_code_with_its_meaning_and_fix() -> None:
-    told = {code: section.split("\n", 1)[0] for code, section in SECTIONS.items()}
-    assert told == {code: f"{entry.meaning}. {entry.fix}" for code, entry in CATALOGUE.items()}
+    sentences = {code: section.split("\n", 1)[0] for code, section in SECTIONS.items()}
+    assert sentences == {code: f"{entry.meaning}. {entry.fix}" for code, entry in CATALOGUE.items()}
 
 
 @pytest.mark.parametrize(("code", "text"), EXAMPLES, ids=[code for code, _ in EXAMPLES])

@@ -37,7 +37,7 @@ def joined(texts: Sequence[str]) -> list[int]:
         shared = len(sets[a] & sets[b])
         if 100 * shared >= SIMILAR_PERCENT * (len(sets[a]) + len(sets[b]) - shared):
             old, new = max(first[a], first[b]), min(first[a], first[b])
-            first = [new if it == old else it for it in first]
+            first = [new if root == old else root for root in first]
     return first
 
 
@@ -81,9 +81,9 @@ def corpus(seed: int, rows: int) -> list[str]:
 @pytest.mark.parametrize("seed", range(3))
 def test_the_finder_removes_what_the_join_of_all_pairs_removes(seed: int) -> None:
     texts = corpus(seed, 300)
-    wanted, found = joined(texts), clusters(texts).first.tolist()
-    truth = {row for row, first in enumerate(wanted) if row != first}
-    removed = {row for row, first in enumerate(found) if row != first}
+    expected, result = joined(texts), clusters(texts).first.tolist()
+    truth = {row for row, first in enumerate(expected) if row != first}
+    removed = {row for row, first in enumerate(result) if row != first}
     assert len(truth) > 50
     assert removed <= truth
     assert len(removed) >= 0.99 * len(truth)
@@ -142,10 +142,10 @@ def test_equal_slots_estimate_the_likeness() -> None:
 
 def test_groups_are_listed_by_first_row() -> None:
     rows = ["a" * 9, "x y z", "a" * 9, "b", "x y z", "a" * 9]
-    found = clusters(rows)
-    assert found.groups(10) == [[0, 2, 5], [1, 4]]
-    assert found.groups(1) == [[0, 2, 5]]
-    assert found.repeats == 3
+    result = clusters(rows)
+    assert result.groups(10) == [[0, 2, 5], [1, 4]]
+    assert result.groups(1) == [[0, 2, 5]]
+    assert result.repeats == 3
 
 
 def test_no_rows_no_clusters() -> None:

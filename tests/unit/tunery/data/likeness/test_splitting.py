@@ -33,8 +33,8 @@ def sides(
 def chosen(texts: Sequence[str], fraction_ppm: int, seed: int) -> set[int]:
     """Numbers of the rows that validate."""
     long = "an answer that is no name of a class because it is far too long"
-    found = sides([row(text, long) for text in texts], fraction_ppm, seed)
-    return set(np.flatnonzero(found == VALIDATE).tolist())
+    assigned = sides([row(text, long) for text in texts], fraction_ppm, seed)
+    return set(np.flatnonzero(assigned == VALIDATE).tolist())
 
 
 def test_normalised_text_is_what_counts() -> None:
@@ -54,9 +54,9 @@ def test_the_share_is_exact_without_duplicates() -> None:
 
 
 def test_a_split_does_not_depend_on_the_order_of_rows() -> None:
-    found = {TEXTS[number] for number in chosen(TEXTS, 100_000, 5)}
+    validating = {TEXTS[number] for number in chosen(TEXTS, 100_000, 5)}
     backwards = TEXTS[::-1]
-    assert {backwards[number] for number in chosen(backwards, 100_000, 5)} == found
+    assert {backwards[number] for number in chosen(backwards, 100_000, 5)} == validating
 
 
 STORIES = {
@@ -74,9 +74,9 @@ def test_like_rows_never_part_and_both_sides_get_some(
     letters: list[str], fraction_ppm: int, seed: int
 ) -> None:
     texts = [f"{STORIES[letter]}{number % 3}" for number, letter in enumerate(letters)]
-    found = chosen(texts, fraction_ppm, seed)
-    validate = {letters[number] for number in found}
-    train = {letters[number] for number in set(range(len(letters))) - found}
+    validating = chosen(texts, fraction_ppm, seed)
+    validate = {letters[number] for number in validating}
+    train = {letters[number] for number in set(range(len(letters))) - validating}
     assert not validate & train
     if len(set(letters)) > 1:
         assert validate
@@ -88,8 +88,8 @@ def test_every_class_has_its_share() -> None:
     rows = [
         row(sha256(str(n).encode()).hexdigest(), "yes" if n % 10 else "No") for n in range(1000)
     ]
-    found = sides(rows, 100_000, 3)
-    validate = np.flatnonzero(found == VALIDATE)
+    assigned = sides(rows, 100_000, 3)
+    validate = np.flatnonzero(assigned == VALIDATE)
     assert len(validate) == 100
     assert sum(number % 10 == 0 for number in validate) == 10
 
@@ -110,6 +110,6 @@ def test_free_answers_are_no_classes(answers: list[str]) -> None:
 
 def test_unused_rows_are_left_out_and_do_not_count() -> None:
     rows = [row(text, "x" * 50) for text in TEXTS]
-    found = sides(rows, 100_000, 3, unused=500)
-    assert (found[:500] == LEFT_OUT).all()
-    assert abs(int((found == VALIDATE).sum()) - 50) <= 1
+    assigned = sides(rows, 100_000, 3, unused=500)
+    assert (assigned[:500] == LEFT_OUT).all()
+    assert abs(int((assigned == VALIDATE).sum()) - 50) <= 1

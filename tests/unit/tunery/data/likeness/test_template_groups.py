@@ -41,8 +41,8 @@ def test_whatever_the_template_all_pairs_are_told(
     for a, b in combinations(range(len(rows)), 2):
         if jaccard_at_least(rows[a], rows[b], percent):
             wanted.join(a, b)
-    found, groups = join(rows, sorted_set(template), percent)
-    assert found == wanted.roots(np.arange(len(rows))).tolist()
+    result, groups = join(rows, sorted_set(template), percent)
+    assert result == wanted.roots(np.arange(len(rows))).tolist()
     assert groups == [list(range(len(rows)))]
 
 
@@ -50,8 +50,8 @@ def test_a_crowd_that_takes_too_long_is_halved(monkeypatch: pytest.MonkeyPatch) 
     """Given equal sets at both ends, when the crowd is halved, then its parts are told apart."""
     rows = [sorted_set(frozenset({1, 2, at % 2 + 3})) for at in range(4)]
     monkeypatch.setattr(template_groups, "READ_MAX", 0)
-    found, groups = join(rows, sorted_set(frozenset()), 90)
-    assert (found, groups) == ([0, 1, 2, 3], [[0], [1], [2], [3]])
+    result, groups = join(rows, sorted_set(frozenset()), 90)
+    assert (result, groups) == ([0, 1, 2, 3], [[0], [1], [2], [3]])
     monkeypatch.undo()
     assert join(rows, sorted_set(frozenset()), 90)[0] == [0, 1, 0, 1]
 
@@ -64,13 +64,13 @@ def test_the_template_is_what_most_have() -> None:
 @given(st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=6, unique=True), max_size=8))
 def test_groups_are_joined_as_one_by_one(groups: list[list[int]]) -> None:
     """Groups of one call have no row in common, so each is a call's only one here."""
-    wanted, found = UnionFind(31), UnionFind(31)
+    wanted, result = UnionFind(31), UnionFind(31)
     for group in groups:
         for a, b in pairwise(group):
             wanted.join(a, b)
-        found.join_groups(np.array(group), np.array([0]))
+        result.join_groups(np.array(group), np.array([0]))
     rows = np.arange(31)
-    assert found.roots(rows).tolist() == wanted.roots(rows).tolist()
+    assert result.roots(rows).tolist() == wanted.roots(rows).tolist()
 
 
 def test_groups_of_one_call_that_earlier_trees_tie_together() -> None:
@@ -102,6 +102,6 @@ def test_parts_of_a_large_crowd_are_compared_as_other_rows(monkeypatch: pytest.M
     texts = one_template(60)
     wanted, alone = joined(texts), list(range(len(texts)))
     monkeypatch.setattr("tunery.data.likeness.clusters.GROUP_GRAMS_MAX", 1)
-    found = clusters(texts).first.tolist()
-    assert found != alone
-    assert all(wanted[first] == wanted[row] for row, first in enumerate(found))
+    result = clusters(texts).first.tolist()
+    assert result != alone
+    assert all(wanted[first] == wanted[row] for row, first in enumerate(result))

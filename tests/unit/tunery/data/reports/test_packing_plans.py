@@ -54,11 +54,11 @@ def test_what_the_check_says_is_what_is_packed_and_run(
         path = written(rows, folder)
         counts = check(path, base_dir=base_dir, policy=screen).tokens
         assert counts is not None
-        assert {it.max_length for it in counts.plans} == {
+        assert {entry.max_length for entry in counts.plans} == {
             length for length in LENGTHS if length >= counts.longest_row_tokens
         }
         known = data.draw(st.sampled_from(counts.plans))
-        made = prepare(
+        prepared = prepare(
             path,
             base_dir,
             folder / "out",
@@ -67,7 +67,7 @@ def test_what_the_check_says_is_what_is_packed_and_run(
             seed=SPLIT_SEED,
             screen=screen,
         )
-        sizes = _row_tokens(made.train_path)
+        sizes = _row_tokens(prepared.train_path)
     assert (known.packed_rows, known.tokens) == (len(sizes), sum(sizes))
     run = plan_steps(sizes, n_epochs=2, rows_per_step=batch, seed=1)
     assert run.total_steps == 2 * steps_of_epoch(known.packed_rows, batch)

@@ -11,7 +11,7 @@ from tunery.data.reports.report import CheckReport
 
 
 def report_of(answers: list[str]) -> CheckReport:
-    rows = [{"prompt": f"Question {n}?", "completion": one} for n, one in enumerate(answers)]
+    rows = [{"prompt": f"Question {n}?", "completion": answer} for n, answer in enumerate(answers)]
     return check(io.BytesIO(b"\n".join(json.dumps(row).encode() for row in rows)))
 
 
@@ -30,7 +30,9 @@ def test_labels_of_one_kind() -> None:
 
 def test_a_row_far_longer_than_the_others_is_named() -> None:
     rows = [f"Answer {n}." for n in range(30)] + ["x " * EXTREME_CHARS_MIN]
-    (warning,) = [one for one in report_of(rows).warnings if one.code == "extreme_length"]
+    (warning,) = [
+        finding for finding in report_of(rows).warnings if finding.code == "extreme_length"
+    ]
     assert (warning.row, warning.line) == (31, 31)
     assert "16,0" in warning.message
     assert "extreme_length" not in report_of(rows[:30]).counts

@@ -50,7 +50,7 @@ def test_added_listed_loaded_removed(tmp_path: Path, write: Write) -> None:
     head = benchmarks.add(store, "numbers", [rows, table])
     assert head.items == 3
     assert benchmarks.read_headers(store) == [head]
-    assert [(it.source, it.question, it.answer) for it in benchmarks.load(store)] == [
+    assert [(item.source, item.question, item.answer) for item in benchmarks.load(store)] == [
         ("rows.jsonl:1", "One?", "1"),
         ("rows.jsonl:2", "Two?", "2"),
         ("more.csv.gz:1", "Three, or?", "3"),
@@ -63,7 +63,7 @@ def test_added_listed_loaded_removed(tmp_path: Path, write: Write) -> None:
 def test_added_again_replaces(tmp_path: Path, write: Write) -> None:
     for question in ("Old?", "New?"):
         benchmarks.add(tmp_path / "store", "one", [write([{"question": question}])])
-    assert [it.question for it in benchmarks.load(tmp_path / "store")] == ["New?"]
+    assert [item.question for item in benchmarks.load(tmp_path / "store")] == ["New?"]
 
 
 def test_what_is_wrong_is_named(tmp_path: Path, write: Write) -> None:

@@ -67,9 +67,9 @@ def test_toxic_rows_are_named_by_the_operator_s_model(
     texts[3] = texts[599] = "Why, you idiot?"
     policy = ScreeningPolicy(toxic=toxic, toxicity_model=f"{HERE}:rude")
     report = check(rows(tmp_path, texts), min_rows=0, policy=policy)
-    found = [it for it in (*report.errors, *report.warnings) if it.code == code]
-    assert [it.row for it in found] == [4, 600]
-    assert "rated 100 %" in found[0].message
+    findings = [finding for finding in (*report.errors, *report.warnings) if finding.code == code]
+    assert [finding.row for finding in findings] == [4, 600]
+    assert "rated 100 %" in findings[0].message
     assert report.verdict == verdict
     assert "toxicity" not in report.not_looked_for
 
@@ -105,7 +105,7 @@ def test_models_that_only_warn_are_no_part_of_the_bytes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "why"),
+    ("model", "why"),
     [
         ("no_colon", "module:callable"),
         ("not_there:model", "No module named 'not_there'"),
@@ -114,11 +114,11 @@ def test_models_that_only_warn_are_no_part_of_the_bytes() -> None:
     ],
 )
 def test_a_model_that_cannot_be_had_is_named_before_the_first_row(
-    tmp_path: Path, place: str, why: str
+    tmp_path: Path, model: str, why: str
 ) -> None:
     for policy in (
-        ScreeningPolicy(toxicity_model=place),
-        ScreeningPolicy(personal="warn", personal_model=place),
+        ScreeningPolicy(toxicity_model=model),
+        ScreeningPolicy(personal="warn", personal_model=model),
     ):
         with pytest.raises(ModelUnusable, match=why):
             check(rows(tmp_path, []), min_rows=0, policy=policy)

@@ -26,9 +26,9 @@ def chat(question: str, answer: str) -> dict[str, Any]:
     return {"messages": [{"role": role, "content": text} for role, text in messages]}
 
 
-def places(report: CheckReport, code: str) -> list[tuple[int | None, str]]:
-    found = (*report.errors, *report.warnings)
-    return [(it.row, it.pointer) for it in found if it.code == code]
+def positions(report: CheckReport, code: str) -> list[tuple[int | None, str]]:
+    findings = (*report.errors, *report.warnings)
+    return [(finding.row, finding.pointer) for finding in findings if finding.code == code]
 
 
 STORY = " ".join(f"word{number} follows" for number in range(40))
@@ -42,19 +42,21 @@ def test_a_near_duplicate_is_named_with_the_row_it_is_like(write: Write) -> None
         chat("Tell.", STORY),
     ]
     report = check(write(rows), min_rows=0)
-    assert places(report, "near_duplicate") == [(3, "")]
+    assert positions(report, "near_duplicate") == [(3, "")]
     assert (
         "row 1"
-        in report.warnings[[it.code for it in report.warnings].index("near_duplicate")].message
+        in report.warnings[
+            [finding.code for finding in report.warnings].index("near_duplicate")
+        ].message
     )
     assert report.counts["duplicate_rows"] == 1
 
 
 def test_a_long_system_prompt_makes_rows_no_duplicates(write: Write) -> None:
     def row(question: str, answer: str) -> dict[str, Any]:
-        made = chat(question, answer)
-        made["messages"].insert(0, {"role": "system", "content": STORY})
-        return made
+        row = chat(question, answer)
+        row["messages"].insert(0, {"role": "system", "content": STORY})
+        return row
 
     report = check(write([row("What is up?", "The sky."), row("Who?", "Me.")]), min_rows=0)
     assert "near_duplicate" not in report.counts
@@ -64,30 +66,30 @@ def test_a_benchmark_item_is_named_by_row_and_item(write: Write) -> None:
     path = write([chat("Hi?", "Hello."), chat(QUESTION, "It is 441.")])
     report = check(path, min_rows=0, benchmarks=ITEMS)
     assert report.verdict == "accepted"
-    assert places(report, "benchmark_item") == [(2, "")]
-    told = {it.code: it.message for it in report.warnings}
-    assert "exam, exam.jsonl:1: 100 %" in told["benchmark_item"]
-    assert "exam, 1 of 2 items in 1 rows" in told["benchmark_overlap"]
+    assert positions(report, "benchmark_item") == [(2, "")]
+    messages = {finding.code: finding.message for finding in report.warnings}
+    assert "exam, exam.jsonl:1: 100 %" in messages["benchmark_item"]
+    assert "exam, 1 of 2 items in 1 rows" in messages["benchmark_overlap"]
 
 
 def test_escalated_items_refuse_the_file(write: Write) -> None:
     policy = ScreeningPolicy(benchmarks="escalate")
     report = check(write([chat(QUESTION, "441")]), min_rows=0, benchmarks=ITEMS, policy=policy)
     assert report.verdict == "rejected"
-    assert places(report, "benchmark_refused") == [(1, "")]
+    assert positions(report, "benchmark_refused") == [(1, "")]
 
 
 def test_rows_are_compared_in_batches_without_an_edge(write: Write) -> None:
     rows = [chat(f"What is {number}?", "A number.") for number in range(1, 1200)]
     rows[511] = rows[512] = rows[1198] = chat(QUESTION, "441")
     report = check(write(rows), min_rows=0, benchmarks=ITEMS)
-    assert [row for row, _ in places(report, "benchmark_item")] == [512, 513, 1199]
+    assert [row for row, _ in positions(report, "benchmark_item")] == [512, 513, 1199]
 
 
 def test_a_secret_is_an_error_that_does_not_print_it(write: Write) -> None:
     report = check(write([chat("Which?", f"Use {KEY}.")]), min_rows=0)
     assert report.verdict == "rejected"
-    assert places(report, "secret_in_text") == [(1, "/messages/1")]
+    assert positions(report, "secret_in_text") == [(1, "/messages/1")]
     assert KEY not in report.to_json().decode()
 
 
@@ -105,7 +107,7 @@ def test_personal_data_by_policy(
 ) -> None:
     report = check(write([chat("Write to ann@mail.example", "Sent.")]), min_rows=0, policy=policy)
     assert report.verdict == verdict
-    private = {it for it in report.counts if it.startswith("personal_data")}
+    private = {code for code in report.counts if code.startswith("personal_data")}
     assert private == ({code} if code else set())
     assert "ann@" not in report.to_json().decode()
 

@@ -17,28 +17,28 @@ def encoded(mask: bytes) -> Encoded:
 
 
 def labels(tokens: Encoded) -> list[int]:
-    return [one for one, learnt in zip(tokens.ids[1:], tokens.mask[1:], strict=True) if learnt]
+    return [token for token, learnt in zip(tokens.ids[1:], tokens.mask[1:], strict=True) if learnt]
 
 
 @given(mask=masks, limit=st.integers(2, 40))
 def test_splitting_keeps_every_label_once_and_in_order(mask: bytes, limit: int) -> None:
     row = encoded(mask)
-    found = fit(row, limit, "split")
-    if isinstance(found, Note):
-        assert (found.code, labels(row)) == ("no_trainable_token", [])
+    fitted = fit(row, limit, "split")
+    if isinstance(fitted, Note):
+        assert (fitted.code, labels(row)) == ("no_trainable_token", [])
         return
-    assert [label for each in found for label in labels(each)] == labels(row)
+    assert [label for each in fitted for label in labels(each)] == labels(row)
 
 
 @given(mask=masks, limit=st.integers(1, 40), policy=st.sampled_from(LENGTH_POLICIES))
 def test_every_sequence_is_short_enough_and_can_be_learnt(
     mask: bytes, limit: int, policy: str
 ) -> None:
-    found = fit(encoded(mask), limit, policy)  # type: ignore[arg-type]  # one of the policies
-    if isinstance(found, Note):
+    fitted = fit(encoded(mask), limit, policy)  # type: ignore[arg-type]  # one of the policies
+    if isinstance(fitted, Note):
         return
-    assert found
-    for each in found:
+    assert fitted
+    for each in fitted:
         assert len(each.ids) == len(each.mask) <= limit
         assert labels(each)
 
@@ -55,6 +55,6 @@ def test_every_sequence_is_short_enough_and_can_be_learnt(
 def test_what_cannot_be_used_is_named(
     mask: bytes, limit: int | None, policy: str, code: str
 ) -> None:
-    found = fit(encoded(mask), limit, policy)  # type: ignore[arg-type]  # one of the policies
-    assert isinstance(found, Note)
-    assert found.code == code
+    fitted = fit(encoded(mask), limit, policy)  # type: ignore[arg-type]  # one of the policies
+    assert isinstance(fitted, Note)
+    assert fitted.code == code

@@ -154,9 +154,9 @@ def test_a_row_of_all_noncharacters_is_named(tokenizer: Tokenizer) -> None:
     row = chat("".join(map(chr, range(0xFDD0, 0xFDF0))), "a")
     assert not isinstance(tokenizer.render(row), Note), "no marks are needed: its form is known"
     row.messages[0]["name"] = "ann"
-    found = tokenizer.render(row)
-    assert isinstance(found, Note)
-    assert found.code == "template_failed"
+    rendered = tokenizer.render(row)
+    assert isinstance(rendered, Note)
+    assert rendered.code == "template_failed"
 
 
 def test_templates_that_trim_and_templates_with_generation_blocks(
@@ -349,9 +349,9 @@ def test_a_missing_template_is_named_for_turns_and_not_needed_for_pairs(
     base_dir: Path, tmp_path: Path
 ) -> None:
     bare = Tokenizer.load(with_template(base_dir, tmp_path, None))
-    found = bare.render(chat("a", "b"))
-    assert isinstance(found, Note)
-    assert found.code == "missing_template"
+    rendered = bare.render(chat("a", "b"))
+    assert isinstance(rendered, Note)
+    assert rendered.code == "missing_template"
     assert not isinstance(bare.render(Conversation([], [], pair=("a", "b"))), Note)
 
 

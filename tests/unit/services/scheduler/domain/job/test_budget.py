@@ -8,9 +8,9 @@ from schemas.envelope import Rejected
 from schemas.job import Budget, HoldTaken, JobEnded, RecordFile, SubmitJob
 from simulator.control_plane.samples import limits, submit, tokens
 from tests.unit.services.scheduler.fold import of
-from tests.unit.services.scheduler.lives import nobody
+from tests.unit.services.scheduler.lives import new_tenant
 
-NEEDS = of(nobody().given(limits()).when(submit()), HoldTaken).estimate
+NEEDS = of(new_tenant().accept(limits()).when(submit()), HoldTaken).estimate
 ENOUGH = (
     Budget(),
     Budget(max_gpu_ms=NEEDS.hold_gpu_ms),
@@ -30,17 +30,17 @@ def budgeted(budget: Budget, count: int | None = 20_000) -> SubmitJob:
 
 @pytest.mark.parametrize("budget", ENOUGH)
 def test_a_budget_as_large_as_the_hold_is_enough(budget: Budget) -> None:
-    assert of(nobody().given(limits()).when(budgeted(budget)), HoldTaken).estimate == NEEDS
+    assert of(new_tenant().accept(limits()).when(budgeted(budget)), HoldTaken).estimate == NEEDS
 
 
 @pytest.mark.parametrize("budget", TOO_SMALL)
 def test_a_smaller_one_refuses_the_job_before_it_costs_anything(budget: Budget) -> None:
-    refused = of(nobody().given(limits()).when(budgeted(budget)), Rejected)
+    refused = of(new_tenant().accept(limits()).when(budgeted(budget)), Rejected)
     assert (refused.code, refused.param) == (errors.BUDGET_TOO_SMALL, "budget")
 
 
 def test_a_job_that_waits_for_its_file_fails_when_the_tokens_are_known() -> None:
-    waiting = nobody().given(limits(), budgeted(Budget(max_amount_micro=1), None))
+    waiting = new_tenant().accept(limits(), budgeted(Budget(max_amount_micro=1), None))
     file = submit().spec.training_file
     validated = RecordFile(file_id=file, accepted=True, tokens=(tokens(),), message=None)
     ended = of(waiting.when(validated), JobEnded)

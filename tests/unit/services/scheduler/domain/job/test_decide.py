@@ -34,18 +34,22 @@ from schemas.job import (
     UsageCounted,
     VerdictDue,
     WaitNoted,
+    WorkDescribed,
 )
-from schemas.training import EvalWork, SkippedCheckpoint, TrainWork
+from schemas.pool import EndAuthor, Placement
+from schemas.reasons import skipping, waiting
+from schemas.training import (
+    EvalWork,
+    HyperParameters,
+    SkippedCheckpoint,
+    TrainWork,
+    Work,
+    work_id_of,
+)
 from schemas.units import HOUR_MS
-from services.scheduler.domain.job.policy import (
-    BAD_NODE_RETRIES_MAX,
-    FRUITLESS_MAX,
-    PLATFORM_RETRIES_MAX,
-)
 from services.scheduler.domain.job.quota import open_gpu_ms
 from simulator.control_plane.samples import (
     FILE,
-    HYPER,
     MINUTE,
     T0,
     TRAINED,
@@ -67,7 +71,7 @@ from tests.unit.services.scheduler.lives import (
     granted,
     job_of,
     lived,
-    nobody,
+    new_tenant,
     pinned,
     prepared,
     started,
@@ -78,7 +82,7 @@ HOUR = T0 // HOUR_MS
 
 
 def hold() -> int:
-    return of(nobody().given(limits()).when(submit()), HoldTaken).estimate.hold_gpu_ms  # type: ignore[no-any-return]  # events are of any kind here
+    return of(new_tenant().accept(limits()).when(submit()), HoldTaken).estimate.hold_gpu_ms  # type: ignore[no-any-return]  # events are of any kind here
 
 
 def rejected(events: tuple[Any, ...]) -> str:
@@ -86,11 +90,29 @@ def rejected(events: tuple[Any, ...]) -> str:
     return str(of(events, Rejected).code)
 
 
+def placement_of(events: tuple[Any, ...]) -> Placement:
+    """The one placement that these events ask for."""
+    placement: Placement = of(events, PlacementWanted).placement
+    return placement
+
+
+def work_of(events: tuple[Any, ...]) -> Work:
+    """The one work that these events describe."""
+    work: Work = of(events, WorkDescribed).description.work
+    return work
+
+
+def hyper_of(events: tuple[Any, ...]) -> HyperParameters:
+    work = work_of(events)
+    assert isinstance(work, TrainWork)
+    return work.hyper
+
+
 # --- admission ------------------------------------------------------------------------------------
 
 
 def test_a_submission_takes_its_hold_and_asks_for_pins() -> None:
-    events = nobody().given(limits()).when(submit())
+    events = new_tenant().accept(limits()).when(submit())
     assert names(events) == ["JobSubmitted", "HoldTaken", "PinsWanted", "PhaseSet"]
     assert of(events, HoldTaken).overage is False
     pins = of(events, PinsWanted)
@@ -99,75 +121,75 @@ def test_a_submission_takes_its_hold_and_asks_for_pins() -> None:
 
 
 def test_a_tenant_without_limits_is_not_found() -> None:
-    assert rejected(nobody().when(submit())) == errors.NOT_FOUND
-    assert rejected(nobody().when(CancelJob(job_id=JOB_ID))) == errors.NOT_FOUND
+    assert rejected(new_tenant().when(submit())) == errors.NOT_FOUND
+    assert rejected(new_tenant().when(CancelJob(job_id=JOB_ID))) == errors.NOT_FOUND
 
 
 def test_a_job_id_is_used_once_even_after_its_end() -> None:
     decider = lived("validating")
     assert rejected(decider.when(submit())) == errors.ALREADY_EXISTS
-    decider.given(CancelJob(job_id=JOB_ID))
+    decider.accept(CancelJob(job_id=JOB_ID))
     assert rejected(decider.when(submit())) == errors.ALREADY_EXISTS
 
 
 def test_slots_must_be_positive() -> None:
-    events = nobody().given(limits()).when(submit(slots=0))
+    events = new_tenant().accept(limits()).when(submit(slots=0))
     assert of(events, Rejected).param == "slots"
 
 
 def test_a_job_is_billed_by_the_prices_it_was_shown() -> None:
     newer = replace(spec().price, version="2026-12")
-    events = nobody().given(limits()).when(submit(price=newer))
+    events = new_tenant().accept(limits()).when(submit(price=newer))
     assert rejected(events) == errors.ILLEGAL_STATE
 
 
 def test_concurrency_counts_what_wants_to_run() -> None:
-    decider = nobody().given(limits(concurrency=1), submit("ftjob-1"))
+    decider = new_tenant().accept(limits(concurrency=1), submit("ftjob-1"))
     assert rejected(decider.when(submit("ftjob-2"))) == errors.CONCURRENCY_LIMIT
-    decider.given(PauseJob(job_id="ftjob-1"), submit("ftjob-2"))
+    decider.accept(PauseJob(job_id="ftjob-1"), submit("ftjob-2"))
     assert rejected(decider.when(ResumeJob(job_id="ftjob-1"))) == errors.CONCURRENCY_LIMIT
-    decider.given(CancelJob(job_id="ftjob-2"), ResumeJob(job_id="ftjob-1"))
+    decider.accept(CancelJob(job_id="ftjob-2"), ResumeJob(job_id="ftjob-1"))
 
 
 def test_the_hard_limit_is_reached_but_never_passed() -> None:
-    decider = nobody().given(limits(hard=2 * hold()), submit("ftjob-1"), submit("ftjob-2"))
+    decider = new_tenant().accept(limits(hard=2 * hold()), submit("ftjob-1"), submit("ftjob-2"))
     events = decider.when(submit("ftjob-3"))
     assert rejected(events) == errors.HARD_LIMIT
     assert "n_epochs" in of(events, Rejected).message
-    decider.given(CancelJob(job_id="ftjob-1"), submit("ftjob-3"))
+    decider.accept(CancelJob(job_id="ftjob-1"), submit("ftjob-3"))
 
 
 def test_above_the_soft_limit_is_overage() -> None:
-    decider = nobody().given(limits(soft=hold()))
+    decider = new_tenant().accept(limits(soft=hold()))
     assert of(decider.when(submit("ftjob-1")), HoldTaken).overage is False
     assert of(decider.when(submit("ftjob-2")), HoldTaken).overage is True
 
 
 def test_a_lowered_limit_binds_admissions_not_what_runs() -> None:
-    decider = lived("running").given(limits(hard=1))
+    decider = lived("running").accept(limits(hard=1))
     assert rejected(decider.when(submit("ftjob-2"))) == errors.HARD_LIMIT
     assert "PlacementWanted" in names(decider.when(closed()))
 
 
 def test_use_of_an_earlier_month_does_not_count() -> None:
-    decider = nobody().given(limits(hard=hold()))
-    used = RecordUsage(job_id="ftjob-0", attempt=1, hour=HOUR, gpu_ms=MINUTE)
-    decider.given(used)
+    decider = new_tenant().accept(limits(hard=hold()))
+    used = RecordUsage(job_id="ftjob-0", attempt=1, hour_utc=HOUR, gpu_ms=MINUTE)
+    decider.accept(used)
     assert rejected(decider.when(submit())) == errors.HARD_LIMIT
     decider.at += 31 * 24 * HOUR_MS
-    decider.given(submit())
+    decider.accept(submit())
 
 
 def test_use_moves_from_the_hold_to_the_month_and_back_by_credits() -> None:
     decider = lived("running")
     before = open_gpu_ms(decider.state[TENANT])
-    counted = decider.when(RecordUsage(job_id=JOB_ID, attempt=1, hour=HOUR, gpu_ms=5 * MINUTE))
+    counted = decider.when(RecordUsage(job_id=JOB_ID, attempt=1, hour_utc=HOUR, gpu_ms=5 * MINUTE))
     assert of(counted, UsageCounted).gpu_ms == 5 * MINUTE
     assert open_gpu_ms(decider.state[TENANT]) == before - 5 * MINUTE
-    decider.given(RecordUsage(job_id=JOB_ID, attempt=1, hour=HOUR, gpu_ms=-2 * MINUTE))
+    decider.accept(RecordUsage(job_id=JOB_ID, attempt=1, hour_utc=HOUR, gpu_ms=-2 * MINUTE))
     assert open_gpu_ms(decider.state[TENANT]) == before - 3 * MINUTE
     assert list(decider.state[TENANT].used_gpu_ms.values()) == [3 * MINUTE]
-    assert decider.when(RecordUsage(job_id=JOB_ID, attempt=1, hour=HOUR, gpu_ms=0)) == ()
+    assert decider.when(RecordUsage(job_id=JOB_ID, attempt=1, hour_utc=HOUR, gpu_ms=0)) == ()
 
 
 # --- a file that is still being validated ---------------------------------------------------------
@@ -180,10 +202,10 @@ def noted(accepted: bool = True, file_id: str = "file-1") -> RecordFile:
 
 
 def test_the_hold_waits_for_the_validation() -> None:
-    decider = nobody().given(limits())
+    decider = new_tenant().accept(limits())
     events = decider.when(submit(count=None))
     assert names(events) == ["JobSubmitted", "PhaseSet"]
-    assert of(events, PhaseSet).reason == "the training file is being validated"
+    assert of(events, PhaseSet).reason == waiting("file_validation")
     assert decider.when(prepared()) == decider.when(pinned()) == ()
     events = decider.when(noted())
     assert names(events) == ["FileNoted", "HoldTaken", "PinsWanted", "PhaseSet"]
@@ -191,7 +213,7 @@ def test_the_hold_waits_for_the_validation() -> None:
 
 
 def test_a_rejected_file_fails_the_job_that_waited() -> None:
-    decider = nobody().given(limits(), submit(count=None))
+    decider = new_tenant().accept(limits(), submit(count=None))
     ended = of(decider.when(noted(accepted=False)), JobEnded)
     assert (ended.outcome, ended.released_gpu_ms) == ("failed", 0)
     assert ended.failure.code == errors.FILE_REJECTED
@@ -199,7 +221,7 @@ def test_a_rejected_file_fails_the_job_that_waited() -> None:
 
 
 def test_the_job_fails_with_the_code_of_its_file() -> None:
-    decider = nobody().given(limits(), submit(count=None))
+    decider = new_tenant().accept(limits(), submit(count=None))
     few = RecordFile(
         file_id="file-1", accepted=False, tokens=(), message="7 rows", code=errors.EXAMPLES
     )
@@ -208,15 +230,15 @@ def test_the_job_fails_with_the_code_of_its_file() -> None:
 
 
 def test_a_file_without_counts_for_this_base_fails_it_too() -> None:
-    decider = nobody().given(limits(), submit(count=None))
+    decider = new_tenant().accept(limits(), submit(count=None))
     other = RecordFile(file_id="file-1", accepted=True, tokens=(), message=None)
     assert of(decider.when(other), JobEnded).failure.code == errors.FILE_REJECTED
 
 
 def test_late_holds_are_taken_in_order_of_submission_up_to_the_limit() -> None:
-    decider = nobody().given(limits(hard=hold()), submit("ftjob-b", None))
+    decider = new_tenant().accept(limits(hard=hold()), submit("ftjob-b", None))
     decider.at += 1
-    decider.given(submit("ftjob-a", None))
+    decider.accept(submit("ftjob-a", None))
     events = decider.when(noted())
     assert of(events, HoldTaken).job_id == "ftjob-b"
     ended = of(events, JobEnded)
@@ -225,15 +247,15 @@ def test_late_holds_are_taken_in_order_of_submission_up_to_the_limit() -> None:
 
 def test_a_validation_that_ended_before_the_submission_is_remembered() -> None:
     """Whatever comes first: the tenant's limits, the file or the job."""
-    decider = nobody().given(noted(), limits())
+    decider = new_tenant().accept(noted(), limits())
     assert "HoldTaken" in names(decider.when(submit(count=None)))
-    decider.given(noted(False, "file-2"))
+    decider.accept(noted(False, "file-2"))
     events = decider.when(submit("ftjob-2", None, training_file="file-2"))
     assert rejected(events) == errors.FILE_REJECTED
     few = RecordFile(
         file_id="file-3", accepted=False, tokens=(), message="7 rows", code=errors.EXAMPLES
     )
-    decider.given(few)
+    decider.accept(few)
     events = decider.when(submit("ftjob-3", None, training_file="file-3"))
     assert rejected(events) == errors.EXAMPLES
 
@@ -249,9 +271,9 @@ def test_both_pins_lead_to_the_queue(first: str) -> None:
         DatasetBound.__name__ if first == "dataset" else BaseBound.__name__
     ]
     events = decider.when(order[1])
-    wanted = of(events, PlacementWanted)
+    wanted = placement_of(events)
     assert (wanted.attempt, wanted.role, wanted.lane) == (1, "train", "standard")
-    assert isinstance(wanted.work, TrainWork)
+    assert isinstance(work_of(events), TrainWork)
     assert of(events, PhaseSet).phase == "queued"
     assert decider.when(order[0]) == decider.when(order[1]) == ()
 
@@ -260,10 +282,10 @@ def test_the_cap_leaves_what_evaluation_needs() -> None:
     job = job_of(lived("validating"))
     assert job is not None
     assert job.hold is not None
-    wanted = of(lived("validating").given(prepared()).when(pinned()), PlacementWanted)
+    wanted = placement_of(lived("validating").accept(prepared()).when(pinned()))
     evaluation = hold_of(job.hold.eval_gpu_ms, 1)
     assert wanted.max_gpu_ms == job.hold.hold_gpu_ms - evaluation
-    wanted = of(lived("running").when(closed(billable=5 * MINUTE)), PlacementWanted)
+    wanted = placement_of(lived("running").when(closed(billable=5 * MINUTE)))
     assert wanted.max_gpu_ms == job.hold.hold_gpu_ms - 5 * MINUTE
 
 
@@ -285,11 +307,11 @@ def test_a_pin_that_fails_fails_the_job_and_settles(fact: Any, code: str) -> Non
 
 
 def test_a_job_paused_before_the_queue_waits_for_its_resume() -> None:
-    decider = lived("validating").given(PauseJob(job_id=JOB_ID), prepared())
+    decider = lived("validating").accept(PauseJob(job_id=JOB_ID), prepared())
     events = decider.when(pinned())
     assert names(events) == ["BaseBound", "PhaseSet"]
-    assert "paused" in of(events, PhaseSet).reason
-    assert of(decider.when(ResumeJob(job_id=JOB_ID)), PlacementWanted).attempt == 1
+    assert of(events, PhaseSet).reason == waiting("paused")
+    assert placement_of(decider.when(ResumeJob(job_id=JOB_ID))).attempt == 1
 
 
 # --- attempts -------------------------------------------------------------------------------------
@@ -297,19 +319,19 @@ def test_a_job_paused_before_the_queue_waits_for_its_resume() -> None:
 
 def test_facts_of_the_open_attempt_move_the_phase() -> None:
     decider = lived("queued")
-    waits = RecordWait(job_id=JOB_ID, attempt=1, reason="busy", position=3)
-    assert of(decider.when(waits), WaitNoted).position == 3
+    waits = RecordWait(job_id=JOB_ID, attempt=1, reason=waiting("no_capacity"))
+    assert of(decider.when(waits), WaitNoted).reason == waiting("no_capacity")
     provisioning = of(decider.when(granted()), PhaseSet)
-    assert (provisioning.phase, provisioning.node_id) == ("provisioning", "a")
+    assert (provisioning.phase, provisioning.node_ids) == ("provisioning", ("a",))
     events = decider.when(started())
-    assert of(events, AttemptStarted).total_steps == 40
+    assert of(events, AttemptStarted).start.total_steps == 40
     assert of(events, PhaseSet).phase == "running"
     draining = RecordDraining(job_id=JOB_ID, attempt=1)
     assert of(decider.when(draining), PhaseSet).phase == "checkpointing"
 
 
 def test_a_start_after_the_drain_notice_stays_checkpointing() -> None:
-    decider = lived("provisioning").given(RecordDraining(job_id=JOB_ID, attempt=1))
+    decider = lived("provisioning").accept(RecordDraining(job_id=JOB_ID, attempt=1))
     assert names(decider.when(started())) == ["AttemptStarted"]
 
 
@@ -319,7 +341,7 @@ def test_a_start_after_the_drain_notice_stays_checkpointing() -> None:
         granted(2),
         started(2),
         closed(2),
-        RecordWait(job_id=JOB_ID, attempt=2, reason="", position=1),
+        RecordWait(job_id=JOB_ID, attempt=2, reason=waiting("no_capacity")),
         RecordDraining(job_id=JOB_ID, attempt=0),
         RecordCheckpoint(job_id=JOB_ID, checkpoint=checkpoint(10, attempt=2)),
         replace(started(), job_id="ftjob-9"),
@@ -334,21 +356,53 @@ def test_facts_of_other_attempts_jobs_and_phases_change_nothing(late: Any) -> No
 def test_the_newest_checkpoints_are_kept_and_named_in_the_next_attempt() -> None:
     decider = lived("running")
     for step in (10, 20, 30, 40):
-        found = checkpoint(step)
+        written = checkpoint(step)
         recorded = of(
-            decider.when(RecordCheckpoint(job_id=JOB_ID, checkpoint=found)), CheckpointRecorded
+            decider.when(RecordCheckpoint(job_id=JOB_ID, checkpoint=written)), CheckpointRecorded
         )
-        assert recorded.trained_tokens == found.tokens
-    wanted = of(decider.when(closed(outcome="lost", lost=MINUTE)), PlacementWanted)
+        assert recorded.trained_tokens == written.tokens
+    wanted = placement_of(decider.when(closed(outcome="lost", lost=MINUTE)))
     assert [c.step for c in wanted.checkpoints] == [40, 30, 20]
-    bad = SkippedCheckpoint(manifest_sha256=wanted.checkpoints[0].manifest_sha256, reason="hash")
-    decider.given(granted(2), started(2, skipped=(bad,)))
-    wanted = of(decider.when(closed(2, outcome="lost")), PlacementWanted)
+    manifest = wanted.checkpoints[0].manifest_sha256
+    bad = SkippedCheckpoint(manifest_sha256=manifest, reason=skipping("blob_corrupt"))
+    decider.accept(granted(2), started(2, skipped=(bad,)))
+    wanted = placement_of(decider.when(closed(2, outcome="lost")))
     assert [c.step for c in wanted.checkpoints] == [30, 20]
 
 
+def test_a_work_is_described_once_and_again_only_when_it_changes() -> None:
+    decider = lived("validating").accept(prepared())
+    events = decider.when(pinned())
+    assert names(events) == ["BaseBound", "PhaseSet", "WorkDescribed", "PlacementWanted"]
+    work_id = work_id_of(work_of(events))
+    assert placement_of(events).work_id == work_id
+    retry = decider.when(closed(outcome="lost", billable=0))
+    assert "WorkDescribed" not in names(retry)
+    assert placement_of(retry).work_id == work_id
+    smaller = decider.when(closed(2, outcome="failed", cause="oom"))
+    assert placement_of(smaller).work_id == work_id_of(work_of(smaller)) != work_id
+
+
+def test_a_placement_carries_what_a_planner_needs() -> None:
+    decider = lived("validating").accept(prepared())
+    decider.at += MINUTE
+    events = decider.when(pinned())
+    job = job_of(decider)
+    assert job is not None
+    assert job.hold is not None
+    placement = placement_of(events)
+    assert (placement.tenant, placement.first_submitted_at) == (TENANT, T0)
+    assert (placement.p50_ms, placement.p90_ms) == (job.hold.train_gpu_ms, placement.max_gpu_ms)
+    assert (placement.device, placement.memory_bytes) == ("cpu", job.hold.memory_bytes)
+    assert (placement.weight, placement.preemptions) == (1, 0)
+    authors: tuple[EndAuthor, ...] = ("scheduler", "tenant", "node")
+    for attempt, author, preemptions in zip((1, 2, 3), authors, (1, 1, 2), strict=True):
+        victim = closed(attempt, outcome="preempted", billable=0, ended_by=author)
+        assert placement_of(decider.when(victim)).preemptions == preemptions
+
+
 def test_trained_tokens_are_a_high_water_mark() -> None:
-    decider = lived("running").given(
+    decider = lived("running").accept(
         RecordCheckpoint(job_id=JOB_ID, checkpoint=checkpoint(30)),
         closed(outcome="lost"),
         granted(2),
@@ -361,11 +415,11 @@ def test_trained_tokens_are_a_high_water_mark() -> None:
 def test_evaluation_follows_training_and_never_leaves_its_phase() -> None:
     decider = lived("running")
     events = decider.when(closed())
-    assert of(events, AttemptEnded).billable_gpu_ms == MINUTE
-    wanted = of(events, PlacementWanted)
+    assert of(events, AttemptEnded).job_billable_gpu_ms == MINUTE
+    wanted = placement_of(events)
     assert (wanted.role, wanted.attempt, wanted.checkpoints) == ("eval", 2, ())
-    assert isinstance(wanted.work, EvalWork)
-    assert wanted.work.adapter == TRAINED.adapter
+    assert isinstance(work := work_of(events), EvalWork)
+    assert work.adapter == TRAINED.adapter
     assert of(decider.when(granted(2)), PhaseSet).phase == "evaluating"
     assert of(decider.when(started(2)), PhaseSet).phase == "evaluating"
     assert decider.when(RecordDraining(job_id=JOB_ID, attempt=2)) == ()
@@ -389,13 +443,13 @@ def test_scores_verdict_registration_end() -> None:
 
 def test_a_blocked_adapter_is_registered_too() -> None:
     blocked = RecordVerdict(job_id=JOB_ID, summary=replace(PASSED, verdict="block"))
-    decider = nobody().given(*SCORED_LIFE)
+    decider = new_tenant().accept(*SCORED_LIFE)
     assert of(decider.when(blocked), RegistrationWanted).lineage.verdict == "block"
     assert of(decider.when(REGISTERED), JobEnded).outcome == "succeeded"
 
 
 def test_scores_that_cannot_be_judged_and_publishing_that_fails_end_the_job() -> None:
-    decider = nobody().given(*SCORED_LIFE)
+    decider = new_tenant().accept(*SCORED_LIFE)
     broken = RecordVerdict(job_id=JOB_ID, summary=None, failure="no such blob")
     failure = of(decider.when(broken), JobEnded).failure
     assert failure.code == errors.PLATFORM
@@ -404,185 +458,55 @@ def test_scores_that_cannot_be_judged_and_publishing_that_fails_end_the_job() ->
     assert of(lived("registering").when(failed), JobEnded).failure.code == errors.PLATFORM
 
 
-# --- how attempts end -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("outcome", ["lost", "preempted", "not_started"])
-def test_what_is_lost_or_preempted_goes_on_for_free(outcome: Any) -> None:
-    wanted = of(lived("running").when(closed(outcome=outcome, billable=0)), PlacementWanted)
-    assert (wanted.attempt, wanted.role) == (2, "train")
-
-
-def test_a_job_that_takes_down_every_machine_is_put_aside() -> None:
-    decider = lived("running")
-    for attempt in range(1, FRUITLESS_MAX + 1):
-        decider.given(closed(attempt, outcome="lost", billable=0))
-    ended = of(decider.when(closed(FRUITLESS_MAX + 1, outcome="lost", billable=0)), JobEnded)
-    assert ended.failure.code == errors.ATTEMPTS_EXHAUSTED
-
-
-def test_a_checkpoint_is_progress() -> None:
-    decider = lived("running")
-    for attempt in range(1, 2 * FRUITLESS_MAX):
-        decider.given(
-            RecordCheckpoint(job_id=JOB_ID, checkpoint=checkpoint(attempt, attempt=attempt)),
-            closed(attempt, outcome="lost", billable=0),
-        )
-    assert job_of(decider) is not None
-
-
-def test_out_of_memory_halves_the_batch_once_and_starts_over() -> None:
-    decider = lived("running").given(RecordCheckpoint(job_id=JOB_ID, checkpoint=checkpoint(10)))
-    wanted = of(decider.when(closed(outcome="failed", cause="oom")), PlacementWanted)
-    assert wanted.work.hyper == replace(HYPER, batch_size=2)
-    assert wanted.checkpoints == ()
-    ended = of(decider.when(closed(2, outcome="failed", cause="oom")), JobEnded)
-    assert ended.failure.code == errors.OUT_OF_MEMORY
-    assert "max_length" in ended.failure.advice
-
-
-def test_out_of_memory_while_pausing_still_halves_the_batch_later() -> None:
-    decider = lived("running").given(PauseJob(job_id=JOB_ID))
-    decider.given(closed(outcome="failed", cause="oom"), ResumeJob(job_id=JOB_ID))
-    wanted = of(decider.when(closed(2, outcome="failed", cause="oom")), PlacementWanted)
-    assert wanted.work.hyper == replace(HYPER, batch_size=2)
-
-
-def test_pauses_are_not_counted_as_attempts_that_led_nowhere() -> None:
-    decider = lived("running")
-    for attempt in range(1, FRUITLESS_MAX + 2):
-        decider.given(PauseJob(job_id=JOB_ID), closed(attempt, outcome="preempted", billable=0))
-        decider.given(ResumeJob(job_id=JOB_ID))
-    again = decider.when(closed(FRUITLESS_MAX + 2, outcome="lost", billable=0))
-    assert of(again, PlacementWanted).attempt == FRUITLESS_MAX + 3
-
-
-def test_out_of_memory_at_batch_one_fails() -> None:
-    decider = nobody().given(limits(), submit(hyper=replace(HYPER, batch_size=1)))
-    decider.given(prepared(), pinned(), granted(), started())
-    ended = of(decider.when(closed(outcome="failed", cause="oom")), JobEnded)
-    assert ended.failure.code == errors.OUT_OF_MEMORY
-
-
-@pytest.mark.parametrize(
-    ("cause", "code"),
-    [
-        ("divergence", errors.DIVERGED),
-        ("bad_data", errors.BAD_DATA),
-        ("user", errors.USER_ERROR),
-    ],
-)
-def test_causes_that_a_retry_cannot_help_fail_at_once(cause: Any, code: str) -> None:
-    decider = lived("running")
-    decider.given(RecordUsage(job_id=JOB_ID, attempt=1, hour=HOUR, gpu_ms=MINUTE))
-    ended = of(decider.when(closed(outcome="failed", cause=cause)), JobEnded)
-    assert (ended.outcome, ended.failure.code) == ("failed", code)
-    assert ended.released_gpu_ms == hold() - MINUTE
-
-
-def test_a_bad_node_is_excluded() -> None:
-    decider = lived("running")
-    wanted = of(decider.when(closed(outcome="failed", cause="bad_node")), PlacementWanted)
-    assert wanted.exclude_nodes == ("a",)
-    for attempt in range(2, BAD_NODE_RETRIES_MAX + 1):
-        decider.given(closed(attempt, outcome="failed", cause="bad_node"))
-    last = decider.when(closed(BAD_NODE_RETRIES_MAX + 1, outcome="failed", cause="bad_node"))
-    assert of(last, JobEnded).failure.code == errors.ATTEMPTS_EXHAUSTED
-
-
-@pytest.mark.parametrize("cause", ["platform", None])
-def test_platform_errors_are_retried_and_then_put_aside(cause: Any) -> None:
-    decider = lived("running")
-    for attempt in range(1, PLATFORM_RETRIES_MAX + 1):
-        decider.given(closed(attempt, outcome="failed", cause=cause, billable=0))
-    last = decider.when(closed(PLATFORM_RETRIES_MAX + 1, outcome="failed", cause=cause))
-    assert of(last, JobEnded).failure.code == errors.ATTEMPTS_EXHAUSTED
-
-
-@pytest.mark.parametrize("cause", ["platform", "bad_node"])
-def test_progress_begins_a_new_count_of_retries(cause: Any) -> None:
-    decider = lived("running")
-    most = 3 * (PLATFORM_RETRIES_MAX + 1)
-    for attempt in range(1, most):
-        further = checkpoint(attempt, attempt=attempt)
-        decider.given(
-            RecordCheckpoint(job_id=JOB_ID, checkpoint=further),
-            closed(attempt, outcome="failed", cause=cause, billable=0),
-        )
-    for attempt in range(most, most + PLATFORM_RETRIES_MAX):
-        same = checkpoint(most - 1, attempt=attempt)
-        decider.given(RecordCheckpoint(job_id=JOB_ID, checkpoint=same))
-        events = decider.when(closed(attempt, outcome="failed", cause=cause, billable=0))
-    assert of(events, JobEnded).failure.code == errors.ATTEMPTS_EXHAUSTED
-
-
-def test_a_success_of_the_wrong_kind_is_a_platform_error() -> None:
-    wrong = replace(closed(), result=None)
-    ended = of(lived("running").when(wrong), AttemptEnded)
-    assert (ended.outcome, ended.cause) == ("failed", "platform")
-
-
-def test_the_budget_ends_a_job_and_credits_extend_it() -> None:
-    cap = of(lived("validating").given(prepared()).when(pinned()), PlacementWanted).max_gpu_ms
-    spent = closed(outcome="failed", cause="budget", billable=cap)
-    ended = of(lived("running").when(spent), JobEnded)
-    assert ended.failure.code == errors.BUDGET_EXHAUSTED
-    credited = replace(spent, lost_gpu_ms=10 * MINUTE)
-    assert of(lived("running").when(credited), PlacementWanted).max_gpu_ms == 10 * MINUTE
-    nothing_left = closed(outcome="preempted", billable=cap)
-    ended = of(lived("running").when(nothing_left), JobEnded)
-    assert ended.failure.code == errors.BUDGET_EXHAUSTED
-
-
 # --- cancel, pause, resume while something is open ------------------------------------------------
 
 
 @pytest.mark.parametrize("outcome", ["succeeded", "preempted", "lost", "failed", "not_started"])
 def test_a_cancelled_job_is_cancelled_whatever_the_exit_said(outcome: Any) -> None:
-    decider = lived("running").given(CancelJob(job_id=JOB_ID))
+    decider = lived("running").accept(CancelJob(job_id=JOB_ID))
     assert of(decider.when(closed(outcome=outcome)), JobEnded).outcome == "cancelled"
 
 
 @pytest.mark.parametrize("outcome", ["preempted", "lost", "failed", "not_started"])
 def test_a_paused_job_rests_in_the_queue_and_goes_on_from_its_checkpoint(outcome: Any) -> None:
-    decider = lived("running").given(
+    decider = lived("running").accept(
         RecordCheckpoint(job_id=JOB_ID, checkpoint=checkpoint(10)), PauseJob(job_id=JOB_ID)
     )
     events = decider.when(closed(outcome=outcome))
     assert names(events) == ["AttemptEnded", "PhaseSet"]
     assert of(events, PhaseSet).phase == "queued"
-    wanted = of(decider.when(ResumeJob(job_id=JOB_ID)), PlacementWanted)
+    wanted = placement_of(decider.when(ResumeJob(job_id=JOB_ID)))
     assert (wanted.attempt, [c.step for c in wanted.checkpoints]) == (2, [10])
 
 
 def test_success_advances_a_paused_job() -> None:
-    decider = lived("running").given(PauseJob(job_id=JOB_ID))
+    decider = lived("running").accept(PauseJob(job_id=JOB_ID))
     events = decider.when(closed())
     assert names(events) == ["AttemptEnded", "PhaseSet"]
     assert of(events, PhaseSet).phase == "evaluating"
-    assert of(decider.when(ResumeJob(job_id=JOB_ID)), PlacementWanted).role == "eval"
+    assert placement_of(decider.when(ResumeJob(job_id=JOB_ID))).role == "eval"
 
 
 def test_a_paused_evaluation_is_repeated_on_resume_or_judged_when_it_was_done() -> None:
-    decider = lived("evaluating").given(PauseJob(job_id=JOB_ID))
+    decider = lived("evaluating").accept(PauseJob(job_id=JOB_ID))
     assert of(decider.when(closed(2, "preempted", role="eval")), PhaseSet).phase == "evaluating"
-    assert of(decider.when(ResumeJob(job_id=JOB_ID)), PlacementWanted).role == "eval"
-    decider = lived("evaluating").given(PauseJob(job_id=JOB_ID))
+    assert placement_of(decider.when(ResumeJob(job_id=JOB_ID))).role == "eval"
+    decider = lived("evaluating").accept(PauseJob(job_id=JOB_ID))
     assert "VerdictDue" in names(decider.when(closed(2, role="eval")))
     assert "PlacementWanted" not in names(decider.when(ResumeJob(job_id=JOB_ID)))
     assert "RegistrationWanted" in names(decider.when(VERDICT))
 
 
 def test_resume_while_it_still_drains_waits_for_the_end() -> None:
-    decider = lived("running").given(PauseJob(job_id=JOB_ID))
+    decider = lived("running").accept(PauseJob(job_id=JOB_ID))
     assert names(decider.when(ResumeJob(job_id=JOB_ID))) == ["WantedSet"]
-    assert of(decider.when(closed(outcome="preempted")), PlacementWanted).attempt == 2
+    assert placement_of(decider.when(closed(outcome="preempted"))).attempt == 2
 
 
 def test_a_submission_is_kept_as_it_came() -> None:
-    job = of(nobody().given(limits()).when(submit()), JobSubmitted)
+    job = of(new_tenant().accept(limits()).when(submit()), JobSubmitted)
     assert (job.lane, job.price_version, job.spec) == ("standard", "2026-11", spec())
-    fact = of(nobody().when(noted()), FileNoted)
+    fact = of(new_tenant().when(noted()), FileNoted)
     assert fact.tokens == (tokens(),)
 
 

@@ -108,7 +108,7 @@ def test_pause_and_resume_never_lead_to_two_open_placements(phase: Phase) -> Non
     decider = lived(phase)
     job = job_of(decider)
     assert job is not None
-    decider.given(COMMANDS["pause"])
+    decider.accept(COMMANDS["pause"])
     events = decider.when(COMMANDS["resume"])
     assert of(events, WantedSet).wanted == "run"
     if job.open is not None or phase == "validating":

@@ -7,11 +7,11 @@ from schemas.envelope import Rejected
 from schemas.job import CancelJob, HoldTaken, JobEnded, KeyCap, RecordFile, SubmitJob
 from simulator.control_plane.samples import limits, submit, tokens
 from tests.unit.services.scheduler.fold import Decider, of
-from tests.unit.services.scheduler.lives import LIVES, TENANT, nobody
+from tests.unit.services.scheduler.lives import LIVES, TENANT, new_tenant
 from tunery.plan.price import price_micro
 
 MONTH_MS = 31 * 24 * 3_600_000
-PRICE_MAX = of(nobody().given(limits()).when(submit()), HoldTaken).estimate.price_max_micro
+PRICE_MAX = of(new_tenant().accept(limits()).when(submit()), HoldTaken).estimate.price_max_micro
 
 
 def capped(job_id: str, cap: int, key: str = "key_1", count: int | None = 20_000) -> SubmitJob:
@@ -19,11 +19,11 @@ def capped(job_id: str, cap: int, key: str = "key_1", count: int | None = 20_000
 
 
 def after_one(cap: int) -> Decider:
-    return nobody().given(limits(), capped("ftjob-1", cap))
+    return new_tenant().accept(limits(), capped("ftjob-1", cap))
 
 
 def test_a_job_that_may_cost_more_than_the_cap_is_refused() -> None:
-    decider = nobody().given(limits())
+    decider = new_tenant().accept(limits())
     refused = decider.when(capped("ftjob-1", PRICE_MAX - 1))
     assert of(refused, Rejected).code == errors.SPEND_CAP
     assert not decider.state[TENANT].jobs
@@ -40,13 +40,13 @@ def test_open_jobs_of_the_key_count_with_all_they_may_cost() -> None:
 
 
 def test_a_cancelled_job_gives_back_what_it_did_not_cost() -> None:
-    decider = after_one(PRICE_MAX).given(CancelJob(job_id="ftjob-1"))
+    decider = after_one(PRICE_MAX).accept(CancelJob(job_id="ftjob-1"))
     assert of(decider.when(capped("ftjob-2", PRICE_MAX)), HoldTaken)
 
 
 def test_what_ended_jobs_cost_counts_until_the_month_is_over() -> None:
     _, _, *life = LIVES["done"]
-    decider = after_one(PRICE_MAX).given(*life)
+    decider = after_one(PRICE_MAX).accept(*life)
     ended = next(
         event for _, events in decider.journal for event in events if isinstance(event, JobEnded)
     )
@@ -61,8 +61,8 @@ def test_what_ended_jobs_cost_counts_until_the_month_is_over() -> None:
 
 
 def test_the_cap_holds_when_the_tokens_are_known_only_later() -> None:
-    decider = nobody().given(limits(), capped("ftjob-1", PRICE_MAX - 1, count=None))
-    told = RecordFile(file_id="file-1", accepted=True, tokens=(tokens(),), message=None)
-    ended = of(decider.when(told), JobEnded)
+    decider = new_tenant().accept(limits(), capped("ftjob-1", PRICE_MAX - 1, count=None))
+    message = RecordFile(file_id="file-1", accepted=True, tokens=(tokens(),), message=None)
+    ended = of(decider.when(message), JobEnded)
     assert ended.failure is not None
     assert ended.failure.code == errors.SPEND_CAP

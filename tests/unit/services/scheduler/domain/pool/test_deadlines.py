@@ -5,9 +5,7 @@ from typing import Any
 import pytest
 
 from schemas.pool import (
-    ClosePlacement,
-    Idle,
-    LeaseGranted,
+    IdleLease,
     LeaseKilled,
     NodeSeen,
     NodesObserved,
@@ -21,8 +19,11 @@ from simulator.control_plane.samples import MINUTE, T0, checkpoint, node, reques
 from tests.unit.services.scheduler.domain.pool.test_decide import (
     ALIVE,
     begun,
+    close,
+    end_of,
     exited,
     freed,
+    member_of,
     pool,
     token,
 )
@@ -32,46 +33,46 @@ SHARE_MS = 60 * MINUTE // 40  # of one of 40 steps, of an hour on one slot
 
 
 def idle(idle_ms: int, lease: int = 1, incarnation: str = ALIVE) -> ObserveNodes:
-    one = NodeSeen(
+    observed = NodeSeen(
         node_id="a",
         incarnation=incarnation,
         last_seen=T0 + 20 * MINUTE,
         silent=False,
-        idle=(Idle(lease=lease, idle_ms=idle_ms),),
+        idle=(IdleLease(lease=lease, idle_ms=idle_ms),),
     )
-    return ObserveNodes(seen=(one,))
+    return ObserveNodes(seen=(observed,))
 
 
 def running(**changes: Any) -> Decider:
     """Node `a` trains since T0; 20 minutes later."""
-    decider = pool().given(node(), request(**changes), begun())
+    decider = pool().accept(node(), request(**changes), begun())
     decider.at += 20 * MINUTE
     return decider
 
 
 def test_it_is_killed_and_what_it_did_not_save_is_credited() -> None:
     saved = checkpoint(5, captured_ms=4 * MINUTE)
-    decider = pool().given(node(), request(), begun())
+    decider = pool().accept(node(), request(), begun())
     decider.at += 5 * MINUTE
-    decider.given(ReportCheckpoint(token=token(), incarnation=ALIVE, checkpoint=saved))
+    decider.accept(ReportCheckpoint(token=token(), incarnation=ALIVE, checkpoint=saved))
     decider.at += 15 * MINUTE
     events = decider.when(idle(15 * MINUTE))
-    assert of(events, LeaseKilled).node_id == "a"
+    assert of(events, LeaseKilled).ended_by == "node"
     assert of(events, UsageSliced).billable_gpu_ms == 20 * MINUTE
     credit = of(events, UsageCredited)
     assert (credit.cause, credit.lost_gpu_ms) == ("bad_node", 16 * MINUTE)
-    closed = of(events, PlacementClosed)
-    assert (closed.outcome, closed.cause, closed.node_id) == ("failed", "bad_node", "a")
+    end = end_of(events)
+    assert (end.outcome, end.cause, end.node_ids) == ("failed", "bad_node", ("a",))
     assert names(decider.when(exited())) == ["Rejected"]  # the kill's own echo
-    assert names(decider.when(freed())) == ["SlotsFreed"]
+    assert names(decider.when(freed())) == ["MemberFreed"]
 
 
 def test_its_job_goes_on_elsewhere() -> None:
     decider = running()
     decider.when(idle(15 * MINUTE))
-    decider.given(node("b", "b-1"))
-    granted = of(decider.when(request(attempt=2, exclude_nodes=("a",))), LeaseGranted)
-    assert granted.node_id == "b"
+    decider.accept(node("b", "b-1"))
+    events = decider.when(request(attempt=2, excluded_nodes=("a",)))
+    assert member_of(events).node_id == "b"
 
 
 @pytest.mark.parametrize(("idle_ms", "ends"), [(SHARE_MS, False), (SHARE_MS + 1, True)])
@@ -81,14 +82,14 @@ def test_a_step_may_take_its_share_of_the_cap(idle_ms: int, ends: bool) -> None:
 
 
 def test_what_is_left_to_do_shares_the_cap_and_evaluations_have_no_steps() -> None:
-    resumed = pool().given(node(), request(), begun(loaded_step=39))
+    resumed = pool().accept(node(), request(), begun(loaded_step=39))
     assert names(resumed.when(idle(60 * MINUTE))) == ["NodesObserved"]
-    scoring = pool().given(node(), request(role="eval"), begun(total_steps=0))
-    assert of(scoring.when(idle(1)), PlacementClosed).cause == "bad_node"
+    scoring = pool().accept(node(), request(role="eval"), begun(total_steps=0))
+    assert end_of(scoring.when(idle(1))).cause == "bad_node"
 
 
 def test_it_is_ended_once() -> None:
-    decider = running().given(idle(15 * MINUTE))
+    decider = running().accept(idle(15 * MINUTE))
     assert names(decider.when(idle(30 * MINUTE))) == ["NodesObserved"]
 
 
@@ -100,12 +101,12 @@ def test_leases_of_others_are_left_alone(observed: ObserveNodes) -> None:
 
 
 def test_what_has_not_started_or_was_told_to_end_has_its_own_deadline() -> None:
-    waiting = pool().given(node(), request())
+    waiting = pool().accept(node(), request())
     assert names(waiting.when(idle(15 * MINUTE))) == ["NodesObserved"]
-    drained = running().given(ClosePlacement(job_id="ftjob-1", attempt=1, mode="drain"))
+    drained = running().accept(close("drain"))
     assert names(drained.when(idle(15 * MINUTE))) == ["NodesObserved"]
 
 
 def test_a_restart_folds_to_the_same_state() -> None:
-    decider = running().given(idle(15 * MINUTE), freed())
+    decider = running().accept(idle(15 * MINUTE), freed())
     assert decider.refolded() == decider.state

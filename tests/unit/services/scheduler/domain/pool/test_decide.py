@@ -1,19 +1,26 @@
 """Pool: given what happened, when a command comes, then these events."""
 
-from typing import Any
+from typing import Any, Final
 
 import pytest
+from msgspec.structs import replace
 
 from schemas import errors
 from schemas.envelope import Rejected, Tick
 from schemas.pool import (
+    AttemptEnd,
     CheckpointAccepted,
+    CloseMode,
     ClosePlacement,
     ConfirmFreed,
+    EndAuthor,
+    ForgetWork,
     LeaseDraining,
     LeaseGranted,
     LeaseKilled,
+    LeaseMember,
     LeaseStarted,
+    MemberFreed,
     NodeSeen,
     ObserveNodes,
     PlacementClosed,
@@ -21,13 +28,13 @@ from schemas.pool import (
     ReportExit,
     ReportStarted,
     RetireNode,
-    SlotsFreed,
     Token,
     UsageCredited,
     UsageSliced,
     WaitExplained,
 )
-from schemas.training import SkippedCheckpoint
+from schemas.reasons import ending, skipping, waiting
+from schemas.training import AttemptStart, SkippedCheckpoint
 from schemas.units import HOUR_MS
 from services.scheduler.app import POOLS
 from services.scheduler.domain.pool.deadlines import (
@@ -43,6 +50,7 @@ from simulator.control_plane.samples import (
     T0,
     TRAINED,
     checkpoint,
+    describe,
     node,
     request,
 )
@@ -51,8 +59,12 @@ from tests.unit.services.scheduler.fold import Decider, names, of
 ALIVE = "a-1"
 
 
+JOBS = ("ftjob-1", "ftjob-2", "ftjob-3", "f", "s1", "s2", "p")
+
+
 def pool(at: int = T0) -> Decider:
-    return Decider(POOLS, POOL, at)
+    """A pool without nodes that has the works of some jobs."""
+    return Decider(POOLS, POOL, at).accept(*(describe(job_id) for job_id in JOBS))
 
 
 def token(lease: int = 1) -> Token:
@@ -60,15 +72,10 @@ def token(lease: int = 1) -> Token:
 
 
 def begun(lease: int = 1, **changes: Any) -> ReportStarted:
-    whole: dict[str, Any] = {
-        "token": token(lease),
-        "incarnation": ALIVE,
-        "loaded": None,
-        "loaded_step": 0,
-        "skipped": (),
-        "total_steps": 40,
-    }
-    return ReportStarted(**(whole | changes))
+    start = AttemptStart(loaded=None, loaded_step=0, skipped=(), total_steps=40)
+    report = ReportStarted(token=token(lease), incarnation=ALIVE, start=start)
+    said = {name: changes.pop(name) for name in list(changes) if hasattr(start, name)}
+    return replace(report, start=replace(start, **said), **changes)
 
 
 def exited(lease: int = 1, **changes: Any) -> ReportExit:
@@ -82,40 +89,59 @@ def exited(lease: int = 1, **changes: Any) -> ReportExit:
 
 
 def seen(last_seen: int, silent: bool = False, incarnation: str = ALIVE) -> ObserveNodes:
-    one = NodeSeen(node_id="a", incarnation=incarnation, last_seen=last_seen, silent=silent)
-    return ObserveNodes(seen=(one,))
+    observed = NodeSeen(node_id="a", incarnation=incarnation, last_seen=last_seen, silent=silent)
+    return ObserveNodes(seen=(observed,))
 
 
 def freed(lease: int = 1, incarnation: str = ALIVE) -> ConfirmFreed:
-    return ConfirmFreed(lease=lease, node_id="a", incarnation=incarnation)
+    return ConfirmFreed(token=token(lease), node_id="a", incarnation=incarnation)
+
+
+def close(mode: CloseMode, ended_by: EndAuthor = "tenant") -> ClosePlacement:
+    code = ending("cancelled" if ended_by == "tenant" else "preempted")
+    return ClosePlacement(job_id="ftjob-1", attempt=1, mode=mode, ended_by=ended_by, reason=code)
+
+
+def end_of(events: tuple[Any, ...]) -> AttemptEnd:
+    """How the one placement that these events close has ended."""
+    end: AttemptEnd = of(events, PlacementClosed).end
+    return end
+
+
+def member_of(events: tuple[Any, ...]) -> LeaseMember:
+    """The one member of the one lease that these events grant."""
+    (member,) = of(events, LeaseGranted).members
+    assert isinstance(member, LeaseMember)
+    return member
 
 
 def running(**changes: Any) -> Decider:
     """Node `a` with 2 slots trains attempt 1 since T0."""
-    return pool().given(node(), request(**changes), begun())
+    return pool().accept(node(), request(**changes), begun())
 
 
 def test_a_placement_gets_a_lease_on_the_node_that_is_left_fullest() -> None:
-    decider = pool().given(node("a", "a-1", 4), node("b", "b-1", 2))
-    granted = of(decider.when(request(slots=2)), LeaseGranted)
-    assert (granted.node_id, granted.incarnation, granted.token) == ("b", "b-1", token(1))
-    second = of(decider.when(request("ftjob-2", slots=2)), LeaseGranted)
-    assert (second.node_id, second.token) == ("a", token(2))
+    decider = pool().accept(node("a", "a-1", 4), node("b", "b-1", 2))
+    events = decider.when(request(slots=2))
+    assert of(events, LeaseGranted).lease.token == token(1)
+    assert member_of(events) == LeaseMember(node_id="b", incarnation="b-1", slots=2, devices=(0, 1))
+    events = decider.when(request("ftjob-2", slots=2))
+    assert of(events, LeaseGranted).lease.token == token(2)
+    assert member_of(events).node_id == "a"
+    assert member_of(decider.when(request("ftjob-3"))).devices == (2,)
 
 
-def test_what_waits_is_told_why_and_where_and_only_when_it_changes() -> None:
+def test_a_wait_is_explained_once_and_again_only_when_its_reason_changes() -> None:
     decider = pool()
-    waits = of(decider.when(request()), WaitExplained)
-    assert (waits.reason, waits.position) == ("no node of the pool is up", 1)
+    assert of(decider.when(request()), WaitExplained).reason == waiting("no_node_up")
     large = of(decider.when(request("ftjob-2", slots=9)), WaitExplained)
-    assert large.position == 2
+    assert large.job_id == "ftjob-2"
     events = decider.when(node())
-    assert of(events, LeaseGranted).job_id == "ftjob-1"
-    told = of(events, WaitExplained)
-    assert (told.job_id, told.position) == ("ftjob-2", 1)
-    assert "has 9 slots" in told.reason
+    assert of(events, LeaseGranted).lease.job_id == "ftjob-1"
+    explained = of(events, WaitExplained)
+    assert (explained.job_id, explained.reason) == ("ftjob-2", waiting("gang_too_large", slots=9))
     busy = of(decider.when(request("ftjob-3", slots=2)), WaitExplained)
-    assert (busy.reason, busy.position) == ("waiting for 2 slots: every node that fits is busy", 2)
+    assert busy.reason == waiting("no_capacity", slots=2)
     assert names(decider.when(begun())) == ["LeaseStarted"]
 
 
@@ -124,27 +150,27 @@ def test_lanes_come_first_then_the_order_of_arrival() -> None:
     for job_id, lane in (("f", "free"), ("s1", "standard"), ("s2", "standard"), ("p", "premium")):
         decider.when(request(job_id, lane=lane))
     events = decider.when(node(slots=3))
-    assert [e.job_id for e in events if isinstance(e, LeaseGranted)] == ["p", "s1", "s2"]
+    assert [e.lease.job_id for e in events if isinstance(e, LeaseGranted)] == ["p", "s1", "s2"]
     assert of(events, WaitExplained).job_id == "f"
 
 
 def test_an_excluded_node_is_not_used() -> None:
-    decider = pool().given(node("b", "b-1"), request("ftjob-2", slots=2), node())
-    told = of(decider.when(request(exclude_nodes=("a",))), WaitExplained)
-    assert told.reason == "waiting for 1 slot: every node that fits is busy"
-    assert of(decider.when(node("c", "c-1")), LeaseGranted).node_id == "c"
+    decider = pool().accept(node("b", "b-1"), request("ftjob-2", slots=2), node())
+    explained = of(decider.when(request(excluded_nodes=("a",))), WaitExplained)
+    assert explained.reason == waiting("no_capacity", slots=1)
+    assert member_of(decider.when(node("c", "c-1"))).node_id == "c"
 
 
 def test_an_excluded_node_is_better_than_waiting_for_ever() -> None:
-    decider = pool().given(node(), node("b", "b-1", slots=1))
-    granted = of(decider.when(request(slots=2, exclude_nodes=("a", "x"))), LeaseGranted)
-    assert granted.node_id == "a"
+    decider = pool().accept(node(), node("b", "b-1", slots=1))
+    events = decider.when(request(slots=2, excluded_nodes=("a", "x")))
+    assert member_of(events).node_id == "a"
 
 
 def test_a_request_counts_once() -> None:
-    decider = pool().given(request())
+    decider = pool().accept(request())
     assert decider.when(request()) == ()
-    decider.given(ClosePlacement(job_id="ftjob-1", attempt=1, mode="drain"))
+    decider.accept(close("drain"))
     assert decider.when(request()) == ()
     assert "PlacementQueued" in names(decider.when(request(attempt=2)))
 
@@ -154,7 +180,7 @@ def test_success_is_billed_from_the_accepted_start_to_the_reported_elapsed_time(
     decider.at += 25 * MINUTE
     events = decider.when(exited(outcome="succeeded", elapsed_ms=20 * MINUTE, result=TRAINED))
     assert names(events) == ["UsageSliced", "PlacementClosed"]
-    closed = of(events, PlacementClosed)
+    closed = end_of(events)
     assert (closed.outcome, closed.used_gpu_ms, closed.lost_gpu_ms) == (
         "succeeded",
         40 * MINUTE,
@@ -167,12 +193,12 @@ def test_success_is_billed_from_the_accepted_start_to_the_reported_elapsed_time(
 def test_elapsed_time_is_clamped_to_the_lease(reported: int, counted: int) -> None:
     decider = running()
     decider.at += 10 * MINUTE
-    closed = of(decider.when(exited(elapsed_ms=reported)), PlacementClosed)
+    closed = end_of(decider.when(exited(elapsed_ms=reported)))
     assert closed.used_gpu_ms == counted
 
 
 def test_a_success_without_a_result_is_a_platform_error() -> None:
-    closed = of(running().when(exited(outcome="succeeded")), PlacementClosed)
+    closed = end_of(running().when(exited(outcome="succeeded")))
     assert (closed.outcome, closed.cause) == ("failed", "platform")
 
 
@@ -185,9 +211,9 @@ def test_a_success_without_a_result_is_a_platform_error() -> None:
     ],
 )
 def test_after_the_end_every_report_is_stale(late: Any) -> None:
-    decider = running().given(exited())
+    decider = running().accept(exited())
     assert of(decider.when(late), Rejected).code == errors.STALE_TOKEN
-    decider.given(freed())
+    decider.accept(freed())
     assert of(decider.when(late), Rejected).code == errors.STALE_TOKEN
 
 
@@ -205,7 +231,7 @@ def test_a_start_counts_once() -> None:
     decider = running()
     decider.at += MINUTE
     assert decider.when(begun()) == ()
-    assert of(decider.when(exited(elapsed_ms=9 * MINUTE)), PlacementClosed).used_gpu_ms == MINUTE
+    assert end_of(decider.when(exited(elapsed_ms=9 * MINUTE))).used_gpu_ms == MINUTE
 
 
 def test_a_checkpoint_is_accepted_once_and_its_capture_is_clamped() -> None:
@@ -232,26 +258,26 @@ def test_a_capture_after_the_cap_counts_as_the_cap() -> None:
 
 
 def test_slots_return_only_when_the_agent_confirms() -> None:
-    decider = running(slots=2).given(exited(outcome="failed", cause="user"))
-    assert of(decider.when(request("ftjob-2")), WaitExplained).position == 1
+    decider = running(slots=2).accept(exited(outcome="failed", cause="user"))
+    assert of(decider.when(request("ftjob-2")), WaitExplained).job_id == "ftjob-2"
     wrong = decider.when(freed(incarnation="a-0"))
     assert of(wrong, Rejected).code == errors.STALE_TOKEN
     events = decider.when(freed())
-    assert names(events) == ["SlotsFreed", "LeaseGranted"]
+    assert names(events) == ["MemberFreed", "LeaseGranted"]
     assert decider.when(freed()) == ()
 
 
 def test_slots_confirmed_without_an_exit_end_the_lease_as_a_platform_error() -> None:
     events = running().when(freed())
-    closed = of(events, PlacementClosed)
+    closed = end_of(events)
     assert (closed.outcome, closed.cause) == ("failed", "platform")
-    assert names(events)[-1] == "SlotsFreed"
+    assert names(events)[-1] == "MemberFreed"
 
 
 def test_a_lost_node_ends_its_leases_at_the_last_proof_of_life() -> None:
     decider = running(slots=2)
     decider.at = T0 + 8 * MINUTE
-    decider.given(
+    decider.accept(
         ReportCheckpoint(
             token=token(),
             incarnation=ALIVE,
@@ -268,7 +294,7 @@ def test_a_lost_node_ends_its_leases_at_the_last_proof_of_life() -> None:
         "UsageCredited",
         "PlacementClosed",
     ]
-    closed = of(events, PlacementClosed)
+    closed = end_of(events)
     assert (closed.outcome, closed.used_gpu_ms) == ("lost", 20 * MINUTE)
     assert (closed.billable_gpu_ms, closed.lost_gpu_ms) == (20 * MINUTE, 6 * MINUTE)
     assert of(events, UsageCredited).cause == "lost"
@@ -279,48 +305,48 @@ def test_a_lost_node_ends_its_leases_at_the_last_proof_of_life() -> None:
 def test_the_slots_of_a_lost_node_come_back_with_a_new_incarnation() -> None:
     decider = running(slots=2)
     decider.at += MINUTE
-    decider.given(seen(T0 + 1, silent=True), request(attempt=2, slots=2))
+    decider.accept(seen(T0 + 1, silent=True), request(attempt=2, slots=2))
     assert names(decider.when(node())) == []
     events = decider.when(node(incarnation="a-2"))
-    assert names(events) == ["SlotsFreed", "NodeRegistered", "LeaseGranted"]
-    assert of(events, LeaseGranted).incarnation == "a-2"
+    assert names(events) == ["MemberFreed", "NodeRegistered", "LeaseGranted"]
+    assert member_of(events).incarnation == "a-2"
     assert of(decider.when(node(incarnation="a-1")), Rejected).code == errors.STALE_TOKEN
 
 
 def test_a_node_that_was_silent_and_speaks_again_must_free_its_slots_first() -> None:
     decider = running(slots=2)
     decider.at += MINUTE
-    decider.given(seen(T0 + 1, silent=True), request(attempt=2, slots=2))
-    decider.given(seen(T0 + MINUTE))
+    decider.accept(seen(T0 + 1, silent=True), request(attempt=2, slots=2))
+    decider.accept(seen(T0 + MINUTE))
     assert decider.state[POOL].nodes["a"].standing == "up"
     assert len(decider.state[POOL].waiting) == 1
-    assert names(decider.when(freed())) == ["SlotsFreed", "LeaseGranted"]
+    assert names(decider.when(freed())) == ["MemberFreed", "LeaseGranted"]
 
 
 def test_a_new_incarnation_ends_older_leases_at_their_last_sign_of_life() -> None:
     decider = running()
     decider.at += 5 * MINUTE
-    decider.given(
+    decider.accept(
         ReportCheckpoint(
             token=token(), incarnation=ALIVE, checkpoint=checkpoint(10, captured_ms=4 * MINUTE)
         )
     )
     decider.at += 20 * MINUTE
     events = decider.when(node(incarnation="a-2"))
-    closed = of(events, PlacementClosed)
+    closed = end_of(events)
     assert (closed.outcome, closed.used_gpu_ms, closed.lost_gpu_ms) == (
         "lost",
         5 * MINUTE,
         MINUTE,
     )
-    assert names(events)[-2:] == ["SlotsFreed", "NodeRegistered"]
+    assert names(events)[-2:] == ["MemberFreed", "NodeRegistered"]
 
 
 def test_a_lease_that_never_started_costs_nothing() -> None:
-    decider = pool().given(node(), request())
+    decider = pool().accept(node(), request())
     decider.at += 30 * MINUTE
     events = decider.when(seen(T0 + 20 * MINUTE, silent=True))
-    closed = of(events, PlacementClosed)
+    closed = end_of(events)
     assert (closed.outcome, closed.used_gpu_ms, closed.lost_gpu_ms) == ("lost", 0, 0)
     assert "UsageSliced" not in names(events)
 
@@ -329,60 +355,60 @@ def test_slices_are_written_when_proof_of_life_passes_their_hour() -> None:
     decider = running()
     decider.at = T0 + 2 * HOUR_MS + 5 * MINUTE
     sliced = [e for e in decider.when(seen(T0 + 2 * HOUR_MS + MINUTE)) if type(e) is UsageSliced]
-    assert [line.hour for line in sliced] == [T0 // HOUR_MS, T0 // HOUR_MS + 1]
+    assert [line.hour_utc for line in sliced] == [T0 // HOUR_MS, T0 // HOUR_MS + 1]
     assert all(line.used_gpu_ms == HOUR_MS for line in sliced)
     assert names(decider.when(seen(T0 + 2 * HOUR_MS + MINUTE))) == ["NodesObserved"]
-    last = of(decider.when(exited(elapsed_ms=MINUTE)), PlacementClosed)
+    last = end_of(decider.when(exited(elapsed_ms=MINUTE)))
     assert last.used_gpu_ms == 2 * HOUR_MS  # what is sliced stays
 
 
 def test_close_takes_a_waiting_placement_out_of_the_queue() -> None:
-    decider = pool().given(request())
-    close = ClosePlacement(job_id="ftjob-1", attempt=1, mode="drain")
-    closed = of(decider.when(close), PlacementClosed)
-    assert (closed.outcome, closed.node_id, closed.used_gpu_ms) == ("not_started", None, 0)
-    assert decider.when(close) == ()
+    decider = pool().accept(request())
+    withdraw = close("drain")
+    closed = end_of(decider.when(withdraw))
+    assert (closed.outcome, closed.node_ids, closed.used_gpu_ms) == ("not_started", (), 0)
+    assert decider.when(withdraw) == ()
     assert "LeaseGranted" not in names(decider.when(node()))
 
 
 def test_close_before_the_start_ends_the_placement_and_keeps_the_slots() -> None:
-    decider = pool().given(node(slots=1), request())
-    close = ClosePlacement(job_id="ftjob-1", attempt=1, mode="drain")
-    assert names(decider.when(close)) == ["LeaseKilled", "PlacementClosed"]
+    decider = pool().accept(node(slots=1), request())
+    withdraw = close("drain")
+    assert names(decider.when(withdraw)) == ["LeaseKilled", "PlacementClosed"]
     assert of(decider.when(begun()), Rejected).code == errors.STALE_TOKEN
     assert "LeaseGranted" not in names(decider.when(request("ftjob-2")))
-    assert names(decider.when(freed())) == ["SlotsFreed", "LeaseGranted"]
+    assert names(decider.when(freed())) == ["MemberFreed", "LeaseGranted"]
 
 
 def test_a_drain_becomes_a_kill_at_its_deadline_and_repeats_only_harden() -> None:
     decider = running()
-    drain = ClosePlacement(job_id="ftjob-1", attempt=1, mode="drain")
-    kill = ClosePlacement(job_id="ftjob-1", attempt=1, mode="kill")
+    drain = close("drain")
+    kill = close("kill")
     draining = of(decider.when(drain), LeaseDraining)
-    assert (draining.deadline, draining.reason) == (T0 + DRAIN_MS, "closed")
+    assert (draining.deadline, draining.ended_by) == (T0 + DRAIN_MS, "tenant")
     assert earliest(decider.state) == (T0 + DRAIN_MS, POOL)
     assert decider.when(drain) == ()
     assert decider.when(Tick()) == ()
     decider.at += DRAIN_MS
     assert names(decider.when(Tick())) == ["LeaseKilled"]
     assert decider.when(kill) == decider.when(drain) == ()
-    closed = of(decider.when(exited(outcome="failed", cause="platform")), PlacementClosed)
+    closed = end_of(decider.when(exited(outcome="failed", cause="platform")))
     assert (closed.outcome, closed.cause, closed.lost_gpu_ms) == ("preempted", None, 0)
 
 
 def test_a_tenant_who_stops_a_job_pays_for_what_ran() -> None:
-    decider = running().given(ClosePlacement(job_id="ftjob-1", attempt=1, mode="kill"))
+    decider = running().accept(close("kill"))
     decider.at += 10 * MINUTE
-    closed = of(decider.when(exited()), PlacementClosed)
+    closed = end_of(decider.when(exited()))
     assert (closed.billable_gpu_ms, closed.lost_gpu_ms) == (10 * MINUTE, 0)
 
 
 def test_a_cancelled_job_is_not_credited_when_its_node_is_lost_after_the_kill() -> None:
     decider = running()
     decider.at = T0 + 10 * MINUTE
-    decider.given(ClosePlacement(job_id="ftjob-1", attempt=1, mode="kill"))
+    decider.accept(close("kill"))
     decider.at = T0 + 12 * MINUTE
-    closed = of(decider.when(seen(T0 + 11 * MINUTE, silent=True)), PlacementClosed)
+    closed = end_of(decider.when(seen(T0 + 11 * MINUTE, silent=True)))
     assert closed.outcome == "preempted"
     assert (closed.billable_gpu_ms, closed.lost_gpu_ms) == (10 * MINUTE, 0)
 
@@ -390,8 +416,8 @@ def test_a_cancelled_job_is_not_credited_when_its_node_is_lost_after_the_kill() 
 def test_a_node_that_died_before_the_kill_is_credited() -> None:
     decider = running()
     decider.at = T0 + 10 * MINUTE
-    decider.given(ClosePlacement(job_id="ftjob-1", attempt=1, mode="kill"))
-    closed = of(decider.when(seen(T0 + 9 * MINUTE, silent=True)), PlacementClosed)
+    decider.accept(close("kill"))
+    closed = end_of(decider.when(seen(T0 + 9 * MINUTE, silent=True)))
     assert (closed.outcome, closed.billable_gpu_ms) == ("lost", 9 * MINUTE)
     assert closed.lost_gpu_ms == 9 * MINUTE
 
@@ -399,17 +425,69 @@ def test_a_node_that_died_before_the_kill_is_credited() -> None:
 def test_slots_confirmed_after_a_kill_are_no_platform_error() -> None:
     decider = running()
     decider.at = T0 + 10 * MINUTE
-    decider.given(ClosePlacement(job_id="ftjob-1", attempt=1, mode="kill"))
+    decider.accept(close("kill"))
     decider.at = T0 + 11 * MINUTE
-    closed = of(decider.when(freed()), PlacementClosed)
+    closed = end_of(decider.when(freed()))
     assert (closed.outcome, closed.cause) == ("preempted", None)
     assert (closed.billable_gpu_ms, closed.lost_gpu_ms) == (10 * MINUTE, 0)
 
 
 def test_an_agent_that_leaves_before_the_start_is_no_failure() -> None:
-    decider = pool().given(node(), request())
-    closed = of(decider.when(exited(outcome="not_started", elapsed_ms=0)), PlacementClosed)
+    decider = pool().accept(node(), request())
+    closed = end_of(decider.when(exited(outcome="not_started", elapsed_ms=0)))
     assert (closed.outcome, closed.cause) == ("not_started", None)
+
+
+LOST_BY_AUTHOR: Final[tuple[tuple[EndAuthor, int], ...]] = (
+    ("scheduler", 10 * MINUTE),
+    ("platform", 10 * MINUTE),
+    ("tenant", 0),
+)
+
+
+@pytest.mark.parametrize("mode", ["drain", "kill"])
+@pytest.mark.parametrize(("ended_by", "lost"), LOST_BY_AUTHOR)
+def test_a_preempted_victim_is_credited_and_a_cancelled_or_paused_job_is_not(
+    mode: CloseMode, ended_by: EndAuthor, lost: int
+) -> None:
+    decider = running()
+    decider.at += 10 * MINUTE
+    decider.accept(close(mode, ended_by))
+    end = end_of(decider.when(exited()))
+    assert (end.outcome, end.ended_by) == ("preempted", ended_by)
+    assert (end.billable_gpu_ms, end.lost_gpu_ms) == (10 * MINUTE, lost)
+
+
+def test_the_first_author_stays_the_author_of_the_end() -> None:
+    decider = running()
+    decider.at += 10 * MINUTE
+    decider.accept(close("drain", "scheduler"))
+    killed = of(decider.when(close("kill", "tenant")), LeaseKilled)
+    assert (killed.ended_by, killed.reason) == ("scheduler", ending("preempted"))
+    assert end_of(decider.when(exited())).lost_gpu_ms == 10 * MINUTE
+
+
+def test_a_work_is_kept_once_until_its_job_has_ended() -> None:
+    decider = Decider(POOLS, POOL, T0)
+    assert names(decider.when(describe())) == ["WorkKept"]
+    assert decider.when(describe()) == ()
+    assert names(decider.when(ForgetWork(job_id="ftjob-1"))) == ["WorkForgotten"]
+    assert decider.when(ForgetWork(job_id="ftjob-1")) == ()
+    assert not decider.state[POOL].works
+    assert not decider.state[POOL].attempts
+
+
+def test_a_work_under_another_hash_is_refused() -> None:
+    described = describe()
+    wrong = replace(described, description=replace(described.description, work_id="0" * 64))
+    assert of(Decider(POOLS, POOL, T0).when(wrong), Rejected).code == errors.MALFORMED
+
+
+def test_a_placement_of_an_unknown_work_fails_at_once() -> None:
+    events = Decider(POOLS, POOL, T0).when(request())
+    assert names(events) == ["PlacementQueued", "PlacementClosed"]
+    end = end_of(events)
+    assert (end.outcome, end.cause, end.reason) == ("failed", "platform", ending("work_unknown"))
 
 
 def test_a_preemption_by_the_platform_is_credited() -> None:
@@ -417,7 +495,7 @@ def test_a_preemption_by_the_platform_is_credited() -> None:
     decider.at += 10 * MINUTE
     events = decider.when(exited())
     assert of(events, UsageCredited).cause == "preempted"
-    assert of(events, PlacementClosed).lost_gpu_ms == 10 * MINUTE
+    assert end_of(events).lost_gpu_ms == 10 * MINUTE
 
 
 def test_the_cap_notice_kill_and_outcome() -> None:
@@ -426,12 +504,12 @@ def test_the_cap_notice_kill_and_outcome() -> None:
     assert earliest(decider.state) == (T0 + 28 * MINUTE, POOL)
     decider.at = T0 + 28 * MINUTE
     draining = of(decider.when(Tick()), LeaseDraining)
-    assert (draining.deadline, draining.reason) == (T0 + 30 * MINUTE, "budget")
+    assert (draining.deadline, draining.ended_by) == (T0 + 30 * MINUTE, "budget")
     decider.at = T0 + 30 * MINUTE
     assert names(decider.when(Tick())) == ["LeaseKilled"]
     decider.at = T0 + 31 * MINUTE
     events = decider.when(exited(outcome="preempted", elapsed_ms=31 * MINUTE))
-    closed = of(events, PlacementClosed)
+    closed = end_of(events)
     assert (closed.outcome, closed.cause) == ("failed", "budget")
     assert (closed.used_gpu_ms, closed.billable_gpu_ms, closed.lost_gpu_ms) == (
         62 * MINUTE,
@@ -447,13 +525,13 @@ def test_a_late_tick_gives_notice_and_kills_at_once() -> None:
 
 
 def test_an_agent_that_never_starts_or_never_reports_does_not_hold_a_job() -> None:
-    decider = pool().given(node(), request())
+    decider = pool().accept(node(), request())
     decider.at += START_MS_MAX
-    closed = of(decider.when(Tick()), PlacementClosed)
+    closed = end_of(decider.when(Tick()))
     assert (closed.outcome, closed.cause) == ("failed", "platform")
-    decider = running().given(ClosePlacement(job_id="ftjob-1", attempt=1, mode="kill"))
+    decider = running().accept(close("kill"))
     decider.at += UNREPORTED_MS_MAX
-    closed = of(decider.when(Tick()), PlacementClosed)
+    closed = end_of(decider.when(Tick()))
     assert (closed.outcome, closed.used_gpu_ms) == ("preempted", 0)
     assert len(decider.state[POOL].leases) == 1  # its slots are not free for that
 
@@ -463,36 +541,34 @@ def test_work_behind_a_bad_checkpoint_is_credited_at_the_start() -> None:
         checkpoint(20, captured_ms=9 * MINUTE),
         checkpoint(10, captured_ms=4 * MINUTE),
     )
-    decider = pool().given(node(), request(attempt=2, checkpoints=named))
-    bad = SkippedCheckpoint(manifest_sha256=named[0].manifest_sha256, reason="hash mismatch")
+    decider = pool().accept(node(), request(attempt=2, checkpoints=named))
+    reason = skipping("blob_corrupt")
+    bad = SkippedCheckpoint(manifest_sha256=named[0].manifest_sha256, reason=reason)
     events = decider.when(begun(loaded=named[1].manifest_sha256, loaded_step=10, skipped=(bad,)))
-    assert of(events, LeaseStarted).skipped == (bad,)
+    assert of(events, LeaseStarted).start.skipped == (bad,)
     credit = of(events, UsageCredited)
     assert (credit.lost_gpu_ms, credit.cause) == (5 * MINUTE, "skipped_checkpoint")
     decider.at += MINUTE
-    closed = of(
-        decider.when(exited(outcome="succeeded", elapsed_ms=MINUTE, result=TRAINED)),
-        PlacementClosed,
-    )
+    closed = end_of(decider.when(exited(outcome="succeeded", elapsed_ms=MINUTE, result=TRAINED)))
     assert closed.lost_gpu_ms == 5 * MINUTE
 
 
 def test_an_evaluation_is_a_lease_like_any_other() -> None:
-    decider = pool().given(node(), request(role="eval"), begun())
+    decider = pool().accept(node(), request(role="eval"), begun())
     refused = decider.when(
         ReportCheckpoint(token=token(), incarnation=ALIVE, checkpoint=checkpoint(1))
     )
     assert of(refused, Rejected).code == errors.ILLEGAL_STATE
-    closed = of(decider.when(exited(outcome="succeeded", result=SCORED)), PlacementClosed)
+    closed = end_of(decider.when(exited(outcome="succeeded", result=SCORED)))
     assert closed.result == SCORED
 
 
 def test_a_node_leaves_in_order() -> None:
-    decider = running().given(exited(), freed())
+    decider = running().accept(exited(), freed())
     retire = RetireNode(node_id="a", incarnation=ALIVE)
     assert names(decider.when(retire)) == ["NodeRetired"]
     assert decider.when(retire) == ()
-    assert of(decider.when(request("ftjob-2")), WaitExplained).reason == "no node of the pool is up"
+    assert of(decider.when(request("ftjob-2")), WaitExplained).reason == waiting("no_node_up")
     wrong = decider.when(RetireNode(node_id="a", incarnation="a-9"))
     assert of(wrong, Rejected).code == errors.STALE_TOKEN
     assert decider.when(seen(T0)) == ()
@@ -500,8 +576,8 @@ def test_a_node_leaves_in_order() -> None:
 
 def test_a_node_that_leaves_with_work_loses_it() -> None:
     events = running().when(RetireNode(node_id="a", incarnation=ALIVE))
-    assert of(events, PlacementClosed).outcome == "lost"
-    assert of(events, SlotsFreed).token == token()
+    assert end_of(events).outcome == "lost"
+    assert of(events, MemberFreed).lease.token == token()
 
 
 def test_malformed_numbers_are_refused() -> None:
@@ -510,7 +586,7 @@ def test_malformed_numbers_are_refused() -> None:
 
 
 def test_observations_of_strangers_say_nothing() -> None:
-    decider = pool().given(node())
+    decider = pool().accept(node())
     assert decider.when(seen(T0, incarnation="a-9")) == ()
     assert decider.when(ObserveNodes(seen=())) == ()
-    assert of(running().when(seen(T0 + 1, silent=True)), LeaseKilled).node_id == "a"
+    assert of(running().when(seen(T0 + 1, silent=True)), LeaseKilled).ended_by == "node"

@@ -26,13 +26,13 @@ HOUR = T0 // HOUR_MS
 def test_the_example_of_the_architecture() -> None:
     """2 slots, start 13:20, 70 min of proof of life, checkpoint captured at 62 min, max 8 M."""
     start = T0 + 20 * MINUTE
-    found = slices(start, 0, 70 * MINUTE, 2, 8_000_000)
-    assert found == (
+    parts = slices(start, 0, 70 * MINUTE, 2, 8_000_000)
+    assert parts == (
         Slice(HOUR, 4_800_000, 4_800_000),
         Slice(HOUR + 1, 3_600_000, 3_200_000),
     )
-    billable = sum(line.billable_gpu_ms for line in found)
-    assert sum(line.used_gpu_ms for line in found) == 8_400_000
+    billable = sum(line.billable_gpu_ms for line in parts)
+    assert sum(line.used_gpu_ms for line in parts) == 8_400_000
     assert billable == 8_000_000
     assert lost_gpu_ms(billable, 2, 62 * MINUTE) == 560_000
     assert last_hour(start, 70 * MINUTE) == HOUR + 1
@@ -58,7 +58,7 @@ def test_slices_add_up_however_they_are_cut(
         capped = min(after, gpu_ms_max) - min(before, gpu_ms_max)
         assert sum(line.billable_gpu_ms for line in lines) == capped
         assert all(0 <= line.billable_gpu_ms <= line.used_gpu_ms for line in lines)
-    assert [line.hour for line in whole] == sorted({line.hour for line in whole})
+    assert [part.hour_utc for part in whole] == sorted({part.hour_utc for part in whole})
 
 
 @given(start=st.integers(0, 10**13), alive=st.integers(0, 10**13))

@@ -1,0 +1,140 @@
+"""Facts about nodes: an agent starts, leaves in order, or is observed by a watcher."""
+
+from collections.abc import Iterable
+
+from schemas import errors
+from schemas.envelope import Context, Rejected
+from schemas.pool import (
+    Event,
+    MemberFreed,
+    NodeLost,
+    NodeRegistered,
+    NodeRetired,
+    NodeSeen,
+    NodesObserved,
+    ObserveNodes,
+    RegisterNode,
+    RetireNode,
+)
+from schemas.reasons import EndCode
+from services.scheduler.domain.pool import closing, deadlines
+from services.scheduler.domain.pool.evolve import evolve_pool
+from services.scheduler.domain.pool.state import (
+    Lease,
+    Node,
+    Pool,
+    is_run_by,
+    lease_key,
+    leases_on,
+)
+from services.scheduler.domain.pool.usage import whole_hours_ms
+
+
+def decide_registered(pool: Pool, command: RegisterNode, ctx: Context) -> tuple[Event, ...]:
+    """A new incarnation has killed what was left over, so all older leases end and are free."""
+    described = command.node
+    node = pool.nodes.get(described.node_id)
+    if node is not None and described.incarnation == node.description.incarnation:
+        return ()
+    if node is not None and described.incarnation in node.former:
+        text = f"node {described.node_id} runs a newer incarnation already"
+        return (Rejected(code=errors.STALE_TOKEN, message=text),)
+    if described.slots < 1:
+        return (Rejected(code=errors.MALFORMED, message="slots must be 1 or more", param="slots"),)
+    ended = _end_leases(pool, described.node_id, ctx, "node_replaced")
+    return (*ended, NodeRegistered(node=described))
+
+
+def decide_retired(pool: Pool, command: RetireNode, ctx: Context) -> tuple[Event, ...]:
+    """The node leaves; what it did not report has ended all the same."""
+    node = pool.nodes.get(command.node_id)
+    if node is None or command.incarnation != node.description.incarnation:
+        text = f"node {command.node_id} is not registered in this incarnation"
+        return (Rejected(code=errors.STALE_TOKEN, message=text),)
+    if node.standing == "retired":
+        return ()
+    ended = _end_leases(pool, command.node_id, ctx, "node_left")
+    return (*ended, NodeRetired(node_id=command.node_id))
+
+
+def decide_observed(pool: Pool, command: ObserveNodes, ctx: Context) -> tuple[Event, ...]:
+    """Proof of life writes the slices of the hours it has passed; silence ends leases."""
+    known = [(node, seen) for seen in command.seen if (node := _node(pool, seen)) is not None]
+    if not known:
+        return ()
+    observed = NodesObserved(seen=tuple(seen for _, seen in known))
+    events: list[Event] = [observed]
+    current = evolve_pool(pool, observed, ctx)
+    for node, seen in known:
+        for judge in (_silence,) if seen.silent else (_passed_hours, _idle_leases):
+            facts = judge(current, node, seen, ctx)
+            events += facts
+            current = fold(current, facts, ctx)
+    return tuple(events)
+
+
+def fold(pool: Pool, events: Iterable[Event], ctx: Context) -> Pool:
+    """The pool after these events."""
+    for event in events:
+        pool = evolve_pool(pool, event, ctx)
+    return pool
+
+
+def _end_leases(pool: Pool, node_id: str, ctx: Context, code: EndCode) -> tuple[Event, ...]:
+    events: list[Event] = []
+    for lease in leases_on(pool, node_id):
+        if not lease.closed:
+            events += closing.close(lease, closing.end_of_lost(lease, 0, ctx.at, code))
+        events.append(MemberFreed(lease=lease.ref, node_id=node_id))
+    return tuple(events)
+
+
+def _node(pool: Pool, seen: NodeSeen) -> Node | None:
+    node = pool.nodes.get(seen.node_id)
+    if node is None or node.description.incarnation != seen.incarnation:
+        return None
+    return None if node.standing == "retired" else node
+
+
+def _open_leases_on(pool: Pool, node_id: str) -> tuple[Lease, ...]:
+    return tuple(lease for lease in leases_on(pool, node_id) if not lease.closed)
+
+
+def _silence(pool: Pool, node: Node, seen: NodeSeen, ctx: Context) -> list[Event]:
+    """Should the node still live somewhere out of reach, the kill is what it must do."""
+    if node.standing != "up":
+        return []
+    last_seen = pool.nodes[seen.node_id].last_seen
+    events: list[Event] = [
+        NodeLost(node_id=seen.node_id, incarnation=seen.incarnation, last_seen=last_seen)
+    ]
+    for lease in _open_leases_on(pool, seen.node_id):
+        end = closing.end_of_lost(lease, last_seen, ctx.at, "node_lost")
+        if lease.killed_at is None:
+            events.append(closing.kill(lease, end.ended_by, end.reason))
+        events += closing.close(lease, end)
+    return events
+
+
+def _passed_hours(pool: Pool, node: Node, seen: NodeSeen, ctx: Context) -> list[Event]:
+    """Slices of the UTC hours that each lease has lived through."""
+    events: list[Event] = []
+    for lease in _open_leases_on(pool, seen.node_id):
+        if lease.started_at is not None:
+            until_ms = whole_hours_ms(lease.started_at, lease.alive_at)
+            events += closing.slice_usage(lease, until_ms)
+    return events
+
+
+def _idle_leases(pool: Pool, node: Node, seen: NodeSeen, ctx: Context) -> list[Event]:
+    """What lives and makes no progress is killed, so that its job goes on elsewhere."""
+    events: list[Event] = []
+    for idle in seen.idle:
+        lease = pool.leases.get(lease_key(idle.lease))
+        if lease is None or lease.closed or not is_run_by(lease, seen.incarnation):
+            continue
+        if deadlines.is_stuck(lease, idle.idle_ms):
+            end = closing.end_of_stuck(lease, ctx.at)
+            events.append(closing.kill(lease, end.ended_by, end.reason))
+            events += closing.close(lease, end)
+    return events

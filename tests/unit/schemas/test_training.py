@@ -1,0 +1,26 @@
+"""A work's id follows from its content alone."""
+
+import msgspec
+from msgspec.structs import replace
+
+from schemas.training import TrainWork, Work, work_id_of
+from simulator.control_plane.samples import HYPER, WORK
+
+
+def test_equal_works_have_one_id_and_any_change_gives_another() -> None:
+    same: Work = msgspec.json.decode(msgspec.json.encode(WORK), type=Work)
+    assert same == WORK
+    assert work_id_of(same) == work_id_of(WORK)
+    smaller = replace(WORK, hyper=replace(HYPER, batch_size=HYPER.batch_size // 2))
+    assert work_id_of(smaller) != work_id_of(WORK)
+
+
+def test_the_id_does_not_follow_the_order_of_fields() -> None:
+    fields = msgspec.to_builtins(WORK)
+    shuffled = dict(reversed(list(fields.items())))
+    assert work_id_of(msgspec.convert(shuffled, TrainWork)) == work_id_of(WORK)
+
+
+def test_the_id_of_a_known_work_is_for_ever() -> None:
+    """Placements on journals refer to it."""
+    assert work_id_of(WORK) == "c91f30f465d4fa937ea16956379eb3686cd634c4b3deb639f3e44b09a5de8954"

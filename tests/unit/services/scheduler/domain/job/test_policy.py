@@ -1,0 +1,175 @@
+"""What follows from how an attempt ended."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from schemas import errors
+from schemas.job import (
+    AttemptEnded,
+    JobEnded,
+    PauseJob,
+    RecordCheckpoint,
+    RecordUsage,
+    ResumeJob,
+)
+from services.scheduler.domain.job.policy import (
+    BAD_NODE_RETRIES_MAX,
+    FRUITLESS_MAX,
+    PLATFORM_RETRIES_MAX,
+)
+from simulator.control_plane.samples import (
+    HYPER,
+    MINUTE,
+    checkpoint,
+    limits,
+    submit,
+)
+from tests.unit.services.scheduler.domain.job.test_decide import (
+    HOUR,
+    hold,
+    hyper_of,
+    placement_of,
+)
+from tests.unit.services.scheduler.fold import of
+from tests.unit.services.scheduler.lives import (
+    JOB_ID,
+    closed,
+    granted,
+    job_of,
+    lived,
+    new_tenant,
+    pinned,
+    prepared,
+    started,
+)
+
+
+@pytest.mark.parametrize("outcome", ["lost", "preempted", "not_started"])
+def test_what_is_lost_or_preempted_goes_on_for_free(outcome: Any) -> None:
+    wanted = placement_of(lived("running").when(closed(outcome=outcome, billable=0)))
+    assert (wanted.attempt, wanted.role) == (2, "train")
+
+
+def test_a_job_that_takes_down_every_machine_is_put_aside() -> None:
+    decider = lived("running")
+    for attempt in range(1, FRUITLESS_MAX + 1):
+        decider.accept(closed(attempt, outcome="lost", billable=0))
+    ended = of(decider.when(closed(FRUITLESS_MAX + 1, outcome="lost", billable=0)), JobEnded)
+    assert ended.failure.code == errors.ATTEMPTS_EXHAUSTED
+
+
+def test_a_checkpoint_is_progress() -> None:
+    decider = lived("running")
+    for attempt in range(1, 2 * FRUITLESS_MAX):
+        decider.accept(
+            RecordCheckpoint(job_id=JOB_ID, checkpoint=checkpoint(attempt, attempt=attempt)),
+            closed(attempt, outcome="lost", billable=0),
+        )
+    assert job_of(decider) is not None
+
+
+def test_out_of_memory_halves_the_batch_once_and_starts_over() -> None:
+    decider = lived("running").accept(RecordCheckpoint(job_id=JOB_ID, checkpoint=checkpoint(10)))
+    events = decider.when(closed(outcome="failed", cause="oom"))
+    assert hyper_of(events) == replace(HYPER, batch_size=2)
+    wanted = placement_of(events)
+    assert wanted.checkpoints == ()
+    ended = of(decider.when(closed(2, outcome="failed", cause="oom")), JobEnded)
+    assert ended.failure.code == errors.OUT_OF_MEMORY
+    assert "max_length" in ended.failure.advice
+
+
+def test_out_of_memory_while_pausing_still_halves_the_batch_later() -> None:
+    decider = lived("running").accept(PauseJob(job_id=JOB_ID))
+    decider.accept(closed(outcome="failed", cause="oom"), ResumeJob(job_id=JOB_ID))
+    events = decider.when(closed(2, outcome="failed", cause="oom"))
+    assert hyper_of(events) == replace(HYPER, batch_size=2)
+
+
+def test_pauses_are_not_counted_as_attempts_that_led_nowhere() -> None:
+    decider = lived("running")
+    for attempt in range(1, FRUITLESS_MAX + 2):
+        decider.accept(PauseJob(job_id=JOB_ID), closed(attempt, outcome="preempted", billable=0))
+        decider.accept(ResumeJob(job_id=JOB_ID))
+    again = decider.when(closed(FRUITLESS_MAX + 2, outcome="lost", billable=0))
+    assert placement_of(again).attempt == FRUITLESS_MAX + 3
+
+
+def test_out_of_memory_at_batch_one_fails() -> None:
+    decider = new_tenant().accept(limits(), submit(hyper=replace(HYPER, batch_size=1)))
+    decider.accept(prepared(), pinned(), granted(), started())
+    ended = of(decider.when(closed(outcome="failed", cause="oom")), JobEnded)
+    assert ended.failure.code == errors.OUT_OF_MEMORY
+
+
+@pytest.mark.parametrize(
+    ("cause", "code"),
+    [
+        ("divergence", errors.DIVERGED),
+        ("bad_data", errors.BAD_DATA),
+        ("user", errors.USER_ERROR),
+    ],
+)
+def test_causes_that_a_retry_cannot_help_fail_at_once(cause: Any, code: str) -> None:
+    decider = lived("running")
+    decider.accept(RecordUsage(job_id=JOB_ID, attempt=1, hour_utc=HOUR, gpu_ms=MINUTE))
+    ended = of(decider.when(closed(outcome="failed", cause=cause)), JobEnded)
+    assert (ended.outcome, ended.failure.code) == ("failed", code)
+    assert ended.released_gpu_ms == hold() - MINUTE
+
+
+def test_a_bad_node_is_excluded() -> None:
+    decider = lived("running")
+    wanted = placement_of(decider.when(closed(outcome="failed", cause="bad_node")))
+    assert wanted.excluded_nodes == ("a",)
+    for attempt in range(2, BAD_NODE_RETRIES_MAX + 1):
+        decider.accept(closed(attempt, outcome="failed", cause="bad_node"))
+    last = decider.when(closed(BAD_NODE_RETRIES_MAX + 1, outcome="failed", cause="bad_node"))
+    assert of(last, JobEnded).failure.code == errors.ATTEMPTS_EXHAUSTED
+
+
+@pytest.mark.parametrize("cause", ["platform", None])
+def test_platform_errors_are_retried_and_then_put_aside(cause: Any) -> None:
+    decider = lived("running")
+    for attempt in range(1, PLATFORM_RETRIES_MAX + 1):
+        decider.accept(closed(attempt, outcome="failed", cause=cause, billable=0))
+    last = decider.when(closed(PLATFORM_RETRIES_MAX + 1, outcome="failed", cause=cause))
+    assert of(last, JobEnded).failure.code == errors.ATTEMPTS_EXHAUSTED
+
+
+@pytest.mark.parametrize("cause", ["platform", "bad_node"])
+def test_progress_begins_a_new_count_of_retries(cause: Any) -> None:
+    decider = lived("running")
+    most = 3 * (PLATFORM_RETRIES_MAX + 1)
+    for attempt in range(1, most):
+        further = checkpoint(attempt, attempt=attempt)
+        decider.accept(
+            RecordCheckpoint(job_id=JOB_ID, checkpoint=further),
+            closed(attempt, outcome="failed", cause=cause, billable=0),
+        )
+    for attempt in range(most, most + PLATFORM_RETRIES_MAX):
+        same = checkpoint(most - 1, attempt=attempt)
+        decider.accept(RecordCheckpoint(job_id=JOB_ID, checkpoint=same))
+        events = decider.when(closed(attempt, outcome="failed", cause=cause, billable=0))
+    assert of(events, JobEnded).failure.code == errors.ATTEMPTS_EXHAUSTED
+
+
+def test_a_success_of_the_wrong_kind_is_a_platform_error() -> None:
+    right = closed()
+    wrong = replace(right, end=replace(right.end, result=None))
+    end = of(lived("running").when(wrong), AttemptEnded).end
+    assert (end.outcome, end.cause) == ("failed", "platform")
+
+
+def test_the_budget_ends_a_job_and_credits_extend_it() -> None:
+    cap = placement_of(lived("validating").accept(prepared()).when(pinned())).max_gpu_ms
+    spent = closed(outcome="failed", cause="budget", billable=cap)
+    ended = of(lived("running").when(spent), JobEnded)
+    assert ended.failure.code == errors.BUDGET_EXHAUSTED
+    credited = replace(spent, end=replace(spent.end, lost_gpu_ms=10 * MINUTE))
+    assert placement_of(lived("running").when(credited)).max_gpu_ms == 10 * MINUTE
+    nothing_left = closed(outcome="preempted", billable=cap)
+    ended = of(lived("running").when(nothing_left), JobEnded)
+    assert ended.failure.code == errors.BUDGET_EXHAUSTED
