@@ -1,0 +1,12 @@
+"""Owns tenants, API keys, webhook endpoints and invoices: the stream `account`.
+
+app         the composition root
+domain      decides and folds `account`; invoices as pure functions
+project     ledger, tenants, statements and adjustments as rows
+react       limits for `job`
+effect      closes a month
+ports       what closing a month needs besides the log
+adapters    the ledger in PostgreSQL, price books in files
+settings    what an operator may set
+prices      price books, one file for each version
+"""

@@ -59,6 +59,7 @@ TENANTS = Projection(
 
 
 async def build(runtime: Runtime) -> Sequence[Host]:
+    """The hosts of the service, in the order in which they are stopped. Raises SettingsError."""
     owner = AggregateHost(runtime, ACCOUNTS)
     books = PostgresBooks(
         runtime.store, pool_of(runtime.store), read_books(load(BillingSettings).prices_dir)

@@ -1,4 +1,4 @@
-"""Closes a month: its bill is made of what the ledger has, once nothing of the month is on its way.
+"""Closes a month: bills what the ledger has, once it has read everything of the month.
 
 The ledger must have passed the end that the pool's journal had after the month's end; what is
 written later is late, and on the next bill.
@@ -14,7 +14,7 @@ from services.billing.project import CLOSE
 from tunery.runtime.bus.abstract import Log
 from tunery.runtime.verbs import Effect, Send
 
-TRIES_MAX: Final = 1_000_000  # at most one a minute: a partition that stopped waits for a person
+TRIES_MAX: Final = 1_000_000  # at most one a minute: a partition that stopped waits for an operator
 
 
 class Behind(Exception):
@@ -22,6 +22,8 @@ class Behind(Exception):
 
 
 def close(log: Log, books: Books) -> Effect[PeriodEnded]:
+    """The effect that bills a month; it is retried until the ledger has read all of the month."""
+
     async def run(ended: PeriodEnded, tenant: str, _: int = 1) -> Send:
         journal = POOL.journal.name
         ends = [(await log.bounds(journal, partition))[1] for partition in range(PARTITIONS)]

@@ -7,6 +7,8 @@ from services.billing.domain.periods import BillShare, Cut
 
 
 class Books(Protocol):
+    """The ledger of usage, and the bills made of it."""
+
     async def reached(self) -> Cut:
         """For each partition of the pool's journal, the first offset not in the ledger yet."""
 

@@ -1,7 +1,7 @@
 """The usage ledger, the tenants' plans, their closed months and adjustments, as rows.
 
 Billing copies what `pool` decided, integer by integer, and joins nothing. A ledger row's key is
-the place of its event in the log, so a row cannot be there twice, and row and position are saved
+the offset of its event in the log, so a row cannot be there twice, and row and position are saved
 in one transaction that compares the position first: nothing is counted twice, nothing is skipped.
 """
 
@@ -73,6 +73,7 @@ CLOSE: Final = "close"
 
 
 def project_ledger(header: Header, event: Any) -> tuple[Change, ...]:
+    """One ledger row for each usage slice, and one for each credit."""
     match event:
         case UsageSliced():
             values = {"used_gpu_ms": event.used_gpu_ms, "gpu_ms": event.billable_gpu_ms}
@@ -117,15 +118,16 @@ def _row(
 
 
 def project_tenants(header: Header, event: Any) -> tuple[Change, ...]:
+    """Rows of tenants, statements and adjustments, and the to-do rows of months to close."""
     tenant = header.key
     match event:
         case PeriodEnded():
             return (Todo(CLOSE, f"{tenant}/{event.period}", tenant, header.tenant, event),)
         case InvoiceClosed():
-            place = {"tenant": tenant, "period": event.statement.period}
+            key = {"tenant": tenant, "period": event.statement.period}
             values = {"statement": event.statement, "closed_at": header.at}
             done = Done(CLOSE, f"{tenant}/{event.statement.period}")
-            return (Upsert("statements", place, values), done)
+            return (Upsert("statements", key, values), done)
         case InvoiceAdjusted():
             return (_adjustment(header, event),)
         case TenantCreated() | PlanSet():

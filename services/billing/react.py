@@ -1,4 +1,4 @@
-"""What other streams hear of `account`: `job` admits by the limits that are in force."""
+"""Commands to other streams that follow from `account`: `job` gets the limits in force."""
 
 from schemas.account import Event, PlanSet, TenantCreated
 from schemas.envelope import Header
@@ -7,6 +7,7 @@ from tunery.runtime.verbs import Send
 
 
 def react_account(header: Header, event: Event) -> tuple[Send, ...]:
+    """The limits of a tenant, for `job`, whenever they change."""
     match event:
         case TenantCreated() | PlanSet():
             limits = SetLimits(

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from schemas.topics import MODEL
 from services.registry.domain.decide import decide
 from services.registry.domain.evolve import evolve
-from services.registry.domain.state import NOTHING, Registry
+from services.registry.domain.state import INITIAL, Registry
 from services.registry.effect import erase, publish
 from services.registry.project import project
 from services.registry.react import react_model
@@ -20,8 +20,8 @@ from tunery.runtime.verbs import Aggregate
 
 MODELS = Aggregate(
     stream=MODEL,
-    fold_version=2,  # 2: checkpoints that others may fetch
-    initial=NOTHING,
+    fold_version=3,  # 3: tenants by their name
+    initial=INITIAL,
     state_type=Registry,
     decide=decide,
     evolve=evolve,
@@ -30,6 +30,7 @@ TODOS = Projection(name="registry", version=1, streams=(MODEL,), project=project
 
 
 async def build(runtime: Runtime) -> Sequence[Host]:
+    """The hosts of the service."""
     owner = AggregateHost(runtime, MODELS)
     return (
         owner,

@@ -21,7 +21,7 @@ from services.registry.domain.artifact import (
     header_length,
     read_config,
 )
-from services.registry.project import ERASE, PUBLISH, EraseBlob
+from services.registry.project import ERASE, PUBLISH, EraseModelFile
 from tunery.runtime.blobs.abstract import Blobs
 from tunery.runtime.verbs import Effect, Send
 
@@ -30,7 +30,7 @@ CONCURRENCY: Final = 2
 
 
 def publish(blobs: Blobs) -> Effect[VersionSubmitted]:
-    """Damaged or missing blobs are tried again; what is wrong for good is refused at once."""
+    """Publish a version. Damaged or missing blobs are tried again; a wrong adapter is refused."""
 
     async def run(version: VersionSubmitted, tenant: str, _: int = 1) -> Send:
         try:
@@ -51,19 +51,20 @@ def publish(blobs: Blobs) -> Effect[VersionSubmitted]:
     )
 
 
-def erase(blobs: Blobs) -> Effect[EraseBlob]:
-    """Remove one object of a deleted version; nobody waits for the outcome."""
+def erase(blobs: Blobs) -> Effect[EraseModelFile]:
+    """Erase one file of a deleted version. No command reports the result."""
 
-    async def run(row: EraseBlob, tenant: str, _: int = 1) -> None:
+    async def run(row: EraseModelFile, tenant: str, _: int = 1) -> None:
         await blobs.delete(row.blob)
 
-    def exhausted(row: EraseBlob, tenant: str, failure: str) -> None:
+    def exhausted(row: EraseModelFile, tenant: str, failure: str) -> None:
         return None
 
-    return Effect(kind=ERASE, body=EraseBlob, run=run, exhausted=exhausted, tries_max=100)
+    return Effect(kind=ERASE, body=EraseModelFile, run=run, exhausted=exhausted, tries_max=100)
 
 
 def final_key(tenant: str, model_id: str, sha256: str, name: str) -> str:
+    """Key of a published file."""
     return f"t/{tenant}/models/{model_id}/{sha256}/{name}"
 
 
@@ -102,7 +103,7 @@ async def _check_weights(blobs: Blobs, file: BlobFile, rank: int) -> None:
 
 
 async def _copy(blobs: Blobs, file: BlobFile, version: VersionSubmitted, tenant: str) -> BlobFile:
-    """Content-named, so doing it twice leaves the same bytes under the same key."""
+    """Copy to the final key. It is named by content, so a second copy changes nothing."""
     key = final_key(tenant, version.model_id, file.sha256, file.name)
     if await blobs.size(key) != file.bytes:
         await blobs.put(key, blobs.stream(file.blob, sha256=file.sha256), sha256=file.sha256)
@@ -129,5 +130,5 @@ async def _write_lineage(blobs: Blobs, version: VersionSubmitted, tenant: str) -
 def _record(
     version: VersionSubmitted, tenant: str, files: tuple[BlobFile, ...], failure: str | None
 ) -> Send:
-    outcome = RecordPublished(model_id=version.model_id, files=files, failure=failure)
-    return Send("model", tenant, tenant, outcome)
+    command = RecordPublished(model_id=version.model_id, files=files, failure=failure)
+    return Send("model", tenant, tenant, command)

@@ -10,13 +10,14 @@ PUBLISH: Final = "publish"
 ERASE: Final = "erase"
 
 
-class EraseBlob(Message):
-    """One stored object that nothing needs any more."""
+class EraseModelFile(Message):
+    """Erase one file of a deleted version."""
 
     blob: str
 
 
 def project(header: Header, event: Any) -> tuple[Change, ...]:
+    """To-do rows that an event opens or closes."""
     match event:
         case VersionSubmitted():
             row = todo_id(header.key, event.lineage.job_id)
@@ -29,7 +30,7 @@ def project(header: Header, event: Any) -> tuple[Change, ...]:
             return (Done(PUBLISH, todo_id(header.key, event.job_id)),)
         case VersionDeleted():
             return tuple(
-                Todo(ERASE, file.blob, header.key, header.tenant, EraseBlob(blob=file.blob))
+                Todo(ERASE, file.blob, header.key, header.tenant, EraseModelFile(blob=file.blob))
                 for file in event.files
             )
         case _:
@@ -37,5 +38,5 @@ def project(header: Header, event: Any) -> tuple[Change, ...]:
 
 
 def todo_id(tenant: str, job_id: str) -> str:
-    """By job: the refusal of a second job for a model id must not end the first one's row."""
+    """Id of a row. By job, as the refusal of a second job must not end the row of the first."""
     return f"{tenant}/{job_id}"

@@ -1,7 +1,8 @@
-"""What other streams hear of `model`: the job that waits for a base, or for its version.
+"""Commands that follow from events of `model`.
 
-The data set hears which files a version's lineage names. It hears so when the version is submitted,
-which is before the job can end and let go of them.
+A job is sent the base it waits for, or the result of its registration. The dataset is asked to keep
+the files that a version's lineage names when the version is submitted: that is before the job can
+end and release them.
 """
 
 from typing import Final
@@ -25,10 +26,11 @@ _DATASET: Final = "dataset"
 
 
 def react_model(header: Header, event: Event) -> tuple[Send, ...]:
-    return tuple(Send(to, header.key, header.tenant, body) for to, body in _told(event))
+    """Commands to other streams."""
+    return tuple(Send(to, header.key, header.tenant, body) for to, body in _commands(event))
 
 
-def _told(event: Event) -> tuple[tuple[str, Message], ...]:
+def _commands(event: Event) -> tuple[tuple[str, Message], ...]:
     match event:
         case BasePinned():
             return ((_JOB, RecordBase(job_id=event.job_id, base=event.base)),)
@@ -47,7 +49,7 @@ def _told(event: Event) -> tuple[tuple[str, Message], ...]:
             failed = RecordRegistered(
                 job_id=event.job_id, model_id=event.model_id, failure=event.failure
             )
-            # in this order: a target knows a reaction by its place among those of one event
+            # in this order: a reaction is known by its number among those of one event
             return ((_JOB, failed), (_DATASET, ReleaseDataset(job_id=event.job_id)))
         case VersionDeleted(job_id=str(job_id)):
             return ((_DATASET, ReleaseDataset(job_id=job_id)),)

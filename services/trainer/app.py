@@ -22,11 +22,11 @@ async def build(runtime: Runtime) -> Sequence[Host]:
     """The node agent. Raises SettingsError for a wrong setting."""
     settings = load(TrainerSettings)
     folder = settings.work_dir or runtime.settings.data_dir / "nodes" / settings.id
-    machine = ProcessGroups(mark=str(folder))
+    launcher = ProcessGroups(mark=str(folder))
     reports = Reports(runtime, settings.pool)
 
     def attempt(grant: Grant, incarnation: str) -> LeaseAttempt:
-        tools = Tools(runtime, machine, reports, incarnation)
+        tools = Tools(runtime, launcher, reports, incarnation)
         lease_folder = folder / "leases" / str(grant.token.lease)
         return LeaseAttempt(grant, tools, program(grant, tools), lease_folder)
 
@@ -37,4 +37,4 @@ async def build(runtime: Runtime) -> Sequence[Host]:
             case EvalWork():
                 return Evaluation(grant, grant.work, tools, settings)
 
-    return (NodeAgent(runtime, settings, machine, probe(), attempt),)
+    return (NodeAgent(runtime, settings, launcher, probe(), attempt),)

@@ -36,7 +36,7 @@ class WorkProcess(Protocol):
         """The end of its standard error."""
 
 
-class Machine(Protocol):
+class ProcessLauncher(Protocol):
     """Starts processes, and finds those that an earlier agent left."""
 
     async def start(

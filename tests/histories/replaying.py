@@ -17,7 +17,7 @@ from services.scheduler.app import JOBS, POOLS
 from tunery.runtime.bus.abstract import Record
 from tunery.runtime.journal.codec import canonical, codec_of, decode_record, state_hash
 from tunery.runtime.journal.reader import START, Accepted, read_record
-from tunery.runtime.tools.archive import Reading
+from tunery.runtime.tools.archive import ArchiveReader
 from tunery.runtime.tools.verify import replay
 from tunery.runtime.verbs import Aggregate
 
@@ -82,7 +82,7 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True):
 def histories(folder: Path = FOLDER) -> Iterator[History]:
     for path in sorted(folder.glob("*.jsonl")):
         with path.open("rb") as file:
-            reading = Reading(file)
+            reading = ArchiveReader(file)
             records = tuple(reading.records())
         if len(reading.partitions) != 1 or not records:
             raise ValueError(f"{path.name} is not the journal of one partition; export it with -p")

@@ -41,7 +41,7 @@ from tunery.runtime.bus.abstract import Record
 from tunery.runtime.journal.acceptance import record_hash
 from tunery.runtime.journal.codec import canonical
 from tunery.runtime.seal.sealer import NO_KEY, Sealer
-from tunery.runtime.tools.inspection import Walk, unsealed
+from tunery.runtime.tools.inspection import PartitionScan, unsealed
 from tunery.runtime.tools.verify import replay
 from tunery.runtime.verbs import React
 
@@ -71,7 +71,7 @@ def test_a_history_folds_to_what_it_did(name: str) -> None:
 @pytest.mark.parametrize("name", RECORDED)
 def test_a_history_is_a_sound_journal(name: str) -> None:
     history = RECORDED[name]
-    walk = Walk(history.aggregate.stream, history.partition)
+    walk = PartitionScan(history.aggregate.stream, history.partition)
     walk.take(history.records)
     assert walk.tally.bad is None
     assert walk.tally.accepted + walk.tally.void + walk.tally.claims == len(history.records)

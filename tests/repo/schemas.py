@@ -21,7 +21,7 @@ from schemas.topics import STREAMS, Stream
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 FOLDER: Final = ROOT / "schemas" / "json"
-FROZEN_BY: Final = "docs/decisions/0014-one-vocabulary.md"
+FROZEN_BY: Final = "tests/histories/frozen.json"
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 COMMAND: Final = "python -m tests.repo.schemas"
 DEFINITIONS: Final = "#/$defs/"

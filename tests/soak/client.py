@@ -147,7 +147,7 @@ async def main() -> None:
         float(os.environ["SOAK_RATE"]),
         int(os.environ["SOAK_SEED"]),
     )
-    print(json.dumps({"event": "ready"}), flush=True)
+    print(json.dumps({"event": "process.ready"}), flush=True)
     await client.run(stop)
 
 

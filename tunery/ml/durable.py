@@ -5,12 +5,13 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 from uuid import uuid4
 
 from tunery.runtime.blobs.files import file_sha256
 from tunery.work.events import FileDigest
 
-PARTIAL_PREFIX = "tmp-"
+PARTIAL_PREFIX: Final = "tmp-"
 
 
 def digest_file(path: Path) -> FileDigest:

@@ -53,7 +53,7 @@ class PackedRows:
     def batch(self, indices: Sequence[int]) -> dict[str, Tensor]:
         """`input_ids`, `labels`, `position_ids`, each int64 [rows, longest].
 
-        There is no `attention_mask` on purpose: transformers keeps documents apart only when it is
+        There is no attention mask on purpose: transformers keeps documents apart only when it is
         absent and `position_ids` restart. Padding is a document of its own without labels.
         """
         chosen = [self.rows[index] for index in indices]

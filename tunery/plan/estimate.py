@@ -23,8 +23,8 @@ def estimate(spec: JobSpec, tokens: BaseTokens) -> Estimate:
     base, hyper, slots, device = spec.base, spec.hyper, spec.slots, spec.device
     if spec.length_policy == "split" and tokens.longest_row_tokens > hyper.max_length:
         # each part begins with the last token before it
-        again = tokens.tokens // (hyper.max_length - 1)
-        tokens = replace(tokens, tokens=tokens.tokens + again)
+        repeated = tokens.tokens // (hyper.max_length - 1)
+        tokens = replace(tokens, tokens=tokens.tokens + repeated)
     plan = packed(tokens, hyper.max_length, spec.validation_fraction_ppm)
     trained = plan.tokens * hyper.n_epochs
     train = slots * train_ms(base, tokens.tokens * hyper.n_epochs, slots, device)
@@ -44,23 +44,23 @@ def estimate(spec: JobSpec, tokens: BaseTokens) -> Estimate:
 
 
 def over_budget(budget: Budget | None, needs: Estimate) -> str | None:
-    """Why a job may not begin under its budget, for people; None: it may."""
+    """Why a job cannot start under its budget; None when it can."""
     if budget is None:
         return None
     gpu_ms, amount = budget.max_gpu_ms, budget.max_amount_micro
     if gpu_ms is not None and gpu_ms < needs.hold_gpu_ms:
-        kind, most, may = "GPU-hours", _hundredths(needs.hold_gpu_ms, HOUR_MS), gpu_ms / HOUR_MS
+        kind, most, limit = "GPU-hours", _hundredths(needs.hold_gpu_ms, HOUR_MS), gpu_ms / HOUR_MS
     elif amount is not None and amount < needs.price_max_micro:
-        kind, most, may = needs.currency, _hundredths(needs.price_max_micro, PPM), amount / PPM
+        kind, most, limit = needs.currency, _hundredths(needs.price_max_micro, PPM), amount / PPM
     else:
         return None
     return (
         f"the job may need up to {most} {kind}, which is held until it ends, and its budget is "
-        f"{may:.2f}; raise the budget, or lower n_epochs"
+        f"{limit:.2f}; raise the budget, or lower n_epochs"
     )
 
 
 def _hundredths(value: int, unit: int) -> str:
     """Rounded up."""
-    found = divide_up(100 * value, unit)
-    return f"{found // 100}.{found % 100:02}"
+    hundredths = divide_up(100 * value, unit)
+    return f"{hundredths // 100}.{hundredths % 100:02}"

@@ -21,9 +21,9 @@ MAX_LENGTH: Final[Mapping[Device, int]] = {"cpu": 512, "cuda": 2048}
 MAX_LENGTH_TOP: Final[Mapping[Device, int]] = {"cpu": 2048, "cuda": 8192}
 EPOCHS: Final = 3
 EPOCHS_MAX: Final = 10
-STEPS_WANTED: Final = 100  # fewer optimizer steps than this teach an adapter little
+STEPS_MIN: Final = 100  # fewer optimizer steps than this teach an adapter little
 LARGE_TOKENS: Final = 5_000_000  # from here one pass is enough
-STEPS_PER_EPOCH_WANTED: Final = 64
+STEPS_PER_EPOCH_MIN: Final = 64
 BATCH_MAX: Final = 16
 # LR = 5e-5 × 10 × (2000 / hidden)^p (Tinker cookbook, hyperparam_utils.py); LoRA wants about 15 ×
 # the full fine-tuning rate in runs under 100 steps ("LoRA without regret").
@@ -61,24 +61,24 @@ WHOLE: Final = frozenset(RANGES) - {
 PRECISIONS: Final = ("auto", "bf16", "fp32")
 
 
-class Problem(Part):
-    """A hyper-parameter that cannot be used: its name in the request, and what to do."""
+class ParameterProblem(Part):
+    """A parameter of a request that cannot be used: its name, and what to do."""
 
     param: str
     message: str
 
 
-def problems(request: HyperRequest, base: Base) -> tuple[Problem, ...]:
-    """All that is wrong with a request, in the order of its fields."""
-    found: list[Problem] = []
+def problems(request: HyperRequest, base: Base) -> tuple[ParameterProblem, ...]:
+    """Everything that is wrong with a request, in the order of its fields."""
+    named: list[ParameterProblem] = []
     for name, value in request.items():
         message = _problem(name, value, base)
         if message is not None:
-            found.append(Problem(param=name, message=message))
-    if _given(request, "learning_rate") and _given(request, "learning_rate_multiplier"):
+            named.append(ParameterProblem(param=name, message=message))
+    if all(_is_set(request.get(name)) for name in ("learning_rate", "learning_rate_multiplier")):
         text = "give learning_rate or learning_rate_multiplier, not both"
-        found.append(Problem(param="learning_rate_multiplier", message=text))
-    return tuple(found)
+        named.append(ParameterProblem(param="learning_rate_multiplier", message=text))
+    return tuple(named)
 
 
 def resolve(
@@ -89,39 +89,44 @@ def resolve(
     device: Device = "cpu",
     validation_fraction_ppm: int = 0,
 ) -> tuple[HyperParameters, tuple[str, ...]]:
-    """Numbers for every "auto", and the names of those that were.
+    """Numbers for every "auto", and the names of those that were "auto".
 
-    Expects a request without `problems`. `tokens` is null while the file is being validated:
-    rules that depend on the data then take their middle values.
+    request: without `problems`
+    tokens: null while the file is being validated; rules that depend on the data then take their
+        middle values
+    device: of the node the job will run on
+    validation_fraction_ppm: share of the rows that are kept for validation
     """
-    wish = {name: value for name, value in (request or {}).items() if _is_given(value)}
-    length = _whole(wish, "max_length", _auto_length(base, tokens, device))
+    requested = {name: value for name, value in (request or {}).items() if _is_set(value)}
+    length = _whole(requested, "max_length", _auto_length(base, tokens, device))
     plan = None if tokens is None else packed(tokens, length, validation_fraction_ppm)
     rows = None if plan is None else plan.packed_rows
-    batch = _whole(wish, "batch_size", _auto_batch(rows))
+    batch = _whole(requested, "batch_size", _auto_batch(rows))
     steps_per_epoch = None if rows is None else steps_of_epoch(rows, batch)
-    epochs = _whole(wish, "n_epochs", _auto_epochs(steps_per_epoch, tokens))
+    epochs = _whole(requested, "n_epochs", _auto_epochs(steps_per_epoch, tokens))
     steps = None if steps_per_epoch is None else steps_per_epoch * epochs
-    rank = _whole(wish, "rank", RANK)
-    precision = wish.get("precision", "auto")
+    rank = _whole(requested, "rank", RANK)
+    precision = requested.get("precision", "auto")
     hyper = HyperParameters(
         n_epochs=epochs,
         batch_size=batch,
-        learning_rate_ppb=_learning_rate_ppb(wish, base, steps),
+        learning_rate_ppb=_learning_rate_ppb(requested, base, steps),
         rank=rank,
-        alpha=_whole(wish, "alpha", 2 * rank),
-        dropout_ppm=_ppm(wish, "dropout", DROPOUT_PPM),
-        warmup_ppm=_ppm(wish, "warmup_ratio", WARMUP_PPM),
-        weight_decay_ppm=_ppm(wish, "weight_decay", WEIGHT_DECAY_PPM),
+        alpha=_whole(requested, "alpha", 2 * rank),
+        dropout_ppm=_ppm(requested, "dropout", DROPOUT_PPM),
+        warmup_ppm=_ppm(requested, "warmup_ratio", WARMUP_PPM),
+        weight_decay_ppm=_ppm(requested, "weight_decay", WEIGHT_DECAY_PPM),
         max_length=length,
         seed=seed,
         precision="bf16" if precision == "bf16" else "fp32" if precision == "fp32" else "auto",
-        checkpoint_every_steps=_whole(wish, "checkpoint_every_steps", 20),
-        checkpoint_every_ms=_whole(wish, "checkpoint_every_ms", 600_000),
-        keep_checkpoints=_whole(wish, "keep_checkpoints", 3),
+        checkpoint_every_steps=_whole(requested, "checkpoint_every_steps", 20),
+        checkpoint_every_ms=_whole(requested, "checkpoint_every_ms", 600_000),
+        keep_checkpoints=_whole(requested, "keep_checkpoints", 3),
     )
     auto = (n for n in ("n_epochs", "batch_size", "learning_rate", "rank", "alpha", "max_length"))
-    named = wish.keys() | ({"learning_rate"} if "learning_rate_multiplier" in wish else set())
+    named = set(requested)
+    if "learning_rate_multiplier" in requested:
+        named.add("learning_rate")
     return hyper, tuple(name for name in auto if name not in named)
 
 
@@ -136,7 +141,7 @@ def _auto_length(base: Base, tokens: BaseTokens | None, device: Device) -> int:
 
 def _auto_batch(rows: int | None) -> int:
     """Packed rows per step: small data wants many small steps."""
-    return 1 if rows is None else max(1, min(BATCH_MAX, rows // STEPS_PER_EPOCH_WANTED))
+    return 1 if rows is None else max(1, min(BATCH_MAX, rows // STEPS_PER_EPOCH_MIN))
 
 
 def _auto_epochs(steps_per_epoch: int | None, tokens: BaseTokens | None) -> int:
@@ -144,14 +149,14 @@ def _auto_epochs(steps_per_epoch: int | None, tokens: BaseTokens | None) -> int:
         return EPOCHS
     if tokens.tokens >= LARGE_TOKENS:
         return 1
-    return max(EPOCHS, min(EPOCHS_MAX, divide_up(STEPS_WANTED, max(steps_per_epoch, 1))))
+    return max(EPOCHS, min(EPOCHS_MAX, divide_up(STEPS_MIN, max(steps_per_epoch, 1))))
 
 
-def _learning_rate_ppb(wish: HyperRequest, base: Base, steps: int | None) -> int:
-    if "learning_rate" in wish:
-        return max(1, round(float(wish["learning_rate"] or 0) * PPB))
-    factor = LR_LORA_SHORT if steps is not None and steps < STEPS_WANTED else LR_LORA
-    multiplier = float(wish.get("learning_rate_multiplier") or 1)
+def _learning_rate_ppb(requested: HyperRequest, base: Base, steps: int | None) -> int:
+    if "learning_rate" in requested:
+        return max(1, round(float(requested["learning_rate"] or 0) * PPB))
+    factor = LR_LORA_SHORT if steps is not None and steps < STEPS_MIN else LR_LORA
+    multiplier = float(requested.get("learning_rate_multiplier") or 1)
     return max(1, round(_auto_learning_rate(base, factor) * multiplier * PPB))
 
 
@@ -162,7 +167,10 @@ def _auto_learning_rate(base: Base, factor: int) -> float:
 
 
 def multiplier_max(base: Base) -> float:
-    """Whatever the run's length, the learning rate stays in its own range. Two decimals."""
+    """Largest multiplier with which the learning rate stays in its range, for runs of any length.
+
+    Rounded down to two decimals.
+    """
     most = RANGES["learning_rate"][1] / _auto_learning_rate(base, LR_LORA_SHORT)
     return min(RANGES["learning_rate_multiplier"][1], math.floor(100 * most) / 100)
 
@@ -173,7 +181,7 @@ def _problem(name: str, value: int | float | str | None, base: Base) -> str | No
         return None if value is None or value in PRECISIONS else f"precision must be one of {known}"
     if name not in RANGES:
         return f"unknown hyper-parameter; known: {', '.join((*RANGES, 'precision'))}"
-    if not _is_given(value):
+    if not _is_set(value):
         return None
     low, high = RANGES[name]
     high = min(high, base.context_length) if name == "max_length" else high
@@ -187,17 +195,13 @@ def _problem(name: str, value: int | float | str | None, base: Base) -> str | No
     return f'{name} must be {kind} from {low} to {high}, or "auto"; it is {repr_short(value)}'
 
 
-def _is_given(value: int | float | str | None) -> bool:
+def _is_set(value: int | float | str | None) -> bool:
     return value is not None and value != "auto"
 
 
-def _given(request: HyperRequest, name: str) -> bool:
-    return _is_given(request.get(name))
+def _whole(requested: HyperRequest, name: str, otherwise: int) -> int:
+    return int(requested[name] or 0) if name in requested else otherwise
 
 
-def _whole(wish: HyperRequest, name: str, otherwise: int) -> int:
-    return int(wish[name] or 0) if name in wish else otherwise
-
-
-def _ppm(wish: HyperRequest, name: str, otherwise: int) -> int:
-    return round(float(wish[name] or 0) * PPM) if name in wish else otherwise
+def _ppm(requested: HyperRequest, name: str, otherwise: int) -> int:
+    return round(float(requested[name] or 0) * PPM) if name in requested else otherwise

@@ -7,7 +7,7 @@ from schemas.model import Base
 from schemas.training import Device, HyperParameters
 from schemas.units import divide_up
 
-# Memory. LoRA on all linear layers has about 1.6 × parameters / hidden size parameters per rank
+# LoRA on all linear layers has about 1.6 × parameters / hidden size parameters per rank
 # (measured 1.3 for SmolLM2-135M, 1.34 for Llama-3.1-8B with their embeddings counted).
 LORA_TENTHS: Final = 16
 LORA_BYTES: Final = 16  # fp32 adapter, gradient, two Adam moments
@@ -20,7 +20,7 @@ OVERHEAD_BYTES: Final = 1_200_000_000  # process, libraries, allocator: 2.2 GB R
 
 
 def memory_bytes(base: Base, hyper: HyperParameters, device: Device) -> int:
-    """Peak of one slot: weights, adapter with optimizer, activations, the process itself."""
+    """Peak memory of one slot: weights, adapter with optimizer, activations, the process itself."""
     hidden = max(base.hidden_size, 1)
     adapter = LORA_TENTHS * hyper.rank * base.parameters // (10 * hidden)
     layers = divide_up(base.parameters, LAYER_PARAMETERS_PER_HIDDEN_SQUARED * hidden * hidden)

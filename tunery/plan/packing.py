@@ -5,7 +5,10 @@ from schemas.units import PPM, divide_up
 
 
 def packed(tokens: BaseTokens, max_length: int, fraction_ppm: int) -> PackPlan:
-    """Rows and tokens of an epoch: as the check found them, else by proportion."""
+    """Rows and tokens of an epoch: as the check counted them, else by proportion.
+
+    fraction_ppm: share of the rows that are kept for validation
+    """
     plans = {(plan.max_length, plan.validation_fraction_ppm): plan for plan in tokens.plans}
     if (known := plans.get((max_length, fraction_ppm))) is not None:
         return known
@@ -21,5 +24,5 @@ def packed(tokens: BaseTokens, max_length: int, fraction_ppm: int) -> PackPlan:
 
 
 def steps_of_epoch(packed_rows: int, rows_per_step: int) -> int:
-    """Optimizer steps: the last one takes what is left over."""
+    """Optimizer steps of an epoch; the last one takes the remaining rows."""
     return divide_up(packed_rows, rows_per_step)

@@ -26,23 +26,25 @@ START_UP_MS: Final = 60_000
 LOAD_PARAMETERS_PER_MS: Final = 250_000  # bf16 weights at 0.5 GB/s, a slow disk
 # Scoring base and adapter on 200 items and a small holdout: 150 s for 135 M parameters on one slot.
 EVAL_FLOPS_PER_PARAMETER: Final = 150_000 * FLOPS_PER_MS["cpu"] // 135_000_000
-# A hold must never be passed, so it is generous: what is not used is released at the end.
+# Use must never exceed a hold, so it is generous: what is not used is released at the end.
 HOLD_FACTOR: Final = 3
 HOLD_MS_MIN: Final = 15 * MINUTE_MS  # per slot, for training and for evaluation each
 
 
 def train_ms(base: Base, tokens: int, slots: int, device: Device) -> Ms:
+    """Expected time of training on `tokens`, the same ones counted once for each epoch."""
     flops = tokens * FLOPS_PER_PARAMETER * base.parameters
     return _start_ms(base) + divide_up(flops, FLOPS_PER_MS[device] * slots)
 
 
 def eval_ms(base: Base, slots: int, device: Device) -> Ms:
+    """Expected time of one evaluation."""
     flops = EVAL_FLOPS_PER_PARAMETER * base.parameters
     return _start_ms(base) + divide_up(flops, FLOPS_PER_MS[device] * slots)
 
 
 def hold_of(gpu_ms: GpuMs, slots: int) -> GpuMs:
-    """Upper bound kept for something that is expected to take `gpu_ms`."""
+    """GPU time that is held for work that is expected to take `gpu_ms`: an upper bound."""
     return max(HOLD_FACTOR * gpu_ms, HOLD_MS_MIN * slots)
 
 

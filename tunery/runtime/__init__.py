@@ -1,10 +1,20 @@
-"""How a service lives.
+"""What every service stands on: the log, the store, blobs, keys, and the hosts that run on them.
 
-`ports` is what a service is given; `connections` makes it from real servers and `memory_servers`
-in memory. `bus` is the log, `journal` its rule of acceptance, `store` the tables, `blobs` object
-storage, `seal` the sealed fields, `clock` the time, `ids` the identifiers, `settings` the
-environment. `verbs` are the five kinds of work of a service, `hosts` run them as long as the
-process lives. `tasks` runs long-lived tasks, `watchdog` finds those that make no progress,
-`health` says which hosts do not run, `backoff` paces retries. `telemetry` holds logs and metrics,
-`tools` are for operators.
+verbs                  decide, evolve, react, project and effect as types
+ports                  the ports that a service is given
+connections            opens the real ones, and waits for servers that are not up yet
+memory_servers         the same in memory, for tests and the simulator
+settings               where a process finds its servers
+clock, ids, backoff    time, fresh ids and retries, as ports
+bus                    the log: Kafka, or memory
+blobs                  object storage: S3, or memory
+store                  rows and positions: PostgreSQL, or memory
+seal                   sealed fields and tenants' keys
+journal                the acceptance rule, and how journals are read and folded
+hosts                  what runs as long as its process
+tasks                  long-lived tasks: run apart, end together, stop within a limit
+watchdog               finds loops that make no progress
+health                 which hosts of the process do not run
+tools                  verify, inspect and archive journals
+telemetry              logs and metrics
 """

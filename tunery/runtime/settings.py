@@ -59,8 +59,8 @@ class RuntimeSettings(LogSettings):
 
     def secrets(self) -> tuple[str, ...]:
         """Texts that must never reach a log."""
-        found = (self.postgres_dsn, self.s3_access_key, self.s3_secret_key, self.valkey_url)
-        return tuple(text for text in found if text)
+        secrets = (self.postgres_dsn, self.s3_access_key, self.s3_secret_key, self.valkey_url)
+        return tuple(secret for secret in secrets if secret)
 
 
 def read_files(folder: Path, suffix: str) -> dict[str, bytes]:

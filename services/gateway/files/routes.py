@@ -47,7 +47,7 @@ from services.gateway.web.metrics import UPLOAD_BYTES
 from services.gateway.web.pages import After, page
 from services.gateway.web.responses import Deleted, Page, listing
 from services.gateway.web.storage import within
-from tunery.runtime.blobs.abstract import PART_BYTES, BlobError, BlobMissing, Stored, Upload
+from tunery.runtime.blobs.abstract import PART_BYTES, BlobError, BlobMissing, BlobUpload, Stored
 
 LIMIT_MAX: Final = 10_000
 EXPIRES: Final = "expires_after"
@@ -101,7 +101,7 @@ async def create_file(request: Request, deps: WithDeps, caller: Caller) -> FileR
 
 
 async def _receive(
-    request: Request, boundary: bytes, upload: Upload, bytes_max: int
+    request: Request, boundary: bytes, upload: BlobUpload, bytes_max: int
 ) -> tuple[UploadForm, Stored]:
     form = await received(request, boundary, upload, bytes_max)
     _check(form)
@@ -109,7 +109,7 @@ async def _receive(
 
 
 async def received(
-    request: Request, boundary: bytes, upload: Upload, bytes_max: int, file_field: str = "file"
+    request: Request, boundary: bytes, upload: BlobUpload, bytes_max: int, file_field: str = "file"
 ) -> UploadForm:
     """The form; its file has gone into `upload`. Raises ApiError 400, 413."""
 

@@ -44,8 +44,8 @@ from tunery.runtime.blobs.abstract import (
     BlobError,
     BlobMissing,
     BlobTooLarge,
+    BlobUpload,
     Stored,
-    Upload,
 )
 
 PART_BYTES_MAX: Final = 64 * 1024 * 1024  # OpenAI's limit for one part
@@ -201,7 +201,7 @@ async def _assembled(
 
 
 async def _copy(
-    deps: Deps, caller: Principal, part: PartRow, upload: Upload, digest: "hashlib._Hash | None"
+    deps: Deps, caller: Principal, part: PartRow, upload: BlobUpload, digest: "hashlib._Hash | None"
 ) -> None:
     blob = part_blob(caller.tenant, part.upload_id, part.id)
     chunks = deps.blobs.stream(blob, sha256=part.sha256)

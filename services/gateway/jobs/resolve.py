@@ -17,7 +17,7 @@ from schemas.training import Device, HyperParameters
 from schemas.units import HOUR_MS, PPM
 from services.gateway.jobs.bodies import JobRequest
 from services.gateway.web.errors import UNSUPPORTED, ApiError, invalid
-from tunery.plan.hyperparameters import Problem, problems, resolve
+from tunery.plan.hyperparameters import ParameterProblem, problems, resolve
 
 METHODS: Final = ("supervised",)
 LENGTH_POLICIES: Final[tuple[LengthPolicy, ...]] = get_args(LengthPolicy)
@@ -81,26 +81,31 @@ def check(request: JobRequest, base: Base | None) -> Wishes:
 
     A base model that is not known is a problem of its own (404 when it is the only one).
     """
-    found: list[Problem] = [*_method_problems(request), *_integration_problems(request)]
+    found: list[ParameterProblem] = [
+        *_method_problems(request),
+        *_integration_problems(request),
+    ]
     wishes, more = _wishes(request)
     found += more
     if base is not None:
         told = problems(wishes.hyper, base)
         found += [
-            Problem(param=wishes.paths.get(one.param, one.param), message=one.message)
+            ParameterProblem(param=wishes.paths.get(one.param, one.param), message=one.message)
             for one in told
         ]
     if base is None and not found:
         raise unknown_model(request.model)
     if base is None:
-        found.insert(0, Problem(param="model", message=unknown_model(request.model).message))
+        found.insert(
+            0, ParameterProblem(param="model", message=unknown_model(request.model).message)
+        )
     if found:
         code = UNSUPPORTED if found[0].param.startswith(("method.type", "integrations")) else None
         raise several(found, code)
     return wishes
 
 
-def several(found: list[Problem], code: str | None = None) -> ApiError:
+def several(found: list[ParameterProblem], code: str | None = None) -> ApiError:
     """One error that lists every problem."""
     text = "; ".join(f"{one.param}: {one.message}" for one in found)
     lead = f"{len(found)} problems: " if len(found) > 1 else ""
@@ -260,8 +265,8 @@ def _groups(request: JobRequest) -> list[tuple[str, Mapping[str, Any]]]:
     ]
 
 
-def _wishes(request: JobRequest) -> tuple[Wishes, list[Problem]]:
-    found: list[Problem] = []
+def _wishes(request: JobRequest) -> tuple[Wishes, list[ParameterProblem]]:
+    found: list[ParameterProblem] = []
     hyper: dict[str, Any] = {}
     paths: dict[str, str] = {}
     own: dict[str, Any] = {}
@@ -272,9 +277,11 @@ def _wishes(request: JobRequest) -> tuple[Wishes, list[Problem]]:
             into = own if name in OWN.get(group, ()) else hyper
             if known is not None and name not in known:
                 text = f"unknown; {group} takes {', '.join(known)}"
-                found.append(Problem(param=path, message=text))
+                found.append(ParameterProblem(param=path, message=text))
             elif name in paths and into[name] != value:
-                found.append(Problem(param=path, message=f"also given as {paths[name]}; keep one"))
+                found.append(
+                    ParameterProblem(param=path, message=f"also given as {paths[name]}; keep one")
+                )
             else:
                 into[name], paths[name] = value, path
     slots = _slots(own.get("slots"), found)
@@ -288,48 +295,50 @@ def _wishes(request: JobRequest) -> tuple[Wishes, list[Problem]]:
         policy = asked
     elif asked is not None:
         text = f"must be one of {', '.join(LENGTH_POLICIES)}"
-        found.append(Problem(param=LENGTH_POLICY, message=text))
+        found.append(ParameterProblem(param=LENGTH_POLICY, message=text))
     return Wishes(hyper, paths, slots, policy, fraction_ppm, drop_ppm), found
 
 
-def _slots(value: Any, found: list[Problem]) -> int:
+def _slots(value: Any, found: list[ParameterProblem]) -> int:
     if value is None:
         return 1
     if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= SLOTS_MAX:
         return int(value)
     text = f"must be a whole number from 1 to {SLOTS_MAX}; it is {repr_short(value)}"
-    found.append(Problem(param="training.slots", message=text))
+    found.append(ParameterProblem(param="training.slots", message=text))
     return 1
 
 
-def _share_ppm(value: Any, path: str, most: float, found: list[Problem]) -> int | None:
+def _share_ppm(value: Any, path: str, most: float, found: list[ParameterProblem]) -> int | None:
     if value is None:
         return None
     good = isinstance(value, int | float) and not isinstance(value, bool)
     if good and 0 <= value <= most:
         return round(float(value) * PPM)
     text = f"must be a number from 0 to {most}; it is {repr_short(value)}"
-    found.append(Problem(param=path, message=text))
+    found.append(ParameterProblem(param=path, message=text))
     return None
 
 
-def _method_problems(request: JobRequest) -> list[Problem]:
+def _method_problems(request: JobRequest) -> list[ParameterProblem]:
     method = request.method
     if method is None:
         return []
     if method.type not in METHODS:
         known = ", ".join(METHODS)
         text = f"{method.type!r} is not supported here; supported: {known}"
-        return [Problem(param="method.type", message=text)]
+        return [ParameterProblem(param="method.type", message=text)]
     others = [name for name in ("dpo", "reinforcement") if getattr(method, name) is not None]
     return [
-        Problem(param=f"method.{name}", message=f"does not belong to the method {method.type!r}")
+        ParameterProblem(
+            param=f"method.{name}", message=f"does not belong to the method {method.type!r}"
+        )
         for name in others
     ]
 
 
-def _integration_problems(request: JobRequest) -> list[Problem]:
+def _integration_problems(request: JobRequest) -> list[ParameterProblem]:
     if not request.integrations:
         return []
     text = "not supported here; metrics are in the job's events and in GET …/{id}/events"
-    return [Problem(param="integrations", message=text)]
+    return [ParameterProblem(param="integrations", message=text)]

@@ -23,6 +23,7 @@ from services.gateway.web.responses import ListItem, Response, Unseal, seconds, 
 from services.gateway.web.wording import wait_words
 from tunery.plan.hyperparameters import resolve
 from tunery.plan.price import price_micro
+from tunery.work.spec import Hyper
 
 WAITING: Final[frozenset[JobStatus]] = frozenset({"validating_files", "queued", "paused"})
 AUTO: Final = "auto"
@@ -255,14 +256,15 @@ def hyperparameters(row: JobRow, status: JobStatus) -> HyperparametersResponse:
 
 def training_parameters(hyper: HyperParameters) -> dict[str, Any]:
     """Fields of `TrainingParametersResponse`."""
+    values = Hyper.from_log(hyper)
     return {
-        "learning_rate": hyper.learning_rate_ppb / 1e9,
-        "rank": hyper.rank,
-        "alpha": hyper.alpha,
-        "dropout": hyper.dropout_ppm / PPM,
-        "max_length": hyper.max_length,
-        "warmup_ratio": hyper.warmup_ppm / PPM,
-        "weight_decay": hyper.weight_decay_ppm / PPM,
+        "learning_rate": values.learning_rate,
+        "rank": values.rank,
+        "alpha": values.alpha,
+        "dropout": values.dropout,
+        "max_length": values.max_length,
+        "warmup_ratio": values.warmup,
+        "weight_decay": values.weight_decay,
         "precision": hyper.precision,
     }
 

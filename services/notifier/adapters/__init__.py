@@ -1,0 +1,4 @@
+"""Implementations of the notifier's ports.
+
+http    posts webhooks to checked addresses
+"""

@@ -1,1 +1,5 @@
-"""Base models, adapter versions, and the stages they hold."""
+"""Base models, adapter versions, and the stages they hold.
+
+`state` (what is remembered), `decide` (commands to events), `evolve` (events to state), `artifact`
+(what may be published).
+"""

@@ -23,14 +23,20 @@ class Unpublishable(Exception):
 
 
 def check_names(names: tuple[str, ...]) -> None:
-    """Exactly weights and config. Loaders fall back to pickled weights where they find some."""
+    """Raises Unpublishable unless the files are weights and config alone.
+
+    Loaders prefer pickled weights where there are any, and a pickle can run code.
+    """
     if sorted(names) != sorted((WEIGHTS, CONFIG)):
-        found = ", ".join(sorted(names)) or "nothing"
-        raise Unpublishable(f"an adapter is exactly {CONFIG} and {WEIGHTS}; found {found}")
+        listed = ", ".join(sorted(names)) or "no file"
+        raise Unpublishable(f"an adapter is exactly {CONFIG} and {WEIGHTS}, not {listed}")
 
 
 def read_config(data: bytes, base_id: str, base_sha256: str) -> dict[str, Any]:
-    """The configuration, when it is in canonical form and names its base by hash."""
+    """The configuration of an adapter.
+
+    Raises Unpublishable unless it is in canonical form and names its base by hash.
+    """
     try:
         config = json.loads(data)
     except ValueError as error:
@@ -60,7 +66,10 @@ def _check_value(name: str, value: Any) -> None:
 
 
 def header_length(prefix: bytes, size: int) -> int:
-    """Bytes of the safetensors header that follows its prefix."""
+    """Bytes of the safetensors header that follows its prefix. Raises Unpublishable.
+
+    size: bytes of the whole file
+    """
     if len(prefix) < PREFIX_BYTES:
         raise Unpublishable(f"{WEIGHTS} is too short to be a safetensors file")
     (length,) = struct.unpack("<Q", prefix[:PREFIX_BYTES])
@@ -70,9 +79,12 @@ def header_length(prefix: bytes, size: int) -> int:
 
 
 def check_header(header: bytes, size: int, rank: int) -> int:
-    """Number of tensors, when they fill the file without gap or overlap and fit the rank.
+    """Number of tensors.
 
-    header: the JSON after the prefix. size: bytes of the whole file.
+    header: the JSON after the prefix
+    size: bytes of the whole file
+
+    Raises Unpublishable unless they fill the file without gap or overlap and fit the rank.
     """
     try:
         tensors = json.loads(header)
@@ -84,13 +96,13 @@ def check_header(header: bytes, size: int, rank: int) -> int:
     spans = sorted(_span(name, tensor, rank) for name, tensor in tensors.items())
     if not spans:
         raise Unpublishable(f"{WEIGHTS} holds no tensors")
-    place = 0
+    end_before = 0
     for begin, end, name in spans:
-        if begin != place:
-            raise Unpublishable(f"{WEIGHTS}: {name} begins at {begin}, not at {place}")
-        place = end
-    if place != size - PREFIX_BYTES - len(header):
-        raise Unpublishable(f"{WEIGHTS}: tensors end at {place}, the file does not")
+        if begin != end_before:
+            raise Unpublishable(f"{WEIGHTS}: {name} begins at {begin}, not at {end_before}")
+        end_before = end
+    if end_before != size - PREFIX_BYTES - len(header):
+        raise Unpublishable(f"{WEIGHTS}: tensors end at {end_before}, the file does not")
     return len(spans)
 
 

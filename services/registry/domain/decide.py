@@ -34,34 +34,37 @@ from services.registry.domain.state import (
     SHARED_MAX,
     VERSIONS_MAX,
     Registry,
-    Shelf,
+    TenantModels,
     former_of,
     holder_of,
 )
 
 
 def decide(state: Registry, command: Command, ctx: Context) -> tuple[Event, ...]:
-    """Refusals are `Rejected` (people), `BaseRefused` or `VersionFailed` (jobs)."""
-    shelf = state.shelves.get(ctx.key, Shelf())
+    """Events that follow from a command.
+
+    Refusals are `Rejected` for requests, `BaseRefused` or `VersionFailed` for jobs.
+    """
+    models = state.tenants.get(ctx.key, TenantModels())
     match command:
         case AddBase():
             return _add_base(state, command, ctx)
         case PinBase():
             return (_pin_base(state, command),)
         case RegisterVersion():
-            return _register(shelf, command)
+            return _register(models, command)
         case RecordPublished():
-            return _published(shelf, command)
+            return _published(models, command)
         case Promote():
-            return _promote(shelf, command)
+            return _promote(models, command)
         case RollBack():
-            return _roll_back(shelf, command)
+            return _roll_back(models, command)
         case DeleteVersion():
-            return _delete(shelf, command)
+            return _delete(models, command)
         case ShareCheckpoint():
-            return _share(shelf, command)
+            return _share(models, command)
         case UnshareCheckpoint():
-            return _unshare(shelf, command)
+            return _unshare(models, command)
         case _:
             assert_never(command)
 
@@ -97,15 +100,15 @@ def _pin_base(state: Registry, command: PinBase) -> BasePinned | BaseRefused:
     return BasePinned(job_id=command.job_id, base=base)
 
 
-def _register(shelf: Shelf, command: RegisterVersion) -> tuple[Event, ...]:
-    known = shelf.versions.get(command.model_id)
+def _register(models: TenantModels, command: RegisterVersion) -> tuple[Event, ...]:
+    known = models.versions.get(command.model_id)
     job_id = command.lineage.job_id
     if known is not None:
         if known.lineage.job_id == job_id:
             return ()
         failure = f"Model {command.model_id!r} exists already, from job {known.lineage.job_id}."
         return (VersionFailed(model_id=command.model_id, job_id=job_id, failure=failure),)
-    if len(shelf.versions) >= VERSIONS_MAX:
+    if len(models.versions) >= VERSIONS_MAX:
         failure = f"A tenant has at most {VERSIONS_MAX} model versions. Delete some first."
         return (VersionFailed(model_id=command.model_id, job_id=job_id, failure=failure),)
     return (
@@ -118,9 +121,9 @@ def _register(shelf: Shelf, command: RegisterVersion) -> tuple[Event, ...]:
     )
 
 
-def _published(shelf: Shelf, command: RecordPublished) -> tuple[Event, ...]:
-    """The first outcome counts."""
-    version = shelf.versions.get(command.model_id)
+def _published(models: TenantModels, command: RecordPublished) -> tuple[Event, ...]:
+    """Record that a version is published, or that it failed; only the first report counts."""
+    version = models.versions.get(command.model_id)
     if version is None or version.published:
         return ()
     if command.failure is not None or not command.files:
@@ -138,8 +141,8 @@ def _published(shelf: Shelf, command: RecordPublished) -> tuple[Event, ...]:
     )
 
 
-def _promote(shelf: Shelf, command: Promote) -> tuple[Event, ...]:
-    version = shelf.versions.get(command.model_id)
+def _promote(models: TenantModels, command: Promote) -> tuple[Event, ...]:
+    version = models.versions.get(command.model_id)
     if version is None:
         return _unknown(command.model_id)
     if not version.published:
@@ -152,7 +155,7 @@ def _promote(shelf: Shelf, command: Promote) -> tuple[Event, ...]:
         )
         return _reject(errors.ILLEGAL_STATE, message, "model")
     exclusive = command.stage in EXCLUSIVE
-    current = holder_of(shelf, version.series, command.stage).model_id if exclusive else None
+    current = holder_of(models, version.series, command.stage).model_id if exclusive else None
     if command.expected != current:
         return _conflict(command.stage, current, command.expected)
     if version.stage == command.stage:
@@ -168,16 +171,16 @@ def _promote(shelf: Shelf, command: Promote) -> tuple[Event, ...]:
     )
 
 
-def _roll_back(shelf: Shelf, command: RollBack) -> tuple[Event, ...]:
+def _roll_back(models: TenantModels, command: RollBack) -> tuple[Event, ...]:
     if command.stage not in EXCLUSIVE:
         message = f"Only {' and '.join(EXCLUSIVE)} can be rolled back."
         return _reject(errors.ILLEGAL_STATE, message, "stage")
-    current = holder_of(shelf, command.series, command.stage).model_id
+    current = holder_of(models, command.series, command.stage).model_id
     if current is None or current != command.expected:
         return _conflict(command.stage, current, command.expected)
-    former = former_of(shelf, command.series, command.stage)
+    former = former_of(models, command.series, command.stage)
     if former is None:
-        message = f"No former version of {command.stage} is left to go back to."
+        message = f"No former version of {command.stage} is left to roll back to."
         return _reject(errors.ILLEGAL_STATE, message, "stage")
     return (
         StageMoved(
@@ -190,8 +193,8 @@ def _roll_back(shelf: Shelf, command: RollBack) -> tuple[Event, ...]:
     )
 
 
-def _delete(shelf: Shelf, command: DeleteVersion) -> tuple[Event, ...]:
-    version = shelf.versions.get(command.model_id)
+def _delete(models: TenantModels, command: DeleteVersion) -> tuple[Event, ...]:
+    version = models.versions.get(command.model_id)
     if version is None:
         return _unknown(command.model_id)
     if not version.published:
@@ -209,8 +212,8 @@ def _delete(shelf: Shelf, command: DeleteVersion) -> tuple[Event, ...]:
 
 def _conflict(stage: Stage, current: str | None, expected: str | None) -> tuple[Rejected, ...]:
     message = (
-        f"{stage} is held by {current or 'nobody'}, not by {expected or 'nobody'}. "
-        f"Look again and send expected={current or 'null'} if you still want it."
+        f"{stage} is held by {current or 'no version'}, not by {expected or 'no version'}. "
+        f"Read the stage again, and send expected={current or 'null'} to replace its holder."
     )
     return _reject(errors.STAGE_CONFLICT, message, "expected")
 
@@ -219,25 +222,31 @@ def _unknown(model_id: str) -> tuple[Rejected, ...]:
     return _reject(errors.NOT_FOUND, f"The model '{model_id}' does not exist.", "model")
 
 
-def _share(shelf: Shelf, command: ShareCheckpoint) -> tuple[Event, ...]:
+def _share(models: TenantModels, command: ShareCheckpoint) -> tuple[Event, ...]:
     checkpoint = command.checkpoint_id
-    may = {one.project_id for one in shelf.shared.values() if one.checkpoint_id == checkpoint}
-    wanted = {one.project_id: one for one in command.shares if one.project_id not in may}
-    if len(shelf.shared) + len(wanted) > SHARED_MAX:
+    permitted = {
+        permission.project_id
+        for permission in models.shared.values()
+        if permission.checkpoint_id == checkpoint
+    }
+    new = {share.project_id: share for share in command.shares if share.project_id not in permitted}
+    if len(models.shared) + len(new) > SHARED_MAX:
         message = f"A tenant gives at most {SHARED_MAX} permissions. Delete some first."
         return _reject(errors.ILLEGAL_STATE, message)
     return tuple(
         CheckpointShared(
-            checkpoint_id=checkpoint, permission_id=one.permission_id, project_id=one.project_id
+            checkpoint_id=checkpoint,
+            permission_id=share.permission_id,
+            project_id=share.project_id,
         )
-        for one in wanted.values()
+        for share in new.values()
     )
 
 
-def _unshare(shelf: Shelf, command: UnshareCheckpoint) -> tuple[Event, ...]:
-    known = shelf.shared.get(command.permission_id)
+def _unshare(models: TenantModels, command: UnshareCheckpoint) -> tuple[Event, ...]:
+    known = models.shared.get(command.permission_id)
     if known is None:
-        message = f"No such permission: {command.permission_id}"
+        message = f"The permission '{command.permission_id}' does not exist."
         return _reject(errors.NOT_FOUND, message, "permission_id")
     return (
         CheckpointUnshared(

@@ -1,4 +1,4 @@
-"""What `model` remembers: base models of the partition, versions and stage holders of tenants."""
+"""State of `model`: base models of the partition, versions and stage holders of tenants."""
 
 from typing import Final
 
@@ -14,8 +14,14 @@ SHARED_MAX: Final = 1_000  # permissions of one tenant
 VERSIONS_MAX: Final = 10_000  # versions of one tenant that are not deleted
 
 
-class Version(Struct, frozen=True, kw_only=True):
-    """`published` is false while its files are on their way to their final keys."""
+class ModelVersion(Struct, frozen=True, kw_only=True):
+    """One adapter version of a tenant.
+
+    series: versions of one base and suffix, see `schemas.model`
+    published: false while its files are copied to their final keys
+    quarantined: the gate blocked it; it is never promoted
+    files: at their final keys
+    """
 
     series: str
     lineage: Lineage
@@ -25,51 +31,57 @@ class Version(Struct, frozen=True, kw_only=True):
     files: tuple[BlobFile, ...] = ()
 
 
-class Holder(Struct, frozen=True, kw_only=True):
-    """Who holds a stage of a series, and who held it before, oldest first."""
+class StageHolder(Struct, frozen=True, kw_only=True):
+    """Which version holds a stage of a series. `former`: earlier holders, oldest first."""
 
     model_id: str | None
     former: tuple[str, ...] = ()
 
 
-class Shared(Struct, frozen=True, kw_only=True):
-    """A permission: this tenant may fetch that checkpoint."""
+class CheckpointPermission(Struct, frozen=True, kw_only=True):
+    """A permission: the tenant `project_id` may fetch this checkpoint."""
 
     checkpoint_id: str
     project_id: str
 
 
-class Shelf(Struct, frozen=True, kw_only=True):
-    """One tenant's versions. Keys of `holders` are `holder_key(series, stage)`.
+class TenantModels(Struct, frozen=True, kw_only=True):
+    """Models of one tenant.
 
-    `shared`: permissions by their ids.
+    versions: by model id
+    holders: by `holder_key`
+    shared: permissions that this tenant gave, by their ids
     """
 
-    versions: Map[str, Version] = Map()
-    holders: Map[str, Holder] = Map()
-    shared: Map[str, Shared] = Map()
+    versions: Map[str, ModelVersion] = Map()
+    holders: Map[str, StageHolder] = Map()
+    shared: Map[str, CheckpointPermission] = Map()
 
 
 class Registry(Struct, frozen=True, kw_only=True):
+    """State of one partition. `bases`: by base id; `tenants`: by tenant."""
+
     bases: Map[str, Base] = Map()
-    shelves: Map[str, Shelf] = Map()
+    tenants: Map[str, TenantModels] = Map()
 
 
-NOTHING: Final = Registry()
+INITIAL: Final = Registry()
 
 
 def holder_key(series: str, stage: Stage) -> str:
+    """Key of `TenantModels.holders`."""
     return f"{stage}/{series}"
 
 
-def holder_of(shelf: Shelf, series: str, stage: Stage) -> Holder:
-    return shelf.holders.get(holder_key(series, stage), Holder(model_id=None))
+def holder_of(models: TenantModels, series: str, stage: Stage) -> StageHolder:
+    """The holder of a stage; without a model where the stage was never held."""
+    return models.holders.get(holder_key(series, stage), StageHolder(model_id=None))
 
 
-def former_of(shelf: Shelf, series: str, stage: Stage) -> str | None:
-    """The latest former holder that is still there."""
-    holder = holder_of(shelf, series, stage)
+def former_of(models: TenantModels, series: str, stage: Stage) -> str | None:
+    """The latest former holder that is not deleted."""
+    holder = holder_of(models, series, stage)
     for model_id in reversed(holder.former):
-        if model_id in shelf.versions and model_id != holder.model_id:
+        if model_id in models.versions and model_id != holder.model_id:
             return model_id
     return None

@@ -18,7 +18,7 @@ from schemas.units import Ms
 from services.trainer.domain.evolve import evolve
 from services.trainer.domain.state import Assignment, Grant, NodeState, TargetState
 from services.trainer.effect.reports import Reports
-from services.trainer.ports import Hardware, Machine
+from services.trainer.ports import Hardware, ProcessLauncher
 from services.trainer.settings import TrainerSettings
 from tunery.runtime.bus.abstract import Unavailable
 from tunery.runtime.bus.partitioner import partition_of
@@ -64,11 +64,11 @@ class NodeAgent:
         self,
         runtime: Runtime,
         settings: TrainerSettings,
-        machine: Machine,
+        launcher: ProcessLauncher,
         hardware: Hardware,
         start_lease: Callable[[Grant, str], RunningLease],
     ) -> None:
-        self._runtime, self._settings, self._machine = runtime, settings, machine
+        self._runtime, self._settings, self._launcher = runtime, settings, launcher
         self._hardware, self._start_lease = hardware, start_lease
         self._reports = Reports(runtime, settings.pool)
         self._registered = asyncio.Event()
@@ -86,7 +86,7 @@ class NodeAgent:
         Raises Replaced when another agent registers under this name.
         """
         self._begin()
-        killed = await self._machine.sweep()
+        killed = await self._launcher.sweep()
         if killed:
             log_event(LOG, logging.WARNING, "node.orphans_killed", processes=killed)
         beating = asyncio.create_task(run_again(self._beat, "agent heartbeats"))

@@ -95,7 +95,7 @@ class LeaseAttempt:
         arguments = await self._program.prepare(self._folder)
         if self._stopping():
             return ProcessEnd("not_started")
-        process = await self._tools.machine.start(
+        process = await self._tools.launcher.start(
             (sys.executable, *arguments), _environment(), self._folder
         )
         self._process = process

@@ -14,7 +14,7 @@ from schemas.training import AttemptStart, BlobFile, Result
 from services.trainer.domain.state import Grant
 from services.trainer.effect.reports import Reports
 from services.trainer.effect.storage import fetch, upload
-from services.trainer.ports import Machine
+from services.trainer.ports import ProcessLauncher
 from services.trainer.settings import TrainerSettings
 from tunery.runtime.ports import Runtime
 from tunery.work.codec import encode_spec
@@ -27,7 +27,7 @@ class Tools:
     """What every lease of one agent uses. `incarnation`: the agent's, part of each report."""
 
     runtime: Runtime
-    machine: Machine
+    launcher: ProcessLauncher
     reports: Reports
     incarnation: str
 

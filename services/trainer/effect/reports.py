@@ -1,5 +1,6 @@
 """What the agent reports: facts to `pool` that must arrive, and telemetry that may get lost."""
 
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -7,12 +8,11 @@ import msgspec
 from schemas.envelope import Message
 from schemas.telemetry import Heartbeat, LogLine, Progress, Step
 from schemas.topics import HEARTBEATS, POOL, TELEMETRY
+from tunery.runtime.backoff import Backoff, retry
 from tunery.runtime.bus.abstract import AppendUnknown, BusError, Unavailable
 from tunery.runtime.ports import Runtime
-from tunery.runtime.watchdog import beat
 
-RETRY_MS_MIN: Final = 100
-RETRY_MS_MAX: Final = 5_000
+RETRIES: Final = Backoff(100, 5_000)
 
 Telemetry = Step | LogLine | Progress
 
@@ -29,15 +29,12 @@ class Reports:
 
     async def fact(self, body: Message, tenant: str = "") -> None:
         """Return when the command is in the log, however long that takes."""
-        wait_ms = RETRY_MS_MIN
-        while True:
-            beat("waiting")
-            try:
-                await self._runtime.sender.send(POOL.name, self._pool, tenant, body)
-                return
-            except (Unavailable, AppendUnknown):
-                await self._runtime.clock.sleep(wait_ms)
-                wait_ms = min(2 * wait_ms, RETRY_MS_MAX)
+        await retry(
+            partial(self._runtime.sender.send, POOL.name, self._pool, tenant, body),
+            (Unavailable, AppendUnknown),
+            clock=self._runtime.clock,
+            backoff=RETRIES,
+        )
 
     async def telemetry(self, record: Telemetry) -> None:
         """Offer a record about a job; it is dropped when the log is unavailable."""

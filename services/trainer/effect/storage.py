@@ -6,13 +6,13 @@ from typing import Final, TypeVar
 
 from schemas.units import Ms
 from services.trainer.domain.state import Grant
+from tunery.runtime.backoff import Backoff, retry
 from tunery.runtime.blobs.abstract import BlobsUnavailable, Stored, blob_key
 from tunery.runtime.clock import Clock
 from tunery.runtime.ports import Runtime
 
 OUTAGE_MS_MAX: Final[Ms] = 120_000
-PAUSE_MS_MIN: Final[Ms] = 200
-PAUSE_MS_MAX: Final[Ms] = 5_000
+RETRIES: Final = Backoff(200, 5_000)
 T = TypeVar("T")
 
 
@@ -42,12 +42,10 @@ async def upload(runtime: Runtime, grant: Grant, kind: str, path: Path, sha256: 
 
 
 async def _retry_while_unavailable(clock: Clock, operation: Callable[[], Awaitable[T]]) -> T:
-    started_ms, pause_ms = clock.monotonic_ms(), PAUSE_MS_MIN
-    while True:
-        try:
-            return await operation()
-        except BlobsUnavailable:
-            if clock.monotonic_ms() - started_ms >= OUTAGE_MS_MAX:
-                raise
-        await clock.sleep(pause_ms)
-        pause_ms = min(2 * pause_ms, PAUSE_MS_MAX)
+    return await retry(
+        operation,
+        (BlobsUnavailable,),
+        clock=clock,
+        backoff=RETRIES,
+        elapsed_ms_max=OUTAGE_MS_MAX,
+    )

@@ -14,7 +14,7 @@ from tunery.cli import _options
 from tunery.local.paths import DataDir
 
 if TYPE_CHECKING:
-    from tunery.runtime.tools.inspection import Looked, Tally
+    from tunery.runtime.tools.inspection import PartitionReport, RecordReport
 
 STREAMS: Final = (
     "account",
@@ -125,7 +125,7 @@ def inspect(
 
     show = scan.unsealer(folders.keystore) if unseal else mention
 
-    async def inspect_one() -> "Looked":
+    async def inspect_one() -> "RecordReport":
         async with open_log(folders) as log:
             at = scan.inspect_command if commands else scan.inspect
             return await at(log, stream, partition, offset, show)
@@ -155,7 +155,7 @@ def verify(
     from tunery.cli.journal import scan
     from tunery.cli.journal.connection import open_log
 
-    async def walk() -> "list[Tally]":
+    async def walk() -> "list[PartitionReport]":
         async with open_log(folders) as log:
             return [
                 tally
@@ -181,7 +181,7 @@ def export(stream: str, file: str, partition: int | None, folders: DataDir, as_j
     from tunery.cli.journal import scan
     from tunery.cli.journal.connection import open_log
 
-    async def write() -> "list[Tally]":
+    async def write() -> "list[PartitionReport]":
         async with open_log(folders) as log:
             # an existing file is replaced only by a complete one
             with click.open_file(file, "wb", atomic=True) as target:
@@ -229,7 +229,7 @@ def _json(value: Any) -> None:
     click.echo(msgspec.json.encode(value))
 
 
-def _print_line(record: "Looked", as_json: bool) -> None:
+def _print_line(record: "RecordReport", as_json: bool) -> None:
     from tunery.cli.journal import render
 
     if as_json:
@@ -238,13 +238,13 @@ def _print_line(record: "Looked", as_json: bool) -> None:
         render.print_line(record)
 
 
-def _print_record(record: "Looked") -> None:
+def _print_record(record: "RecordReport") -> None:
     from tunery.cli.journal import render
 
     render.print_record(record)
 
 
-def _report(tallies: "Iterable[Tally]", as_json: bool, err: bool = False) -> None:
+def _report(tallies: "Iterable[PartitionReport]", as_json: bool, err: bool = False) -> None:
     """Print a table or one JSON object. Exit code 1 when a partition is bad."""
     from tunery.cli.journal.render import print_table
 

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from schemas.units import Ms
 from tunery.cli import _api
-from tunery.runtime.tools.inspection import Looked, Tally, Verdict
+from tunery.runtime.tools.inspection import PartitionReport, RecordReport, Verdict
 
 COLOURS: Final[dict[Verdict, str]] = {
     "accepted": "green",
@@ -26,7 +26,7 @@ COLOURS: Final[dict[Verdict, str]] = {
 HEAD_SHOWN: Final = 16
 
 
-def print_line(record: Looked) -> None:
+def print_line(record: RecordReport) -> None:
     """Print a record as one line; below it the reason and the fix when it does not count."""
     content: Any = record.content if isinstance(record.content, dict) else {}
     names = ", ".join(_name(event) for event in content.get("events", ()))
@@ -42,7 +42,7 @@ def print_line(record: Looked) -> None:
         _print(f"    fix: {escape(record.fix)}")
 
 
-def print_record(record: Looked) -> None:
+def print_record(record: RecordReport) -> None:
     """Print everything about a record."""
     _api.show_one(
         {},
@@ -62,7 +62,7 @@ def print_record(record: Looked) -> None:
         _print(escape(text))
 
 
-def print_table(tallies: Sequence[Tally], *, err: bool) -> None:
+def print_table(tallies: Sequence[PartitionReport], *, err: bool) -> None:
     """Print a row per partition that is not empty, and below them the bad records."""
     grid = Table("partition", "records", "accepted", "void", "claims", "next command", "head")
     for tally in tallies:

@@ -26,8 +26,8 @@ from tunery.runtime.ids import new_id
 from tunery.runtime.journal.codec import encode
 from tunery.runtime.journal.decision import read_command
 from tunery.runtime.journal.reader import START
-from tunery.runtime.tools.archive import ArchiveError, Reading
-from tunery.runtime.tools.inspection import Tally, Walk
+from tunery.runtime.tools.archive import ArchiveError, ArchiveReader
+from tunery.runtime.tools.inspection import PartitionReport, PartitionScan
 
 WINDOW: Final = 256  # records in flight
 POLL_MS: Final[Ms] = 500
@@ -74,15 +74,17 @@ async def restore(log: OperatedLog, file: Path, *, replace: bool) -> list[Restor
     return [await _claim(log, stream, tally) for tally in tallies.values()]
 
 
-def _checked(file: Path) -> tuple[Stream, dict[int, Tally]]:
+def _checked(file: Path) -> tuple[Stream, dict[int, PartitionReport]]:
     """What the file holds, verified by the rule that readers apply."""
     try:
         with file.open("rb") as source:
-            reading = Reading(source)
+            reading = ArchiveReader(source)
             stream = STREAMS.get(reading.stream)
             if stream is None:
                 raise ArchiveError(f"{reading.stream!r} is no stream of this version")
-            walks = {partition: Walk(stream, partition) for partition in reading.partitions}
+            walks = {
+                partition: PartitionScan(stream, partition) for partition in reading.partitions
+            }
             for partition, records in groupby(
                 reading.records(), key=lambda record: record.partition
             ):
@@ -97,7 +99,7 @@ def _checked(file: Path) -> tuple[Stream, dict[int, Tally]]:
     return stream, tallies
 
 
-async def _empty(log: OperatedLog, stream: Stream, tallies: dict[int, Tally]) -> None:
+async def _empty(log: OperatedLog, stream: Stream, tallies: dict[int, PartitionReport]) -> None:
     """All partitions go at once, so all must come back. Reactions begin again at offset 0."""
     if len(tallies) < PARTITIONS:
         raise LocalError(
@@ -132,7 +134,7 @@ async def _write(log: OperatedLog, stream: Stream, file: Path) -> None:
 
 def _records(file: Path) -> Iterator[Record]:
     with file.open("rb") as source:
-        yield from Reading(source).records()
+        yield from ArchiveReader(source).records()
 
 
 async def _landed(stream: Stream, record: Record, pending: Awaitable[Appended]) -> None:
@@ -145,7 +147,7 @@ async def _landed(stream: Stream, record: Record, pending: Awaitable[Appended]) 
         )
 
 
-async def _claim(log: OperatedLog, stream: Stream, tally: Tally) -> Restored:
+async def _claim(log: OperatedLog, stream: Stream, tally: PartitionReport) -> Restored:
     base = await _base(log, stream, tally)
     claim = Claim(owner=f"operator@{socket.gethostname()}:{os.getpid()}", nonce=new_id(), base=base)
     writer = await log.writer(stream.journal.name, tally.partition)
@@ -163,7 +165,7 @@ async def _claim(log: OperatedLog, stream: Stream, tally: Tally) -> Restored:
     )
 
 
-async def _base(log: OperatedLog, stream: Stream, tally: Tally) -> int:
+async def _base(log: OperatedLog, stream: Stream, tally: PartitionReport) -> int:
     """Where the commands topic goes on.
 
     When it holds the last command that the journal decided it is the journal's own: its numbers

@@ -18,13 +18,13 @@ from tunery.runtime.bus.abstract import Log, Record
 from tunery.runtime.seal.abstract import SealError
 from tunery.runtime.seal.directory import DirectoryKeyStore
 from tunery.runtime.seal.sealer import Sealer
-from tunery.runtime.tools.archive import Writing
+from tunery.runtime.tools.archive import ArchiveWriter
 from tunery.runtime.tools.inspection import (
     Inspector,
-    Looked,
-    Tally,
+    PartitionReport,
+    PartitionScan,
+    RecordReport,
     Verdict,
-    Walk,
     look_at_command,
 )
 
@@ -103,16 +103,18 @@ async def records_of(
         await reader.close()
 
 
-async def verify(log: Log, name: str, partitions: Sequence[int]) -> list[Tally]:
+async def verify(log: Log, name: str, partitions: Sequence[int]) -> list[PartitionReport]:
     stream = STREAMS[name]
     return await _verified(log, stream, await bounds_of(log, stream, partitions), lambda _: None)
 
 
-async def export(log: Log, name: str, partitions: Sequence[int], file: IO[bytes]) -> list[Tally]:
+async def export(
+    log: Log, name: str, partitions: Sequence[int], file: IO[bytes]
+) -> list[PartitionReport]:
     """Write the records that exist now into `file`, and verify them on the way."""
     stream = STREAMS[name]
     bounds = await bounds_of(log, stream, partitions)
-    archive = Writing(file, name, bounds)
+    archive = ArchiveWriter(file, name, bounds)
     tallies = await _verified(log, stream, bounds, archive.add)
     archive.end()
     return tallies
@@ -123,8 +125,8 @@ async def _verified(
     stream: Stream,
     bounds: dict[int, tuple[int, int]],
     take: Callable[[list[Record]], None],
-) -> list[Tally]:
-    walks = {number: Walk(stream, number) for number in bounds}
+) -> list[PartitionReport]:
+    walks = {number: PartitionScan(stream, number) for number in bounds}
     async for records in records_of(log, stream, bounds):
         take(records)
         for number, group in groupby(records, key=lambda record: record.partition):
@@ -147,7 +149,7 @@ def unsealer(keystore: Path) -> Callable[[Sealed], str]:
 
 async def inspect_command(
     log: Log, name: str, partition: int, offset: int, show: Callable[[Sealed], Any]
-) -> Looked:
+) -> RecordReport:
     """Read one command. Raises LocalError when it does not exist, or was trimmed."""
     stream = STREAMS[name]
     await _start_of(log, stream.commands, partition, offset)
@@ -174,7 +176,7 @@ async def _start_of(log: Log, topic: Topic, partition: int, offset: int) -> int:
 
 async def inspect(
     log: Log, name: str, partition: int, offset: int, show: Callable[[Sealed], Any]
-) -> Looked:
+) -> RecordReport:
     """Read one record, judged as readers judge it. Raises LocalError when it does not exist."""
     stream = STREAMS[name]
     start = await _start_of(log, stream.journal, partition, offset)
@@ -189,7 +191,7 @@ async def inspect(
 
 async def tail(
     log: Log, name: str, partitions: Sequence[int], options: TailOptions
-) -> AsyncIterator[Looked]:
+) -> AsyncIterator[RecordReport]:
     """Yield the newest selected records by time; then new ones, with `follow`."""
     stream = STREAMS[name]
     inspectors = {number: Inspector(stream) for number in partitions}

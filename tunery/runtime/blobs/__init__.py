@@ -1,1 +1,7 @@
-"""Blobs: immutable, content-named bytes outside the log."""
+"""Blobs: immutable, content-named bytes outside the log.
+
+abstract    the port, and its errors
+memory      for tests and the simulator
+s3          object storage over S3
+files       a stream of bytes into a file, complete or not at all
+"""

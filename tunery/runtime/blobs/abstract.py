@@ -1,7 +1,7 @@
 """Port of object storage. A blob is written once and complete, or it does not exist.
 
-What makes a blob count is a record on the log that names its key and SHA-256; a blob nobody
-names is garbage. So every read that matters gives the hash, and a wrong byte is named.
+What makes a blob count is a record on the log that names its key and SHA-256; a blob that no
+record names is garbage. So every read that matters gives the hash, and a wrong byte is named.
 """
 
 from collections.abc import AsyncIterable, AsyncIterator
@@ -23,6 +23,8 @@ class BlobError(Exception):
 
 
 class BlobMissing(BlobError):
+    """There is no blob of this key."""
+
     def __init__(self, key: str) -> None:
         super().__init__(f"there is no blob {key}")
         self.key = key
@@ -45,6 +47,8 @@ class BlobCorrupt(BlobError):
 
 
 class BlobTooLarge(BlobError):
+    """The blob would have more than BLOB_BYTES_MAX bytes."""
+
     def __init__(self, key: str) -> None:
         super().__init__(f"blob {key} would have more than {BLOB_BYTES_MAX} bytes")
         self.key = key
@@ -68,7 +72,7 @@ def blob_key(tenant: str, kind: str, sha256: str, suffix: str = "") -> str:
     return f"t/{tenant}/{kind}/{sha256[:2]}/{sha256}{suffix}"
 
 
-class Upload(Protocol):
+class BlobUpload(Protocol):
     """One blob on its way. Leaving the context without `complete` aborts it."""
 
     async def write(self, chunk: bytes) -> None:
@@ -80,7 +84,7 @@ class Upload(Protocol):
     async def abort(self) -> None:
         """Forget what was written. Repeats, and calls after `complete`, do nothing."""
 
-    async def __aenter__(self) -> "Upload": ...
+    async def __aenter__(self) -> "BlobUpload": ...
 
     async def __aexit__(self, *_: object) -> None: ...
 
@@ -88,7 +92,7 @@ class Upload(Protocol):
 class Blobs(Protocol):
     """Every method raises BlobsUnavailable. Keys are `t/<tenant>/…`, see `blob_key`."""
 
-    async def upload(self, key: str, *, sha256: str | None = None) -> Upload:
+    async def upload(self, key: str, *, sha256: str | None = None) -> BlobUpload:
         """A streamed upload in parts of PART_BYTES; SHA-256 is taken on the way and, where
         `sha256` is given, compared before the blob exists."""
 
@@ -123,15 +127,17 @@ class Blobs(Protocol):
     async def size(self, key: str) -> int | None:
         """Bytes, or None when there is no such blob."""
 
-    async def exists(self, key: str) -> bool: ...
+    async def exists(self, key: str) -> bool:
+        """Whether there is a complete blob of this key."""
 
     async def delete(self, key: str) -> None:
-        """Repeats are harmless."""
+        """Remove the blob; repeats are harmless."""
 
     async def presign(self, key: str, *, ttl_ms: Ms, filename: str | None = None) -> str:
-        """URL that lets anybody read the blob for `ttl_ms`; `filename` is what browsers save."""
+        """URL that gives read access to the blob for `ttl_ms`; browsers save it as `filename`."""
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Free connections and threads."""
 
 
 def check_key(key: str) -> None:

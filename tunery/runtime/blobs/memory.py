@@ -20,11 +20,14 @@ from tunery.runtime.blobs.files import write_file
 
 
 class MemoryUpload:
+    """Implements `BlobUpload`."""
+
     def __init__(self, blobs: "MemoryBlobs", key: str, sha256: str | None) -> None:
         self._blobs, self._key, self._sha256 = blobs, key, sha256
         self._body = bytearray()
 
     async def write(self, chunk: bytes) -> None:
+        """Raises BlobTooLarge."""
         if len(self._body) + len(chunk) > BLOB_BYTES_MAX:
             raise BlobTooLarge(self._key)
         self._body += chunk
@@ -60,6 +63,7 @@ class MemoryBlobs:
         sha256: str | None = None,
         if_absent: bool = False,
     ) -> Stored:
+        """Raises BlobCorrupt, BlobExists."""
         check_key(key)
         body = data if isinstance(data, bytes) else b"".join([chunk async for chunk in data])
         got = hashlib.sha256(body).hexdigest()
@@ -80,6 +84,7 @@ class MemoryBlobs:
         return await write_file(key, path, self.stream(key), sha256)
 
     async def stream(self, key: str, *, sha256: str | None = None) -> AsyncIterator[bytes]:
+        """Raises BlobMissing; BlobCorrupt after the last chunk."""
         if key not in self.bodies:
             raise BlobMissing(key)
         body = self.bodies[key]

@@ -49,6 +49,8 @@ class _Conflict(BlobsUnavailable):
 
 @dataclass(frozen=True)
 class S3Settings:
+    """Where the storage is, and the keys to it; `endpoint` is a URL."""
+
     endpoint: str
     access_key: str = field(repr=False)
     secret_key: str = field(repr=False)
@@ -57,6 +59,7 @@ class S3Settings:
 
 
 def connect(settings: S3Settings, read_s_max: int = READ_S_MAX) -> Client:
+    """A boto3 client of the storage; a response may take `read_s_max` seconds."""
     return boto3.client(
         "s3",
         endpoint_url=settings.endpoint,
@@ -130,6 +133,7 @@ class S3Blobs:
         sha256: str | None = None,
         if_absent: bool = False,
     ) -> Stored:
+        """Raises BlobCorrupt, BlobExists, BlobTooLarge, BlobsUnavailable; ValueError."""
         check_key(key)
         if isinstance(data, bytes):
             return await self._put_bytes(key, data, sha256, if_absent)
@@ -169,6 +173,7 @@ class S3Blobs:
         return await write_file(key, path, self.stream(key), sha256)
 
     async def stream(self, key: str, *, sha256: str | None = None) -> AsyncIterator[bytes]:
+        """Raises BlobMissing, BlobsUnavailable; BlobCorrupt after the last chunk."""
         check_key(key)
         answer = await self.call(key, self._client.get_object, Key=key)
         body, digest = answer["Body"], hashlib.sha256()
@@ -207,6 +212,7 @@ class S3Blobs:
             await self.call(key, self._client.delete_object, Key=key)
 
     async def presign(self, key: str, *, ttl_ms: Ms, filename: str | None = None) -> str:
+        """Raises ValueError of a time that S3 does not sign for."""
         check_key(key)
         if not 1_000 <= ttl_ms <= PRESIGN_MS_MAX:
             raise ValueError(f"ttl_ms must be between 1,000 and {PRESIGN_MS_MAX:,}")
@@ -228,7 +234,7 @@ class S3Blobs:
 
 
 class S3Upload:
-    """Implements `Upload`. Small blobs are one put; the multipart upload starts with part 2."""
+    """Implements `BlobUpload`. Small blobs are one put; the multipart upload starts with part 2."""
 
     def __init__(
         self, blobs: S3Blobs, client: Client, joining: Client, key: str, sha256: str | None
@@ -242,6 +248,7 @@ class S3Upload:
         self._over = False
 
     async def write(self, chunk: bytes) -> None:
+        """Raises BlobTooLarge, BlobsUnavailable; RuntimeError after `complete` or `abort`."""
         if self._over:
             raise RuntimeError("the upload is over")
         if self._bytes + len(chunk) > BLOB_BYTES_MAX:
@@ -271,6 +278,7 @@ class S3Upload:
         return await self._blobs.call(self._key, operation, Key=self._key, **arguments)
 
     async def complete(self) -> Stored:
+        """Raises BlobCorrupt (nothing is kept), BlobsUnavailable."""
         if self._upload_id is None:
             stored = await self._blobs.put(self._key, bytes(self._buffer), sha256=self._expected)
             self._over = True
@@ -294,7 +302,7 @@ class S3Upload:
         self._over = True
         self._buffer.clear()
         if self._upload_id is not None:
-            with suppress(BlobMissing, BlobsUnavailable):  # garbage at worst; nobody names it
+            with suppress(BlobMissing, BlobsUnavailable):  # garbage at worst, that no record names
                 await self._call(self._client.abort_multipart_upload, UploadId=self._upload_id)
 
     async def __aenter__(self) -> "S3Upload":

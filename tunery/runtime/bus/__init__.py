@@ -1,1 +1,12 @@
-"""The log: partitioned, ordered, append-only. One port, one real and one in-memory adapter."""
+"""The log: partitioned, ordered, append-only. One port, one real and one in-memory adapter.
+
+abstract            the port: writers, readers, groups, and their errors
+memory              for tests and the simulator
+kafka               on Apache Kafka, with aiokafka
+kafka_membership    consumer groups that only assign
+kafka_producer      appends
+kafka_reader        reads, over one client that all readers of a process share
+partitioner         key to partition, as Java clients do it
+sender              commands to streams, from outside their owners
+quiet               keeps outages from flooding the log of the process
+"""

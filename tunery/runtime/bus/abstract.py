@@ -13,6 +13,8 @@ from schemas.units import Ms
 
 
 class Record(NamedTuple):
+    """One record of a partition; `timestamp` is the broker's, in ms since the epoch."""
+
     partition: int
     offset: int
     timestamp: Ms
@@ -21,6 +23,8 @@ class Record(NamedTuple):
 
 
 class Appended(NamedTuple):
+    """Where a durable record is, and the broker's time of it."""
+
     offset: int
     timestamp: Ms
 
@@ -61,7 +65,7 @@ class Writer(Protocol):
     async def submit(self, key: bytes, value: bytes) -> Awaitable[Appended]:
         """Queue the record behind those submitted before; the result is awaited for the outcome.
 
-        May wait for room in the buffer. The awaitable returns when the record is durable and
+        May wait for space in the buffer. The awaitable returns when the record is durable and
         raises AppendUnknown. Raises Unavailable, TooLarge.
         """
 
@@ -81,7 +85,8 @@ class Reader(Protocol):
         Raises OutOfRange when a position is outside the log, Unavailable when it cannot be reached.
         """
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Free the connections."""
 
 
 class Commit(NamedTuple):
@@ -92,6 +97,20 @@ class Commit(NamedTuple):
 
 
 class Log(Protocol):
+    """Topics of a fixed number of partitions, each an ordered sequence of records.
+
+    *Writing.* `writer` gives one partition an own connection with several appends in flight, for
+    its owner; `send` appends one record by key, for everything else. A record is durable once it
+    is acknowledged. An append of unknown outcome may be in the log; the acceptance rule of
+    the journal, not the log, makes sure that such doubt is harmless.
+
+    *Reading.* `reader` reads partitions from given offsets, without a group. Offsets between the
+    two `bounds` of a partition can be read; `trim` moves the first one.
+
+    *Sharing.* `membership` tells which partitions this process should own, as processes of a group
+    come and go. `commit` and `committed` keep positions of readers that need not be exact.
+    """
+
     @property
     def session_timeout_ms(self) -> Ms:
         """How long a member of a group may be silent before its partitions go to others."""
@@ -130,10 +149,11 @@ class Log(Protocol):
     ) -> AbstractAsyncContextManager[AsyncIterator[frozenset[int]]]:
         """Partitions of `topic` that this process should own, each time they change.
 
-        Another process may believe to own them too: ownership is a hint, the claim decides.
+        Another process may still act as their owner: an assignment is a hint, the claim decides.
         """
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Free the connections; what is in flight is abandoned."""
 
 
 class OperatedLog(Log, Protocol):

@@ -35,14 +35,22 @@ RETRY_MS: Final = 100
 
 @dataclass(frozen=True)
 class KafkaSettings:
-    """flush_each: fsync commands and journals record by record (one machine, one replica)."""
+    """How to reach Kafka, and how long to wait for it.
+
+    bootstrap: "host:port" of one or more brokers, separated by commas.
+    replication, min_insync: replicas of each topic, and how many must have a record.
+    flush_each: fsync commands and journals record by record (one machine, one replica).
+    session_timeout_ms: how long a group's member may be silent before its partitions move.
+    send_ms_max: of one command; an HTTP request must answer 503 within two seconds.
+    append_ms_max: of one journal record; request_ms_max: of every other request.
+    """
 
     bootstrap: str
     replication: int = 1
     min_insync: int = 1
     flush_each: bool = True
     session_timeout_ms: Ms = 6_000
-    send_ms_max: Ms = 1_500  # a request must answer 503 within two seconds
+    send_ms_max: Ms = 1_500
     append_ms_max: Ms = 3_000
     request_ms_max: Ms = 5_000
 
@@ -81,6 +89,7 @@ class KafkaLog:
         self._lock = asyncio.Lock()
 
     async def create(self, topics: Sequence[Topic], partitions: int) -> None:
+        """Create the topics that are missing. Raises Unavailable."""
         async with self._admin() as admin:
             there = set(await admin.list_topics())  # cheap; a refused creation is not
             wanted = [
@@ -115,12 +124,12 @@ class KafkaLog:
         return KafkaReader(await self._reading.connected(), self.bounds, topic, positions)
 
     async def bounds(self, topic: str, partition: int) -> tuple[int, int]:
-        place = TopicPartition(topic, partition)
-        async with self._asked() as consumer:
+        topic_partition = TopicPartition(topic, partition)
+        async with self._asking_consumer() as consumer:
             # The end first: asked the other way round, a trim in between could pass it.
-            ends = await consumer.end_offsets([place])
-            starts = await consumer.beginning_offsets([place])
-        return int(starts[place]), int(ends[place])
+            ends = await consumer.end_offsets([topic_partition])
+            starts = await consumer.beginning_offsets([topic_partition])
+        return int(starts[topic_partition]), int(ends[topic_partition])
 
     async def trim(self, topic: str, partition: int, before: int) -> None:
         async with self._admin() as admin:
@@ -130,14 +139,17 @@ class KafkaLog:
 
     async def committed(self, group: str, topic: str) -> Mapping[int, Commit]:
         async with self._admin() as admin:
-            found = await _once_ready(lambda: admin.list_consumer_group_offsets(group), self._clock)
+            offsets = await _once_ready(
+                lambda: admin.list_consumer_group_offsets(group), self._clock
+            )
         return {
-            place.partition: Commit(saved.offset, saved.metadata)
-            for place, saved in found.items()
-            if place.topic == topic and saved.offset >= 0
+            topic_partition.partition: Commit(saved.offset, saved.metadata)
+            for topic_partition, saved in offsets.items()
+            if topic_partition.topic == topic and saved.offset >= 0
         }
 
     async def commit(self, group: str, topic: str, commits: Mapping[int, Commit]) -> None:
+        """Save positions. Raises Unavailable."""
         offsets = {
             TopicPartition(topic, partition): OffsetAndMetadata(commit.offset, commit.metadata)
             for partition, commit in commits.items()
@@ -157,7 +169,7 @@ class KafkaLog:
                     self._later(consumer.stop())
                     raise
                 self._committing[group] = consumer
-            # Never subscribed, so the group has no members and takes commits from anybody.
+            # Never subscribed, so the group has no members and takes commits from any client.
             if not set(offsets) <= consumer.assignment():
                 consumer.assign(sorted(consumer.assignment() | set(offsets)))
             consumer.pause(*offsets)
@@ -168,7 +180,7 @@ class KafkaLog:
             answers = await _once_ready(
                 lambda: admin.describe_consumer_groups([group]), self._clock
             )
-        return sum(len(found[GROUP_MEMBERS]) for answer in answers for found in answer.groups)
+        return sum(len(group[GROUP_MEMBERS]) for answer in answers for group in answer.groups)
 
     async def recreate(self, topic: Topic, partitions: int) -> None:
         async with self._admin() as admin:
@@ -193,7 +205,7 @@ class KafkaLog:
             await asyncio.wait(self._background, timeout=CLOSE_MS_MAX / 1_000)
 
     def _later(self, closing: Coroutine[Any, Any, None]) -> None:
-        """Finish `closing` in the background: nobody waits for what is thrown away."""
+        """Finish `closing` in the background: callers do not wait for a client they threw away."""
 
         async def close() -> None:
             try:
@@ -229,7 +241,7 @@ class KafkaLog:
             self._later(admin.close())
 
     @contextlib.asynccontextmanager
-    async def _asked(self) -> AsyncIterator[Any]:
+    async def _asking_consumer(self) -> AsyncIterator[Any]:
         """A consumer that only asks for offsets; a new one after any error."""
         consumer: Any = None
         try:

@@ -16,7 +16,7 @@ from tunery.runtime.watchdog import beat
 CONNECT_MS_MAX: Final = 3_000
 NEVER_MS: Final = 2_147_483_647  # an assignment-only member does not poll
 CLOSE_MS_MAX: Final = 2_000
-HEARTBEATS_PER_SESSION: Final = 10  # members hear at their next one that somebody has left
+HEARTBEATS_PER_SESSION: Final = 10  # a member learns at its next one that another has left
 CHECK_MS: Final = 2_000  # how often a membership looks for errors of its client
 
 
@@ -62,7 +62,7 @@ class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka ha
         self._consumer.pause(*assigned)
         # aiokafka forgets to; without it a member that slept for long claims what it had
         self._assignor.on_generation_assignment(self._consumer._coordinator.generation)
-        self.changes.put_nowait(frozenset(place.partition for place in assigned))
+        self.changes.put_nowait(frozenset(partition.partition for partition in assigned))
 
 
 @asynccontextmanager
@@ -71,8 +71,8 @@ async def membership(
 ) -> AsyncIterator[AsyncIterator[frozenset[int]]]:
     """See `Log.membership`. Raises Unavailable.
 
-    Sticky: who stays keeps what it has, for every hand-over costs a claim and a fold. aiokafka
-    keeps a member's assignment in the assignor's class, so each membership has a class of its own.
+    Sticky: a member that stays keeps its own, for every hand-over costs a claim and a fold.
+    aiokafka keeps a member's assignment in the assignor's class, so each membership has its own.
     """
     assignor = type("Sticky", (StickyPartitionAssignor,), {})
     consumer = AIOKafkaConsumer(

@@ -46,7 +46,7 @@ async def _start(bootstrap: str, wait_ms: Ms, later: Later) -> Any:
 async def _discard(producer: Any) -> None:
     """Stop sending and close the sockets. The client's own stop would flush, and so send more.
 
-    Whoever waits for an acknowledgement that cannot come any more has a time limit.
+    An acknowledgement that cannot come any more is waited for within a time limit.
     """
     producer._closed = True
     await producer._sender.close()
@@ -54,7 +54,7 @@ async def _discard(producer: Any) -> None:
 
 
 def _retrieve(future: asyncio.Future[Any]) -> None:
-    """An outcome that nobody waits for any more is not worth a warning."""
+    """Read the outcome of an abandoned append, so that asyncio does not warn of it."""
     if not future.cancelled():
         future.exception()
 
@@ -98,6 +98,7 @@ class KafkaWriter:
         return cls(await _start(bootstrap, wait_ms, later), topic, partition, wait_ms, later)
 
     async def submit(self, key: bytes, value: bytes) -> Awaitable[Appended]:
+        """Queue the record; await the result for its offset. Raises Unavailable, TooLarge."""
         check_size(value)
         try:
             future = await self._producer.send(

@@ -34,7 +34,7 @@ FETCH_WAIT_MS_MAX: Final = 5_000  # long polls: data ends them at once, idle one
 FETCH_BYTES_MAX: Final = 52_428_800
 PARTITION_BYTES_MAX: Final = 1_048_576  # a larger batch comes whole, alone
 READ_UNCOMMITTED: Final = 0
-NOBODY: Final = -1  # leads a partition whose leader has gone
+NO_LEADER: Final = -1  # aiokafka's leader of a partition whose broker has gone
 CONNECT_MS_MAX: Final = 3_000
 RETRY_BACKOFF_MS: Final = 500  # while the broker is away every reader asks for it this often
 Bounds = Callable[[str, int], Awaitable[tuple[int, int]]]
@@ -88,11 +88,12 @@ class KafkaReader:
         self._ready: deque[Iterator[Record]] = deque()
 
     async def poll(self, wait_ms: Ms, records_max: int) -> Sequence[Record]:
+        """Next records, none after `wait_ms`. Raises OutOfRange, Unavailable."""
         if not self._positions:
             await asyncio.sleep(wait_ms / 1_000)
             return ()
-        if found := self._take(records_max):
-            return found
+        if records := self._take(records_max):
+            return records
         self._fetch_all()
         await asyncio.wait(
             self._fetches.values(), timeout=wait_ms / 1_000, return_when=asyncio.FIRST_COMPLETED
@@ -105,8 +106,9 @@ class KafkaReader:
 
     async def close(self) -> None:
         await stop_tasks(self._fetches.values())
-        for place in [place for place in self._client._conns if place[1] is self]:
-            self._client._conns.pop(place).close()
+        connections = self._client._conns
+        for key in [key for key in connections if key[1] is self]:
+            connections.pop(key).close()
 
     def _fetch_all(self) -> None:
         """One long poll at each node that leads some of the partitions, where none waits yet."""
@@ -132,12 +134,12 @@ class KafkaReader:
             self._fetch_all()
 
     def _take(self, records_max: int) -> list[Record]:
-        found: list[Record] = []
-        while self._ready and len(found) < records_max:
-            found.extend(islice(self._ready[0], records_max - len(found)))
-            if len(found) < records_max:
+        records: list[Record] = []
+        while self._ready and len(records) < records_max:
+            records.extend(islice(self._ready[0], records_max - len(records)))
+            if len(records) < records_max:
                 self._ready.popleft()
-        return found
+        return records
 
     async def _fetch(self, node: int | None, partitions: Sequence[int]) -> list[_Fetched]:
         """Raises OffsetOutOfRangeError; any other error is a pause without records."""
@@ -157,16 +159,17 @@ class KafkaReader:
             return []
 
     async def _look_up(self, partitions: Sequence[int]) -> None:
-        """Raises LeaderNotAvailableError when somebody's leader is still unknown."""
+        """Raises LeaderNotAvailableError when the leader of one is still unknown."""
         await self._client.add_topic(self._topic)
         await self._client.force_metadata_update()
         if None in {self._leader(partition) for partition in partitions}:
             raise LeaderNotAvailableError(self._topic)
 
     def _leader(self, partition: int) -> int | None:
-        place = TopicPartition(self._topic, partition)
-        found: int | None = self._client.cluster.leader_for_partition(place)
-        return None if found == NOBODY else found
+        leader: int | None = self._client.cluster.leader_for_partition(
+            TopicPartition(self._topic, partition)
+        )
+        return None if leader == NO_LEADER else leader
 
     def _request(self, positions: Mapping[int, int]) -> FetchRequest:
         wanted = [(number, offset, PARTITION_BYTES_MAX) for number, offset in positions.items()]
@@ -175,27 +178,27 @@ class KafkaReader:
         )
 
     def _parsed(self, answer: Any, positions: Mapping[int, int]) -> list[_Fetched]:
-        found: list[_Fetched] = []
+        fetched: list[_Fetched] = []
         for _, partitions in answer.topics:
             for number, code, *_, data in partitions:
                 error = for_code(code)
                 if error is OffsetOutOfRangeError:
-                    place = TopicPartition(self._topic, number)
-                    raise OffsetOutOfRangeError({place: positions[number]})
+                    topic_partition = TopicPartition(self._topic, number)
+                    raise OffsetOutOfRangeError({topic_partition: positions[number]})
                 if code:
                     raise error(f"{self._topic}/{number}")
                 if data:
-                    found.append(_opened(number, positions[number], data))
-        return found
+                    fetched.append(_checked(number, positions[number], data))
+        return fetched
 
     async def _out_of_range(self, error: OffsetOutOfRangeError) -> OutOfRange:
         """Raises Unavailable."""
-        place, offset = next(iter(error.args[0].items()))
-        start, end = await self._bounds(place.topic, place.partition)
-        return OutOfRange(place.topic, place.partition, offset, start, end)
+        (topic, partition), offset = next(iter(error.args[0].items()))
+        start, end = await self._bounds(topic, partition)
+        return OutOfRange(topic, partition, offset, start, end)
 
 
-def _opened(partition: int, position: int, data: bytes) -> _Fetched:
+def _checked(partition: int, position: int, data: bytes) -> _Fetched:
     """Check the batches and find where they end; records are decoded as they are taken.
 
     Raises CorruptRecordException.
@@ -218,7 +221,7 @@ def _decoded(partition: int, position: int, batches: Sequence[Any]) -> Iterator[
             continue
         for record in batch:
             if record.offset >= position:  # the first batch may begin before it
-                # a record may have no key or no value (a tombstone): nobody here writes such ones
+                # a record may have no key or no value (a tombstone), though we write none
                 yield Record(
                     partition,
                     record.offset,

@@ -36,7 +36,7 @@ class Partition:
 @dataclass
 class _Group:
     members: dict[int, asyncio.Queue[frozenset[int]]] = field(default_factory=dict)
-    joined: int = 0
+    joins: int = 0
 
 
 class MemoryLog:
@@ -46,7 +46,7 @@ class MemoryLog:
         self.session_timeout_ms = session_timeout_ms
         self.clock: Clock = clock or SystemClock()
         self.topics: dict[str, list[Partition]] = {}
-        # who waits, and for which partitions; woken in the same order in every run
+        # readers that wait, and for which partitions; woken in the same order in every run
         self.watchers: dict[str, dict[asyncio.Event, Mapping[int, int]]] = defaultdict(dict)
         self._groups: dict[tuple[str, str], _Group] = defaultdict(_Group)
         self._commits: dict[tuple[str, str], dict[int, Commit]] = defaultdict(dict)
@@ -64,9 +64,9 @@ class MemoryLog:
     def put(self, topic: str, partition: int, key: bytes, value: bytes) -> Appended:
         """Append at once. Raises TooLarge, Unavailable (an unknown topic)."""
         check_size(value)
-        place = self.partition(topic, partition)
-        record = Record(partition, place.end, self.clock.now_ms(), key, value)
-        place.records.append(record)
+        target = self.partition(topic, partition)
+        record = Record(partition, target.end, self.clock.now_ms(), key, value)
+        target.records.append(record)
         for watcher, positions in self.watchers[topic].items():
             if partition in positions:
                 watcher.set()
@@ -87,14 +87,14 @@ class MemoryLog:
         return MemoryReader(self, topic, positions)
 
     async def bounds(self, topic: str, partition: int) -> tuple[int, int]:
-        place = self.partition(topic, partition)
-        return place.start, place.end
+        target = self.partition(topic, partition)
+        return target.start, target.end
 
     async def trim(self, topic: str, partition: int, before: int) -> None:
-        place = self.partition(topic, partition)
-        count = max(0, min(before, place.end) - place.start)
-        del place.records[:count]
-        place.start += count
+        target = self.partition(topic, partition)
+        count = max(0, min(before, target.end) - target.start)
+        del target.records[:count]
+        target.start += count
 
     async def committed(self, group: str, topic: str) -> Mapping[int, Commit]:
         return dict(self._commits[group, topic])
@@ -103,7 +103,9 @@ class MemoryLog:
         self._commits[group, topic].update(commits)
 
     async def members(self, group: str) -> int:
-        return sum(len(one.members) for (name, _), one in self._groups.items() if name == group)
+        return sum(
+            len(joined.members) for (name, _), joined in self._groups.items() if name == group
+        )
 
     async def recreate(self, topic: Topic, partitions: int) -> None:
         self.topics[topic.name] = [Partition() for _ in range(partitions)]
@@ -112,16 +114,17 @@ class MemoryLog:
     async def membership(
         self, group: str, topic: str
     ) -> AsyncIterator[AsyncIterator[frozenset[int]]]:
-        place = self._groups[group, topic]
-        place.joined += 1
-        member, queue = place.joined, asyncio.Queue[frozenset[int]]()
-        place.members[member] = queue
-        self._assign(place, topic)
+        """Join the group; each change of its members gives all of them their partitions anew."""
+        joined = self._groups[group, topic]
+        joined.joins += 1
+        member, queue = joined.joins, asyncio.Queue[frozenset[int]]()
+        joined.members[member] = queue
+        self._assign(joined, topic)
         try:
             yield _changes(queue)
         finally:
-            del place.members[member]
-            self._assign(place, topic)
+            del joined.members[member]
+            self._assign(joined, topic)
 
     def _assign(self, group: _Group, topic: str) -> None:
         members = sorted(group.members)
@@ -139,6 +142,8 @@ async def _changes(queue: asyncio.Queue[frozenset[int]]) -> AsyncIterator[frozen
 
 
 class MemoryWriter:
+    """Implements `Writer`."""
+
     def __init__(self, log: MemoryLog, topic: str, partition: int) -> None:
         self._log, self._topic, self._partition = log, topic, partition
 
@@ -155,38 +160,40 @@ class MemoryWriter:
 
 
 class MemoryReader:
+    """Implements `Reader`."""
+
     def __init__(self, log: MemoryLog, topic: str, positions: Mapping[int, int]) -> None:
         self._log, self._topic, self._positions = log, topic, dict(positions)
         self._watch = asyncio.Event()
         log.watchers[topic][self._watch] = self._positions
 
     async def poll(self, wait_ms: Ms, records_max: int) -> Sequence[Record]:
-        found = self._take(records_max)
-        if not found and wait_ms > 0:
+        records = self._take(records_max)
+        if not records and wait_ms > 0:
             try:
                 async with asyncio.timeout(wait_ms / 1_000):
                     await self._watch.wait()
             except TimeoutError:
                 return ()
-            found = self._take(records_max)
-        return found
+            records = self._take(records_max)
+        return records
 
     def _take(self, records_max: int) -> list[Record]:
         self._watch.clear()
-        found: list[Record] = []
-        places = self._log.topics[self._topic]
+        batch: list[Record] = []
+        partitions = self._log.topics[self._topic]
         for partition, position in self._positions.items():
-            place = places[partition]
-            start, end = place.start, place.end
+            source = partitions[partition]
+            start, end = source.start, source.end
             if position == end:
                 continue
             if not start <= position < end:
                 raise OutOfRange(self._topic, partition, position, start, end)
             first = position - start
-            records = place.records[first : first + records_max - len(found)]
+            records = source.records[first : first + records_max - len(batch)]
             self._positions[partition] = position + len(records)
-            found.extend(records)
-        return found
+            batch.extend(records)
+        return batch
 
     async def close(self) -> None:
         self._log.watchers[self._topic].pop(self._watch, None)

@@ -1,4 +1,4 @@
-"""How everybody who is not the owner of a stream speaks to it: one command, durably appended."""
+"""Sends commands to a stream from outside its owner: one at a time, durably appended."""
 
 from collections.abc import Mapping
 
@@ -12,6 +12,11 @@ from tunery.runtime.ids import NewId, new_id
 
 
 class Sender:
+    """Wraps a command in an envelope and appends it to the commands topic of its stream.
+
+    streams: those that commands are sent to, by name; fresh_id: makes ids of commands.
+    """
+
     def __init__(
         self, log: Log, streams: Mapping[str, Stream] = STREAMS, fresh_id: NewId = new_id
     ) -> None:

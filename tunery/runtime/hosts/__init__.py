@@ -1,7 +1,13 @@
-"""What runs as long as its process.
+"""What runs as long as its process: owners of partitions, reactions, projections and effects.
 
-`abstract` is the port of a host. `process` is the life of a process, and `keeping` keeps each of
-its hosts running. `aggregate` runs an `owner` for each partition of a stream, `reactor` turns
-events into commands, `projector` keeps rows, `effects` does what is on to-do lists; `membership`
-gives owners and reactors their partitions, `digests` keeps hashes of states to compare with.
+abstract      the port `Host`
+process       the life of a service's process
+keeping       keeps a host running: again after a failure or a hang
+membership    one task for each partition that a group assigns
+aggregate     hosts a decider: an owner for each partition
+owner         the single writer of one partition
+reactor       hosts a reaction: records of a journal become commands for other streams
+projector     hosts a projection: records become rows
+effects       hosts effects: to-do rows become I/O and commands
+digests       hashes of owners' states, for `tunery replay --verify`
 """

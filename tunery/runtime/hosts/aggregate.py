@@ -29,7 +29,7 @@ class AggregateHost(Generic[S]):
         limits: HostLimits | None = None,
         on_settled: Callable[[Settled], None] = lambda _: None,
     ) -> None:
-        """`on_settled` is told of every command decided here, for figures; it must not block."""
+        """`on_settled` gets every command decided here, for figures; it must not block."""
         self.name = f"{aggregate.stream.name} owner"
         self.stream = aggregate.stream.name
         self.owners: dict[int, PartitionOwner[S]] = {}

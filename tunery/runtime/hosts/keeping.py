@@ -9,6 +9,7 @@ import logging
 from typing import Final
 
 from schemas.units import Ms
+from tunery.runtime.backoff import Backoff
 from tunery.runtime.blobs.abstract import BlobsUnavailable
 from tunery.runtime.bus.abstract import BusError
 from tunery.runtime.health import Health
@@ -28,8 +29,8 @@ from tunery.runtime.telemetry.metrics import HOST_HANGS, HOST_RESTARTS
 from tunery.runtime.watchdog import LOOK_EVERY_MS, SILENCE_MS_MAX, HostWatch
 
 LOG: Final = logging.getLogger("tunery.process")
-BACKOFF_MS: Final[Ms] = 200
-BACKOFF_MS_MAX: Final[Ms] = 3_000  # how much longer than its cause an outage may last here
+#: its limit is how much longer than its cause an outage may last here
+BACKOFF: Final = Backoff(200, 3_000)
 BACKOFF_RESET_MS: Final[Ms] = 60_000  # a host that ran this long starts again at once
 STEADY_MS: Final[Ms] = 5_000  # a host that ran this long after a failure is healthy again
 #: a server is away: that is no bug, so no trace
@@ -55,7 +56,7 @@ async def keep(
     """
     health = health or Health()
     loop = asyncio.get_running_loop()
-    backoff_ms = BACKOFF_MS
+    failures = 0
     while True:
         begun = loop.time()
         try:
@@ -84,10 +85,10 @@ async def keep(
             log_event(LOG, logging.ERROR, "host.failed", error, host=host.name, why=error)
             health.mark_failing(host.name, "failed")
         if loop.time() - begun > BACKOFF_RESET_MS / 1_000:
-            backoff_ms = BACKOFF_MS
+            failures = 0
+        failures += 1
         HOST_RESTARTS.labels(host.name).inc()
-        await asyncio.sleep(backoff_ms / 1_000)
-        backoff_ms = min(2 * backoff_ms, BACKOFF_MS_MAX)
+        await asyncio.sleep(BACKOFF.delay_ms(failures) / 1_000)
 
 
 async def _run_once(host: Host, health: Health, stop_ms_max: Ms) -> None:

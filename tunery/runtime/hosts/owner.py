@@ -39,7 +39,7 @@ from tunery.runtime.verbs import Aggregate
 from tunery.runtime.watchdog import beat
 
 LOG: Final = logging.getLogger("tunery.journal")
-RESTS_PER_SESSION: Final = 5  # a rest is two heartbeats
+PAUSES_PER_SESSION: Final = 5  # a pause is two heartbeats
 DOUBLINGS_MAX: Final = 6
 TICK: Final = msgspec.Raw(msgspec.json.encode(Tick()))
 
@@ -56,7 +56,7 @@ class Settled(NamedTuple):
 
 
 class StandDown(Exception):
-    """Somebody else may own the partition: forget everything and claim again, later."""
+    """Another process may own the partition: forget everything and claim again, later."""
 
 
 @dataclass
@@ -70,7 +70,14 @@ class _Flight(Generic[S]):
 
 @dataclass
 class _Term(Generic[S]):
-    """From one claim to the next. `fold` includes what is in flight, `settled` does not."""
+    """What an owner knows between one claim and the next.
+
+    fold, settled: with and without the records in flight.
+    read_at, read_at_monotonic: newest broker time known, and the monotonic time of reading it.
+    queue: commands that were read and not decided; flights: records not yet acknowledged.
+    unsaved, saved_ms: entries since the last snapshot, and its monotonic time.
+    chores: housekeeping in the background, by name.
+    """
 
     writer: Writer
     commands: Reader
@@ -80,7 +87,7 @@ class _Term(Generic[S]):
     read_at_monotonic: Ms
     queue: deque[Record] = field(default_factory=deque)
     flights: deque[_Flight[S]] = field(default_factory=deque)
-    unsaved: int = 0  # entries since the last snapshot, and its monotonic time
+    unsaved: int = 0
     saved_ms: Ms = 0
     chores: dict[str, asyncio.Task[None]] = field(default_factory=dict)
 
@@ -97,7 +104,11 @@ class _Term(Generic[S]):
 
 
 class PartitionOwner(Generic[S]):
-    """Runs one partition until cancelled. `serving` is called after each successful claim."""
+    """Runs one partition until cancelled.
+
+    serving: the last claim succeeded, and commands are being decided under it.
+    settled: the fold up to the last entry that was read back; None before the first claim.
+    """
 
     def __init__(
         self,
@@ -122,7 +133,7 @@ class PartitionOwner(Generic[S]):
         self.settled: Fold[S] | None = None
 
     async def run(self) -> None:
-        """Raises PartitionStopped when somebody has to look."""
+        """Claim and serve, again after each doubt. Raises PartitionStopped for an operator."""
         while True:
             beat("waiting")
             self.serving = False
@@ -142,14 +153,15 @@ class PartitionOwner(Generic[S]):
         log_event(LOG, level, event, stream=self._stream.name, partition=self._partition, **fields)
 
     def _back_off_ms(self) -> Ms:
-        """1.2 to 2 rests, doubled for each claim in a row that led to nothing.
+        """The pause before the next claim: 1.2 to 2 times two heartbeats of the group, at random.
 
-        A zombie that wakes up must not duel with its successor for the epoch.
+        It doubles with each claim in a row under which no entry settled, so that a process that
+        wakes up from a long pause does not fight its successor for the epoch.
         """
-        rest_ms = self._log.session_timeout_ms // RESTS_PER_SESSION
+        pause_ms = self._log.session_timeout_ms // PAUSES_PER_SESSION
         spread = int(self._fresh_id()[:4], 16) * 800 // 0xFFFF
         doubled = 1 << min(self._futile_claims, DOUBLINGS_MAX)
-        return min(rest_ms * (1_200 + spread) // 1_000 * doubled, self._limits.back_off_ms_max)
+        return min(pause_ms * (1_200 + spread) // 1_000 * doubled, self._limits.back_off_ms_max)
 
     # --- the beginning of a term ------------------------------------------------------------------
 
@@ -220,7 +232,7 @@ class PartitionOwner(Generic[S]):
     async def _stand_down_if_written(self, fold: Fold[S]) -> None:
         """Commands that are missing were trimmed by a successor, if there is one.
 
-        Whoever trims has written decisions before, so its claim is behind ours by now.
+        A process that trims has written decisions before, so its claim comes after ours in the log.
         """
         _, end = await self._log.bounds(self._stream.journal.name, self._partition)
         if end > fold.position.offset:
@@ -236,13 +248,13 @@ class PartitionOwner(Generic[S]):
         except OutOfRange as error:
             raise StandDown(f"the command was trimmed meanwhile: {error}") from error
         cause = fold.position.acceptance.cause
-        found = read_command(self._stream, records[0], cause).id
-        if found != fold.command_id:
-            why = f"the last decided command was {fold.command_id}, the log has {found}"
+        command_id = read_command(self._stream, records[0], cause).id
+        if command_id != fold.command_id:
+            why = f"the last decided command was {fold.command_id}, the log has {command_id}"
             raise self._lost(records[0].offset, why)
 
     def _lost(self, offset: int, why: str) -> Divergence:
-        hint = "; known loss, or a topic made anew, is an operator's claim with a new base"
+        hint = "; after a known loss, or a new topic, an operator claims with a new base"
         return Divergence(f"{self._stream.name} (commands)", self._partition, offset, why + hint)
 
     # --- the term ---------------------------------------------------------------------------------
@@ -267,7 +279,7 @@ class PartitionOwner(Generic[S]):
         try:
             term.queue.extend(await term.commands.poll(wait_ms, self._limits.commands_per_read))
         except OutOfRange as error:
-            # A successor may have trimmed them; if nobody did, the next term names the loss.
+            # A successor may have trimmed them; otherwise the next term names the loss.
             raise StandDown(f"commands are gone: {error}") from error
 
     async def _decide(self, term: _Term[S], record: Record) -> None:
@@ -281,14 +293,16 @@ class PartitionOwner(Generic[S]):
         term.fold = decided.fold
 
     async def _settle(self, term: _Term[S]) -> None:
-        """Await the oldest. At exactly the expected offset nobody wrote in between: accepted."""
+        """Await the oldest append. At exactly the expected offset no other writer came between."""
         flight = term.flights.popleft()
         appended = await flight.acknowledged
         if appended.offset < flight.expected:
             why = f"an append was acknowledged here, and {flight.expected} was next"
             raise Divergence(self._stream.name, self._partition, appended.offset, why)
         if appended.offset > flight.expected:
-            raise StandDown(f"somebody wrote between {flight.expected} and {appended.offset}")
+            raise StandDown(
+                f"another process wrote between {flight.expected} and {appended.offset}"
+            )
         term.settled = self.settled = flight.decided.fold
         term.read_at, term.read_at_monotonic = appended.timestamp, self._clock.monotonic_ms()
         self._futile_claims = 0

@@ -21,7 +21,7 @@ from schemas.units import Ms
 from tunery.runtime.connections import open_runtime
 from tunery.runtime.health import Health
 from tunery.runtime.hosts.abstract import Host
-from tunery.runtime.hosts.keeping import BACKOFF_MS, HostUnstoppable, keep
+from tunery.runtime.hosts.keeping import BACKOFF, HostUnstoppable, keep
 from tunery.runtime.ports import Runtime
 from tunery.runtime.settings import RuntimeSettings, SettingsError, load
 from tunery.runtime.tasks import log_all_tasks, result_of
@@ -149,7 +149,7 @@ async def run_hosts(
             for number in [number for number, task in kept.items() if task.done()]:
                 if _is_final(hosts[number], kept.pop(number), health):
                     continue
-                await asyncio.sleep(BACKOFF_MS / 1_000)
+                await asyncio.sleep(BACKOFF.first_ms / 1_000)
                 kept[number] = start(hosts[number])
     finally:
         announcing.cancel()
@@ -175,7 +175,7 @@ def _is_final(host: Host, task: "asyncio.Task[None]", health: Health) -> bool:
 
 async def _announce(hosts: Sequence[Host]) -> None:
     await asyncio.gather(*(host.ready() for host in hosts))
-    log_event(LOG, logging.INFO, "ready", hosts=", ".join(host.name for host in hosts))
+    log_event(LOG, logging.INFO, "process.ready", hosts=", ".join(host.name for host in hosts))
 
 
 async def _cancel(kept: Sequence[tuple[Host, "asyncio.Task[None]"]], stop_ms_max: Ms) -> None:

@@ -50,7 +50,7 @@ class Projection:
     `outcomes`: keep one row for each command of a client or an effect, for an hour.
     `notify`: a text for listeners on the channel of the projection's name, sent with the commit.
     `rebuilds`: start from zero when the journal is not the one the rows came from; without it
-    the partition stops and somebody has to look.
+    the partition stops and an operator has to look.
     """
 
     name: str
@@ -72,7 +72,7 @@ class Projection:
 
 
 class _Again(Exception):
-    """Somebody set the positions back: read them anew."""
+    """Another process set the positions back: read them anew."""
 
 
 @dataclass
@@ -275,7 +275,7 @@ class Projector:
         )
 
     def _wants_outcome(self, accepted: Accepted) -> bool:
-        """Nobody waits for a reaction; and a rebuild need not write what is pruned at once."""
+        """No client waits for a reaction; and a rebuild need not write what is pruned at once."""
         if not self._projection.outcomes or accepted.entry.source is not None:
             return False
         return accepted.header.at > self._runtime.clock.now_ms() - OUTCOME_KEPT_MS

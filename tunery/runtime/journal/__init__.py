@@ -1,1 +1,12 @@
-"""The event core: acceptance, the single writer of a partition, reactions, verification."""
+"""The event core: which records of a journal count, and what they come to.
+
+acceptance    the rule by which records count; the only implementation
+reader        reads a journal through the rule
+codec         bytes of commands, records and states
+fold          what an owner knows: the fold of its journal
+dedupe        commands sent twice are decided once
+decision      from one command to one record
+snapshots     folds as blobs, a shortcut for reading from zero
+ports         what owners and reactors need of a process, and their limits
+alarm         a partition that stopped: the log event and the metric
+"""

@@ -37,7 +37,7 @@ INITIAL: Final = Acceptance()
 
 
 class PartitionStopped(Exception):
-    """Somebody has to look: the partition stops and says where and why."""
+    """The partition stops until an operator has looked; the message says where and why."""
 
     def __init__(self, stream: str, partition: int, offset: int, why: str) -> None:
         super().__init__(f"{stream}/{partition} at offset {offset}: {why}")
@@ -95,7 +95,7 @@ def _entry(state: Acceptance, entry: Entry, value: bytes) -> tuple[Acceptance, R
     if entry.epoch > state.epoch:
         raise Diverged(f"epoch {entry.epoch} is newer than any claim seen ({state.epoch})")
     if entry.opened != state.opened and None not in (entry.opened, state.opened):
-        # else a log that lost its end would be void for ever to whoever has read that end
+        # else a log that lost its end would be void for ever to readers that have read that end
         raise Diverged(
             f"{entry.opened} was accepted at the claim by its owner, {state.opened} here"
         )

@@ -17,7 +17,7 @@ _RECORD: msgspec.json.Decoder[JournalRecord] = msgspec.json.Decoder(JournalRecor
 _ENVELOPE = msgspec.json.Decoder(Envelope)
 
 
-#: what decoding bytes of strangers raises; nesting without end is no syntax error to msgspec
+#: what decoding untrusted bytes raises; nesting without end is no syntax error to msgspec
 MALFORMED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 

@@ -1,6 +1,6 @@
 """From one command record to the one journal record that it leads to. Pure.
 
-The decided entry is encoded, decoded again and folded before anybody appends it: what cannot be
+The decided entry is encoded, decoded again and folded before it is appended: what cannot be
 read back must never be written.
 """
 
@@ -39,7 +39,7 @@ WHY_CHARS_MAX: Final = 300
 S = TypeVar("S")
 
 
-class Refused(Struct, frozen=True):
+class CommandRefusal(Struct, frozen=True):
     """A command that never reaches the decider."""
 
     code: str
@@ -53,7 +53,7 @@ class Incoming:
     id: str
     envelope: Envelope | None
     body: Any
-    refused: Refused | None
+    refused: CommandRefusal | None
 
     @property
     def must_not_fail(self) -> bool:
@@ -78,14 +78,14 @@ def read_command(stream: Stream, record: Record, cause: int) -> Incoming:
         UUID(envelope.id)
     except (Undecodable, ValueError) as error:
         derived = str(uuid5(NAMESPACE, f"{cause}/{record_hash(record.value).hex()}"))
-        return Incoming(derived, None, None, Refused(errors.MALFORMED, _shown(error)))
+        return Incoming(derived, None, None, CommandRefusal(errors.MALFORMED, _shown(error)))
     if why := _misrouted(stream, record.partition, envelope):
-        return Incoming(envelope.id, None, None, Refused(errors.MALFORMED, why))
+        return Incoming(envelope.id, None, None, CommandRefusal(errors.MALFORMED, why))
     try:
         body = codec_of(stream).command(envelope)
     except Undecodable as error:
         return Incoming(
-            envelope.id, envelope, None, Refused(errors.MALFORMED, f"body: {_shown(error)}")
+            envelope.id, envelope, None, CommandRefusal(errors.MALFORMED, f"body: {_shown(error)}")
         )
     return Incoming(envelope.id, envelope, body, None)
 

@@ -54,7 +54,11 @@ def recognise(seen: Seen, envelope: Envelope, at: Ms) -> Repeat | Conflict | Non
     """None: the command is new."""
     if envelope.source is not None:
         last = seen.sources.get(_origin(envelope.source))
-        return Repeat(envelope.id) if last is not None and _place(envelope.source) <= last else None
+        return (
+            Repeat(envelope.id)
+            if last is not None and _source_position(envelope.source) <= last
+            else None
+        )
     if envelope.idempotency is not None:
         client = seen.clients.get(_slot(envelope.tenant, envelope.idempotency))
         if client is not None:
@@ -80,10 +84,10 @@ def _compare(
 def remember(seen: Seen, entry: Entry, events: tuple[Any, ...]) -> Seen:
     """State after an accepted entry."""
     if entry.source is not None:
-        origin, place = _origin(entry.source), _place(entry.source)
+        origin, position = _origin(entry.source), _source_position(entry.source)
         last = seen.sources.get(origin)
-        if last is None or place > last:
-            return structs.replace(seen, sources=seen.sources.set(origin, place))
+        if last is None or position > last:
+            return structs.replace(seen, sources=seen.sources.set(origin, position))
         return seen
     if entry.idempotency is None:
         return seen
@@ -127,7 +131,7 @@ def _origin(source: Source) -> str:
     return f"{source.stream}/{source.partition}"
 
 
-def _place(source: Source) -> tuple[int, int, int]:
+def _source_position(source: Source) -> tuple[int, int, int]:
     return source.incarnation, source.offset, source.index
 
 

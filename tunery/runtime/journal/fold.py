@@ -15,8 +15,14 @@ S = TypeVar("S")
 
 
 class Fold(Struct, Generic[S], frozen=True, gc=False):
-    """position: next journal offset and acceptance state; the rest but state and seen: of the
-    last accepted entry.
+    """What a partition's journal comes to, up to an offset.
+
+    state: the decider's state of all keys of the partition.
+    position: next journal offset, and the state of the acceptance rule before it.
+    at, command_id: broker time and command of the last accepted entry.
+    seqs: by key, the number of its last accepted entry.
+    seen: what duplicates of commands are recognised by.
+    last_offset: journal offset of the last accepted entry; -1: there is none.
     """
 
     state: S
@@ -29,6 +35,7 @@ class Fold(Struct, Generic[S], frozen=True, gc=False):
 
 
 def context_of(entry: Entry) -> Context:
+    """What `evolve` gets of an accepted entry besides its events."""
     return Context(
         at=entry.at,
         key=entry.key,
@@ -64,6 +71,6 @@ def advance_all(
     aggregate: Aggregate[S], fold: Fold[S], accepted: tuple[Accepted, ...], position: Position
 ) -> Fold[S]:
     """The fold after a batch that ends at `position`."""
-    for one in accepted:
-        fold = advance(aggregate, fold, one.entry, one.events, one.position)
+    for item in accepted:
+        fold = advance(aggregate, fold, item.entry, item.events, item.position)
     return structs.replace(fold, position=position)

@@ -75,7 +75,10 @@ class Accepted(Struct, frozen=True, gc=False):
 
 
 class JournalBatch(Struct, frozen=True):
-    """What one read brought for one partition; `position` is also past claims and void records."""
+    """What one read brought for one partition.
+
+    accepted: the entries that count; position: also past claims and void records.
+    """
 
     accepted: tuple[Accepted, ...]
     position: Position
@@ -115,7 +118,7 @@ class JournalReader:
     """Follows partitions of one stream's journal. Open it, then call `read` for ever.
 
     A partition that stops (Divergence, Unreadable) delivers what was good before; then `read`
-    raises, once for that partition. Whoever catches it may read on: the others continue.
+    raises, once for that partition. After catching it, read on: the other partitions continue.
     """
 
     def __init__(self, log: Log, stream: Stream, positions: Mapping[int, Position]) -> None:
@@ -171,7 +174,7 @@ class JournalReader:
             partition = record.partition
             if partition in self.stopped:
                 continue
-            found = accepted.setdefault(partition, [])
+            entries = accepted.setdefault(partition, [])
             try:
                 judged = read_record(self._stream, self._codec, self.positions[partition], record)
             except PartitionStopped as stopped:
@@ -179,12 +182,12 @@ class JournalReader:
                 continue
             self.positions[partition] = judged.position
             if judged.accepted is not None:
-                found.append(judged.accepted)
+                entries.append(judged.accepted)
             elif judged.claim is not None:
                 self.claims[partition] = (record.offset, judged.claim)
         return {
-            partition: JournalBatch(tuple(found), self.positions[partition])
-            for partition, found in accepted.items()
+            partition: JournalBatch(tuple(entries), self.positions[partition])
+            for partition, entries in accepted.items()
         }
 
     def _stop(self, stopped: PartitionStopped) -> None:

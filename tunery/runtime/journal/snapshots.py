@@ -48,7 +48,7 @@ class _NotGood(Exception):
 
 
 class Snapshots(Generic[S]):
-    """Those of one partition."""
+    """The snapshots of one partition: `load` at the beginning of a term, `save` within it."""
 
     def __init__(self, parts: JournalPorts, aggregate: Aggregate[S], partition: int) -> None:
         self._log, self._blobs = parts.log, parts.blobs
@@ -69,7 +69,7 @@ class Snapshots(Generic[S]):
         except BusError as error:
             self._warn("snapshot.pointers_not_read", error)
             self._pointers = {}
-        for pointer in sorted(self._pointers.values(), key=lambda one: -one.offset):
+        for pointer in sorted(self._pointers.values(), key=lambda pointer: -pointer.offset):
             try:
                 return await self._open(pointer)
             except (_NotGood, BlobError, BusError, *MALFORMED) as error:
@@ -82,7 +82,7 @@ class Snapshots(Generic[S]):
         self.bytes_last = len(body)
         if not self._comes_back(fold, body):
             return
-        newest = max(self._pointers.values(), key=lambda one: one.offset, default=None)
+        newest = max(self._pointers.values(), key=lambda pointer: pointer.offset, default=None)
         slot = 0 if newest is None else (newest.slot + 1) % SLOTS
         replaced = self._pointers.get(slot)
         digest = sha256(body).hexdigest()
@@ -153,23 +153,23 @@ class Snapshots(Generic[S]):
 
     async def _read_pointers(self) -> dict[int, Pointer]:
         start, end = await self._log.bounds(SNAPSHOTS.name, self._partition)
-        found: dict[int, Pointer] = {}
+        pointers: dict[int, Pointer] = {}
         if start == end:
-            return found
+            return pointers
         reader = await self._log.reader(SNAPSHOTS.name, {self._partition: start})
         try:
             following = start
             for _ in range(READ_EMPTY_MAX):
                 while records := await reader.poll(READ_WAIT_MS, 1_000):
                     following = records[-1].offset + 1
-                    self._note(found, [record.value for record in records])
+                    self._note(pointers, [record.value for record in records])
                     if following >= end:
-                        return found
+                        return pointers
         finally:
             await reader.close()
-        return found
+        return pointers
 
-    def _note(self, found: dict[int, Pointer], values: list[bytes]) -> None:
+    def _note(self, pointers: dict[int, Pointer], values: list[bytes]) -> None:
         for value in values:
             try:
                 pointer = msgspec.json.decode(value, type=Pointer)
@@ -177,7 +177,7 @@ class Snapshots(Generic[S]):
                 self._warn("snapshot.pointer_unreadable", error)
                 continue
             if (pointer.stream, pointer.partition) == (self._stream.name, self._partition):
-                found[pointer.slot] = pointer
+                pointers[pointer.slot] = pointer
 
     def _warn(self, event: str, why: Exception, **fields: Any) -> None:
         log_event(

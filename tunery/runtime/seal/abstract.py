@@ -27,7 +27,7 @@ class SealBroken(SealError):
 
 
 @dataclass(frozen=True)
-class Key:
+class DataKey:
     """`secret`: KEY_BYTES random bytes. `key_id` names this generation of the tenant's key."""
 
     key_id: str
@@ -37,13 +37,13 @@ class Key:
 class KeyStore(Protocol):
     """Synchronous and fast (microseconds once a key was read): it is called for every field."""
 
-    def get(self, tenant: str) -> Key | None:
+    def get(self, tenant: str) -> DataKey | None:
         """The tenant's key, made at the first call; None once it was destroyed.
 
         Several processes that ask at the same time get the same key. Raises KeyStoreBroken.
         """
 
-    def find(self, tenant: str) -> Key | None:
+    def find(self, tenant: str) -> DataKey | None:
         """The tenant's key if there is one; never makes one. Raises KeyStoreBroken."""
 
     def destroy(self, tenant: str) -> None:

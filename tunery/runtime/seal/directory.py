@@ -1,7 +1,7 @@
 """Keys as files of one folder, for one machine: a file for each tenant, readable by us alone.
 
 A file is written aside and linked into place, so a reader never sees half a key and of several
-writers one wins. A destroyed key leaves an empty file: nobody makes a new one by mistake.
+writers one wins. A destroyed key leaves an empty file, so that no process makes a new one.
 """
 
 import base64
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from tunery.runtime.seal.abstract import KEY_BYTES, Key, KeyStoreBroken
+from tunery.runtime.seal.abstract import KEY_BYTES, DataKey, KeyStoreBroken
 
 SUFFIX: Final = ".key"
 NAME_BYTES_MAX: Final = 200
@@ -24,9 +24,9 @@ class DirectoryKeyStore:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._cache: dict[str, tuple[tuple[int, int, int], Key | None]] = {}
+        self._cache: dict[str, tuple[tuple[int, int, int], DataKey | None]] = {}
 
-    def get(self, tenant: str) -> Key | None:
+    def get(self, tenant: str) -> DataKey | None:
         path = self._path(tenant)
         try:
             return self._read(tenant, path)
@@ -34,7 +34,7 @@ class DirectoryKeyStore:
             self._create(tenant, path)
             return self._read(tenant, path)
 
-    def find(self, tenant: str) -> Key | None:
+    def find(self, tenant: str) -> DataKey | None:
         try:
             return self._read(tenant, self._path(tenant))
         except FileNotFoundError:
@@ -56,7 +56,7 @@ class DirectoryKeyStore:
             raise KeyStoreBroken(f"no file name can be made of the tenant id {tenant[:40]!r}")
         return self._folder / name
 
-    def _read(self, tenant: str, path: Path) -> Key | None:
+    def _read(self, tenant: str, path: Path) -> DataKey | None:
         stat = path.stat()
         identity = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
         cached = self._cache.get(tenant)
@@ -108,12 +108,12 @@ class DirectoryKeyStore:
             os.close(handle)
 
 
-def _parse(path: Path, body: bytes) -> Key | None:
+def _parse(path: Path, body: bytes) -> DataKey | None:
     if not body.strip(b"\0"):
         return None
     try:
         parsed = json.loads(body)
-        key = Key(str(parsed["key_id"]), base64.b64decode(parsed["secret"], validate=True))
+        key = DataKey(str(parsed["key_id"]), base64.b64decode(parsed["secret"], validate=True))
     except (ValueError, KeyError, TypeError, binascii.Error) as error:
         raise KeyStoreBroken(f"{path} is not a key file; restore it from a backup") from error
     if len(key.secret) != KEY_BYTES:

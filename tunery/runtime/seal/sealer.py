@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from schemas.sealed import REDACTED, Sealed
-from tunery.runtime.seal.abstract import KEY_BYTES, Key, KeyDestroyed, KeyStore, SealBroken
+from tunery.runtime.seal.abstract import KEY_BYTES, DataKey, KeyDestroyed, KeyStore, SealBroken
 from tunery.runtime.seal.memory import random_bytes
 
 NONCE_BYTES: Final = 12
@@ -71,7 +71,7 @@ class Sealer:
 
 
 @lru_cache(maxsize=DERIVED_KEPT_MAX)
-def _hkdf(key: Key, info: tuple[str, ...]) -> bytes:
+def _hkdf(key: DataKey, info: tuple[str, ...]) -> bytes:
     # lengths in front, so that ("a", "bc") and ("ab", "c") never give the same secret
     label = b"".join(len(part.encode()).to_bytes(4, "big") + part.encode() for part in info)
     return HKDF(SHA256(), KEY_BYTES, salt=None, info=label).derive(key.secret)

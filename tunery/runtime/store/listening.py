@@ -51,7 +51,7 @@ async def _listen_again(
         try:
             await _listen_once(dsn, channel, on_notice, begun)
             failures = 0
-        except Exception as error:  # whatever it is: without this loop nothing is heard any more
+        except Exception as error:  # whatever it is: without this loop no notice arrives any more
             failures += 1
             log_event(
                 LOG,

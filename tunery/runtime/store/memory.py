@@ -25,7 +25,7 @@ from tunery.runtime.store.abstract import (
     Superseded,
     Tables,
 )
-from tunery.runtime.store.changes import Group, Plan, fold
+from tunery.runtime.store.changes import RowGroup, TableChanges, fold
 from tunery.runtime.verbs import Todo
 
 _JSON = msgspec.json.Encoder()
@@ -59,15 +59,15 @@ class MemoryStore:
 
     async def ensure(self, tables: Tables) -> bool:
         """Raises Superseded."""
-        found = self._versions.get(tables.projection)
-        if found is not None and found > tables.version:
-            raise Superseded(tables.projection, tables.version, found)
-        if found != tables.version:
+        stored_version = self._versions.get(tables.projection)
+        if stored_version is not None and stored_version > tables.version:
+            raise Superseded(tables.projection, tables.version, stored_version)
+        if stored_version != tables.version:
             self._start_again(tables)
             return True
-        places = self._positions[tables.projection]
-        for place in tables.partitions:
-            places.setdefault(place, SavedPosition())
+        positions = self._positions[tables.projection]
+        for partition in tables.partitions:
+            positions.setdefault(partition, SavedPosition())
         return False
 
     async def rebuild(self, tables: Tables) -> None:
@@ -109,7 +109,7 @@ class MemoryStore:
             self._notify(batch.projection, notice)
         return CommitResult.DONE
 
-    def _apply(self, projection: str, plan: Plan) -> None:
+    def _apply(self, projection: str, plan: TableChanges) -> None:
         for group in plan.deletes:
             table = self._tables.setdefault(group.table, {})
             for row in group.rows:
@@ -229,5 +229,5 @@ def _stored(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _key(group: Group, row: Mapping[str, Any]) -> tuple[Any, ...]:
+def _key(group: RowGroup, row: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(row[name] for name in group.key)

@@ -31,7 +31,7 @@ from tunery.runtime.store.abstract import (
     Superseded,
     Tables,
 )
-from tunery.runtime.store.changes import Plan, fold
+from tunery.runtime.store.changes import TableChanges, fold
 from tunery.runtime.store.listening import listen
 
 CONNECT_MS_MAX: Final = 3_000
@@ -275,7 +275,7 @@ class PostgresStore:
             else await self._in_transaction(partial(self._why_stale, batch))
         )
 
-    def _steps(self, batch: RowBatch, plan: Plan) -> list[_Step]:
+    def _steps(self, batch: RowBatch, plan: TableChanges) -> list[_Step]:
         """What a batch does besides moving its position."""
         steps: list[_Step] = [
             (encoding.delete_sql(group.table, group.key), group.rows) for group in plan.deletes
@@ -303,7 +303,7 @@ class PostgresStore:
         ]
         return [step for step in steps if step[1]]
 
-    def _notices(self, batch: RowBatch, plan: Plan) -> list[Row]:
+    def _notices(self, batch: RowBatch, plan: TableChanges) -> list[Row]:
         """They are sent at the commit, so a listener can read what its notice is about."""
         return [
             {"channel": self._channel(channel), "notice": notice}

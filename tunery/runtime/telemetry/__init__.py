@@ -1,1 +1,5 @@
-"""What a process says about itself: structured logs and metrics."""
+"""What a process says about itself.
+
+logs       structured logs: events with fields, and the context of a job
+metrics    every metric of the runtime
+"""

@@ -35,7 +35,7 @@ EFFECTS_RUNNING: Final = Gauge(
 )
 EFFECTS_ENDED: Final = Counter(
     "tunery_effects_ended_total",
-    "Runs of effects by outcome: sent, nothing, retried, exhausted, lost (somebody else had it)",
+    "Runs of effects by outcome: sent, nothing, retried, exhausted, lost (the lease of the row)",
     ("kind", "outcome"),
 )
 HOST_RESTARTS: Final = Counter(

@@ -1,1 +1,6 @@
-"""What people and tests do with a journal: verify it, look into it, keep it as a file."""
+"""What people and tests do with a journal.
+
+verify        rebuilds states from offset 0
+inspection    looks at records, and says whether they count
+archive       journals as files
+"""

@@ -23,7 +23,7 @@ class ArchiveError(Exception):
     """The file is no export, or not a whole one; the message names its line."""
 
 
-class Head(Struct, frozen=True, kw_only=True, tag="head", tag_field="line"):
+class ArchiveHead(Struct, frozen=True, kw_only=True, tag="head", tag_field="line"):
     """`partitions`: number → (first offset, offset after the last)."""
 
     format: int
@@ -31,7 +31,9 @@ class Head(Struct, frozen=True, kw_only=True, tag="head", tag_field="line"):
     partitions: dict[int, tuple[int, int]]
 
 
-class Kept(Struct, frozen=True, kw_only=True, tag="record", tag_field="line", omit_defaults=True):
+class ArchivedRecord(
+    Struct, frozen=True, kw_only=True, tag="record", tag_field="line", omit_defaults=True
+):
     """One record. Its value is in `value` where that is JSON, else in `base64`."""
 
     partition: int
@@ -42,12 +44,12 @@ class Kept(Struct, frozen=True, kw_only=True, tag="record", tag_field="line", om
     base64: bytes = b""
 
 
-class End(Struct, frozen=True, kw_only=True, tag="end", tag_field="line"):
+class ArchiveEnd(Struct, frozen=True, kw_only=True, tag="end", tag_field="line"):
     records: int
 
 
-Line: TypeAlias = Head | Kept | End
-_LINE: Final[msgspec.json.Decoder[Line]] = msgspec.json.Decoder(Line)
+ArchiveLine: TypeAlias = ArchiveHead | ArchivedRecord | ArchiveEnd
+_LINE: Final[msgspec.json.Decoder[ArchiveLine]] = msgspec.json.Decoder(ArchiveLine)
 _ENCODE: Final = msgspec.json.Encoder().encode
 
 
@@ -58,17 +60,17 @@ def write(
     records: Iterable[Record],
 ) -> None:
     """Records of one partition come in the order of their offsets."""
-    archive = Writing(file, stream, bounds)
+    archive = ArchiveWriter(file, stream, bounds)
     archive.add(records)
     archive.end()
 
 
-class Writing:
+class ArchiveWriter:
     """A file that is being written: `add` as often as needed, then `end`."""
 
     def __init__(self, file: IO[bytes], stream: str, bounds: Mapping[int, tuple[int, int]]) -> None:
         self._file, self._records = file, 0
-        self._put(Head(format=FORMAT, stream=stream, partitions=dict(bounds)))
+        self._put(ArchiveHead(format=FORMAT, stream=stream, partitions=dict(bounds)))
 
     def add(self, records: Iterable[Record]) -> None:
         for record in records:
@@ -76,16 +78,18 @@ class Writing:
             self._records += 1
 
     def end(self) -> None:
-        self._put(End(records=self._records))
+        self._put(ArchiveEnd(records=self._records))
 
-    def _put(self, line: Line) -> None:
+    def _put(self, line: ArchiveLine) -> None:
         self._file.write(_ENCODE(line) + b"\n")
 
 
 def _line(record: Record) -> bytes:
     partition, offset, timestamp, key, value = record
     plain = msgspec.Raw(value)
-    kept = Kept(partition=partition, offset=offset, timestamp=timestamp, key=key, value=plain)
+    kept = ArchivedRecord(
+        partition=partition, offset=offset, timestamp=timestamp, key=key, value=plain
+    )
     line = _ENCODE(kept)
     if b"\n" not in value and _value(line) == value:
         return line
@@ -99,10 +103,10 @@ def _value(line: bytes) -> bytes | None:
         read = _LINE.decode(line)
     except MALFORMED:
         return None
-    return bytes(read.value) if isinstance(read, Kept) else None
+    return bytes(read.value) if isinstance(read, ArchivedRecord) else None
 
 
-class Reading:
+class ArchiveReader:
     """A file that is being read: its head at once, its records as they are asked for.
 
     Raises ArchiveError, here and while records are read: for a line that is none of ours, for
@@ -112,7 +116,7 @@ class Reading:
     def __init__(self, file: IO[bytes]) -> None:
         self._lines = _lines(file)
         number, head = next(self._lines, (1, None))
-        if not isinstance(head, Head) or head.format != FORMAT:
+        if not isinstance(head, ArchiveHead) or head.format != FORMAT:
             raise _wrong(number, f"this is not the head of a journal in format {FORMAT}")
         self.stream, self.partitions = head.stream, head.partitions
 
@@ -122,25 +126,25 @@ class Reading:
         count = 0
         for number, line in self._lines:
             match line:
-                case Kept():
+                case ArchivedRecord():
                     if following.get(line.partition) != line.offset:
-                        place = f"partition {line.partition} at offset {line.offset}"
-                        raise _wrong(number, f"{place} is not the next record of its partition")
+                        record = f"partition {line.partition} at offset {line.offset}"
+                        raise _wrong(number, f"{record} is not the next record of its partition")
                     following[line.partition] += 1
                     count += 1
                     value = bytes(line.value) or line.base64
                     yield Record(line.partition, line.offset, line.timestamp, line.key, value)
-                case End(records=records):
+                case ArchiveEnd(records=records):
                     ends = {partition: end for partition, (_, end) in self.partitions.items()}
                     if records != count or following != ends or next(self._lines, None):
                         raise _wrong(number, "the records before it are not those of the head")
                     return
-                case Head():
+                case ArchiveHead():
                     raise _wrong(number, "a second head")
         raise ArchiveError("the file has no end: it was cut off; export it again")
 
 
-def _lines(file: IO[bytes]) -> Iterator[tuple[int, Line]]:
+def _lines(file: IO[bytes]) -> Iterator[tuple[int, ArchiveLine]]:
     number = 0
     while line := file.readline(LINE_BYTES_MAX):
         number += 1

@@ -1,4 +1,4 @@
-"""Journal records as people look at them: what is in one, and whether it counts, and why not.
+"""Journal records for people: what is in one, whether it counts, and why not.
 
 The verdict is that of the acceptance rule, which every reader applies; this only puts it in words.
 """
@@ -25,7 +25,7 @@ from tunery.runtime.journal.codec import (
 from tunery.runtime.journal.decision import read_command
 from tunery.runtime.journal.reader import START, Position, read_record
 
-#: `unreached`: readers stop before it, so nobody can say whether it counts;
+#: `unreached`: readers stop before it, so it is not known whether it counts;
 #: `readable`, `refused`: of a command, which counts for nothing until it is decided
 Verdict: TypeAlias = Literal[
     "accepted", "claim", "void", "divergent", "unreadable", "unreached", "readable", "refused"
@@ -42,7 +42,7 @@ FIXES: Final[dict[Verdict, str]] = {
 }
 
 
-class Looked(Struct, frozen=True, kw_only=True):
+class RecordReport(Struct, frozen=True, kw_only=True):
     """One record. `why` is empty for what counts; `fix` is set where readers stop.
 
     content: the record decoded, events included, sealed fields as `show` said; null when it cannot
@@ -62,7 +62,7 @@ class Looked(Struct, frozen=True, kw_only=True):
 
 
 def mention(sealed: Sealed) -> str:
-    """A sealed field for those who have no business with its text."""
+    """What stands for a sealed field where its text is not to be shown."""
     return f"[sealed with {sealed.key_id}]"
 
 
@@ -72,9 +72,9 @@ def unsealed(value: Any, show: Callable[[Sealed], Any]) -> Any:
         case dict() if value.keys() == SEALED_FIELDS:
             return show(msgspec.convert(value, Sealed))
         case dict():
-            return {name: unsealed(one, show) for name, one in value.items()}
+            return {name: unsealed(element, show) for name, element in value.items()}
         case list() | tuple():
-            return [unsealed(one, show) for one in value]
+            return [unsealed(element, show) for element in value]
         case _:
             return value
 
@@ -85,7 +85,7 @@ class Inspector:
     def __init__(self, stream: Stream, show: Callable[[Sealed], Any] = mention) -> None:
         self.position: Position = START
         self._stream, self._codec, self._show = stream, codec_of(stream), show
-        self._owner = "nobody"  # of the current epoch
+        self._owner = "no owner"  # of the current epoch
         self._stopped = ""
 
     def judge(self, record: Record) -> tuple[Verdict, str]:
@@ -106,10 +106,10 @@ class Inspector:
             return "accepted", ""
         return "void", self._void(before, record)
 
-    def look(self, record: Record) -> Looked:
+    def look(self, record: Record) -> RecordReport:
         return self.describe(record, *self.judge(record))
 
-    def describe(self, record: Record, verdict: Verdict, why: str) -> Looked:
+    def describe(self, record: Record, verdict: Verdict, why: str) -> RecordReport:
         content = contents(decode_record, record, self._show)
         return _looked(self._stream.name, record, verdict, why, content)
 
@@ -126,15 +126,15 @@ class Inspector:
 
 
 def _claims(claim: Claim, offset: int) -> str:
-    taken = f"{claim.owner} takes the partition: epoch {offset}"
+    claimed = f"{claim.owner} takes the partition: epoch {offset}"
     if claim.base is None:
-        return taken
-    return f"{taken}; an operator's claim: command {claim.base} is at physical offset 0"
+        return claimed
+    return f"{claimed}; an operator's claim: command {claim.base} is at physical offset 0"
 
 
 def look_at_command(
     stream: Stream, record: Record, show: Callable[[Sealed], Any] = mention
-) -> Looked:
+) -> RecordReport:
     """A record of a commands topic, as its owner reads it."""
     refused = read_command(stream, record, record.offset).refused
     content = contents(decode_envelope, record, show)
@@ -144,8 +144,8 @@ def look_at_command(
     return _looked(name, record, "refused", refused.message, content)
 
 
-def _looked(stream: str, record: Record, verdict: Verdict, why: str, content: Any) -> Looked:
-    return Looked(
+def _looked(stream: str, record: Record, verdict: Verdict, why: str, content: Any) -> RecordReport:
+    return RecordReport(
         stream=stream,
         partition=record.partition,
         offset=record.offset,
@@ -173,7 +173,7 @@ def contents(
         return None
 
 
-class Tally(Struct, kw_only=True):
+class PartitionReport(Struct, kw_only=True):
     """What a walk over a partition found: counts, the state of the acceptance rule at its end.
 
     head: hash of the last accepted record; command_id: the command that it decided.
@@ -191,17 +191,18 @@ class Tally(Struct, kw_only=True):
     base: int = 0
     head: str = ""
     command_id: str = ""
-    bad: Looked | None = None
+    bad: RecordReport | None = None
 
 
-class Walk:
+class PartitionScan:
     """Verifies one partition: feed it all records in order; `tally` is up to date at any time."""
 
     def __init__(self, stream: Stream, partition: int) -> None:
-        self.tally = Tally(stream=stream.name, partition=partition)
+        self.tally = PartitionReport(stream=stream.name, partition=partition)
         self._inspector = Inspector(stream)
 
     def take(self, records: Iterable[Record]) -> None:
+        """The next records of the partition, in order; those after a bad one are ignored."""
         tally, last = self.tally, None
         for record in records:
             if tally.bad is not None:

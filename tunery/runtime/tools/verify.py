@@ -37,8 +37,8 @@ def replay(aggregate: Aggregate[S], partition: int, records: Iterable[Record]) -
             void += 1
             fold = msgspec.structs.replace(fold, position=judged.position)
         else:
-            one, accepted = judged.accepted, accepted + 1
-            fold = advance(aggregate, fold, one.entry, one.events, one.position)
+            item, accepted = judged.accepted, accepted + 1
+            fold = advance(aggregate, fold, item.entry, item.events, item.position)
     return Replay(partition, fold, accepted, void)
 
 

@@ -79,14 +79,14 @@ class World:
     async def closed(self, count: int) -> list[PlacementClosed]:
         reader = JournalReader(self.runtime.log, POOL, dict.fromkeys(range(PARTITIONS), START))
         await reader.open()
-        found: list[PlacementClosed] = []
+        closings: list[PlacementClosed] = []
         async with asyncio.timeout(PATIENCE_S):
-            while len(found) < count:
+            while len(closings) < count:
                 for batch in (await reader.read(50)).values():
                     for entry in batch.accepted:
-                        found += [e for e in entry.events if isinstance(e, PlacementClosed)]
+                        closings += [e for e in entry.events if isinstance(e, PlacementClosed)]
         await reader.close()
-        return found
+        return closings
 
     async def sums(self) -> tuple[int, int, int]:
         """Rows, time billed and time credited."""
@@ -101,8 +101,8 @@ class World:
 
     async def shown(self, period: str) -> dict[str, Any]:
         text = await asyncio.to_thread(self.invoice, "--period", period, "--json")
-        made: dict[str, Any] = json.loads(text)
-        return made
+        bill: dict[str, Any] = json.loads(text)
+        return bill
 
     def invoice(self, *arguments: str) -> str:
         result = CliRunner().invoke(
@@ -253,11 +253,11 @@ async def check_invoice(world: World, billable: int, lost: int) -> None:
         "FROM ledger"
     )
     period = ("--period", str(month))
-    made = json.loads(await asyncio.to_thread(world.invoice, *period, "--json"))
-    assert made["gpu_ms"] == billable - lost
-    assert made["credited_gpu_ms"] == lost
-    assert made["amount_micro"] == sum(line["amount_micro"] for line in made["lines"])
-    assert made["overage_gpu_ms"] == billable - lost - 1
+    bill = json.loads(await asyncio.to_thread(world.invoice, *period, "--json"))
+    assert bill["gpu_ms"] == billable - lost
+    assert bill["credited_gpu_ms"] == lost
+    assert bill["amount_micro"] == sum(line["amount_micro"] for line in bill["lines"])
+    assert bill["overage_gpu_ms"] == billable - lost - 1
     text = await asyncio.to_thread(world.invoice, *period, "--csv")
     lines = list(csv.DictReader(io.StringIO(text)))
     assert sum(int(line["gpu_ms"]) for line in lines) == billable - lost
@@ -296,23 +296,23 @@ async def test_a_month_is_closed_and_what_comes_late_is_on_the_next_bill(world: 
         world.clock.ahead_ms = month.end_ms + CLOSE_AFTER_MS - world.clock.now_ms()
         await world.account(msgspec.structs.replace(credit, reference="T-2"))  # it brings the time
         async with asyncio.timeout(PATIENCE_S):
-            while not (found := await store.rows("statements")):  # noqa: ASYNC110  # another task writes it
+            while not (statements := await store.rows("statements")):  # noqa: ASYNC110  # another task writes it
                 await asyncio.sleep(0.02)
-    assert found[0]["statement"]["gpu_ms"] == net
-    made = await world.shown(month.name)
-    assert (made["status"], made["gpu_ms"]) == ("closed", net)
-    assert [one["reference"] for one in made["adjustments"]] == ["T-1"]
-    lines = sum(line["amount_micro"] for line in made["lines"])
-    assert made["amount_micro"] == lines - 7 == found[0]["statement"]["amount_micro"]
+    assert statements[0]["statement"]["gpu_ms"] == net
+    bill = await world.shown(month.name)
+    assert (bill["status"], bill["gpu_ms"]) == ("closed", net)
+    assert [adjustment["reference"] for adjustment in bill["adjustments"]] == ["T-1"]
+    lines = sum(line["amount_micro"] for line in bill["lines"])
+    assert bill["amount_micro"] == lines - 7 == statements[0]["statement"]["amount_micro"]
     await pool_of(store).execute(
         "INSERT INTO ledger SELECT journal_partition, incarnation, journal_offset + 1000, pool,"
         " lease, hour, kind, cause, tenant, job_id, attempt, role, lane, price_version, 9, 9, at"
         " FROM ledger WHERE kind = 'usage' LIMIT 1"
     )
-    assert await world.shown(month.name) == made
+    assert await world.shown(month.name) == bill
     following = await world.shown(month.following().name)
     assert (following["status"], following["gpu_ms"]) == ("open", 9)
-    assert [one["reference"] for one in following["adjustments"]] == ["T-2"]
+    assert [adjustment["reference"] for adjustment in following["adjustments"]] == ["T-2"]
     assert following["lines"][0]["description"].endswith(f"late for {month.name}")
 
 

@@ -15,7 +15,7 @@ from tunery.local.paths import DataDir
 from tunery.local.processes import descendants, read_record
 from tunery.local.supervisor import Supervisor
 
-READY = 'print(\'{"event":"ready"}\', flush=True)\n'
+READY = 'print(\'{"event":"process.ready"}\', flush=True)\n'
 SLEEP = "import time; time.sleep(60)\n"
 
 

@@ -18,9 +18,9 @@ def test_items_are_many_different_and_balanced() -> None:
     for item in items:
         assert len(item["choices"]) == len({choice.lower() for choice in item["choices"]}) == 4
         assert all(choice == choice.strip() != "" for choice in item["choices"])
-    places = Counter(item["answer_index"] for item in items)
-    assert places.keys() == {0, 1, 2, 3}
-    assert max(places.values()) - min(places.values()) <= 6
+    answers = Counter(item["answer_index"] for item in items)
+    assert answers.keys() == {0, 1, 2, 3}
+    assert max(answers.values()) - min(answers.values()) <= 6
     runs = [len(list(run)) for _, run in groupby(items, key=lambda item: item["answer_index"])]
     assert max(runs) <= 6
     assert len({item["category"] for item in items}) >= 5

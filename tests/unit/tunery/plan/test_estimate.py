@@ -13,13 +13,13 @@ from tunery.plan.time import HOLD_MS_MIN, hold_of
 def test_the_measured_run_comes_out_again() -> None:
     """20,480 tokens took 62 s of CPU, and evaluation 150 s; start-up is counted on top of both."""
     hyper, _ = resolve({"n_epochs": 1}, SMOL, tokens(20_480), 1)
-    found = estimate(job(hyper), tokens(20_480))
-    assert 120_000 <= found.train_gpu_ms <= 130_000
-    assert 205_000 <= found.eval_gpu_ms <= 215_000
-    assert found.hold_gpu_ms == 2 * HOLD_MS_MIN
-    assert 1_800_000_000 <= found.memory_bytes <= 2_600_000_000
-    assert found.price_micro == -(
-        -(found.train_gpu_ms + found.eval_gpu_ms) * 2_000_000 // 3_600_000
+    needs = estimate(job(hyper), tokens(20_480))
+    assert 120_000 <= needs.train_gpu_ms <= 130_000
+    assert 205_000 <= needs.eval_gpu_ms <= 215_000
+    assert needs.hold_gpu_ms == 2 * HOLD_MS_MIN
+    assert 1_800_000_000 <= needs.memory_bytes <= 2_600_000_000
+    assert needs.price_micro == -(
+        -(needs.train_gpu_ms + needs.eval_gpu_ms) * 2_000_000 // 3_600_000
     )
 
 
@@ -33,12 +33,12 @@ def test_a_hold_is_three_times_what_is_expected(
     count: int, slots: int, device: Device, epochs: int
 ) -> None:
     hyper, _ = resolve({"n_epochs": epochs}, SMOL, tokens(count), 1, device)
-    found = estimate(job(hyper, slots=slots, device=device), tokens(count))
-    assert found.hold_gpu_ms >= 3 * (found.train_gpu_ms + found.eval_gpu_ms)
-    assert found.hold_gpu_ms >= slots * HOLD_MS_MIN
-    assert found.price_max_micro >= found.price_micro
-    assert found.hold_gpu_ms == hold_of(found.train_gpu_ms, slots) + hold_of(
-        found.eval_gpu_ms, slots
+    needs = estimate(job(hyper, slots=slots, device=device), tokens(count))
+    assert needs.hold_gpu_ms >= 3 * (needs.train_gpu_ms + needs.eval_gpu_ms)
+    assert needs.hold_gpu_ms >= slots * HOLD_MS_MIN
+    assert needs.price_max_micro >= needs.price_micro
+    assert needs.hold_gpu_ms == hold_of(needs.train_gpu_ms, slots) + hold_of(
+        needs.eval_gpu_ms, slots
     )
 
 

@@ -45,19 +45,19 @@ def test_the_length_grows_with_the_longest_row_up_to_a_bound() -> None:
 
 
 def test_problems_are_named_all_at_once() -> None:
-    found = problems(
+    named = problems(
         {"n_epochs": 0, "rank": 1.5, "max_length": 10_000, "alpha": True, "speed": 3, "dropout": 0},
         SMOL,
     )
-    assert [problem.param for problem in found] == [
+    assert [problem.param for problem in named] == [
         "n_epochs",
         "rank",
         "max_length",
         "alpha",
         "speed",
     ]
-    assert "from 1 to 50" in found[0].message
-    assert "8192" in found[2].message
+    assert "from 1 to 50" in named[0].message
+    assert "8192" in named[2].message
     assert problems({"n_epochs": "auto", "rank": None, "precision": "fp32"}, SMOL) == ()
     both = problems({"learning_rate": 1e-4, "learning_rate_multiplier": 2}, SMOL)
     assert [problem.param for problem in both] == ["learning_rate_multiplier"]
@@ -66,11 +66,11 @@ def test_problems_are_named_all_at_once() -> None:
 
 
 @pytest.mark.parametrize("value", [10**400, -(10**400), float("nan"), float("inf"), "x" * 9_999])
-def test_numbers_beyond_all_bounds_are_problems_told_shortly(value: int | float | str) -> None:
+def test_numbers_beyond_all_bounds_are_named_in_short(value: int | float | str) -> None:
     for name in RANGES:
-        (found,) = problems({name: value}, SMOL)
-        assert found.param == name
-        assert len(found.message) < 200
+        (problem,) = problems({name: value}, SMOL)
+        assert problem.param == name
+        assert len(problem.message) < 200
 
 
 @given(name=st.sampled_from(sorted(RANGES)), high=st.booleans())
@@ -93,5 +93,5 @@ def test_no_multiplier_leads_out_of_the_range_of_learning_rates(hidden: int, cou
     most = multiplier_max(base)
     hyper, _ = resolve({"learning_rate_multiplier": most}, base, tokens(count), 1)
     assert hyper.learning_rate_ppb <= RANGES["learning_rate"][1] * 1e9
-    (found,) = problems({"learning_rate_multiplier": most + 0.01}, base)
-    assert f"from 0.01 to {most}" in found.message
+    (problem,) = problems({"learning_rate_multiplier": most + 0.01}, base)
+    assert f"from 0.01 to {most}" in problem.message

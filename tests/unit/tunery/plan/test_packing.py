@@ -28,9 +28,9 @@ def test_steps_follow_the_rows_as_they_will_be_packed(
     length: int, fraction_ppm: int, rows: int, count: int
 ) -> None:
     known = replace(tokens(19_334), plans=PLANS)
-    found = packed(known, length, fraction_ppm)
-    assert (found.packed_rows, found.tokens) == (rows, count)
-    wish = {"max_length": length, "n_epochs": 2, "batch_size": 4}
-    hyper, _ = resolve(wish, SMOL, known, 1, "cpu", fraction_ppm)
+    plan = packed(known, length, fraction_ppm)
+    assert (plan.packed_rows, plan.tokens) == (rows, count)
+    requested = {"max_length": length, "n_epochs": 2, "batch_size": 4}
+    hyper, _ = resolve(requested, SMOL, known, 1, "cpu", fraction_ppm)
     needs = estimate(job(hyper, validation_fraction_ppm=fraction_ppm), known)
     assert (needs.steps, needs.tokens) == (2 * -(-rows // 4), 2 * count)

@@ -6,7 +6,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from tunery.runtime.settings import RuntimeSettings, SettingsError, load
 
-GIVEN = {
+ENVIRONMENT = {
     "TUNERY_KAFKA_BOOTSTRAP": "127.0.0.1:9092",
     "TUNERY_POSTGRES_DSN": "postgresql://tunery:pass-word@127.0.0.1/tunery",
     "TUNERY_S3_ENDPOINT": "http://127.0.0.1:7070",
@@ -20,7 +20,7 @@ GIVEN = {
 def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     for name in RuntimeSettings.model_fields:
         monkeypatch.delenv(f"TUNERY_{name.upper()}", raising=False)
-    for name, value in GIVEN.items():
+    for name, value in ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
     return monkeypatch
 
@@ -60,7 +60,7 @@ def test_every_missing_variable_is_named_with_the_fix(environment: pytest.Monkey
 
 def test_secrets_are_not_shown(environment: pytest.MonkeyPatch) -> None:
     settings = load(RuntimeSettings)
-    assert settings.secrets() == (GIVEN["TUNERY_POSTGRES_DSN"], "access-key", "secret-key")
+    assert settings.secrets() == (ENVIRONMENT["TUNERY_POSTGRES_DSN"], "access-key", "secret-key")
     assert not any(secret in repr(settings) for secret in settings.secrets())
 
 

@@ -54,14 +54,16 @@ class World:
         self.logs.append(log)
         return JournalPorts(f"toy{self.streams['seats'].name}", log, SystemClock(), self.blobs)
 
-    def aggregate(self, one: Aggregate[Any]) -> Aggregate[Any]:
-        return replace(one, stream=self.streams[one.stream.name])
+    def aggregate(self, aggregate: Aggregate[Any]) -> Aggregate[Any]:
+        return replace(aggregate, stream=self.streams[aggregate.stream.name])
 
     def owners(
         self, parts: JournalPorts, limits: HostLimits | None = None
     ) -> list[AggregateHost[Any]]:
         both = (SEATS_AGGREGATE, TALLY_AGGREGATE)
-        return [AggregateHost(parts, self.aggregate(one), limits=limits) for one in both]
+        return [
+            AggregateHost(parts, self.aggregate(aggregate), limits=limits) for aggregate in both
+        ]
 
     def reactor(self, parts: JournalPorts) -> Reactor:
         return Reactor(parts, self.streams["seats"], react_seats, streams=self.streams)
@@ -71,23 +73,23 @@ class World:
         log = self.logs[0]
         seats = await replay_stream(log, self.aggregate(SEATS_AGGREGATE))
         tally = await replay_stream(log, self.aggregate(TALLY_AGGREGATE))
-        counted = sum(total for one in tally for total in one.fold.state.values())
-        tenants = [tenant for one in seats for tenant in one.fold.state.values()]
+        counted = sum(total for partition in tally for total in partition.fold.state.values())
+        tenants = [tenant for partition in seats for tenant in partition.fold.state.values()]
         held = sum(hold.seats for tenant in tenants for hold in tenant.holds)
-        return sum(one.accepted for one in seats), held, counted
+        return sum(partition.accepted for partition in seats), held, counted
 
 
 @pytest_asyncio.fixture
 async def world(servers: Stack, request: pytest.FixtureRequest) -> AsyncIterator[World]:
     mark = request.node.name.removeprefix("test_")[:40]
-    streams = {key: replace(one, name=f"{key}.{mark}") for key, one in STREAMS.items()}
+    streams = {key: replace(stream, name=f"{key}.{mark}") for key, stream in STREAMS.items()}
     world = World(servers.kafka_bootstrap, streams, [], MemoryBlobs())
     log = world.parts().log
-    topics = [topic for one in streams.values() for topic in (one.commands, one.journal)]
+    topics = [topic for stream in streams.values() for topic in (stream.commands, stream.journal)]
     await log.create([*topics, SNAPSHOTS], PARTITIONS)
     yield world
-    for one in world.logs:
-        await one.close()
+    for log in world.logs:
+        await log.close()
 
 
 @asynccontextmanager

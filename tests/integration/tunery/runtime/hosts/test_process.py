@@ -106,17 +106,17 @@ async def held(client: Runtime) -> set[str]:
 async def test_the_life_of_a_process(servers: Stack, client: Runtime) -> None:
     store = client.store
     async with toy_service(servers.env) as first:
-        ready = await first.logged("ready")
+        ready = await first.logged("process.ready")
         assert "projector held" in ready["hosts"]
         assert (await outcome(store, await submit(client, "keep-1"))).code is None
         assert await held(client) >= {"keep-1"}
         await first.end(signal.SIGKILL)
     pending = [await submit(client, f"keep-{number}") for number in range(2, 12)]
     async with toy_service(servers.env) as second:
-        found = [await outcome(store, command_id, AGAIN_S) for command_id in pending]
-        assert {one.code for one in found} == {None}
+        results = [await outcome(store, command_id, AGAIN_S) for command_id in pending]
+        assert {result.code for result in results} == {None}
         assert await held(client) >= {f"keep-{number}" for number in range(1, 12)}
-        await second.logged("ready")
+        await second.logged("process.ready")
         status, seconds = await second.end(signal.SIGTERM)
         assert status == 0
         assert seconds < 5
@@ -127,7 +127,7 @@ async def test_the_life_of_a_process(servers: Stack, client: Runtime) -> None:
 
 async def test_effects_end_what_they_were_asked_for(servers: Stack, client: Runtime) -> None:
     async with toy_service(servers.env) as process:
-        await process.logged("ready")
+        await process.logged("process.ready")
         await outcome(client.store, await submit(client, "passing"))
 
         async def gone() -> bool:
@@ -139,7 +139,7 @@ async def test_effects_end_what_they_were_asked_for(servers: Stack, client: Runt
 
 async def test_a_database_that_goes_away_is_waited_for(servers: Stack, client: Runtime) -> None:
     async with toy_service(servers.env) as process:
-        await process.logged("ready")
+        await process.logged("process.ready")
         await servers.stop("postgres")
         command_id = await submit(client, "keep-while-away")
         await process.logged("host.waits")
@@ -156,7 +156,7 @@ async def test_what_a_killed_database_has_lost_is_read_again(
     """Commits of views do not wait for the disk: the log has it all."""
     keys = {f"keep-crash-{number}" for number in range(300)}
     async with toy_service(servers.env) as process:
-        await process.logged("ready")
+        await process.logged("process.ready")
         for number, key in enumerate(sorted(keys)):
             await submit(client, key)
             if number == 200:

@@ -49,7 +49,7 @@ class Parts:
     blobs: Blobs = field(default_factory=MemoryBlobs)
 
 
-def taken(seats: int = 1) -> bytes:
+def hold_seats(seats: int = 1) -> bytes:
     return envelope(KEY, HoldSeats(seats=seats), str(uuid4()))
 
 
@@ -59,8 +59,8 @@ BAD: Final = (
     b"\x00\xff no command",
     b"[" * LARGEST,
     envelope("tenant-b", HoldSeats(seats=1), str(uuid4())),
-    taken().replace(b"HoldSeats.v1", b"HoldSeats.v2"),
-    taken().replace(b'"tenant":"tenant-a"', b'"tenant":"tenant-b"'),
+    hold_seats().replace(b"HoldSeats.v1", b"HoldSeats.v2"),
+    hold_seats().replace(b'"tenant":"tenant-a"', b'"tenant":"tenant-b"'),
 )
 
 
@@ -69,10 +69,10 @@ async def decided(log: Log, stream: Stream, count: int) -> list[tuple[Entry, Any
     async with asyncio.timeout(WAIT_S):
         while True:
             records = await read_all(log, stream.journal.name, PARTITION)
-            entries = [decode_record(one.value) for one in records]
-            found = [one for one in entries if isinstance(one, Entry)]
-            if len(found) >= count:
-                return [(one, codec_of(stream).events(one)[0]) for one in found]
+            records_read = [decode_record(record.value) for record in records]
+            entries = [entry for entry in records_read if isinstance(entry, Entry)]
+            if len(entries) >= count:
+                return [(entry, codec_of(stream).events(entry)[0]) for entry in entries]
             await asyncio.sleep(0.05)
 
 
@@ -104,19 +104,21 @@ async def test_the_partition_goes_on_whatever_is_in_it(servers: Stack) -> None:
                     stream, KEY, KEY, HoldSeats(seats=1), correlation="x" * 10_000_000
                 )
             # the clock of a client, in the record and in its headers, is nobody's clock
-            await put(taken(2), key=None, timestamp_ms=1)
-            await put(taken(2), timestamp_ms=began_ms * 2, headers=[("date", b"1 January 1970")])
+            await put(hold_seats(2), key=None, timestamp_ms=1)
+            await put(
+                hold_seats(2), timestamp_ms=began_ms * 2, headers=[("date", b"1 January 1970")]
+            )
             await sender.send(stream, KEY, KEY, ReleaseSeats(seats=4))
-            found = await decided(log, stream, len(BAD) + 3)
+            entries = await decided(log, stream, len(BAD) + 3)
         assert not host.stopped
     finally:
         await stranger.stop()
         await log.close()
-    events = [event for _, event in found]
+    events = [event for _, event in entries]
     rejected = [event.code for event in events[: len(BAD)] if isinstance(event, Rejected)]
     assert rejected == [errors.MALFORMED] * len(BAD)
     assert [type(event) for event in events[len(BAD) :]] == [SeatsHeld, SeatsHeld, SeatsReleased]
-    moments = [entry.at for entry, _ in found]
+    moments = [entry.at for entry, _ in entries]
     assert moments == sorted(moments)
     assert abs(moments[0] - began_ms) < SKEW_MS_MAX
     assert moments[-1] - moments[0] < SKEW_MS_MAX

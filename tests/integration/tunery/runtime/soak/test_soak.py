@@ -25,15 +25,15 @@ def soaked() -> tuple[dict[str, Any], int]:
 
 
 def test_five_rounds_lose_duplicate_and_reorder_nothing() -> None:
-    found, status = soaked()
-    assert found["problems"] == []
+    report, status = soaked()
+    assert report["problems"] == []
     assert status == 0
-    kinds = {name.partition(" ")[0] for name in found["by_kind"]}
+    kinds = {name.partition(" ")[0] for name in report["by_kind"]}
     assert kinds == {"kill", "zombie", "broker", "database", "failpoint"}
-    assert found["unreached"] == []
+    assert report["unreached"] == []
     # It was no idle run: every kind of evidence is there, and a zombie has appended in vain.
-    assert found["commands_acknowledged"] > 500
-    assert found["accepted"] > 2 * found["commands_acknowledged"]
-    assert found["replies"] > 500
-    assert found["stale_by_zombies"] > 0
-    assert found["takeover_ms"]["n"] > 0
+    assert report["commands_acknowledged"] > 500
+    assert report["accepted"] > 2 * report["commands_acknowledged"]
+    assert report["replies"] > 500
+    assert report["stale_by_zombies"] > 0
+    assert report["takeover_ms"]["n"] > 0

@@ -145,9 +145,9 @@ def test_a_key_is_rotated_by_its_newest_secret_or_by_operators() -> None:
 def test_who_may_revoke_a_key(
     asking: str, scopes: tuple[str, ...], target: tuple[str, ...], allowed: bool
 ) -> None:
-    one = replace(create_key(), scopes=scopes)
+    own_key = replace(create_key(), scopes=scopes)
     other = replace(create_key("key_2"), scopes=target, sha256="b" * 64)
-    state = after(create_tenant(), one, other)
+    state = after(create_tenant(), own_key, other)
     secret = {"key_1": "a" * 64, "key_2": "b" * 64}.get(asking)
     (event,) = decide(state, RevokeKey(key_id="key_2", secret=secret), context())
     assert isinstance(event, KeyRevoked) == allowed

@@ -56,21 +56,25 @@ def bill(*rows: LedgerRow, soft: int | None = None) -> Invoice:
 
 def test_the_example_of_the_architecture() -> None:
     """2 slots, 8,400,000 used, 8,000,000 billable over two hours, 560,000 credited."""
-    made = bill(
+    invoiced = bill(
         replace(row(HOUR, 4_800_000), used_gpu_ms=4_800_000),
         replace(row(HOUR + 1, 3_200_000), used_gpu_ms=3_600_000),
         credit(560_000, HOUR + 1),
     )
-    assert [line.kind for line in made.lines] == ["usage", "usage", "credit"]
-    assert (made.used_gpu_ms, made.gpu_ms, made.credited_gpu_ms) == (8_400_000, 7_440_000, 560_000)
-    assert [line.amount_micro for line in made.lines] == [3_200_000, 2_133_333, -373_333]
-    assert made.amount_micro == 4_960_000
-    assert "machine lost" in made.lines[2].description
+    assert [line.kind for line in invoiced.lines] == ["usage", "usage", "credit"]
+    assert (invoiced.used_gpu_ms, invoiced.gpu_ms, invoiced.credited_gpu_ms) == (
+        8_400_000,
+        7_440_000,
+        560_000,
+    )
+    assert [line.amount_micro for line in invoiced.lines] == [3_200_000, 2_133_333, -373_333]
+    assert invoiced.amount_micro == 4_960_000
+    assert "machine lost" in invoiced.lines[2].description
 
 
 def test_slices_of_one_job_and_hour_are_one_line_and_one_rounding() -> None:
-    made = bill(row(gpu_ms=1), row(gpu_ms=1), row(gpu_ms=1))
-    (line,) = made.lines
+    invoiced = bill(row(gpu_ms=1), row(gpu_ms=1), row(gpu_ms=1))
+    (line,) = invoiced.lines
     assert line.gpu_ms == 3
     assert line.amount_micro == line_micro(3, 2_400_000) == 2
 
@@ -96,9 +100,9 @@ def test_only_hours_of_the_month_count() -> None:
 
 
 def test_what_is_above_the_soft_limit_is_marked() -> None:
-    made = bill(row(), row(HOUR + 1), credit(HOUR_MS, HOUR + 2), soft=HOUR_MS + 1000)
-    assert [line.overage_gpu_ms for line in made.lines] == [0, HOUR_MS - 1000, 1000 - HOUR_MS]
-    assert made.overage_gpu_ms == 0
+    invoiced = bill(row(), row(HOUR + 1), credit(HOUR_MS, HOUR + 2), soft=HOUR_MS + 1000)
+    assert [line.overage_gpu_ms for line in invoiced.lines] == [0, HOUR_MS - 1000, 1000 - HOUR_MS]
+    assert invoiced.overage_gpu_ms == 0
 
 
 def test_a_price_that_is_in_no_book_is_named() -> None:
@@ -136,16 +140,16 @@ ROWS = st.builds(
 def test_sums_equal_the_ledger_in_any_order(
     rows: list[LedgerRow], random: Random, soft: int
 ) -> None:
-    made = bill(*rows, soft=soft)
+    invoiced = bill(*rows, soft=soft)
     shuffled = list(rows)
     random.shuffle(shuffled)
-    assert bill(*shuffled, soft=soft) == made
-    assert made.gpu_ms == sum(it.gpu_ms for it in rows)
-    assert made.used_gpu_ms == sum(it.used_gpu_ms for it in rows)
-    assert made.amount_micro == sum(line.amount_micro for line in made.lines)
-    assert made.overage_gpu_ms == max(made.gpu_ms - soft, 0)
-    total = sum((decimal_amount(line.amount_micro) for line in made.lines), Decimal(0))
-    assert decimal_amount(made.amount_micro) == total
-    for line in made.lines:
+    assert bill(*shuffled, soft=soft) == invoiced
+    assert invoiced.gpu_ms == sum(usage.gpu_ms for usage in rows)
+    assert invoiced.used_gpu_ms == sum(usage.used_gpu_ms for usage in rows)
+    assert invoiced.amount_micro == sum(line.amount_micro for line in invoiced.lines)
+    assert invoiced.overage_gpu_ms == max(invoiced.gpu_ms - soft, 0)
+    total = sum((decimal_amount(line.amount_micro) for line in invoiced.lines), Decimal(0))
+    assert decimal_amount(invoiced.amount_micro) == total
+    for line in invoiced.lines:
         exact = Decimal(line.gpu_ms) * line.gpu_hour_micro / HOUR_MS
         assert abs(exact - line.amount_micro) <= Decimal("0.5")

@@ -43,8 +43,8 @@ def statement(name: str = "2026-11") -> Statement:
 
 
 def deadline(decider: Decider) -> int | None:
-    found = ACCOUNTS.deadline(decider.state)
-    return None if found is None else found.at
+    due = ACCOUNTS.deadline(decider.state)
+    return None if due is None else due.at
 
 
 def test_a_month_ends_once_and_only_when_its_last_slices_had_time() -> None:
@@ -92,6 +92,6 @@ def test_amounts_must_make_sense(amount: int) -> None:
 
 
 def test_nothing_is_closed_or_adjusted_for_an_unknown_tenant() -> None:
-    nobody = Decider(ACCOUNTS, "acme", DUE)
-    assert nobody.when(Tick()) == nobody.when(CloseInvoice(statement=statement())) == ()
-    assert of(nobody.when(GOODWILL), Rejected).code == errors.NOT_FOUND
+    stranger = Decider(ACCOUNTS, "acme", DUE)
+    assert stranger.when(Tick()) == stranger.when(CloseInvoice(statement=statement())) == ()
+    assert of(stranger.when(GOODWILL), Rejected).code == errors.NOT_FOUND

@@ -12,9 +12,9 @@ from tests.unit.services.notifier.receiver import receiving
 
 @pytest.fixture
 async def outbound() -> AsyncIterator[HttpOutbound]:
-    made = HttpOutbound(allow_private=True, timeout_ms=1_000)
-    yield made
-    await made.close()
+    adapter = HttpOutbound(allow_private=True, timeout_ms=1_000)
+    yield adapter
+    await adapter.close()
 
 
 async def test_body_headers_and_host_arrive(outbound: HttpOutbound) -> None:

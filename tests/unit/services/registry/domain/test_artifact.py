@@ -42,8 +42,8 @@ def tensors() -> Tensors:
     }
 
 
-def check(found: Tensors, payload: int = 256) -> int:
-    header = json.dumps(found).encode()
+def check(described: Tensors, payload: int = 256) -> int:
+    header = json.dumps(described).encode()
     return check_header(header, 8 + len(header) + payload, RANK)
 
 
@@ -77,9 +77,9 @@ def test_other_configs_are_refused_by_name(data: bytes, reason: str) -> None:
 
 
 def changed(change: Callable[[Tensors], None]) -> Tensors:
-    found = tensors()
-    change(found)
-    return found
+    altered = tensors()
+    change(altered)
+    return altered
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,8 @@ from schemas.model import (
     BaseAdded,
     BasePinned,
     BaseRefused,
+    CheckpointShared,
+    CheckpointUnshared,
     Command,
     DeleteVersion,
     Event,
@@ -24,8 +26,11 @@ from schemas.model import (
     RecordPublished,
     RegisterVersion,
     RollBack,
+    Share,
+    ShareCheckpoint,
     Stage,
     StageMoved,
+    UnshareCheckpoint,
     Verdict,
     VersionDeleted,
     VersionFailed,
@@ -35,7 +40,7 @@ from schemas.model import (
 from schemas.training import BlobFile
 from services.registry.domain.decide import decide
 from services.registry.domain.evolve import evolve
-from services.registry.domain.state import EXCLUSIVE, NOTHING, Registry, holder_of
+from services.registry.domain.state import EXCLUSIVE, INITIAL, SHARED_MAX, Registry, holder_of
 
 SHA, OTHER_SHA = "a" * 64, "b" * 64
 FILE = BlobFile(name="adapter_model.safetensors", blob="t/acme/x", sha256=SHA, bytes=1)
@@ -64,7 +69,7 @@ def step(
     return state, events
 
 
-def after(*commands: Command, state: Registry = NOTHING) -> Registry:
+def after(*commands: Command, state: Registry = INITIAL) -> Registry:
     for command in commands:
         state, _ = step(state, command)
     return state
@@ -98,14 +103,14 @@ def published(model_id: str) -> RecordPublished:
 
 
 def versions(*names: str) -> Registry:
-    state = NOTHING
+    state = INITIAL
     for name in names:
         state = after(register(name), published(name), state=state)
     return state
 
 
 def test_a_base_is_added_once_and_its_bytes_never_change() -> None:
-    state, events = step(NOTHING, AddBase(base=BASE), GLOBAL)
+    state, events = step(INITIAL, AddBase(base=BASE), GLOBAL)
     assert events == (BaseAdded(base=BASE),)
     assert decide(state, AddBase(base=BASE), context(GLOBAL)) == ()
     changed = replace(BASE, sha256=OTHER_SHA)
@@ -117,23 +122,23 @@ def test_a_base_is_added_once_and_its_bytes_never_change() -> None:
 
 
 def test_a_tenant_cannot_add_a_base() -> None:
-    assert refusal(decide(NOTHING, AddBase(base=BASE), context())).code == errors.MALFORMED
+    assert refusal(decide(INITIAL, AddBase(base=BASE), context())).code == errors.MALFORMED
 
 
 def test_a_pin_checks_the_hash() -> None:
-    state, _ = step(NOTHING, AddBase(base=BASE), GLOBAL)
+    state, _ = step(INITIAL, AddBase(base=BASE), GLOBAL)
     pin = PinBase(job_id="j", base_id="small", base_sha256=SHA)
     assert decide(state, pin, context()) == (BasePinned(job_id="j", base=BASE),)
     (changed,) = decide(state, replace(pin, base_sha256=OTHER_SHA), context())
     assert isinstance(changed, BaseRefused)
     assert changed.code == errors.BASE_CHANGED
-    (unknown,) = decide(NOTHING, pin, context())
+    (unknown,) = decide(INITIAL, pin, context())
     assert isinstance(unknown, BaseRefused)
     assert unknown.code == errors.UNKNOWN_BASE
 
 
 def test_a_version_is_published_by_the_first_outcome() -> None:
-    state, events = step(NOTHING, register("m"))
+    state, events = step(INITIAL, register("m"))
     assert isinstance(events[0], VersionSubmitted)
     assert decide(state, register("m"), context()) == ()
     state, events = step(state, published("m"))
@@ -155,7 +160,7 @@ def test_a_failed_publication_can_be_registered_again() -> None:
 def test_a_second_job_cannot_take_a_version_over() -> None:
     state, events = step(versions("m"), register("m", job_id="ftjob-other"))
     assert isinstance(events[0], VersionFailed)
-    assert state.shelves["acme"].versions["m"].lineage.job_id == "ftjob-m"
+    assert state.tenants["acme"].versions["m"].lineage.job_id == "ftjob-m"
 
 
 def test_a_blocked_version_is_kept_and_cannot_be_promoted() -> None:
@@ -184,7 +189,7 @@ def test_promotion_compares_before_it_swaps() -> None:
     (moved,) = events
     assert isinstance(moved, StageMoved)
     assert moved.replaced == "a"
-    assert state.shelves["acme"].versions["a"].stage == "dev"
+    assert state.tenants["acme"].versions["a"].stage == "dev"
 
 
 def test_roll_back_goes_to_the_version_before_and_then_further() -> None:
@@ -230,10 +235,50 @@ def test_a_stage_has_one_holder_whatever_happens(commands: list[Command]) -> Non
     state = versions("a", "b", "c")
     for command in commands:
         state, events = step(state, command)
-        shelf = state.shelves["acme"]
+        models = state.tenants["acme"]
         for stage in EXCLUSIVE:
-            in_stage = [name for name, it in shelf.versions.items() if it.stage == stage]
-            holder = holder_of(shelf, "series", stage).model_id
+            in_stage = [name for name, model in models.versions.items() if model.stage == stage]
+            holder = holder_of(models, "series", stage).model_id
             assert in_stage == ([] if holder is None else [holder])
         moved = [event for event in events if isinstance(event, StageMoved)]
         assert all(event.model_id != event.replaced for event in moved)
+
+
+# --- checkpoints that other tenants may fetch ---------------------------------------------------
+
+
+def share(checkpoint: str, *projects: str) -> ShareCheckpoint:
+    shares = tuple(Share(permission_id=f"cp_{checkpoint}{p}", project_id=p) for p in projects)
+    return ShareCheckpoint(checkpoint_id=checkpoint, shares=shares)
+
+
+def _shared_with(events: tuple[Event, ...]) -> list[str]:
+    return [event.project_id for event in events if isinstance(event, CheckpointShared)]
+
+
+def test_tenants_with_permission_are_not_shared_with_again() -> None:
+    state, events = step(INITIAL, share("a", "x", "y"))
+    assert _shared_with(events) == ["x", "y"]
+    state, events = step(state, share("a", "y", "z"))
+    assert _shared_with(events) == ["z"]
+    _, events = step(state, share("b", "y"))
+    assert len(events) == 1
+
+
+def test_a_permission_is_revoked_once_and_by_its_owner() -> None:
+    state, _ = step(INITIAL, share("a", "x"))
+    unshare = UnshareCheckpoint(permission_id="cp_ax")
+    _, (refused,) = step(state, unshare, key="other")
+    assert isinstance(refused, Rejected)
+    state, events = step(state, unshare)
+    assert events == (CheckpointUnshared(checkpoint_id="a", permission_id="cp_ax", project_id="x"),)
+    _, (refused,) = step(state, unshare)
+    assert isinstance(refused, Rejected)
+    assert refused.code == errors.NOT_FOUND
+
+
+def test_permissions_of_a_tenant_are_limited() -> None:
+    state, _ = step(INITIAL, share("a", *map(str, range(SHARED_MAX))))
+    _, (refused,) = step(state, share("b", "x"))
+    assert isinstance(refused, Rejected)
+    assert refused.code == errors.ILLEGAL_STATE

@@ -142,16 +142,16 @@ async def node(
 ) -> AsyncIterator[Node]:
     """A running agent and a running owner of the pool."""
     runtime = world.runtime("trainer")
-    machine = ProcessGroups(mark=str(folder))
+    launcher = ProcessGroups(mark=str(folder))
     chosen = settings(folder)
     reports = Reports(runtime, POOL_NAME)
 
     def attempt(grant: Grant, incarnation: str) -> LeaseAttempt:
-        tools = Tools(runtime, machine, reports, incarnation)
+        tools = Tools(runtime, launcher, reports, incarnation)
         program = ScriptProgram(grant, tools, chosen, script(grant))
         return LeaseAttempt(grant, tools, program, folder / str(grant.token.lease))
 
-    agent = NodeAgent(runtime, chosen, machine, Hardware("cpu", 1 << 30), attempt)
+    agent = NodeAgent(runtime, chosen, launcher, Hardware("cpu", 1 << 30), attempt)
     owner_runtime = world.runtime("scheduler")
     owner = AggregateHost(owner_runtime, POOLS)
     watcher = Watcher(owner_runtime, TTL_MS, POLL_MS, IDLE_MS_MAX)

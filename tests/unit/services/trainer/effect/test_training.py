@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from schemas import pool, training
-from schemas.topics import POOL
+from schemas.topics import POOL, TELEMETRY
 from services.trainer.adapters.processes import ProcessGroups
 from services.trainer.effect import storage
 from services.trainer.effect.program import Tools
@@ -16,13 +16,22 @@ from services.trainer.effect.reports import Reports
 from services.trainer.effect.training import Training
 from services.trainer.settings import TrainerSettings
 from tests.unit.services.trainer.domain.test_evolve import PREPARED, SHA, grant
+from tests.unit.services.trainer.effect.outages import SleepClock, UnavailableBlobs
 from tests.unit.tunery.work.samples import CHECKPOINTED, STARTED
-from tunery.runtime.blobs.abstract import BlobsUnavailable, Stored
+from tunery.runtime.blobs.abstract import BlobsUnavailable
 from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.journal.codec import codec_of, decode_envelope
 from tunery.runtime.memory_servers import MemoryServers, memory_servers
-from tunery.work.events import Checkpointed, FileDigest, SkippedCandidate
+from tunery.work.events import (
+    Checkpointed,
+    Evaluated,
+    FileDigest,
+    Finished,
+    LossSpiked,
+    SkippedCandidate,
+    StepCompleted,
+)
 
 CONTENT = b"weights"
 WORK = training.TrainWork(
@@ -45,44 +54,14 @@ WORK = training.TrainWork(
 )
 
 
-class Away(MemoryBlobs):
-    """Refuses the first `outage` calls, or all of them."""
-
-    def __init__(self, outage: int) -> None:
-        super().__init__()
-        self.outage = outage
-
-    async def put_file(self, key: str, path: Path, *, sha256: str | None = None) -> Stored:
-        if self.outage > 0:
-            self.outage -= 1
-            raise BlobsUnavailable("connection refused")
-        return await super().put_file(key, path, sha256=sha256)
-
-
-class Quick:
-    """Time that passes only in sleeps."""
-
-    def __init__(self) -> None:
-        self.ms = 0
-
-    def monotonic_ms(self) -> int:
-        return self.ms
-
-    def now_ms(self) -> int:
-        return self.ms
-
-    async def sleep(self, ms: int) -> None:
-        self.ms += ms
-
-
 async def under_lease(
     blobs: MemoryBlobs, folder: Path, checkpoints: tuple[training.Checkpoint, ...] = ()
 ) -> tuple[Training, MemoryServers]:
-    servers = await memory_servers(Quick())
+    servers = await memory_servers(SleepClock())
     there = MemoryServers(servers.log, blobs, servers.keys, servers.clock)
     runtime = there.runtime("trainer")
-    machine = ProcessGroups(mark=str(folder))
-    tools = Tools(runtime, machine, Reports(runtime, "default"), "a1")
+    launcher = ProcessGroups(mark=str(folder))
+    tools = Tools(runtime, launcher, Reports(runtime, "default"), "a1")
     lease = grant(role="train", work=WORK, checkpoints=checkpoints)
     settings = TrainerSettings(id="a", pool="default", slots=1, work_dir=folder)
     return Training(lease, WORK, tools, settings), there
@@ -120,7 +99,7 @@ async def reported(there: MemoryServers) -> list[int]:
 
 
 async def test_a_short_outage_of_storage_delays_a_checkpoint(tmp_path: Path) -> None:
-    training, there = await under_lease(Away(3), tmp_path)
+    training, there = await under_lease(UnavailableBlobs(3), tmp_path)
     await training.handle(checkpointed(tmp_path, 5))
     assert await reported(there) == [5]
     assert list(there.blobs.bodies.values()) == [CONTENT]
@@ -136,7 +115,7 @@ async def test_a_checkpoint_that_training_has_replaced_is_left_out(tmp_path: Pat
 
 
 async def test_an_outage_without_end_fails_the_attempt(tmp_path: Path) -> None:
-    training, there = await under_lease(Away(1_000_000), tmp_path)
+    training, there = await under_lease(UnavailableBlobs(1_000_000), tmp_path)
     with pytest.raises(BlobsUnavailable):
         await training.handle(checkpointed(tmp_path, 5))
     assert there.clock.monotonic_ms() >= storage.OUTAGE_MS_MAX
@@ -177,3 +156,63 @@ async def test_of_two_checkpoints_of_one_step_the_whole_one_is_used(tmp_path: Pa
     started = await training.handle(replace(STARTED, skipped=(passed_over,)))
     assert started is not None
     assert [skip.manifest_sha256[0] for skip in started.skipped] == ["a", "b"]
+
+
+STEP = StepCompleted(
+    step=3,
+    total_steps=9,
+    epoch=0.5,
+    loss=2.5,
+    grad_norm=1.5,
+    learning_rate=1e-4,
+    mean_token_accuracy=0.25,
+    tokens=30,
+    tokens_total=90,
+    elapsed_ms=700,
+)
+
+
+async def test_steps_losses_and_spikes_are_telemetry(tmp_path: Path) -> None:
+    training, there = await under_lease(MemoryBlobs(), tmp_path)
+    await training.handle(Evaluated(step=0, valid_loss=9.0))  # before the first step: dropped
+    await training.handle(STEP)
+    await training.handle(Evaluated(step=3, valid_loss=2.75))
+    await training.handle(LossSpiked(step=3, loss=2.5, message="the loss rose"))
+    reader = await there.log.reader(TELEMETRY.name, {partition_of(b"job1"): 0})
+    records = [msgspec.json.decode(record.value) for record in await reader.poll(10, 100)]
+    await reader.close()
+    assert [record.get("valid_loss") for record in records] == [None, 2.75, None]
+    first, _, spike = records
+    assert (first["job_id"], first["attempt"], first["step"], first["total_steps"]) == (
+        "job1",
+        1,
+        3,
+        9,
+    )
+    assert (first["loss"], first["accuracy"], first["learning_rate"]) == (2.5, 0.25, 1e-4)
+    assert (first["tokens"], first["elapsed_ms"]) == (30, 700)
+    assert spike["text"] == "step 3: the loss rose (loss 2.500)"
+
+
+async def test_the_adapter_of_a_finished_process_is_stored(tmp_path: Path) -> None:
+    training, there = await under_lease(MemoryBlobs(), tmp_path)
+    with pytest.raises(FileNotFoundError, match="wrote no adapter"):
+        await training.result()
+    (tmp_path / "adapter.safetensors").write_bytes(CONTENT)
+    digest = sha256(CONTENT).hexdigest()
+    file = FileDigest(name="adapter.safetensors", sha256=digest, bytes=len(CONTENT))
+    await training.handle(
+        Finished(
+            adapter_dir=str(tmp_path),
+            adapter_sha256=digest,
+            config_sha256="c" * 64,
+            files=(file,),
+            steps=9,
+            tokens=90,
+            final_loss=1.2345678,
+        )
+    )
+    result = await training.result()
+    assert (result.steps, result.tokens, result.final_loss_ppm) == (9, 90, 1_234_568)
+    (stored,) = result.adapter
+    assert await there.blobs.get(stored.blob, sha256=digest) == CONTENT

@@ -21,7 +21,7 @@ from tunery.runtime.bus.memory import MemoryLog
 from tunery.runtime.journal.codec import state_hash
 from tunery.runtime.seal.directory import DirectoryKeyStore
 from tunery.runtime.seal.sealer import Sealer
-from tunery.runtime.tools.archive import Reading
+from tunery.runtime.tools.archive import ArchiveReader
 
 HERE = OWNERS.partition
 POOL = RECORDED["pool.lost_and_killed"]
@@ -215,7 +215,7 @@ def test_an_export_holds_the_very_bytes(tunery: Front, tmp_path: Path) -> None:
         True,
         16,
     )
-    assert list(Reading(io.BytesIO(file.read_bytes())).records()) == list(OWNERS.records)
+    assert list(ArchiveReader(io.BytesIO(file.read_bytes())).records()) == list(OWNERS.records)
     standard = tunery("export", "account", "-")
     assert standard.stdout_bytes == file.read_bytes()
     assert "11" in standard.stderr
@@ -227,7 +227,7 @@ def test_an_export_of_a_damaged_journal_is_made_and_said_to_be_damaged(
     change(tunery.log, 4, b"Rejected.v1", b"Rejected.v9")
     file = tmp_path / "account.jsonl"
     assert "at offset 4" in tunery("export", "account", file, code=1).stdout
-    assert len(list(Reading(io.BytesIO(file.read_bytes())).records())) == 16
+    assert len(list(ArchiveReader(io.BytesIO(file.read_bytes())).records())) == 16
 
 
 def test_an_import_gives_the_same_journal_and_an_operators_claim(

@@ -9,15 +9,15 @@ from tests.unit.tunery.cli.journal.journals import OWNERS, filled, records
 from tunery.cli.journal import scan
 from tunery.cli.journal.scan import TailOptions
 from tunery.runtime.bus.memory import MemoryLog
-from tunery.runtime.tools.inspection import Looked
+from tunery.runtime.tools.inspection import RecordReport
 
 HERE = OWNERS.partition
 WAIT_S = 10
 
 
-async def first(log: MemoryLog, options: TailOptions, count: int) -> list[Looked]:
+async def first(log: MemoryLog, options: TailOptions, count: int) -> list[RecordReport]:
     """The first records of a tail; those of the other story are written once it has begun."""
-    looked: list[Looked] = []
+    looked: list[RecordReport] = []
     async with asyncio.timeout(WAIT_S):
         async for shown in scan.tail(log, "account", scan.partitions_of(None), options):
             looked.append(shown)

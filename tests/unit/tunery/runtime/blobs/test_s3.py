@@ -27,15 +27,15 @@ def address() -> Iterator[str]:
         def log_message(self, *_: object) -> None:
             """Nothing."""
 
-    with HTTPServer(("127.0.0.1", 0), Handler) as made:
-        thread = Thread(target=made.serve_forever, args=(0.01,))
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
-        yield f"http://127.0.0.1:{made.server_port}"
-        made.shutdown()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
         thread.join()
 
 
-async def test_an_answer_that_nobody_can_read_is_an_outage(address: str) -> None:
+async def test_unreadable_response_is_an_outage(address: str) -> None:
     blobs = S3Blobs(S3Settings(address, "key", "secret-secret", "bucket"))
     upload = await blobs.upload("t/a/b")
     with pytest.raises(BlobsUnavailable):

@@ -214,9 +214,9 @@ async def test_a_journal_that_was_changed_is_named(world: World) -> None:
         await take(world)
         await take(world)
         await world.decided(KEY, 2)
-    place = world.log.topics[SEATS.journal.name][PARTITION]
-    forged = place.records[1]
-    place.records[1] = forged._replace(value=forged.value.replace(b'"seats":1', b'"seats":2'))
+    partition = world.log.topics[SEATS.journal.name][PARTITION]
+    forged = partition.records[1]
+    partition.records[1] = forged._replace(value=forged.value.replace(b'"seats":1', b'"seats":2'))
     host = world.host("b")
     async with running(host):
         await until(lambda: PARTITION in host.stopped)
@@ -231,8 +231,8 @@ async def test_decided_commands_are_trimmed_but_for_the_last(world: World) -> No
         await world.decided(KEY, 3)
         owner = host.owners[PARTITION]
         owner._trimmed_ms -= 1_000_000
-        place = world.log.topics[SEATS.commands.name][PARTITION]
-        await until(lambda: place.start == 2)
+        partition = world.log.topics[SEATS.commands.name][PARTITION]
+        await until(lambda: partition.start == 2)
     async with running(world.host("b")):
         await take(world)
         await world.decided(KEY, 4)

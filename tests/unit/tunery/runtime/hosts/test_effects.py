@@ -44,38 +44,40 @@ async def gone(service: Toy) -> None:
 
 async def test_the_outcome_of_an_effect_ends_its_row() -> None:
     seen: list[tuple[int, str]] = []
-    async with serving(give_back(lambda body, tenant: seen.append((body.seats, tenant)))) as one:
-        await one.send("a", HoldSeats(seats=3))
+    async with serving(
+        give_back(lambda body, tenant: seen.append((body.seats, tenant)))
+    ) as service:
+        await service.send("a", HoldSeats(seats=3))
 
         async def ran() -> bool:
             return bool(seen)
 
         await until(ran)
-        await gone(one)
+        await gone(service)
         await asyncio.sleep(0.1)
         assert seen == [(3, "a")]
-        assert await one.runtime.store.lease_rows("give", 1, 10) == []
+        assert await service.runtime.store.lease_rows("give", 1, 10) == []
 
 
-async def test_a_failure_is_tried_again() -> None:
+async def test_failed_effect_is_tried_again() -> None:
     failures = [ValueError("one"), BlobsUnavailable("away"), ValueError("two")]
 
     def fail_at_first(body: SeatsHeld, tenant: str) -> None:
         if failures:
             raise failures.pop(0)
 
-    async with serving(give_back(fail_at_first, tries_max=3)) as one:
-        await one.send("a", HoldSeats(seats=1))
+    async with serving(give_back(fail_at_first, tries_max=3)) as service:
+        await service.send("a", HoldSeats(seats=1))
 
         async def tried() -> bool:
             return not failures
 
         await until(tried)
-        await gone(one)
+        await gone(service)
 
 
-async def test_after_the_last_attempt_somebody_is_told() -> None:
-    told: list[str] = []
+async def test_exhausted_effect_sends_its_last_failure() -> None:
+    failures: list[str] = []
     attempts: list[int] = []
 
     def fail(body: SeatsHeld, tenant: str) -> None:
@@ -83,23 +85,23 @@ async def test_after_the_last_attempt_somebody_is_told() -> None:
         raise ValueError("it never works")
 
     def exhausted(body: SeatsHeld, tenant: str, failure: str) -> Send:
-        told.append(failure)
+        failures.append(failure)
         return Send("seats", tenant, tenant, ReleaseSeats(seats=body.seats))
 
     effect = replace(give_back(fail, tries_max=3), exhausted=exhausted)
-    async with serving(effect) as one:
-        await one.send("a", HoldSeats(seats=1))
+    async with serving(effect) as service:
+        await service.send("a", HoldSeats(seats=1))
 
-        async def was_told() -> bool:
-            return bool(told)
+        async def is_exhausted() -> bool:
+            return bool(failures)
 
-        await until(was_told)
-        await gone(one)
-    assert told == ["ValueError: it never works"]
+        await until(is_exhausted)
+        await gone(service)
+    assert failures == ["ValueError: it never works"]
     assert len(attempts) == 3
 
 
-async def test_an_outage_uses_up_no_attempt() -> None:
+async def test_outage_uses_up_no_try() -> None:
     attempts: list[int] = []
 
     def away_for_long(body: SeatsHeld, tenant: str) -> None:
@@ -107,25 +109,25 @@ async def test_an_outage_uses_up_no_attempt() -> None:
         if len(attempts) < 8:
             raise BlobsUnavailable("away")
 
-    async with serving(give_back(away_for_long, tries_max=1)) as one:
-        await one.send("a", HoldSeats(seats=1))
+    async with serving(give_back(away_for_long, tries_max=1)) as service:
+        await service.send("a", HoldSeats(seats=1))
 
         async def enough() -> bool:
             return len(attempts) == 8
 
         await until(enough)
-        await gone(one)
+        await gone(service)
 
 
-async def test_work_that_kills_its_process_is_exhausted_too() -> None:
+async def test_work_that_kills_its_process_is_exhausted() -> None:
     """Every lease counts, so a row whose work never ends in an answer is given up."""
-    told: list[str] = []
+    failures: list[str] = []
 
     async def never(body: SeatsHeld, tenant: str, _: int = 1) -> Send | None:
         raise AssertionError("attempts are used up")
 
     def exhausted(body: SeatsHeld, tenant: str, failure: str) -> Send:
-        told.append(failure)
+        failures.append(failure)
         return Send("seats", tenant, tenant, ReleaseSeats(seats=body.seats))
 
     async with toy() as service, running(Projector(service.runtime, HELD)):
@@ -142,15 +144,15 @@ async def test_work_that_kills_its_process_is_exhausted_too() -> None:
         )
         async with running(host):
 
-            async def was_told() -> bool:
-                return bool(told)
+            async def is_exhausted() -> bool:
+                return bool(failures)
 
-            await until(was_told)
+            await until(is_exhausted)
             await gone(service)
-    assert told == ["the work on it was cut off 2 times"]
+    assert failures == ["the work on it was cut off 2 times"]
 
 
-async def test_long_work_keeps_its_lease_and_work_whose_row_went_away_is_ended() -> None:
+async def test_long_work_keeps_its_row_lease_and_is_cancelled_when_its_row_goes() -> None:
     begun, ended = asyncio.Event(), asyncio.Event()
 
     async def long_work(body: SeatsHeld, tenant: str, _: int = 1) -> Send | None:
@@ -162,12 +164,12 @@ async def test_long_work_keeps_its_lease_and_work_whose_row_went_away_is_ended()
         return None
 
     effect = replace(give_back(lambda *_: None), run=long_work, row_lease_ms=90)
-    async with serving(effect) as one:
-        await one.send("a", HoldSeats(seats=1))
+    async with serving(effect) as service:
+        await service.send("a", HoldSeats(seats=1))
         await begun.wait()
         await asyncio.sleep(0.2)
-        assert await one.runtime.store.lease_rows("give", 1, 10) == []
-        await one.send("a", ReleaseSeats(seats=1))
+        assert await service.runtime.store.lease_rows("give", 1, 10) == []
+        await service.send("a", ReleaseSeats(seats=1))
         async with asyncio.timeout(5):
             await ended.wait()
 
@@ -189,15 +191,15 @@ async def test_a_process_that_stops_gives_its_rows_back_at_once() -> None:
         assert row.try_number == 1
 
 
-async def test_an_effect_with_nothing_to_say_ends_its_row_itself() -> None:
+async def test_effect_without_a_command_removes_its_row() -> None:
     ran: list[str] = []
 
     async def silent(body: SeatsHeld, tenant: str, _: int = 1) -> Send | None:
         ran.append(tenant)
         return None
 
-    async with serving(replace(give_back(lambda *_: None), run=silent)) as one:
-        await one.send("a", HoldSeats(seats=1))
+    async with serving(replace(give_back(lambda *_: None), run=silent)) as service:
+        await service.send("a", HoldSeats(seats=1))
 
         async def did() -> bool:
             return bool(ran)
@@ -219,19 +221,19 @@ async def test_no_more_rows_at_a_time_than_allowed() -> None:
         return Send("seats", tenant, tenant, ReleaseSeats(seats=body.seats))
 
     effect = replace(give_back(lambda *_: None), run=count, concurrency=3)
-    async with serving(effect) as one:
+    async with serving(effect) as service:
         for number in range(12):
-            await one.send(f"k{number}", HoldSeats(seats=1))
+            await service.send(f"k{number}", HoldSeats(seats=1))
 
         async def all_taken() -> bool:
-            return len(await one.runtime.store.rows("held")) > 0
+            return len(await service.runtime.store.rows("held")) > 0
 
         await until(all_taken)
-        await gone(one)
+        await gone(service)
     assert most == 3
 
 
-def test_the_same_attempt_is_the_same_command() -> None:
+def test_same_try_is_the_same_command() -> None:
     row = LeasedRow("scan", "1", "a", "a", 1, "t", b"")
     assert outcome_id("ingest", row) == outcome_id("ingest", replace(row, token="other"))
     assert outcome_id("ingest", row) != outcome_id("ingest", replace(row, try_number=2))

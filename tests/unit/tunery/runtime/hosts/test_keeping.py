@@ -4,6 +4,7 @@ import logging
 import pytest
 
 from tests.unit.tunery.runtime.hosts.scripted_host import ScriptedHost
+from tunery.runtime.backoff import Backoff
 from tunery.runtime.health import Health
 from tunery.runtime.hosts import keeping
 from tunery.runtime.hosts.keeping import keep
@@ -13,7 +14,7 @@ from tunery.runtime.watchdog import beat, watched_loop
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeping, "BACKOFF_MS", 1)
+    monkeypatch.setattr(keeping, "BACKOFF", Backoff(1, 3_000))
 
 
 async def test_a_host_that_fails_runs_again(caplog: pytest.LogCaptureFixture) -> None:

@@ -4,6 +4,7 @@ import logging
 import pytest
 
 from tests.unit.tunery.runtime.hosts.scripted_host import ScriptedHost
+from tunery.runtime.backoff import Backoff
 from tunery.runtime.hosts import keeping, process
 from tunery.runtime.hosts.keeping import HostUnstoppable
 from tunery.runtime.hosts.process import run_hosts
@@ -11,7 +12,7 @@ from tunery.runtime.hosts.process import run_hosts
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeping, "BACKOFF_MS", 1)
+    monkeypatch.setattr(keeping, "BACKOFF", Backoff(1, 3_000))
 
 
 async def test_hosts_stop_one_after_the_other_in_their_order() -> None:
@@ -35,7 +36,7 @@ async def test_ready_is_said_once_all_are(caplog: pytest.LogCaptureFixture) -> N
     await asyncio.sleep(0.02)
     stop.set()
     await running
-    said = [record for record in caplog.records if record.getMessage() == "ready"]
+    said = [record for record in caplog.records if record.getMessage() == "process.ready"]
     assert [vars(record)["fields"] for record in said] == [{"hosts": "quick, slow"}]
     assert caplog.records[-1] is said[0]
 

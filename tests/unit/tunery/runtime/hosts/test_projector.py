@@ -30,8 +30,8 @@ async def settled(toy: Toy) -> None:
     """Until the projection has taken in what was decided on every command sent."""
 
     async def all_in() -> bool:
-        found = [await toy.runtime.store.outcome(command_id) for command_id in toy.sent]
-        return None not in found
+        outcomes = [await toy.runtime.store.outcome(command_id) for command_id in toy.sent]
+        return None not in outcomes
 
     await until(all_in)
 
@@ -43,8 +43,13 @@ async def held(toy: Toy) -> dict[str, int]:
 async def test_events_become_rows_and_outcomes() -> None:
     async with toy() as service, running(Projector(service.runtime, HELD)):
         store = service.runtime.store
-        taken = await outcome(store, await service.send("a", HoldSeats(seats=2)))
-        assert (taken.code, taken.key, taken.stream, taken.seq) == (None, "a", "seats", 1)
+        accepted = await outcome(store, await service.send("a", HoldSeats(seats=2)))
+        assert (accepted.code, accepted.key, accepted.stream, accepted.seq) == (
+            None,
+            "a",
+            "seats",
+            1,
+        )
         refused = await outcome(store, await service.send("a", HoldSeats(seats=9)))
         assert (refused.code, refused.message) == ("full", "2 of 5 seats are held.")
         assert await held(service) == {"a": 2}
@@ -166,15 +171,15 @@ async def test_a_flag_that_another_process_left_down_is_raised(
 
 async def test_listeners_hear_what_the_projection_tells() -> None:
     async with toy() as service:
-        heard: list[str] = []
+        notices: list[str] = []
         async with (
-            service.runtime.store.listen("held", heard.append),
+            service.runtime.store.listen("held", notices.append),
             running(Projector(service.runtime, HELD)),
         ):
             await service.send("a", HoldSeats(seats=1))
             await service.send("a", HoldSeats(seats=9))
             await settled(service)
-        assert heard == ["a"]
+        assert notices == ["a"]
 
 
 async def test_a_project_that_raises_names_the_place() -> None:

@@ -27,8 +27,8 @@ def reactor(world: World) -> Reactor:
 
 
 def sent(world: World) -> list[str]:
-    place = world.log.topics[TALLY.commands.name][partition_of(TALLIED.encode())]
-    return [decode_envelope(record.value).id for record in place.records]
+    partition = world.log.topics[TALLY.commands.name][partition_of(TALLIED.encode())]
+    return [decode_envelope(record.value).id for record in partition.records]
 
 
 async def take(world: World, count: int) -> None:

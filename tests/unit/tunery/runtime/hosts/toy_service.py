@@ -91,10 +91,10 @@ async def toy() -> AsyncIterator[Toy]:
     """The toy stream with its owner running."""
     shared = await memory_servers(SystemClock())
     await shared.log.create((SEATS.commands, SEATS.journal), PARTITIONS)
-    made = Toy(shared, toy_runtime(shared))
-    owner = AggregateHost(made.runtime, SEATS_AGGREGATE)
+    service = Toy(shared, toy_runtime(shared))
+    owner = AggregateHost(service.runtime, SEATS_AGGREGATE)
     async with running(owner):
-        yield made
+        yield service
 
 
 @asynccontextmanager
@@ -111,11 +111,11 @@ async def running(*hosts: Host) -> AsyncIterator[None]:
         await asyncio.wait(tasks)
 
 
-async def until(found: Callable[[], Awaitable[Any]], wait_s: float = WAIT_S) -> None:
+async def until(condition: Callable[[], Awaitable[Any]], wait_s: float = WAIT_S) -> None:
     """Wait until the awaitable that `found` gives has a true result."""
     async with asyncio.timeout(wait_s):
         while True:
-            if await found():
+            if await condition():
                 return
             await asyncio.sleep(0.01)
 
@@ -127,6 +127,6 @@ async def outcome(store: Store, command_id: str, wait_s: float = WAIT_S) -> Comm
         return await store.outcome(command_id) is not None
 
     await until(there, wait_s)
-    found = await store.outcome(command_id)
-    assert found is not None
-    return found
+    result = await store.outcome(command_id)
+    assert result is not None
+    return result

@@ -50,10 +50,10 @@ class World:
 
     def entries(self, key: str, stream: Any = SEATS) -> list[tuple[Entry, tuple[Any, ...]]]:
         """Entries of the key's partition, whether they count or not."""
-        place = self.log.topics[stream.journal.name][partition_of(key.encode())]
-        parsed = [decode_record(record.value) for record in place.records]
+        partition = self.log.topics[stream.journal.name][partition_of(key.encode())]
+        parsed = [decode_record(record.value) for record in partition.records]
         codec = codec_of(stream)
-        return [(one, codec.events(one)) for one in parsed if isinstance(one, Entry)]
+        return [(entry, codec.events(entry)) for entry in parsed if isinstance(entry, Entry)]
 
     def events(self, key: str, stream: Any = SEATS) -> list[Any]:
         return [event for _, events in self.entries(key, stream) for event in events]

@@ -47,7 +47,7 @@ def metric(host: str, partition: int = PARTITION) -> float | None:
 
 
 def said(caplog: pytest.LogCaptureFixture) -> dict[str, Any]:
-    (record,) = (one for one in caplog.records if one.levelno == logging.CRITICAL)
+    (record,) = (record for record in caplog.records if record.levelno == logging.CRITICAL)
     fields: dict[str, Any] = record.__dict__["fields"]
     return fields | {"event": record.getMessage()}
 
@@ -81,7 +81,9 @@ async def test_a_command_that_must_not_be_lost_says_where_to_look(
         world.log.put(SEATS.commands.name, partition_of(OTHER.encode()), b"", bad)
         await until(lambda: len(host.stopped) == 2)
     looks = [
-        one.__dict__["fields"]["look"] for one in caplog.records if one.levelname == "CRITICAL"
+        record.__dict__["fields"]["look"]
+        for record in caplog.records
+        if record.levelname == "CRITICAL"
     ]
     assert f"tunery journal inspect seats {partition_of(OTHER.encode())} 0 --commands" in looks
 

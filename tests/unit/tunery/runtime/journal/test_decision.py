@@ -84,7 +84,7 @@ TOO_LARGE: Final[dict[str, bytes]] = {
 }
 
 
-async def told(value: bytes) -> list[Any]:
+async def decided_events(value: bytes) -> list[Any]:
     """Events of the bad command and of the good one after it, by the production host."""
     world = await World().create()
     host = world.host()
@@ -99,19 +99,19 @@ async def told(value: bytes) -> list[Any]:
 @pytest.mark.parametrize("name", MALFORMED)
 async def test_a_malformed_command_is_journaled_as_rejected(name: str) -> None:
     value, why = MALFORMED[name]
-    rejected, taken = await told(value)
+    rejected, held = await decided_events(value)
     assert isinstance(rejected, Rejected)
     assert rejected.code == errors.MALFORMED
     assert why in rejected.message
-    assert isinstance(taken, SeatsHeld)
+    assert isinstance(held, SeatsHeld)
 
 
 @pytest.mark.parametrize("name", TOO_LARGE)
 async def test_a_command_whose_record_would_be_too_large_is_journaled_as_such(name: str) -> None:
     assert len(TOO_LARGE[name]) <= MESSAGE_BYTES_MAX
-    rejected, taken = await told(TOO_LARGE[name])
+    rejected, held = await decided_events(TOO_LARGE[name])
     assert rejected.code == errors.TOO_LARGE
-    assert isinstance(taken, SeatsHeld)
+    assert isinstance(held, SeatsHeld)
 
 
 async def test_ten_megabytes_are_refused_at_the_door() -> None:
@@ -146,8 +146,8 @@ def almost(draw: st.DrawFn) -> bytes:
     """A command with some bytes replaced, or none of it."""
     value = bytearray(draw(st.sampled_from([value for value, _ in MALFORMED.values()] + [SMALL])))
     value = value[: draw(st.integers(0, 400))]
-    for place in draw(st.lists(st.integers(0, max(0, len(value) - 1)), max_size=4)):
-        value[place : place + 1] = draw(st.binary(max_size=3))
+    for index in draw(st.lists(st.integers(0, max(0, len(value) - 1)), max_size=4)):
+        value[index : index + 1] = draw(st.binary(max_size=3))
     return bytes(value)
 
 

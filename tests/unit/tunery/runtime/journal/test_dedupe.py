@@ -111,13 +111,13 @@ def test_a_retry_that_overtakes_its_request_absorbs_it_once() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 4), st.integers(0, 2))))
-def test_of_a_source_only_what_is_above_is_decided(places: list[tuple[int, int, int]]) -> None:
+def test_of_a_source_only_what_is_above_is_decided(positions: list[tuple[int, int, int]]) -> None:
     seen, highest = Seen(), (-1, -1, -1)
-    for place in places:
-        envelope = command("c", source=Source("job", 3, *place))
-        assert (recognise(seen, envelope, AT) is None) == (place > highest)
+    for position in positions:
+        envelope = command("c", source=Source("job", 3, *position))
+        assert (recognise(seen, envelope, AT) is None) == (position > highest)
         seen = after(seen, envelope, AT, DONE)
-        highest = max(highest, place)
+        highest = max(highest, position)
     assert recognise(seen, command("c", source=Source("job", 4, 0, 0, 0)), AT) is None
 
 

@@ -1,105 +1,123 @@
-"""Readers of journals: accepted entries in order, and partitions that stop by name."""
+from dataclasses import replace
 
 import pytest
+import pytest_asyncio
 
 from examples.first_stream import SEATS, HoldSeats, SeatsHeld
-from schemas.envelope import Claim
+from schemas.topics import PARTITIONS
 from tests.unit.tunery.runtime.journal.memory_fixture import World, running
+from tunery.runtime.bus.abstract import Record
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.journal.acceptance import Divergence, Unreadable
-from tunery.runtime.journal.codec import encode
-from tunery.runtime.journal.reader import START, JournalReader, Position, load_position
+from tunery.runtime.journal.codec import codec_of
+from tunery.runtime.journal.reader import (
+    START,
+    Accepted,
+    JournalReader,
+    Position,
+    load_position,
+    read_record,
+)
 
-KEY, OTHER = "tenant-a", "tenant-b"
-PARTITION, OTHER_PARTITION = partition_of(KEY.encode()), partition_of(OTHER.encode())
-WAIT_MS = 20
+KEY = "tenant-a"
+PARTITION = partition_of(KEY.encode())
+OTHER = next(key for key in map(str, range(99)) if partition_of(key.encode()) != PARTITION)
+CODEC = codec_of(SEATS)
 
 
-@pytest.fixture
+@pytest_asyncio.fixture
 async def world() -> World:
-    """Two decided commands of one tenant, one of another."""
+    """A claim and two entries in each of two partitions."""
     world = await World().create()
     async with running(world.host()):
-        for key in (KEY, KEY, OTHER):
-            await world.sender.send(SEATS, key, key, HoldSeats(seats=1))
-        await world.decided(KEY, 2)
-        await world.decided(OTHER, 1)
+        for key in (KEY, OTHER):
+            for _ in range(2):
+                await world.sender.send(SEATS, key, key, HoldSeats(seats=1))
+            await world.decided(key, 2)
     return world
 
 
-async def opened(world: World, **positions: Position) -> JournalReader:
-    """An open reader of both partitions; a position by name instead of the start."""
-    starts = {
-        PARTITION: positions.get("first", START),
-        OTHER_PARTITION: positions.get("second", START),
-    }
-    reader = JournalReader(world.log, SEATS, starts)
-    await reader.open()
-    return reader
+def records(world: World, key: str = KEY) -> list[Record]:
+    return world.log.topics[SEATS.journal.name][partition_of(key.encode())].records
 
 
-async def test_accepted_entries_come_in_order_with_headers_and_positions(world: World) -> None:
-    assert PARTITION != OTHER_PARTITION
-    batches = await (await opened(world)).read(WAIT_MS)
-    first, second = batches[PARTITION].accepted
-    assert [type(event) for event in first.events] == [SeatsHeld]
-    assert (first.header.seq, second.header.seq) == (1, 2)
-    assert (first.header.key, first.header.offset) == (KEY, 1)
-    assert second.position == batches[PARTITION].position
-    assert len(batches[OTHER_PARTITION].accepted) == 1
+def reader(world: World) -> JournalReader:
+    return JournalReader(world.log, SEATS, dict.fromkeys(range(PARTITIONS), START))
 
 
-async def test_a_reader_goes_on_at_a_position_that_was_kept_as_text(world: World) -> None:
-    batches = await (await opened(world)).read(WAIT_MS)
-    first, second = batches[PARTITION].accepted
-    kept = load_position(first.position.dump())
-    again = await (await opened(world, first=kept)).read(WAIT_MS)
-    assert again[PARTITION].accepted == (second,)
+async def read_all(reader: JournalReader, count: int) -> list[Accepted]:
+    accepted: list[Accepted] = []
+    while len(accepted) < count:
+        for batch in (await reader.read(100)).values():
+            accepted.extend(batch.accepted)
+    return accepted
 
 
-async def test_a_reader_has_caught_up_at_the_end_that_the_log_had_when_it_opened(
+async def test_a_claim_is_void_and_an_entry_is_accepted_with_its_events(world: World) -> None:
+    claim, first, _ = records(world)
+    judged = read_record(SEATS, CODEC, START, claim)
+    assert (judged.accepted, judged.reason) == (None, "claim")
+    assert judged.claim is not None
+    judged = read_record(SEATS, CODEC, judged.position, first)
+    assert judged.accepted is not None
+    assert isinstance(judged.accepted.events[0], SeatsHeld)
+    assert (judged.accepted.header.offset, judged.accepted.header.tenant) == (1, KEY)
+
+
+async def test_a_gap_is_divergence_and_an_unknown_event_is_unreadable(world: World) -> None:
+    claim, first, _ = records(world)
+    position = read_record(SEATS, CODEC, START, claim).position
+    with pytest.raises(Divergence, match="expected offset 0; records are missing"):
+        read_record(SEATS, CODEC, START, first)
+    later = first._replace(value=first.value.replace(b"SeatsHeld.v1", b"SeatsHeld.v9"))
+    with pytest.raises(Unreadable, match=r"SeatsHeld\.v9"):
+        read_record(SEATS, CODEC, position, later)
+
+
+async def test_all_partitions_are_read_to_where_they_ended_at_the_opening(world: World) -> None:
+    journal = reader(world)
+    await journal.open()
+    assert not journal.caught_up(PARTITION)
+    accepted = await read_all(journal, 4)
+    assert {entry.header.key for entry in accepted} == {KEY, OTHER}
+    assert all(journal.caught_up(partition) for partition in range(PARTITIONS))
+    assert journal.claims[PARTITION][0] == 0
+    await journal.close()
+
+
+async def test_a_partition_that_stops_is_raised_once_and_the_others_are_read_on(
     world: World,
 ) -> None:
-    reader = await opened(world)
-    assert not reader.caught_up(PARTITION)
-    await reader.read(WAIT_MS)
-    assert reader.caught_up(PARTITION)
-    assert await reader.read(WAIT_MS) == {}
+    broken = records(world)
+    broken[2] = broken[2]._replace(value=b"not a record")
+    journal = reader(world)
+    await journal.open()
+    accepted: list[Accepted] = []
+    stops: list[Unreadable] = []
+    while len(accepted) < 3 or not stops:
+        try:
+            for batch in (await journal.read(100)).values():
+                accepted.extend(batch.accepted)
+        except Unreadable as stopped:
+            stops.append(stopped)
+    assert [(stop.partition, stop.offset) for stop in stops] == [(PARTITION, 2)]
+    assert list(journal.stopped) == [PARTITION]
+    assert [entry.header.key for entry in accepted].count(KEY) == 1
+    await journal.close()
 
 
-async def test_the_newest_claim_is_known_and_older_epochs_are_passed_over(world: World) -> None:
-    stale = world.log.topics[SEATS.journal.name][PARTITION].records[-1].value
-    claim = Claim(owner="b", nonce="n")
-    offset = world.log.put(SEATS.journal.name, PARTITION, b"", encode(claim)).offset
-    world.log.put(SEATS.journal.name, PARTITION, KEY.encode(), stale)
-    reader = await opened(world)
-    batches = await reader.read(WAIT_MS)
-    assert reader.claims[PARTITION] == (offset, claim)
-    assert len(batches[PARTITION].accepted) == 2
-    assert batches[PARTITION].position.offset == offset + 2
-
-
-async def test_an_unreadable_record_stops_its_partition_after_what_was_good(world: World) -> None:
-    world.log.put(SEATS.journal.name, PARTITION, b"", b"not json")
-    reader = await opened(world)
-    batches = await reader.read(WAIT_MS)
-    assert len(batches[PARTITION].accepted) == 2
-    with pytest.raises(Unreadable, match=rf"seats/{PARTITION} at offset 3"):
-        await reader.read(WAIT_MS)
-    assert await reader.read(WAIT_MS) == {}
-    assert list(reader.stopped) == [PARTITION]
-
-
-async def test_a_position_beyond_the_log_stops_its_partition_and_others_go_on(
-    world: World,
-) -> None:
-    reader = await opened(world, first=Position(offset=99))
+async def test_a_position_beyond_the_end_is_divergence(world: World) -> None:
+    far = replace(world, name="far")
+    journal = JournalReader(far.log, SEATS, {PARTITION: Position(99)})
+    await journal.open()
     with pytest.raises(Divergence, match="its start or its end is lost"):
-        await reader.read(WAIT_MS)
-    batches = await reader.read(WAIT_MS)
-    assert list(batches) == [OTHER_PARTITION]
+        await journal.read(10)
 
 
-async def test_a_reader_has_to_be_opened_first(world: World) -> None:
-    with pytest.raises(RuntimeError, match="open the reader first"):
-        await JournalReader(world.log, SEATS, {PARTITION: START}).read(WAIT_MS)
+async def test_a_position_survives_as_text(world: World) -> None:
+    journal = reader(world)
+    await journal.open()
+    await read_all(journal, 4)
+    position = journal.positions[PARTITION]
+    assert load_position(position.dump()) == position
+    await journal.close()

@@ -35,8 +35,8 @@ async def world() -> World:
 
 
 def pointers(world: World) -> list[Pointer]:
-    place = world.log.topics[SNAPSHOTS.name][PARTITION]
-    return [msgspec.json.decode(record.value, type=Pointer) for record in place.records]
+    partition = world.log.topics[SNAPSHOTS.name][PARTITION]
+    return [msgspec.json.decode(record.value, type=Pointer) for record in partition.records]
 
 
 async def load(world: World) -> Fold[Seats]:
@@ -77,11 +77,11 @@ async def test_one_of_another_fold_version_is_not_used(world: World) -> None:
 
 
 async def test_one_that_the_journal_does_not_confirm_is_not_used(world: World) -> None:
-    place = world.log.topics[SEATS.journal.name][PARTITION]
-    del place.records[-1:]  # lost: the newest snapshot is beyond the end
+    partition = world.log.topics[SEATS.journal.name][PARTITION]
+    del partition.records[-1:]  # lost: the newest snapshot is beyond the end
     assert (await load(world)).position.offset == pointers(world)[1].offset
-    forged = place.records[pointers(world)[1].offset - 1]
-    place.records[forged.offset] = forged._replace(value=forged.value + b" ")
+    forged = partition.records[pointers(world)[1].offset - 1]
+    partition.records[forged.offset] = forged._replace(value=forged.value + b" ")
     assert await load(world) == Fold(Seats())
 
 

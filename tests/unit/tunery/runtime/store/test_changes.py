@@ -29,29 +29,29 @@ dones = keys.map(lambda key: Done("k", key))
 
 def one_by_one(table: Table, changes: list[Change]) -> Table:
     """The meaning of the changes, as verbs.py tells it."""
-    found = {key: dict(row) for key, row in table.items()}
+    rows = {key: dict(row) for key, row in table.items()}
     for change in changes:
         match change:
             case Upsert():
-                found.setdefault(change.key["id"], {}).update(change.values)
+                rows.setdefault(change.key["id"], {}).update(change.values)
             case Delete():
-                found.pop(change.key["id"], None)
+                rows.pop(change.key["id"], None)
             case _:
                 pass
-    return found
+    return rows
 
 
 def folded(table: Table, changes: list[Change]) -> Table:
-    found = {key: dict(row) for key, row in table.items()}
+    table_after = {key: dict(row) for key, row in table.items()}
     plan = fold(changes)
     for group in plan.deletes:
         for row in group.rows:
-            found.pop(row["id"], None)
+            table_after.pop(row["id"], None)
     for group in plan.upserts:
         for row in group.rows:
             values = {column: row[column] for column in group.columns}
-            found.setdefault(row["id"], {}).update(values)
-    return found
+            table_after.setdefault(row["id"], {}).update(values)
+    return table_after
 
 
 @given(

@@ -31,8 +31,10 @@ def lines(out: io.StringIO) -> list[dict[str, Any]]:
 def test_a_line_is_one_object_that_begins_with_its_event(
     logger: logging.Logger, out: io.StringIO
 ) -> None:
-    log_event(logger, logging.INFO, "ready", hosts="a, b", count=3, nothing=None)
-    assert out.getvalue().startswith('{"event":"ready","service":"eval","level":"info","at":"')
+    log_event(logger, logging.INFO, "process.ready", hosts="a, b", count=3, nothing=None)
+    assert out.getvalue().startswith(
+        '{"event":"process.ready","service":"eval","level":"info","at":"'
+    )
     (line,) = lines(out)
     assert (line["hosts"], line["count"], line["nothing"]) == ("a, b", 3, None)
 
@@ -43,7 +45,7 @@ def test_an_error_comes_with_its_trace_and_without_secrets(
     try:
         raise ConnectionError("postgres://u:hunter2hunter2@host\nsecond line")
     except ConnectionError as error:
-        log_event(logger, logging.ERROR, "host failed", error, why=error, key=b"x")
+        log_event(logger, logging.ERROR, "host.failed", error, why=error, key=b"x")
     (line,) = lines(out)
     assert line["error"] == "ConnectionError"
     assert "Traceback" in line["trace"]

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tunery.runtime.bus.abstract import Record
-from tunery.runtime.tools.archive import ArchiveError, Reading, write
+from tunery.runtime.tools.archive import ArchiveError, ArchiveReader, write
 
 VALUES = st.one_of(
     st.binary(max_size=40),
@@ -32,7 +32,7 @@ def written(records: list[Record], bounds: dict[int, tuple[int, int]]) -> bytes:
 
 
 def read(text: bytes) -> list[Record]:
-    return list(Reading(io.BytesIO(text)).records())
+    return list(ArchiveReader(io.BytesIO(text)).records())
 
 
 @given(st.lists(st.tuples(VALUES, st.binary(max_size=9)), max_size=8), st.integers(0, 2**40))
@@ -51,7 +51,7 @@ LINES = WHOLE.splitlines(keepends=True)
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         (b"", "line 1: this is not the head"),
         (b"\x00\x01", "line 1: JSON is malformed"),
@@ -65,6 +65,6 @@ LINES = WHOLE.splitlines(keepends=True)
         (WHOLE.replace(b'"partition":0', b'"partition":5'), "line 2: partition 5 at offset 0"),
     ],
 )
-def test_what_is_no_whole_export_is_refused_with_its_line(text: bytes, told: str) -> None:
-    with pytest.raises(ArchiveError, match=told):
+def test_what_is_no_whole_export_is_refused_with_its_line(text: bytes, message: str) -> None:
+    with pytest.raises(ArchiveError, match=message):
         read(text)

@@ -13,7 +13,14 @@ from tunery.runtime.bus.abstract import Record
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.journal.acceptance import record_hash
 from tunery.runtime.journal.codec import encode
-from tunery.runtime.tools.inspection import Inspector, Looked, Tally, Walk, mention, unsealed
+from tunery.runtime.tools.inspection import (
+    Inspector,
+    PartitionReport,
+    PartitionScan,
+    RecordReport,
+    mention,
+    unsealed,
+)
 
 KEY = "tenant-a"
 PARTITION = partition_of(KEY.encode())
@@ -34,13 +41,13 @@ def at(offset: int, value: bytes) -> Record:
     return Record(PARTITION, offset, 7, KEY.encode(), value)
 
 
-def looked(records: list[Record]) -> list[Looked]:
+def looked(records: list[Record]) -> list[RecordReport]:
     inspector = Inspector(SEATS)
     return [inspector.look(record) for record in records]
 
 
-def walked(records: list[Record]) -> Tally:
-    walk = Walk(SEATS, PARTITION)
+def walked(records: list[Record]) -> PartitionReport:
+    walk = PartitionScan(SEATS, PARTITION)
     walk.take(records[:2])
     walk.take(records[2:])
     return walk.tally
@@ -49,8 +56,8 @@ def walked(records: list[Record]) -> Tally:
 async def test_a_journal_is_told_record_by_record(records: list[Record]) -> None:
     claim, *entries = looked(records)
     assert (claim.verdict, claim.why) == ("claim", "a takes the partition: epoch 0")
-    assert [one.verdict for one in entries] == ["accepted"] * 3
-    assert [one.content["cause"] for one in entries] == [0, 1, 2]
+    assert [entry.verdict for entry in entries] == ["accepted"] * 3
+    assert [entry.content["cause"] for entry in entries] == [0, 1, 2]
     assert entries[0].content["events"][0]["type"] == "SeatsHeld.v1"
     assert entries[0].key == KEY
 
@@ -77,39 +84,39 @@ async def test_what_is_void_is_told_with_the_reason(records: list[Record]) -> No
 
 
 async def test_a_verified_partition_names_its_head(records: list[Record]) -> None:
-    found = walked(records)
-    assert (found.records, found.accepted, found.claims, found.void) == (4, 3, 1, 0)
-    assert (found.epoch, found.cause, found.bad) == (0, 2, None)
-    assert found.head == record_hash(records[-1].value).hex()
+    report = walked(records)
+    assert (report.records, report.accepted, report.claims, report.void) == (4, 3, 1, 0)
+    assert (report.epoch, report.cause, report.bad) == (0, 2, None)
+    assert report.head == record_hash(records[-1].value).hex()
 
 
 async def test_the_first_bad_record_is_named_and_nothing_after_it_is_judged(
     records: list[Record],
 ) -> None:
     changed = records[1].value.replace(b'"seats":1', b'"seats":2')
-    found = walked([records[0], at(1, changed), *records[2:]])
-    assert found.bad is not None
-    assert (found.bad.offset, found.bad.verdict) == (2, "divergent")
-    assert "hash chain" in found.bad.why
-    assert "tunery journal import" in found.bad.fix
-    assert (found.records, found.accepted, found.cause) == (3, 1, 0)
+    report = walked([records[0], at(1, changed), *records[2:]])
+    assert report.bad is not None
+    assert (report.bad.offset, report.bad.verdict) == (2, "divergent")
+    assert "hash chain" in report.bad.why
+    assert "tunery journal import" in report.bad.fix
+    assert (report.records, report.accepted, report.cause) == (3, 1, 0)
 
 
 async def test_a_missing_record_is_divergence(records: list[Record]) -> None:
-    found = walked([records[0], *records[2:]])
-    assert found.bad is not None
-    assert found.bad.why == "expected offset 1; records are missing"
+    report = walked([records[0], *records[2:]])
+    assert report.bad is not None
+    assert report.bad.why == "expected offset 1; records are missing"
 
 
 async def test_what_cannot_be_decoded_is_shown_with_its_bytes_and_the_fix(
     records: list[Record],
 ) -> None:
     future = records[1].value.replace(b"SeatsHeld.v1", b"SeatsHeld.v9")
-    one = looked([records[0], at(1, future)])[1]
-    assert one.verdict == "unreadable"
-    assert "Invalid value 'SeatsHeld.v9'" in one.why
-    assert "readers are deployed before writers" in one.fix
-    assert one.content["events"][0]["type"] == "SeatsHeld.v9"
+    report = looked([records[0], at(1, future)])[1]
+    assert report.verdict == "unreadable"
+    assert "Invalid value 'SeatsHeld.v9'" in report.why
+    assert "readers are deployed before writers" in report.fix
+    assert report.content["events"][0]["type"] == "SeatsHeld.v9"
     garbage = looked([records[0], at(1, b"\x00\xff")])[1]
     assert (garbage.verdict, garbage.content, garbage.bytes) == (
         "unreadable",
@@ -134,12 +141,12 @@ def test_no_bytes_are_more_than_can_be_looked_at(data: st.DataObject) -> None:
     entry = Entry(epoch=0, cause=0, prev=GENESIS, at=1, command_id="c", key=KEY, tenant=KEY, seq=1)
     claim = encode(Claim(owner="a", nonce="n"))
     value = bytearray(data.draw(st.sampled_from([encode(entry), claim, b"", b"null"])))
-    for place in data.draw(st.lists(st.integers(0, 200), max_size=3)):
-        value[place : place + 1] = data.draw(st.binary(max_size=3))
-    one = looked([at(0, claim), at(1, bytes(value))])[1]
-    assert (one.verdict in {"divergent", "unreadable"}) == bool(one.fix)
-    assert (one.content is None) == (one.bytes is not None)
-    msgspec.json.encode(one)
+    for index in data.draw(st.lists(st.integers(0, 200), max_size=3)):
+        value[index : index + 1] = data.draw(st.binary(max_size=3))
+    report = looked([at(0, claim), at(1, bytes(value))])[1]
+    assert (report.verdict in {"divergent", "unreadable"}) == bool(report.fix)
+    assert (report.content is None) == (report.bytes is not None)
+    msgspec.json.encode(report)
 
 
 def test_sealed_fields_are_replaced_wherever_they_are() -> None:
@@ -150,4 +157,6 @@ def test_sealed_fields_are_replaced_wherever_they_are() -> None:
         "name": "[sealed with acme.1]",
         "key_id": "x",
     }
-    assert unsealed(sealed, lambda one: one) == Sealed("acme.1", b"\0\0\0", b"\0\0\0")
+    assert unsealed(sealed, lambda sealed_field: sealed_field) == Sealed(
+        "acme.1", b"\0\0\0", b"\0\0\0"
+    )

@@ -1,0 +1,30 @@
+import json
+
+from schemas.account import DeliveryDue
+from schemas.sealed import Sealed
+from services.notifier.domain.message import body
+
+DUE = DeliveryDue(
+    delivery_id="del_1",
+    endpoint_id="we_1",
+    url=Sealed("k", b"", b""),
+    secret_version=1,
+    event_id="evt_1",
+    event_type="fine_tuning.job.succeeded",
+    object_id="ftjob-1",
+    created_at=1_795_000_000_999,
+)
+
+
+def test_a_webhook_has_the_shape_of_openai_and_no_data_of_the_object() -> None:
+    assert json.loads(body(DUE)) == {
+        "id": "evt_1",
+        "object": "event",
+        "created_at": 1_795_000_000,
+        "type": "fine_tuning.job.succeeded",
+        "data": {"id": "ftjob-1"},
+    }
+
+
+def test_the_bytes_are_the_same_at_every_try() -> None:
+    assert body(DUE) == body(DUE)

@@ -1,0 +1,25 @@
+"""To-do rows of versions."""
+
+from schemas.model import VersionDeleted, VersionFailed, VersionPublished
+from services.registry.project import ERASE, PUBLISH, EraseModelFile, project
+from tests.unit.services.registry.samples import MODEL, adapter, header, submitted
+from tunery.runtime.blobs.memory import MemoryBlobs
+from tunery.runtime.verbs import Done, Todo
+
+
+async def test_rows_follow_the_version() -> None:
+    blobs = MemoryBlobs()
+    version = await submitted(blobs, adapter())
+    (todo,) = project(header(), version)
+    assert isinstance(todo, Todo)
+    assert todo.kind == PUBLISH
+    file = version.adapter[0]
+    published = VersionPublished(
+        model_id=MODEL, series="series", lineage=version.lineage, files=(file,), quarantined=False
+    )
+    assert project(header(), published) == (Done(PUBLISH, todo.id), Done(ERASE, file.blob))
+    failed = VersionFailed(model_id=MODEL, job_id="ftjob-2", failure="taken")
+    assert Done(PUBLISH, todo.id) not in project(header(), failed)
+    (erasing,) = project(header(), VersionDeleted(model_id=MODEL, files=(file,)))
+    assert isinstance(erasing, Todo)
+    assert erasing.body == EraseModelFile(blob=file.blob)

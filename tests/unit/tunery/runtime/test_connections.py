@@ -1,0 +1,34 @@
+import logging
+
+import pytest
+
+from tests.unit.tunery.runtime.test_backoff import Flaky, StepClock
+from tunery.runtime.connections import LOG_EVERY, kafka_settings, wait_for_server
+from tunery.runtime.memory_servers import settings
+
+
+async def test_a_server_is_waited_for_and_named_now_and_then(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = StepClock()
+    tries = await wait_for_server("PostgreSQL", Flaky(2 * LOG_EVERY), clock)
+    assert tries == 2 * LOG_EVERY + 1
+    assert max(clock.slept_ms) == 2_000
+    events = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert [record.getMessage() for record in events] == ["server.awaited"] * 2
+    assert {record.__dict__["fields"]["server"] for record in events} == {"PostgreSQL"}
+
+
+async def test_an_error_that_waiting_does_not_cure_is_raised() -> None:
+    async def refuse() -> None:
+        raise ValueError("the schema's name is not allowed")
+
+    with pytest.raises(ValueError, match="not allowed"):
+        await wait_for_server("PostgreSQL", refuse, StepClock())
+
+
+@pytest.mark.parametrize(("replication", "min_insync"), [(1, 1), (2, 1), (3, 2), (5, 2)])
+def test_of_three_replicas_two_must_have_a_record(replication: int, min_insync: int) -> None:
+    chosen = kafka_settings(settings().model_copy(update={"kafka_replication": replication}))
+    assert (chosen.replication, chosen.min_insync) == (replication, min_insync)
+    assert chosen.flush_each == (replication == 1)
