@@ -20,7 +20,7 @@ from tunery.runtime.journal import acceptance, decision, reader, snapshots
 
 @dataclass(frozen=True)
 class Mutant:
-    """`place.attribute` is replaced by `broken`. `invariant`: what a run with it violates; `seed`:
+    """`owner.attribute` is replaced by `broken`. `invariant`: what a run with it violates; `seed`:
     the first seed that shows it. `faults`: instead of those that the seed draws.
     """
 
