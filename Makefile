@@ -1,7 +1,7 @@
 # Tunery. `make help` lists the targets; each sets up what it needs first.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check lint types contracts unit fmt integration sim soak bench lock clean
+.PHONY: help setup demo test pythons check lint types contracts unit fmt integration sim soak bench lock clean
 MAKEFLAGS += --no-print-directory
 # Our modules are compiled once, not again in each of the hundreds of processes of a test run.
 unexport PYTHONDONTWRITEBYTECODE
@@ -37,11 +37,15 @@ demo: setup ## a real fine-tune that loses its machine half-way; ARGS="--json --
 	@$(BIN)/tunery demo $(ARGS)
 
 test: check integration ## all that must pass: check, then tests with torch and real servers
+	@$(BIN)/python -c 'import sys; print("tested on Python", sys.version.split()[0], "only; make pythons: the oldest and the newest")'
+
+pythons: setup ## quick tests and outages on the oldest and the newest Python found
+	@$(BIN)/python -m tests.pythons
 
 integration: setup
 	$(BIN)/python -m simulator --seeds 500 --first 1001
 	$(PYTEST) $(BESIDE) tests/unit -m train
-	$(PYTEST) $(BESIDE) $(SLOW)
+	$(PYTEST) $(BESIDE) -m "not soak" $(SLOW)
 
 check: setup ## within a minute: format, lint, types, import contracts, quick tests, 300 seeds
 	@$(MAKE) -k -j2 --output-sync=target unit types lint contracts
@@ -70,7 +74,9 @@ soak: setup ## the long proofs, never in CI: kills of real processes (ROUNDS=50)
 	$(BIN)/python -m simulator --seeds $(SOAK_SEEDS) --first 10001
 	HYPOTHESIS_PROFILE=searching $(PYTEST) tests/unit -m "not train"
 	$(BIN)/python -m bench.data.scale --rows 10000000 --kill
-	for round in 1 2 3 4 5; do $(PYTEST) $(BESIDE) $(SLOW) $(ARGS) || exit 1; done
+	for round in 1 2 3 4 5; do $(PYTEST) $(BESIDE) -m "not soak" $(SLOW) $(ARGS) || exit 1; done
+	$(PYTEST) tests/e2e/test_outages.py -m soak $(ARGS)
+	$(BIN)/python -m tests.busy $(PYTEST) -m "not soak" tests/e2e $(ARGS)
 
 bench: setup ## the figures of the README; ARGS=--json
 	$(BIN)/python -m bench.core $(ARGS)
@@ -83,5 +89,5 @@ lock: setup ## write requirements.lock anew from pyproject.toml; versions that s
 	  pyproject.toml -o requirements.lock
 
 clean: ## remove .venv, .tools and caches of tools from the clone (not your data, not ~/.cache)
-	rm -rf .venv .tools .tools.part .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venvs .tools .tools.part .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

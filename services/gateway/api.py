@@ -6,9 +6,11 @@ from fastapi import Depends, FastAPI
 from fastapi.security import HTTPBearer
 from starlette.types import ASGIApp
 
+from services.gateway import health
 from services.gateway.accounts import key_routes as keys
 from services.gateway.accounts import tenant_routes as tenants
 from services.gateway.accounts import webhook_routes as webhooks
+from services.gateway.accounts.auth import authenticate
 from services.gateway.files import dataset_routes as datasets
 from services.gateway.files import routes as files
 from services.gateway.files import upload_routes as uploads
@@ -17,10 +19,12 @@ from services.gateway.jobs import event_routes as events
 from services.gateway.jobs import plain_routes as plain
 from services.gateway.jobs import preview_routes as preview
 from services.gateway.jobs import routes as jobs
-from services.gateway.jobs import submission as submit
+from services.gateway.jobs import submission_routes as submit
+from services.gateway.jobs.deps import JobDeps
+from services.gateway.jobs.submission import Submissions
 from services.gateway.models import routes as models
-from services.gateway.web import health, problems
-from services.gateway.web.deps import Deps
+from services.gateway.unknown_urls import ALTERNATIVES
+from services.gateway.web import problems
 from services.gateway.web.edge import Edge
 from services.gateway.web.problems import ERRORS
 
@@ -34,10 +38,11 @@ ABOUT: Final = (
 )
 
 
-def create_app(deps: Deps) -> ASGIApp:
+def create_app(deps: JobDeps) -> ASGIApp:
     app = routes()
     app.state.deps = deps
-    return Edge(app, deps)
+    app.state.submissions = Submissions(deps)
+    return Edge(app, deps, authenticate)
 
 
 def routes() -> FastAPI:
@@ -51,7 +56,7 @@ def routes() -> FastAPI:
         responses=dict(ERRORS),
         generate_unique_id_function=lambda route: route.name,
     )
-    problems.install(app)
+    problems.install(app, ALTERNATIVES)
     # submit before jobs: `estimate` is a name of its own, not the id of a job
     for module in (
         files,

@@ -1,6 +1,5 @@
 """Composition root: the only file of the service that names concrete parts."""
 
-import asyncio
 import os
 from collections.abc import Sequence
 from typing import Final
@@ -9,6 +8,7 @@ from schemas.topics import ACCOUNT, DATASET, JOB, MODEL, POOL
 from services.gateway.accounts.prices import load_folder
 from services.gateway.api import create_app
 from services.gateway.files.previews import PreviewProcesses
+from services.gateway.jobs.deps import JobDeps
 from services.gateway.jobs.feeds import Feeds
 from services.gateway.jobs.forecasts import Forecasts
 from services.gateway.jobs.results import results
@@ -18,7 +18,6 @@ from services.gateway.projection import DDL, TABLES, VERSION, notify, project
 from services.gateway.settings import GatewaySettings
 from services.gateway.views.reading import views_of
 from services.gateway.web.commands import CommandSender
-from services.gateway.web.deps import Deps
 from services.gateway.web.outcomes import Outcomes
 from services.gateway.web.rate_limits import rates_of
 from services.gateway.web.server import HttpServer
@@ -28,7 +27,6 @@ from tunery.runtime.hosts.projector import Projection, Projector
 from tunery.runtime.ports import Runtime
 from tunery.runtime.settings import load
 
-SUBMITTING_MAX: Final = 16
 VIEWS_PROJECTION: Final = Projection(
     name="views",
     version=VERSION,
@@ -57,10 +55,10 @@ async def build(runtime: Runtime) -> Sequence[Host]:
     )
 
 
-def deps_of(runtime: Runtime, settings: GatewaySettings, outcomes: Outcomes) -> Deps:
+def deps_of(runtime: Runtime, settings: GatewaySettings, outcomes: Outcomes) -> JobDeps:
     """The parts of the service over the adapters of `runtime`."""
     views = views_of(runtime.store)
-    return Deps(
+    return JobDeps(
         settings=settings,
         views=views,
         commands=CommandSender(runtime.sender, outcomes),
@@ -75,6 +73,5 @@ def deps_of(runtime: Runtime, settings: GatewaySettings, outcomes: Outcomes) -> 
         log=runtime.log,
         clock=runtime.clock,
         health=runtime.health,
-        submitting=asyncio.Semaphore(SUBMITTING_MAX),
         draw=os.urandom,
     )

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from schemas.model import Base
-from services.gateway.files.preview_tasks import Task
 from services.gateway.views.table import R, Table
-from services.gateway.web.token_bucket import Taken
+from services.gateway.web.token_bucket import Allowance
 from tunery.plan.price import PriceBook
 
 Where: TypeAlias = Mapping[str, Any]  # column → the value it must have
@@ -24,7 +23,7 @@ class Cursor:
 class Views(Protocol):
     """Reads of the read models. Raises ApiError 503 when they cannot be reached in time."""
 
-    async def one(self, table: Table[R], where: Where) -> R | None:
+    async def first(self, table: Table[R], where: Where) -> R | None:
         """The first row that matches, in the table's order."""
 
     async def page(
@@ -42,7 +41,7 @@ class Views(Protocol):
 class Rates(Protocol):
     """Token buckets, by name; each holds `per_minute` and refills within a minute."""
 
-    async def take(self, name: str, per_minute: int) -> Taken:
+    async def take(self, name: str, per_minute: int) -> Allowance:
         """Take one token, or nothing where there is none."""
 
     async def close(self) -> None: ...
@@ -54,11 +53,6 @@ class Prices(Protocol):
 
     def newest(self) -> str:
         """The version that new tenants get."""
-
-
-class Previews(Protocol):
-    async def ask(self, task: Task) -> Mapping[str, Any]:
-        """Looks into rows that people uploaded; the answer's fields. Raises ApiError 400, 503."""
 
 
 class BaseFolders(Protocol):

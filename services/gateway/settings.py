@@ -7,7 +7,7 @@ from pydantic import AliasChoices, Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from schemas.account import Lane
-from services.gateway.jobs.bodies import PER_MINUTE_MAX
+from services.gateway.web.token_bucket import PER_MINUTE_MAX
 from tunery.plan.price import PRICES_DIR
 
 FILE_BYTES_MAX: Final = 512 * 1024 * 1024  # OpenAI's limit for one file

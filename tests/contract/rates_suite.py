@@ -8,10 +8,10 @@ from services.gateway.ports import Rates
 class RatesSuite:
     async def test_a_bucket_empties_and_says_when_to_come_back(self, rates: Rates) -> None:
         name = uuid4().hex
-        answers = [await rates.take(name, 2) for _ in range(3)]
-        assert [answer.allowed for answer in answers] == [True, True, False]
-        assert [answer.remaining for answer in answers] == [1, 0, 0]
-        assert 0 < answers[2].retry_ms <= 30_000 < answers[2].reset_ms <= 60_000
+        allowances = [await rates.take(name, 2) for _ in range(3)]
+        assert [allowance.allowed for allowance in allowances] == [True, True, False]
+        assert [allowance.remaining for allowance in allowances] == [1, 0, 0]
+        assert 0 < allowances[2].retry_ms <= 30_000 < allowances[2].reset_ms <= 60_000
 
     async def test_buckets_are_apart(self, rates: Rates) -> None:
         first, second = uuid4().hex, uuid4().hex

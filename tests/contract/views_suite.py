@@ -69,13 +69,13 @@ class ViewsSuite:
     async def test_limits_and_conditions(self, views: Views) -> None:
         two = await views.page(FILES, {"tenant": "a"}, limit=2)
         assert [row.id for row in two] == ["file-5", "file-4"]
-        other = await views.one(FILES, {"tenant": "b", "id": "file-9"})
+        other = await views.first(FILES, {"tenant": "b", "id": "file-9"})
         assert other is not None
         assert (other.bytes, other.name, other.failure) == (9, NAME, None)
-        assert await views.one(FILES, {"tenant": "b", "id": "file-1"}) is None
+        assert await views.first(FILES, {"tenant": "b", "id": "file-1"}) is None
 
     async def test_a_row_without_its_required_columns_is_not_read(self, views: Views) -> None:
-        assert await views.one(FILES, {"tenant": "a", "id": "file-7"}) is None
+        assert await views.first(FILES, {"tenant": "a", "id": "file-7"}) is None
 
     async def test_a_nul_matches_nothing(self, views: Views) -> None:
-        assert await views.one(FILES, {"tenant": "a", "id": "file\0"}) is None
+        assert await views.first(FILES, {"tenant": "a", "id": "file\0"}) is None

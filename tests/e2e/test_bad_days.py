@@ -8,7 +8,6 @@ import asyncio
 import json
 import os
 import signal
-import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,14 +19,13 @@ import pytest
 import pytest_asyncio
 from standardwebhooks.webhooks import Webhook
 
+from tests.e2e.outages import REFUSED, Houses, an_upload, jobs_of, live_through
 from tests.e2e.stories import (
     AGENT_A,
     OVERFLOWING,
     Api,
     House,
-    Json,
     client,
-    house,
     overflowing_base,
     replayed,
     rows,
@@ -42,7 +40,6 @@ pytestmark = pytest.mark.timeout(600)
 KILLED: Final = ("scheduler", "billing", "ingest", "eval", "notifier", "registry", "gateway")
 KILL_PAUSE_S: Final = 1.5
 OUTAGE_S: Final = 10.0
-ANSWER_S_MAX: Final = 5.0
 CHILD_S_MAX: Final = 60.0
 FEW: Final = 12
 TOO_BIG: Final = 1_000_000
@@ -51,14 +48,33 @@ JSON: Final = {"content-type": "application/json"}
 AGENT: Final = AGENT_A.name
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="session", name="home")
-async def a_house() -> AsyncIterator[House]:
-    async with house(
+async def without_valkey(home: House) -> None:
+    await home.stack.stop("valkey")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def houses() -> AsyncIterator[Houses]:
+    shared = Houses(
+        without_valkey,
         gateway={"TUNERY_GATEWAY_FILE_BYTES_MAX": str(TOO_BIG - 1)},
         scheduler={"TUNERY_SCHEDULER_IDLE_MS_MAX": str(IDLE_MS_MAX)},
-    ) as made:
-        await made.stack.stop("valkey")
-        yield made
+    )
+    yield shared
+    await shared.close()
+
+
+@pytest_asyncio.fixture(loop_scope="session", name="home")
+async def shared_stack(houses: Houses) -> House:
+    """The shared stack; a new one when the test before has left it unusable."""
+    return await houses.ready()
+
+
+async def with_usage(home: House) -> None:
+    """A stack made anew has no history: one job gives it some."""
+    if not (await home.api.get("/fine_tuning/jobs", limit=1))["data"]:
+        job_id = await home.submit()
+        await home.api.ended(job_id)
+        await home.bill(job_id)
 
 
 async def kill_in_turn(home: House) -> None:
@@ -132,67 +148,9 @@ async def test_a_training_that_stands_still_is_stopped_and_goes_on_elsewhere(hom
 # --- servers --------------------------------------------------------------------------------------
 
 
-async def promptly(home: House, method: str, path: str, **arguments: Any) -> httpx.Response:
-    """A request on a bad day: an answer in time, and a 503 that says when to come again."""
-    begun = time.monotonic()
-    reply = await home.api.call(method, path, **arguments)
-    took = time.monotonic() - begun
-    assert took < ANSWER_S_MAX, f"{method} {path} took {took:.1f} s: {reply.text}"
-    assert reply.is_success or reply.status_code == httpx.codes.SERVICE_UNAVAILABLE, reply.text
-    if not reply.is_success:
-        assert int(reply.headers["retry-after"]) >= 1
-        assert reply.json()["error"]["code"] in {"service_unavailable", "not_decided_yet"}
-    return reply
-
-
-async def jobs_of(home: House, story: str) -> list[Json]:
-    found = await home.api.get("/fine_tuning/jobs", **{"metadata[story]": story})
-    listed: list[Json] = found["data"]
-    return listed
-
-
-def an_upload(content: bytes, purpose: str = "fine-tune") -> dict[str, Any]:
-    return {"data": {"purpose": purpose}, "files": {"file": ("rows.jsonl", content)}}
-
-
 @pytest.mark.parametrize("server", ["postgres", "s3", "kafka"])
 async def test_ten_seconds_without(home: House, server: str) -> None:
-    job_id = await home.submit(n_epochs=8)
-    await home.api.job(job_id, training)
-    story = f"without-{server}"
-    body = home.request(metadata={"story": story})
-    headers = {"Idempotency-Key": story}
-    ended = time.monotonic() + OUTAGE_S
-    home.stack.pause(server)
-    try:
-        refused = set()
-        while time.monotonic() < ended:
-            replies = await asyncio.gather(
-                promptly(home, "GET", f"/fine_tuning/jobs/{job_id}"),
-                promptly(home, "POST", "/fine_tuning/jobs", json=body, headers=headers),
-                promptly(home, "POST", "/files", **an_upload(b"{}\n")),
-            )
-            names = ("read", "submit", "upload")
-            refused |= {
-                name for name, reply in zip(names, replies, strict=True) if not reply.is_success
-            }
-            await asyncio.sleep(0.5)
-    finally:
-        home.stack.resume(server)
-    expected = {
-        "postgres": {"read", "submit", "upload"},
-        "s3": {"upload"},
-        "kafka": {"submit", "upload"},
-    }
-    assert refused == expected[server]
-    second = await home.api.submit(body, story)
-    assert [one["id"] for one in await jobs_of(home, story)] == [second]
-    await home.api.post(f"/fine_tuning/jobs/{second}/cancel")
-    job = await home.api.ended(job_id)
-    assert job["attempt"] == 2, await home.api.messages(job_id)  # an outage ends no training
-    assert (await home.bill(job_id))["credited_gpu_ms"] == 0
-    await home.api.ended(second, "cancelled")
-    assert (await home.bill(second))["net_gpu_ms"] == 0
+    assert await live_through(home, server, "paused", OUTAGE_S) == REFUSED[server]
 
 
 async def test_kill_9_of_every_server_while_a_job_runs(home: House) -> None:
@@ -431,6 +389,7 @@ async def test_a_job_that_diverges_ends_with_advice_and_a_webhook(
 
 
 async def test_everything_again_from_offset_0(home: House) -> None:
+    await with_usage(home)
     found = await replayed(home.stack.folders.root)
     assert [part for part in found["parts"] if part["difference"]] == []
     assert found["equal"]
@@ -455,6 +414,7 @@ async def test_everything_again_from_offset_0(home: House) -> None:
 async def test_replay_names_what_was_tampered_with(
     home: House, change: str, undo: str, part: str
 ) -> None:
+    await with_usage(home)
     connection = await asyncpg.connect(home.stack.postgres_dsn)
     try:
         assert await connection.execute(change) != "UPDATE 0"

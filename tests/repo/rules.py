@@ -78,7 +78,8 @@ PURE_IN_GATEWAY: Final = frozenset(
         *("bodies", "responses", "event_responses", "projection", "tables", "table", "resolve"),
         *("errors", "scopes", "token_bucket", "wording", "names", "preview_tasks", "messages"),
         *("statuses", "event_ids", "queue_forecast", "plain_bodies", "plain_responses"),
-        *("pool_projection", "cost_responses", "checkpoint_responses"),
+        *("pool_projection", "cost_responses", "checkpoint_responses", "requested"),
+        "unknown_urls",
     }
 )
 

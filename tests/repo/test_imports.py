@@ -57,6 +57,10 @@ PLANTED: Final = {
         "services/ingest/effect.py",
         "import services.ingest.adapters",
     ),
+    "Subjects of the gateway": (
+        "services/gateway/files/planted.py",
+        "import services.gateway.jobs",
+    ),
     "Pure modules of the gateway": ("services/gateway/files/projection.py", "import fastapi"),
     "The runtime stands on schemas alone": ("tunery/runtime/planted.py", "import tunery.local"),
     "The product never imports the simulator": ("tunery/planted.py", "import simulator"),

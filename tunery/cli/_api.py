@@ -38,7 +38,7 @@ def connect(folders: DataDir) -> Iterator["Api"]:
     An explicit `--data-dir` has precedence over the environment. Raises LocalError when there is no
     API or it does not answer, ClickException when it refuses the request.
     """
-    from tunery.client import Api, Refused, Unreachable
+    from tunery.client import Api, ApiRefusal, Unreachable
 
     url, key = _address(folders)
     try:
@@ -47,7 +47,7 @@ def connect(folders: DataDir) -> Iterator["Api"]:
     except Unreachable as error:
         fix = "see `tunery status`, start it with `tunery up`; or correct OPENAI_BASE_URL"
         raise LocalError(str(error), fix) from None
-    except Refused as refusal:
+    except ApiRefusal as refusal:
         where = f" ({refusal.param})" if refusal.param else ""
         what = f"{refusal.message}{where} [{refusal.code}]"
         if refusal.code in FIXES:

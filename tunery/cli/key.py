@@ -10,7 +10,7 @@ from tunery.cli import _api, _options
 from tunery.local.paths import DataDir
 
 if TYPE_CHECKING:
-    from tunery.client.shapes import Key
+    from tunery.client.shapes import KeyObject
 
 F = TypeVar("F", bound=Callable[..., Any])
 DAY_S = 86_400
@@ -104,7 +104,7 @@ def create(
     _api.show_one(key, as_json, _fields(key))
 
 
-def _fields(key: "Key") -> list[tuple[str, object]]:
+def _fields(key: "KeyObject") -> list[tuple[str, object]]:
     cap = key["spend_cap_micro"]
     return [
         ("key", key["key"]),

@@ -2,6 +2,6 @@
 
 from tunery.client.api import Api
 from tunery.client.asynchronous import AsyncApi
-from tunery.client.wire import Refused, Unreachable
+from tunery.client.wire import ApiRefusal, Unreachable
 
-__all__ = ["Api", "AsyncApi", "Refused", "Unreachable"]
+__all__ = ["Api", "ApiRefusal", "AsyncApi", "Unreachable"]

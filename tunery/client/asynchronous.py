@@ -13,18 +13,27 @@ from typing import IO, Any, Final, cast
 
 import httpx
 
-from tunery.client.shapes import Endpoint, Event, File, Job, Key, Listing, Model, Tenant
+from tunery.client.shapes import (
+    EndpointObject,
+    EventObject,
+    FileObject,
+    JobObject,
+    KeyObject,
+    Listing,
+    ModelObject,
+    TenantObject,
+)
 from tunery.client.wire import (
+    ApiRefusal,
     Frames,
     Pieces,
     Progress,
-    Refused,
-    Told,
+    ProgressReader,
     Unreachable,
     at_once,
+    object_of,
     part,
     refused,
-    said,
     streams,
 )
 
@@ -84,7 +93,7 @@ class AsyncApi:
         progress: Progress | None = None,
         *,
         dataset: str | None = None,
-    ) -> File:
+    ) -> FileObject:
         """Streamed from disk; a large file in parts. Raises OSError of the file.
 
         `dataset`: the name that it becomes the next version of.
@@ -92,10 +101,10 @@ class AsyncApi:
         if path.stat().st_size > ONE_REQUEST_BYTES_MAX:
             return await self.upload_in_parts(path, purpose, progress, dataset=dataset)
         with path.open("rb") as stream:
-            told = cast("IO[bytes]", Told(stream, progress)) if progress else stream
-            files = {"file": (path.name, told)}
+            reported = cast("IO[bytes]", ProgressReader(stream, progress)) if progress else stream
+            files = {"file": (path.name, reported)}
             data = {"purpose": purpose} | ({} if dataset is None else {"dataset": dataset})
-            return cast("File", await self._once("POST", "/files", data=data, files=files))
+            return cast("FileObject", await self._once("POST", "/files", data=data, files=files))
 
     async def upload_in_parts(
         self,
@@ -105,10 +114,10 @@ class AsyncApi:
         *,
         dataset: str | None = None,
         part_bytes: int = PART_BYTES,
-    ) -> File:
+    ) -> FileObject:
         """PARTS_AT_ONCE parts at a time; a part that does not arrive is sent again.
 
-        Raises Refused where a part arrived with other bytes; OSError of the file.
+        Raises ApiRefusal where a part arrived with other bytes; OSError of the file.
         """
         pieces = Pieces(path, part_bytes, progress)
         declared = {
@@ -124,31 +133,31 @@ class AsyncApi:
         async def send(start: int) -> str:
             data = pieces.read(start)
             files = {"data": (path.name, data)}
-            made = await self._call("POST", f"{url}/parts", patient=True, files=files)
-            if made["sha256"] != hashlib.sha256(data).hexdigest():
+            uploaded = await self._call("POST", f"{url}/parts", patient=True, files=files)
+            if uploaded["sha256"] != hashlib.sha256(data).hexdigest():
                 message = f"{path.name} arrived with the wrong bytes; upload it again."
-                raise Refused(0, "corrupt_upload", message, None)
+                raise ApiRefusal(0, "corrupt_upload", message, None)
             pieces.sent(len(data))
-            return str(made["id"])
+            return str(uploaded["id"])
 
         try:
             part_ids = await at_once(send, pieces.starts, PARTS_AT_ONCE)
         except BaseException:
-            with suppress(Refused, Unreachable):  # it would expire by itself, an hour later
+            with suppress(ApiRefusal, Unreachable):  # it would expire by itself, an hour later
                 await self._once("POST", f"{url}/cancel")
             raise
         body = {"part_ids": part_ids}
         done = await self._call(
             "POST", f"{url}/complete", patient=True, json=body, timeout=COMPLETE_S_MAX
         )
-        return cast("File", done["file"])
+        return cast("FileObject", done["file"])
 
-    def files(self, dataset: str | None = None) -> AsyncIterator[File]:
+    def files(self, dataset: str | None = None) -> AsyncIterator[FileObject]:
         """All, or the versions of one data set; the newest first."""
         return self._all("/files", query={} if dataset is None else {"dataset": dataset})
 
-    async def file(self, file_id: str) -> File:
-        return cast("File", await self._call("GET", f"/files/{part(file_id)}"))
+    async def file(self, file_id: str) -> FileObject:
+        return cast("FileObject", await self._call("GET", f"/files/{part(file_id)}"))
 
     async def validation(self, file_id: str) -> dict[str, Any]:
         return await self._call("GET", f"/files/{part(file_id)}/validation")
@@ -163,35 +172,37 @@ class AsyncApi:
 
     # --- jobs
 
-    async def submit(self, body: Mapping[str, Any], idempotency_key: str) -> Job:
+    async def submit(self, body: Mapping[str, Any], idempotency_key: str) -> JobObject:
         """The key makes repeating it safe, so an outage is waited for."""
         headers = {"idempotency-key": idempotency_key}
         return cast(
-            "Job", await self._call("POST", "/fine_tuning/jobs", json=body, headers=headers)
+            "JobObject", await self._call("POST", "/fine_tuning/jobs", json=body, headers=headers)
         )
 
     async def estimate(self, body: Mapping[str, Any]) -> dict[str, Any]:
         return await self._call("POST", "/fine_tuning/jobs/estimate", json=body)
 
-    def jobs(self, limit: int | None = None) -> AsyncIterator[Job]:
+    def jobs(self, limit: int | None = None) -> AsyncIterator[JobObject]:
         return self._all("/fine_tuning/jobs", limit=limit)
 
-    async def job(self, job_id: str) -> Job:
-        return cast("Job", await self._call("GET", f"/fine_tuning/jobs/{part(job_id)}"))
+    async def job(self, job_id: str) -> JobObject:
+        return cast("JobObject", await self._call("GET", f"/fine_tuning/jobs/{part(job_id)}"))
 
-    async def change(self, job_id: str, change: str) -> Job:
+    async def change(self, job_id: str, change: str) -> JobObject:
         """`cancel`, `pause` or `resume`: repeating it changes nothing."""
-        return cast("Job", await self._call("POST", f"/fine_tuning/jobs/{part(job_id)}/{change}"))
+        return cast(
+            "JobObject", await self._call("POST", f"/fine_tuning/jobs/{part(job_id)}/{change}")
+        )
 
-    def events(self, job_id: str, limit: int | None = None) -> AsyncIterator[Event]:
+    def events(self, job_id: str, limit: int | None = None) -> AsyncIterator[EventObject]:
         """Newest first."""
         return self._all(f"/fine_tuning/jobs/{part(job_id)}/events", limit=limit)
 
-    async def follow(self, job_id: str, kind: str = "events") -> AsyncIterator[Event]:
+    async def follow(self, job_id: str, kind: str = "events") -> AsyncIterator[EventObject]:
         """`events`, `metrics` or `logs` of a job as they come, oldest first, until it has ended.
 
         A connection that breaks is made again where it broke, RETRIES_MAX times in a row without
-        anything new. Raises Unreachable, Refused.
+        anything new. Raises Unreachable, ApiRefusal.
         """
         path = f"{self.base_url}/fine_tuning/jobs/{part(job_id)}/{kind}"
         frames, failures = Frames(), 0
@@ -205,10 +216,10 @@ class AsyncApi:
                         await answer.aread()
                         raise refused(answer)
                     async for line in answer.aiter_lines():
-                        found = frames.take(line)
-                        if found is not None:
+                        frame = frames.take(line)
+                        if frame is not None:
                             failures = 0
-                            yield cast("Event", found)
+                            yield cast("EventObject", frame)
             except httpx.HTTPError as error:
                 if failures == RETRIES_MAX - 1:
                     raise Unreachable(f"{self.base_url} does not answer: {error}") from error
@@ -230,9 +241,11 @@ class AsyncApi:
 
     # --- models
 
-    async def models(self, kind: str | None = None) -> list[Model]:
+    async def models(self, kind: str | None = None) -> list[ModelObject]:
         params = {} if kind is None else {"type": kind}
-        return cast("list[Model]", (await self._call("GET", "/models", params=params))["data"])
+        return cast(
+            "list[ModelObject]", (await self._call("GET", "/models", params=params))["data"]
+        )
 
     async def model(self, model_id: str) -> dict[str, Any]:
         return await self._call("GET", f"/models/{part(model_id)}")
@@ -250,7 +263,7 @@ class AsyncApi:
     async def fetch(self, file: Mapping[str, Any], path: Path) -> None:
         """Download one file of an adapter; `path` appears complete and right, or not at all.
 
-        Raises Refused where its SHA-256 is not the promised one.
+        Raises ApiRefusal where its SHA-256 is not the promised one.
         """
         partial = path.with_name(f"{path.name}.part")
         digest = hashlib.sha256()
@@ -271,11 +284,11 @@ class AsyncApi:
         if digest.hexdigest() != file["sha256"]:
             partial.unlink(missing_ok=True)
             message = f"{file['name']} came with the wrong bytes; download it again."
-            raise Refused(0, "corrupt_download", message, None)
+            raise ApiRefusal(0, "corrupt_download", message, None)
         partial.replace(path)
 
-    async def bases(self) -> list[Model]:
-        return cast("list[Model]", (await self._call("GET", "/bases"))["data"])
+    async def bases(self) -> list[ModelObject]:
+        return cast("list[ModelObject]", (await self._call("GET", "/bases"))["data"])
 
     async def add_base(self, base_id: str, path: Path, licence: str) -> dict[str, Any]:
         body = {"id": base_id, "path": str(path), "licence": licence}
@@ -283,48 +296,52 @@ class AsyncApi:
 
     # --- tenants, keys, webhooks
 
-    async def create_tenant(self, body: Mapping[str, Any]) -> Tenant:
-        return cast("Tenant", await self._once("POST", "/tenants", json=body))
+    async def create_tenant(self, body: Mapping[str, Any]) -> TenantObject:
+        return cast("TenantObject", await self._once("POST", "/tenants", json=body))
 
-    def tenants(self) -> AsyncIterator[Tenant]:
+    def tenants(self) -> AsyncIterator[TenantObject]:
         return self._all("/tenants")
 
     async def adjust_invoice(self, tenant: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Credit (`amount_micro` below zero) or charge; a `reference` counts once."""
         return await self._once("POST", f"/tenants/{part(tenant)}/adjustments", json=body)
 
-    async def create_key(self, tenant: str, body: Mapping[str, Any]) -> Key:
-        return cast("Key", await self._once("POST", f"/tenants/{part(tenant)}/keys", json=body))
+    async def create_key(self, tenant: str, body: Mapping[str, Any]) -> KeyObject:
+        return cast(
+            "KeyObject", await self._once("POST", f"/tenants/{part(tenant)}/keys", json=body)
+        )
 
-    def keys(self, tenant: str | None = None) -> AsyncIterator[Key]:
+    def keys(self, tenant: str | None = None) -> AsyncIterator[KeyObject]:
         """Of the tenant, or of the one that asks; so for the next two."""
         return self._all(_keys(tenant))
 
-    async def revoke_key(self, key_id: str, tenant: str | None = None) -> Key:
-        return cast("Key", await self._call("DELETE", f"{_keys(tenant)}/{part(key_id)}"))
+    async def revoke_key(self, key_id: str, tenant: str | None = None) -> KeyObject:
+        return cast("KeyObject", await self._call("DELETE", f"{_keys(tenant)}/{part(key_id)}"))
 
-    async def rotate_key(self, key_id: str, overlap_seconds: int, tenant: str | None = None) -> Key:
+    async def rotate_key(
+        self, key_id: str, overlap_seconds: int, tenant: str | None = None
+    ) -> KeyObject:
         """`key_id` may be `current`: the key that asks."""
         path = f"{_keys(tenant)}/{part(key_id)}/rotate"
         return cast(
-            "Key", await self._once("POST", path, json={"overlap_seconds": overlap_seconds})
+            "KeyObject", await self._once("POST", path, json={"overlap_seconds": overlap_seconds})
         )
 
-    async def create_endpoint(self, body: Mapping[str, Any]) -> Endpoint:
-        return cast("Endpoint", await self._once("POST", "/webhook_endpoints", json=body))
+    async def create_endpoint(self, body: Mapping[str, Any]) -> EndpointObject:
+        return cast("EndpointObject", await self._once("POST", "/webhook_endpoints", json=body))
 
-    def endpoints(self) -> AsyncIterator[Endpoint]:
+    def endpoints(self) -> AsyncIterator[EndpointObject]:
         return self._all("/webhook_endpoints")
 
-    async def change_endpoint(self, endpoint_id: str, body: Mapping[str, Any]) -> Endpoint:
+    async def change_endpoint(self, endpoint_id: str, body: Mapping[str, Any]) -> EndpointObject:
         path = f"/webhook_endpoints/{part(endpoint_id)}"
-        return cast("Endpoint", await self._call("POST", path, json=body))
+        return cast("EndpointObject", await self._call("POST", path, json=body))
 
-    async def rotate_secret(self, endpoint_id: str, keep_old: bool) -> Endpoint:
+    async def rotate_secret(self, endpoint_id: str, keep_old: bool) -> EndpointObject:
         """`keep_old`: for 24 hours deliveries carry the signatures of both secrets."""
         path = f"/webhook_endpoints/{part(endpoint_id)}/rotate_secret"
         body = {"keep_old_secret_active_for_24_hours": keep_old}
-        return cast("Endpoint", await self._once("POST", path, json=body))
+        return cast("EndpointObject", await self._once("POST", path, json=body))
 
     async def test_endpoint(self, endpoint_id: str, event_type: str) -> dict[str, Any]:
         """Sends one event and tells what the receiver said."""
@@ -352,13 +369,13 @@ class AsyncApi:
             params: dict[str, Any] = {**query, "limit": PAGE if left is None else min(PAGE, left)}
             if after is not None:
                 params["after"] = after
-            found = cast("Listing", await self._call("GET", path, params=params))
-            for item in found["data"]:
+            page = cast("Listing", await self._call("GET", path, params=params))
+            for item in page["data"]:
                 yield item
-            if not found["has_more"]:
+            if not page["has_more"]:
                 return
-            after = found["last_id"]
-            left = None if left is None else left - len(found["data"])
+            after = page["last_id"]
+            left = None if left is None else left - len(page["data"])
 
     async def _call(
         self, method: str, path: str, *, patient: bool = False, **arguments: Any
@@ -370,7 +387,7 @@ class AsyncApi:
         for attempt in range(RETRIES_MAX):
             try:
                 return await self._once(method, path, **arguments)
-            except Refused as refusal:
+            except ApiRefusal as refusal:
                 if refusal.status != UNAVAILABLE or attempt == RETRIES_MAX - 1:
                     raise
             except Unreachable:
@@ -384,7 +401,7 @@ class AsyncApi:
             answer = await self._http.request(method, self.base_url + path, **arguments)
         except httpx.HTTPError as error:
             raise Unreachable(f"{self.base_url} does not answer: {error}") from error
-        return said(answer)
+        return object_of(answer)
 
 
 def _keys(tenant: str | None) -> str:

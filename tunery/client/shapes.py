@@ -9,7 +9,7 @@ class Listing(TypedDict):
     last_id: str | None
 
 
-class File(TypedDict):
+class FileObject(TypedDict):
     id: str
     bytes: int
     created_at: int
@@ -22,7 +22,7 @@ class File(TypedDict):
     validation: dict[str, Any] | None
 
 
-class Job(TypedDict):
+class JobObject(TypedDict):
     id: str
     created_at: int
     finished_at: int | None
@@ -41,7 +41,7 @@ class Job(TypedDict):
     hyperparameters: dict[str, Any]
 
 
-class Event(TypedDict):
+class EventObject(TypedDict):
     id: str
     created_at: int
     level: str
@@ -50,7 +50,7 @@ class Event(TypedDict):
     data: dict[str, Any]
 
 
-class Model(TypedDict, total=False):
+class ModelObject(TypedDict, total=False):
     id: str
     created: int
     owned_by: str
@@ -62,7 +62,7 @@ class Model(TypedDict, total=False):
     quarantined: bool
 
 
-class Tenant(TypedDict):
+class TenantObject(TypedDict):
     id: str
     name: str
     plan: str
@@ -70,7 +70,7 @@ class Tenant(TypedDict):
     limits: dict[str, int]
 
 
-class Key(TypedDict, total=False):
+class KeyObject(TypedDict, total=False):
     id: str
     name: str
     hint: str
@@ -85,7 +85,7 @@ class Key(TypedDict, total=False):
     previous_until: int | None
 
 
-class Endpoint(TypedDict, total=False):
+class EndpointObject(TypedDict, total=False):
     id: str
     name: str
     url: str

@@ -23,7 +23,7 @@ class Unreachable(Exception):
     """Nothing answers at the address."""
 
 
-class Refused(Exception):
+class ApiRefusal(Exception):
     """The API said no. `message` says what to do."""
 
     def __init__(self, status: int, code: str, message: str, param: str | None) -> None:
@@ -31,17 +31,17 @@ class Refused(Exception):
         self.status, self.code, self.message, self.param = status, code, message, param
 
 
-def said(answer: httpx.Response) -> dict[str, Any]:
-    """The object of an answer. Raises Refused, also where it is no answer of the API."""
+def object_of(answer: httpx.Response) -> dict[str, Any]:
+    """The object of an answer. Raises ApiRefusal, also where it is no answer of the API."""
     if not answer.is_success:
         raise refused(answer)
     try:
-        found = answer.json()
+        body = answer.json()
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
+        body = None
+    if not isinstance(body, dict):
         raise _foreign(answer)
-    return found
+    return body
 
 
 def streams(answer: httpx.Response) -> bool:
@@ -50,18 +50,18 @@ def streams(answer: httpx.Response) -> bool:
     return answer.is_success and kind.startswith("text/event-stream")
 
 
-def refused(answer: httpx.Response) -> Refused:
+def refused(answer: httpx.Response) -> ApiRefusal:
     try:
         error = answer.json()["error"]
-        return Refused(answer.status_code, error["code"], error["message"], error["param"])
+        return ApiRefusal(answer.status_code, error["code"], error["message"], error["param"])
     except (ValueError, KeyError, TypeError):
         return _foreign(answer)
 
 
-def _foreign(answer: httpx.Response) -> Refused:
+def _foreign(answer: httpx.Response) -> ApiRefusal:
     text = " ".join(answer.text.split())[:SHOWN_CHARACTERS_MAX] or answer.reason_phrase
     message = f"{answer.url} answered {answer.status_code}, and not as this API does: {text}"
-    return Refused(answer.status_code, UNKNOWN, message, None)
+    return ApiRefusal(answer.status_code, UNKNOWN, message, None)
 
 
 def part(identifier: str) -> str:
@@ -93,7 +93,7 @@ class Frames:
         return json.loads(text)
 
 
-class Told:
+class ProgressReader:
     """A file that tells how much of it was read."""
 
     def __init__(self, stream: IO[bytes], progress: Progress) -> None:
@@ -134,11 +134,11 @@ async def at_once(work: Callable[[T], Awaitable[R]], items: Iterable[T], count: 
     """Results in the order of `items`, `count` at a time. The first failure ends the others."""
     gate = asyncio.Semaphore(count)
 
-    async def one(item: T) -> R:
+    async def bounded(item: T) -> R:
         async with gate:
             return await work(item)
 
-    tasks = [asyncio.create_task(one(item)) for item in items]
+    tasks = [asyncio.create_task(bounded(item)) for item in items]
     try:
         return await asyncio.gather(*tasks)
     finally:

@@ -33,7 +33,7 @@ async def authenticate(deps: Deps, authorization: str | None) -> Principal:
     admin_sha256 = settings.admin_key_sha256
     if admin_sha256 is not None and hmac.compare_digest(sha256, admin_sha256):
         return Principal(settings.admin_tenant, BOOTSTRAP, EVERY_SCOPE)
-    row = await deps.views.one(KEYS, {"sha256": sha256})
+    row = await deps.views.first(KEYS, {"sha256": sha256})
     if row is None:
         row = await _rotated(deps, sha256)
     if row.revoked_at is not None:
@@ -45,7 +45,7 @@ async def authenticate(deps: Deps, authorization: str | None) -> Principal:
 
 async def _rotated(deps: Deps, sha256: str) -> KeyRow:
     """The key that had this secret before it was rotated, while both are good."""
-    row = await deps.views.one(KEYS, {"previous_sha256": sha256})
+    row = await deps.views.first(KEYS, {"previous_sha256": sha256})
     if row is None:
         raise _refused("The API key is not valid.")
     if row.previous_until is None or row.previous_until <= deps.clock.now_ms():

@@ -13,6 +13,7 @@ from schemas.envelope import Sha256
 from schemas.sealed import Sealed
 from schemas.topics import ACCOUNT
 from services.gateway.accounts.auth import KEY_PREFIX, digest
+from services.gateway.accounts.bodies import RotateKeyRequest
 from services.gateway.accounts.responses import (
     HINT_CHARACTERS,
     KeyResponse,
@@ -20,7 +21,6 @@ from services.gateway.accounts.responses import (
     key_response,
 )
 from services.gateway.accounts.tables import KEYS, KeyRow
-from services.gateway.jobs.bodies import RotateKeyRequest
 from services.gateway.web.deps import Caller, Deps, Principal, WithDeps
 from services.gateway.web.errors import not_found
 from services.gateway.web.pages import After, page
@@ -123,7 +123,7 @@ async def with_secret(deps: Deps, tenant: str, key_id: str, secret: str) -> NewK
 
 
 async def _key(deps: Deps, tenant: str, key_id: str) -> KeyRow:
-    row = await deps.views.one(KEYS, {"tenant": tenant, "id": key_id})
+    row = await deps.views.first(KEYS, {"tenant": tenant, "id": key_id})
     if row is None:
         raise not_found("API key", key_id, "id")
     return row

@@ -11,6 +11,12 @@ from schemas.topics import ACCOUNT
 from schemas.units import HOUR_MS, Ms
 from services.gateway.accounts import key_routes as keys
 from services.gateway.accounts.auth import digest
+from services.gateway.accounts.bodies import (
+    AdjustmentRequest,
+    KeyRequest,
+    RotateKeyRequest,
+    TenantRequest,
+)
 from services.gateway.accounts.responses import (
     HINT_CHARACTERS,
     AdjustmentResponse,
@@ -21,12 +27,6 @@ from services.gateway.accounts.responses import (
     tenant_response,
 )
 from services.gateway.accounts.tables import LIMITS, TENANTS, TenantRow
-from services.gateway.jobs.bodies import (
-    AdjustmentRequest,
-    KeyRequest,
-    RotateKeyRequest,
-    TenantRequest,
-)
 from services.gateway.web.deps import Admin, Deps, Principal, WithDeps
 from services.gateway.web.errors import invalid, not_found
 from services.gateway.web.pages import After, page
@@ -72,9 +72,9 @@ def _limits(body: TenantRequest) -> Limits:
 
 
 async def _until_admitted(deps: Deps, tenant: str) -> None:
-    """The decider of jobs hears of a tenant a moment later; past the limit it still will."""
+    """Wait until the decider of jobs knows the tenant, LIMITS_MS_MAX at the most."""
     for _ in range(LIMITS_MS_MAX // POLL_MS):
-        if await deps.views.one(LIMITS, {"id": tenant}) is not None:
+        if await deps.views.first(LIMITS, {"id": tenant}) is not None:
             return
         await deps.clock.sleep(POLL_MS)
 
@@ -164,7 +164,7 @@ def _actor(deps: Deps, admin: Principal, tenant: str) -> Sealed:
 
 
 async def _tenant(deps: Deps, tenant: str) -> TenantRow:
-    row = await deps.views.one(TENANTS, {"id": tenant})
+    row = await deps.views.first(TENANTS, {"id": tenant})
     if row is None:
         raise not_found("tenant", tenant, "tenant")
     return row

@@ -17,6 +17,15 @@ from schemas.envelope import Message
 from schemas.ids import DELIVERY, ENDPOINT, EVENT
 from schemas.topics import ACCOUNT
 from schemas.units import Ms
+from services.gateway.accounts.bodies import (
+    DAY_S,
+    REDELIVERIES_MAX,
+    EndpointChangeRequest,
+    EndpointRequest,
+    RedeliverRequest,
+    RotateSecretRequest,
+    TestRequest,
+)
 from services.gateway.accounts.responses import (
     DeliveryResponse,
     EndpointResponse,
@@ -27,15 +36,6 @@ from services.gateway.accounts.responses import (
     endpoint_response,
 )
 from services.gateway.accounts.tables import DELIVERIES, ENDPOINTS, DeliveryRow, EndpointRow
-from services.gateway.jobs.bodies import (
-    DAY_S,
-    REDELIVERIES_MAX,
-    EndpointChangeRequest,
-    EndpointRequest,
-    RedeliverRequest,
-    RotateSecretRequest,
-    TestRequest,
-)
 from services.gateway.web.deps import Caller, Deps, Principal, WithDeps
 from services.gateway.web.errors import invalid, not_found
 from services.gateway.web.pages import After, page
@@ -165,7 +165,7 @@ async def _ended(deps: Deps, caller: Principal, delivery_id: str) -> DeliveryRow
     """The delivery's row; None when it has not ended within TEST_MS_MAX."""
     where = {"tenant": caller.tenant, "id": delivery_id}
     for _ in range(TEST_MS_MAX // POLL_MS):
-        row = await deps.views.one(DELIVERIES, where)
+        row = await deps.views.first(DELIVERIES, where)
         if row is not None and row.ended_at is not None:
             return row
         await deps.clock.sleep(POLL_MS)
@@ -178,7 +178,7 @@ async def list_deliveries(
 ) -> Page[DeliveryResponse]:
     """What was sent and what came of it; kept when the endpoint is deleted."""
     where = {"tenant": caller.tenant, "endpoint_id": endpoint_id}
-    known = await deps.views.one(ENDPOINTS, {"tenant": caller.tenant, "id": endpoint_id})
+    known = await deps.views.first(ENDPOINTS, {"tenant": caller.tenant, "id": endpoint_id})
     rows, more = await page(deps.views, DELIVERIES, where, limit=limit, after=after)
     if known is None and not rows:
         raise not_found("webhook endpoint", endpoint_id, "id")
@@ -207,7 +207,7 @@ async def redeliver(
         )
         await _decide(deps, caller, again)
         where = {"tenant": caller.tenant, "id": again.delivery_id}
-        repeats.append(await deps.views.one(DELIVERIES, where))
+        repeats.append(await deps.views.first(DELIVERIES, where))
     shown = [delivery_response(row) for row in repeats if row is not None]
     return listing(Page[DeliveryResponse], shown, len(rows) > REDELIVERIES_MAX)
 
@@ -220,7 +220,7 @@ async def _chosen(
     if body.delivery_ids is not None:
         named = []
         for delivery_id in body.delivery_ids:
-            row = await deps.views.one(DELIVERIES, {**where, "id": delivery_id})
+            row = await deps.views.first(DELIVERIES, {**where, "id": delivery_id})
             if row is None:
                 raise not_found("delivery", delivery_id, "delivery_ids")
             named.append(row)
@@ -258,7 +258,7 @@ def _secret(deps: Deps, row: EndpointRow) -> str:
 
 
 async def _endpoint(deps: Deps, caller: Principal, endpoint_id: str) -> EndpointRow:
-    row = await deps.views.one(ENDPOINTS, {"tenant": caller.tenant, "id": endpoint_id})
+    row = await deps.views.first(ENDPOINTS, {"tenant": caller.tenant, "id": endpoint_id})
     if row is None:
         raise not_found("webhook endpoint", endpoint_id, "id")
     return row

@@ -6,6 +6,8 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Query
 
+from services.gateway.files.bodies import check_purpose
+from services.gateway.files.deps import WithFileDeps
 from services.gateway.files.names import label
 from services.gateway.files.preview_tasks import COMPARE_LOCALLY, Comparison
 from services.gateway.files.responses import (
@@ -16,7 +18,6 @@ from services.gateway.files.responses import (
 )
 from services.gateway.files.routes import known_file
 from services.gateway.files.tables import DATASETS, FileRow
-from services.gateway.jobs.resolve import check_purpose
 from services.gateway.web.deps import Caller, WithDeps
 from services.gateway.web.errors import invalid
 from services.gateway.web.responses import Page, Unseal, listing
@@ -42,7 +43,7 @@ async def list_datasets(deps: WithDeps, caller: Caller) -> Page[DatasetResponse]
 
 @router.get("/v1/files/{file_id}/diff")
 async def diff_files(
-    file_id: str, deps: WithDeps, caller: Caller, before: Before = None
+    file_id: str, deps: WithFileDeps, caller: Caller, before: Before = None
 ) -> FileDifferenceResponse:
     """Rows added and removed since `before`, and rows with another answer."""
     after = await known_file(deps, caller, file_id)

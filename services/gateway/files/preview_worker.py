@@ -36,33 +36,33 @@ def answer(task: Task) -> Answer:
         case Preview():
             return preview(task)
         case Comparison():
-            found = diff(Path(task.before), Path(task.after))
-            return ComparisonAnswer(difference=msgspec.to_builtins(found))
+            outcome = diff(Path(task.before), Path(task.after))
+            return ComparisonAnswer(difference=msgspec.to_builtins(outcome))
         case _:
             assert_never(task)
 
 
 def preview(task: Preview) -> Answer:
-    """The first good rows; what is wrong with those before them is told beside them."""
+    """The first good rows; and the problems of the rows before them."""
     try:
         tokenizer = Tokenizer.load(Path(task.base_path))
     except BaseUnusable as error:
         return RefusedTask(message=str(error), param="model")
     checker = Checker()
-    given: list[Row] = []
+    shown_rows: list[Row] = []
     rendered: list[Rendered] = []
     with open_rows(Path(task.path)) as rows:
         for row, conversation in islice(checker.conversations(rows), task.rows):
-            found = tokenizer.render(conversation)
-            if isinstance(found, Note):
-                checker.findings.add(found.to_finding(row.number, row.line))
+            outcome = tokenizer.render(conversation)
+            if isinstance(outcome, Note):
+                checker.findings.add(outcome.to_finding(row.number, row.line))
             else:
-                given.append(row)
-                rendered.append(found)
+                shown_rows.append(row)
+                rendered.append(outcome)
     if (wrong := check_policy(task.length_policy, checker.dialect)) is not None:
         checker.findings.add(wrong.to_finding(None, None))
     data: list[RowShown] = []
-    for row, tokens in zip(given, tokenizer.encode(rendered), strict=True):
+    for row, tokens in zip(shown_rows, tokenizer.encode(rendered), strict=True):
         parts = fit(tokens, task.max_length, task.length_policy)
         if isinstance(parts, Note):
             checker.findings.add(parts.to_finding(row.number, row.line))
@@ -78,7 +78,7 @@ def _shown(
     for number, part in enumerate(parts[:PARTS_SHOWN_MAX], start=1):
         segments = []
         for learnt, group in groupby(
-            zip(part.ids, part.mask, strict=True), key=lambda one: bool(one[1])
+            zip(part.ids, part.mask, strict=True), key=lambda pair: bool(pair[1])
         ):
             tokens = [token for token, _ in group]
             text = tokenizer.decode(tokens)
@@ -96,13 +96,13 @@ def _shown(
         )
 
 
-def _problem(found: Finding) -> PreviewProblem:
+def _problem(outcome: Finding) -> PreviewProblem:
     return PreviewProblem(
-        row=found.row,
-        pointer=found.pointer,
-        code=found.code,
-        message=found.message,
-        hint=found.hint,
+        row=outcome.row,
+        pointer=outcome.pointer,
+        code=outcome.code,
+        message=outcome.message,
+        hint=outcome.hint,
     )
 
 

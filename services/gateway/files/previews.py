@@ -37,7 +37,7 @@ class PreviewProcesses:
 
     def __init__(self, wait_ms_max: Ms = PREVIEW_MS_MAX) -> None:
         self._wait_ms_max = wait_ms_max
-        self._room = asyncio.Semaphore(PROCESSES_MAX)
+        self._processes = asyncio.Semaphore(PROCESSES_MAX)
         self._asked = 0
 
     async def ask(self, task: Task) -> Mapping[str, Any]:
@@ -46,7 +46,7 @@ class PreviewProcesses:
             raise unavailable("The preview of rows")
         self._asked += 1
         try:
-            async with self._room:
+            async with self._processes:
                 return await self._run(task)
         finally:
             self._asked -= 1

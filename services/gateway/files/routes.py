@@ -17,6 +17,14 @@ from schemas.ids import FILE
 from schemas.topics import DATASET
 from schemas.units import Ms
 from services.gateway.accounts.tables import TENANTS
+from services.gateway.files.bodies import (
+    EXPIRES_RANGE,
+    EXPIRES_S_MAX,
+    EXPIRES_S_MIN,
+    PURPOSES,
+    ExpiresAfter,
+    wrong_purpose,
+)
 from services.gateway.files.multipart import (
     UploadForm,
     boundary_of,
@@ -33,14 +41,6 @@ from services.gateway.files.responses import (
     validation_response,
 )
 from services.gateway.files.tables import FILES, FileRow
-from services.gateway.jobs.bodies import (
-    EXPIRES_RANGE,
-    EXPIRES_S_MAX,
-    EXPIRES_S_MIN,
-    PURPOSES,
-    ExpiresAfter,
-    wrong_purpose,
-)
 from services.gateway.web.deps import Caller, Deps, Principal, WithDeps
 from services.gateway.web.errors import INCOMPLETE, ApiError, invalid
 from services.gateway.web.metrics import UPLOAD_BYTES
@@ -79,21 +79,21 @@ router = APIRouter(tags=["files"])
 async def create_file(request: Request, deps: WithDeps, caller: Caller) -> FileResponse:
     """Streams straight to object storage; SHA-256 is taken on the way."""
     boundary = boundary_of(request.headers.get("content-type"))
-    most = await rows_max(deps, caller)  # first: an outage is told before the bytes are sent
+    most = await rows_max(deps, caller)  # first: an outage is answered before the bytes are sent
     file_id = deps.fresh(FILE)
     key = f"t/{caller.tenant}/files/{file_id}"
     upload = await within(deps.blobs.upload(key))
     try:
         form, stored = await _receive(request, boundary, upload, deps.settings.file_bytes_max)
     except BaseException:
-        with suppress(BlobError):  # garbage at worst; nobody names it
+        with suppress(BlobError):  # garbage at worst: no command names it
             await within(upload.abort())
         raise
     UPLOAD_BYTES.inc(stored.bytes)
     try:
         await _register(deps, caller, file_id, form, stored, most)
     except ApiError as refusal:
-        if refusal.status < 500:  # surely not recorded: nobody will ever name these bytes
+        if refusal.status < 500:  # surely not recorded, so no command will ever name these bytes
             with suppress(BlobError):
                 await deps.blobs.delete(key)
         raise
@@ -124,25 +124,25 @@ async def received(
 
 def _check(form: UploadForm) -> None:
     """Raises ApiError 400 with every problem of the form."""
-    found: dict[str, str] = {}
+    problems: dict[str, str] = {}
     if form.filename is None:
-        found["file"] = "is required"
+        problems["file"] = "is required"
     elif form.bytes == 0:
-        found["file"] = "is empty"
+        problems["file"] = "is empty"
     purpose = form.fields.get("purpose")
     if purpose is None:
-        found["purpose"] = "is required"
+        problems["purpose"] = "is required"
     elif purpose not in PURPOSES:
-        found["purpose"] = wrong_purpose(purpose)
+        problems["purpose"] = wrong_purpose(purpose)
     if (name := form.fields.get("dataset")) is not None and not is_name(name):
-        found["dataset"] = f"must be {NAME_RULE}"
+        problems["dataset"] = f"must be {NAME_RULE}"
     try:
         _expires_after(form)
     except ApiError as error:
-        found[error.param or "expires_after"] = error.message
-    if found:
-        text = "; ".join(f"{name}: {problem}" for name, problem in found.items())
-        raise invalid(text, next(iter(found)), "invalid_value")
+        problems[error.param or "expires_after"] = error.message
+    if problems:
+        text = "; ".join(f"{name}: {problem}" for name, problem in problems.items())
+        raise invalid(text, next(iter(problems)), "invalid_value")
 
 
 def _expires_after(form: UploadForm) -> Ms | None:
@@ -272,15 +272,15 @@ async def known_file(deps: Deps, caller: Principal, reference: str) -> FileRow:
 async def find_file(deps: Deps, caller: Principal, reference: str) -> FileRow | None:
     named = named_version(reference)
     if named is None:
-        return await deps.views.one(FILES, {"tenant": caller.tenant, "id": reference})
+        return await deps.views.first(FILES, {"tenant": caller.tenant, "id": reference})
     key = dataset_key(deps, caller, named[0])
     where = {"tenant": caller.tenant, "dataset": key, "version": named[1]}
-    return await deps.views.one(FILES, where)
+    return await deps.views.first(FILES, where)
 
 
 async def rows_max(deps: Deps, caller: Principal) -> int | None:
     """What the caller's plan allows in one file; None: there is no such tenant yet."""
-    tenant = await deps.views.one(TENANTS, {"id": caller.tenant})
+    tenant = await deps.views.first(TENANTS, {"id": caller.tenant})
     return None if tenant is None else deps.settings.rows_max.get(tenant.plan)
 
 

@@ -19,6 +19,13 @@ from schemas.dataset import (
 from schemas.envelope import Message
 from schemas.ids import FILE, PART, UPLOAD
 from schemas.topics import DATASET
+from services.gateway.files.bodies import (
+    PARTS_MAX,
+    PURPOSES,
+    CompleteRequest,
+    UploadRequest,
+    wrong_purpose,
+)
 from services.gateway.files.multipart import boundary_of, multipart_body
 from services.gateway.files.responses import (
     UploadPartResponse,
@@ -28,13 +35,6 @@ from services.gateway.files.responses import (
 )
 from services.gateway.files.routes import dataset_name, received, rows_max
 from services.gateway.files.tables import FILES, UPLOAD_PARTS, UPLOADS, PartRow, UploadRow
-from services.gateway.jobs.bodies import (
-    PARTS_MAX,
-    PURPOSES,
-    CompleteRequest,
-    UploadRequest,
-    wrong_purpose,
-)
 from services.gateway.web.deps import Caller, Deps, Principal, WithDeps
 from services.gateway.web.errors import ApiError, invalid, not_found
 from services.gateway.web.metrics import UPLOAD_BYTES
@@ -96,7 +96,7 @@ async def add_part(
     part = AddPart(upload_id=upload_id, part_id=part_id, bytes=stored.bytes, sha256=stored.sha256)
     await _recorded(deps, caller, part, stored.key)
     where = {"tenant": caller.tenant, "upload_id": upload_id, "id": part_id}
-    row = await deps.views.one(UPLOAD_PARTS, where)
+    row = await deps.views.first(UPLOAD_PARTS, where)
     if row is None:  # the upload ended meanwhile
         raise _ended(await _upload(deps, caller, upload_id))
     return part_response(row)
@@ -111,7 +111,7 @@ async def _stored_part(request: Request, deps: Deps, key: str) -> Stored:
             raise invalid(f"{PART_FIELD}: is required, and has at least one byte", PART_FIELD)
         return await within(upload.complete(), form.bytes)
     except BaseException:
-        with suppress(BlobError):  # garbage at worst; nobody names it
+        with suppress(BlobError):  # garbage at worst: no command names it
             await within(upload.abort())
         raise
 
@@ -236,12 +236,12 @@ async def _recorded(deps: Deps, caller: Principal, command: Message, blob: str) 
 async def _shown(deps: Deps, caller: Principal, row: UploadRow) -> UploadResponse:
     file = None
     if row.file_id is not None:
-        file = await deps.views.one(FILES, {"tenant": caller.tenant, "id": row.file_id})
+        file = await deps.views.first(FILES, {"tenant": caller.tenant, "id": row.file_id})
     return upload_response(row, file, deps.unseal)
 
 
 async def _upload(deps: Deps, caller: Principal, upload_id: str) -> UploadRow:
-    row = await deps.views.one(UPLOADS, {"tenant": caller.tenant, "id": upload_id})
+    row = await deps.views.first(UPLOADS, {"tenant": caller.tenant, "id": upload_id})
     if row is None:
         raise not_found("Upload", upload_id, "upload_id")
     return row

@@ -1,7 +1,7 @@
 """`/v1/fine_tuning/checkpoints`: who may fetch one besides its owner, and fetching it.
 
 A permission lets another tenant's keys download the adapter of that checkpoint, nothing else. The
-owner gives and takes it; whether a tenant of that name exists is told to nobody.
+owner grants and revokes it; no answer reveals whether a tenant of that name exists.
 """
 
 import re
@@ -15,13 +15,13 @@ from schemas.ids import CHECKPOINT, PERMISSION
 from schemas.model import Share, ShareCheckpoint, UnshareCheckpoint
 from schemas.topics import MODEL
 from schemas.units import HOUR_MS, Ms
-from services.gateway.jobs.bodies import PROJECTS_MAX, PermissionRequest
 from services.gateway.jobs.checkpoint_responses import (
     CheckpointFilesResponse,
     checkpoint_files_response,
 )
-from services.gateway.jobs.resolve import MODEL_SUFFIX_CHARACTERS
 from services.gateway.jobs.tables import CHECKPOINTS, CheckpointRow
+from services.gateway.models.bodies import PROJECTS_MAX, PermissionRequest
+from services.gateway.models.names import MODEL_SUFFIX_CHARACTERS
 from services.gateway.models.responses import PermissionResponse, permission_response
 from services.gateway.models.tables import PERMISSIONS
 from services.gateway.web.deps import Caller, Deps, Principal, WithDeps
@@ -56,7 +56,7 @@ async def create_permissions(
     await deps.commands.decide(MODEL, caller.tenant, command, actor=actor)
     where = {"tenant": caller.tenant, "checkpoint_id": row.id}
     permissions = [
-        await deps.views.one(PERMISSIONS, {**where, "project_id": share.project_id})
+        await deps.views.first(PERMISSIONS, {**where, "project_id": share.project_id})
         for share in shares
     ]
     return listing(
@@ -94,7 +94,7 @@ async def delete_permission(
     """Raises ApiError 404 for a permission that the checkpoint does not have."""
     row = await _own(deps, caller, checkpoint_id)
     where = {"tenant": caller.tenant, "checkpoint_id": row.id, "id": permission_id}
-    if await deps.views.one(PERMISSIONS, where) is None:
+    if await deps.views.first(PERMISSIONS, where) is None:
         raise not_found("permission", permission_id, "permission_id")
     actor = deps.seal.seal(caller.tenant, caller.key_id)
     command = UnshareCheckpoint(permission_id=permission_id)
@@ -136,7 +136,7 @@ async def _own(deps: Deps, caller: Principal, checkpoint_id: str) -> CheckpointR
 async def _known(deps: Deps, tenant: str, checkpoint_id: str) -> CheckpointRow | None:
     """By our id, or by the name that it has as a model."""
     if checkpoint_id.startswith(CHECKPOINT):
-        return await deps.views.one(CHECKPOINTS, {"tenant": tenant, "id": checkpoint_id})
+        return await deps.views.first(CHECKPOINTS, {"tenant": tenant, "id": checkpoint_id})
     named = NAME.fullmatch(checkpoint_id)
     if named is None:
         return None

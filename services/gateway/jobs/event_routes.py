@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Depends, Header, Query
 from starlette.responses import StreamingResponse
 
+from services.gateway.jobs.deps import JobDeps, WithJobDeps
 from services.gateway.jobs.event_ids import EVENT_ID
 from services.gateway.jobs.event_responses import (
     JobEventResponse,
@@ -23,7 +24,7 @@ from services.gateway.jobs.routes import find
 from services.gateway.jobs.streams import event_stream, positions_of, streams
 from services.gateway.jobs.tables import JOB_EVENTS, LINES, STEPS, JobEventRow
 from services.gateway.ports import Cursor
-from services.gateway.web.deps import Caller, Deps, Principal, WithDeps
+from services.gateway.web.deps import Caller, Principal
 from services.gateway.web.errors import not_found
 from services.gateway.web.pages import After
 from services.gateway.web.responses import ListItem, Page, listing
@@ -54,7 +55,7 @@ Part = Annotated[Asked, Depends()]
 
 @router.get(PREFIX + "/events", response_model=None, responses=streams(Page[JobEventResponse]))
 async def list_events(
-    job_id: str, deps: WithDeps, caller: Caller, asked: Part
+    job_id: str, deps: WithJobDeps, caller: Caller, asked: Part
 ) -> Page[Any] | StreamingResponse:
     """Messages of the journal and steps of the telemetry, in one order."""
 
@@ -67,7 +68,7 @@ async def list_events(
 
 @router.get(PREFIX + "/metrics", response_model=None, responses=streams(Page[MetricsResponse]))
 async def list_metrics(
-    job_id: str, deps: WithDeps, caller: Caller, asked: Part
+    job_id: str, deps: WithJobDeps, caller: Caller, asked: Part
 ) -> Page[Any] | StreamingResponse:
     """Every optimizer step: losses, accuracy, learning rate, tokens."""
     return await _answer(
@@ -77,14 +78,14 @@ async def list_metrics(
 
 @router.get(PREFIX + "/logs", response_model=None, responses=streams(Page[LogLineResponse]))
 async def list_logs(
-    job_id: str, deps: WithDeps, caller: Caller, asked: Part
+    job_id: str, deps: WithJobDeps, caller: Caller, asked: Part
 ) -> Page[Any] | StreamingResponse:
     """What the training and the evaluation say while they run."""
     return await _answer(deps, caller, job_id, LINE, (FeedSource(LINES, log_line_response),), asked)
 
 
 async def _answer(
-    deps: Deps,
+    deps: JobDeps,
     caller: Principal,
     job_id: str,
     name: str,

@@ -184,7 +184,7 @@ class Feeds:
                 return
             feed.fresh = True
             try:
-                row = await self._views.one(JOBS, {"tenant": job[0], "id": job[1]})
+                row = await self._views.first(JOBS, {"tenant": job[0], "id": job[1]})
                 for tail in feed.tails:
                     await tail.refresh(self._views)
             except BaseException:

@@ -33,7 +33,7 @@ ENDINGS: dict[AttemptOutcome, str] = {
 
 
 def messages(header: Header, event: Any) -> tuple[Change, ...]:
-    """Nothing for events that are not told."""
+    """Rows of the job's event list; none for events that users do not need to see."""
     match event:
         case JobSubmitted():
             return _submitted(header, event)

@@ -59,8 +59,8 @@ def in_words_of(error: ApiError, names: Mapping[str, str]) -> ApiError:
     """The same error, with fields named as the plain body names them."""
     groups = "|".join(re.escape(name) for name in names)
 
-    def plain(found: re.Match[str]) -> str:
-        return names[found[0]]
+    def plain(match: re.Match[str]) -> str:
+        return names[match[0]]
 
     message = re.sub(rf"\b({groups})(?=\.|: )", plain, error.message)
     param = None if error.param is None else re.sub(rf"^({groups})(?=\.|$)", plain, error.param)

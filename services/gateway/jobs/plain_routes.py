@@ -10,21 +10,17 @@ from services.gateway.files.tables import FILES
 from services.gateway.jobs import event_routes as events
 from services.gateway.jobs import plain_bodies as plain
 from services.gateway.jobs import routes as jobs
-from services.gateway.jobs.bodies import (
-    DeployRequest,
-    FineTuningRequest,
-    JobRequest,
-    PromoteRequest,
-    SimpleJobRequest,
-)
+from services.gateway.jobs.bodies import FineTuningRequest, JobRequest, SimpleJobRequest
+from services.gateway.jobs.deps import JobDeps, WithJobDeps
 from services.gateway.jobs.event_responses import LogLineResponse
 from services.gateway.jobs.plain_responses import PlainJobResponse, plain_job_response
 from services.gateway.jobs.streams import streams
-from services.gateway.jobs.submission import Intent, WithIntent, submitted
+from services.gateway.jobs.submission_routes import Submission, WithSubmission
 from services.gateway.jobs.tables import JOBS, JobRow
 from services.gateway.models import routes as models
+from services.gateway.models.bodies import DeployRequest, PromoteRequest
 from services.gateway.models.responses import FineTunedModelResponse
-from services.gateway.web.deps import Caller, Deps, Principal, WithDeps
+from services.gateway.web.deps import Caller
 from services.gateway.web.errors import UNSUPPORTED, ApiError, invalid
 from services.gateway.web.pages import After, page
 from services.gateway.web.responses import Page, listing
@@ -37,38 +33,37 @@ router = APIRouter(tags=["plain"])
 
 @router.post(JOBS_ROOT)
 async def create_plain_job(
-    body: SimpleJobRequest, response: Response, deps: WithDeps, caller: Caller, intent: WithIntent
+    body: SimpleJobRequest, response: Response, deps: WithJobDeps, submission: WithSubmission
 ) -> PlainJobResponse:
     """A job out of a base model, an uploaded file and a few numbers."""
-    asked = plain.of_simple(body)
-    return await _created(asked, plain.OF_SIMPLE, response, deps, caller, intent)
+    request = plain.of_simple(body)
+    return await _created(request, plain.OF_SIMPLE, response, deps, submission)
 
 
 @router.post(FINE_TUNING)
 async def create_fine_tuning_job(
-    body: FineTuningRequest, response: Response, deps: WithDeps, caller: Caller, intent: WithIntent
+    body: FineTuningRequest, response: Response, deps: WithJobDeps, submission: WithSubmission
 ) -> PlainJobResponse:
-    asked = plain.of_fine_tuning(body)
-    return await _created(asked, plain.OF_FINE_TUNING, response, deps, caller, intent)
+    request = plain.of_fine_tuning(body)
+    return await _created(request, plain.OF_FINE_TUNING, response, deps, submission)
 
 
 async def _created(
-    asked: JobRequest,
+    request: JobRequest,
     names: Mapping[str, str],
     response: Response,
-    deps: Deps,
-    caller: Principal,
-    intent: Intent,
+    deps: JobDeps,
+    submission: Submission,
 ) -> PlainJobResponse:
     try:
-        row = await submitted(asked, response, deps, caller, intent)
+        row = await submission.job_of(request, response)
     except ApiError as error:
         raise plain.in_words_of(error, names) from error
     return await _shown(deps, row)
 
 
 async def list_plain_jobs(
-    deps: WithDeps,
+    deps: WithJobDeps,
     caller: Caller,
     after: After = None,
     limit: Annotated[int, Query(ge=1, le=jobs.LIMIT_MAX)] = jobs.LIMIT,
@@ -77,14 +72,14 @@ async def list_plain_jobs(
     return listing(Page[PlainJobResponse], [await _shown(deps, row) for row in rows], more)
 
 
-async def retrieve_plain_job(job_id: str, deps: WithDeps, caller: Caller) -> PlainJobResponse:
+async def retrieve_plain_job(job_id: str, deps: WithJobDeps, caller: Caller) -> PlainJobResponse:
     """States: queued, provisioning, running, checkpointing, evaluating, paused, succeeded,
     failed, cancelled."""
     return await _shown(deps, await jobs.find(deps, caller, job_id))
 
 
 async def plain_job_logs(
-    job_id: str, deps: WithDeps, caller: Caller, asked: events.Part
+    job_id: str, deps: WithJobDeps, caller: Caller, asked: events.Part
 ) -> Page[Any] | StreamingResponse:
     """As `/v1/fine_tuning/jobs/{job_id}/logs`."""
     return await events.list_logs(job_id, deps, caller, asked)
@@ -104,7 +99,7 @@ for root in ROOTS:
 
 @router.post("/v1/models/{model_id:path}/deploy")
 async def deploy_model(
-    model_id: str, body: DeployRequest, deps: WithDeps, caller: Caller
+    model_id: str, body: DeployRequest, deps: WithJobDeps, caller: Caller
 ) -> FineTunedModelResponse:
     """Moves the version to the stage, as `promote` does; what serves reads the stage."""
     if body.serving_pool is not None:
@@ -117,8 +112,8 @@ async def deploy_model(
 router.post("/adapters/{model_id:path}/promote", name="promote_adapter")(models.promote_model)
 
 
-async def _shown(deps: Deps, row: JobRow) -> PlainJobResponse:
+async def _shown(deps: JobDeps, row: JobRow) -> PlainJobResponse:
     where = {"tenant": row.tenant, "id": row.spec.training_file}
-    training = await deps.views.one(FILES, where)
+    training = await deps.views.first(FILES, where)
     step, outlook = await jobs.live(deps, row)
     return plain_job_response(row, training, deps.unseal, step, outlook)

@@ -6,14 +6,16 @@ from typing import Final
 
 from fastapi import APIRouter
 
+from services.gateway.files.bodies import check_purpose
+from services.gateway.files.deps import WithFileDeps
 from services.gateway.files.preview_tasks import Preview
 from services.gateway.files.routes import known_file
 from services.gateway.files.tables import FileRow
 from services.gateway.jobs.bodies import PreviewRequest
-from services.gateway.jobs.resolve import check_purpose, unknown_model
 from services.gateway.jobs.responses import PreviewResponse
-from services.gateway.jobs.submission import known_base
-from services.gateway.web.deps import Caller, Deps, WithDeps
+from services.gateway.models.names import unknown_model
+from services.gateway.models.routes import find_base
+from services.gateway.web.deps import Caller, Deps
 from services.gateway.web.storage import within
 
 BEGINNING_BYTES: Final = 32 * 1024 * 1024  # of a larger file, as much as this is looked at
@@ -21,9 +23,9 @@ router = APIRouter(tags=["fine-tuning"])
 
 
 @router.post("/v1/fine_tuning/preview")
-async def preview_rows(body: PreviewRequest, deps: WithDeps, caller: Caller) -> PreviewResponse:
+async def preview_rows(body: PreviewRequest, deps: WithFileDeps, caller: Caller) -> PreviewResponse:
     """The first good rows as tokens with their loss mask, and what is wrong with those before."""
-    base = await known_base(deps, body.model)
+    base = await find_base(deps, body.model)
     if base is None:
         raise unknown_model(body.model)
     file = await known_file(deps, caller, body.training_file)

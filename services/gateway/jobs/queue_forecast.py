@@ -43,11 +43,11 @@ def starts_in_ms(
     slots: int, running: Sequence[RunningJob], waiting: Sequence[WaitingJob]
 ) -> Mapping[str, Ms]:
     """Milliseconds until each job of the queue begins; a job that never fits is left out."""
-    free = max(0, slots - sum(one.slots for one in running))
-    ends = [(one.left_ms, one.slots) for one in running]
+    free = max(0, slots - sum(running_job.slots for running_job in running))
+    ends = [(running_job.left_ms, running_job.slots) for running_job in running]
     heapq.heapify(ends)
     now = 0
-    found: dict[str, Ms] = {}
+    starts_ms: dict[str, Ms] = {}
     for job in waiting:
         if job.slots > slots:
             continue
@@ -55,8 +55,8 @@ def starts_in_ms(
             now, freed = heapq.heappop(ends)
             free += freed
         if free < job.slots:
-            return found  # what runs now holds more than the live nodes have
-        found[job.job_id] = now
+            return starts_ms  # what runs now holds more than the live nodes have
+        starts_ms[job.job_id] = now
         free -= job.slots
         heapq.heappush(ends, (now + job.needs_ms, job.slots))
-    return found
+    return starts_ms

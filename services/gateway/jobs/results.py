@@ -37,7 +37,7 @@ def results(views: Views, blobs: Blobs, seal: Sealer) -> Effect[JobEnded]:
 
     async def run(job: JobEnded, tenant: str, _: int = 1) -> Send | None:
         file_id = FILE + derived_id(tenant, job.job_id, RESULTS)
-        if await views.one(FILES, {"tenant": tenant, "id": file_id}) is not None:
+        if await views.first(FILES, {"tenant": tenant, "id": file_id}) is not None:
             return None
         steps = await _steps(views, tenant, job.job_id)
         if not steps:

@@ -12,9 +12,9 @@ from schemas.envelope import Message
 from schemas.job import CancelJob, PauseJob, ResumeJob
 from schemas.topics import JOB
 from schemas.units import Ms
-from services.gateway.jobs.bodies import SECONDS_MAX
 from services.gateway.jobs.checkpoint_responses import CheckpointResponse, checkpoint_response
 from services.gateway.jobs.cost_responses import JobCostResponse, cost_response
+from services.gateway.jobs.deps import JobDeps, WithJobDeps
 from services.gateway.jobs.event_ids import step_event_id
 from services.gateway.jobs.queue_forecast import Outlook
 from services.gateway.jobs.responses import AnswersResponse, JobResponse, job_response, row_at
@@ -29,7 +29,8 @@ from services.gateway.jobs.tables import (
     StepRow,
 )
 from services.gateway.ports import Cursor, Where
-from services.gateway.web.deps import Caller, Deps, Principal, WithDeps
+from services.gateway.web.bodies import SECONDS_MAX
+from services.gateway.web.deps import Caller, Principal
 from services.gateway.web.errors import ApiError, invalid
 from services.gateway.web.pages import After, page
 from services.gateway.web.responses import Page, listing
@@ -57,7 +58,7 @@ router = APIRouter(tags=["fine-tuning"])
 @router.get("/v1/fine_tuning/jobs", openapi_extra={"parameters": [METADATA]})
 async def list_jobs(
     request: Request,
-    deps: WithDeps,
+    deps: WithJobDeps,
     caller: Caller,
     after: After = None,
     limit: Annotated[int, Query(ge=1, le=LIMIT_MAX)] = LIMIT,
@@ -69,7 +70,7 @@ async def list_jobs(
         rows, more = await page(deps.views, JOBS, where, limit=limit, after=after)
     else:
         rows, more = await _filtered(deps, where, wanted, limit, after)
-    return listing(Page[JobResponse], [await shown(deps, row) for row in rows], more)
+    return listing(Page[JobResponse], [await current_job(deps, row) for row in rows], more)
 
 
 def _metadata_filter(request: Request) -> dict[str, str] | None:
@@ -88,7 +89,7 @@ def _metadata_filter(request: Request) -> dict[str, str] | None:
 
 
 async def _filtered(
-    deps: Deps, where: Where, wanted: Mapping[str, str] | None, limit: int, after: str | None
+    deps: JobDeps, where: Where, wanted: Mapping[str, str] | None, limit: int, after: str | None
 ) -> tuple[Sequence[JobRow], bool]:
     matching: list[JobRow] = []
     for _ in range(SCANNED_MAX // LIMIT_MAX):
@@ -104,7 +105,7 @@ async def _filtered(
     return matching, True
 
 
-def _matches(deps: Deps, row: JobRow, wanted: Mapping[str, str] | None) -> bool:
+def _matches(deps: JobDeps, row: JobRow, wanted: Mapping[str, str] | None) -> bool:
     text = deps.unseal(row.metadata)
     if wanted is None:
         return text is None
@@ -117,31 +118,31 @@ def _matches(deps: Deps, row: JobRow, wanted: Mapping[str, str] | None) -> bool:
 
 @router.get("/v1/fine_tuning/jobs/{job_id}")
 async def retrieve_job(
-    job_id: str, deps: WithDeps, caller: Caller, at: Moment = None
+    job_id: str, deps: WithJobDeps, caller: Caller, at: Moment = None
 ) -> JobResponse:
     row = await find(deps, caller, job_id)
-    return await (shown(deps, row) if at is None else _shown_at(deps, row, 1_000 * at + 999))
+    return await (current_job(deps, row) if at is None else _shown_at(deps, row, 1_000 * at + 999))
 
 
 @router.post("/v1/fine_tuning/jobs/{job_id}/cancel")
-async def cancel_job(job_id: str, deps: WithDeps, caller: Caller) -> JobResponse:
+async def cancel_job(job_id: str, deps: WithJobDeps, caller: Caller) -> JobResponse:
     return await _change(deps, caller, job_id, CancelJob(job_id=job_id))
 
 
 @router.post("/v1/fine_tuning/jobs/{job_id}/pause")
-async def pause_job(job_id: str, deps: WithDeps, caller: Caller) -> JobResponse:
+async def pause_job(job_id: str, deps: WithJobDeps, caller: Caller) -> JobResponse:
     return await _change(deps, caller, job_id, PauseJob(job_id=job_id))
 
 
 @router.post("/v1/fine_tuning/jobs/{job_id}/resume")
-async def resume_job(job_id: str, deps: WithDeps, caller: Caller) -> JobResponse:
+async def resume_job(job_id: str, deps: WithJobDeps, caller: Caller) -> JobResponse:
     return await _change(deps, caller, job_id, ResumeJob(job_id=job_id))
 
 
 @router.get("/v1/fine_tuning/jobs/{job_id}/checkpoints")
 async def list_checkpoints(
     job_id: str,
-    deps: WithDeps,
+    deps: WithJobDeps,
     caller: Caller,
     after: After = None,
     limit: Annotated[int, Query(ge=1, le=LIMIT_MAX)] = CHECKPOINTS_LIMIT,
@@ -152,13 +153,13 @@ async def list_checkpoints(
     rows, more = await page(deps.views, CHECKPOINTS, where, limit=limit, after=after)
     data = []
     for row in rows:
-        step = await deps.views.one(STEPS, {**where, "step": row.step})
+        step = await deps.views.first(STEPS, {**where, "step": row.step})
         data.append(checkpoint_response(row, job.spec.model_id, step))
     return listing(Page[CheckpointResponse], data, more)
 
 
 @router.get("/v1/fine_tuning/jobs/{job_id}/cost")
-async def job_cost(job_id: str, deps: WithDeps, caller: Caller) -> JobCostResponse:
+async def job_cost(job_id: str, deps: WithJobDeps, caller: Caller) -> JobCostResponse:
     """Every usage slice and credit so far."""
     row = await find(deps, caller, job_id)
     where = {"tenant": caller.tenant, "job_id": job_id}
@@ -167,7 +168,7 @@ async def job_cost(job_id: str, deps: WithDeps, caller: Caller) -> JobCostRespon
 
 
 @router.get("/v1/fine_tuning/jobs/{job_id}/answers")
-async def job_answers(job_id: str, deps: WithDeps, caller: Caller) -> AnswersResponse:
+async def job_answers(job_id: str, deps: WithJobDeps, caller: Caller) -> AnswersResponse:
     """The evaluation's fixed prompts, answered by the base model and by the adapter."""
     row = await find(deps, caller, job_id)
     if row.scores is None:
@@ -177,26 +178,27 @@ async def job_answers(job_id: str, deps: WithDeps, caller: Caller) -> AnswersRes
     return AnswersResponse(data=content["answers"])
 
 
-async def find(deps: Deps, caller: Principal, job_id: str) -> JobRow:
+async def find(deps: JobDeps, caller: Principal, job_id: str) -> JobRow:
     """Raises ApiError 404."""
-    row = await deps.views.one(JOBS, {"tenant": caller.tenant, "id": job_id})
+    row = await deps.views.first(JOBS, {"tenant": caller.tenant, "id": job_id})
     if row is None:
         raise ApiError(404, errors.NOT_FOUND, f"Could not find fine tune: {job_id}", "id")
     return row
 
 
-async def shown(deps: Deps, row: JobRow) -> JobResponse:
+async def current_job(deps: JobDeps, row: JobRow) -> JobResponse:
+    """The job with its newest step or its expected start."""
     return job_response(row, deps.unseal, *await live(deps, row))
 
 
-async def live(deps: Deps, row: JobRow) -> tuple[StepRow | None, Outlook | None]:
+async def live(deps: JobDeps, row: JobRow) -> tuple[StepRow | None, Outlook | None]:
     """The newest step where the job is past its start, what it can expect before that."""
     step = await _newest_step(deps, row) if _has_steps(row) else None
     waits = row.phase == "queued" and row.wanted == "run"
     return step, await deps.forecasts.outlook_of(row.id) if waits else None
 
 
-async def _shown_at(deps: Deps, row: JobRow, at: Ms) -> JobResponse:
+async def _shown_at(deps: JobDeps, row: JobRow, at: Ms) -> JobResponse:
     """Raises ApiError 404 for a moment before the job was there."""
     where = {"tenant": row.tenant, "job_id": row.id}
     changes = await deps.views.page(JOB_HISTORY, where, limit=CHANGES_MAX, descending=False)
@@ -213,7 +215,7 @@ def _has_steps(row: JobRow) -> bool:
     return row.phase in LIVE or (row.phase == "queued" and row.total_steps is not None)
 
 
-async def _newest_step(deps: Deps, row: JobRow, at: Ms | None = None) -> StepRow | None:
+async def _newest_step(deps: JobDeps, row: JobRow, at: Ms | None = None) -> StepRow | None:
     where = {"tenant": row.tenant, "job_id": row.id}
     bound = None if at is None else step_event_id(at + 1, 0, 0)
     after = None if bound is None else Cursor(bound, bound)
@@ -221,8 +223,8 @@ async def _newest_step(deps: Deps, row: JobRow, at: Ms | None = None) -> StepRow
     return steps[0] if steps else None
 
 
-async def _change(deps: Deps, caller: Principal, job_id: str, command: Message) -> JobResponse:
+async def _change(deps: JobDeps, caller: Principal, job_id: str, command: Message) -> JobResponse:
     await find(deps, caller, job_id)
     actor = deps.seal.seal(caller.tenant, caller.key_id)
     await deps.commands.decide(JOB, caller.tenant, command, actor=actor)
-    return await shown(deps, await find(deps, caller, job_id))
+    return await current_job(deps, await find(deps, caller, job_id))

@@ -66,7 +66,7 @@ STATES: Final[dict[Phase, JobState]] = {
 def job_state(wanted: Wanted, phase: Phase, outcome: JobOutcome | None) -> JobState:
     """Finer than OpenAI's status, and the same where a job is over, cancelled or paused."""
     match job_status(wanted, phase, outcome):
-        case "paused" | "succeeded" | "failed" | "cancelled" as told:
-            return told
+        case "paused" | "succeeded" | "failed" | "cancelled" as status:
+            return status
         case _:
             return STATES[phase]

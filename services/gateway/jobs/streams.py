@@ -11,9 +11,9 @@ from typing import Any, Final
 from starlette.responses import StreamingResponse
 
 from schemas.units import Ms
+from services.gateway.jobs.deps import JobDeps
 from services.gateway.jobs.event_ids import EVENT_ID
 from services.gateway.jobs.feeds import FeedSource, JobKey, Positions
-from services.gateway.web.deps import Deps
 from services.gateway.web.errors import ApiError, invalid
 from services.gateway.web.responses import Response
 from tunery.runtime.store.abstract import StoreUnavailable
@@ -33,7 +33,7 @@ def streams(model: Any) -> dict[int | str, dict[str, Any]]:
 
 
 def event_stream(
-    deps: Deps,
+    deps: JobDeps,
     job: JobKey,
     name: str,
     sources: Sequence[FeedSource],
@@ -62,7 +62,7 @@ def _is_position(text: str) -> bool:
 
 
 async def _frames(
-    deps: Deps, job: JobKey, name: str, sources: Sequence[FeedSource], positions: Positions
+    deps: JobDeps, job: JobKey, name: str, sources: Sequence[FeedSource], positions: Positions
 ) -> AsyncIterator[bytes]:
     """Goes on when the database is away for a while: only the client ends it, or the job.
 
@@ -84,7 +84,7 @@ async def _frames(
             yield b"data: [DONE]\n\n"
             return
         except (StoreUnavailable, ApiError) as error:
-            log_event(LOG, logging.WARNING, "stream waits", why=error, job=job[1])
+            log_event(LOG, logging.WARNING, "stream.interrupted", why=error, job_id=job[1])
             yield b": the service is busy\n"
             await deps.clock.sleep(RETRY_MS)
 

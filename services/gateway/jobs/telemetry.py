@@ -26,10 +26,14 @@ NAME: Final = "telemetry"
 POLL_MS: Final[Ms] = 500
 RECORDS_MAX: Final = 1_000
 LINE_CHARACTERS_MAX: Final = 2_000
-PLACES: Final = tuple((NAME, partition) for partition in range(PARTITIONS))
+STREAM_PARTITIONS: Final = tuple((NAME, partition) for partition in range(PARTITIONS))
 VERSION: Final = 3  # 3: columns of 64 bits
 TABLES: Final = Tables(
-    NAME, VERSION, PLACES, "\n".join((STEPS.ddl(), LINES.ddl())), (STEPS.name, LINES.name)
+    NAME,
+    VERSION,
+    STREAM_PARTITIONS,
+    "\n".join((STEPS.ddl(), LINES.ddl())),
+    (STEPS.name, LINES.name),
 )
 _DECODER: Final[msgspec.json.Decoder[Telemetry]] = msgspec.json.Decoder(Telemetry)
 
@@ -60,7 +64,7 @@ class TelemetryReader:
                     if not await self._commit(offsets, records):
                         break
             except OutOfRange as gone:
-                log_event(LOG, logging.WARNING, "telemetry is gone", why=gone)
+                log_event(LOG, logging.WARNING, "telemetry.records_expired", why=gone)
             finally:
                 await reader.close()
 
@@ -85,9 +89,9 @@ class TelemetryReader:
         by_partition: dict[int, list[Record]] = {}
         for record in records:
             by_partition.setdefault(record.partition, []).append(record)
-        for partition, found in sorted(by_partition.items()):
-            after = found[-1].offset + 1
-            changes = [change for record in found for change in changes_of(record)]
+        for partition, of_partition in sorted(by_partition.items()):
+            after = of_partition[-1].offset + 1
+            changes = [change for record in of_partition for change in changes_of(record)]
             batch = _batch(partition, offsets[partition], after, changes)
             beat("working")
             if await self._store.commit(batch) is CommitResult.STALE:
@@ -97,8 +101,8 @@ class TelemetryReader:
 
 
 def _batch(partition: int, before: int, after: int, changes: Sequence[Upsert]) -> RowBatch:
-    """Those who follow the jobs hear of it."""
-    told = {f"{change.key['tenant']}/{change.key['job_id']}" for change in changes}
+    """The commit notifies the followers of the jobs."""
+    jobs = {f"{change.key['tenant']}/{change.key['job_id']}" for change in changes}
     return RowBatch(
         projection=NAME,
         version=VERSION,
@@ -106,7 +110,7 @@ def _batch(partition: int, before: int, after: int, changes: Sequence[Upsert]) -
         expected=before,
         position=Position(after),
         changes=changes,
-        notices=sorted(told),
+        notices=sorted(jobs),
     )
 
 
@@ -115,8 +119,8 @@ def changes_of(record: Record) -> tuple[Upsert, ...]:
     try:
         message = _DECODER.decode(record.value)
     except MALFORMED as error:
-        place = f"{record.partition}/{record.offset}"
-        log_event(LOG, logging.WARNING, "telemetry record skipped", why=error, place=place)
+        position = f"{record.partition}/{record.offset}"
+        log_event(LOG, logging.WARNING, "telemetry.record_skipped", why=error, position=position)
         return ()
     match message:
         case LogLine():

@@ -1,5 +1,8 @@
 """Base models and fine-tuned versions.
 
-routes: `/v1/models`, `/v1/bases` · responses: answers of the API · tables, projection: the
-journal `model` as rows · base_folders: describes a base model's folder.
+* `routes`: `/v1/models`, `/v1/bases`
+* `bodies`, `responses`: requests and answers
+* `tables`, `projection`: the journal `model` as rows
+* `names`: names such as `ft:base:tenant:suffix:12345678`
+* `base_folders`: describes a base model's folder
 """

@@ -87,5 +87,5 @@ def _number(config: dict[str, Any], key: str) -> int:
 
 def _family(config: dict[str, Any]) -> str:
     """`llama`, `qwen`, `mistral`: the letters that `model_type` begins with."""
-    found = re.match("[a-z]+", str(config.get("model_type", "")).lower())
-    return found[0] if found else "unknown"
+    letters = re.match("[a-z]+", str(config.get("model_type", "")).lower())
+    return letters[0] if letters else "unknown"

@@ -6,10 +6,10 @@ from typing import Annotated, Final, Literal, TypeAlias
 from fastapi import APIRouter, Query
 
 from schemas import errors
-from schemas.model import GLOBAL, AddBase, DeleteVersion, Promote, RollBack
+from schemas.model import GLOBAL, AddBase, Base, DeleteVersion, Promote, RollBack
 from schemas.topics import MODEL, PARTITIONS
 from schemas.units import HOUR_MS, Ms
-from services.gateway.jobs.bodies import BaseRequest, PromoteRequest, RollbackRequest
+from services.gateway.models.bodies import BaseRequest, PromoteRequest, RollbackRequest
 from services.gateway.models.responses import (
     AdapterResponse,
     BaseModelResponse,
@@ -91,13 +91,13 @@ async def roll_back_model(
         actor=deps.seal.seal(caller.tenant, caller.key_id),
     )
     where = {"tenant": caller.tenant, "line": row.line, "stage": body.stage}
-    holder = await deps.views.one(MODELS, where)
+    holder = await deps.views.first(MODELS, where)
     return model_response(holder if holder is not None else row)
 
 
 @router.get("/v1/models/{model_id:path}")
 async def retrieve_model(model_id: str, deps: WithDeps, caller: Caller) -> AnyModelResponse:
-    base = await deps.views.one(BASES, {"id": model_id})
+    base = await deps.views.first(BASES, {"id": model_id})
     if base is not None:
         return base_response(base)
     return model_response(await _version(deps, caller, model_id))
@@ -106,7 +106,7 @@ async def retrieve_model(model_id: str, deps: WithDeps, caller: Caller) -> AnyMo
 @router.delete("/v1/models/{model_id:path}")
 async def delete_model(model_id: str, deps: WithDeps, caller: Caller) -> Deleted:
     """Raises ApiError 400 for a base model, 404 for a version that does not exist."""
-    if await deps.views.one(BASES, {"id": model_id}) is not None:
+    if await deps.views.first(BASES, {"id": model_id}) is not None:
         raise invalid("Base models cannot be deleted; only your fine-tuned versions can.", "id")
     await _version(deps, caller, model_id)
     actor = deps.seal.seal(caller.tenant, caller.key_id)
@@ -139,10 +139,16 @@ async def add_base(body: BaseRequest, deps: WithDeps, admin: Admin) -> BaseModel
     for result in await asyncio.gather(*decisions, return_exceptions=True):
         if isinstance(result, BaseException):
             raise result
-    row = await deps.views.one(BASES, {"id": base.base_id})
+    row = await deps.views.first(BASES, {"id": base.base_id})
     if row is None:
         raise _unknown(base.base_id)
     return base_response(row)
+
+
+async def find_base(deps: Deps, name: str) -> Base | None:
+    """The base model with this id."""
+    row = await deps.views.first(BASES, {"id": name})
+    return None if row is None else row.base
 
 
 async def _bases(deps: Deps) -> list[BaseRow]:
@@ -150,7 +156,7 @@ async def _bases(deps: Deps) -> list[BaseRow]:
 
 
 async def _version(deps: Deps, caller: Principal, model_id: str) -> ModelRow:
-    row = await deps.views.one(MODELS, {"tenant": caller.tenant, "id": model_id})
+    row = await deps.views.first(MODELS, {"tenant": caller.tenant, "id": model_id})
     if row is None:
         raise _unknown(model_id)
     return row

@@ -1,1 +1,5 @@
-"""Read models. table: a table declared once · reading: queries, as typed rows."""
+"""Read models.
+
+* `table`: a table declared once, by the fields of its row
+* `reading`: queries, as typed rows
+"""

@@ -22,7 +22,7 @@ class PostgresViews:
     def __init__(self, pool: "asyncpg.Pool[Any]") -> None:
         self._pool = pool
 
-    async def one(self, table: Table[R], where: Where) -> R | None:
+    async def first(self, table: Table[R], where: Where) -> R | None:
         rows = await self.page(table, where, limit=1, descending=False)
         return rows[0] if rows else None
 
@@ -84,7 +84,7 @@ class StoreViews:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def one(self, table: Table[R], where: Where) -> R | None:
+    async def first(self, table: Table[R], where: Where) -> R | None:
         rows = await self.page(table, where, limit=1, descending=False)
         return rows[0] if rows else None
 

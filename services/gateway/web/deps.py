@@ -1,6 +1,5 @@
 """What routes are given, and who is asking."""
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated
@@ -10,9 +9,7 @@ from fastapi import Depends, Request
 from schemas.account import ADMIN_SCOPE
 from schemas.job import KeyCap
 from schemas.sealed import Sealed
-from services.gateway.jobs.feeds import Feeds
-from services.gateway.jobs.forecasts import Forecasts
-from services.gateway.ports import BaseFolders, Previews, Prices, Rates, Views
+from services.gateway.ports import BaseFolders, Prices, Rates, Views
 from services.gateway.settings import GatewaySettings
 from services.gateway.web.commands import CommandSender
 from services.gateway.web.errors import FORBIDDEN, ApiError
@@ -26,12 +23,14 @@ from tunery.runtime.seal.sealer import Sealer
 
 @dataclass(frozen=True)
 class Deps:
+    """What every route may use.
+
+    health: of the hosts of this process. draw: random bytes for identifiers, keys and seeds.
+    """
+
     settings: GatewaySettings
     views: Views
     commands: CommandSender
-    feeds: Feeds
-    forecasts: Forecasts
-    previews: Previews
     blobs: Blobs
     seal: Sealer
     prices: Prices
@@ -39,12 +38,11 @@ class Deps:
     rates: Rates
     log: Log
     clock: Clock
-    health: Health  # of the hosts of this process
-    submitting: asyncio.Semaphore  # submissions under way; the others wait in line
-    draw: Callable[[int], bytes]  # random bytes for identifiers, keys and seeds
+    health: Health
+    draw: Callable[[int], bytes]
 
     def fresh(self, prefix: str) -> str:
-        """An identifier that nobody can guess."""
+        """An identifier that cannot be guessed."""
         return prefix + self.draw(12).hex()
 
     def unseal(self, sealed: Sealed | None) -> str | None:

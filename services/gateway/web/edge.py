@@ -3,25 +3,23 @@
 import logging
 import re
 import time
-from typing import Any, Final
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeAlias
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from services.gateway.accounts.auth import authenticate
-from services.gateway.web.deps import Deps, require
+from services.gateway.web.deps import Deps, Principal, require
 from services.gateway.web.errors import (
     BODY_TOO_LARGE,
     RATE_LIMIT,
     ApiError,
-    envelope,
     invalid,
 )
 from services.gateway.web.metrics import REQUEST_SECONDS, REQUESTS
-from services.gateway.web.problems import error_of, fault
+from services.gateway.web.problems import error_of, error_response, fault
 from services.gateway.web.scopes import scope_of
-from services.gateway.web.token_bucket import Taken, duration
+from services.gateway.web.token_bucket import Allowance, duration
 from tunery.runtime.telemetry.logs import log_event
 
 LOG: Final = logging.getLogger("tunery.gateway")
@@ -32,11 +30,15 @@ BODY: Final = "http.response.body"
 API_VERSION: Final = "2020-10-01"
 
 
+#: who asks, by the header `authorization`
+Authenticate: TypeAlias = Callable[[Deps, str | None], Awaitable[Principal]]
+
+
 class Edge:
     """ASGI application around the routes."""
 
-    def __init__(self, app: ASGIApp, deps: Deps) -> None:
-        self._app, self._deps = app, deps
+    def __init__(self, app: ASGIApp, deps: Deps, authenticate: Authenticate) -> None:
+        self._app, self._deps, self._authenticate = app, deps, authenticate
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -81,12 +83,12 @@ class Edge:
             await self._admit(scope, request_id)
             await self._app(scope, _limited(scope, receive), noting)
         except Exception as error:
-            told = error_of(error)
-            if told is None:
-                log_event(LOG, logging.ERROR, "request failed", error, request=request_id)
-                told = fault(request_id)
+            failure = error_of(error)
+            if failure is None:
+                log_event(LOG, logging.ERROR, "request.failed", error, request_id=request_id)
+                failure = fault(request_id)
             if not started:
-                await error_response(told)(scope, receive, send)
+                await error_response(failure)(scope, receive, send)
             elif not ended:  # the client must not take the half for the whole
                 raise
 
@@ -99,59 +101,54 @@ class Edge:
         if scope["path"] in OPEN:
             return
         headers = Headers(scope=scope)
-        principal = await authenticate(self._deps, headers.get("authorization"))
+        principal = await self._authenticate(self._deps, headers.get("authorization"))
         require(principal, scope_of(scope["method"], scope["path"]))
         state["principal"] = principal
         per_minute = principal.per_minute or self._deps.settings.requests_per_minute
-        taken = await self._deps.rates.take(principal.key_id, per_minute)
-        state["rate"] = rate_headers(taken)
-        if not taken.allowed:
-            raise _too_many(taken)
+        allowance = await self._deps.rates.take(principal.key_id, per_minute)
+        state["rate"] = rate_headers(allowance)
+        if not allowance.allowed:
+            raise _too_many(allowance)
 
 
-def rate_headers(taken: Taken) -> dict[str, str]:
+def rate_headers(allowance: Allowance) -> dict[str, str]:
     return {
-        "x-ratelimit-limit-requests": str(taken.limit),
-        "x-ratelimit-remaining-requests": str(taken.remaining),
-        "x-ratelimit-reset-requests": duration(taken.reset_ms),
+        "x-ratelimit-limit-requests": str(allowance.limit),
+        "x-ratelimit-remaining-requests": str(allowance.remaining),
+        "x-ratelimit-reset-requests": duration(allowance.reset_ms),
     }
 
 
-def _too_many(taken: Taken) -> ApiError:
+def _too_many(allowance: Allowance) -> ApiError:
     message = (
-        f"This key may send {taken.limit} requests a minute. Wait {duration(taken.retry_ms)}, or "
-        "ask the operator for a key with a higher limit."
+        f"Rate limit reached: this key may send {allowance.limit} requests a minute. Try again in "
+        f"{duration(allowance.retry_ms)}, or ask the operator for a key with a higher limit."
     )
     headers = {
-        "retry-after": str(-(-taken.retry_ms // 1_000)),
-        "retry-after-ms": str(taken.retry_ms),
+        "retry-after": str(-(-allowance.retry_ms // 1_000)),
+        "retry-after-ms": str(allowance.retry_ms),
         "x-should-retry": "true",
     }
     return ApiError(429, RATE_LIMIT, message, headers=headers)
-
-
-def error_response(error: ApiError) -> JSONResponse:
-    body = envelope(error.status, error.code, error.message, error.param)
-    return JSONResponse(body, error.status, headers=error.all_headers())
 
 
 def _limited(scope: Scope, receive: Receive) -> Receive:
     """Raises ApiError 413 as soon as a body is above BODY_BYTES_MAX."""
     if scope["method"] == "POST" and STREAMED.fullmatch(scope["path"]):
         return receive
-    taken = 0
+    allowance = 0
     too_large = ApiError(
-        413, BODY_TOO_LARGE, f"The body is larger than {BODY_BYTES_MAX} bytes, the limit here."
+        413, BODY_TOO_LARGE, f"The request body exceeds the limit of {BODY_BYTES_MAX} bytes."
     )
     declared = Headers(scope=scope).get("content-length", "")
     if declared.isdigit() and int(declared) > BODY_BYTES_MAX:
         raise too_large
 
     async def counting() -> Message:
-        nonlocal taken
+        nonlocal allowance
         message = await receive()
-        taken += len(message.get("body", b""))
-        if taken > BODY_BYTES_MAX:
+        allowance += len(message.get("body", b""))
+        if allowance > BODY_BYTES_MAX:
             raise too_large
         return message
 

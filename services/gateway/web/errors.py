@@ -1,8 +1,10 @@
-"""Errors as the API tells them: OpenAI's envelope, and one table from codes to HTTP statuses."""
+"""Errors of the API: OpenAI's envelope, and one table from codes to HTTP statuses."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
+
+from pydantic import BaseModel
 
 from schemas import errors
 
@@ -19,7 +21,7 @@ UNAVAILABLE: Final = "service_unavailable"
 NOT_DECIDED: Final = "not_decided_yet"
 RETRY_AFTER_S: Final = 2
 
-# What deciders refuse, and how HTTP says it. A code that is not here is a bad request.
+# Codes of deciders' refusals → HTTP statuses. A code that is not here is a bad request.
 STATUS_OF: Final[Mapping[str, int]] = {
     errors.FORBIDDEN: 403,
     errors.NOT_FOUND: 404,
@@ -47,10 +49,23 @@ TYPES: Final[Mapping[int, str]] = {
 FINAL: Final = frozenset({409, 429})
 
 
+class ErrorBody(BaseModel):
+    """`param` names the field of the request, `code` does not change between versions."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str
+
+
+class ErrorEnvelope(BaseModel):
+    error: ErrorBody
+
+
 # not frozen: the standard library sets tracebacks on exceptions as they travel
 @dataclass(eq=False)
 class ApiError(Exception):
-    """An answer that is an error. Raised anywhere below a route, told by one handler."""
+    """An answer that is an error. Raised anywhere below a route, sent by one handler."""
 
     status: int
     code: str
@@ -58,17 +73,15 @@ class ApiError(Exception):
     param: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
 
-    def body(self) -> dict[str, Any]:
-        return envelope(self.status, self.code, self.message, self.param)
+    def body(self) -> ErrorEnvelope:
+        kind = TYPES.get(self.status, "invalid_request_error")
+        return ErrorEnvelope(
+            error=ErrorBody(message=self.message, type=kind, param=self.param, code=self.code)
+        )
 
     def all_headers(self) -> dict[str, str]:
         final = {"x-should-retry": "false"} if self.status in FINAL else {}
         return {**final, **self.headers}
-
-
-def envelope(status: int, code: str, message: str, param: str | None = None) -> dict[str, Any]:
-    kind = TYPES.get(status, "invalid_request_error")
-    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
 def refused(code: str, message: str, param: str | None) -> ApiError:
@@ -80,16 +93,16 @@ def invalid(message: str, param: str | None = None, code: str = INVALID) -> ApiE
     return ApiError(400, code, message, param)
 
 
-def not_found(what: str, identifier: str, param: str) -> ApiError:
-    """The same answer for what does not exist and for what belongs to somebody else."""
-    return ApiError(404, errors.NOT_FOUND, f"No such {what}: {identifier}", param)
+def not_found(kind: str, identifier: str, param: str) -> ApiError:
+    """The same answer for what does not exist and for what belongs to another tenant."""
+    return ApiError(404, errors.NOT_FOUND, f"No such {kind}: {identifier}", param)
 
 
 def unavailable(what: str, retry_after_s: int = RETRY_AFTER_S) -> ApiError:
     return ApiError(
         503,
         UNAVAILABLE,
-        f"{what} cannot be reached at the moment. Nothing was changed; try again shortly.",
+        f"{what} is temporarily unavailable. Nothing was changed; try again shortly.",
         headers={"retry-after": str(retry_after_s)},
     )
 
@@ -99,7 +112,7 @@ def not_decided() -> ApiError:
     return ApiError(
         503,
         NOT_DECIDED,
-        "The request was recorded and is not decided yet. It may still take effect: look before "
-        "you repeat it, or repeat it with the same Idempotency-Key.",
+        "The request was recorded but not decided in time. It may still take effect: check for its "
+        "result before you send it again, or send it again with the same Idempotency-Key.",
         headers={"retry-after": str(RETRY_AFTER_S)},
     )

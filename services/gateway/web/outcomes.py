@@ -11,7 +11,7 @@ from tunery.runtime.store.abstract import OUTCOMES_CHANNEL, CommandResult, Store
 from tunery.runtime.watchdog import wait_forever
 
 POLL_MS: Final[Ms] = 500  # for a notice that was lost
-AWAY_MS_MAX: Final[Ms] = 2_500  # nobody waits for a decision that cannot be read
+AWAY_MS_MAX: Final[Ms] = 2_500  # a decision that cannot be read is not waited for
 WAITERS_MAX: Final = 10_000
 
 
@@ -30,7 +30,7 @@ class Outcomes:
         self._listening = asyncio.Event()
 
     async def run(self) -> None:
-        async with self._store.listen(OUTCOMES_CHANNEL, self._heard):
+        async with self._store.listen(OUTCOMES_CHANNEL, self._wake):
             self._listening.set()
             await wait_forever()
 
@@ -52,25 +52,25 @@ class Outcomes:
         """The outcome, or None when there is none after `wait_ms`, or when the store has been away
         for AWAY_MS_MAX: it may still come.
         """
-        heard, clock = self._waiting[command_id], asyncio.get_running_loop().time
+        announced, clock = self._waiting[command_id], asyncio.get_running_loop().time
         away_since: float | None = None
         with suppress(TimeoutError):
             async with asyncio.timeout(wait_ms / 1_000):
                 while True:
                     with suppress(TimeoutError):
                         async with asyncio.timeout(POLL_MS / 1_000):
-                            await heard.wait()
-                    heard.clear()
+                            await announced.wait()
+                    announced.clear()
                     asked = clock()
                     try:
-                        found = await self._read(command_id)
+                        result = await self._read(command_id)
                     except StoreUnavailable:
                         away_since = away_since or asked
                         if clock() - away_since >= AWAY_MS_MAX / 1_000:
                             return None
                         continue
-                    if found is not None:
-                        return found
+                    if result is not None:
+                        return result
                     away_since = None
         return None
 
@@ -81,8 +81,8 @@ class Outcomes:
         except TimeoutError as error:
             raise StoreUnavailable(f"no answer in {AWAY_MS_MAX} ms") from error
 
-    def _heard(self, notice: str) -> None:
-        """An empty notice: there was a gap, so everybody looks."""
+    def _wake(self, notice: str) -> None:
+        """An empty notice: there was a gap, so all look."""
         if notice == "":
             for event in self._waiting.values():
                 event.set()

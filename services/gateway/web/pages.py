@@ -31,7 +31,7 @@ async def page(
 
 
 async def _cursor(views: Views, table: Table[R], where: Where, after: str) -> Cursor:
-    row = await views.one(table, {**where, "id": after})
+    row = await views.first(table, {**where, "id": after})
     if row is None:
         raise not_found("item", after, "after")
     return Cursor(*table.position(row))

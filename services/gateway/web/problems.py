@@ -5,18 +5,16 @@ from typing import Any, Final
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.routing import Match
 
 from schemas import errors
-from services.gateway.jobs.resolve import METHODS
 from services.gateway.web.errors import (
     INVALID,
     METHOD_NOT_ALLOWED,
     ApiError,
-    envelope,
+    ErrorEnvelope,
     invalid,
     unavailable,
 )
@@ -25,52 +23,14 @@ from tunery.runtime.bus.abstract import BusError, TooLarge
 from tunery.runtime.seal.abstract import KeyDestroyed
 from tunery.runtime.store.abstract import StoreUnavailable
 
-PLACES: Final = ("body", "query", "path", "header")
+LOCATIONS: Final = ("body", "query", "path", "header")
 PROBLEMS_MAX: Final = 20
 METHODS_KNOWN: Final = ("DELETE", "GET", "PATCH", "POST", "PUT")
-
-
-class ErrorBody(BaseModel):
-    """`param` names the field of the request, `code` does not change between versions."""
-
-    message: str
-    type: str
-    param: str | None
-    code: str
-
-
-class ErrorEnvelope(BaseModel):
-    error: ErrorBody
 
 
 ERRORS: Final[Mapping[int | str, dict[str, Any]]] = {
     status: {"model": ErrorEnvelope, "description": text}
     for status, text in (("4XX", "the request's fault"), ("5XX", "ours; `retry-after` says when"))
-}
-# OpenAI's, and not here: what there is instead. The first prefix that fits.
-SERVING: Final = (
-    "Tunery trains models and serves none. GET /v1/models/{id}/adapter gives the adapter of yours, "
-    "for a server such as vLLM."
-)
-ELSEWHERE: Final[Mapping[str, str]] = {
-    "/v1/chat/": SERVING,
-    "/v1/completions": SERVING,
-    "/v1/responses": SERVING,
-    "/v1/embeddings": SERVING,
-    "/v1/batches": SERVING,
-    "/v1/fine_tuning/alpha/graders": (
-        "Graders belong to reinforcement fine-tuning, which is not here. The methods there are: "
-        f"{', '.join(METHODS)}."
-    ),
-    "/v1/fine-tunes": "That API was replaced in 2023. Use /v1/fine_tuning/jobs.",
-    "/v1/evals": (
-        "Evaluations of one's own are not here. Every job is compared with its base model: `gate` "
-        "of GET /v1/fine_tuning/jobs/{id}, and GET /v1/fine_tuning/jobs/{id}/answers."
-    ),
-    "/v1/organization/": (
-        "Organizations are tenants here: /v1/tenants for operators, /v1/keys for one's own keys; "
-        "what a job cost is at GET /v1/fine_tuning/jobs/{id}/cost."
-    ),
 }
 HANDLED: Final = (
     ApiError,
@@ -84,7 +44,7 @@ HANDLED: Final = (
 
 
 def error_of(error: Exception) -> ApiError | None:
-    """None for what is a fault of ours."""
+    """The answer to an error; None for one that is a fault of ours."""
     match error:
         case ApiError():
             return error
@@ -106,43 +66,48 @@ def error_of(error: Exception) -> ApiError | None:
             return None
 
 
-def install(app: FastAPI) -> None:
+def install(app: FastAPI, alternatives: Mapping[str, str]) -> None:
+    """`alternatives`: beginning of an unknown path → what there is instead."""
+    app.state.alternatives = alternatives
     for kind in HANDLED:
         app.add_exception_handler(kind, _answer)
     app.add_exception_handler(Exception, _broken)
 
 
 def fault(request_id: str) -> ApiError:
-    """Ours, and nobody foresaw it."""
-    return ApiError(500, errors.INTERNAL, f"Internal error; name {request_id} to the operator.")
+    """An error of ours that has no answer of its own."""
+    message = f"Internal server error. Give the request id {request_id} to the operator."
+    return ApiError(500, errors.INTERNAL, message)
 
 
 async def _broken(request: Request, _: Exception) -> JSONResponse:
     """The edge logs it: it is raised again once this is sent."""
-    told = fault(request.state.request_id)
-    return JSONResponse(told.body(), told.status)
+    return error_response(fault(request.state.request_id))
 
 
 async def _answer(request: Request, error: Exception) -> JSONResponse:
-    told = _unrouted(request, error) or error_of(error)
-    if told is None:
+    answer = _unrouted(request, error) or error_of(error)
+    if answer is None:
         raise error
-    body = envelope(told.status, told.code, told.message, told.param)
-    return JSONResponse(body, told.status, headers=told.all_headers())
+    return error_response(answer)
 
 
-def _invalid(found: Sequence[Mapping[str, Any]]) -> ApiError:
+def error_response(error: ApiError) -> JSONResponse:
+    return JSONResponse(error.body().model_dump(), error.status, headers=error.all_headers())
+
+
+def _invalid(problems: Sequence[Mapping[str, Any]]) -> ApiError:
     """Every problem in one message; `param` names the first. Values are not repeated."""
-    if any(one["type"] == "json_invalid" for one in found):
+    if any(problem["type"] == "json_invalid" for problem in problems):
         return invalid("The body is not valid JSON.")
-    told: dict[str, str] = {}
-    for one in found:
-        path = [str(part) for part in one["loc"] if part not in PLACES]
+    texts: dict[str, str] = {}
+    for problem in problems:
+        path = [str(part) for part in problem["loc"] if part not in LOCATIONS]
         name = ".".join(part for part in path if not part.startswith(("function-", "constrained")))
-        told.setdefault(name or "body", _text(one))
-    shown = [f"{name}: {text}" for name, text in list(told.items())[:PROBLEMS_MAX]]
-    lead = f"{len(told)} problems: " if len(told) > 1 else ""
-    first = next(iter(told))
+        texts.setdefault(name or "body", _text(problem))
+    shown = [f"{name}: {text}" for name, text in list(texts.items())[:PROBLEMS_MAX]]
+    lead = f"{len(texts)} problems: " if len(texts) > 1 else ""
+    first = next(iter(texts))
     return invalid(lead + "; ".join(shown), None if first == "body" else first, INVALID)
 
 
@@ -151,7 +116,7 @@ def _text(problem: Mapping[str, Any]) -> str:
         case "missing":
             return "is required"
         case "extra_forbidden":
-            return "is not known here; remove it or correct its name"
+            return "is not a known field; remove it or correct its name"
         case "model_attributes_type" | "dict_type" if problem["loc"] == ("body",):
             return "send a JSON object, with content-type: application/json"
         case _:
@@ -164,13 +129,15 @@ def _unrouted(request: Request, error: Exception) -> ApiError | None:
         return None
     path = request.url.path
     if error.status_code == 404:
-        known = (text for prefix, text in ELSEWHERE.items() if path.startswith(prefix))
-        text = next(known, "The API begins with /v1; see /openapi.json.")
-        return ApiError(404, "unknown_url", f"There is no such URL here. {text}")
+        alternatives: Mapping[str, str] = request.app.state.alternatives
+        texts = (text for prefix, text in alternatives.items() if path.startswith(prefix))
+        text = next(texts, "Check the URL for typos: paths begin with /v1; see /openapi.json.")
+        message = f"Unknown request URL: {request.method} {path}. {text}"
+        return ApiError(404, "unknown_url", message)
     if error.status_code == 405:
-        taken = ", ".join(method for method in METHODS_KNOWN if _takes(request, method))
-        text = f"{path} does not take {request.method}; it takes {taken}."
-        return ApiError(405, METHOD_NOT_ALLOWED, text, headers={"allow": taken})
+        allowed = ", ".join(method for method in METHODS_KNOWN if _takes(request, method))
+        text = f"Method {request.method} is not allowed for {path}. Allowed: {allowed}."
+        return ApiError(405, METHOD_NOT_ALLOWED, text, headers={"allow": allowed})
     return None
 
 

@@ -14,7 +14,7 @@ from schemas.units import Ms
 from services.gateway.ports import Rates
 from services.gateway.web.metrics import RATES_LOCAL
 from services.gateway.web.timeouts import in_time
-from services.gateway.web.token_bucket import MINUTE_US, Taken, answer, take
+from services.gateway.web.token_bucket import MINUTE_US, Allowance, answer, take
 from tunery.runtime.telemetry.logs import log_event
 
 LOG: Final = logging.getLogger("tunery.gateway")
@@ -43,12 +43,12 @@ class LocalRates:
         self._now_us = now_us
         self._full_at_us: OrderedDict[str, int] = OrderedDict()
 
-    async def take(self, name: str, per_minute: int) -> Taken:
-        after, taken = take(self._full_at_us.pop(name, 0), self._now_us(), per_minute)
+    async def take(self, name: str, per_minute: int) -> Allowance:
+        after, allowance = take(self._full_at_us.pop(name, 0), self._now_us(), per_minute)
         self._full_at_us[name] = after
         if len(self._full_at_us) > BUCKETS_MAX:
             self._full_at_us.popitem(last=False)
-        return taken
+        return allowance
 
     async def close(self) -> None:
         return
@@ -62,7 +62,7 @@ class ValkeyRates:
         self._client: Any = redis.asyncio.from_url(url, protocol=2)
         self._script = self._client.register_script(SCRIPT)
 
-    async def take(self, name: str, per_minute: int) -> Taken:
+    async def take(self, name: str, per_minute: int) -> Allowance:
         each_us = MINUTE_US // per_minute
         asked = self._script(keys=[PREFIX + name], args=[each_us, each_us * per_minute])
         until_full_us, late_us = await in_time(asked, ANSWER_MS_MAX)
@@ -82,29 +82,29 @@ class PatientRates:
         self._shared, self._local = shared, local
         self._away_until = 0.0
 
-    async def take(self, name: str, per_minute: int) -> Taken:
+    async def take(self, name: str, per_minute: int) -> Allowance:
         """From the shared bucket; from the one of this process while Valkey is away."""
         now = asyncio.get_running_loop().time()
         if now >= self._away_until:
             try:
-                taken = await self._shared.take(name, per_minute)
+                allowance = await self._shared.take(name, per_minute)
             except (RedisError, OSError, TimeoutError) as error:
                 self._gone(now, error)
             else:
                 self._back()
-                return taken
+                return allowance
         RATES_LOCAL.inc()
         return await self._local.take(name, per_minute)
 
     def _gone(self, now: float, error: Exception) -> None:
         if not self._away_until:
             why = f"{type(error).__name__}: rate limits are counted by each gateway alone"
-            log_event(LOG, logging.WARNING, "Valkey is away", why=why)
+            log_event(LOG, logging.WARNING, "valkey.unavailable", why=why)
         self._away_until = now + AWAY_MS / 1_000
 
     def _back(self) -> None:
         if self._away_until:
-            log_event(LOG, logging.INFO, "Valkey is back")
+            log_event(LOG, logging.INFO, "valkey.available")
         self._away_until = 0.0
 
     async def close(self) -> None:

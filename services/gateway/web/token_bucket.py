@@ -10,10 +10,11 @@ from typing import Final
 from schemas.units import Ms
 
 MINUTE_US: Final = 60_000_000
+PER_MINUTE_MAX: Final = 1_000_000  # that a key may have
 
 
 @dataclass(frozen=True)
-class Taken:
+class Allowance:
     """What became of a request for one token. Times are milliseconds from now, rounded up.
 
     reset_ms: until the bucket is full. retry_ms: until there is a token again; 0 if it was taken.
@@ -29,7 +30,7 @@ class Taken:
         return self.retry_ms == 0
 
 
-def take(full_at_us: int, now_us: int, per_minute: int) -> tuple[int, Taken]:
+def take(full_at_us: int, now_us: int, per_minute: int) -> tuple[int, Allowance]:
     """The bucket after one token was asked of it, and the answer. Nothing is taken if refused."""
     each_us = MINUTE_US // per_minute
     before = max(full_at_us, now_us)
@@ -40,9 +41,9 @@ def take(full_at_us: int, now_us: int, per_minute: int) -> tuple[int, Taken]:
     return after, answer(per_minute, after - now_us, 0)
 
 
-def answer(per_minute: int, until_full_us: int, late_us: int) -> Taken:
+def answer(per_minute: int, until_full_us: int, late_us: int) -> Allowance:
     each_us = MINUTE_US // per_minute
-    return Taken(
+    return Allowance(
         limit=per_minute,
         remaining=max(0, (each_us * per_minute - until_full_us) // each_us),
         reset_ms=-(-until_full_us // 1_000),

@@ -15,7 +15,7 @@ from tunery.cli.demo.display import Display
 from tunery.cli.demo.polling import DeadlineExceeded
 from tunery.cli.demo.receiver import receiving
 from tunery.cli.demo.steps import results, submission, training
-from tunery.client import AsyncApi, Refused, Unreachable
+from tunery.client import ApiRefusal, AsyncApi, Unreachable
 from tunery.local.errors import LocalError
 from tunery.local.initial_setup import run_setup_steps
 from tunery.local.lifecycle import stop_signals
@@ -66,7 +66,7 @@ async def run_demo(options: DemoOptions, display: Display) -> DemoResult:
         await steps
     except asyncio.CancelledError:
         result.failure = "it was asked to stop"
-    except (LocalError, Refused, Unreachable, DeadlineExceeded, OSError) as error:
+    except (LocalError, ApiRefusal, Unreachable, DeadlineExceeded, OSError) as error:
         result.failure = f"{type(error).__name__}: {error}"
     result.figures["demo_seconds"] = round(display.seconds, 1)
     if options.keep or not result.all_held:

@@ -21,11 +21,11 @@ def tiny() -> Path:
 async def running(tiny: Path) -> AsyncIterator[Stack]:
     """Control plane without a node: jobs queue and wait."""
     with temporary_data_dir() as folder:
-        async with stack(folder, services=SERVICES, environ={}) as found:
-            async with admin(found) as api:
+        async with stack(folder, services=SERVICES, environ={}) as started:
+            async with admin(started) as api:
                 tenant = {"id": "local", "name": "local", "plan": "premium"}
                 assert (await api.post("/v1/tenants", json=tenant)).status_code == 201
                 base = {"id": "tiny", "path": str(tiny)}
                 added = await api.post("/v1/bases", json=base)
                 assert added.status_code == 201, added.text
-            yield found
+            yield started

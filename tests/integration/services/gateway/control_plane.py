@@ -16,9 +16,9 @@ ROWS = [
 ]
 
 
-def admin(found: Stack) -> httpx.AsyncClient:
+def admin(control_plane: Stack) -> httpx.AsyncClient:
     return httpx.AsyncClient(
-        base_url=found.api_url,
-        headers={"authorization": f"Bearer {found.admin_key}"},
+        base_url=control_plane.api_url,
+        headers={"authorization": f"Bearer {control_plane.admin_key}"},
         timeout=30,
     )

@@ -27,21 +27,21 @@ def refused(
     **options: Any,
 ) -> None:
     """With the package's own class, our code, the name of the field, and an id to ask about."""
-    found: Any = None
+    problem: Any = None
     try:
         call(*arguments, **options)
     except openai.APIStatusError as error:
-        found = error
-    assert type(found) is kind, found
-    assert (found.code, found.param) == (code, param), found
-    assert found.request_id
+        problem = error
+    assert type(problem) is kind, problem
+    assert (problem.code, problem.param) == (code, param), problem
+    assert problem.request_id
 
 
 def rows(count: int) -> bytes:
     """Different ones: the same one many times is no data set."""
     said = [[f"What is {n} plus {n}?", f"Together that is {2 * n}."] for n in range(count)]
     turns = ([{"role": "user", "content": a}, {"role": "assistant", "content": b}] for a, b in said)
-    return b"".join(json.dumps({"messages": one}).encode() + b"\n" for one in turns)
+    return b"".join(json.dumps({"messages": item}).encode() + b"\n" for item in turns)
 
 
 def uploaded() -> str:
@@ -71,11 +71,13 @@ def files() -> None:
 
 
 def headers() -> None:
-    found = client.files.with_raw_response.list().headers
-    assert int(found["x-ratelimit-limit-requests"]) > int(found["x-ratelimit-remaining-requests"])
-    assert found["openai-organization"]
-    assert found["openai-version"] == "2020-10-01"
-    assert found["x-request-id"].startswith("req_")
+    problem = client.files.with_raw_response.list().headers
+    assert int(problem["x-ratelimit-limit-requests"]) > int(
+        problem["x-ratelimit-remaining-requests"]
+    )
+    assert problem["openai-organization"]
+    assert problem["openai-version"] == "2020-10-01"
+    assert problem["x-request-id"].startswith("req_")
 
 
 def uploads() -> None:
@@ -91,8 +93,8 @@ def uploads() -> None:
     assert upload.expires_at == upload.created_at + 3_600
     pieces = (data[:1_000], data[1_000:])
     parts = [client.uploads.parts.create(upload.id, data=piece) for piece in pieces]
-    assert {(one.object, one.upload_id) for one in parts} == {("upload.part", upload.id)}
-    ids = [one.id for one in parts]
+    assert {(item.object, item.upload_id) for item in parts} == {("upload.part", upload.id)}
+    ids = [item.id for item in parts]
     complete = client.uploads.complete
     half = {"part_ids": ids[:1]}
     refused(openai.BadRequestError, "invalid_request", "part_ids", complete, upload.id, **half)
@@ -127,9 +129,9 @@ def jobs() -> None:
     assert (job.hyperparameters.n_epochs, job.hyperparameters.batch_size) == (2, "auto")
     assert job.method.supervised.hyperparameters.n_epochs == 2
     old = calls.create(model=MODEL, training_file=file_id, hyperparameters={"n_epochs": 1})
-    assert [one.id for one in calls.list(limit=1)][:2] == [old.id, job.id]
-    found = [one.id for one in calls.list(metadata={"team": openai.__version__})]
-    assert found == [job.id]
+    assert [item.id for item in calls.list(limit=1)][:2] == [old.id, job.id]
+    problem = [item.id for item in calls.list(metadata={"team": openai.__version__})]
+    assert problem == [job.id]
     events = list(calls.list_events(job.id, limit=1))
     assert events[-1].message == f"Created fine-tuning job: {job.id}"
     assert list(calls.checkpoints.list(job.id)) == []
@@ -179,10 +181,10 @@ def models() -> None:
 
 def elsewhere() -> None:
     """What is not here at all; and a key that is not known."""
-    nothing = ("unknown_url", None)
+    unknown = ("unknown_url", None)
     chat = client.chat.completions.create
-    refused(openai.NotFoundError, *nothing, chat, model="x", messages=[])
-    refused(openai.NotFoundError, *nothing, client.embeddings.create, model="x", input="y")
+    refused(openai.NotFoundError, *unknown, chat, model="x", messages=[])
+    refused(openai.NotFoundError, *unknown, client.embeddings.create, model="x", input="y")
     stranger: Any = openai.OpenAI(api_key="nobody")
     refused(openai.AuthenticationError, "invalid_api_key", None, stranger.models.list)
     pages = client.fine_tuning.jobs.list
@@ -196,15 +198,15 @@ def endpoints() -> None:
     if not hasattr(hooks, "create"):
         return
     types = ["fine_tuning.job.failed"]
-    made = hooks.create(name="a", url="https://example.com/hook", event_types=types)
-    assert made.signing_secret.rstrip("=").endswith(made.signing_secret_hint.lstrip("…"))
-    assert made.updated_at == made.created_at
-    assert [one.id for one in hooks.list()] == [made.id]
-    assert hooks.retrieve(made.id).url == made.url
-    assert hooks.update(made.id, name="b").name == "b"
-    assert hooks.rotate_secret(made.id).signing_secret != made.signing_secret
+    hook = hooks.create(name="a", url="https://example.com/hook", event_types=types)
+    assert hook.signing_secret.rstrip("=").endswith(hook.signing_secret_hint.lstrip("…"))
+    assert hook.updated_at == hook.created_at
+    assert [item.id for item in hooks.list()] == [hook.id]
+    assert hooks.retrieve(hook.id).url == hook.url
+    assert hooks.update(hook.id, name="b").name == "b"
+    assert hooks.rotate_secret(hook.id).signing_secret != hook.signing_secret
     assert set(types) < set(hooks.event_types.list().data)
-    assert hooks.delete(made.id).object == "webhook_endpoint.deleted"
+    assert hooks.delete(hook.id).object == "webhook_endpoint.deleted"
 
 
 if __name__ == "__main__":

@@ -11,11 +11,11 @@ from tests.integration.services.gateway.control_plane import ROWS
 from tunery.local import Stack
 
 
-async def tunery(found: Stack, *words: str, code: int = 0) -> str:
+async def tunery(plane: Stack, *words: str, code: int = 0) -> str:
     env = {
         **os.environ,
-        "OPENAI_BASE_URL": f"{found.api_url}/v1",
-        "OPENAI_API_KEY": found.admin_key,
+        "OPENAI_BASE_URL": f"{plane.api_url}/v1",
+        "OPENAI_API_KEY": plane.admin_key,
     }
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -31,8 +31,8 @@ async def tunery(found: Stack, *words: str, code: int = 0) -> str:
     return (out if code == 0 else out + errors).decode()
 
 
-async def as_json(found: Stack, *words: str, code: int = 0) -> Any:
-    return json.loads(await tunery(found, *words, "--json", code=code))
+async def as_json(plane: Stack, *words: str, code: int = 0) -> Any:
+    return json.loads(await tunery(plane, *words, "--json", code=code))
 
 
 async def test_from_upload_to_cancel(running: Stack, tmp_path: Path) -> None:
@@ -65,9 +65,9 @@ async def test_versions_are_called_by_name(running: Stack, tmp_path: Path) -> No
     assert [file["dataset"] for file in files] == ["sums@1", "sums@2"]
     listed = await as_json(running, "file", "list", "--dataset", "sums")
     assert [file["id"] for file in listed] == [files[1]["id"], files[0]["id"]]
-    found = await tunery(running, "data", "diff", "sums@1", "sums@2", code=1)
-    assert "sums@1 → sums@2: 29 rows are the same" in found
-    assert "removed: 1 (rows 1)" in found
+    plane = await tunery(running, "data", "diff", "sums@1", "sums@2", code=1)
+    assert "sums@1 → sums@2: 29 rows are the same" in plane
+    assert "removed: 1 (rows 1)" in plane
     options = ("--model", "tiny", "--file", "sums@2", "--epochs", "1")
     job = await as_json(running, "job", "submit", *options)
     assert job["training_file"] == files[1]["id"]
@@ -99,13 +99,13 @@ async def test_a_bad_file_is_shown_row_by_row(running: Stack, tmp_path: Path) ->
     lines = [json.dumps(row) for row in ROWS]
     lines[3] = "{not json"
     data.write_text("\n".join(lines))
-    told = await tunery(running, "file", "upload", str(data), code=1)
-    assert "invalid_json" in told
+    refusal = await tunery(running, "file", "upload", str(data), code=1)
+    assert "invalid_json" in refusal
 
 
 async def test_tenants_keys_and_webhooks(running: Stack) -> None:
-    made = await as_json(running, "tenant", "create", "cli-tenant", "--plan", "free")
-    assert made["limits"]["concurrency"] == 1
+    tenant = await as_json(running, "tenant", "create", "cli-tenant", "--plan", "free")
+    assert tenant["limits"]["concurrency"] == 1
     key = await as_json(running, "key", "create", "cli-tenant", "--name", "ci", "--days", "3")
     assert key["key"].startswith("tun-")
     assert key["id"] in await tunery(running, "key", "list", "cli-tenant")

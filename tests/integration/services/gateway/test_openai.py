@@ -18,8 +18,8 @@ FAIL_FAST_S_MAX = 3.5
 RECOVERY_S_MAX = 60
 
 
-def sdk(found: Stack, **options: Any) -> openai.AsyncOpenAI:
-    return openai.AsyncOpenAI(base_url=f"{found.api_url}/v1", api_key=found.admin_key, **options)
+def sdk(plane: Stack, **options: Any) -> openai.AsyncOpenAI:
+    return openai.AsyncOpenAI(base_url=f"{plane.api_url}/v1", api_key=plane.admin_key, **options)
 
 
 async def uploaded(client: openai.AsyncOpenAI) -> str:
@@ -59,9 +59,9 @@ async def test_the_sdk_uploads_submits_follows_and_cancels(running: Stack) -> No
         await client.fine_tuning.jobs.resume(job.id)
         cancelled = await client.fine_tuning.jobs.cancel(job.id)
         assert cancelled.status == "cancelled"
-        jobs = [one.id async for one in client.fine_tuning.jobs.list(metadata={"team": "a"})]
+        jobs = [item.id async for item in client.fine_tuning.jobs.list(metadata={"team": "a"})]
         assert jobs == [job.id]
-        models = [one.id async for one in client.models.list()]
+        models = [item.id async for item in client.models.list()]
         assert "tiny" in models
 
 
@@ -145,11 +145,11 @@ async def test_webhook_endpoints_through_the_sdk(running: Stack) -> None:
             "url": "https://example.com/hook",
             "event_types": ["fine_tuning.job.succeeded"],
         }
-        made = (await api.post("/v1/webhook_endpoints", json=body)).json()
-        assert made["signing_secret"].startswith("whsec_")
-        shown = (await api.get(f"/v1/webhook_endpoints/{made['id']}")).json()
+        hook = (await api.post("/v1/webhook_endpoints", json=body)).json()
+        assert hook["signing_secret"].startswith("whsec_")
+        shown = (await api.get(f"/v1/webhook_endpoints/{hook['id']}")).json()
         assert "signing_secret" not in shown
-        gone = await api.delete(f"/v1/webhook_endpoints/{made['id']}")
+        gone = await api.delete(f"/v1/webhook_endpoints/{hook['id']}")
         assert gone.json()["object"] == "webhook_endpoint.deleted"
 
 

@@ -20,7 +20,7 @@ LIMITS: Final = {"soft_gpu_ms": 10**12, "hard_gpu_ms": 10**12, "concurrency": 10
 
 async def test_no_request_is_a_fault_of_ours(running: Stack, tmp_path: Path) -> None:
     programs = await asyncio.to_thread(environment, "schemathesis", VERSION)
-    ids, key = await given(running)
+    ids, key = await example_ids(running)
     config = tmp_path / "schemathesis.toml"
     config.write_text("[parameters]\n" + "".join(f'"path.{k}" = "{v}"\n' for k, v in ids.items()))
     process = await asyncio.create_subprocess_exec(
@@ -39,15 +39,15 @@ async def test_no_request_is_a_fault_of_ours(running: Stack, tmp_path: Path) -> 
     assert f"Tested: {count()}" in said, said
 
 
-async def given(running: Stack) -> tuple[dict[str, str], str]:
+async def example_ids(running: Stack) -> tuple[dict[str, str], str]:
     """A tenant with one of everything, by the names of places in paths; and its key."""
     async with admin(running) as api:
         tenant = {"id": "fuzzed", "plan": "premium", "limits": LIMITS}
         assert (await api.post("/v1/tenants", json=tenant)).status_code == 201
         asked = {"scopes": ["read", "write"], "requests_per_minute": 1_000_000}
         spare = await created(api, "tenants/fuzzed/keys", json={})
-        made = (await api.post("/v1/tenants/fuzzed/keys", json=asked)).json()
-        api.headers["authorization"] = f"Bearer {made['key']}"
+        fuzzing_key = (await api.post("/v1/tenants/fuzzed/keys", json=asked)).json()
+        api.headers["authorization"] = f"Bearer {fuzzing_key['key']}"
         body = "\n".join(json.dumps(row) for row in ROWS)
         file = await created(
             api, "files", data={"purpose": "fine-tune"}, files={"file": ("rows.jsonl", body)}
@@ -55,10 +55,11 @@ async def given(running: Stack) -> tuple[dict[str, str], str]:
         job = await created(api, "fine_tuning/jobs", json={"model": "tiny", "training_file": file})
         declared = {"bytes": 5, "filename": "a", "mime_type": "b", "purpose": "fine-tune"}
         upload = await created(api, "uploads", json=declared)
-        nobody = {"url": "https://127.0.0.1:9/hook"}  # refused when it is to be called, at once
-        endpoint = await created(api, "webhook_endpoints", json=nobody)
+        # refused at once when it is to be called
+        unreachable = {"url": "https://127.0.0.1:9/hook"}
+        endpoint = await created(api, "webhook_endpoints", json=unreachable)
     ids = {"file_id": file, "job_id": job, "upload_id": upload, "endpoint_id": endpoint}
-    return ids | {"key_id": spare}, str(made["key"])
+    return ids | {"key_id": spare}, str(fuzzing_key["key"])
 
 
 async def created(api: Any, path: str, **body: Any) -> str:

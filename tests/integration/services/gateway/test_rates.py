@@ -15,9 +15,9 @@ from tunery.local.stack import Stack
 
 @pytest.fixture
 async def rates(servers: Stack) -> AsyncIterator[Rates]:
-    found = ValkeyRates(servers.valkey_url)
-    yield found
-    await found.close()
+    shared = ValkeyRates(servers.valkey_url)
+    yield shared
+    await shared.close()
 
 
 class TestValkey(RatesSuite):
@@ -27,9 +27,9 @@ class TestValkey(RatesSuite):
 async def test_two_gateways_share_a_bucket(servers: Stack) -> None:
     first, second = ValkeyRates(servers.valkey_url), ValkeyRates(servers.valkey_url)
     name = uuid4().hex
-    asked = [one.take(name, 20) for _ in range(20) for one in (first, second)]
-    taken = [await one for one in asked]
-    allowed = sum(one.allowed for one in taken)
+    asked = [item.take(name, 20) for _ in range(20) for item in (first, second)]
+    allowances = [await item for item in asked]
+    allowed = sum(item.allowed for item in allowances)
     assert 20 <= allowed <= 21  # one may have come back meanwhile
     await asyncio.gather(first.close(), second.close())
 

@@ -23,15 +23,15 @@ async def test_as_many_jobs_as_intents(running: Stack, monkeypatch: pytest.Monke
         tenant = {"id": "stormy", "plan": "premium", "limits": LIMITS}
         assert (await api.post("/v1/tenants", json=tenant)).status_code == 201
         asked = {"requests_per_minute": 1_000_000}
-        made = (await api.post("/v1/tenants/stormy/keys", json=asked)).json()
-        api.headers["authorization"] = f"Bearer {made['key']}"
+        key = (await api.post("/v1/tenants/stormy/keys", json=asked)).json()
+        api.headers["authorization"] = f"Bearer {key['key']}"
         body = "\n".join(json.dumps(row) for row in ROWS)
         files = {"file": ("rows.jsonl", body)}
         file = (await api.post("/v1/files", data={"purpose": "fine-tune"}, files=files)).json()
         jobs, met = await storm(
             httpx.AsyncHTTPTransport(),
             f"{running.api_url}/v1",
-            made["key"],
+            key["key"],
             {"model": "tiny", "training_file": file["id"]},
             intents=INTENTS,
             seed=1,

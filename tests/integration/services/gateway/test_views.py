@@ -18,12 +18,12 @@ SCHEMA = "gateway_views_test"
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def store(servers: Stack) -> AsyncIterator[PostgresStore]:
-    found = await open_store(servers.postgres_dsn, SCHEMA, 2)
-    await found.pool.execute(f"DROP SCHEMA {SCHEMA} CASCADE")
-    await found.close()
-    found = await open_store(servers.postgres_dsn, SCHEMA, 2)
-    yield found
-    await found.close()
+    opened_store = await open_store(servers.postgres_dsn, SCHEMA, 2)
+    await opened_store.pool.execute(f"DROP SCHEMA {SCHEMA} CASCADE")
+    await opened_store.close()
+    opened_store = await open_store(servers.postgres_dsn, SCHEMA, 2)
+    yield opened_store
+    await opened_store.close()
 
 
 class TestPostgresViews(ViewsSuite):

@@ -5,7 +5,7 @@ import hashlib
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import httpx
@@ -19,12 +19,12 @@ from services.billing.app import ACCOUNTS
 from services.billing.react import react_account
 from services.gateway.api import create_app
 from services.gateway.app import VIEWS_PROJECTION, deps_of
+from services.gateway.jobs.deps import JobDeps
 from services.gateway.jobs.feeds import Feeds
 from services.gateway.jobs.results import results
 from services.gateway.jobs.telemetry import TelemetryReader
 from services.gateway.settings import GatewaySettings
 from services.gateway.web.commands import CommandSender
-from services.gateway.web.deps import Deps
 from services.gateway.web.outcomes import Outcomes
 from services.ingest.app import DATASETS
 from services.ingest.react import react_dataset
@@ -59,10 +59,10 @@ ROW = b'{"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "
 
 
 @dataclass
-class Town:
+class ControlPlane:
     world: MemoryServers
     runtime: Runtime
-    deps: Deps
+    deps: JobDeps
     api: httpx.AsyncClient
     clients: list[httpx.AsyncClient] = field(default_factory=list)
     tenants: int = 0
@@ -71,20 +71,20 @@ class Town:
         """A new tenant's client with its own key; the tenant's id is in `headers['x-tenant']`."""
         self.tenants += 1
         name = f"tenant-{self.tenants}"
-        made = await self.api.post("/v1/tenants", json={"id": name, **body})
-        assert made.status_code == 201, made.text
+        created = await self.api.post("/v1/tenants", json={"id": name, **body})
+        assert created.status_code == 201, created.text
         key = await self.api.post(f"/v1/tenants/{name}/keys", json={"name": "k"})
         assert key.status_code == 201, key.text
         return self.client(key.json()["key"], name)
 
     def client(self, key: str, tenant: str = "") -> httpx.AsyncClient:
-        made = httpx.AsyncClient(
+        created = httpx.AsyncClient(
             transport=self.api._transport,
             base_url="http://api",
             headers={"authorization": f"Bearer {key}", "x-tenant": tenant},
         )
-        self.clients.append(made)
-        return made
+        self.clients.append(created)
+        return created
 
     async def send(self, stream: Any, tenant: str, body: Message, **options: Any) -> None:
         await self.runtime.sender.send(stream, options.pop("key", tenant), tenant, body, **options)
@@ -94,8 +94,8 @@ class Town:
             "/v1/files", data={"purpose": "fine-tune"}, files={"file": ("rows.jsonl", body)}
         )
         assert answer.status_code == 200, answer.text
-        found: dict[str, Any] = answer.json()
-        return found
+        plane: dict[str, Any] = answer.json()
+        return plane
 
     async def validated(
         self,
@@ -136,9 +136,9 @@ class Town:
         """Poll until the answer satisfies `holds`."""
         async with asyncio.timeout(SETTLE_S_MAX):
             while True:
-                found: dict[str, Any] = (await client.get(path)).json()
-                if holds(found):
-                    return found
+                plane: dict[str, Any] = (await client.get(path)).json()
+                if holds(plane):
+                    return plane
                 await asyncio.sleep(0.01)
 
     async def telemetry(self, tenant: str, job_id: str, body: Message) -> None:
@@ -146,7 +146,7 @@ class Town:
 
 
 @asynccontextmanager
-async def town() -> AsyncIterator[Town]:
+async def control_plane() -> AsyncIterator[ControlPlane]:
     shared = await memory_servers()
     runtime = shared.runtime("gateway")
     outcomes = Outcomes(runtime.store)
@@ -154,13 +154,11 @@ async def town() -> AsyncIterator[Town]:
         admin_key_sha256=hashlib.sha256(ADMIN_KEY.encode()).hexdigest(), file_bytes_max=100_000
     )
     deps = deps_of(runtime, settings, outcomes)
-    deps = Deps(
-        **{
-            **{name: getattr(deps, name) for name in deps.__dataclass_fields__},
-            "commands": CommandSender(runtime.sender, outcomes, wait_ms_max=WAIT_MS_MAX),
-            "feeds": Feeds(runtime.store, deps.views, runtime.clock, late_ms=LATE_MS),
-            "draw": os.urandom,
-        }
+    deps = replace(
+        deps,
+        commands=CommandSender(runtime.sender, outcomes, wait_ms_max=WAIT_MS_MAX),
+        feeds=Feeds(runtime.store, deps.views, runtime.clock, late_ms=LATE_MS),
+        draw=os.urandom,
     )
     hosts = _hosts(shared, runtime, outcomes, deps)
     tasks = [asyncio.create_task(host.run(), name=host.name) for host in hosts]
@@ -169,14 +167,14 @@ async def town() -> AsyncIterator[Town]:
     async with httpx.AsyncClient(
         transport=transport, base_url="http://api", headers=headers
     ) as api:
-        found = Town(shared, runtime, deps, api)
+        plane = ControlPlane(shared, runtime, deps, api)
         try:
             async with asyncio.timeout(READY_S_MAX):
                 await asyncio.gather(*(host.ready() for host in hosts))
-            await _add_base(found)
-            yield found
+            await _add_base(plane)
+            yield plane
         finally:
-            for client in found.clients:
+            for client in plane.clients:
                 await client.aclose()
             for task in tasks:
                 task.cancel()
@@ -184,13 +182,15 @@ async def town() -> AsyncIterator[Town]:
                     await task
 
 
-async def _add_base(found: Town) -> None:
+async def _add_base(plane: ControlPlane) -> None:
     for partition in range(PARTITIONS):
-        await found.send(MODEL, GLOBAL, AddBase(base=BASE), partition=partition)
-    await found.until(found.api, "/v1/bases", lambda answer: answer["data"])
+        await plane.send(MODEL, GLOBAL, AddBase(base=BASE), partition=partition)
+    await plane.until(plane.api, "/v1/bases", lambda answer: answer["data"])
 
 
-def _hosts(shared: MemoryServers, runtime: Runtime, outcomes: Outcomes, deps: Deps) -> list[Host]:
+def _hosts(
+    shared: MemoryServers, runtime: Runtime, outcomes: Outcomes, deps: JobDeps
+) -> list[Host]:
     others = {name: shared.runtime(name) for name in ("billing", "ingest", "scheduler", "registry")}
     return [
         AggregateHost(others["billing"], ACCOUNTS),
@@ -209,4 +209,4 @@ def _hosts(shared: MemoryServers, runtime: Runtime, outcomes: Outcomes, deps: De
     ]
 
 
-__all__ = ["ADMIN_KEY", "BASE", "POOL", "ROW", "Town", "town"]
+__all__ = ["ADMIN_KEY", "BASE", "POOL", "ROW", "ControlPlane", "control_plane"]

@@ -81,7 +81,7 @@ async def storm(
 ) -> tuple[list[str], Counter[str]]:
     """Every intent's job, and the faults that were met. Half of the intents have a key."""
     bad = BadLine(line, seed, late_s)
-    room = asyncio.Semaphore(AT_ONCE)
+    turns = asyncio.Semaphore(AT_ONCE)
     async with AsyncOpenAI(
         base_url=base_url,
         api_key=api_key,
@@ -91,7 +91,7 @@ async def storm(
 
         async def submit(number: int) -> str:
             headers = {"Idempotency-Key": f"intent-{seed}-{number}"} if number % 2 else {}
-            async with room:
+            async with turns:
                 job = await client.fine_tuning.jobs.create(
                     **body, metadata={"intent": f"{seed}-{number}"}, extra_headers=headers
                 )
@@ -100,7 +100,7 @@ async def storm(
         jobs = await asyncio.gather(*(submit(number) for number in range(intents)))
         while bad.behind:
             late = await asyncio.gather(*bad.behind)
-            assert {answer.status_code for answer in late} <= {200}, [one.text for one in late]
+            assert {answer.status_code for answer in late} <= {200}, [item.text for item in late]
             bad.behind.difference_update({task for task in bad.behind if task.done()})
     return jobs, bad.met
 
@@ -113,11 +113,11 @@ def quick_retries(monkeypatch: Any) -> None:
 
 async def listed(client: httpx.AsyncClient, prefix: str) -> list[str]:
     """Every job of the tenant, page after page."""
-    found: list[str] = []
+    ids: list[str] = []
     params: dict[str, Any] = {"limit": 100}
     while True:
         page = (await client.get(f"{prefix}/fine_tuning/jobs", params=params)).json()
-        found += [one["id"] for one in page["data"]]
+        ids += [item["id"] for item in page["data"]]
         if not page["has_more"]:
-            return found
+            return ids
         params["after"] = page["last_id"]

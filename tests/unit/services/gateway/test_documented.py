@@ -19,10 +19,10 @@ from services.gateway.jobs import checkpoint_routes as checkpoints
 from services.gateway.jobs import event_routes as events
 from services.gateway.jobs import plain_routes as plain
 from services.gateway.jobs import routes as jobs
-from services.gateway.jobs import submission as submit
+from services.gateway.jobs import submission_routes as submit
 from services.gateway.models import routes as models
-from tests.unit.services.gateway.control_plane import BASE, Town
-from tests.unit.services.gateway.jobs.test_checkpoint_routes import made
+from tests.unit.services.gateway.control_plane import BASE, ControlPlane
+from tests.unit.services.gateway.jobs.test_checkpoint_routes import checkpoint_of_tenant
 from tests.unit.services.gateway.jobs.test_event_routes import finished
 from tests.unit.services.gateway.jobs.test_routes import ready
 from tests.unit.services.gateway.models.test_routes import version
@@ -32,7 +32,12 @@ MODULES = (
     *(files, datasets, uploads, submit, jobs, events, checkpoints, plain, models),
     *(keys, tenants, webhooks),
 )
-ROUTES = [one for module in MODULES for one in module.router.routes if isinstance(one, APIRoute)]
+ROUTES = [
+    api_route
+    for module in MODULES
+    for api_route in module.router.routes
+    if isinstance(api_route, APIRoute)
+]
 
 
 def expect_documented(answer: httpx.Response) -> str:
@@ -50,11 +55,11 @@ def expect_documented(answer: httpx.Response) -> str:
     raise AssertionError(f"no route for {request.url}")
 
 
-async def every_answer(api: Town) -> set[str]:
+async def every_answer(api: ControlPlane) -> set[str]:
     """Names of the routes that were asked."""
     client, file_id = await ready(api)
     over, path = await finished(api)
-    checkpoint = await made(api)
+    checkpoint = await checkpoint_of_tenant(api)
     model_id = await version(api, client, "shown")
     upload: dict[str, Any] = (
         await client.post(
@@ -100,11 +105,13 @@ async def every_answer(api: Town) -> set[str]:
     return {expect_documented(answer) for answer in answers}
 
 
-async def answers_about_accounts(api: Town) -> tuple[httpx.Response, ...]:
+async def answers_about_accounts(api: ControlPlane) -> tuple[httpx.Response, ...]:
     client = await api.tenant()
     tenant = client.headers["x-tenant"]
-    made = await client.post("/v1/webhook_endpoints", json={"url": "https://example.com/h"})
-    endpoint = f"/v1/webhook_endpoints/{made.json()['id']}"
+    endpoint_created = await client.post(
+        "/v1/webhook_endpoints", json={"url": "https://example.com/h"}
+    )
+    endpoint = f"/v1/webhook_endpoints/{endpoint_created.json()['id']}"
     announced = Announce(
         event_id="evt_1",
         event_type="fine_tuning.job.failed",
@@ -112,9 +119,9 @@ async def answers_about_accounts(api: Town) -> tuple[httpx.Response, ...]:
         created_at=1_000,
     )
     await api.send(ACCOUNT, tenant, announced)
-    await api.until(client, f"{endpoint}/deliveries", lambda found: found["data"])
+    await api.until(client, f"{endpoint}/deliveries", lambda deliveries: deliveries["data"])
     return (
-        made,
+        endpoint_created,
         await client.get("/v1/webhook_endpoints"),
         await client.get(endpoint),
         await client.post(endpoint, json={"name": "b"}),
@@ -134,11 +141,13 @@ async def answers_about_accounts(api: Town) -> tuple[httpx.Response, ...]:
     )
 
 
-async def test_answers_are_what_the_document_says(api: Town) -> None:
+async def test_answers_are_what_the_document_says(api: ControlPlane) -> None:
     assert len(await every_answer(api)) >= 40
 
 
-async def test_an_answer_that_is_not_is_seen(api: Town, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_answer_that_is_not_is_seen(
+    api: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
     client = await api.tenant()
     answer = await client.get("/v1/files")
     monkeypatch.setattr(answer, "json", lambda: {"object": "list", "data": [{"id": 1}]})

@@ -12,7 +12,7 @@ import pytest
 
 from services.gateway.ports import Views, Where
 from services.gateway.views.table import R, Table
-from tests.unit.services.gateway.control_plane import BASE, Town
+from tests.unit.services.gateway.control_plane import BASE, ControlPlane
 from tests.unit.services.gateway.models.test_routes import version
 
 METHODS = ("get", "post", "delete", "put", "patch")
@@ -36,9 +36,9 @@ class Spy:
     views: Views
     asked: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
 
-    async def one(self, table: Table[R], where: Where) -> R | None:
+    async def first(self, table: Table[R], where: Where) -> R | None:
         self.asked.append((table.name, tuple(where)))
-        return await self.views.one(table, where)
+        return await self.views.first(table, where)
 
     async def page(self, table: Table[R], where: Where, **options: Any) -> Any:
         self.asked.append((table.name, tuple(where)))
@@ -55,7 +55,7 @@ class Owned:
     ids: Mapping[str, str]
 
 
-async def owned(api: Town, owner: httpx.AsyncClient) -> Owned:
+async def owned(api: ControlPlane, owner: httpx.AsyncClient) -> Owned:
     file = await api.upload(owner)
     await api.validated(owner, file["id"])
     job = await owner.post(
@@ -71,8 +71,8 @@ async def owned(api: Town, owner: httpx.AsyncClient) -> Owned:
             "mime_type": "text/jsonl",
         },
     )
-    for made in (job, endpoint, upload):
-        assert made.status_code == 200, made.text
+    for created in (job, endpoint, upload):
+        assert created.status_code == 200, created.text
     return Owned(
         {
             "file_id": file["id"],
@@ -112,18 +112,18 @@ async def asked(
 
 
 async def test_nothing_of_another_tenant_is_there(
-    api: Town, monkeypatch: pytest.MonkeyPatch
+    api: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owner, other = await api.tenant(), await api.tenant()
     mine = await owned(api, owner)
-    nobody = {name: f"{value[:-6]}000000" for name, value in mine.ids.items()}
+    missing_ids = {name: f"{value[:-6]}000000" for name, value in mine.ids.items()}
     spy = Spy(api.deps.views)
     monkeypatch.setitem(api.deps.__dict__, "views", spy)
     document = (await api.api.get("/openapi.json")).json()
     tested = 0
     for method, path in operations(document):
         foreign = await asked(other, spy, method, path, mine.ids)
-        missing = await asked(other, spy, method, path, nobody)
+        missing = await asked(other, spy, method, path, missing_ids)
         assert foreign[0] == 404, (method, path, foreign)
         assert foreign == missing, (method, path)
         tested += 1
@@ -132,7 +132,7 @@ async def test_nothing_of_another_tenant_is_there(
         assert (await other.get(path)).json()["data"] == []
 
 
-async def test_another_tenants_file_is_no_training_file(api: Town) -> None:
+async def test_another_tenants_file_is_no_training_file(api: ControlPlane) -> None:
     owner, other = await api.tenant(), await api.tenant()
     mine = await owned(api, owner)
     job = {"model": BASE.base_id, "training_file": mine.ids["file_id"]}
@@ -142,14 +142,14 @@ async def test_another_tenants_file_is_no_training_file(api: Town) -> None:
         assert refused.json()["error"]["param"] == "training_file"
 
 
-async def test_a_list_does_not_begin_after_another_tenants_item(api: Town) -> None:
+async def test_a_list_does_not_begin_after_another_tenants_item(api: ControlPlane) -> None:
     owner, other = await api.tenant(), await api.tenant()
     mine = await owned(api, owner)
     for path, name in (("/v1/files", "file_id"), ("/v1/fine_tuning/jobs", "job_id")):
         assert (await other.get(path, params={"after": mine.ids[name]})).status_code == 404
 
 
-async def test_operators_routes_say_the_same_of_every_tenant(api: Town) -> None:
+async def test_operators_routes_say_the_same_of_every_tenant(api: ControlPlane) -> None:
     owner, other = await api.tenant(), await api.tenant()
     document = (await api.api.get("/openapi.json")).json()
     tenants = (owner.headers["x-tenant"], "nobody")
@@ -157,6 +157,6 @@ async def test_operators_routes_say_the_same_of_every_tenant(api: Town) -> None:
         for method in METHODS:
             if path.startswith(OPERATORS) and method in item:
                 shown = [path.format(tenant=name, key_id="key_x") for name in tenants]
-                told = [await other.request(method, one, json={}) for one in shown]
-                assert {one.status_code for one in told} == {403}, (method, path)
-                assert told[0].json() == told[1].json()
+                answers = [await other.request(method, url, json={}) for url in shown]
+                assert {url.status_code for url in answers} == {403}, (method, path)
+                assert answers[0].json() == answers[1].json()

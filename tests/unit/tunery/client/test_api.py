@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tunery.client import Api, AsyncApi, Refused, Unreachable
+from tunery.client import Api, ApiRefusal, AsyncApi, Unreachable
 from tunery.client.api import RETRIES_MAX
 
 
@@ -23,7 +23,7 @@ def served(answers: list[httpx.Response], seen: list[httpx.Request]) -> Api:
 
 
 def listing(ids: list[str], has_more: bool) -> httpx.Response:
-    data = [{"id": one} for one in ids]
+    data = [{"id": item} for item in ids]
     return httpx.Response(200, json={"data": data, "has_more": has_more, "last_id": ids[-1]})
 
 
@@ -35,7 +35,7 @@ def refusal(status: int, code: str) -> httpx.Response:
 def test_lists_come_whole_page_after_page() -> None:
     seen: list[httpx.Request] = []
     with served([listing(["a", "b"], True), listing(["c"], False)], seen) as api:
-        assert [one["id"] for one in api.jobs()] == ["a", "b", "c"]
+        assert [item["id"] for item in api.jobs()] == ["a", "b", "c"]
     assert seen[1].url.params["after"] == "b"
     assert seen[0].headers["authorization"] == "Bearer k"
 
@@ -43,12 +43,12 @@ def test_lists_come_whole_page_after_page() -> None:
 def test_a_limit_ends_a_list() -> None:
     seen: list[httpx.Request] = []
     with served([listing(["a", "b"], True)], seen) as api:
-        assert [one["id"] for one in api.jobs(limit=2)] == ["a", "b"]
+        assert [item["id"] for item in api.jobs(limit=2)] == ["a", "b"]
     assert seen[0].url.params["limit"] == "2"
 
 
 def test_a_refusal_has_code_and_param() -> None:
-    with served([refusal(404, "not_found")], []) as api, pytest.raises(Refused) as caught:
+    with served([refusal(404, "not_found")], []) as api, pytest.raises(ApiRefusal) as caught:
         api.job("ftjob-x")
     assert (caught.value.status, caught.value.code, caught.value.param) == (404, "not_found", "p")
 
@@ -68,7 +68,7 @@ def test_an_outage_is_waited_for_where_repeating_is_safe(monkeypatch: pytest.Mon
 
 def test_a_key_is_not_created_twice_by_an_outage() -> None:
     seen: list[httpx.Request] = []
-    with served([refusal(503, "not_decided_yet")], seen) as api, pytest.raises(Refused):
+    with served([refusal(503, "not_decided_yet")], seen) as api, pytest.raises(ApiRefusal):
         api.create_key("acme", {})
     assert len(seen) == 1
 
@@ -108,8 +108,8 @@ async def test_the_asynchronous_client_does_the_same(tmp_path: Path) -> None:
     sent: list[int] = []
     async with AsyncApi("http://api/v1", "k", transport=httpx.MockTransport(handle)) as api:
         assert (await api.upload(rows, progress=sent.append))["id"] == "file-1"
-        assert [one["id"] async for one in api.jobs()] == ["a", "b", "c"]
-        with pytest.raises(Refused, match="no"):
+        assert [item["id"] async for item in api.jobs()] == ["a", "b", "c"]
+        with pytest.raises(ApiRefusal, match="no"):
             await api.job("x")
     assert b"{}\n{}\n{}\n" in seen[0].content
     assert sent[-1] == 9
@@ -127,7 +127,7 @@ def test_a_stream_that_breaks_goes_on_where_it_broke(monkeypatch: pytest.MonkeyP
         httpx.Response(200, headers=sse, text=frame.format("b") + "data: [DONE]\n\n"),
     ]
     with served(answers, seen) as api:
-        assert [one["id"] for one in api.follow("ftjob-1")] == ["a", "b"]
+        assert [item["id"] for item in api.follow("ftjob-1")] == ["a", "b"]
     assert "last-event-id" not in seen[0].headers
     assert seen[1].headers["last-event-id"] == "a~7"
     assert seen[0].url.params["stream"] == "true"
@@ -144,7 +144,7 @@ def test_a_stream_that_never_says_anything_new_is_given_up(
     api = Api("http://api/v1", "k", transport=httpx.MockTransport(handle))
     with api, pytest.raises(Unreachable):
         list(api.follow("ftjob-1"))
-    with served([refusal(404, "not_found")], []) as api, pytest.raises(Refused, match="no"):
+    with served([refusal(404, "not_found")], []) as api, pytest.raises(ApiRefusal, match="no"):
         list(api.follow("ftjob-x"))
     quiet = httpx.Response(200, headers={"content-type": "text/event-stream"}, text=": hello\n")
     with served([quiet] * RETRIES_MAX, []) as api, pytest.raises(Unreachable, match="breaks off"):
@@ -154,7 +154,7 @@ def test_a_stream_that_never_says_anything_new_is_given_up(
 @pytest.mark.parametrize("page", [httpx.Response(200, text="It works!"), httpx.Response(200)])
 def test_what_is_no_answer_of_the_api_is_shown(page: httpx.Response) -> None:
     for ask in (lambda api: api.job("x"), lambda api: list(api.follow("x"))):
-        with served([page], []) as api, pytest.raises(Refused, match="not as this API does"):
+        with served([page], []) as api, pytest.raises(ApiRefusal, match="not as this API does"):
             ask(api)
 
 
@@ -186,7 +186,7 @@ class Uploads:
         if verb != "complete":
             return {"id": "upload_1"}
         asked = json.loads(request.content)
-        return {"file": {"id": b"".join(self.parts[one] for one in asked["part_ids"]).decode()}}
+        return {"file": {"id": b"".join(self.parts[item] for item in asked["part_ids"]).decode()}}
 
 
 def test_a_large_file_goes_in_parts_and_a_lost_one_goes_again(
@@ -222,11 +222,11 @@ def test_an_upload_that_is_refused_is_cancelled(tmp_path: Path) -> None:
     rows.write_text("0123456789" * 3)
     server = Uploads(refusal(413, "file_too_large"))
     api = Api("http://api/v1", "k", transport=httpx.MockTransport(server))
-    with api, pytest.raises(Refused) as caught:
+    with api, pytest.raises(ApiRefusal) as caught:
         api.upload_in_parts(rows, part_bytes=7)
     assert caught.value.code == "file_too_large"
     assert server.calls[-1] == "cancel"
     damaged = Uploads(httpx.Response(200, json={"id": "part_x", "sha256": "0" * 64}))
     api = Api("http://api/v1", "k", transport=httpx.MockTransport(damaged))
-    with api, pytest.raises(Refused, match="wrong bytes"):
+    with api, pytest.raises(ApiRefusal, match="wrong bytes"):
         api.upload_in_parts(rows, part_bytes=7)

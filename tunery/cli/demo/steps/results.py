@@ -13,7 +13,7 @@ from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from tunery.cli.demo.context import DemoContext
 from tunery.cli.demo.polling import POLL_S, DeadlineExceeded
-from tunery.client import Refused
+from tunery.client import ApiRefusal
 from tunery.local.paths import base_model_dir
 from tunery.local.settings import TENANT
 
@@ -161,7 +161,7 @@ async def _download_and_load(context: DemoContext, folder: Path) -> None:
         for file in listed["files"]:
             await context.api.fetch(file, folder / file["name"])
         whole = True
-    except Refused as refusal:
+    except ApiRefusal as refusal:
         context.display.line(refusal.message)
         whole = False
     status, output = await _run(

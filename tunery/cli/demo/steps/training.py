@@ -6,7 +6,7 @@ from typing import Final
 
 from tunery.cli.demo.context import DemoContext
 from tunery.cli.demo.polling import POLL_S, DeadlineExceeded, poll_until
-from tunery.client.shapes import Job
+from tunery.client.shapes import JobObject
 from tunery.local.stack import ServiceSpec
 
 NODES: Final = ("a", "b")
@@ -87,7 +87,7 @@ async def resume(context: DemoContext) -> None:
     await _until_done(context)
 
 
-async def _fetch_job(context: DemoContext) -> Job:
+async def _fetch_job(context: DemoContext) -> JobObject:
     """Fetch the job and draw its loss line."""
     job = await context.api.job(context.job_id)
     progress = job["progress"]
@@ -99,7 +99,7 @@ async def _fetch_job(context: DemoContext) -> Job:
     return job
 
 
-async def _is_time_to_kill(context: DemoContext, job: Job) -> bool:
+async def _is_time_to_kill(context: DemoContext, job: JobObject) -> bool:
     """About half-way, with a checkpoint, and some steps after it to lose."""
     progress = job["progress"]
     if job["phase"] != "running" or not progress or 2 * progress["step"] < progress["total_steps"]:
@@ -111,7 +111,7 @@ async def _is_time_to_kill(context: DemoContext, job: Job) -> bool:
     return bool(progress["step"] > context.last_checkpoint_step)
 
 
-async def _kill(context: DemoContext, job: Job) -> None:
+async def _kill(context: DemoContext, job: JobObject) -> None:
     context.killed_node = job["node"] or ""
     pids = context.stack.kill(f"agent-{context.killed_node}", tree=True, restart=False)
     context.result.figures["killed_at_s"] = time.monotonic()

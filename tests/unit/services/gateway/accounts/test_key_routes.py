@@ -4,22 +4,22 @@ from typing import Any
 
 import httpx
 
-from tests.unit.services.gateway.control_plane import ADMIN_KEY, Town
+from tests.unit.services.gateway.control_plane import ADMIN_KEY, ControlPlane
 
 
-async def another(api: Town, client: httpx.AsyncClient, *scopes: str) -> tuple[Any, str]:
+async def another(api: ControlPlane, client: httpx.AsyncClient, *scopes: str) -> tuple[Any, str]:
     """A client with one more key of the same tenant, and the key's id."""
     tenant = client.headers["x-tenant"]
-    made = (await api.api.post(f"/v1/tenants/{tenant}/keys", json={"scopes": scopes})).json()
-    return api.client(made["key"], tenant), made["id"]
+    created = (await api.api.post(f"/v1/tenants/{tenant}/keys", json={"scopes": scopes})).json()
+    return api.client(created["key"], tenant), created["id"]
 
 
-async def test_a_key_knows_itself_and_its_siblings_without_secrets(api: Town) -> None:
+async def test_a_key_knows_itself_and_its_siblings_without_secrets(api: ControlPlane) -> None:
     client = await api.tenant()
     _, other_id = await another(api, client, "read")
     own = (await client.get("/v1/keys/current")).json()
     listed = (await client.get("/v1/keys")).json()
-    assert [one["id"] for one in listed["data"]] == [other_id, own["id"]]
+    assert [key["id"] for key in listed["data"]] == [other_id, own["id"]]
     assert own["hint"] == client.headers["authorization"][-4:]
     assert "sha256" not in str(listed)
     assert client.headers["authorization"].split()[1] not in str(listed)
@@ -27,7 +27,7 @@ async def test_a_key_knows_itself_and_its_siblings_without_secrets(api: Town) ->
     assert (await stranger.get(f"/v1/keys/{own['id']}")).status_code == 404
 
 
-async def test_a_key_rotates_itself_and_the_secret_before_cannot(api: Town) -> None:
+async def test_a_key_rotates_itself_and_the_secret_before_cannot(api: ControlPlane) -> None:
     client = await api.tenant()
     own = (await client.get("/v1/keys/current")).json()
     turned = (await client.post("/v1/keys/current/rotate", json={"overlap_seconds": 60})).json()
@@ -44,7 +44,7 @@ async def test_a_key_rotates_itself_and_the_secret_before_cannot(api: Town) -> N
     assert (await renewed.get("/v1/files")).status_code == 401
 
 
-async def test_the_secret_of_another_key_is_never_handed_out(api: Town) -> None:
+async def test_the_secret_of_another_key_is_never_handed_out(api: ControlPlane) -> None:
     client = await api.tenant()
     keeper, _ = await another(api, client, "read", "keys.write")
     own = (await client.get("/v1/keys/current")).json()
@@ -53,7 +53,7 @@ async def test_the_secret_of_another_key_is_never_handed_out(api: Town) -> None:
     assert refused.json()["error"]["code"] == "insufficient_permissions"
 
 
-async def test_another_key_is_revoked_with_the_scope_for_it(api: Town) -> None:
+async def test_another_key_is_revoked_with_the_scope_for_it(api: ControlPlane) -> None:
     client = await api.tenant()
     keeper, keeper_id = await another(api, client, "keys.write")
     victim, victim_id = await another(api, client, "read")
@@ -70,6 +70,6 @@ async def test_another_key_is_revoked_with_the_scope_for_it(api: Town) -> None:
     assert (await client.get("/v1/files")).status_code == 401
 
 
-async def test_the_bootstrap_key_is_no_key_of_a_tenant(api: Town) -> None:
-    told = await api.client(ADMIN_KEY).get("/v1/keys/current")
-    assert told.status_code == 404
+async def test_the_bootstrap_key_is_no_key_of_a_tenant(api: ControlPlane) -> None:
+    shown = await api.client(ADMIN_KEY).get("/v1/keys/current")
+    assert shown.status_code == 404

@@ -1,13 +1,13 @@
 """Tenants and keys, as operators see them."""
 
-from tests.unit.services.gateway.control_plane import BASE, Town
+from tests.unit.services.gateway.control_plane import BASE, ControlPlane
 
 
-async def test_a_tenant_is_created_once_and_listed(api: Town) -> None:
+async def test_a_tenant_is_created_once_and_listed(api: ControlPlane) -> None:
     body = {"id": "acme", "name": "Acme Ltd", "plan": "premium"}
-    made = await api.api.post("/v1/tenants", json=body)
-    assert made.status_code == 201
-    shown = made.json()
+    created = await api.api.post("/v1/tenants", json=body)
+    assert created.status_code == 201
+    shown = created.json()
     assert (shown["id"], shown["name"], shown["plan"]) == ("acme", "Acme Ltd", "premium")
     assert shown["limits"]["concurrency"] == 20
     again = await api.api.post("/v1/tenants", json=body)
@@ -15,10 +15,10 @@ async def test_a_tenant_is_created_once_and_listed(api: Town) -> None:
     assert again.headers["x-should-retry"] == "false"
     assert again.json()["error"]["code"] == "already_exists"
     listed = (await api.api.get("/v1/tenants")).json()
-    assert "acme" in [one["id"] for one in listed["data"]]
+    assert "acme" in [item["id"] for item in listed["data"]]
 
 
-async def test_a_key_is_shown_once_works_and_is_revoked(api: Town) -> None:
+async def test_a_key_is_shown_once_works_and_is_revoked(api: ControlPlane) -> None:
     client = await api.tenant()
     tenant = client.headers["x-tenant"]
     assert (await client.get("/v1/files")).status_code == 200
@@ -32,11 +32,11 @@ async def test_a_key_is_shown_once_works_and_is_revoked(api: Town) -> None:
     assert refused.json()["error"]["message"] == "The API key was revoked."
 
 
-async def test_scopes_bound_what_a_key_may_do(api: Town) -> None:
+async def test_scopes_bound_what_a_key_may_do(api: ControlPlane) -> None:
     client = await api.tenant()
     tenant = client.headers["x-tenant"]
-    made = await api.api.post(f"/v1/tenants/{tenant}/keys", json={"scopes": ["read"]})
-    reader = api.client(made.json()["key"], tenant)
+    created = await api.api.post(f"/v1/tenants/{tenant}/keys", json={"scopes": ["read"]})
+    reader = api.client(created.json()["key"], tenant)
     assert (await reader.get("/v1/files")).status_code == 200
     refused = await reader.post("/v1/files")
     assert refused.status_code == 403
@@ -44,20 +44,20 @@ async def test_scopes_bound_what_a_key_may_do(api: Town) -> None:
     assert (await client.get("/v1/tenants")).status_code == 403
 
 
-async def test_an_expired_key_is_refused(api: Town) -> None:
+async def test_an_expired_key_is_refused(api: ControlPlane) -> None:
     client = await api.tenant()
     tenant = client.headers["x-tenant"]
-    made = await api.api.post(f"/v1/tenants/{tenant}/keys", json={"expires_at": 1_000})
-    refused = await api.client(made.json()["key"]).get("/v1/files")
+    created = await api.api.post(f"/v1/tenants/{tenant}/keys", json={"expires_at": 1_000})
+    refused = await api.client(created.json()["key"]).get("/v1/files")
     assert refused.json()["error"]["message"] == "The API key has expired."
 
 
-async def test_a_scope_may_be_of_one_resource(api: Town) -> None:
+async def test_a_scope_may_be_of_one_resource(api: ControlPlane) -> None:
     client = await api.tenant()
     tenant = client.headers["x-tenant"]
     body = {"scopes": ["files.read", "jobs.write"]}
-    made = await api.api.post(f"/v1/tenants/{tenant}/keys", json=body)
-    key = api.client(made.json()["key"], tenant)
+    created = await api.api.post(f"/v1/tenants/{tenant}/keys", json=body)
+    key = api.client(created.json()["key"], tenant)
     assert (await key.get("/v1/files")).status_code == 200
     refused = await key.get("/v1/models")
     assert refused.status_code == 403
@@ -68,7 +68,7 @@ async def test_a_scope_may_be_of_one_resource(api: Town) -> None:
     assert unknown.status_code == 400
 
 
-async def test_a_rotated_key_has_two_secrets_for_a_while(api: Town) -> None:
+async def test_a_rotated_key_has_two_secrets_for_a_while(api: ControlPlane) -> None:
     client = await api.tenant()
     tenant = client.headers["x-tenant"]
     path = f"/v1/tenants/{tenant}/keys"
@@ -86,22 +86,22 @@ async def test_a_rotated_key_has_two_secrets_for_a_while(api: Town) -> None:
     assert (await client.get("/v1/files")).status_code == 401
 
 
-async def test_a_key_trains_only_the_models_it_may(api: Town) -> None:
+async def test_a_key_trains_only_the_models_it_may(api: ControlPlane) -> None:
     client = await api.tenant()
     tenant = client.headers["x-tenant"]
     file = await api.upload(client)
     await api.validated(client, file["id"])
     body = {"models": ["other-model"]}
-    made = (await api.api.post(f"/v1/tenants/{tenant}/keys", json=body)).json()
-    assert made["models"] == ["other-model"]
+    created = (await api.api.post(f"/v1/tenants/{tenant}/keys", json=body)).json()
+    assert created["models"] == ["other-model"]
     job = {"model": BASE.base_id, "training_file": file["id"]}
-    refused = await api.client(made["key"]).post("/v1/fine_tuning/jobs", json=job)
+    refused = await api.client(created["key"]).post("/v1/fine_tuning/jobs", json=job)
     assert refused.status_code == 403
     assert refused.json()["error"]["param"] == "model"
     assert "other-model" in refused.json()["error"]["message"]
 
 
-async def test_a_job_that_may_cost_more_than_the_keys_cap_is_refused(api: Town) -> None:
+async def test_a_job_that_may_cost_more_than_the_keys_cap_is_refused(api: ControlPlane) -> None:
     client = await api.tenant()
     tenant = client.headers["x-tenant"]
     file = await api.upload(client)
@@ -114,17 +114,17 @@ async def test_a_job_that_may_cost_more_than_the_keys_cap_is_refused(api: Town) 
     assert refused.json()["error"]["code"] == "spend_cap_exceeded"
     assert refused.headers["x-should-retry"] == "false"
     rich = (await api.api.post(path, json={"spend_cap_micro": 10**12})).json()
-    made = await api.client(rich["key"]).post("/v1/fine_tuning/jobs", json=job)
-    assert made.status_code == 200, made.text
+    created = await api.client(rich["key"]).post("/v1/fine_tuning/jobs", json=job)
+    assert created.status_code == 200, created.text
 
 
-async def test_operators_credit_a_tenant_once_for_each_reference(api: Town) -> None:
+async def test_operators_credit_a_tenant_once_for_each_reference(api: ControlPlane) -> None:
     client = await api.tenant()
     path = f"/v1/tenants/{client.headers['x-tenant']}/adjustments"
     body = {"reference": "T-17", "amount_micro": -5_000_000, "reason": "goodwill"}
-    made = await api.api.post(path, json=body)
-    assert made.status_code == 201
-    shown = made.json()
+    created = await api.api.post(path, json=body)
+    assert created.status_code == 201
+    shown = created.json()
     assert (shown["amount_micro"], shown["currency"], shown["reason"]) == (
         -5_000_000,
         "EUR",
@@ -133,8 +133,8 @@ async def test_operators_credit_a_tenant_once_for_each_reference(api: Town) -> N
     assert len(shown["period"]) == len("2026-11")
     again = await api.api.post(path, json=body)
     assert (again.status_code, again.json()["error"]["param"]) == (409, "reference")
-    nothing = await api.api.post(path, json={**body, "reference": "T-18", "amount_micro": 0})
-    assert (nothing.status_code, nothing.json()["error"]["param"]) == (400, "amount_micro")
+    zero = await api.api.post(path, json={**body, "reference": "T-18", "amount_micro": 0})
+    assert (zero.status_code, zero.json()["error"]["param"]) == (400, "amount_micro")
     unknown = await api.api.post(path, json={**body, "reason": "because"})
     assert (unknown.status_code, unknown.json()["error"]["param"]) == (400, "reason")
     assert (await client.post(path, json=body)).status_code == 403

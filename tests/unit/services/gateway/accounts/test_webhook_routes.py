@@ -6,7 +6,7 @@ import pytest
 
 from schemas.account import RICH_EVENT_TYPES, STANDARD_EVENT_TYPES, Announce, EndDelivery
 from schemas.topics import ACCOUNT
-from tests.unit.services.gateway.control_plane import Town
+from tests.unit.services.gateway.control_plane import ControlPlane
 from tunery.runtime.seal.webhooks import webhook_secret
 
 BODY = {
@@ -16,15 +16,15 @@ BODY = {
 }
 
 
-async def test_the_secret_is_shown_once_and_is_the_notifiers(api: Town) -> None:
+async def test_the_secret_is_shown_once_and_is_the_notifiers(api: ControlPlane) -> None:
     client = await api.tenant()
-    made = (await client.post("/v1/webhook_endpoints", json=BODY)).json()
+    endpoint = (await client.post("/v1/webhook_endpoints", json=BODY)).json()
     tenant = client.headers["x-tenant"]
-    assert made["signing_secret"] == webhook_secret(api.runtime.seal, tenant, made["id"], 1)
-    assert made["url"] == BODY["url"]
-    shown = (await client.get(f"/v1/webhook_endpoints/{made['id']}")).json()
+    assert endpoint["signing_secret"] == webhook_secret(api.runtime.seal, tenant, endpoint["id"], 1)
+    assert endpoint["url"] == BODY["url"]
+    shown = (await client.get(f"/v1/webhook_endpoints/{endpoint['id']}")).json()
     assert "signing_secret" not in shown
-    assert shown["signing_secret_hint"] == f"…{made['signing_secret'].rstrip('=')[-4:]}"
+    assert shown["signing_secret_hint"] == f"…{endpoint['signing_secret'].rstrip('=')[-4:]}"
     assert shown["updated_at"] == shown["created_at"]
     listed = (await client.get("/v1/webhook_endpoints")).json()["data"]
     assert listed == [shown]
@@ -32,11 +32,11 @@ async def test_the_secret_is_shown_once_and_is_the_notifiers(api: Town) -> None:
     assert "example.com" not in repr(rows)
 
 
-async def test_deliveries_tell_what_came_of_an_event(api: Town) -> None:
+async def test_deliveries_tell_what_came_of_an_event(api: ControlPlane) -> None:
     client = await api.tenant()
     tenant = client.headers["x-tenant"]
-    made = (await client.post("/v1/webhook_endpoints", json=BODY)).json()
-    path = f"/v1/webhook_endpoints/{made['id']}/deliveries"
+    endpoint = (await client.post("/v1/webhook_endpoints", json=BODY)).json()
+    path = f"/v1/webhook_endpoints/{endpoint['id']}/deliveries"
     announced = Announce(
         event_id="evt_1",
         event_type="fine_tuning.job.succeeded",
@@ -44,21 +44,23 @@ async def test_deliveries_tell_what_came_of_an_event(api: Town) -> None:
         created_at=1_000,
     )
     await api.send(ACCOUNT, tenant, announced)
-    pending = await api.until(client, path, lambda found: found["data"])
+    pending = await api.until(client, path, lambda page: page["data"])
     delivery = pending["data"][0]
     assert delivery["outcome"] == "pending"
     assert delivery["event"]["data"] == {"id": "ftjob-1"}
     ended = EndDelivery(delivery_id=delivery["id"], outcome="delivered", attempts=2, status=204)
     await api.send(ACCOUNT, tenant, ended)
-    done = await api.until(client, path, lambda found: found["data"][0]["ended_at"])
+    done = await api.until(client, path, lambda page: page["data"][0]["ended_at"])
     assert done["data"][0]["outcome"] == "delivered"
     assert (done["data"][0]["attempts"], done["data"][0]["status_code"]) == (2, 204)
 
 
-async def test_an_endpoint_that_does_not_say_gets_the_types_that_every_sdk_knows(api: Town) -> None:
+async def test_an_endpoint_that_does_not_say_gets_the_types_that_every_sdk_knows(
+    api: ControlPlane,
+) -> None:
     client = await api.tenant()
-    made = (await client.post("/v1/webhook_endpoints", json={"url": BODY["url"]})).json()
-    assert set(made["event_types"]) == set(STANDARD_EVENT_TYPES)
+    endpoint = (await client.post("/v1/webhook_endpoints", json={"url": BODY["url"]})).json()
+    assert set(endpoint["event_types"]) == set(STANDARD_EVENT_TYPES)
     types = (await client.get("/v1/webhook_event_types")).json()["data"]
     assert set(types) == {*STANDARD_EVENT_TYPES, *RICH_EVENT_TYPES}
 
@@ -76,18 +78,18 @@ async def test_an_endpoint_that_does_not_say_gets_the_types_that_every_sdk_knows
         "example.com",
     ],
 )
-async def test_what_is_no_address_of_a_receiver_is_refused(api: Town, url: str) -> None:
+async def test_what_is_no_address_of_a_receiver_is_refused(api: ControlPlane, url: str) -> None:
     client = await api.tenant()
     refused = await client.post("/v1/webhook_endpoints", json={"url": url})
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "url")
     assert "like https://example.com/hook" in refused.json()["error"]["message"]
 
 
-async def test_an_endpoint_changes_and_its_secret_rotates(api: Town) -> None:
+async def test_an_endpoint_changes_and_its_secret_rotates(api: ControlPlane) -> None:
     client = await api.tenant()
     tenant = client.headers["x-tenant"]
-    made = (await client.post("/v1/webhook_endpoints", json=BODY)).json()
-    path = f"/v1/webhook_endpoints/{made['id']}"
+    endpoint = (await client.post("/v1/webhook_endpoints", json=BODY)).json()
+    path = f"/v1/webhook_endpoints/{endpoint['id']}"
     rich = ["fine_tuning.job.running"]
     changed = (await client.post(path, json={"event_types": rich})).json()
     assert (changed["event_types"], changed["url"]) == (rich, BODY["url"])
@@ -95,23 +97,23 @@ async def test_an_endpoint_changes_and_its_secret_rotates(api: Town) -> None:
     refused = await client.post(path, json={"event_types": ["job.exploded"]})
     assert refused.json()["error"]["param"] == "event_types"
     rotated = (await client.post(f"{path}/rotate_secret")).json()
-    assert rotated["signing_secret"] != made["signing_secret"]
-    assert rotated["signing_secret"] == webhook_secret(api.runtime.seal, tenant, made["id"], 2)
+    assert rotated["signing_secret"] != endpoint["signing_secret"]
+    assert rotated["signing_secret"] == webhook_secret(api.runtime.seal, tenant, endpoint["id"], 2)
 
 
-async def test_a_test_tells_what_the_receiver_said(api: Town) -> None:
+async def test_a_test_tells_what_the_receiver_said(api: ControlPlane) -> None:
     client = await api.tenant()
     tenant = client.headers["x-tenant"]
-    made = (await client.post("/v1/webhook_endpoints", json=BODY)).json()
-    path = f"/v1/webhook_endpoints/{made['id']}"
+    endpoint = (await client.post("/v1/webhook_endpoints", json=BODY)).json()
+    path = f"/v1/webhook_endpoints/{endpoint['id']}"
     asked = asyncio.create_task(client.post(f"{path}/test"))
-    due = await api.until(client, f"{path}/deliveries", lambda found: found["data"])
+    due = await api.until(client, f"{path}/deliveries", lambda page: page["data"])
     delivery_id = due["data"][0]["id"]
     ended = EndDelivery(delivery_id=delivery_id, outcome="gave_up", attempts=1, status=500)
     await api.send(ACCOUNT, tenant, ended)
     assert (await asked).json() == {
         "object": "webhook_endpoint.test",
-        "webhook_endpoint_id": made["id"],
+        "webhook_endpoint_id": endpoint["id"],
         "event_type": "fine_tuning.job.succeeded",
         "delivery_id": delivery_id,
         "status_code": 500,
@@ -120,11 +122,11 @@ async def test_a_test_tells_what_the_receiver_said(api: Town) -> None:
     }
 
 
-async def test_events_are_delivered_once_more_by_id_or_by_time(api: Town) -> None:
+async def test_events_are_delivered_once_more_by_id_or_by_time(api: ControlPlane) -> None:
     client = await api.tenant()
     tenant = client.headers["x-tenant"]
-    made = (await client.post("/v1/webhook_endpoints", json=BODY)).json()
-    path = f"/v1/webhook_endpoints/{made['id']}"
+    endpoint = (await client.post("/v1/webhook_endpoints", json=BODY)).json()
+    path = f"/v1/webhook_endpoints/{endpoint['id']}"
     for number in range(3):
         announced = Announce(
             event_id=f"evt_{number}",
@@ -133,28 +135,28 @@ async def test_events_are_delivered_once_more_by_id_or_by_time(api: Town) -> Non
             created_at=1_000,
         )
         await api.send(ACCOUNT, tenant, announced)
-    due = await api.until(client, f"{path}/deliveries", lambda found: len(found["data"]) == 3)
-    ids = {one["event"]["id"]: one["id"] for one in due["data"]}
+    due = await api.until(client, f"{path}/deliveries", lambda page: len(page["data"]) == 3)
+    ids = {item["event"]["id"]: item["id"] for item in due["data"]}
     for event, outcome in (("evt_0", "delivered"), ("evt_1", "gave_up")):
         end = EndDelivery(delivery_id=ids[event], outcome=outcome, attempts=1)  # type: ignore[arg-type]  # a Literal
         await api.send(ACCOUNT, tenant, end)
     await api.until(
         client,
         f"{path}/deliveries",
-        lambda found: sum(one["outcome"] != "pending" for one in found["data"]) == 2,
+        lambda page: sum(item["outcome"] != "pending" for item in page["data"]) == 2,
     )
     by_time = (await client.post(f"{path}/redeliver", json={"after": 0})).json()["data"]
-    assert [one["event"]["id"] for one in by_time] == ["evt_1"]  # open and delivered ones are not
+    assert [item["event"]["id"] for item in by_time] == ["evt_1"]  # open and delivered ones are not
     assert by_time[0]["id"] != ids["evt_1"]
     body = {"delivery_ids": [ids["evt_0"]]}
     by_id = (await client.post(f"{path}/redeliver", json=body)).json()["data"]
-    assert [one["event"]["id"] for one in by_id] == ["evt_0"]
-    nobody = await client.post(f"{path}/redeliver", json={"delivery_ids": ["del_x"]})
-    assert nobody.status_code == 404
+    assert [item["event"]["id"] for item in by_id] == ["evt_0"]
+    unknown = await client.post(f"{path}/redeliver", json={"delivery_ids": ["del_x"]})
+    assert unknown.status_code == 404
     assert (await client.post(f"{path}/redeliver", json={})).status_code == 400
 
 
-async def test_bad_endpoints_are_refused(api: Town) -> None:
+async def test_bad_endpoints_are_refused(api: ControlPlane) -> None:
     client = await api.tenant()
     cases = (
         ({**BODY, "url": "ftp://example.com"}, "url"),
@@ -168,16 +170,16 @@ async def test_bad_endpoints_are_refused(api: Town) -> None:
         assert answer.json()["error"]["param"] == param
 
 
-async def test_deleting_and_other_tenants(api: Town) -> None:
+async def test_deleting_and_other_tenants(api: ControlPlane) -> None:
     owner, other = await api.tenant(), await api.tenant()
-    made = (await owner.post("/v1/webhook_endpoints", json=BODY)).json()
-    path = f"/v1/webhook_endpoints/{made['id']}"
+    endpoint = (await owner.post("/v1/webhook_endpoints", json=BODY)).json()
+    path = f"/v1/webhook_endpoints/{endpoint['id']}"
     assert (await other.get(path)).status_code == 404
     assert (await other.get(f"{path}/deliveries")).status_code == 404
     assert (await other.delete(path)).status_code == 404
     gone = await owner.delete(path)
     assert gone.json() == {
-        "id": made["id"],
+        "id": endpoint["id"],
         "object": "webhook_endpoint.deleted",
         "deleted": True,
     }

@@ -8,7 +8,7 @@ import pytest
 
 from schemas.model import Lineage, RecordPublished, RegisterVersion
 from schemas.topics import MODEL
-from tests.unit.services.gateway.control_plane import BASE, ROW, SETTLE_S_MAX, Town
+from tests.unit.services.gateway.control_plane import BASE, ROW, SETTLE_S_MAX, ControlPlane
 from tests.unit.services.gateway.models.test_routes import FILE
 
 
@@ -19,32 +19,32 @@ async def upload(client: httpx.AsyncClient, name: str, rows: int = 20) -> dict[s
         files={"file": ("rows.jsonl", ROW * rows)},
     )
     assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()
-    return found
+    answered: dict[str, Any] = answer.json()
+    return answered
 
 
-async def test_each_upload_under_a_name_is_its_next_version(api: Town) -> None:
+async def test_each_upload_under_a_name_is_its_next_version(api: ControlPlane) -> None:
     client, other = await api.tenant(), await api.tenant()
     plain = await api.upload(client)
     named = [await upload(client, name) for name in ("faq", "Faq", "faq")]
     foreign = await upload(other, "faq")
     assert plain["dataset"] is None
-    assert [one["dataset"] for one in named] == ["faq@1", "Faq@1", "faq@2"]
+    assert [item["dataset"] for item in named] == ["faq@1", "Faq@1", "faq@2"]
     assert foreign["dataset"] == "faq@1"
     listed = (await client.get("/v1/files", params={"dataset": "faq"})).json()["data"]
-    assert [one["id"] for one in listed] == [named[2]["id"], named[0]["id"]]
+    assert [item["id"] for item in listed] == [named[2]["id"], named[0]["id"]]
     assert (await client.get("/v1/files/faq@2")).json() == named[2]
     assert (await client.get("/v1/files/faq@2/content")).content == ROW * 20
     assert (await client.get("/v1/files/faq@2/validation")).json()["id"] == named[2]["id"]
     names = (await client.get("/v1/datasets")).json()["data"]
-    assert [(one["id"], one["latest_version"]) for one in names] == [("faq", 2), ("Faq", 1)]
+    assert [(item["id"], item["latest_version"]) for item in names] == [("faq", 2), ("Faq", 1)]
     assert names[0]["latest_file"] == named[2]["id"]
     assert (await other.get("/v1/datasets")).json()["data"][0]["latest_file"] == foreign["id"]
     for unknown in ("faq@3", "faq@0", "faq@99999999999", "faq@", "faq"):
         assert (await client.get(f"/v1/files/{unknown}")).status_code == 404
 
 
-async def test_a_number_is_never_given_twice(api: Town) -> None:
+async def test_a_number_is_never_given_twice(api: ControlPlane) -> None:
     client = await api.tenant()
     for _ in range(2):
         await upload(client, "faq")
@@ -53,7 +53,7 @@ async def test_a_number_is_never_given_twice(api: Town) -> None:
     assert (await upload(client, "faq"))["dataset"] == "faq@3"
 
 
-async def test_a_name_is_checked(api: Town) -> None:
+async def test_a_name_is_checked(api: ControlPlane) -> None:
     client = await api.tenant()
     for name in ("", "-x", "a b", "a@1", "a/b", "x" * 65):
         answer = await client.post(
@@ -68,7 +68,7 @@ async def test_a_name_is_checked(api: Town) -> None:
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, "dataset")
 
 
-async def test_an_upload_in_parts_has_a_name_too(api: Town) -> None:
+async def test_an_upload_in_parts_has_a_name_too(api: ControlPlane) -> None:
     client = await api.tenant()
     body = {"bytes": len(ROW), "filename": "a", "mime_type": "b", "purpose": "fine-tune"}
     upload_id = (await client.post("/v1/uploads", json={**body, "dataset": "faq"})).json()["id"]
@@ -90,7 +90,9 @@ async def test_an_upload_in_parts_has_a_name_too(api: Town) -> None:
         ),
     ],
 )
-async def test_a_job_takes_versions_by_name(api: Town, path: str, body: dict[str, Any]) -> None:
+async def test_a_job_takes_versions_by_name(
+    api: ControlPlane, path: str, body: dict[str, Any]
+) -> None:
     client = await api.tenant()
     first, second = [await upload(client, "faq") for _ in range(2)]
     for file in (first, second):
@@ -103,7 +105,7 @@ async def test_a_job_takes_versions_by_name(api: Town, path: str, body: dict[str
     assert plain["training_file_version"] == f"sha256:{first['sha256']}"
 
 
-async def test_a_version_of_nothing_is_named_as_it_was_asked_for(api: Town) -> None:
+async def test_a_version_of_nothing_is_named_as_it_was_asked_for(api: ControlPlane) -> None:
     client = await api.tenant()
     body = {"model": "tiny-llama", "training_file": "faq@7"}
     answer = await client.post("/v1/fine_tuning/jobs", json=body)
@@ -120,7 +122,7 @@ async def deletion(client: httpx.AsyncClient, until: str) -> httpx.Response:
     return answer
 
 
-async def test_what_a_model_was_made_of_stays_as_long_as_the_model(api: Town) -> None:
+async def test_what_a_model_was_made_of_stays_as_long_as_the_model(api: ControlPlane) -> None:
     client = await api.tenant()
     tenant, file = client.headers["x-tenant"], await upload(client, "faq")
     await api.validated(client, file["id"])
@@ -131,7 +133,7 @@ async def test_what_a_model_was_made_of_stays_as_long_as_the_model(api: Town) ->
     assert in_use.json()["error"]["code"] == "file_in_use"
     await api.send(MODEL, tenant, registered(model_id, job_id))
     await api.send(MODEL, tenant, RecordPublished(model_id=model_id, files=(FILE,)))
-    await api.until(client, f"/v1/models/{model_id}", lambda found: "id" in found)
+    await api.until(client, f"/v1/models/{model_id}", lambda answered: "id" in answered)
     await client.post(f"/v1/fine_tuning/jobs/{job_id}/cancel")
     refused = await deletion(client, "lineage")
     error = refused.json()["error"]
@@ -156,19 +158,19 @@ def registered(model_id: str, job_id: str) -> RegisterVersion:
     return RegisterVersion(model_id=model_id, series="series", lineage=lineage, adapter=(FILE,))
 
 
-async def test_two_versions_are_compared_by_name(api: Town) -> None:
+async def test_two_versions_are_compared_by_name(api: ControlPlane) -> None:
     client, other = await api.tenant(), await api.tenant()
     for rows in (("a", "b"), ("b", "c")):
         body = b"".join(ROW.replace(b"Hi", row.encode()) for row in rows)
         form = {"purpose": "fine-tune", "dataset": "faq"}
         await client.post("/v1/files", data=form, files={"file": ("rows.jsonl", body)})
     answer = await client.get("/v1/files/faq@2/diff", params={"before": "faq@1"})
-    found = answer.json()
+    answered = answer.json()
     assert answer.status_code == 200, answer.text
-    assert (found["before"]["id"], found["after"]["id"]) == ("faq@1", "faq@2")
-    assert (found["same"], found["added"], found["removed"]) == (1, [2], [1])
-    assert found["after"]["sha256"] == (await client.get("/v1/files/faq@2")).json()["sha256"]
-    assert (await client.get("/v1/files/faq@2/diff")).json() == found
+    assert (answered["before"]["id"], answered["after"]["id"]) == ("faq@1", "faq@2")
+    assert (answered["same"], answered["added"], answered["removed"]) == (1, [2], [1])
+    assert answered["after"]["sha256"] == (await client.get("/v1/files/faq@2")).json()["sha256"]
+    assert (await client.get("/v1/files/faq@2/diff")).json() == answered
     first = await client.get("/v1/files/faq@1/diff")
     assert (first.status_code, first.json()["error"]["param"]) == (400, "before")
     for before, after in (("faq@1", "faq@3"), ("faq@3", "faq@1")):

@@ -27,7 +27,7 @@ def a_form(content: bytes, name: str = "rows.jsonl") -> bytes:
 async def received(
     body: bytes, cuts: list[int], bytes_max: int = 10_000
 ) -> tuple[UploadForm, bytes]:
-    taken = bytearray()
+    written = bytearray()
     edges = sorted({0, len(body), *(cut % (len(body) + 1) for cut in cuts)})
 
     async def chunks() -> AsyncIterator[bytes]:
@@ -35,9 +35,9 @@ async def received(
             yield body[start:end]
 
     async def write(chunk: bytes) -> None:
-        taken.extend(chunk)
+        written.extend(chunk)
 
-    return await receive_form(BOUNDARY, chunks(), write, bytes_max), bytes(taken)
+    return await receive_form(BOUNDARY, chunks(), write, bytes_max), bytes(written)
 
 
 @given(
@@ -45,8 +45,8 @@ async def received(
     st.lists(st.integers(0, 1_000), max_size=20),
 )
 async def test_the_cut_of_chunks_does_not_matter(content: bytes, cuts: list[int]) -> None:
-    form, taken = await received(a_form(content), cuts)
-    assert taken == content
+    form, written = await received(a_form(content), cuts)
+    assert written == content
     assert form == UploadForm({"purpose": "fine-tune"}, "rows.jsonl", len(content))
 
 

@@ -63,14 +63,14 @@ async def test_what_training_would_refuse_is_a_problem_beside_the_row(
 ) -> None:
     file = tmp_path / "rows"
     file.write_bytes(rows(1))
-    found = {}
+    result = {}
     for policy in ("reject", "truncate", "split"):
         shown = await PreviewProcesses().ask(task(file, base, max_length=5, length_policy=policy))
         assert [len(row["token_ids"]) for row in shown["data"][:1]] == [5]
-        found[policy] = {one["code"] for one in shown["problems"]}
-    assert found["reject"] == {"row_too_long"}
-    assert found["truncate"] == {"no_trainable_token"}
-    assert "split_not_text" in found["split"]
+        result[policy] = {item["code"] for item in shown["problems"]}
+    assert result["reject"] == {"row_too_long"}
+    assert result["truncate"] == {"no_trainable_token"}
+    assert "split_not_text" in result["split"]
 
 
 async def test_a_base_without_a_tokenizer_is_named(tmp_path: Path) -> None:
@@ -94,8 +94,8 @@ async def test_two_files_are_compared(tmp_path: Path) -> None:
     before.write_bytes(rows(3))
     after.write_bytes(rows(4))
     asked = Comparison(before=str(before), after=str(after))
-    found = (await PreviewProcesses().ask(asked))["difference"]
-    assert (found["same"], found["added"], found["removed"]) == (3, [4], [])
+    result = (await PreviewProcesses().ask(asked))["difference"]
+    assert (result["same"], result["added"], result["removed"]) == (3, [4], [])
     with pytest.raises(ApiError, match="tunery data diff") as refused:
         await PreviewProcesses(wait_ms_max=1).ask(asked)
     assert refused.value.param == "before"

@@ -8,13 +8,13 @@ import pytest
 from schemas.dataset import CreateUpload, RegisterFile
 from schemas.envelope import Message
 from services.gateway.web.commands import CommandSender
-from tests.unit.services.gateway.control_plane import ROW, Town
+from tests.unit.services.gateway.control_plane import ROW, ControlPlane
 from tunery.runtime.store.abstract import CommandResult
 
 FILES: Final = (RegisterFile, CreateUpload)
 
 
-async def test_an_upload_is_stored_with_its_hash_and_listed(api: Town) -> None:
+async def test_an_upload_is_stored_with_its_hash_and_listed(api: ControlPlane) -> None:
     client = await api.tenant()
     file = await api.upload(client)
     body = ROW * 20
@@ -25,7 +25,7 @@ async def test_an_upload_is_stored_with_its_hash_and_listed(api: Town) -> None:
     assert file["purpose"] == "fine-tune"
     assert file["status"] == "uploaded"
     listed = (await client.get("/v1/files")).json()
-    assert [one["id"] for one in listed["data"]] == [file["id"]]
+    assert [item["id"] for item in listed["data"]] == [file["id"]]
     content = await client.get(f"/v1/files/{file['id']}/content")
     assert content.content == body
     assert (await client.get(f"/v1/files/{file['id']}/validation")).json()["status"] == "pending"
@@ -33,7 +33,7 @@ async def test_an_upload_is_stored_with_its_hash_and_listed(api: Town) -> None:
 
 @pytest.mark.parametrize(("plan", "most"), [("free", 100_000), ("premium", 10_000_000)])
 async def test_rows_are_limited_by_plan_however_they_come(
-    api: Town, monkeypatch: pytest.MonkeyPatch, plan: str, most: int
+    api: ControlPlane, monkeypatch: pytest.MonkeyPatch, plan: str, most: int
 ) -> None:
     client = await api.tenant(plan=plan)
     sent: list[Message] = []
@@ -49,11 +49,11 @@ async def test_rows_are_limited_by_plan_however_they_come(
     await api.upload(client)
     body = {"bytes": len(ROW), "filename": "a", "mime_type": "b", "purpose": "fine-tune"}
     assert (await client.post("/v1/uploads", json=body)).status_code == 200
-    kinds = [(type(one), one.rows_max) for one in sent if isinstance(one, FILES)]
+    kinds = [(type(item), item.rows_max) for item in sent if isinstance(item, FILES)]
     assert kinds == [(RegisterFile, most), (CreateUpload, most)]
 
 
-async def test_the_purpose_may_come_after_the_file(api: Town) -> None:
+async def test_the_purpose_may_come_after_the_file(api: ControlPlane) -> None:
     client = await api.tenant()
     answer = await client.post(
         "/v1/files",
@@ -63,27 +63,27 @@ async def test_the_purpose_may_come_after_the_file(api: Town) -> None:
     assert answer.json()["filename"] == "späte.jsonl"
 
 
-async def test_a_validated_file_tells_its_tokens_and_its_report(api: Town) -> None:
+async def test_a_validated_file_tells_its_tokens_and_its_report(api: ControlPlane) -> None:
     client = await api.tenant()
     file = await api.upload(client)
-    found = await api.validated(client, file["id"])
-    assert found["status"] == "processed"
-    assert found["validation"]["tokens"] == {"tiny-llama": 20_000}
+    shown = await api.validated(client, file["id"])
+    assert shown["status"] == "processed"
+    assert shown["validation"]["tokens"] == {"tiny-llama": 20_000}
     report = (await client.get(f"/v1/files/{file['id']}/validation")).json()
     assert report["accepted"] is True
     assert report["report"] == {"verdict": "accepted"}
     assert "report_blob" not in report
 
 
-async def test_a_rejected_file_says_where_the_problems_are(api: Town) -> None:
+async def test_a_rejected_file_says_where_the_problems_are(api: ControlPlane) -> None:
     client = await api.tenant()
     file = await api.upload(client)
-    found = await api.validated(client, file["id"], accepted=False)
-    assert found["status"] == "error"
-    assert f"/v1/files/{file['id']}/validation" in found["status_details"]
+    shown = await api.validated(client, file["id"], accepted=False)
+    assert shown["status"] == "error"
+    assert f"/v1/files/{file['id']}/validation" in shown["status_details"]
 
 
-async def test_every_problem_of_a_form_is_told_at_once(api: Town) -> None:
+async def test_every_problem_of_a_form_is_told_at_once(api: ControlPlane) -> None:
     client = await api.tenant()
     answer = await client.post("/v1/files", data={"purpose": "batch"}, files={"other": b"x"})
     error = answer.json()["error"]
@@ -93,7 +93,7 @@ async def test_every_problem_of_a_form_is_told_at_once(api: Town) -> None:
     assert "purpose: 'batch' is not supported here; use fine-tune" in error["message"]
 
 
-async def test_empty_and_oversized_files_are_refused(api: Town) -> None:
+async def test_empty_and_oversized_files_are_refused(api: ControlPlane) -> None:
     client = await api.tenant()
     empty = await client.post(
         "/v1/files", data={"purpose": "fine-tune"}, files={"file": ("a.jsonl", b"")}
@@ -108,7 +108,7 @@ async def test_empty_and_oversized_files_are_refused(api: Town) -> None:
     assert (await client.get("/v1/files")).json()["data"] == []
 
 
-async def test_an_upload_that_breaks_off_is_refused(api: Town) -> None:
+async def test_an_upload_that_breaks_off_is_refused(api: ControlPlane) -> None:
     client = await api.tenant()
     body = (
         b'--b\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nfine-tune\r\n'
@@ -120,7 +120,7 @@ async def test_an_upload_that_breaks_off_is_refused(api: Town) -> None:
     assert answer.json()["error"]["code"] == "incomplete_upload"
 
 
-async def test_what_is_no_form_is_refused(api: Town) -> None:
+async def test_what_is_no_form_is_refused(api: ControlPlane) -> None:
     client = await api.tenant()
     answer = await client.post("/v1/files", json={"purpose": "fine-tune"})
     assert answer.status_code == 400
@@ -130,7 +130,7 @@ async def test_what_is_no_form_is_refused(api: Town) -> None:
     assert broken.status_code == 400
 
 
-async def test_deleting_removes_the_file(api: Town) -> None:
+async def test_deleting_removes_the_file(api: ControlPlane) -> None:
     client = await api.tenant()
     file = await api.upload(client)
     answer = await client.delete(f"/v1/files/{file['id']}")
@@ -140,7 +140,7 @@ async def test_deleting_removes_the_file(api: Town) -> None:
     assert again.status_code == 404
 
 
-async def test_another_tenants_file_does_not_exist(api: Town) -> None:
+async def test_another_tenants_file_does_not_exist(api: ControlPlane) -> None:
     owner, other = await api.tenant(), await api.tenant()
     file = await api.upload(owner)
     unknown = await other.get("/v1/files/file-unknown")
@@ -153,20 +153,20 @@ async def test_another_tenants_file_does_not_exist(api: Town) -> None:
     assert (await owner.get(f"/v1/files/{file['id']}")).status_code == 200
 
 
-async def test_pages_go_by_the_id_of_the_last_item(api: Town) -> None:
+async def test_pages_go_by_the_id_of_the_last_item(api: ControlPlane) -> None:
     client = await api.tenant()
-    made = [(await api.upload(client))["id"] for _ in range(5)]
+    created = [(await api.upload(client))["id"] for _ in range(5)]
     seen: list[str] = []
     after = None
     for _ in range(3):
         params = {"limit": 2} if after is None else {"limit": 2, "after": after}
         answer = (await client.get("/v1/files", params=params)).json()
-        seen += [one["id"] for one in answer["data"]]
+        seen += [item["id"] for item in answer["data"]]
         after = answer["last_id"]
         assert answer["has_more"] is (len(seen) < 5)
-    assert seen == made[::-1]
+    assert seen == created[::-1]
     upwards = (await client.get("/v1/files", params={"order": "asc"})).json()
-    assert [one["id"] for one in upwards["data"]] == made
+    assert [item["id"] for item in upwards["data"]] == created
     lost = await client.get("/v1/files", params={"after": "file-unknown"})
     assert lost.status_code == 404
     assert lost.json()["error"]["param"] == "after"

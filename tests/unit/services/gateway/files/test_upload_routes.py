@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 
-from tests.unit.services.gateway.control_plane import ROW, Town
+from tests.unit.services.gateway.control_plane import ROW, ControlPlane
 
 BODY = ROW * 30
 DECLARED = {
@@ -20,15 +20,15 @@ DECLARED = {
 async def begun(client: httpx.AsyncClient, **changed: Any) -> dict[str, Any]:
     answer = await client.post("/v1/uploads", json={**DECLARED, **changed})
     assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()
-    return found
+    answered: dict[str, Any] = answer.json()
+    return answered
 
 
 async def part(client: httpx.AsyncClient, upload_id: str, data: bytes) -> httpx.Response:
     return await client.post(f"/v1/uploads/{upload_id}/parts", files={"data": ("blob", data)})
 
 
-async def test_parts_in_parallel_become_one_file(api: Town) -> None:
+async def test_parts_in_parallel_become_one_file(api: ControlPlane) -> None:
     client = await api.tenant()
     upload = await begun(client)
     assert upload["object"] == "upload"
@@ -38,10 +38,10 @@ async def test_parts_in_parallel_become_one_file(api: Town) -> None:
     pieces = [BODY[start : start + 500] for start in range(0, len(BODY), 500)]
     sent = await asyncio.gather(*(part(client, upload["id"], piece) for piece in pieces))
     parts = [answer.json() for answer in sent]
-    assert {one["object"] for one in parts} == {"upload.part"}
-    assert {one["upload_id"] for one in parts} == {upload["id"]}
+    assert {item["object"] for item in parts} == {"upload.part"}
+    assert {item["upload_id"] for item in parts} == {upload["id"]}
     body = {
-        "part_ids": [one["id"] for one in parts],
+        "part_ids": [item["id"] for item in parts],
         "md5": hashlib.md5(BODY, usedforsecurity=False).hexdigest().upper(),
     }
     done = await client.post(f"/v1/uploads/{upload['id']}/complete", json=body)
@@ -60,7 +60,7 @@ async def test_parts_in_parallel_become_one_file(api: Town) -> None:
     assert late.headers["x-should-retry"] == "false"
 
 
-async def test_bytes_are_compared_before_the_file_exists(api: Town) -> None:
+async def test_bytes_are_compared_before_the_file_exists(api: ControlPlane) -> None:
     client = await api.tenant()
     upload = await begun(client)
     sent = (await part(client, upload["id"], BODY[:-1])).json()
@@ -80,7 +80,7 @@ async def test_bytes_are_compared_before_the_file_exists(api: Town) -> None:
     assert good.json()["file"]["bytes"] == len(BODY)
 
 
-async def test_a_cancelled_upload_takes_no_more_parts(api: Town) -> None:
+async def test_a_cancelled_upload_takes_no_more_parts(api: ControlPlane) -> None:
     client = await api.tenant()
     upload = await begun(client)
     url = f"/v1/uploads/{upload['id']}"
@@ -94,7 +94,7 @@ async def test_a_cancelled_upload_takes_no_more_parts(api: Town) -> None:
     assert (await other.post(f"{url}/cancel")).status_code == 404
 
 
-async def test_bad_uploads_are_refused_at_the_door(api: Town) -> None:
+async def test_bad_uploads_are_refused_at_the_door(api: ControlPlane) -> None:
     client = await api.tenant()
     refusals: dict[str, dict[str, Any]] = {
         "bytes": {"bytes": 2**50},
@@ -110,16 +110,16 @@ async def test_bad_uploads_are_refused_at_the_door(api: Town) -> None:
     assert empty.json()["error"]["param"] == "data"
 
 
-async def test_a_file_tells_when_it_goes(api: Town) -> None:
+async def test_a_file_tells_when_it_goes(api: ControlPlane) -> None:
     client = await api.tenant()
     fields = {
         "purpose": "fine-tune",
         "expires_after[anchor]": "created_at",
         "expires_after[seconds]": "3600",
     }
-    made = await client.post("/v1/files", data=fields, files={"file": ("a.jsonl", BODY)})
-    assert made.status_code == 200, made.text
-    assert made.json()["expires_at"] == made.json()["created_at"] + 3_600
+    created = await client.post("/v1/files", data=fields, files={"file": ("a.jsonl", BODY)})
+    assert created.status_code == 200, created.text
+    assert created.json()["expires_at"] == created.json()["created_at"] + 3_600
     upload = await begun(client, expires_after={"anchor": "created_at", "seconds": 7_200})
     sent = (await part(client, upload["id"], BODY)).json()
     url = f"/v1/uploads/{upload['id']}/complete"

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from schemas.job import RecordCheckpoint, RecordDataset, RecordGranted, RecordStarted
 from schemas.topics import JOB
 from schemas.training import AttemptStart, BlobFile
-from tests.unit.services.gateway.control_plane import Town
+from tests.unit.services.gateway.control_plane import ControlPlane
 from tests.unit.services.gateway.jobs.job_events import CHECKPOINT, PREPARED
 from tests.unit.services.gateway.jobs.test_routes import ready, submit
 
@@ -16,14 +16,14 @@ NAMES = ("adapter_model.safetensors", "adapter_config.json", "optimizer.safetens
 
 
 @dataclass
-class Made:
+class CheckpointOfTenant:
     owner: httpx.AsyncClient
     id: str
     name: str
     url: str
 
 
-async def made(api: Town) -> Made:
+async def checkpoint_of_tenant(api: ControlPlane) -> CheckpointOfTenant:
     """A running job's checkpoint, as agent and pool report it."""
     owner, file_id = await ready(api)
     job_id = (await submit(owner, file_id)).json()["id"]
@@ -43,20 +43,26 @@ async def made(api: Town) -> Made:
         RecordCheckpoint(job_id=job_id, checkpoint=replace(CHECKPOINT, files=files)),
     ):
         await api.send(JOB, tenant, fact)
-    found = await api.until(owner, f"{path}/checkpoints", lambda listed: listed["data"])
-    shown = found["data"][0]
+    listed_checkpoints = await api.until(
+        owner, f"{path}/checkpoints", lambda listed: listed["data"]
+    )
+    shown = listed_checkpoints["data"][0]
     url = f"/v1/fine_tuning/checkpoints/{shown['id']}"
-    return Made(owner, shown["id"], shown["fine_tuned_model_checkpoint"], url)
+    return CheckpointOfTenant(owner, shown["id"], shown["fine_tuned_model_checkpoint"], url)
 
 
-async def test_a_tenant_with_permission_fetches_the_adapter_and_no_more(api: Town) -> None:
-    checkpoint, friend, stranger = await made(api), await api.tenant(), await api.tenant()
+async def test_a_tenant_with_permission_fetches_the_adapter_and_no_more(api: ControlPlane) -> None:
+    checkpoint, friend, stranger = (
+        await checkpoint_of_tenant(api),
+        await api.tenant(),
+        await api.tenant(),
+    )
     for client in (friend, stranger):
         assert (await client.get(f"{checkpoint.url}/download")).status_code == 404
     body = {"project_ids": [friend.headers["x-tenant"], "tenant-nobody-has"]}
-    given = await checkpoint.owner.post(f"{checkpoint.url}/permissions", json=body)
-    assert given.status_code == 200, given.text
-    first, second = given.json()["data"]
+    shared = await checkpoint.owner.post(f"{checkpoint.url}/permissions", json=body)
+    assert shared.status_code == 200, shared.text
+    first, second = shared.json()["data"]
     assert (first["object"], first["project_id"]) == (
         "checkpoint.permission",
         body["project_ids"][0],
@@ -75,25 +81,25 @@ async def test_a_tenant_with_permission_fetches_the_adapter_and_no_more(api: Tow
     assert (await checkpoint.owner.delete(url)).status_code == 404
 
 
-async def test_permissions_are_listed_in_pages_and_given_once(api: Town) -> None:
-    checkpoint = await made(api)
+async def test_permissions_are_listed_in_pages_and_given_once(api: ControlPlane) -> None:
+    checkpoint = await checkpoint_of_tenant(api)
     owner, url = checkpoint.owner, f"{checkpoint.url}/permissions"
     await owner.post(url, json={"project_ids": ["a", "b"]})
     again = (await owner.post(url, json={"project_ids": ["b", "c", "c"]})).json()
-    assert [one["project_id"] for one in again["data"]] == ["b", "c"]
+    assert [permission["project_id"] for permission in again["data"]] == ["b", "c"]
     listed = (await owner.get(url, params={"order": "ascending"})).json()
-    assert sorted(one["project_id"] for one in listed["data"]) == ["a", "b", "c"]
+    assert sorted(permission["project_id"] for permission in listed["data"]) == ["a", "b", "c"]
     page = (await owner.get(url, params={"limit": 2})).json()
     assert page["has_more"] is True
     rest = (await owner.get(url, params={"limit": 2, "after": page["last_id"]})).json()
-    shown = {one["project_id"] for one in (*page["data"], *rest["data"])}
+    shown = {permission["project_id"] for permission in (*page["data"], *rest["data"])}
     assert shown == {"a", "b", "c"}
     only = (await owner.get(url, params={"project_id": "c"})).json()
-    assert [one["project_id"] for one in only["data"]] == ["c"]
+    assert [permission["project_id"] for permission in only["data"]] == ["c"]
 
 
-async def test_a_checkpoint_is_known_by_its_name_as_a_model(api: Town) -> None:
-    checkpoint = await made(api)
+async def test_a_checkpoint_is_known_by_its_name_as_a_model(api: ControlPlane) -> None:
+    checkpoint = await checkpoint_of_tenant(api)
     by_name = f"/v1/fine_tuning/checkpoints/{checkpoint.name}/download"
     fetched = (await checkpoint.owner.get(by_name)).json()
     assert fetched["id"] == checkpoint.id
@@ -101,8 +107,8 @@ async def test_a_checkpoint_is_known_by_its_name_as_a_model(api: Town) -> None:
     assert (await checkpoint.owner.get(wrong)).status_code == 404
 
 
-async def test_files_that_are_not_kept_any_more_are_said_to_be_gone(api: Town) -> None:
-    checkpoint = await made(api)
+async def test_files_that_are_not_kept_any_more_are_said_to_be_gone(api: ControlPlane) -> None:
+    checkpoint = await checkpoint_of_tenant(api)
     tenant = checkpoint.owner.headers["x-tenant"]
     for name in NAMES:
         await api.world.blobs.delete(f"t/{tenant}/checkpoints/{name}")

@@ -13,14 +13,14 @@ from schemas.telemetry import LogLine, Progress
 from services.gateway.jobs import streams
 from services.gateway.jobs.feeds import FeedEvent
 from services.gateway.web.responses import ListItem
-from tests.unit.services.gateway.control_plane import Town
+from tests.unit.services.gateway.control_plane import ControlPlane
 from tests.unit.services.gateway.jobs.test_routes import a_step, ready, submit
 from tunery.runtime.store.abstract import StoreUnavailable
 
 Frame = dict[str, str]
 
 
-async def finished(api: Town) -> tuple[httpx.AsyncClient, str]:
+async def finished(api: ControlPlane) -> tuple[httpx.AsyncClient, str]:
     """A job that took three steps, said two lines, and was cancelled; its path."""
     client, file_id = await ready(api)
     job_id = (await submit(client, file_id)).json()["id"]
@@ -30,9 +30,9 @@ async def finished(api: Town) -> tuple[httpx.AsyncClient, str]:
     at = {"tenant": tenant, "job_id": job_id, "attempt": 1}
     await api.telemetry(tenant, job_id, LogLine(**at, level="warn", text="loss \0spike"))
     await api.telemetry(tenant, job_id, Progress(**at, stage="scoring", done_ppm=500_000))
-    await api.until(client, f"{path}/logs", lambda found: len(found["data"]) == 2)
+    await api.until(client, f"{path}/logs", lambda body: len(body["data"]) == 2)
     await client.post(f"{path}/cancel")
-    await api.until(client, path, lambda found: found["finished_at"] is not None)
+    await api.until(client, path, lambda body: body["finished_at"] is not None)
     return client, path
 
 
@@ -43,26 +43,26 @@ async def streamed(client: httpx.AsyncClient, url: str, **options: Any) -> list[
     *frames, done, rest = answer.text.split("\n\n")
     assert (done.removeprefix("retry: 2000\n"), rest) == ("data: [DONE]", "")
     fields = [dict(line.split(": ", 1) for line in frame.splitlines()) for frame in frames]
-    return [one for one in fields if "data" in one]
+    return [item for item in fields if "data" in item]
 
 
 def ids(frames: list[Frame]) -> list[str]:
     return [msgspec.json.decode(frame["data"])["id"] for frame in frames]
 
 
-async def test_a_stream_has_what_the_pages_have_oldest_first(api: Town) -> None:
+async def test_a_stream_has_what_the_pages_have_oldest_first(api: ControlPlane) -> None:
     client, path = await finished(api)
     for kind in ("events", "metrics", "logs"):
         page = (await client.get(f"{path}/{kind}", params={"limit": 1_000})).json()
         frames = await streamed(client, f"{path}/{kind}")
-        assert ids(frames) == [one["id"] for one in reversed(page["data"])]
+        assert ids(frames) == [item["id"] for item in reversed(page["data"])]
         assert {frame["event"] for frame in frames} == {page["data"][0]["object"]}
     events = await streamed(client, f"{path}/events")
     assert "Created fine-tuning job" in events[0]["data"]
     assert "The job was cancelled" in events[-1]["data"]
 
 
-async def test_a_stream_goes_on_after_the_last_frame(api: Town) -> None:
+async def test_a_stream_goes_on_after_the_last_frame(api: ControlPlane) -> None:
     client, path = await finished(api)
     for kind in ("events", "metrics"):
         frames = await streamed(client, f"{path}/{kind}")
@@ -90,7 +90,7 @@ class Fed:
 
 
 async def test_pauses_and_outages_are_no_events_to_the_sdk(
-    api: Town, monkeypatch: pytest.MonkeyPatch
+    api: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streams, "HEARTBEAT_MS", 0)
     monkeypatch.setattr(streams, "RETRY_MS", 1)
@@ -100,16 +100,16 @@ async def test_pauses_and_outages_are_no_events_to_the_sdk(
     text = b"".join(chunks)
     assert text.count(b": heartbeat") == 4
     assert text.count(b": the service is busy") == 2
-    found = list(SSEDecoder().iter_bytes(iter([text])))
-    assert [one.data for one in found] == ['{"id":"1"}', '{"id":"1"}', "[DONE]"]
-    assert [one.id for one in found][:2] == ["1", "3"]
+    body = list(SSEDecoder().iter_bytes(iter([text])))
+    assert [item.data for item in body] == ['{"id":"1"}', '{"id":"1"}', "[DONE]"]
+    assert [item.id for item in body][:2] == ["1", "3"]
 
 
-async def test_lines_tell_progress_and_can_be_shown(api: Town) -> None:
+async def test_lines_tell_progress_and_can_be_shown(api: ControlPlane) -> None:
     client, path = await finished(api)
     lines = (await client.get(f"{path}/logs")).json()["data"]
-    assert [one["message"] for one in lines] == ["scoring: 50 %", "loss spike"]
-    assert [one["level"] for one in lines] == ["info", "warn"]
+    assert [item["message"] for item in lines] == ["scoring: 50 %", "loss spike"]
+    assert [item["level"] for item in lines] == ["info", "warn"]
     metrics = (await client.get(f"{path}/metrics", params={"limit": 1})).json()
     assert metrics["has_more"] is True
     (newest,) = metrics["data"]
@@ -117,7 +117,7 @@ async def test_lines_tell_progress_and_can_be_shown(api: Town) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["x", "ftevent-1", "~~", "é"])
-async def test_a_frames_id_comes_back_as_it_was(api: Town, wrong: str) -> None:
+async def test_a_frames_id_comes_back_as_it_was(api: ControlPlane, wrong: str) -> None:
     client, path = await finished(api)
     headers = {b"last-event-id": wrong.encode()}
     answer = await client.get(f"{path}/events", params={"stream": "true"}, headers=headers)
@@ -125,7 +125,7 @@ async def test_a_frames_id_comes_back_as_it_was(api: Town, wrong: str) -> None:
     assert answer.json()["error"]["param"] == "Last-Event-ID"
 
 
-async def test_nobody_else_can_follow_a_job(api: Town) -> None:
+async def test_nobody_else_can_follow_a_job(api: ControlPlane) -> None:
     _, path = await finished(api)
     other = await api.tenant()
     for kind in ("events", "metrics", "logs"):

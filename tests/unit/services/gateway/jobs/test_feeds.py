@@ -30,7 +30,7 @@ def shape(row: Any) -> ListItem:
 
 
 BOTH: Final = (FeedSource(JOB_EVENTS, shape), FeedSource(STEPS, shape))
-ONE: Final = (FeedSource(STEPS, shape),)
+STEPS_ONLY: Final = (FeedSource(STEPS, shape),)
 
 
 class Rows:
@@ -47,7 +47,7 @@ class Rows:
     def add(self, table: Table[Any], event_id: str) -> None:
         self.tables.setdefault(table.name, []).append(SimpleNamespace(id=event_id))
 
-    async def one(self, table: Table[Any], where: Where) -> Any:
+    async def first(self, table: Table[Any], where: Where) -> Any:
         return next(iter(self.tables[table.name]), None)
 
     async def page(
@@ -70,11 +70,11 @@ class Rows:
 @asynccontextmanager
 async def running(views: Any, store: MemoryStore | None = None) -> AsyncIterator[Feeds]:
     clock = SystemClock()
-    made = Feeds(store or MemoryStore(clock), views, clock, late_ms=0)
-    task = asyncio.create_task(made.run())
-    await made.ready()
+    feeds_host = Feeds(store or MemoryStore(clock), views, clock, late_ms=0)
+    task = asyncio.create_task(feeds_host.run())
+    await feeds_host.ready()
     try:
-        yield made
+        yield feeds_host
     finally:
         task.cancel()
         with suppress(asyncio.CancelledError):
@@ -82,56 +82,61 @@ async def running(views: Any, store: MemoryStore | None = None) -> AsyncIterator
 
 
 async def followed(
-    found: Feeds, sources: Sequence[FeedSource], positions: Positions, pauses: random.Random | None
+    followed_feeds: Feeds,
+    sources: Sequence[FeedSource],
+    positions: Positions,
+    pauses: random.Random | None,
 ) -> list[FeedEvent]:
     seen: list[FeedEvent] = []
-    async for batch in found.follow(JOB, "k", sources, positions):
+    async for batch in followed_feeds.follow(JOB, "k", sources, positions):
         seen += batch
         if pauses is not None:
             await asyncio.sleep(pauses.random() / 100)
     return seen
 
 
-def wake(found: Feeds) -> None:
-    found._wake("acme/ftjob-1")
+def wake(followed_feeds: Feeds) -> None:
+    followed_feeds._wake("acme/ftjob-1")
 
 
 async def test_two_hundred_followers_lose_nothing_and_share_their_reads() -> None:
     views = Rows()
-    async with running(views) as found:
+    async with running(views) as followed_feeds:
         followers = [
-            asyncio.create_task(followed(found, ONE, ("",), random.Random(n) if n % 2 else None))
+            asyncio.create_task(
+                followed(followed_feeds, STEPS_ONLY, ("",), random.Random(n) if n % 2 else None)
+            )
             for n in range(FOLLOWERS)
         ]
         for step in range(STEPS_SENT):
             views.add(STEPS, f"{step:06}")
-            wake(found)
+            wake(followed_feeds)
             await asyncio.sleep(0)
         views.set_phase("done", finished_at=0)
-        wake(found)
+        wake(followed_feeds)
         seen = await asyncio.gather(*followers)
     wanted = [f"{step:06}" for step in range(STEPS_SENT)]
-    assert all([event.id for event in one] == wanted for one in seen)
+    assert all([event.id for event in events] == wanted for events in seen)
     assert views.reads <= 4 * STEPS_SENT  # not once for each follower
 
 
 async def test_a_source_that_is_behind_the_other_loses_nothing() -> None:
     """The journal's message is older than the step that came before it."""
     views = Rows()
-    async with running(views) as found:
-        follower = asyncio.create_task(followed(found, BOTH, ("", ""), None))
+    async with running(views) as followed_feeds:
+        follower = asyncio.create_task(followed(followed_feeds, BOTH, ("", ""), None))
         views.add(STEPS, "5")
         await asyncio.sleep(0.01)
         views.add(JOB_EVENTS, "3")
-        wake(found)
+        wake(followed_feeds)
         await asyncio.sleep(0.01)
         views.set_phase("done", finished_at=0)
-        wake(found)
+        wake(followed_feeds)
         seen = await follower
         assert [event.id for event in seen] == ["5", "3"]
         assert seen[0].positions == ("", "5")
         assert seen[1].positions == ("3", "5")
-        again = await followed(found, BOTH, seen[0].positions, None)
+        again = await followed(followed_feeds, BOTH, seen[0].positions, None)
     assert [event.id for event in again] == ["3"]
 
 
@@ -141,39 +146,39 @@ async def test_what_has_left_the_tail_is_read_from_the_tables(
     monkeypatch.setattr(feeds, "TAIL_MAX", 10)
     monkeypatch.setattr(feeds, "PAGE", 7)
     views = Rows()
-    async with running(views) as found:
-        fast = asyncio.create_task(followed(found, BOTH, ("", ""), None))
-        slow = asyncio.create_task(followed(found, BOTH, ("", ""), random.Random(1)))
+    async with running(views) as followed_feeds:
+        fast = asyncio.create_task(followed(followed_feeds, BOTH, ("", ""), None))
+        slow = asyncio.create_task(followed(followed_feeds, BOTH, ("", ""), random.Random(1)))
         for number in range(100):
             views.add(STEPS if number % 3 else JOB_EVENTS, f"{number:06}")
-            wake(found)
+            wake(followed_feeds)
             await asyncio.sleep(0)
         views.set_phase("done", finished_at=0)
-        wake(found)
+        wake(followed_feeds)
         for seen in await asyncio.gather(fast, slow):
             assert sorted(event.id for event in seen) == [f"{number:06}" for number in range(100)]
-        late = await followed(found, BOTH, ("", ""), None)
+        late = await followed(followed_feeds, BOTH, ("", ""), None)
     assert [event.id for event in late] == [f"{number:06}" for number in range(100)]
 
 
 async def test_one_follower_too_many_is_told_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feeds, "FOLLOWERS_MAX", 1)
-    async with running(Rows()) as found:
-        first = asyncio.create_task(followed(found, ONE, ("",), None))
+    async with running(Rows()) as followed_feeds:
+        first = asyncio.create_task(followed(followed_feeds, STEPS_ONLY, ("",), None))
         await asyncio.sleep(0.01)
         with pytest.raises(ApiError):
-            await followed(found, ONE, ("",), None)
+            await followed(followed_feeds, STEPS_ONLY, ("",), None)
         first.cancel()
         with suppress(asyncio.CancelledError):
             await first
-        assert not found._feeds  # nothing is kept of a job that nobody follows
+        assert not followed_feeds._feeds  # nothing is kept of a job that nobody follows
 
 
 async def test_commits_of_both_projections_wake_the_followers() -> None:
     store = MemoryStore(SystemClock())
     views = Rows()
-    async with running(views, store) as found:
-        follower = asyncio.create_task(followed(found, ONE, ("",), None))
+    async with running(views, store) as followed_feeds:
+        follower = asyncio.create_task(followed(followed_feeds, STEPS_ONLY, ("",), None))
         await asyncio.sleep(0.01)
         for number, channel in enumerate(feeds.CHANNELS):
             views.add(STEPS, str(number))

@@ -25,7 +25,7 @@ class Rows:
     def __init__(self, jobs: Sequence[TableRow] = (), nodes: Sequence[TableRow] = ()) -> None:
         self.tables: dict[str, Sequence[Any]] = {"jobs": jobs, "nodes": nodes}
 
-    async def one(self, table: Table[R], where: Where) -> R | None:
+    async def first(self, table: Table[R], where: Where) -> R | None:
         raise NotImplementedError
 
     async def page(

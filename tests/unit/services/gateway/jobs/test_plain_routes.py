@@ -5,11 +5,11 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.unit.services.gateway.control_plane import Town
+from tests.unit.services.gateway.control_plane import ControlPlane
 from tests.unit.services.gateway.jobs.test_routes import ready
 
 
-async def test_the_short_form_makes_the_job_that_openais_form_shows(api: Town) -> None:
+async def test_the_short_form_makes_the_job_that_openais_form_shows(api: ControlPlane) -> None:
     client, file_id = await ready(api)
     body = {
         "base_model": "tiny-llama",
@@ -19,9 +19,9 @@ async def test_the_short_form_makes_the_job_that_openais_form_shows(api: Town) -
         "budget": {"max_gpu_hours": 100},
     }
     headers = {"idempotency-key": "k"}
-    made = await client.post("/v1/jobs", json=body, headers=headers)
-    assert made.status_code == 200, made.text
-    job = made.json()
+    created = await client.post("/v1/jobs", json=body, headers=headers)
+    assert created.status_code == 200, created.text
+    job = created.json()
     assert job["state"] == "queued"
     assert job["base_model"] == "tiny-llama@sha256:" + "ab" * 32
     assert job["training_file_version"].startswith("sha256:")
@@ -37,7 +37,7 @@ async def test_the_short_form_makes_the_job_that_openais_form_shows(api: Town) -
     assert again.json()["id"] == job["id"]
 
 
-async def test_the_longer_form_is_listed_and_followed(api: Town) -> None:
+async def test_the_longer_form_is_listed_and_followed(api: ControlPlane) -> None:
     client, file_id = await ready(api)
     body = {
         "base_model": "tiny-llama",
@@ -49,7 +49,7 @@ async def test_the_longer_form_is_listed_and_followed(api: Town) -> None:
     job = (await client.post("/v1/fine-tuning/jobs", json=body)).json()
     for root in ("/v1/jobs", "/v1/fine-tuning/jobs"):
         listed = (await client.get(root)).json()
-        assert [one["id"] for one in listed["data"]] == [job["id"]]
+        assert [item["id"] for item in listed["data"]] == [job["id"]]
         shown = (await client.get(f"{root}/{job['id']}")).json()
         assert shown["estimated_start"] is None  # there is no node
         assert (await client.get(f"{root}/{job['id']}/logs")).json()["data"] == []
@@ -64,11 +64,11 @@ async def test_the_longer_form_is_listed_and_followed(api: Town) -> None:
 async def refusal(client: httpx.AsyncClient, path: str, body: dict[str, Any]) -> dict[str, Any]:
     answer = await client.post(path, json=body)
     assert answer.status_code == 400, answer.text
-    found: dict[str, Any] = answer.json()["error"]
-    return found
+    error: dict[str, Any] = answer.json()["error"]
+    return error
 
 
-async def test_errors_name_the_fields_of_the_plain_body(api: Town) -> None:
+async def test_errors_name_the_fields_of_the_plain_body(api: ControlPlane) -> None:
     client, file_id = await ready(api)
     simple = {"base_model": "tiny-llama", "dataset_uri": file_id}
     wrong = await refusal(client, "/v1/jobs", {**simple, "params": {"rank": 0, "shine": 1}})
@@ -83,7 +83,9 @@ async def test_errors_name_the_fields_of_the_plain_body(api: Town) -> None:
 
 
 @pytest.mark.parametrize("method", ["dpo", "cpt", "qlora", "ppo"])
-async def test_methods_that_are_not_built_name_those_that_are(api: Town, method: str) -> None:
+async def test_methods_that_are_not_built_name_those_that_are(
+    api: ControlPlane, method: str
+) -> None:
     client, file_id = await ready(api)
     body = {"base_model": "tiny-llama", "training_file": file_id, "method": method}
     wrong = await refusal(client, "/v1/fine-tuning/jobs", body)
@@ -91,7 +93,7 @@ async def test_methods_that_are_not_built_name_those_that_are(api: Town, method:
     assert "supported: lora, sft" in wrong["message"]
 
 
-async def test_deploying_is_promoting_as_long_as_nothing_serves(api: Town) -> None:
+async def test_deploying_is_promoting_as_long_as_nothing_serves(api: ControlPlane) -> None:
     client = await api.tenant()
     for path in ("/v1/models/ft:a:b::c/deploy", "/adapters/ft:a:b::c/promote"):
         assert (await client.post(path, json={"stage": "staging"})).status_code == 404

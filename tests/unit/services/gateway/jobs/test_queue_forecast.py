@@ -15,7 +15,7 @@ SLOTS = st.integers(1, 8)
 TIMES = st.integers(0, 10**8)
 RUNNING = st.builds(RunningJob, SLOTS, TIMES)
 WAITING = st.lists(st.tuples(SLOTS, TIMES), max_size=20).map(
-    lambda found: [WaitingJob(str(n), slots, ms) for n, (slots, ms) in enumerate(found)]
+    lambda begins: [WaitingJob(str(n), slots, ms) for n, (slots, ms) in enumerate(begins)]
 )
 
 
@@ -40,18 +40,18 @@ def test_what_runs_longer_than_expected_is_not_over_yet() -> None:
 def test_nobody_overtakes_and_no_slot_is_given_twice(
     slots: int, running: list[RunningJob], waiting: list[WaitingJob]
 ) -> None:
-    found = starts_in_ms(slots, running, waiting)
-    fitting = [job for job in waiting if job.job_id in found]
-    starts = [found[job.job_id] for job in fitting]
+    begins = starts_in_ms(slots, running, waiting)
+    fitting = [job for job in waiting if job.job_id in begins]
+    starts = [begins[job.job_id] for job in fitting]
     assert starts == sorted(starts)
-    if sum(one.slots for one in running) > slots:
+    if sum(item.slots for item in running) > slots:
         return  # more runs than the live nodes have: nothing to hold against it
     for job in fitting:
-        at = found[job.job_id]
-        used = sum(one.slots for one in running if one.left_ms > at)
+        at = begins[job.job_id]
+        used = sum(item.slots for item in running if item.left_ms > at)
         used += sum(
-            one.slots
-            for one in fitting
-            if found[one.job_id] <= at < found[one.job_id] + one.needs_ms or one is job
+            item.slots
+            for item in fitting
+            if begins[item.job_id] <= at < begins[item.job_id] + item.needs_ms or item is job
         )
         assert used <= slots

@@ -7,12 +7,12 @@ import httpx
 import pytest
 
 from schemas.telemetry import Step
-from services.gateway.app import SUBMITTING_MAX
-from tests.unit.services.gateway.control_plane import Town
+from services.gateway.jobs.submission import SUBMITTING_MAX
+from tests.unit.services.gateway.control_plane import ControlPlane
 from tests.unit.services.gateway.storm import FAULTS, listed, quick_retries, storm
 
 
-async def ready(api: Town) -> tuple[httpx.AsyncClient, str]:
+async def ready(api: ControlPlane) -> tuple[httpx.AsyncClient, str]:
     client = await api.tenant()
     file = await api.upload(client)
     await api.validated(client, file["id"])
@@ -28,7 +28,7 @@ async def submit(client: httpx.AsyncClient, file_id: str, **body: Any) -> httpx.
     )
 
 
-async def test_a_job_is_accepted_with_its_hold(api: Town) -> None:
+async def test_a_job_is_accepted_with_its_hold(api: ControlPlane) -> None:
     client, file_id = await ready(api)
     answer = await submit(
         client, file_id, suffix="My Style", seed=7, metadata={"team": "a"}, lora={"rank": 8}
@@ -52,7 +52,7 @@ async def test_a_job_is_accepted_with_its_hold(api: Town) -> None:
     assert (await client.get(f"/v1/fine_tuning/jobs/{job['id']}")).json()["id"] == job["id"]
 
 
-async def test_a_job_may_wait_for_its_files_validation(api: Town) -> None:
+async def test_a_job_may_wait_for_its_files_validation(api: ControlPlane) -> None:
     client = await api.tenant()
     file = await api.upload(client)
     job = (await submit(client, file["id"])).json()
@@ -61,11 +61,11 @@ async def test_a_job_may_wait_for_its_files_validation(api: Town) -> None:
     assert "validated" in job["queue"]["reason"]
     await api.validated(client, file["id"])
     path = f"/v1/fine_tuning/jobs/{job['id']}"
-    held = await api.until(client, path, lambda found: found["cost"]["hold_gpu_ms"])
+    held = await api.until(client, path, lambda matching: matching["cost"]["hold_gpu_ms"])
     assert held["cost"]["estimated_amount_micro"] > 0
 
 
-async def test_one_idempotency_key_makes_one_job(api: Town) -> None:
+async def test_one_idempotency_key_makes_one_job(api: ControlPlane) -> None:
     client, file_id = await ready(api)
     headers = {"idempotency-key": "once"}
     first = await submit(client, file_id, headers=headers)
@@ -80,16 +80,18 @@ async def test_one_idempotency_key_makes_one_job(api: Town) -> None:
     assert len(listed["data"]) == 1
 
 
-async def test_a_retry_of_the_sdk_is_the_same_job_and_a_second_wish_is_not(api: Town) -> None:
+async def test_a_retry_of_the_sdk_is_the_same_job_and_a_second_wish_is_not(
+    api: ControlPlane,
+) -> None:
     client, file_id = await ready(api)
     first = await submit(client, file_id)
     retry = await submit(client, file_id, headers={"x-stainless-retry-count": "1"})
-    wish = await submit(client, file_id)
+    waiting = await submit(client, file_id)
     assert retry.json()["id"] == first.json()["id"]
-    assert wish.json()["id"] != first.json()["id"]
+    assert waiting.json()["id"] != first.json()["id"]
 
 
-async def test_every_problem_is_told_at_once_and_param_names_the_first(api: Town) -> None:
+async def test_every_problem_is_told_at_once_and_param_names_the_first(api: ControlPlane) -> None:
     client, file_id = await ready(api)
     answer = await submit(
         client,
@@ -106,7 +108,7 @@ async def test_every_problem_is_told_at_once_and_param_names_the_first(api: Town
         assert f"{param}: " in error["message"]
 
 
-async def test_bodies_that_do_not_fit_are_400_with_param(api: Town) -> None:
+async def test_bodies_that_do_not_fit_are_400_with_param(api: ControlPlane) -> None:
     client, file_id = await ready(api)
     cases: list[tuple[dict[str, Any], str | None]] = [
         ({"model": "tiny-llama"}, "training_file"),
@@ -137,7 +139,7 @@ async def test_bodies_that_do_not_fit_are_400_with_param(api: Town) -> None:
     assert broken.json()["error"]["message"] == "The body is not valid JSON."
 
 
-async def test_unknown_models_and_files_are_404(api: Town) -> None:
+async def test_unknown_models_and_files_are_404(api: ControlPlane) -> None:
     client, file_id = await ready(api)
     other, foreign = await ready(api)
     unknown = await submit(client, file_id, model="gpt-9")
@@ -151,7 +153,7 @@ async def test_unknown_models_and_files_are_404(api: Town) -> None:
     assert (await other.get(f"/v1/files/{foreign}")).status_code == 200
 
 
-async def test_a_rejected_file_cannot_be_trained_on(api: Town) -> None:
+async def test_a_rejected_file_cannot_be_trained_on(api: ControlPlane) -> None:
     client = await api.tenant()
     file = await api.upload(client)
     await api.validated(client, file["id"], accepted=False)
@@ -164,14 +166,16 @@ async def test_a_rejected_file_cannot_be_trained_on(api: Town) -> None:
 FEW = "Training file has 7 example(s), but must have at least 10 examples."
 
 
-async def test_too_few_examples_have_openai_s_code_before_and_after_the_check(api: Town) -> None:
+async def test_too_few_examples_have_openai_s_code_before_and_after_the_check(
+    api: ControlPlane,
+) -> None:
     client = await api.tenant()
     file_id = (await api.upload(client))["id"]
     early = (await submit(client, file_id)).json()
     few: dict[str, Any] = {"accepted": False, "code": "invalid_n_examples", "message": FEW}
     await api.validated(client, file_id, **few)
     path = f"/v1/fine_tuning/jobs/{early['id']}"
-    job = await api.until(client, path, lambda found: found["status"] == "failed")
+    job = await api.until(client, path, lambda matching: matching["status"] == "failed")
     assert job["error"]["code"] == "invalid_n_examples"
     assert job["error"]["param"] == "training_file"
     assert FEW in job["error"]["message"]
@@ -182,7 +186,7 @@ async def test_too_few_examples_have_openai_s_code_before_and_after_the_check(ap
     assert (shown["code"], shown["message"]) == ("invalid_n_examples", FEW)
 
 
-async def test_a_chat_cannot_be_split(api: Town) -> None:
+async def test_a_chat_cannot_be_split(api: ControlPlane) -> None:
     client, file_id = await ready(api)
     answer = await submit(client, file_id, training={"length_policy": "split"})
     error = answer.json()["error"]
@@ -190,15 +194,15 @@ async def test_a_chat_cannot_be_split(api: Town) -> None:
     assert "only plain text can be split" in error["message"]
 
 
-async def test_the_estimate_records_nothing(api: Town) -> None:
+async def test_the_estimate_records_nothing(api: ControlPlane) -> None:
     client, file_id = await ready(api)
     body = {"model": "tiny-llama", "training_file": file_id}
     answer = await client.post("/v1/fine_tuning/jobs/estimate", json=body)
-    found = answer.json()
-    assert found["estimation_available"] is True
-    assert found["trained_tokens"] >= 20_000
-    assert found["amount_max_micro"] >= found["amount_micro"] > 0
-    assert found["hyperparameters"]["n_epochs"] >= 1
+    matching = answer.json()
+    assert matching["estimation_available"] is True
+    assert matching["trained_tokens"] >= 20_000
+    assert matching["amount_max_micro"] >= matching["amount_micro"] > 0
+    assert matching["hyperparameters"]["n_epochs"] >= 1
     assert (await client.get("/v1/fine_tuning/jobs")).json()["data"] == []
     fresh = await api.upload(client)
     early = await client.post(
@@ -208,7 +212,7 @@ async def test_the_estimate_records_nothing(api: Town) -> None:
     assert early.json()["unavailable_reason"] == "train_file_not_validated"
 
 
-async def test_pause_resume_cancel_and_what_is_final(api: Town) -> None:
+async def test_pause_resume_cancel_and_what_is_final(api: ControlPlane) -> None:
     client, file_id = await ready(api)
     job = (await submit(client, file_id)).json()
     path = f"/v1/fine_tuning/jobs/{job['id']}"
@@ -220,7 +224,7 @@ async def test_pause_resume_cancel_and_what_is_final(api: Town) -> None:
         f"{path}/cancel", headers={"content-type": "application/json"}, content=b""
     )
     assert cancelled.json()["status"] == "cancelled"
-    done = await api.until(client, path, lambda found: found["finished_at"] is not None)
+    done = await api.until(client, path, lambda matching: matching["finished_at"] is not None)
     assert done["status"] == "cancelled"
     assert done["cost"]["hold_gpu_ms"] is None
     late = await client.post(f"{path}/resume")
@@ -228,7 +232,7 @@ async def test_pause_resume_cancel_and_what_is_final(api: Town) -> None:
     assert late.headers["x-should-retry"] == "false"
 
 
-async def test_a_limit_is_a_429_that_is_not_retried(api: Town) -> None:
+async def test_a_limit_is_a_429_that_is_not_retried(api: ControlPlane) -> None:
     client = await api.tenant(plan="free")
     file = await api.upload(client)
     await api.validated(client, file["id"])
@@ -239,7 +243,7 @@ async def test_a_limit_is_a_429_that_is_not_retried(api: Town) -> None:
     assert second.headers["x-should-retry"] == "false"
 
 
-async def test_events_have_openais_order_and_pages(api: Town) -> None:
+async def test_events_have_openais_order_and_pages(api: ControlPlane) -> None:
     client, file_id = await ready(api)
     job = (await submit(client, file_id)).json()
     path = f"/v1/fine_tuning/jobs/{job['id']}"
@@ -249,9 +253,9 @@ async def test_events_have_openais_order_and_pages(api: Town) -> None:
     events = await api.until(
         client,
         f"{path}/events?limit=100",
-        lambda found: sum(one["type"] == "metrics" for one in found["data"]) == 3,
+        lambda matching: sum(item["type"] == "metrics" for item in matching["data"]) == 3,
     )
-    oldest_first = [one["message"] for one in reversed(events["data"])]
+    oldest_first = [item["message"] for item in reversed(events["data"])]
     assert oldest_first[:2] == [
         f"Created fine-tuning job: {job['id']}",
         f"Validating training file: {file_id}",
@@ -264,11 +268,11 @@ async def test_events_have_openais_order_and_pages(api: Town) -> None:
     while page["has_more"]:
         params = {"limit": 2} | ({"after": page["last_id"]} if page["last_id"] else {})
         page = (await client.get(f"{path}/events", params=params)).json()
-        seen += [one["id"] for one in page["data"]]
-    assert seen == [one["id"] for one in events["data"]]
+        seen += [item["id"] for item in page["data"]]
+    assert seen == [item["id"] for item in events["data"]]
 
 
-async def test_a_loss_that_is_no_number_is_still_json(api: Town) -> None:
+async def test_a_loss_that_is_no_number_is_still_json(api: ControlPlane) -> None:
     client, file_id = await ready(api)
     job = (await submit(client, file_id)).json()
     tenant = client.headers["x-tenant"]
@@ -276,20 +280,20 @@ async def test_a_loss_that_is_no_number_is_still_json(api: Town) -> None:
     events = await api.until(
         client,
         f"/v1/fine_tuning/jobs/{job['id']}/events",
-        lambda found: found["data"][0]["type"] == "metrics",
+        lambda matching: matching["data"][0]["type"] == "metrics",
     )
     assert events["data"][0]["data"]["train_loss"] is None
 
 
-async def test_an_ended_job_leaves_its_metrics_as_a_file(api: Town) -> None:
+async def test_an_ended_job_leaves_its_metrics_as_a_file(api: ControlPlane) -> None:
     client, file_id = await ready(api)
     job = (await submit(client, file_id)).json()
     tenant, path = client.headers["x-tenant"], f"/v1/fine_tuning/jobs/{job['id']}"
     for step in (1, 2):
         await api.telemetry(tenant, job["id"], a_step(tenant, job["id"], step))
-    await api.until(client, f"{path}/events", lambda found: "Step 2/9" in str(found))
+    await api.until(client, f"{path}/events", lambda matching: "Step 2/9" in str(matching))
     await client.post(f"{path}/cancel")
-    done = await api.until(client, path, lambda found: found["result_files"])
+    done = await api.until(client, path, lambda matching: matching["result_files"])
     (result,) = done["result_files"]
     file = (await client.get(f"/v1/files/{result}")).json()
     assert (file["purpose"], file["status"]) == ("fine-tune-results", "processed")
@@ -300,12 +304,12 @@ async def test_an_ended_job_leaves_its_metrics_as_a_file(api: Town) -> None:
     assert header.startswith("step,train_loss,train_accuracy,valid_loss,")
     assert [line.partition(",")[0] for line in lines] == ["1", "2"]
     listed = await client.get("/v1/files", params={"purpose": "fine-tune-results"})
-    assert [one["id"] for one in listed.json()["data"]] == [result]
+    assert [item["id"] for item in listed.json()["data"]] == [result]
     refused = await submit(client, result)
     assert refused.json()["error"]["param"] == "training_file"
 
 
-async def test_a_fine_tuned_model_is_no_base(api: Town) -> None:
+async def test_a_fine_tuned_model_is_no_base(api: ControlPlane) -> None:
     client, file_id = await ready(api)
     body = {"model": "ft:tiny-llama:acme::12345678", "training_file": file_id}
     refused = await client.post("/v1/fine_tuning/jobs", json=body)
@@ -314,28 +318,28 @@ async def test_a_fine_tuned_model_is_no_base(api: Town) -> None:
     assert "type=base" in error["message"]
 
 
-async def test_lists_are_newest_first_and_filtered_by_metadata(api: Town) -> None:
+async def test_lists_are_newest_first_and_filtered_by_metadata(api: ControlPlane) -> None:
     client, file_id = await ready(api)
     first = (await submit(client, file_id, metadata={"team": "a", "n": "1"})).json()
     second = (await submit(client, file_id, metadata={"team": "a", "n": "2"})).json()
     third = (await submit(client, file_id)).json()
     listed = (await client.get("/v1/fine_tuning/jobs")).json()
-    assert [one["id"] for one in listed["data"]] == [third["id"], second["id"], first["id"]]
+    assert [item["id"] for item in listed["data"]] == [third["id"], second["id"], first["id"]]
 
-    async def found(params: dict[str, str]) -> list[str]:
+    async def matching(params: dict[str, str]) -> list[str]:
         answer = await client.get("/v1/fine_tuning/jobs", params=params)
-        return [one["id"] for one in answer.json()["data"]]
+        return [item["id"] for item in answer.json()["data"]]
 
-    assert await found({"metadata[team]": "a"}) == [second["id"], first["id"]]
-    assert await found({"metadata[team]": "a", "metadata[n]": "1"}) == [first["id"]]
-    assert await found({"metadata": "null"}) == [third["id"]]
+    assert await matching({"metadata[team]": "a"}) == [second["id"], first["id"]]
+    assert await matching({"metadata[team]": "a", "metadata[n]": "1"}) == [first["id"]]
+    assert await matching({"metadata": "null"}) == [third["id"]]
     refused = await client.get("/v1/fine_tuning/jobs", params={"metadata": "team"})
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "metadata")
     page = await client.get("/v1/fine_tuning/jobs", params={"metadata[team]": "a", "limit": 1})
     assert page.json()["has_more"] is True
 
 
-async def test_another_tenants_job_does_not_exist(api: Town) -> None:
+async def test_another_tenants_job_does_not_exist(api: ControlPlane) -> None:
     client, file_id = await ready(api)
     job = (await submit(client, file_id)).json()
     other = await api.tenant()
@@ -347,7 +351,7 @@ async def test_another_tenants_job_does_not_exist(api: Town) -> None:
     assert (await client.get(path)).json()["status"] != "cancelled"
 
 
-async def test_costs_and_checkpoints_begin_empty(api: Town) -> None:
+async def test_costs_and_checkpoints_begin_empty(api: ControlPlane) -> None:
     client, file_id = await ready(api)
     job = (await submit(client, file_id)).json()
     path = f"/v1/fine_tuning/jobs/{job['id']}"
@@ -372,7 +376,7 @@ def a_step(tenant: str, job_id: str, step: int, loss: float = 1.5) -> Step:
     )
 
 
-async def test_a_dry_run_is_the_estimate_and_makes_no_job(api: Town) -> None:
+async def test_a_dry_run_is_the_estimate_and_makes_no_job(api: ControlPlane) -> None:
     client, file_id = await ready(api)
     dry = (await submit(client, file_id, dry_run=True)).json()
     assert dry["object"] == "fine_tuning.job.estimate"
@@ -387,7 +391,7 @@ async def test_a_dry_run_is_the_estimate_and_makes_no_job(api: Town) -> None:
     assert (await client.get("/v1/fine_tuning/jobs")).json()["data"] == []
 
 
-async def test_a_job_is_shown_as_it_was(api: Town) -> None:
+async def test_a_job_is_shown_as_it_was(api: ControlPlane) -> None:
     client, file_id = await ready(api)
     job = (await submit(client, file_id, metadata={"team": "a"})).json()
     path = f"/v1/fine_tuning/jobs/{job['id']}"
@@ -398,11 +402,13 @@ async def test_a_job_is_shown_as_it_was(api: Town) -> None:
     assert before.json()["error"]["param"] == "at"
 
 
-async def test_a_preview_needs_a_file_of_ones_own_and_a_base_that_can_tokenise(api: Town) -> None:
+async def test_a_preview_needs_a_file_of_ones_own_and_a_base_that_can_tokenise(
+    api: ControlPlane,
+) -> None:
     client, file_id = await ready(api)
     body = {"model": "tiny-llama", "training_file": file_id}
     answer = await client.post("/v1/fine_tuning/preview", json=body)
-    assert answer.status_code == 400  # the town's base has no folder
+    assert answer.status_code == 400  # this base model has no folder
     assert answer.json()["error"]["param"] == "model"
     assert "tokenizer.json" in answer.json()["error"]["message"]
     other = await api.tenant()
@@ -412,7 +418,7 @@ async def test_a_preview_needs_a_file_of_ones_own_and_a_base_that_can_tokenise(a
 
 
 async def test_a_bad_line_makes_exactly_as_many_jobs_as_intents(
-    api: Town, monkeypatch: pytest.MonkeyPatch
+    api: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     quick_retries(monkeypatch)
     limits = {"soft_gpu_ms": 10**12, "hard_gpu_ms": 10**12, "concurrency": 10_000}
@@ -434,7 +440,7 @@ async def test_a_bad_line_makes_exactly_as_many_jobs_as_intents(
 
 
 async def test_a_crowd_of_submissions_takes_turns(
-    api: Town, monkeypatch: pytest.MonkeyPatch
+    api: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client, file_id = await ready(api)
     under_way: list[int] = []
@@ -450,8 +456,11 @@ async def test_a_crowd_of_submissions_takes_turns(
             now -= 1
 
     monkeypatch.setattr(api.deps.commands, "decide", counted)
-    crowd = [submit(client, file_id) for _ in range(3 * SUBMITTING_MAX)]
-    answers = await asyncio.gather(*crowd)
-    assert {one.status_code for one in answers} == {200, 429}  # a plan allows so many jobs at once
+    submissions = [submit(client, file_id) for _ in range(3 * SUBMITTING_MAX)]
+    answers = await asyncio.gather(*submissions)
+    assert {item.status_code for item in answers} == {
+        200,
+        429,
+    }  # a plan allows so many jobs at once
     assert len(under_way) == 3 * SUBMITTING_MAX
     assert max(under_way) <= SUBMITTING_MAX

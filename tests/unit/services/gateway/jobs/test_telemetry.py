@@ -13,8 +13,8 @@ def test_telemetry_that_cannot_be_read_is_skipped_with_its_place(
 ) -> None:
     assert changes_of(Record(3, 7, 1, b"ftjob-1", value)) == ()
     (said,) = caplog.records
-    assert said.getMessage() == "telemetry record skipped"
-    assert said.__dict__["fields"]["place"] == "3/7"
+    assert said.getMessage() == "telemetry.record_skipped"
+    assert said.__dict__["fields"]["position"] == "3/7"
 
 
 def test_a_line_becomes_a_row() -> None:

@@ -12,13 +12,13 @@ from tunery.ml.base import hash_base
 
 def a_base(folder: Path, **config: object) -> Path:
     folder.mkdir()
-    found = {
+    hashes = {
         "model_type": "qwen2",
         "max_position_embeddings": 512,
         "hidden_size": 8,
         **config,
     }
-    (folder / "config.json").write_text(json.dumps(found))
+    (folder / "config.json").write_text(json.dumps(hashes))
     header = {
         "__metadata__": {"format": "pt"},
         "a": {"dtype": "BF16", "shape": [8, 4], "data_offsets": [0, 64]},

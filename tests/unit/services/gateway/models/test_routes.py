@@ -5,13 +5,13 @@ import httpx
 from schemas.model import Lineage, RecordPublished, RegisterVersion, Verdict
 from schemas.topics import MODEL
 from schemas.training import BlobFile
-from tests.unit.services.gateway.control_plane import BASE, Town
+from tests.unit.services.gateway.control_plane import BASE, ControlPlane
 
 FILE = BlobFile(name="adapter_model.safetensors", blob="t/x/a", sha256="cd" * 32, bytes=10)
 
 
 async def version(
-    api: Town, client: httpx.AsyncClient, name: str, verdict: Verdict = "pass"
+    api: ControlPlane, client: httpx.AsyncClient, name: str, verdict: Verdict = "pass"
 ) -> str:
     """A published version, as the registry makes it."""
     tenant = client.headers["x-tenant"]
@@ -32,26 +32,26 @@ async def version(
     )
     await api.send(MODEL, tenant, register)
     await api.send(MODEL, tenant, RecordPublished(model_id=model_id, files=(FILE,)))
-    await api.until(client, f"/v1/models/{model_id}", lambda found: "id" in found)
+    await api.until(client, f"/v1/models/{model_id}", lambda shown: "id" in shown)
     return model_id
 
 
-async def test_base_models_and_versions_are_listed(api: Town) -> None:
+async def test_base_models_and_versions_are_listed(api: ControlPlane) -> None:
     client = await api.tenant()
     model_id = await version(api, client, "one")
     listed = (await client.get("/v1/models")).json()["data"]
-    assert [one["id"] for one in listed] == ["tiny-llama", model_id]
+    assert [item["id"] for item in listed] == ["tiny-llama", model_id]
     assert listed[0]["owned_by"] == "tunery"
     assert (listed[1]["parent"], listed[1]["stage"]) == ("tiny-llama", "dev")
     tuned = (await client.get("/v1/models", params={"type": "fine-tuned"})).json()["data"]
-    assert [one["id"] for one in tuned] == [model_id]
+    assert [item["id"] for item in tuned] == [model_id]
     none = await client.get("/v1/models", params={"base_model": "another"})
     assert none.json()["data"] == []
     shown = (await client.get(f"/v1/models/{model_id}")).json()
     assert shown["lineage"]["base_sha256"] == BASE.sha256
 
 
-async def test_a_stage_moves_only_from_whom_it_was_expected(api: Town) -> None:
+async def test_a_stage_moves_only_from_whom_it_was_expected(api: ControlPlane) -> None:
     client = await api.tenant()
     first, second = await version(api, client, "a"), await version(api, client, "b")
     body = {"stage": "production", "expected": None}
@@ -70,7 +70,7 @@ async def test_a_stage_moves_only_from_whom_it_was_expected(api: Town) -> None:
     assert (back.json()["id"], back.json()["stage"]) == (first, "production")
 
 
-async def test_a_quarantined_version_is_downloadable_and_not_promotable(api: Town) -> None:
+async def test_a_quarantined_version_is_downloadable_and_not_promotable(api: ControlPlane) -> None:
     client = await api.tenant()
     model_id = await version(api, client, "bad", verdict="block")
     assert (await client.get(f"/v1/models/{model_id}")).json()["quarantined"] is True
@@ -81,7 +81,7 @@ async def test_a_quarantined_version_is_downloadable_and_not_promotable(api: Tow
     assert FILE.blob in adapter["files"][0]["url"]
 
 
-async def test_deleting_a_version(api: Town) -> None:
+async def test_deleting_a_version(api: ControlPlane) -> None:
     client = await api.tenant()
     model_id = await version(api, client, "gone")
     answer = await client.delete(f"/v1/models/{model_id}")
@@ -91,7 +91,7 @@ async def test_deleting_a_version(api: Town) -> None:
     assert base.status_code == 400
 
 
-async def test_another_tenants_version_does_not_exist(api: Town) -> None:
+async def test_another_tenants_version_does_not_exist(api: ControlPlane) -> None:
     owner, other = await api.tenant(), await api.tenant()
     model_id = await version(api, owner, "mine")
     for path in (f"/v1/models/{model_id}", f"/v1/models/{model_id}/adapter"):
@@ -102,7 +102,7 @@ async def test_another_tenants_version_does_not_exist(api: Town) -> None:
     assert (await other.delete(f"/v1/models/{model_id}")).status_code == 404
 
 
-async def test_a_base_needs_a_real_folder_and_the_admin_scope(api: Town) -> None:
+async def test_a_base_needs_a_real_folder_and_the_admin_scope(api: ControlPlane) -> None:
     client = await api.tenant()
     body = {"id": "x", "path": "/nowhere/at/all"}
     assert (await client.post("/v1/bases", json=body)).status_code == 403

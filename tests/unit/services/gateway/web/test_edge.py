@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from services.gateway.web.edge import BODY_BYTES_MAX
-from tests.unit.services.gateway.control_plane import Town
+from tests.unit.services.gateway.control_plane import ControlPlane
 from tunery.runtime.blobs.abstract import BlobsUnavailable
 from tunery.runtime.bus.abstract import Unavailable
 from tunery.runtime.store.abstract import StoreUnavailable
@@ -19,7 +19,9 @@ ENVELOPE = {"message", "type", "param", "code"}
     "authorization",
     [None, "", "Bearer", "Bearer ", "Basic abc", "Bearer wrong", "Bearer " + "x" * 999],
 )
-async def test_without_a_good_key_nothing_is_told(api: Town, authorization: str | None) -> None:
+async def test_without_a_good_key_nothing_is_told(
+    api: ControlPlane, authorization: str | None
+) -> None:
     headers = {} if authorization is None else {"authorization": authorization}
     async with httpx.AsyncClient(transport=api.api._transport, base_url="http://api") as client:
         for path in ("/v1/files", "/v1/fine_tuning/jobs/ftjob-1", "/v1/nothing"):
@@ -29,7 +31,7 @@ async def test_without_a_good_key_nothing_is_told(api: Town, authorization: str 
             assert answer.json()["error"]["code"] == "invalid_api_key"
 
 
-async def test_every_answer_has_a_request_id(api: Town) -> None:
+async def test_every_answer_has_a_request_id(api: ControlPlane) -> None:
     good, bad = await api.api.get("/v1/bases"), await api.api.get("/v1/nothing")
     assert good.headers["x-request-id"].startswith("req_")
     assert bad.headers["x-request-id"] != good.headers["x-request-id"]
@@ -37,40 +39,40 @@ async def test_every_answer_has_a_request_id(api: Town) -> None:
     assert int(good.headers["openai-processing-ms"]) >= 0
 
 
-async def test_unknown_urls_and_methods_have_the_envelope(api: Town) -> None:
+async def test_unknown_urls_and_methods_have_the_envelope(api: ControlPlane) -> None:
     unknown = await api.api.get("/v1/nothing")
     assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "unknown_url")
     method = await api.api.put("/v1/files")
     assert (method.status_code, method.json()["error"]["code"]) == (405, "method_not_allowed")
     assert method.headers["allow"] == "GET, POST"
-    assert "it takes GET, POST" in method.json()["error"]["message"]
+    assert "Allowed: GET, POST" in method.json()["error"]["message"]
 
 
 @pytest.mark.parametrize(
     ("path", "instead"),
     [
         ("/v1/chat/completions", "/adapter"),
-        ("/v1/fine_tuning/alpha/graders/run", "methods there are: supervised"),
+        ("/v1/fine_tuning/alpha/graders/run", "Supported methods: supervised"),
         ("/v1/fine-tunes", "/v1/fine_tuning/jobs"),
         ("/v1/evals", "`gate`"),
         ("/v1/organization/costs", "/cost"),
     ],
 )
 async def test_what_only_openai_has_is_answered_with_what_there_is(
-    api: Town, path: str, instead: str
+    api: ControlPlane, path: str, instead: str
 ) -> None:
     answer = await api.api.post(path, json={})
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "unknown_url")
     assert instead in answer.json()["error"]["message"]
 
 
-async def test_answers_name_the_organization(api: Town) -> None:
+async def test_answers_name_the_organization(api: ControlPlane) -> None:
     client = await api.tenant()
     answer = await client.get("/v1/models")
     assert answer.headers["openai-organization"] == client.headers["x-tenant"]
 
 
-async def test_bodies_have_a_limit(api: Town) -> None:
+async def test_bodies_have_a_limit(api: ControlPlane) -> None:
     large = b'{"model": "' + b"x" * BODY_BYTES_MAX + b'"}'
     headers = {"content-type": "application/json"}
     declared = await api.api.post("/v1/fine_tuning/jobs", content=large, headers=headers)
@@ -99,7 +101,7 @@ async def test_bodies_have_a_limit(api: Town) -> None:
         "/v1/fine_tuning/jobs/%ED%A0%80/events",
     ],
 )
-async def test_odd_urls_are_never_a_5xx(api: Town, path: str) -> None:
+async def test_odd_urls_are_never_a_5xx(api: ControlPlane, path: str) -> None:
     client = await api.tenant()
     answer = await client.get(path)
     assert 400 <= answer.status_code < 500
@@ -128,7 +130,7 @@ async def test_odd_urls_are_never_a_5xx(api: Town, path: str) -> None:
         b'{"model": "tiny-llama", "training_file": "x", "metadata": {"a": 1}}',
     ],
 )
-async def test_odd_bodies_are_never_a_5xx(api: Town, body: bytes) -> None:
+async def test_odd_bodies_are_never_a_5xx(api: ControlPlane, body: bytes) -> None:
     client = await api.tenant()
     headers = {"content-type": "application/json"}
     for path in ("/v1/fine_tuning/jobs", "/v1/fine_tuning/jobs/estimate"):
@@ -137,10 +139,10 @@ async def test_odd_bodies_are_never_a_5xx(api: Town, body: bytes) -> None:
         assert set(answer.json()["error"]) == ENVELOPE
 
 
-async def test_outages_are_503_with_retry_after(api: Town) -> None:
+async def test_outages_are_503_with_retry_after(api: ControlPlane) -> None:
     client = await api.tenant()
     outages = (
-        (api.deps.views, "one", StoreUnavailable("gone"), client.get("/v1/files/file-1")),
+        (api.deps.views, "first", StoreUnavailable("gone"), client.get("/v1/files/file-1")),
         (
             api.runtime.blobs,
             "upload",
@@ -164,7 +166,7 @@ async def test_outages_are_503_with_retry_after(api: Town) -> None:
         assert answer.json()["error"]["code"] == "service_unavailable"
 
 
-async def test_a_fault_of_ours_has_the_envelope_and_an_id(api: Town) -> None:
+async def test_a_fault_of_ours_has_the_envelope_and_an_id(api: ControlPlane) -> None:
     client = await api.tenant()
     with mock.patch.object(api.runtime.blobs, "upload", side_effect=LookupError("unforeseen")):
         answer = await client.post(
@@ -179,7 +181,7 @@ async def test_a_fault_of_ours_has_the_envelope_and_an_id(api: Town) -> None:
     assert answer.headers["x-request-id"] in error["message"]
 
 
-async def test_an_answer_that_breaks_off_is_not_taken_for_whole(api: Town) -> None:
+async def test_an_answer_that_breaks_off_is_not_taken_for_whole(api: ControlPlane) -> None:
     client = await api.tenant()
     file = await api.upload(client)
 
@@ -191,7 +193,7 @@ async def test_an_answer_that_breaks_off_is_not_taken_for_whole(api: Town) -> No
         await client.get(f"/v1/files/{file['id']}/content")
 
 
-async def test_operators_need_no_key_for_health(api: Town) -> None:
+async def test_operators_need_no_key_for_health(api: ControlPlane) -> None:
     async with httpx.AsyncClient(transport=api.api._transport, base_url="http://api") as client:
         assert (await client.get("/healthz")).json() == {"status": "ok"}
         assert (await client.get("/readyz")).json()["status"] == "ready"
@@ -200,16 +202,16 @@ async def test_operators_need_no_key_for_health(api: Town) -> None:
         assert (await client.get("/openapi.json")).json()["info"]["title"] == "Tunery"
 
 
-async def test_readiness_names_what_is_away(api: Town) -> None:
+async def test_readiness_names_what_is_away(api: ControlPlane) -> None:
     error = BlobsUnavailable("gone")
     with mock.patch.object(api.runtime.blobs, "exists", side_effect=error):
         answer = await api.api.get("/readyz")
     assert answer.status_code == 503
-    found = answer.json()
-    assert (found["storage"], found["database"], found["log"]) == ("away", "ok", "ok")
+    answered = answer.json()
+    assert (answered["storage"], answered["database"], answered["log"]) == ("away", "ok", "ok")
 
 
-async def test_readiness_names_hosts_that_do_not_run(api: Town) -> None:
+async def test_readiness_names_hosts_that_do_not_run(api: ControlPlane) -> None:
     api.runtime.health.mark_failing("projector views", "hung")
     answer = await api.api.get("/readyz")
     assert (answer.status_code, answer.json()["hosts"]) == (503, {"projector views": "hung"})

@@ -36,27 +36,27 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(adapter, "AWAY_MS_MAX", 100)
 
 
-async def waited(
+async def timed_wait(
     *answers: CommandResult | Exception | str | None,
 ) -> tuple[CommandResult | None, float]:
     outcomes = Outcomes(Flaky(*answers))
     with outcomes.expect("c1"):
         begun = time.monotonic()
-        found = await outcomes.wait("c1", WAIT_MS)
-        return found, time.monotonic() - begun
+        result = await outcomes.wait("c1", WAIT_MS)
+        return result, time.monotonic() - begun
 
 
 async def test_a_decision_is_found_without_a_notice() -> None:
-    assert (await waited(None, None, DECIDED))[0] == DECIDED
+    assert (await timed_wait(None, None, DECIDED))[0] == DECIDED
 
 
 async def test_a_short_outage_of_the_store_is_waited_out() -> None:
     away = StoreUnavailable("starting up")
-    assert (await waited(away, away, None, away, DECIDED))[0] == DECIDED
+    assert (await timed_wait(away, away, None, away, DECIDED))[0] == DECIDED
 
 
 @pytest.mark.parametrize("answer", [StoreUnavailable("refused"), "hang"])
 async def test_nobody_waits_for_a_decision_that_cannot_be_read(answer: Exception | str) -> None:
-    found, took_s = await waited(answer)
-    assert found is None
+    result, took_s = await timed_wait(answer)
+    assert result is None
     assert took_s < WAIT_MS / 2_000

@@ -4,8 +4,8 @@ import pytest
 
 from services.gateway.web import rate_limits as rates_module
 from services.gateway.web.rate_limits import LocalRates, PatientRates, rates_of
-from services.gateway.web.token_bucket import Taken
-from tests.unit.services.gateway.control_plane import Town
+from services.gateway.web.token_bucket import Allowance
+from tests.unit.services.gateway.control_plane import ControlPlane
 
 
 class Shared:
@@ -14,7 +14,7 @@ class Shared:
     def __init__(self) -> None:
         self.local, self.away, self.asked = LocalRates(), False, 0
 
-    async def take(self, name: str, per_minute: int) -> Taken:
+    async def take(self, name: str, per_minute: int) -> Allowance:
         self.asked += 1
         if self.away:
             raise ConnectionError("gone")
@@ -43,8 +43,8 @@ async def test_without_valkey_the_limit_is_this_processes_own(
 
 async def test_a_server_that_is_not_there_costs_no_request() -> None:
     rates = rates_of("redis://127.0.0.1:1/0")
-    taken = [await rates.take("k", 2) for _ in range(3)]
-    assert [one.allowed for one in taken] == [True, True, False]
+    allowances = [await rates.take("k", 2) for _ in range(3)]
+    assert [item.allowed for item in allowances] == [True, True, False]
     await rates.close()
 
 
@@ -57,14 +57,14 @@ async def test_only_so_many_buckets_are_kept(monkeypatch: pytest.MonkeyPatch) ->
     assert not (await local.take("c", 1)).allowed
 
 
-async def test_the_api_says_what_is_left_and_when_to_come_back(api: Town) -> None:
+async def test_the_api_says_what_is_left_and_when_to_come_back(api: ControlPlane) -> None:
     client = await api.tenant()
     path = f"/v1/tenants/{client.headers['x-tenant']}/keys"
-    made = (await api.api.post(path, json={"requests_per_minute": 2})).json()
-    key = api.client(made["key"])
+    created = (await api.api.post(path, json={"requests_per_minute": 2})).json()
+    key = api.client(created["key"])
     answers = [await key.get("/v1/files") for _ in range(3)]
-    assert [one.status_code for one in answers] == [200, 200, 429]
-    left = [one.headers["x-ratelimit-remaining-requests"] for one in answers]
+    assert [item.status_code for item in answers] == [200, 200, 429]
+    left = [item.headers["x-ratelimit-remaining-requests"] for item in answers]
     assert left == ["1", "0", "0"]
     refused = answers[2]
     assert refused.headers["x-ratelimit-limit-requests"] == "2"

@@ -17,8 +17,8 @@ def test_no_window_holds_more_than_the_bucket_and_its_refill(
     passed = list[int]()
     for gap in gaps:
         now += gap
-        full_at, taken = take(full_at, now, per_minute)
-        if taken.allowed:
+        full_at, allowance = take(full_at, now, per_minute)
+        if allowance.allowed:
             passed.append(now)
     each = MINUTE_US // per_minute
     for first, begin in enumerate(passed):
@@ -31,21 +31,21 @@ def test_whoever_waits_as_told_gets_a_token(per_minute: int, gaps: list[int]) ->
     now, full_at = 0, 0
     for gap in gaps:
         now += gap
-        full_at, taken = take(full_at, now, per_minute)
-        if not taken.allowed:
-            assert taken.remaining == 0
-            _, later = take(full_at, now + 1_000 * taken.retry_ms, per_minute)
+        full_at, allowance = take(full_at, now, per_minute)
+        if not allowance.allowed:
+            assert allowance.remaining == 0
+            _, later = take(full_at, now + 1_000 * allowance.retry_ms, per_minute)
             assert later.allowed
 
 
 def test_remaining_counts_down_and_refills() -> None:
     full_at, left = 0, []
     for _ in range(4):
-        full_at, taken = take(full_at, 0, 3)
-        left.append((taken.allowed, taken.remaining))
+        full_at, allowance = take(full_at, 0, 3)
+        left.append((allowance.allowed, allowance.remaining))
     assert left == [(True, 2), (True, 1), (True, 0), (False, 0)]
-    _, taken = take(full_at, MINUTE_US, 3)
-    assert (taken.allowed, taken.remaining, taken.reset_ms) == (True, 2, 20_000)
+    _, allowance = take(full_at, MINUTE_US, 3)
+    assert (allowance.allowed, allowance.remaining, allowance.reset_ms) == (True, 2, 20_000)
 
 
 @pytest.mark.parametrize(

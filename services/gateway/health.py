@@ -1,4 +1,4 @@
-"""`/healthz`, `/readyz`, `/metrics`: for whoever runs the service. They need no key."""
+"""`/healthz`, `/readyz`, `/metrics`: for operators and probes. They need no key."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -32,15 +32,15 @@ async def readiness(deps: WithDeps) -> JSONResponse:
     """
     names = ("database", "log", "storage")
     checks = (
-        _within(deps.views.one(TENANTS, {"id": ""})),
+        _within(deps.views.first(TENANTS, {"id": ""})),
         _within(deps.log.bounds(JOB.commands.name, 0)),
         _within(deps.blobs.exists("t/-/ready")),
     )
-    found = dict(zip(names, await asyncio.gather(*checks), strict=True))
-    body: dict[str, Any] = {name: "ok" if ok else "away" for name, ok in found.items()}
+    reachable = dict(zip(names, await asyncio.gather(*checks), strict=True))
+    body: dict[str, Any] = {name: "ok" if ok else "away" for name, ok in reachable.items()}
     if deps.health.failing:
         body["hosts"] = dict(deps.health.failing)
-    if all(found.values()) and not deps.health.failing:
+    if all(reachable.values()) and not deps.health.failing:
         return JSONResponse({"status": "ready", **body})
     return JSONResponse(
         {"status": "not ready", **body}, 503, headers={"retry-after": str(RETRY_AFTER_S)}

@@ -1,0 +1,132 @@
+"""Bodies of requests about tenants, API keys and webhook endpoints."""
+
+from typing import Annotated, Final, Literal
+from urllib.parse import urlsplit
+
+from pydantic import (
+    AfterValidator,
+    Field,
+    StrictInt,
+    StringConstraints,
+)
+from pydantic_core import PydanticCustomError
+
+from schemas.account import RICH_EVENT_TYPES, STANDARD_EVENT_TYPES, AdjustmentReason
+from services.gateway.web.bodies import (
+    Body,
+    Count,
+    Id,
+    Name,
+)
+from services.gateway.web.scopes import SCOPES, Scope
+from services.gateway.web.token_bucket import PER_MINUTE_MAX
+
+URL_MAX: Final = 2_048
+EVENT_TYPES_MAX: Final = 16
+MODELS_MAX: Final = 100
+REDELIVERIES_MAX: Final = 100
+DAY_S: Final = 86_400
+OVERLAP_S_MAX: Final = 30 * DAY_S
+AMOUNT_MICRO_MAX: Final = 10**15
+
+
+def receiver_url(url: str) -> str:
+    """Where a webhook may go as far as the URL alone tells; its addresses are checked each time."""
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        good = False
+    if not good or "@" in parts.netloc or any(character.isspace() for character in url):
+        text = "must be like https://example.com/hook: a host, no user name, no spaces"
+        raise PydanticCustomError("url", text)
+    return url
+
+
+Url = Annotated[
+    str, StringConstraints(strict=True, max_length=URL_MAX), AfterValidator(receiver_url)
+]
+EventTypes = Annotated[list[Id], Field(min_length=1, max_length=EVENT_TYPES_MAX)]
+
+
+class LimitsBody(Body):
+    soft_gpu_ms: Count
+    hard_gpu_ms: Count
+    concurrency: Annotated[StrictInt, Field(ge=1, le=10_000)]
+
+
+class TenantRequest(Body):
+    id: Annotated[str, StringConstraints(strict=True, pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
+    name: Name | None = None
+    plan: Literal["premium", "standard", "free"] = "standard"
+    limits: LimitsBody | None = None
+    price_version: Id | None = None
+
+
+class KeyRequest(Body):
+    name: Name = ""
+    scopes: Annotated[list[Scope], Field(min_length=1, max_length=len(SCOPES))] = Field(
+        default=["read", "write"]
+    )
+    expires_at: Count | None = Field(default=None, description="seconds since the epoch")
+    models: Annotated[list[Id], Field(min_length=1, max_length=MODELS_MAX)] | None = Field(
+        default=None, description="base models that its jobs may train; null: all"
+    )
+    spend_cap_micro: Count | None = Field(
+        default=None,
+        description="what its jobs may cost in a calendar month (UTC), in millionths of the "
+        "currency; a job that may cost more is refused",
+    )
+    requests_per_minute: Annotated[StrictInt, Field(ge=1, le=PER_MINUTE_MAX)] | None = None
+
+
+class AdjustmentRequest(Body):
+    """`amount_micro`, in millionths of the currency: below zero a credit, above it a charge."""
+
+    reference: Annotated[
+        str, StringConstraints(strict=True, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,63}$")
+    ]
+    amount_micro: Annotated[StrictInt, Field(ge=-AMOUNT_MICRO_MAX, le=AMOUNT_MICRO_MAX)]
+    reason: AdjustmentReason
+
+
+class RotateKeyRequest(Body):
+    overlap_seconds: Annotated[StrictInt, Field(ge=0, le=OVERLAP_S_MAX)] = Field(
+        default=DAY_S, description="how long the old secret stays good"
+    )
+
+
+class EndpointRequest(Body):
+    name: Name = ""
+    url: Url
+    event_types: EventTypes = Field(
+        default=list(STANDARD_EVENT_TYPES),
+        description="OpenAI's three unless you say; " + ", ".join(RICH_EVENT_TYPES) + " on request",
+    )
+
+
+class EndpointChangeRequest(Body):
+    """What is left out stays as it is."""
+
+    name: Name | None = None
+    url: Url | None = None
+    event_types: EventTypes | None = None
+
+
+class RotateSecretRequest(Body):
+    keep_old_secret_active_for_24_hours: bool = False
+
+
+class TestRequest(Body):
+    event_type: Id = STANDARD_EVENT_TYPES[0]
+
+
+class RedeliverRequest(Body):
+    """Which deliveries to make once more: by id, or every one due in [after, before)."""
+
+    delivery_ids: Annotated[list[Id], Field(min_length=1, max_length=REDELIVERIES_MAX)] | None = (
+        None
+    )
+    after: Count | None = Field(default=None, description="seconds since the epoch")
+    before: Count | None = Field(default=None, description="seconds since the epoch")
+    only_failed: bool = True

@@ -1,0 +1,69 @@
+"""Bodies of requests about files and uploads."""
+
+from typing import Annotated, Final, Literal, TypeAlias
+
+from pydantic import (
+    Field,
+    StrictInt,
+    StringConstraints,
+)
+
+from services.gateway.files.names import NAME
+from services.gateway.web.bodies import (
+    INT_MAX,
+    NAME_MAX,
+    Body,
+    Id,
+    Name,
+)
+from services.gateway.web.errors import invalid
+
+PURPOSE: Final = "fine-tune"
+PURPOSES: Final = (PURPOSE,)
+FileRole: TypeAlias = Literal["training_file", "validation_file"]
+EXPIRES_S_MIN: Final = 3_600
+EXPIRES_S_MAX: Final = 2_592_000
+EXPIRES_RANGE: Final = f"{EXPIRES_S_MIN}…{EXPIRES_S_MAX}"
+PARTS_MAX: Final = 2_000  # of one upload
+
+
+def check_purpose(file_id: str, purpose: str, role: FileRole) -> None:
+    """Raises ApiError 400 for a file that is not for fine-tuning."""
+    if purpose != PURPOSE:
+        text = f"{file_id} has the purpose {purpose!r}; upload it with purpose {PURPOSE!r}."
+        raise invalid(text, role)
+
+
+def wrong_purpose(purpose: str) -> str:
+    return f"{purpose[:64]!r} is not supported here; use {', '.join(PURPOSES)}"
+
+
+class ExpiresAfter(Body):
+    """When a file goes by itself. A job that needs it is waited for."""
+
+    anchor: Literal["created_at"]
+    seconds: Annotated[StrictInt, Field(ge=EXPIRES_S_MIN, le=EXPIRES_S_MAX)]
+
+    @property
+    def ms(self) -> int:
+        return 1_000 * self.seconds
+
+
+class UploadRequest(Body):
+    """A file that comes in parts; `bytes` is what all of them will have."""
+
+    bytes: Annotated[StrictInt, Field(ge=1, le=INT_MAX)]
+    filename: Annotated[str, StringConstraints(strict=True, min_length=1, max_length=NAME_MAX)]
+    mime_type: Name
+    purpose: Name
+    expires_after: ExpiresAfter | None = None
+    dataset: Annotated[str, StringConstraints(strict=True, pattern=f"^{NAME}$")] | None = Field(
+        default=None, description="the file becomes the next version of this data set"
+    )
+
+
+class CompleteRequest(Body):
+    """`part_ids` in the order of the file's bytes; `md5` of the whole file, in hex."""
+
+    part_ids: Annotated[list[Id], Field(min_length=1, max_length=PARTS_MAX)]
+    md5: Annotated[str | None, StringConstraints(strict=True, pattern="^[0-9a-fA-F]{32}$")] = None

@@ -1,0 +1,28 @@
+"""What the routes of files are given besides what all routes are."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Protocol
+
+from fastapi import Depends, Request
+
+from services.gateway.files.preview_tasks import Task
+from services.gateway.web.deps import Deps
+
+
+class Previews(Protocol):
+    async def ask(self, task: Task) -> Mapping[str, Any]:
+        """Inspects uploaded rows; the answer's fields. Raises ApiError 400, 503."""
+
+
+@dataclass(frozen=True)
+class FileDeps(Deps):
+    previews: Previews
+
+
+def _file_deps(request: Request) -> FileDeps:
+    deps: FileDeps = request.app.state.deps
+    return deps
+
+
+WithFileDeps = Annotated[FileDeps, Depends(_file_deps)]

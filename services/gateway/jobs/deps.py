@@ -1,0 +1,26 @@
+"""What the routes of jobs are given besides what all routes are."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from services.gateway.files.deps import FileDeps
+from services.gateway.jobs.feeds import Feeds
+from services.gateway.jobs.forecasts import Forecasts
+
+
+@dataclass(frozen=True)
+class JobDeps(FileDeps):
+    """feeds: followers of jobs. forecasts: expected starts of waiting ones."""
+
+    feeds: Feeds
+    forecasts: Forecasts
+
+
+def _job_deps(request: Request) -> JobDeps:
+    deps: JobDeps = request.app.state.deps
+    return deps
+
+
+WithJobDeps = Annotated[JobDeps, Depends(_job_deps)]

@@ -1,0 +1,129 @@
+"""The settings that a request asks for, out of the five groups that may have them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from reprlib import repr as repr_short
+from typing import Any, Final, get_args
+
+from schemas.dataset import LengthPolicy
+from schemas.units import PPM
+from services.gateway.jobs.bodies import JobRequest
+from tunery.plan.hyperparameters import ParameterProblem
+
+LENGTH_POLICIES: Final[tuple[LengthPolicy, ...]] = get_args(LengthPolicy)
+SLOTS_MAX: Final = 64
+VALIDATION_FRACTION_PPM: Final = 100_000
+VALIDATION_FRACTION_MAX: Final = 0.5
+DROP_MAX: Final = 0.5
+LORA: Final = ("rank", "alpha", "dropout")
+# what a group has that is no hyper-parameter of the trainer
+OWN: Final[Mapping[str, tuple[str, ...]]] = {
+    "training": ("slots", "length_policy", "validation_fraction"),
+    "eval": ("validation_fraction", "drop_max"),
+}
+# groups that take a few names only; the others take every hyper-parameter
+GROUPS: Final[Mapping[str, tuple[str, ...]]] = {"lora": LORA, "eval": OWN["eval"]}
+LENGTH_POLICY: Final = "training.length_policy"
+
+
+@dataclass(frozen=True)
+class RequestedSettings:
+    """What the groups of a request come to.
+
+    hyper: hyper-parameters by name, numbers or "auto". paths: name → the field that has it.
+    drop_max_ppm: None where the gate's own limit holds.
+    """
+
+    hyper: Mapping[str, Any]
+    paths: Mapping[str, str]
+    slots: int
+    length_policy: LengthPolicy
+    validation_fraction_ppm: int
+    drop_max_ppm: int | None
+
+
+@dataclass
+class _Values:
+    """Values by name, as they are collected; `own` are those that the trainer does not get."""
+
+    hyper: dict[str, Any] = field(default_factory=dict)
+    own: dict[str, Any] = field(default_factory=dict)
+    paths: dict[str, str] = field(default_factory=dict)
+    problems: list[ParameterProblem] = field(default_factory=list)
+
+    def refuse(self, param: str, message: str) -> None:
+        self.problems.append(ParameterProblem(param=param, message=message))
+
+
+def requested_settings(request: JobRequest) -> tuple[RequestedSettings, list[ParameterProblem]]:
+    """The settings, and every problem with them; those with a problem have their default."""
+    values = _Values()
+    for group, items in _groups(request):
+        for name, value in items.items():
+            _collect(values, group, name, value)
+    own, paths = values.own, values.paths
+    fraction_path = paths.get("validation_fraction", "")
+    fraction_ppm = _share_ppm(
+        values, own.get("validation_fraction"), fraction_path, VALIDATION_FRACTION_MAX
+    )
+    settings = RequestedSettings(
+        hyper=values.hyper,
+        paths=paths,
+        slots=_slots(values, own.get("slots")),
+        length_policy=_length_policy(values, own.get("length_policy", "reject")),
+        validation_fraction_ppm=VALIDATION_FRACTION_PPM if fraction_ppm is None else fraction_ppm,
+        drop_max_ppm=_share_ppm(values, own.get("drop_max"), "eval.drop_max", DROP_MAX),
+    )
+    return settings, values.problems
+
+
+def _groups(request: JobRequest) -> list[tuple[str, Mapping[str, Any]]]:
+    details = request.method.supervised if request.method else None
+    return [
+        ("method.supervised.hyperparameters", (details and details.hyperparameters) or {}),
+        ("hyperparameters", request.hyperparameters or {}),
+        ("lora", request.lora or {}),
+        ("training", request.training or {}),
+        ("eval", request.eval or {}),
+    ]
+
+
+def _collect(values: _Values, group: str, name: str, value: Any) -> None:
+    path = f"{group}.{name}"
+    names = GROUPS.get(group)
+    target = values.own if name in OWN.get(group, ()) else values.hyper
+    if names is not None and name not in names:
+        values.refuse(path, f"unknown; {group} takes {', '.join(names)}")
+    elif name in values.paths and target[name] != value:
+        values.refuse(path, f"also given as {values.paths[name]}; keep one")
+    else:
+        target[name], values.paths[name] = value, path
+
+
+def _slots(values: _Values, value: Any) -> int:
+    if value is None:
+        return 1
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= SLOTS_MAX:
+        return value
+    text = f"must be a whole number from 1 to {SLOTS_MAX}; it is {repr_short(value)}"
+    values.refuse("training.slots", text)
+    return 1
+
+
+def _length_policy(values: _Values, value: Any) -> LengthPolicy:
+    for policy in LENGTH_POLICIES:
+        if value == policy:
+            return policy
+    if value is not None:
+        values.refuse(LENGTH_POLICY, f"must be one of {', '.join(LENGTH_POLICIES)}")
+    return "reject"
+
+
+def _share_ppm(values: _Values, value: Any, path: str, most: float) -> int | None:
+    if value is None:
+        return None
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if is_number and 0 <= value <= most:
+        return round(float(value) * PPM)
+    values.refuse(path, f"must be a number from 0 to {most}; it is {repr_short(value)}")
+    return None

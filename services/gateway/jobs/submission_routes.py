@@ -1,0 +1,76 @@
+"""Submitting a job, and estimating one without submitting it."""
+
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Depends, Request, Response
+
+from services.gateway.jobs.bodies import JobRequest
+from services.gateway.jobs.cost_responses import (
+    EstimateResponse,
+    NoEstimateResponse,
+    estimate_response,
+    no_estimate_response,
+)
+from services.gateway.jobs.deps import WithJobDeps
+from services.gateway.jobs.resolve import Resolved
+from services.gateway.jobs.responses import JobResponse
+from services.gateway.jobs.routes import current_job
+from services.gateway.jobs.submission import Intent, Submissions
+from services.gateway.jobs.tables import JobRow
+from services.gateway.web.deps import Caller
+from tunery.plan.estimate import estimate
+
+NOT_VALIDATED: Final = "train_file_not_validated"
+router = APIRouter(tags=["fine-tuning"])
+
+
+@dataclass
+class Submission:
+    """Who submits, and what tells this submission from another that looks the same."""
+
+    request: Request
+    caller: Caller
+    intent: Annotated[Intent, Depends()]
+
+    async def job_of(self, body: JobRequest, response: Response) -> JobRow:
+        """The job of this intent; a header of the response says whether it was there already."""
+        submitted = await self._submissions.submit(self.caller, body, self.intent)
+        if submitted.replayed:
+            response.headers["idempotent-replayed"] = "true"
+        return submitted.row
+
+    async def resolve(self, body: JobRequest) -> Resolved:
+        return await self._submissions.resolve(self.caller, body)
+
+    @property
+    def _submissions(self) -> Submissions:
+        submissions: Submissions = self.request.app.state.submissions
+        return submissions
+
+
+WithSubmission = Annotated[Submission, Depends()]
+
+
+# before the routes with {job_id}: `estimate` would be taken for one
+@router.post("/v1/fine_tuning/jobs/estimate")
+async def estimate_job(
+    body: JobRequest, deps: WithJobDeps, submission: WithSubmission
+) -> EstimateResponse | NoEstimateResponse:
+    """The same body as a submission; nothing is recorded."""
+    resolved = await submission.resolve(body)
+    spec, tokens = resolved.spec, resolved.tokens
+    if tokens is None:
+        return no_estimate_response(spec, NOT_VALIDATED)
+    starts_at = await deps.forecasts.start_of_new(spec.slots)
+    return estimate_response(spec, estimate(spec, tokens), starts_at)
+
+
+@router.post("/v1/fine_tuning/jobs")
+async def create_job(
+    body: JobRequest, response: Response, deps: WithJobDeps, submission: WithSubmission
+) -> JobResponse | EstimateResponse | NoEstimateResponse:
+    """Returns when the decision is in the read model. The same intent twice is one job."""
+    if body.dry_run:
+        return await estimate_job(body, deps, submission)
+    return await current_job(deps, await submission.job_of(body, response))

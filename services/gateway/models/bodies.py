@@ -1,0 +1,54 @@
+"""Bodies of requests about models and checkpoints."""
+
+from typing import Annotated, Final, Literal
+
+from pydantic import (
+    Field,
+    StringConstraints,
+)
+
+from schemas.model import Stage
+from services.gateway.web.bodies import (
+    Body,
+    Id,
+    Name,
+)
+
+PROJECTS_MAX: Final = 100
+
+
+class DeployRequest(Body):
+    """`serving_pool` has no choice yet: serving is not built."""
+
+    stage: Stage
+    serving_pool: Id | None = None
+    expected: Id | None = Field(
+        default=None, description="the version that holds the stage now; null: none does"
+    )
+
+
+class PermissionRequest(Body):
+    """`project_ids`: the tenants that may fetch the checkpoint."""
+
+    project_ids: Annotated[list[Id], Field(min_length=1, max_length=PROJECTS_MAX)]
+
+
+class BaseRequest(Body):
+    """`path`: a folder with config.json, *.safetensors and tokenizer; nodes must find it too."""
+
+    id: Annotated[
+        str, StringConstraints(strict=True, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,127}$")
+    ]
+    path: Annotated[str, StringConstraints(strict=True, min_length=1, max_length=4_096)]
+    licence: Name = "unknown"
+
+
+class PromoteRequest(Body):
+    stage: Stage
+    expected: Id | None = Field(
+        default=None, description="the version that holds the stage now; null: none does"
+    )
+
+
+class RollbackRequest(Body):
+    stage: Literal["staging", "production"]

@@ -1,0 +1,31 @@
+"""Names of fine-tuned models, as OpenAI builds them: `ft:{base}:{organisation}:{suffix}:{id}`."""
+
+import re
+from typing import Final
+
+from schemas import errors
+from services.gateway.web.errors import UNSUPPORTED, ApiError
+
+MODEL_PREFIX: Final = "ft:"
+MODEL_SUFFIX_CHARACTERS: Final = 8
+
+
+def model_id(base_id: str, tenant: str, suffix: str | None, job_id: str) -> str:
+    """The name that the job's model will have; without a suffix its part of the name is empty."""
+    end = job_id[-MODEL_SUFFIX_CHARACTERS:]
+    return f"{MODEL_PREFIX}{base_id}:{tenant}:{slug(suffix or '')}:{end}"
+
+
+def slug(suffix: str) -> str:
+    """The suffix as it can stand in an identifier and in a URL."""
+    return re.sub(r"[^a-z0-9._-]+", "-", suffix.lower()).strip("-")
+
+
+def unknown_model(name: str) -> ApiError:
+    """The refusal of a job whose base model is not registered."""
+    if name.startswith(MODEL_PREFIX):
+        message = f"Training begins with a base model, and {name!r} is a fine-tuned one. "
+        message += "GET /v1/models?type=base lists the base models."
+        return ApiError(400, UNSUPPORTED, message, "model")
+    message = f"The model '{name}' does not exist. GET /v1/models lists the base models."
+    return ApiError(404, errors.UNKNOWN_BASE, message, "model")

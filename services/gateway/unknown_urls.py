@@ -1,0 +1,32 @@
+"""URLs of OpenAI's API that are not served here: what there is instead."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from services.gateway.jobs.bodies import METHODS
+
+SERVING: Final = (
+    "Tunery trains models and does not serve them. GET /v1/models/{id}/adapter returns a model's "
+    "adapter, for an inference server such as vLLM."
+)
+#: by the beginning of the path; the first that matches
+ALTERNATIVES: Final[Mapping[str, str]] = {
+    "/v1/chat/": SERVING,
+    "/v1/completions": SERVING,
+    "/v1/responses": SERVING,
+    "/v1/embeddings": SERVING,
+    "/v1/batches": SERVING,
+    "/v1/fine_tuning/alpha/graders": (
+        "Graders belong to reinforcement fine-tuning, which is not supported. Supported methods: "
+        f"{', '.join(METHODS)}."
+    ),
+    "/v1/fine-tunes": "OpenAI replaced that API in 2023. Use /v1/fine_tuning/jobs.",
+    "/v1/evals": (
+        "Custom evaluations are not supported. Every job is compared with its base model: see "
+        "`gate` of GET /v1/fine_tuning/jobs/{id}, and GET /v1/fine_tuning/jobs/{id}/answers."
+    ),
+    "/v1/organization/": (
+        "Organizations are tenants here. Operators manage them with /v1/tenants, tenants manage "
+        "their API keys with /v1/keys; GET /v1/fine_tuning/jobs/{id}/cost returns a job's cost."
+    ),
+}

@@ -1,0 +1,168 @@
+"""An outage of one server while a job runs: what callers see meanwhile, and that it ends by itself.
+
+A server is paused (SIGSTOP: connections stay open and nothing answers), or cut off (killed and not
+started: its port is closed), and is back after some seconds.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, Final, Literal, TypeAlias
+
+import httpx
+
+from tests.e2e.stories import AGENT_A, House, Json, house, training
+
+ANSWER_S_MAX: Final = 5.0
+ROUND_PAUSE_S: Final = 0.5
+READY_S_MAX: Final = 60.0
+Way: TypeAlias = Literal["paused", "cut off"]
+#: what cannot be answered while a server is away; without Valkey each gateway counts alone
+REFUSED: Final[dict[str, set[str]]] = {
+    "postgres": {"read", "submit", "upload"},
+    "s3": {"upload"},
+    "kafka": {"submit", "upload"},
+    "valkey": set(),
+}
+
+
+@asynccontextmanager
+async def without(home: House, server: str, way: Way) -> AsyncIterator[None]:
+    """The server is away inside the block, and is ready again after it."""
+    if way == "paused":
+        home.stack.pause(server)
+    else:
+        home.stack.kill(server, restart=False)
+    try:
+        yield
+    finally:
+        if way == "paused":
+            home.stack.resume(server)
+        else:
+            await home.stack.start(server)
+
+
+async def promptly(home: House, method: str, path: str, **arguments: Any) -> httpx.Response:
+    """A request on a bad day: an answer in time, and a 503 that says when to come again."""
+    begun = time.monotonic()
+    reply = await home.api.call(method, path, **arguments)
+    took = time.monotonic() - begun
+    assert took < ANSWER_S_MAX, f"{method} {path} took {took:.1f} s: {reply.text}"
+    assert reply.is_success or reply.status_code == httpx.codes.SERVICE_UNAVAILABLE, reply.text
+    if not reply.is_success:
+        assert int(reply.headers["retry-after"]) >= 1
+        assert reply.json()["error"]["code"] in {"service_unavailable", "not_decided_yet"}
+    return reply
+
+
+async def jobs_of(home: House, story: str) -> list[Json]:
+    """The tenant's jobs whose metadata name this story."""
+    answer = await home.api.get("/fine_tuning/jobs", **{"metadata[story]": story})
+    listed: list[Json] = answer["data"]
+    return listed
+
+
+def an_upload(content: bytes, purpose: str = "fine-tune") -> dict[str, Any]:
+    """Arguments of a request that uploads a file."""
+    return {"data": {"purpose": purpose}, "files": {"file": ("rows.jsonl", content)}}
+
+
+async def live_through(home: House, server: str, way: Way, seconds: float) -> set[str]:
+    """One outage while a job trains: prompt answers, then everything works, the job included.
+
+    Returns what was refused while it lasted.
+    """
+    job_id = await home.submit(n_epochs=8)
+    await home.api.job(job_id, training)
+    story = f"{server} {way} for {seconds:.0f} s"
+    body = home.request(metadata={"story": story})
+    refused: set[str] = set()
+    async with without(home, server, way):
+        ended = time.monotonic() + seconds
+        while time.monotonic() < ended:
+            replies = await asyncio.gather(
+                promptly(home, "GET", f"/fine_tuning/jobs/{job_id}"),
+                promptly(
+                    home, "POST", "/fine_tuning/jobs", json=body, headers={"Idempotency-Key": story}
+                ),
+                promptly(home, "POST", "/files", **an_upload(b"{}\n")),
+            )
+            names = ("read", "submit", "upload")
+            refused |= {
+                name for name, reply in zip(names, replies, strict=True) if not reply.is_success
+            }
+            await asyncio.sleep(ROUND_PAUSE_S)
+    second = await home.api.submit(body, story)
+    assert [job["id"] for job in await jobs_of(home, story)] == [second]
+    await home.api.post(f"/fine_tuning/jobs/{second}/cancel")
+    job = await home.api.ended(job_id)
+    assert job["attempt"] == 2, await home.api.messages(job_id)  # an outage ends no training
+    assert (await home.bill(job_id))["credited_gpu_ms"] == 0
+    await home.api.ended(second, "cancelled")
+    assert (await home.bill(second))["net_gpu_ms"] == 0
+    assert await is_ready(home), "all hosts of the gateway run again"
+    return refused
+
+
+async def is_ready(home: House) -> bool:
+    """Whether the gateway is ready and a command is decided, within READY_S_MAX."""
+    deadline = time.monotonic() + READY_S_MAX
+    while time.monotonic() < deadline:
+        try:
+            readiness = await home.api.client.get("/readyz")
+            if readiness.is_success:
+                reply = await home.api.call("POST", "/files", **an_upload(b"{}\n"))
+                if reply.is_success:
+                    return True
+        except httpx.TransportError:
+            pass  # it is asked again until the deadline
+        await asyncio.sleep(ROUND_PAUSE_S)
+    return False
+
+
+class Houses:
+    """The stack that the tests of a file share. One that a test left unusable is made anew.
+
+    `prepare` is called with each stack that is made. `variables`: more environment for services.
+    """
+
+    def __init__(
+        self,
+        prepare: Callable[[House], Awaitable[None]] | None = None,
+        **variables: Mapping[str, str],
+    ) -> None:
+        self._prepare, self._variables = prepare, variables
+        self._stack: AsyncExitStack | None = None
+        self._home: House | None = None
+
+    async def ready(self) -> House:
+        """The shared stack, ready and with no job of an earlier test under way."""
+        if self._home is not None:
+            if await is_ready(self._home) and await _cancel_jobs(self._home):
+                return self._home
+            await self.close()
+        self._stack = AsyncExitStack()
+        running = await self._stack.enter_async_context(house((AGENT_A,), **self._variables))
+        if self._prepare is not None:
+            await self._prepare(running)
+        self._home = running
+        return running
+
+    async def close(self) -> None:
+        """Stop the shared stack, if there is one."""
+        if self._stack is not None:
+            ending, self._stack, self._home = self._stack, None, None
+            await ending.aclose()
+
+
+async def _cancel_jobs(home: House) -> bool:
+    """Whether all jobs that a failed test left have ended after a cancellation."""
+    try:
+        for job in (await home.api.get("/fine_tuning/jobs", limit=100))["data"]:
+            if job["status"] not in ("succeeded", "failed", "cancelled"):
+                await home.api.patiently("POST", f"/fine_tuning/jobs/{job['id']}/cancel")
+                await home.api.job(job["id"], lambda state: state["phase"] == "done", READY_S_MAX)
+    except (AssertionError, TimeoutError):
+        return False
+    return True

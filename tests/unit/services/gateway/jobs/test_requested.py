@@ -1,0 +1,70 @@
+"""The settings that a request asks for, and what is wrong with them."""
+
+from typing import Any
+
+import pytest
+
+from services.gateway.jobs.bodies import JobRequest
+from services.gateway.jobs.requested import RequestedSettings, requested_settings
+
+
+def parsed(**fields: Any) -> tuple[RequestedSettings, list[str]]:
+    body = {"model": "tiny-llama", "training_file": "file-1", **fields}
+    settings, problems = requested_settings(JobRequest.model_validate(body))
+    return settings, [f"{problem.param}: {problem.message}" for problem in problems]
+
+
+def test_a_request_without_groups_has_the_defaults() -> None:
+    settings, problems = parsed()
+    assert problems == []
+    assert settings == RequestedSettings({}, {}, 1, "reject", 100_000, None)
+
+
+def test_every_group_gives_its_settings_and_where_they_stand() -> None:
+    settings, problems = parsed(
+        hyperparameters={"n_epochs": 4},
+        lora={"rank": 8},
+        training={"slots": 2, "length_policy": "truncate", "warmup_ratio": 0.1},
+        eval={"validation_fraction": 0.2, "drop_max": 0.02},
+    )
+    assert problems == []
+    assert settings.hyper == {"n_epochs": 4, "rank": 8, "warmup_ratio": 0.1}
+    assert settings.paths["rank"] == "lora.rank"
+    assert settings.paths["slots"] == "training.slots"
+    assert (settings.slots, settings.length_policy) == (2, "truncate")
+    assert (settings.validation_fraction_ppm, settings.drop_max_ppm) == (200_000, 20_000)
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"lora": {"n_epochs": 3}}, "lora.n_epochs: unknown; lora takes rank, alpha, dropout"),
+        (
+            {"hyperparameters": {"rank": 8}, "lora": {"rank": 16}},
+            "lora.rank: also given as hyperparameters.rank; keep one",
+        ),
+        (
+            {"training": {"slots": True}},
+            "training.slots: must be a whole number from 1 to 64; it is True",
+        ),
+        (
+            {"training": {"length_policy": "drop"}},
+            "training.length_policy: must be one of reject, truncate, split",
+        ),
+        (
+            {"training": {"validation_fraction": 0.6}},
+            "training.validation_fraction: must be a number from 0 to 0.5; it is 0.6",
+        ),
+    ],
+)
+def test_a_problem_names_its_field_and_leaves_the_default(
+    fields: dict[str, Any], problem: str
+) -> None:
+    settings, problems = parsed(**fields)
+    assert problems == [problem]
+    assert (settings.slots, settings.length_policy) == (1, "reject")
+
+
+def test_all_problems_are_found_at_once() -> None:
+    _, problems = parsed(training={"slots": 0, "length_policy": "x"}, eval={"drop_max": "2 %"})
+    assert len(problems) == 3

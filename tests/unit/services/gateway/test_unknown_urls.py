@@ -1,0 +1,9 @@
+"""What is said of OpenAI's URLs that are not served here."""
+
+from services.gateway.unknown_urls import ALTERNATIVES
+
+
+def test_every_alternative_is_a_beginning_and_a_sentence() -> None:
+    for prefix, text in ALTERNATIVES.items():
+        assert prefix.startswith("/v1/")
+        assert text.endswith(".")
