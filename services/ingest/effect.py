@@ -20,7 +20,7 @@ from schemas.dataset import (
 )
 from schemas.envelope import Message
 from services.ingest.ports import CheckedFile, LocalBase, Workbench, WorkRefused
-from services.ingest.project import ERASE, PREPARE, VALIDATE, EraseBlob
+from services.ingest.project import ERASE, PREPARE, VALIDATE, EraseFileBlob
 from services.ingest.scratch import named_folder, new_folder
 from tunery.data.preparing import PreparedDirectory
 from tunery.runtime.blobs.abstract import Blobs, Stored, blob_key
@@ -112,18 +112,18 @@ def prepare(
     )
 
 
-def erase(blobs: Blobs) -> Effect[EraseBlob]:
+def erase(blobs: Blobs) -> Effect[EraseFileBlob]:
     """Remove one stored object of a deleted file. No command reports the result."""
 
-    async def run(row: EraseBlob, tenant: str, _: int = 1) -> None:
+    async def run(row: EraseFileBlob, tenant: str, _: int = 1) -> None:
         await blobs.delete(row.blob)
 
-    def exhausted(row: EraseBlob, tenant: str, failure: str) -> None:
+    def exhausted(row: EraseFileBlob, tenant: str, failure: str) -> None:
         return None
 
     return Effect(
         kind=ERASE,
-        body=EraseBlob,
+        body=EraseFileBlob,
         run=run,
         exhausted=exhausted,
         tries_max=ERASE_TRIES_MAX,

@@ -30,7 +30,7 @@ CREATE TABLE IF NOT EXISTS bases (
 """
 
 
-class EraseBlob(Message):
+class EraseFileBlob(Message):
     """A stored object that the tenant no longer needs."""
 
     blob: str
@@ -81,7 +81,7 @@ def _deleted(header: Header, event: FileDeleted) -> tuple[Change, ...]:
 
 
 def _erase(header: Header, blob: str) -> Todo:
-    return Todo(ERASE, blob, header.key, header.tenant, EraseBlob(blob=blob))
+    return Todo(ERASE, blob, header.key, header.tenant, EraseFileBlob(blob=blob))
 
 
 def file_row(tenant: str, file_id: str) -> str:

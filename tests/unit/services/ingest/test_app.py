@@ -148,9 +148,7 @@ async def serving(tmp_path: Path, worked: Counter[str]) -> AsyncIterator[Ingest]
         yield Ingest(runtime, worked)
 
 
-async def test_what_is_prepared_is_not_tokenised_again(
-    tmp_path: Path, worked: Counter[str]
-) -> None:
+async def test_a_prepared_directory_is_reused(tmp_path: Path, worked: Counter[str]) -> None:
     """Given a dataset prepared for a job, when others want the same, then no work is due."""
     async with serving(tmp_path, worked) as ingest:
         await ingest.file("file-1", rows(20))

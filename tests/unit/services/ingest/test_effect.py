@@ -20,7 +20,7 @@ from schemas.sealed import Sealed
 from services.ingest.adapters.process_workbench import ProcessWorkbench
 from services.ingest.effect import erase, prepare, validate
 from services.ingest.ports import LocalBase, WorkFailed
-from services.ingest.project import EraseBlob
+from services.ingest.project import EraseFileBlob
 from tests.unit.services.ingest.base import make_base, rows
 from tunery.runtime.blobs.abstract import BlobCorrupt
 from tunery.runtime.blobs.memory import MemoryBlobs
@@ -148,7 +148,7 @@ async def test_a_bad_file_is_rejected_with_every_row(tmp_path: Path) -> None:
         ),
     ],
 )
-async def test_what_is_wrong_is_said_once_more_in_the_words_of_openai(
+async def test_a_rejection_has_the_code_and_message_of_openai(
     tmp_path: Path, data: bytes, rows_max: int | None, code: str, message: str
 ) -> None:
     world = World(tmp_path)
@@ -159,7 +159,7 @@ async def test_what_is_wrong_is_said_once_more_in_the_words_of_openai(
     assert (record.validation.code, record.validation.message) == (code, message)
 
 
-async def test_without_bases_rows_are_checked_all_the_same(tmp_path: Path) -> None:
+async def test_rows_are_checked_without_base_models(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.bases = ()
     record = validation_of(await world.validate.run(await world.file(rows(12)), "acme"))
@@ -178,7 +178,7 @@ async def test_a_base_that_cannot_count_does_not_reject_the_file(tmp_path: Path)
     assert [counted.base_id for counted in record.validation.tokens] == ["small"]
 
 
-async def test_damage_and_time_limits_are_tried_again_then_told(tmp_path: Path) -> None:
+async def test_damage_and_timeouts_are_retried_then_reported(tmp_path: Path) -> None:
     world = World(tmp_path, work_ms_max=1)
     file = await world.file(rows(12))
     with pytest.raises(WorkFailed, match="more than 1 ms"):
@@ -247,5 +247,5 @@ async def test_a_base_that_changed_is_refused_at_once(tmp_path: Path) -> None:
 async def test_deleted_bytes_are_erased(tmp_path: Path) -> None:
     blobs = MemoryBlobs()
     await blobs.put("t/acme/x", b"1")
-    assert await erase(blobs).run(EraseBlob(blob="t/acme/x"), "acme") is None
+    assert await erase(blobs).run(EraseFileBlob(blob="t/acme/x"), "acme") is None
     assert not blobs.bodies

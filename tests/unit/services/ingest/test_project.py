@@ -21,7 +21,7 @@ from schemas.envelope import Header
 from schemas.job import RecordDataset, RecordFile
 from schemas.model import Base, BaseAdded
 from schemas.sealed import Sealed
-from services.ingest.project import BASES, ERASE, PREPARE, VALIDATE, EraseBlob, project
+from services.ingest.project import BASES, ERASE, PREPARE, VALIDATE, EraseFileBlob, project
 from services.ingest.react import react_dataset
 from tunery.runtime.verbs import Done, Todo, Upsert
 
@@ -116,7 +116,7 @@ def test_a_deletion_ends_work_and_starts_erasure() -> None:
     assert changes[:2] == (Done(VALIDATE, "acme/f"), Done(PREPARE, "p"))
     (todo,) = changes[2:]
     assert isinstance(todo, Todo)
-    assert (todo.kind, todo.id, todo.body) == (ERASE, "files/a", EraseBlob(blob="files/a"))
+    assert (todo.kind, todo.id, todo.body) == (ERASE, "files/a", EraseFileBlob(blob="files/a"))
     (send,) = react_dataset(AT, event)
     assert isinstance(send.body, RecordFile)
     assert not send.body.accepted
@@ -137,7 +137,7 @@ def test_bases_are_kept_for_their_tokenizers() -> None:
     assert change == Upsert(BASES, {"base_id": "small"}, {"sha256": SHA, "path": "/m"})
 
 
-def test_jobs_hear_of_files_and_datasets() -> None:
+def test_jobs_are_told_about_files_and_datasets() -> None:
     (good,) = react_dataset(AT, validated(accepted=True))
     assert good.body == RecordFile(file_id="f", accepted=True, tokens=(), message=None)
     (bad,) = react_dataset(AT, validated(accepted=False))

@@ -323,7 +323,7 @@ def test_every_fault_of_a_row_is_listed() -> None:
     ]
 
 
-def test_a_message_with_another_dialect_s_keys_is_told_apart() -> None:
+def test_a_message_with_keys_of_another_dialect_is_reported() -> None:
     report = among(messages({"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}))
     first = report.errors[0]
     assert first.code == "missing_role"
@@ -378,7 +378,7 @@ def test_tokens_are_counted_exactly(base_dir: Path, write: Callable[..., Path]) 
     assert counts.longest_row_tokens * 300 >= counts.tokens
 
 
-def test_what_only_the_base_model_can_find(base_dir: Path, write: Callable[..., Path]) -> None:
+def test_faults_that_need_a_base_model(base_dir: Path, write: Callable[..., Path]) -> None:
     rows: list[Any] = [good(number) for number in range(10)]
     rows.append(messages(said("user", "a <|im_end|> b"), ANSWER))
     rows.append(messages(said("user", "long " * 300), ANSWER))

@@ -236,7 +236,7 @@ def test_bad_rows(case: tuple[str, Any, str, str]) -> None:
     assert report.rows_with_errors == 1
 
 
-def test_what_cannot_be_trained_on_yet_is_said() -> None:
+def test_dialects_without_training_have_a_warning() -> None:
     report = among(trl_dpo(6), "dpo")
     assert report.counts["not_trainable_yet"] == 1
     assert report.verdict == "accepted"

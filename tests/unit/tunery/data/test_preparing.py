@@ -127,7 +127,7 @@ def test_the_same_bytes_every_time(
         {"validation": 200_000},
     ],
 )
-def test_what_decides_the_bytes_decides_the_key(
+def test_the_key_covers_everything_that_determines_the_bytes(
     prepared: PreparedDirectory, tokenizer: Tokenizer, other: dict[str, Any]
 ) -> None:
     manifest = prepared.manifest
@@ -140,7 +140,7 @@ def test_what_decides_the_bytes_decides_the_key(
     assert same == manifest.key
 
 
-def test_a_damaged_directory_is_made_again(
+def test_a_damaged_directory_is_prepared_again(
     prepared: PreparedDirectory, write: Writer, base_dir: Path
 ) -> None:
     whole = prepared.train_path.read_bytes()
@@ -245,7 +245,7 @@ def test_the_manifest_is_plain_json(prepared: PreparedDirectory) -> None:
     assert manifest["files"].keys() == set(preparing.FILES)
 
 
-def test_plain_text_is_learnt_whole_and_without_a_template(
+def test_plain_text_is_trained_whole_without_a_template(
     write: Writer, base_dir: Path, tmp_path: Path, tokenizer: Tokenizer
 ) -> None:
     path = write({"text": f"Rock {number} has a lamp."} for number in range(20))
@@ -256,7 +256,7 @@ def test_plain_text_is_learnt_whole_and_without_a_template(
         assert tokenizer.decode(ids).endswith(f"has a lamp.{tokenizer.eos}")
 
 
-def test_what_nothing_trains_on_is_refused_by_name(
+def test_dialects_without_training_are_refused(
     write: Writer, base_dir: Path, tmp_path: Path
 ) -> None:
     rows = [{"prompt": f"Q {n}?", "chosen": "Yes.", "rejected": "No."} for n in range(20)]
@@ -284,7 +284,7 @@ preparing.prepare(Path(sys.argv[1]), base, out, max_length=128)
 
 
 @pytest.mark.parametrize("after", [0, 3, 9])
-def test_a_killed_run_goes_on_with_the_same_bytes(
+def test_a_killed_run_resumes_and_gives_the_same_bytes(
     prepared: PreparedDirectory,
     base_dir: Path,
     tmp_path: Path,
@@ -315,7 +315,7 @@ def test_a_killed_run_goes_on_with_the_same_bytes(
 STORY = "The keeper climbs the stairs at dusk and lights the lamp for the ships that pass by. " * 3
 
 
-def test_near_duplicates_never_part(write: Writer, base_dir: Path, tmp_path: Path) -> None:
+def test_near_duplicates_stay_on_one_side(write: Writer, base_dir: Path, tmp_path: Path) -> None:
     rows = [chat(number, words=2) for number in range(30)]
     for number in range(60):
         question = f"{number // 2:05} {sha256(str(number // 2).encode()).hexdigest() * 3}"
@@ -331,7 +331,7 @@ def test_near_duplicates_never_part(write: Writer, base_dir: Path, tmp_path: Pat
     assert {(row - 1) ^ 1 for row in held} == {row - 1 for row in held}
 
 
-def test_what_the_policy_removes_is_left_out(
+def test_rows_removed_by_policy_are_left_out(
     write: Writer, base_dir: Path, tmp_path: Path, tokenizer: Tokenizer
 ) -> None:
     rows = [chat(number) for number in range(20)]
@@ -374,7 +374,7 @@ def texts(number: int, words: int) -> dict[str, str]:
     return {"text": " ".join(f"Lamp{number} {word}." for word in range(words))}
 
 
-def test_long_texts_are_split_and_every_token_is_learnt_once(
+def test_long_texts_are_split_and_every_token_is_a_label_once(
     write: Writer, base_dir: Path, tmp_path: Path, tokenizer: Tokenizer
 ) -> None:
     rows = [texts(1, 3), texts(2, 200), texts(3, 40)]

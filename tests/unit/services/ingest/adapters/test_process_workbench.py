@@ -23,7 +23,7 @@ def test_a_worker_gets_no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not [name for name in environment() if name.startswith("TUNERY_")]
 
 
-async def test_a_worker_that_dies_is_named_without_quoting_what_it_read(
+async def test_the_error_of_a_dead_worker_does_not_quote_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     missing = tmp_path / "words-of-a-tenant"

@@ -121,7 +121,7 @@ def test_a_pin_of_a_valid_file_starts_its_preparation() -> None:
     assert ready(events) == ["j1"]
 
 
-def test_equal_work_is_done_once() -> None:
+def test_equal_preparations_run_once() -> None:
     state = after(file("f1"), file("f2"), validated("f1"), validated("f2"))
     state, first = step(state, pin("j1", "f1"))
     state, second = step(state, pin("j2", "f2"))
@@ -199,7 +199,7 @@ def test_a_pinned_file_is_not_deleted() -> None:
     assert isinstance(deleted, FileDeleted)
 
 
-def test_deletion_erases_what_nothing_else_needs() -> None:
+def test_deletion_erases_only_bytes_that_are_not_needed() -> None:
     state, events = step(after(file("f1"), validated("f1")), pin("j1"))
     state = after(
         RecordPrepared(prepare_id=due(events)[0].prepare_id, prepared=PREPARED),

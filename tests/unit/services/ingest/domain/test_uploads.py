@@ -101,7 +101,7 @@ def test_parts_become_a_file_in_the_order_that_completion_names() -> None:
     assert refusal(step(state, complete("b", "a"))[1]) == errors.ILLEGAL_STATE
 
 
-def test_completion_needs_known_parts_each_once_and_every_declared_byte() -> None:
+def test_completion_needs_existing_parts_once_and_all_declared_bytes() -> None:
     state = after(create(), part("a", 2), part("b", 3))
     for wrong in (complete("a", "c"), complete("a", "a"), complete("a", size=2), complete("a")):
         assert refusal(step(state, wrong)[1]) == errors.MALFORMED
@@ -123,7 +123,7 @@ def test_uploads_and_parts_are_limited() -> None:
     assert refusal(step(state, part("more", 1))[1]) == errors.ILLEGAL_STATE
 
 
-def test_what_is_due_goes_by_a_tick() -> None:
+def test_expired_files_are_deleted_by_a_tick() -> None:
     state = after(create(), part("a", 2), file("file-1", 3 * HOUR_MS), file("file-2", None))
     assert earliest(state) == (1 + HOUR_MS, "acme")
     state, events = step(state, Tick(), at=1 + HOUR_MS)
@@ -145,7 +145,7 @@ def test_a_file_that_a_job_needs_outlives_its_time_until_the_job_ends() -> None:
     assert isinstance(gone, FileDeleted)
 
 
-def test_files_that_expire_together_go_by_one_tick() -> None:
+def test_files_that_expire_together_are_deleted_by_one_tick() -> None:
     state = after(file("file-1", HOUR_MS), file("file-2", HOUR_MS))
     _, events = step(state, Tick(), at=DAY_MS)
     gone = [event for event in events if isinstance(event, FileDeleted)]

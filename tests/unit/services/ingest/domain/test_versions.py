@@ -50,7 +50,7 @@ def lineage(job_id: str = "j1") -> KeepDataset:
 
 
 @given(st.lists(st.tuples(st.sampled_from(NAMES), st.booleans()), max_size=30))
-def test_numbers_of_a_name_rise_by_one_whatever_is_deleted(
+def test_version_numbers_rise_by_one_despite_deletions(
     uploads: list[tuple[DatasetName | None, bool]],
 ) -> None:
     state, given_so_far = INITIAL, {FAQ.key: 0, TOUR.key: 0}
@@ -130,7 +130,7 @@ COMMANDS: st.SearchStrategy[Command] = st.one_of(
 
 
 @given(st.lists(COMMANDS, max_size=40))
-def test_what_a_model_keeps_is_there_under_any_history(commands: list[Command]) -> None:
+def test_files_of_a_lineage_exist_after_any_history(commands: list[Command]) -> None:
     state = INITIAL
     for command in commands:
         state, _ = step(state, command)
@@ -139,7 +139,7 @@ def test_what_a_model_keeps_is_there_under_any_history(commands: list[Command]) 
             assert set(kept.files) <= set(datasets.files)
 
 
-def test_what_an_upload_declares_is_the_file_s() -> None:
+def test_the_file_has_what_the_upload_declared() -> None:
     create = CreateUpload(
         upload_id="u",
         purpose="fine-tune",

@@ -70,7 +70,7 @@ def test_a_huge_row_is_named_and_not_kept() -> None:
         (ROW.decode().encode("utf-32"), "not_utf8"),
     ],
 )
-def test_files_that_are_no_rows_are_one_finding(content: bytes, code: str) -> None:
+def test_files_without_rows_are_one_finding(content: bytes, code: str) -> None:
     (finding,) = read(content)
     assert isinstance(finding, Finding)
     assert (finding.code, finding.row) == (code, None)
@@ -82,7 +82,7 @@ WRAPPED = b'{"prompt": "a",\n "completion": "b"}\n'
 
 
 @pytest.mark.parametrize("spread", [PRETTY, ZERO_INDENT, WRAPPED])
-def test_every_spread_object_is_one_finding_where_it_begins(spread: bytes) -> None:
+def test_every_multiline_object_is_one_finding_on_its_first_line(spread: bytes) -> None:
     items = read(ROW + b"\n" + spread + ROW + b"\n" + spread)
     lines = spread.count(b"\n")
     named = [(item.code, item.row) for item in items if isinstance(item, Finding)]
@@ -112,7 +112,7 @@ def test_objects_that_never_end_are_not_looked_at_for_ever(
     assert len(looked) < 2 * multiline_objects.TRIES_MAX * 10_000
 
 
-def test_a_spread_object_after_a_row_that_is_cut_off_is_found() -> None:
+def test_a_multiline_object_after_a_truncated_row_is_recognised() -> None:
     items = read(b'{"messages": [{"a": [\n' + PRETTY + ROW + b"\n")
     named = [(item.code, item.row) for item in items if isinstance(item, Finding)]
     assert named == [("pretty_printed", 2)]

@@ -79,7 +79,7 @@ def corpus(seed: int, rows: int) -> list[str]:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_the_finder_removes_what_the_join_of_all_pairs_removes(seed: int) -> None:
+def test_clusters_equal_those_of_comparing_all_pairs(seed: int) -> None:
     texts = corpus(seed, 300)
     expected, result = joined(texts), clusters(texts).first.tolist()
     truth = {row for row, first in enumerate(expected) if row != first}

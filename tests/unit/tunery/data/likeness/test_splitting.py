@@ -70,7 +70,7 @@ STORIES = {
     st.integers(1, 999_999),
     st.integers(0, 2**32 - 1),
 )
-def test_like_rows_never_part_and_both_sides_get_some(
+def test_similar_rows_stay_together_and_both_sides_get_rows(
     letters: list[str], fraction_ppm: int, seed: int
 ) -> None:
     texts = [f"{STORIES[letter]}{number % 3}" for number, letter in enumerate(letters)]

@@ -33,7 +33,7 @@ def join(sets: Sequence[U64], template: U64, percent: int) -> tuple[list[int], l
 
 
 @given(SETS, st.frozensets(st.integers(0, 40)), st.sampled_from((50, 80, 90, 100)))
-def test_whatever_the_template_all_pairs_are_told(
+def test_any_template_gives_all_similar_pairs(
     sets: list[frozenset[int]], template: frozenset[int], percent: int
 ) -> None:
     rows = [sorted_set(grams) for grams in sets]
@@ -46,7 +46,7 @@ def test_whatever_the_template_all_pairs_are_told(
     assert groups == [list(range(len(rows)))]
 
 
-def test_a_crowd_that_takes_too_long_is_halved(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_template_group_that_takes_too_long_is_halved(monkeypatch: pytest.MonkeyPatch) -> None:
     """Given equal sets at both ends, when the crowd is halved, then its parts are told apart."""
     rows = [sorted_set(frozenset({1, 2, at % 2 + 3})) for at in range(4)]
     monkeypatch.setattr(template_groups, "READ_MAX", 0)
@@ -56,13 +56,13 @@ def test_a_crowd_that_takes_too_long_is_halved(monkeypatch: pytest.MonkeyPatch) 
     assert join(rows, sorted_set(frozenset()), 90)[0] == [0, 1, 0, 1]
 
 
-def test_the_template_is_what_most_have() -> None:
+def test_the_template_has_the_grams_of_most_sets() -> None:
     sample = [sorted_set(frozenset(grams)) for grams in ({1, 2, 3}, {2, 3, 4}, {3, 9})]
     assert template_of(sample).tolist() == [2, 3]
 
 
 @given(st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=6, unique=True), max_size=8))
-def test_groups_are_joined_as_one_by_one(groups: list[list[int]]) -> None:
+def test_joining_groups_equals_joining_pairs(groups: list[list[int]]) -> None:
     """Groups of one call have no row in common, so each is a call's only one here."""
     wanted, result = UnionFind(31), UnionFind(31)
     for group in groups:
@@ -73,7 +73,7 @@ def test_groups_are_joined_as_one_by_one(groups: list[list[int]]) -> None:
     assert result.roots(rows).tolist() == wanted.roots(rows).tolist()
 
 
-def test_groups_of_one_call_that_earlier_trees_tie_together() -> None:
+def test_groups_that_share_an_earlier_set_are_united() -> None:
     forest = UnionFind(8)
     forest.join(1, 6)
     forest.join(3, 7)
@@ -97,7 +97,9 @@ def test_rows_of_one_template_are_joined_exactly(fill_chars: int) -> None:
     assert clusters(texts).first.tolist() == wanted
 
 
-def test_parts_of_a_large_crowd_are_compared_as_other_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_of_a_large_template_group_are_compared_as_other_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Given a crowd that is joined a row at a time, then rows of its buckets still find some."""
     texts = one_template(60)
     wanted, alone = joined(texts), list(range(len(texts)))

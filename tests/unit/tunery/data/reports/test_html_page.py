@@ -51,7 +51,7 @@ def test_counts_are_exact_when_the_listing_is_cut() -> None:
     assert "rejected" in text
 
 
-def test_lengths_and_learnt_tokens_are_drawn(base_dir: Path, write: Callable[..., Path]) -> None:
+def test_lengths_and_labels_are_drawn(base_dir: Path, write: Callable[..., Path]) -> None:
     rows = [{"prompt": f"Question {n}?", "completion": "On the rock."} for n in range(10)]
     path = write(json.loads(json.dumps(rows)))
     with_tokens = render_page(check(path, base_dir=base_dir), "rows")

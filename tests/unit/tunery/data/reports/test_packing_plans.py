@@ -46,7 +46,7 @@ def _chat(question: int, words: int) -> dict[str, Any]:
     batch=st.integers(1, 9),
     data=st.data(),
 )
-def test_what_the_check_says_is_what_is_packed_and_run(
+def test_packing_plans_equal_what_is_packed(
     base_dir: Path, rows: Rows, screen: ScreeningPolicy, batch: int, data: st.DataObject
 ) -> None:
     with tempfile.TemporaryDirectory() as name:
@@ -79,14 +79,14 @@ def _row_tokens(path: Path) -> list[int]:
     return [sum(next(lengths) for _ in range(count)) for count in parts["row_lengths"].tolist()]
 
 
-def test_nothing_is_said_of_rows_that_will_change(base_dir: Path, tmp_path: Path) -> None:
+def test_rows_that_will_change_have_no_packing_plans(base_dir: Path, tmp_path: Path) -> None:
     path = written([(number, 5) for number in range(12)], tmp_path)
     counts = check(path, base_dir=base_dir, policy=ScreeningPolicy(personal="scrub")).tokens
     assert counts is not None
     assert counts.plans == ()
 
 
-def test_beyond_one_window_the_first_rows_stand_for_the_rest(
+def test_beyond_one_window_the_plan_is_extrapolated(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rng = np.random.default_rng(1)

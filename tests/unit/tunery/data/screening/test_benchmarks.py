@@ -66,7 +66,7 @@ def test_added_again_replaces(tmp_path: Path, write: Write) -> None:
     assert [item.question for item in benchmarks.load(tmp_path / "store")] == ["New?"]
 
 
-def test_what_is_wrong_is_named(tmp_path: Path, write: Write) -> None:
+def test_errors_name_file_and_row(tmp_path: Path, write: Write) -> None:
     store = tmp_path / "store"
     with pytest.raises(BenchmarkUnusable, match=r"rows\.jsonl, row 2: none of the keys foo"):
         benchmarks.add(store, "one", [write([{"question": "Q?"}, {"foo": 1}])])

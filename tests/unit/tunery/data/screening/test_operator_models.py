@@ -82,7 +82,7 @@ def test_how_toxic_is_too_toxic_is_the_operator_s_choice(tmp_path: Path) -> None
         assert report.counts.get("toxic_row", 0) == count
 
 
-def test_names_are_told_or_scrubbed_or_refused(tmp_path: Path) -> None:
+def test_names_are_reported_masked_or_refused(tmp_path: Path) -> None:
     file = rows(tmp_path, ["Ask Mrs Berg at berg@mail.example"])
     for rule, code in (("warn", "personal_data"), ("block", "personal_data_refused")):
         policy = ScreeningPolicy(personal=rule, personal_model=f"{HERE}:titled")  # type: ignore[arg-type]  # a loop
@@ -113,7 +113,7 @@ def test_models_that_only_warn_are_no_part_of_the_bytes() -> None:
         (f"{HERE}:nothing", "name a callable"),
     ],
 )
-def test_a_model_that_cannot_be_had_is_named_before_the_first_row(
+def test_a_model_that_cannot_be_loaded_is_reported_before_the_first_row(
     tmp_path: Path, model: str, why: str
 ) -> None:
     for policy in (
@@ -133,7 +133,7 @@ def test_answers_that_no_model_may_give_are_named() -> None:
         operator_models.recognise(f"{HERE}:outside", "text")
 
 
-def test_presidio_without_its_package_says_what_to_install(
+def test_missing_presidio_is_reported_with_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     presidio.load_analyzer.cache_clear()
@@ -142,7 +142,7 @@ def test_presidio_without_its_package_says_what_to_install(
         operator_models.recognise("presidio", "Ann lives in Oslo.")
 
 
-def test_what_presidio_finds_becomes_spans(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entities_of_presidio_become_spans(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its load_analyzer is stood in for: the package is not a part of the tests' environment."""
 
     def analyze(text: str, language: str, entities: list[str]) -> list[SimpleNamespace]:

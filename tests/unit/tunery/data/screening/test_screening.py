@@ -34,7 +34,7 @@ def positions(report: CheckReport, code: str) -> list[tuple[int | None, str]]:
 STORY = " ".join(f"word{number} follows" for number in range(40))
 
 
-def test_a_near_duplicate_is_named_with_the_row_it_is_like(write: Write) -> None:
+def test_a_near_duplicate_is_reported_with_the_row_it_repeats(write: Write) -> None:
     rows = [
         chat("Tell.", STORY),
         chat("Sing.", "La."),
@@ -134,7 +134,7 @@ def test_scrubbing_masks_what_the_policy_names() -> None:
     assert scrub(row, ScreeningPolicy()) is row
 
 
-def test_what_was_not_looked_for_is_said(write: Write) -> None:
+def test_the_report_lists_what_was_not_checked(write: Write) -> None:
     path = write([chat("Hi?", "Hello.")])
     plain = check(path, min_rows=0)
     assert plain.not_looked_for == (

@@ -62,7 +62,7 @@ def test_a_template_may_refuse_a_row() -> None:
         "{% include '/etc/passwd' %}",
     ],
 )
-def test_what_a_template_may_not_do(source: str) -> None:
+def test_templates_are_restricted(source: str) -> None:
     with pytest.raises(TemplateError):
         Template(source, {}).render(CHAT, None)
 

@@ -31,9 +31,7 @@ def test_splitting_keeps_every_label_once_and_in_order(mask: bytes, limit: int) 
 
 
 @given(mask=masks, limit=st.integers(1, 40), policy=st.sampled_from(LENGTH_POLICIES))
-def test_every_sequence_is_short_enough_and_can_be_learnt(
-    mask: bytes, limit: int, policy: str
-) -> None:
+def test_every_sequence_fits_and_has_a_label(mask: bytes, limit: int, policy: str) -> None:
     fitted = fit(encoded(mask), limit, policy)  # type: ignore[arg-type]  # one of the policies
     if isinstance(fitted, Note):
         return
@@ -52,7 +50,7 @@ def test_every_sequence_is_short_enough_and_can_be_learnt(
         (b"\1", None, "reject", "no_trainable_token"),
     ],
 )
-def test_what_cannot_be_used_is_named(
+def test_rows_without_a_usable_sequence_have_a_finding(
     mask: bytes, limit: int | None, policy: str, code: str
 ) -> None:
     fitted = fit(encoded(mask), limit, policy)  # type: ignore[arg-type]  # one of the policies

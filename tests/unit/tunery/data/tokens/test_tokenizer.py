@@ -56,7 +56,7 @@ def with_template(base_dir: Path, tmp_path: Path, source: str | None) -> Path:
     return tmp_path
 
 
-def test_answers_and_their_end_are_learnt(tokenizer: Tokenizer) -> None:
+def test_answers_and_their_end_token_are_labels(tokenizer: Tokenizer) -> None:
     encoded = encode(tokenizer, chat("Who?", "Me.", "assistant", "assistant\n"))
     assert learnt(tokenizer, encoded) == [f"Me.{END}", f"assistant\n{END}"]
     assert encoded.mask[0] == 0
@@ -68,7 +68,7 @@ def test_weights_choose_the_answers(tokenizer: Tokenizer) -> None:
     assert learnt(tokenizer, encode(tokenizer, row)) == [f"second{END}"]
 
 
-def test_the_prompt_is_all_before_the_last_learnt_answer(tokenizer: Tokenizer) -> None:
+def test_the_prompt_is_everything_before_the_last_trained_answer(tokenizer: Tokenizer) -> None:
     rendered = encode(tokenizer, chat("a", "first", "b", "second")).rendered
     assert rendered.text[: rendered.turn].endswith("<|im_start|>assistant\n")
     assert rendered.text[rendered.turn :] == f"second{END}\n"
@@ -116,7 +116,9 @@ TRIMMED = CHATML.replace("message.content", "message.content | trim")
 @pytest.mark.parametrize("source", [CHATML, TRIMMED])
 @settings(deadline=None, max_examples=40)
 @given(turns=st.lists(ANY_TURN, min_size=1, max_size=5))
-def test_forms_and_marks_tell_the_same(base_dir: Path, source: str, turns: list[Any]) -> None:
+def test_layouts_and_marks_give_the_same_spans(
+    base_dir: Path, source: str, turns: list[Any]
+) -> None:
     known = templated(base_dir, source)
     messages = [{"role": role, "content": text} for role, text in turns]
     row = Conversation(messages, [role == "assistant" for role, _ in turns])
@@ -175,9 +177,7 @@ def test_templates_that_trim_and_templates_with_generation_blocks(
     assert learnt(tokenizer, encode(tokenizer, row)) == [f"d{END}"]
 
 
-def test_tool_calls_are_learnt_where_the_template_shows_them(
-    base_dir: Path, tmp_path: Path
-) -> None:
+def test_tool_calls_are_labels_if_the_template_shows_them(base_dir: Path, tmp_path: Path) -> None:
     source = CHATML.replace(
         "message.content",
         "(message.content or '') + (message.tool_calls | tojson if message.tool_calls else '')",
@@ -201,7 +201,7 @@ def test_a_template_that_reacts_to_marks_is_named(base_dir: Path, tmp_path: Path
         Tokenizer.load(with_template(base_dir, tmp_path, source))
 
 
-def test_without_a_template_pairs_are_learnt_raw(base_dir: Path, tmp_path: Path) -> None:
+def test_without_a_template_pairs_are_plain_text(base_dir: Path, tmp_path: Path) -> None:
     tokenizer = Tokenizer.load(with_template(base_dir, tmp_path, None))
     row = Conversation(
         [{"role": "user", "content": "Q:"}, {"role": "assistant", "content": " A"}],
@@ -239,7 +239,7 @@ def test_unusable_directories_are_named(tmp_path: Path) -> None:
         Tokenizer.load(tmp_path)
 
 
-def test_hashes_name_what_decides_the_ids(base_dir: Path, tmp_path: Path) -> None:
+def test_hashes_cover_everything_that_determines_the_ids(base_dir: Path, tmp_path: Path) -> None:
     first = Tokenizer.load(base_dir)
     same = Tokenizer.load(base_dir)
     other = Tokenizer.load(with_template(base_dir, tmp_path, CHATML))
