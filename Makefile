@@ -21,6 +21,8 @@ QUICK := tests/simulation tests/histories tests/repo tests/contract tests/unit
 SLOW := tests/e2e tests/integration
 PYTEST := $(BIN)/python -m pytest -q
 BESIDE := -n 2 --dist loadfile --no-loadscope-reorder
+# Quick tests share no servers, so a worker that has none left takes some of the other.
+SHARED := -n 2 --dist worksteal
 
 help: ## what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,7 +60,7 @@ contracts:
 	@$(BIN)/lint-imports
 
 unit:
-	@$(PYTEST) $(BESIDE) -m "not train" $(QUICK)
+	@$(PYTEST) $(SHARED) -m "not train" $(QUICK)
 
 fmt: setup ## format and sort imports
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .

@@ -29,5 +29,5 @@ def tiny_base() -> Base:
     command = [sys.executable, "-m", "tunery.ml.base", "tiny", str(folder)]
     with (folder.parent / "tiny.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # one process makes it, those beside it wait
-        made = subprocess.run(command, capture_output=True, check=True, timeout=BUILD_S_MAX)
-    return Base(folder, json.loads(made.stdout)["sha256"])
+        completed = subprocess.run(command, capture_output=True, check=True, timeout=BUILD_S_MAX)
+    return Base(folder, json.loads(completed.stdout)["sha256"])

@@ -3,7 +3,7 @@
 `scenario.py`            the scenario as the command line knows it
 `plan.py`                what a seed draws: jobs, changes, faults
 `control_plane_sim.py`   one run: faulty time first, then the end of every job
-`sim_context.py`         what all of a run shares: the broker, names, random numbers, news
+`sim_context.py`         what all of a run shares: the broker, names, random numbers, decisions
 `hosts.py`               the hosts that the simulated processes run
 `tenants.py`             tenants, and the services that only answer
 `nodes.py`               machines, their agents, and what these run

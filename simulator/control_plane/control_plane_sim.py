@@ -1,4 +1,4 @@
-"""One run of the town: a time of faults that everybody lives through, then an end of everything."""
+"""One run of the control plane: a time of faults, then the end of every job."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -12,13 +12,13 @@ from schemas.sealed import Sealed
 from schemas.topics import ACCOUNT, JOB, PARTITIONS, POOL, STREAMS, TOPICS
 from schemas.units import HOUR_MS
 from simulator.control_plane.hosts import hosts
-from simulator.control_plane.nodes import Machine
-from simulator.control_plane.plan import Plan, Size
-from simulator.control_plane.sim_context import Ground, active, tenants
-from simulator.control_plane.tenants import NOTHING_SAID, PLAYED, Neighbours, Tenant
+from simulator.control_plane.nodes import SimMachine
+from simulator.control_plane.plan import ControlPlanePlan, Size
+from simulator.control_plane.sim_context import SimContext, active, tenants
+from simulator.control_plane.tenants import NO_TEXT, PLAYED, AnsweringServices, SimTenant
 from simulator.engine.broker import EPOCH_MS, Broker
 from simulator.engine.cluster import Action, Cluster
-from simulator.engine.faults import Tally
+from simulator.engine.faults import FaultTally
 from simulator.engine.virtual_loop import run_virtual
 
 SLOTS_MAX: Final = 3
@@ -30,56 +30,56 @@ Act = Callable[[], Coroutine[Any, Any, None]]
 
 
 @dataclass
-class Run:
+class ControlPlaneRun:
     """What a run left behind."""
 
-    plan: Plan
-    ground: Ground
-    machines: list[Machine]
+    plan: ControlPlanePlan
+    context: SimContext
+    machines: list[SimMachine]
     cluster: Cluster
     trace: list[str]
     ledger: Sequence[dict[str, Any]] = ()
     finished: bool = False
 
 
-class Town:
-    def __init__(self, ground: Ground, urls: Mapping[str, Sealed]) -> None:
-        self.ground, self.rng = ground, ground.chance("town")
-        build = partial(hosts, ground.size)
+class ControlPlaneSim:
+    def __init__(self, context: SimContext, urls: Mapping[str, Sealed]) -> None:
+        self.context, self.rng = context, context.chance("town")
+        build = partial(hosts, context.size)
         self.cluster = Cluster(
-            ground.broker, ground.plan.seed, STREAMS, lambda process: build(self.cluster, process)
+            context.broker, context.plan.seed, STREAMS, lambda process: build(self.cluster, process)
         )
         self.cluster.actions |= {
-            "power cut": self._machines(Machine.lose_power),
-            "agent killed": self._machines(Machine.lose_agent),
-            "agent frozen": self._machines(Machine.freeze),
-            "node departed": self._machines(Machine.depart),
+            "power cut": self._machines(SimMachine.lose_power),
+            "agent killed": self._machines(SimMachine.lose_agent),
+            "agent frozen": self._machines(SimMachine.freeze),
+            "node departed": self._machines(SimMachine.depart),
         }
-        size = ground.size
+        size = context.size
         # One machine is large enough for every job.
         slots = [SLOTS_MAX, *(self.rng.randint(1, SLOTS_MAX) for _ in range(size.nodes - 1))]
         self.machines = [
-            Machine(ground, f"n{number}", slots[number]) for number in range(size.nodes)
+            SimMachine(context, f"n{number}", slots[number]) for number in range(size.nodes)
         ]
         self.tenants = [
-            Tenant(ground, name, urls.get(name, NOTHING_SAID)) for name in tenants(size.tenants)
+            SimTenant(context, name, urls.get(name, NO_TEXT)) for name in tenants(size.tenants)
         ]
-        self.neighbours = Neighbours(ground)
+        self.answering_services = AnsweringServices(context)
 
     async def live(self) -> bool:
-        """Whether every job has ended, all slots are free, and the ledger has heard of it."""
-        ground = self.ground
+        """Play the plan. True when all jobs have ended and the ledger is complete."""
+        context = self.context
         living = [
-            *(asyncio.create_task(ground.tell_news(stream)) for stream in (ACCOUNT, JOB, POOL)),
-            *(asyncio.create_task(self.neighbours.listen(stream)) for stream in PLAYED),
+            *(asyncio.create_task(context.follow(stream)) for stream in (ACCOUNT, JOB, POOL)),
+            *(asyncio.create_task(self.answering_services.listen(stream)) for stream in PLAYED),
         ]
         self.cluster.start()
         for machine in self.machines:
             machine.boot()
         await asyncio.gather(*(tenant.move_in() for tenant in self.tenants))
-        chaos = asyncio.create_task(self.cluster.chaos(ground.plan.faults))
+        chaos = asyncio.create_task(self.cluster.chaos(context.plan.faults))
         acts = [asyncio.create_task(self._at(second, act)) for second, act in self._acts()]
-        await asyncio.sleep(ground.size.faulty_s)
+        await asyncio.sleep(context.size.faulty_s)
         await chaos
         self._heal()
         await asyncio.gather(*acts)
@@ -93,23 +93,23 @@ class Town:
         return finished
 
     def _acts(self) -> list[tuple[float, Act]]:
-        """Who does what when, in seconds."""
-        rng, plan, faulty_s = self.rng, self.ground.plan, self.ground.size.faulty_s
-        found: list[tuple[float, Act]] = []
+        """The requests of the tenants, each with its second of the run."""
+        rng, plan, faulty_s = self.rng, self.context.plan, self.context.size.faulty_s
+        acts: list[tuple[float, Act]] = []
         for number in range(plan.jobs):
             submit = partial(rng.choice(self.tenants).submit, number)
-            found.append((rng.uniform(0, faulty_s / 2), submit))
+            acts.append((rng.uniform(0, faulty_s / 2), submit))
         for count, what in (
-            (plan.changes, Tenant.change_mind),
-            (plan.new_limits, Tenant.change_plan),
+            (plan.changes, SimTenant.change_mind),
+            (plan.new_limits, SimTenant.change_plan),
         ):
             for _ in range(count):
                 act = partial(what, rng.choice(self.tenants))
-                found.append((rng.uniform(3, faulty_s - 3), act))
-        return found
+                acts.append((rng.uniform(3, faulty_s - 3), act))
+        return acts
 
-    def _machines(self, fault: Callable[[Machine], Coroutine[Any, Any, None]]) -> Action:
-        """What goes wrong with one of them."""
+    def _machines(self, fault: Callable[[SimMachine], Coroutine[Any, Any, None]]) -> Action:
+        """A fault that hits one of the machines."""
 
         async def act(rng: Random) -> None:
             await fault(rng.choice(self.machines))
@@ -123,13 +123,13 @@ class Town:
     def _heal(self) -> None:
         """Faults stop. One machine is new to every job, whatever has failed under it elsewhere."""
         self.cluster.heal()
-        fresh = Machine(self.ground, "fresh", SLOTS_MAX)
+        fresh = SimMachine(self.context, "fresh", SLOTS_MAX)
         self.machines.append(fresh)
         fresh.boot()
 
     async def _settled(self) -> bool:
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self.ground.size.patience_s
+        deadline = loop.time() + self.context.size.patience_s
         while loop.time() < deadline:
             await asyncio.gather(*(tenant.settle() for tenant in self.tenants))
             quiet = self._quiet()
@@ -139,12 +139,12 @@ class Town:
         return False
 
     def _quiet(self) -> bool:
-        """Every job has ended, every command is decided, nothing runs, nobody is about to answer.
+        """Every job has ended, every command is decided, nothing runs, and no answer is on its way.
 
         When this holds for a while, reactions and the ledger have arrived as well.
         """
-        broker = self.ground.broker
-        decided = {stream: len(entries) for stream, entries in self.ground.news.items()}
+        broker = self.context.broker
+        decided = {stream: len(entries) for stream, entries in self.context.decisions.items()}
         asked = {
             stream.name: sum(
                 len(broker.history[stream.commands.name, partition])
@@ -155,31 +155,33 @@ class Town:
         busy = (
             *(tenant.jobs for tenant in self.tenants),
             *(machine.running for machine in self.machines),
-            self.neighbours.answering,
+            self.answering_services.answering,
         )
         return decided == asked and not any(busy)
 
 
-def play(plan: Plan, size: Size, trace: bool = False, urls: Mapping[str, Sealed] = NO_URLS) -> Run:
+def play(
+    plan: ControlPlanePlan, size: Size, trace: bool = False, urls: Mapping[str, Sealed] = NO_URLS
+) -> ControlPlaneRun:
     """Run a plan on virtual time. The same plan gives the same run, to the byte."""
     rng = Random(f"{plan.seed}/broker")
 
-    async def main() -> Run:
-        broker = Broker(rng, plan.faults, Tally(), active(size))
+    async def main() -> ControlPlaneRun:
+        broker = Broker(rng, plan.faults, FaultTally(), active(size))
         lines: list[str] = []
         if trace:
             broker.trace = lambda line: lines.append(
                 f"{broker.clock.monotonic_ms() / 1_000:8.3f} {line}"
             )
         await broker.memory.create(TOPICS, PARTITIONS)
-        # A full hour, perhaps a month as well, begins while everybody is busy.
+        # A full hour, perhaps a month as well, begins while jobs run.
         boundary = NEW_MONTH_MS if plan.new_month else -(-EPOCH_MS // HOUR_MS) * HOUR_MS
         broker.clock.skew_ms = boundary - EPOCH_MS - 1_000 * rng.randint(20, size.faulty_s)
-        ground = Ground(plan, size, broker, rng)
-        town = Town(ground, urls)
-        run = Run(plan, ground, town.machines, town.cluster, lines)
-        run.finished = await town.live()
-        run.ledger = await town.cluster.database("billing").rows("ledger")
+        context = SimContext(plan, size, broker, rng)
+        simulation = ControlPlaneSim(context, urls)
+        run = ControlPlaneRun(plan, context, simulation.machines, simulation.cluster, lines)
+        run.finished = await simulation.live()
+        run.ledger = await simulation.cluster.database("billing").rows("ledger")
         return run
 
     return run_virtual(main())

@@ -1,4 +1,4 @@
-"""What the processes of the town's cluster run: scheduler and billing, as in production."""
+"""The hosts of a simulated process: scheduler and billing, as in production."""
 
 from typing import Any, Final
 
@@ -46,7 +46,7 @@ def hosts(size: Size, cluster: Cluster, process: Process) -> tuple[Host, ...]:
             runtime, aggregate, owner=process.name, fresh_id=process.fresh_id, limits=bounds
         )
 
-    found: tuple[Host, ...] = (
+    every: tuple[Host, ...] = (
         owner(scheduler, JOBS),
         owner(scheduler, POOLS),
         owner(billing, ACCOUNTS),
@@ -55,6 +55,6 @@ def hosts(size: Size, cluster: Cluster, process: Process) -> tuple[Host, ...]:
         Reactor(billing, ACCOUNT, react_account, limits=bounds),
     )
     if any(isinstance(host, Watcher) for other in cluster.processes for host in other.hosts):
-        return found
+        return every
     watcher = Watcher(scheduler, NODE_TTL_MS, LOOK_MS, IDLE_MS_MAX)
-    return (*found, watcher, Projector(billing, LEDGER))
+    return (*every, watcher, Projector(billing, LEDGER))

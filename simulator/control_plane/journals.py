@@ -1,4 +1,4 @@
-"""A life of the town as records that real servers can be given, and what must come out of them."""
+"""A long run as records that real servers can be given, and what must come out of them."""
 
 import asyncio
 from collections import Counter
@@ -15,10 +15,10 @@ from schemas.sealed import Sealed
 from schemas.topics import ACCOUNT, JOB, POOL
 from schemas.units import GpuMs, Micro
 from simulator.control_plane.audit import audited, bills
-from simulator.control_plane.control_plane_sim import Run, play
-from simulator.control_plane.plan import Plan, Size
-from simulator.control_plane.usage_books import Line
-from simulator.engine.faults import Faults, Step
+from simulator.control_plane.control_plane_sim import ControlPlaneRun, play
+from simulator.control_plane.plan import ControlPlanePlan, Size
+from simulator.control_plane.usage_books import LedgerLine
+from simulator.engine.faults import Faults, FaultStep
 from tunery.runtime.bus.abstract import Appended, Commit, Log, Record
 
 KINDS: Final = ("crash", "power cut", "power cut", "agent killed", "agent frozen", "node departed")
@@ -27,7 +27,7 @@ S_PER_JOB: Final = 8  # of faulty time; jobs come in its first half
 SIZE: Final = Size(tenants=6, nodes=12, snapshot_every=300)
 REACTIONS: Final = (("scheduler", JOB), ("scheduler", POOL), ("billing", ACCOUNT))
 WINDOW: Final = 500  # appends in flight
-Place: TypeAlias = tuple[str, int]  # topic, partition
+TopicPartition: TypeAlias = tuple[str, int]  # topic, partition
 Group: TypeAlias = tuple[str, str]  # group, topic
 JobRow: TypeAlias = tuple[str, str, str, GpuMs, GpuMs, GpuMs]
 
@@ -36,16 +36,16 @@ JobRow: TypeAlias = tuple[str, str, str, GpuMs, GpuMs, GpuMs]
 class Life:
     """`records`: of journals and commands; `reacted`: how far reactions had come.
 
-    The rest is the truth, by the town's own books. `jobs`: tenant, id, outcome, time billed, lost,
+    The rest is the truth, by our own books. `jobs`: tenant, id, outcome, time billed, lost,
     released; `leases`: how many; `invoices`: time and money by tenant and month.
     """
 
-    records: Mapping[Place, Sequence[Record]]
+    records: Mapping[TopicPartition, Sequence[Record]]
     reacted: Mapping[Group, Mapping[int, Commit]]
     jobs: Counter[JobRow]
     limits: Mapping[str, Limits]
     leases: int
-    lines: Counter[Line]
+    lines: Counter[LedgerLine]
     invoices: Mapping[tuple[str, str], tuple[GpuMs, Micro]]
 
     @property
@@ -62,17 +62,20 @@ def live(jobs: int, urls: Mapping[str, Sealed], seed: int = 1) -> Life:
     rng, until_ms = Random(f"{seed}/kills"), 1_000 * size.faulty_s - 5_000
     times = sorted(rng.randint(1_000, until_ms) for _ in range(jobs // JOBS_PER_KILL))
     faults = Faults(
-        lost=1, late=1, doubled=1, steps=tuple(Step(at_ms, rng.choice(KINDS)) for at_ms in times)
+        lost=1,
+        late=1,
+        doubled=1,
+        steps=tuple(FaultStep(at_ms, rng.choice(KINDS)) for at_ms in times),
     )
-    plan = Plan(
+    plan = ControlPlanePlan(
         seed, faults, jobs, changes=jobs // 4, failures=8, rotten=10, stubborn=10, new_month=True
     )
     run = play(plan, size, urls=urls)
     return _written_down(run)
 
 
-def _written_down(run: Run) -> Life:
-    audit, broker = audited(run), run.ground.broker
+def _written_down(run: ControlPlaneRun) -> Life:
+    audit, broker = audited(run), run.context.broker
     assert not audit.violations, audit.violations[0]
     topics = {topic.name for _, s in REACTIONS for topic in (s.commands, s.journal)}
     groups = [
@@ -80,14 +83,18 @@ def _written_down(run: Run) -> Life:
         for service, stream in REACTIONS
     ]
     tenants = {
-        event.job_id: one.header.key
-        for one in run.ground.news["job"]
-        for event in one.events
+        event.job_id: decision.header.key
+        for decision in run.context.decisions["job"]
+        for event in decision.events
         if isinstance(event, JobEnded)
     }
     return Life(
-        records={place: found for place, found in broker.history.items() if place[0] in topics},
-        reacted={place: asyncio.run(_committed(broker.memory, place)) for place in groups},
+        records={
+            partition: records
+            for partition, records in broker.history.items()
+            if partition[0] in topics
+        },
+        reacted={group: asyncio.run(_committed(broker.memory, group)) for group in groups},
         jobs=Counter(
             (
                 *(tenants[job_id], job_id, ended.outcome),
@@ -96,9 +103,9 @@ def _written_down(run: Run) -> Life:
             for job_id, ended in audit.quota.ended.items()
         ),
         limits={
-            one.header.key: event.limits
-            for one in run.ground.news["account"]
-            for event in one.events
+            decision.header.key: event.limits
+            for decision in run.context.decisions["account"]
+            for event in decision.events
             if isinstance(event, TenantCreated | PlanSet)
         },
         leases=len(audit.meter.leases),
@@ -107,8 +114,8 @@ def _written_down(run: Run) -> Life:
     )
 
 
-async def _committed(log: Log, place: Group) -> Mapping[int, Commit]:
-    return await log.committed(*place)
+async def _committed(log: Log, group: Group) -> Mapping[int, Commit]:
+    return await log.committed(*group)
 
 
 async def load(life: Life, log: Log) -> None:
@@ -126,5 +133,5 @@ async def load(life: Life, log: Log) -> None:
             await asyncio.gather(*flying)
         finally:
             await writer.close()
-    for place, commits in life.reacted.items():
-        await log.commit(*place, commits)
+    for group, commits in life.reacted.items():
+        await log.commit(*group, commits)

@@ -51,7 +51,7 @@ def _closed_again(pool: Pool, command: Any, ctx: Context, then: Any) -> tuple[Ev
 
 
 def _refund_again(pool: Pool, command: Any, ctx: Context, then: Any) -> tuple[Event, ...]:
-    """Whoever says that an attempt failed gets its cost back, with whatever token."""
+    """Every report of a failed attempt is refunded, with whatever token."""
     lease = pool.leases.get(lease_key(command.token.lease))
     if lease is not None and lease.closed and isinstance(command, ReportExit):
         lost = lease.billable_gpu_ms - lease.lost_gpu_ms
@@ -122,7 +122,7 @@ def _never_stuck(_lease: Lease, _idle_ms: Ms) -> bool:
     return False
 
 
-def _nobody_runs(_: TenantJobs) -> int:
+def _none_running(_: TenantJobs) -> int:
     return 0
 
 
@@ -177,5 +177,5 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "a key's open jobs not counted", admission, "key_spend_micro", _ended_only, "limit", seed=64
     ),
     Mutant("what stands still is left alone", deadlines, "is_stuck", _never_stuck, "stuck"),
-    Mutant("concurrency not counted", decide, "running", _nobody_runs, "limit", seed=4),
+    Mutant("concurrency not counted", decide, "running", _none_running, "limit", seed=4),
 )

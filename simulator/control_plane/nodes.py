@@ -1,7 +1,7 @@
 """Nodes: machines, the agents on them, and what they run under their leases.
 
 Agents fold the pool's journal with the production fold. A machine outlives its agents and knows
-what really runs on it, whoever believes what.
+what really runs on it, whatever an agent believes.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from services.trainer.domain.evolve import HARDNESS, evolve
 from services.trainer.domain.state import Grant, NodeState, TargetState
 from simulator.control_plane.samples import POOL as POOL_NAME
 from simulator.control_plane.samples import SCORED, TRAINED, checkpoint
-from simulator.control_plane.sim_context import POOL_PARTITION, READ_WAIT_MS, Ground, insist
+from simulator.control_plane.sim_context import POOL_PARTITION, READ_WAIT_MS, SimContext, insist
 from tunery.runtime.bus.abstract import AppendUnknown, Unavailable
 from tunery.runtime.journal.reader import START, JournalReader
 
@@ -54,28 +54,28 @@ class Diary:
     captured: dict[str, Ms] = field(default_factory=dict)  # manifest → elapsed at its capture
 
 
-class Machine:
-    def __init__(self, ground: Ground, node_id: str, slots: int) -> None:
-        self.ground, self.node_id, self.slots = ground, node_id, slots
-        self.rng = ground.chance(node_id)
+class SimMachine:
+    def __init__(self, context: SimContext, node_id: str, slots: int) -> None:
+        self.context, self.node_id, self.slots = context, node_id, slots
+        self.rng = context.chance(node_id)
         self.running: dict[str, int] = {}  # slots in use, by incarnation and lease
         self.diaries: dict[tuple[str, int], Diary] = {}
         self.incarnations = 0
-        self.agent: Agent | None = None
+        self.agent: SimAgent | None = None
 
     def boot(self) -> None:
-        """A new agent; it kills first what an earlier one has left."""
+        """A new agent; it kills first what an earlier agent has left."""
         if self.agent is not None:
             return
         self.running.clear()
         self.incarnations += 1
-        self.agent = Agent(self, f"{self.node_id}.{self.incarnations}")
+        self.agent = SimAgent(self, f"{self.node_id}.{self.incarnations}")
 
     def start(self, name: str, slots: int) -> None:
         self.running[name] = slots
         used = sum(self.running.values())
         if used > self.slots:
-            self.ground.violations.append(
+            self.context.violations.append(
                 f"slots: {self.node_id} runs {', '.join(self.running)}: {used} of {self.slots}"
             )
 
@@ -83,7 +83,7 @@ class Machine:
         self.running.pop(name, None)
 
     def note(self, text: str) -> None:
-        self.ground.broker.trace(f"{self.node_id} {text}")
+        self.context.broker.trace(f"{self.node_id} {text}")
 
     # --- what goes wrong --------------------------------------------------------------------------
 
@@ -97,57 +97,57 @@ class Machine:
     def _lose_agent(self, why: str) -> bool:
         if self.agent is None:
             return False
-        self.ground.broker.tally.add(why)
+        self.context.broker.tally.add(why)
         self.note(why)
         self.agent.end()
         self.agent = None
-        self.ground.broker.later(self.rng.uniform(500, 30_000), self.boot)
+        self.context.broker.later(self.rng.uniform(500, 30_000), self.boot)
         return True
 
     async def freeze(self) -> None:
         agent, freeze_s = self.agent, self.rng.uniform(1, 40)
         if agent is None:
             return
-        self.ground.broker.tally.add("agent frozen")
+        self.context.broker.tally.add("agent frozen")
         self.note(f"is frozen for {freeze_s:.1f} s")
-        agent.door.pause()
+        agent.port.pause()
         await asyncio.sleep(freeze_s)
         self.note("thaws")
-        agent.door.resume()
+        agent.port.resume()
 
     async def depart(self) -> None:
-        """In order: what runs checkpoints and ends, then the node says goodbye."""
+        """An orderly departure: what runs writes a checkpoint and ends, then the node retires."""
         agent = self.agent
         if agent is None or not agent.state.registered:
             return
-        self.ground.broker.tally.add("node departed")
+        self.context.broker.tally.add("node departed")
         self.note("departs")
         await asyncio.wait((agent.begin_to_leave(),))  # which ends with the agent if that dies
         if self.agent is agent:
             agent.end()
             self.agent = None
-            self.ground.broker.later(self.rng.uniform(500, 30_000), self.boot)
+            self.context.broker.later(self.rng.uniform(500, 30_000), self.boot)
 
 
-class Agent:
+class SimAgent:
     """One incarnation. `attempts` by lease; their tasks die with it."""
 
-    def __init__(self, machine: Machine, incarnation: str) -> None:
+    def __init__(self, machine: SimMachine, incarnation: str) -> None:
         self.machine, self.incarnation = machine, incarnation
-        self.rng = machine.ground.chance(incarnation)
-        self.door, self._sender = machine.ground.door(incarnation)
+        self.rng = machine.context.chance(incarnation)
+        self.port, self._sender = machine.context.port(incarnation)
         self.state = NodeState(node_id=machine.node_id, incarnation=incarnation)
-        self._attempts: dict[int, Attempt] = {}
+        self._attempts: dict[int, SimAttempt] = {}
         self._leaving = False
         self._tasks = [asyncio.create_task(self._beat()), asyncio.create_task(self._live())]
 
     def end(self) -> None:
-        self.door.alive = False
+        self.port.alive = False
         for task in (*self._tasks, *(attempt.task for attempt in self._attempts.values())):
             task.cancel()
 
     async def fact(self, body: Message) -> None:
-        await insist(self.door, self._sender, POOL.name, POOL_NAME, body)
+        await insist(self.port, self._sender, POOL.name, POOL_NAME, body)
 
     def begin_to_leave(self) -> asyncio.Task[None]:
         leaving = asyncio.create_task(self._leave())
@@ -157,7 +157,9 @@ class Agent:
     async def _leave(self) -> None:
         self._leaving = True
         for target in ("drain", "kill"):
-            waiting = [one.task for one in self._attempts.values() if not one.task.done()]
+            waiting = [
+                attempt.task for attempt in self._attempts.values() if not attempt.task.done()
+            ]
             for attempt in self._attempts.values():
                 attempt.set_target(target)
             if waiting:
@@ -176,16 +178,16 @@ class Agent:
                 idle_ms=tuple(self._idle_ms(lease) for lease in leases),
             )
             try:
-                await self.door.send(HEARTBEATS.name, node_id.encode(), msgspec.json.encode(beat))
+                await self.port.send(HEARTBEATS.name, node_id.encode(), msgspec.json.encode(beat))
             except (AppendUnknown, Unavailable):
-                self.machine.note("does not know whether its heart was heard")
-            await self.door.sleep(HEARTBEAT_MS)
+                self.machine.note("does not know whether its heartbeat arrived")
+            await self.port.sleep(HEARTBEAT_MS)
 
     def _idle_ms(self, lease: int) -> Ms:
         attempt = self._attempts.get(lease)
         if attempt is None or attempt.still_since_ms is None:
             return 0
-        return self.door.monotonic_ms() - attempt.still_since_ms
+        return self.port.monotonic_ms() - attempt.still_since_ms
 
     async def _live(self) -> None:
         node = NodeDescription(
@@ -196,13 +198,13 @@ class Agent:
             memory_bytes=8_000_000_000,
         )
         await self.fact(RegisterNode(node=node))
-        reader = JournalReader(self.door, POOL, {POOL_PARTITION: START})
+        reader = JournalReader(self.port, POOL, {POOL_PARTITION: START})
         await reader.open()
         while True:
             try:
                 batches = await reader.read(READ_WAIT_MS)
             except Unavailable:  # the reader asks again where it was
-                await self.door.sleep(HEARTBEAT_MS)
+                await self.port.sleep(HEARTBEAT_MS)
                 continue
             for batch in batches.values():
                 for accepted in batch.accepted:
@@ -214,24 +216,24 @@ class Agent:
         for lease in sorted(self.state.assignments):
             assignment = self.state.assignments[lease]
             if lease not in self._attempts and not self._leaving:
-                self._attempts[lease] = Attempt(self, assignment.grant)
+                self._attempts[lease] = SimAttempt(self, assignment.grant)
             if lease in self._attempts:
                 self._attempts[lease].set_target(assignment.target)
 
 
-class Attempt:
-    """What runs under one lease, from its grant to the word that its slots are free."""
+class SimAttempt:
+    """What runs under one lease, from its grant to the report that its slots are free."""
 
-    def __init__(self, agent: Agent, grant: Grant) -> None:
+    def __init__(self, agent: SimAgent, grant: Grant) -> None:
         self.agent, self.grant, self.rng = agent, grant, agent.rng
         self.machine = agent.machine
-        self.ground = agent.machine.ground
+        self.context = agent.machine.context
         self.diary = self.machine.diaries.setdefault(
             (agent.incarnation, grant.token.lease), Diary()
         )
         self.name = f"{agent.incarnation}/{grant.token.lease}"
         self._target: TargetState = "run"
-        self._heeded: TargetState = "run"
+        self._noticed: TargetState = "run"
         self._woken = asyncio.Event()
         self.still_since_ms: Ms | None = None
         self.task = asyncio.create_task(self._run())
@@ -243,14 +245,14 @@ class Attempt:
 
     async def _run(self) -> None:
         grant, agent = self.grant, self.agent
-        await agent.door.sleep(self.rng.randint(200, 4_000))  # it fetches its inputs
+        await agent.port.sleep(self.rng.randint(200, 4_000))  # it fetches its inputs
         outcome: AttemptOutcome = "not_started"
         cause: FailureCause | None = None
         if self._target == "run":
             self.machine.start(self.name, grant.slots)
             outcome, cause = await self._work()
             self.machine.stop(self.name)
-        self.diary.exited_ms = agent.door.monotonic_ms()
+        self.diary.exited_ms = agent.port.monotonic_ms()
         began_ms = self.diary.began_ms
         result = TRAINED if grant.role == "train" else SCORED
         report = ReportExit(
@@ -268,15 +270,15 @@ class Attempt:
         await agent.fact(freed)
 
     async def _work(self) -> tuple[AttemptOutcome, FailureCause | None]:
-        """Steps and checkpoints, until it is done, fails by itself, or is told to stop."""
+        """Steps and checkpoints, until it is done, fails by itself, or is stopped."""
         step, step_ms = await self._start(), self._step_ms()
-        listens = not self.ground.happens(self.ground.plan.stubborn)
+        listens = not self.context.happens(self.context.plan.stubborn)
         fails_at = self.rng.randrange(STEPS) if self._fails() else STEPS
-        if self.ground.plan.stuck and self.ground.happens(self.ground.plan.stuck):
+        if self.context.plan.stuck and self.context.happens(self.context.plan.stuck):
             await self._stand_still()
             return "preempted", None
         while step < min(STEPS, max(fails_at, step)):
-            await self._until(self.agent.door.monotonic_ms() + step_ms * STEPS_PER_CHECKPOINT)
+            await self._until(self.agent.port.monotonic_ms() + step_ms * STEPS_PER_CHECKPOINT)
             if self._target == "kill":
                 await asyncio.sleep(self.rng.uniform(0, 3))  # a process takes its time to die
                 return "preempted", None
@@ -291,23 +293,23 @@ class Attempt:
 
     async def _stand_still(self) -> None:
         """Until it is killed: it does not hear notices either."""
-        self.still_since_ms = self.agent.door.monotonic_ms()
-        self.ground.broker.tally.add("process stuck")
+        self.still_since_ms = self.agent.port.monotonic_ms()
+        self.context.broker.tally.add("process stuck")
         while self._target != "kill":
             await self._until(self.still_since_ms + 1e9)
-        still_ms = self.agent.door.monotonic_ms() - self.still_since_ms
+        still_ms = self.agent.port.monotonic_ms() - self.still_since_ms
         if still_ms > STILL_MS_MAX:
-            self.ground.violations.append(f"stuck: {self.name} stood still for {still_ms} ms")
+            self.context.violations.append(f"stuck: {self.name} stood still for {still_ms} ms")
 
     async def _start(self) -> int:
         """The newest checkpoint that can be read; the step it is at."""
         skipped: list[SkippedCheckpoint] = []
         named = list(self.grant.checkpoints)
-        while named and self.ground.happens(self.ground.plan.rotten):
+        while named and self.context.happens(self.context.plan.rotten):
             bad = named.pop(0).manifest_sha256
             skipped.append(SkippedCheckpoint(manifest_sha256=bad, reason=skipping("blob_corrupt")))
         loaded = named[0] if named else None
-        self.diary.began_ms = self.agent.door.monotonic_ms()
+        self.diary.began_ms = self.agent.port.monotonic_ms()
         start = AttemptStart(
             loaded=loaded.manifest_sha256 if loaded else None,
             loaded_step=loaded.step if loaded else 0,
@@ -322,34 +324,34 @@ class Attempt:
 
     def _step_ms(self) -> float:
         """A job's own speed; an evaluation is short."""
-        rng = self.ground.chance(self.grant.job_id)
-        long = self.ground.plan.long and rng.random() < 0.5
+        rng = self.context.chance(self.grant.job_id)
+        long = self.context.plan.long and rng.random() < 0.5
         whole_s = rng.uniform(400, 1_200) if long else rng.uniform(8, 50)
         return (whole_s if self.grant.role == "train" else rng.uniform(3, 10)) * 1_000 / STEPS
 
     def _fails(self) -> bool:
-        return self.ground.happens(self.ground.plan.failures)
+        return self.context.happens(self.context.plan.failures)
 
     async def _until(self, until_ms: float) -> None:
-        """Time passes, or the target changes. A frozen agent notices neither."""
-        left_ms = until_ms - self.agent.door.monotonic_ms()
-        if self._target == self._heeded and left_ms > 0:
+        """Time passes, or another state is requested. A frozen agent notices neither."""
+        left_ms = until_ms - self.agent.port.monotonic_ms()
+        if self._target == self._noticed and left_ms > 0:
             self._woken.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(left_ms / 1_000):
                     await self._woken.wait()
-        await self.agent.door.pass_through(0)
-        self._heeded = self._target
+        await self.agent.port.pass_through(0)
+        self._noticed = self._target
 
     async def _checkpoint(self, step: int) -> None:
         if self.grant.role == "eval" or self.diary.began_ms is None:
             return
-        captured_ms = self.agent.door.monotonic_ms() - self.diary.began_ms
+        captured_ms = self.agent.port.monotonic_ms() - self.diary.began_ms
         mark = f"{int(self.grant.job_id.rpartition('-')[2]):x}f"
-        found = checkpoint(step, self.grant.attempt, captured_ms, mark=mark)
-        self.diary.captured[found.manifest_sha256] = captured_ms
-        await self.agent.door.sleep(self.rng.randint(0, 2_000))  # the upload
+        captured = checkpoint(step, self.grant.attempt, captured_ms, mark=mark)
+        self.diary.captured[captured.manifest_sha256] = captured_ms
+        await self.agent.port.sleep(self.rng.randint(0, 2_000))  # the upload
         report = ReportCheckpoint(
-            token=self.grant.token, incarnation=self.agent.incarnation, checkpoint=found
+            token=self.grant.token, incarnation=self.agent.incarnation, checkpoint=captured
         )
         await self.agent.fact(report)

@@ -1,4 +1,4 @@
-"""What a seed draws: how large the town is, what its people do, what goes wrong."""
+"""What a seed draws: what tenants do, and what goes wrong."""
 
 from collections.abc import Mapping
 from random import Random
@@ -33,7 +33,7 @@ class Size(Struct, frozen=True):
     patience_s: int = 6_000  # after that, until every job has ended
 
 
-class Plan(Struct, frozen=True):
+class ControlPlanePlan(Struct, frozen=True):
     """`jobs`, `changes` (of mind) and `new_limits` are of all tenants together.
 
     `failures`: per cent of attempts that fail by themselves; `rotten`: of checkpoints that cannot
@@ -57,14 +57,15 @@ class Plan(Struct, frozen=True):
     new_month: bool = False
 
 
-def draw(seed: int, size: Size) -> Plan:
-    rng = Random(f"{seed}/town")
+def draw(seed: int, size: Size) -> ControlPlanePlan:
+    """The plan of a seed: the same for the same size, whatever the process."""
+    rng = Random(f"{seed}/town")  # the name of a random stream; another would mean other runs
 
     def sometimes(high: int, chance: float = 0.35) -> int:
         return rng.randint(1, high) if rng.random() < chance else 0
 
     long = rng.random() < 0.04
-    return Plan(
+    return ControlPlanePlan(
         seed,
         draw_faults(rng, 1_000 * size.faulty_s - 3_000, KINDS),
         jobs=rng.randint(2, 5),

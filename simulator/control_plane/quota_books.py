@@ -27,7 +27,7 @@ from tunery.plan.estimate import estimate
 
 
 @dataclass
-class Tenant:
+class TenantBook:
     limits: Limits | None = None
     specs: dict[str, JobSpec] = field(default_factory=dict)  # of jobs that have not ended
     wants: dict[str, bool] = field(default_factory=dict)  # whether it is to run
@@ -56,7 +56,7 @@ class Tenant:
 class Quota:
     """`counted`: by tenant, job and hour, credits taken off."""
 
-    tenants: dict[str, Tenant] = field(default_factory=lambda: defaultdict(Tenant))
+    tenants: dict[str, TenantBook] = field(default_factory=lambda: defaultdict(TenantBook))
     violations: list[str] = field(default_factory=list)
     ended: dict[str, JobEnded] = field(default_factory=dict)
     held: dict[str, GpuMs] = field(default_factory=dict)
@@ -95,14 +95,14 @@ class Quota:
     def _say(self, invariant: str, text: str) -> None:
         self.violations.append(f"{invariant}: {text}")
 
-    def _wanted(self, book: Tenant, job_id: str, run: bool) -> None:
+    def _wanted(self, book: TenantBook, job_id: str, run: bool) -> None:
         began = run and not book.wants.get(job_id, False)
         book.wants[job_id] = run
         running = sum(book.wants.values())
         if began and book.limits is not None and running > book.limits.concurrency:
             self._say("limit", f"{job_id} makes it {running} jobs of {book.limits.concurrency}")
 
-    def _hold(self, book: Tenant, event: HoldTaken, at: Ms) -> None:
+    def _hold(self, book: TenantBook, event: HoldTaken, at: Ms) -> None:
         hold = event.estimate.hold_gpu_ms
         book.holds[event.job_id] = self.held[event.job_id] = hold
         if book.limits is None or book.window(at) > book.limits.hard_gpu_ms:
@@ -112,7 +112,7 @@ class Quota:
         if cap is not None and book.spending(cap, at) > cap.spend_cap_micro:
             self._say("limit", f"{event.job_id} makes it {book.spending(cap, at)} of {cap}")
 
-    def _end(self, book: Tenant, event: JobEnded, at: Ms) -> None:
+    def _end(self, book: TenantBook, event: JobEnded, at: Ms) -> None:
         if event.job_id in self.ended:
             self._say("end", f"{event.job_id} ended twice")
             return
@@ -132,7 +132,7 @@ class Quota:
         if event.released_gpu_ms != max(0, left):
             self._say("hold", f"{event.job_id} releases {event.released_gpu_ms} of {left} left")
 
-    def _refuse(self, book: Tenant, command: Any, event: Rejected, at: Ms) -> None:
+    def _refuse(self, book: TenantBook, command: Any, event: Rejected, at: Ms) -> None:
         match event.code, command:
             case errors.HARD_LIMIT | errors.SPEND_CAP, SubmitJob():
                 known = book.files.get(command.spec.training_file, ())
@@ -149,7 +149,7 @@ class Quota:
 
     def _justify(
         self,
-        book: Tenant,
+        book: TenantBook,
         spec: JobSpec,
         counts: tuple[BaseTokens, ...],
         cap: KeyCap | None,

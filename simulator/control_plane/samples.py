@@ -94,6 +94,7 @@ def limits(hard: int = 10**12, soft: int | None = None, concurrency: int = 100) 
 
 
 def spec(**changes: Any) -> JobSpec:
+    """A small training job; `changes` are fields of it."""
     whole = JobSpec(
         base=BASE,
         training_file="file-1",
@@ -136,6 +137,7 @@ def describe(job_id: str = "ftjob-1") -> DescribeWork:
 
 
 def request(job_id: str = "ftjob-1", attempt: int = 1, **changes: Any) -> RequestPlacement:
+    """A request for one slot; `changes` are fields of it."""
     whole = Placement(
         tenant="acme",
         job_id=job_id,

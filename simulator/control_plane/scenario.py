@@ -4,9 +4,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from simulator.control_plane import control_plane_sim as town
+from simulator.control_plane import control_plane_sim as simulation
 from simulator.control_plane.audit import check
-from simulator.control_plane.plan import Plan, Size, draw
+from simulator.control_plane.plan import ControlPlanePlan, Size, draw
 from simulator.engine.verdict import NOTHING_BROKEN, Verdict
 
 SIZE: Final = Size()
@@ -19,17 +19,17 @@ class ControlPlane:
     name: str = "control_plane"
     size: Size = SIZE
 
-    def plan(self, seed: int) -> Plan:
+    def plan(self, seed: int) -> ControlPlanePlan:
         return draw(seed, self.size)
 
     def play(
         self,
-        plan: Plan,
+        plan: ControlPlanePlan,
         trace: bool = False,
         broken: AbstractContextManager[Any] = NOTHING_BROKEN,
     ) -> Verdict:
         with broken:
-            run = town.play(plan, self.size, trace)
+            run = simulation.play(plan, self.size, trace)
         return check(run)
 
 

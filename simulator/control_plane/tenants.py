@@ -1,4 +1,4 @@
-"""Tenants, who submit and change their minds, and the services that the town only plays."""
+"""Tenants that submit and change jobs, and the services that are only played: they answer."""
 
 import asyncio
 from typing import Final
@@ -32,36 +32,36 @@ from schemas.sealed import Sealed
 from schemas.topics import DATASET, MODEL, PARTITIONS, Stream
 from schemas.units import HOUR_MS
 from simulator.control_plane.samples import BASE, PREPARED, submit, tokens
-from simulator.control_plane.sim_context import READ_WAIT_MS, Ground, insist
+from simulator.control_plane.sim_context import READ_WAIT_MS, SimContext, insist
 from tests.unit.services.scheduler.lives import PASSED
 from tunery.runtime.journal.reader import Accepted
 
-NOTHING_SAID: Final = Sealed(key_id="", nonce=b"", ciphertext=b"")
+NO_TEXT: Final = Sealed(key_id="", nonce=b"", ciphertext=b"")
 LANES: Final[tuple[Lane, ...]] = ("premium", "standard", "free")
 PRICE: Final = "2026-11"
 EVENT_TYPES: Final = tuple(
     f"fine_tuning.job.{outcome}" for outcome in ("succeeded", "failed", "cancelled")
 )
 RECORDS_MAX: Final = 1_000
-ENDPOINT: Final = "we_town"
+ENDPOINT: Final = "we_tenant"
 
 
-class Tenant:
-    """One customer: what it was told, and what it wants."""
+class SimTenant:
+    """One customer: its jobs as it knows them, and the requests that it makes."""
 
-    def __init__(self, ground: Ground, name: str, url: Sealed = NOTHING_SAID) -> None:
-        self.ground, self.name, self._url = ground, name, url
-        self.rng = ground.chance(name)
-        self.door, self._sender = ground.door(f"{name}'s client")
-        self._cap = self._wish_for_a_cap()
+    def __init__(self, context: SimContext, name: str, url: Sealed = NO_TEXT) -> None:
+        self.context, self.name, self._url = context, name, url
+        self.rng = context.chance(name)
+        self.port, self._sender = context.port(f"{name}'s client")
+        self._cap = self._draw_cap()
         self.jobs: dict[str, Wanted] = {}  # those that have not ended
         self._asked = 0
-        ground.readers.append(self._read)
+        context.readers.append(self._read)
 
-    def _read(self, one: Accepted) -> None:
-        if one.header.key != self.name:
+    def _read(self, decision: Accepted) -> None:
+        if decision.header.key != self.name:
             return
-        for event in one.events:
+        for event in decision.events:
             match event:
                 case JobSubmitted():
                     self.jobs[event.job_id] = "run"
@@ -73,44 +73,45 @@ class Tenant:
                     pass
 
     async def ask(self, stream: str, body: Message) -> bool:
-        """Whether it was not refused."""
+        """Send a request until it is decided. True when it was not refused."""
         self._asked += 1
         mark = f"{self.name}/{self._asked}"
-        came = await self.ground.ask(self.door, self._sender, stream, self.name, mark, body)
+        came = await self.context.ask(self.port, self._sender, stream, self.name, mark, body)
         return not any(isinstance(event, Rejected) for event in came)
 
     async def move_in(self) -> None:
-        plan, limits = self._wish_for_a_plan()
-        create = CreateTenant(name=NOTHING_SAID, plan=plan, limits=limits, price_version=PRICE)
+        plan, limits = self._draw_plan()
+        create = CreateTenant(name=NO_TEXT, plan=plan, limits=limits, price_version=PRICE)
         await self.ask("account", create)
         endpoint = CreateEndpoint(
-            endpoint_id=ENDPOINT, name=NOTHING_SAID, url=self._url, event_types=EVENT_TYPES
+            endpoint_id=ENDPOINT, name=NO_TEXT, url=self._url, event_types=EVENT_TYPES
         )
         await self.ask("account", endpoint)
-        await self.door.sleep(5_000)  # until `job` has heard of the limits
+        await self.port.sleep(5_000)  # until `job` knows the limits
 
-    def _wish_for_a_plan(self) -> tuple[Lane, PlanLimits]:
-        """Room for one to three of the smallest holds, or for all."""
-        narrow = self.ground.plan.narrow
+    def _draw_plan(self) -> tuple[Lane, PlanLimits]:
+        """Limits for one to three of the smallest holds, or for all of them."""
+        narrow = self.context.plan.narrow
         hard = self.rng.randint(HOUR_MS // 2, 2 * HOUR_MS) if narrow else 10_000 * HOUR_MS
         concurrency = self.rng.randint(1, 3) if narrow else 10_000
         soft = hard // 2
         limits = PlanLimits(soft_gpu_ms=soft, hard_gpu_ms=hard, concurrency=concurrency)
         return self.rng.choice(LANES), limits
 
-    def _wish_for_a_cap(self) -> KeyCap | None:
+    def _draw_cap(self) -> KeyCap | None:
         """What the one API key may spend: about as much as one to four holds can cost."""
-        rng = self.ground.chance(f"{self.name}'s cap")
-        if not self.ground.plan.narrow or rng.random() < 0.4:
+        rng = self.context.chance(f"{self.name}'s cap")
+        if not self.context.plan.narrow or rng.random() < 0.4:
             return None
         most = rng.randint(1_000_000, 4_000_000)
         return KeyCap(key_id=f"{self.name}'s key", spend_cap_micro=most)
 
     async def change_plan(self) -> None:
-        plan, limits = self._wish_for_a_plan()
+        plan, limits = self._draw_plan()
         await self.ask("account", SetPlan(plan=plan, limits=limits, price_version=PRICE))
 
     async def submit(self, number: int) -> None:
+        """Submit job `number`; the report on its file may come only after that."""
         late = self.rng.random() < 0.2  # its file is being validated
         job_id = f"ftjob-{number}"
         count = None if late else self.rng.randrange(1_000, 60_000)
@@ -118,16 +119,16 @@ class Tenant:
         price = replace(body.spec.price, version=PRICE)
         await self.ask("job", replace(body, spec=replace(body.spec, price=price), cap=self._cap))
         if late:
-            await self.door.sleep(self.rng.randint(0, 10_000))
+            await self.port.sleep(self.rng.randint(0, 10_000))
             accepted = self.rng.random() < 0.8
             counts = (tokens(self.rng.randrange(1_000, 60_000)),) if accepted else ()
             fact = RecordFile(
                 file_id=f"file-{number}", accepted=accepted, tokens=counts, message=None
             )
-            await insist(self.door, self._sender, "job", self.name, fact)
+            await insist(self.port, self._sender, "job", self.name, fact)
 
     async def change_mind(self) -> None:
-        """One to three times in a row, about one job."""
+        """Pause, resume or cancel one job, one to three times in a row."""
         if not self.jobs:
             return
         job_id = self.rng.choice(sorted(self.jobs))
@@ -136,39 +137,39 @@ class Tenant:
             await self.ask("job", kind(job_id=job_id))
 
     async def settle(self) -> None:
-        """What rests goes on, or ends."""
+        """Resume what is paused, or cancel it."""
         for job_id in sorted(job_id for job_id, wanted in self.jobs.items() if wanted == "paused"):
             if not await self.ask("job", ResumeJob(job_id=job_id)) and job_id in self.jobs:
                 await self.ask("job", CancelJob(job_id=job_id))
 
 
-class Neighbours:
-    """ingest, registry, eval and notifier, as short as they can be: they answer what they hear."""
+class AnsweringServices:
+    """ingest, registry, eval and notifier, as short as they can be: they answer."""
 
-    def __init__(self, ground: Ground) -> None:
-        self.ground, self.rng = ground, ground.chance("neighbours")
-        self.door, self._sender = ground.door("neighbours")
-        self._heard: set[str] = set()
+    def __init__(self, context: SimContext) -> None:
+        self.context, self.rng = context, context.chance("neighbours")
+        self.port, self._sender = context.port("neighbours")
+        self._answered: set[str] = set()
         self.answering: set[asyncio.Task[None]] = set()
-        ground.readers.append(self._read)
+        context.readers.append(self._read)
 
     async def listen(self, stream: Stream) -> None:
-        """To the commands of a stream that nobody owns here, each once."""
+        """Answer the commands of a stream that has no owner here, each once."""
         topic = stream.commands.name
-        reader = await self.ground.broker.memory.reader(topic, dict.fromkeys(range(PARTITIONS), 0))
+        reader = await self.context.broker.memory.reader(topic, dict.fromkeys(range(PARTITIONS), 0))
         body = msgspec.json.Decoder(stream.command)
         while True:
             for record in await reader.poll(READ_WAIT_MS, RECORDS_MAX):
                 envelope = msgspec.json.decode(record.value, type=Envelope)
-                if envelope.id not in self._heard:
-                    self._heard.add(envelope.id)
-                    self._hear(envelope.key, body.decode(envelope.body))
+                if envelope.id not in self._answered:
+                    self._answered.add(envelope.id)
+                    self._respond(envelope.key, body.decode(envelope.body))
 
-    def _hear(self, tenant: str, body: object) -> None:
+    def _respond(self, tenant: str, body: object) -> None:
         match body:
             case PinDataset():
                 done = RecordDataset(job_id=body.job_id, prepared=PREPARED)
-                if self.ground.happens(self.ground.plan.failures // 3):
+                if self.context.happens(self.context.plan.failures // 3):
                     done = RecordDataset(
                         job_id=body.job_id, prepared=None, code=errors.FILE_REJECTED
                     )
@@ -182,28 +183,28 @@ class Neighbours:
             case _:
                 pass
 
-    def _read(self, one: Accepted) -> None:
-        for event in one.events:
+    def _read(self, decision: Accepted) -> None:
+        for event in decision.events:
             match event:
                 case VerdictDue():
                     verdict = RecordVerdict(job_id=event.job_id, summary=PASSED)
-                    self._answer("job", one.header.key, verdict)
+                    self._answer("job", decision.header.key, verdict)
                 case DeliveryDue():
                     ended = EndDelivery(
                         delivery_id=event.delivery_id, outcome="delivered", attempts=1, status=200
                     )
-                    self._answer("account", one.header.key, ended)
+                    self._answer("account", decision.header.key, ended)
                 case _:
                     pass
 
     def _answer(self, stream: str, tenant: str, body: Message) -> None:
-        task = asyncio.create_task(self._tell(stream, tenant, body))
+        task = asyncio.create_task(self._send_later(stream, tenant, body))
         self.answering.add(task)
         task.add_done_callback(self.answering.discard)
 
-    async def _tell(self, stream: str, tenant: str, body: Message) -> None:
-        await self.door.sleep(self.rng.randint(50, 4_000))
-        await insist(self.door, self._sender, stream, tenant, body)
+    async def _send_later(self, stream: str, tenant: str, body: Message) -> None:
+        await self.port.sleep(self.rng.randint(50, 4_000))
+        await insist(self.port, self._sender, stream, tenant, body)
 
 
 PLAYED: Final = (DATASET, MODEL)

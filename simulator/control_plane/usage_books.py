@@ -42,7 +42,7 @@ Beat: TypeAlias = tuple[str, str, Ms]  # node, incarnation, broker time
 PLATFORM: Final = ("platform", "bad_node", None)
 
 
-class Line(Struct, frozen=True, kw_only=True):
+class LedgerLine(Struct, frozen=True, kw_only=True):
     """What billing must have a row of; named as its columns are."""
 
     tenant: str
@@ -74,7 +74,7 @@ class Granted:
 
 
 @dataclass
-class Lease:
+class LeaseBook:
     grant: Granted
     started_at: Ms | None = None
     alive_at: Ms = 0
@@ -99,7 +99,7 @@ class Meter:
     beats: frozenset[Beat]
     diaries: Mapping[tuple[str, int], Diary]
     violations: list[str] = field(default_factory=list)
-    leases: dict[int, Lease] = field(default_factory=dict)
+    leases: dict[int, LeaseBook] = field(default_factory=dict)
     placements: dict[AttemptKey, Placement] = field(default_factory=dict)
     nodes: dict[str, NodeDescription] = field(default_factory=dict)
     queued: Counter[AttemptKey] = field(default_factory=Counter)
@@ -108,7 +108,7 @@ class Meter:
     totals: dict[str, tuple[GpuMs, GpuMs]] = field(
         default_factory=lambda: defaultdict(lambda: (0, 0))
     )
-    lines: Counter[Line] = field(default_factory=Counter)
+    lines: Counter[LedgerLine] = field(default_factory=Counter)
     _registered: set[Beat] = field(default_factory=set)
 
     def enter(self, command: Any, events: tuple[Any, ...], at: Ms) -> None:
@@ -174,7 +174,7 @@ class Meter:
         for seen in event.seen:
             beat = (seen.node_id, seen.incarnation, seen.last_seen)
             if beat not in self.beats and beat not in self._registered:
-                self._say("proof", f"nobody heard {seen}")
+                self._say("proof", f"{seen} is not in any heartbeat")
             for lease in self.leases.values():
                 here = (lease.grant.node_id, lease.grant.incarnation) == beat[:2]
                 if here and lease.started_at is not None:
@@ -185,7 +185,7 @@ class Meter:
         number, node = grant.token.lease, self.nodes.get(grant.node_id)
         if number in self.leases:
             self._say("slots", f"lease {number} was granted twice")
-        self.leases[number] = Lease(grant)
+        self.leases[number] = LeaseBook(grant)
         used = sum(
             lease.grant.slots
             for lease in self.leases.values()
@@ -213,7 +213,7 @@ class Meter:
 
     def _follow(
         self,
-        lease: Lease,
+        lease: LeaseBook,
         event: LeaseStarted | CheckpointAccepted | LeaseDraining | LeaseKilled,
         at: Ms,
     ) -> None:
@@ -232,14 +232,14 @@ class Meter:
                 lease.killed_at = at
                 lease.author = lease.author or event.ended_by
 
-    def _checkpoint(self, lease: Lease, found: Checkpoint, at: Ms) -> None:
+    def _checkpoint(self, lease: LeaseBook, checkpoint: Checkpoint, at: Ms) -> None:
         """Captured when its agent says, within the lease and below the cap."""
         if lease.started_at is None:
             self._say("token", f"checkpoint of {lease.grant.token} before its start")
             return
         lease.alive_at = at
         diary = self.diaries[lease.grant.incarnation, lease.grant.token.lease]
-        said_ms = diary.captured[found.manifest_sha256]
+        said_ms = diary.captured[checkpoint.manifest_sha256]
         cap_ms = lease.grant.max_gpu_ms // lease.grant.slots
         latest_ms = min(at - lease.started_at, cap_ms)
         lease.captured_ms = min(max(said_ms, lease.captured_ms), latest_ms)
@@ -268,7 +268,7 @@ class Meter:
     def _line(
         self, event: UsageSliced | UsageCredited, kind: str, cause: str, used: GpuMs, net: GpuMs
     ) -> None:
-        one = Line(
+        line = LedgerLine(
             tenant=event.lease.tenant,
             job_id=event.lease.job_id,
             attempt=event.lease.attempt,
@@ -282,33 +282,33 @@ class Meter:
             used_gpu_ms=used,
             gpu_ms=net,
         )
-        self.lines[one] += 1
+        self.lines[line] += 1
 
     def _close(
         self, event: PlacementClosed, command: Any, at: Ms, before: Mapping[int, Ms]
     ) -> None:
-        place = (event.job_id, event.attempt)
-        self.closed[place] += 1
-        if self.closed[place] > self.queued[place]:
-            self._say("closed", f"{place} was closed more often than it was queued")
-        found = [
+        placement = (event.job_id, event.attempt)
+        self.closed[placement] += 1
+        if self.closed[placement] > self.queued[placement]:
+            self._say("closed", f"{placement} was closed more often than it was queued")
+        leases = [
             lease
             for lease in self.leases.values()
-            if (lease.grant.job_id, lease.grant.attempt) == place and not lease.closed
+            if (lease.grant.job_id, lease.grant.attempt) == placement and not lease.closed
         ]
         billable, lost = self.totals[event.job_id]
         self.totals[event.job_id] = (
             billable + event.end.billable_gpu_ms,
             lost + event.end.lost_gpu_ms,
         )
-        for lease in found:
+        for lease in leases:
             lease.closed = True
             self._settle(lease, event, command, at, before.get(lease.grant.token.lease, 0))
-        if not found and (event.end.billable_gpu_ms, event.end.lost_gpu_ms) != (0, 0):
-            self._say("ledger", f"{place} had no lease and costs {event}")
+        if not leases and (event.end.billable_gpu_ms, event.end.lost_gpu_ms) != (0, 0):
+            self._say("ledger", f"{placement} had no lease and costs {event}")
 
     def _settle(
-        self, lease: Lease, event: PlacementClosed, command: Any, at: Ms, sliced_ms: Ms
+        self, lease: LeaseBook, event: PlacementClosed, command: Any, at: Ms, sliced_ms: Ms
     ) -> None:
         """Slices, credits and totals, compared with the truth to the unit."""
         end, grant = event.end, lease.grant
@@ -334,7 +334,7 @@ class Meter:
         if said != (grant.slots * elapsed_ms, billable, lease.skipped + lost):
             self._say("ledger", f"{name} closes with {said}; {elapsed_ms} ms, {billable}, {lost}")
 
-    def _elapsed_ms(self, lease: Lease, command: Any, at: Ms, sliced_ms: Ms) -> Ms:
+    def _elapsed_ms(self, lease: LeaseBook, command: Any, at: Ms, sliced_ms: Ms) -> Ms:
         """The agent's own time where it said so; else until the kill; else the last sign of life.
 
         Never before what is billed already, never after now, nothing for what never started.
@@ -353,7 +353,7 @@ class Meter:
             end_ms = self._last_sign(lease, command) - lease.started_at
         return min(max(end_ms, sliced_ms), at - lease.started_at)
 
-    def _last_sign(self, lease: Lease, command: Any) -> Ms:
+    def _last_sign(self, lease: LeaseBook, command: Any) -> Ms:
         killed_at = lease.killed_at
         alone = type(command).__name__ == "Tick" or isinstance(command, ConfirmFreed)
         if killed_at is not None and (alone or lease.alive_at >= killed_at):
@@ -369,23 +369,23 @@ def hours(
     def billed(until: Ms) -> GpuMs:
         return min(slots * (until - started_at), gpu_ms_max)
 
-    end, found = started_at + elapsed_ms, {}
+    end, by_hour = started_at + elapsed_ms, {}
     for hour in range(started_at // HOUR_MS, end // HOUR_MS + 1):
         first = max(started_at, hour * HOUR_MS)
         last = min(end, (hour + 1) * HOUR_MS)
         if last > first:
-            found[hour] = (slots * (last - first), billed(last) - billed(first))
-    return found
+            by_hour[hour] = (slots * (last - first), billed(last) - billed(first))
+    return by_hour
 
 
-def unusable_ms(named: tuple[Checkpoint, ...], loaded: str | None) -> Ms:
+def unusable_ms(checkpoints: tuple[Checkpoint, ...], loaded: str | None) -> Ms:
     """Work paid for whose checkpoints cannot be read: for each attempt up to its newest capture,
     less what the checkpoint that was loaded keeps of its own attempt."""
     lost: dict[int, Ms] = {}
-    for one in named:
-        newest = max(lost.get(one.attempt, 0), one.captured_ms)
-        if one.manifest_sha256 == loaded:
-            lost[one.attempt] = newest - one.captured_ms
+    for checkpoint in checkpoints:
+        newest = max(lost.get(checkpoint.attempt, 0), checkpoint.captured_ms)
+        if checkpoint.manifest_sha256 == loaded:
+            lost[checkpoint.attempt] = newest - checkpoint.captured_ms
             break
-        lost[one.attempt] = newest
+        lost[checkpoint.attempt] = newest
     return sum(lost.values())

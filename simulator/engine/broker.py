@@ -7,7 +7,7 @@ from random import Random
 
 from schemas.topics import PARTITIONS
 from schemas.units import Ms
-from simulator.engine.faults import APPEND_MS_MAX, SESSION_MS, Faults, Tally
+from simulator.engine.faults import APPEND_MS_MAX, SESSION_MS, Faults, FaultTally
 from tunery.runtime.bus.abstract import Appended, AppendUnknown, Record, Unavailable
 from tunery.runtime.bus.memory import MemoryLog, Partition
 
@@ -36,7 +36,7 @@ class Broker:
     """`active`: partitions in use, of topics that do not use all; the others are not assigned."""
 
     def __init__(
-        self, rng: Random, faults: Faults, tally: Tally, active: Mapping[str, frozenset[int]]
+        self, rng: Random, faults: Faults, tally: FaultTally, active: Mapping[str, frozenset[int]]
     ) -> None:
         self.clock = BrokerClock()
         self.memory = MemoryLog(self.clock, SESSION_MS)
@@ -46,7 +46,7 @@ class Broker:
         self.groups: dict[tuple[str, str], dict[str, asyncio.Queue[frozenset[int]]]] = defaultdict(
             dict
         )
-        self._told_ms: dict[tuple[tuple[str, str], str], float] = {}
+        self._delivered_ms: dict[tuple[tuple[str, str], str], float] = {}
         self._exposed: dict[tuple[str, int], int] = {}
         self.trace: Callable[[str], None] = lambda _: None
         self.on_trim: Callable[[str, int, int], None] = lambda *_: None
@@ -111,9 +111,9 @@ class Broker:
         raise AppendUnknown("no answer in time")
 
     def expose(self, topic: str, partition: int, end: int) -> None:
-        """Somebody knows of the records before `end`: no answer may be older than that."""
-        place = (topic, partition)
-        self._exposed[place] = max(end, self._exposed.get(place, 0))
+        """A client knows of the records before `end`: no later answer may be older than that."""
+        key = (topic, partition)
+        self._exposed[key] = max(end, self._exposed.get(key, 0))
 
     async def bounds(self, topic: str, partition: int) -> tuple[int, int]:
         """A leader that has just taken over knows of what was acknowledged or read, and no more."""
@@ -126,10 +126,10 @@ class Broker:
 
     def lose_tail(self, topic: str, partition: int, count: int) -> int:
         """Forget the last records of a partition; how many there were."""
-        place = self.memory.topics[topic][partition]
-        lost = min(count, len(place.records))
+        log = self.memory.topics[topic][partition]
+        lost = min(count, len(log.records))
         if lost:
-            del place.records[-lost:]
+            del log.records[-lost:]
             del self.history[topic, partition][-lost:]
             self._exposed.pop((topic, partition), None)
         return lost
@@ -172,17 +172,17 @@ class Broker:
         return self.active.get(topic, frozenset(range(PARTITIONS)))
 
     def assign(self, group: tuple[str, str]) -> None:
-        """Tell every member its share, each after a while of its own."""
+        """Assign every member its share; each assignment arrives after a delay of its own."""
         members, partitions = sorted(self.groups[group]), sorted(self.in_use(group[1]))
         for rank, member in enumerate(members):
-            self.tell(group, member, frozenset(partitions[rank :: len(members)]))
+            self.announce(group, member, frozenset(partitions[rank :: len(members)]))
 
-    def tell(self, group: tuple[str, str], member: str, share: frozenset[int]) -> None:
-        """What a member is told reaches it in order."""
+    def announce(self, group: tuple[str, str], member: str, share: frozenset[int]) -> None:
+        """Assignments reach a member in their order."""
         queue = self.groups[group].get(member)
         if queue is not None:
             now_ms = self.clock.monotonic_ms()
             at_ms = now_ms + self.rng.uniform(1, BROADCAST_MS_MAX)
-            at_ms = max(at_ms, self._told_ms.get((group, member), 0) + 1)
-            self._told_ms[group, member] = at_ms
+            at_ms = max(at_ms, self._delivered_ms.get((group, member), 0) + 1)
+            self._delivered_ms[group, member] = at_ms
             self.later(at_ms - now_ms, lambda: queue.put_nowait(share))

@@ -12,9 +12,9 @@ import msgspec
 from schemas.topics import SNAPSHOTS, Stream
 from schemas.units import Ms
 from simulator.engine.broker import Broker
-from simulator.engine.faults import SESSION_MS, Faults, Step
-from simulator.engine.faulty_port import Door
-from simulator.engine.stores import Database, DoorBlobs, DoorStore, Storage
+from simulator.engine.faults import SESSION_MS, Faults, FaultStep
+from simulator.engine.faulty_port import FaultyPort
+from simulator.engine.stores import Database, FaultyBlobs, FaultyStore, Storage
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.health import FailureReason, Health
 from tunery.runtime.hosts.abstract import Host
@@ -77,14 +77,14 @@ class _HealthNotes(Health):
 
 
 class Process:
-    """Some hosts behind one door. `generation` counts the starts of all processes, from 1."""
+    """Some hosts behind one port. `generation` counts the starts of all processes, from 1."""
 
     def __init__(self, cluster: "Cluster", generation: int) -> None:
         self.generation, self.name = generation, f"p{generation}"
         self._cluster = cluster
         self.rng = Random(f"{cluster.seed}/{self.name}")  # runs must repeat
-        self.door = Door(cluster.broker, self.name, self.rng)
-        self.door.on_crash = self._crashed
+        self.port = FaultyPort(cluster.broker, self.name, self.rng)
+        self.port.on_crash = self._crashed
         self.hosts = tuple(cluster.build(self))
         health = _HealthNotes(cluster, self.name)
         self._tasks = [
@@ -100,19 +100,19 @@ class Process:
         return Runtime(
             name=service,
             settings=_settings(),
-            log=self.door,
-            store=DoorStore(self.door, self._cluster.database(service)),
-            blobs=DoorBlobs(self.door, self._cluster.storage),
+            log=self.port,
+            store=FaultyStore(self.port, self._cluster.database(service)),
+            blobs=FaultyBlobs(self.port, self._cluster.storage),
             seal=Sealer(self._cluster.keys),
-            sender=Sender(self.door, self._cluster.streams, self.fresh_id),
-            clock=self.door,
+            sender=Sender(self.port, self._cluster.streams, self.fresh_id),
+            clock=self.port,
         )
 
     def _crashed(self) -> None:
         asyncio.get_running_loop().call_soon(self._cluster.crash, self)
 
     def end(self) -> None:
-        self.door.alive = False
+        self.port.alive = False
         for task in self._tasks:
             task.cancel()
         for host in self.hosts:
@@ -141,7 +141,7 @@ class Cluster:
         self.processes: list[Process] = []
         self.named: list[str] = []
         self.died: list[str] = []
-        self.down = False  # everybody is down: nobody may start
+        self.down = False  # all processes are down, and none may start
         self.started = 0
         self.actions: dict[str, Action] = {
             "crash": self._plant_crash,
@@ -166,7 +166,7 @@ class Cluster:
     # --- life and death ---------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start what is missing, unless everybody is to be down."""
+        """Start what is missing, unless all are to be down."""
         while not self.down and len(self.processes) < self.size:
             self.started += 1
             self.processes.append(Process(self, self.started))
@@ -186,7 +186,7 @@ class Cluster:
             self.broker.expire(group, process.name)
 
     def stop_all(self) -> None:
-        """Everybody goes down, until `down` is false and `start` is called."""
+        """All processes go down, until `down` is false and `start` is called."""
         self.down = True
         for process in list(self.processes):
             self.crash(process)
@@ -207,7 +207,7 @@ class Cluster:
                 begun_ms = step.at_ms
                 group.create_task(self._take(step))
 
-    async def _take(self, step: Step) -> None:
+    async def _take(self, step: FaultStep) -> None:
         rng = Random(f"{self.seed}/{step.at_ms}/{step.kind}")  # runs must repeat
         try:
             await self.actions[step.kind](rng)
@@ -218,8 +218,8 @@ class Cluster:
         self.broker.trace("faults stop")
         self.broker.healed = True
         for process in self.processes:
-            process.door.crash_after = process.door.cancel_after = None
-            process.door.resume()
+            process.port.crash_after = process.port.cancel_after = None
+            process.port.resume()
         self.start()
         for group in list(self.broker.groups):
             self.broker.assign(group)
@@ -230,12 +230,12 @@ class Cluster:
 
     async def _plant_crash(self, rng: Random) -> None:
         if self.processes:
-            rng.choice(self.processes).door.crash_after = rng.randint(1, CRASH_WITHIN)
+            rng.choice(self.processes).port.crash_after = rng.randint(1, CRASH_WITHIN)
 
     async def _cancel(self, rng: Random) -> None:
         """Some task of some host is cancelled, and nothing asked it to stop."""
         if self.processes:
-            rng.choice(self.processes).door.cancel_after = rng.randint(1, CRASH_WITHIN)
+            rng.choice(self.processes).port.cancel_after = rng.randint(1, CRASH_WITHIN)
 
     async def _pause(self, rng: Random) -> None:
         if not self.processes:
@@ -246,7 +246,7 @@ class Cluster:
             SESSION_MS / 1_000,
         )
         self._note("pause", f"{process.name} pauses for {pause_s:.1f} s")
-        process.door.pause()
+        process.port.pause()
         await asyncio.sleep(min(pause_s, session_s))
         if pause_s > session_s:
             members = {
@@ -258,17 +258,17 @@ class Cluster:
                     for member, queue in queues.items():
                         self.broker.join(group, member, queue)
         self.broker.trace(f"{process.name} goes on")
-        process.door.resume()
+        process.port.resume()
 
     async def _overlap(self, rng: Random) -> None:
-        """A group says the same to everybody: all owners believe to own everything."""
+        """A group assigns everything to every member: all owners believe that they own all."""
         groups = sorted(group for group, members in self.broker.groups.items() if members)
         if not groups:
             return
         group = rng.choice(groups)
-        self._note("overlap", f"everybody owns all of {group[1]}")
+        self._note("overlap", f"every member owns all of {group[1]}")
         for member in sorted(self.broker.groups[group]):
-            self.broker.tell(group, member, self.broker.in_use(group[1]))
+            self.broker.announce(group, member, self.broker.in_use(group[1]))
         await asyncio.sleep(rng.uniform(1, 6))
         self.broker.assign(group)
 
@@ -300,9 +300,9 @@ class Cluster:
         if self.processes:
             process = rng.choice(self.processes)
             self._note("slow reader", f"{process.name} reads slowly")
-            process.door.slow = True
+            process.port.slow = True
             await asyncio.sleep(rng.uniform(2, 8))
-            process.door.slow = False
+            process.port.slow = False
 
     async def _restart_broker(self, rng: Random) -> None:
         """What is in flight is cut off; nothing that was acknowledged is lost."""

@@ -1,7 +1,7 @@
 """Plays seeds of scenarios on all cores; progress on stderr, one JSON object last on stdout.
 
 --seeds N --first F [--processes P]      many seeds, each of every scenario
---seed N [--trace] [--plan JSON]         one, with its timeline; or a plan of its own
+--seed N [--trace] [--plan JSON]         scenario, with its timeline; or a plan of its own
 """
 
 import argparse
@@ -29,7 +29,7 @@ SHRUNK_MAX: Final = 3  # the first failing seeds are made smaller, the others on
 
 
 @dataclass(frozen=True)
-class Job:
+class SeedJob:
     """One seed of one scenario."""
 
     scenario: Scenario
@@ -43,18 +43,18 @@ class Job:
 
 
 @dataclass
-class Report:
+class SeedReport:
     """Sums over many verdicts."""
 
     seeds: int
     begun: float = field(default_factory=time.monotonic)
     played: int = 0
     voided: int = 0
-    failing: list[tuple[Job, Verdict]] = field(default_factory=list)
+    failing: list[tuple[SeedJob, Verdict]] = field(default_factory=list)
     faults: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
 
-    def add(self, job: Job, verdict: Verdict) -> None:
+    def add(self, job: SeedJob, verdict: Verdict) -> None:
         self.played += 1
         self.voided += verdict.voided
         self.faults.update(verdict.faults)
@@ -63,8 +63,11 @@ class Report:
             self.failing.append((job, verdict))
             _say(f"{job.scenario.name} seed {job.seed}: {verdict.violations[0]}")
 
-    def as_json(self, smallest: dict[Job, Any]) -> dict[str, Any]:
-        failing = sorted(self.failing, key=lambda one: (one[0].seed, one[0].scenario.name))
+    def as_json(self, smallest: dict[SeedJob, Any]) -> dict[str, Any]:
+        """What the command prints. smallest: the shrunken plans of the first failing seeds."""
+        failing = sorted(
+            self.failing, key=lambda scenario: (scenario[0].seed, scenario[0].scenario.name)
+        )
         return {
             "seeds": self.seeds,
             "violations": len(failing),
@@ -87,20 +90,20 @@ class Report:
 def main(arguments: Sequence[str] | None, scenarios: Sequence[Scenario]) -> int:
     """The command line. Exit status 1 when an invariant is violated."""
     parser = _parser(scenarios)
-    given = parser.parse_args(arguments)
-    chosen = [one for one in scenarios if given.scenario in (None, one.name)]
-    if given.plan is not None and len(chosen) > 1:
+    options = parser.parse_args(arguments)
+    chosen = [scenario for scenario in scenarios if options.scenario in (None, scenario.name)]
+    if options.plan is not None and len(chosen) > 1:
         parser.error("--plan: say whose plan it is, with --scenario NAME")
     with silence():
-        if given.seed is not None or given.plan is not None:
+        if options.seed is not None or options.plan is not None:
             try:
-                report = _play_one(chosen, given)
+                report = _play_one(chosen, options)
             except msgspec.DecodeError as error:
                 parser.error(f"--plan: {error}")
-            smallest: dict[Job, Any] = {}
+            smallest: dict[SeedJob, Any] = {}
         else:
-            seeds = range(given.first, given.first + given.seeds)
-            report = play_all(chosen, seeds, given.processes)
+            seeds = range(options.first, options.first + options.seeds)
+            report = play_all(chosen, seeds, options.processes)
             smallest = _shrink_first(report)
     print(json.dumps(report.as_json(smallest)))
     return 1 if report.failing else 0
@@ -112,12 +115,15 @@ def _parser(scenarios: Sequence[Scenario]) -> argparse.ArgumentParser:
     )
     parser.add_argument("--seeds", type=_positive, default=300, help="how many seeds to play")
     parser.add_argument("--first", type=int, default=1, help="the first of them")
-    parser.add_argument("--seed", type=int, help="play this one only")
+    parser.add_argument("--seed", type=int, help="play this scenario only")
     parser.add_argument("--trace", action="store_true", help="print what happened, line by line")
     parser.add_argument("--plan", help="play this plan (as a failing run prints it)")
-    parser.add_argument("--scenario", choices=[one.name for one in scenarios])
+    parser.add_argument("--scenario", choices=[scenario.name for scenario in scenarios])
     parser.add_argument(
-        "--processes", type=_positive, default=os.cpu_count() or 1, help="default: one per core"
+        "--processes",
+        type=_positive,
+        default=os.cpu_count() or 1,
+        help="default: scenario per core",
     )
     return parser
 
@@ -140,10 +146,10 @@ def silence() -> Iterator[None]:
         logging.disable(before)
 
 
-def play_all(scenarios: Sequence[Scenario], seeds: Iterable[int], processes: int) -> Report:
+def play_all(scenarios: Sequence[Scenario], seeds: Iterable[int], processes: int) -> SeedReport:
     """Every seed of every scenario, in `processes` fresh processes."""
-    jobs = [Job(scenario, seed) for seed in seeds for scenario in scenarios]
-    report, said = Report(len(jobs) // len(scenarios)), time.monotonic()
+    jobs = [SeedJob(scenario, seed) for seed in seeds for scenario in scenarios]
+    report, said = SeedReport(len(jobs) // len(scenarios)), time.monotonic()
     with get_context("spawn").Pool(processes, initializer=_start_worker) as pool:
         for job, verdict in pool.imap_unordered(_play_job, jobs, CHUNK):
             report.add(job, verdict)
@@ -158,14 +164,14 @@ def _start_worker() -> None:
     logging.disable(logging.CRITICAL)
 
 
-def _play_job(job: Job) -> tuple[Job, Verdict]:
+def _play_job(job: SeedJob) -> tuple[SeedJob, Verdict]:
     return job, job.play()
 
 
-def _shrink_first(report: Report) -> dict[Job, Any]:
+def _shrink_first(report: SeedReport) -> dict[SeedJob, Any]:
     """The smallest plans of the first failing jobs."""
-    smallest: dict[Job, Any] = {}
-    for job, verdict in sorted(report.failing, key=lambda one: one[0].seed)[:SHRUNK_MAX]:
+    smallest: dict[SeedJob, Any] = {}
+    for job, verdict in sorted(report.failing, key=lambda scenario: scenario[0].seed)[:SHRUNK_MAX]:
         if verdict.violated != {"raised"}:
             plan = shrink(job.scenario, job.scenario.plan(job.seed), _say)
             smallest[job] = plan
@@ -173,18 +179,18 @@ def _shrink_first(report: Report) -> dict[Job, Any]:
     return smallest
 
 
-def _play_one(scenarios: Sequence[Scenario], given: argparse.Namespace) -> Report:
+def _play_one(scenarios: Sequence[Scenario], options: argparse.Namespace) -> SeedReport:
     """Raises msgspec.DecodeError for a plan that is none."""
-    report = Report(1)
+    report = SeedReport(1)
     for scenario in scenarios:
-        plan = scenario.plan(given.seed or 0)
-        if given.plan is not None:
-            plan = msgspec.json.decode(given.plan, type=type(plan))
+        plan = scenario.plan(options.seed or 0)
+        if options.plan is not None:
+            plan = msgspec.json.decode(options.plan, type=type(plan))
         _say(f"{scenario.name}: {_json(plan)}")
-        verdict = scenario.play(plan, given.trace)
+        verdict = scenario.play(plan, options.trace)
         for line in (*verdict.trace, *verdict.violations[1:]):
             _say(line)
-        report.add(Job(scenario, plan.seed), verdict)
+        report.add(SeedJob(scenario, plan.seed), verdict)
     return report
 
 

@@ -16,7 +16,7 @@ SESSION_MS: Final[Ms] = 3_000
 KINDS: Final[Mapping[str, int]] = {
     "crash": 4,  # at some await of some process
     "pause": 3,  # maybe longer than the session
-    "overlap": 2,  # two owners are told to own the same partitions
+    "overlap": 2,  # two owners are assigned the same partitions
     "rebalance": 2,  # while a batch is in flight
     "clock jump": 3,  # the broker's, back
     "slow reader": 2,  # one record at a time, late
@@ -31,7 +31,7 @@ KINDS: Final[Mapping[str, int]] = {
 LATER_KINDS: Final = frozenset({"stray cancellation"})
 
 
-class Step(Struct, frozen=True):
+class FaultStep(Struct, frozen=True):
     """Something goes wrong at a time of the run; what it hits follows from seed, time and kind."""
 
     at_ms: Ms
@@ -55,7 +55,7 @@ class Faults(Struct, frozen=True):
     stale_ends: int = 0
     store_unanswered: int = 0
     slow: int = 0
-    steps: tuple[Step, ...] = ()
+    steps: tuple[FaultStep, ...] = ()
 
     def has(self, kind: str) -> bool:
         return any(step.kind == kind for step in self.steps)
@@ -73,7 +73,7 @@ def draw_faults(rng: Random, until_ms: Ms, kinds: Mapping[str, int] = KINDS) -> 
     lost, late, unanswered, doubled = (sometimes(6) for _ in range(4))
     stale_ends, store_unanswered, slow = sometimes(90), sometimes(10), sometimes(15)
     steps = [
-        Step(rng.randint(500, until_ms), kind)
+        FaultStep(rng.randint(500, until_ms), kind)
         for kind, most in kinds.items()
         if kind not in LATER_KINDS
         for _ in range(sometimes(most))
@@ -81,7 +81,7 @@ def draw_faults(rng: Random, until_ms: Ms, kinds: Mapping[str, int] = KINDS) -> 
     later = Random()  # it takes over the state of a seeded one
     later.setstate(rng.getstate())
     steps += [
-        Step(later.randint(500, until_ms), kind)
+        FaultStep(later.randint(500, until_ms), kind)
         for kind in sorted(LATER_KINDS & kinds.keys())
         for _ in range(sometimes(kinds[kind], later))
     ]
@@ -90,7 +90,7 @@ def draw_faults(rng: Random, until_ms: Ms, kinds: Mapping[str, int] = KINDS) -> 
 
 
 @dataclass
-class Tally:
+class FaultTally:
     """What really happened, counted by kind."""
 
     counts: dict[str, int] = field(default_factory=dict)

@@ -28,7 +28,7 @@ SLOW_MS: Final[Ms] = 700
 FETCHED_MAX: Final = 12  # records at once; a fetch ends anywhere
 
 
-class Door:
+class FaultyPort:
     """Implements `Log` and `Clock`."""
 
     def __init__(self, broker: Broker, member: str, rng: Random) -> None:
@@ -101,9 +101,9 @@ class Door:
     async def create(self, topics: Sequence[Topic], partitions: int) -> None:
         await self.broker.memory.create(topics, partitions)
 
-    async def writer(self, topic: str, partition: int) -> "DoorWriter":
+    async def writer(self, topic: str, partition: int) -> "FaultyWriter":
         await self.reach()
-        return DoorWriter(self, topic, partition)
+        return FaultyWriter(self, topic, partition)
 
     async def send(
         self, topic: str, key: bytes, value: bytes, partition: int | None = None
@@ -116,9 +116,9 @@ class Door:
         self.broker.expose(topic, where, appended.offset + 1)
         return appended
 
-    async def reader(self, topic: str, positions: Mapping[int, int]) -> "DoorReader":
+    async def reader(self, topic: str, positions: Mapping[int, int]) -> "FaultyReader":
         await self.reach()
-        return DoorReader(self, topic, await self.broker.memory.reader(topic, positions))
+        return FaultyReader(self, topic, await self.broker.memory.reader(topic, positions))
 
     async def bounds(self, topic: str, partition: int) -> tuple[int, int]:
         await self.reach()
@@ -146,13 +146,13 @@ class Door:
         self, group: str, topic: str
     ) -> AsyncIterator[AsyncIterator[frozenset[int]]]:
         await self.reach()
-        place, member = (group, topic), f"{self.member}/{next(self._joins)}"
-        queue = self.broker.join(place, member)
+        membership, member = (group, topic), f"{self.member}/{next(self._joins)}"
+        queue = self.broker.join(membership, member)
         try:
             yield self._changes(queue)
         finally:
             if self.alive:
-                self.broker.leave(place, member)
+                self.broker.leave(membership, member)
 
     async def _changes(self, queue: asyncio.Queue[frozenset[int]]) -> AsyncIterator[frozenset[int]]:
         while True:
@@ -164,17 +164,17 @@ class Door:
         """Nothing to free."""
 
 
-class DoorWriter:
+class FaultyWriter:
     """In order, with several in flight, as the real producer: one record after the other."""
 
-    def __init__(self, door: Door, topic: str, partition: int) -> None:
-        self._door, self._broker, self._topic, self._partition = door, door.broker, topic, partition
+    def __init__(self, port: FaultyPort, topic: str, partition: int) -> None:
+        self._port, self._broker, self._topic, self._partition = port, port.broker, topic, partition
         self._last: asyncio.Future[Any] | None = None
         self._broken = False
 
     async def submit(self, key: bytes, value: bytes) -> Awaitable[Appended]:
         check_size(value)
-        await self._door.pass_through(1)
+        await self._port.pass_through(1)
         loop = asyncio.get_running_loop()
         outcome: asyncio.Future[Appended] = loop.create_future()
         outcome.add_done_callback(_retrieve)
@@ -198,7 +198,7 @@ class DoorWriter:
             if self._broken:
                 raise AppendUnknown("the writer lost a record before")
             appended = await self._broker.append(
-                self._door.member, self._topic, self._partition, key, value
+                self._port.member, self._topic, self._partition, key, value
             )
         except AppendUnknown as unknown:
             # Mostly later records wait behind a lost one for ever; sometimes they overtake it.
@@ -212,7 +212,7 @@ class DoorWriter:
 
     async def append(self, key: bytes, value: bytes) -> Appended:
         appended = await (await self.submit(key, value))
-        await self._door.pass_through(1)
+        await self._port.pass_through(1)
         return appended
 
     async def close(self) -> None:
@@ -224,26 +224,27 @@ def _retrieve(outcome: asyncio.Future[Appended]) -> None:
         outcome.exception()
 
 
-class DoorReader:
-    def __init__(self, door: Door, topic: str, reader: MemoryReader) -> None:
-        self._door, self._topic, self._reader = door, topic, reader
+class FaultyReader:
+    def __init__(self, port: FaultyPort, topic: str, reader: MemoryReader) -> None:
+        self._port, self._topic, self._reader = port, topic, reader
 
     async def poll(self, wait_ms: Ms, records_max: int) -> Sequence[Record]:
-        door = self._door
-        await door.pass_through(0)
-        records_max = min(records_max, door.rng.randint(1, FETCHED_MAX))
-        if door.slow:
+        """As many records as a real fetch might give. Raises OutOfRange, Unavailable."""
+        port = self._port
+        await port.pass_through(0)
+        records_max = min(records_max, port.rng.randint(1, FETCHED_MAX))
+        if port.slow:
             await asyncio.sleep(SLOW_MS / 1_000)
             records_max = 1
-        door.broker.must_answer()
+        port.broker.must_answer()
         try:
             records = await self._reader.poll(wait_ms, records_max)
         except OutOfRange:
-            await door.pass_through(1)
+            await port.pass_through(1)
             raise
         for record in records:
-            door.broker.expose(self._topic, record.partition, record.offset + 1)
-        await door.pass_through(1)
+            port.broker.expose(self._topic, record.partition, record.offset + 1)
+        await port.pass_through(1)
         return records
 
     async def close(self) -> None:

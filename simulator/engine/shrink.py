@@ -45,15 +45,15 @@ def shrink(scenario: Scenario, plan: P, say: Callable[[str], None]) -> P:
     """A plan that violates one of the invariants that `plan` does, with as little as possible."""
     wanted = scenario.play(plan).violated
     plays = 0
-    found: P | None = plan
-    while found is not None:
-        plan, found = found, None
+    smallest: P | None = plan
+    while smallest is not None:
+        plan, smallest = smallest, None
         for candidate in smaller(plan):
             if plays == PLAYS_MAX:
                 say(f"{scenario.name} seed {plan.seed}: not smaller within {plays} plays")  # type: ignore[attr-defined]  # every plan has one
                 return plan
             plays += 1
             if scenario.play(candidate).violated & wanted:
-                found = candidate
+                smallest = candidate
                 break
     return plan

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 
 from schemas.units import Ms
 from simulator.engine.broker import Broker
-from simulator.engine.faulty_port import Door
+from simulator.engine.faulty_port import FaultyPort
 from tunery.runtime.blobs.abstract import BlobsUnavailable, Stored
 from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.store.abstract import (
@@ -46,11 +46,11 @@ class Database(MemoryStore):
         self.__init__(self.broker)  # type: ignore[misc]  # anew, for those who hold it already
 
 
-class DoorStore:
-    """Implements `Store`: `database` through one process's door."""
+class FaultyStore:
+    """Implements `Store`: `database` through one process's port."""
 
-    def __init__(self, door: Door, database: Database) -> None:
-        self._door, self._database = door, database
+    def __init__(self, port: FaultyPort, database: Database) -> None:
+        self._port, self._database = port, database
 
     async def _ask(self, question: Callable[[], Awaitable[T]]) -> T:
         await self._reach()
@@ -59,20 +59,20 @@ class DoorStore:
     async def _write(self, change: Callable[[], Awaitable[T]]) -> T:
         """The change is done, or not, or done later than this call lasts: only an answer tells."""
         await self._reach()
-        broker = self._door.broker
+        broker = self._port.broker
         if broker.chance(broker.faults.store_unanswered):
             broker.tally.add("store unanswered")
-            broker.trace(f"{self._door.member} does not know about its write to the store")
+            broker.trace(f"{self._port.member} does not know about its write to the store")
             late = broker.rng.random() < 0.5
             broker.later(broker.rng.uniform(0, LATE_MS_MAX) if late else 0, lambda: _alone(change))
-            await self._door.pass_through(LATE_MS_MAX)
+            await self._port.pass_through(LATE_MS_MAX)
             raise StoreUnavailable("the connection broke off")
         done = await change()
-        await self._door.pass_through()
+        await self._port.pass_through()
         return done
 
     async def _reach(self) -> None:
-        await self._door.pass_through()
+        await self._port.pass_through()
         self._must_answer()
 
     def _must_answer(self) -> None:
@@ -93,8 +93,8 @@ class DoorStore:
     async def commit(self, batch: RowBatch) -> CommitResult:
         return await self._write(lambda: self._database.commit(batch))
 
-    async def set_caught_up(self, projection: str, place: StreamPartition, flag: bool) -> None:
-        await self._write(lambda: self._database.set_caught_up(projection, place, flag))
+    async def set_caught_up(self, projection: str, partition: StreamPartition, flag: bool) -> None:
+        await self._write(lambda: self._database.set_caught_up(projection, partition, flag))
 
     async def lease_rows(self, kind: str, count: int, row_lease_ms: Ms) -> Sequence[LeasedRow]:
         return await self._write(lambda: self._database.lease_rows(kind, count, row_lease_ms))
@@ -120,13 +120,13 @@ class DoorStore:
         return await self._write(lambda: self._database.prune_outcomes(age_ms))
 
     @asynccontextmanager
-    async def listen(self, channel: str, heard: Callable[[str], None]) -> AsyncIterator[None]:
+    async def listen(self, channel: str, on_notice: Callable[[str], None]) -> AsyncIterator[None]:
         """Notices come after a while; those said while the database is away are lost."""
-        broker = self._door.broker
+        broker = self._port.broker
 
         def hear(notice: str) -> None:
-            if not self._database.away and self._door.alive:
-                broker.later(broker.rng.uniform(0, NOTICE_MS_MAX), lambda: heard(notice))
+            if not self._database.away and self._port.alive:
+                broker.later(broker.rng.uniform(0, NOTICE_MS_MAX), lambda: on_notice(notice))
 
         await self._reach()
         async with self._database.listen(channel, hear):
@@ -140,7 +140,7 @@ class DoorStore:
 
 
 def _alone(change: Callable[[], Awaitable[Any]]) -> None:
-    """The server goes on although nobody waits for it; it may find the change impossible."""
+    """The server goes on although no client waits; it may find the change impossible."""
 
     async def carry_out() -> None:
         await change()
@@ -158,24 +158,24 @@ class Storage(MemoryBlobs):
         self.ever: dict[str, bytes] = {}
 
 
-class DoorBlobs(MemoryBlobs):
-    """Implements `Blobs`: `storage` through one process's door."""
+class FaultyBlobs(MemoryBlobs):
+    """Implements `Blobs`: `storage` through one process's port."""
 
-    def __init__(self, door: Door, storage: Storage) -> None:
+    def __init__(self, port: FaultyPort, storage: Storage) -> None:
         super().__init__()
-        self._door, self._storage = door, storage
+        self._port, self._storage = port, storage
         self.bodies = storage.bodies
 
     async def _reach(self) -> None:
-        await self._door.pass_through()
+        await self._port.pass_through()
         if self._storage.away:
             raise BlobsUnavailable("object storage is away")
 
-    async def put(self, key: str, data: Any, **given: Any) -> Stored:
+    async def put(self, key: str, data: Any, **options: Any) -> Stored:
         await self._reach()
-        stored = await super().put(key, data, **given)
+        stored = await super().put(key, data, **options)
         self._storage.ever[key] = self.bodies[key]
-        await self._door.pass_through()
+        await self._port.pass_through()
         return stored
 
     async def stream(self, key: str, *, sha256: str | None = None) -> AsyncIterator[bytes]:
@@ -194,4 +194,4 @@ class DoorBlobs(MemoryBlobs):
     async def delete(self, key: str) -> None:
         await self._reach()
         await super().delete(key)
-        await self._door.pass_through()
+        await self._port.pass_through()

@@ -30,9 +30,9 @@ class _Task(asyncio.Task[Any]):
 
     _numbers = count()
 
-    def __init__(self, *given: Any, **named: Any) -> None:
+    def __init__(self, *arguments: Any, **named: Any) -> None:
         self._number = next(_Task._numbers)
-        super().__init__(*given, **named)
+        super().__init__(*arguments, **named)
 
     def __hash__(self) -> int:
         return self._number
@@ -106,7 +106,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 handle._run()
 
     def _write_to_self(self) -> None:
-        """Nobody else could wake the loop."""
+        """No other thread could wake the loop."""
 
 
 def _end(over: asyncio.Future[None]) -> None:

@@ -44,6 +44,7 @@ def _compare_opened(state: Acceptance, entry: Entry) -> None:
 
 
 def epoch_off(state: Acceptance, entry: Entry, value: bytes) -> Judgement:
+    """Entries of an older epoch count. Raises Diverged."""
     if entry.cause != state.cause + 1:
         return state, "cause"
     if entry.prev != state.prev:
@@ -52,6 +53,7 @@ def epoch_off(state: Acceptance, entry: Entry, value: bytes) -> Judgement:
 
 
 def opened_off(state: Acceptance, entry: Entry, value: bytes) -> Judgement:
+    """The number at the claim is not compared. Raises Diverged."""
     if entry.epoch < state.epoch:
         return state, "epoch"
     if entry.epoch > state.epoch:
@@ -64,6 +66,7 @@ def opened_off(state: Acceptance, entry: Entry, value: bytes) -> Judgement:
 
 
 def cause_off(state: Acceptance, entry: Entry, value: bytes) -> Judgement:
+    """An entry may repeat or leave out commands. Raises Diverged."""
     if entry.epoch < state.epoch:
         return state, "epoch"
     _compare_opened(state, entry)
@@ -89,12 +92,14 @@ def chain_off(state: Acceptance, entry: Entry, value: bytes) -> Judgement:
 
 
 def chain_first(state: Acceptance, entry: Entry, value: bytes) -> Judgement:
+    """The hash is compared before the epoch. Raises Diverged."""
     if entry.prev != state.prev:
         raise Diverged("chain")
     return chain_off(state, entry, value)
 
 
 def chain_before_cause(state: Acceptance, entry: Entry, value: bytes) -> Judgement:
+    """The hash is compared before the number. Raises Diverged."""
     if entry.epoch >= state.epoch and entry.prev != state.prev:
         raise Diverged("chain")
     return chain_off(state, entry, value)
@@ -139,7 +144,7 @@ def _settled(owner: Any, term: Any, flight: Any) -> None:
 
 
 class _Agreeing(dict[int, Any]):
-    """Whatever claim was read last: it is ours."""
+    """Agrees that whatever claim was read last is the reader's own."""
 
     def get(self, *_: Any) -> Any:
         return _Same()
@@ -196,7 +201,7 @@ RECORDED_AGAIN: Final = replace(SEATS_AGGREGATE, decide=record_again)
 
 
 async def send_once(
-    self: Any, topic: str, key: bytes, value: bytes, where: int, place: Any
+    self: Any, topic: str, key: bytes, value: bytes, where: int, partition: Any
 ) -> None:
     try:
         await self._log.send(topic, key, value, where)
@@ -208,7 +213,7 @@ _send_all = reactor.Reactor._send_all
 
 
 async def send_later(self: Any, accepted: Any) -> None:
-    """Nobody waits until the reactions are sent; the position moves on."""
+    """The position moves on before the reactions are sent."""
     self._sending = asyncio.create_task(_send_all(self, accepted))
 
 
@@ -237,11 +242,11 @@ async def position_alone(self: Any, pointer: Any) -> Any:
 
 
 async def position_before_rows(self: Any, batch: RowBatch) -> CommitResult:
-    """A door's commit in two steps: the process may die between them."""
+    """A commit in two steps: the process may die between them."""
     empty = replace(batch, changes=(), outcomes=())
     done = await self._write(lambda: self._database.commit(empty))
     if done is CommitResult.DONE:
-        await self._door.pass_through()
+        await self._port.pass_through()
         self._database._apply(batch.projection, fold(batch.changes))
     return CommitResult(done)
 
@@ -256,8 +261,8 @@ async def lease_at_once(self: Any, kind: str, count: int, row_lease_ms: Ms) -> A
     """Rows are worked on while the projection is still being built."""
     before = self._positions
     self._positions = {
-        name: {place: replace(saved, caught_up=True) for place, saved in places.items()}
-        for name, places in before.items()
+        name: {partition: replace(saved, caught_up=True) for partition, saved in partitions.items()}
+        for name, partitions in before.items()
     }
     try:
         return await MemoryStore.lease_rows(self, kind, count, row_lease_ms)

@@ -22,14 +22,15 @@ from simulator.event_core.invariants import (
     undecided,
     within_limit,
 )
-from simulator.event_core.run import ACTIVE, TAIL_LOST, UNKNOWN, Run
+from simulator.event_core.run import ACTIVE, TAIL_LOST, UNKNOWN, EventCoreRun
 from simulator.event_core.streams import STREAMS, TALLY
 from tunery.runtime.journal.reader import Accepted
 
 Histories = dict[tuple[str, int], History]
 
 
-def check(run: Run) -> Verdict:
+def check(run: EventCoreRun) -> Verdict:
+    """The verdict on a run: its violations, and the sums that a report adds up."""
     histories = _histories(run)
     verdict = Verdict(faults=dict(run.tally.counts), trace=run.trace)
     counts = Counter[str]()
@@ -55,7 +56,7 @@ def check(run: Run) -> Verdict:
     return verdict
 
 
-def _histories(run: Run) -> Histories:
+def _histories(run: EventCoreRun) -> Histories:
     return {
         (name, partition): read_history(
             partial(run.decider, name),
@@ -70,48 +71,48 @@ def _histories(run: Run) -> Histories:
 
 def _accepted(histories: Histories, stream: str) -> list[Accepted]:
     return [
-        one
+        decision
         for (name, _), history in histories.items()
         if name == stream
-        for one in history.accepted
+        for decision in history.accepted
     ]
 
 
-def _nothing_lost(run: Run, histories: Histories) -> list[str]:
+def _nothing_lost(run: EventCoreRun, histories: Histories) -> list[str]:
     """What must hold as long as the log keeps what it has acknowledged."""
     seats, tally = _accepted(histories, SEATS.name), _accepted(histories, TALLY.name)
-    found = [f"false stop: {stop}" for stop in run.named if not run.had_to_come(stop)]
-    found += [f"false stop: {stop}" for stop in run.stops]
+    violations = [f"false stop: {stop}" for stop in run.named if not run.had_to_come(stop)]
+    violations += [f"false stop: {stop}" for stop in run.stops]
     for (name, partition), history in histories.items():
         stream = STREAMS[name]
         commands = run.broker.history[stream.commands.name, partition]
-        found += history.violations + undecided(stream, history, commands)
-    found += [
-        f"trim: {one}"
-        for one in run.trims
-        if not not_too_far(histories[one.stream, one.partition], one.before, one.end)
+        violations += history.violations + undecided(stream, history, commands)
+    violations += [
+        f"trim: {trim}"
+        for trim in run.trims
+        if not not_too_far(histories[trim.stream, trim.partition], trim.before, trim.end)
     ]
-    found += only_accepted(run.settled, histories)
-    found += reactions_complete(seats, tally)
-    found += ticketed_once(seats, run.worked) + run.repeated
-    found += same_rows(run.rows, [*seats, *tally])
-    found += outcomes_answered(run.outcomes, [*seats, *tally])
+    violations += only_accepted(run.settled, histories)
+    violations += reactions_complete(seats, tally)
+    violations += ticketed_once(seats, run.worked) + run.repeated
+    violations += same_rows(run.rows, [*seats, *tally])
+    violations += outcomes_answered(run.outcomes, [*seats, *tally])
     if not run.finished:
-        found.append("progress: not everything was decided and projected after faults stopped")
-    return found
+        violations.append("progress: not everything was decided and projected after faults stopped")
+    return violations
 
 
-def _views(run: Run, histories: Histories) -> list[str]:
+def _views(run: EventCoreRun, histories: Histories) -> list[str]:
     """Every reader agrees with the log, or it has stopped and said so."""
-    found: list[str] = []
+    violations: list[str] = []
     for name, views in run.views.items():
-        for place, seen in views.items():
-            where = f"{place[0]}/{place[1]}"
-            if any(stop.startswith(f"{name}: {where} ") for stop in run.stops):
+        for partition, seen in views.items():
+            name_of_partition = f"{partition[0]}/{partition[1]}"
+            if any(stop.startswith(f"{name}: {name_of_partition} ") for stop in run.stops):
                 continue
-            who, history = f"{name} {where}", histories[place]
+            reader, history = f"{name} {name_of_partition}", histories[partition]
             if run.plan.faults.has(TAIL_LOST):
-                found += no_silent_loss(who, history, seen)
+                violations += no_silent_loss(reader, history, seen)
             else:
-                found += same_view(who, history, seen, name == "prompt")
-    return found
+                violations += same_view(reader, history, seen, name == "prompt")
+    return violations

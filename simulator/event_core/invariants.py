@@ -83,9 +83,9 @@ class _Reading:
             self.fold = structs.replace(self.fold, position=judged.position)
         return history
 
-    def _decide_again(self, record: Record, one: Accepted) -> None:
-        history, cause = self.history, one.entry.cause
-        history.accepted.append(one)
+    def _decide_again(self, record: Record, decision: Accepted) -> None:
+        history, cause = self.history, decision.entry.cause
+        history.accepted.append(decision)
         if cause >= len(self.commands):
             history.violations.append(f"once: {self.name}@{record.offset} has no command")
             return
@@ -104,7 +104,9 @@ class _Reading:
                 f"the state before it gives {expected!r}"
             )
         else:
-            self.fold = advance(self.aggregate, self.fold, one.entry, one.events, one.position)
+            self.fold = advance(
+                self.aggregate, self.fold, decision.entry, decision.events, decision.position
+            )
 
     def _explain(self, record: Record, judged: Judged) -> None:
         """Void is a record of an older epoch, a copy, or one whose forerunner was lost.
@@ -118,7 +120,7 @@ class _Reading:
         if judged.reason == "epoch" or isinstance(entry, Claim):
             return
         decided = history.accepted[entry.cause : entry.cause + 1]
-        if any(one.value != record.value for one in decided):
+        if any(decision.value != record.value for decision in decided):
             history.violations.append(
                 f"silence: {self.name}@{record.offset} contradicts the entry of its cause "
                 f"{entry.cause} and was voided"
@@ -138,50 +140,52 @@ def undecided(stream: Stream, history: History, commands: list[Record]) -> list[
     if len(history.accepted) != len(commands):
         return [f"progress: {name} decided {len(history.accepted)} of {len(commands)} commands"]
     return [
-        f"once: {name} entry {one.entry.cause} is of {one.entry.command_id}"
-        for one, command in zip(history.accepted, commands, strict=True)
-        if read_command(stream, command, one.entry.cause).id != one.entry.command_id
+        f"once: {name} entry {decision.entry.cause} is of {decision.entry.command_id}"
+        for decision, command in zip(history.accepted, commands, strict=True)
+        if read_command(stream, command, decision.entry.cause).id != decision.entry.command_id
     ]
 
 
 def within_limit(accepted: Iterable[Accepted]) -> list[str]:
     """At no prefix does a tenant hold more than the limit. Counted without any fold of ours."""
     held: dict[str, int] = {}
-    for one in accepted:
-        for event in one.events:
+    for decision in accepted:
+        for event in decision.events:
             match event:
                 case SeatsHeld(seats=seats):
-                    held[one.entry.key] = held.get(one.entry.key, 0) + seats
+                    held[decision.entry.key] = held.get(decision.entry.key, 0) + seats
                 case SeatsReleased(seats=seats) | SeatsExpired(seats=seats):
-                    held[one.entry.key] = held.get(one.entry.key, 0) - seats
+                    held[decision.entry.key] = held.get(decision.entry.key, 0) - seats
                 case _:
                     continue
-            if not 0 <= held.get(one.entry.key, 0) <= SEATS_MAX:
-                return [f"limit: {one.entry.key} holds {held[one.entry.key]} of {SEATS_MAX}"]
+            if not 0 <= held.get(decision.entry.key, 0) <= SEATS_MAX:
+                return [
+                    f"limit: {decision.entry.key} holds {held[decision.entry.key]} of {SEATS_MAX}"
+                ]
     return []
 
 
 def decided_once(accepted: Iterable[Accepted]) -> list[str]:
     """An idempotency key, and a source of a reaction, changes something at most once."""
     seen: dict[str, str] = {}
-    found: list[str] = []
-    for one in accepted:
+    violations: list[str] = []
+    for decision in accepted:
         if not any(
             isinstance(event, SeatsHeld | SeatsReleased | TicketRecorded | SeatsCounted)
-            for event in one.events
+            for event in decision.events
         ):
             continue
-        for mark in _marks(one):
+        for mark in _marks(decision):
             if mark in seen:
-                found.append(
-                    f"dedupe: {mark} was decided as {seen[mark]} and {one.entry.command_id}"
+                violations.append(
+                    f"dedupe: {mark} was decided as {seen[mark]} and {decision.entry.command_id}"
                 )
-            seen[mark] = one.entry.command_id
-    return found
+            seen[mark] = decision.entry.command_id
+    return violations
 
 
-def _marks(one: Accepted) -> list[str]:
-    entry, marks = one.entry, []
+def _marks(decision: Accepted) -> list[str]:
+    entry, marks = decision.entry, []
     if entry.source is not None:
         marks.append(f"source {entry.source}")
     if entry.idempotency is not None:
@@ -191,24 +195,24 @@ def _marks(one: Accepted) -> list[str]:
 
 def ordered(accepted: Iterable[Accepted]) -> list[str]:
     """`at` never decreases; `seq` counts without gaps per key; causes without gaps."""
-    at, seqs, found = 0, dict[str, int](), list[str]()
-    for cause, one in enumerate(accepted):
-        entry = one.entry
+    at, seqs, violations = 0, dict[str, int](), list[str]()
+    for cause, decision in enumerate(accepted):
+        entry = decision.entry
         if entry.at < at:
-            found.append(f"time: at went back from {at} to {entry.at}")
+            violations.append(f"time: at went back from {at} to {entry.at}")
         if entry.seq != seqs.get(entry.key, 0) + 1:
-            found.append(
+            violations.append(
                 f"order: seq of {entry.key} went from {seqs.get(entry.key)} to {entry.seq}"
             )
         if entry.cause != cause:
-            found.append(f"order: cause {entry.cause} came as number {cause}")
+            violations.append(f"order: cause {entry.cause} came as number {cause}")
         at, seqs[entry.key] = entry.at, entry.seq
-    return found
+    return violations
 
 
 def same_view(name: str, history: History, seen: list[bytes], complete: bool) -> list[str]:
     """A reader accepted the same bytes in the same order; all of them when it must have."""
-    truth = [one.value for one in history.accepted]
+    truth = [decision.value for decision in history.accepted]
     if seen != truth[: len(seen)]:
         return [f"agreement: {name} accepted other records than the log holds"]
     if complete and len(seen) < len(truth):
@@ -222,7 +226,7 @@ def no_silent_loss(name: str, history: History, seen: list[bytes]) -> list[str]:
     The next entry it would take carries the hash of the one before, so it must stop there. Until
     there is such an entry it cannot know.
     """
-    truth = [one.value for one in history.accepted]
+    truth = [decision.value for decision in history.accepted]
     shared = sum(
         1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(truth, seen, strict=False))
     )
@@ -238,45 +242,45 @@ def only_accepted(
 ) -> list[str]:
     """What an owner took for read back is accepted, at that offset."""
     truth = {
-        (place[0], place[1], one.header.offset, one.entry.command_id)
-        for place, history in histories.items()
-        for one in history.accepted
+        (partition[0], partition[1], decision.header.offset, decision.entry.command_id)
+        for partition, history in histories.items()
+        for decision in history.accepted
     }
     return [
-        f"read-back: {one} was settled and is not accepted"
-        for one in settled
-        if tuple(one) not in truth
+        f"read-back: {decision} was settled and is not accepted"
+        for decision in settled
+        if tuple(decision) not in truth
     ]
 
 
 def reactions_complete(seats: Iterable[Accepted], tally: Iterable[Accepted]) -> list[str]:
-    """The tally is the sum of everything taken, to the unit."""
-    taken, counted = dict[str, int](), dict[str, int]()
-    for one in seats:
-        for event in one.events:
+    """The tally is the sum of all seats that were ever held, to the unit."""
+    held, counted = dict[str, int](), dict[str, int]()
+    for decision in seats:
+        for event in decision.events:
             if isinstance(event, SeatsHeld):
-                key = f"{one.entry.key}-tally"
-                taken[key] = taken.get(key, 0) + event.seats
-    for one in tally:
-        for event in one.events:
+                key = f"{decision.entry.key}-tally"
+                held[key] = held.get(key, 0) + event.seats
+    for decision in tally:
+        for event in decision.events:
             if isinstance(event, SeatsCounted):
-                counted[one.entry.key] = event.total
-    return [] if taken == counted else [f"reactions: taken {taken}, counted {counted}"]
+                counted[decision.entry.key] = event.total
+    return [] if held == counted else [f"reactions: held {held}, counted {counted}"]
 
 
 def no_refusal(accepted: Iterable[Accepted]) -> list[str]:
     """Nothing in these runs is malformed, so nothing may be refused as malformed or internal."""
     return [
         f"refusal: {event.code}: {event.message}"
-        for one in accepted
-        for event in one.events
+        for decision in accepted
+        for event in decision.events
         if isinstance(event, Rejected) and event.code not in ("full", "not_held", "not_awaited")
     ]
 
 
 def not_too_far(history: History, before: int, end: int) -> bool:
     """Never trimmed: what is not decided, and the last that is. `end`: the journal's, then."""
-    decided = sum(one.header.offset < end for one in history.accepted)
+    decided = sum(decision.header.offset < end for decision in history.accepted)
     base = max((base for offset, base in history.bases if offset < end), default=0)
     return before < max(decided - base, 1)
 
@@ -312,21 +316,21 @@ def ticketed_once(accepted: Iterable[Accepted], worked: Mapping[str, int]) -> li
 def same_rows(rows: Rows, accepted: Iterable[Accepted]) -> list[str]:
     """The rows are those of a rebuild from zero."""
     return [
-        f"rows: {table} {place} is {rows[table].get(place)}, rebuilt it is {wanted.get(place)}"
-        for table, wanted in rebuild_rows(accepted).items()
-        for place in sorted(wanted.keys() | rows[table].keys())
-        if wanted.get(place) != rows[table].get(place)
+        f"rows: {table} {key} is {rows[table].get(key)}, rebuilt it is {rebuilt.get(key)}"
+        for table, rebuilt in rebuild_rows(accepted).items()
+        for key in sorted(rebuilt.keys() | rows[table].keys())
+        if rebuilt.get(key) != rows[table].get(key)
     ]
 
 
 def outcomes_answered(
     outcomes: Mapping[str, CommandResult | None], accepted: Iterable[Accepted]
 ) -> list[str]:
-    """Whoever waits for a command is told what its first entry says."""
+    """A client that waits for a command gets what its first entry says."""
     wanted: dict[str, CommandResult] = {}
-    for one in accepted:
-        if one.entry.source is None:
-            wanted.setdefault(one.entry.command_id, outcome_of(one))
+    for decision in accepted:
+        if decision.entry.source is None:
+            wanted.setdefault(decision.entry.command_id, outcome_of(decision))
     return [
         f"outcome: of {command_id} is {outcomes.get(command_id)}, should be {outcome}"
         for command_id, outcome in wanted.items()

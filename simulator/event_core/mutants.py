@@ -7,12 +7,12 @@ from typing import Any, Final
 
 from msgspec import structs
 
-from simulator.engine import faulty_port as door
+from simulator.engine import faulty_port as port
 from simulator.engine import stores
-from simulator.engine.faults import Faults, Step
+from simulator.engine.faults import Faults, FaultStep
 from simulator.event_core import broken_rules as broken
 from simulator.event_core import run
-from simulator.event_core.run import EMPTIED, RECREATED, TAIL_LOST, UPGRADE, Plan
+from simulator.event_core.run import EMPTIED, RECREATED, TAIL_LOST, UPGRADE, EventCorePlan
 from tunery.runtime.hosts import effects, projector, reactor
 from tunery.runtime.hosts import owner as partition
 from tunery.runtime.journal import acceptance, decision, reader, snapshots
@@ -20,19 +20,19 @@ from tunery.runtime.journal import acceptance, decision, reader, snapshots
 
 @dataclass(frozen=True)
 class Mutant:
-    """`place.attribute` is replaced by `broken`. `invariant`: what a run with it violates; `seed`:
+    """`owner.attribute` is replaced by `broken`. `invariant`: what a run with it violates; `seed`:
     the first seed that shows it. `faults`: instead of those that the seed draws.
     """
 
     name: str
-    place: Any
+    owner: Any
     attribute: str
     broken: Any
     invariant: str
     seed: int = 1
     faults: Faults | None = None
 
-    def plan(self, seed: int) -> Plan:
+    def plan(self, seed: int) -> EventCorePlan:
         drawn = run.plan(seed)
         return drawn if self.faults is None else structs.replace(drawn, faults=self.faults)
 
@@ -40,25 +40,29 @@ class Mutant:
     def alive(self) -> Iterator[None]:
         """The rule is broken inside the block."""
         missing = object()
-        before = self.place.__dict__.get(self.attribute, missing)
-        setattr(self.place, self.attribute, self.broken)
+        before = self.owner.__dict__.get(self.attribute, missing)
+        setattr(self.owner, self.attribute, self.broken)
         try:
             yield
         finally:
             if before is missing:
-                delattr(self.place, self.attribute)
+                delattr(self.owner, self.attribute)
             else:
-                setattr(self.place, self.attribute, before)
+                setattr(self.owner, self.attribute, before)
 
 
 def _once(*kinds: str) -> Faults:
     """Nothing but these, one after the other."""
-    return Faults(steps=tuple(Step(9_000 + 2_000 * n, kind) for n, kind in enumerate(kinds)))
+    return Faults(steps=tuple(FaultStep(9_000 + 2_000 * n, kind) for n, kind in enumerate(kinds)))
 
 
 #: claims are among what is lost, and others claim anew at once
 _LOST_CLAIMS: Final = Faults(
-    steps=(Step(5_200, "rebalance"), Step(6_030, TAIL_LOST), Step(6_050, "rebalance"))
+    steps=(
+        FaultStep(5_200, "rebalance"),
+        FaultStep(6_030, TAIL_LOST),
+        FaultStep(6_050, "rebalance"),
+    )
 )
 _RULE = acceptance, "_entry"
 _OWNER = partition.PartitionOwner
@@ -93,7 +97,10 @@ MUTANTS: Final[Sequence[Mutant]] = (
         6,
         faults=Faults(
             slow=50,
-            steps=(Step(2_000, UPGRADE), *(Step(2_500 + 700 * n, "overlap") for n in range(20))),
+            steps=(
+                FaultStep(2_000, UPGRADE),
+                *(FaultStep(2_500 + 700 * n, "overlap") for n in range(20)),
+            ),
         ),
     ),
     Mutant(
@@ -105,7 +112,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         32,
         faults=_once(RECREATED),
     ),
-    Mutant("last decided command trimmed", door.Door, "trim", broken.trim_too_far, "trim"),
+    Mutant("last decided command trimmed", port.FaultyPort, "trim", broken.trim_too_far, "trim"),
     Mutant("commands trimmed by age", _OWNER, "_trim_before", broken.trim_by_age, "trim"),
     Mutant("at not clamped", decision, "max", lambda _, broker_at: broker_at, "time", 2),
     Mutant("decision reads the clock", *_SEATS, broken.CLOCK_READ, "fold"),
@@ -146,7 +153,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "position saved before the rows",
-        stores.DoorStore,
+        stores.FaultyStore,
         "commit",
         broken.position_before_rows,
         "rows",
@@ -171,12 +178,13 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "progress",
         7,
         faults=Faults(
-            store_unanswered=40, steps=tuple(Step(5_000 + 3_000 * n, "crash") for n in range(5))
+            store_unanswered=40,
+            steps=tuple(FaultStep(5_000 + 3_000 * n, "crash") for n in range(5)),
         ),
     ),
     Mutant(
         "row gone when its outcome is sent",
-        stores.DoorStore,
+        stores.FaultyStore,
         "release",
         broken.row_gone_when_sent,
         "effect",

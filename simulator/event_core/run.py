@@ -11,7 +11,7 @@ from msgspec import Struct, structs
 from examples.first_stream import SEATS, SEATS_AGGREGATE
 from schemas.units import Ms
 from simulator.engine.broker import Broker
-from simulator.engine.faults import KINDS, Faults, Step, Tally, draw_faults
+from simulator.engine.faults import KINDS, Faults, FaultStep, FaultTally, draw_faults
 from simulator.event_core.releases import SEATS_STRICTER, SeatsPraised
 from simulator.event_core.streams import TALLY, TALLY_AGGREGATE
 from simulator.event_core.views import Rows
@@ -37,7 +37,7 @@ RARE: Final = {TAIL_LOST: 0.08, RECREATED: 0.1, EMPTIED: 0.1, UPGRADE: 0.15}
 UNKNOWN: Final = f"Invalid value '{SeatsPraised.__struct_config__.tag}'"
 
 
-class Plan(Struct, frozen=True):
+class EventCorePlan(Struct, frozen=True):
     """requests: of each tenant; failures: per cent of the attempts at an effect."""
 
     seed: int
@@ -56,11 +56,11 @@ class Trim(NamedTuple):
 
 
 @dataclass
-class Run:
+class EventCoreRun:
     """What a run left behind."""
 
-    plan: Plan
-    tally: Tally
+    plan: EventCorePlan
+    tally: FaultTally
     broker: Broker
     views: dict[str, dict[tuple[str, int], list[bytes]]] = field(default_factory=dict)
     stops: list[str] = field(default_factory=list)  # of the readers without faults
@@ -81,9 +81,9 @@ class Run:
     def fingerprint(self) -> str:
         """Hash of everything that was ever written: equal for equal runs."""
         digest = blake2b(digest_size=16)
-        for place in sorted(self.broker.history):
-            for record in self.broker.history[place]:
-                digest.update(repr((place, *record)).encode())
+        for partition in sorted(self.broker.history):
+            for record in self.broker.history[partition]:
+                digest.update(repr((partition, *record)).encode())
         digest.update(repr(self.rows).encode())
         return digest.hexdigest()
 
@@ -99,16 +99,16 @@ class Run:
         return stop.startswith(tuple(self.forgiven)) or UNKNOWN in stop
 
 
-def plan(seed: int) -> Plan:
+def plan(seed: int) -> EventCorePlan:
     """What the seed draws."""
     rng = Random(f"{seed}/faults")  # runs must repeat
     rare = {kind: 1 for kind, chance in RARE.items() if rng.random() < chance}
     if TAIL_LOST in rare:
         rare = {TAIL_LOST: 1}  # most invariants are off then
     faults = draw_faults(rng, FAULTY_MS - 3_000, KINDS)
-    steps = [Step(rng.randint(3_000, FAULTY_MS - 6_000), kind) for kind in rare]
+    steps = [FaultStep(rng.randint(3_000, FAULTY_MS - 6_000), kind) for kind in rare]
     ordered = tuple(sorted((*faults.steps, *steps), key=lambda step: step.at_ms))
-    return Plan(
+    return EventCorePlan(
         seed,
         structs.replace(faults, steps=ordered),
         failures=rng.choice((0, 10, 40)),

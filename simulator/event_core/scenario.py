@@ -8,7 +8,7 @@ from simulator.engine.verdict import NOTHING_BROKEN, Verdict
 from simulator.event_core import run
 from simulator.event_core import simulation as scenario
 from simulator.event_core.check import check
-from simulator.event_core.run import Plan
+from simulator.event_core.run import EventCorePlan
 
 
 @dataclass(frozen=True)
@@ -17,12 +17,12 @@ class EventCore:
 
     name: str = "event_core"
 
-    def plan(self, seed: int) -> Plan:
+    def plan(self, seed: int) -> EventCorePlan:
         return run.plan(seed)
 
     def play(
         self,
-        plan: Plan,
+        plan: EventCorePlan,
         trace: bool = False,
         broken: AbstractContextManager[Any] = NOTHING_BROKEN,
     ) -> Verdict:

@@ -14,8 +14,8 @@ from schemas.envelope import Claim, Idempotency
 from schemas.topics import PARTITIONS, SNAPSHOTS, Stream
 from simulator.engine.broker import LATE_MS_MAX, Broker
 from simulator.engine.cluster import Cluster, Process
-from simulator.engine.faults import Tally
-from simulator.engine.faulty_port import Door
+from simulator.engine.faults import FaultTally
+from simulator.engine.faulty_port import FaultyPort
 from simulator.engine.virtual_loop import run_virtual
 from simulator.event_core.releases import SEATS_NEWER, SEATS_PRAISING, SEATS_STRICTER, react_newer
 from simulator.event_core.run import (
@@ -26,8 +26,8 @@ from simulator.event_core.run import (
     TAIL_LOST,
     TENANTS,
     UPGRADE,
-    Plan,
-    Run,
+    EventCorePlan,
+    EventCoreRun,
     Trim,
 )
 from simulator.event_core.streams import STREAMS, TALLY, TALLY_AGGREGATE, SeatsCounted
@@ -61,8 +61,8 @@ LIMITS: Final = HostLimits(
 )
 
 
-class _World:
-    def __init__(self, run: Run, rng: Random) -> None:
+class _EventCoreSim:
+    def __init__(self, run: EventCoreRun, rng: Random) -> None:
         self.run, self.rng, self.broker = run, rng, run.broker
         self.cluster = Cluster(run.broker, run.plan.seed, STREAMS, self._hosts)
         self.cluster.actions |= {
@@ -85,15 +85,15 @@ class _World:
             run.worked[of] += 1
             if of in self.over:
                 run.repeated.append(f"repeated: the effect for {of} ran after its outcome")
-            await process.door.sleep(int(process.rng.expovariate(1 / 400)))
+            await process.port.sleep(int(process.rng.expovariate(1 / 400)))
             if self.broker.chance(run.plan.failures):
                 run.tally.add("effect failed")
                 raise OSError("the effect failed")
 
-        def aggregate(one: Aggregate[Any]) -> AggregateHost[Any]:
+        def aggregate(decider: Aggregate[Any]) -> AggregateHost[Any]:
             return AggregateHost(
                 runtime,
-                one,
+                decider,
                 owner=process.name,
                 fresh_id=process.fresh_id,
                 limits=LIMITS,
@@ -125,19 +125,19 @@ class _World:
                 continue
             for partition, batch in batches.items():
                 view = views.setdefault((stream.name, partition), [])
-                view.extend(one.value for one in batch.accepted)
+                view.extend(decision.value for decision in batch.accepted)
                 if name == "prompt":
                     self._notice(batch.accepted)
             await asyncio.sleep(delay_s / 10)
 
     def _notice(self, accepted: tuple[Accepted, ...]) -> None:
-        for one in accepted:
-            self.sums.update(type(event) for event in one.events)
+        for decision in accepted:
+            self.sums.update(type(event) for event in decision.events)
             self.ticketed.update(
-                event.hold_id for event in one.events if isinstance(event, TicketRecorded)
+                event.hold_id for event in decision.events if isinstance(event, TicketRecorded)
             )
-            if one.entry.idempotency is not None:
-                self.decided.setdefault(one.entry.idempotency.key, asyncio.Event()).set()
+            if decision.entry.idempotency is not None:
+                self.decided.setdefault(decision.entry.idempotency.key, asyncio.Event()).set()
 
     def nothing_open(self) -> bool:
         """Every command ever written is decided; every reaction and every outcome has arrived."""
@@ -166,8 +166,10 @@ class _World:
             for partition in ACTIVE[stream.name]
         }
         return all(
-            place in saved and saved[place].position.offset == end and saved[place].caught_up
-            for place, end in ends.items()
+            partition in saved
+            and saved[partition].position.offset == end
+            and saved[partition].caught_up
+            for partition, end in ends.items()
         ) and not await database.lease_rows(TICKET, 1, 0)
 
     async def keep_rows(self) -> None:
@@ -177,9 +179,9 @@ class _World:
             run.rows[table] = {
                 (row.get("id", row.get("key")),): row for row in await database.rows(table)
             }
-        for place, partitions in ACTIVE.items():
+        for stream, partitions in ACTIVE.items():
             for partition in partitions:
-                for record in self.broker.history[STREAMS[place].commands.name, partition]:
+                for record in self.broker.history[STREAMS[stream].commands.name, partition]:
                     command_id = read_id(record)
                     run.outcomes[command_id] = await database.outcome(command_id)
 
@@ -195,22 +197,26 @@ class _World:
 
     # --- clients ----------------------------------------------------------------------------------
 
-    async def client(self, tenant: str, door: Door) -> None:
+    async def client(self, tenant: str, port: FaultyPort) -> None:
         rng = Random(f"{self.run.plan.seed}/{tenant}")  # runs must repeat
         numbers = iter(range(self.run.plan.requests))
         for number in numbers:
             burst = [number, *(next(numbers, None) for _ in range(rng.choice((0, 0, 1, 3))))]
             await asyncio.sleep(rng.uniform(0, 4))
-            requests = [self._request(tenant, one, rng, door) for one in burst if one is not None]
+            requests = [
+                self._request(tenant, request, rng, port)
+                for request in burst
+                if request is not None
+            ]
             await asyncio.gather(*requests)
 
-    async def _request(self, tenant: str, number: int, rng: Random, door: Door) -> None:
+    async def _request(self, tenant: str, number: int, rng: Random, port: FaultyPort) -> None:
         seats = rng.randint(1, 3)
         body = HoldSeats(seats=seats) if rng.random() < 0.75 else ReleaseSeats(seats=seats)
         key = f"{tenant}-{number}"
         by_body = rng.random() < 0.3
         decided = self.decided.setdefault(key, asyncio.Event())
-        sender = Sender(door, STREAMS, lambda: str(UUID(int=rng.getrandbits(128), version=4)))
+        sender = Sender(port, STREAMS, lambda: str(UUID(int=rng.getrandbits(128), version=4)))
         retry = False
         while not decided.is_set():
             mark = Idempotency(key=key, body=key, by_body=by_body, retry=retry)
@@ -227,8 +233,8 @@ class _World:
     # --- what goes wrong, besides what may happen to any cluster ----------------------------------
 
     @asynccontextmanager
-    async def everybody_down(self) -> AsyncIterator[None]:
-        """Somebody works on the servers, one at a time."""
+    async def all_processes_down(self) -> AsyncIterator[None]:
+        """Maintenance of the servers, one at a time: all processes are down meanwhile."""
         async with self.maintenance:
             self.cluster.stop_all()
             await asyncio.sleep(self.rng.uniform(0.5, 3))
@@ -239,8 +245,8 @@ class _World:
                 self.cluster.start()
 
     async def _lose_tail(self, rng: Random) -> None:
-        """Everybody goes down, and the journal's last records with them."""
-        async with self.everybody_down():
+        """All processes go down, and the journal's last records are lost."""
+        async with self.all_processes_down():
             partition = rng.choice(sorted(ACTIVE[SEATS.name]))
             lost = self.broker.lose_tail(SEATS.journal.name, partition, rng.randint(1, 3))
             self.run.tally.add(TAIL_LOST, int(lost > 0))
@@ -248,9 +254,9 @@ class _World:
 
     async def _recreate(self, rng: Random) -> None:
         """A commands topic is made anew: its owner must say so, until an operator sets the base."""
-        stream = rng.choice(sorted(STREAMS.values(), key=lambda one: one.name))
+        stream = rng.choice(sorted(STREAMS.values(), key=lambda stream: stream.name))
         partition = rng.choice(sorted(ACTIVE[stream.name]))
-        async with self.everybody_down():
+        async with self.all_processes_down():
             decided = self._replay(stream, partition).accepted
             if decided == 0:
                 return  # nothing contradicts the new topic
@@ -259,7 +265,7 @@ class _World:
             self.broker.trace(f"the commands of {stream.name}/{partition} are made anew")
             before = self.broker.recreate(stream.commands.name, partition)
         await asyncio.sleep(rng.uniform(4, 12))
-        async with self.everybody_down():
+        async with self.all_processes_down():
             await self._set_base(stream, partition, before, decided)
 
     async def _set_base(
@@ -288,7 +294,7 @@ class _World:
 
     async def _empty(self, _: Random) -> None:
         """The database is lost with all rows: they are built again, and no work is done again."""
-        async with self.everybody_down():
+        async with self.all_processes_down():
             self.run.tally.add(EMPTIED)
             self.broker.trace("the database is lost")
             self.cluster.database(SERVICE).empty()
@@ -314,20 +320,20 @@ def read_id(record: Record) -> str:
     return str(decode_envelope(record.value).id)
 
 
-async def _play(run: Run, rng: Random) -> None:
-    world = _World(run, rng)
+async def _play(run: EventCoreRun, rng: Random) -> None:
+    world = _EventCoreSim(run, rng)
     cluster, faults = world.cluster, run.plan.faults
     world.broker.on_trim = world.note_trim
     topics = [topic for stream in STREAMS.values() for topic in (stream.commands, stream.journal)]
     await world.broker.memory.create([*topics, SNAPSHOTS], PARTITIONS)
     cluster.start()
-    door = Door(world.broker, "client", Random(f"{run.plan.seed}/client"))  # must repeat
+    port = FaultyPort(world.broker, "client", Random(f"{run.plan.seed}/client"))  # must repeat
     watching = [
         asyncio.create_task(world.watch(name, stream, delay_s))
         for name, delay_s in (("prompt", 0.01), ("slow", 8.0))
         for stream in (SEATS_NEWER, TALLY)
     ]
-    clients = [asyncio.create_task(world.client(tenant, door)) for tenant in TENANTS]
+    clients = [asyncio.create_task(world.client(tenant, port)) for tenant in TENANTS]
     chaos = asyncio.create_task(cluster.chaos(faults))
     await asyncio.sleep(FAULTY_MS / 1_000)
     await chaos
@@ -347,19 +353,19 @@ async def _play(run: Run, rng: Random) -> None:
         task.cancel()
 
 
-def play(plan: Plan, trace: bool = False) -> Run:
+def play(plan: EventCorePlan, trace: bool = False) -> EventCoreRun:
     """Run a plan on virtual time. The same plan gives the same run, to the byte."""
     rng = Random(plan.seed)  # runs must repeat
-    tally = Tally()
+    tally = FaultTally()
     active = {
         topic: ACTIVE[stream.name]
         for stream in STREAMS.values()
         for topic in (stream.commands.name, stream.journal.name)
     }
 
-    async def main() -> Run:
+    async def main() -> EventCoreRun:
         broker = Broker(rng, plan.faults, tally, active)
-        run = Run(plan, tally, broker)
+        run = EventCoreRun(plan, tally, broker)
         if trace:
             broker.trace = lambda line: run.trace.append(
                 f"{broker.clock.monotonic_ms() / 1_000:8.3f} {line}"

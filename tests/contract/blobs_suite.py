@@ -109,8 +109,8 @@ class BlobsSuite:
             key = fresh_key()
             stored = await blobs.put(key, pieces(body, 1_000_003), sha256=sha256(body))
             assert stored == Stored(key, sha256(body), len(body))
-            found = [chunk async for chunk in blobs.stream(key, sha256=stored.sha256)]
-            assert b"".join(found) == body
+            chunks = [chunk async for chunk in blobs.stream(key, sha256=stored.sha256)]
+            assert b"".join(chunks) == body
 
     async def test_an_upload_that_is_left_leaves_nothing(self, blobs: Blobs) -> None:
         key = fresh_key()

@@ -27,11 +27,11 @@ async def fresh_topic(log: Log) -> str:
 
 
 async def take(reader: Reader, count: int) -> list[Record]:
-    found: list[Record] = []
+    records: list[Record] = []
     async with asyncio.timeout(WAIT_MS / 1_000):
-        while len(found) < count:
-            found.extend(await reader.poll(500, count - len(found)))
-    return found
+        while len(records) < count:
+            records.extend(await reader.poll(500, count - len(records)))
+    return records
 
 
 class BusSuite:

@@ -36,8 +36,8 @@ CREATE TABLE IF NOT EXISTS things (
 );
 CREATE TABLE IF NOT EXISTS seen (id text PRIMARY KEY)
 """
-PLACES: tuple[StreamPartition, ...] = (("job", 0), ("job", 1), ("pool", 0))
-TABLES = Tables("view", 1, PLACES, DDL, ("things", "seen"))
+STREAM_PARTITIONS: tuple[StreamPartition, ...] = (("job", 0), ("job", 1), ("pool", 0))
+TABLES = Tables("view", 1, STREAM_PARTITIONS, DDL, ("things", "seen"))
 
 
 class Scan(Message):
@@ -48,7 +48,7 @@ def at(offset: int) -> Position:
     return Position(offset, Acceptance(epoch=3, cause=offset - 1, prev=bytes([offset % 256]) * 32))
 
 
-def thing(id_: str, **values: object) -> Upsert:
+def upsert(id_: str, **values: object) -> Upsert:
     return Upsert("things", {"tenant": "a", "id": id_}, values)
 
 
@@ -65,30 +65,32 @@ async def commit(
     expected: int,
     end: int,
     *changes: Change,
-    place: StreamPartition = ("job", 0),
+    partition: StreamPartition = ("job", 0),
     outcomes: tuple[CommandResult, ...] = (),
     notices: tuple[str, ...] = (),
     version: int = 1,
 ) -> CommitResult:
     return await store.commit(
-        RowBatch("view", version, place, expected, at(end), changes, outcomes, notices)
+        RowBatch("view", version, partition, expected, at(end), changes, outcomes, notices)
     )
 
 
 async def catch_up(store: Store) -> None:
-    for place in PLACES:
-        await store.set_caught_up("view", place, True)
+    for partition in STREAM_PARTITIONS:
+        await store.set_caught_up("view", partition, True)
 
 
 class StoreSuite:
     async def test_a_new_projection_starts_from_zero_everywhere(self, store: Store) -> None:
         assert await store.ensure(TABLES)
-        assert await store.positions("view") == dict.fromkeys(PLACES, SavedPosition(START, False))
+        assert await store.positions("view") == dict.fromkeys(
+            STREAM_PARTITIONS, SavedPosition(START, False)
+        )
         assert not await store.ensure(TABLES)
 
     async def test_rows_and_position_change_together(self, store: Store) -> None:
         await store.ensure(TABLES)
-        assert await commit(store, 0, 2, thing("1", name="one", size=1)) is CommitResult.DONE
+        assert await commit(store, 0, 2, upsert("1", name="one", size=1)) is CommitResult.DONE
         rows = await store.rows("things")
         assert [(row["id"], row["name"], row["size"]) for row in rows] == [("1", "one", 1)]
         saved = await store.positions("view")
@@ -97,9 +99,9 @@ class StoreSuite:
 
     async def test_a_stale_writer_writes_nothing(self, store: Store) -> None:
         await store.ensure(TABLES)
-        await commit(store, 0, 2, thing("1", name="one"))
+        await commit(store, 0, 2, upsert("1", name="one"))
         stale = await commit(
-            store, 0, 3, thing("2", name="two"), todo("t"), outcomes=(outcome("c"),)
+            store, 0, 3, upsert("2", name="two"), todo("t"), outcomes=(outcome("c"),)
         )
         assert stale is CommitResult.STALE
         assert [row["id"] for row in await store.rows("things")] == ["1"]
@@ -113,7 +115,7 @@ class StoreSuite:
         for offset in range(20):
             results = await asyncio.gather(
                 *(
-                    commit(store, offset, offset + 1, thing("1", name=f"{offset}.{writer}"))
+                    commit(store, offset, offset + 1, upsert("1", name=f"{offset}.{writer}"))
                     for writer in range(4)
                 )
             )
@@ -121,24 +123,24 @@ class StoreSuite:
 
     async def test_an_upsert_sets_only_its_own_columns(self, store: Store) -> None:
         await store.ensure(TABLES)
-        await commit(store, 0, 1, thing("1", name="one", size=1))
-        await commit(store, 1, 2, thing("1", size=2))
-        await commit(store, 2, 3, thing("1", name="uno"))
+        await commit(store, 0, 1, upsert("1", name="one", size=1))
+        await commit(store, 1, 2, upsert("1", size=2))
+        await commit(store, 2, 3, upsert("1", name="uno"))
         (row,) = await store.rows("things")
         assert (row["name"], row["size"]) == ("uno", 2)
 
     async def test_changes_of_one_batch_count_in_their_order(self, store: Store) -> None:
         await store.ensure(TABLES)
         key = {"tenant": "a", "id": "1"}
-        await commit(store, 0, 1, thing("1", name="one", size=1))
+        await commit(store, 0, 1, upsert("1", name="one", size=1))
         await commit(
             store,
             1,
             2,
-            thing("1", size=5),
+            upsert("1", size=5),
             Delete("things", key),
-            thing("1", name="again"),
-            thing("2", name="two"),
+            upsert("1", name="again"),
+            upsert("2", name="two"),
             Delete("things", {"tenant": "a", "id": "2"}),
             Upsert("seen", {"id": "x"}),
             Upsert("seen", {"id": "x"}),
@@ -156,8 +158,8 @@ class StoreSuite:
             store,
             0,
             1,
-            thing("1", name="", size=2**60, flag=True, body=body, raw=b"\0\xff", tags=["x", "y"]),
-            thing("2", name="null", size=None, flag=False, body=None, raw=None),
+            upsert("1", name="", size=2**60, flag=True, body=body, raw=b"\0\xff", tags=["x", "y"]),
+            upsert("2", name="null", size=None, flag=False, body=None, raw=None),
         )
         first, second = sorted(await store.rows("things"), key=lambda row: str(row["id"]))
         assert (first["size"], first["flag"], first["raw"]) == (2**60, True, b"\0\xff")
@@ -169,30 +171,32 @@ class StoreSuite:
 
     async def test_a_batch_of_hundreds_of_entries(self, store: Store) -> None:
         await store.ensure(TABLES)
-        changes = [thing(str(n % 700), name=f"n{n}", size=n) for n in range(2_000)]
+        changes = [upsert(str(n % 700), name=f"n{n}", size=n) for n in range(2_000)]
         assert await commit(store, 0, 2_000, *changes) is CommitResult.DONE
         rows = {row["id"]: row["size"] for row in await store.rows("things")}
         assert rows == {str(n % 700): n for n in range(2_000)}
 
     async def test_a_newer_version_drops_the_rows_and_stops_the_older(self, store: Store) -> None:
         await store.ensure(TABLES)
-        await commit(store, 0, 2, thing("1", name="one"), todo("t"))
+        await commit(store, 0, 2, upsert("1", name="one"), todo("t"))
         await catch_up(store)
-        newer = Tables("view", 2, PLACES, DDL.replace("size bigint", "bytes bigint"), ("things",))
+        newer = Tables(
+            "view", 2, STREAM_PARTITIONS, DDL.replace("size bigint", "bytes bigint"), ("things",)
+        )
         assert await store.ensure(newer)
         assert await store.rows("things") == []
         assert (await store.positions("view"))["job", 0] == SavedPosition(START, False)
         await catch_up(store)
         assert await store.lease_rows("scan", 5, 1_000) == []
         with pytest.raises(Superseded, match="version 2"):
-            await commit(store, 0, 1, thing("1", name="old"))
+            await commit(store, 0, 1, upsert("1", name="old"))
         with pytest.raises(Superseded, match="newer release"):
             await store.ensure(TABLES)
-        assert await commit(store, 0, 1, thing("1", name="n"), version=2) is CommitResult.DONE
+        assert await commit(store, 0, 1, upsert("1", name="n"), version=2) is CommitResult.DONE
 
     async def test_a_rebuild_empties_all(self, store: Store) -> None:
         await store.ensure(TABLES)
-        await commit(store, 0, 2, thing("1", name="one"), todo("t"))
+        await commit(store, 0, 2, upsert("1", name="one"), todo("t"))
         await catch_up(store)
         await store.rebuild(TABLES)
         assert await store.rows("things") == []
@@ -202,10 +206,10 @@ class StoreSuite:
     async def test_no_row_is_leased_before_all_is_caught_up(self, store: Store) -> None:
         await store.ensure(TABLES)
         await commit(store, 0, 1, todo("t", path="where"))
-        for place in PLACES[:-1]:
-            await store.set_caught_up("view", place, True)
+        for partition in STREAM_PARTITIONS[:-1]:
+            await store.set_caught_up("view", partition, True)
         assert await store.lease_rows("scan", 5, 1_000) == []
-        await store.set_caught_up("view", PLACES[-1], True)
+        await store.set_caught_up("view", STREAM_PARTITIONS[-1], True)
         (leased,) = await store.lease_rows("scan", 5, 1_000)
         assert (leased.kind, leased.id, leased.key, leased.tenant) == ("scan", "t", "a", "a")
         assert leased.try_number == 1
@@ -311,13 +315,13 @@ class StoreSuite:
 
     async def test_listeners_hear_of_commits(self, store: Store) -> None:
         await store.ensure(TABLES)
-        heard: list[tuple[str, str]] = []
+        notices: list[tuple[str, str]] = []
         done = asyncio.Event()
 
         def hear(channel: str, notice: str) -> None:
             if notice:
-                heard.append((channel, notice))
-            if len(heard) == 4:
+                notices.append((channel, notice))
+            if len(notices) == 4:
                 done.set()
 
         async with (
@@ -329,7 +333,7 @@ class StoreSuite:
             await commit(store, 0, 1, todo("t"), todo("u"), outcomes=outcomes, notices=("n",))
             async with asyncio.timeout(5):
                 await done.wait()
-        assert sorted(heard) == [
+        assert sorted(notices) == [
             ("outcomes", "c1"),
             ("outcomes", "c2"),
             ("todos", "scan"),

@@ -28,7 +28,7 @@ from services.scheduler.app import POOLS
 from simulator.control_plane.journals import SIZE, Life, live, load
 from simulator.control_plane.samples import submit
 from simulator.control_plane.sim_context import tenants
-from simulator.control_plane.usage_books import Line
+from simulator.control_plane.usage_books import LedgerLine
 from tunery.cli.demo.receiver import Receiver, receiving
 from tunery.cli.replay import verify as verification
 from tunery.local import SERVICES, Stack, stack
@@ -127,7 +127,7 @@ class Story:
         if limits != life.limits:
             found.append(f"limits: {life.limits} became {limits}")
         lines = Counter(
-            msgspec.convert(dict(row), Line)
+            msgspec.convert(dict(row), LedgerLine)
             for row in await connection.fetch("SELECT * FROM billing.ledger")
         )
         if lines != life.lines:

@@ -265,13 +265,13 @@ def documented_commands(root: Path) -> Iterator[tuple[str, int, str]]:
     """
     for path in sorted(page for pattern in PAGES for page in root.glob(pattern)):
         text = path.read_text(encoding="utf-8")
-        found = [
+        commands = [
             (block.start(1) + command.start(), command[1])
             for block in CONSOLE.finditer(text)
             for command in COMMAND.finditer(block[1])
         ]
-        found += [(inline.start(), inline[1]) for inline in INLINE.finditer(text)]
-        for start, command in sorted(found):
+        commands += [(inline.start(), inline[1]) for inline in INLINE.finditer(text)]
+        for start, command in sorted(commands):
             yield path.relative_to(root).as_posix(), text.count("\n", 0, start) + 1, command
 
 

@@ -36,41 +36,46 @@ Schema: TypeAlias = dict[str, Any]
 
 def messages() -> dict[str, Any]:
     """Every type on the log by its versioned name: commands, events, telemetry, frames."""
-    unions = [union for one in STREAMS.values() for union in (one.command, one.event)]
+    unions = [union for stream in STREAMS.values() for union in (stream.command, stream.event)]
     members = [member for union in (*unions, Telemetry) for member in get_args(union)]
-    return {versioned(one.__name__): one for one in (*members, Heartbeat, Envelope, Claim, Entry)}
+    return {
+        versioned(member.__name__): member
+        for member in (*members, Heartbeat, Envelope, Claim, Entry)
+    }
 
 
 def current() -> dict[str, Schema]:
-    return {name: schema_of(one) for name, one in sorted(messages().items())}
+    return {name: schema_of(message) for name, message in sorted(messages().items())}
 
 
 def schema_of(message: Any) -> Schema:
     """Without the prose: documentation may change, what is accepted may not."""
-    found = {"$schema": DIALECT} | without_prose(msgspec.json.schema(message))
-    as_read: Schema = json.loads(json.dumps(found))
+    schema = {"$schema": DIALECT} | without_prose(msgspec.json.schema(message))
+    as_read: Schema = json.loads(json.dumps(schema))
     return as_read
 
 
 def without_prose(node: Any) -> Any:
     if isinstance(node, list):
-        return [without_prose(one) for one in node]
+        return [without_prose(child) for child in node]
     if not isinstance(node, dict):
         return node
     # `title` and `description` are also names of fields, whose schemas are objects
     return {
-        name: without_prose(one)
-        for name, one in node.items()
-        if not (name in {"title", "description"} and isinstance(one, str))
+        name: without_prose(child)
+        for name, child in node.items()
+        if not (name in {"title", "description"} and isinstance(child, str))
     }
 
 
 def without_upcast(stream: Stream) -> list[str]:
     """Old versions of events that nothing brings up to date when they are read."""
-    names = {versioned(one.__name__): one for one in get_args(stream.event)}
-    lifted = {one for one, _ in stream.upcasts}
+    names = {versioned(event.__name__): event for event in get_args(stream.event)}
+    lifted = {event for event, _ in stream.upcasts}
     return [
-        name for name, one in sorted(names.items()) if newer_of(name) in names and one not in lifted
+        name
+        for name, event in sorted(names.items())
+        if newer_of(name) in names and event not in lifted
     ]
 
 
@@ -95,19 +100,19 @@ class _Comparison:
     def node(self, old: Schema, new: Schema, at: str) -> Iterator[str]:
         """Each alternative of the old must be accepted by one of the new."""
         alternatives = list(_alternatives(new, self._new))
-        for one in _alternatives(old, self._old):
-            matching = [other for other in alternatives if _kind(other) in (_kind(one), "any")]
-            found = [list(self._one(one, other, at)) for other in matching]
-            if not found:
-                yield f"{at}: {_kind(one)} is accepted no longer"
-            elif all(found):
-                yield from min(found, key=len)
+        for wanted in _alternatives(old, self._old):
+            matching = [other for other in alternatives if _kind(other) in (_kind(wanted), "any")]
+            differences = [list(self._alternative(wanted, other, at)) for other in matching]
+            if not differences:
+                yield f"{at}: {_kind(wanted)} is accepted no longer"
+            elif all(differences):
+                yield from min(differences, key=len)
 
-    def _one(self, old: Schema, new: Schema, at: str) -> Iterator[str]:
-        places = old.get("$id", ""), new.get("$id", "")
-        if _kind(new) == "any" or (all(places) and places in self._seen):
+    def _alternative(self, old: Schema, new: Schema, at: str) -> Iterator[str]:
+        types = old.get("$id", ""), new.get("$id", "")
+        if _kind(new) == "any" or (all(types) and types in self._seen):
             return
-        self._seen.add(places)
+        self._seen.add(types)
         yield from _values(old, new, at)
         yield from self._fields(old, new, at)
         yield from self._items(old, new, at)
@@ -168,11 +173,11 @@ def _alternatives(node: Schema, definitions: Schema) -> Iterator[Schema]:
     """The node without references and unions."""
     if "$ref" in node:
         name = node["$ref"].removeprefix(DEFINITIONS)
-        for one in _alternatives(definitions[name], definitions):
-            yield {"$id": name} | one
+        for alternative in _alternatives(definitions[name], definitions):
+            yield {"$id": name} | alternative
     elif "anyOf" in node:
-        for one in node["anyOf"]:
-            yield from _alternatives(one, definitions)
+        for alternative in node["anyOf"]:
+            yield from _alternatives(alternative, definitions)
     else:
         yield node
 
@@ -243,9 +248,9 @@ def _versions(root: Path, *commits: str) -> Iterator[tuple[str, Schema]]:
         yield Path(path).name.removesuffix(".json"), json.loads(held.read(size + 1))
 
 
-def _git(root: Path, told: bytes, *words: str) -> bytes:
+def _git(root: Path, stdin: bytes, *words: str) -> bytes:
     return subprocess.run(
-        ["git", *words], cwd=root, input=told, capture_output=True, check=True
+        ["git", *words], cwd=root, input=stdin, capture_output=True, check=True
     ).stdout
 
 
@@ -253,7 +258,7 @@ def main(folder: Path = FOLDER) -> int:
     """Write the files, unless that would break a promise."""
     promised, today = read(folder), current()
     if wrong := list(problems(promised, today)):
-        sys.stderr.write("nothing written:\n" + "".join(f"  {one}\n" for one in wrong))
+        sys.stderr.write("nothing written:\n" + "".join(f"  {problem}\n" for problem in wrong))
         return 1
     fresh = stale(promised, today)
     write(folder, {name: today[name] for name in fresh})

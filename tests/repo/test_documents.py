@@ -42,10 +42,10 @@ def test_decisions_are_numbered_without_gaps_and_listed_by_their_titles() -> Non
 def test_links_between_documents_lead_somewhere() -> None:
     pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("services/*/README.md")]
     broken = [
-        f"{one.relative_to(ROOT)}: {link}"
-        for one in pages
-        for link in LINK.findall(one.read_text(encoding="utf-8"))
-        if not (one.parent / link).exists()
+        f"{page.relative_to(ROOT)}: {link}"
+        for page in pages
+        for link in LINK.findall(page.read_text(encoding="utf-8"))
+        if not (page.parent / link).exists()
     ]
     assert broken == []
 
@@ -54,7 +54,7 @@ def test_every_page_of_docs_is_in_its_index() -> None:
     index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
     pages = {path.relative_to(ROOT / "docs").as_posix() for path in ROOT.glob("docs/**/*.md")}
     unlisted = {
-        one for one in pages if not one.startswith("decisions/") and f"({one})" not in index
+        page for page in pages if not page.startswith("decisions/") and f"({page})" not in index
     }
     assert unlisted == {"README.md"}
 
@@ -62,15 +62,15 @@ def test_every_page_of_docs_is_in_its_index() -> None:
 def test_every_service_has_a_page() -> None:
     services = [path.parent for path in ROOT.glob("services/*/__main__.py")]
     assert len(services) == 8
-    assert [one.name for one in services if not (one / "README.md").is_file()] == []
+    assert [page.name for page in services if not (page / "README.md").is_file()] == []
 
 
 def python_blocks() -> list[tuple[str, str]]:
     pages = [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]
     return [
-        (one.relative_to(ROOT).as_posix(), block)
-        for one in pages
-        for block in PYTHON.findall(one.read_text(encoding="utf-8"))
+        (page.relative_to(ROOT).as_posix(), block)
+        for page in pages
+        for block in PYTHON.findall(page.read_text(encoding="utf-8"))
     ]
 
 
@@ -78,11 +78,11 @@ def python_blocks() -> list[tuple[str, str]]:
 def test_python_in_documents_compiles_and_imports_what_is_there(page: str, block: str) -> None:
     tree = ast.parse(block, page)
     imports: list[ast.stmt] = [
-        one for one in tree.body if isinstance(one, ast.Import | ast.ImportFrom)
+        page for page in tree.body if isinstance(page, ast.Import | ast.ImportFrom)
     ]
-    found: dict[str, object] = {}
-    exec(compile(ast.Module(imports, []), page, "exec"), found)  # noqa: S102  # our own documents
-    assert len(found) > len(imports)  # builtins, and a name for each
+    namespace: dict[str, object] = {}
+    exec(compile(ast.Module(imports, []), page, "exec"), namespace)  # noqa: S102  # our own documents
+    assert len(namespace) > len(imports)  # builtins, and a name for each
 
 
 def test_the_data_guide_checks_a_file_as_it_says(
@@ -98,8 +98,8 @@ def test_the_webhook_guides_receiver_verifies_what_the_notifier_signs() -> None:
     from openai import InvalidWebhookSignatureError  # a second of import, for this test alone
 
     block = dict(python_blocks())["docs/how-to/webhooks.md"]
-    found: dict[str, Any] = {}
-    exec(compile(block, "docs/how-to/webhooks.md", "exec"), found)  # noqa: S102  # our own document
+    namespace: dict[str, Any] = {}
+    exec(compile(block, "docs/how-to/webhooks.md", "exec"), namespace)  # noqa: S102  # our own document
     now = int(time.time())
     due = DeliveryDue(
         delivery_id="del_1",
@@ -112,13 +112,13 @@ def test_the_webhook_guides_receiver_verifies_what_the_notifier_signs() -> None:
         created_at=1_000 * now,
     )
     payload = body(due)
-    secret = found["client"].webhook_secret
+    secret = namespace["client"].webhook_secret
     headers = signed_headers(due, payload, [secret], 1_000 * now)
-    assert found["receive"](payload, headers) == ("fine_tuning.job.succeeded", "ftjob-1")
+    assert namespace["receive"](payload, headers) == ("fine_tuning.job.succeeded", "ftjob-1")
     forged = signed_headers(due, payload, [secret[:-4] + "AAA="], 1_000 * now)
     with pytest.raises(InvalidWebhookSignatureError):
-        found["receive"](payload, forged)
-    found["client"].close()
+        namespace["receive"](payload, forged)
+    namespace["client"].close()
 
 
 def test_the_tutorial_of_a_stream_shows_the_program_and_its_output(

@@ -36,8 +36,12 @@ def test_errors_are_documented_as_they_are_and_never_as_422() -> None:
         assert "422" not in answers, (method, path)
 
 
-def test_every_place_in_a_path_is_a_documented_parameter() -> None:
+def test_every_name_in_a_path_is_a_documented_parameter() -> None:
     for method, path, operation in operations():
-        places = set(re.findall("{([^}]+)}", path))
-        found = {one["name"] for one in operation.get("parameters", []) if one["in"] == "path"}
-        assert places == found, (method, path)
+        names = set(re.findall("{([^}]+)}", path))
+        documented = {
+            parameter["name"]
+            for parameter in operation.get("parameters", [])
+            if parameter["in"] == "path"
+        }
+        assert names == documented, (method, path)

@@ -31,15 +31,15 @@ def test_no_version_of_a_file_was_ever_broken() -> None:
 
 
 def test_every_name_is_one_message() -> None:
-    found = schemas.messages()
-    assert {"SubmitJob.v1", "LeaseGranted.v1", "Tick.v1", "Step.v1", "Entry.v1"} <= found.keys()
-    for name, message in found.items():
+    messages = schemas.messages()
+    assert {"SubmitJob.v1", "LeaseGranted.v1", "Tick.v1", "Step.v1", "Entry.v1"} <= messages.keys()
+    for name, message in messages.items():
         tag = message.__struct_config__.tag
         assert tag in (name, None) or tag == name.partition(".")[0].lower()
 
 
 def test_every_old_version_is_brought_up_to_date_when_it_is_read() -> None:
-    assert [one for stream in STREAMS.values() for one in schemas.without_upcast(stream)] == []
+    assert [name for stream in STREAMS.values() for name in schemas.without_upcast(stream)] == []
 
 
 def test_an_old_version_without_upcast_is_named() -> None:
@@ -83,10 +83,14 @@ DEFAULTS: Final[dict[str, Any]] = {"mode": (str, "slow"), "limit": (int | None, 
 
 def changed(without: str = "", **fields: Any) -> schemas.Schema:
     """Schema of the message with some fields changed; a pair is a type and a default."""
-    merged = {name: one for name, one in (FIELDS | DEFAULTS | fields).items() if name != without}
-    wanted = [(name, one) for name, one in merged.items() if not isinstance(one, tuple)]
-    given = [(name, *one) for name, one in merged.items() if isinstance(one, tuple)]
-    return schemas.schema_of(defstruct("Made", [*wanted, *given], bases=(Message,), kw_only=True))
+    merged = {
+        name: field for name, field in (FIELDS | DEFAULTS | fields).items() if name != without
+    }
+    wanted = [(name, field) for name, field in merged.items() if not isinstance(field, tuple)]
+    defaulted = [(name, *field) for name, field in merged.items() if isinstance(field, tuple)]
+    return schemas.schema_of(
+        defstruct("Made", [*wanted, *defaulted], bases=(Message,), kw_only=True)
+    )
 
 
 class Narrow(Struct, tag="inner"):
@@ -174,8 +178,8 @@ ADDING: Final[dict[str, schemas.Schema]] = {
 
 @pytest.mark.parametrize("name", BREAKING)
 def test_a_breaking_change_is_named_with_its_field(name: str) -> None:
-    new, told = BREAKING[name]
-    assert list(schemas.breaks(changed(), new)) == [told]
+    new, problem = BREAKING[name]
+    assert list(schemas.breaks(changed(), new)) == [problem]
 
 
 @pytest.mark.parametrize("name", ADDING)
@@ -227,8 +231,8 @@ def test_the_command_adds_and_never_breaks(
     kept = file.read_text().replace('"job_id"', '"job"')
     file.write_text(kept)
     assert schemas.main(tmp_path) == 1
-    told = capsys.readouterr().err
-    assert "CancelJob.v1: $.job: the field was removed; make it a new version" in told
+    stderr = capsys.readouterr().err
+    assert "CancelJob.v1: $.job: the field was removed; make it a new version" in stderr
     assert file.read_text() == kept
 
 

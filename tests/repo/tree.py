@@ -87,6 +87,6 @@ def beyond(violations: Iterable[Violation], allowed: Mapping[str, int]) -> Itera
     by_area: dict[str, list[Violation]] = {}
     for violation in violations:
         by_area.setdefault(area_of(violation.path), []).append(violation)
-    for area, found in sorted(by_area.items()):
-        if len(found) > allowed.get(area, 0):
-            yield from found
+    for area, area_violations in sorted(by_area.items()):
+        if len(area_violations) > allowed.get(area, 0):
+            yield from area_violations

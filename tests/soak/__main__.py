@@ -20,30 +20,30 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=60.0, help="requests a second (default 60)")
     parser.add_argument("--json", action="store_true", help="one line of JSON on standard output")
     parser.add_argument("--keep", type=Path, help="an empty folder for diaries and logs")
-    given = parser.parse_args()
-    if given.rounds < 0 or given.first < 1 or given.rate <= 0:
+    options = parser.parse_args()
+    if options.rounds < 0 or options.first < 1 or options.rate <= 0:
         parser.error("--rounds must be 0 or more, --first 1 or more, and --rate above 0")
-    if given.keep is not None and given.keep.exists() and any(given.keep.iterdir()):
-        parser.error(f"--keep: {given.keep} is not empty; its diaries would count as this soak's")
-    return given
+    if options.keep is not None and options.keep.exists() and any(options.keep.iterdir()):
+        parser.error(f"--keep: {options.keep} is not empty; its diaries would count as this soak's")
+    return options
 
 
-async def until_stopped(given: argparse.Namespace) -> dict[str, Any]:
+async def until_stopped(options: argparse.Namespace) -> dict[str, Any]:
     """A SIGTERM ends it as Ctrl-C does: no process is left behind."""
-    rounds = drawn(given.first + given.rounds - 1, given.seed)[given.first - 1 :]
-    running = asyncio.ensure_future(soak(rounds, given.seed, given.rate, say, given.keep))
+    rounds = drawn(options.first + options.rounds - 1, options.seed)[options.first - 1 :]
+    running = asyncio.ensure_future(soak(rounds, options.seed, options.rate, say, options.keep))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
     return await running
 
 
 def main() -> int:
-    given = parsed()
+    options = parsed()
     try:
-        result = asyncio.run(until_stopped(given))
+        result = asyncio.run(until_stopped(options))
     except (asyncio.CancelledError, KeyboardInterrupt):
         say("stopped before the check")
         return 1
-    print(json.dumps(result, indent=None if given.json else 2))
+    print(json.dumps(result, indent=None if options.json else 2))
     return 1 if result["problems_count"] else 0
 
 

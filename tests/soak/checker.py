@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tests.soak.history import Entry, Partition, Place, Problem, judged
+from tests.soak.history import Entry, Partition, Problem, StreamPartition, judged
 
 OPEN_MAX: Final = 5
 Line = Mapping[str, Any]
@@ -26,7 +26,7 @@ class History:
     `needs`, `ends`, `totals` and `todos` as they are; rebuilt: the same, made from journals alone.
     """
 
-    journals: Mapping[Place, Sequence[tuple[int, bytes]]]
+    journals: Mapping[StreamPartition, Sequence[tuple[int, bytes]]]
     client: Sequence[Line] = ()
     owners: Sequence[Line] = ()
     rows: Rows = field(default_factory=dict)
@@ -40,128 +40,142 @@ class Verdict:
 
 
 def check(history: History) -> Verdict:
-    """Everything. Where the rule itself finds a contradiction, only that is told."""
-    partitions = tuple(judged(place, records) for place, records in history.journals.items())
-    problems = [problem for one in partitions for problem in one.problems]
+    """Everything. Where the rule itself finds a contradiction, only that is reported."""
+    partitions = tuple(
+        judged(partition_id, records) for partition_id, records in history.journals.items()
+    )
+    problems = [problem for partition in partitions for problem in partition.problems]
     if not problems:
-        desk = [entry for one in partitions if one.place.stream == "desk" for entry in one.entries]
+        requests = [
+            entry
+            for partition in partitions
+            if partition.partition_id.stream == "requests"
+            for entry in partition.entries
+        ]
         tally = [
-            entry for one in partitions if one.place.stream == "tally" for entry in one.entries
+            entry
+            for partition in partitions
+            if partition.partition_id.stream == "tally"
+            for entry in partition.entries
         ]
         problems += [
             *_order(partitions),
-            *_commands(history.client, desk),
-            *_requests(desk),
-            *_needs(desk, history.owners),
-            *_reactions(desk, tally),
-            *_limits(desk),
+            *_commands(history.client, requests),
+            *_requests(requests),
+            *_needs(requests, history.owners),
+            *_reactions(requests, tally),
+            *_limits(requests),
             *_replies(history.client, partitions),
             *_beliefs(history.owners, partitions),
             *_prefixes(history.owners, partitions),
             *_states(history.owners, partitions),
-            *_rows(history, desk, tally),
+            *_rows(history, requests, tally),
         ]
     return Verdict(tuple(problems), partitions)
 
 
 def _order(partitions: Iterable[Partition]) -> Iterator[Problem]:
     """Time never goes back, and a key's entries are numbered without a gap."""
-    for one in partitions:
+    for partition in partitions:
         at, seqs = 0, Counter[str]()
-        for entry in one.entries:
+        for entry in partition.entries:
             seqs[entry.key] += 1
             if entry.at < at:
                 text = f"offset {entry.offset} is older than the entry before it"
-                yield Problem("reordered", str(one.place), text)
+                yield Problem("reordered", str(partition.partition_id), text)
             if entry.seq != seqs[entry.key]:
                 text = f"offset {entry.offset} has seq {entry.seq}, not {seqs[entry.key]}"
-                yield Problem("reordered", str(one.place), text)
+                yield Problem("reordered", str(partition.partition_id), text)
             at = entry.at
 
 
-def _commands(client: Iterable[Line], desk: Sequence[Entry]) -> Iterator[Problem]:
+def _commands(client: Iterable[Line], requests: Sequence[Entry]) -> Iterator[Problem]:
     """An acknowledged command is decided once, in its place; no copy that was not sent is."""
     client = list(client)
-    at_place = {(entry.place.partition, entry.number): entry for entry in desk}
-    decided = Counter(entry.command for entry in desk)
+    at_place = {(entry.partition_id.partition, entry.number): entry for entry in requests}
+    decided = Counter(entry.command for entry in requests)
     for line in client:
         if line["what"] != "ack":
             continue
-        found = at_place.get((line["partition"], line["offset"]))
-        where = f"desk/{line['partition']}"
-        if found is not None and found.command == line["id"]:
+        entry = at_place.get((line["partition"], line["offset"]))
+        where = f"requests/{line['partition']}"
+        if entry is not None and entry.command == line["id"]:
             continue
         kind = "reordered" if decided[line["id"]] else "lost"
-        said = "nothing" if found is None else found.command
+        said = "nothing" if entry is None else entry.command
         text = f"command {line['offset']} was {line['id']}, the journal has {said} for it"
         yield Problem(kind, where, text)
     sent = Counter(line["id"] for line in client if line["what"] == "send")
-    for entry in desk:
+    for entry in requests:
         if entry.need is not None and decided[entry.command] > sent[entry.command]:
             kind = "duplicated" if sent[entry.command] else "invented"
             text = f"{entry.command} was sent {sent[entry.command]} times, and decided "
-            yield Problem(kind, str(entry.place), f"{text}{decided[entry.command]} times")
+            yield Problem(kind, str(entry.partition_id), f"{text}{decided[entry.command]} times")
 
 
-def _requests(desk: Iterable[Entry]) -> Iterator[Problem]:
+def _requests(requests: Iterable[Entry]) -> Iterator[Problem]:
     """Of the copies of a request one is granted; those after it are repeats of it."""
     granted: dict[str, str] = {}
     copies: dict[str, set[str]] = defaultdict(set)
-    for entry in desk:
+    for entry in requests:
         if entry.need is None:
             continue
         for event in entry.events_of("Repeated"):
             if event["of"] not in copies[entry.need]:
                 text = f"offset {entry.offset} repeats {event['of']}, which was not decided"
-                yield Problem("invented", str(entry.place), text)
+                yield Problem("invented", str(entry.partition_id), text)
         for event in entry.events_of("Asked"):
             if event["need"] in granted:
                 text = f"request {event['need']} was granted to {granted[event['need']]} already"
-                yield Problem("duplicated", str(entry.place), text)
+                yield Problem("duplicated", str(entry.partition_id), text)
             granted[event["need"]] = entry.command
         if entry.need in granted and not entry.events_of("Asked", "Repeated"):
             text = f"offset {entry.offset} decides a request again that was granted"
-            yield Problem("duplicated", str(entry.place), text)
+            yield Problem("duplicated", str(entry.partition_id), text)
         copies[entry.need].add(entry.command)
 
 
-def _needs(desk: Iterable[Entry], owners: Iterable[Line]) -> Iterator[Problem]:
+def _needs(requests: Iterable[Entry], owners: Iterable[Line]) -> Iterator[Problem]:
     """A need's effect runs at least once, and one outcome of it is accepted."""
     runs = Counter(line["need"] for line in owners if line["what"] == "effect")
-    asked: dict[str, tuple[Place, str]] = {}
+    asked: dict[str, tuple[StreamPartition, str]] = {}
     ended: Counter[str] = Counter()
-    for entry in desk:
+    for entry in requests:
         for event in entry.events_of("Asked"):
-            asked[event["need"]] = entry.place, event["way"]
+            asked[event["need"]] = entry.partition_id, event["way"]
         for event in entry.events_of("Answered", "Expired"):
             need = event["need"]
             ended[need] += 1
             if need not in asked:
-                yield Problem("reordered", str(entry.place), f"{need} ended before it was asked")
+                yield Problem(
+                    "reordered", str(entry.partition_id), f"{need} ended before it was asked"
+                )
             elif ended[need] > 1:
-                yield Problem("duplicated", str(entry.place), f"{need} ended {ended[need]} times")
+                yield Problem(
+                    "duplicated", str(entry.partition_id), f"{need} ended {ended[need]} times"
+                )
             if not runs[need] and entry.events_of("Answered"):
-                yield Problem("invented", str(entry.place), f"nobody worked on {need}")
-    for need, (place, way) in asked.items():
+                yield Problem("invented", str(entry.partition_id), f"no effect ran for {need}")
+    for need, (partition_id, way) in asked.items():
         if way != "keep" and not ended[need]:
-            yield Problem("lost", str(place), f"{need} has no outcome")
+            yield Problem("lost", str(partition_id), f"{need} has no outcome")
         if way == "keep" and not runs[need]:
-            yield Problem("lost", str(place), f"nobody worked on {need}")
+            yield Problem("lost", str(partition_id), f"no effect ran for {need}")
 
 
-def _reactions(desk: Iterable[Entry], tally: Iterable[Entry]) -> Iterator[Problem]:
+def _reactions(requests: Iterable[Entry], tally: Iterable[Entry]) -> Iterator[Problem]:
     """Each need asked is counted once, in the order of its journal."""
     asked = {
-        ("desk", entry.place.partition, 0, entry.offset, 0): event["need"]
-        for entry in desk
+        ("requests", entry.partition_id.partition, 0, entry.offset, 0): event["need"]
+        for entry in requests
         for event in entry.events_of("Asked")
     }
     counted: Counter[tuple[str, int, int, int, int]] = Counter()
-    newest: dict[tuple[Place, int], int] = {}
+    newest: dict[tuple[StreamPartition, int], int] = {}
     totals: Counter[str] = Counter()
     for entry in tally:
         for event in entry.events_of("Counted"):
-            source, where = entry.source, str(entry.place)
+            source, where = entry.source, str(entry.partition_id)
             totals[entry.key] += 1
             if source is None or asked.get(source) != event["need"]:
                 yield Problem("invented", where, f"offset {entry.offset} counts {event['need']}")
@@ -169,37 +183,37 @@ def _reactions(desk: Iterable[Entry], tally: Iterable[Entry]) -> Iterator[Proble
             counted[source] += 1
             if counted[source] > 1:
                 yield Problem("duplicated", where, f"{event['need']} is counted again")
-            elif source[3] <= newest.get((entry.place, source[1]), -1):
+            elif source[3] <= newest.get((entry.partition_id, source[1]), -1):
                 yield Problem("reordered", where, f"{event['need']} is counted out of order")
             if event["total"] != totals[entry.key]:
                 text = f"offset {entry.offset} says {event['total']}, not {totals[entry.key]}"
                 yield Problem("divergent", where, text)
-            newest[entry.place, source[1]] = source[3]
+            newest[entry.partition_id, source[1]] = source[3]
     for source, need in asked.items():
         if not counted[source]:
             yield Problem("lost", f"{source[0]}/{source[1]}", f"{need} was never counted")
 
 
-def _limits(desk: Iterable[Entry]) -> Iterator[Problem]:
-    for entry, state in _desk_states(desk):
+def _limits(requests: Iterable[Entry]) -> Iterator[Problem]:
+    for entry, state in _open_states(requests):
         if len(state.get(entry.key, ())) > OPEN_MAX:
             text = f"{entry.key} has {len(state[entry.key])} open needs at offset {entry.offset}"
-            yield Problem("limit", str(entry.place), text)
+            yield Problem("limit", str(entry.partition_id), text)
 
 
 def _replies(client: Iterable[Line], partitions: Iterable[Partition]) -> Iterator[Problem]:
-    """What a client was told is what the journal says."""
-    entries = {one.place: one.by_offset for one in partitions}
+    """What a client was answered is what the journal says."""
+    entries = {partition.partition_id: partition.by_offset for partition in partitions}
     for line in client:
         if line["what"] != "reply":
             continue
-        place = Place(line["stream"], line["partition"])
-        entry = entries.get(place, {}).get(line["offset"])
-        told = (line["command_id"], line["code"], line["repeated_of"])
-        if entry is None or told != _outcome(entry):
+        partition_id = StreamPartition(line["stream"], line["partition"])
+        entry = entries.get(partition_id, {}).get(line["offset"])
+        reported = (line["command_id"], line["code"], line["repeated_of"])
+        if entry is None or reported != _outcome(entry):
             true = "nothing" if entry is None else _outcome(entry)
-            text = f"told {told}, the journal has {true} at offset {line['offset']}"
-            yield Problem("divergent", str(place), text)
+            text = f"told {reported}, the journal has {true} at offset {line['offset']}"
+            yield Problem("divergent", str(partition_id), text)
 
 
 def _outcome(entry: Entry) -> tuple[str, str | None, str | None]:
@@ -209,74 +223,90 @@ def _outcome(entry: Entry) -> tuple[str, str | None, str | None]:
 
 
 def _beliefs(owners: Iterable[Line], partitions: Iterable[Partition]) -> Iterator[Problem]:
-    """What an owner took for accepted counts for everybody."""
-    entries = {one.place: one.by_offset for one in partitions}
+    """What an owner took for accepted is accepted by every reader."""
+    entries = {partition.partition_id: partition.by_offset for partition in partitions}
     for line in owners:
         if line["what"] != "settled":
             continue
-        place = Place(line["stream"], line["partition"])
-        entry = entries.get(place, {}).get(line["offset"])
+        partition_id = StreamPartition(line["stream"], line["partition"])
+        entry = entries.get(partition_id, {}).get(line["offset"])
         if entry is None or entry.command != line["id"]:
             text = f"an owner believed in {line['id']} at offset {line['offset']}"
-            yield Problem("divergent", str(place), text)
+            yield Problem("divergent", str(partition_id), text)
 
 
 def _prefixes(owners: Iterable[Line], partitions: Iterable[Partition]) -> Iterator[Problem]:
     """All readers accepted the same bytes, from the first record to where they were."""
-    told = _told(owners, "prefix")
-    for one in partitions:
+    reported = _reports_of(owners, "prefix")
+    for partition in partitions:
         running = hashlib.sha256()
         hashes = []
-        for entry in one.entries:
+        for entry in partition.entries:
             running.update(b"%d:" % entry.offset + entry.value)
             hashes.append((entry.offset, running.hexdigest()))
-        yield from _compare(told[one.place], hashes, hashlib.sha256().hexdigest(), one.place)
+        yield from _compare(
+            reported[partition.partition_id],
+            hashes,
+            hashlib.sha256().hexdigest(),
+            partition.partition_id,
+        )
 
 
 def _states(owners: Iterable[Line], partitions: Iterable[Partition]) -> Iterator[Problem]:
     """What owners took for the state is the fold of what counts."""
-    told = _told(owners, "state")
-    for one in partitions:
-        states = _desk_states(one.entries) if one.place.stream == "desk" else _totals(one.entries)
+    reported = _reports_of(owners, "state")
+    for partition in partitions:
+        states = (
+            _open_states(partition.entries)
+            if partition.partition_id.stream == "requests"
+            else _totals(partition.entries)
+        )
         hashes = [(entry.offset, _digest(state)) for entry, state in states]
-        yield from _compare(told[one.place], hashes, _digest({}), one.place)
+        yield from _compare(
+            reported[partition.partition_id], hashes, _digest({}), partition.partition_id
+        )
 
 
-def _told(owners: Iterable[Line], what: str) -> dict[Place, list[tuple[int, str]]]:
-    found = defaultdict(list)
+def _reports_of(owners: Iterable[Line], what: str) -> dict[StreamPartition, list[tuple[int, str]]]:
+    reports = defaultdict(list)
     for line in owners:
         if line["what"] == what:
-            place = Place(line["stream"], line["partition"])
-            found[place].append((line["offset"], line["digest"]))
-    return found
+            partition_id = StreamPartition(line["stream"], line["partition"])
+            reports[partition_id].append((line["offset"], line["digest"]))
+    return reports
 
 
 def _compare(
-    told: list[tuple[int, str]], hashes: list[tuple[int, str]], empty: str, place: Place
+    reported: list[tuple[int, str]],
+    hashes: list[tuple[int, str]],
+    empty: str,
+    partition_id: StreamPartition,
 ) -> Iterator[Problem]:
     """`told`: (next offset, hash of all before it); `hashes`: (offset, hash of all up to it)."""
     true, index = empty, 0
-    for offset, digest in sorted(told):
+    for offset, digest in sorted(reported):
         while index < len(hashes) and hashes[index][0] < offset:
             true = hashes[index][1]
             index += 1
         if digest != true:
-            yield Problem("divergent", str(place), f"somebody saw another history before {offset}")
+            yield Problem(
+                "divergent", str(partition_id), f"a reader saw another history before {offset}"
+            )
 
 
 def _digest(state: Mapping[str, Any]) -> str:
-    there = json.dumps({key: one for key, one in state.items() if one}, sort_keys=True)
+    there = json.dumps({key: value for key, value in state.items() if value}, sort_keys=True)
     return hashlib.sha256(there.encode()).hexdigest()
 
 
-def _desk_states(desk: Iterable[Entry]) -> Iterator[tuple[Entry, dict[str, list[list[Any]]]]]:
+def _open_states(requests: Iterable[Entry]) -> Iterator[tuple[Entry, dict[str, list[list[Any]]]]]:
     """Open needs, [need, until] by tenant, after each entry. The dictionary is reused."""
     state: dict[str, list[list[Any]]] = defaultdict(list)
-    for entry in desk:
+    for entry in requests:
         for event in entry.events_of("Asked"):
             state[entry.key].append([event["need"], event["until"]])
         for event in entry.events_of("Answered", "Expired"):
-            state[entry.key] = [one for one in state[entry.key] if one[0] != event["need"]]
+            state[entry.key] = [need for need in state[entry.key] if need[0] != event["need"]]
         yield entry, state
 
 
@@ -288,11 +318,11 @@ def _totals(tally: Iterable[Entry]) -> Iterator[tuple[Entry, dict[str, int]]]:
         yield entry, totals
 
 
-def _rows(history: History, desk: Iterable[Entry], tally: Iterable[Entry]) -> Iterator[Problem]:
+def _rows(history: History, requests: Iterable[Entry], tally: Iterable[Entry]) -> Iterator[Problem]:
     """Views and to-do rows are what the journals say, and what a rebuild makes of them."""
     opened: dict[str, tuple[str, int, str]] = {}
     ends: dict[str, tuple[str, str, int]] = {}
-    for entry in desk:
+    for entry in requests:
         for event in entry.events_of("Asked"):
             opened[event["need"]] = entry.tenant, event["until"], event["way"]
         for event in entry.events_of("Answered", "Expired"):
@@ -311,9 +341,9 @@ def _rows(history: History, desk: Iterable[Entry], tally: Iterable[Entry]) -> It
     }
     for name, rows in (("rows", history.rows), ("rebuilt rows", history.rebuilt)):
         for table, wanted in expected.items():
-            found = [_row(table, row) for row in rows.get(table, ())]
-            if len(found) != len(set(found)) or set(found) != wanted:
-                more, less = set(found) - wanted, wanted - set(found)
+            actual = [_row(table, row) for row in rows.get(table, ())]
+            if len(actual) != len(set(actual)) or set(actual) != wanted:
+                more, less = set(actual) - wanted, wanted - set(actual)
                 text = f"{len(more)} too many ({_some(more)}), {len(less)} missing ({_some(less)})"
                 yield Problem("rows", f"{name} of {table}", text)
 

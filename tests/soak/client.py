@@ -19,7 +19,7 @@ import asyncpg
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
-TOPIC: Final = "tunery.desk.commands.v1"
+TOPIC: Final = "tunery.requests.commands.v1"
 TENANTS: Final = tuple(f"tenant-{number}" for number in range(64))
 SEND_S_MAX: Final = 3.0
 RETRY_S: Final = 0.2
@@ -30,7 +30,7 @@ AT_ONCE_MAX: Final = 256
 REPLIES_EVERY_S: Final = 1.0
 REPLIES: Final = """
 SELECT command_id, stream, partition, "offset", code, repeated_of FROM soak.outcomes
-WHERE stream = 'desk' AND written_at > now() - interval '10 s'
+WHERE stream = 'requests' AND written_at > now() - interval '10 s'
 """
 
 
@@ -47,7 +47,7 @@ class Client:
         self._dsn, self._rate = dsn, rate
         self._random = random.Random(seed)
         self._diary = diary.open("a", buffering=1, encoding="utf-8")
-        self._room = asyncio.Semaphore(AT_ONCE_MAX)
+        self._in_flight = asyncio.Semaphore(AT_ONCE_MAX)
         self._kept: set[str] = set()
         self._replied: set[tuple[Any, ...]] = set()
 
@@ -58,7 +58,7 @@ class Client:
         begun = loop.time()
         async with asyncio.TaskGroup() as group:
             for number in itertools.count():
-                await self._room.acquire()
+                await self._in_flight.acquire()
                 group.create_task(self._request())
                 wait_s = begun + (number + 1) / self._rate - loop.time()
                 with contextlib.suppress(TimeoutError):
@@ -80,7 +80,7 @@ class Client:
         return "drop" if drawn < KEEP_PERCENT + DROP_PERCENT else "answer"
 
     async def _request(self) -> None:
-        """One request, maybe delivered twice, maybe asked again by somebody who did not hear."""
+        """One request, maybe delivered twice, maybe asked again because no answer came."""
         try:
             tenant, need = self._random.choice(TENANTS), uuid.uuid4().hex
             body = {"type": "Ask.v1", "need": need, "way": self._way(tenant)}
@@ -95,7 +95,7 @@ class Client:
                 await asyncio.sleep(self._random.choice((0.0, 0.5, 5.0)))
                 await self._send(need, tenant, again, body)
         finally:
-            self._room.release()
+            self._in_flight.release()
 
     async def _send(self, need: str, tenant: str, command_id: str, body: dict[str, str]) -> bool:
         """Whether it was acknowledged; if not, it may still be on its way."""
@@ -110,16 +110,18 @@ class Client:
         self._write(what="send", need=need, id=command_id)
         try:
             async with asyncio.timeout(SEND_S_MAX):
-                found = await self._producer.send_and_wait(
+                acknowledged = await self._producer.send_and_wait(
                     TOPIC, json.dumps(envelope).encode(), key=tenant.encode()
                 )
         except (KafkaError, OSError, TimeoutError):
             return False
-        self._write(what="ack", id=command_id, partition=found.partition, offset=found.offset)
+        self._write(
+            what="ack", id=command_id, partition=acknowledged.partition, offset=acknowledged.offset
+        )
         return True
 
     async def _replies(self) -> None:
-        """What clients are told, as the gateway would: from the outcomes in the database."""
+        """What clients are answered, as the gateway would: from the outcomes in the database."""
         connection: Any = None
         while True:
             await asyncio.sleep(REPLIES_EVERY_S)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.soak.history import Place
+from tests.soak.history import StreamPartition
 
 
 class Settled(NamedTuple):
@@ -18,11 +18,11 @@ class Settled(NamedTuple):
 
 @dataclass
 class Diaries:
-    """`settled`: decisions by place, in the order of each diary."""
+    """`settled`: decisions by stream and partition, in the order of each diary."""
 
     folder: Path
     lines: list[dict[str, Any]] = field(default_factory=list)
-    settled: dict[Place, list[Settled]] = field(default_factory=dict)
+    settled: dict[StreamPartition, list[Settled]] = field(default_factory=dict)
     _read: dict[Path, int] = field(default_factory=dict)
 
     def refresh(self) -> None:
@@ -39,21 +39,27 @@ class Diaries:
     def _note(self, owner: str, line: dict[str, Any]) -> None:
         self.lines.append(line)
         if line["what"] == "settled":
-            place = Place(line["stream"], line["partition"])
-            self.settled.setdefault(place, []).append(Settled(owner, line["t_ns"]))
+            partition_id = StreamPartition(line["stream"], line["partition"])
+            self.settled.setdefault(partition_id, []).append(Settled(owner, line["t_ns"]))
 
-    def owned_by(self, owner: str) -> set[Place]:
-        """Places where the newest decision was made by this process."""
+    def owned_by(self, owner: str) -> set[StreamPartition]:
+        """Partitions where the newest decision was made by this process."""
         newest = {
-            place: max(found, key=lambda one: one.t_ns) for place, found in self.settled.items()
+            partition_id: max(decisions, key=lambda settled: settled.t_ns)
+            for partition_id, decisions in self.settled.items()
         }
-        return {place for place, one in newest.items() if one.owner == owner}
+        return {partition_id for partition_id, settled in newest.items() if settled.owner == owner}
 
-    def first_after(self, place: Place, t_ns: int, not_by: str = "") -> int | None:
+    def first_after(self, partition_id: StreamPartition, t_ns: int, not_by: str = "") -> int | None:
         """Time of the first decision after `t_ns` that another process than `not_by` made."""
-        found = self.settled.get(place, ())
+        decisions = self.settled.get(partition_id, ())
         return min(
-            (one.t_ns for one in found if one.t_ns > t_ns and one.owner != not_by), default=None
+            (
+                decision.t_ns
+                for decision in decisions
+                if decision.t_ns > t_ns and decision.owner != not_by
+            ),
+            default=None,
         )
 
 

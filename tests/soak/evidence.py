@@ -10,14 +10,14 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from schemas.topics import PARTITIONS
 from tests.soak.checker import History, Line, Rows
-from tests.soak.history import Place
+from tests.soak.history import StreamPartition
 from tests.soak.soak_streams import BOARD
 from tunery.local import Stack
 from tunery.runtime.connections import open_runtime
 from tunery.runtime.hosts.projector import Projector
 from tunery.runtime.settings import PREFIX, RuntimeSettings
 
-STREAMS: Final = ("desk", "tally")
+STREAMS: Final = ("requests", "tally")
 TABLES: Final = ("needs", "ends", "totals", "todos")
 QUIET_S_MAX: Final = 120.0
 REBUILD_S_MAX: Final = 120.0
@@ -28,8 +28,10 @@ POSITIONS: Final = "SELECT stream, partition, next_offset FROM soak.positions OR
 SOON_MS: Final = 86_400_000  # what ends later is meant to stay open
 
 
-def places() -> list[Place]:
-    return [Place(stream, partition) for stream in STREAMS for partition in range(PARTITIONS)]
+def partition_ids() -> list[StreamPartition]:
+    return [
+        StreamPartition(stream, partition) for stream in STREAMS for partition in range(PARTITIONS)
+    ]
 
 
 def topic(stream: str) -> str:
@@ -47,12 +49,17 @@ async def await_quiet(running: Stack) -> bool:
             while same < SAME_TIMES:
                 await asyncio.sleep(POLL_S)
                 ends = await reading.end_offsets(
-                    [TopicPartition(topic(place.stream), place.partition) for place in places()]
+                    [
+                        TopicPartition(topic(partition_id.stream), partition_id.partition)
+                        for partition_id in partition_ids()
+                    ]
                 )
-                now = sorted((one.topic, one.partition, end) for one, end in ends.items())
+                now = sorted(
+                    (partition.topic, partition.partition, end) for partition, end in ends.items()
+                )
                 rows = await database.fetch(POSITIONS)
                 at = sorted(
-                    (topic(one["stream"]), one["partition"], one["next_offset"]) for one in rows
+                    (topic(row["stream"]), row["partition"], row["next_offset"]) for row in rows
                 )
                 newest = await database.fetchval("SELECT max(at) FROM soak.outcomes") or 0
                 is_done = at == now and not await database.fetchval(OPEN, newest + SOON_MS)
@@ -76,24 +83,29 @@ async def history_of(running: Stack, owners: Sequence[Line], client: Sequence[Li
     )
 
 
-async def read_journals(bootstrap: str) -> dict[Place, list[tuple[int, bytes]]]:
+async def read_journals(bootstrap: str) -> dict[StreamPartition, list[tuple[int, bytes]]]:
     consumer: Any = AIOKafkaConsumer(
         bootstrap_servers=bootstrap, enable_auto_commit=False, auto_offset_reset="none"
     )
     await consumer.start()
-    found: dict[Place, list[tuple[int, bytes]]] = {place: [] for place in places()}
+    journals: dict[StreamPartition, list[tuple[int, bytes]]] = {
+        partition_id: [] for partition_id in partition_ids()
+    }
     try:
-        parts = {TopicPartition(topic(one.stream), one.partition): one for one in places()}
+        parts = {
+            TopicPartition(topic(partition_id.stream), partition_id.partition): partition_id
+            for partition_id in partition_ids()
+        }
         consumer.assign(list(parts))
         ends = await consumer.end_offsets(list(parts))
         for part in parts:
             consumer.seek(part, 0)
-        while any(len(found[one]) < ends[part] for part, one in parts.items()):
+        while any(len(journals[partition_id]) < ends[part] for part, partition_id in parts.items()):
             for part, records in (await consumer.getmany(timeout_ms=500)).items():
-                found[parts[part]] += [(record.offset, record.value) for record in records]
+                journals[parts[part]] += [(record.offset, record.value) for record in records]
     finally:
         await consumer.stop()
-    return found
+    return journals
 
 
 async def read_rows(dsn: str, schema: str) -> Rows:

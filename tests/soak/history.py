@@ -2,10 +2,10 @@
 
 Written from docs/decisions/0001 and from bytes; it shares no code with the runtime, on purpose.
 
-Whoever takes a partition writes a claim, and the claim's offset is the epoch of what it writes
-next. An entry counts when it has the newest epoch, the number after that of the last entry that
-counted, and the hash of that entry's bytes. With an older epoch or another number it is void. An
-epoch that nobody claimed, or another hash, means that somebody read or wrote another log.
+An owner that takes a partition writes a claim, and the claim's offset is the epoch of what it
+writes next. An entry counts when it has the newest epoch, the number after that of the last entry
+that counted, and the hash of that entry's bytes. With an older epoch or another number it is void.
+An epoch that was never claimed, or another hash, means that another log was read or written.
 """
 
 import base64
@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 NO_ENTRY: Final = b"\0" * 32
 
 
-class Place(NamedTuple):
+class StreamPartition(NamedTuple):
     stream: str
     partition: int
 
@@ -42,7 +42,7 @@ class Problem:
 class Entry:
     """An entry that counts. `number`: of the command that it decides."""
 
-    place: Place
+    partition_id: StreamPartition
     offset: int
     number: int
     at: int
@@ -63,7 +63,7 @@ class Entry:
 class Partition:
     """A journal partition, judged. `void`: (offset, why, who claimed its epoch)."""
 
-    place: Place
+    partition_id: StreamPartition
     entries: list[Entry] = field(default_factory=list)
     void: list[tuple[int, str, str]] = field(default_factory=list)
     owners: dict[int, str] = field(default_factory=dict)  # by epoch
@@ -74,50 +74,52 @@ class Partition:
         return {entry.offset: entry for entry in self.entries}
 
 
-def judged(place: Place, records: Sequence[tuple[int, bytes]]) -> Partition:
+def judged(partition_id: StreamPartition, records: Sequence[tuple[int, bytes]]) -> Partition:
     """Read all records of a partition, (offset, value), from the first one on."""
-    found = Partition(place)
+    judged_partition = Partition(partition_id)
     epoch, number, link = -1, -1, NO_ENTRY
     for expected, (offset, value) in enumerate(records):
         if offset != expected:
-            found.problems.append(
-                Problem("lost", str(place), f"offset {expected} is missing from the journal")
+            judged_partition.problems.append(
+                Problem("lost", str(partition_id), f"offset {expected} is missing from the journal")
             )
-            return found
+            return judged_partition
         try:
             record = json.loads(value)
             if record["record"] == "claim":
-                epoch, found.owners[offset] = offset, record["owner"]
+                epoch, judged_partition.owners[offset] = offset, record["owner"]
                 continue
             previous = base64.b64decode(record["prev"])
         except (ValueError, KeyError, TypeError) as error:
             text = f"offset {offset} cannot be read: {error!r}"
-            found.problems.append(Problem("divergent", str(place), text))
-            return found
-        owner = found.owners.get(record["epoch"], "nobody")
+            judged_partition.problems.append(Problem("divergent", str(partition_id), text))
+            return judged_partition
+        owner = judged_partition.owners.get(record["epoch"], "no owner")
         if record["epoch"] < epoch:
-            found.void.append((offset, "epoch", owner))
+            judged_partition.void.append((offset, "epoch", owner))
         elif record["epoch"] > epoch:
-            text = f"offset {offset} has epoch {record['epoch']}, which nobody has claimed"
-            found.problems.append(Problem("divergent", str(place), text))
-            return found
+            text = f"offset {offset} has epoch {record['epoch']}, which was never claimed"
+            judged_partition.problems.append(Problem("divergent", str(partition_id), text))
+            return judged_partition
         elif record["cause"] != number + 1:
-            found.void.append((offset, "number", owner))
+            judged_partition.void.append((offset, "number", owner))
         elif previous != link:
             text = f"offset {offset} continues another history"
-            found.problems.append(Problem("divergent", str(place), text))
-            return found
+            judged_partition.problems.append(Problem("divergent", str(partition_id), text))
+            return judged_partition
         else:
             number, link = number + 1, hashlib.blake2b(value, digest_size=32).digest()
-            found.entries.append(_entry(place, offset, record, value))
-    return found
+            judged_partition.entries.append(_entry(partition_id, offset, record, value))
+    return judged_partition
 
 
-def _entry(place: Place, offset: int, record: dict[str, Any], value: bytes) -> Entry:
+def _entry(
+    partition_id: StreamPartition, offset: int, record: dict[str, Any], value: bytes
+) -> Entry:
     source = record.get("source")
     idempotency = record.get("idempotency")
     return Entry(
-        place,
+        partition_id,
         offset,
         record["cause"],
         record["at"],

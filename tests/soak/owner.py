@@ -16,13 +16,13 @@ from schemas.topics import PARTITIONS
 from tests.soak.failpoints import FailingLog, FailingStore, Failpoints, wrap_commits
 from tests.soak.soak_streams import (
     BOARD,
-    DESK,
-    DESK_AGGREGATE,
+    REQUESTS,
+    REQUESTS_AGGREGATE,
     STREAMS,
     TALLY_AGGREGATE,
     Answer,
     Asked,
-    react_desk,
+    react_requests,
 )
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.hosts.abstract import Host
@@ -74,10 +74,10 @@ class Witness:
         self, runtime: Runtime, owners: Sequence[AggregateHost[Any]], diary: Diary
     ) -> None:
         self._runtime, self._owners, self._diary = runtime, owners, diary
-        self._told: dict[tuple[str, str, int], int] = {}
+        self._noted: dict[tuple[str, str, int], int] = {}
 
     async def ready(self) -> None:
-        """Nobody waits for a witness."""
+        """At once: no other host waits for a witness."""
 
     async def run(self) -> None:
         works = {"witness of states": self._look()}
@@ -94,10 +94,10 @@ class Witness:
             while True:
                 beat("working")
                 for partition, batch in (await reader.read(WITNESS_EVERY_MS)).items():
-                    for one in batch.accepted:
-                        hashes[partition].update(b"%d:" % one.header.offset + one.value)
+                    for accepted in batch.accepted:
+                        hashes[partition].update(b"%d:" % accepted.header.offset + accepted.value)
                     digest = hashes[partition].hexdigest()
-                    self._tell("prefix", stream, partition, batch.position.offset, digest)
+                    self._note("prefix", stream, partition, batch.position.offset, digest)
                 await self._runtime.clock.sleep(WITNESS_EVERY_MS)
         finally:
             await reader.close()
@@ -113,11 +113,11 @@ class Witness:
                     state = json.loads(canonical(fold.state))
                     there = json.dumps({k: v for k, v in state.items() if v}, sort_keys=True)
                     digest = hashlib.sha256(there.encode()).hexdigest()
-                    self._tell("state", host.stream, partition, fold.position.offset, digest)
+                    self._note("state", host.stream, partition, fold.position.offset, digest)
 
-    def _tell(self, what: str, stream: str, partition: int, offset: int, digest: str) -> None:
-        if self._told.get((what, stream, partition)) != offset:
-            self._told[what, stream, partition] = offset
+    def _note(self, what: str, stream: str, partition: int, offset: int, digest: str) -> None:
+        if self._noted.get((what, stream, partition)) != offset:
+            self._noted[what, stream, partition] = offset
             self._diary.write(
                 what=what, stream=stream, partition=partition, offset=offset, digest=digest
             )
@@ -130,7 +130,7 @@ def answer(points: Failpoints, diary: Diary) -> Effect[Asked]:
         points.reach("effect.after")
         match body.way:
             case "answer":
-                return Send("desk", tenant, tenant, Answer(need=body.need))
+                return Send("requests", tenant, tenant, Answer(need=body.need))
             case "drop":
                 return None
             case "keep":
@@ -158,13 +158,13 @@ async def build(runtime: Runtime) -> Sequence[Host]:
     topics = [topic for stream in STREAMS.values() for topic in (stream.commands, stream.journal)]
     await runtime.log.create(topics, PARTITIONS)
 
-    def settled(one: Settled) -> None:
+    def settled(decision: Settled) -> None:
         diary.write(
             what="settled",
-            stream=one.stream,
-            partition=one.partition,
-            offset=one.offset,
-            id=one.command_id,
+            stream=decision.stream,
+            partition=decision.partition,
+            offset=decision.offset,
+            id=decision.command_id,
             t_ns=time.monotonic_ns(),
         )
         points.reach("readback.after")
@@ -174,11 +174,11 @@ async def build(runtime: Runtime) -> Sequence[Host]:
     mine = replace(runtime, log=log, store=store, sender=Sender(log, STREAMS))
     owners = [
         AggregateHost(mine, aggregate, limits=LIMITS, on_settled=settled)
-        for aggregate in (DESK_AGGREGATE, TALLY_AGGREGATE)
+        for aggregate in (REQUESTS_AGGREGATE, TALLY_AGGREGATE)
     ]
     return (
         *owners,
-        Reactor(mine, DESK, react_desk, streams=STREAMS),
+        Reactor(mine, REQUESTS, react_requests, streams=STREAMS),
         EffectHost(mine, (answer(points, diary),)),
         Projector(mine, BOARD),
         Witness(mine, owners, diary),

@@ -45,9 +45,9 @@ def drawn(count: int, seed: int) -> list[Round]:
 def _rounds(rng: random.Random) -> Iterator[Round]:
     points = [*POINTS, *CLAIM_POINTS]
     rng.shuffle(points)
-    places = cycle(points)
+    points_in_turn = cycle(points)
     for number in cycle((0, 1)):
         hand = [*rng.sample(FIRST, len(FIRST)), *rng.sample(REST, len(REST))]
-        for kind in [SWAPPED.get(one, one) for one in hand] if number else hand:
-            point = next(places) if kind == "failpoint" else ""
+        for kind in [SWAPPED.get(kind, kind) for kind in hand] if number else hand:
+            point = next(points_in_turn) if kind == "failpoint" else ""
             yield Round(kind, rng.choice(OWNERS), point)

@@ -17,7 +17,7 @@ from tests.soak.checker import check
 from tests.soak.diaries import Diaries, client_lines
 from tests.soak.evidence import await_quiet, history_of
 from tests.soak.failpoints import CLAIM_POINTS
-from tests.soak.history import Partition, Place, Problem
+from tests.soak.history import Partition, Problem, StreamPartition
 from tests.soak.rounds import OWNERS, Round
 from tests.stacks import sweep, temporary_data_dir
 from tunery.local import Stack, stack
@@ -25,7 +25,9 @@ from tunery.local.child import Child, service
 
 ROOT: Final = Path(__file__).parents[2]
 CLIENT: Final = "client"
-PLACES: Final = tuple(Place(s, p) for s in ("desk", "tally") for p in range(PARTITIONS))
+PARTITION_IDS: Final = tuple(
+    StreamPartition(s, p) for s in ("requests", "tally") for p in range(PARTITIONS)
+)
 SESSION_MS: Final = 3_000  # production's
 PAUSE_S: Final = 1.6 * SESSION_MS / 1_000
 PROGRESS_S_MAX: Final = 60.0
@@ -73,23 +75,23 @@ class Soak:
         child = service(name, argv, self._stack.folders.root, {**self._stack.env, **env})
         return replace(child, stop_ms_max=STOP_MS_MAX)
 
-    async def play(self, one: Round) -> None:
+    async def play(self, round_: Round) -> None:
         """Raises Stuck."""
-        self._tell(f"{one.name} ({one.victim})")
-        self.figures.rounds[one.name] += 1
-        match one.kind:
+        self._tell(f"{round_.name} ({round_.victim})")
+        self.figures.rounds[round_.name] += 1
+        match round_.kind:
             case "kill":
-                await self._lose(one.victim, self._kill, self.figures.takeover_ms)
+                await self._lose(round_.victim, self._kill, self.figures.takeover_ms)
             case "terminate":
-                await self._lose(one.victim, self._stack.stop, self.figures.handover_ms)
+                await self._lose(round_.victim, self._stack.stop, self.figures.handover_ms)
             case "pause":
-                os.kill(self._pid(one.victim), signal.SIGSTOP)
-                await self._thaw(one.victim)
+                os.kill(self._pid(round_.victim), signal.SIGSTOP)
+                await self._thaw(round_.victim)
             case "zombie":
-                if await self._order(one.victim, "stop append.before", self._is_stopped):
-                    await self._thaw(one.victim)
+                if await self._order(round_.victim, "stop append.before", self._is_stopped):
+                    await self._thaw(round_.victim)
             case "failpoint":
-                await self._fail(one)
+                await self._fail(round_)
             case "broker":
                 await self._kill("kafka")
                 await self._stack.start("kafka")
@@ -112,27 +114,27 @@ class Soak:
         await self._stack.stop(name)
 
     async def _lose(self, name: str, lose: Callable[[str], Any], times_ms: list[int]) -> None:
-        """Measure, for each partition it owned, how long nobody decided; then start it again."""
+        """Measure, for each partition it owned, the time without a decision; then restart it."""
         self.diaries.refresh()
         owner = f"{name}.{self._pid(name)}"
         owned, t_ns = self.diaries.owned_by(owner), time.monotonic_ns()
         losing = asyncio.ensure_future(lose(name))
         await self._progress(t_ns, owned, owner)
         await losing
-        for place in owned:
-            first_ns = self.diaries.first_after(place, t_ns, owner)
+        for partition_id in owned:
+            first_ns = self.diaries.first_after(partition_id, t_ns, owner)
             times_ms.append((first_ns - t_ns) // 1_000_000 if first_ns else -1)
         await self._stack.start(name)
 
-    async def _fail(self, one: Round) -> None:
+    async def _fail(self, round_: Round) -> None:
         """Make it exit at the point; it comes to one of a claim only when another owner goes."""
-        name, others = one.victim, [name for name in OWNERS if name != one.victim]
-        lost = others[:1] if one.point in CLAIM_POINTS else []
+        name, others = round_.victim, [name for name in OWNERS if name != round_.victim]
+        lost = others[:1] if round_.point in CLAIM_POINTS else []
 
         def is_gone(pid: int) -> bool:
             return self._stack.supervisor.pid(name) != pid
 
-        if await self._order(name, f"exit {one.point}", is_gone, lost):
+        if await self._order(name, f"exit {round_.point}", is_gone, lost):
             await self._stack.stop(name)
             await self._stack.start(name)
         for other in lost:
@@ -175,18 +177,18 @@ class Soak:
         os.kill(pid, signal.SIGCONT)
 
     async def _progress(
-        self, t_ns: int, places: Iterable[Place] = PLACES, not_by: str = ""
+        self, t_ns: int, partition_ids: Iterable[StreamPartition] = PARTITION_IDS, not_by: str = ""
     ) -> None:
         """Wait until each place has a decision after `t_ns`. Raises Stuck."""
-        waiting = set(places)
+        waiting = set(partition_ids)
         try:
             async with asyncio.timeout(PROGRESS_S_MAX):
                 while True:
                     self.diaries.refresh()
                     waiting = {
-                        place
-                        for place in waiting
-                        if self.diaries.first_after(place, t_ns, not_by) is None
+                        partition_id
+                        for partition_id in waiting
+                        if self.diaries.first_after(partition_id, t_ns, not_by) is None
                     }
                     if not waiting:
                         return
@@ -218,24 +220,24 @@ async def soak(
         async with stack(data, environ={}) as running:
             folder = keep or data / "soak"
             folder.mkdir(exist_ok=True)
-            it = Soak(running, folder, tell)
+            running_soak = Soak(running, folder, tell)
             try:
-                await it.begin(rate, seed)
-                for one in rounds:
-                    await it.play(one)
+                await running_soak.begin(rate, seed)
+                for round_ in rounds:
+                    await running_soak.play(round_)
                 await asyncio.sleep(STEADY_S)
-                await it.end()
+                await running_soak.end()
             except Stuck as stuck:
                 problems.append(Problem("stuck", "the soak", str(stuck)))
-                it.diaries.refresh()
+                running_soak.diaries.refresh()
             tell("checking")
-            history = await history_of(running, it.diaries.lines, client_lines(folder))
+            history = await history_of(running, running_soak.diaries.lines, client_lines(folder))
             problems += complaints(running)
             if keep is not None:
                 shutil.copytree(running.folders.logs, keep / "logs", dirs_exist_ok=True)
         verdict = check(history)
     problems += verdict.problems
-    return report(it.figures, verdict.partitions, problems, history.client) | {
+    return report(running_soak.figures, verdict.partitions, problems, history.client) | {
         "seed": seed,
         "load_average": round(
             os.getloadavg()[1], 1
@@ -260,7 +262,7 @@ def report(
     problems: Sequence[Problem],
     client: Sequence[Any],
 ) -> dict[str, Any]:
-    void = [(why, owner) for one in partitions for _, why, owner in one.void]
+    void = [(why, owner) for partition in partitions for _, why, owner in partition.void]
     stale = sum(owner.rpartition(":")[2] in figures.paused for why, owner in void if why == "epoch")
     said = Counter(line["what"] for line in client)
     return {
@@ -270,14 +272,14 @@ def report(
         "commands_sent": said["send"],
         "commands_acknowledged": said["ack"],
         "replies": said["reply"],
-        "accepted": sum(len(one.entries) for one in partitions),
-        "claims": sum(len(one.owners) for one in partitions),
+        "accepted": sum(len(partition.entries) for partition in partitions),
+        "claims": sum(len(partition.owners) for partition in partitions),
         "void": dict(Counter(why for why, _ in void)),
         "stale_by_zombies": stale,
         "takeover_ms": spread(figures.takeover_ms),
         "handover_ms": spread(figures.handover_ms),
         "session_timeout_ms": SESSION_MS,
-        "problems": [asdict(one) for one in problems[:50]],
+        "problems": [asdict(partition) for partition in problems[:50]],
         "problems_count": len(problems),
     }
 

@@ -1,7 +1,7 @@
-"""Two small streams for the soak: needs that an effect answers, and a tally told by reactions.
+"""Two small streams for the soak: requests that an effect answers, and a tally of them.
 
-`desk` (key: tenant) has at most `OPEN_MAX` needs open at a time; a need ends with the first of its
-answer and its expiry. `tally` counts what was ever asked.
+`requests` (key: tenant) has at most `OPEN_MAX` needs open at a time; a need ends with its answer or
+its expiry, whichever comes first. `tally` learns by reactions alone, and counts all that was asked.
 """
 
 from typing import Final, Literal, TypeAlias, assert_never
@@ -26,7 +26,7 @@ from tunery.runtime.verbs import (
 
 OPEN_MAX: Final = 5
 Way: TypeAlias = Literal["answer", "drop", "keep"]
-#: an answer may take as long as an outage; nobody answers what is dropped, so a tick must end it
+#: an answer may take as long as an outage; what is dropped has no answer, so a tick must end it
 OPEN_MS: Final[dict[Way, Ms]] = {"answer": 60_000, "drop": 2_000, "keep": 30 * DAY_MS}
 
 
@@ -62,13 +62,13 @@ class Counted(Message):
     total: int
 
 
-DeskCommand: TypeAlias = Ask | Answer | Tick
-DeskEvent: TypeAlias = Asked | Answered | Expired | Rejected | Repeated
+RequestCommand: TypeAlias = Ask | Answer | Tick
+RequestEvent: TypeAlias = Asked | Answered | Expired | Rejected | Repeated
 TallyEvent: TypeAlias = Counted | Rejected | Repeated
 
-DESK: Final = Stream("desk", "tenant", "soak", ("soak",), DeskCommand, DeskEvent)
+REQUESTS: Final = Stream("requests", "tenant", "soak", ("soak",), RequestCommand, RequestEvent)
 TALLY: Final = Stream("tally", "tenant", "soak", ("soak",), Count, TallyEvent)
-STREAMS: Final = {stream.name: stream for stream in (DESK, TALLY)}
+STREAMS: Final = {stream.name: stream for stream in (REQUESTS, TALLY)}
 
 
 class Open(Struct, frozen=True, array_like=True):
@@ -80,7 +80,7 @@ Needs: TypeAlias = Map[str, tuple[Open, ...]]
 Totals: TypeAlias = Map[str, int]
 
 
-def decide_desk(state: Needs, command: DeskCommand, context: Context) -> tuple[Message, ...]:
+def decide_requests(state: Needs, command: RequestCommand, context: Context) -> tuple[Message, ...]:
     needs = state.get(context.key, ())
     match command:
         case Ask(need=need, way=way):
@@ -88,22 +88,26 @@ def decide_desk(state: Needs, command: DeskCommand, context: Context) -> tuple[M
                 return (Rejected(code="full", message=f"{OPEN_MAX} needs are open"),)
             return (Asked(need=need, way=way, until=context.at + OPEN_MS[way]),)
         case Answer(need=need):
-            if any(one.need == need for one in needs):
+            if any(open_need.need == need for open_need in needs):
                 return (Answered(need=need),)
             return (Rejected(code="closed", message="the need is not open"),)
         case Tick():
-            return tuple(Expired(need=one.need) for one in needs if one.until <= context.at)
+            return tuple(
+                Expired(need=open_need.need) for open_need in needs if open_need.until <= context.at
+            )
         case _:
             assert_never(command)
 
 
-def evolve_desk(state: Needs, event: DeskEvent, context: Context) -> Needs:
+def evolve_requests(state: Needs, event: RequestEvent, context: Context) -> Needs:
     needs = state.get(context.key, ())
     match event:
         case Asked(need=need, until=until):
             return state.set(context.key, (*needs, Open(need, until)))
         case Answered(need=need) | Expired(need=need):
-            return state.set(context.key, tuple(one for one in needs if one.need != need))
+            return state.set(
+                context.key, tuple(open_need for open_need in needs if open_need.need != need)
+            )
         case Rejected() | Repeated():
             return state
         case _:
@@ -111,11 +115,11 @@ def evolve_desk(state: Needs, event: DeskEvent, context: Context) -> Needs:
 
 
 def next_expiry(state: Needs) -> Deadline | None:
-    ends = [(one.until, key) for key, needs in state.items() for one in needs]
+    ends = [(open_need.until, key) for key, needs in state.items() for open_need in needs]
     return Deadline(*min(ends)) if ends else None
 
 
-def react_desk(header: Header, event: DeskEvent) -> tuple[Send, ...]:
+def react_requests(header: Header, event: RequestEvent) -> tuple[Send, ...]:
     match event:
         case Asked(need=need):
             # The target's key is another one, so that reactions cross partitions.
@@ -141,7 +145,7 @@ def evolve_tally(state: Totals, event: TallyEvent, context: Context) -> Totals:
             assert_never(event)
 
 
-def project(header: Header, event: DeskEvent | TallyEvent) -> tuple[Change, ...]:
+def project(header: Header, event: RequestEvent | TallyEvent) -> tuple[Change, ...]:
     """Rows of open needs, of tallies and, never touched again, of ends; the effects' to-do list."""
     match event:
         case Asked(need=need, until=until):
@@ -166,11 +170,13 @@ CREATE TABLE IF NOT EXISTS totals (key text PRIMARY KEY, total bigint NOT NULL);
 BOARD: Final = Projection(
     name="board",
     version=1,
-    streams=(DESK, TALLY),
+    streams=(REQUESTS, TALLY),
     project=project,
     ddl=DDL,
     tables=("needs", "ends", "totals"),
     outcomes=True,
 )
-DESK_AGGREGATE: Final = Aggregate(DESK, 1, Needs(), Needs, decide_desk, evolve_desk, next_expiry)
+REQUESTS_AGGREGATE: Final = Aggregate(
+    REQUESTS, 1, Needs(), Needs, decide_requests, evolve_requests, next_expiry
+)
 TALLY_AGGREGATE: Final = Aggregate(TALLY, 1, Totals(), Totals, decide_tally, evolve_tally)

@@ -9,7 +9,7 @@ import redis.asyncio
 
 from services.gateway.ports import Rates
 from services.gateway.web.rate_limits import PREFIX, ValkeyRates
-from tests.unit.services.gateway.web.rates_suite import RatesSuite
+from tests.contract.rates_suite import RatesSuite
 from tunery.local.stack import Stack
 
 

@@ -9,7 +9,7 @@ from services.gateway.jobs.tables import STEPS
 from services.gateway.jobs.telemetry import TABLES
 from services.gateway.ports import Views
 from services.gateway.views.reading import PostgresViews, views_of
-from tests.unit.services.gateway.views.views_suite import ViewsSuite, fill
+from tests.contract.views_suite import ViewsSuite, fill
 from tunery.local import Stack
 from tunery.runtime.store.postgres import PostgresStore, open_store
 

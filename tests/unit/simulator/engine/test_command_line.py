@@ -55,15 +55,15 @@ class Picnic:
 
 
 def report(out: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(out.splitlines()[-1])
-    return found
+    summary: dict[str, Any] = json.loads(out.splitlines()[-1])
+    return summary
 
 
 def test_a_plan_shrinks_to_what_it_fails_with() -> None:
-    found = shrink(Picnic(), Picnic().plan(10), lambda _: None)
-    assert found == Plan(10, Weather(0, ("north",)), guests=4, night=False)
+    summary = shrink(Picnic(), Picnic().plan(10), lambda _: None)
+    assert summary == Plan(10, Weather(0, ("north",)), guests=4, night=False)
     # halves of 4 do not fail any more
-    assert all(not Picnic().play(one).violations for one in smaller(found))
+    assert all(not Picnic().play(plan).violations for plan in smaller(summary))
 
 
 def test_many_seeds_are_summed_up_and_the_first_that_fail_shrink(
@@ -71,13 +71,13 @@ def test_many_seeds_are_summed_up_and_the_first_that_fail_shrink(
 ) -> None:
     assert main(["--seeds", "12", "--first", "3", "--processes", "2"], (Picnic(),)) == 1
     captured = capsys.readouterr()
-    found = report(captured.out)
-    assert (found["seeds"], found["violations"], found["voided"]) == (12, 3, 11)
-    assert found["counts"] == {"runs": 12, "guests": 99}
-    assert found["faults"] == {"storm": 15}
-    assert [one["seed"] for one in found["failing"]] == [5, 10, 13]
-    assert found["failing"][0]["plan"]["weather"] == {"rain": 0, "storms": ["north"]}
-    assert found["failing"][2]["violations"] == ["raised: ValueError('nobody knows the way')"]
+    summary = report(captured.out)
+    assert (summary["seeds"], summary["violations"], summary["voided"]) == (12, 3, 11)
+    assert summary["counts"] == {"runs": 12, "guests": 99}
+    assert summary["faults"] == {"storm": 15}
+    assert [failure["seed"] for failure in summary["failing"]] == [5, 10, 13]
+    assert summary["failing"][0]["plan"]["weather"] == {"rain": 0, "storms": ["north"]}
+    assert summary["failing"][2]["violations"] == ["raised: ValueError('nobody knows the way')"]
     assert "picnic seed 5: dry: all are wet" in captured.err
     assert "fails with less" in captured.err
 

@@ -60,11 +60,11 @@ def test_there_are_no_threads() -> None:
 
 
 def test_sets_of_tasks_have_the_same_order_in_every_run() -> None:
-    async def nothing() -> None:
+    async def sleep_a_second() -> None:
         await asyncio.sleep(1)
 
     async def order() -> list[str]:
-        tasks = {asyncio.create_task(nothing(), name=f"t{number}") for number in range(20)}
+        tasks = {asyncio.create_task(sleep_a_second(), name=f"t{number}") for number in range(20)}
         return [task.get_name() for task in tasks]
 
     assert run_virtual(order()) == run_virtual(order())

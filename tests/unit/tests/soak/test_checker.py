@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.soak.checker import History, Verdict, check
-from tests.soak.history import NO_ENTRY, Place
+from tests.soak.history import NO_ENTRY, StreamPartition
 
 UNTIL = 9_000_000
 Event = dict[str, Any]
@@ -80,7 +80,7 @@ class Journal:
 class Plot:
     """One partition of each stream, and all that people wrote about them."""
 
-    desk: Journal = field(default_factory=lambda: Journal("desk"))
+    requests: Journal = field(default_factory=lambda: Journal("requests"))
     tally: Journal = field(default_factory=lambda: Journal("tally"))
     client: list[dict[str, Any]] = field(default_factory=list)
     owners: list[dict[str, Any]] = field(default_factory=list)
@@ -89,7 +89,7 @@ class Plot:
     totals: int = 0
 
     def send(self, need: str, command: str) -> None:
-        number = self.desk.cause + 1
+        number = self.requests.cause + 1
         self.client += [
             {"what": "send", "need": need, "id": command},
             {"what": "ack", "id": command, "partition": 0, "offset": number},
@@ -98,9 +98,9 @@ class Plot:
     def ask(self, need: str, command: str, *events: Event) -> int:
         """A client's request that is granted, unless `events` say otherwise."""
         self.send(need, command)
-        found = events or (asked(need),)
+        decided = events or (asked(need),)
         idempotency = {"key": need, "body": need}
-        return self.desk.entry(command, *found, idempotency=idempotency)
+        return self.requests.entry(command, *decided, idempotency=idempotency)
 
     def count(self, need: str, offset: int) -> None:
         self.totals += 1
@@ -108,15 +108,15 @@ class Plot:
             f"count-{need}",
             counted(need, self.totals),
             key="t-tally",
-            source=["desk", 0, 0, offset, 0],
+            source=["requests", 0, 0, offset, 0],
         )
 
     def answer(self, need: str) -> int:
         self.owners.append({"what": "effect", "need": need})
-        offset = self.desk.entry(f"answer-{need}", ended(need))
-        end = {"need": need, "how": "Answered", "seq": self.desk.seqs["t"]}
+        offset = self.requests.entry(f"answer-{need}", ended(need))
+        end = {"need": need, "how": "Answered", "seq": self.requests.seqs["t"]}
         for rows in (self.rows, self.rebuilt):
-            rows["ends"] = [*(one for one in rows["ends"] if one["need"] != need), end]
+            rows["ends"] = [*(row for row in rows["ends"] if row["need"] != need), end]
         return offset
 
     def now_counted(self, total: int) -> None:
@@ -124,11 +124,14 @@ class Plot:
 
     def tell(self, what: str, offset: int, digest: str) -> None:
         self.owners.append(
-            {"what": what, "stream": "desk", "partition": 0, "offset": offset, "digest": digest}
+            {"what": what, "stream": "requests", "partition": 0, "offset": offset, "digest": digest}
         )
 
     def checked(self) -> Verdict:
-        journals = {Place(one.stream, 0): one.records for one in (self.desk, self.tally)}
+        journals = {
+            StreamPartition(journal.stream, 0): journal.records
+            for journal in (self.requests, self.tally)
+        }
         return check(History(journals, self.client, self.owners, self.rows, self.rebuilt))
 
 
@@ -136,71 +139,78 @@ def digest(state: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
 
 
-def plot() -> Plot:
+def true_plot() -> Plot:
     """True: two requests answered, one of them sent twice, one kept open; a zombie's record."""
-    it = Plot()
-    it.desk.claim("first:1")
-    it.tally.claim("first:1")
-    it.count("n1", it.ask("n1", "c1"))
-    it.ask("n1", "c2", {"type": "Repeated.v1", "of": "c1"})
-    it.answer("n1")
-    it.desk.claim("second:2")
-    it.desk.stray(epoch=0, command_id="from a zombie")
-    it.count("n2", it.ask("n2", "c3"))
-    it.owners.append({"what": "effect", "need": "n3"})
-    it.count("n3", it.ask("n3", "c4", asked("n3", "keep")))
-    it.owners.append(
-        {"what": "settled", "stream": "desk", "partition": 0, "offset": 1, "id": "c1", "t_ns": 1}
+    plot = Plot()
+    plot.requests.claim("first:1")
+    plot.tally.claim("first:1")
+    plot.count("n1", plot.ask("n1", "c1"))
+    plot.ask("n1", "c2", {"type": "Repeated.v1", "of": "c1"})
+    plot.answer("n1")
+    plot.requests.claim("second:2")
+    plot.requests.stray(epoch=0, command_id="from a zombie")
+    plot.count("n2", plot.ask("n2", "c3"))
+    plot.owners.append({"what": "effect", "need": "n3"})
+    plot.count("n3", plot.ask("n3", "c4", asked("n3", "keep")))
+    plot.owners.append(
+        {
+            "what": "settled",
+            "stream": "requests",
+            "partition": 0,
+            "offset": 1,
+            "id": "c1",
+            "t_ns": 1,
+        }
     )
-    it.tell("state", 2, digest({"t": [["n1", UNTIL]]}))
-    it.tell("prefix", 2, hashlib.sha256(b"1:" + it.desk.records[1][1]).hexdigest())
-    it.client.append(
+    plot.tell("state", 2, digest({"t": [["n1", UNTIL]]}))
+    plot.tell("prefix", 2, hashlib.sha256(b"1:" + plot.requests.records[1][1]).hexdigest())
+    plot.client.append(
         {
             "what": "reply",
             "command_id": "c2",
-            "stream": "desk",
+            "stream": "requests",
             "partition": 0,
             "offset": 2,
             "code": None,
             "repeated_of": "c1",
         }
     )
-    it.answer("n2")
+    plot.answer("n2")
     body = json.dumps(asked("n3", "keep")).encode()
-    it.rows |= {
+    plot.rows |= {
         "needs": [{"need": "n3", "tenant": "t", "until": UNTIL}],
         "totals": [{"key": "t-tally", "total": 3}],
         "todos": [{"kind": "answer", "id": "n3", "tenant": "t", "body": body}],
     }
-    it.rebuilt = {table: list(rows) for table, rows in it.rows.items()}
-    return it
+    plot.rebuilt = {table: list(rows) for table, rows in plot.rows.items()}
+    return plot
 
 
 def test_a_true_history_has_no_problem_and_its_stale_record_is_void() -> None:
-    verdict = plot().checked()
+    verdict = true_plot().checked()
     assert verdict.problems == ()
-    assert [one.void for one in verdict.partitions] == [[(5, "epoch", "first:1")], []]
-    assert [len(one.entries) for one in verdict.partitions] == [6, 3]
+    assert [partition.void for partition in verdict.partitions] == [[(5, "epoch", "first:1")], []]
+    assert [len(partition.entries) for partition in verdict.partitions] == [6, 3]
 
 
-def unanswered_command(it: Plot) -> None:
-    it.send("n9", "c9")
+def unanswered_command(plot: Plot) -> None:
+    plot.send("n9", "c9")
 
 
-def missing_record(it: Plot) -> None:
-    del it.desk.records[2]
+def missing_record(plot: Plot) -> None:
+    del plot.requests.records[2]
 
 
-def uncounted(it: Plot) -> None:
-    it.ask("n4", "c5")
-    it.answer("n4")
+def uncounted(plot: Plot) -> None:
+    plot.ask("n4", "c5")
+    plot.answer("n4")
 
 
-def without_outcome(it: Plot) -> None:
-    it.count("n4", it.ask("n4", "c5", asked("n4", "drop")))
-    it.now_counted(4)
+def without_outcome(plot: Plot) -> None:
+    plot.count("n4", plot.ask("n4", "c5", asked("n4", "drop")))
+    plot.now_counted(4)
     body = json.dumps(asked("n4", "drop")).encode()
-    for rows in (it.rows, it.rebuilt):
+    for rows in (plot.rows, plot.rebuilt):
         rows["needs"].append(_open_row("n4"))
         rows["todos"].append({"kind": "answer", "id": "n4", "tenant": "t", "body": body})
 
@@ -209,115 +219,122 @@ def _open_row(need: str) -> dict[str, Any]:
     return {"need": need, "tenant": "t", "until": UNTIL}
 
 
-def command_decided_twice(it: Plot) -> None:
-    it.desk.entry(
+def command_decided_twice(plot: Plot) -> None:
+    plot.requests.entry(
         "c1", {"type": "Repeated.v1", "of": "c1"}, idempotency={"key": "n1", "body": "n1"}
     )
 
 
-def request_granted_twice(it: Plot) -> None:
-    it.count("n1", it.ask("n1", "c5"))
-    it.now_counted(4)
-    it.answer("n1")
+def request_granted_twice(plot: Plot) -> None:
+    plot.count("n1", plot.ask("n1", "c5"))
+    plot.now_counted(4)
+    plot.answer("n1")
 
 
-def request_decided_again(it: Plot) -> None:
-    it.ask("n1", "c5", {"type": "Rejected.v1", "code": "full", "message": ""})
+def request_decided_again(plot: Plot) -> None:
+    plot.ask("n1", "c5", {"type": "Rejected.v1", "code": "full", "message": ""})
 
 
-def two_outcomes(it: Plot) -> None:
-    it.desk.entry("tick", ended("n1", "Expired"))
-    for rows in (it.rows, it.rebuilt):
-        rows["ends"][0] = {"need": "n1", "how": "Expired", "seq": it.desk.seqs["t"]}
+def two_outcomes(plot: Plot) -> None:
+    plot.requests.entry("tick", ended("n1", "Expired"))
+    for rows in (plot.rows, plot.rebuilt):
+        rows["ends"][0] = {"need": "n1", "how": "Expired", "seq": plot.requests.seqs["t"]}
 
 
-def counted_twice(it: Plot) -> None:
-    it.count("n1", 1)
-    it.now_counted(4)
+def counted_twice(plot: Plot) -> None:
+    plot.count("n1", 1)
+    plot.now_counted(4)
 
 
-def swapped_commands(it: Plot) -> None:
-    acks = [line for line in it.client if line["what"] == "ack"]
+def swapped_commands(plot: Plot) -> None:
+    acks = [line for line in plot.client if line["what"] == "ack"]
     acks[0]["id"], acks[2]["id"] = acks[2]["id"], acks[0]["id"]
 
 
-def counted_out_of_order(it: Plot) -> None:
-    first, second = it.ask("n4", "c5"), it.ask("n5", "c6")
-    it.count("n5", second)
-    it.count("n4", first)
-    it.answer("n4")
-    it.answer("n5")
-    it.now_counted(5)
+def counted_out_of_order(plot: Plot) -> None:
+    first, second = plot.ask("n4", "c5"), plot.ask("n5", "c6")
+    plot.count("n5", second)
+    plot.count("n4", first)
+    plot.answer("n4")
+    plot.answer("n5")
+    plot.now_counted(5)
 
 
-def time_goes_back(it: Plot) -> None:
-    it.desk.entry("tick", at=1)
+def time_goes_back(plot: Plot) -> None:
+    plot.requests.entry("tick", at=1)
 
 
-def gap_in_seq(it: Plot) -> None:
-    it.desk.seqs["t"] += 1
-    it.desk.entry("tick")
+def gap_in_seq(plot: Plot) -> None:
+    plot.requests.seqs["t"] += 1
+    plot.requests.entry("tick")
 
 
-def false_belief(it: Plot) -> None:
-    it.owners.append(
-        {"what": "settled", "stream": "desk", "partition": 0, "offset": 5, "id": "c1", "t_ns": 1}
+def false_belief(plot: Plot) -> None:
+    plot.owners.append(
+        {
+            "what": "settled",
+            "stream": "requests",
+            "partition": 0,
+            "offset": 5,
+            "id": "c1",
+            "t_ns": 1,
+        }
     )
 
 
-def other_bytes_read(it: Plot) -> None:
-    it.tell("prefix", 3, hashlib.sha256(b"1:" + it.desk.records[1][1]).hexdigest())
+def other_bytes_read(plot: Plot) -> None:
+    plot.tell("prefix", 3, hashlib.sha256(b"1:" + plot.requests.records[1][1]).hexdigest())
 
 
-def other_state(it: Plot) -> None:
-    it.tell("state", 8, digest({"t": [["n2", UNTIL + 1]]}))
+def other_state(plot: Plot) -> None:
+    plot.tell("state", 8, digest({"t": [["n2", UNTIL + 1]]}))
 
 
-def unclaimed_epoch(it: Plot) -> None:
-    it.desk.stray(epoch=5)
+def unclaimed_epoch(plot: Plot) -> None:
+    plot.requests.stray(epoch=5)
 
 
-def other_history(it: Plot) -> None:
-    it.desk.stray(prev=base64.b64encode(NO_ENTRY).decode())
+def other_history(plot: Plot) -> None:
+    plot.requests.stray(prev=base64.b64encode(NO_ENTRY).decode())
 
 
-def garbage(it: Plot) -> None:
-    it.desk.records.append((len(it.desk.records), b"\xff{"))
+def garbage(plot: Plot) -> None:
+    plot.requests.records.append((len(plot.requests.records), b"\xff{"))
 
 
-def false_reply(it: Plot) -> None:
-    line = next(line for line in it.client if line["what"] == "reply")
+def false_reply(plot: Plot) -> None:
+    line = next(line for line in plot.client if line["what"] == "reply")
     line["repeated_of"] = None
 
 
-def nobody_worked(it: Plot) -> None:
-    it.owners = [line for line in it.owners if line.get("need") != "n2"]
+def effect_never_ran(plot: Plot) -> None:
+    plot.owners = [line for line in plot.owners if line.get("need") != "n2"]
 
 
-def unsent_command(it: Plot) -> None:
-    it.ask("n1", "c5", {"type": "Repeated.v1", "of": "c1"})
-    it.client = [line for line in it.client if line.get("id") != "c5"]
+def unsent_command(plot: Plot) -> None:
+    plot.ask("n1", "c5", {"type": "Repeated.v1", "of": "c1"})
+    plot.client = [line for line in plot.client if line.get("id") != "c5"]
 
 
-def repeat_of_nothing(it: Plot) -> None:
-    it.ask("n1", "c5", {"type": "Repeated.v1", "of": "c0"})
+def repeat_of_nothing(plot: Plot) -> None:
+    plot.ask("n1", "c5", {"type": "Repeated.v1", "of": "c0"})
 
 
-def too_many_open(it: Plot) -> None:
+def too_many_open(plot: Plot) -> None:
     needs = [f"m{number}" for number in range(5)]
     for number, need in enumerate(needs):
-        it.count(need, it.ask(need, f"d{number}"))
+        plot.count(need, plot.ask(need, f"d{number}"))
     for need in needs:
-        it.answer(need)
-    it.now_counted(8)
+        plot.answer(need)
+    plot.now_counted(8)
 
 
-def missing_row(it: Plot) -> None:
-    it.rows["todos"] = []
+def missing_row(plot: Plot) -> None:
+    plot.rows["todos"] = []
 
 
-def leftover_row(it: Plot) -> None:
-    it.rebuilt["needs"].append(_open_row("n1"))
+def leftover_row(plot: Plot) -> None:
+    plot.rebuilt["needs"].append(_open_row("n1"))
 
 
 PLANTED: dict[Callable[[Plot], None], str] = {
@@ -341,7 +358,7 @@ PLANTED: dict[Callable[[Plot], None], str] = {
     other_history: "divergent",
     garbage: "divergent",
     false_reply: "divergent",
-    nobody_worked: "invented",
+    effect_never_ran: "invented",
     unsent_command: "invented",
     repeat_of_nothing: "invented",
     too_many_open: "limit",
@@ -351,9 +368,9 @@ PLANTED: dict[Callable[[Plot], None], str] = {
 
 
 @pytest.mark.parametrize(
-    ("plant", "kind"), PLANTED.items(), ids=lambda one: getattr(one, "__name__", one)
+    ("plant", "kind"), PLANTED.items(), ids=lambda value: getattr(value, "__name__", value)
 )
 def test_a_planted_fault_is_found_and_named(plant: Callable[[Plot], None], kind: str) -> None:
-    it = plot()
-    plant(it)
-    assert {problem.kind for problem in it.checked().problems} == {kind}
+    plot = true_plot()
+    plant(plot)
+    assert {problem.kind for problem in plot.checked().problems} == {kind}

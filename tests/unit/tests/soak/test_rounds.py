@@ -13,13 +13,13 @@ def test_the_same_seed_gives_the_same_rounds_and_fewer_are_the_first_of_more() -
 
 def test_five_rounds_have_each_class_of_fault() -> None:
     for seed in range(20):
-        kinds = sorted(one.kind for one in drawn(5, seed))
+        kinds = sorted(round_.kind for round_ in drawn(5, seed))
         assert kinds == ["broker", "database", "failpoint", "kill", "zombie"]
 
 
 def test_fifty_rounds_exit_at_every_failpoint() -> None:
     for seed in range(20):
-        reached = {one.point for one in drawn(50, seed)} - {""}
+        reached = {round_.point for round_ in drawn(50, seed)} - {""}
         assert reached == {*POINTS, *CLAIM_POINTS}
 
 

@@ -5,7 +5,7 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
-from tests.contract.store_suite import TABLES, StoreSuite, commit, thing
+from tests.contract.store_suite import TABLES, StoreSuite, commit, upsert
 from tunery.local import Stack
 from tunery.runtime.store.abstract import BadChange, StoreUnavailable
 from tunery.runtime.store.postgres import CONTESTED_ROWS_MAX, PostgresStore, open_store
@@ -28,11 +28,11 @@ class TestPostgresStore(StoreSuite):
     ) -> None:
         await store.ensure(TABLES)
         with pytest.raises(BadChange, match="colour"):
-            await commit(store, 0, 1, thing("1", name="one"), Upsert("seen", {"colour": "red"}))
+            await commit(store, 0, 1, upsert("1", name="one"), Upsert("seen", {"colour": "red"}))
         with pytest.raises(BadChange, match="null value"):
-            await commit(store, 0, 1, thing("1", size=1))
+            await commit(store, 0, 1, upsert("1", size=1))
         with pytest.raises(BadChange, match="bigint"):
-            await commit(store, 0, 1, thing("1", name="n", size="many"))
+            await commit(store, 0, 1, upsert("1", name="n", size="many"))
         assert await store.rows("things") == []
         assert (await store.positions("view"))["job", 0].position.offset == 0
 
@@ -41,7 +41,7 @@ class TestPostgresStore(StoreSuite):
     ) -> None:
         await store.ensure(TABLES)
         body = {"text": "a\0b", "path": "C:\\u0000"}
-        await commit(store, 0, 1, thing("1", name="x\0y", body=body))
+        await commit(store, 0, 1, upsert("1", name="x\0y", body=body))
         (row,) = await store.rows("things")
         assert row["name"] == "x\ufffdy"
         assert row["body"] == {"text": "a\ufffdb", "path": "C:\\u0000"}
@@ -63,7 +63,7 @@ class TestPostgresStore(StoreSuite):
         other = await open_store(servers.postgres_dsn, f"suite_{uuid4().hex[:12]}", 4)
         await store.ensure(TABLES)
         await other.ensure(TABLES)
-        await commit(store, 0, 1, thing("1", name="one"))
+        await commit(store, 0, 1, upsert("1", name="one"))
         assert await other.rows("things") == []
         assert await other.pool.fetchval("SELECT count(*) FROM things") == 0
         await other.close()
@@ -84,7 +84,7 @@ class TestPostgresStore(StoreSuite):
 
     async def test_queries_of_a_service_get_json_as_values(self, store: PostgresStore) -> None:
         await store.ensure(TABLES)
-        await commit(store, 0, 1, thing("1", name="one", body={"a": [1]}))
+        await commit(store, 0, 1, upsert("1", name="one", body={"a": [1]}))
         row = await store.pool.fetchrow("SELECT body, $1::jsonb AS mine FROM things", {"b": 2})
         assert row is not None
         assert (row["body"], row["mine"]) == ({"a": [1]}, {"b": 2})

@@ -2,21 +2,10 @@
 
 import pytest
 
-from services.gateway.ports import Rates
 from services.gateway.web import rate_limits as rates_module
 from services.gateway.web.rate_limits import LocalRates, PatientRates, rates_of
 from services.gateway.web.token_bucket import Allowance
 from tests.unit.services.gateway.control_plane import ControlPlane
-from tests.unit.services.gateway.web.rates_suite import RatesSuite
-
-
-@pytest.fixture
-async def rates() -> Rates:
-    return LocalRates()
-
-
-class TestLocal(RatesSuite):
-    pass
 
 
 class Shared:

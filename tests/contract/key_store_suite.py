@@ -1,0 +1,64 @@
+"""What every implementation of `KeyStore` does for a `Sealer`. Subclasses give `keys`, empty."""
+
+import pytest
+
+from schemas.sealed import REDACTED, Sealed
+from tunery.runtime.seal.abstract import KEY_BYTES, KeyDestroyed, KeyStore, SealBroken
+from tunery.runtime.seal.sealer import Sealer
+
+
+class KeyStoreSuite:
+    def test_what_is_sealed_opens(self, keys: KeyStore) -> None:
+        sealer = Sealer(keys)
+        sealed = sealer.seal("acme", "my-file ü.jsonl")
+        assert b"my-file" not in sealed.ciphertext
+        assert sealer.open(sealed) == "my-file ü.jsonl"
+        assert Sealer(keys).open(sealed) == "my-file ü.jsonl"
+        assert sealer.seal("acme", "same").ciphertext != sealer.seal("acme", "same").ciphertext
+
+    def test_an_erased_tenant_reads_as_redacted_and_others_do_not(self, keys: KeyStore) -> None:
+        sealer = Sealer(keys)
+        mine, other = sealer.seal("acme", "secret"), sealer.seal("other", "kept")
+        sealer.destroy("acme")
+        sealer.destroy("acme")
+        assert sealer.open(mine) == REDACTED
+        assert sealer.open(other) == "kept"
+        later = sealer.seal("acme", "written after the erasure")
+        assert later.ciphertext == b""
+        assert sealer.open(later) == REDACTED
+        with pytest.raises(KeyDestroyed, match="acme"):
+            sealer.hmac("acme", b"x")
+        with pytest.raises(KeyDestroyed):
+            sealer.secret("acme", "webhook")
+
+    def test_an_unknown_tenant_has_no_key_to_open_with(self, keys: KeyStore) -> None:
+        assert keys.find("unknown") is None
+        assert Sealer(keys).open(Sealed(key_id="unknown.1", nonce=b"", ciphertext=b"")) == REDACTED
+        assert Sealer(keys).open(Sealed(key_id="", nonce=b"", ciphertext=b"")) == REDACTED
+        assert keys.find("unknown") is None
+
+    def test_damaged_bytes_do_not_open(self, keys: KeyStore) -> None:
+        sealer = Sealer(keys)
+        sealed = sealer.seal("acme", "text")
+        for damaged in (
+            Sealed(sealed.key_id, sealed.nonce, sealed.ciphertext[:-1] + b"\0"),
+            Sealed(sealed.key_id, b"", sealed.ciphertext),
+            Sealed(sealed.key_id, sealed.nonce, b""),
+        ):
+            with pytest.raises(SealBroken, match="does not open"):
+                sealer.open(damaged)
+
+    def test_derived_secrets_follow_from_tenant_and_use(self, keys: KeyStore) -> None:
+        sealer = Sealer(keys)
+        assert (
+            sealer.hmac("a", b"body") == sealer.hmac("a", "body") == Sealer(keys).hmac("a", b"body")
+        )
+        assert len({sealer.hmac("a", b"x"), sealer.hmac("b", b"x"), sealer.hmac("a", b"y")}) == 3
+        secrets = [
+            sealer.secret("a", "we_1", 1),
+            sealer.secret("a", "we_1", 2),
+            sealer.secret("a", "we_11", ""),
+            sealer.secret("b", "we_1", 1),
+        ]
+        assert len(set(secrets)) == 4
+        assert {len(secret) for secret in secrets} == {KEY_BYTES}

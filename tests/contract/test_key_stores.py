@@ -1,0 +1,26 @@
+"""Key stores need no server: the one in memory and the one in a folder keep the same contract."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.contract.key_store_suite import KeyStoreSuite
+from tunery.runtime.seal.abstract import KeyStore
+from tunery.runtime.seal.directory import DirectoryKeyStore
+from tunery.runtime.seal.memory import MemoryKeyStore
+
+
+class TestMemoryKeyStore(KeyStoreSuite):
+    """The suite, in memory."""
+
+    @pytest.fixture
+    def keys(self) -> KeyStore:
+        return MemoryKeyStore()
+
+
+class TestDirectoryKeyStore(KeyStoreSuite):
+    """The suite, over a folder."""
+
+    @pytest.fixture
+    def keys(self, tmp_path: Path) -> KeyStore:
+        return DirectoryKeyStore(tmp_path / "keys")
