@@ -9,23 +9,16 @@ from typing import Final
 SIZES: Final[dict[str, int]] = {}
 
 IDENTIFIERS: Final[dict[str, int]] = {
-    "services/gateway": 64,
-    "tests/e2e": 74,
+    "tests/e2e": 70,
     "tests/histories": 33,
-    "tests/integration/services/gateway": 33,
     "tests/integration/services/registry": 1,
     "tests/integration/services/scheduler": 5,
     "tests/unit/services/billing": 10,
-    "tests/unit/services/gateway": 150,
-    "tests/unit/tunery/client": 6,
-    "tunery/client": 12,
 }
 
 CLASS_NAMES: Final[dict[str, int]] = {}
 
-LOG_EVENTS: Final[dict[str, int]] = {
-    "services/gateway": 6,
-}
+LOG_EVENTS: Final[dict[str, int]] = {}
 
 DOCSTRINGS: Final[dict[str, int]] = {}
 
