@@ -295,7 +295,7 @@ class FileNoted(Message):
 
 
 class PinsWanted(Message):
-    """The hold is taken: the data set is to be prepared and kept, the base model pinned."""
+    """The hold is taken: the dataset is to be prepared and kept, the base model pinned."""
 
     job_id: str
     training_file: str

@@ -153,7 +153,7 @@ class AsyncApi:
         return cast("FileObject", done["file"])
 
     def files(self, dataset: str | None = None) -> AsyncIterator[FileObject]:
-        """All, or the versions of one data set; the newest first."""
+        """All, or the versions of one dataset; the newest first."""
         return self._all("/files", query={} if dataset is None else {"dataset": dataset})
 
     async def file(self, file_id: str) -> FileObject:

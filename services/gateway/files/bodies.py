@@ -58,7 +58,7 @@ class UploadRequest(Body):
     purpose: Name
     expires_after: ExpiresAfter | None = None
     dataset: Annotated[str, StringConstraints(strict=True, pattern=f"^{NAME}$")] | None = Field(
-        default=None, description="the file becomes the next version of this data set"
+        default=None, description="the file becomes the next version of this dataset"
     )
 
 

@@ -64,13 +64,13 @@ FORM: Final = multipart_body(
         "dataset": {
             "type": "string",
             "pattern": f"^{NAME}$",
-            "description": "the file becomes the next version of this data set",
+            "description": "the file becomes the next version of this dataset",
         },
     },
     required=("purpose", "file"),
 )
 Dataset = Annotated[
-    str | None, Query(pattern=f"^{NAME}$", description="versions of this data set only")
+    str | None, Query(pattern=f"^{NAME}$", description="versions of this dataset only")
 ]
 router = APIRouter(tags=["files"])
 

@@ -28,7 +28,7 @@ def of_simple(body: SimpleJobRequest) -> JobRequest:
     if not file_id.startswith(FILE) and named_version(file_id) is None:
         text = (
             f"Only files that were uploaded here can be trained on: {FILE}…, or a version of a "
-            f"named data set such as faq@2, with or without {FILES} before it. Upload the data "
+            f"named dataset such as faq@2, with or without {FILES} before it. Upload the data "
             "with POST /v1/files or POST /v1/uploads."
         )
         raise invalid(text, "dataset_uri", UNSUPPORTED)

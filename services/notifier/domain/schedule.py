@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from schemas.units import HOUR_MS, Ms
+from schemas.units import HOUR_MS, PPM, Ms
 
 MINUTE_MS: Final = 60_000
 DELAYS_MS: Final[tuple[Ms, ...]] = (
@@ -19,7 +19,6 @@ DELAYS_MS: Final[tuple[Ms, ...]] = (
 )
 TRIES_MAX: Final = len(DELAYS_MS) + 1
 JITTER_PPM: Final = 100_000  # pauses are shortened by up to a tenth, so that retries spread
-PPM: Final = 1_000_000
 RETRY_AFTER_MS_MAX: Final = 6 * HOUR_MS  # of the pause that a receiver asks for
 
 

@@ -38,7 +38,7 @@ def refused(
 
 
 def rows(count: int) -> bytes:
-    """Different ones: the same one many times is no data set."""
+    """Different ones: the same one many times is no dataset."""
     said = [[f"What is {n} plus {n}?", f"Together that is {2 * n}."] for n in range(count)]
     turns = ([{"role": "user", "content": a}, {"role": "assistant", "content": b}] for a, b in said)
     return b"".join(json.dumps({"messages": item}).encode() + b"\n" for item in turns)

@@ -1,4 +1,4 @@
-"""What changed between two versions of a data set."""
+"""What changed between two versions of a dataset."""
 
 from collections import Counter
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Named data sets over HTTP: each upload under a name is its next version, and stays what it is."""
+"""Named datasets over HTTP: each upload under a name is its next version, and stays what it is."""
 
 import asyncio
 from typing import Any
