@@ -8,13 +8,7 @@ from typing import Final
 
 SIZES: Final[dict[str, int]] = {}
 
-IDENTIFIERS: Final[dict[str, int]] = {
-    "tests/e2e": 70,
-    "tests/histories": 33,
-    "tests/integration/services/registry": 1,
-    "tests/integration/services/scheduler": 5,
-    "tests/unit/services/billing": 10,
-}
+IDENTIFIERS: Final[dict[str, int]] = {}
 
 CLASS_NAMES: Final[dict[str, int]] = {}
 
