@@ -58,7 +58,7 @@ SOURCES_WITHOUT_TESTS: Final[dict[str, int]] = {
     "simulator/event_core": 10,
     "tunery/cli": 21,
     "tunery/client": 2,
-    "tunery/data": 12,
+    "tunery/data": 6,
     "tunery/local": 11,
     "tunery/ml": 2,
     "tunery/runtime": 20,
