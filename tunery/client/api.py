@@ -313,7 +313,7 @@ class Api:
         return cast("KeyObject", self._call("DELETE", f"{_keys(tenant)}/{part(key_id)}"))
 
     def rotate_key(self, key_id: str, overlap_seconds: int, tenant: str | None = None) -> KeyObject:
-        """`key_id` may be `current`: the key that asks."""
+        """`key_id` may be "current": the key that asks."""
         path = f"{_keys(tenant)}/{part(key_id)}/rotate"
         return cast(
             "KeyObject", self._once("POST", path, json={"overlap_seconds": overlap_seconds})

@@ -321,7 +321,7 @@ class AsyncApi:
     async def rotate_key(
         self, key_id: str, overlap_seconds: int, tenant: str | None = None
     ) -> KeyObject:
-        """`key_id` may be `current`: the key that asks."""
+        """`key_id` may be "current": the key that asks."""
         path = f"{_keys(tenant)}/{part(key_id)}/rotate"
         return cast(
             "KeyObject", await self._once("POST", path, json={"overlap_seconds": overlap_seconds})

@@ -1,7 +1,7 @@
 """Long-lived tasks: run apart from those who wait for them, end together, stop within a limit.
 
-`asyncio.TaskGroup` is not used for tasks that may fail while their group only waits for them. Up
-to Python 3.12 such a group leaves its own task marked as being cancelled (gh-116720), and in
+A task group of asyncio is not used for tasks that may fail while it only waits for them. Up to
+Python 3.12 such a group leaves its own task marked as being cancelled (gh-116720), and in
 Python 3.11.0 to 3.11.2 every later `asyncio.timeout` in that task then raises CancelledError
 instead of TimeoutError (gh-102780). A group also takes no notice of a child that was cancelled.
 """

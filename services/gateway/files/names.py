@@ -1,4 +1,4 @@
-"""Names of datasets and of their versions: `faq`, `faq@2`. A file may be called by either name."""
+"""Names of datasets, and of their versions such as `faq@2`. A file may be called by either."""
 
 import re
 from typing import Final

@@ -41,7 +41,7 @@ class BudgetBody(Body):
 
 
 class JobRequest(Body):
-    """OpenAI's body, and groups of ours that reach us through the SDK's `extra_body`."""
+    """OpenAI's body, and groups of ours that reach us through the SDK's `extra_body={…}`."""
 
     model: Id
     training_file: Id

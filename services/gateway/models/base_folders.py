@@ -86,6 +86,6 @@ def _number(config: dict[str, Any], key: str) -> int:
 
 
 def _family(config: dict[str, Any]) -> str:
-    """`llama`, `qwen`, `mistral`: the letters that `model_type` begins with."""
+    """The letters that `model_type` begins with, such as "llama" or "qwen"; "unknown" without."""
     letters = re.match("[a-z]+", str(config.get("model_type", "")).lower())
     return letters[0] if letters else "unknown"

@@ -36,7 +36,7 @@ ASKING: Final = ("/estimate", "/preview")  # POST for the sake of a body: nothin
 
 
 def scope_of(method: str, path: str) -> str:
-    """`RESOURCE.ACTION` of a request, or the bare action where no resource is known."""
+    """The scope of a request, RESOURCE.ACTION; the bare action where no resource is known."""
     action = "read" if method in READING or path.endswith(ASKING) else "write"
     resource = RESOURCES.get(path.removeprefix("/v1/").partition("/")[0])
     return action if resource is None else f"{resource}.{action}"

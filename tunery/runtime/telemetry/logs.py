@@ -110,7 +110,7 @@ def log_event(
     error: BaseException | None = None,
     **fields: Any,
 ) -> None:
-    """Log one event, a dotted name such as `effect.failed`, with its fields.
+    """Log one event, a dotted name such as "effect.failed", with its fields.
 
     `error` adds its type and its trace; the fields of `log_context` are added to every line.
     """

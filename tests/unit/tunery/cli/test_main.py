@@ -1,6 +1,7 @@
 """The command line finds its commands, explains them, and ends errors with a fix."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -12,14 +13,14 @@ from tunery.cli.main import main
 OURS = ("up", "down", "status", "logs", "doctor")
 
 
-def commands() -> list[str]:
+def command_names() -> list[str]:
     return main.list_commands(click.Context(main))
 
 
 def test_every_module_with_a_command_is_found() -> None:
-    assert set(OURS) <= set(commands())
-    assert "main" not in commands()
-    assert "-options" not in commands()
+    assert set(OURS) <= set(command_names())
+    assert "main" not in command_names()
+    assert "-options" not in command_names()
 
 
 @pytest.mark.parametrize("name", OURS)
@@ -76,3 +77,43 @@ def test_doctor_names_an_s3_without_keys(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("TUNERY_S3_ENDPOINT", "http://127.0.0.1:1")
     done = CliRunner().invoke(main, ["doctor", "--data-dir", str(tmp_path)])
     assert "TUNERY_S3_ENDPOINT is set, but TUNERY_S3_ACCESS_KEY" in done.output
+
+
+# --- every command, with the groups ---------------------------------------------------------------
+
+
+NO_JSON = {"logs", "completion"}  # lines that are JSON already, and lines for a shell
+
+
+def commands(
+    command: click.Command = main, words: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """All of them, groups too, with the words that lead to each."""
+    if words:
+        yield words, command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            child = command.get_command(context, name)
+            assert child is not None
+            yield from commands(child, (*words, name))
+
+
+ALL = dict(commands())
+
+
+@pytest.mark.parametrize("words", ALL, ids=" ".join)
+def test_help_has_examples(words: tuple[str, ...]) -> None:
+    done = CliRunner().invoke(main, [*words, "--help"])
+    assert done.exit_code == 0
+    assert f"\n    tunery {' '.join(words)}" in done.output
+
+
+def test_every_command_speaks_json() -> None:
+    silent = {
+        " ".join(words)
+        for words, command in ALL.items()
+        if not isinstance(command, click.Group)
+        and not any("--json" in option.opts for option in command.params)
+    }
+    assert silent == NO_JSON

@@ -1,0 +1,314 @@
+"""The whole API: answers are what its document says, and tenants see nothing of each other."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import pytest
+from fastapi.routing import APIRoute
+from starlette.routing import Match
+
+from schemas.account import Announce
+from schemas.topics import ACCOUNT
+from services.gateway.accounts import key_routes as keys
+from services.gateway.accounts import tenant_routes as tenants
+from services.gateway.accounts import webhook_routes as webhooks
+from services.gateway.files import dataset_routes as datasets
+from services.gateway.files import routes as files
+from services.gateway.files import upload_routes as uploads
+from services.gateway.jobs import checkpoint_routes as checkpoints
+from services.gateway.jobs import event_routes as events
+from services.gateway.jobs import plain_routes as plain
+from services.gateway.jobs import routes as jobs
+from services.gateway.jobs import submission_routes as submit
+from services.gateway.models import routes as models
+from services.gateway.ports import Views, Where
+from services.gateway.views.table import R, Table
+from tests.unit.services.gateway.control_plane import BASE, ControlPlane
+from tests.unit.services.gateway.jobs.test_checkpoint_routes import checkpoint_of_tenant
+from tests.unit.services.gateway.jobs.test_event_routes import finished
+from tests.unit.services.gateway.jobs.test_routes import ready
+from tests.unit.services.gateway.models.test_routes import version
+
+# --- answers are what the document says, field by field -------------------------------------------
+
+
+# in the order of the application: `estimate` before the ids of jobs, the rest of a path at last
+MODULES = (
+    *(files, datasets, uploads, submit, jobs, events, checkpoints, plain, models),
+    *(keys, tenants, webhooks),
+)
+ROUTES = [
+    api_route
+    for module in MODULES
+    for api_route in module.router.routes
+    if isinstance(api_route, APIRoute)
+]
+
+
+def expect_documented(answer: httpx.Response) -> str:
+    """The name of the route that answered, after its model took the body."""
+    assert answer.is_success, answer.text
+    request = answer.request
+    scope = {"type": "http", "method": request.method, "path": request.url.path}
+    for route in ROUTES:
+        if route.matches(scope)[0] is Match.FULL:
+            documented = route.response_fields.get(answer.status_code) or route.response_field
+            assert documented is not None
+            _, wrong = documented.validate(answer.json())
+            assert not wrong, (route.name, wrong)
+            return route.name
+    raise AssertionError(f"no route for {request.url}")
+
+
+async def every_answer(api: ControlPlane) -> set[str]:
+    """Names of the routes that were answers_about_jobs."""
+    client, file_id = await ready(api)
+    over, path = await finished(api)
+    checkpoint = await checkpoint_of_tenant(api)
+    model_id = await version(api, client, "shown")
+    upload: dict[str, Any] = (
+        await client.post(
+            "/v1/uploads",
+            json={"bytes": 1, "filename": "a", "mime_type": "b", "purpose": "fine-tune"},
+        )
+    ).json()
+    body = {"model": BASE.base_id, "training_file": file_id}
+    job = (await client.post("/v1/fine_tuning/jobs", json={**body, "metadata": {"a": "b"}})).json()
+    answers_about_jobs = (
+        await client.get("/v1/files"),
+        await client.get(f"/v1/files/{file_id}"),
+        await client.get(f"/v1/files/{file_id}/validation"),
+        await client.get(f"/v1/files/{file_id}/diff", params={"before": file_id}),
+        await client.get("/v1/datasets"),
+        await client.get(f"/v1/uploads/{upload['id']}"),
+        await client.post(f"/v1/uploads/{upload['id']}/parts", files={"data": b"x"}),
+        await client.post(f"/v1/uploads/{upload['id']}/cancel"),
+        await client.post("/v1/fine_tuning/jobs", json=body),
+        await client.post("/v1/fine_tuning/jobs", json={**body, "dry_run": True}),
+        await client.post("/v1/fine_tuning/jobs/estimate", json=body),
+        await client.get("/v1/fine_tuning/jobs"),
+        await client.get(f"/v1/fine_tuning/jobs/{job['id']}"),
+        await over.get(path),
+        await over.get(f"{path}/events", params={"limit": 100}),
+        await over.get(f"{path}/metrics"),
+        await over.get(f"{path}/logs"),
+        await checkpoint.owner.get("/v1/fine_tuning/jobs"),
+        await checkpoint.owner.get("/v1/jobs"),
+        await checkpoint.owner.post(f"{checkpoint.url}/permissions", json={"project_ids": ["a"]}),
+        await checkpoint.owner.get(f"{checkpoint.url}/permissions"),
+        await checkpoint.owner.get(f"{checkpoint.url}/download"),
+        await client.get(f"/v1/jobs/{job['id']}"),
+        await over.get("/v1/fine-tuning/jobs"),
+        await client.get("/v1/models"),
+        await client.get("/v1/bases"),
+        await client.get(f"/v1/models/{model_id}"),
+        await client.get(f"/v1/models/{model_id}/adapter"),
+        await client.post(f"/v1/models/{model_id}/promote", json={"stage": "staging"}),
+        await client.delete(f"/v1/files/{(await api.upload(client))['id']}"),
+    )
+    answers = (*answers_about_jobs, *await answers_about_accounts(api))
+    return {expect_documented(answer) for answer in answers}
+
+
+async def answers_about_accounts(api: ControlPlane) -> tuple[httpx.Response, ...]:
+    client = await api.tenant()
+    tenant = client.headers["x-tenant"]
+    endpoint_created = await client.post(
+        "/v1/webhook_endpoints", json={"url": "https://example.com/h"}
+    )
+    endpoint = f"/v1/webhook_endpoints/{endpoint_created.json()['id']}"
+    announced = Announce(
+        event_id="evt_1",
+        event_type="fine_tuning.job.failed",
+        object_id="ftjob-1",
+        created_at=1_000,
+    )
+    await api.send(ACCOUNT, tenant, announced)
+    await api.until(client, f"{endpoint}/deliveries", lambda deliveries: deliveries["data"])
+    return (
+        endpoint_created,
+        await client.get("/v1/webhook_endpoints"),
+        await client.get(endpoint),
+        await client.post(endpoint, json={"name": "b"}),
+        await client.post(f"{endpoint}/rotate_secret"),
+        await client.get(f"{endpoint}/deliveries"),
+        await client.post(f"{endpoint}/redeliver", json={"after": 0, "only_failed": False}),
+        await client.delete(endpoint),
+        await client.get("/v1/webhook_event_types"),
+        await client.get("/v1/keys"),
+        await client.get("/v1/keys/current"),
+        await client.post("/v1/keys/current/rotate"),
+        await api.api.get("/v1/tenants"),
+        await api.api.get(f"/v1/tenants/{tenant}"),
+        await api.api.post("/v1/tenants", json={"id": "documented"}),
+        await api.api.post("/v1/tenants/documented/keys", json={}),
+        await api.api.get(f"/v1/tenants/{tenant}/keys"),
+    )
+
+
+async def test_answers_are_what_the_document_says(api: ControlPlane) -> None:
+    assert len(await every_answer(api)) >= 40
+
+
+async def test_an_answer_that_is_not_is_seen(
+    api: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = await api.tenant()
+    answer = await client.get("/v1/files")
+    monkeypatch.setattr(answer, "json", lambda: {"object": "list", "data": [{"id": 1}]})
+    with pytest.raises(AssertionError):
+        expect_documented(answer)
+
+
+# --- another tenant's key over every route and id -------------------------------------------------
+# Nothing is there, and nothing tells it apart. The routes come from the API's own document, so a
+# new one is tested, or fails for want of a line.
+
+
+METHODS = ("get", "post", "delete", "put", "patch")
+OPERATORS = "/v1/tenants"  # refused whatever tenant they name
+BODIES: Mapping[tuple[str, str], Any] = {
+    ("post", "/v1/models/{model_id}/promote"): {"stage": "staging"},
+    ("post", "/v1/models/{model_id}/deploy"): {"stage": "staging"},
+    ("post", "/adapters/{model_id}/promote"): {"stage": "staging"},
+    ("post", "/v1/models/{model_id}/rollback"): {"stage": "staging"},
+    ("post", "/v1/webhook_endpoints/{endpoint_id}"): {"name": "x"},
+    ("post", "/v1/webhook_endpoints/{endpoint_id}/redeliver"): {"after": 0},
+    ("post", "/v1/uploads/{upload_id}/complete"): {"part_ids": ["part_x"]},
+    ("post", "/v1/fine_tuning/checkpoints/{checkpoint_id}/permissions"): {"project_ids": ["p"]},
+}
+
+
+@dataclass
+class Spy:
+    """Views that remember what was asked of them, without the values."""
+
+    views: Views
+    asked: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+
+    async def first(self, table: Table[R], where: Where) -> R | None:
+        self.asked.append((table.name, tuple(where)))
+        return await self.views.first(table, where)
+
+    async def page(self, table: Table[R], where: Where, **options: Any) -> Any:
+        self.asked.append((table.name, tuple(where)))
+        return await self.views.page(table, where, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.views, name)
+
+
+@dataclass(frozen=True)
+class Owned:
+    """One of everything that belongs to a tenant, by the name of its place in a path."""
+
+    ids: Mapping[str, str]
+
+
+async def owned(api: ControlPlane, owner: httpx.AsyncClient) -> Owned:
+    file = await api.upload(owner)
+    await api.validated(owner, file["id"])
+    job = await owner.post(
+        "/v1/fine_tuning/jobs", json={"model": BASE.base_id, "training_file": file["id"]}
+    )
+    endpoint = await owner.post("/v1/webhook_endpoints", json={"url": "https://example.com/h"})
+    upload = await owner.post(
+        "/v1/uploads",
+        json={
+            "filename": "rows.jsonl",
+            "purpose": "fine-tune",
+            "bytes": 10,
+            "mime_type": "text/jsonl",
+        },
+    )
+    for created in (job, endpoint, upload):
+        assert created.status_code == 200, created.text
+    return Owned(
+        {
+            "file_id": file["id"],
+            "job_id": job.json()["id"],
+            "endpoint_id": endpoint.json()["id"],
+            "upload_id": upload.json()["id"],
+            "model_id": await version(api, owner, "mine"),
+            "checkpoint_id": "ftckpt_nobody",
+            "permission_id": "cp_nobody",
+            "key_id": (await owner.get("/v1/keys/current")).json()["id"],
+        }
+    )
+
+
+def operations(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for path, item in document["paths"].items():
+        for method in METHODS:
+            if method in item and "{" in path and not path.startswith(OPERATORS):
+                yield method, path
+
+
+async def asked(
+    client: httpx.AsyncClient, spy: Spy, method: str, path: str, ids: Mapping[str, str]
+) -> tuple[int, str, list[tuple[str, tuple[str, ...]]]]:
+    """Status, body without the id, and what was looked up."""
+    spy.asked.clear()
+    shown = path.format_map(ids)
+    body = BODIES.get((method, path))
+    if path.endswith("/parts"):
+        answer = await client.request(method, shown, files={"data": ("part", b"0123456789")})
+    else:
+        answer = await client.request(method, shown, json=body)
+    text = answer.text
+    for name in ids.values():
+        text = text.replace(name, "ID")
+    return answer.status_code, text, list(spy.asked)
+
+
+async def test_nothing_of_another_tenant_is_there(
+    api: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner, other = await api.tenant(), await api.tenant()
+    mine = await owned(api, owner)
+    missing_ids = {name: f"{value[:-6]}000000" for name, value in mine.ids.items()}
+    spy = Spy(api.deps.views)
+    monkeypatch.setitem(api.deps.__dict__, "views", spy)
+    document = (await api.api.get("/openapi.json")).json()
+    tested = 0
+    for method, path in operations(document):
+        foreign = await asked(other, spy, method, path, mine.ids)
+        missing = await asked(other, spy, method, path, missing_ids)
+        assert foreign[0] == 404, (method, path, foreign)
+        assert foreign == missing, (method, path)
+        tested += 1
+    assert tested >= 20
+    for path in ("/v1/files", "/v1/fine_tuning/jobs", "/v1/webhook_endpoints"):
+        assert (await other.get(path)).json()["data"] == []
+
+
+async def test_another_tenants_file_is_no_training_file(api: ControlPlane) -> None:
+    owner, other = await api.tenant(), await api.tenant()
+    mine = await owned(api, owner)
+    job = {"model": BASE.base_id, "training_file": mine.ids["file_id"]}
+    for path in ("/v1/fine_tuning/jobs", "/v1/fine_tuning/jobs/estimate"):
+        refused = await other.post(path, json=job)
+        assert refused.status_code == 404
+        assert refused.json()["error"]["param"] == "training_file"
+
+
+async def test_a_list_does_not_begin_after_another_tenants_item(api: ControlPlane) -> None:
+    owner, other = await api.tenant(), await api.tenant()
+    mine = await owned(api, owner)
+    for path, name in (("/v1/files", "file_id"), ("/v1/fine_tuning/jobs", "job_id")):
+        assert (await other.get(path, params={"after": mine.ids[name]})).status_code == 404
+
+
+async def test_operators_routes_say_the_same_of_every_tenant(api: ControlPlane) -> None:
+    owner, other = await api.tenant(), await api.tenant()
+    document = (await api.api.get("/openapi.json")).json()
+    tenants = (owner.headers["x-tenant"], "nobody")
+    for path, item in document["paths"].items():
+        for method in METHODS:
+            if path.startswith(OPERATORS) and method in item:
+                shown = [path.format(tenant=name, key_id="key_x") for name in tenants]
+                answers = [await other.request(method, url, json={}) for url in shown]
+                assert {url.status_code for url in answers} == {403}, (method, path)
+                assert answers[0].json() == answers[1].json()
