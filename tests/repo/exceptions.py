@@ -38,7 +38,7 @@ SOURCES_WITHOUT_TESTS: Final[dict[str, int]] = {
     "bench/data": 7,
     "bench/log": 3,
     "examples": 1,
-    "schemas": 5,
+    "schemas": 1,
     "services/billing": 4,
     "services/eval": 2,
     "services/gateway": 23,
@@ -54,5 +54,5 @@ SOURCES_WITHOUT_TESTS: Final[dict[str, int]] = {
     "tunery/client": 2,
     "tunery/local": 11,
     "tunery/ml": 2,
-    "tunery/runtime": 20,
+    "tunery/runtime": 11,
 }
