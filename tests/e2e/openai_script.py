@@ -35,7 +35,12 @@ def rows(count: int = 48) -> bytes:
     ]
     lines = (
         json.dumps(
-            {"messages": [{**one, "content": one["content"].format(n=n, m=2 * n)} for one in said]}
+            {
+                "messages": [
+                    {**message, "content": message["content"].format(n=n, m=2 * n)}
+                    for message in said
+                ]
+            }
         )
         for n in range(count)
     )
@@ -45,10 +50,10 @@ def rows(count: int = 48) -> bytes:
 def until(look: Callable[[], Any], holds: Callable[[Any], bool]) -> Any:
     deadline = time.monotonic() + WAIT_S_MAX
     while True:
-        found = look()
-        if holds(found):
-            return found
-        assert time.monotonic() < deadline, found
+        value = look()
+        if holds(value):
+            return value
+        assert time.monotonic() < deadline, value
         time.sleep(0.2)
 
 
@@ -98,14 +103,14 @@ def uploaded(client: OpenAI) -> str:
 
 def followed(client: OpenAI, job_id: str) -> Iterator[FineTuningJobEvent]:
     """Server-sent events through the package's own stream."""
-    found: Stream[FineTuningJobEvent] = client.get(
+    stream: Stream[FineTuningJobEvent] = client.get(
         f"/fine_tuning/jobs/{job_id}/events",
         cast_to=FineTuningJobEvent,
         stream=True,
         stream_cls=Stream[FineTuningJobEvent],
         options={"params": {"stream": "true"}},
     )
-    return iter(found)
+    return iter(stream)
 
 
 def trained(client: OpenAI, file_id: str) -> Any:
@@ -118,13 +123,13 @@ def trained(client: OpenAI, file_id: str) -> Any:
     jobs.pause(job.id)
     until(lambda: jobs.retrieve(job.id).status, lambda status: status == "paused")
     jobs.resume(job.id)
-    told: list[Any] = list(followed(client, job.id))
+    events: list[Any] = list(followed(client, job.id))
     job = jobs.retrieve(job.id)
     assert job.status == "succeeded", job
-    seen = {event.data["step"] for event in told if is_step(event)}
+    seen = {event.data["step"] for event in events if is_step(event)}
     assert seen == set(range(1, max(seen) + 1)), sorted(seen)
     listed = {event.id for event in jobs.list_events(job.id, limit=50)}
-    assert listed <= {event.id for event in told}, "what a stream does not tell is lost"
+    assert listed <= {event.id for event in events}, "what a stream does not tell is lost"
     checkpoints = list(jobs.checkpoints.list(job.id))
     assert checkpoints[0].fine_tuning_job_id == job.id
     return job
@@ -136,9 +141,9 @@ def is_step(event: Any) -> bool:
 
 def adapter_bytes(client: OpenAI, model_id: str) -> int:
     """Its files, whole and true to their hashes."""
-    found: Any = client.get(f"/models/{quote(model_id, safe='')}/adapter", cast_to=object)
+    adapter: Any = client.get(f"/models/{quote(model_id, safe='')}/adapter", cast_to=object)
     total = 0
-    for file in found["files"]:
+    for file in adapter["files"]:
         with urlopen(file["url"]) as answer:  # noqa: S310  # of our own server
             data = answer.read()
         assert sha256(data).hexdigest() == file["sha256"]
@@ -168,13 +173,13 @@ def hooked(client: OpenAI) -> None:
     if not hasattr(hooks, "create"):
         return
     types = ["fine_tuning.job.failed"]
-    made = hooks.create(name="a", url="https://example.com/hook", event_types=types)
-    assert made.signing_secret.startswith("whsec_")
-    assert made.id in [one.id for one in hooks.list()]
-    assert hooks.update(made.id, name="b").name == "b"
-    assert hooks.rotate_secret(made.id).signing_secret != made.signing_secret
+    endpoint = hooks.create(name="a", url="https://example.com/hook", event_types=types)
+    assert endpoint.signing_secret.startswith("whsec_")
+    assert endpoint.id in [hook.id for hook in hooks.list()]
+    assert hooks.update(endpoint.id, name="b").name == "b"
+    assert hooks.rotate_secret(endpoint.id).signing_secret != endpoint.signing_secret
     assert types[0] in hooks.event_types.list().data
-    assert hooks.delete(made.id).deleted
+    assert hooks.delete(endpoint.id).deleted
 
 
 def story() -> dict[str, Any]:
@@ -189,9 +194,9 @@ def story() -> dict[str, Any]:
     assert metrics[0].startswith("step,train_loss,train_accuracy")
     second = submitted(client, file_id, 50, metadata={"run": "cancelled"})
     assert jobs.cancel(second.id).status == "cancelled"
-    run = [one.id for one in jobs.list(limit=1)]
+    run = [entry.id for entry in jobs.list(limit=1)]
     assert run[:2] == [second.id, job.id]  # one page for each
-    assert [one.id for one in jobs.list(metadata={"run": openai.__version__})] == [job.id]
+    assert [entry.id for entry in jobs.list(metadata={"run": openai.__version__})] == [job.id]
     assert client.models.retrieve(job.fine_tuned_model).owned_by == job.organization_id
     assert job.fine_tuned_model in [model.id for model in client.models.list()]
     assert isinstance(error(lambda: jobs.cancel(job.id)), openai.ConflictError)
@@ -208,24 +213,24 @@ def story() -> dict[str, Any]:
 def error(call: Callable[[], Any]) -> openai.APIStatusError | None:
     try:
         call()
-    except openai.APIStatusError as found:
-        return found
+    except openai.APIStatusError as refusal:
+        return refusal
     return None
 
 
 def unwrap(secret: str) -> dict[str, Any]:
     """Each delivery's type and object; a changed one must not pass."""
     client = OpenAI(webhook_secret=secret)
-    found = []
-    for one in json.load(sys.stdin):
-        event: Any = client.webhooks.unwrap(one["body"], one["headers"])
-        found.append([event.type, event.data.id])
+    events = []
+    for delivery in json.load(sys.stdin):
+        event: Any = client.webhooks.unwrap(delivery["body"], delivery["headers"])
+        events.append([event.type, event.data.id])
         try:
-            client.webhooks.unwrap(one["body"] + " ", one["headers"])
+            client.webhooks.unwrap(delivery["body"] + " ", delivery["headers"])
         except openai.InvalidWebhookSignatureError:
             continue
         raise AssertionError("a changed body was accepted")
-    return {"events": found}
+    return {"events": events}
 
 
 if __name__ == "__main__":

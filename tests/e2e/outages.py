@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import httpx
 
-from tests.e2e.stories import AGENT_A, House, Json, house, training
+from tests.e2e.stories import AGENT_A, Json, RunningStack, running_stack, training
 
 ANSWER_S_MAX: Final = 5.0
 ROUND_PAUSE_S: Final = 0.5
@@ -28,7 +28,7 @@ REFUSED: Final[dict[str, set[str]]] = {
 
 
 @asynccontextmanager
-async def without(home: House, server: str, way: Way) -> AsyncIterator[None]:
+async def without(home: RunningStack, server: str, way: Way) -> AsyncIterator[None]:
     """The server is away inside the block, and is ready again after it."""
     if way == "paused":
         home.stack.pause(server)
@@ -43,7 +43,7 @@ async def without(home: House, server: str, way: Way) -> AsyncIterator[None]:
             await home.stack.start(server)
 
 
-async def promptly(home: House, method: str, path: str, **arguments: Any) -> httpx.Response:
+async def promptly(home: RunningStack, method: str, path: str, **arguments: Any) -> httpx.Response:
     """A request on a bad day: an answer in time, and a 503 that says when to come again."""
     begun = time.monotonic()
     reply = await home.api.call(method, path, **arguments)
@@ -56,7 +56,7 @@ async def promptly(home: House, method: str, path: str, **arguments: Any) -> htt
     return reply
 
 
-async def jobs_of(home: House, story: str) -> list[Json]:
+async def jobs_of(home: RunningStack, story: str) -> list[Json]:
     """The tenant's jobs whose metadata name this story."""
     answer = await home.api.get("/fine_tuning/jobs", **{"metadata[story]": story})
     listed: list[Json] = answer["data"]
@@ -68,7 +68,7 @@ def an_upload(content: bytes, purpose: str = "fine-tune") -> dict[str, Any]:
     return {"data": {"purpose": purpose}, "files": {"file": ("rows.jsonl", content)}}
 
 
-async def live_through(home: House, server: str, way: Way, seconds: float) -> set[str]:
+async def live_through(home: RunningStack, server: str, way: Way, seconds: float) -> set[str]:
     """One outage while a job trains: prompt answers, then everything works, the job included.
 
     Returns what was refused while it lasted.
@@ -105,7 +105,7 @@ async def live_through(home: House, server: str, way: Way, seconds: float) -> se
     return refused
 
 
-async def is_ready(home: House) -> bool:
+async def is_ready(home: RunningStack) -> bool:
     """Whether the gateway is ready and a command is decided, within READY_S_MAX."""
     deadline = time.monotonic() + READY_S_MAX
     while time.monotonic() < deadline:
@@ -121,7 +121,7 @@ async def is_ready(home: House) -> bool:
     return False
 
 
-class Houses:
+class SharedStack:
     """The stack that the tests of a file share. One that a test left unusable is made anew.
 
     `prepare` is called with each stack that is made. `variables`: more environment for services.
@@ -129,21 +129,23 @@ class Houses:
 
     def __init__(
         self,
-        prepare: Callable[[House], Awaitable[None]] | None = None,
+        prepare: Callable[[RunningStack], Awaitable[None]] | None = None,
         **variables: Mapping[str, str],
     ) -> None:
         self._prepare, self._variables = prepare, variables
         self._stack: AsyncExitStack | None = None
-        self._home: House | None = None
+        self._home: RunningStack | None = None
 
-    async def ready(self) -> House:
+    async def ready(self) -> RunningStack:
         """The shared stack, ready and with no job of an earlier test under way."""
         if self._home is not None:
             if await is_ready(self._home) and await _cancel_jobs(self._home):
                 return self._home
             await self.close()
         self._stack = AsyncExitStack()
-        running = await self._stack.enter_async_context(house((AGENT_A,), **self._variables))
+        running = await self._stack.enter_async_context(
+            running_stack((AGENT_A,), **self._variables)
+        )
         if self._prepare is not None:
             await self._prepare(running)
         self._home = running
@@ -156,7 +158,7 @@ class Houses:
             await ending.aclose()
 
 
-async def _cancel_jobs(home: House) -> bool:
+async def _cancel_jobs(home: RunningStack) -> bool:
     """Whether all jobs that a failed test left have ended after a cancellation."""
     try:
         for job in (await home.api.get("/fine_tuning/jobs", limit=100))["data"]:

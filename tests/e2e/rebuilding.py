@@ -1,7 +1,7 @@
-"""Everything that was lost comes back from the log: a town's journals in real servers.
+"""Everything that was lost comes back from the log: simulated journals in real servers.
 
-The truth is the town's own: what its books of account say, kept beside the deciders. After each
-loss the rows in PostgreSQL must say the same, and no webhook may go out a second time.
+The truth is the simulator's own: what its books of account say, kept beside the deciders. After
+each loss the rows in PostgreSQL must say the same, and no webhook may go out a second time.
 """
 
 import asyncio
@@ -95,9 +95,11 @@ class Story:
                 break
             await asyncio.sleep(POLL_S)
         built = time.monotonic()
-        found = await verification.until_settled(self.log, self.dsn, SETTLED_S_MAX)
-        different += [f"{p.name}: {p.difference}" for p in found.parts if p.difference is not None]
-        if not (found.equal or different):
+        verdict = await verification.until_settled(self.log, self.dsn, SETTLED_S_MAX)
+        different += [
+            f"{p.name}: {p.difference}" for p in verdict.parts if p.difference is not None
+        ]
+        if not (verdict.equal or different):
             different.append("replay --verify found no equality")
         self.rebuilt.differences[stage] = different
         self.rebuilt.seconds[f"{stage}: built"] = built - begun
@@ -116,34 +118,42 @@ class Story:
             await connection.close()
 
     async def _against_truth(self, connection: Any, more_jobs: int) -> list[str]:
-        life, found = self.life, list[str]()
+        life, differences = self.life, list[str]()
         rows = Counter(tuple(row) for row in await connection.fetch(JOBS))
         if life.jobs - rows or sum((rows - life.jobs).values()) != more_jobs:
-            found.append(f"jobs: {_first(life.jobs - rows)} became {_first(rows - life.jobs)}")
+            differences.append(
+                f"jobs: {_first(life.jobs - rows)} became {_first(rows - life.jobs)}"
+            )
         limits = {
             row["tenant"]: msgspec.convert(dict(row), Limits)
             for row in await connection.fetch(LIMITS)
         }
         if limits != life.limits:
-            found.append(f"limits: {life.limits} became {limits}")
+            differences.append(f"limits: {life.limits} became {limits}")
         lines = Counter(
             msgspec.convert(dict(row), LedgerLine)
             for row in await connection.fetch("SELECT * FROM billing.ledger")
         )
         if lines != life.lines:
-            found.append(
+            differences.append(
                 f"slices: {_first(life.lines - lines)} became {_first(lines - life.lines)}"
             )
-        pools = [p for one in await replay_stream(self.log, POOLS) for p in one.fold.state.values()]
+        pools = [
+            p
+            for partition in await replay_stream(self.log, POOLS)
+            for p in partition.fold.state.values()
+        ]
         leases = sum(pool.next_lease - 1 for pool in pools)
         if leases != life.leases or any(pool.leases for pool in pools):
-            found.append(f"leases: {life.leases} became {leases}")
+            differences.append(f"leases: {life.leases} became {leases}")
         for (tenant, month), truth in life.invoices.items():
             slices = await read_rows(connection, tenant, period(month))
             bill = invoice(tenant, period(month), slices, read_books(), None, "EUR")
             if (bill.gpu_ms, bill.amount_micro) != truth:
-                found.append(f"invoice of {tenant}, {month}: {truth} became {bill.amount_micro}")
-        return found
+                differences.append(
+                    f"invoice of {tenant}, {month}: {truth} became {bill.amount_micro}"
+                )
+        return differences
 
     async def one_more_webhook(self, job_id: str) -> None:
         """A new job that ends at once; its end is told to the receiver, once."""
@@ -236,8 +246,8 @@ async def _log(running: Stack) -> AsyncIterator[KafkaLog]:
 
 async def _drop(dsn: str) -> None:
     """Drop the database and make it anew, empty."""
-    place, _, name = dsn.rpartition("/")
-    connection = await asyncpg.connect(f"{place}/postgres")
+    server_dsn, _, name = dsn.rpartition("/")
+    connection = await asyncpg.connect(f"{server_dsn}/postgres")
     try:
         await connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
         await connection.execute(f"CREATE DATABASE {name}")
@@ -245,5 +255,5 @@ async def _drop(dsn: str) -> None:
         await connection.close()
 
 
-def _first(found: Mapping[Any, int]) -> str:
-    return f"{sum(found.values())} like {next(iter(found), None)}"
+def _first(counts: Mapping[Any, int]) -> str:
+    return f"{sum(counts.values())} like {next(iter(counts), None)}"

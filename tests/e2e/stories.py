@@ -1,4 +1,4 @@
-"""What end-to-end tests share: a running house, a small job, its bill."""
+"""What end-to-end tests share: a running stack, a small job, its bill."""
 
 import asyncio
 import json
@@ -52,14 +52,14 @@ def overflowing_base(folder: Path) -> Path:
 
     A learning rate alone does not get there: all layers are normalised.
     """
-    made = folder / OVERFLOWING
-    shutil.copytree(tiny_base().dir, made)
-    weights = made / "model.safetensors"
+    base_dir = folder / OVERFLOWING
+    shutil.copytree(tiny_base().dir, base_dir)
+    weights = base_dir / "model.safetensors"
     tensors = load_file(weights)
     tensors["model.layers.0.mlp.up_proj.weight"] *= 1e30
     tensors["model.layers.0.mlp.down_proj.weight"] *= 1e-30
     save_file(tensors, weights, metadata={"format": "pt"})
-    return made
+    return base_dir
 
 
 def rows(count: int = ROWS) -> bytes:
@@ -123,7 +123,9 @@ class Api:
         assert reply.is_success, reply.text
         file_id = str(reply.json()["id"])
         report = await self.until(
-            f"/files/{file_id}/validation", lambda one: one["status"] == "done", VALIDATION_S_MAX
+            f"/files/{file_id}/validation",
+            lambda validation: validation["status"] == "done",
+            VALIDATION_S_MAX,
         )
         assert report["accepted"], report
         return file_id
@@ -139,10 +141,10 @@ class Api:
     ) -> Any:
         deadline = time.monotonic() + seconds_max
         while True:
-            found = await self.get(path)
-            if done(found):
-                return found
-            assert time.monotonic() < deadline, f"{path} after {seconds_max} s: {found}"
+            value = await self.get(path)
+            if done(value):
+                return value
+            assert time.monotonic() < deadline, f"{path} after {seconds_max} s: {value}"
             await asyncio.sleep(POLL_S)
 
     async def job(
@@ -150,23 +152,23 @@ class Api:
     ) -> Json:
         """Wait for a state of a job; an end that was not asked for is a failure at once."""
 
-        def seen(found: Json) -> bool:
-            holds = done(found)
-            assert holds or found["phase"] != "done", found
+        def seen(state: Json) -> bool:
+            holds = done(state)
+            assert holds or state["phase"] != "done", state
             return holds
 
-        found: Json = await self.until(f"/fine_tuning/jobs/{job_id}", seen, seconds_max)
-        return found
+        job: Json = await self.until(f"/fine_tuning/jobs/{job_id}", seen, seconds_max)
+        return job
 
     async def ended(self, job_id: str, status: str = "succeeded") -> Json:
-        job = await self.job(job_id, lambda one: one["phase"] == "done")
+        job = await self.job(job_id, lambda state: state["phase"] == "done")
         assert job["status"] == status, job
         return job
 
     async def messages(self, job_id: str) -> list[str]:
         """What the job's events say, oldest first, without the steps."""
-        found = await self.get(f"/fine_tuning/jobs/{job_id}/events", limit=1000)
-        return [one["message"] for one in found["data"][::-1] if one["type"] == "message"]
+        page = await self.get(f"/fine_tuning/jobs/{job_id}/events", limit=1000)
+        return [event["message"] for event in page["data"][::-1] if event["type"] == "message"]
 
 
 @dataclass(frozen=True)
@@ -219,15 +221,15 @@ class Tenant:
     async def with_checkpoint(self, job_id: str) -> Json:
         """The newest checkpoint of a job that is still training, with steps after it."""
         await self.api.job(job_id, training)
-        found = await self.api.until(
+        checkpoints = await self.api.until(
             f"/fine_tuning/jobs/{job_id}/checkpoints", lambda listed: len(listed["data"]) >= 2
         )
-        newest: Json = found["data"][0]
+        newest: Json = checkpoints["data"][0]
         return newest
 
 
 @dataclass(frozen=True)
-class House(Tenant):
+class RunningStack(Tenant):
     """A running stack and its first tenant."""
 
     stack: Stack
@@ -240,9 +242,9 @@ def training(job: Json) -> bool:
 
 
 @asynccontextmanager
-async def house(
+async def running_stack(
     agents: tuple[ServiceSpec, ...] = (AGENT_A,), **variables: Mapping[str, str]
-) -> AsyncIterator[House]:
+) -> AsyncIterator[RunningStack]:
     """All services and these agents. `variables`: more environment for services, by name."""
     sweep()
     environment = {"notifier": {"TUNERY_NOTIFIER_ALLOW_PRIVATE": "1"}, **variables}
@@ -259,7 +261,7 @@ async def house(
                 api = Api(http)
                 await api.post("/bases", {"id": TINY, "path": str(tiny.dir)})
                 file_id = await api.upload(rows())
-                yield House(api, TINY, file_id, running.postgres_dsn, running, receiver)
+                yield RunningStack(api, TINY, file_id, running.postgres_dsn, running, receiver)
 
 
 def client(api_url: str, key: str) -> httpx.AsyncClient:
@@ -286,6 +288,6 @@ async def replayed(data_dir: Path) -> Json:
     """What `tunery replay --verify --json` found."""
     status, said = await tunery(data_dir, "replay", "--verify", "--json")
     assert said.startswith("{"), said
-    found: Json = json.loads(said)
-    assert found["equal"] == (status == 0), said
-    return found
+    report: Json = json.loads(said)
+    assert report["equal"] == (status == 0), said
+    return report

@@ -1,6 +1,6 @@
 """Bad days: services, servers and machines die under a job. One job, one bill, whatever happens.
 
-One house for all: all services, one node agent, the two-layer model. Valkey is stopped at the
+One stack for all: all services, one node agent, the two-layer model. Valkey is stopped at the
 start and stays away. The last test folds everything again from offset 0.
 """
 
@@ -19,12 +19,12 @@ import pytest
 import pytest_asyncio
 from standardwebhooks.webhooks import Webhook
 
-from tests.e2e.outages import REFUSED, Houses, an_upload, jobs_of, live_through
+from tests.e2e.outages import REFUSED, SharedStack, an_upload, jobs_of, live_through
 from tests.e2e.stories import (
     AGENT_A,
     OVERFLOWING,
     Api,
-    House,
+    RunningStack,
     client,
     overflowing_base,
     replayed,
@@ -48,13 +48,13 @@ JSON: Final = {"content-type": "application/json"}
 AGENT: Final = AGENT_A.name
 
 
-async def without_valkey(home: House) -> None:
+async def without_valkey(home: RunningStack) -> None:
     await home.stack.stop("valkey")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def houses() -> AsyncIterator[Houses]:
-    shared = Houses(
+async def shared_stack() -> AsyncIterator[SharedStack]:
+    shared = SharedStack(
         without_valkey,
         gateway={"TUNERY_GATEWAY_FILE_BYTES_MAX": str(TOO_BIG - 1)},
         scheduler={"TUNERY_SCHEDULER_IDLE_MS_MAX": str(IDLE_MS_MAX)},
@@ -64,12 +64,12 @@ async def houses() -> AsyncIterator[Houses]:
 
 
 @pytest_asyncio.fixture(loop_scope="session", name="home")
-async def shared_stack(houses: Houses) -> House:
+async def ready_stack(shared_stack: SharedStack) -> RunningStack:
     """The shared stack; a new one when the test before has left it unusable."""
-    return await houses.ready()
+    return await shared_stack.ready()
 
 
-async def with_usage(home: House) -> None:
+async def with_usage(home: RunningStack) -> None:
     """A stack made anew has no history: one job gives it some."""
     if not (await home.api.get("/fine_tuning/jobs", limit=1))["data"]:
         job_id = await home.submit()
@@ -77,7 +77,7 @@ async def with_usage(home: House) -> None:
         await home.bill(job_id)
 
 
-async def kill_in_turn(home: House) -> None:
+async def kill_in_turn(home: RunningStack) -> None:
     """kill -9 of one service after the other; each comes back by itself."""
     for name in KILLED:
         await home.stack.await_ready(name)
@@ -85,7 +85,7 @@ async def kill_in_turn(home: House) -> None:
         await asyncio.sleep(KILL_PAUSE_S)
 
 
-async def test_kill_9_of_every_service_while_a_job_runs(home: House) -> None:
+async def test_kill_9_of_every_service_while_a_job_runs(home: RunningStack) -> None:
     job_id = await home.submit(n_epochs=20)
     await kill_in_turn(home)
     await home.api.job(job_id, training)
@@ -103,20 +103,20 @@ async def test_kill_9_of_every_service_while_a_job_runs(home: House) -> None:
     assert model["lineage"]["job_id"] == job_id
 
 
-async def test_kill_9_of_the_agent_leaves_no_second_training(home: House) -> None:
+async def test_kill_9_of_the_agent_leaves_no_second_training(home: RunningStack) -> None:
     job_id = await home.submit(n_epochs=8)
     newest = await home.with_checkpoint(job_id)
     agent = home.stack.supervisor.pid(AGENT)
     assert agent is not None
     orphans = [processes.record("orphan", pid) for pid in processes.descendants(agent)]
-    left = [one for one in orphans if one is not None]
+    left = [orphan for orphan in orphans if orphan is not None]
     assert left, "the training is a process of its own"
     assert home.stack.kill(AGENT) == [agent]
-    assert all(one.is_alive() for one in left)
+    assert all(orphan.is_alive() for orphan in left)
     job = await home.api.job(
-        job_id, lambda found: found["attempt"] == 2 and found["phase"] == "running"
+        job_id, lambda state: state["attempt"] == 2 and state["phase"] == "running"
     )
-    assert not any(one.is_alive() for one in left)
+    assert not any(orphan.is_alive() for orphan in left)
     assert job["progress"]["resumed_from_step"] >= newest["step_number"]
     job = await home.api.ended(job_id)
     assert job["attempt"] == 3
@@ -125,7 +125,9 @@ async def test_kill_9_of_the_agent_leaves_no_second_training(home: House) -> Non
     assert "Attempt 1 lost its machine" in "\n".join(await home.api.messages(job_id))
 
 
-async def test_a_training_that_stands_still_is_stopped_and_goes_on_elsewhere(home: House) -> None:
+async def test_a_training_that_stands_still_is_stopped_and_goes_on_elsewhere(
+    home: RunningStack,
+) -> None:
     """SIGSTOP of the training alone: its agent lives on. There is no other node, so it is here."""
     job_id = await home.submit(n_epochs=40)
     newest = await home.with_checkpoint(job_id)
@@ -133,7 +135,7 @@ async def test_a_training_that_stands_still_is_stopped_and_goes_on_elsewhere(hom
     assert agent is not None
     for pid in processes.descendants(agent):
         os.kill(pid, signal.SIGSTOP)
-    job = await home.api.job(job_id, lambda found: found["attempt"] == 2 and training(found))
+    job = await home.api.job(job_id, lambda state: state["attempt"] == 2 and training(state))
     assert home.stack.supervisor.pid(AGENT) == agent
     assert job["progress"]["resumed_from_step"] >= newest["step_number"]
     assert "Attempt 1 failed: bad_node" in "\n".join(await home.api.messages(job_id))
@@ -149,11 +151,11 @@ async def test_a_training_that_stands_still_is_stopped_and_goes_on_elsewhere(hom
 
 
 @pytest.mark.parametrize("server", ["postgres", "s3", "kafka"])
-async def test_ten_seconds_without(home: House, server: str) -> None:
+async def test_ten_seconds_without(home: RunningStack, server: str) -> None:
     assert await live_through(home, server, "paused", OUTAGE_S) == REFUSED[server]
 
 
-async def test_kill_9_of_every_server_while_a_job_runs(home: House) -> None:
+async def test_kill_9_of_every_server_while_a_job_runs(home: RunningStack) -> None:
     job_id = await home.submit(n_epochs=12)
     await home.api.job(job_id, training)
     for server in ("kafka", "postgres", "s3"):
@@ -169,16 +171,16 @@ async def test_kill_9_of_every_server_while_a_job_runs(home: House) -> None:
 # --- what people do -------------------------------------------------------------------------------
 
 
-async def change(home: House, job_id: str, what: str) -> httpx.Response:
+async def change(home: RunningStack, job_id: str, what: str) -> httpx.Response:
     return await home.api.patiently("POST", f"/fine_tuning/jobs/{job_id}/{what}")
 
 
-async def allowed(home: House, job_id: str, what: str, status: str) -> None:
+async def allowed(home: RunningStack, job_id: str, what: str, status: str) -> None:
     reply = await change(home, job_id, what)
     assert (reply.status_code, reply.json().get("status")) == (httpx.codes.OK, status), reply.text
 
 
-async def illegal(home: House, job_id: str, *changes: str) -> None:
+async def illegal(home: RunningStack, job_id: str, *changes: str) -> None:
     """Final refusals, which an SDK must not repeat."""
     for what in changes:
         reply = await change(home, job_id, what)
@@ -187,7 +189,7 @@ async def illegal(home: House, job_id: str, *changes: str) -> None:
         assert reply.headers["x-should-retry"] == "false"
 
 
-async def test_pause_resume_and_cancel(home: House) -> None:
+async def test_pause_resume_and_cancel(home: RunningStack) -> None:
     first = await home.submit(n_epochs=40)
     newest = await home.with_checkpoint(first)
     second = await home.submit()
@@ -218,7 +220,7 @@ async def test_pause_resume_and_cancel(home: House) -> None:
     assert bill["net_gpu_ms"] == bill["used_gpu_ms"] > 0, "whoever cancels pays for what was used"
 
 
-async def test_a_damaged_checkpoint_is_passed_over(home: House) -> None:
+async def test_a_damaged_checkpoint_is_passed_over(home: RunningStack) -> None:
     job_id = await home.submit(n_epochs=40)
     await home.with_checkpoint(job_id)
     home.stack.kill(AGENT, tree=True, restart=False)
@@ -227,7 +229,7 @@ async def test_a_damaged_checkpoint_is_passed_over(home: House) -> None:
     newest, older = listed[0], listed[1]
     await asyncio.to_thread(damage, home, job_id, newest["manifest_sha256"])
     await home.stack.start(AGENT)
-    job = await home.api.job(job_id, lambda found: found["attempt"] == 2 and training(found))
+    job = await home.api.job(job_id, lambda state: state["attempt"] == 2 and training(state))
     assert job["progress"]["resumed_from_step"] == older["step_number"] < newest["step_number"]
     said = [text for text in await home.api.messages(job_id) if "passed over" in text]
     assert len(said) == 1
@@ -243,7 +245,7 @@ async def test_a_damaged_checkpoint_is_passed_over(home: House) -> None:
     assert set(credited) <= {"skipped_checkpoint", "lost"}
 
 
-def damage(home: House, job_id: str, manifest_sha256: str) -> None:
+def damage(home: RunningStack, job_id: str, manifest_sha256: str) -> None:
     """Other bytes in a file of a checkpoint, where object storage keeps them."""
     where = home.stack
     storage = connect(
@@ -271,13 +273,13 @@ async def refused(
     return str(error["message"])
 
 
-async def tenant(home: House, name: str, **body: Any) -> str:
+async def tenant(home: RunningStack, name: str, **body: Any) -> str:
     """A key of a new tenant."""
     await home.api.post("/tenants", {"id": name, **body})
     return str((await home.api.post(f"/tenants/{name}/keys", {"name": "test"}))["key"])
 
 
-async def test_bad_requests_are_told_what_to_do(home: House) -> None:
+async def test_bad_requests_are_told_what_to_do(home: RunningStack) -> None:
     api, jobs = home.api, "/fine_tuning/jobs"
 
     async def submitted(status: int, code: str, param: str | None, **changes: Any) -> str:
@@ -309,17 +311,19 @@ async def test_bad_requests_are_told_what_to_do(home: House) -> None:
     assert await jobs_of(home, "bad file") == []
 
 
-async def rejected_file(home: House) -> str:
+async def rejected_file(home: RunningStack) -> str:
     reply = await home.api.call("POST", "/files", **an_upload(b'{"messages": 3}\n'))
     file_id = str(reply.json()["id"])
     report = await home.api.until(
-        f"/files/{file_id}/validation", lambda one: one["status"] == "done", CHILD_S_MAX
+        f"/files/{file_id}/validation",
+        lambda validation: validation["status"] == "done",
+        CHILD_S_MAX,
     )
     assert not report["accepted"]
     return file_id
 
 
-async def test_limits_and_walls_between_tenants(home: House) -> None:
+async def test_limits_and_walls_between_tenants(home: RunningStack) -> None:
     jobs = "/fine_tuning/jobs"
     key = await tenant(home, "small", plan="free")  # one job at a time
     async with client(home.stack.api_url, key) as http:
@@ -356,7 +360,7 @@ async def test_limits_and_walls_between_tenants(home: House) -> None:
 
 
 async def test_a_job_that_diverges_ends_with_advice_and_a_webhook(
-    home: House, tmp_path: Path
+    home: RunningStack, tmp_path: Path
 ) -> None:
     kinds = [f"fine_tuning.job.{kind}" for kind in ("succeeded", "failed", "cancelled")]
     endpoint = await home.api.post(
@@ -376,24 +380,24 @@ async def test_a_job_that_diverges_ends_with_advice_and_a_webhook(
     assert job["cost"]["hold_gpu_ms"] is None, "the rest of the hold is released"
     await home.api.until(
         f"/webhook_endpoints/{endpoint['id']}/deliveries",
-        lambda listed: [one["outcome"] for one in listed["data"]] == ["delivered"],
+        lambda listed: [delivery["outcome"] for delivery in listed["data"]] == ["delivered"],
     )
     sent = [
-        Webhook(endpoint["signing_secret"]).verify(one.body.decode(), one.headers)
-        for one in home.receiver.received
+        Webhook(endpoint["signing_secret"]).verify(delivery.body.decode(), delivery.headers)
+        for delivery in home.receiver.received
     ]
-    assert [(one["type"], one["data"]["id"]) for one in sent] == [
+    assert [(event["type"], event["data"]["id"]) for event in sent] == [
         ("fine_tuning.job.failed", job_id)
     ]
     await home.api.patiently("DELETE", f"/webhook_endpoints/{endpoint['id']}")
 
 
-async def test_everything_again_from_offset_0(home: House) -> None:
+async def test_everything_again_from_offset_0(home: RunningStack) -> None:
     await with_usage(home)
-    found = await replayed(home.stack.folders.root)
-    assert [part for part in found["parts"] if part["difference"]] == []
-    assert found["equal"]
-    assert sum(part["count"] for part in found["parts"] if part["unit"] == "GPU-ms") > 0
+    report = await replayed(home.stack.folders.root)
+    assert [part for part in report["parts"] if part["difference"]] == []
+    assert report["equal"]
+    assert sum(part["count"] for part in report["parts"] if part["unit"] == "GPU-ms") > 0
 
 
 @pytest.mark.parametrize(
@@ -412,15 +416,15 @@ async def test_everything_again_from_offset_0(home: House) -> None:
     ],
 )
 async def test_replay_names_what_was_tampered_with(
-    home: House, change: str, undo: str, part: str
+    home: RunningStack, change: str, undo: str, part: str
 ) -> None:
     await with_usage(home)
     connection = await asyncpg.connect(home.stack.postgres_dsn)
     try:
         assert await connection.execute(change) != "UPDATE 0"
-        found = await replayed(home.stack.folders.root)
+        report = await replayed(home.stack.folders.root)
         await connection.execute(undo)
     finally:
         await connection.close()
-    assert not found["equal"]
-    assert part in {one["name"] for one in found["parts"] if one["difference"]}
+    assert not report["equal"]
+    assert part in {checked["name"] for checked in report["parts"] if checked["difference"]}

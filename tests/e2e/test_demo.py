@@ -23,8 +23,8 @@ async def test_every_claim_of_the_demo_holds() -> None:
         stderr=asyncio.subprocess.PIPE,
     )
     out, story = await asyncio.wait_for(process.communicate(), DEMO_S_MAX)
-    told = json.loads(out.decode().splitlines()[-1])
-    broken = [claim for claim, held in told["claims"].items() if not held]
+    report = json.loads(out.decode().splitlines()[-1])
+    broken = [claim for claim, held in report["claims"].items() if not held]
     assert (broken, process.returncode) == ([], 0), story.decode()[-6000:]
-    assert set(told["claims"]) == set(CLAIMS)
-    assert told["figures"]["demo_seconds"] > 0
+    assert set(report["claims"]) == set(CLAIMS)
+    assert report["figures"]["demo_seconds"] > 0

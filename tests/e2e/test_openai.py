@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 import pytest_asyncio
 
-from tests.e2e.stories import House, house
+from tests.e2e.stories import RunningStack, running_stack
 from tests.environments import environment
 from tunery.cli.demo.receiver import Received
 
@@ -25,12 +25,12 @@ TYPES: Final = ("fine_tuning.job.succeeded", "fine_tuning.job.cancelled")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session", name="home")
-async def a_house() -> AsyncIterator[House]:
-    async with house() as made:
-        yield made
+async def ready_stack() -> AsyncIterator[RunningStack]:
+    async with running_stack() as home:
+        yield home
 
 
-async def script(home: House, version: str, *words: str, stdin: Any = None) -> Any:
+async def script(home: RunningStack, version: str, *words: str, stdin: Any = None) -> Any:
     programs = await asyncio.to_thread(environment, "openai", version)
     process = await asyncio.create_subprocess_exec(
         *(str(programs / "python"), str(SCRIPT), *words),
@@ -48,39 +48,47 @@ async def script(home: House, version: str, *words: str, stdin: Any = None) -> A
     return json.loads(out)
 
 
-async def delivered(home: House, begun: int, ids: set[str]) -> list[Received]:
+async def delivered(home: RunningStack, begun: int, ids: set[str]) -> list[Received]:
     """The deliveries about these jobs."""
     async with asyncio.timeout(DELIVERED_S_MAX):
         while True:
-            found = [one for one in home.receiver.received[begun:] if told(one) in ids]
-            if {told(one) for one in found} == ids:
-                return found
+            deliveries = [
+                delivery
+                for delivery in home.receiver.received[begun:]
+                if job_id_of(delivery) in ids
+            ]
+            if {job_id_of(delivery) for delivery in deliveries} == ids:
+                return deliveries
             await asyncio.sleep(0.1)
 
 
-def told(one: Received) -> str:
-    return str(json.loads(one.body)["data"]["id"])
+def job_id_of(delivery: Received) -> str:
+    return str(json.loads(delivery.body)["data"]["id"])
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_the_unmodified_package_does_all_it_did(home: House, version: str) -> None:
+async def test_the_unmodified_package_does_all_it_did(home: RunningStack, version: str) -> None:
     endpoint = {"name": version, "url": home.receiver.url, "event_types": list(TYPES)}
-    made = await home.api.post("/webhook_endpoints", endpoint)
+    webhook = await home.api.post("/webhook_endpoints", endpoint)
     begun = len(home.receiver.received)
-    found = await script(home, version, "story")
-    assert found["version"] == version
-    assert found["metrics"] > 50
-    assert found["adapter_bytes"] > 1_000
-    await home.api.messages(found["job"])
-    deliveries = await delivered(home, begun, {found["job"], found["cancelled"]})
-    await home.api.patiently("DELETE", f"/webhook_endpoints/{made['id']}")
-    given = [{"headers": one.headers, "body": one.body.decode()} for one in deliveries]
-    unwrapped = await script(home, version, "unwrap", made["signing_secret"], stdin=given)
-    wanted = [[TYPES[0], found["job"]], [TYPES[1], found["cancelled"]]]
+    story = await script(home, version, "story")
+    assert story["version"] == version
+    assert story["metrics"] > 50
+    assert story["adapter_bytes"] > 1_000
+    await home.api.messages(story["job"])
+    deliveries = await delivered(home, begun, {story["job"], story["cancelled"]})
+    await home.api.patiently("DELETE", f"/webhook_endpoints/{webhook['id']}")
+    signed = [
+        {"headers": delivery.headers, "body": delivery.body.decode()} for delivery in deliveries
+    ]
+    unwrapped = await script(home, version, "unwrap", webhook["signing_secret"], stdin=signed)
+    wanted = [[TYPES[0], story["job"]], [TYPES[1], story["cancelled"]]]
     assert sorted(unwrapped["events"]) == sorted(wanted)
 
 
-async def test_a_text_becomes_a_model_in_parts_and_stays_as_long_as_that(home: House) -> None:
+async def test_a_text_becomes_a_model_in_parts_and_stays_as_long_as_that(
+    home: RunningStack,
+) -> None:
     nights = (
         " ".join(f"{night * hour:x} ships pass." for hour in range(1, 60)) for night in PRIMES
     )

@@ -7,8 +7,8 @@ import pytest
 import pytest_asyncio
 
 from tests.busy import busy_loops
-from tests.e2e.outages import REFUSED, Houses, Way, live_through
-from tests.e2e.stories import House
+from tests.e2e.outages import REFUSED, SharedStack, Way, live_through
+from tests.e2e.stories import RunningStack
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -18,15 +18,15 @@ WAYS: Final[tuple[Way, ...]] = ("paused", "cut off")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def houses() -> AsyncIterator[Houses]:
-    shared = Houses()
+async def shared_stack() -> AsyncIterator[SharedStack]:
+    shared = SharedStack()
     yield shared
     await shared.close()
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def home(houses: Houses) -> House:
-    return await houses.ready()
+async def home(shared_stack: SharedStack) -> RunningStack:
+    return await shared_stack.ready()
 
 
 @pytest.fixture(autouse=True)
@@ -37,12 +37,14 @@ def load() -> Iterator[None]:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("server", SERVERS)
-async def test_outage_of_ten_seconds_ends_by_itself(home: House, server: str, way: Way) -> None:
+async def test_outage_of_ten_seconds_ends_by_itself(
+    home: RunningStack, server: str, way: Way
+) -> None:
     assert await live_through(home, server, way, 10) == REFUSED[server]
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("server", SERVERS)
-async def test_outage_of_a_minute_ends_by_itself(home: House, server: str, way: Way) -> None:
+async def test_outage_of_a_minute_ends_by_itself(home: RunningStack, server: str, way: Way) -> None:
     assert await live_through(home, server, way, 60) == REFUSED[server]

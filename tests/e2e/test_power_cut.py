@@ -35,37 +35,37 @@ DEATH_MS_MAX = 5_000
 async def folders() -> AsyncIterator[DataDir]:
     sweep()
     with temporary_data_dir() as root:
-        made = DataDir(root)
-        made.create()
-        ports.assign(made.ports, lambda _text: None, ports.ANY)
-        yield made
+        data_dir = DataDir(root)
+        data_dir.create()
+        ports.assign(data_dir.ports, lambda _text: None, ports.ANY)
+        yield data_dir
         await tunery(root, "down")
 
 
 async def up(folders: DataDir) -> dict[str, Any]:
     status, said = await tunery(folders.root, "up", "--detach", "--json")
     assert status == 0, said
-    told: dict[str, Any] = json.loads(said)
-    return told
+    report: dict[str, Any] = json.loads(said)
+    return report
 
 
 def power_cut(folders: DataDir) -> set[str]:
     """SIGKILL for the supervisor and all that it started; the names of its children."""
     above = state.read(folders).supervisor
     assert above is not None
-    found = [processes.read_record(file) for file in folders.run.glob("*.pid")]
-    named = [one for one in found if one is not None]
+    records = [processes.read_record(file) for file in folders.run.glob("*.pid")]
+    named = [process for process in records if process is not None]
     below = [processes.record("below", pid) for pid in processes.descendants(above.pid)]
-    everything = [above, *(one for one in below if one is not None)]
-    for one in everything:
-        os.kill(one.pid, signal.SIGKILL)
-    assert all(processes.await_end(one, DEATH_MS_MAX) for one in (*everything, *named))
-    return {one.name for one in named}
+    everything = [above, *(process for process in below if process is not None)]
+    for process in everything:
+        os.kill(process.pid, signal.SIGKILL)
+    assert all(processes.await_end(process, DEATH_MS_MAX) for process in (*everything, *named))
+    return {process.name for process in named}
 
 
 async def test_a_running_job_survives_kill_9_of_everything(folders: DataDir) -> None:
-    told = await up(folders)
-    async with client(told["api_url"], told["admin_key"]) as http:
+    stack_report = await up(folders)
+    async with client(stack_report["api_url"], stack_report["admin_key"]) as http:
         api = Api(http)
         tiny = await asyncio.to_thread(tiny_base)
         await api.post("/bases", {"id": TINY, "path": str(tiny.dir)})
@@ -77,13 +77,15 @@ async def test_a_running_job_survives_kill_9_of_everything(folders: DataDir) -> 
         kept = await home.with_checkpoint(job_id)
         killed = await asyncio.to_thread(power_cut, folders)
         assert killed >= {*SERVERS, *SERVICES}
-        assert await up(folders) == told
-        job = await api.job(job_id, lambda found: found["attempt"] == 2 and training(found))
+        assert await up(folders) == stack_report
+        job = await api.job(
+            job_id, lambda job_state: job_state["attempt"] == 2 and training(job_state)
+        )
         assert job["progress"]["resumed_from_step"] >= kept["step_number"]
         assert "Attempt 1 lost its machine" in "\n".join(await api.messages(job_id))
         await api.post(f"/fine_tuning/jobs/{job_id}/cancel")
         await api.ended(job_id, "cancelled")
         bill = await home.bill(job_id)
         assert {line["attempt"] for line in bill["lines"]} == {1, 2}
-    found = await replayed(folders.root)
-    assert found["equal"], found
+    verdict = await replayed(folders.root)
+    assert verdict["equal"], verdict

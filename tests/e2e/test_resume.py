@@ -95,7 +95,9 @@ def shard(path: Path, rows: int) -> Path:
 @contextmanager
 def training(spec: dict[str, Any], out: Path, resume: list[Event]) -> Iterator[Any]:
     """A training process, its standard output a pipe of lines. It does not outlive the block."""
-    candidates = [{key: one[key] for key in ("dir", "manifest_sha256")} for one in resume]
+    candidates = [
+        {key: checkpoint[key] for key in ("dir", "manifest_sha256")} for checkpoint in resume
+    ]
     out.mkdir(parents=True, exist_ok=True)
     path = out / "spec.json"
     path.write_text(json.dumps({**spec, "out_dir": str(out / "ck"), "resume": candidates}))
@@ -147,7 +149,11 @@ def uninterrupted(spec: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
 
 def newest_first(run: Run) -> list[Event]:
     """Checkpoints that were reported and are still there."""
-    return [one for one in reversed(run.of("checkpoint")) if Path(one["dir"]).is_dir()]
+    return [
+        checkpoint
+        for checkpoint in reversed(run.of("checkpoint"))
+        if Path(checkpoint["dir"]).is_dir()
+    ]
 
 
 def test_resume_after_three_kills_gives_the_same_bytes(
@@ -163,7 +169,9 @@ def test_resume_after_three_kills_gives_the_same_bytes(
         assert run.code == -signal.SIGKILL
         expected = known[0]["step"] if known else 0
         assert run.events[0]["resumed_from_step"] == expected
-        known = newest_first(run) + [one for one in known if Path(one["dir"]).is_dir()]
+        known = newest_first(run) + [
+            checkpoint for checkpoint in known if Path(checkpoint["dir"]).is_dir()
+        ]
     last = attempt(spec, tmp_path, known[:3])
     assert last.code == ExitCode.FINISHED
     assert last.events[0]["resumed_from_step"] >= steps[-1] - CHECKPOINT_EVERY
@@ -175,14 +183,14 @@ def test_resume_after_a_notice_loses_no_step(
     spec: dict[str, Any], uninterrupted: Path, tmp_path: Path
 ) -> None:
     step = 5  # no multiple of the checkpoint interval
-    told = attempt(spec, tmp_path, at_step=step, deliver=signal.SIGTERM)
-    assert told.code == ExitCode.PREEMPTED
-    saved = told.of("checkpoint")[-1]
-    assert told.events[-1]["type"] == "preempted"
-    assert saved["step"] == told.of("step")[-1]["step"] >= step
+    stopped = attempt(spec, tmp_path, at_step=step, deliver=signal.SIGTERM)
+    assert stopped.code == ExitCode.PREEMPTED
+    saved = stopped.of("checkpoint")[-1]
+    assert stopped.events[-1]["type"] == "preempted"
+    assert saved["step"] == stopped.of("step")[-1]["step"] >= step
     rest = attempt(spec, tmp_path, [saved])
     assert rest.code == ExitCode.FINISHED
-    assert [one["step"] for one in rest.of("step")] == list(range(saved["step"] + 1, STEPS + 1))
+    assert [event["step"] for event in rest.of("step")] == list(range(saved["step"] + 1, STEPS + 1))
     assert adapter(tmp_path) == adapter(uninterrupted)
 
 
@@ -198,9 +206,9 @@ def test_resume_names_a_damaged_checkpoint_and_uses_the_older(
     resumed = attempt(spec, tmp_path, [newest, older])
     started = resumed.events[0]
     assert started["resumed_from_step"] == older["step"]
-    assert [(one["manifest_sha256"], one["reason"]) for one in started["skipped"]] == [
-        (newest["manifest_sha256"], "adapter_model.safetensors does not match its SHA-256")
-    ]
+    assert [
+        (checkpoint["manifest_sha256"], checkpoint["reason"]) for checkpoint in started["skipped"]
+    ] == [(newest["manifest_sha256"], "adapter_model.safetensors does not match its SHA-256")]
     assert adapter(tmp_path) == adapter(uninterrupted)
 
 

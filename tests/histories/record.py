@@ -43,13 +43,13 @@ def main(folder: Path = FOLDER) -> int:
     take_in(folder)
     wrong = []
     for history in histories(folder):
-        path, found = folder / f"{history.name}.state.json", outcome(history)
-        if not path.exists() or expected(history.name, folder).fold_version != found.fold_version:
-            path.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
-            sys.stdout.write(f"{history.name}: folds to {found.state_hash}\n")
-        elif told := difference(history.name, expected(history.name, folder), found):
-            wrong.append(told)
-    sys.stderr.write("".join(f"{one}\n" for one in wrong))
+        path, folded = folder / f"{history.name}.state.json", outcome(history)
+        if not path.exists() or expected(history.name, folder).fold_version != folded.fold_version:
+            path.write_bytes(msgspec.json.format(msgspec.json.encode(folded), indent=1) + b"\n")
+            sys.stdout.write(f"{history.name}: folds to {folded.state_hash}\n")
+        elif problem := difference(history.name, expected(history.name, folder), folded):
+            wrong.append(problem)
+    sys.stderr.write("".join(f"{line}\n" for line in wrong))
     return 1 if wrong else 0
 
 

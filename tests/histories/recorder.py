@@ -43,9 +43,9 @@ def drawing(seed: str) -> Callable[[int], bytes]:
 
 def keys() -> MemoryKeyStore:
     """The keys with which all histories were sealed."""
-    made = MemoryKeyStore(drawing("keys"))
-    made.get(TENANT)
-    return made
+    key_store = MemoryKeyStore(drawing("keys"))
+    key_store.get(TENANT)
+    return key_store
 
 
 class Recorder:
@@ -73,7 +73,7 @@ class Recorder:
 
     def stale(self) -> None:
         """The last entry once more: void, whoever writes it."""
-        last = next(one for one in reversed(self.records) if one.key)
+        last = next(record for record in reversed(self.records) if record.key)
         self._append(last.key, last.value)
 
     def when(

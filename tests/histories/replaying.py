@@ -25,7 +25,7 @@ FOLDER: Final = Path(__file__).parent / "recorded"
 SUMS: Final = "SHA256SUMS"
 HASH_SHOWN: Final = 16
 AGGREGATES: Final[dict[str, Aggregate[Any]]] = {
-    one.stream.name: one for one in (ACCOUNTS, DATASETS, JOBS, MODELS, POOLS)
+    aggregate.stream.name: aggregate for aggregate in (ACCOUNTS, DATASETS, JOBS, MODELS, POOLS)
 }
 
 
@@ -57,7 +57,7 @@ class History:
 
     def types(self) -> set[str]:
         """Versioned names of all events in it, as they were written."""
-        entries = [decode_record(one.value) for one in self.records]
+        entries = [decode_record(record.value) for record in self.records]
         return {
             msgspec.json.decode(event)["type"]
             for entry in entries
@@ -100,29 +100,33 @@ def expected(name: str, folder: Path = FOLDER) -> Expected:
     return msgspec.json.decode((folder / f"{name}.state.json").read_bytes(), type=Expected)
 
 
-def told(state: Any) -> Any:
+def without_defaults(state: Any) -> Any:
     """A state without what is at its default: a field that is added later changes no hash."""
     match state:
         case msgspec.Struct():
             fields = msgspec.structs.fields(state)
-            values = ((one, getattr(state, one.name)) for one in fields)
-            return {one.encode_name: told(value) for one, value in values if value != _usual(one)}
+            values = ((field, getattr(state, field.name)) for field in fields)
+            return {
+                field.encode_name: without_defaults(value)
+                for field, value in values
+                if value != _usual(field)
+            }
         case Mapping():
-            return {str(key): told(one) for key, one in state.items()}
+            return {str(key): without_defaults(item) for key, item in state.items()}
         case tuple() | list():
-            return [told(one) for one in state]
+            return [without_defaults(item) for item in state]
         case _:
             return state
 
 
 def _usual(field: msgspec.structs.FieldInfo) -> Any:
-    made = field.default_factory
-    return made() if callable(made) else field.default
+    factory = field.default_factory
+    return factory() if callable(factory) else field.default
 
 
 def outcome(history: History) -> Expected:
     """What today's code makes of it."""
-    *_, last = states = [told(state) for state in history.states()]
+    *_, last = states = [without_defaults(state) for state in history.states()]
     return Expected(
         fold_version=history.aggregate.fold_version,
         state_hash=state_hash(last),
@@ -131,19 +135,19 @@ def outcome(history: History) -> Expected:
     )
 
 
-def difference(name: str, wanted: Expected, found: Expected) -> str:
+def difference(name: str, wanted: Expected, actual: Expected) -> str:
     """Empty when they are equal, or when the fold version says that they need not be."""
-    if wanted.fold_version != found.fold_version:
+    if wanted.fold_version != actual.fold_version:
         return ""
-    pairs = enumerate(zip(wanted.after, found.after, strict=True))
+    pairs = enumerate(zip(wanted.after, actual.after, strict=True))
     first = next((offset for offset, (before, now) in pairs if before != now), None)
     if first is None:
         return ""
     return (
-        f"{name}: after offset {first} the same fold version {found.fold_version} gives another "
+        f"{name}: after offset {first} the same fold version {actual.fold_version} gives another "
         "state; mend evolve, or bump the fold version and run python -m tests.histories.record"
     )
 
 
 if __name__ == "__main__":
-    json.dump({one.name: outcome(one).state_hash for one in histories()}, sys.stdout)
+    json.dump({history.name: outcome(history).state_hash for history in histories()}, sys.stdout)

@@ -34,7 +34,7 @@ from tests.histories.replaying import (
     histories,
     outcome,
     sums,
-    told,
+    without_defaults,
 )
 from tunery.cli.replay.catalogue import PROJECTIONS
 from tunery.runtime.bus.abstract import Record
@@ -63,9 +63,9 @@ def today(name: str) -> Expected:
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_a_history_folds_to_what_it_did(name: str) -> None:
-    found = today(name)
-    assert difference(name, expected(name), found) == ""
-    assert expected(name).fold_version == found.fold_version, "python -m tests.histories.record"
+    folded = today(name)
+    assert difference(name, expected(name), folded) == ""
+    assert expected(name).fold_version == folded.fold_version, "python -m tests.histories.record"
 
 
 @pytest.mark.parametrize("name", RECORDED)
@@ -79,7 +79,7 @@ def test_a_history_is_a_sound_journal(name: str) -> None:
 
 @pytest.mark.parametrize("stream", AGGREGATES)
 def test_projections_and_reactions_take_all_histories(stream: str) -> None:
-    told_of = [
+    events = [
         (accepted.header, event)
         for history in RECORDED.values()
         if history.aggregate.stream.name == stream
@@ -87,10 +87,10 @@ def test_projections_and_reactions_take_all_histories(stream: str) -> None:
         for event in accepted.events
     ]
     for projection in chain(*PROJECTIONS.values()):
-        if stream in {one.name for one in projection.streams}:
-            changes = [projection.project(header, event) for header, event in told_of]
+        if stream in {source.name for source in projection.streams}:
+            changes = [projection.project(header, event) for header, event in events]
             assert any(changes)
-    sends = [REACTIONS[stream](header, event) for header, event in told_of]
+    sends = [REACTIONS[stream](header, event) for header, event in events]
     assert any(sends)
 
 
@@ -112,10 +112,12 @@ def test_every_event_version_of_every_stream_is_in_a_history() -> None:
 
 def test_what_was_recorded_is_never_edited() -> None:
     known = sums()
-    found = {path.name: path for path in FOLDER.glob("*.jsonl")}
-    assert known.keys() == found.keys()
+    journals = {path.name: path for path in FOLDER.glob("*.jsonl")}
+    assert known.keys() == journals.keys()
     assert {
-        name for name, path in found.items() if sha256(path.read_bytes()).hexdigest() != known[name]
+        name
+        for name, path in journals.items()
+        if sha256(path.read_bytes()).hexdigest() != known[name]
     } == set()
 
 
@@ -134,7 +136,7 @@ def test_another_hash_seed_gives_the_same_states(seed: str) -> None:
         check=True,
     )
     assert json.loads(done.stdout) == {
-        name: outcome(one).state_hash for name, one in RECORDED.items()
+        name: outcome(history).state_hash for name, history in RECORDED.items()
     }
 
 
@@ -146,13 +148,13 @@ def forgotten(history: History) -> History:
     dropped = msgspec.to_builtins(Sealed(NO_KEY, b"", b""))
     records: list[Record] = []
     hashes: dict[bytes, bytes] = {GENESIS: GENESIS}
-    for one in history.records:
-        plain: Any = unsealed(msgspec.json.decode(one.value), lambda _: dropped)
+    for entry in history.records:
+        plain: Any = unsealed(msgspec.json.decode(entry.value), lambda _: dropped)
         if "prev" in plain:
             plain["prev"] = hashes[b64decode(plain["prev"])]
         value = msgspec.json.encode(plain)
-        hashes[record_hash(one.value)] = record_hash(value)
-        records.append(one._replace(value=value))
+        hashes[record_hash(entry.value)] = record_hash(value)
+        records.append(entry._replace(value=value))
     return History(history.name, history.aggregate, tuple(records))
 
 
@@ -162,35 +164,35 @@ def in_clear(state: Any) -> Any:
 
 
 def sealed_in(history: History) -> list[Sealed]:
-    found: list[Sealed] = []
-    for one in history.records:
-        unsealed(msgspec.json.decode(one.value), found.append)
-    return found
+    fields: list[Sealed] = []
+    for entry in history.records:
+        unsealed(msgspec.json.decode(entry.value), fields.append)
+    return fields
 
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_a_history_whose_sealed_fields_are_gone_folds_to_the_same(name: str) -> None:
     history = RECORDED[name]
     without = forgotten(history)
-    assert all(one.key_id == NO_KEY for one in sealed_in(without))
+    assert all(field.key_id == NO_KEY for field in sealed_in(without))
     for before, now in zip(history.states(), without.states(), strict=True):
         assert in_clear(before) == in_clear(now)
 
 
 def test_sealed_fields_are_read_until_the_key_is_destroyed() -> None:
-    fields = [one for history in RECORDED.values() for one in sealed_in(history)]
+    fields = [field for history in RECORDED.values() for field in sealed_in(history)]
     sealer = Sealer(keys())
-    texts = {sealer.open(one) for one in fields}
+    texts = {sealer.open(field) for field in fields}
     assert {"ACME Inc.", "https://acme.example/new", "row 7 says: 12 High Street"} <= texts
     sealer.destroy(TENANT)
-    assert {sealer.open(one) for one in fields} == {REDACTED}
-    assert {name: outcome(one).state_hash for name, one in RECORDED.items()} == {
+    assert {sealer.open(field) for field in fields} == {REDACTED}
+    assert {name: outcome(history).state_hash for name, history in RECORDED.items()} == {
         name: today(name).state_hash for name in RECORDED
     }
 
 
 def test_no_text_of_a_person_is_in_the_clear() -> None:
-    written = b"".join(one.value for history in RECORDED.values() for one in history.records)
+    written = b"".join(entry.value for history in RECORDED.values() for entry in history.records)
     for text in (b"night shift", b"ACME Inc", b"acme.example", b"annes-bot", b"High Street"):
         assert text not in written
 
@@ -203,7 +205,7 @@ def test_a_story_told_twice_gives_the_same_bytes(tmp_path: Path) -> None:
     for folder in (tmp_path / "a", tmp_path / "b"):
         folder.mkdir()
         record(name, story, folder)
-    first, second = ((tmp_path / one / f"{name}.jsonl").read_bytes() for one in "ab")
+    first, second = ((tmp_path / side / f"{name}.jsonl").read_bytes() for side in "ab")
     assert first == second
 
 
@@ -252,7 +254,7 @@ class Outer(msgspec.Struct):
 
 def test_a_field_at_its_default_is_not_told() -> None:
     state = Outer(Map({"a": Inner("free"), "b": Inner("free", 2)}), files=["f"])
-    assert told(state) == {
+    assert without_defaults(state) == {
         "jobs": {"a": {"lane": "free"}, "b": {"lane": "free", "slots": 2}},
         "files": ["f"],
     }

@@ -8,13 +8,7 @@ from typing import Final
 
 SIZES: Final[dict[str, int]] = {}
 
-IDENTIFIERS: Final[dict[str, int]] = {
-    "tests/e2e": 70,
-    "tests/histories": 33,
-    "tests/integration/services/registry": 1,
-    "tests/integration/services/scheduler": 5,
-    "tests/unit/services/billing": 10,
-}
+IDENTIFIERS: Final[dict[str, int]] = {}
 
 CLASS_NAMES: Final[dict[str, int]] = {}
 
@@ -47,7 +41,7 @@ SOURCES_WITHOUT_TESTS: Final[dict[str, int]] = {
     "schemas": 5,
     "services/billing": 4,
     "services/eval": 2,
-    "services/gateway": 33,
+    "services/gateway": 23,
     "services/ingest": 9,
     "services/notifier": 2,
     "services/registry": 3,
@@ -58,7 +52,7 @@ SOURCES_WITHOUT_TESTS: Final[dict[str, int]] = {
     "simulator/event_core": 10,
     "tunery/cli": 21,
     "tunery/client": 2,
-    "tunery/data": 12,
+    "tunery/data": 6,
     "tunery/local": 11,
     "tunery/ml": 2,
     "tunery/runtime": 20,

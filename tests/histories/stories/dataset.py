@@ -90,8 +90,8 @@ def pin(job_id: str, training: int, validation: int | None = None, seed: int = 1
 
 
 def due(events: tuple[object, ...]) -> str:
-    (found,) = (event for event in events if isinstance(event, PreparationDue))
-    return found.prepare_id
+    (preparation,) = (event for event in events if isinstance(event, PreparationDue))
+    return preparation.prepare_id
 
 
 def files_and_preparations(story: Recorder) -> None:

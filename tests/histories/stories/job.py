@@ -127,7 +127,7 @@ def started(
 
 
 def checkpoint(attempt: int, step: int) -> RecordCheckpoint:
-    made = Checkpoint(
+    recorded = Checkpoint(
         attempt=attempt,
         step=step,
         epoch_ppm=step * 50_000,
@@ -136,7 +136,7 @@ def checkpoint(attempt: int, step: int) -> RecordCheckpoint:
         files=(FILE,),
         captured_ms=step * 10_000,
     )
-    return RecordCheckpoint(job_id="ftjob-1", checkpoint=made)
+    return RecordCheckpoint(job_id="ftjob-1", checkpoint=recorded)
 
 
 def closed(

@@ -79,7 +79,7 @@ def versions_and_stages(story: Recorder) -> None:
 
 
 def checkpoints_that_others_may_fetch(story: Recorder) -> None:
-    given = tuple(Share(permission_id=f"cp_{name}", project_id=name) for name in ("a", "b"))
-    story.when(ShareCheckpoint(checkpoint_id="ftckpt_1", shares=given))
+    shares = tuple(Share(permission_id=f"cp_{name}", project_id=name) for name in ("a", "b"))
+    story.when(ShareCheckpoint(checkpoint_id="ftckpt_1", shares=shares))
     story.when(UnshareCheckpoint(permission_id="cp_a"))
     story.when(UnshareCheckpoint(permission_id="cp_a"))

@@ -109,7 +109,7 @@ async def client(servers: Stack, tmp_path: Path) -> AsyncIterator[Client]:
 async def base(client: Client, tmp_path: Path) -> Base:
     """A base model that every partition of `model` knows."""
     folder = make_base(tmp_path / "base")
-    made = Base(
+    base_model = Base(
         base_id=f"tiny-{uuid4().hex[:8]}",
         sha256=hashlib.sha256(str(folder).encode()).hexdigest(),
         path=str(folder),
@@ -120,13 +120,17 @@ async def base(client: Client, tmp_path: Path) -> Base:
         hidden_size=64,
     )
     sends = (
-        client.runtime.sender.send("model", GLOBAL, GLOBAL, AddBase(base=made), partition=number)
+        client.runtime.sender.send(
+            "model", GLOBAL, GLOBAL, AddBase(base=base_model), partition=number
+        )
         for number in range(PARTITIONS)
     )
     await asyncio.gather(*sends)
-    await client.send("model", PinBase(job_id="j", base_id=made.base_id, base_sha256=made.sha256))
-    assert (await client.until("model", BasePinned)).base == made
-    return made
+    await client.send(
+        "model", PinBase(job_id="j", base_id=base_model.base_id, base_sha256=base_model.sha256)
+    )
+    assert (await client.until("model", BasePinned)).base == base_model
+    return base_model
 
 
 async def pinned(client: Client, base: Base, blob: str, data: bytes) -> tuple[Validation, Prepared]:

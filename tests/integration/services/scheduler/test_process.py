@@ -53,7 +53,7 @@ async def scheduler(servers: Stack) -> AsyncIterator[asyncio.subprocess.Process]
 
 
 @dataclass
-class Town:
+class Peers:
     """The rest of the world: an agent that only beats, and a reader of both journals."""
 
     runtime: Runtime
@@ -111,52 +111,52 @@ class Town:
 
 
 @pytest_asyncio.fixture
-async def town(servers: Stack) -> AsyncIterator[Town]:
+async def peers(servers: Stack) -> AsyncIterator[Peers]:
     settings = RuntimeSettings.model_validate(
         {name.removeprefix("TUNERY_").lower(): value for name, value in servers.env.items()}
     )
     async with open_runtime("schedulertest", settings) as runtime:
-        place = Town(runtime)
+        peers = Peers(runtime)
         tasks = [
-            asyncio.create_task(one)
-            for one in (place.beat(), place.read(JOB, TENANT), place.read(POOL, NAME))
+            asyncio.create_task(routine)
+            for routine in (peers.beat(), peers.read(JOB, TENANT), peers.read(POOL, NAME))
         ]
         try:
-            yield place
+            yield peers
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def test_a_machine_dies_and_its_job_moves_on(servers: Stack, town: Town) -> None:
+async def test_a_machine_dies_and_its_job_moves_on(servers: Stack, peers: Peers) -> None:
     async with scheduler(servers) as first:
-        await town.say(POOL, NAME, node())
-        await town.say(JOB, TENANT, limits(), submit(JOB_ID, pool=NAME), prepared(), pinned())
-        await town.seen(lambda e: isinstance(e, JobSubmitted))
-        assert (await town.seen(lambda e: isinstance(e, LeaseGranted))).node_id == "a"
+        await peers.say(POOL, NAME, node())
+        await peers.say(JOB, TENANT, limits(), submit(JOB_ID, pool=NAME), prepared(), pinned())
+        await peers.seen(lambda e: isinstance(e, JobSubmitted))
+        assert (await peers.seen(lambda e: isinstance(e, LeaseGranted))).node_id == "a"
 
         # An outage longer than the TTL: the agent cannot beat, the watcher cannot read.
         await servers.stop("kafka")
         await asyncio.sleep(2 * TTL_MS / 1_000)
         await servers.start("kafka")
         await asyncio.sleep(2 * TTL_MS / 1_000)
-        assert town.lost() == []
+        assert peers.lost() == []
 
-        town.beating = False
+        peers.beating = False
         silent_s = time.monotonic()
-        await town.seen(lambda e: isinstance(e, NodeLost))
+        await peers.seen(lambda e: isinstance(e, NodeLost))
         assert time.monotonic() - silent_s > TTL_MS / 2_000
-        ended = await town.seen(lambda e: isinstance(e, AttemptEnded))
+        ended = await peers.seen(lambda e: isinstance(e, AttemptEnded))
         assert (ended.end.outcome, ended.job_billable_gpu_ms) == ("lost", 0)
-        await town.seen(lambda e: isinstance(e, PlacementWanted) and e.placement.attempt == 2)
+        await peers.seen(lambda e: isinstance(e, PlacementWanted) and e.placement.attempt == 2)
         first.send_signal(signal.SIGKILL)
         await first.wait()
 
     async with scheduler(servers) as second:
-        town.incarnation, town.beating = "a-2", True
-        await town.say(POOL, NAME, node(incarnation="a-2"))
-        granted = await town.seen(lambda e: isinstance(e, LeaseGranted) and e.lease.attempt == 2)
+        peers.incarnation, peers.beating = "a-2", True
+        await peers.say(POOL, NAME, node(incarnation="a-2"))
+        granted = await peers.seen(lambda e: isinstance(e, LeaseGranted) and e.lease.attempt == 2)
         assert (granted.members[0].incarnation, granted.lease.token.lease) == ("a-2", 2)
         second.send_signal(signal.SIGTERM)
         assert await asyncio.wait_for(second.wait(), 10) == 0

@@ -1,4 +1,4 @@
-"""All services on real servers: they become ready, open the house, and survive kill -9 of each."""
+"""All services on real servers: they become ready, do their setup, and survive kill -9 of each."""
 
 import asyncio
 

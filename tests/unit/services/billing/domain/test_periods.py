@@ -31,7 +31,7 @@ LIFE = st.lists(st.one_of(SLICE, st.just("close")), max_size=40)
 def bill(
     month: Period, rows: list[LedgerRow], closed: list[Statement], soft: int = HOUR_MS
 ) -> Invoice:
-    statement = next((one for one in closed if one.period == month.name), None)
+    statement = next((closing for closing in closed if closing.period == month.name), None)
     return invoice(
         "acme",
         month,
@@ -46,18 +46,18 @@ def bill(
 
 def close(month: Period, rows: list[LedgerRow], closed: list[Statement]) -> Statement:
     """As the effect does: everything that is written by now, of this month or late."""
-    ends = Counter(one.journal_partition for one in rows)
+    ends = Counter(entry.journal_partition for entry in rows)
     cut = tuple(ends[at] for at in range(PARTITIONS))
     late = closed[-1].cut if closed else (0,) * PARTITIONS
     share = BillShare(month=month, late=late, cut=cut)
-    made = invoice("acme", month, rows, BOOKS, HOUR_MS, "EUR", share=share)
+    draft = invoice("acme", month, rows, BOOKS, HOUR_MS, "EUR", share=share)
     return Statement(
         period=month.name,
         cut=cut,
         currency="EUR",
         soft_gpu_ms=HOUR_MS,
-        gpu_ms=made.gpu_ms,
-        amount_micro=made.amount_micro,
+        gpu_ms=draft.gpu_ms,
+        amount_micro=draft.amount_micro,
     )
 
 
@@ -69,7 +69,7 @@ def test_the_sum_of_all_bills_is_the_ledger_whatever_comes_late(life: list[objec
     for happened in life:
         if isinstance(happened, tuple):
             at, partition, gpu_ms = happened
-            offset = sum(one.journal_partition == partition for one in rows)
+            offset = sum(entry.journal_partition == partition for entry in rows)
             new = row(hour=MONTHS[at].first_hour + len(rows) % 5, gpu_ms=gpu_ms)
             rows.append(replace(new, journal_partition=partition, journal_offset=offset))
         elif len(closed) < len(MONTHS) - 1:
@@ -77,14 +77,14 @@ def test_the_sum_of_all_bills_is_the_ledger_whatever_comes_late(life: list[objec
             month = MONTHS[len(closed) - 1]
             seen[month.name] = bill(month, rows, closed)
         bills = [bill(month, rows, closed) for month in MONTHS]
-        assert sum(one.gpu_ms for one in bills) == sum(one.gpu_ms for one in rows)
-        assert sum(line.gpu_ms for one in bills for line in one.lines) == sum(
-            one.gpu_ms for one in rows
+        assert sum(month_bill.gpu_ms for month_bill in bills) == sum(entry.gpu_ms for entry in rows)
+        assert sum(line.gpu_ms for month_bill in bills for line in month_bill.lines) == sum(
+            entry.gpu_ms for entry in rows
         )
-        for made in bills:
-            assert made.amount_micro == sum(line.amount_micro for line in made.lines)
-            if made.status == "closed":
-                assert made == seen[made.period]
+        for month_bill in bills:
+            assert month_bill.amount_micro == sum(line.amount_micro for line in month_bill.lines)
+            if month_bill.status == "closed":
+                assert month_bill == seen[month_bill.period]
 
 
 def test_what_comes_late_is_on_the_next_bill_and_says_so() -> None:
@@ -118,8 +118,8 @@ def test_adjustments_are_on_the_bill_and_in_its_sum() -> None:
         reference="T-1", reason="goodwill", currency="EUR", amount_micro=-1_000_000
     )
     used = row(hour=MONTHS[0].first_hour)
-    made = invoice("acme", MONTHS[0], [used], BOOKS, None, "EUR", adjustments=[goodwill])
-    assert made.amount_micro == made.lines[0].amount_micro - 1_000_000
+    adjusted_bill = invoice("acme", MONTHS[0], [used], BOOKS, None, "EUR", adjustments=[goodwill])
+    assert adjusted_bill.amount_micro == adjusted_bill.lines[0].amount_micro - 1_000_000
     dollars = replace(goodwill, currency="USD")
     with pytest.raises(Mixed):
         invoice("acme", MONTHS[0], [used], BOOKS, None, "EUR", adjustments=[dollars])

@@ -5,13 +5,12 @@ from functools import cache
 from itertools import combinations, pairwise
 from random import Random
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tunery.data.likeness.clusters import SIMILAR_PERCENT, ClusterFinder, Clusters
-from tunery.data.likeness.minhash import FILL, SLOTS, gram_sets, jaccard_at_least, sign
+from tunery.data.likeness.minhash import sign
 
 RANDOM = Random(5)
 WORDS = ["".join(RANDOM.choices("abcdefghij", k=RANDOM.randint(2, 9))) for _ in range(800)]
@@ -110,34 +109,6 @@ def test_short_and_strange_texts(texts: list[str]) -> None:
         first[a] == first[b] for a, b in combinations(range(len(texts)), 2) if texts[a] == texts[b]
     )
     assert all(first[of] == of <= row for row, of in enumerate(first))
-
-
-TEXTS = st.text(st.characters(exclude_characters=FILL), max_size=40)
-
-
-@given(TEXTS, TEXTS)
-def test_likeness_is_that_of_the_sets_of_grams(left: str, right: str) -> None:
-    a, b = gram_sets([left, right])
-    assert len(a) == len(grams(left))
-    for percent in (1, 50, 90, 100):
-        union = len(grams(left) | grams(right))
-        wanted = 100 * len(grams(left) & grams(right)) >= percent * union
-        assert jaccard_at_least(a, b, percent) == wanted
-
-
-def test_equal_slots_estimate_the_likeness() -> None:
-    random = Random(3)
-    errors = []
-    for _ in range(200):
-        text = sentence(random, 600)
-        other = changed(random, text, random.randint(0, 20))
-        signatures = sign([text, other])
-        equal = float((signatures.slots[0] == signatures.slots[1]).mean())
-        union = len(grams(text) | grams(other))
-        errors.append(equal - len(grams(text) & grams(other)) / union)
-    # the standard error of 128 draws at likeness 1/2 is 0.044; of the mean of 200, 0.003
-    assert abs(float(np.mean(errors))) < 0.015
-    assert float(np.sqrt(np.mean(np.square(errors)))) < 0.5 / SLOTS**0.5 * 1.5
 
 
 def test_groups_are_listed_by_first_row() -> None:

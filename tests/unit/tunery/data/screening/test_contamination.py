@@ -1,15 +1,11 @@
 """Benchmark items inside training rows: found in both forms, whole when short, in any script."""
 
-import unicodedata
 from collections.abc import Sequence
 from random import Random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tunery.data.screening.contamination import BenchmarkIndex, BenchmarkItem
-from tunery.data.screening.word_ngrams import words
 
 RANDOM = Random(4)
 
@@ -89,25 +85,3 @@ def test_no_items_and_no_texts() -> None:
     assert overlaps([], [QUESTION]) == []
     assert overlaps([item(QUESTION)], []) == []
     assert overlaps([item(QUESTION)], ["", "", QUESTION]) == [(2, 0)]
-
-
-@given(st.lists(st.text(max_size=30), max_size=8), st.integers(1, 9))
-def test_each_text_is_looked_at_by_itself(texts: list[str], n: int) -> None:
-    together = words(texts)
-    runs, _ = together.runs(n)
-    apart = [run for text in texts for run in words([text]).runs(n)[0].tolist()]
-    assert runs.tolist() == apart
-
-
-@given(st.text(max_size=60))
-def test_words_are_runs_of_letters_digits_and_marks(text: str) -> None:
-    normal = unicodedata.normalize("NFKC", text).lower()
-    letters = "".join(c if unicodedata.category(c)[0] in "LNM" else " " for c in normal)
-    if not any(ord(c) > 0xE00 for c in normal):  # scripts with spaces
-        assert words([text]).count.tolist() == [len(letters.split())]
-
-
-def test_equal_runs_have_equal_numbers_at_any_place() -> None:
-    run = sentence(13)
-    first = words([run]).runs(13)[0][0]
-    assert first in words([f"{sentence(7)}, {run}", sentence(5)]).runs(13)[0]

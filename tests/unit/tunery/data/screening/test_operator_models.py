@@ -3,14 +3,13 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tunery.data.checking import check
 from tunery.data.dialects.conversation import Conversation
-from tunery.data.screening import operator_models, presidio
+from tunery.data.screening import operator_models
 from tunery.data.screening.operator_models import ModelUnusable
 from tunery.data.screening.screening import ScreeningPolicy, scrub
 
@@ -131,24 +130,3 @@ def test_answers_that_no_model_may_give_are_named() -> None:
         operator_models.rate(f"{HERE}:beyond", ["a"])
     with pytest.raises(ModelUnusable, match="within the text"):
         operator_models.recognise(f"{HERE}:outside", "text")
-
-
-def test_missing_presidio_is_reported_with_what_to_install(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    presidio.load_analyzer.cache_clear()
-    monkeypatch.setitem(sys.modules, "presidio_analyzer", None)
-    with pytest.raises(ModelUnusable, match="extra `pii`"):
-        operator_models.recognise("presidio", "Ann lives in Oslo.")
-
-
-def test_entities_of_presidio_become_spans(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its load_analyzer is stood in for: the package is not a part of the tests' environment."""
-
-    def analyze(text: str, language: str, entities: list[str]) -> list[SimpleNamespace]:
-        assert (language, entities) == ("en", ["PERSON", "LOCATION"])
-        return [SimpleNamespace(entity_type="LOCATION", start=13, end=17, score=0.85)]
-
-    monkeypatch.setattr(presidio, "load_analyzer", lambda: SimpleNamespace(analyze=analyze))
-    (span,) = operator_models.recognise("presidio", "Ann lives in Oslo.")
-    assert (span.kind, span.start, span.end) == ("place", 13, 17)

@@ -1,0 +1,82 @@
+"""What a job is expected to cost, and what it has cost."""
+
+from msgspec.structs import replace
+
+from schemas.job import Budget
+from services.gateway.jobs.cost_responses import (
+    cost_response,
+    estimate_response,
+    no_estimate_response,
+)
+from services.gateway.jobs.tables import JOBS, UsageRow
+from tests.unit.services.gateway.jobs.job_events import HELD, JOB, SPEC, SUBMITTED
+from tests.unit.services.gateway.view_rows import folded, only
+
+ESTIMATE = HELD.estimate
+
+
+def test_cost_sums_lines_and_keeps_credits_apart() -> None:
+    row = only(folded("job", SUBMITTED, HELD), JOBS)
+    usage = UsageRow(
+        tenant="acme",
+        job_id=JOB,
+        id="1",
+        at=1,
+        attempt=1,
+        role="train",
+        lane="premium",
+        price_version="2026-11",
+        hour=1,
+        kind="usage",
+        used_gpu_ms=90_000,
+        billable_gpu_ms=90_000,
+        cause=None,
+    )
+    credit = replace(usage, kind="credit", used_gpu_ms=0, billable_gpu_ms=-30_000)
+    lines = [usage, credit]
+    cost = cost_response(row, lines)
+    assert (cost.billable_gpu_ms, cost.credited_gpu_ms) == (90_000, 30_000)
+    assert cost.net_gpu_ms == 60_000
+    assert cost.amount_micro == 53_333  # 80_000 - 26_667: each line rounded, as on the invoice
+
+
+def test_a_job_that_has_not_run_has_cost_nothing() -> None:
+    cost = cost_response(only(folded("job", SUBMITTED), JOBS), [])
+    assert (cost.net_gpu_ms, cost.amount_micro, cost.final) == (0, 0, False)
+    assert (cost.lines, cost.estimate) == ([], None)
+
+
+def test_tokens_are_charged_where_they_have_a_price() -> None:
+    price = replace(SPEC.price, token_micro_per_million=2_000_000)
+    row = only(folded("job", replace(SUBMITTED, spec=replace(SPEC, price=price))), JOBS)
+    cost = cost_response(replace(row, phase="done", trained_tokens=500_000), [])
+    assert (cost.amount_micro, cost.trained_tokens, cost.final) == (1_000_000, 500_000, True)
+
+
+def test_an_estimate_ends_when_all_slots_have_done_their_share() -> None:
+    gpu_ms = ESTIMATE.train_gpu_ms + ESTIMATE.eval_gpu_ms
+    shown = estimate_response(replace(SPEC, slots=2), ESTIMATE, starts_at=5_000)
+    assert shown.expected_duration_seconds == gpu_ms // 2 // 1_000
+    assert shown.estimated_start == 5
+    assert shown.estimated_finish == (5_000 + gpu_ms // 2) // 1_000
+    assert shown.allowed_to_proceed
+
+
+def test_an_unknown_start_has_no_finish() -> None:
+    shown = estimate_response(SPEC, ESTIMATE, starts_at=None)
+    assert (shown.estimated_start, shown.estimated_finish) == (None, None)
+
+
+def test_an_estimate_above_the_budget_says_why_it_may_not_proceed() -> None:
+    shown = estimate_response(replace(SPEC, budget=Budget(max_gpu_ms=1)), ESTIMATE, None)
+    assert not shown.allowed_to_proceed
+    assert shown.refusal
+
+
+def test_without_an_estimate_the_parameters_are_still_shown() -> None:
+    shown = no_estimate_response(SPEC, "train_file_not_validated")
+    assert (shown.estimation_available, shown.unavailable_reason) == (
+        False,
+        "train_file_not_validated",
+    )
+    assert (shown.hyperparameters.n_epochs, shown.price.currency) == (2, "EUR")

@@ -1,0 +1,77 @@
+"""Events, metrics and log lines of a job as the API shows them."""
+
+import math
+
+from msgspec.structs import replace
+
+from schemas.sealed import Sealed
+from services.gateway.jobs.event_responses import (
+    log_line_response,
+    message_response,
+    metrics_response,
+    step_response,
+)
+from services.gateway.jobs.tables import JobEventRow, LogLineRow, StepRow
+
+SEALED = Sealed(key_id="k", nonce=b"n", ciphertext=b"c")
+MESSAGE = JobEventRow(
+    tenant="acme",
+    job_id="ftjob-1",
+    id="ftevent-1",
+    at=1_999,
+    level="info",
+    kind="message",
+    message="Attempt 1 failed: diverged",
+    sealed=None,
+    data=None,
+)
+STEP = StepRow(
+    tenant="acme",
+    job_id="ftjob-1",
+    id="ftevent-2",
+    step=3,
+    total_steps=20,
+    at=2_500,
+    attempt=1,
+    loss=1.256,
+    accuracy=0.5,
+    valid_loss=None,
+    learning_rate=None,
+    tokens=100,
+    elapsed_ms=8_000,
+)
+
+
+def test_a_message_is_shown_with_its_second_and_no_data() -> None:
+    shown = message_response(MESSAGE, lambda sealed: None)
+    assert (shown.created_at, shown.message, shown.data) == (1, MESSAGE.message, {})
+
+
+def test_the_sealed_part_follows_our_own_words() -> None:
+    shown = message_response(replace(MESSAGE, sealed=SEALED), lambda sealed: "at row 7")
+    assert shown.message == "Attempt 1 failed: diverged at row 7"
+
+
+def test_a_step_is_a_metrics_event_with_the_figures_it_has() -> None:
+    shown = step_response(STEP)
+    assert (shown.type, shown.message) == ("metrics", "Step 3/20: training loss=1.26")
+    assert "valid_loss" not in shown.data
+    validated = step_response(replace(STEP, valid_loss=0.5))
+    assert validated.message == "Step 3/20: training loss=1.26, validation loss=0.50"
+    assert validated.data["valid_loss"] == 0.5
+
+
+def test_a_figure_that_is_not_finite_is_null() -> None:
+    broken = replace(STEP, loss=math.nan, accuracy=math.inf, valid_loss=-math.inf)
+    event, metrics = step_response(broken), metrics_response(broken)
+    assert event.message == "Step 3/20: training loss=not a number"
+    assert (event.data["train_loss"], event.data["train_mean_token_accuracy"]) == (None, None)
+    assert (metrics.train_loss, metrics.valid_loss, metrics.learning_rate) == (None, None, None)
+
+
+def test_a_log_line_keeps_its_attempt_and_level() -> None:
+    line = LogLineRow(
+        tenant="acme", job_id="j", id="l", at=3_000, attempt=2, level="warn", message="slow"
+    )
+    shown = log_line_response(line)
+    assert (shown.created_at, shown.attempt, shown.level, shown.message) == (3, 2, "warn", "slow")

@@ -1,0 +1,135 @@
+"""What a job's events say to its owner."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from schemas.job import Failure, JobEnded, PhaseSet, VerdictRecorded, WantedSet
+from schemas.pool import AttemptEnd
+from schemas.reasons import skipping
+from schemas.sealed import Sealed
+from schemas.training import SkippedCheckpoint
+from services.gateway.jobs.messages import messages
+from services.gateway.jobs.tables import JOB_EVENTS, JobEventRow
+from services.gateway.web.wording import skip_words
+from tests.unit.services.gateway.jobs.job_events import (
+    HELD,
+    JOB,
+    LOST,
+    SPEC,
+    SUBMITTED,
+    SUMMARY,
+    WHOLE_LIFE,
+    placed,
+    started,
+)
+from tests.unit.services.gateway.view_rows import folded, header, only, rows
+
+SEALED = Sealed(key_id="k", nonce=b"n", ciphertext=b"c")
+ENDED = JobEnded(
+    job_id=JOB,
+    outcome="failed",
+    model_id=None,
+    failure=None,
+    trained_tokens=0,
+    billable_gpu_ms=0,
+    lost_gpu_ms=0,
+    released_gpu_ms=0,
+    created_at=0,
+)
+
+
+def said(event: Any) -> JobEventRow:
+    """The one message of an event."""
+    return only(folded("job", event), JOB_EVENTS)
+
+
+def test_the_messages_come_in_the_order_that_scripts_look_for() -> None:
+    texts = [row.message for row in rows(folded("job", *WHOLE_LIFE), JOB_EVENTS)]
+    assert texts == [
+        f"Created fine-tuning job: {JOB}",
+        "Validating training file: file-1",
+        texts[2],
+        "Files validated, moving job to queued state",
+        "Fine-tuning job started",
+        "Checkpoint created at step 6",
+        "Attempt 1 lost its machine; the job goes on from its last checkpoint, free",
+        "Moving job to queued state (attempt 2)",
+        "Fine-tuning job resumed from the checkpoint of step 6",
+        "Training finished, comparing the new model with its base",
+        "Gate: pass; right answers 110 of 200 (base model: 100)",
+        f"New fine-tuned model created: {SPEC.model_id}",
+        "The job has successfully completed",
+    ]
+    assert texts[2].startswith("Budget hold taken: at most 0.50 GPU-hours")
+
+
+def test_checkpoints_that_could_not_be_used_are_named() -> None:
+    reason = skipping("blob_corrupt")
+    skipped = SkippedCheckpoint(manifest_sha256="cd" * 32, reason=reason)
+    events = folded("job", SUBMITTED, HELD, placed(2), started(2, 6, (skipped,)))
+    resumed, passed_over = rows(events, JOB_EVENTS)[-2:]
+    assert resumed.message == "Fine-tuning job resumed from the checkpoint of step 6"
+    assert f"{skipped.manifest_sha256}: {skip_words(reason)}" in passed_over.message
+    assert (passed_over.level, passed_over.data) == ("warn", {"skipped": ["cd" * 32]})
+
+
+def test_a_validation_file_is_named_beside_the_training_file() -> None:
+    event = replace(SUBMITTED, spec=replace(SPEC, validation_file="file-2"))
+    texts = [row.message for row in rows(folded("job", event), JOB_EVENTS)]
+    assert texts[-1] == "Validating training file: file-1 and validation file: file-2"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "text"),
+    [
+        ("run", "Job resumed"),
+        ("paused", "Pause requested"),
+        ("cancelled", "Cancellation requested"),
+    ],
+)
+def test_what_a_client_wants_is_confirmed(wanted: Any, text: str) -> None:
+    assert said(WantedSet(job_id=JOB, wanted=wanted)).message == text
+
+
+def test_a_failed_attempt_warns_with_its_cause_and_keeps_its_words_sealed() -> None:
+    end: AttemptEnd = replace(LOST.end, outcome="failed", cause="diverged", message=SEALED)
+    row = said(replace(LOST, end=end))
+    assert (row.level, row.message) == ("warn", "Attempt 1 failed: diverged")
+    assert row.sealed == SEALED
+    nameless = said(replace(LOST, end=replace(end, cause=None)))
+    assert nameless.message == "Attempt 1 failed: unknown"
+
+
+def test_an_attempt_that_succeeded_says_nothing_of_its_end() -> None:
+    event = replace(LOST, end=replace(LOST.end, outcome="succeeded"))
+    assert messages(header("job"), event) == ()
+
+
+def test_a_phase_alone_is_no_message() -> None:
+    assert messages(header("job"), PhaseSet(job_id=JOB, phase="running")) == ()
+
+
+def test_a_blocked_model_is_a_warning() -> None:
+    row = said(VerdictRecorded(job_id=JOB, summary=replace(SUMMARY, verdict="block")))
+    assert row.level == "warn"
+    assert row.data == {"verdict": "block", "reasons": ["no item category fell"]}
+
+
+def test_a_failure_without_a_reason_is_an_internal_error() -> None:
+    row = said(ENDED)
+    assert (row.level, row.message) == ("error", "The job failed: internal_error.")
+    assert (row.data, row.sealed) == ({"code": "internal_error"}, None)
+
+
+def test_a_failure_keeps_the_tenants_words_sealed() -> None:
+    failure = Failure(code="diverged", message=SEALED, advice="Lower the learning rate.")
+    row = said(replace(ENDED, failure=failure))
+    assert row.message == "The job failed: diverged. Lower the learning rate."
+    assert row.sealed == SEALED
+
+
+def test_a_cancelled_job_says_so_and_is_no_error() -> None:
+    row = said(replace(ENDED, outcome="cancelled"))
+    assert (row.level, row.message) == ("info", "The job was cancelled")

@@ -1,0 +1,174 @@
+"""A job's row as the API shows it."""
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from schemas.job import Failure, JobEnded, PhaseSet, WaitNoted
+from schemas.reasons import waiting
+from schemas.sealed import Sealed
+from services.gateway.jobs.queue_forecast import Outlook
+from services.gateway.jobs.responses import gate_response, job_response, metadata_of, row_at
+from services.gateway.jobs.tables import JOB_EVENTS, JOBS, JobChangeRow, JobRow, StepRow
+from tests.unit.services.gateway.jobs.job_events import (
+    HELD,
+    JOB,
+    SPEC,
+    SUBMITTED,
+    SUMMARY,
+    placed,
+    started,
+)
+from tests.unit.services.gateway.view_rows import folded, only, rows
+
+SEALED = Sealed(key_id="k", nonce=b"n", ciphertext=b"c")
+
+
+def unseal(sealed: Sealed | None) -> str | None:
+    return None if sealed is None else "opened"
+
+
+def job_row(*events: Any) -> JobRow:
+    return only(folded("job", SUBMITTED, *events), JOBS)
+
+
+def test_auto_is_echoed_until_the_job_runs() -> None:
+    early = job_response(only(folded("job", SUBMITTED, HELD), JOBS), unseal)
+    assert early.hyperparameters.batch_size == "auto"
+    assert early.hyperparameters.n_epochs == 2
+    running = PhaseSet(job_id=JOB, phase="running")
+    late = job_response(only(folded("job", SUBMITTED, HELD, running), JOBS), unseal)
+    assert late.hyperparameters.batch_size == SPEC.hyper.batch_size
+
+
+def test_a_given_learning_rate_is_shown_as_its_multiple_of_the_rule() -> None:
+    doubled = replace(SPEC.hyper, learning_rate_ppb=2 * SPEC.hyper.learning_rate_ppb)
+    auto = tuple(name for name in SPEC.auto if name != "learning_rate")
+    submitted = replace(SUBMITTED, spec=replace(SPEC, hyper=doubled, auto=auto))
+    job = job_response(only(folded("job", submitted, HELD), JOBS), unseal)
+    assert job.hyperparameters.learning_rate_multiplier == 2.0
+
+
+def test_a_wait_has_reason_and_position_until_the_phase_changes() -> None:
+    waits = (
+        SUBMITTED,
+        PhaseSet(job_id=JOB, phase="queued", reason=waiting("placement")),
+        WaitNoted(job_id=JOB, reason=waiting("no_capacity", slots=2)),
+    )
+    outlook = Outlook(position=3, starts_at=5_000)
+    job = job_response(only(folded("job", *waits), JOBS), unseal, None, outlook)
+    assert job.queue is not None
+    assert (job.queue.position, job.queue.code, job.queue.eta) == (3, "no_capacity", 5)
+    assert job.queue.reason == "Waiting for 2 slots: every node that fits is busy."
+    running = PhaseSet(job_id=JOB, phase="running", node_ids=("a",))
+    job = job_response(only(folded("job", *waits, running), JOBS), unseal)
+    assert (job.queue, job.node) == (None, "a")
+
+
+def test_progress_is_paced_by_this_attempts_own_steps() -> None:
+    running = PhaseSet(job_id=JOB, phase="running", node_ids=("b",))
+    row = only(folded("job", SUBMITTED, HELD, placed(2), started(2, 6), running), JOBS)
+    step = StepRow(
+        tenant="acme",
+        job_id=JOB,
+        id="ftevent-1",
+        step=10,
+        total_steps=20,
+        attempt=2,
+        elapsed_ms=8_000,
+        loss=1.25,
+        accuracy=None,
+        valid_loss=None,
+        learning_rate=None,
+        tokens=100,
+        at=5_000_000,
+    )
+    progress = job_response(row, unseal, step).progress
+    assert progress is not None
+    assert progress.percent == 50.0
+    assert progress.train_loss == 1.25
+    assert progress.seconds_remaining == 20
+    assert job_response(row, unseal, step).estimated_finish == 5_020
+    stale = job_response(row, unseal, replace(step, attempt=1)).progress
+    assert stale is not None
+    assert stale.seconds_remaining is None
+
+
+def test_a_failure_has_code_message_and_advice() -> None:
+    failure = Failure(
+        code="diverged",
+        message=Sealed(key_id="k", nonce=b"n", ciphertext=b"c"),
+        advice="Lower the learning rate.",
+    )
+    ended = JobEnded(
+        job_id=JOB,
+        outcome="failed",
+        model_id=None,
+        failure=failure,
+        trained_tokens=0,
+        billable_gpu_ms=0,
+        lost_gpu_ms=0,
+        released_gpu_ms=0,
+        created_at=0,
+    )
+    tables = folded("job", SUBMITTED, ended)
+    job = job_response(only(tables, JOBS), unseal)
+    assert job.status == "failed"
+    assert job.error is not None
+    assert job.error.model_dump() == {
+        "code": "diverged",
+        "message": "opened Lower the learning rate.",
+        "param": None,
+    }
+    last = rows(tables, JOB_EVENTS)[-1]
+    assert last.level == "error"
+    assert last.message == "The job failed: diverged. Lower the learning rate."
+
+
+def test_what_was_not_measured_has_no_figure() -> None:
+    gate = gate_response(replace(SUMMARY, base_loss_ppm=-1))
+    assert gate.base.loss is None
+    assert gate.adapter.loss == SUMMARY.adapter_loss_ppm / 1_000_000
+
+
+def test_a_failure_without_words_names_its_code() -> None:
+    row = replace(job_row(), failure=Failure(code="diverged", message=None, param="n_epochs"))
+    error = job_response(row, unseal).error
+    assert error is not None
+    assert (error.message, error.param) == ("The job failed: diverged.", "n_epochs")
+
+
+def test_metadata_opens_as_an_object_and_erased_metadata_is_empty() -> None:
+    row = replace(job_row(), metadata=SEALED)
+    assert metadata_of(row, lambda sealed: '{"team": "search"}') == {"team": "search"}
+    assert metadata_of(row, lambda sealed: "erased") == {}
+    assert metadata_of(row, lambda sealed: None) is None
+
+
+def test_a_gate_without_items_has_no_accuracy() -> None:
+    gate = gate_response(replace(SUMMARY, items=0, base_correct=0, adapter_correct=0))
+    assert (gate.base.accuracy, gate.adapter.accuracy) == (None, None)
+
+
+def test_a_job_without_steps_is_at_its_end() -> None:
+    progress = job_response(replace(job_row(), total_steps=0), unseal).progress
+    assert progress is not None
+    assert (progress.percent, progress.seconds_remaining) == (100.0, None)
+
+
+def test_a_credit_above_the_use_costs_nothing() -> None:
+    cost = job_response(replace(job_row(), billable_gpu_ms=10, lost_gpu_ms=20), unseal).cost
+    assert (cost.billable_gpu_ms, cost.credited_gpu_ms, cost.amount_micro) == (10, 20, 0)
+
+
+def test_the_hold_is_shown_while_the_job_has_it() -> None:
+    row = job_row(HELD)
+    assert job_response(row, unseal).cost.hold_gpu_ms == HELD.estimate.hold_gpu_ms
+    assert job_response(replace(row, phase="done"), unseal).cost.hold_gpu_ms is None
+    assert job_response(job_row(), unseal).cost.estimated_amount_micro is None
+
+
+def test_a_history_without_its_beginning_is_no_job() -> None:
+    late = JobChangeRow(tenant="acme", job_id=JOB, id="1", at=1, field="phase", value="running")
+    assert row_at([late], "acme", JOB) is None
+    assert row_at([], "acme", JOB) is None
