@@ -138,7 +138,7 @@ def test_a_separator_of_lines_in_a_text_does_not_end_the_frame(separator: str) -
     text = f'id: a~7\ndata: {{"message": "one{separator}two"}}\n\ndata: [DONE]\n\n'
     answer = httpx.Response(200, headers={"content-type": "text/event-stream"}, text=text)
     with served([answer], []) as api:
-        assert list(api.follow("ftjob-1")) == [{"message": f"one{separator}two"}]
+        assert [item["message"] for item in api.follow("ftjob-1")] == [f"one{separator}two"]
 
 
 def test_a_stream_that_never_says_anything_new_is_given_up(
