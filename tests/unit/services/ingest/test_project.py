@@ -1,16 +1,11 @@
 """Rows to do and reactions, event by event."""
 
-from msgspec.structs import replace
-
-from schemas import errors
 from schemas.dataset import (
     DatasetPrepared,
-    DatasetReady,
     FileDeleted,
     FileRegistered,
     FileUnreadable,
     FileValidated,
-    PinRefused,
     PreparationDue,
     PreparationFailed,
     Prepared,
@@ -18,11 +13,9 @@ from schemas.dataset import (
     Validation,
 )
 from schemas.envelope import Header
-from schemas.job import RecordDataset, RecordFile
 from schemas.model import Base, BaseAdded
 from schemas.sealed import Sealed
 from services.ingest.project import BASES, ERASE, PREPARE, VALIDATE, EraseFileBlob, project
-from services.ingest.react import react_dataset
 from tunery.runtime.verbs import Done, Todo, Upsert
 
 SHA = "a" * 64
@@ -117,9 +110,6 @@ def test_a_deletion_ends_work_and_starts_erasure() -> None:
     (todo,) = changes[2:]
     assert isinstance(todo, Todo)
     assert (todo.kind, todo.id, todo.body) == (ERASE, "files/a", EraseFileBlob(blob="files/a"))
-    (send,) = react_dataset(AT, event)
-    assert isinstance(send.body, RecordFile)
-    assert not send.body.accepted
 
 
 def test_bases_are_kept_for_their_tokenizers() -> None:
@@ -135,28 +125,3 @@ def test_bases_are_kept_for_their_tokenizers() -> None:
     )
     (change,) = project(AT, BaseAdded(base=base))
     assert change == Upsert(BASES, {"base_id": "small"}, {"sha256": SHA, "path": "/m"})
-
-
-def test_jobs_are_told_about_files_and_datasets() -> None:
-    (good,) = react_dataset(AT, validated(accepted=True))
-    assert good.body == RecordFile(file_id="f", accepted=True, tokens=(), message=None)
-    (bad,) = react_dataset(AT, validated(accepted=False))
-    assert isinstance(bad.body, RecordFile)
-    assert "/v1/files/f/validation" in (bad.body.message or "")
-    few = replace(
-        validated(accepted=False).validation,
-        code=errors.EXAMPLES,
-        message="Training file has 7 example(s), but must have at least 10 examples.",
-    )
-    (sent,) = react_dataset(AT, FileValidated(file_id="f", validation=few))
-    assert isinstance(sent.body, RecordFile)
-    assert sent.body.code == "invalid_n_examples"
-    assert sent.body.message == (
-        "The job failed due to an invalid training file. Training file has 7 example(s), but must "
-        "have at least 10 examples. GET /v1/files/f/validation lists every problem."
-    )
-    (ready,) = react_dataset(AT, DatasetReady(job_id="j", prepared=PREPARED))
-    assert ready.body == RecordDataset(job_id="j", prepared=PREPARED)
-    (refused,) = react_dataset(AT, PinRefused(job_id="j", code="x", message="m"))
-    assert refused.body == RecordDataset(job_id="j", prepared=None, code="x", message="m")
-    assert (refused.stream, refused.key) == ("job", "acme")

@@ -2,9 +2,7 @@
 
 import asyncio
 import json
-import os
 import re
-import time
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,6 @@ from services.ingest.adapters import process_workbench
 from services.ingest.adapters.process_workbench import ProcessWorkbench, environment
 from services.ingest.adapters.tasks import ScreeningTask
 from services.ingest.ports import WorkFailed
-from services.ingest.scratch import new_folder, sweep
 from tunery.data.screening import benchmarks
 from tunery.data.screening.screening import ScreeningPolicy
 
@@ -93,12 +90,3 @@ def _children(argument: str) -> list[int]:
         if argument.encode() in words:
             pids.append(int(folder.name))
     return pids
-
-
-def test_folders_of_killed_processes_are_swept(tmp_path: Path) -> None:
-    old, young = new_folder(tmp_path), new_folder(tmp_path)
-    past = time.time() - 100
-    os.utime(old, (past, past))
-    assert sweep(tmp_path, 50_000) == 1
-    assert not old.exists()
-    assert young.exists()

@@ -1,0 +1,31 @@
+"""The catalogue of topics: names, owners, retention."""
+
+import pytest
+
+from schemas.topics import FOREVER, STREAMS, TOPICS, Stream
+
+
+def test_every_topic_has_a_name_of_its_own_with_its_version() -> None:
+    names = [topic.name for topic in TOPICS]
+    assert len(set(names)) == len(names) == 2 * len(STREAMS) + 3
+    assert all(name.startswith("tunery.") and name.endswith(".v1") for name in names)
+
+
+@pytest.mark.parametrize("stream", STREAMS.values(), ids=str)
+def test_commands_are_read_and_journals_written_by_the_owner_alone(stream: Stream) -> None:
+    assert stream.commands.readers == (stream.owner,)
+    assert stream.journal.writer == stream.owner
+    assert stream.owner in stream.journal.readers
+    assert stream.commands.key == stream.journal.key == stream.key
+
+
+def test_no_journal_forgets_and_only_commands_are_trimmed() -> None:
+    for stream in STREAMS.values():
+        assert (stream.journal.retention_ms, stream.journal.trimmed) == (FOREVER, False)
+        assert (stream.commands.retention_ms, stream.commands.trimmed) == (FOREVER, True)
+        assert stream.journal.durable
+        assert not stream.journal.compacted
+
+
+def test_what_is_not_durable_ages_out() -> None:
+    assert all(topic.retention_ms > 0 for topic in TOPICS if not topic.durable)

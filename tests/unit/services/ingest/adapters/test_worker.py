@@ -1,0 +1,127 @@
+"""The work of the worker process, done here: files under several base models."""
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from schemas import errors
+from schemas.dataset import PrepareSpec
+from services.ingest.adapters.tasks import (
+    CheckTask,
+    PreparedAnswer,
+    PrepareTask,
+    RefusedAnswer,
+    ScreeningTask,
+)
+from services.ingest.adapters.worker import check_file, prepare_file, process
+from services.ingest.ports import CheckedFile, LocalBase
+from tests.unit.services.ingest.base import make_base, rows
+
+SHA = "a" * 64
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> LocalBase:
+    folder = make_base(tmp_path_factory.mktemp("bases") / "small")
+    return LocalBase(base_id="small", sha256=SHA, path=str(folder))
+
+
+def check_task(path: Path, *bases: LocalBase, rows_max: int | None = None) -> CheckTask:
+    return CheckTask(path=str(path), bases=bases, screen=ScreeningTask(), rows_max=rows_max)
+
+
+def written(folder: Path, content: bytes) -> Path:
+    path = folder / "rows.jsonl"
+    path.write_bytes(content)
+    return path
+
+
+def unusable(base: LocalBase, folder: Path) -> LocalBase:
+    return replace(base, base_id="broken", path=str(folder / "missing"))
+
+
+def test_tokens_are_counted_for_each_base_in_the_order_of_their_ids(
+    base: LocalBase, tmp_path: Path
+) -> None:
+    bases = (base, replace(base, base_id="another"))
+    checked = process(check_task(written(tmp_path, rows(12)), *bases))
+    assert isinstance(checked, CheckedFile)
+    assert (checked.accepted, checked.rows, checked.code) == (True, 12, None)
+    assert [tokens.base_id for tokens in checked.tokens] == ["another", "small"]
+    assert checked.tokens[0].tokens == checked.tokens[1].tokens > 0
+
+
+def test_a_base_that_cannot_be_used_is_named_and_the_others_decide(
+    base: LocalBase, tmp_path: Path
+) -> None:
+    path = written(tmp_path, rows(12))
+    checked = check_file(check_task(path, unusable(base, tmp_path), base))
+    assert checked.accepted
+    assert [tokens.base_id for tokens in checked.tokens] == ["small"]
+    (reason,) = checked.unusable
+    assert reason.startswith("broken: ")
+
+
+def test_without_a_usable_base_the_rows_are_checked_without_tokens(
+    base: LocalBase, tmp_path: Path
+) -> None:
+    checked = check_file(check_task(written(tmp_path, rows(12)), unusable(base, tmp_path)))
+    assert (checked.accepted, checked.rows, checked.tokens) == (True, 12, ())
+
+
+@pytest.mark.parametrize(
+    ("content", "rows_max", "code"),
+    [
+        (b"", None, errors.EXAMPLES),
+        (rows(3), None, errors.EXAMPLES),
+        (rows(12), 11, errors.EXAMPLES),
+        (rows(12) + b"{torn\n", None, errors.FILE_REJECTED),
+    ],
+)
+def test_a_rejected_file_has_a_code_and_no_tokens(
+    content: bytes, rows_max: int | None, code: str, base: LocalBase, tmp_path: Path
+) -> None:
+    checked = check_file(check_task(written(tmp_path, content), base, rows_max=rows_max))
+    assert (checked.accepted, checked.code, checked.tokens) == (False, code, ())
+    assert checked.message
+
+
+def prepare_task(folder: Path, path: Path, base: LocalBase) -> PrepareTask:
+    (folder / "work").mkdir(exist_ok=True)
+    spec = PrepareSpec(
+        base_id=base.base_id,
+        base_sha256=SHA,
+        max_length=256,
+        length_policy="reject",
+        validation_fraction_ppm=100_000,
+        seed=1,
+    )
+    return PrepareTask(
+        training=str(path),
+        validation=None,
+        base=base,
+        spec=spec,
+        folder=str(folder / "prepared"),
+        work=str(folder / "work"),
+        screen=ScreeningTask(),
+    )
+
+
+def test_files_are_prepared_into_the_folder_of_the_task(base: LocalBase, tmp_path: Path) -> None:
+    answer = process(prepare_task(tmp_path, written(tmp_path, rows(20)), base))
+    assert isinstance(answer, PreparedAnswer)
+    assert (tmp_path / "prepared").is_dir()
+
+
+def test_rows_or_a_base_that_cannot_be_used_are_refused_with_a_message(
+    base: LocalBase, tmp_path: Path
+) -> None:
+    path = written(tmp_path, rows(20))
+    no_base = prepare_file(prepare_task(tmp_path, path, unusable(base, tmp_path)))
+    path.write_bytes(b"{torn\n")
+    no_rows = prepare_file(prepare_task(tmp_path, path, base))
+    for answer in (no_base, no_rows):
+        assert isinstance(answer, RefusedAnswer)
+        assert answer.message
+    assert not (tmp_path / "prepared").exists()

@@ -1,0 +1,58 @@
+"""Settings of ingest from environment variables, and their bounds."""
+
+import pytest
+from pydantic import ValidationError
+
+from services.ingest.settings import GIB, IngestSettings
+from tunery.data.screening.screening import ScreeningPolicy
+
+
+def test_every_choice_of_screening_reaches_the_policy() -> None:
+    settings = IngestSettings(
+        benchmarks="escalate",
+        near_duplicates="remove",
+        personal_data="scrub",
+        secrets="scrub",
+        toxic="block",
+        toxic_percent=7,
+        personal_model="presidio",
+        toxicity_model="own:rate",
+    )
+    assert settings.policy == ScreeningPolicy(
+        repeats="remove",
+        benchmarks="escalate",
+        personal="scrub",
+        secrets="scrub",
+        toxic="block",
+        toxic_percent=7,
+        personal_model="presidio",
+        toxicity_model="own:rate",
+    )
+
+
+def test_variables_of_the_environment_set_and_unknown_ones_do_not_matter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TUNERY_INGEST_CONCURRENCY", "32")
+    monkeypatch.setenv("TUNERY_INGEST_SOMETHING_ELSE", "1")
+    assert IngestSettings().concurrency == 32
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("concurrency", "0"),
+        ("concurrency", "33"),
+        ("work_ms_max", "999"),
+        ("memory_bytes_max", str(GIB // 2 - 1)),
+        ("toxic_percent", "0"),
+        ("toxic_percent", "101"),
+        ("benchmarks", "maybe"),
+    ],
+)
+def test_values_out_of_bounds_are_refused(
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(f"TUNERY_INGEST_{name.upper()}", value)
+    with pytest.raises(ValidationError, match=name):
+        IngestSettings()
