@@ -33,7 +33,7 @@ WORDS: Final = (
     (r"\b__aexit__\b", "__exit__"),
     (r"\baclose\b", "close"),
     (r"\baread\b", "read"),
-    (r"\baiter_(bytes|lines)\b", r"iter_\1"),
+    (r"\baiter_(bytes|sse)\b", r"iter_\1"),
     (r"for (\w+) in (.+):\n +yield \1\n", r"yield from \2\n"),
 )
 

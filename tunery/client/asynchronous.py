@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import IO, Any, Final, cast
 
 import httpx
+from httpx_sse import EventSource
 
 from tunery.client.shapes import (
     EndpointObject,
@@ -24,8 +25,8 @@ from tunery.client.shapes import (
     TenantObject,
 )
 from tunery.client.wire import (
+    DONE,
     ApiRefusal,
-    Frames,
     Pieces,
     Progress,
     ProgressReader,
@@ -205,9 +206,9 @@ class AsyncApi:
         anything new. Raises Unreachable, ApiRefusal.
         """
         path = f"{self.base_url}/fine_tuning/jobs/{part(job_id)}/{kind}"
-        frames, failures = Frames(), 0
-        while not frames.ended and failures < RETRIES_MAX:
-            headers = {"last-event-id": frames.position} if frames.position else {}
+        position, ended, failures = "", False, 0
+        while not ended and failures < RETRIES_MAX:
+            headers = {"last-event-id": position} if position else {}
             try:
                 async with self._http.stream(
                     "GET", path, params={"stream": "true"}, headers=headers
@@ -215,18 +216,19 @@ class AsyncApi:
                     if not streams(answer):
                         await answer.aread()
                         raise refused(answer)
-                    async for line in answer.aiter_lines():
-                        frame = frames.take(line)
-                        if frame is not None:
-                            failures = 0
-                            yield cast("EventObject", frame)
+                    async for event in EventSource(answer).aiter_sse():
+                        if event.data == DONE:
+                            ended = True
+                        elif event.data:  # without any after a bare id, retry or comment
+                            position, failures = event.id, 0
+                            yield cast("EventObject", event.json())
             except httpx.HTTPError as error:
                 if failures == RETRIES_MAX - 1:
                     raise Unreachable(f"{self.base_url} does not answer: {error}") from error
             failures += 1
-            if not frames.ended:
+            if not ended:
                 await asyncio.sleep(PAUSE_S)
-        if not frames.ended:
+        if not ended:
             raise Unreachable(f"{self.base_url} breaks off before {job_id} has ended")
 
     def checkpoints(self, job_id: str) -> AsyncIterator[dict[str, Any]]:

@@ -1,7 +1,6 @@
 """What both clients share: errors, and what goes over the wire and comes back."""
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,7 +10,7 @@ from urllib.parse import quote
 
 import httpx
 
-DONE: Final = "[DONE]"
+DONE: Final = "[DONE]"  # data of the last event of a stream
 UNKNOWN: Final = "unknown"  # the code of what no answer of the API has
 SHOWN_CHARACTERS_MAX: Final = 200
 Progress: TypeAlias = Callable[[int], None]  # bytes sent so far
@@ -67,30 +66,6 @@ def _foreign(answer: httpx.Response) -> ApiRefusal:
 def part(identifier: str) -> str:
     """As one part of a URL: ids of models may contain slashes."""
     return quote(identifier, safe=":")
-
-
-class Frames:
-    """Server-sent events out of lines. `position`: where to go on; `ended`: there are no more."""
-
-    def __init__(self) -> None:
-        self.position, self.ended = "", False
-        self._id, self._data = "", list[str]()
-
-    def take(self, line: str) -> Any | None:
-        """The object of the frame that this line ends, if it ends one. Raises ValueError."""
-        name, _, value = line.partition(": ")
-        if name == "id":
-            self._id = value
-        elif name == "data":
-            self._data.append(value)
-        if line or not self._data:
-            return None
-        text, self._data = "\n".join(self._data), []
-        if text == DONE:
-            self.ended = True
-            return None
-        self.position = self._id
-        return json.loads(text)
 
 
 class ProgressReader:

@@ -119,11 +119,10 @@ def test_a_stream_that_breaks_goes_on_where_it_broke(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("time.sleep", lambda _: None)
     seen: list[httpx.Request] = []
     frame = 'event: e\nid: {0}~7\ndata: {{"id": "{0}"}}\n\n'
+    before = "retry: 2000\n\n" + frame.format("a")
     sse = {"content-type": "text/event-stream"}
     answers = [
-        httpx.Response(
-            200, headers=sse, text="retry: 2000\n\n" + frame.format("a") + ": heartbeat\n\nid: b"
-        ),
+        httpx.Response(200, headers=sse, text=before + ": heartbeat\n\n" + frame.format("b")[:-1]),
         httpx.Response(200, headers=sse, text=frame.format("b") + "data: [DONE]\n\n"),
     ]
     with served(answers, seen) as api:
@@ -131,6 +130,15 @@ def test_a_stream_that_breaks_goes_on_where_it_broke(monkeypatch: pytest.MonkeyP
     assert "last-event-id" not in seen[0].headers
     assert seen[1].headers["last-event-id"] == "a~7"
     assert seen[0].url.params["stream"] == "true"
+
+
+@pytest.mark.parametrize("separator", ["\x85", "\u2028", "\u2029"])
+def test_a_separator_of_lines_in_a_text_does_not_end_the_frame(separator: str) -> None:
+    """JSON leaves these characters as they are; in server-sent events they are text."""
+    text = f'id: a~7\ndata: {{"message": "one{separator}two"}}\n\ndata: [DONE]\n\n'
+    answer = httpx.Response(200, headers={"content-type": "text/event-stream"}, text=text)
+    with served([answer], []) as api:
+        assert [item["message"] for item in api.follow("ftjob-1")] == [f"one{separator}two"]
 
 
 def test_a_stream_that_never_says_anything_new_is_given_up(
