@@ -41,7 +41,7 @@ SOURCES_WITHOUT_TESTS: Final[dict[str, int]] = {
     "simulator/event_core": 10,
     "tunery/cli": 20,
     "tunery/client": 2,
-    "tunery/local": 11,
+    "tunery/local": 2,
     "tunery/ml": 2,
     "tunery/runtime": 11,
 }

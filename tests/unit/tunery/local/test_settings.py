@@ -1,14 +1,13 @@
 """Settings: what services get, and servers of the user's own."""
 
 import hashlib
-import stat
 from pathlib import Path
 
 import pytest
 
 from tunery.local import ports, secrets, settings
 from tunery.local.errors import LocalError
-from tunery.local.paths import DataDir, cache_dir, default_data_dir
+from tunery.local.paths import DataDir
 
 PORTS = {"gateway": 1, "kafka": 2, "kafka-controller": 3, "postgres": 4, "valkey": 5, "s3": 6}
 
@@ -30,21 +29,6 @@ def test_services_get_the_hash_of_the_key_and_never_the_key(tmp_path: Path) -> N
     assert environment["HF_HUB_OFFLINE"] == "1"
 
 
-def test_secrets_are_made_once_for_their_owner_alone(tmp_path: Path) -> None:
-    file = tmp_path / "secrets.json"
-    first = secrets.load_or_create(file)
-    assert secrets.load_or_create(file) == first
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
-
-
-def test_unreadable_secrets_are_named_and_not_replaced(tmp_path: Path) -> None:
-    file = tmp_path / "secrets.json"
-    file.write_text("{")
-    with pytest.raises(LocalError, match="does not hold valid secrets"):
-        secrets.load_or_create(file)
-    assert file.read_text() == "{"
-
-
 def test_server_of_the_user_replaces_the_embedded_one(tmp_path: Path) -> None:
     environ = {"TUNERY_POSTGRES_DSN": "postgresql://db/x", "TUNERY_KAFKA_BOOTSTRAP": "k:9092"}
     configured = build(tmp_path, environ)
@@ -57,12 +41,6 @@ def test_server_of_the_user_replaces_the_embedded_one(tmp_path: Path) -> None:
 def test_an_s3_of_ones_own_needs_its_keys() -> None:
     with pytest.raises(LocalError, match="TUNERY_S3_ACCESS_KEY, TUNERY_S3_SECRET_KEY"):
         settings.replaced({"TUNERY_S3_ENDPOINT": "http://s3", "TUNERY_S3_BUCKET": "b"})
-
-
-def test_folders_follow_the_environment() -> None:
-    assert default_data_dir({"TUNERY_DATA_DIR": "/d"}) == Path("/d")
-    assert default_data_dir({"XDG_DATA_HOME": "/x"}) == Path("/x/tunery")
-    assert cache_dir({"XDG_CACHE_HOME": "/c"}) == Path("/c/tunery")
 
 
 def test_a_stack_that_was_started_is_found_again(tmp_path: Path) -> None:

@@ -1,0 +1,80 @@
+"""The parts of a stack: specs of services, the lock and the id of a data directory."""
+
+from pathlib import Path
+
+import pytest
+
+from tunery.local.errors import LocalError
+from tunery.local.paths import DataDir
+from tunery.local.stack import (
+    AGENT,
+    AGENT_STOP_MS_MAX,
+    SERVICES,
+    ServiceSpec,
+    hold,
+    instance,
+    is_held,
+    open_data_dir,
+    service_specs,
+    without,
+)
+
+
+def folders_in(tmp_path: Path) -> DataDir:
+    folders = DataDir(tmp_path)
+    folders.create()
+    return folders
+
+
+def test_only_the_agent_may_take_a_minute_to_stop() -> None:
+    slow = [spec.name for spec in service_specs(SERVICES) if spec.stop_ms_max > 15_000]
+    assert slow == [AGENT]
+    assert service_specs([AGENT])[0].child({}, Path("/d")).stop_ms_max == AGENT_STOP_MS_MAX
+
+
+def test_an_unknown_service_is_named_with_the_known_ones() -> None:
+    with pytest.raises(LocalError, match="no service typo, other") as refused:
+        service_specs(["gateway", "typo", "other"])
+    assert "scheduler" in refused.value.fix
+    assert service_specs([]) == ()
+
+
+def test_services_that_answer_requests_keep_their_priority() -> None:
+    gateway, trainer = (
+        ServiceSpec(name).child({}, Path("/d")).argv for name in ("gateway", "trainer")
+    )
+    assert gateway[1:] == ("-m", "services.gateway")
+    assert trainer[:3] == ("nice", "-n", "5")
+    assert trainer[-1] == "services.trainer"
+
+
+def test_variables_of_a_spec_replace_those_of_the_stack() -> None:
+    spec = ServiceSpec("gateway", argv=("own",), env={"A": "spec"})
+    child = spec.child({"A": "stack", "B": "stack"}, Path("/d"))
+    assert (child.argv, dict(child.env)) == (("own",), {"A": "spec", "B": "stack"})
+
+
+def test_one_supervisor_holds_a_data_directory(tmp_path: Path) -> None:
+    folders = folders_in(tmp_path)
+    assert not is_held(folders)
+    with hold(folders):
+        assert is_held(folders)
+        with pytest.raises(LocalError, match="already running"), hold(folders):
+            pytest.fail("two supervisors hold one data directory")
+    assert not is_held(folders)
+
+
+def test_a_data_directory_keeps_its_id_and_a_new_one_gets_another(tmp_path: Path) -> None:
+    left, right = folders_in(tmp_path / "a"), folders_in(tmp_path / "b")
+    assert instance(left) == instance(left) != instance(right)
+    assert len(instance(left)) == 32
+
+
+def test_a_path_that_cannot_be_a_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(LocalError, match="cannot be the data directory"):
+        open_data_dir(tmp_path / "file" / "data")
+
+
+def test_excluded_names_are_left_out_in_order() -> None:
+    assert without(["c", "a", "b"], ["a", "x"]) == ["c", "b"]
