@@ -19,6 +19,8 @@ FIND_PYTHON = for p in $(PYTHONS); do \
 # Files with the longest tests first, so that no worker ends long after the other.
 QUICK := tests/simulation tests/histories tests/repo tests/contract tests/unit
 SLOW := tests/e2e tests/integration
+# It keeps both cores busy on purpose, which would starve a training of a test beside it.
+OUTAGES := tests/e2e/test_outages.py
 PYTEST := $(BIN)/python -m pytest -q
 BESIDE := -n 2 --dist loadfile --no-loadscope-reorder
 # Quick tests share no servers, so a worker that has none left takes some of the other.
@@ -45,7 +47,8 @@ pythons: setup ## quick tests and outages on the oldest and the newest Python fo
 integration: setup
 	$(BIN)/python -m simulator --seeds 500 --first 1001
 	$(PYTEST) $(BESIDE) tests/unit -m train
-	$(PYTEST) $(BESIDE) -m "not soak" $(SLOW)
+	$(PYTEST) $(BESIDE) -m "not soak" --ignore=$(OUTAGES) $(SLOW)
+	$(PYTEST) -m "not soak" $(OUTAGES)
 
 check: setup ## within a minute: format, lint, types, import contracts, quick tests, 300 seeds
 	@$(MAKE) -k -j2 --output-sync=target unit types lint contracts
@@ -75,7 +78,7 @@ soak: setup ## the long proofs, never in CI: kills of real processes (ROUNDS=50)
 	HYPOTHESIS_PROFILE=searching $(PYTEST) tests/unit -m "not train"
 	$(BIN)/python -m bench.data.scale --rows 10000000 --kill
 	for round in 1 2 3 4 5; do $(PYTEST) $(BESIDE) -m "not soak" $(SLOW) $(ARGS) || exit 1; done
-	$(PYTEST) tests/e2e/test_outages.py -m soak $(ARGS)
+	$(PYTEST) $(OUTAGES) -m soak $(ARGS)
 	$(BIN)/python -m tests.busy $(PYTEST) -m "not soak" tests/e2e $(ARGS)
 
 bench: setup ## the figures of the README; ARGS=--json
