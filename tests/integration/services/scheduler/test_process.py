@@ -134,7 +134,7 @@ async def test_a_machine_dies_and_its_job_moves_on(servers: Stack, peers: Peers)
         await peers.say(POOL, NAME, node())
         await peers.say(JOB, TENANT, limits(), submit(JOB_ID, pool=NAME), prepared(), pinned())
         await peers.seen(lambda e: isinstance(e, JobSubmitted))
-        assert (await peers.seen(lambda e: isinstance(e, LeaseGranted))).node_id == "a"
+        assert (await peers.seen(lambda e: isinstance(e, LeaseGranted))).members[0].node_id == "a"
 
         # An outage longer than the TTL: the agent cannot beat, the watcher cannot read.
         await servers.stop("kafka")
