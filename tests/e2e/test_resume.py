@@ -26,7 +26,7 @@ from safetensors.torch import save_file
 from tests.bases import tiny_base
 from tunery.work.exits import ExitCode
 
-pytestmark = pytest.mark.train
+pytestmark = [pytest.mark.train, pytest.mark.timeout(900)]  # lowest priority: it may be slow
 
 ROWS, EPOCHS, ROWS_PER_STEP = 40, 2, 2
 STEPS = ROWS // ROWS_PER_STEP * EPOCHS
