@@ -11,7 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -68,15 +68,25 @@ def missing(versions: Iterable[Version]) -> list[str]:
 
 
 def environment(version: Version, python: Path) -> Path:
-    """The interpreter of an environment with the locked packages. Raises CalledProcessError."""
+    """The interpreter of an environment as `make setup` makes it. Raises CalledProcessError."""
     folder = VENVS / ".".join(map(str, version))
+    inside = folder / "bin" / "python"
+    env = {**os.environ, "PATH": f"{inside.parent}{os.pathsep}{os.environ.get('PATH', '')}"}
+    for command in commands(folder, python):
+        subprocess.run(command, check=True, env=env)
+    return inside
+
+
+def commands(folder: Path, python: Path) -> Iterator[list[str]]:
+    """What makes the environment in `folder` complete: itself, the locked packages, Tunery."""
     uv = str(UV) if UV.exists() else shutil.which("uv") or "uv"
     inside = folder / "bin" / "python"
+    into = ["--quiet", "--python", str(inside)]
     if not inside.exists():
-        subprocess.run([uv, "venv", "--quiet", "--python", python, folder], check=True)
-    lock = ROOT / "requirements.lock"
-    subprocess.run([uv, "pip", "sync", "--quiet", "--python", inside, lock], check=True)
-    return inside
+        yield [uv, "venv", "--quiet", "--python", str(python), str(folder)]
+    yield [uv, "pip", "sync", *into, "--require-hashes", str(ROOT / "requirements.lock")]
+    own = ["--no-build-isolation", "--no-deps", "--editable", str(ROOT)]
+    yield [uv, "pip", "install", *into, *own]
 
 
 def main() -> int:

@@ -13,6 +13,7 @@ import sys
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +24,7 @@ from tunery.local.errors import LocalError
 from tunery.local.events import Event, Notice
 from tunery.local.paths import DataDir
 from tunery.local.supervisor import Supervisor
+from tunery.runtime.tasks import KeptTask
 
 SERVERS: Final = ("kafka", "postgres", "valkey", "s3")
 #: in the order they stop: those that take requests first, those that decide last
@@ -195,7 +197,7 @@ async def stack(
         await asyncio.to_thread(supervisor.clear_orphans, (*SERVICES, *SERVERS[::-1]))
         where = configure(folders, listen, preferred_ports, env)
         running = Stack(where, supervisor)
-        keeper = asyncio.create_task(trim_logs_regularly(supervisor), name="trim logs")
+        trimming = KeptTask(partial(trim_logs_regularly, supervisor), "trim logs", is_watched=False)
         try:
             servers = server_children(where, env)
             running.servers = [server.name for server in servers]
@@ -204,7 +206,7 @@ async def stack(
                 await running.add(*specs)
             yield running
         finally:
-            keeper.cancel()
+            await trimming.stop()
             await running.drain()
 
 

@@ -12,6 +12,7 @@ import signal
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final, assert_never
 
@@ -21,6 +22,7 @@ from tunery.local.errors import LocalError
 from tunery.local.events import Changed, Event, Notice, Phase
 from tunery.local.paths import DataDir
 from tunery.local.ports import HOST
+from tunery.runtime.tasks import KeptTask
 
 BACKOFF_MS_FIRST: Final = 250
 BACKOFF_MS_MAX: Final = 15_000
@@ -43,7 +45,7 @@ class SupervisedChild:
     process: asyncio.subprocess.Process | None = None
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     failure: LocalError | None = None
-    task: asyncio.Task[None] | None = None
+    kept: KeptTask[None] | None = None
     since: float = field(default_factory=time.monotonic)
 
 
@@ -71,22 +73,25 @@ class Supervisor:
 
     def _begin(self, child: Child) -> SupervisedChild:
         old = self._running.get(child.name)
-        if old is not None and old.task is not None and not old.task.done():
+        if old is not None and old.kept is not None and not old.kept.ended.done():
             raise ValueError(f"{child.name} is already running")
         running = SupervisedChild(child)
         self._running[child.name] = running
-        running.task = asyncio.create_task(self._keep(running), name=f"keep {child.name}")
+        running.kept = KeptTask(
+            partial(self._keep, running), f"keep {child.name}", is_watched=False
+        )
         return running
 
     async def _await_ready(self, running: SupervisedChild) -> None:
-        assert running.task is not None  # noqa: S101  # set by _begin
+        assert running.kept is not None  # noqa: S101  # set by _begin
+        ended = running.kept.ended
         waiting = asyncio.create_task(running.ready.wait())
         try:
-            await asyncio.wait({waiting, running.task}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({waiting, ended}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             waiting.cancel()
-        if running.task.done():
-            await running.task  # raises our own errors
+        if ended.done():
+            ended.result()  # raises our own errors
         if (failure := running.failure) is not None:
             raise failure
 
@@ -136,6 +141,8 @@ class Supervisor:
     async def _run_once(self, running: SupervisedChild) -> str:
         """Start the child and wait for its end; returns why it ended, for a person."""
         child = running.child
+        if running.process is not None:
+            return await self._outlive(running, running.process)
         running.since = time.monotonic()
         self._report(running, Phase.PREPARING)
         try:
@@ -153,10 +160,19 @@ class Supervisor:
         reason = await self._see_ready(running, ended, log, offset)
         if reason and not ended.done():
             processes.send_group(running.process.pid, signal.SIGKILL)
-        code = await ended
-        (self._folders.run / f"{child.name}.pid").unlink(missing_ok=True)
+        described = self._note_exit(running, await ended)
+        return reason or described
+
+    async def _outlive(self, running: SupervisedChild, process: asyncio.subprocess.Process) -> str:
+        """Wait for the end of a child whose start was in a task that was cancelled by mistake."""
+        if not running.ready.is_set():
+            processes.send_group(process.pid, signal.SIGKILL)
+        return self._note_exit(running, await process.wait())
+
+    def _note_exit(self, running: SupervisedChild, code: int) -> str:
+        (self._folders.run / f"{running.child.name}.pid").unlink(missing_ok=True)
         running.process = None
-        return reason or describe_exit(code)
+        return describe_exit(code)
 
     async def _spawn(self, child: Child, log: Path) -> asyncio.subprocess.Process:
         who = child.identity
@@ -206,18 +222,19 @@ class Supervisor:
             self._report(running, Phase.STOPPING)
             send_tree(process.pid, signal.SIGCONT)
             processes.send(process.pid, running.child.stop_signal)
-        if running.task is None:
+        if running.kept is None:
             return
-        done, _ = await asyncio.wait({running.task}, timeout=running.child.stop_ms_max / 1000)
+        ended = running.kept.ended
+        done, _ = await asyncio.wait({ended}, timeout=running.child.stop_ms_max / 1000)
         if not done:
             if (process := running.process) is not None:
                 processes.send_group(process.pid, signal.SIGKILL)
                 self._listen(Notice(f"{name} did not stop in time and was killed"))
             else:
-                running.task.cancel()
-            await asyncio.wait({running.task}, timeout=KILL_MS_MAX / 1000)
-        if not running.task.cancelled():
-            running.task.exception()  # retrieved: the reason was reported before
+                await running.kept.stop()
+            await asyncio.wait({ended}, timeout=KILL_MS_MAX / 1000)
+        if ended.done() and not ended.cancelled():
+            ended.exception()  # retrieved: the reason was reported before
 
     async def drain(self, stages: Sequence[Sequence[str]]) -> None:
         """Stop one stage after the other; the children of a stage at the same time."""

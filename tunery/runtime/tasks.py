@@ -10,7 +10,7 @@ import asyncio
 import io
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from schemas.units import Ms
 from tunery.runtime.telemetry.logs import log_event
@@ -79,17 +79,67 @@ async def run_apart(work: Coroutine[Any, Any, T], name: str) -> T:
     return result_of(task)
 
 
+class KeptTask(Generic[T]):
+    """A loop that runs in a task from now on, until it ends by itself or is released.
+
+    After a stray cancellation, which is logged and counted, it runs again in a fresh task.
+    Callbacks of the event loop see to that. Nothing can cancel them by mistake, unlike a second
+    task that would wait for the first.
+
+    `ended` gets the result of the loop, or what it raised. With `is_watched` its reports of
+    progress are watched: it must report again and again.
+    """
+
+    def __init__(
+        self, work: Callable[[], Coroutine[Any, Any, T]], name: str, *, is_watched: bool = True
+    ) -> None:
+        self.name = name
+        self._work, self._is_watched = work, is_watched
+        self._loop = asyncio.get_running_loop()
+        self._is_released = False
+        self.ended: asyncio.Future[T] = self._loop.create_future()
+        self._run()
+
+    def _run(self) -> None:
+        if self._is_released:
+            return
+        work = _watched(self._work(), self.name) if self._is_watched else self._work()
+        self._task = asyncio.create_task(work, name=self.name)
+        self._task.add_done_callback(self._keep)
+
+    def _keep(self, task: "asyncio.Task[T]") -> None:
+        if self._is_released or self.ended.done():
+            return
+        if task.cancelled():
+            note_stray(self.name, StrayCancellation(self.name))
+            self._loop.call_later(STRAY_PAUSE_MS / 1_000, self._run)
+        elif (error := task.exception()) is not None:
+            self.ended.set_exception(error)
+        else:
+            self.ended.set_result(task.result())
+
+    def release(self) -> "asyncio.Task[T]":
+        """Keep the loop no longer; the task in which it runs, to be stopped. `ended` stays open."""
+        self._is_released = True
+        return self._task
+
+    async def stop(self) -> None:
+        """Release the loop and stop its task; `ended` is cancelled if the loop had not ended."""
+        await stop_tasks((self.release(),))
+        self.ended.cancel()
+
+
 async def run_again(work: Callable[[], Coroutine[Any, Any, T]], name: str) -> T:
     """As `run_apart`, for the endless loop `name`: its reports of progress are watched.
 
     After a stray cancellation, which is logged and counted, it runs again.
     """
-    while True:
-        try:
-            return await run_apart(_watched(work(), name), name)
-        except StrayCancellation as error:
-            note_stray(name, error)
-            await asyncio.sleep(STRAY_PAUSE_MS / 1_000)
+    kept = KeptTask(work, name)
+    try:
+        await asyncio.wait((kept.ended,))
+    finally:
+        await kept.stop()
+    return kept.ended.result()
 
 
 async def run_together(works: Mapping[str, Coroutine[Any, Any, None]]) -> None:

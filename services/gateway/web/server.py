@@ -67,7 +67,7 @@ class HttpServer:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             bound.bind((self._host, self._port))
             self.address = bound.getsockname()
-            task = asyncio.create_task(server.serve(sockets=[bound]))
+            task = asyncio.create_task(server.serve(sockets=[bound]), name="uvicorn")
             try:
                 await asyncio.shield(task)
             finally:

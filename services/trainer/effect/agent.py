@@ -25,7 +25,7 @@ from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.hosts.abstract import HostStopped
 from tunery.runtime.journal.reader import START, JournalReader
 from tunery.runtime.ports import Runtime
-from tunery.runtime.tasks import run_again, stop_tasks
+from tunery.runtime.tasks import KeptTask, run_again
 from tunery.runtime.telemetry.logs import log_event
 from tunery.runtime.watchdog import beat
 
@@ -42,7 +42,10 @@ class RunningLease(Protocol):
     """What runs under one lease, from its grant to the report that its slots are free."""
 
     async def run(self) -> None:
-        """Work until the end, whatever it is, and report it."""
+        """Work until the end, whatever it is, and report it.
+
+        Called again when it was cancelled by mistake: then nothing is started a second time.
+        """
 
     def set_target(self, target: TargetState) -> None:
         """What the pool wants now; targets only harden."""
@@ -78,7 +81,7 @@ class NodeAgent:
         self._state = NodeState(node_id=self._settings.id, incarnation=uuid4().hex)
         self._position = START
         self._leases: dict[int, RunningLease] = {}
-        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._tasks: dict[int, KeptTask[None]] = {}
 
     async def run(self) -> None:
         """Register, follow the pool until cancelled, then drain and retire.
@@ -89,15 +92,30 @@ class NodeAgent:
         killed = await self._launcher.sweep()
         if killed:
             log_event(LOG, logging.WARNING, "node.orphans_killed", processes=killed)
-        beating = asyncio.create_task(run_again(self._beat, "agent heartbeats"))
+        beating = KeptTask(self._beat, "agent heartbeats")
         try:
             await run_again(self._register, "agent registration")
-            await run_again(self._follow, "agent journal")
+            await self._follow_while(beating)
         finally:
             try:
                 await self._leave()
             finally:
-                await stop_tasks((beating,))
+                await beating.stop()
+
+    async def _follow_while(self, beating: KeptTask[None]) -> None:
+        """Follow the journal until that, or the heartbeats, come to an end. Raises what they did.
+
+        A node without heartbeats is lost to its pool, whatever else it does.
+        """
+        following = KeptTask(self._follow, "agent journal")
+        try:
+            ended, _ = await asyncio.wait(
+                (following.ended, beating.ended), return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            await following.stop()
+        for end in ended:
+            end.result()
 
     async def ready(self) -> None:
         """Wait until the pool has accepted this node."""
@@ -150,15 +168,16 @@ class NodeAgent:
         for lease in sorted(self._state.assignments):
             self._pursue(lease, self._state.assignments[lease])
         for lease in [lease for lease in self._leases if lease not in self._state.assignments]:
-            if self._tasks[lease].done():
+            if self._tasks[lease].ended.done():
                 del self._leases[lease], self._tasks[lease]
 
     def _pursue(self, lease: int, assignment: Assignment) -> None:
         if lease not in self._leases:
-            self._leases[lease] = self._start_lease(assignment.grant, self._state.incarnation)
-            task = asyncio.create_task(self._leases[lease].run())
-            task.add_done_callback(partial(_log_crash, lease))
-            self._tasks[lease] = task
+            running = self._start_lease(assignment.grant, self._state.incarnation)
+            # not watched: what runs under a lease says nothing for long, and `idle_ms` tells of it
+            kept = KeptTask(running.run, f"lease {lease}", is_watched=False)
+            kept.ended.add_done_callback(partial(_log_crash, lease))
+            self._leases[lease], self._tasks[lease] = running, kept
         self._leases[lease].set_target(assignment.target)
 
     async def _beat(self) -> None:
@@ -180,7 +199,7 @@ class NodeAgent:
         """Drain what runs, kill what is left after the grace period, then retire the node."""
         for running_lease in self._leases.values():
             running_lease.set_target("kill" if self._state.replaced else "drain")
-        running = [task for task in self._tasks.values() if not task.done()]
+        running = [task.ended for task in self._tasks.values() if not task.ended.done()]
         grace_s = self._settings.drain_grace_ms / 1_000
         if running:
             _, late = await asyncio.wait(running, timeout=grace_s)
@@ -197,7 +216,7 @@ class NodeAgent:
                 log_event(LOG, logging.WARNING, "node.unreachable_on_shutdown", node=node_id)
 
 
-def _log_crash(lease: int, task: asyncio.Task[None]) -> None:
-    error = None if task.cancelled() else task.exception()
+def _log_crash(lease: int, ended: "asyncio.Future[None]") -> None:
+    error = ended.exception()
     if error is not None:
         log_event(LOG, logging.CRITICAL, "lease.crashed", error, lease=lease)

@@ -53,6 +53,8 @@ class LeaseAttempt:
         self._grant, self._tools, self._program, self._folder = grant, tools, program, folder
         self._target: TargetState = "run"
         self._process: WorkProcess | None = None
+        self._has_begun = False
+        self._known_end: ProcessEnd | None = None
         self._started_ms: int | None = None
         self._failed: Failed | None = None
         self._idle_since_ms: int | None = None  # set while the agent waits for the next event
@@ -73,7 +75,10 @@ class LeaseAttempt:
             self._signal(self._process)
 
     async def run(self) -> None:
-        """Work until the end, whatever it is, and report it."""
+        """Work until the end, whatever it is, and report it.
+
+        Called again after a stray cancellation, which ended the process, it only reports.
+        """
         grant = self._grant
         with log_context(
             tenant=grant.tenant,
@@ -81,13 +86,21 @@ class LeaseAttempt:
             attempt=grant.attempt,
             lease=grant.token.lease,
         ):
-            try:
-                end = await run_apart(self._run(), f"work of lease {grant.token.lease}")
-            except Exception as error:  # any error: a lease without an end is billed to its limit
-                log_event(LOG, logging.ERROR, "lease.failed", error)
-                end = ProcessEnd("failed", "platform", str(error) or type(error).__name__)
+            end = self._known_end = self._known_end or await self._work()
             await run_again(partial(self._report, end), f"report of lease {grant.token.lease}")
             shutil.rmtree(self._folder, ignore_errors=True)
+
+    async def _work(self) -> ProcessEnd:
+        """Work once; how it ended. A lease without an end would be billed to its limit."""
+        lease = self._grant.token.lease
+        if self._has_begun:
+            return ProcessEnd("failed", "platform", f"the work of lease {lease} was cut off")
+        self._has_begun = True
+        try:
+            return await run_apart(self._run(), f"work of lease {lease}")
+        except Exception as error:  # any error: see above
+            log_event(LOG, logging.ERROR, "lease.failed", error)
+            return ProcessEnd("failed", "platform", str(error) or type(error).__name__)
 
     async def _run(self) -> ProcessEnd:
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -7,13 +7,15 @@ go, join again after an outage. A partition that stops is noted and the others g
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from tunery.runtime.bus.abstract import Unavailable
+from tunery.runtime.hosts.keeping import HostUnstoppable
 from tunery.runtime.journal import alarm
 from tunery.runtime.journal.acceptance import PartitionStopped
 from tunery.runtime.journal.ports import HostLimits, JournalPorts
-from tunery.runtime.tasks import run_again
+from tunery.runtime.tasks import CANCEL_MS_MAX, KeptTask, stop_tasks
 from tunery.runtime.telemetry.logs import log_event
 from tunery.runtime.watchdog import beat
 
@@ -47,49 +49,78 @@ class AssignedPartitions:
         self._log, self._clock, self._limits = runtime.log, runtime.clock, limits
         self._host, self._stream, self._group, self._topic = host, stream, group, topic
         self._prepare, self._drop = prepare, drop
-        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._kept: dict[int, KeptTask[None]] = {}
+        self._revoked: dict[asyncio.Task[None], None] = {}  # cancelled and not yet ended
+        self._failed: asyncio.Future[None]  # the work of a partition ended, and must not
 
     async def run(self) -> None:
-        """Serve what is assigned until cancelled; an outage of the log is waited out."""
+        """Serve what is assigned until cancelled; an outage of the log is waited out.
+
+        Raises what the work of a partition raised; HostUnstoppable when it cannot be ended.
+        """
         while True:
             beat("waiting")
             try:
-                async with (
-                    asyncio.TaskGroup() as tasks,
-                    self._log.membership(self._group, self._topic) as changes,
-                ):
-                    async for partitions in changes:
-                        await self._reassign(partitions, tasks)
-            except* Unavailable as outage:
-                log_event(
-                    LOG,
-                    logging.WARNING,
-                    "host.log_unavailable",
-                    host=self._host,
-                    why=outage.exceptions[0],
-                )
-            finally:
-                for partition in sorted(self._tasks):
-                    self._drop(partition)
-                self._tasks.clear()
+                await self._serve()
+            except Unavailable as outage:
+                log_event(LOG, logging.WARNING, "host.log_unavailable", host=self._host, why=outage)
             await self._clock.sleep(self._limits.retry_ms)
 
-    async def _reassign(self, partitions: frozenset[int], tasks: asyncio.TaskGroup) -> None:
+    async def _serve(self) -> None:
+        """Follow the group, with a task for each partition, until one of all these ends."""
+        self._failed = asyncio.get_running_loop().create_future()
+        following = KeptTask(self._follow, f"{self._host} assignments")
+        try:
+            await asyncio.wait((following.ended, self._failed), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            kept = (following, *(self._kept[number] for number in sorted(self._kept)))
+            late = await stop_tasks((*(task.release() for task in kept), *self._revoked))
+            for partition in sorted(self._kept):
+                self._drop(partition)
+            self._kept.clear()
+        ends = [end for end in (following.ended, self._failed) if end.done()]
+        errors = [error for end in ends if (error := end.exception()) is not None]
+        if late:
+            names = ", ".join(sorted(task.get_name() for task in late))
+            raise HostUnstoppable(f"{names}: cancelled and did not end in {CANCEL_MS_MAX} ms")
+        if errors:
+            raise errors[0]
+
+    async def _follow(self) -> None:
+        """Raises Unavailable."""
+        async with self._log.membership(self._group, self._topic) as changes:
+            async for partitions in changes:
+                await self._reassign(partitions)
+
+    async def _reassign(self, partitions: frozenset[int]) -> None:
         """Lazy revocation: what stays assigned is not disturbed by a rebalance."""
-        for partition in sorted(self._tasks.keys() - partitions):
-            self._tasks.pop(partition).cancel()
+        for partition in sorted(self._kept.keys() - partitions):
+            self._revoke(self._kept.pop(partition).release())
             self._drop(partition)
-        added = sorted(partitions - self._tasks.keys())
+        added = sorted(partitions - self._kept.keys())
         works = await self._prepare(added) if added else {}
         for partition in added:
             self.stopped.pop(partition, None)
             alarm.silence(self._host, self._stream, partition)
-            self._tasks[partition] = tasks.create_task(self._guard(partition, works[partition]))
+            kept = KeptTask(works[partition], f"{self._host} {partition}")
+            self._kept[partition] = kept
+            kept.ended.add_done_callback(partial(self._note_end, partition, kept))
         self.assigned = True
 
-    async def _guard(self, partition: int, work: PartitionWork) -> None:
-        try:
-            await run_again(work, f"{self._host} {partition}")
-        except PartitionStopped as stopped:
-            self.stopped[partition] = stopped
-            alarm.sound(self._host, self._stream, stopped)
+    def _revoke(self, task: "asyncio.Task[None]") -> None:
+        self._revoked[task] = None
+        task.add_done_callback(self._revoked.pop)
+        task.cancel()
+
+    def _note_end(
+        self, partition: int, kept: KeptTask[None], ended: "asyncio.Future[None]"
+    ) -> None:
+        """A partition that stopped is noted; any other end ends the run of the host."""
+        error = ended.exception()
+        if self._kept.get(partition) is not kept:
+            return
+        if isinstance(error, PartitionStopped):
+            self.stopped[partition] = error
+            alarm.sound(self._host, self._stream, error)
+        elif not self._failed.done():
+            self._failed.set_exception(error or RuntimeError(f"{kept.name} ended by itself"))

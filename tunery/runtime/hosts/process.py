@@ -11,8 +11,7 @@ import signal
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import uvloop
 from prometheus_client import start_http_server
@@ -25,7 +24,13 @@ from tunery.runtime.hosts.keeping import BACKOFF, HostUnstoppable, keep
 from tunery.runtime.loop_watch import watched_event_loop
 from tunery.runtime.ports import Runtime
 from tunery.runtime.settings import RuntimeSettings, SettingsError, load
-from tunery.runtime.tasks import log_all_tasks, result_of
+from tunery.runtime.tasks import (
+    KeptTask,
+    StrayCancellation,
+    log_all_tasks,
+    result_of,
+    stop_tasks,
+)
 from tunery.runtime.telemetry.logs import configure, log_event
 
 LOG: Final = logging.getLogger("tunery.process")
@@ -84,14 +89,15 @@ async def serve(name: str, build: Build, settings: RuntimeSettings, stop_ms_max:
     loop.add_signal_handler(signal.SIGUSR2, log_all_tasks)
     log_event(LOG, logging.INFO, "process.starting")
     work = asyncio.create_task(_live(name, build, settings, stop, stop_ms_max), name=name)
-    stopping = asyncio.create_task(stop.wait())
-    await asyncio.wait((work, stopping), return_when=asyncio.FIRST_COMPLETED)
-    stopping.cancel()
+    stopping: KeptTask[Any] = KeptTask(stop.wait, "stop", is_watched=False)
+    await asyncio.wait((work, stopping.ended), return_when=asyncio.FIRST_COMPLETED)
     if stop.is_set():
         _leave_in(stop_ms_max + LEAVE_MS_MAX)
+    await asyncio.wait((work,))  # ends by itself, or in what `_leave_in` allows
+    await stopping.stop()
     try:
-        await work
-    except HostUnstoppable as error:
+        result_of(work)
+    except (HostUnstoppable, StrayCancellation) as error:
         log_event(LOG, logging.CRITICAL, "process.gave_up", why=error)
         logging.shutdown()
         os._exit(EXIT_HOST_LOST)  # an orderly exit would wait for the run that does not end
@@ -122,17 +128,14 @@ async def _live(
 async def _unless(stop: asyncio.Event, opening: Awaitable[Runtime]) -> Runtime | None:
     """The opened runtime, or None when the process is to stop first."""
     task = asyncio.ensure_future(opening)
-    stopping = asyncio.create_task(stop.wait())
+    stopping: KeptTask[Any] = KeptTask(stop.wait, "stop", is_watched=False)
     try:
-        await asyncio.wait((task, stopping), return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            return task.result()
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-        return None
+        await asyncio.wait((task, stopping.ended), return_when=asyncio.FIRST_COMPLETED)
     finally:
-        stopping.cancel()
+        await stop_tasks((task, stopping.release()))
+    if stop.is_set() and (task.cancelled() or not task.done()):
+        return None
+    return result_of(task)
 
 
 async def run_hosts(
@@ -149,19 +152,20 @@ async def run_hosts(
         return asyncio.create_task(keeping, name=f"keep {host.name}")
 
     kept = {number: start(host) for number, host in enumerate(hosts)}
-    announcing = asyncio.create_task(_announce(hosts), name="announce")
-    stopping = asyncio.create_task(stop.wait(), name="stop")
+    announcing = KeptTask(lambda: _announce(hosts), "announce", is_watched=False)
+    stopping: KeptTask[Any] = KeptTask(stop.wait, "stop", is_watched=False)
     try:
         while not stop.is_set():
-            await asyncio.wait((stopping, *kept.values()), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                (stopping.ended, *kept.values()), return_when=asyncio.FIRST_COMPLETED
+            )
             for number in [number for number, task in kept.items() if task.done()]:
                 if _is_final(hosts[number], kept.pop(number), health):
                     continue
                 await asyncio.sleep(BACKOFF.first_ms / 1_000)
                 kept[number] = start(hosts[number])
     finally:
-        announcing.cancel()
-        stopping.cancel()
+        await stop_tasks((announcing.release(), stopping.release()))
         await _cancel([(hosts[number], kept[number]) for number in sorted(kept)], stop_ms_max)
 
 

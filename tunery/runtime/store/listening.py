@@ -12,7 +12,7 @@ import asyncpg
 from schemas.units import Ms
 from tunery.runtime.backoff import Backoff
 from tunery.runtime.clock import Clock, SystemClock
-from tunery.runtime.tasks import run_again, stop_tasks
+from tunery.runtime.tasks import KeptTask
 from tunery.runtime.telemetry.logs import log_event
 from tunery.runtime.watchdog import beat
 
@@ -30,12 +30,12 @@ async def listen(dsn: str, channel: str, on_notice: Callable[[str], None]) -> As
     """
     begun = asyncio.Event()
     listening = partial(_listen_again, dsn, channel, on_notice, begun, SystemClock())
-    task = asyncio.create_task(run_again(listening, f"listen {channel}"), name=f"keep {channel}")
+    kept = KeptTask(listening, f"listen {channel}")
     try:
         await begun.wait()  # set after one connection, or one failure: CONNECT_MS_MAX each
         yield
     finally:
-        await stop_tasks((task,))
+        await kept.stop()
 
 
 async def _listen_again(

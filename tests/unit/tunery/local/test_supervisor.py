@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.tunery.runtime.strays import cancel_by_mistake, tasks_called
+from tests.unit.tunery.runtime.strays import until as until_true
 from tunery.local import supervisor as supervisors
 from tunery.local.child import Child, service
 from tunery.local.errors import LocalError
@@ -179,3 +181,40 @@ def test_a_grown_log_is_kept_once(folders: DataDir, monkeypatch: pytest.MonkeyPa
 def test_exits_are_described() -> None:
     assert supervisors.describe_exit(-signal.SIGSEGV) == "killed by SIGSEGV"
     assert supervisors.describe_exit(1) == "ended with code 1"
+
+
+async def test_child_is_supervised_further_after_a_stray_cancellation(folders: DataDir) -> None:
+    events = EventList()
+    boss = Supervisor(folders, events.append)
+    await boss.start([child("a", READY + SLEEP, folders.root)])
+    first = boss.pid("a")
+    cancel_by_mistake("keep a")
+    await until_true(lambda: bool(tasks_called("keep a")))
+    assert boss.pid("a") == first, "the child itself goes on"
+    boss.kill("a")
+    await until_true(lambda: boss.pid("a") not in {first, None})
+    await boss.await_ready("a")
+    await boss.drain([["a"]])
+    assert events.phases("a")[-1] is Phase.STOPPED
+    assert list(folders.run.glob("*.pid")) == []
+
+
+async def test_child_that_was_starting_at_a_stray_cancellation_starts_again(
+    folders: DataDir,
+) -> None:
+    once = folders.root / "once"
+    hangs_once = (
+        f"import pathlib, time; once = pathlib.Path({str(once)!r})\n"
+        "if not once.exists(): once.touch(); time.sleep(60)\n"
+    )
+    boss = Supervisor(folders, EventList().append)
+    starting = asyncio.create_task(
+        boss.start([child("a", hangs_once + READY + SLEEP, folders.root)])
+    )
+    await until_true(once.exists)
+    first = boss.pid("a")
+    cancel_by_mistake("keep a")
+    async with asyncio.timeout(20):
+        await starting
+    assert boss.pid("a") not in {first, None}
+    await boss.drain([["a"]])

@@ -5,6 +5,7 @@ import pytest
 
 from tunery.runtime import tasks
 from tunery.runtime.tasks import (
+    KeptTask,
     StrayCancellation,
     log_all_tasks,
     run_again,
@@ -106,6 +107,53 @@ async def test_work_runs_again_after_a_stray_cancellation(
 
     assert await run_again(work, "work") == "done"
     assert [record.getMessage() for record in caplog.records] == ["task.stray_cancellation"] * 2
+
+
+async def test_kept_loop_runs_again_in_a_fresh_task_though_nobody_waits_for_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    tasks_of_runs: list[asyncio.Task[object]] = []
+    began = asyncio.Event()
+
+    async def loop() -> None:
+        tasks_of_runs.append(own_task())
+        began.set()
+        await asyncio.sleep(60)
+
+    kept = KeptTask(loop, "the kept one")
+    for _ in range(3):
+        async with asyncio.timeout(5):
+            await began.wait()
+        began.clear()
+        tasks_of_runs[-1].cancel()
+    async with asyncio.timeout(5):
+        await began.wait()
+    await kept.stop()
+    assert kept.ended.cancelled()
+    assert len(set(tasks_of_runs)) == len(tasks_of_runs) == 4
+    assert [record.getMessage() for record in caplog.records] == ["task.stray_cancellation"] * 3
+
+
+async def test_kept_loop_ends_with_what_it_raised() -> None:
+    kept = KeptTask(fail, "failing")
+    with pytest.raises(LookupError):
+        async with asyncio.timeout(5):
+            await kept.ended
+    await kept.stop()
+
+
+async def test_released_loop_is_not_run_again() -> None:
+    runs = 0
+
+    async def loop() -> None:
+        nonlocal runs
+        runs += 1
+        await cancel_itself()
+
+    kept = KeptTask(loop, "released")
+    await asyncio.wait((kept.release(),))
+    await asyncio.sleep(0.02)
+    assert runs == 1
 
 
 async def test_task_that_does_not_end_is_left_behind_and_named(

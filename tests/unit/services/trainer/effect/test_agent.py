@@ -1,19 +1,23 @@
 """The agent against the real pool decider: leases become processes, processes become facts."""
 
+import asyncio
 import os
 import signal
 from contextlib import suppress
 from pathlib import Path
+from random import Random
 
 import pytest
 from msgspec.structs import replace
 
 from schemas import pool, training
+from schemas.topics import HEARTBEATS, PARTITIONS
 from services.trainer.adapters.processes import ProcessGroups
 from tests.unit.services.trainer.effect.machines import Script, node
+from tests.unit.tunery.runtime.strays import tasks_called
 from tests.unit.tunery.work.samples import STARTED
 from tunery.runtime.blobs.abstract import BlobMissing
-from tunery.runtime.memory_servers import memory_servers
+from tunery.runtime.memory_servers import MemoryServers, memory_servers
 from tunery.work.events import Failed
 
 SLEEPS = "time.sleep(60)"
@@ -137,6 +141,47 @@ def _processes(folder: Path) -> list[int]:
                 if (entry / "cwd").readlink() == folder:
                     pids.append(int(entry.name))
     return pids
+
+
+#: every task of an agent that lives as long as the agent, or as one of its leases
+AGENT_TASKS = ("agent ", "lease ", "work of lease ", "report of lease ")
+STRAYS = 6
+
+
+@pytest.mark.parametrize("seed", range(1, 9))
+async def test_lease_ends_and_heartbeats_go_on_after_stray_cancellations(
+    tmp_path: Path, seed: int
+) -> None:
+    rng, there = Random(seed), await memory_servers()
+    async with node(there, tmp_path, lambda _: Script(then="time.sleep(0.5)")) as here:
+        await here.request("job1")
+        for _ in range(STRAYS):
+            await asyncio.sleep(rng.uniform(0, 0.2))
+            if cancellable := tasks_called(*AGENT_TASKS):
+                rng.choice(cancellable).cancel()
+        events = await here.until(pool.MemberFreed)
+        closed = only(events, pool.PlacementClosed)
+        assert isinstance(closed, pool.PlacementClosed)
+        assert (closed.end.outcome, closed.end.cause) in {
+            ("succeeded", None),
+            ("failed", "platform"),
+            ("not_started", None),
+        }
+        before = await _heartbeats(there)
+        await asyncio.sleep(1)
+        assert await _heartbeats(there) > before
+        await here.request("job2")
+        events = await here.until(pool.MemberFreed, count=2)
+        assert [e.end.outcome for e in events if isinstance(e, pool.PlacementClosed)][1:] == [
+            "succeeded"
+        ]
+        assert not _processes(tmp_path / "1")
+
+
+async def _heartbeats(servers: MemoryServers) -> int:
+    """How many there were."""
+    ends = [(await servers.log.bounds(HEARTBEATS.name, number))[1] for number in range(PARTITIONS)]
+    return sum(ends)
 
 
 async def test_leaving_in_order_drains_and_retires(tmp_path: Path) -> None:

@@ -2,14 +2,19 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+import pytest
 import pytest_asyncio
 
 from examples.first_stream import SEATS
 from schemas.topics import PARTITIONS
 from tests.unit.tunery.runtime.journal.memory_fixture import QUICK, World, running, until
+from tests.unit.tunery.runtime.strays import cancel_by_mistake, tasks_called
+from tunery.runtime import tasks
 from tunery.runtime.bus.abstract import Unavailable
+from tunery.runtime.hosts.keeping import HostUnstoppable
 from tunery.runtime.hosts.membership import AssignedPartitions, PartitionWork
 from tunery.runtime.journal.acceptance import Poison
+from tunery.runtime.tasks import stop_tasks
 
 EVERY = frozenset(range(PARTITIONS))
 
@@ -24,6 +29,7 @@ class Member:
         self.begun: list[int] = []
         self.dropped: list[int] = []
         self.broken: set[int] = set()  # partitions that stop at once
+        self.failures: list[Exception] = []  # of the works that begin from now on
         self.outages = 0  # how often preparing fails from now on
         self.partitions = AssignedPartitions(
             world,
@@ -52,6 +58,8 @@ class Member:
         self.begun.append(partition)
         if partition in self.broken:
             raise Poison(SEATS.name, partition, 7, "it cannot be decided")
+        if self.failures:
+            raise self.failures.pop()
         self.running.add(partition)
         try:
             await asyncio.sleep(60)
@@ -102,3 +110,68 @@ async def test_an_outage_of_the_log_is_waited_out(world: World) -> None:
     async with running(member):
         await until(lambda: member.running == EVERY)
     assert member.outages == 0
+
+
+@pytest.mark.parametrize("partition", sorted(EVERY))
+async def test_partition_whose_task_was_cancelled_by_mistake_is_served_again(
+    world: World, partition: int
+) -> None:
+    member = Member(world)
+    async with running(member):
+        await until(lambda: member.running == EVERY)
+        cancel_by_mistake(f"member {partition}")
+        await until(lambda: member.begun.count(partition) == 2)
+        await until(lambda: member.running == EVERY)
+    assert len(member.begun) == len(EVERY) + 1
+    assert member.dropped == sorted(EVERY)
+
+
+async def test_group_is_joined_again_when_following_it_was_cancelled_by_mistake(
+    world: World,
+) -> None:
+    first, second = Member(world), Member(world)
+    async with running(first):
+        await until(lambda: first.running == EVERY)
+        cancel_by_mistake("member assignments")
+        await until(lambda: not tasks_called("member assignments"))
+        await until(lambda: bool(tasks_called("member assignments")))
+        async with running(second):
+            await until(lambda: first.running | second.running == EVERY and bool(second.running))
+        await until(lambda: first.running == EVERY)
+    assert first.begun[: len(EVERY)] == sorted(EVERY), "those that stayed were not disturbed"
+
+
+async def test_work_that_fails_ends_the_run_of_the_host(world: World) -> None:
+    member = Member(world)
+    member.failures = [LookupError("a defect")]
+    with pytest.raises(LookupError):
+        async with asyncio.timeout(5):
+            await member.run()
+    assert member.running == set()
+
+
+async def test_work_that_does_not_end_is_named_and_ends_the_process(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until now the host waited without a limit for partitions that were taken away."""
+    monkeypatch.setattr(tasks, "CANCEL_MS_MAX", 20)
+    monkeypatch.setattr(stop_tasks, "__defaults__", (20,))
+    let_go = asyncio.Event()
+
+    class Deaf(Member):
+        async def _work(self, partition: int) -> None:
+            while partition == 1 and not let_go.is_set():
+                try:
+                    await let_go.wait()
+                except asyncio.CancelledError:
+                    continue
+            if partition == 2:
+                await asyncio.sleep(0.05)
+                raise LookupError("a defect")
+            await super()._work(partition)
+
+    with pytest.raises(HostUnstoppable, match="member 1"):
+        async with asyncio.timeout(5):
+            await Deaf(world).run()
+    let_go.set()
+    await asyncio.sleep(0.01)

@@ -4,6 +4,7 @@ import logging
 import pytest
 
 from tests.unit.tunery.runtime.hosts.scripted_host import ScriptedHost
+from tests.unit.tunery.runtime.strays import cancel_by_mistake, tasks_called, until
 from tunery.runtime.backoff import Backoff
 from tunery.runtime.hosts import keeping, process
 from tunery.runtime.hosts.keeping import HostUnstoppable
@@ -96,3 +97,33 @@ async def test_host_is_kept_again_when_what_keeps_it_is_cancelled(
     stop.set()
     await running
     assert [record.getMessage() for record in caplog.records] == ["host.keeper_lost"]
+
+
+async def test_process_is_announced_and_stops_though_its_own_tasks_were_cancelled_by_mistake(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    host, stop = SlowHost("slow"), asyncio.Event()
+    running = asyncio.create_task(run_hosts([host], stop, 1_000))
+    await until(lambda: len(tasks_called("announce", "stop")) == 2)
+    for name in ("announce", "stop"):
+        cancel_by_mistake(name)
+    host.let_go.set()
+    await until(lambda: any(r.getMessage() == "process.ready" for r in caplog.records))
+    await until(lambda: bool(tasks_called("stop")))
+    cancel_by_mistake("stop")
+    stop.set()
+    async with asyncio.timeout(5):
+        await running
+    assert host.runs == 1
+
+
+class SlowHost(ScriptedHost):
+    """It is ready once it is let go."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.let_go = asyncio.Event()
+
+    async def ready(self) -> None:
+        await self.let_go.wait()
