@@ -18,7 +18,7 @@ from schemas.units import HOUR_MS, GpuMs, Micro
 from services.billing.adapters.prices import read_books
 from services.billing.domain.invoice import LedgerRow, invoice
 from services.billing.domain.periods import period
-from simulator.control_plane.books import Books
+from simulator.control_plane.books import SecondBooks
 from simulator.control_plane.control_plane_sim import ControlPlaneRun
 from simulator.control_plane.quota_books import Quota, month
 from simulator.control_plane.usage_books import Beat, LedgerLine, Meter
@@ -40,7 +40,7 @@ class Audit:
 
 def audited(run: ControlPlaneRun) -> Audit:
     """All invariants of a run. None is computed by the code that it checks."""
-    books = Books(_beats(run), _diaries(run))
+    books = SecondBooks(_beats(run), _diaries(run))
     for decision, command in _decisions(run, "job"):
         books.enter_job(decision.header.key, command, decision.events, decision.header.at)
     for decision, command in _decisions(run, "pool"):

@@ -14,7 +14,7 @@ from simulator.control_plane.usage_books import Beat, Meter
 
 
 @dataclass
-class Books:
+class SecondBooks:
     """Entered decision by decision; `violations` is what did not hold at some prefix.
 
     beats: every heartbeat that is in the log, also of later.

@@ -43,7 +43,7 @@ from simulator.control_plane.agent import (
     SimAgent,
     SimAttempt,
 )
-from simulator.control_plane.books import Books
+from simulator.control_plane.books import SecondBooks
 from simulator.control_plane.samples import (
     BASE,
     MINUTE,
@@ -97,7 +97,7 @@ class World:
         self.journal = NodeState(node_id="", incarnation="")  # what every node knows of the pool
         self.beats: set[Beat] = set()
         self.diaries: LeaseDiaries = {}
-        self.books, self.incarnations = Books(self.beats, self.diaries), 0
+        self.books, self.incarnations = SecondBooks(self.beats, self.diaries), 0
         self.jobs: dict[str, str] = {}  # job → tenant
         self.announced: list[Announce] = []
         self.unpinned: list[str] = []

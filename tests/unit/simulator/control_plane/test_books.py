@@ -5,7 +5,7 @@ from schemas.job import HoldTaken, JobSubmitted
 from schemas.pool import UsageCredited, UsageSliced
 from schemas.units import HOUR_MS
 from services.scheduler.domain.job.quota import month_of
-from simulator.control_plane.books import Books
+from simulator.control_plane.books import SecondBooks
 from simulator.control_plane.samples import T0
 from tests.unit.services.scheduler.world import World
 
@@ -54,6 +54,6 @@ def test_a_bill_above_the_hold_is_found_when_it_is_written() -> None:
 def test_a_job_without_an_end_is_found_at_the_end() -> None:
     world = run_one_job()
     (submitted, *_) = events_of(world, JobSubmitted)
-    books = Books(frozenset(), {})
+    books = SecondBooks(frozenset(), {})
     books.enter_job("acme", Tick(), (submitted,), T0)
     assert books.violations_at_the_end() == ["end: ftjob-0 never ended"]
