@@ -60,7 +60,11 @@ def test_whatever_happens_every_job_ends_and_the_books_agree(seed: int) -> None:
             m: n for m, n in ledger.items() if n
         }, "quota used is not the ledger's sum"
     assert sorted(world.unpinned) == sorted(books.quota.ended)
-    ends = {sent.event_id for sent in world.announced if sent.event_type in STANDARD_EVENT_TYPES}
+    ends = {
+        announced.event_id
+        for announced in world.announced
+        if announced.event_type in STANDARD_EVENT_TYPES
+    }
     assert len(ends) == len(books.quota.ended)
     assert world.job.refolded() == world.job.state
     assert world.pool.refolded() == world.pool.state
