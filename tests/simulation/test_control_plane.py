@@ -60,7 +60,7 @@ def test_a_broken_rule_is_caught(mutant: Mutant) -> None:
     assert caught, f"{mutant.name}: no seed up to {seeds[-1]} violates {mutant.invariant!r}"
 
 
-def test_the_second_meter_knows_the_worked_example_of_the_decision() -> None:
+def test_the_independent_usage_meter_reproduces_the_example_of_decision_0005() -> None:
     """2 slots from 13:20 for 70 minutes, cap 8,000,000."""
     minute = HOUR_MS // 60
     assert hours(13 * HOUR_MS + 20 * minute, 70 * minute, 2, 8_000_000) == {

@@ -80,7 +80,7 @@ async def test_one_idempotency_key_makes_one_job(api: ControlPlane) -> None:
     assert len(listed["data"]) == 1
 
 
-async def test_a_retry_of_the_sdk_is_the_same_job_and_a_second_wish_is_not(
+async def test_an_sdk_retry_is_the_same_job_and_a_second_call_is_not(
     api: ControlPlane,
 ) -> None:
     client, file_id = await ready(api)
@@ -91,7 +91,7 @@ async def test_a_retry_of_the_sdk_is_the_same_job_and_a_second_wish_is_not(
     assert waiting.json()["id"] != first.json()["id"]
 
 
-async def test_every_problem_is_told_at_once_and_param_names_the_first(api: ControlPlane) -> None:
+async def test_all_problems_are_reported_and_param_names_the_first(api: ControlPlane) -> None:
     client, file_id = await ready(api)
     answer = await submit(
         client,
@@ -108,7 +108,7 @@ async def test_every_problem_is_told_at_once_and_param_names_the_first(api: Cont
         assert f"{param}: " in error["message"]
 
 
-async def test_bodies_that_do_not_fit_are_400_with_param(api: ControlPlane) -> None:
+async def test_invalid_bodies_answer_400_with_param(api: ControlPlane) -> None:
     client, file_id = await ready(api)
     cases: list[tuple[dict[str, Any], str | None]] = [
         ({"model": "tiny-llama"}, "training_file"),
@@ -212,7 +212,7 @@ async def test_the_estimate_records_nothing(api: ControlPlane) -> None:
     assert early.json()["unavailable_reason"] == "train_file_not_validated"
 
 
-async def test_pause_resume_cancel_and_what_is_final(api: ControlPlane) -> None:
+async def test_pause_resume_and_cancel(api: ControlPlane) -> None:
     client, file_id = await ready(api)
     job = (await submit(client, file_id)).json()
     path = f"/v1/fine_tuning/jobs/{job['id']}"
@@ -272,7 +272,7 @@ async def test_events_have_openais_order_and_pages(api: ControlPlane) -> None:
     assert seen == [item["id"] for item in events["data"]]
 
 
-async def test_a_loss_that_is_no_number_is_still_json(api: ControlPlane) -> None:
+async def test_a_loss_that_is_not_finite_is_null_in_json(api: ControlPlane) -> None:
     client, file_id = await ready(api)
     job = (await submit(client, file_id)).json()
     tenant = client.headers["x-tenant"]
@@ -285,7 +285,7 @@ async def test_a_loss_that_is_no_number_is_still_json(api: ControlPlane) -> None
     assert events["data"][0]["data"]["train_loss"] is None
 
 
-async def test_an_ended_job_leaves_its_metrics_as_a_file(api: ControlPlane) -> None:
+async def test_an_ended_job_has_its_metrics_as_a_result_file(api: ControlPlane) -> None:
     client, file_id = await ready(api)
     job = (await submit(client, file_id)).json()
     tenant, path = client.headers["x-tenant"], f"/v1/fine_tuning/jobs/{job['id']}"
@@ -309,7 +309,7 @@ async def test_an_ended_job_leaves_its_metrics_as_a_file(api: ControlPlane) -> N
     assert refused.json()["error"]["param"] == "training_file"
 
 
-async def test_a_fine_tuned_model_is_no_base(api: ControlPlane) -> None:
+async def test_a_fine_tuned_model_cannot_be_trained_further(api: ControlPlane) -> None:
     client, file_id = await ready(api)
     body = {"model": "ft:tiny-llama:acme::12345678", "training_file": file_id}
     refused = await client.post("/v1/fine_tuning/jobs", json=body)
@@ -402,7 +402,7 @@ async def test_a_job_is_shown_as_it_was(api: ControlPlane) -> None:
     assert before.json()["error"]["param"] == "at"
 
 
-async def test_a_preview_needs_a_file_of_ones_own_and_a_base_that_can_tokenise(
+async def test_a_preview_needs_an_own_file_and_a_base_with_a_tokenizer(
     api: ControlPlane,
 ) -> None:
     client, file_id = await ready(api)
@@ -417,7 +417,7 @@ async def test_a_preview_needs_a_file_of_ones_own_and_a_base_that_can_tokenise(
     assert (await client.post("/v1/fine_tuning/preview", json=unknown)).status_code == 404
 
 
-async def test_a_bad_line_makes_exactly_as_many_jobs_as_intents(
+async def test_each_intent_creates_one_job_over_a_faulty_network(
     api: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     quick_retries(monkeypatch)
@@ -439,7 +439,7 @@ async def test_a_bad_line_makes_exactly_as_many_jobs_as_intents(
     assert sorted(await listed(client, "/v1")) == sorted(jobs)
 
 
-async def test_a_crowd_of_submissions_takes_turns(
+async def test_concurrent_submissions_are_limited(
     api: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client, file_id = await ready(api)

@@ -1,4 +1,4 @@
-"""What holds for every request: keys, envelope, headers, sizes, unknown places."""
+"""What holds for every request: keys, error envelope, headers, size limits, unknown URLs."""
 
 from collections.abc import AsyncIterator
 from unittest import mock
@@ -19,7 +19,7 @@ ENVELOPE = {"message", "type", "param", "code"}
     "authorization",
     [None, "", "Bearer", "Bearer ", "Basic abc", "Bearer wrong", "Bearer " + "x" * 999],
 )
-async def test_without_a_good_key_nothing_is_told(
+async def test_requests_without_a_valid_key_answer_401(
     api: ControlPlane, authorization: str | None
 ) -> None:
     headers = {} if authorization is None else {"authorization": authorization}
@@ -58,7 +58,7 @@ async def test_unknown_urls_and_methods_have_the_envelope(api: ControlPlane) -> 
         ("/v1/organization/costs", "/cost"),
     ],
 )
-async def test_what_only_openai_has_is_answered_with_what_there_is(
+async def test_unknown_openai_urls_answer_404_with_an_alternative(
     api: ControlPlane, path: str, instead: str
 ) -> None:
     answer = await api.api.post(path, json={})
@@ -166,7 +166,7 @@ async def test_outages_are_503_with_retry_after(api: ControlPlane) -> None:
         assert answer.json()["error"]["code"] == "service_unavailable"
 
 
-async def test_a_fault_of_ours_has_the_envelope_and_an_id(api: ControlPlane) -> None:
+async def test_an_internal_error_has_the_envelope_and_a_request_id(api: ControlPlane) -> None:
     client = await api.tenant()
     with mock.patch.object(api.runtime.blobs, "upload", side_effect=LookupError("unforeseen")):
         answer = await client.post(
@@ -181,7 +181,7 @@ async def test_a_fault_of_ours_has_the_envelope_and_an_id(api: ControlPlane) -> 
     assert answer.headers["x-request-id"] in error["message"]
 
 
-async def test_an_answer_that_breaks_off_is_not_taken_for_whole(api: ControlPlane) -> None:
+async def test_an_interrupted_response_breaks_the_connection(api: ControlPlane) -> None:
     client = await api.tenant()
     file = await api.upload(client)
 
@@ -193,7 +193,7 @@ async def test_an_answer_that_breaks_off_is_not_taken_for_whole(api: ControlPlan
         await client.get(f"/v1/files/{file['id']}/content")
 
 
-async def test_operators_need_no_key_for_health(api: ControlPlane) -> None:
+async def test_health_routes_need_no_key(api: ControlPlane) -> None:
     async with httpx.AsyncClient(transport=api.api._transport, base_url="http://api") as client:
         assert (await client.get("/healthz")).json() == {"status": "ok"}
         assert (await client.get("/readyz")).json()["status"] == "ready"
@@ -202,7 +202,7 @@ async def test_operators_need_no_key_for_health(api: ControlPlane) -> None:
         assert (await client.get("/openapi.json")).json()["info"]["title"] == "Tunery"
 
 
-async def test_readiness_names_what_is_away(api: ControlPlane) -> None:
+async def test_readiness_names_servers_that_are_down(api: ControlPlane) -> None:
     error = BlobsUnavailable("gone")
     with mock.patch.object(api.runtime.blobs, "exists", side_effect=error):
         answer = await api.api.get("/readyz")
