@@ -42,9 +42,13 @@ def job_status(wanted: Wanted, phase: Phase, outcome: JobOutcome | None) -> JobS
 
     A job is shown as cancelled as soon as that was requested, because nothing can change it. A job
     that is being paused is shown as running until its last checkpoint is written.
+
+    Raises ValueError for an ended job without an outcome, to which no event leads.
     """
     if phase == "done":
-        return outcome or "failed"
+        if outcome is None:
+            raise ValueError("a job in phase done has no outcome: rebuild the read model")
+        return outcome
     if wanted == "cancelled":
         return "cancelled"
     if wanted == "paused" and phase in PAUSED:
@@ -65,7 +69,10 @@ STATES: Final[dict[Phase, JobState]] = {
 
 
 def job_state(wanted: Wanted, phase: Phase, outcome: JobOutcome | None) -> JobState:
-    """State of the plain routes: OpenAI's status, with the phase instead of `running`."""
+    """State of the plain routes: OpenAI's status, with the phase instead of `running`.
+
+    Raises ValueError as `job_status` does.
+    """
     match job_status(wanted, phase, outcome):
         case "paused" | "succeeded" | "failed" | "cancelled" as status:
             return status
