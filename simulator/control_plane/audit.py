@@ -1,4 +1,4 @@
-"""What must hold after a run of the control plane, at every prefix of its journals."""
+"""Invariants of a run of the control plane, checked at every prefix of its journals."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
@@ -30,7 +30,7 @@ books = cache(read_books)
 
 @dataclass(frozen=True)
 class Audit:
-    """The second books of a run, and what they found."""
+    """The independent accounts of a run, and the violations they found."""
 
     meter: Meter
     quota: Quota
@@ -134,7 +134,7 @@ def bills(lines: Iterable[LedgerLine]) -> dict[tuple[str, str], tuple[GpuMs, Mic
 
 
 def _ends(run: ControlPlaneRun, meter: Meter, quota: Quota) -> list[str]:
-    """Every job has ended, every hold is released, every lease is closed; all say the same bill."""
+    """Every job has ended, every hold is released, every lease closed, with equal amounts."""
     violations = [
         f"end: {job_id} never ended" for job_id in sorted(_submitted(run) - set(quota.ended))
     ]

@@ -1,7 +1,7 @@
-"""Nodes: machines, the agents on them, and what they run under their leases.
+"""Nodes: machines, the agents on them, and the attempts that these run under leases.
 
 Agents fold the pool's journal with the production fold. A machine outlives its agents and knows
-what really runs on it, whatever an agent believes.
+which attempts really run on it.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ CAUSES: Final[tuple[FailureCause, ...]] = (
 
 @dataclass
 class Diary:
-    """What an attempt knows of itself, in its agent's monotonic time."""
+    """Times of one attempt by its agent's monotonic clock."""
 
     began_ms: Ms | None = None
     exited_ms: Ms | None = None
@@ -64,7 +64,7 @@ class SimMachine:
         self.agent: SimAgent | None = None
 
     def boot(self) -> None:
-        """A new agent; it kills first what an earlier agent has left."""
+        """Start a new agent, which first kills the processes of the one before."""
         if self.agent is not None:
             return
         self.running.clear()
@@ -116,7 +116,7 @@ class SimMachine:
         agent.port.resume()
 
     async def depart(self) -> None:
-        """An orderly departure: what runs writes a checkpoint and ends, then the node retires."""
+        """Leave in order: attempts write a checkpoint and end, then the node retires."""
         agent = self.agent
         if agent is None or not agent.state.registered:
             return
@@ -222,7 +222,7 @@ class SimAgent:
 
 
 class SimAttempt:
-    """What runs under one lease, from its grant to the report that its slots are free."""
+    """One attempt under a lease, from its grant to the report that its slots are free."""
 
     def __init__(self, agent: SimAgent, grant: Grant) -> None:
         self.agent, self.grant, self.rng = agent, grant, agent.rng
@@ -270,7 +270,7 @@ class SimAttempt:
         await agent.fact(freed)
 
     async def _work(self) -> tuple[AttemptOutcome, FailureCause | None]:
-        """Steps and checkpoints, until it is done, fails by itself, or is stopped."""
+        """Run steps and checkpoints until the attempt succeeds, fails or is stopped."""
         step, step_ms = await self._start(), self._step_ms()
         listens = not self.context.happens(self.context.plan.stubborn)
         fails_at = self.rng.randrange(STEPS) if self._fails() else STEPS
@@ -292,7 +292,7 @@ class SimAttempt:
         return "succeeded", None
 
     async def _stand_still(self) -> None:
-        """Until it is killed: it does not hear notices either."""
+        """Make no progress until killed; notices are ignored, too."""
         self.still_since_ms = self.agent.port.monotonic_ms()
         self.context.broker.tally.add("process stuck")
         while self._target != "kill":
@@ -333,7 +333,7 @@ class SimAttempt:
         return self.context.happens(self.context.plan.failures)
 
     async def _until(self, until_ms: float) -> None:
-        """Time passes, or another state is requested. A frozen agent notices neither."""
+        """Wait for a time or for another target state; a frozen agent notices neither."""
         left_ms = until_ms - self.agent.port.monotonic_ms()
         if self._target == self._noticed and left_ms > 0:
             self._woken.clear()

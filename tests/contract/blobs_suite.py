@@ -1,4 +1,4 @@
-"""What every object storage must do. Subclasses give a fixture `blobs`; keys are the suite's."""
+"""The contract of object storage. Subclasses define a fixture `blobs`; the suite has own keys."""
 
 import asyncio
 import hashlib

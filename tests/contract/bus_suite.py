@@ -1,4 +1,4 @@
-"""What every log must do. Subclasses give a fixture `log`; topics are the suite's own."""
+"""The contract of every log. Subclasses define a fixture `log`; the suite has its own topics."""
 
 import asyncio
 from uuid import uuid4
@@ -150,7 +150,7 @@ class BusSuite:
 
 
 class OperatedBusSuite(BusSuite):
-    """For logs that an operator works on, too."""
+    """The contract of logs with operator's functions."""
 
     async def test_a_topic_made_anew_holds_nothing_and_counts_from_zero(
         self, log: OperatedLog

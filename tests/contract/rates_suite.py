@@ -1,4 +1,4 @@
-"""What every implementation of `Rates` does."""
+"""The contract of `Rates`."""
 
 from uuid import uuid4
 

@@ -1,4 +1,4 @@
-"""What every store must do. Subclasses give a fixture `store`, empty at the start of each test."""
+"""The contract of every store. Subclasses define a fixture `store`, empty for each test."""
 
 import asyncio
 
