@@ -65,12 +65,7 @@ def react_job(header: Header, event: JobEvent) -> tuple[Send, ...]:
             )
             return (_to_pool(event.pool, header.tenant, close),)
         case RegistrationWanted():
-            register = RegisterVersion(
-                model_id=event.model_id,
-                series=event.series,
-                lineage=event.lineage,
-                adapter=event.adapter,
-            )
+            register = RegisterVersion(terms=event.terms, adapter=event.adapter)
             return (Send("model", header.key, header.tenant, register),)
         case AttemptStarted(role="train"):
             return (_announce(header, event.job_id, "running", f"started/{event.attempt}"),)

@@ -184,8 +184,8 @@ class AnsweringServices:
             case PinBase():
                 self._answer("job", tenant, RecordBase(job_id=body.job_id, base=BASE))
             case RegisterVersion():
-                job_id = body.lineage.job_id
-                registered = RecordRegistered(job_id=job_id, model_id=body.model_id)
+                job_id = body.terms.lineage.job_id
+                registered = RecordRegistered(job_id=job_id, model_id=body.terms.model_id)
                 self._answer("job", tenant, registered)
             case _:
                 pass

@@ -206,7 +206,7 @@ def _moved(header: Header, event: Moving) -> tuple[Change, ...]:
         case VerdictRecorded():
             return (_set(header, event.job_id, gate=event.summary),)
         case RegistrationWanted():
-            return (_set(header, event.job_id, lineage=event.lineage),)
+            return (_set(header, event.job_id, lineage=event.terms.lineage),)
         case _:
             assert_never(event)
 

@@ -275,8 +275,8 @@ class World:
             case PinBase():
                 self.send("job", tenant, RecordBase(job_id=body.job_id, base=BASE))
             case RegisterVersion():
-                job_id = body.lineage.job_id
-                done_too = RecordRegistered(job_id=job_id, model_id=body.model_id)
+                job_id = body.terms.lineage.job_id
+                done_too = RecordRegistered(job_id=job_id, model_id=body.terms.model_id)
                 self.send("job", tenant, done_too)
             case Announce():
                 self.announced.append(body.event)
