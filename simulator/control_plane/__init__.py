@@ -6,7 +6,10 @@
 `sim_context.py`         what all of a run shares: the broker, names, random numbers, decisions
 `hosts.py`               the hosts that the simulated processes run
 `tenants.py`             tenants, and the services that only answer
-`nodes.py`               machines, their agents, and what these run
+`agent.py`               a node agent and what it runs, as state and messages
+`nodes.py`               machines, and their agents as tasks on virtual time
+`books.py`               both second books, kept together
+`true_usage.py`          what a lease must cost, without the scheduler's arithmetic
 `usage_books.py`         second books of GPU time: what each lease must have cost
 `quota_books.py`         second books of limits, holds and ends of jobs
 `audit.py`               compares the run with the second books

@@ -62,6 +62,11 @@ class Quota:
     held: dict[str, GpuMs] = field(default_factory=dict)
     counted: Counter[tuple[str, str, int]] = field(default_factory=Counter)
 
+    @property
+    def open_jobs(self) -> set[str]:
+        """Submitted, and not ended."""
+        return {job_id for book in self.tenants.values() for job_id in book.specs}
+
     def enter(self, tenant: str, command: Any, events: tuple[Any, ...], at: Ms) -> None:
         """One decision of `job`."""
         book = self.tenants[tenant]

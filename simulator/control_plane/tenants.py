@@ -41,9 +41,8 @@ from schemas.model import PinBase, RegisterVersion
 from schemas.sealed import Sealed
 from schemas.topics import DATASET, MODEL, PARTITIONS, Stream
 from schemas.units import HOUR_MS
-from simulator.control_plane.samples import BASE, PREPARED, submit, tokens
+from simulator.control_plane.samples import BASE, PASSED, PREPARED, submit, tokens
 from simulator.control_plane.sim_context import READ_WAIT_MS, SimContext, insist
-from tests.unit.services.scheduler.lives import PASSED
 from tunery.runtime.journal.reader import Accepted
 
 NO_TEXT: Final = Sealed(key_id="", nonce=b"", ciphertext=b"")

@@ -51,6 +51,7 @@ from services.scheduler.domain.job.quota import open_gpu_ms
 from simulator.control_plane.samples import (
     FILE,
     MINUTE,
+    PASSED,
     T0,
     TRAINED,
     checkpoint,
@@ -62,7 +63,6 @@ from simulator.control_plane.samples import (
 from tests.unit.services.scheduler.fold import Decider, names, of
 from tests.unit.services.scheduler.lives import (
     JOB_ID,
-    PASSED,
     REGISTERED,
     SCORED_LIFE,
     TENANT,
