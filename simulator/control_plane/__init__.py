@@ -6,7 +6,10 @@
 `sim_context.py`         the state that all parts of a run share: broker, names, random numbers
 `hosts.py`               the hosts that the simulated processes run
 `tenants.py`             tenants, and stubs of the other services
-`nodes.py`               machines, their agents, and what these run
+`agent.py`               a node agent and its attempts, as state and messages
+`nodes.py`               machines, and their agents as tasks on virtual time
+`books.py`               both independent accounts, kept together
+`true_usage.py`          what a lease must cost, without the scheduler's arithmetic
 `usage_books.py`         independent accounts of GPU time: what each lease must have cost
 `quota_books.py`         independent accounts of limits, holds and ends of jobs
 `audit.py`               compares the run with these accounts

@@ -62,13 +62,18 @@ class Quota:
     held: dict[str, GpuMs] = field(default_factory=dict)
     counted: Counter[tuple[str, str, int]] = field(default_factory=Counter)
 
+    @property
+    def open_jobs(self) -> set[str]:
+        """Submitted, and not ended."""
+        return {job_id for book in self.tenants.values() for job_id in book.specs}
+
     def enter(self, tenant: str, command: Any, events: tuple[Any, ...], at: Ms) -> None:
         """One decision of `job`."""
         book = self.tenants[tenant]
         for event in events:
             match event:
                 case LimitsSet():
-                    book.limits = event.limits
+                    book.limits = event.terms.limits
                 case FileNoted():
                     book.files[event.file_id] = event.tokens
                 case JobSubmitted():

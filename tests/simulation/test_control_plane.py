@@ -7,11 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from schemas.units import HOUR_MS
 from simulator.control_plane.mutants import MUTANTS
 from simulator.control_plane.plan import KINDS
 from simulator.control_plane.scenario import CONTROL_PLANE
-from simulator.control_plane.usage_books import hours
 from simulator.engine.command_line import silence
 from simulator.event_core.mutants import Mutant
 from tests.simulation.shards import Shards
@@ -58,15 +56,6 @@ def test_a_broken_rule_is_caught(mutant: Mutant) -> None:
     )
     caught = any(mutant.invariant in verdict.violated for verdict in verdicts)
     assert caught, f"{mutant.name}: no seed up to {seeds[-1]} violates {mutant.invariant!r}"
-
-
-def test_the_independent_usage_meter_reproduces_the_example_of_decision_0005() -> None:
-    """2 slots from 13:20 for 70 minutes, cap 8,000,000."""
-    minute = HOUR_MS // 60
-    assert hours(13 * HOUR_MS + 20 * minute, 70 * minute, 2, 8_000_000) == {
-        13: (4_800_000, 4_800_000),
-        14: (3_600_000, 3_200_000),
-    }
 
 
 def test_a_seed_gives_the_same_run_whatever_the_hash_seed() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from schemas.model import Lineage, RecordPublished, RegisterVersion
+from schemas.model import Lineage, RecordPublished, RegisterVersion, VersionTerms
 from schemas.topics import MODEL
 from tests.unit.services.gateway.control_plane import BASE, ROW, SETTLE_S_MAX, ControlPlane
 from tests.unit.services.gateway.models.test_routes import FILE
@@ -155,7 +155,9 @@ def registered(model_id: str, job_id: str) -> RegisterVersion:
         verdict="pass",
         scores_sha256="ab" * 32,
     )
-    return RegisterVersion(model_id=model_id, series="series", lineage=lineage, adapter=(FILE,))
+    return RegisterVersion(
+        adapter=(FILE,), terms=VersionTerms(model_id=model_id, series="series", lineage=lineage)
+    )
 
 
 async def test_two_versions_are_compared_by_name(api: ControlPlane) -> None:

@@ -2,7 +2,7 @@
 
 import httpx
 
-from schemas.model import Lineage, RecordPublished, RegisterVersion, Verdict
+from schemas.model import Lineage, RecordPublished, RegisterVersion, Verdict, VersionTerms
 from schemas.topics import MODEL
 from schemas.training import BlobFile
 from tests.unit.services.gateway.control_plane import BASE, ControlPlane
@@ -28,7 +28,8 @@ async def version(
         scores_sha256="ab" * 32,
     )
     register = RegisterVersion(
-        model_id=model_id, series="tiny-llama/line", lineage=lineage, adapter=(FILE,)
+        adapter=(FILE,),
+        terms=VersionTerms(model_id=model_id, series="tiny-llama/line", lineage=lineage),
     )
     await api.send(MODEL, tenant, register)
     await api.send(MODEL, tenant, RecordPublished(model_id=model_id, files=(FILE,)))

@@ -51,6 +51,7 @@ from services.scheduler.domain.job.quota import open_gpu_ms
 from simulator.control_plane.samples import (
     FILE,
     MINUTE,
+    PASSED,
     T0,
     TRAINED,
     checkpoint,
@@ -62,7 +63,6 @@ from simulator.control_plane.samples import (
 from tests.unit.services.scheduler.fold import Decider, names, of
 from tests.unit.services.scheduler.lives import (
     JOB_ID,
-    PASSED,
     REGISTERED,
     SCORED_LIFE,
     TENANT,
@@ -430,9 +430,9 @@ def test_scores_verdict_registration_end() -> None:
     assert of(decider.when(closed(2, role="eval", billable=2 * MINUTE)), VerdictDue).scores.name
     events = decider.when(VERDICT)
     register = of(events, RegistrationWanted)
-    assert (register.model_id, register.adapter) == ("ft:smol", TRAINED.adapter)
-    assert register.lineage.verdict == "pass"
-    assert register.lineage.scores_sha256 == FILE.sha256
+    assert (register.terms.model_id, register.adapter) == ("ft:smol", TRAINED.adapter)
+    assert register.terms.lineage.verdict == "pass"
+    assert register.terms.lineage.scores_sha256 == FILE.sha256
     assert decider.when(VERDICT) == ()
     ended = of(decider.when(REGISTERED), JobEnded)
     assert (ended.outcome, ended.model_id, ended.failure) == ("succeeded", "ft:smol", None)
@@ -444,7 +444,7 @@ def test_scores_verdict_registration_end() -> None:
 def test_a_blocked_adapter_is_registered_too() -> None:
     blocked = RecordVerdict(job_id=JOB_ID, summary=replace(PASSED, verdict="block"))
     decider = new_tenant().accept(*SCORED_LIFE)
-    assert of(decider.when(blocked), RegistrationWanted).lineage.verdict == "block"
+    assert of(decider.when(blocked), RegistrationWanted).terms.lineage.verdict == "block"
     assert of(decider.when(REGISTERED), JobEnded).outcome == "succeeded"
 
 
