@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Final, assert_never
+from typing import Any, Final, assert_never
 
 from tunery.local import processes
 from tunery.local.child import Child, LogText, TcpPort
@@ -85,9 +85,9 @@ class Supervisor:
     async def _await_ready(self, running: SupervisedChild) -> None:
         assert running.kept is not None  # noqa: S101  # set by _begin
         ended = running.kept.ended
-        waiting = asyncio.create_task(running.ready.wait())
+        waiting: asyncio.Task[Any] = asyncio.create_task(running.ready.wait())
         try:
-            await asyncio.wait({waiting, ended}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((waiting, ended), return_when=asyncio.FIRST_COMPLETED)
         finally:
             waiting.cancel()
         if ended.done():

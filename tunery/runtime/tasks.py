@@ -103,9 +103,13 @@ class KeptTask(Generic[T]):
     def _run(self) -> None:
         if self._is_released:
             return
-        work = _watched(self._work(), self.name) if self._is_watched else self._work()
+        work = self._watched() if self._is_watched else self._work()
         self._task = asyncio.create_task(work, name=self.name)
         self._task.add_done_callback(self._keep)
+
+    async def _watched(self) -> T:
+        with watched_loop(self.name):
+            return await self._work()
 
     def _keep(self, task: "asyncio.Task[T]") -> None:
         if self._is_released or self.ended.done():

@@ -1,4 +1,5 @@
 import asyncio
+import gc
 import logging
 
 import pytest
@@ -140,6 +141,26 @@ async def test_kept_loop_ends_with_what_it_raised() -> None:
         async with asyncio.timeout(5):
             await kept.ended
     await kept.stop()
+
+
+async def test_kept_loop_that_is_cancelled_before_its_first_step_runs_again() -> None:
+    """Its coroutine must not be left behind unawaited: that is a warning, here an error."""
+    runs = 0
+
+    async def loop() -> None:
+        nonlocal runs
+        runs += 1
+        await asyncio.sleep(60)
+
+    kept = KeptTask(loop, "early")
+    for task in asyncio.all_tasks():
+        if task.get_name() == "early":
+            task.cancel()
+    async with asyncio.timeout(5):
+        while runs == 0:  # noqa: ASYNC110  # a count
+            await asyncio.sleep(0.005)
+    await kept.stop()
+    gc.collect()
 
 
 async def test_released_loop_is_not_run_again() -> None:
