@@ -32,8 +32,8 @@ def sweep(scratch: Path, older_than_ms: Ms) -> int:
         try:
             changed_s = max(path.stat().st_mtime for path in (folder, *folder.iterdir()))
             age_ms = time.time() * 1000 - changed_s * 1000
-        except FileNotFoundError:
-            continue  # another process removed it
+        except (FileNotFoundError, NotADirectoryError):
+            continue  # another process removed it, or it is a plain file, which we never create
         if age_ms > older_than_ms:
             shutil.rmtree(folder, ignore_errors=True)
             swept += 1

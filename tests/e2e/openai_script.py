@@ -1,7 +1,8 @@
-"""What somebody does with the `openai` package, whichever generation of it runs this file.
+"""A user's session with the `openai` package; it runs under every generation of the package.
 
-`python openai_script.py story` lives a tenant's day; `… unwrap SECRET` reads deliveries from stdin
-and unwraps them. Both print one JSON object. Address and key come from OpenAI's own variables.
+`openai_script.py story` uploads, trains, pauses and downloads; `… unwrap SECRET` reads webhook
+deliveries from stdin and verifies them. Both print one JSON object. OPENAI_BASE_URL and
+OPENAI_API_KEY must be set.
 """
 
 import json
@@ -57,7 +58,7 @@ def until(look: Callable[[], Any], holds: Callable[[Any], bool]) -> Any:
         time.sleep(0.2)
 
 
-def submitted(client: OpenAI, file_id: str, epochs: int, **more: Any) -> Any:
+def submit_job(client: OpenAI, file_id: str, epochs: int, **more: Any) -> Any:
     return client.fine_tuning.jobs.create(
         model=MODEL,
         training_file=file_id,
@@ -70,8 +71,8 @@ def submitted(client: OpenAI, file_id: str, epochs: int, **more: Any) -> Any:
     )
 
 
-def uploaded(client: OpenAI) -> str:
-    """The same rows at once and in parts."""
+def upload_rows(client: OpenAI) -> str:
+    """Upload the same rows in one request and in parts; returns the id of the second file."""
     data = rows()
     whole = client.files.create(
         file=("rows.jsonl", data),
@@ -101,8 +102,8 @@ def uploaded(client: OpenAI) -> str:
     return upload.file.id
 
 
-def followed(client: OpenAI, job_id: str) -> Iterator[FineTuningJobEvent]:
-    """Server-sent events through the package's own stream."""
+def stream_events(client: OpenAI, job_id: str) -> Iterator[FineTuningJobEvent]:
+    """Server-sent events of a job, read with the package's own stream class."""
     stream: Stream[FineTuningJobEvent] = client.get(
         f"/fine_tuning/jobs/{job_id}/events",
         cast_to=FineTuningJobEvent,
@@ -113,23 +114,23 @@ def followed(client: OpenAI, job_id: str) -> Iterator[FineTuningJobEvent]:
     return iter(stream)
 
 
-def trained(client: OpenAI, file_id: str) -> Any:
-    """Paused on its way and resumed; every step is told."""
+def train_with_pause(client: OpenAI, file_id: str) -> Any:
+    """Train a job that is paused and resumed; every step must be among its events."""
     jobs = client.fine_tuning.jobs
-    job = submitted(client, file_id, 8, suffix="sdk", seed=7, metadata={"run": openai.__version__})
+    job = submit_job(client, file_id, 8, suffix="sdk", seed=7, metadata={"run": openai.__version__})
     assert job.seed == 7
     steps = until(lambda: jobs.list_events(job.id, limit=5).data, lambda seen: is_step(seen[0]))
     assert steps[0].type == "metrics"
     jobs.pause(job.id)
     until(lambda: jobs.retrieve(job.id).status, lambda status: status == "paused")
     jobs.resume(job.id)
-    events: list[Any] = list(followed(client, job.id))
+    events: list[Any] = list(stream_events(client, job.id))
     job = jobs.retrieve(job.id)
     assert job.status == "succeeded", job
     seen = {event.data["step"] for event in events if is_step(event)}
     assert seen == set(range(1, max(seen) + 1)), sorted(seen)
     listed = {event.id for event in jobs.list_events(job.id, limit=50)}
-    assert listed <= {event.id for event in events}, "what a stream does not tell is lost"
+    assert listed <= {event.id for event in events}, "the stream lacks an event that the list has"
     checkpoints = list(jobs.checkpoints.list(job.id))
     assert checkpoints[0].fine_tuning_job_id == job.id
     return job
@@ -140,7 +141,7 @@ def is_step(event: Any) -> bool:
 
 
 def adapter_bytes(client: OpenAI, model_id: str) -> int:
-    """Its files, whole and true to their hashes."""
+    """Download the adapter's files, compare their hashes; returns their total size."""
     adapter: Any = client.get(f"/models/{quote(model_id, safe='')}/adapter", cast_to=object)
     total = 0
     for file in adapter["files"]:
@@ -151,15 +152,15 @@ def adapter_bytes(client: OpenAI, model_id: str) -> int:
     return total
 
 
-def refused(client: OpenAI, file_id: str) -> None:
-    """Errors have the package's own classes, a code and a param; methods that are missing too."""
+def check_errors(client: OpenAI, file_id: str) -> None:
+    """Errors have the package's own classes, a code and a param."""
     jobs = client.fine_tuning.jobs
     dpo: Any = {"type": "dpo", "dpo": {"hyperparameters": {"beta": 0.1}}}
-    wrong = error(lambda: jobs.create(model=MODEL, training_file=file_id, method=dpo))
+    wrong = error_of(lambda: jobs.create(model=MODEL, training_file=file_id, method=dpo))
     assert isinstance(wrong, openai.BadRequestError)
     assert (wrong.code, wrong.param) == ("unsupported", "method.type")
     assert wrong.request_id
-    missing = error(lambda: client.models.retrieve("some/model"))
+    missing = error_of(lambda: client.models.retrieve("some/model"))
     assert isinstance(missing, openai.NotFoundError)
     upload = client.uploads.create(
         bytes=5, filename="a", mime_type="text/plain", purpose="fine-tune"
@@ -167,8 +168,8 @@ def refused(client: OpenAI, file_id: str) -> None:
     assert client.uploads.cancel(upload.id).status == "cancelled"
 
 
-def hooked(client: OpenAI) -> None:
-    """Endpoints, where the package knows them: since its third generation."""
+def check_webhook_endpoints(client: OpenAI) -> None:
+    """Webhook endpoints, which the package has since its third generation."""
     hooks: Any = client.webhooks
     if not hasattr(hooks, "create"):
         return
@@ -182,24 +183,24 @@ def hooked(client: OpenAI) -> None:
     assert hooks.delete(endpoint.id).deleted
 
 
-def story() -> dict[str, Any]:
+def run_story() -> dict[str, Any]:
     client = OpenAI()
     jobs = client.fine_tuning.jobs
-    file_id = uploaded(client)
-    refused(client, file_id)
-    hooked(client)
-    job = trained(client, file_id)
+    file_id = upload_rows(client)
+    check_errors(client, file_id)
+    check_webhook_endpoints(client)
+    job = train_with_pause(client, file_id)
     (result,) = until(lambda: jobs.retrieve(job.id).result_files, lambda files: len(files) == 1)
     metrics = client.files.content(result).text.splitlines()
     assert metrics[0].startswith("step,train_loss,train_accuracy")
-    second = submitted(client, file_id, 50, metadata={"run": "cancelled"})
+    second = submit_job(client, file_id, 50, metadata={"run": "cancelled"})
     assert jobs.cancel(second.id).status == "cancelled"
     run = [entry.id for entry in jobs.list(limit=1)]
     assert run[:2] == [second.id, job.id]  # one page for each
     assert [entry.id for entry in jobs.list(metadata={"run": openai.__version__})] == [job.id]
     assert client.models.retrieve(job.fine_tuned_model).owned_by == job.organization_id
     assert job.fine_tuned_model in [model.id for model in client.models.list()]
-    assert isinstance(error(lambda: jobs.cancel(job.id)), openai.ConflictError)
+    assert isinstance(error_of(lambda: jobs.cancel(job.id)), openai.ConflictError)
     return {
         "version": openai.__version__,
         "job": job.id,
@@ -210,7 +211,7 @@ def story() -> dict[str, Any]:
     }
 
 
-def error(call: Callable[[], Any]) -> openai.APIStatusError | None:
+def error_of(call: Callable[[], Any]) -> openai.APIStatusError | None:
     try:
         call()
     except openai.APIStatusError as refusal:
@@ -219,7 +220,7 @@ def error(call: Callable[[], Any]) -> openai.APIStatusError | None:
 
 
 def unwrap(secret: str) -> dict[str, Any]:
-    """Each delivery's type and object; a changed one must not pass."""
+    """Type and object id of each verified delivery; a changed body must fail verification."""
     client = OpenAI(webhook_secret=secret)
     events = []
     for delivery in json.load(sys.stdin):
@@ -234,4 +235,4 @@ def unwrap(secret: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(story() if sys.argv[1] == "story" else unwrap(sys.argv[2])))
+    print(json.dumps(run_story() if sys.argv[1] == "story" else unwrap(sys.argv[2])))

@@ -18,7 +18,7 @@ ANSWER_S_MAX: Final = 5.0
 ROUND_PAUSE_S: Final = 0.5
 READY_S_MAX: Final = 60.0
 Way: TypeAlias = Literal["paused", "cut off"]
-#: what cannot be answered while a server is away; without Valkey each gateway counts alone
+#: requests that fail while a server is away; without Valkey each gateway counts rates alone
 REFUSED: Final[dict[str, set[str]]] = {
     "postgres": {"read", "submit", "upload"},
     "s3": {"upload"},
@@ -29,7 +29,7 @@ REFUSED: Final[dict[str, set[str]]] = {
 
 @asynccontextmanager
 async def without(home: RunningStack, server: str, way: Way) -> AsyncIterator[None]:
-    """The server is away inside the block, and is ready again after it."""
+    """Take the server away inside the block, and bring it back after it."""
     if way == "paused":
         home.stack.pause(server)
     else:
@@ -44,7 +44,7 @@ async def without(home: RunningStack, server: str, way: Way) -> AsyncIterator[No
 
 
 async def promptly(home: RunningStack, method: str, path: str, **arguments: Any) -> httpx.Response:
-    """A request on a bad day: an answer in time, and a 503 that says when to come again."""
+    """Send a request during an outage: it is answered in time; a 503 must have `retry-after`."""
     begun = time.monotonic()
     reply = await home.api.call(method, path, **arguments)
     took = time.monotonic() - begun
@@ -69,9 +69,9 @@ def an_upload(content: bytes, purpose: str = "fine-tune") -> dict[str, Any]:
 
 
 async def live_through(home: RunningStack, server: str, way: Way, seconds: float) -> set[str]:
-    """One outage while a job trains: prompt answers, then everything works, the job included.
+    """Take a server away while a job trains; afterwards the job and all requests must succeed.
 
-    Returns what was refused while it lasted.
+    Returns which kinds of requests were refused meanwhile.
     """
     job_id = await home.submit(n_epochs=8)
     await home.api.job(job_id, training)
@@ -122,9 +122,9 @@ async def is_ready(home: RunningStack) -> bool:
 
 
 class SharedStack:
-    """The stack that the tests of a file share. One that a test left unusable is made anew.
+    """The stack that the tests of a file share; it is replaced when a test has left it unusable.
 
-    `prepare` is called with each stack that is made. `variables`: more environment for services.
+    `prepare` is called with each new stack. `variables`: extra environment of services.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""Everything that was lost comes back from the log: simulated journals in real servers.
+"""Rebuilds all state of real servers from simulated journals, and compares it.
 
-The truth is the simulator's own: what its books of account say, kept beside the deciders. After
-each loss the rows in PostgreSQL must say the same, and no webhook may go out a second time.
+The expected figures come from the simulator's own accounts, which share no code with the deciders.
+After each loss the rows in PostgreSQL must be equal to them, and no webhook may be sent again.
 """
 
 import asyncio
@@ -48,8 +48,10 @@ CONTROL_PLANE: Final = tuple(
 TENANT: Final = tenants(SIZE.tenants)[0]
 POLL_S: Final = 0.5
 BUILD_S_MAX: Final = 180.0
-SETTLED_S_MAX: Final = 90.0  # owners say their state at rest, and a busy machine rests late
-QUIET_S: Final = 3.0  # many times what a delivery that is due waits for
+SETTLED_S_MAX: Final = (
+    90.0  # owners publish state hashes only when idle; a busy machine is idle late
+)
+QUIET_S: Final = 3.0  # many times what a due delivery takes
 JOBS: Final = """
 SELECT tenant, id, outcome, billable_gpu_ms, lost_gpu_ms, released_gpu_ms FROM gateway.jobs
 """
@@ -59,7 +61,7 @@ Seconds = dict[str, float]
 
 @dataclass
 class Rebuilt:
-    """What came back. `differences`: by stage, empty where all is equal to the unit."""
+    """Result of the rebuilds. `differences`: by stage; empty where all figures are equal."""
 
     jobs: int
     records: int
@@ -85,9 +87,9 @@ class Story:
         return self.running.postgres_dsn
 
     async def compare(self, stage: str, more_jobs: int, begun: float) -> None:
-        """Wait for the views, then for the verdict of `replay --verify`.
+        """Wait for equal rows, then for the verdict of `replay --verify`.
 
-        `more_jobs`: that are new; `begun`: when services began to build.
+        `more_jobs`: jobs added since the simulation; `begun`: when the services started.
         """
         deadline = time.monotonic() + BUILD_S_MAX
         while different := await self._differences(more_jobs):
@@ -100,7 +102,7 @@ class Story:
             f"{p.name}: {p.difference}" for p in verdict.parts if p.difference is not None
         ]
         if not (verdict.equal or different):
-            different.append("replay --verify found no equality")
+            different.append("replay --verify reports a difference")
         self.rebuilt.differences[stage] = different
         self.rebuilt.seconds[f"{stage}: built"] = built - begun
         self.rebuilt.seconds[f"{stage}: verify"] = time.monotonic() - built
@@ -156,7 +158,7 @@ class Story:
         return differences
 
     async def one_more_webhook(self, job_id: str) -> None:
-        """A new job that ends at once; its end is told to the receiver, once."""
+        """Submit a job that ends at once, and wait for its one webhook."""
         before = len(self.receiver.received)
         sender = Sender(self.log)
         unknown = submit(job_id, None, training_file=job_id)
@@ -175,7 +177,7 @@ class Story:
             self.rebuilt.differences.setdefault(stage, []).append(text)
 
     async def lose_database(self) -> float:
-        """The whole of it, while nobody looks; then everybody starts again: when."""
+        """Drop the whole database while all services are stopped; returns when they start again."""
         for name in self.running.services:
             await self.running.stop(name)
         await _drop(self.dsn)
@@ -184,7 +186,7 @@ class Story:
         return begun
 
     async def lose_valkey(self) -> None:
-        """It keeps nothing on disk; services find the empty one that comes up."""
+        """Kill Valkey, which keeps nothing on disk: the services find an empty one."""
         self.running.kill("valkey")
         await self.running.await_ready("valkey")
         headers = {"authorization": f"Bearer {self.running.admin_key}"}
@@ -193,7 +195,7 @@ class Story:
 
 
 async def rebuild(jobs: int, folder: Path, say: Callable[[str], None]) -> Rebuilt:
-    """The whole story, on servers of its own in `folder`."""
+    """Simulate, load the journals into servers in `folder`, then lose and rebuild each store."""
     folders = DataDir(folder)
     folders.create()
     with receiving() as receiver:
@@ -203,7 +205,7 @@ async def rebuild(jobs: int, folder: Path, say: Callable[[str], None]) -> Rebuil
         life = await asyncio.to_thread(live, jobs, urls)
         rebuilt = Rebuilt(sum(life.jobs.values()), life.written)
         rebuilt.seconds["live"] = time.monotonic() - begun
-        say(f"{rebuilt.jobs} jobs lived, {rebuilt.records} records")
+        say(f"{rebuilt.jobs} jobs simulated, {rebuilt.records} records")
         async with stack(folder, environ={}) as running, _log(running) as log:
             begun = time.monotonic()
             await log.create(TOPICS, PARTITIONS)
@@ -245,7 +247,7 @@ async def _log(running: Stack) -> AsyncIterator[KafkaLog]:
 
 
 async def _drop(dsn: str) -> None:
-    """Drop the database and make it anew, empty."""
+    """Drop the database and create an empty one."""
     server_dsn, _, name = dsn.rpartition("/")
     connection = await asyncpg.connect(f"{server_dsn}/postgres")
     try:

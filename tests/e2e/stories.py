@@ -48,9 +48,9 @@ TRAINING: Final[Json] = {
 
 
 def overflowing_base(folder: Path) -> Path:
-    """The tiny base, the same function, with so large numbers inside that gradients overflow.
+    """A copy of the tiny base that computes the same, but with weights whose gradients overflow.
 
-    A learning rate alone does not get there: all layers are normalised.
+    A high learning rate alone does not make a job diverge, because all layers are normalised.
     """
     base_dir = folder / OVERFLOWING
     shutil.copytree(tiny_base().dir, base_dir)
@@ -78,16 +78,16 @@ def rows(count: int = ROWS) -> bytes:
 
 @dataclass(frozen=True)
 class Api:
-    """The API as a patient client uses it: what is away for a moment is asked for again."""
+    """A client of the API that repeats requests during an outage."""
 
     client: httpx.AsyncClient
 
     async def call(self, method: str, path: str, **arguments: Any) -> httpx.Response:
-        """One request, whatever it brings."""
+        """Send one request; returns any response."""
         return await self.client.request(method, f"/v1{path}", **arguments)
 
     async def patiently(self, method: str, path: str, **arguments: Any) -> httpx.Response:
-        """Repeats while nobody answers, and 503; only for what may be repeated."""
+        """Send a request that may be repeated until it is answered with anything but 503."""
         last = ""
         async with asyncio.timeout(OUTAGE_S_MAX):
             while True:
@@ -150,7 +150,7 @@ class Api:
     async def job(
         self, job_id: str, done: Callable[[Json], bool], seconds_max: float = JOB_S_MAX
     ) -> Json:
-        """Wait for a state of a job; an end that was not asked for is a failure at once."""
+        """Wait until `done` holds for the job; fails at once when the job ends before that."""
 
         def seen(state: Json) -> bool:
             holds = done(state)
@@ -166,14 +166,14 @@ class Api:
         return job
 
     async def messages(self, job_id: str) -> list[str]:
-        """What the job's events say, oldest first, without the steps."""
+        """Messages of the job's events, oldest first, without those of steps."""
         page = await self.get(f"/fine_tuning/jobs/{job_id}/events", limit=1000)
         return [event["message"] for event in page["data"][::-1] if event["type"] == "message"]
 
 
 @dataclass(frozen=True)
 class Tenant:
-    """Somebody with a key, a validated file and a base model; `dsn` is where the ledger is."""
+    """A tenant with a key, a validated file and a base model. dsn: PostgreSQL with the ledger."""
 
     api: Api
     base: str
@@ -181,7 +181,7 @@ class Tenant:
     dsn: str
 
     def request(self, **changes: Any) -> Json:
-        """Body of a submission. `training` is merged into the small job's."""
+        """Body of a submission of a small job; `training` is merged into its own."""
         training = TRAINING["training"] | changes.pop("training", {})
         epochs = changes.pop("n_epochs", None)
         method = TRAINING["method"]
@@ -237,7 +237,7 @@ class RunningStack(Tenant):
 
 
 def training(job: Json) -> bool:
-    """It has made a step."""
+    """Whether the job runs and has completed a step."""
     return job["phase"] == "running" and bool(job["progress"] and job["progress"]["step"] >= 1)
 
 
@@ -245,7 +245,7 @@ def training(job: Json) -> bool:
 async def running_stack(
     agents: tuple[ServiceSpec, ...] = (AGENT_A,), **variables: Mapping[str, str]
 ) -> AsyncIterator[RunningStack]:
-    """All services and these agents. `variables`: more environment for services, by name."""
+    """All services and these agents. `variables`: extra environment of services, by name."""
     sweep()
     environment = {"notifier": {"TUNERY_NOTIFIER_ALLOW_PRIVATE": "1"}, **variables}
     services = [
@@ -274,7 +274,7 @@ def client(api_url: str, key: str) -> httpx.AsyncClient:
 
 
 async def tunery(data_dir: Path, *words: str) -> tuple[int, str]:
-    """A command as a person types it: exit status, and what it printed."""
+    """Run a `tunery` command; returns its exit status and output."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tunery.cli.main", *words, "--data-dir", str(data_dir)),
         stdout=asyncio.subprocess.PIPE,
@@ -285,7 +285,7 @@ async def tunery(data_dir: Path, *words: str) -> tuple[int, str]:
 
 
 async def replayed(data_dir: Path) -> Json:
-    """What `tunery replay --verify --json` found."""
+    """The report of `tunery replay --verify --json`."""
     status, said = await tunery(data_dir, "replay", "--verify", "--json")
     assert said.startswith("{"), said
     report: Json = json.loads(said)

@@ -1,7 +1,7 @@
-"""Bad days: services, servers and machines die under a job. One job, one bill, whatever happens.
+"""Faults while jobs run: killed services, servers and agents, bad requests, bad checkpoints.
 
-One stack for all: all services, one node agent, the two-layer model. Valkey is stopped at the
-start and stays away. The last test folds everything again from offset 0.
+All tests share one stack with all services, one node agent and the two-layer model; Valkey is
+stopped at its start. The last tests replay the whole log from offset 0.
 """
 
 import asyncio
@@ -41,22 +41,22 @@ KILLED: Final = ("scheduler", "billing", "ingest", "eval", "notifier", "registry
 KILL_PAUSE_S: Final = 1.5
 OUTAGE_S: Final = 10.0
 CHILD_S_MAX: Final = 60.0
-FEW: Final = 12
-TOO_BIG: Final = 1_000_000
-IDLE_MS_MAX: Final = 15_000  # far more than a step takes here, whatever is paused
+ROWS: Final = 12
+FILE_BYTES_TOO_LARGE: Final = 1_000_000
+IDLE_MS_MAX: Final = 15_000  # far more than a step takes here, even beside a paused server
 JSON: Final = {"content-type": "application/json"}
 AGENT: Final = AGENT_A.name
 
 
-async def without_valkey(home: RunningStack) -> None:
+async def stop_valkey(home: RunningStack) -> None:
     await home.stack.stop("valkey")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def shared_stack() -> AsyncIterator[SharedStack]:
     shared = SharedStack(
-        without_valkey,
-        gateway={"TUNERY_GATEWAY_FILE_BYTES_MAX": str(TOO_BIG - 1)},
+        stop_valkey,
+        gateway={"TUNERY_GATEWAY_FILE_BYTES_MAX": str(FILE_BYTES_TOO_LARGE - 1)},
         scheduler={"TUNERY_SCHEDULER_IDLE_MS_MAX": str(IDLE_MS_MAX)},
     )
     yield shared
@@ -69,8 +69,8 @@ async def ready_stack(shared_stack: SharedStack) -> RunningStack:
     return await shared_stack.ready()
 
 
-async def with_usage(home: RunningStack) -> None:
-    """A stack made anew has no history: one job gives it some."""
+async def ensure_usage(home: RunningStack) -> None:
+    """Run one job if the stack is new and has no usage yet."""
     if not (await home.api.get("/fine_tuning/jobs", limit=1))["data"]:
         job_id = await home.submit()
         await home.api.ended(job_id)
@@ -78,7 +78,7 @@ async def with_usage(home: RunningStack) -> None:
 
 
 async def kill_in_turn(home: RunningStack) -> None:
-    """kill -9 of one service after the other; each comes back by itself."""
+    """kill -9 of one service after the other; the supervisor restarts each."""
     for name in KILLED:
         await home.stack.await_ready(name)
         assert len(home.stack.kill(name)) == 1, name
@@ -91,7 +91,7 @@ async def test_kill_9_of_every_service_while_a_job_runs(home: RunningStack) -> N
     await home.api.job(job_id, training)
     await kill_in_turn(home)
     await home.api.job(job_id, lambda job: job["phase"] == "evaluating")
-    home.stack.pause("registry")  # so that the next moment lasts until the kill
+    home.stack.pause("registry")  # so that the job is still in this phase at the kill
     await home.api.job(job_id, lambda job: job["phase"] == "registering")
     assert len(home.stack.kill("registry")) == 1
     job = await home.api.ended(job_id)
@@ -108,8 +108,8 @@ async def test_kill_9_of_the_agent_leaves_no_second_training(home: RunningStack)
     newest = await home.with_checkpoint(job_id)
     agent = home.stack.supervisor.pid(AGENT)
     assert agent is not None
-    orphans = [processes.record("orphan", pid) for pid in processes.descendants(agent)]
-    left = [orphan for orphan in orphans if orphan is not None]
+    descendants = [processes.record("orphan", pid) for pid in processes.descendants(agent)]
+    left = [orphan for orphan in descendants if orphan is not None]
     assert left, "the training is a process of its own"
     assert home.stack.kill(AGENT) == [agent]
     assert all(orphan.is_alive() for orphan in left)
@@ -125,10 +125,10 @@ async def test_kill_9_of_the_agent_leaves_no_second_training(home: RunningStack)
     assert "Attempt 1 lost its machine" in "\n".join(await home.api.messages(job_id))
 
 
-async def test_a_training_that_stands_still_is_stopped_and_goes_on_elsewhere(
+async def test_a_training_without_progress_is_stopped_and_resumed(
     home: RunningStack,
 ) -> None:
-    """SIGSTOP of the training alone: its agent lives on. There is no other node, so it is here."""
+    """SIGSTOP of the training process alone. There is one node, so the job resumes on it."""
     job_id = await home.submit(n_epochs=40)
     newest = await home.with_checkpoint(job_id)
     agent = home.stack.supervisor.pid(AGENT)
@@ -139,7 +139,7 @@ async def test_a_training_that_stands_still_is_stopped_and_goes_on_elsewhere(
     assert home.stack.supervisor.pid(AGENT) == agent
     assert job["progress"]["resumed_from_step"] >= newest["step_number"]
     assert "Attempt 1 failed: bad_node" in "\n".join(await home.api.messages(job_id))
-    await allowed(home, job_id, "cancel", "cancelled")
+    await assert_allowed(home, job_id, "cancel", "cancelled")
     await home.api.ended(job_id, "cancelled")
     lines = (await home.bill(job_id))["lines"]
     credited = [line for line in lines if line["kind"] == "credit"]
@@ -151,7 +151,7 @@ async def test_a_training_that_stands_still_is_stopped_and_goes_on_elsewhere(
 
 
 @pytest.mark.parametrize("server", ["postgres", "s3", "kafka"])
-async def test_ten_seconds_without(home: RunningStack, server: str) -> None:
+async def test_an_outage_of_ten_seconds_ends_no_training(home: RunningStack, server: str) -> None:
     assert await live_through(home, server, "paused", OUTAGE_S) == REFUSED[server]
 
 
@@ -168,22 +168,22 @@ async def test_kill_9_of_every_server_while_a_job_runs(home: RunningStack) -> No
     assert (await home.bill(job_id))["credited_gpu_ms"] == 0
 
 
-# --- what people do -------------------------------------------------------------------------------
+# --- requests of users ----------------------------------------------------------------------------
 
 
-async def change(home: RunningStack, job_id: str, what: str) -> httpx.Response:
+async def request_change(home: RunningStack, job_id: str, what: str) -> httpx.Response:
     return await home.api.patiently("POST", f"/fine_tuning/jobs/{job_id}/{what}")
 
 
-async def allowed(home: RunningStack, job_id: str, what: str, status: str) -> None:
-    reply = await change(home, job_id, what)
+async def assert_allowed(home: RunningStack, job_id: str, what: str, status: str) -> None:
+    reply = await request_change(home, job_id, what)
     assert (reply.status_code, reply.json().get("status")) == (httpx.codes.OK, status), reply.text
 
 
-async def illegal(home: RunningStack, job_id: str, *changes: str) -> None:
-    """Final refusals, which an SDK must not repeat."""
+async def assert_illegal(home: RunningStack, job_id: str, *changes: str) -> None:
+    """Assert that each change is refused with 409, and that SDKs are told not to repeat it."""
     for what in changes:
-        reply = await change(home, job_id, what)
+        reply = await request_change(home, job_id, what)
         assert reply.status_code == httpx.codes.CONFLICT, reply.text
         assert reply.json()["error"]["code"] == "illegal_state"
         assert reply.headers["x-should-retry"] == "false"
@@ -196,38 +196,40 @@ async def test_pause_resume_and_cancel(home: RunningStack) -> None:
     waiting = await home.api.job(second, lambda job: bool((job["queue"] or {}).get("position")))
     assert waiting["status"] == "queued"
     assert waiting["queue"]["reason"]
-    await illegal(home, second, "resume")
-    await allowed(home, second, "pause", "paused")
-    await allowed(home, second, "pause", "paused")
-    await allowed(home, second, "cancel", "cancelled")
+    await assert_illegal(home, second, "resume")
+    await assert_allowed(home, second, "pause", "paused")
+    await assert_allowed(home, second, "pause", "paused")
+    await assert_allowed(home, second, "cancel", "cancelled")
     await home.api.ended(second, "cancelled")
-    await illegal(home, second, "cancel", "pause", "resume")
+    await assert_illegal(home, second, "cancel", "pause", "resume")
     assert (await home.bill(second))["lines"] == []
 
-    await illegal(home, first, "resume")
-    assert (await change(home, first, "pause")).is_success
+    await assert_illegal(home, first, "resume")
+    assert (await request_change(home, first, "pause")).is_success
     await home.api.job(first, lambda job: job["status"] == "paused")
     kept = (await home.api.get(f"/fine_tuning/jobs/{first}/checkpoints"))["data"][0]
     assert kept["step_number"] > newest["step_number"], "pausing keeps what was trained"
-    assert (await change(home, first, "resume")).is_success
+    assert (await request_change(home, first, "resume")).is_success
     again = await home.api.job(first, lambda job: job["attempt"] == 2 and training(job))
     assert again["progress"]["resumed_from_step"] == kept["step_number"]
-    await allowed(home, first, "cancel", "cancelled")
+    await assert_allowed(home, first, "cancel", "cancelled")
     await home.api.ended(first, "cancelled")
-    await illegal(home, first, "cancel", "pause", "resume")
+    await assert_illegal(home, first, "cancel", "pause", "resume")
     bill = await home.bill(first)
     assert [line["attempt"] for line in bill["lines"]] == [1, 2]
-    assert bill["net_gpu_ms"] == bill["used_gpu_ms"] > 0, "whoever cancels pays for what was used"
+    assert bill["net_gpu_ms"] == bill["used_gpu_ms"] > 0, (
+        "a cancelled job is billed for what it used"
+    )
 
 
-async def test_a_damaged_checkpoint_is_passed_over(home: RunningStack) -> None:
+async def test_a_damaged_checkpoint_is_skipped(home: RunningStack) -> None:
     job_id = await home.submit(n_epochs=40)
     await home.with_checkpoint(job_id)
     home.stack.kill(AGENT, tree=True, restart=False)
-    await asyncio.sleep(1)  # for what was on its way
+    await asyncio.sleep(1)  # until reports in flight have arrived
     listed = (await home.api.get(f"/fine_tuning/jobs/{job_id}/checkpoints"))["data"]
     newest, older = listed[0], listed[1]
-    await asyncio.to_thread(damage, home, job_id, newest["manifest_sha256"])
+    await asyncio.to_thread(damage_checkpoint, home, job_id, newest["manifest_sha256"])
     await home.stack.start(AGENT)
     job = await home.api.job(job_id, lambda state: state["attempt"] == 2 and training(state))
     assert job["progress"]["resumed_from_step"] == older["step_number"] < newest["step_number"]
@@ -235,7 +237,7 @@ async def test_a_damaged_checkpoint_is_passed_over(home: RunningStack) -> None:
     assert len(said) == 1
     assert newest["manifest_sha256"] in said[0]
     assert older["manifest_sha256"] not in said[0]
-    await allowed(home, job_id, "cancel", "cancelled")
+    await assert_allowed(home, job_id, "cancel", "cancelled")
     await home.api.ended(job_id, "cancelled")
     lines = (await home.bill(job_id))["lines"]
     credited = {
@@ -245,8 +247,8 @@ async def test_a_damaged_checkpoint_is_passed_over(home: RunningStack) -> None:
     assert set(credited) <= {"skipped_checkpoint", "lost"}
 
 
-def damage(home: RunningStack, job_id: str, manifest_sha256: str) -> None:
-    """Other bytes in a file of a checkpoint, where object storage keeps them."""
+def damage_checkpoint(home: RunningStack, job_id: str, manifest_sha256: str) -> None:
+    """Overwrite a file of a checkpoint in object storage."""
     where = home.stack
     storage = connect(
         S3Settings(where.s3_endpoint, where.s3_access_key, where.s3_secret_key, where.s3_bucket)
@@ -261,10 +263,10 @@ def damage(home: RunningStack, job_id: str, manifest_sha256: str) -> None:
     storage.put_object(Bucket=where.s3_bucket, Key=key, Body=b"not what it was")
 
 
-async def refused(
+async def assert_refused(
     api: Api, status: int, code: str, method: str, path: str, param: str | None = None, **sent: Any
 ) -> str:
-    """A 4xx in OpenAI's envelope that says what is wrong; its message."""
+    """Assert a 4xx with this code in OpenAI's error envelope; returns its message."""
     reply = await api.call(method, path, **sent)
     assert reply.status_code == status, reply.text
     error = reply.json()["error"]
@@ -273,45 +275,59 @@ async def refused(
     return str(error["message"])
 
 
-async def tenant(home: RunningStack, name: str, **body: Any) -> str:
-    """A key of a new tenant."""
+async def create_tenant(home: RunningStack, name: str, **body: Any) -> str:
+    """Create a tenant; returns an API key of it."""
     await home.api.post("/tenants", {"id": name, **body})
     return str((await home.api.post(f"/tenants/{name}/keys", {"name": "test"}))["key"])
 
 
-async def test_bad_requests_are_told_what_to_do(home: RunningStack) -> None:
+async def test_bad_requests_get_a_helpful_error(home: RunningStack) -> None:
     api, jobs = home.api, "/fine_tuning/jobs"
 
-    async def submitted(status: int, code: str, param: str | None, **changes: Any) -> str:
+    async def assert_submission_refused(
+        status: int, code: str, param: str | None, **changes: Any
+    ) -> str:
         body = home.request(**changes)
-        return await refused(api, status, code, "POST", jobs, param, json=body)
+        return await assert_refused(api, status, code, "POST", jobs, param, json=body)
 
-    await submitted(404, "model_not_found", "model", model="gpt-9")
-    rank = await submitted(400, "invalid_value", "lora.rank", lora={"rank": 100_000})
+    await assert_submission_refused(404, "model_not_found", "model", model="gpt-9")
+    rank = await assert_submission_refused(
+        400, "invalid_value", "lora.rank", lora={"rank": 100_000}
+    )
     assert "from 1 to 256" in rank
-    both = await submitted(
+    both = await assert_submission_refused(
         400, "invalid_value", "lora.rank", lora={"rank": 0}, training={"learning_rate": 7}
     )
     assert "2 problems" in both
-    await submitted(400, "unsupported", "method.type", method={"type": "dpo"})
-    await submitted(404, "not_found", "training_file", training_file="file-nobody")
-    await refused(api, 400, "invalid_request", "POST", jobs, "model", json={})
-    await refused(api, 400, "invalid_request", "POST", jobs, content=b"{", headers=JSON)
-    await refused(api, 404, "not_found", "GET", f"{jobs}/ftjob-nobody", "id")
-    await refused(api, 404, "not_found", "POST", f"{jobs}/ftjob-nobody/cancel", "id")
-    await refused(api, 404, "not_found", "GET", "/files/file-nobody", "id")
+    await assert_submission_refused(400, "unsupported", "method.type", method={"type": "dpo"})
+    await assert_submission_refused(404, "not_found", "training_file", training_file="file-nobody")
+    await assert_refused(api, 400, "invalid_request", "POST", jobs, "model", json={})
+    await assert_refused(api, 400, "invalid_request", "POST", jobs, content=b"{", headers=JSON)
+    await assert_refused(api, 404, "not_found", "GET", f"{jobs}/ftjob-nobody", "id")
+    await assert_refused(api, 404, "not_found", "POST", f"{jobs}/ftjob-nobody/cancel", "id")
+    await assert_refused(api, 404, "not_found", "GET", "/files/file-nobody", "id")
     bad = home.request(metadata={"story": "bad file"})
-    bad["training_file"] = await rejected_file(home)
-    await refused(api, 400, "invalid_training_file", "POST", jobs, "training_file", json=bad)
-    await refused(api, 400, "invalid_value", "POST", "/files", "purpose", **an_upload(b"x", "e"))
-    await refused(api, 413, "file_too_large", "POST", "/files", "file", **an_upload(b" " * TOO_BIG))
+    bad["training_file"] = await upload_rejected_file(home)
+    await assert_refused(api, 400, "invalid_training_file", "POST", jobs, "training_file", json=bad)
+    await assert_refused(
+        api, 400, "invalid_value", "POST", "/files", "purpose", **an_upload(b"x", "e")
+    )
+    await assert_refused(
+        api,
+        413,
+        "file_too_large",
+        "POST",
+        "/files",
+        "file",
+        **an_upload(b" " * FILE_BYTES_TOO_LARGE),
+    )
     cut = b'--b\r\nContent-Disposition: form-data; name="file"; filename="f"\r\n\r\n{'
     form = {"content-type": "multipart/form-data; boundary=b"}
-    await refused(api, 400, "incomplete_upload", "POST", "/files", content=cut, headers=form)
+    await assert_refused(api, 400, "incomplete_upload", "POST", "/files", content=cut, headers=form)
     assert await jobs_of(home, "bad file") == []
 
 
-async def rejected_file(home: RunningStack) -> str:
+async def upload_rejected_file(home: RunningStack) -> str:
     reply = await home.api.call("POST", "/files", **an_upload(b'{"messages": 3}\n'))
     file_id = str(reply.json()["id"])
     report = await home.api.until(
@@ -323,40 +339,42 @@ async def rejected_file(home: RunningStack) -> str:
     return file_id
 
 
-async def test_limits_and_walls_between_tenants(home: RunningStack) -> None:
+async def test_limits_and_isolation_of_tenants(home: RunningStack) -> None:
     jobs = "/fine_tuning/jobs"
-    key = await tenant(home, "small", plan="free")  # one job at a time
+    key = await create_tenant(home, "small", plan="free")  # one job at a time
     async with client(home.stack.api_url, key) as http:
         small = Api(http)
-        theirs = replace(home, api=small, file_id=await small.upload(rows(FEW)))
+        theirs = replace(home, api=small, file_id=await small.upload(rows(ROWS)))
         first = await theirs.submit()
         body = theirs.request()
-        await refused(small, 429, "concurrency_limit_exceeded", "POST", jobs, json=body)
-        assert (await change(theirs, first, "pause")).is_success
+        await assert_refused(small, 429, "concurrency_limit_exceeded", "POST", jobs, json=body)
+        assert (await request_change(theirs, first, "pause")).is_success
         second = await theirs.submit()
         resume = f"{jobs}/{first}/resume"
-        await refused(small, 429, "concurrency_limit_exceeded", "POST", resume)
+        await assert_refused(small, 429, "concurrency_limit_exceeded", "POST", resume)
         for job_id in (first, second):
-            await change(theirs, job_id, "cancel")
+            await request_change(theirs, job_id, "cancel")
             await small.ended(job_id, "cancelled")
             await theirs.bill(job_id)
-        await refused(small, 404, "not_found", "POST", jobs, "training_file", json=home.request())
+        await assert_refused(
+            small, 404, "not_found", "POST", jobs, "training_file", json=home.request()
+        )
         mine = await home.submit()
         for path in (f"{jobs}/{mine}", f"{jobs}/{mine}/events", f"{jobs}/{mine}/cost"):
-            await refused(small, 404, "not_found", "GET", path, "id")
-        await refused(small, 404, "not_found", "POST", f"{jobs}/{mine}/cancel", "id")
-        await refused(small, 404, "not_found", "GET", f"/files/{home.file_id}/content", "id")
-        await refused(small, 403, "insufficient_permissions", "GET", "/tenants")
-        await change(home, mine, "cancel")
+            await assert_refused(small, 404, "not_found", "GET", path, "id")
+        await assert_refused(small, 404, "not_found", "POST", f"{jobs}/{mine}/cancel", "id")
+        await assert_refused(small, 404, "not_found", "GET", f"/files/{home.file_id}/content", "id")
+        await assert_refused(small, 403, "insufficient_permissions", "GET", "/tenants")
+        await request_change(home, mine, "cancel")
         await home.api.ended(mine, "cancelled")
     limits = {"soft_gpu_ms": 1_000, "hard_gpu_ms": 1_000, "concurrency": 2}
-    async with client(home.stack.api_url, await tenant(home, "poor", limits=limits)) as http:
+    async with client(home.stack.api_url, await create_tenant(home, "poor", limits=limits)) as http:
         poor = Api(http)
-        body = {**home.request(), "training_file": await poor.upload(rows(FEW))}
-        await refused(poor, 429, "hard_limit_exceeded", "POST", jobs, json=body)
+        body = {**home.request(), "training_file": await poor.upload(rows(ROWS))}
+        await assert_refused(poor, 429, "hard_limit_exceeded", "POST", jobs, json=body)
     for wrong in ("tun-nobody", "x" * 10_000):
         async with client(home.stack.api_url, wrong) as http:
-            await refused(Api(http), 401, "invalid_api_key", "GET", "/models")
+            await assert_refused(Api(http), 401, "invalid_api_key", "GET", "/models")
 
 
 async def test_a_job_that_diverges_ends_with_advice_and_a_webhook(
@@ -392,8 +410,8 @@ async def test_a_job_that_diverges_ends_with_advice_and_a_webhook(
     await home.api.patiently("DELETE", f"/webhook_endpoints/{endpoint['id']}")
 
 
-async def test_everything_again_from_offset_0(home: RunningStack) -> None:
-    await with_usage(home)
+async def test_replay_from_offset_0_gives_the_same_state(home: RunningStack) -> None:
+    await ensure_usage(home)
     report = await replayed(home.stack.folders.root)
     assert [part for part in report["parts"] if part["difference"]] == []
     assert report["equal"]
@@ -415,10 +433,10 @@ async def test_everything_again_from_offset_0(home: RunningStack) -> None:
         ),
     ],
 )
-async def test_replay_names_what_was_tampered_with(
+async def test_replay_names_the_table_that_was_tampered_with(
     home: RunningStack, change: str, undo: str, part: str
 ) -> None:
-    await with_usage(home)
+    await ensure_usage(home)
     connection = await asyncpg.connect(home.stack.postgres_dsn)
     try:
         assert await connection.execute(change) != "UPDATE 0"

@@ -1,4 +1,4 @@
-"""The demo is the end-to-end test: every claim of the story, on the real model."""
+"""`tunery demo` with the real base model: every claim that it makes must hold."""
 
 import asyncio
 import json

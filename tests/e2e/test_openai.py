@@ -1,5 +1,7 @@
-"""Three generations of the `openai` package, unmodified, each in an environment of its own; and a
-job of a kind that OpenAI does not have."""
+"""Three generations of the unmodified `openai` package, each in its own virtual environment.
+
+Also a job on plain text, which OpenAI does not have.
+"""
 
 import asyncio
 import json
@@ -30,7 +32,7 @@ async def ready_stack() -> AsyncIterator[RunningStack]:
         yield home
 
 
-async def script(home: RunningStack, version: str, *words: str, stdin: Any = None) -> Any:
+async def run_script(home: RunningStack, version: str, *words: str, stdin: Any = None) -> Any:
     programs = await asyncio.to_thread(environment, "openai", version)
     process = await asyncio.create_subprocess_exec(
         *(str(programs / "python"), str(SCRIPT), *words),
@@ -48,8 +50,8 @@ async def script(home: RunningStack, version: str, *words: str, stdin: Any = Non
     return json.loads(out)
 
 
-async def delivered(home: RunningStack, begun: int, ids: set[str]) -> list[Received]:
-    """The deliveries about these jobs."""
+async def await_deliveries(home: RunningStack, begun: int, ids: set[str]) -> list[Received]:
+    """Wait for the webhook deliveries about these jobs."""
     async with asyncio.timeout(DELIVERED_S_MAX):
         while True:
             deliveries = [
@@ -67,26 +69,28 @@ def job_id_of(delivery: Received) -> str:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_the_unmodified_package_does_all_it_did(home: RunningStack, version: str) -> None:
+async def test_the_unmodified_package_trains_a_model_and_verifies_webhooks(
+    home: RunningStack, version: str
+) -> None:
     endpoint = {"name": version, "url": home.receiver.url, "event_types": list(TYPES)}
     webhook = await home.api.post("/webhook_endpoints", endpoint)
     begun = len(home.receiver.received)
-    story = await script(home, version, "story")
+    story = await run_script(home, version, "story")
     assert story["version"] == version
     assert story["metrics"] > 50
     assert story["adapter_bytes"] > 1_000
     await home.api.messages(story["job"])
-    deliveries = await delivered(home, begun, {story["job"], story["cancelled"]})
+    deliveries = await await_deliveries(home, begun, {story["job"], story["cancelled"]})
     await home.api.patiently("DELETE", f"/webhook_endpoints/{webhook['id']}")
     signed = [
         {"headers": delivery.headers, "body": delivery.body.decode()} for delivery in deliveries
     ]
-    unwrapped = await script(home, version, "unwrap", webhook["signing_secret"], stdin=signed)
+    unwrapped = await run_script(home, version, "unwrap", webhook["signing_secret"], stdin=signed)
     wanted = [[TYPES[0], story["job"]], [TYPES[1], story["cancelled"]]]
     assert sorted(unwrapped["events"]) == sorted(wanted)
 
 
-async def test_a_text_becomes_a_model_in_parts_and_stays_as_long_as_that(
+async def test_a_file_of_long_texts_trains_a_model_and_cannot_be_deleted_before_it(
     home: RunningStack,
 ) -> None:
     nights = (
@@ -100,7 +104,7 @@ async def test_a_text_becomes_a_model_in_parts_and_stays_as_long_as_that(
     kept = await home.api.patiently("DELETE", f"/files/{file_id}")
     assert (kept.status_code, model in kept.text) == (409, True)
     assert (await home.api.patiently("DELETE", f"/models/{model}")).status_code == 200
-    async with asyncio.timeout(DELIVERED_S_MAX):  # the word travels from one journal to another
+    async with asyncio.timeout(DELIVERED_S_MAX):  # the deletion reaches the dataset journal later
         while kept.status_code == 409:
             await asyncio.sleep(0.1)
             kept = await home.api.patiently("DELETE", f"/files/{file_id}")

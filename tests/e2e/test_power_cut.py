@@ -1,4 +1,4 @@
-"""kill -9 of everything, the supervisor included; then `tunery up`: the running job goes on."""
+"""kill -9 of all processes including the supervisor; after `tunery up` the running job resumes."""
 
 import asyncio
 import json
@@ -49,14 +49,14 @@ async def up(folders: DataDir) -> dict[str, Any]:
     return report
 
 
-def power_cut(folders: DataDir) -> set[str]:
-    """SIGKILL for the supervisor and all that it started; the names of its children."""
-    above = state.read(folders).supervisor
-    assert above is not None
+def kill_everything(folders: DataDir) -> set[str]:
+    """SIGKILL the supervisor and all its descendants; returns the names of its children."""
+    supervisor = state.read(folders).supervisor
+    assert supervisor is not None
     records = [processes.read_record(file) for file in folders.run.glob("*.pid")]
     named = [process for process in records if process is not None]
-    below = [processes.record("below", pid) for pid in processes.descendants(above.pid)]
-    everything = [above, *(process for process in below if process is not None)]
+    children = [processes.record("below", pid) for pid in processes.descendants(supervisor.pid)]
+    everything = [supervisor, *(process for process in children if process is not None)]
     for process in everything:
         os.kill(process.pid, signal.SIGKILL)
     assert all(processes.await_end(process, DEATH_MS_MAX) for process in (*everything, *named))
@@ -69,13 +69,13 @@ async def test_a_running_job_survives_kill_9_of_everything(folders: DataDir) -> 
         api = Api(http)
         tiny = await asyncio.to_thread(tiny_base)
         await api.post("/bases", {"id": TINY, "path": str(tiny.dir)})
-        where = dsn(
+        postgres_dsn = dsn(
             ports.read(folders.ports)["postgres"], secrets.load(folders.secrets).postgres_password
         )
-        home = Tenant(api, TINY, await api.upload(rows()), where)
+        home = Tenant(api, TINY, await api.upload(rows()), postgres_dsn)
         job_id = await home.submit(n_epochs=40)
         kept = await home.with_checkpoint(job_id)
-        killed = await asyncio.to_thread(power_cut, folders)
+        killed = await asyncio.to_thread(kill_everything, folders)
         assert killed >= {*SERVERS, *SERVICES}
         assert await up(folders) == stack_report
         job = await api.job(

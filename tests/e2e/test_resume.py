@@ -1,4 +1,4 @@
-"""Real training processes, really killed: what comes out is what would have come out anyway.
+"""Training processes that are killed and resumed end with the same bytes as undisturbed ones.
 
     python -m pytest tests/e2e -k resume
 
@@ -47,7 +47,7 @@ class Run(NamedTuple):
 
 @pytest.fixture(scope="module")
 def spec(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What every attempt of this module trains; `out_dir` and `resume` differ."""
+    """The training spec of every attempt here; only `out_dir` and `resume` differ."""
     folder = tmp_path_factory.mktemp("resume")
     tiny = tiny_base()
     return {
@@ -94,7 +94,7 @@ def shard(path: Path, rows: int) -> Path:
 
 @contextmanager
 def training(spec: dict[str, Any], out: Path, resume: list[Event]) -> Iterator[Any]:
-    """A training process, its standard output a pipe of lines. It does not outlive the block."""
+    """Start a training process that is killed at the end of the block; its stdout is a pipe."""
     candidates = [
         {key: checkpoint[key] for key in ("dir", "manifest_sha256")} for checkpoint in resume
     ]
@@ -124,7 +124,7 @@ def attempt(
     at_step: int | None = None,
     deliver: signal.Signals = signal.SIGKILL,
 ) -> Run:
-    """Run to the end, or send a signal once the step is reported; newest checkpoints first."""
+    """Run to the end, or send a signal once the step is reported; returns the run."""
     events: list[Event] = []
     with training(spec, out, resume or []) as process:
         for line in process.stdout:
@@ -148,7 +148,7 @@ def uninterrupted(spec: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
 
 
 def newest_first(run: Run) -> list[Event]:
-    """Checkpoints that were reported and are still there."""
+    """Reported checkpoints whose folders still exist, newest first."""
     return [
         checkpoint
         for checkpoint in reversed(run.of("checkpoint"))
@@ -159,7 +159,7 @@ def newest_first(run: Run) -> list[Event]:
 def test_resume_after_three_kills_gives_the_same_bytes(
     spec: dict[str, Any], uninterrupted: Path, tmp_path: Path
 ) -> None:
-    """kill -9 at three random steps of one run, each time going on from the last checkpoint."""
+    """kill -9 at three random steps of one run; each time it resumes from the last checkpoint."""
     seed = random.SystemRandom().randrange(2**32)
     steps = sorted(random.Random(seed).sample(range(CHECKPOINT_EVERY, STEPS), KILLS))
     print(f"killed at steps {steps} (seed {seed})")
@@ -194,7 +194,7 @@ def test_resume_after_a_notice_loses_no_step(
     assert adapter(tmp_path) == adapter(uninterrupted)
 
 
-def test_resume_names_a_damaged_checkpoint_and_uses_the_older(
+def test_resume_skips_a_damaged_checkpoint_and_uses_the_older(
     spec: dict[str, Any], uninterrupted: Path, tmp_path: Path
 ) -> None:
     killed = attempt(spec, tmp_path, at_step=3 * CHECKPOINT_EVERY + 1)
@@ -212,10 +212,10 @@ def test_resume_names_a_damaged_checkpoint_and_uses_the_older(
     assert adapter(tmp_path) == adapter(uninterrupted)
 
 
-def test_resume_after_a_full_disk_which_is_named(
+def test_resume_after_a_full_disk_gives_the_same_bytes(
     spec: dict[str, Any], uninterrupted: Path, tmp_path: Path
 ) -> None:
-    """From the first checkpoint on no file may grow: the kernel's way to be out of space."""
+    """From the first checkpoint on RLIMIT_FSIZE makes every write fail, as on a full disk."""
     events: list[Event] = []
     with training(spec, tmp_path, []) as process:
         for line in process.stdout:
@@ -232,10 +232,10 @@ def test_resume_after_a_full_disk_which_is_named(
     assert adapter(tmp_path) == adapter(uninterrupted)
 
 
-def test_resume_from_elsewhere_gives_the_same_bytes(
+def test_resume_on_another_node_gives_the_same_bytes(
     spec: dict[str, Any], uninterrupted: Path, tmp_path: Path
 ) -> None:
-    """Another node fetched the checkpoint: other paths, same bytes."""
+    """The checkpoint is copied to another path, as on another node."""
     killed = attempt(spec, tmp_path / "a", at_step=STEPS // 2 + 1)
     newest = newest_first(killed)[0]
     moved = shutil.copytree(newest["dir"], tmp_path / "b" / "fetched")

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.soak.rounds import drawn
+from tests.soak.rounds import draw_rounds
 from tests.soak.run import say, soak
 
 
@@ -29,8 +29,8 @@ def parsed() -> argparse.Namespace:
 
 
 async def until_stopped(options: argparse.Namespace) -> dict[str, Any]:
-    """A SIGTERM ends it as Ctrl-C does: no process is left behind."""
-    rounds = drawn(options.first + options.rounds - 1, options.seed)[options.first - 1 :]
+    """End on SIGTERM as on Ctrl-C, so that no process is left running."""
+    rounds = draw_rounds(options.first + options.rounds - 1, options.seed)[options.first - 1 :]
     running = asyncio.ensure_future(soak(rounds, options.seed, options.rate, say, options.keep))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
     return await running

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tests.soak.history import Entry, Partition, Problem, StreamPartition, judged
+from tests.soak.history import Entry, Partition, Problem, StreamPartition, apply_acceptance_rule
 
 OPEN_MAX: Final = 5
 Line = Mapping[str, Any]
@@ -20,7 +20,7 @@ Rows = Mapping[str, Sequence[Mapping[str, Any]]]
 
 @dataclass(frozen=True)
 class History:
-    """All that a soak left behind.
+    """Everything that a soak has recorded.
 
     journals: (offset, value) of every record. client, owners: lines of their diaries. rows: tables
     `needs`, `ends`, `totals` and `todos` as they are; rebuilt: the same, made from journals alone.
@@ -40,9 +40,10 @@ class Verdict:
 
 
 def check(history: History) -> Verdict:
-    """Everything. Where the rule itself finds a contradiction, only that is reported."""
+    """Run all checks. A journal that contradicts itself is reported alone, without the others."""
     partitions = tuple(
-        judged(partition_id, records) for partition_id, records in history.journals.items()
+        apply_acceptance_rule(partition_id, records)
+        for partition_id, records in history.journals.items()
     )
     problems = [problem for partition in partitions for problem in partition.problems]
     if not problems:
@@ -75,7 +76,7 @@ def check(history: History) -> Verdict:
 
 
 def _order(partitions: Iterable[Partition]) -> Iterator[Problem]:
-    """Time never goes back, and a key's entries are numbered without a gap."""
+    """Times never decrease, and the entries of a key are numbered without a gap."""
     for partition in partitions:
         at, seqs = 0, Counter[str]()
         for entry in partition.entries:
@@ -90,7 +91,7 @@ def _order(partitions: Iterable[Partition]) -> Iterator[Problem]:
 
 
 def _commands(client: Iterable[Line], requests: Sequence[Entry]) -> Iterator[Problem]:
-    """An acknowledged command is decided once, in its place; no copy that was not sent is."""
+    """Each acknowledged command is decided once and in order; nothing else is decided."""
     client = list(client)
     at_place = {(entry.partition_id.partition, entry.number): entry for entry in requests}
     decided = Counter(entry.command for entry in requests)
@@ -114,7 +115,7 @@ def _commands(client: Iterable[Line], requests: Sequence[Entry]) -> Iterator[Pro
 
 
 def _requests(requests: Iterable[Entry]) -> Iterator[Problem]:
-    """Of the copies of a request one is granted; those after it are repeats of it."""
+    """Of the copies of a request one is granted; later ones are answered as its repeats."""
     granted: dict[str, str] = {}
     copies: dict[str, set[str]] = defaultdict(set)
     for entry in requests:
@@ -202,7 +203,7 @@ def _limits(requests: Iterable[Entry]) -> Iterator[Problem]:
 
 
 def _replies(client: Iterable[Line], partitions: Iterable[Partition]) -> Iterator[Problem]:
-    """What a client was answered is what the journal says."""
+    """Each reply that a client got agrees with the journal."""
     entries = {partition.partition_id: partition.by_offset for partition in partitions}
     for line in client:
         if line["what"] != "reply":
@@ -223,7 +224,7 @@ def _outcome(entry: Entry) -> tuple[str, str | None, str | None]:
 
 
 def _beliefs(owners: Iterable[Line], partitions: Iterable[Partition]) -> Iterator[Problem]:
-    """What an owner took for accepted is accepted by every reader."""
+    """Every entry that an owner believed to be accepted is accepted by the rule."""
     entries = {partition.partition_id: partition.by_offset for partition in partitions}
     for line in owners:
         if line["what"] != "settled":
@@ -236,7 +237,7 @@ def _beliefs(owners: Iterable[Line], partitions: Iterable[Partition]) -> Iterato
 
 
 def _prefixes(owners: Iterable[Line], partitions: Iterable[Partition]) -> Iterator[Problem]:
-    """All readers accepted the same bytes, from the first record to where they were."""
+    """All readers accepted the same bytes, up to their positions."""
     reported = _reports_of(owners, "prefix")
     for partition in partitions:
         running = hashlib.sha256()
@@ -253,7 +254,7 @@ def _prefixes(owners: Iterable[Line], partitions: Iterable[Partition]) -> Iterat
 
 
 def _states(owners: Iterable[Line], partitions: Iterable[Partition]) -> Iterator[Problem]:
-    """What owners took for the state is the fold of what counts."""
+    """The states that owners held are the folds of the accepted entries."""
     reported = _reports_of(owners, "state")
     for partition in partitions:
         states = (
@@ -319,7 +320,7 @@ def _totals(tally: Iterable[Entry]) -> Iterator[tuple[Entry, dict[str, int]]]:
 
 
 def _rows(history: History, requests: Iterable[Entry], tally: Iterable[Entry]) -> Iterator[Problem]:
-    """Views and to-do rows are what the journals say, and what a rebuild makes of them."""
+    """Read models and to-do rows agree with the journals and with a rebuild from them."""
     opened: dict[str, tuple[str, int, str]] = {}
     ends: dict[str, tuple[str, str, int]] = {}
     for entry in requests:

@@ -1,4 +1,4 @@
-"""The soak's client process: steady commands, some of them twice, and the replies they got.
+"""The soak's client process: sends commands at a steady rate, some twice, and reads the replies.
 
 It speaks Kafka and SQL by itself and writes its own JSON: nothing here is the core's.
 """
@@ -75,12 +75,14 @@ class Client:
     def _way(self, tenant: str) -> str:
         drawn = self._random.randrange(100)
         if drawn < KEEP_PERCENT and tenant not in self._kept:
-            self._kept.add(tenant)  # one at most, so that the tenant is not full for ever
+            self._kept.add(
+                tenant
+            )  # at most one for each tenant, which could hold no other need otherwise
             return "keep"
         return "drop" if drawn < KEEP_PERCENT + DROP_PERCENT else "answer"
 
     async def _request(self) -> None:
-        """One request, maybe delivered twice, maybe asked again because no answer came."""
+        """One request; it may be sent twice, or again because no acknowledgement came."""
         try:
             tenant, need = self._random.choice(TENANTS), uuid.uuid4().hex
             body = {"type": "Ask.v1", "need": need, "way": self._way(tenant)}
@@ -98,7 +100,7 @@ class Client:
             self._in_flight.release()
 
     async def _send(self, need: str, tenant: str, command_id: str, body: dict[str, str]) -> bool:
-        """Whether it was acknowledged; if not, it may still be on its way."""
+        """Send a command; whether it was acknowledged. If not, it may still arrive later."""
         text = json.dumps(body, sort_keys=True)
         envelope = {
             "id": command_id,
@@ -121,7 +123,7 @@ class Client:
         return True
 
     async def _replies(self) -> None:
-        """What clients are answered, as the gateway would: from the outcomes in the database."""
+        """Read replies as the gateway does: from the outcomes in the database."""
         connection: Any = None
         while True:
             await asyncio.sleep(REPLIES_EVERY_S)

@@ -26,7 +26,7 @@ class Diaries:
     _read: dict[Path, int] = field(default_factory=dict)
 
     def refresh(self) -> None:
-        """Take in the whole lines that were written since."""
+        """Read the complete lines that were written since the last call."""
         for file in sorted(self.folder.glob("owner-*.diary")):
             with file.open("rb") as text:
                 text.seek(self._read.get(file, 0))

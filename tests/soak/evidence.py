@@ -1,4 +1,4 @@
-"""Collects what a soak left behind, with plain clients, and rebuilds rows from the journals."""
+"""Collects a soak's logs, diaries and rows with plain clients; rebuilds rows from the journals."""
 
 import asyncio
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ SAME_TIMES: Final = 3
 POLL_S: Final = 1.0
 OPEN: Final = "SELECT count(*) FROM soak.needs WHERE until < $1"
 POSITIONS: Final = "SELECT stream, partition, next_offset FROM soak.positions ORDER BY 1, 2"
-SOON_MS: Final = 86_400_000  # what ends later is meant to stay open
+SOON_MS: Final = 86_400_000  # needs that end later than that are meant to stay open
 
 
 def partition_ids() -> list[StreamPartition]:
@@ -39,7 +39,7 @@ def topic(stream: str) -> str:
 
 
 async def await_quiet(running: Stack) -> bool:
-    """Until no need is left to end and the rows are where the journals end; False: in vain."""
+    """Wait until all needs have ended and the rows are up to date; False after a time limit."""
     reading = AIOKafkaConsumer(bootstrap_servers=running.kafka_bootstrap)
     await reading.start()
     database = await asyncpg.connect(running.postgres_dsn)
@@ -120,7 +120,7 @@ async def read_rows(dsn: str, schema: str) -> Rows:
 
 
 async def rebuild(running: Stack) -> Rows:
-    """The production projector over the same journals, into a schema that was not there."""
+    """Run the production projector over the same journals into a new schema."""
     settings = RuntimeSettings.model_validate(
         {name.removeprefix(PREFIX).lower(): value for name, value in running.env.items()}
     )

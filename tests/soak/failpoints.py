@@ -1,4 +1,4 @@
-"""Places in an owner's process where it can be made to die or to freeze, around its ports.
+"""Failpoints: calls of an owner's ports at which its process can be made to exit or to stop.
 
 Nothing of production knows of them: the log, the store and asyncpg's connections are wrapped.
 """
@@ -19,33 +19,33 @@ from tunery.runtime.store.statements import COMMIT
 #: in the order in which an entry passes them
 POINTS: Final = (
     "append.before",
-    "append.after",  # on its way, not acknowledged
+    "append.after",  # sent, not acknowledged
     "readback.before",  # acknowledged, the offset not yet compared
-    "readback.after",  # the owner believes in it
+    "readback.after",  # the owner takes it as accepted
     "sql.before",
-    "commit.sent",  # the batch is on its way to PostgreSQL, not answered
-    "commit.after",  # committed, and nobody told
+    "commit.sent",  # the batch is sent to PostgreSQL, not answered
+    "commit.after",  # committed, and not yet notified
     "sql.after",
     "effect.before",
-    "effect.after",  # done, the outcome not sent
+    "effect.after",  # the effect is done, its outcome not sent
     "send.before",
     "send.after",
     "position.before",
     "position.after",
 )
-#: passed only by an owner that takes a partition over
+#: reached only by an owner that takes over a partition
 CLAIM_POINTS: Final = ("claim.before", "claim.after")
 EXIT_STATUS: Final = 137
 
 
 class Failpoints:
-    """`armed` is a file that says what to do where, once: `exit append.before`."""
+    """Failpoints of a process. armed: a file with one order, such as `exit append.before`."""
 
     def __init__(self, armed: Path) -> None:
         self._armed = armed
 
     def reach(self, point: str) -> None:
-        """Die or freeze here, if that was asked for."""
+        """Exit or stop the process here if the armed order names this point."""
         try:
             action, _, where = self._armed.read_text(encoding="ascii").partition(" ")
         except FileNotFoundError:
@@ -91,7 +91,7 @@ class FailingWriter:
 
 
 class FailingLog:
-    """A `Log`: what is not wrapped here is the real one's."""
+    """A `Log` with failpoints; all other methods are those of the real one."""
 
     def __init__(self, log: Log, points: Failpoints) -> None:
         self._log, self._points = log, points
@@ -117,7 +117,7 @@ class FailingLog:
 
 
 class FailingStore:
-    """A `Store`: what is not wrapped here is the real one's."""
+    """A `Store` with failpoints; all other methods are those of the real one."""
 
     def __init__(self, store: Store, points: Failpoints) -> None:
         self._store, self._points = store, points
@@ -133,7 +133,7 @@ class FailingStore:
 
 
 def wrap_commits(points: Failpoints) -> None:
-    """Make every batch that this process commits pass `commit.sent` and `commit.after`."""
+    """Make every commit of this process reach `commit.sent` and `commit.after`."""
     ask: Callable[..., Awaitable[Any]] = Connection.fetchval
 
     async def passing(self: Any, query: str, *arguments: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Journals as the checker reads them, with a rule of its own.
+"""Reads journals with an acceptance rule that is written independently of the runtime's.
 
 Written from docs/decisions/0001 and from bytes; it shares no code with the runtime, on purpose.
 
@@ -40,7 +40,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Entry:
-    """An entry that counts. `number`: of the command that it decides."""
+    """An accepted entry. number: of the command that it decides."""
 
     partition_id: StreamPartition
     offset: int
@@ -61,7 +61,7 @@ class Entry:
 
 @dataclass
 class Partition:
-    """A journal partition, judged. `void`: (offset, why, who claimed its epoch)."""
+    """A journal partition with its accepted entries. void: (offset, why, who claimed the epoch)."""
 
     partition_id: StreamPartition
     entries: list[Entry] = field(default_factory=list)
@@ -74,8 +74,10 @@ class Partition:
         return {entry.offset: entry for entry in self.entries}
 
 
-def judged(partition_id: StreamPartition, records: Sequence[tuple[int, bytes]]) -> Partition:
-    """Read all records of a partition, (offset, value), from the first one on."""
+def apply_acceptance_rule(
+    partition_id: StreamPartition, records: Sequence[tuple[int, bytes]]
+) -> Partition:
+    """Apply the acceptance rule to all records (offset, value) of a partition."""
     judged_partition = Partition(partition_id)
     epoch, number, link = -1, -1, NO_ENTRY
     for expected, (offset, value) in enumerate(records):

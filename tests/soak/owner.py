@@ -1,6 +1,7 @@
-"""An owner's process: the production hosts over the soak's streams, and diaries of what they saw.
+"""An owner's process: production hosts over the soak's streams, which keep a diary.
 
-Diaries are for the checker: one JSON object a line, written at once, so that no kill loses one.
+A diary is a file for the checker: one JSON object a line, each written at once, so that a kill
+loses none.
 """
 
 import hashlib
@@ -43,16 +44,16 @@ from tunery.runtime.watchdog import beat
 SERVICE: Final = "soak"
 FOLDER_VARIABLE: Final = "SOAK_FOLDER"
 NAME_VARIABLE: Final = "SOAK_NAME"
-#: production's, but for housekeeping that would not come up in minutes
+#: those of production, except for snapshots and trimming, which must happen within minutes
 LIMITS: Final = HostLimits(snapshot_every=150, trim_every=100, trim_every_ms=5_000)
 LEASE_MS: Final = 4_000
 EFFECTS_AT_ONCE: Final = 16
 WITNESS_EVERY_MS: Final = 500
-ATTEMPTS_MAX: Final = 1_000_000  # what is kept is tried for ever
+ATTEMPTS_MAX: Final = 1_000_000  # effects that fail on purpose are never given up
 
 
 class Diary:
-    """Of one process. One write a line: whole or not at all, whenever the process dies."""
+    """The diary of a process. A line is one write, so it is there as a whole or not at all."""
 
     def __init__(self, file: Path) -> None:
         self._out = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -62,10 +63,10 @@ class Diary:
 
 
 class Witness:
-    """Implements `Host`: what this process takes the journals and the states for, in hashes.
+    """Implements `Host`: records hashes of what this process has read and of the states it holds.
 
-    It reads every journal from zero with the production reader, and looks at the folds that the
-    owners of this process believe in.
+    It reads every journal from zero with the production reader, and the states of this process's
+    owners.
     """
 
     name = "witness"
@@ -77,7 +78,7 @@ class Witness:
         self._noted: dict[tuple[str, str, int], int] = {}
 
     async def ready(self) -> None:
-        """At once: no other host waits for a witness."""
+        """Ready at once: no other host waits for a witness."""
 
     async def run(self) -> None:
         works = {"witness of states": self._look()}
@@ -134,7 +135,7 @@ def answer(points: Failpoints, diary: Diary) -> Effect[Asked]:
             case "drop":
                 return None
             case "keep":
-                raise ValueError("this one stays open")
+                raise ValueError("this effect fails on purpose: the need stays open")
 
     def exhausted(body: Asked, tenant: str, failure: str) -> Send | None:
         raise RuntimeError(f"{body.need} was given up: {failure}")

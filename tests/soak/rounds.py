@@ -1,4 +1,4 @@
-"""What a round does to the soak's processes: drawn by seed, every kind in each hand of ten."""
+"""The faults of a soak's rounds, drawn from a seed; ten rounds contain every kind of fault."""
 
 import random
 from collections.abc import Iterator
@@ -15,14 +15,14 @@ Kind: TypeAlias = Literal[
     "zombie",  # the same just before an append, which therefore happens after the successor's claim
     "broker",  # kill -9 of the broker
     "database",  # kill -9 of PostgreSQL
-    "restart",  # PostgreSQL stopped in order
-    "failpoint",  # an owner exits at a named place
+    "restart",  # an orderly stop of PostgreSQL
+    "failpoint",  # an owner exits at a failpoint
     "terminate",  # SIGTERM of an owner
 ]
-#: the first five of a hand are one of each class, so that a short soak has them all
+#: the first five of ten rounds are one of each class, so that a short soak has them all
 FIRST: Final[tuple[Kind, ...]] = ("kill", "zombie", "broker", "database", "failpoint")
 REST: Final[tuple[Kind, ...]] = ("terminate", "failpoint", "failpoint", "failpoint", "pause")
-#: every other hand stops PostgreSQL in order, and terminates once more instead of a pause
+#: in every other ten rounds PostgreSQL is stopped in order, and an owner gets SIGTERM, not SIGSTOP
 SWAPPED: Final[dict[Kind, Kind]] = {"database": "restart", "pause": "terminate"}
 
 
@@ -37,8 +37,8 @@ class Round:
         return f"{self.kind} {self.point}".rstrip()
 
 
-def drawn(count: int, seed: int) -> list[Round]:
-    """The same rounds for the same seed; fewer of them are the first of more."""
+def draw_rounds(count: int, seed: int) -> list[Round]:
+    """The first `count` rounds of a seed; the same seed always gives the same rounds."""
     return list(islice(_rounds(random.Random(seed)), count))
 
 

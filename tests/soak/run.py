@@ -28,22 +28,22 @@ CLIENT: Final = "client"
 PARTITION_IDS: Final = tuple(
     StreamPartition(s, p) for s in ("requests", "tally") for p in range(PARTITIONS)
 )
-SESSION_MS: Final = 3_000  # production's
+SESSION_MS: Final = 3_000  # as in production
 PAUSE_S: Final = 1.6 * SESSION_MS / 1_000
 PROGRESS_S_MAX: Final = 60.0
 REACHED_S_MAX: Final = 20.0
-STOP_MS_MAX: Final = 60_000  # the client hears the last replies first
+STOP_MS_MAX: Final = 60_000  # before it stops, the client waits for the last replies
 POLL_S: Final = 0.02
 STEADY_S: Final = 1.0
 
 
 class Stuck(Exception):
-    """Something that had to come did not come in time."""
+    """The soak made no progress within a time limit."""
 
 
 @dataclass
 class Figures:
-    """What the rounds did and took; times in milliseconds."""
+    """Counts and durations of the rounds, in milliseconds."""
 
     rounds: Counter[str] = field(default_factory=Counter)
     unreached: list[str] = field(default_factory=list)
@@ -66,10 +66,10 @@ class Soak:
         self._stack.services += [*OWNERS, CLIENT]
         await self._stack.supervisor.start(owners)
         await self._stack.supervisor.start([client])
-        await self._progress(time.monotonic_ns())
+        await self._await_progress(time.monotonic_ns())
 
     def _child(self, name: str, module: str, **env: str) -> Child:
-        """Without the courtesy of services that nobody waits for: owners decide first."""
+        """Start a process of the soak without waiting until it is ready."""
         env |= {"PYTHONPATH": str(ROOT), "SOAK_FOLDER": str(self._folder), "SOAK_NAME": name}
         argv = (sys.executable, "-m", f"tests.soak.{module}")
         child = service(name, argv, self._stack.folders.root, {**self._stack.env, **env})
@@ -86,10 +86,10 @@ class Soak:
                 await self._lose(round_.victim, self._stack.stop, self.figures.handover_ms)
             case "pause":
                 os.kill(self._pid(round_.victim), signal.SIGSTOP)
-                await self._thaw(round_.victim)
+                await self._resume_after_takeover(round_.victim)
             case "zombie":
-                if await self._order(round_.victim, "stop append.before", self._is_stopped):
-                    await self._thaw(round_.victim)
+                if await self._arm_failpoint(round_.victim, "stop append.before", self._is_stopped):
+                    await self._resume_after_takeover(round_.victim)
             case "failpoint":
                 await self._fail(round_)
             case "broker":
@@ -101,7 +101,7 @@ class Soak:
             case "restart":
                 await self._stack.stop("postgres")
                 await self._stack.start("postgres")
-        await self._progress(time.monotonic_ns())
+        await self._await_progress(time.monotonic_ns())
 
     def _pid(self, name: str) -> int:
         pid = self._stack.supervisor.pid(name)
@@ -119,7 +119,7 @@ class Soak:
         owner = f"{name}.{self._pid(name)}"
         owned, t_ns = self.diaries.owned_by(owner), time.monotonic_ns()
         losing = asyncio.ensure_future(lose(name))
-        await self._progress(t_ns, owned, owner)
+        await self._await_progress(t_ns, owned, owner)
         await losing
         for partition_id in owned:
             first_ns = self.diaries.first_after(partition_id, t_ns, owner)
@@ -127,25 +127,25 @@ class Soak:
         await self._stack.start(name)
 
     async def _fail(self, round_: Round) -> None:
-        """Make it exit at the point; it comes to one of a claim only when another owner goes."""
+        """Make an owner exit at a failpoint; for one of a claim another owner must be killed."""
         name, others = round_.victim, [name for name in OWNERS if name != round_.victim]
         lost = others[:1] if round_.point in CLAIM_POINTS else []
 
         def is_gone(pid: int) -> bool:
             return self._stack.supervisor.pid(name) != pid
 
-        if await self._order(name, f"exit {round_.point}", is_gone, lost):
+        if await self._arm_failpoint(name, f"exit {round_.point}", is_gone, lost):
             await self._stack.stop(name)
             await self._stack.start(name)
         for other in lost:
             await self._stack.start(other)
 
-    async def _order(
+    async def _arm_failpoint(
         self, name: str, order: str, is_done: Callable[[int], bool], lost: Sequence[str] = ()
     ) -> bool:
-        """Say what to do where, wait until it was done; False when the place is not passed.
+        """Arm a failpoint and wait until it has acted; False when it is not reached in time.
 
-        `lost`: owners that are killed once the order is given.
+        `lost`: owners that are killed once it is armed.
         """
         pid, file = self._pid(name), self._folder / f"{name}.armed"
         part = file.with_suffix(".part")
@@ -166,20 +166,20 @@ class Soak:
         state = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0]
         return state == "T"
 
-    async def _thaw(self, name: str) -> None:
-        """Let a stopped process sleep until others have all its partitions, then wake it."""
+    async def _resume_after_takeover(self, name: str) -> None:
+        """Leave a stopped process stopped until others own all its partitions, then resume it."""
         pid, t_ns = self._pid(name), time.monotonic_ns()
         self.figures.paused.add(str(pid))
         self.diaries.refresh()
         owner = f"{name}.{pid}"
         await asyncio.sleep(PAUSE_S)
-        await self._progress(t_ns, self.diaries.owned_by(owner), owner)
+        await self._await_progress(t_ns, self.diaries.owned_by(owner), owner)
         os.kill(pid, signal.SIGCONT)
 
-    async def _progress(
+    async def _await_progress(
         self, t_ns: int, partition_ids: Iterable[StreamPartition] = PARTITION_IDS, not_by: str = ""
     ) -> None:
-        """Wait until each place has a decision after `t_ns`. Raises Stuck."""
+        """Wait until each partition has a decision later than `t_ns`. Raises Stuck."""
         waiting = set(partition_ids)
         try:
             async with asyncio.timeout(PROGRESS_S_MAX):
@@ -198,10 +198,10 @@ class Soak:
             raise Stuck(f"no decision in {PROGRESS_S_MAX:g} s at {names}") from None
 
     async def end(self) -> None:
-        """Let everything settle with all processes alive, then stop them in order."""
+        """Wait until all needs have ended and rows are up to date, then stop all processes."""
         await self._stack.stop(CLIENT)
         if not await await_quiet(self._stack):
-            raise Stuck("the rows did not come to rest")
+            raise Stuck("the read models did not reach the ends of the journals")
         await asyncio.gather(*(self._stack.stop(name) for name in OWNERS))
         self.diaries.refresh()
 
@@ -213,7 +213,7 @@ async def soak(
     tell: Callable[[str], None],
     keep: Path | None = None,
 ) -> dict[str, Any]:
-    """Play the rounds and check what they left; the figures, for JSON. `seed`: the client's."""
+    """Run the rounds and check the result; returns figures for JSON. seed: of the client."""
     begun, problems = time.monotonic(), list[Problem]()
     sweep()
     with temporary_data_dir() as data:
@@ -232,7 +232,7 @@ async def soak(
                 running_soak.diaries.refresh()
             tell("checking")
             history = await history_of(running, running_soak.diaries.lines, client_lines(folder))
-            problems += complaints(running)
+            problems += critical_log_lines(running)
             if keep is not None:
                 shutil.copytree(running.folders.logs, keep / "logs", dirs_exist_ok=True)
         verdict = check(history)
@@ -246,8 +246,8 @@ async def soak(
     }
 
 
-def complaints(running: Stack) -> list[Problem]:
-    """What the owners' own logs call critical: a partition or a host that stopped for good."""
+def critical_log_lines(running: Stack) -> list[Problem]:
+    """Critical lines of the owners' logs: partitions or hosts that stopped for good."""
     return [
         Problem("divergent", name, line[:500])
         for name in OWNERS

@@ -1,7 +1,7 @@
 """Two small streams for the soak: requests that an effect answers, and a tally of them.
 
-`requests` (key: tenant) has at most `OPEN_MAX` needs open at a time; a need ends with its answer or
-its expiry, whichever comes first. `tally` learns by reactions alone, and counts all that was asked.
+A tenant may have at most `OPEN_MAX` open needs in `requests`; a need ends with its answer or its
+expiry, whichever comes first. `tally` gets commands from reactions alone, and counts all needs.
 """
 
 from typing import Final, Literal, TypeAlias, assert_never
@@ -26,7 +26,7 @@ from tunery.runtime.verbs import (
 
 OPEN_MAX: Final = 5
 Way: TypeAlias = Literal["answer", "drop", "keep"]
-#: an answer may take as long as an outage; what is dropped has no answer, so a tick must end it
+#: an answer may take as long as an outage; a dropped need has no answer and ends by a tick
 OPEN_MS: Final[dict[Way, Ms]] = {"answer": 60_000, "drop": 2_000, "keep": 30 * DAY_MS}
 
 
@@ -146,7 +146,7 @@ def evolve_tally(state: Totals, event: TallyEvent, context: Context) -> Totals:
 
 
 def project(header: Header, event: RequestEvent | TallyEvent) -> tuple[Change, ...]:
-    """Rows of open needs, of tallies and, never touched again, of ends; the effects' to-do list."""
+    """Rows of open needs, of totals and of ended needs, and the to-do rows of the effect."""
     match event:
         case Asked(need=need, until=until):
             row = Upsert("needs", {"need": need}, {"tenant": header.tenant, "until": until})

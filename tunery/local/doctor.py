@@ -173,8 +173,8 @@ def own_servers() -> Diagnosis:
 
 def last_run(folders: DataDir) -> Diagnosis:
     now = state.read(folders)
+    if now.phase is StackPhase.FAILED:  # also while its supervisor still stops the children
+        return Diagnosis("stack", f"could not start: {now.failure}", "see above, then `tunery up`")
     if now.is_alive():
         return Diagnosis("stack", f"{now.phase} on {folders.root}")
-    if now.phase is StackPhase.FAILED:
-        return Diagnosis("stack", f"could not start: {now.failure}", "see above, then `tunery up`")
     return Diagnosis("stack", "not running; `tunery up` starts it")

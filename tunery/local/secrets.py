@@ -1,7 +1,9 @@
 """Passwords and keys of a data directory: created once, in a file that only its owner reads."""
 
+import contextlib
 import hashlib
 import json
+import re
 import secrets
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Final
 from tunery.local.errors import LocalError
 
 BYTES: Final = 24
+_TEXT: Final = re.compile(r"[!-~]+")  # fits into a header and a command line
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,7 @@ def load_or_create(file: Path) -> Secrets:
 
     Raises LocalError when the file is unreadable: new secrets would not open the old databases.
     """
-    if file.exists():
+    with contextlib.suppress(FileNotFoundError):
         return load(file)
     created = Secrets(
         admin_key=f"sk-tunery-{secrets.token_hex(BYTES)}",
@@ -50,11 +53,27 @@ def load_or_create(file: Path) -> Secrets:
 
 
 def load(file: Path) -> Secrets:
-    """Read the secrets. Raises LocalError when the file is not valid."""
+    """Read the secrets.
+
+    Raises FileNotFoundError when there is no file, LocalError when it is unreadable or not valid.
+    """
     try:
-        return Secrets(**json.loads(file.read_text(encoding="utf-8")))
-    except (ValueError, TypeError):
+        loaded = Secrets(**json.loads(file.read_text(encoding="utf-8")))
+        if not all(
+            isinstance(value, str) and _TEXT.fullmatch(value) for value in vars(loaded).values()
+        ):
+            raise TypeError
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise LocalError(
+            f"{file} cannot be read: {error.strerror}",
+            "run the command as the user who owns the data directory, or choose another one with "
+            "--data-dir DIRECTORY",
+        ) from error
+    except (ValueError, TypeError, RecursionError):
         raise LocalError(
             f"{file} does not hold valid secrets of a stack",
             f"restore it from a backup, or move {file.parent} away to start with an empty stack",
         ) from None
+    return loaded

@@ -21,9 +21,9 @@ from tunery.local.errors import LocalError
 from tunery.local.events import Changed, Event, Notice, Phase
 from tunery.local.paths import DataDir
 from tunery.local.ports import HOST
+from tunery.runtime.backoff import Backoff
 
-BACKOFF_MS_FIRST: Final = 250
-BACKOFF_MS_MAX: Final = 15_000
+BACKOFF: Final = Backoff(250, 15_000)
 BACKOFF_RESET_MS: Final = 60_000  # a child that ran this long is restarted at once
 STARTS_MAX: Final = 4  # starts before a child that was never ready is given up
 KILL_MS_MAX: Final = 5_000
@@ -92,8 +92,7 @@ class Supervisor:
 
     async def _keep(self, running: SupervisedChild) -> None:
         """Run one child until it is released: start it, await its end, back off, repeat."""
-        backoff_ms = BACKOFF_MS_FIRST
-        failed_starts = 0
+        ends_in_a_row = failed_starts = 0
         while not running.released.is_set():
             began = time.monotonic()
             try:
@@ -113,14 +112,13 @@ class Supervisor:
                     return
             running.ready.clear()
             if (time.monotonic() - began) * 1000 > BACKOFF_RESET_MS:
-                backoff_ms = BACKOFF_MS_FIRST
+                ends_in_a_row = 0
+            ends_in_a_row += 1
+            delay_s = BACKOFF.delay_ms(ends_in_a_row) / 1000
             running.restarts += 1
-            self._report(
-                running, Phase.RESTARTING, f"{reason}; starting again in {backoff_ms / 1000:g} s"
-            )
+            self._report(running, Phase.RESTARTING, f"{reason}; starting again in {delay_s:g} s")
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(running.released.wait(), backoff_ms / 1000)
-            backoff_ms = min(backoff_ms * 2, BACKOFF_MS_MAX)
+                await asyncio.wait_for(running.released.wait(), delay_s)
         self._report(running, Phase.STOPPED)
 
     def _give_up(self, running: SupervisedChild, reason: str) -> LocalError:

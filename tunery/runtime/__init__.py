@@ -14,6 +14,7 @@ journal                the acceptance rule, and how journals are read and folded
 hosts                  what runs as long as its process
 tasks                  long-lived tasks: run apart, end together, stop within a limit
 watchdog               finds loops that make no progress
+loop_watch             ends a process whose event loop is blocked
 health                 which hosts of the process do not run
 tools                  verify, inspect and archive journals
 telemetry              logs and metrics

@@ -40,10 +40,13 @@ LIVE: Final[frozenset[Phase]] = frozenset({"running", "checkpointing", "evaluati
 def job_status(wanted: Wanted, phase: Phase, outcome: JobOutcome | None) -> JobStatus:
     """A cancelled job is shown as cancelled at once: whatever its attempt still says, it will be.
 
-    A pausing job stays running until its last checkpoint is written.
+    A pausing job stays running until its last checkpoint is written. Raises ValueError for a job
+    that is over without an outcome: no event leads to such a row, and no status would be true.
     """
     if phase == "done":
-        return outcome or "failed"
+        if outcome is None:
+            raise ValueError("a job in phase done has no outcome: rebuild the read model")
+        return outcome
     if wanted == "cancelled":
         return "cancelled"
     if wanted == "paused" and phase in PAUSED:
@@ -64,7 +67,10 @@ STATES: Final[dict[Phase, JobState]] = {
 
 
 def job_state(wanted: Wanted, phase: Phase, outcome: JobOutcome | None) -> JobState:
-    """Finer than OpenAI's status, and the same where a job is over, cancelled or paused."""
+    """Finer than OpenAI's status, and the same where a job is over, cancelled or paused.
+
+    Raises ValueError as `job_status` does.
+    """
     match job_status(wanted, phase, outcome):
         case "paused" | "succeeded" | "failed" | "cancelled" as status:
             return status

@@ -132,6 +132,15 @@ class Training(Program):
         return None
 
     def _start_report(self, event: Started) -> AttemptStart:
+        """What is reported to the pool. The process's own words stay in the log of this agent."""
+        for skip in event.skipped:
+            log_event(
+                LOG,
+                logging.WARNING,
+                "checkpoint.unusable",
+                manifest_sha256=skip.manifest_sha256,
+                reason=skip.reason,
+            )
         self._skipped += [
             SkippedCheckpoint(manifest_sha256=skip.manifest_sha256, reason=skipping("unusable"))
             for skip in event.skipped

@@ -1,4 +1,4 @@
-"""The bench of the event core, on so little that its figures mean nothing: it runs, it answers."""
+"""`bench.core --quick` runs and prints every figure; the figures themselves mean nothing."""
 
 import asyncio
 import json

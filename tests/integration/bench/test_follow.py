@@ -1,4 +1,4 @@
-"""The bench of followers, with few of them: it runs, and nobody loses a step."""
+"""`bench.follow --quick` runs with a few followers, and none of them loses a step."""
 
 import asyncio
 import json
@@ -7,7 +7,7 @@ import sys
 WAIT_S = 120
 
 
-async def test_nobody_loses_a_step() -> None:
+async def test_no_follower_loses_a_step() -> None:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "bench.follow", "--quick", "--json"),
         stdout=asyncio.subprocess.PIPE,

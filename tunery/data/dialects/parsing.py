@@ -133,8 +133,7 @@ def _diagnose(raw: bytes, error: Exception) -> Note:
 
 def _around(text: str, position: int) -> str:
     """An excerpt around a character position."""
-    start = max(0, min(position, len(text)) - EXCERPT_CHARS_MAX // 2)
-    return excerpt(f"…{text[start:]}" if start else text)
+    return excerpt(text, max(0, min(position, len(text)) - EXCERPT_CHARS_MAX // 2))
 
 
 def _syntax(text: str, fault: json.JSONDecodeError, constants: list[str]) -> tuple[str, str]:

@@ -7,10 +7,21 @@ from typing import Final
 from msgspec import Struct
 
 from tunery.data.findings.codes import CATALOGUE
-from tunery.data.findings.limits import EXCERPT_CHARS_MAX, LISTED_PER_CODE_MAX
+from tunery.data.findings.limits import (
+    EXCERPT_CHARS_MAX,
+    EXCERPT_CHARS_READ_MAX,
+    EXCERPT_CHARS_SCANNED,
+    LISTED_PER_CODE_MAX,
+)
 from tunery.data.personal import mask
 
 _NUMBER: Final = re.compile(r"\d(?:[ -]?\d){6,18}")  # with or without valid check digits
+# A JSON object in base64: a web token that was cut off, is encrypted or is longer than usual.
+_TOKEN: Final = re.compile(r"(?<![A-Za-z0-9])eyJ[\w-]{8,}(?:\.[\w-]*)*", re.ASCII)
+# What keys, tokens and addresses consist of: a cut between two of these may divide one.
+_RUN: Final = re.compile(
+    rf"[\w.@+/=:%-]{{0,{EXCERPT_CHARS_READ_MAX - EXCERPT_CHARS_SCANNED}}}", re.ASCII
+)
 _INVISIBLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
@@ -64,16 +75,37 @@ class Note(Struct, frozen=True):
         return Finding(row, line, self.pointer, self.code, message, code.fix, self.excerpt)
 
 
-def excerpt(text: str | bytes) -> str:
-    """The first `EXCERPT_CHARS_MAX` characters on one line.
+def excerpt(text: str | bytes, start: int = 0) -> str:
+    """The first `EXCERPT_CHARS_MAX` characters from `start` on, on one line.
 
-    Personal data, secrets and long numbers are masked.
+    Personal data, secrets and long numbers are masked before anything is cut off. A value that
+    begins before `start` and ends after it is masked too. At most `EXCERPT_CHARS_READ_MAX`
+    characters after `start`, and as many before it, are read.
     """
     if isinstance(text, bytes):
-        text = text[: 16 * EXCERPT_CHARS_MAX].decode("utf-8", "replace")
-    head = _INVISIBLE.sub("\N{REPLACEMENT CHARACTER}", text[: 4 * EXCERPT_CHARS_MAX].strip())
-    head = _NUMBER.sub("[number]", mask(head))
-    return head if len(head) <= EXCERPT_CHARS_MAX else f"{head[: EXCERPT_CHARS_MAX - 1]}…"
+        text = text[: 4 * EXCERPT_CHARS_READ_MAX].decode("utf-8", "replace")
+    end = _end_of_run(text, start + EXCERPT_CHARS_SCANNED)
+    rest = text[start:end].rstrip() if start else text[:end].strip()
+    shown = _masked(rest)
+    before = text[max(0, start - EXCERPT_CHARS_READ_MAX) : start]
+    if before := before[len(before) - _end_of_run(before[::-1], 0) :]:
+        whole = _masked(before + rest)
+        shown = shown if whole == _masked(before) + shown else whole
+    shown = f"…{shown}" if start else shown
+    if end < len(text) or len(shown) > EXCERPT_CHARS_MAX:
+        shown = f"{shown[: EXCERPT_CHARS_MAX - 1]}…"
+    return shown
+
+
+def _end_of_run(text: str, at: int) -> int:
+    """The end of the run of characters of one value that goes on at an index."""
+    run = _RUN.match(text, at)
+    return run.end() if run else len(text)
+
+
+def _masked(text: str) -> str:
+    visible = _INVISIBLE.sub("\N{REPLACEMENT CHARACTER}", text)
+    return _NUMBER.sub("[number]", _TOKEN.sub("[secret]", mask(visible)))
 
 
 class Collector:

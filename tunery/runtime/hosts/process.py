@@ -22,6 +22,7 @@ from tunery.runtime.connections import open_runtime
 from tunery.runtime.health import Health
 from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.hosts.keeping import BACKOFF, HostUnstoppable, keep
+from tunery.runtime.loop_watch import watched_event_loop
 from tunery.runtime.ports import Runtime
 from tunery.runtime.settings import RuntimeSettings, SettingsError, load
 from tunery.runtime.tasks import log_all_tasks, result_of
@@ -52,7 +53,7 @@ def main(name: str, build: Build, *, stop_ms_max: Ms = STOP_MS_MAX) -> None:
     if settings.metrics_port is not None:
         start_http_server(settings.metrics_port, addr=LOOPBACK)
     try:
-        uvloop.run(serve(name, build, settings, stop_ms_max))
+        uvloop.run(_serve_watched(name, build, settings, stop_ms_max))
     except SettingsError as error:
         log_event(LOG, logging.CRITICAL, "process.settings_invalid", why=error)
         sys.exit(EXIT_BAD_SETTINGS)
@@ -65,6 +66,13 @@ def spare_collector() -> None:
     """
     gc.freeze()
     gc.set_threshold(GARBAGE_MIN, 50, 100)
+
+
+async def _serve_watched(
+    name: str, build: Build, settings: RuntimeSettings, stop_ms_max: Ms
+) -> None:
+    with watched_event_loop(EXIT_HOST_LOST):
+        await serve(name, build, settings, stop_ms_max)
 
 
 async def serve(name: str, build: Build, settings: RuntimeSettings, stop_ms_max: Ms) -> None:

@@ -58,8 +58,8 @@ PATIENCE_S = 20
 TENANT = "acme"
 
 
-class Ahead(SystemClock):
-    """The time of day, so many milliseconds on."""
+class ShiftedClock(SystemClock):
+    """The system clock, `ahead_ms` milliseconds in the future."""
 
     ahead_ms = 0
 
@@ -71,12 +71,12 @@ class Ahead(SystemClock):
 class World:
     dsn: str
     runtime: Runtime
-    clock: "Ahead"
+    clock: "ShiftedClock"
 
     async def pool(self, body: Message) -> None:
         await self.runtime.sender.send("pool", "default", "", body)
 
-    async def closed(self, count: int) -> list[PlacementClosed]:
+    async def await_closed_placements(self, count: int) -> list[PlacementClosed]:
         reader = JournalReader(self.runtime.log, POOL, dict.fromkeys(range(PARTITIONS), START))
         await reader.open()
         closings: list[PlacementClosed] = []
@@ -99,7 +99,7 @@ class World:
     async def account(self, body: Message) -> None:
         await self.runtime.sender.send(ACCOUNT, TENANT, TENANT, body)
 
-    async def shown(self, period: str) -> dict[str, Any]:
+    async def show_invoice(self, period: str) -> dict[str, Any]:
         text = await asyncio.to_thread(self.invoice, "--period", period, "--json")
         bill: dict[str, Any] = json.loads(text)
         return bill
@@ -116,12 +116,12 @@ class World:
 
 @pytest_asyncio.fixture
 async def world(servers: Stack, tmp_path: Path) -> AsyncIterator[World]:
-    """A database of its own, because billing's schema has one name."""
+    """Billing's ports over a database that no other test uses: its schema has a fixed name."""
     database = f"ledger_{uuid4().hex[:12]}"
     admin = await asyncpg.connect(servers.postgres_dsn)
     await admin.execute(f'CREATE DATABASE "{database}"')
     dsn = f"{servers.postgres_dsn.rpartition('/')[0]}/{database}"
-    store, clock = await open_store(dsn, "billing", 8), Ahead()
+    store, clock = await open_store(dsn, "billing", 8), ShiftedClock()
     log = MemoryLog(clock)
     await log.create(TOPICS, PARTITIONS)
     settings = RuntimeSettings(
@@ -165,8 +165,8 @@ async def running(*hosts: Host) -> AsyncIterator[None]:
 ATTEMPT_START = AttemptStart(loaded=None, loaded_step=0, skipped=(), total_steps=10)
 
 
-async def use(world: World) -> None:
-    """One attempt that is preempted by its node's death, one that the user's error ends."""
+async def use_gpu_time(world: World) -> None:
+    """Use GPU time in two attempts: one loses its node, the other fails with a user error."""
     await world.pool(node("a", "a-1", 2))
     await world.pool(describe("ftjob-1"))
     await world.pool(request(tenant=TENANT, job_id="ftjob-1", attempt=1, slots=2))
@@ -181,7 +181,7 @@ async def use(world: World) -> None:
     seen = world.runtime.clock.now_ms()
     silent = NodeSeen(node_id="a", incarnation="a-1", last_seen=seen, silent=True)
     await world.pool(ObserveNodes(seen=(silent,)))
-    await world.closed(1)
+    await world.await_closed_placements(1)
     await world.pool(node("b", "b-1", 2))
     await world.pool(request(tenant=TENANT, job_id="ftjob-1", attempt=2, slots=2))
     token = Token(pool="default", lease=2)
@@ -204,13 +204,13 @@ async def use(world: World) -> None:
     )
 
 
-async def settled(world: World, billable: int) -> None:
+async def await_billed(world: World, billable: int) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while (await world.sums())[1] != billable:  # noqa: ASYNC110  # another process writes it
             await asyncio.sleep(0.02)
 
 
-async def test_the_ledger_equals_what_the_pool_decided_and_the_invoice_the_ledger(
+async def test_ledger_and_invoice_equal_the_usage_decided_by_the_pool(
     world: World,
 ) -> None:
     limits = Limits(soft_gpu_ms=1, hard_gpu_ms=10**9, concurrency=1)
@@ -233,13 +233,13 @@ async def test_the_ledger_equals_what_the_pool_decided_and_the_invoice_the_ledge
                 price_version="2026-11",
             ),
         )
-        await use(world)
-        ends = await world.closed(2)
+        await use_gpu_time(world)
+        ends = await world.await_closed_placements(2)
         billable = sum(closed.end.billable_gpu_ms for closed in ends)
         lost = sum(closed.end.lost_gpu_ms for closed in ends)
         assert billable > 0
         assert lost > 0
-        await settled(world, billable)
+        await await_billed(world, billable)
         rows, _, credited = await world.sums()
         assert credited == lost
     async with running(Projector(world.runtime, LEDGER)):
@@ -267,7 +267,7 @@ async def check_invoice(world: World, billable: int, lost: int) -> None:
     assert "total" in shown
 
 
-async def test_a_month_is_closed_and_what_comes_late_is_on_the_next_bill(world: World) -> None:
+async def test_a_closed_invoice_never_changes_and_late_usage_is_on_the_next(world: World) -> None:
     store, books = world.runtime.store, read_books()
     hosts = (
         AggregateHost(replace(world.runtime, name="scheduler"), POOLS),
@@ -289,17 +289,19 @@ async def test_a_month_is_closed_and_what_comes_late_is_on_the_next_bill(world: 
         )
         credit = AdjustInvoice(reference="T-1", amount_micro=-7, currency="EUR", reason="goodwill")
         await world.account(credit)
-        await use(world)
-        ends = await world.closed(2)
+        await use_gpu_time(world)
+        ends = await world.await_closed_placements(2)
         net = sum(closed.end.billable_gpu_ms - closed.end.lost_gpu_ms for closed in ends)
         month = period_of(world.clock.now_ms())
         world.clock.ahead_ms = month.end_ms + CLOSE_AFTER_MS - world.clock.now_ms()
-        await world.account(msgspec.structs.replace(credit, reference="T-2"))  # it brings the time
+        await world.account(
+            msgspec.structs.replace(credit, reference="T-2")
+        )  # any command makes the owner read the clock
         async with asyncio.timeout(PATIENCE_S):
             while not (statements := await store.rows("statements")):  # noqa: ASYNC110  # another task writes it
                 await asyncio.sleep(0.02)
     assert statements[0]["statement"]["gpu_ms"] == net
-    bill = await world.shown(month.name)
+    bill = await world.show_invoice(month.name)
     assert (bill["status"], bill["gpu_ms"]) == ("closed", net)
     assert [adjustment["reference"] for adjustment in bill["adjustments"]] == ["T-1"]
     lines = sum(line["amount_micro"] for line in bill["lines"])
@@ -309,14 +311,14 @@ async def test_a_month_is_closed_and_what_comes_late_is_on_the_next_bill(world: 
         " lease, hour, kind, cause, tenant, job_id, attempt, role, lane, price_version, 9, 9, at"
         " FROM ledger WHERE kind = 'usage' LIMIT 1"
     )
-    assert await world.shown(month.name) == bill
-    following = await world.shown(month.following().name)
+    assert await world.show_invoice(month.name) == bill
+    following = await world.show_invoice(month.following().name)
     assert (following["status"], following["gpu_ms"]) == ("open", 9)
     assert [adjustment["reference"] for adjustment in following["adjustments"]] == ["T-2"]
     assert following["lines"][0]["description"].endswith(f"late for {month.name}")
 
 
-async def test_what_cannot_be_shown_is_explained(world: World) -> None:
+async def test_an_invoice_that_cannot_be_shown_has_a_helpful_error(world: World) -> None:
     env = {"TUNERY_POSTGRES_DSN": world.dsn}
     arguments = ["invoice", "show", "nobody", "--period", "2026-11"]
     empty = await asyncio.to_thread(CliRunner().invoke, main, arguments, env=env)

@@ -1,4 +1,4 @@
-"""What the gateway's integration tests share besides the fixtures."""
+"""Rows and an admin client for the gateway's integration tests."""
 
 import httpx
 

@@ -1,7 +1,8 @@
-"""Every call that the `openai` package has for tuning, and what its answers and errors must have.
+"""Calls every fine-tuning method of the `openai` package and checks its responses and errors.
 
-`python openai_surface.py MODEL`, whichever generation runs it; address and key come from OpenAI's
-own variables. Nothing trains here: jobs wait, are paused and cancelled.
+    OPENAI_BASE_URL=… OPENAI_API_KEY=… python openai_surface.py MODEL
+
+It runs under every generation of the package. No job is trained: jobs wait, or are cancelled.
 """
 
 import json
@@ -18,7 +19,7 @@ client: Any = openai.OpenAI()  # the types of three generations differ
 MODEL = sys.argv[1]
 
 
-def refused(
+def assert_refused(
     kind: type[openai.APIStatusError],
     code: str,
     param: str | None,
@@ -26,7 +27,7 @@ def refused(
     *arguments: Any,
     **options: Any,
 ) -> None:
-    """With the package's own class, our code, the name of the field, and an id to ask about."""
+    """Assert that a call raises this error class, with code, field and a request id."""
     problem: Any = None
     try:
         call(*arguments, **options)
@@ -38,13 +39,13 @@ def refused(
 
 
 def rows(count: int) -> bytes:
-    """Different ones: the same one many times is no dataset."""
+    """Rows that all differ: a file of equal rows would be rejected as duplicates."""
     said = [[f"What is {n} plus {n}?", f"Together that is {2 * n}."] for n in range(count)]
     turns = ([{"role": "user", "content": a}, {"role": "assistant", "content": b}] for a, b in said)
     return b"".join(json.dumps({"messages": item}).encode() + b"\n" for item in turns)
 
 
-def uploaded() -> str:
+def upload_rows() -> str:
     file = client.files.create(file=rows(20), purpose="fine-tune")
     checked = client.files.wait_for_processing(file.id, poll_interval=0.05)
     assert checked.status == "processed"
@@ -52,22 +53,22 @@ def uploaded() -> str:
 
 
 def files() -> None:
-    first = uploaded()
+    first = upload_rows()
     named = client.files.create(file=("näme ü.jsonl", rows(11)), purpose="fine-tune")
     assert (named.filename, named.bytes, named.object) == ("näme ü.jsonl", len(rows(11)), "file")
-    listed = [file.id for file in client.files.list(limit=1)]  # a page for each
+    listed = [file.id for file in client.files.list(limit=1)]  # one page for each file
     assert listed[:2] == [named.id, first]
     assert [file.id for file in client.files.list(limit=1, order="asc")] == listed[::-1]
     assert list(client.files.list(purpose="batch")) == []
     assert client.files.content(first).content == rows(20)
     client.files.wait_for_processing(named.id, poll_interval=0.05)
-    gone = client.files.delete(named.id)
-    assert (gone.id, gone.object, gone.deleted) == (named.id, "file", True)
-    refused(openai.NotFoundError, "not_found", "id", client.files.retrieve, named.id)
+    deleted = client.files.delete(named.id)
+    assert (deleted.id, deleted.object, deleted.deleted) == (named.id, "file", True)
+    assert_refused(openai.NotFoundError, "not_found", "id", client.files.retrieve, named.id)
     for purpose in ("assistants", "batch", "vision", "user_data", "evals"):
         wrong = {"file": rows(1), "purpose": purpose}
         create = client.files.create
-        refused(openai.BadRequestError, "invalid_value", "purpose", create, **wrong)
+        assert_refused(openai.BadRequestError, "invalid_value", "purpose", create, **wrong)
 
 
 def headers() -> None:
@@ -97,7 +98,9 @@ def uploads() -> None:
     ids = [item.id for item in parts]
     complete = client.uploads.complete
     half = {"part_ids": ids[:1]}
-    refused(openai.BadRequestError, "invalid_request", "part_ids", complete, upload.id, **half)
+    assert_refused(
+        openai.BadRequestError, "invalid_request", "part_ids", complete, upload.id, **half
+    )
     done = complete(upload.id, part_ids=ids, md5=md5(data, usedforsecurity=False).hexdigest())
     assert (done.status, done.file.bytes) == ("completed", len(data))
     assert client.files.content(done.file.id).content == data
@@ -112,7 +115,7 @@ def uploads() -> None:
 
 
 def jobs() -> None:
-    file_id, calls = uploaded(), client.fine_tuning.jobs
+    file_id, calls = upload_rows(), client.fine_tuning.jobs
     job = calls.create(
         model=MODEL,
         training_file=file_id,
@@ -138,13 +141,13 @@ def jobs() -> None:
     assert calls.pause(old.id).status == "paused"
     assert calls.resume(old.id).status in ("validating_files", "queued")
     assert calls.cancel(old.id).status == "cancelled"
-    refused(openai.ConflictError, "illegal_state", None, calls.cancel, old.id)
-    refused(openai.NotFoundError, "not_found", "id", calls.retrieve, "ftjob-x")
+    assert_refused(openai.ConflictError, "illegal_state", None, calls.cancel, old.id)
+    assert_refused(openai.NotFoundError, "not_found", "id", calls.retrieve, "ftjob-x")
     calls.cancel(job.id)
 
 
 def submissions() -> None:
-    file_id, create = uploaded(), client.fine_tuning.jobs.create
+    file_id, create = upload_rows(), client.fine_tuning.jobs.create
     good = {"model": MODEL, "training_file": file_id}
     dpo = {"type": "dpo", "dpo": {"hyperparameters": {"beta": 0.1}}}
     for kind, body, code, param in (
@@ -161,12 +164,12 @@ def submissions() -> None:
             "hyperparameters.n_epochs",
         ),
     ):
-        refused(kind, code, param, create, **{**good, **body})
+        assert_refused(kind, code, param, create, **{**good, **body})
     key = {"Idempotency-Key": f"surface-{openai.__version__}"}
     first = create(**good, seed=9, extra_headers=key)
     assert create(**good, seed=9, extra_headers=key).id == first.id
     other = {**good, "seed": 8, "extra_headers": key}
-    refused(openai.ConflictError, "idempotency_conflict", None, create, **other)
+    assert_refused(openai.ConflictError, "idempotency_conflict", None, create, **other)
     client.fine_tuning.jobs.cancel(first.id)
 
 
@@ -175,25 +178,25 @@ def models() -> None:
     model = client.models.retrieve(MODEL)
     assert (model.object, model.owned_by) == ("model", "tunery")
     missing = ("model_not_found", "model")
-    refused(openai.NotFoundError, *missing, client.models.retrieve, "org/none")
-    refused(openai.NotFoundError, *missing, client.models.delete, "ft:x::y")
+    assert_refused(openai.NotFoundError, *missing, client.models.retrieve, "org/none")
+    assert_refused(openai.NotFoundError, *missing, client.models.delete, "ft:x::y")
 
 
-def elsewhere() -> None:
-    """What is not here at all; and a key that is not known."""
+def unsupported_routes() -> None:
+    """Routes of OpenAI that do not exist here, an unknown key, and bad page parameters."""
     unknown = ("unknown_url", None)
     chat = client.chat.completions.create
-    refused(openai.NotFoundError, *unknown, chat, model="x", messages=[])
-    refused(openai.NotFoundError, *unknown, client.embeddings.create, model="x", input="y")
-    stranger: Any = openai.OpenAI(api_key="nobody")
-    refused(openai.AuthenticationError, "invalid_api_key", None, stranger.models.list)
+    assert_refused(openai.NotFoundError, *unknown, chat, model="x", messages=[])
+    assert_refused(openai.NotFoundError, *unknown, client.embeddings.create, model="x", input="y")
+    unauthenticated: Any = openai.OpenAI(api_key="nobody")
+    assert_refused(openai.AuthenticationError, "invalid_api_key", None, unauthenticated.models.list)
     pages = client.fine_tuning.jobs.list
-    refused(openai.BadRequestError, "invalid_request", "limit", pages, limit=0)
-    refused(openai.NotFoundError, "not_found", "after", pages, after="ftjob-x")
+    assert_refused(openai.BadRequestError, "invalid_request", "limit", pages, limit=0)
+    assert_refused(openai.NotFoundError, "not_found", "after", pages, after="ftjob-x")
 
 
 def endpoints() -> None:
-    """Since the third generation."""
+    """Webhook endpoints, which the package has since its third generation."""
     hooks = client.webhooks
     if not hasattr(hooks, "create"):
         return
@@ -210,6 +213,6 @@ def endpoints() -> None:
 
 
 if __name__ == "__main__":
-    for part in (files, headers, uploads, jobs, submissions, models, elsewhere, endpoints):
+    for part in (files, headers, uploads, jobs, submissions, models, unsupported_routes, endpoints):
         part()
     print(openai.__version__)

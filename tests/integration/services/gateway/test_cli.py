@@ -1,4 +1,4 @@
-"""The commands people type, against real services."""
+"""The command line against real services."""
 
 import asyncio
 import json
@@ -35,7 +35,7 @@ async def as_json(plane: Stack, *words: str, code: int = 0) -> Any:
     return json.loads(await tunery(plane, *words, "--json", code=code))
 
 
-async def test_from_upload_to_cancel(running: Stack, tmp_path: Path) -> None:
+async def test_upload_estimate_submit_and_cancel_a_job(running: Stack, tmp_path: Path) -> None:
     data = tmp_path / "rows.jsonl"
     data.write_text("\n".join(json.dumps(row) for row in ROWS))
     file = await as_json(running, "file", "upload", str(data))
@@ -54,7 +54,7 @@ async def test_from_upload_to_cancel(running: Stack, tmp_path: Path) -> None:
     assert "final: 0.000 GPU-h, 0.0000" in await tunery(running, "job", "cost", job["id"])
 
 
-async def test_versions_are_called_by_name(running: Stack, tmp_path: Path) -> None:
+async def test_versions_of_a_dataset_are_addressed_by_name(running: Stack, tmp_path: Path) -> None:
     before, after = tmp_path / "monday.jsonl", tmp_path / "tuesday.jsonl"
     before.write_text("\n".join(json.dumps(row) for row in ROWS[:30]))
     after.write_text("\n".join(json.dumps(row) for row in ROWS[1:]))
@@ -76,7 +76,9 @@ async def test_versions_are_called_by_name(running: Stack, tmp_path: Path) -> No
     assert "sums@1 deleted" in await tunery(running, "file", "delete", "sums@1")
 
 
-async def test_a_text_is_split_and_too_few_are_told(running: Stack, tmp_path: Path) -> None:
+async def test_long_text_is_split_and_too_few_rows_are_refused(
+    running: Stack, tmp_path: Path
+) -> None:
     data = tmp_path / "texts.jsonl"
     texts = [{"text": f"Lamp {number} " * 200} for number in range(12)]
     data.write_text("\n".join(json.dumps(row) for row in texts))
@@ -94,7 +96,7 @@ async def test_a_text_is_split_and_too_few_are_told(running: Stack, tmp_path: Pa
     assert "must have at least 10 examples" in refused
 
 
-async def test_a_bad_file_is_shown_row_by_row(running: Stack, tmp_path: Path) -> None:
+async def test_the_problems_of_a_bad_file_are_shown_by_row(running: Stack, tmp_path: Path) -> None:
     data = tmp_path / "bad.jsonl"
     lines = [json.dumps(row) for row in ROWS]
     lines[3] = "{not json"

@@ -1,4 +1,4 @@
-"""The guides' own lines against real services, as somebody would copy them."""
+"""The Python code of two documents runs against real services, exactly as it is printed."""
 
 import asyncio
 import json
@@ -13,17 +13,17 @@ from tests.repo.test_documents import python_blocks
 from tunery.local import Stack
 
 RUN_S_MAX: Final = 120
-MODEL: Final = "smollm2-135m-instruct"  # the guides' model; here it is the small one
-FOLLOWED: Final = """
+MODEL: Final = "smollm2-135m-instruct"  # in the documents; a tiny one has its name here
+CHECK_FOLLOWED_EVENTS: Final = """
 client.fine_tuning.jobs.cancel(job.id)
-told = follow(client, job.id)
-assert told[0] == f"Created fine-tuning job: {job.id}", told
-assert told[-1] == "The job was cancelled", told
+messages = follow(client, job.id)
+assert messages[0] == f"Created fine-tuning job: {job.id}", messages
+assert messages[-1] == "The job was cancelled", messages
 """
 
 
 @pytest.mark.parametrize("page", ["docs/reference/api.md", "docs/how-to/from-openai.md"])
-async def test_the_lines_of_a_guide_run(
+async def test_python_code_in_documents_runs(
     running: Stack, tiny: Path, tmp_path: Path, page: str
 ) -> None:
     async with admin(running) as api:
@@ -31,7 +31,9 @@ async def test_the_lines_of_a_guide_run(
         assert added.status_code == 201, added.text
     (tmp_path / "rows.jsonl").write_text("\n".join(json.dumps(row) for row in ROWS))
     blocks = [block for name, block in python_blocks() if name == page]
-    source = "\n".join(blocks) + FOLLOWED * any("def follow" in block for block in blocks)
+    source = "\n".join(blocks) + CHECK_FOLLOWED_EVENTS * any(
+        "def follow" in block for block in blocks
+    )
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", source),
         cwd=tmp_path,

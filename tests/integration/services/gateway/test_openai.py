@@ -22,7 +22,7 @@ def sdk(plane: Stack, **options: Any) -> openai.AsyncOpenAI:
     return openai.AsyncOpenAI(base_url=f"{plane.api_url}/v1", api_key=plane.admin_key, **options)
 
 
-async def uploaded(client: openai.AsyncOpenAI) -> str:
+async def upload_rows(client: openai.AsyncOpenAI) -> str:
     body = "\n".join(json.dumps(row) for row in ROWS).encode()
     file = await client.files.create(file=("rows.jsonl", body), purpose="fine-tune")
     async with asyncio.timeout(VALIDATION_S_MAX):
@@ -32,7 +32,7 @@ async def uploaded(client: openai.AsyncOpenAI) -> str:
 
 async def test_the_sdk_uploads_submits_follows_and_cancels(running: Stack) -> None:
     async with sdk(running) as client:
-        file_id = await uploaded(client)
+        file_id = await upload_rows(client)
         assert (await client.files.retrieve(file_id)).status == "processed"
         content = await client.files.content(file_id)
         assert len(content.content.splitlines()) == len(ROWS)
@@ -65,8 +65,8 @@ async def test_the_sdk_uploads_submits_follows_and_cancels(running: Stack) -> No
         assert "tiny" in models
 
 
-async def test_a_large_file_streams_through_in_parts(running: Stack) -> None:
-    """More than one part of a multipart upload; no row of it is right, and the report says so."""
+async def test_a_large_file_is_stored_unchanged(running: Stack) -> None:
+    """The file needs several parts in object storage. Its rows need not be valid."""
     body = b"no json at all, whatever the row says\n" * 300_000
     async with sdk(running, timeout=120) as client:
         file = await client.files.create(file=("large.jsonl", body), purpose="fine-tune")
@@ -80,8 +80,8 @@ async def test_a_large_file_streams_through_in_parts(running: Stack) -> None:
             await client.files.retrieve(file.id)
 
 
-async def test_parts_outlive_the_gateway_that_took_them(running: Stack) -> None:
-    """kill -9 between two parts; md5 and SHA-256 say that nothing is missing."""
+async def test_an_upload_in_parts_survives_a_kill_of_the_gateway(running: Stack) -> None:
+    """kill -9 between two parts; the MD5 and SHA-256 of the whole file are right."""
     halves = (b'{"prompt": "a", "completion": "b"}\n' * 1_000, b"\xff" * 3_000_000)
     whole = b"".join(halves)
     async with sdk(running, max_retries=5) as client:
@@ -122,9 +122,9 @@ async def test_errors_arrive_with_code_and_param(running: Stack) -> None:
             await wrong.files.list()
 
 
-async def test_one_key_one_job_whatever_the_number_of_requests(running: Stack) -> None:
+async def test_concurrent_requests_with_one_idempotency_key_create_one_job(running: Stack) -> None:
     async with sdk(running) as client:
-        file_id = await uploaded(client)
+        file_id = await upload_rows(client)
         headers = {"Idempotency-Key": "all-at-once"}
         jobs = await asyncio.gather(
             *(
@@ -153,8 +153,8 @@ async def test_webhook_endpoints_through_the_sdk(running: Stack) -> None:
         assert gone.json()["object"] == "webhook_endpoint.deleted"
 
 
-async def test_outages_are_quick_503s_and_pass_by_themselves(running: Stack) -> None:
-    """PostgreSQL goes and comes back; the log stops answering and goes on; storage does both."""
+async def test_requests_during_an_outage_fail_fast_with_503_until_it_ends(running: Stack) -> None:
+    """PostgreSQL is stopped, Kafka is paused, object storage is stopped and then paused."""
     endpoint = {"url": "https://example.com/", "event_types": ["fine_tuning.job.failed"]}
 
     async def pause(name: str) -> None:
@@ -165,26 +165,26 @@ async def test_outages_are_quick_503s_and_pass_by_themselves(running: Stack) -> 
 
     async with admin(running) as api:
         await running.stop("postgres")
-        await refused_quickly(api.get("/v1/files"))
+        await assert_fails_fast(api.get("/v1/files"))
         assert (await api.get("/healthz")).status_code == 200
         assert (await api.get("/readyz")).json()["database"] == "away"
         await running.start("postgres")
         await ready(api)
         running.pause("kafka")
-        await refused_quickly(api.post("/v1/webhook_endpoints", json=endpoint))
+        await assert_fails_fast(api.post("/v1/webhook_endpoints", json=endpoint))
         running.resume("kafka")
         await ready(api)
         for stop, start in ((running.stop, running.start), (pause, resume)):
             await stop("s3")
             file = {"file": ("a.jsonl", b"{}")}
             upload = api.post("/v1/files", data={"purpose": "fine-tune"}, files=file)
-            await refused_quickly(upload)
+            await assert_fails_fast(upload)
             await start("s3")
             await ready(api)
         assert (await api.get("/v1/files")).status_code == 200
 
 
-async def refused_quickly(request: Awaitable[httpx.Response]) -> None:
+async def assert_fails_fast(request: Awaitable[httpx.Response]) -> None:
     loop = asyncio.get_running_loop()
     begun = loop.time()
     answer = await request

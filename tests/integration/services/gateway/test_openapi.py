@@ -1,4 +1,4 @@
-"""The whole document against real services: whatever fits a schema, or does not, is never a 5xx."""
+"""Schemathesis sends valid and invalid requests for every operation: none may answer 5xx."""
 
 import asyncio
 import json
@@ -14,11 +14,11 @@ VERSION: Final = "4.32.5"
 FUZZ_S_MAX: Final = 60
 RUN_S_MAX: Final = 240
 EXAMPLES_MAX: Final = 8
-#: the tester's own requests must meet the routes, not the limits of a plan
+#: so high that no generated request is refused because of a plan's limit
 LIMITS: Final = {"soft_gpu_ms": 10**12, "hard_gpu_ms": 10**12, "concurrency": 10_000}
 
 
-async def test_no_request_is_a_fault_of_ours(running: Stack, tmp_path: Path) -> None:
+async def test_no_generated_request_causes_a_server_error(running: Stack, tmp_path: Path) -> None:
     programs = await asyncio.to_thread(environment, "schemathesis", VERSION)
     ids, key = await example_ids(running)
     config = tmp_path / "schemathesis.toml"
@@ -28,7 +28,13 @@ async def test_no_request_is_a_fault_of_ours(running: Stack, tmp_path: Path) -> 
         *("--url", running.api_url, "--header", f"Authorization: Bearer {key}"),
         *("--checks", "not_a_server_error", "--phases", "coverage,fuzzing", "--seed", "1"),
         *("--max-examples", str(EXAMPLES_MAX), "--max-time", str(FUZZ_S_MAX)),
-        *("--workers", "1", "--no-color", "--warnings", "off"),  # threads trip over ast in 3.11
+        *(
+            "--workers",
+            "1",
+            "--no-color",
+            "--warnings",
+            "off",
+        ),  # `ast` of Python 3.11 fails in threads
         cwd=tmp_path,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
@@ -36,39 +42,39 @@ async def test_no_request_is_a_fault_of_ours(running: Stack, tmp_path: Path) -> 
     out, _ = await asyncio.wait_for(process.communicate(), RUN_S_MAX)
     said = out.decode()
     assert process.returncode == 0, said
-    assert f"Tested: {count()}" in said, said
+    assert f"Tested: {count_operations()}" in said, said
 
 
 async def example_ids(running: Stack) -> tuple[dict[str, str], str]:
-    """A tenant with one of everything, by the names of places in paths; and its key."""
+    """Ids of a tenant's file, job, upload, endpoint and key by path parameter; and an API key."""
     async with admin(running) as api:
         tenant = {"id": "fuzzed", "plan": "premium", "limits": LIMITS}
         assert (await api.post("/v1/tenants", json=tenant)).status_code == 201
         asked = {"scopes": ["read", "write"], "requests_per_minute": 1_000_000}
-        spare = await created(api, "tenants/fuzzed/keys", json={})
+        spare = await create(api, "tenants/fuzzed/keys", json={})
         fuzzing_key = (await api.post("/v1/tenants/fuzzed/keys", json=asked)).json()
         api.headers["authorization"] = f"Bearer {fuzzing_key['key']}"
         body = "\n".join(json.dumps(row) for row in ROWS)
-        file = await created(
+        file = await create(
             api, "files", data={"purpose": "fine-tune"}, files={"file": ("rows.jsonl", body)}
         )
-        job = await created(api, "fine_tuning/jobs", json={"model": "tiny", "training_file": file})
+        job = await create(api, "fine_tuning/jobs", json={"model": "tiny", "training_file": file})
         declared = {"bytes": 5, "filename": "a", "mime_type": "b", "purpose": "fine-tune"}
-        upload = await created(api, "uploads", json=declared)
-        # refused at once when it is to be called
+        upload = await create(api, "uploads", json=declared)
+        # the notifier refuses a private address without calling it
         unreachable = {"url": "https://127.0.0.1:9/hook"}
-        endpoint = await created(api, "webhook_endpoints", json=unreachable)
+        endpoint = await create(api, "webhook_endpoints", json=unreachable)
     ids = {"file_id": file, "job_id": job, "upload_id": upload, "endpoint_id": endpoint}
     return ids | {"key_id": spare}, str(fuzzing_key["key"])
 
 
-async def created(api: Any, path: str, **body: Any) -> str:
+async def create(api: Any, path: str, **body: Any) -> str:
     answer = await api.post(f"/v1/{path}", **body)
     assert answer.is_success, answer.text
     return str(answer.json()["id"])
 
 
-def count() -> int:
-    """Operations of the document."""
+def count_operations() -> int:
+    """The number of operations in the OpenAPI document."""
     paths = json.loads(FILE.read_text(encoding="utf-8"))["paths"]
     return sum(len(item) for item in paths.values())

@@ -1,4 +1,4 @@
-"""Rate limits in a real Valkey: shared by all gateways, kept no longer than they matter."""
+"""Rate limits in a real Valkey: gateways share a bucket, and keys of full buckets expire."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -34,7 +34,7 @@ async def test_two_gateways_share_a_bucket(servers: Stack) -> None:
     await asyncio.gather(first.close(), second.close())
 
 
-async def test_a_bucket_that_is_full_again_is_forgotten(servers: Stack) -> None:
+async def test_the_key_of_a_full_bucket_expires(servers: Stack) -> None:
     rates, name = ValkeyRates(servers.valkey_url), uuid4().hex
     await rates.take(name, 60)
     client = redis.asyncio.from_url(servers.valkey_url)

@@ -1,6 +1,6 @@
-"""Submissions over a bad line to real services: as many jobs as intents.
+"""Concurrent submissions over a faulty network: each intended job is created exactly once.
 
-STORM_INTENTS=1000 is the proof (two and a half minutes on two busy cores); fewer run by default.
+STORM_INTENTS=1000 is the full proof (150 s on two busy cores); the default is smaller.
 """
 
 import json
@@ -17,7 +17,9 @@ INTENTS = int(os.environ.get("STORM_INTENTS", "200"))
 LIMITS = {"soft_gpu_ms": 10**13, "hard_gpu_ms": 10**13, "concurrency": 10_000}
 
 
-async def test_as_many_jobs_as_intents(running: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_each_intent_creates_one_job_despite_retries_and_faults(
+    running: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
     quick_retries(monkeypatch)
     async with admin(running) as api:
         tenant = {"id": "stormy", "plan": "premium", "limits": LIMITS}

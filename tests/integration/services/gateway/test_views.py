@@ -33,7 +33,7 @@ class TestPostgresViews(ViewsSuite):
         return views_of(store)
 
 
-async def test_ids_of_events_sort_by_bytes(store: PostgresStore) -> None:
+async def test_event_ids_are_sorted_bytewise_whatever_the_collation(store: PostgresStore) -> None:
     """Whatever the collation of the database: the mark of a step comes after digits."""
     await store.ensure(TABLES)
     ids = [step_event_id(at, 1, step) for step, at in enumerate((0xA, 0xB0, 0x9, 0xFF))]

@@ -61,7 +61,7 @@ SUCCEEDED = "fine_tuning.job.succeeded"
 
 
 class Client:
-    """Speaks for one tenant of its own, as the gateway and the scheduler would."""
+    """Sends commands and reads events of one tenant, in place of the gateway and the scheduler."""
 
     def __init__(self, runtime: Runtime, tenant: str) -> None:
         self.runtime, self.tenant = runtime, tenant
@@ -133,8 +133,10 @@ async def base(client: Client, tmp_path: Path) -> Base:
     return base_model
 
 
-async def pinned(client: Client, base: Base, blob: str, data: bytes) -> tuple[Validation, Prepared]:
-    """One file, checked, and pinned by a job."""
+async def pin_file(
+    client: Client, base: Base, blob: str, data: bytes
+) -> tuple[Validation, Prepared]:
+    """Register a file, wait for its validation, pin it for a job; wait until it is prepared."""
     await client.runtime.blobs.put(blob, data)
     register = RegisterFile(
         file_id="file-1",
@@ -160,9 +162,9 @@ async def pinned(client: Client, base: Base, blob: str, data: bytes) -> tuple[Va
     return validation, (await client.until("dataset", DatasetReady)).prepared
 
 
-async def test_a_file_becomes_a_prepared_data_set_and_is_erased(client: Client, base: Base) -> None:
+async def test_a_file_is_validated_prepared_and_erased(client: Client, base: Base) -> None:
     blob, blobs = f"t/{client.tenant}/files/rows", client.runtime.blobs
-    validation, prepared = await pinned(client, base, blob, rows(40))
+    validation, prepared = await pin_file(client, base, blob, rows(40))
     assert validation.accepted
     assert validation.rows == 40
     assert prepared.train_rows + prepared.validation_rows == 40
@@ -176,8 +178,8 @@ async def test_a_file_becomes_a_prepared_data_set_and_is_erased(client: Client, 
             await asyncio.sleep(0.1)
 
 
-async def registered(client: Client, base: Base) -> RegisterVersion:
-    """A version of the job, with an adapter that can be published."""
+async def register_version(client: Client, base: Base) -> RegisterVersion:
+    """Register a model version of the job, with an adapter that can be published."""
     header = json.dumps(
         {"up.lora_A.weight": {"dtype": "F32", "shape": [4, 8], "data_offsets": [0, 128]}}
     ).encode()
@@ -211,7 +213,7 @@ async def registered(client: Client, base: Base) -> RegisterVersion:
 
 
 async def test_a_version_is_published_and_promoted(client: Client, base: Base) -> None:
-    version = await registered(client, base)
+    version = await register_version(client, base)
     published = await client.until("model", VersionPublished)
     names = {file.name for file in version.adapter}
     assert {file.name for file in published.files} == {*names, "lineage.json"}
@@ -221,9 +223,11 @@ async def test_a_version_is_published_and_promoted(client: Client, base: Base) -
     assert (await client.until("model", StageMoved)).stage == "staging"
 
 
-async def test_what_a_version_was_made_of_is_deleted_after_it(client: Client, base: Base) -> None:
-    await pinned(client, base, f"t/{client.tenant}/files/rows", rows(40))
-    version = await registered(client, base)
+async def test_a_training_file_can_be_deleted_only_after_its_model(
+    client: Client, base: Base
+) -> None:
+    await pin_file(client, base, f"t/{client.tenant}/files/rows", rows(40))
+    version = await register_version(client, base)
     kept = await client.until("dataset", DatasetKept)
     assert (kept.model_id, kept.training_file) == (version.model_id, "file-1")
     await client.until("model", VersionPublished)
@@ -238,7 +242,7 @@ async def test_what_a_version_was_made_of_is_deleted_after_it(client: Client, ba
 
 
 @pytest.mark.parametrize("kill", [False, True])
-async def test_a_webhook_arrives_signed_also_when_the_notifier_is_killed(
+async def test_a_signed_webhook_arrives_even_when_the_notifier_is_killed(
     client: Client, servers: Stack, kill: bool
 ) -> None:
     seal = client.runtime.seal.seal

@@ -1,4 +1,4 @@
-"""The scheduler's process against real Kafka: a lease, an outage that nobody dies of, a death."""
+"""The scheduler against real Kafka: an outage ends no lease, a dead node does."""
 
 import asyncio
 import os
@@ -54,18 +54,18 @@ async def scheduler(servers: Stack) -> AsyncIterator[asyncio.subprocess.Process]
 
 @dataclass
 class Peers:
-    """The rest of the world: an agent that only beats, and a reader of both journals."""
+    """The scheduler's peers: an agent that only sends heartbeats, and a reader of both journals."""
 
     runtime: Runtime
     incarnation: str = "a-1"
     beating: bool = True
     events: list[Any] = field(default_factory=list)
 
-    async def beat(self) -> None:
+    async def send_heartbeats(self) -> None:
         while True:
             if self.beating:
                 body = Heartbeat(pool=NAME, node_id="a", incarnation=self.incarnation, leases=())
-                with suppress(BusError):  # the next one says it again
+                with suppress(BusError):  # the next heartbeat repeats it
                     await self.runtime.log.send(HEARTBEATS.name, b"a", msgspec.json.encode(body))
             await asyncio.sleep(0.5)
 
@@ -87,8 +87,8 @@ class Peers:
                 with suppress(asyncio.CancelledError):  # of the client's own tasks
                     await reader.close()
 
-    async def say(self, stream: Stream, key: str, *bodies: Any) -> None:
-        """As agents do: until it is in the log, be it twice."""
+    async def send_until_logged(self, stream: Stream, key: str, *bodies: Any) -> None:
+        """Send each message until it is in the log, as agents do; it may be there twice."""
         for body in bodies:
             tenant = key if stream is JOB else ""
             while True:
@@ -98,7 +98,7 @@ class Peers:
                 except BusError:
                     await asyncio.sleep(0.2)
 
-    async def seen(self, wanted: Callable[[Any], bool]) -> Any:
+    async def next_event(self, wanted: Callable[[Any], bool]) -> Any:
         async with asyncio.timeout(WAIT_S):
             while True:
                 for event in self.events:
@@ -106,7 +106,7 @@ class Peers:
                         return event
                 await asyncio.sleep(0.05)
 
-    def lost(self) -> list[NodeLost]:
+    def lost_nodes(self) -> list[NodeLost]:
         return [event for event in self.events if isinstance(event, NodeLost)]
 
 
@@ -119,7 +119,11 @@ async def peers(servers: Stack) -> AsyncIterator[Peers]:
         peers = Peers(runtime)
         tasks = [
             asyncio.create_task(routine)
-            for routine in (peers.beat(), peers.read(JOB, TENANT), peers.read(POOL, NAME))
+            for routine in (
+                peers.send_heartbeats(),
+                peers.read(JOB, TENANT),
+                peers.read(POOL, NAME),
+            )
         ]
         try:
             yield peers
@@ -129,34 +133,42 @@ async def peers(servers: Stack) -> AsyncIterator[Peers]:
             await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def test_a_machine_dies_and_its_job_moves_on(servers: Stack, peers: Peers) -> None:
+async def test_the_job_of_a_dead_machine_is_placed_again(servers: Stack, peers: Peers) -> None:
     async with scheduler(servers) as first:
-        await peers.say(POOL, NAME, node())
-        await peers.say(JOB, TENANT, limits(), submit(JOB_ID, pool=NAME), prepared(), pinned())
-        await peers.seen(lambda e: isinstance(e, JobSubmitted))
-        assert (await peers.seen(lambda e: isinstance(e, LeaseGranted))).members[0].node_id == "a"
+        await peers.send_until_logged(POOL, NAME, node())
+        await peers.send_until_logged(
+            JOB, TENANT, limits(), submit(JOB_ID, pool=NAME), prepared(), pinned()
+        )
+        await peers.next_event(lambda e: isinstance(e, JobSubmitted))
+        assert (await peers.next_event(lambda e: isinstance(e, LeaseGranted))).members[
+            0
+        ].node_id == "a"
 
-        # An outage longer than the TTL: the agent cannot beat, the watcher cannot read.
+        # An outage longer than the TTL: no heartbeat can be sent, and none can be read.
         await servers.stop("kafka")
         await asyncio.sleep(2 * TTL_MS / 1_000)
         await servers.start("kafka")
         await asyncio.sleep(2 * TTL_MS / 1_000)
-        assert peers.lost() == []
+        assert peers.lost_nodes() == []
 
         peers.beating = False
-        silent_s = time.monotonic()
-        await peers.seen(lambda e: isinstance(e, NodeLost))
-        assert time.monotonic() - silent_s > TTL_MS / 2_000
-        ended = await peers.seen(lambda e: isinstance(e, AttemptEnded))
+        stopped_s = time.monotonic()
+        await peers.next_event(lambda e: isinstance(e, NodeLost))
+        assert time.monotonic() - stopped_s > TTL_MS / 2_000
+        ended = await peers.next_event(lambda e: isinstance(e, AttemptEnded))
         assert (ended.end.outcome, ended.job_billable_gpu_ms) == ("lost", 0)
-        await peers.seen(lambda e: isinstance(e, PlacementWanted) and e.placement.attempt == 2)
+        await peers.next_event(
+            lambda e: isinstance(e, PlacementWanted) and e.placement.attempt == 2
+        )
         first.send_signal(signal.SIGKILL)
         await first.wait()
 
     async with scheduler(servers) as second:
         peers.incarnation, peers.beating = "a-2", True
-        await peers.say(POOL, NAME, node(incarnation="a-2"))
-        granted = await peers.seen(lambda e: isinstance(e, LeaseGranted) and e.lease.attempt == 2)
+        await peers.send_until_logged(POOL, NAME, node(incarnation="a-2"))
+        granted = await peers.next_event(
+            lambda e: isinstance(e, LeaseGranted) and e.lease.attempt == 2
+        )
         assert (granted.members[0].incarnation, granted.lease.token.lease) == ("a-2", 2)
         second.send_signal(signal.SIGTERM)
         assert await asyncio.wait_for(second.wait(), 10) == 0

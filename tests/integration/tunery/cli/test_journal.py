@@ -1,4 +1,4 @@
-"""`tunery journal` on a real stack: looked at while it runs, moved to another, repaired there."""
+"""`tunery journal` on real stacks: inspect a journal, copy it to another stack, repair it there."""
 
 import asyncio
 import json
@@ -28,8 +28,8 @@ PARTITION = str(partition_of(TENANT.encode()))
 WAIT_S = 60
 
 
-async def journal(where: Stack, *words: str, code: int = 0) -> Any:
-    """Its JSON, one object or one for each line; with another exit code, all that it said."""
+async def run_journal(where: Stack, *words: str, code: int = 0) -> Any:
+    """Output of `tunery journal … --json`: an object, a list for `tail`, or text of an error."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tunery.cli.main", "journal", *words, "--json"),
         *("--data-dir", str(where.folders.root)),
@@ -46,7 +46,7 @@ async def journal(where: Stack, *words: str, code: int = 0) -> Any:
 
 
 async def tenants(api: httpx.AsyncClient) -> list[str]:
-    """Once there are any."""
+    """Ids of all tenants; waits until there is at least one."""
     async with asyncio.timeout(WAIT_S):
         while True:
             answer = await api.get("/v1/tenants")
@@ -67,34 +67,34 @@ async def two_folders() -> AsyncIterator[tuple[Path, Path]]:
 
 
 @pytest.mark.timeout(240)
-async def test_a_journal_is_read_moved_damaged_and_repaired(tmp_path: Path) -> None:
+async def test_a_journal_is_inspected_copied_to_another_stack_and_repaired(tmp_path: Path) -> None:
     file = str(tmp_path / "account.jsonl")
-    async with two_folders() as (here, there):
-        async with stack(here, services=SERVICES, environ={}) as running:
-            await lived(running)
-            await looked_at(running)
-            await journal(running, "export", "account", file)
-            refused = await journal(running, "import", file, "--replace", code=1)
+    async with two_folders() as (source_folder, target_folder):
+        async with stack(source_folder, services=SERVICES, environ={}) as running:
+            await create_tenant_and_keys(running)
+            await check_inspection(running)
+            await run_journal(running, "export", "account", file)
+            refused = await run_journal(running, "import", file, "--replace", code=1)
             assert "the owner of account is running" in refused
-        shutil.copytree(running.folders.keystore, there / "keystore")
-        async with stack(there, environ={}) as moved:
+        shutil.copytree(running.folders.keystore, target_folder / "keystore")
+        async with stack(target_folder, environ={}) as moved:
             restored = {
                 partition["partition"]: partition
-                for partition in await journal(moved, "import", file)
+                for partition in await run_journal(moved, "import", file)
             }
             assert restored[int(PARTITION)]["next_command"] == 3
             assert len(restored) == 8
-            assert "--replace" in await journal(moved, "import", file, code=1)
+            assert "--replace" in await run_journal(moved, "import", file, code=1)
             await moved.add(*(ServiceSpec(name) for name in SERVICES))
             async with admin(moved) as api:
                 assert await tenants(api) == [TENANT]
                 await create_key(api)
-            await journal(moved, "export", "account", file)
+            await run_journal(moved, "export", "account", file)
             await moved.stop("billing")
-            await damaged_and_repaired(moved, file)
+            await check_damage_and_repair(moved, file)
 
 
-async def lived(running: Stack) -> None:
+async def create_tenant_and_keys(running: Stack) -> None:
     async with admin(running) as api:
         reply = await api.post("/v1/tenants", json={"id": TENANT, "name": "ACME Inc."})
         assert reply.status_code == 201, reply.text
@@ -102,15 +102,15 @@ async def lived(running: Stack) -> None:
             await create_key(api)
 
 
-async def looked_at(running: Stack) -> None:
-    created, *keys = await journal(running, "tail", "account", "--key", TENANT)
+async def check_inspection(running: Stack) -> None:
+    created, *keys = await run_journal(running, "tail", "account", "--key", TENANT)
     assert created["content"]["events"][0]["type"] == "TenantCreated.v1"
     assert created["content"]["events"][0]["name"].startswith(f"[sealed with {TENANT}.")
     assert [record["content"]["events"][0]["type"] for record in keys] == ["KeyCreated.v1"] * 2
     position = ("account", PARTITION, str(created["offset"]))
-    opened = await journal(running, "inspect", *position, "--unseal")
+    opened = await run_journal(running, "inspect", *position, "--unseal")
     assert opened["content"]["events"][0]["name"] == "ACME Inc."
-    verified = await journal(running, "verify")
+    verified = await run_journal(running, "verify")
     assert verified["sound"] is True
     assert (
         sum(
@@ -122,17 +122,17 @@ async def looked_at(running: Stack) -> None:
     )
 
 
-async def damaged_and_repaired(moved: Stack, file: str) -> None:
-    """A record of a later version stops the owner; the export from before it goes on."""
+async def check_damage_and_repair(moved: Stack, file: str) -> None:
+    """A record of an unknown kind stops the owner; after an import of the export it runs again."""
     producer = AIOKafkaProducer(bootstrap_servers=moved.kafka_bootstrap)
     await producer.start()
     topic, partition = ACCOUNT.journal.name, int(PARTITION)
     written = await producer.send_and_wait(topic, b'{"record":"decree"}', partition=partition)
     await producer.stop()
     offset = str(written.offset)
-    record = await journal(moved, "inspect", "account", PARTITION, offset, code=1)
+    record = await run_journal(moved, "inspect", "account", PARTITION, offset, code=1)
     assert (record["verdict"], record["bytes"]) == ("unreadable", 'b\'{"record":"decree"}\'')
-    bad = await journal(moved, "verify", "account", code=1)
+    bad = await run_journal(moved, "verify", "account", code=1)
     (wrong,) = (partition["bad"] for partition in bad["partitions"] if partition["bad"])
     assert (wrong["partition"], wrong["offset"]) == (partition, written.offset)
     await moved.start("billing")
@@ -143,8 +143,8 @@ async def damaged_and_repaired(moved: Stack, file: str) -> None:
     assert await alarms(moved) == [PARTITION]
     for name in SERVICES:
         await moved.stop(name)
-    await journal(moved, "import", file, "--replace")
-    assert (await journal(moved, "verify", "account"))["sound"] is True
+    await run_journal(moved, "import", file, "--replace")
+    assert (await run_journal(moved, "verify", "account"))["sound"] is True
     for name in SERVICES:
         await moved.start(name)
     async with admin(moved) as api:

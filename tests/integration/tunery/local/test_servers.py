@@ -1,4 +1,4 @@
-"""The four servers answer real clients, and come back after kill -9 with what they held."""
+"""The four servers answer real clients, and keep acknowledged data over kill -9."""
 
 import asyncio
 import uuid
@@ -56,7 +56,7 @@ async def test_postgres_keeps_commits_over_a_kill(servers: Stack) -> None:
     await connection.close()
 
 
-async def test_valkey_wants_its_password_and_answers(servers: Stack) -> None:
+async def test_valkey_requires_its_password(servers: Stack) -> None:
     client = redis.asyncio.from_url(servers.valkey_url)
     key = uuid.uuid4().hex
     assert await client.incrby(key, 7) == 7

@@ -14,7 +14,7 @@ ANSWER_S_MAX = 60
 
 
 async def models(running: Stack) -> list[str]:
-    """Asks until the gateway answers 200, for a while."""
+    """Ids of base models; waits until the gateway answers 200."""
     headers = {"Authorization": f"Bearer {running.admin_key}"}
     async with asyncio.timeout(ANSWER_S_MAX):
         async with httpx.AsyncClient(base_url=running.api_url, headers=headers) as client:
@@ -29,7 +29,7 @@ async def models(running: Stack) -> list[str]:
 
 
 @pytest.mark.timeout(400)
-async def test_every_service_may_be_killed() -> None:
+async def test_every_service_restarts_after_a_kill() -> None:
     names = [name for name in SERVICES if name != AGENT]
     with temporary_data_dir() as folder:
         async with stack(folder, services=names, environ={}) as running:

@@ -1,4 +1,4 @@
-"""`tunery up` on bad days: killed, half-initialised, ports taken. Data stays."""
+"""`tunery up` after kills, after an interrupted initialisation and beside used ports."""
 
 import json
 import os
@@ -33,7 +33,7 @@ def data_dir() -> Iterator[DataDir]:
 
 @pytest.fixture
 def folders() -> Iterator[DataDir]:
-    """Nothing has ever run here."""
+    """A data directory in which nothing has ever run."""
     with data_dir() as folders:
         yield folders
 
@@ -45,8 +45,8 @@ def shared() -> Iterator[DataDir]:
 
 
 @pytest.fixture
-def standing(shared: DataDir) -> DataDir:
-    """Everything runs, since the first test that asked for it or the last one that ended it."""
+def started_stack(shared: DataDir) -> DataDir:
+    """The shared data directory, with its stack started again if a test stopped it."""
     if tunery("status", shared).returncode != 0:
         up(shared)
     return shared
@@ -70,7 +70,7 @@ def up(folders: DataDir) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def living(folders: DataDir) -> dict[str, processes.ProcessRecord]:
+def live_processes(folders: DataDir) -> dict[str, processes.ProcessRecord]:
     records = [processes.read_record(file) for file in folders.run.glob("*.pid")]
     return {record.name: record for record in records if record is not None and record.is_alive()}
 
@@ -80,48 +80,50 @@ def database(folders: DataDir) -> str:
     return dsn(ports.read(folders.ports)["postgres"], password)
 
 
-async def remember(folders: DataDir, value: int) -> None:
+async def insert_value(folders: DataDir, value: int) -> None:
     connection = await asyncpg.connect(database(folders))
     await connection.execute("CREATE TABLE IF NOT EXISTS kept (n int)")
     await connection.execute("INSERT INTO kept VALUES ($1)", value)
     await connection.close()
 
 
-async def remembered(folders: DataDir) -> list[int]:
+async def read_values(folders: DataDir) -> list[int]:
     connection = await asyncpg.connect(database(folders))
     rows = await connection.fetch("SELECT n FROM kept ORDER BY n")
     await connection.close()
     return [row["n"] for row in rows]
 
 
-async def test_kill_of_the_supervisor_then_up_goes_on(standing: DataDir) -> None:
-    await remember(standing, 1)
-    before = living(standing)
-    above = state.read(standing).supervisor
-    assert above is not None
-    os.kill(above.pid, signal.SIGKILL)
-    assert processes.await_end(above, 5_000)
+async def test_up_after_a_kill_of_the_supervisor_keeps_all_data(started_stack: DataDir) -> None:
+    await insert_value(started_stack, 1)
+    before = live_processes(started_stack)
+    supervisor = state.read(started_stack).supervisor
+    assert supervisor is not None
+    os.kill(supervisor.pid, signal.SIGKILL)
+    assert processes.await_end(supervisor, 5_000)
     assert all(record.is_alive() for record in before.values())
-    assert tunery("status", standing).returncode == 3
-    up(standing)
+    assert tunery("status", started_stack).returncode == 3
+    up(started_stack)
     assert not any(record.is_alive() for record in before.values())
-    assert any("of an earlier run was still alive" in note for note in state.read(standing).notes)
-    assert (await remembered(standing)).count(1) == 1
+    assert any(
+        "of an earlier run was still alive" in note for note in state.read(started_stack).notes
+    )
+    assert (await read_values(started_stack)).count(1) == 1
 
 
-async def test_kill_of_everything_then_up_goes_on(standing: DataDir) -> None:
-    await remember(standing, 2)
-    above = state.read(standing).supervisor
-    assert above is not None
-    for record in (above, *living(standing).values()):
+async def test_up_after_a_kill_of_every_process_keeps_all_data(started_stack: DataDir) -> None:
+    await insert_value(started_stack, 2)
+    supervisor = state.read(started_stack).supervisor
+    assert supervisor is not None
+    for record in (supervisor, *live_processes(started_stack).values()):
         os.kill(record.pid, signal.SIGKILL)
         assert processes.await_end(record, 5_000)
-    up(standing)
-    assert sorted(living(standing)) == ["kafka", "postgres", "s3", "valkey"]
-    assert (await remembered(standing)).count(2) == 1
+    up(started_stack)
+    assert sorted(live_processes(started_stack)) == ["kafka", "postgres", "s3", "valkey"]
+    assert (await read_values(started_stack)).count(2) == 1
 
 
-async def test_half_initialised_servers_are_made_again(folders: DataDir) -> None:
+async def test_half_initialised_servers_are_initialised_again(folders: DataDir) -> None:
     kafka, postgres = folders.server("kafka"), folders.server("postgres")
     (kafka / "log").mkdir(parents=True)
     (kafka / "log" / "meta.properties").write_text("version=1\ncluster.id=cut-off")
@@ -129,11 +131,11 @@ async def test_half_initialised_servers_are_made_again(folders: DataDir) -> None
     (postgres / "data").mkdir()
     (postgres / "data" / "postgresql.conf").write_text("half a")
     up(folders)
-    await remember(folders, 3)
-    assert await remembered(folders) == [3]
+    await insert_value(folders, 3)
+    assert await read_values(folders) == [3]
 
 
-def test_a_taken_port_is_named_and_another_used(folders: DataDir) -> None:
+def test_a_port_in_use_is_reported_and_replaced(folders: DataDir) -> None:
     wanted = ports.read(folders.ports)["valkey"]
     with socket.socket() as other:
         other.bind((ports.HOST, wanted))
@@ -145,18 +147,18 @@ def test_a_taken_port_is_named_and_another_used(folders: DataDir) -> None:
     assert any(f"port {wanted} for valkey is used" in note for note in report["notes"])
 
 
-def test_a_child_that_cannot_start_ends_up_with_its_reason(folders: DataDir) -> None:
+def test_up_fails_with_the_reason_when_a_child_cannot_start(folders: DataDir) -> None:
     folders.server("s3").joinpath("objects").write_text("a file where a folder should be")
     done = tunery("up", folders, "--no-services", "--detach")
     assert done.returncode == 1
     assert "s3 did not become ready" in done.stderr
-    assert living(folders) == {}
+    assert live_processes(folders) == {}
 
 
-def test_logs_follow_and_name_what_there_is(standing: DataDir) -> None:
-    assert "Kafka Server started" in tunery_logs(standing, "kafka")
+def test_logs_prints_a_log_and_lists_those_that_exist(started_stack: DataDir) -> None:
+    assert "Kafka Server started" in tunery_logs(started_stack, "kafka")
     assert "logs exist for kafka, postgres, s3, supervisor, valkey" in tunery_logs(
-        standing, "nobody"
+        started_stack, "nobody"
     )
 
 
@@ -165,19 +167,19 @@ def tunery_logs(folders: DataDir, name: str) -> str:
     return done.stdout + done.stderr
 
 
-def test_secrets_do_not_reach_logs_or_state(standing: DataDir) -> None:
-    keys = secrets.load(standing.secrets)
-    files: list[Path] = [*standing.logs.glob("*"), *standing.run.glob("*")]
+def test_secrets_do_not_reach_logs_or_state(started_stack: DataDir) -> None:
+    keys = secrets.load(started_stack.secrets)
+    files: list[Path] = [*started_stack.logs.glob("*"), *started_stack.run.glob("*")]
     written = "".join(file.read_text(encoding="utf-8", errors="replace") for file in files)
     assert "ready" in written
     for secret in vars(keys).values():
         assert secret not in written
 
 
-def test_a_second_up_is_refused_and_down_is_repeatable(standing: DataDir) -> None:
-    second = tunery("up", standing, "--no-services")
+def test_a_second_up_is_refused_and_down_is_repeatable(started_stack: DataDir) -> None:
+    second = tunery("up", started_stack, "--no-services")
     assert second.returncode == 1
     assert "a stack is already running" in second.stderr
-    assert tunery("down", standing).stdout == "The stack is stopped.\n"
-    assert living(standing) == {}
-    assert "No stack is running" in tunery("down", standing).stdout
+    assert tunery("down", started_stack).stdout == "The stack is stopped.\n"
+    assert live_processes(started_stack) == {}
+    assert "No stack is running" in tunery("down", started_stack).stdout

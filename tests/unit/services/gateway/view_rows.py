@@ -1,11 +1,13 @@
 """Read models folded from events, in memory."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from schemas.envelope import Header
 from services.gateway.projection import project
+from services.gateway.views.reading import StoreViews
 from services.gateway.views.table import R, Table
+from tunery.runtime.store.memory import MemoryStore
 from tunery.runtime.verbs import Delete, Done, Todo
 
 Records = dict[str, dict[tuple[Any, ...], dict[str, Any]]]  # table → key → columns
@@ -51,3 +53,24 @@ def rows(records: Records, table: Table[R]) -> Sequence[R]:
 def only(records: Records, table: Table[R]) -> R:
     (row,) = rows(records, table)
     return row
+
+
+class FoldedStore(MemoryStore):
+    """The rows of a read model that was folded already."""
+
+    def __init__(self, records: Records) -> None:
+        super().__init__()
+        self.records = records
+
+    async def rows(
+        self, table: str, where: Mapping[str, Any] | None = None
+    ) -> Sequence[dict[str, Any]]:
+        return [
+            record
+            for record in self.records.get(table, {}).values()
+            if all(record.get(column) == value for column, value in (where or {}).items())
+        ]
+
+
+def views_over(records: Records) -> StoreViews:
+    return StoreViews(FoldedStore(records))

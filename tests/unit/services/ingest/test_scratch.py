@@ -37,6 +37,16 @@ def test_a_folder_in_which_a_file_changed_lately_is_in_use(tmp_path: Path) -> No
     assert sweep(tmp_path, 50_000) == 1
 
 
+def test_a_plain_file_with_the_name_of_a_folder_is_left_alone(tmp_path: Path) -> None:
+    file, folder = tmp_path / "work-notes", named_folder(tmp_path, "p1")
+    file.touch()
+    folder.mkdir()
+    age(file, 100)
+    age(folder, 100)
+    assert sweep(tmp_path, 50_000) == 1
+    assert (file.exists(), folder.exists()) == (True, False)
+
+
 def test_other_folders_are_left_alone(tmp_path: Path) -> None:
     other = tmp_path / "benchmarks"
     other.mkdir()

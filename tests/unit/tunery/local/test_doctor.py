@@ -113,3 +113,12 @@ def test_a_start_that_failed_is_described_by_its_failure(
     monkeypatch.setattr(state, "read", lambda _: failed)
     diagnosis = doctor.last_run(DataDir(tmp_path))
     assert (diagnosis.detail, diagnosis.is_well) == ("could not start: no port", False)
+
+
+def test_a_supervisor_that_has_not_ended_yet_does_not_hide_a_failed_start(tmp_path: Path) -> None:
+    folders = DataDir(tmp_path)
+    folders.create()
+    StateFile(folders).enter(StackPhase.FAILED, "no port")
+    assert state.read(folders).is_alive()
+    diagnosis = doctor.last_run(folders)
+    assert (diagnosis.detail, diagnosis.is_well) == ("could not start: no port", False)

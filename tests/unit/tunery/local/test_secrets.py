@@ -3,8 +3,10 @@
 import hashlib
 import json
 import stat
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,14 +29,57 @@ def test_unreadable_secrets_are_named_and_not_replaced(tmp_path: Path) -> None:
     assert file.read_text() == "{"
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"admin_key": "k"}', '"text"'])
-def test_a_file_that_lacks_secrets_is_refused_with_its_path(tmp_path: Path, content: str) -> None:
+NAMES = ("admin_key", "postgres_password", "s3_access_key", "s3_secret_key", "valkey_password")
+WHOLE = dict.fromkeys(NAMES, "k")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"", b"[]", b"{}", b'{"admin_key": "k"}', b'"text"', b"\xff\xfe", b"[" * 100_000),
+        *(
+            json.dumps(WHOLE | {"valkey_password": wrong}).encode()
+            for wrong in (7, None, "", "k\xe9")
+        ),
+    ],
+)
+def test_a_file_that_lacks_secrets_is_refused_with_its_path(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "secrets.json"
-    file.write_text(content)
+    file.write_bytes(content)
     with pytest.raises(LocalError) as refused:
         secrets.load(file)
     assert str(file) in refused.value.what
     assert str(tmp_path) in refused.value.fix
+
+
+@pytest.mark.parametrize(
+    "error", [PermissionError(13, "Permission denied"), OSError(5, "I/O error")]
+)
+def test_secrets_that_cannot_be_read_are_named_with_the_cause_and_not_replaced(
+    tmp_path: Path, error: OSError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "secrets.json"
+    secrets.load_or_create(file)
+    before = file.read_bytes()
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "read_text", raising(error))
+        for read in (secrets.load, secrets.load_or_create):
+            with pytest.raises(LocalError) as refused:
+                read(file)
+            assert f"{file} cannot be read: {error.strerror}" in refused.value.what
+    assert file.read_bytes() == before
+
+
+def raising(error: Exception) -> Callable[..., Any]:
+    def fail(*_arguments: object, **_options: object) -> None:
+        raise error
+
+    return fail
+
+
+def test_that_there_is_no_file_is_told_apart_from_a_bad_one(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        secrets.load(tmp_path / "secrets.json")
 
 
 def test_an_unknown_secret_is_refused(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from tunery.local.events import Changed, Event, Notice, Phase
 from tunery.local.paths import DataDir
 from tunery.local.processes import descendants, read_record
 from tunery.local.supervisor import Supervisor
+from tunery.runtime.backoff import Backoff
 
 READY = 'print(\'{"event":"process.ready"}\', flush=True)\n'
 SLEEP = "import time; time.sleep(60)\n"
@@ -53,10 +54,35 @@ async def test_a_child_that_is_killed_starts_again(folders: DataDir) -> None:
     assert list(folders.run.glob("*.pid")) == []
 
 
+@pytest.mark.parametrize(
+    ("reset_ms", "pauses"),
+    [(60_000, ["0.001 s", "0.002 s", "0.004 s", "0.004 s"]), (0, ["0.001 s"] * 4)],
+)
+async def test_pauses_between_restarts_grow_until_a_child_has_run_for_long(
+    folders: DataDir, monkeypatch: pytest.MonkeyPatch, reset_ms: int, pauses: list[str]
+) -> None:
+    monkeypatch.setattr(supervisors, "BACKOFF", Backoff(1, 4))
+    monkeypatch.setattr(supervisors, "BACKOFF_RESET_MS", reset_ms)
+    events, enough = EventList(), asyncio.Event()
+
+    def listen(event: Event) -> None:
+        events.append(event)
+        if events.phases("a").count(Phase.RESTARTING) == len(pauses):
+            enough.set()
+
+    boss = Supervisor(folders, listen)
+    await boss.start([child("a", READY, folders.root)])
+    await asyncio.wait_for(enough.wait(), 20)
+    await boss.drain([["a"]])
+    restarts = [detail for detail in events.details("a") if "starting again in" in detail]
+    assert [detail.rpartition(" in ")[2] for detail in restarts][: len(pauses)] == pauses
+    assert restarts[0] == "ended with code 0; starting again in 0.001 s"
+
+
 async def test_a_child_that_never_gets_ready_is_given_up_with_its_log(
     folders: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supervisors, "BACKOFF_MS_FIRST", 1)
+    monkeypatch.setattr(supervisors, "BACKOFF", Backoff(1, 15_000))
     boss = Supervisor(folders, lambda _event: None)
     with pytest.raises(LocalError, match="ended with code 3") as caught:
         await boss.start(
@@ -148,7 +174,7 @@ async def test_orphans_of_a_dead_supervisor_are_stopped_first(folders: DataDir) 
 async def test_a_failing_settlement_counts_as_a_failed_start(
     folders: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supervisors, "BACKOFF_MS_FIRST", 1)
+    monkeypatch.setattr(supervisors, "BACKOFF", Backoff(1, 15_000))
     attempts: list[int] = []
 
     async def settle() -> None:

@@ -30,7 +30,7 @@ async def blobs(servers: Stack) -> AsyncIterator[S3Blobs]:
 class TestS3Blobs(BlobsSuite):
     """The suite, against the real storage."""
 
-    async def test_a_presigned_url_is_readable_by_anybody(self, blobs: S3Blobs) -> None:
+    async def test_a_presigned_url_needs_no_credentials(self, blobs: S3Blobs) -> None:
         key = fresh_key()
         await blobs.put(key, b"for you")
         url = await blobs.presign(key, ttl_ms=60_000, filename='a "b" ü.bin')
@@ -41,24 +41,24 @@ class TestS3Blobs(BlobsSuite):
         assert "UTF-8''a%20%22b%22%20%C3%BC.bin" in answer.headers["content-disposition"]
         assert tampered.status_code == 403
 
-    async def test_a_bucket_that_is_missing_is_made(self, servers: Stack) -> None:
+    async def test_a_missing_bucket_is_created(self, servers: Stack) -> None:
         other = S3Blobs(replace(settings_of(servers), bucket="another-bucket"))
         await other.prepare()
         await other.put("t/a/b", b"x")
         assert await other.get("t/a/b") == b"x"
         await other.close()
 
-    async def test_storage_that_is_away_fails_fast_and_says_so(self, servers: Stack) -> None:
-        away = S3Blobs(replace(settings_of(servers), endpoint="http://127.0.0.1:1"))
+    async def test_unreachable_storage_fails_fast_with_a_clear_error(self, servers: Stack) -> None:
+        unreachable = S3Blobs(replace(settings_of(servers), endpoint="http://127.0.0.1:1"))
         begun = time.monotonic()
         with pytest.raises(BlobsUnavailable, match="S3 cannot be used"):
-            await away.put("t/a/b", b"x")
+            await unreachable.put("t/a/b", b"x")
         with pytest.raises(BlobsUnavailable):
-            await away.get("t/a/b")
+            await unreachable.get("t/a/b")
         assert time.monotonic() - begun < 6
-        await away.close()
+        await unreachable.close()
 
-    async def test_a_wrong_secret_is_not_an_outage_of_ours_to_hide(self, servers: Stack) -> None:
+    async def test_a_wrong_secret_is_named_in_the_error(self, servers: Stack) -> None:
         wrong = S3Blobs(replace(settings_of(servers), secret_key="wrong-wrong-wrong"))
         with pytest.raises(BlobsUnavailable, match="SignatureDoesNotMatch"):
             await wrong.put("t/a/b", b"x")

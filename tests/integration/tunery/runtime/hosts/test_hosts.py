@@ -1,4 +1,4 @@
-"""The hosts on the real broker: decided, handed over, through a restart, rebuilt from zero."""
+"""Hosts on the real broker: hand-over of partitions, a broker restart, a start from a snapshot."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -41,15 +41,15 @@ class JournalPorts:
 
 @dataclass
 class World:
-    """Toy streams under names of their own, so that tests do not meet."""
+    """The streams of the first-stream tutorial, under names that no other test uses."""
 
     bootstrap: str
     streams: dict[str, Stream]
     logs: list[KafkaLog]
     blobs: MemoryBlobs
 
-    def parts(self) -> JournalPorts:
-        """Another process's connections."""
+    def connect(self) -> JournalPorts:
+        """Ports with a Kafka client of their own, as another process would have."""
         log = KafkaLog(KafkaSettings(self.bootstrap, session_timeout_ms=2_000))
         self.logs.append(log)
         return JournalPorts(f"toy{self.streams['seats'].name}", log, SystemClock(), self.blobs)
@@ -58,15 +58,15 @@ class World:
         return replace(aggregate, stream=self.streams[aggregate.stream.name])
 
     def owners(
-        self, parts: JournalPorts, limits: HostLimits | None = None
+        self, ports: JournalPorts, limits: HostLimits | None = None
     ) -> list[AggregateHost[Any]]:
         both = (SEATS_AGGREGATE, TALLY_AGGREGATE)
         return [
-            AggregateHost(parts, self.aggregate(aggregate), limits=limits) for aggregate in both
+            AggregateHost(ports, self.aggregate(aggregate), limits=limits) for aggregate in both
         ]
 
-    def reactor(self, parts: JournalPorts) -> Reactor:
-        return Reactor(parts, self.streams["seats"], react_seats, streams=self.streams)
+    def reactor(self, ports: JournalPorts) -> Reactor:
+        return Reactor(ports, self.streams["seats"], react_seats, streams=self.streams)
 
     async def totals(self) -> tuple[int, int, int]:
         """Accepted entries of `seats`, seats held, seats tallied."""
@@ -84,7 +84,7 @@ async def world(servers: Stack, request: pytest.FixtureRequest) -> AsyncIterator
     mark = request.node.name.removeprefix("test_")[:40]
     streams = {key: replace(stream, name=f"{key}.{mark}") for key, stream in STREAMS.items()}
     world = World(servers.kafka_bootstrap, streams, [], MemoryBlobs())
-    log = world.parts().log
+    log = world.connect().log
     topics = [topic for stream in streams.values() for topic in (stream.commands, stream.journal)]
     await log.create([*topics, SNAPSHOTS], PARTITIONS)
     yield world
@@ -112,31 +112,31 @@ async def until(condition: Callable[[tuple[int, int, int]], bool], world: World)
             await asyncio.sleep(0.1)
 
 
-async def take(world: World, sender: Sender) -> None:
+async def hold_one_seat_each(world: World, sender: Sender) -> None:
     for tenant in TENANTS:
         await sender.send(world.streams["seats"], tenant, tenant, HoldSeats(seats=1))
 
 
-async def test_two_processes_share_the_partitions_and_one_inherits_them(world: World) -> None:
-    first, second = world.parts(), world.parts()
+async def test_a_process_takes_over_the_partitions_of_one_that_stops(world: World) -> None:
+    first, second = world.connect(), world.connect()
     sender = Sender(first.log, world.streams)
     hosts: list[Any] = [*world.owners(first), world.reactor(first)]
     async with running(*world.owners(second), world.reactor(second)):
         async with running(*hosts):
-            await take(world, sender)
-            await take(world, sender)
+            await hold_one_seat_each(world, sender)
+            await hold_one_seat_each(world, sender)
             await until(lambda totals: totals == (20, 20, 20), world)
-        await take(world, sender)
+        await hold_one_seat_each(world, sender)
         await until(lambda totals: totals == (30, 30, 30), world)
     assert all(not host.stopped for host in hosts)
 
 
 async def test_a_broker_restart_loses_and_repeats_nothing(world: World, servers: Stack) -> None:
-    parts = world.parts()
-    sender = Sender(parts.log, world.streams)
+    ports = world.connect()
+    sender = Sender(ports.log, world.streams)
     loop = asyncio.get_running_loop()
-    async with running(*world.owners(parts), world.reactor(parts)):
-        await take(world, sender)
+    async with running(*world.owners(ports), world.reactor(ports)):
+        await hold_one_seat_each(world, sender)
         await until(lambda totals: totals[2] == 10, world)
         await servers.stop("kafka")
         for _ in range(3):
@@ -150,7 +150,7 @@ async def test_a_broker_restart_loses_and_repeats_nothing(world: World, servers:
         releases = 0
         async with asyncio.timeout(WAIT_S):
             while True:
-                releases += 1  # each try is a command of its own
+                releases += 1  # each try sends a new command
                 try:
                     body = ReleaseSeats(seats=9)
                     await sender.send(world.streams["seats"], "tenant-2", "tenant-2", body)
@@ -165,20 +165,20 @@ async def test_a_broker_restart_loses_and_repeats_nothing(world: World, servers:
 
 
 async def test_an_owner_starts_from_its_snapshot(world: World) -> None:
-    parts = world.parts()
-    sender = Sender(parts.log, world.streams)
+    ports = world.connect()
+    sender = Sender(ports.log, world.streams)
     busy = partition_of(TENANTS[0].encode())
-    async with running(*world.owners(parts, HostLimits(snapshot_every=3))):
+    async with running(*world.owners(ports, HostLimits(snapshot_every=3))):
         for _ in range(5):
-            await take(world, sender)
+            await hold_one_seat_each(world, sender)
         await until(lambda totals: totals[0] == 50, world)
         async with asyncio.timeout(WAIT_S):
             while not world.blobs.bodies:  # noqa: ASYNC110  # a plain dict
                 await asyncio.sleep(0.05)
     aggregate = world.aggregate(SEATS_AGGREGATE)
-    loaded = await Snapshots(parts, aggregate, busy).load()
+    loaded = await Snapshots(ports, aggregate, busy).load()
     assert loaded.position.offset > 3
     assert loaded.command_id
-    async with running(*world.owners(parts)):
-        await take(world, sender)
+    async with running(*world.owners(ports)):
+        await hold_one_seat_each(world, sender)
         await until(lambda totals: totals[0] == 60, world)

@@ -1,4 +1,4 @@
-"""A service's process against real servers: ready, killed, cut off from its database, stopped."""
+"""A service's process against real servers: it starts, is killed, loses its database, stops."""
 
 import asyncio
 import json
@@ -28,7 +28,7 @@ from tunery.runtime.settings import RuntimeSettings
 
 ROOT = Path(__file__).parents[5]
 NAME = "toyprocess"
-AGAIN_S = 30  # for a process or a server that starts again
+RESTART_S_MAX = 30  # until a restarted process or server works
 
 
 class Process:
@@ -47,7 +47,7 @@ class Process:
                 self.lines.append(json.loads(line))
                 self._grew.notify_all()
 
-    async def logged(self, event: str, wait_s: float = 30, **fields: str) -> dict[str, Any]:
+    async def await_log_line(self, event: str, wait_s: float = 30, **fields: str) -> dict[str, Any]:
         """The newest line of this event with these fields; waits until there is one."""
         wanted = {"event": event, **fields}
 
@@ -86,7 +86,7 @@ async def toy_service(environment: dict[str, str]) -> AsyncIterator[Process]:
 
 @pytest_asyncio.fixture
 async def client(servers: Stack) -> AsyncIterator[Runtime]:
-    """The same bundle in this process: what a gateway would hold."""
+    """A runtime in the test's own process, as a gateway would have it."""
     settings = RuntimeSettings.model_validate(
         {name.removeprefix("TUNERY_").lower(): value for name, value in servers.env.items()}
     )
@@ -103,20 +103,22 @@ async def held(client: Runtime) -> set[str]:
     return {row["key"] for row in await client.store.rows("held")}
 
 
-async def test_the_life_of_a_process(servers: Stack, client: Runtime) -> None:
+async def test_commands_sent_while_a_process_is_dead_are_handled_after_its_restart(
+    servers: Stack, client: Runtime
+) -> None:
     store = client.store
     async with toy_service(servers.env) as first:
-        ready = await first.logged("process.ready")
+        ready = await first.await_log_line("process.ready")
         assert "projector held" in ready["hosts"]
         assert (await outcome(store, await submit(client, "keep-1"))).code is None
         assert await held(client) >= {"keep-1"}
         await first.end(signal.SIGKILL)
     pending = [await submit(client, f"keep-{number}") for number in range(2, 12)]
     async with toy_service(servers.env) as second:
-        results = [await outcome(store, command_id, AGAIN_S) for command_id in pending]
+        results = [await outcome(store, command_id, RESTART_S_MAX) for command_id in pending]
         assert {result.code for result in results} == {None}
         assert await held(client) >= {f"keep-{number}" for number in range(1, 12)}
-        await second.logged("process.ready")
+        await second.await_log_line("process.ready")
         status, seconds = await second.end(signal.SIGTERM)
         assert status == 0
         assert seconds < 5
@@ -125,9 +127,9 @@ async def test_the_life_of_a_process(servers: Stack, client: Runtime) -> None:
         assert not any(secret in json.dumps(second.lines) for secret in secrets)
 
 
-async def test_effects_end_what_they_were_asked_for(servers: Stack, client: Runtime) -> None:
+async def test_an_effect_runs_and_its_row_is_removed(servers: Stack, client: Runtime) -> None:
     async with toy_service(servers.env) as process:
-        await process.logged("process.ready")
+        await process.await_log_line("process.ready")
         await outcome(client.store, await submit(client, "passing"))
 
         async def gone() -> bool:
@@ -137,26 +139,26 @@ async def test_effects_end_what_they_were_asked_for(servers: Stack, client: Runt
         assert "passing" not in await held(client)
 
 
-async def test_a_database_that_goes_away_is_waited_for(servers: Stack, client: Runtime) -> None:
+async def test_a_process_waits_while_its_database_is_down(servers: Stack, client: Runtime) -> None:
     async with toy_service(servers.env) as process:
-        await process.logged("process.ready")
+        await process.await_log_line("process.ready")
         await servers.stop("postgres")
         command_id = await submit(client, "keep-while-away")
-        await process.logged("host.waits")
+        await process.await_log_line("host.waits")
         await servers.start("postgres")
-        await outcome(client.store, command_id, AGAIN_S)
+        await outcome(client.store, command_id, RESTART_S_MAX)
         assert "keep-while-away" in await held(client)
         status, _ = await process.end(signal.SIGTERM)
         assert status == 0
 
 
-async def test_what_a_killed_database_has_lost_is_read_again(
+async def test_rows_lost_by_a_killed_database_are_projected_again(
     servers: Stack, client: Runtime
 ) -> None:
-    """Commits of views do not wait for the disk: the log has it all."""
+    """Commits of read models do not wait for fsync, so a crash may lose some; the log has them."""
     keys = {f"keep-crash-{number}" for number in range(300)}
     async with toy_service(servers.env) as process:
-        await process.logged("process.ready")
+        await process.await_log_line("process.ready")
         for number, key in enumerate(sorted(keys)):
             await submit(client, key)
             if number == 200:
@@ -166,24 +168,24 @@ async def test_what_a_killed_database_has_lost_is_read_again(
         async def all_there() -> bool:
             return keys <= await held(client)
 
-        await until(all_there, AGAIN_S)
+        await until(all_there, RESTART_S_MAX)
 
 
-async def test_servers_that_are_not_there_yet_are_waited_for(servers: Stack) -> None:
-    away = {
+async def test_a_process_waits_for_servers_that_are_not_up_yet(servers: Stack) -> None:
+    unreachable = {
         **servers.env,
         "TUNERY_POSTGRES_DSN": "postgresql://nobody@127.0.0.1:1/none",
         "TUNERY_KAFKA_BOOTSTRAP": "127.0.0.1:1",
         "TUNERY_S3_ENDPOINT": "http://127.0.0.1:1",
     }
-    async with toy_service(away) as process:
+    async with toy_service(unreachable) as process:
         for server in ("PostgreSQL", "S3", "Kafka"):
-            await process.logged("server.awaited", server=server)
+            await process.await_log_line("server.awaited", server=server)
         status, seconds = await process.end(signal.SIGTERM)
     assert (status, seconds < 5) == (0, True)
 
 
-async def test_a_missing_setting_is_named_at_once(servers: Stack) -> None:
+async def test_a_missing_setting_is_reported_on_start(servers: Stack) -> None:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         toy_process.__file__,
@@ -196,6 +198,6 @@ async def test_a_missing_setting_is_named_at_once(servers: Stack) -> None:
     assert b"TUNERY_POSTGRES_DSN is not set" in errors
 
 
-async def test_the_bundle_in_memory_has_the_same_parts(client: Runtime) -> None:
+async def test_the_in_memory_runtime_has_the_same_fields(client: Runtime) -> None:
     memory = (await memory_servers(SystemClock())).runtime(NAME)
     assert vars(memory).keys() == vars(client).keys()

@@ -1,4 +1,4 @@
-"""The event core's toy stream as a service of its own process: `python toy_process.py`."""
+"""The stream of the first-stream tutorial as a service: `python toy_process.py`."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,10 +18,10 @@ from tunery.runtime.ports import Runtime
 DDL = "CREATE TABLE IF NOT EXISTS held (key text PRIMARY KEY, seats bigint, at bigint)"
 
 
-def patience(body: SeatsHeld, tenant: str) -> None:
-    """Tenants called keep-… hold for ever."""
+def fail_for_keep_tenants(body: SeatsHeld, tenant: str) -> None:
+    """Fail for tenants named `keep-…`, so that their seats stay held."""
     if tenant.startswith("keep-"):
-        raise ValueError("this one is kept")
+        raise ValueError("seats of this tenant are never released")
 
 
 async def build(runtime: Runtime) -> Sequence[Host]:
@@ -30,7 +30,7 @@ async def build(runtime: Runtime) -> Sequence[Host]:
     return (
         AggregateHost(mine, SEATS_AGGREGATE),
         Projector(mine, replace(HELD, ddl=DDL)),
-        EffectHost(mine, (give_back(patience, tries_max=1_000),)),
+        EffectHost(mine, (give_back(fail_for_keep_tenants, tries_max=1_000),)),
     )
 
 

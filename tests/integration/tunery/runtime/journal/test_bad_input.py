@@ -1,4 +1,4 @@
-"""What a stranger with a Kafka client of his own puts into a commands topic."""
+"""Malformed records in a topic of commands, written by a foreign Kafka client."""
 
 import asyncio
 import time
@@ -36,13 +36,13 @@ from tunery.runtime.tools.verify import read_all
 
 KEY = "tenant-a"
 PARTITION = partition_of(KEY.encode())
-LARGEST = 1_040_000  # bytes that the broker takes and our own producers do not
+BYTES_MAX = 1_040_000  # bytes that the broker accepts and our own producers refuse
 SKEW_MS_MAX = 60_000
 WAIT_S = 60
 
 
 @dataclass
-class Parts:
+class Ports:
     log: Log
     name: str = "strangers"
     clock: Clock = field(default_factory=SystemClock)
@@ -57,15 +57,15 @@ BAD: Final = (
     None,  # a tombstone
     b"",
     b"\x00\xff no command",
-    b"[" * LARGEST,
+    b"[" * BYTES_MAX,
     envelope("tenant-b", HoldSeats(seats=1), str(uuid4())),
     hold_seats().replace(b"HoldSeats.v1", b"HoldSeats.v2"),
     hold_seats().replace(b'"tenant":"tenant-a"', b'"tenant":"tenant-b"'),
 )
 
 
-async def decided(log: Log, stream: Stream, count: int) -> list[tuple[Entry, Any]]:
-    """Wait for the partition's entries; each with its one event."""
+async def await_entries(log: Log, stream: Stream, count: int) -> list[tuple[Entry, Any]]:
+    """Wait until the partition has `count` entries; returns each with its single event."""
     async with asyncio.timeout(WAIT_S):
         while True:
             records = await read_all(log, stream.journal.name, PARTITION)
@@ -76,19 +76,19 @@ async def decided(log: Log, stream: Stream, count: int) -> list[tuple[Entry, Any
             await asyncio.sleep(0.05)
 
 
-async def test_the_partition_goes_on_whatever_is_in_it(servers: Stack) -> None:
+async def test_malformed_records_are_rejected_and_the_partition_goes_on(servers: Stack) -> None:
     stream = replace(SEATS, name="seats.strangers")
     log = KafkaLog(KafkaSettings(servers.kafka_bootstrap))
     await log.create([stream.commands, stream.journal, SNAPSHOTS], PARTITIONS)
     sender = Sender(log, {stream.name: stream})
-    host = AggregateHost(Parts(log), replace(SEATS_AGGREGATE, stream=stream))
-    stranger = AIOKafkaProducer(
+    host = AggregateHost(Ports(log), replace(SEATS_AGGREGATE, stream=stream))
+    foreign_producer = AIOKafkaProducer(
         bootstrap_servers=servers.kafka_bootstrap, max_request_size=20_000_000
     )
-    await stranger.start()
+    await foreign_producer.start()
 
     async def put(value: bytes | None, **options: Any) -> None:
-        await stranger.send_and_wait(
+        await foreign_producer.send_and_wait(
             stream.commands.name, value, partition=PARTITION, **({"key": b"x"} | options)
         )
 
@@ -103,16 +103,16 @@ async def test_the_partition_goes_on_whatever_is_in_it(servers: Stack) -> None:
                 await sender.send(
                     stream, KEY, KEY, HoldSeats(seats=1), correlation="x" * 10_000_000
                 )
-            # the clock of a client, in the record and in its headers, is nobody's clock
+            # timestamps in the record and in its headers are a client's: they are ignored
             await put(hold_seats(2), key=None, timestamp_ms=1)
             await put(
                 hold_seats(2), timestamp_ms=began_ms * 2, headers=[("date", b"1 January 1970")]
             )
             await sender.send(stream, KEY, KEY, ReleaseSeats(seats=4))
-            entries = await decided(log, stream, len(BAD) + 3)
+            entries = await await_entries(log, stream, len(BAD) + 3)
         assert not host.stopped
     finally:
-        await stranger.stop()
+        await foreign_producer.stop()
         await log.close()
     events = [event for _, event in entries]
     rejected = [event.code for event in events[: len(BAD)] if isinstance(event, Rejected)]

@@ -8,11 +8,11 @@ from typing import Any, Final
 
 ROOT: Final = Path(__file__).parents[5]
 ROUNDS: Final = 5
-STOP_S_MAX: Final = 30  # for a soak that is told to stop: it leaves no process behind
+STOP_S_MAX: Final = 30  # time for a soak to stop its processes after SIGTERM
 SOAK_S_MAX: Final = 240
 
 
-def soaked() -> tuple[dict[str, Any], int]:
+def run_soak() -> tuple[dict[str, Any], int]:
     command = [sys.executable, "-m", "tests.soak", "--rounds", str(ROUNDS), "--seed", "1", "--json"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -25,13 +25,13 @@ def soaked() -> tuple[dict[str, Any], int]:
 
 
 def test_five_rounds_lose_duplicate_and_reorder_nothing() -> None:
-    report, status = soaked()
+    report, status = run_soak()
     assert report["problems"] == []
     assert status == 0
     kinds = {name.partition(" ")[0] for name in report["by_kind"]}
     assert kinds == {"kill", "zombie", "broker", "database", "failpoint"}
     assert report["unreached"] == []
-    # It was no idle run: every kind of evidence is there, and a zombie has appended in vain.
+    # The run was not idle: every kind of record exists, and a paused owner's append was void.
     assert report["commands_acknowledged"] > 500
     assert report["accepted"] > 2 * report["commands_acknowledged"]
     assert report["replies"] > 500

@@ -23,7 +23,7 @@ async def store(servers: Stack) -> AsyncIterator[PostgresStore]:
 class TestPostgresStore(StoreSuite):
     """The suite, against the real database."""
 
-    async def test_a_bad_change_names_itself_and_changes_nothing(
+    async def test_a_bad_change_is_named_and_the_whole_batch_rolled_back(
         self, store: PostgresStore
     ) -> None:
         await store.ensure(TABLES)
@@ -59,7 +59,7 @@ class TestPostgresStore(StoreSuite):
         )
         assert "Seq Scan on todos" not in "\n".join(line for (line,) in plan)
 
-    async def test_schemas_are_apart(self, servers: Stack, store: PostgresStore) -> None:
+    async def test_schemas_are_isolated(self, servers: Stack, store: PostgresStore) -> None:
         other = await open_store(servers.postgres_dsn, f"suite_{uuid4().hex[:12]}", 4)
         await store.ensure(TABLES)
         await other.ensure(TABLES)
@@ -68,7 +68,9 @@ class TestPostgresStore(StoreSuite):
         assert await other.pool.fetchval("SELECT count(*) FROM things") == 0
         await other.close()
 
-    async def test_processes_that_start_together_agree(self, servers: Stack) -> None:
+    async def test_processes_that_start_together_create_the_tables_once(
+        self, servers: Stack
+    ) -> None:
         schema = f"suite_{uuid4().hex[:12]}"
         stores = await asyncio.gather(
             *(open_store(servers.postgres_dsn, schema, 4) for _ in range(4))
@@ -78,11 +80,11 @@ class TestPostgresStore(StoreSuite):
         for store in stores:
             await store.close()
 
-    async def test_a_server_that_is_not_there_is_named(self) -> None:
+    async def test_an_unreachable_server_is_named(self) -> None:
         with pytest.raises(StoreUnavailable, match="PostgreSQL"):
             await open_store("postgresql://nobody@127.0.0.1:1/x", "nowhere", 4)
 
-    async def test_queries_of_a_service_get_json_as_values(self, store: PostgresStore) -> None:
+    async def test_jsonb_is_decoded_to_python_values(self, store: PostgresStore) -> None:
         await store.ensure(TABLES)
         await commit(store, 0, 1, upsert("1", name="one", body={"a": [1]}))
         row = await store.pool.fetchrow("SELECT body, $1::jsonb AS mine FROM things", {"b": 2})

@@ -37,42 +37,6 @@ async def test_only_what_the_assistant_says_is_learnt(tmp_path: Path, base: Path
     assert problem["row"] == 1
 
 
-async def test_a_row_is_cut_where_training_would_cut_it(tmp_path: Path, base: Path) -> None:
-    file = tmp_path / "rows"
-    file.write_bytes(rows(1))
-    (row,) = (await PreviewProcesses().ask(task(file, base, max_length=5)))["data"]
-    assert (len(row["token_ids"]), row["truncated"]) == (5, True)
-    assert row["tokens"] > 5
-
-
-async def test_a_text_is_split_where_training_would_split_it(tmp_path: Path, base: Path) -> None:
-    file = tmp_path / "rows"
-    file.write_bytes(b'{"text": "' + b"A lamp at sea. " * 8 + b'"}\n')
-    asked = task(file, base, max_length=20, length_policy="split")
-    shown = (await PreviewProcesses().ask(asked))["data"]
-    assert [(row["row"], row["part"]) for row in shown] == [
-        (1, number) for number in range(1, shown[0]["parts"] + 1)
-    ]
-    assert len(shown) > 1
-    assert sum(row["trainable_tokens"] for row in shown) == shown[0]["tokens"] - 1
-    assert not any(row["truncated"] for row in shown)
-
-
-async def test_what_training_would_refuse_is_a_problem_beside_the_row(
-    tmp_path: Path, base: Path
-) -> None:
-    file = tmp_path / "rows"
-    file.write_bytes(rows(1))
-    result = {}
-    for policy in ("reject", "truncate", "split"):
-        shown = await PreviewProcesses().ask(task(file, base, max_length=5, length_policy=policy))
-        assert [len(row["token_ids"]) for row in shown["data"][:1]] == [5]
-        result[policy] = {item["code"] for item in shown["problems"]}
-    assert result["reject"] == {"row_too_long"}
-    assert result["truncate"] == {"no_trainable_token"}
-    assert "split_not_text" in result["split"]
-
-
 async def test_a_base_without_a_tokenizer_is_named(tmp_path: Path) -> None:
     file = tmp_path / "rows"
     file.write_bytes(rows(1))

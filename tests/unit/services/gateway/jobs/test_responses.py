@@ -168,7 +168,10 @@ def test_a_credit_above_the_use_costs_nothing() -> None:
 def test_the_hold_is_shown_while_the_job_has_it() -> None:
     row = job_row(HELD)
     assert job_response(row, unseal).cost.hold_gpu_ms == HELD.estimate.hold_gpu_ms
-    assert job_response(replace(row, phase="done"), unseal).cost.hold_gpu_ms is None
+    assert (
+        job_response(replace(row, phase="done", outcome="cancelled"), unseal).cost.hold_gpu_ms
+        is None
+    )
     assert job_response(job_row(), unseal).cost.estimated_amount_micro is None
 
 

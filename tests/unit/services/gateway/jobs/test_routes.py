@@ -1,15 +1,11 @@
 """Jobs over HTTP: submitted once, shown truthfully, changed, followed."""
 
-import asyncio
 from typing import Any
 
 import httpx
-import pytest
 
 from schemas.telemetry import Step
-from services.gateway.jobs.submission import SUBMITTING_MAX
 from tests.unit.services.gateway.control_plane import ControlPlane
-from tests.unit.services.gateway.storm import FAULTS, listed, quick_retries, storm
 
 
 async def ready(api: ControlPlane) -> tuple[httpx.AsyncClient, str]:
@@ -63,32 +59,6 @@ async def test_a_job_may_wait_for_its_files_validation(api: ControlPlane) -> Non
     path = f"/v1/fine_tuning/jobs/{job['id']}"
     held = await api.until(client, path, lambda matching: matching["cost"]["hold_gpu_ms"])
     assert held["cost"]["estimated_amount_micro"] > 0
-
-
-async def test_one_idempotency_key_makes_one_job(api: ControlPlane) -> None:
-    client, file_id = await ready(api)
-    headers = {"idempotency-key": "once"}
-    first = await submit(client, file_id, headers=headers)
-    second = await submit(client, file_id, headers=headers)
-    assert first.json()["id"] == second.json()["id"]
-    assert second.headers["idempotent-replayed"] == "true"
-    other = await submit(client, file_id, seed=1, headers=headers)
-    assert other.status_code == 409
-    assert other.headers["x-should-retry"] == "false"
-    assert other.json()["error"]["code"] == "idempotency_conflict"
-    listed = (await client.get("/v1/fine_tuning/jobs")).json()
-    assert len(listed["data"]) == 1
-
-
-async def test_a_retry_of_the_sdk_is_the_same_job_and_a_second_wish_is_not(
-    api: ControlPlane,
-) -> None:
-    client, file_id = await ready(api)
-    first = await submit(client, file_id)
-    retry = await submit(client, file_id, headers={"x-stainless-retry-count": "1"})
-    waiting = await submit(client, file_id)
-    assert retry.json()["id"] == first.json()["id"]
-    assert waiting.json()["id"] != first.json()["id"]
 
 
 async def test_every_problem_is_told_at_once_and_param_names_the_first(api: ControlPlane) -> None:
@@ -192,24 +162,6 @@ async def test_a_chat_cannot_be_split(api: ControlPlane) -> None:
     error = answer.json()["error"]
     assert (answer.status_code, error["param"]) == (400, "training.length_policy")
     assert "only plain text can be split" in error["message"]
-
-
-async def test_the_estimate_records_nothing(api: ControlPlane) -> None:
-    client, file_id = await ready(api)
-    body = {"model": "tiny-llama", "training_file": file_id}
-    answer = await client.post("/v1/fine_tuning/jobs/estimate", json=body)
-    matching = answer.json()
-    assert matching["estimation_available"] is True
-    assert matching["trained_tokens"] >= 20_000
-    assert matching["amount_max_micro"] >= matching["amount_micro"] > 0
-    assert matching["hyperparameters"]["n_epochs"] >= 1
-    assert (await client.get("/v1/fine_tuning/jobs")).json()["data"] == []
-    fresh = await api.upload(client)
-    early = await client.post(
-        "/v1/fine_tuning/jobs/estimate", json={**body, "training_file": fresh["id"]}
-    )
-    assert early.json()["estimation_available"] is False
-    assert early.json()["unavailable_reason"] == "train_file_not_validated"
 
 
 async def test_pause_resume_cancel_and_what_is_final(api: ControlPlane) -> None:
@@ -376,21 +328,6 @@ def a_step(tenant: str, job_id: str, step: int, loss: float = 1.5) -> Step:
     )
 
 
-async def test_a_dry_run_is_the_estimate_and_makes_no_job(api: ControlPlane) -> None:
-    client, file_id = await ready(api)
-    dry = (await submit(client, file_id, dry_run=True)).json()
-    assert dry["object"] == "fine_tuning.job.estimate"
-    assert dry["allowed_to_proceed"] is True
-    body = {"model": "tiny-llama", "training_file": file_id, "budget": {"max_amount_micro": 1}}
-    poor = (await client.post("/v1/fine_tuning/jobs/estimate", json=body)).json()
-    assert poor["allowed_to_proceed"] is False
-    assert "raise the budget" in poor["refusal"]
-    refused = await client.post("/v1/fine_tuning/jobs", json=body)
-    assert refused.status_code == 400
-    assert refused.json()["error"]["code"] == "budget_too_small"
-    assert (await client.get("/v1/fine_tuning/jobs")).json()["data"] == []
-
-
 async def test_a_job_is_shown_as_it_was(api: ControlPlane) -> None:
     client, file_id = await ready(api)
     job = (await submit(client, file_id, metadata={"team": "a"})).json()
@@ -400,67 +337,3 @@ async def test_a_job_is_shown_as_it_was(api: ControlPlane) -> None:
     before = await client.get(path, params={"at": job["created_at"] - 60})
     assert before.status_code == 404
     assert before.json()["error"]["param"] == "at"
-
-
-async def test_a_preview_needs_a_file_of_ones_own_and_a_base_that_can_tokenise(
-    api: ControlPlane,
-) -> None:
-    client, file_id = await ready(api)
-    body = {"model": "tiny-llama", "training_file": file_id}
-    answer = await client.post("/v1/fine_tuning/preview", json=body)
-    assert answer.status_code == 400  # this base model has no folder
-    assert answer.json()["error"]["param"] == "model"
-    assert "tokenizer.json" in answer.json()["error"]["message"]
-    other = await api.tenant()
-    assert (await other.post("/v1/fine_tuning/preview", json=body)).status_code == 404
-    unknown = {**body, "model": "nothing"}
-    assert (await client.post("/v1/fine_tuning/preview", json=unknown)).status_code == 404
-
-
-async def test_a_bad_line_makes_exactly_as_many_jobs_as_intents(
-    api: ControlPlane, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    quick_retries(monkeypatch)
-    limits = {"soft_gpu_ms": 10**12, "hard_gpu_ms": 10**12, "concurrency": 10_000}
-    client = await api.tenant(limits=limits)
-    file = await api.upload(client)
-    await api.validated(client, file["id"])
-    jobs, met = await storm(
-        api.api._transport,
-        "http://api/v1",
-        client.headers["authorization"].removeprefix("Bearer "),
-        {"model": "tiny-llama", "training_file": file["id"]},
-        intents=80,
-        seed=1,
-        late_s=0.1,
-    )
-    assert all(met[fault] for fault in FAULTS), met
-    assert len(set(jobs)) == 80
-    assert sorted(await listed(client, "/v1")) == sorted(jobs)
-
-
-async def test_a_crowd_of_submissions_takes_turns(
-    api: ControlPlane, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    client, file_id = await ready(api)
-    under_way: list[int] = []
-    decide, now = api.deps.commands.decide, 0
-
-    async def counted(*arguments: Any, **options: Any) -> Any:
-        nonlocal now
-        now += 1
-        under_way.append(now)
-        try:
-            return await decide(*arguments, **options)
-        finally:
-            now -= 1
-
-    monkeypatch.setattr(api.deps.commands, "decide", counted)
-    submissions = [submit(client, file_id) for _ in range(3 * SUBMITTING_MAX)]
-    answers = await asyncio.gather(*submissions)
-    assert {item.status_code for item in answers} == {
-        200,
-        429,
-    }  # a plan allows so many jobs at once
-    assert len(under_way) == 3 * SUBMITTING_MAX
-    assert max(under_way) <= SUBMITTING_MAX

@@ -17,8 +17,11 @@ def test_the_outcome_of_a_job_that_is_over_counts_whatever_was_wanted(
     assert job_state(wanted, "done", outcome) == outcome
 
 
-def test_a_job_that_is_over_without_an_outcome_has_failed() -> None:
-    assert job_status("run", "done", None) == "failed"
+@pytest.mark.parametrize("wanted", get_args(Wanted))
+def test_a_job_that_is_over_without_an_outcome_is_a_damaged_row(wanted: Wanted) -> None:
+    for read in (job_status, job_state):
+        with pytest.raises(ValueError, match="has no outcome"):
+            read(wanted, "done", None)
 
 
 @pytest.mark.parametrize("phase", [phase for phase in get_args(Phase) if phase != "done"])
@@ -30,8 +33,9 @@ def test_a_cancelled_job_is_shown_as_cancelled_in_every_phase(phase: Phase) -> N
 @pytest.mark.parametrize("phase", get_args(Phase))
 @pytest.mark.parametrize("wanted", get_args(Wanted))
 def test_every_phase_has_a_status_and_a_state(wanted: Wanted, phase: Phase) -> None:
-    assert job_status(wanted, phase, None) in get_args(JobStatus)
-    assert job_state(wanted, phase, None) in get_args(JobState)
+    outcome: JobOutcome | None = "succeeded" if phase == "done" else None
+    assert job_status(wanted, phase, outcome) in get_args(JobStatus)
+    assert job_state(wanted, phase, outcome) in get_args(JobState)
 
 
 @pytest.mark.parametrize(

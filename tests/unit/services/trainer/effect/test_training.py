@@ -140,7 +140,9 @@ def kept(manifest: str) -> training.Checkpoint:
     )
 
 
-async def test_of_two_checkpoints_of_one_step_the_whole_one_is_used(tmp_path: Path) -> None:
+async def test_of_two_checkpoints_of_one_step_the_whole_one_is_used(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     damaged, whole, blobs = kept("a" * 64), kept("b" * 64), MemoryBlobs()
     await blobs.put(WORK.prepared.train_blob, CONTENT)
     await blobs.put(damaged.files[0].blob, b"damaged")
@@ -156,6 +158,12 @@ async def test_of_two_checkpoints_of_one_step_the_whole_one_is_used(tmp_path: Pa
     started = await training.handle(replace(STARTED, skipped=(passed_over,)))
     assert started is not None
     assert [skip.manifest_sha256[0] for skip in started.skipped] == ["a", "b"]
+    # On the log it is a code; what the process said is for the operator.
+    (warning,) = [record for record in caplog.records if record.message == "checkpoint.unusable"]
+    assert vars(warning)["fields"] == {
+        "manifest_sha256": whole.manifest_sha256,
+        "reason": "of another base",
+    }
 
 
 STEP = StepCompleted(

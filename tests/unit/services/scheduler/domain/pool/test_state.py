@@ -1,0 +1,123 @@
+"""What a pool knows of its queue, its leases and its free devices."""
+
+from immutables import Map
+from msgspec.structs import replace
+
+from schemas.account import Lane
+from schemas.pool import LeaseMember, LeaseRef, NodeDescription, Token
+from schemas.training import WorkDescription, work_id_of
+from services.scheduler.domain.pool.state import (
+    Lease,
+    Node,
+    Pool,
+    Waiting,
+    free_devices,
+    is_described,
+    is_run_by,
+    lease_key,
+    lease_of,
+    leases_on,
+    member_on,
+    open_leases,
+    queue,
+)
+from tests.unit.services.gateway.jobs.job_events import TRAIN, placed
+
+PLACEMENT = placed(1).placement
+
+
+def node(node_id: str, slots: int) -> Node:
+    description = NodeDescription(
+        node_id=node_id, incarnation="i", slots=slots, device="cuda", memory_bytes=1
+    )
+    return Node(description=description, last_seen=0)
+
+
+def lease(number: int, *members: LeaseMember, job_id: str = "ftjob-1") -> Lease:
+    ref = LeaseRef(
+        token=Token(pool="default", lease=number),
+        tenant="acme",
+        job_id=job_id,
+        attempt=1,
+        role="train",
+        lane="premium",
+        price_version="2026-11",
+    )
+    return Lease(ref=ref, members=members, max_gpu_ms=1, granted_at=0)
+
+
+def member(node_id: str, *devices: int) -> LeaseMember:
+    return LeaseMember(node_id=node_id, incarnation="i", slots=len(devices), devices=devices)
+
+
+def pool(*leases: Lease) -> Pool:
+    return Pool(
+        nodes=Map({"a": node("a", 4), "b": node("b", 2)}),
+        leases=Map({lease_key(held.number): held for held in leases}),
+    )
+
+
+GANG = lease(2, member("a", 0, 2), member("b", 1))
+
+
+def test_the_queue_serves_lanes_first_and_arrivals_within_them() -> None:
+    def waiting(arrival: int, lane: Lane) -> Waiting:
+        return Waiting(placement=replace(PLACEMENT, lane=lane), arrival=arrival)
+
+    order = [
+        waiting(4, "premium"),
+        waiting(1, "standard"),
+        waiting(3, "standard"),
+        waiting(2, "free"),
+    ]
+    shuffled = Map({str(item.arrival): item for item in order})
+    assert list(queue(Pool(waiting=shuffled))) == order
+
+
+def test_devices_are_free_once_their_member_is() -> None:
+    assert free_devices(pool()) == {"a": [0, 1, 2, 3], "b": [0, 1]}
+    assert free_devices(pool(GANG)) == {"a": [1, 3], "b": [0]}
+    assert free_devices(pool(replace(GANG, freed=("a",)))) == {"a": [0, 1, 2, 3], "b": [0]}
+    assert free_devices(pool(replace(GANG, closed=True))) == {"a": [1, 3], "b": [0]}
+
+
+def test_a_node_that_is_not_up_offers_nothing() -> None:
+    known = pool()
+    lost = replace(known, nodes=known.nodes.set("a", replace(node("a", 4), standing="lost")))
+    assert free_devices(lost) == {"b": [0, 1]}
+
+
+def test_leases_of_a_node_are_those_that_still_hold_slots_there() -> None:
+    first = lease(1, member("a", 1))
+    assert leases_on(pool(GANG, first), "a") == (first, GANG)
+    assert leases_on(pool(replace(GANG, freed=("a",)), first), "a") == (first,)
+    assert leases_on(pool(GANG), "c") == ()
+
+
+def test_a_closed_lease_has_no_open_money_and_no_placement() -> None:
+    closed = replace(GANG, closed=True)
+    assert open_leases(pool(closed)) == ()
+    assert lease_of(pool(closed), "ftjob-1", 1) is None
+    assert lease_of(pool(GANG), "ftjob-1", 1) == GANG
+    assert lease_of(pool(GANG), "ftjob-1", 2) is None
+    assert lease_of(pool(GANG), "ftjob-2", 1) is None
+
+
+def test_a_freed_member_still_counts_for_the_use_of_its_lease() -> None:
+    freed = replace(GANG, freed=("a",))
+    assert (freed.slots, freed.node_ids) == (3, ("a", "b"))
+    assert member_on(freed, "a") is None
+    assert member_on(freed, "b") == member("b", 1)
+
+
+def test_only_the_agents_of_its_members_run_a_lease() -> None:
+    assert is_run_by(GANG, "i")
+    assert not is_run_by(GANG, "j")
+
+
+def test_work_is_described_for_its_own_job_only() -> None:
+    description = WorkDescription(job_id="ftjob-1", work_id=work_id_of(TRAIN), work=TRAIN)
+    known = Pool(works=Map({"ftjob-1": (description,)}))
+    assert is_described(known, "ftjob-1", description.work_id)
+    assert not is_described(known, "ftjob-2", description.work_id)
+    assert not is_described(known, "ftjob-1", "ab" * 32)
