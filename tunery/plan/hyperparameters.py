@@ -88,7 +88,7 @@ def problems(request: HyperRequest, base: Base) -> tuple[ParameterProblem, ...]:
         if reason is not None:
             named.append(ParameterProblem(name, reason))
     if all(_is_set(request.get(name)) for name in ("learning_rate", "learning_rate_multiplier")):
-        both = _unusable("two_learning_rates")
+        both = _parameter_reason("two_learning_rates")
         named.append(ParameterProblem("learning_rate_multiplier", both))
     return tuple(named)
 
@@ -187,7 +187,7 @@ def multiplier_max(base: Base) -> float:
     return min(RANGES["learning_rate_multiplier"][1], math.floor(100 * most) / 100)
 
 
-def _unusable(code: ParameterCode, **params: str | int) -> Reason:
+def _parameter_reason(code: ParameterCode, **params: str | int) -> Reason:
     return Reason(code=code, params=params)
 
 
@@ -195,9 +195,9 @@ def _problem(name: str, value: int | float | str | None, base: Base) -> Reason |
     if name == "precision":
         if value is None or value in PRECISIONS:
             return None
-        return _unusable("precision_unknown", known=", ".join(PRECISIONS))
+        return _parameter_reason("precision_unknown", known=", ".join(PRECISIONS))
     if name not in RANGES:
-        return _unusable("unknown", known=", ".join((*RANGES, "precision")))
+        return _parameter_reason("unknown", known=", ".join((*RANGES, "precision")))
     if not _is_set(value):
         return None
     low, high = RANGES[name]
@@ -209,7 +209,7 @@ def _problem(name: str, value: int | float | str | None, base: Base) -> Reason |
         if low <= number <= high:
             return None
     code: ParameterCode = "not_whole_in_range" if name in WHOLE else "not_in_range"
-    return _unusable(code, name=name, low=str(low), high=str(high), value=repr_short(value))
+    return _parameter_reason(code, name=name, low=str(low), high=str(high), value=repr_short(value))
 
 
 def _is_set(value: int | float | str | None) -> bool:

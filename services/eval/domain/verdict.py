@@ -52,12 +52,16 @@ def judge(
     worse, better = discordant(items)
     drop_ppm = PPM * (worse - better) // n
     p_ppm = round(PPM * mcnemar_worse(worse, better))
-    figures = {"change_ppm": -drop_ppm, "items": n, "p_ppm": p_ppm}
+    change_ppm = -drop_ppm
     if drop_ppm > drop_max_ppm and p_ppm < ALPHA_PPM:
-        return "block", (judging("drop_shown", **figures, drop_max_ppm=drop_max_ppm),)
+        shown = judging(
+            "drop_shown", change_ppm=change_ppm, items=n, p_ppm=p_ppm, drop_max_ppm=drop_max_ppm
+        )
+        return "block", (shown,)
     if drop_upper_bound(worse, better, n) < drop_max_ppm / PPM:
-        return "pass", (judging("drop_excluded", **figures),)
-    return "inconclusive", (judging("drop_undecided", **figures),)
+        return "pass", (judging("drop_excluded", change_ppm=change_ppm, items=n, p_ppm=p_ppm),)
+    undecided = judging("drop_undecided", change_ppm=change_ppm, items=n, p_ppm=p_ppm)
+    return "inconclusive", (undecided,)
 
 
 def discordant(items: tuple[ItemScore, ...]) -> tuple[int, int]:

@@ -219,7 +219,7 @@ def _unreadable(row: FileRow, unseal: Unseal) -> str:
     """What the process said, which may quote the tenant's data, follows our own words."""
     failure = row.failure
     if failure is None:
-        return "The file could not be checked."
+        return "The file could not be checked: unknown reason"
     return " ".join(text for text in (failure_words(failure), unseal(failure.detail)) if text)
 
 

@@ -94,7 +94,7 @@ async def test_a_tenant_cannot_write_under_anothers_key(world: World) -> None:
     async with running(world.host()):
         await world.sender.send(SEATS, KEY, "tenant-b", HoldSeats(seats=1))
         (event,) = await world.decided(KEY, 1)
-    assert event.message == "the tenant is not the key"
+    assert event.reason == Reason(code="tenant_not_key")
 
 
 async def test_a_saga_command_that_cannot_be_read_stops_its_partition_only(world: World) -> None:
