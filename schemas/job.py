@@ -5,7 +5,7 @@ A job is `wanted` × `phase`. Clients change `wanted`, facts change `phase`.
 
 from typing import Literal, TypeAlias
 
-from schemas.account import Lane, Limits
+from schemas.account import Lane, PlanTerms
 from schemas.dataset import BaseTokens, LengthPolicy, Prepared, PrepareSpec
 from schemas.envelope import Message, Part, Reason, Rejected, Repeated, Sha256
 from schemas.model import Base, Lineage, Verdict
@@ -115,9 +115,12 @@ class ScoreSummary(Part):
 
 # --- commands
 class SetLimits(Message):
-    lane: Lane
-    limits: Limits
-    price_version: str
+    """What binds a tenant's admissions from now on (reaction of account).
+
+    terms: the tenant's plan.
+    """
+
+    terms: PlanTerms
 
 
 class SubmitJob(Message):
@@ -251,9 +254,12 @@ class RecordRegistered(Message):
 
 # --- events
 class LimitsSet(Message):
-    lane: Lane
-    limits: Limits
-    price_version: str
+    """What binds the tenant's admissions from now on.
+
+    terms: the tenant's plan.
+    """
+
+    terms: PlanTerms
 
 
 class JobSubmitted(Message):

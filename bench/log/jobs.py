@@ -12,7 +12,7 @@ from uuid import uuid4
 import msgspec
 from msgspec import structs
 
-from schemas.account import Limits
+from schemas.account import Limits, PlanTerms
 from schemas.dataset import BaseTokens, Prepared
 from schemas.envelope import Claim, Envelope, Idempotency, Message, Source
 from schemas.job import (
@@ -178,7 +178,8 @@ def _record(offset: int, tenant: str, body: Message, *, client: bool) -> Record:
 
 def _limits() -> SetLimits:
     limits = Limits(soft_gpu_ms=2**52, hard_gpu_ms=2**52, concurrency=10_000)
-    return SetLimits(lane="standard", limits=limits, price_version=SPEC.price.version)
+    terms = PlanTerms(lane="standard", limits=limits, price_version=SPEC.price.version)
+    return SetLimits(terms=terms)
 
 
 def _submit(job_id: str) -> SubmitJob:

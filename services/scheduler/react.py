@@ -2,7 +2,7 @@
 
 from typing import assert_never
 
-from schemas.account import Announce
+from schemas.account import Announce, WebhookEvent
 from schemas.dataset import PinDataset, UnpinDataset
 from schemas.envelope import Header, Message
 from schemas.ids import EVENT, derived_id
@@ -157,13 +157,13 @@ def _after_job(header: Header, event: JobEnded) -> tuple[Send, ...]:
 
 def _announce(header: Header, job_id: str, what: str, fact: str) -> Send:
     """For endpoints that subscribe to it. The event's id follows from the job's and the fact."""
-    announce = Announce(
+    event = WebhookEvent(
         event_id=EVENT + derived_id(header.tenant, job_id, fact),
         event_type=f"fine_tuning.job.{what}",
         object_id=job_id,
         created_at=header.at,
     )
-    return Send("account", header.key, header.tenant, announce)
+    return Send("account", header.key, header.tenant, Announce(event=event))
 
 
 def _to_pool(pool: str, tenant: str, body: Message) -> Send:

@@ -169,7 +169,9 @@ def _deliveries(run: ControlPlaneRun) -> list[str]:
     for decision in run.context.decisions["account"]:
         due.update(event.delivery_id for event in decision.events if isinstance(event, DeliveryDue))
         over.update(
-            event.delivery_id for event in decision.events if isinstance(event, DeliveryEnded)
+            event.report.delivery_id
+            for event in decision.events
+            if isinstance(event, DeliveryEnded)
         )
     ends = sum(
         isinstance(event, JobEnded)

@@ -103,7 +103,7 @@ def _written_down(run: ControlPlaneRun) -> Life:
             for job_id, ended in audit.quota.ended.items()
         ),
         limits={
-            decision.header.key: event.limits
+            decision.header.key: event.terms.limits
             for decision in run.context.decisions["account"]
             for event in decision.events
             if isinstance(event, TenantCreated | PlanSet)

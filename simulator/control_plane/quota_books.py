@@ -68,7 +68,7 @@ class Quota:
         for event in events:
             match event:
                 case LimitsSet():
-                    book.limits = event.limits
+                    book.limits = event.terms.limits
                 case FileNoted():
                     book.files[event.file_id] = event.tokens
                 case JobSubmitted():

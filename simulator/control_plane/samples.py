@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from schemas.account import Limits
+from schemas.account import Lane, Limits, PlanTerms
 from schemas.dataset import BaseTokens, Prepared
 from schemas.job import JobSpec, Price, SetLimits, SubmitJob
 from schemas.model import Base
@@ -83,14 +83,16 @@ def tokens(count: int = 20_000) -> BaseTokens:
     )
 
 
-def limits(hard: int = 10**12, soft: int | None = None, concurrency: int = 100) -> SetLimits:
-    return SetLimits(
-        lane="standard",
-        limits=Limits(
-            soft_gpu_ms=hard if soft is None else soft, hard_gpu_ms=hard, concurrency=concurrency
-        ),
-        price_version="2026-11",
+def limits(
+    hard: int = 10**12,
+    soft: int | None = None,
+    concurrency: int = 100,
+    lane: Lane = "standard",
+) -> SetLimits:
+    month = Limits(
+        soft_gpu_ms=hard if soft is None else soft, hard_gpu_ms=hard, concurrency=concurrency
     )
+    return SetLimits(terms=PlanTerms(lane=lane, limits=month, price_version="2026-11"))
 
 
 def spec(**changes: Any) -> JobSpec:

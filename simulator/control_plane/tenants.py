@@ -7,7 +7,17 @@ import msgspec
 from msgspec.structs import replace
 
 from schemas import errors
-from schemas.account import CreateEndpoint, CreateTenant, DeliveryDue, EndDelivery, Lane, SetPlan
+from schemas.account import (
+    CreateEndpoint,
+    CreateTenant,
+    DeliveryDue,
+    DeliveryReport,
+    EndDelivery,
+    EndpointTerms,
+    Lane,
+    PlanTerms,
+    SetPlan,
+)
 from schemas.account import Limits as PlanLimits
 from schemas.dataset import PinDataset
 from schemas.envelope import Envelope, Message, Rejected
@@ -81,23 +91,21 @@ class SimTenant:
         return not any(isinstance(event, Rejected) for event in came)
 
     async def move_in(self) -> None:
-        plan, limits = self._draw_plan()
-        create = CreateTenant(name=NO_TEXT, plan=plan, limits=limits, price_version=PRICE)
-        await self.ask("account", create)
-        endpoint = CreateEndpoint(
+        await self.ask("account", CreateTenant(name=NO_TEXT, terms=self._draw_plan()))
+        endpoint = EndpointTerms(
             endpoint_id=ENDPOINT, name=NO_TEXT, url=self._url, event_types=EVENT_TYPES
         )
-        await self.ask("account", endpoint)
+        await self.ask("account", CreateEndpoint(terms=endpoint))
         await self.port.sleep(5_000)  # until `job` knows the limits
 
-    def _draw_plan(self) -> tuple[Lane, PlanLimits]:
+    def _draw_plan(self) -> PlanTerms:
         """Limits for one to three of the smallest holds, or for all of them."""
         narrow = self.context.plan.narrow
         hard = self.rng.randint(HOUR_MS // 2, 2 * HOUR_MS) if narrow else 10_000 * HOUR_MS
         concurrency = self.rng.randint(1, 3) if narrow else 10_000
         soft = hard // 2
         limits = PlanLimits(soft_gpu_ms=soft, hard_gpu_ms=hard, concurrency=concurrency)
-        return self.rng.choice(LANES), limits
+        return PlanTerms(lane=self.rng.choice(LANES), limits=limits, price_version=PRICE)
 
     def _draw_cap(self) -> KeyCap | None:
         """What the one API key may spend: about as much as one to four holds can cost."""
@@ -108,8 +116,7 @@ class SimTenant:
         return KeyCap(key_id=f"{self.name}'s key", spend_cap_micro=most)
 
     async def change_plan(self) -> None:
-        plan, limits = self._draw_plan()
-        await self.ask("account", SetPlan(plan=plan, limits=limits, price_version=PRICE))
+        await self.ask("account", SetPlan(terms=self._draw_plan()))
 
     async def submit(self, number: int) -> None:
         """Submit job `number`; the report on its file may come only after that."""
@@ -189,10 +196,10 @@ class AnsweringServices:
                     verdict = RecordVerdict(job_id=event.job_id, summary=PASSED)
                     self._answer("job", decision.header.key, verdict)
                 case DeliveryDue():
-                    ended = EndDelivery(
+                    report = DeliveryReport(
                         delivery_id=event.delivery_id, outcome="delivered", attempts=1, status=200
                     )
-                    self._answer("account", decision.header.key, ended)
+                    self._answer("account", decision.header.key, EndDelivery(report=report))
                 case _:
                     pass
 

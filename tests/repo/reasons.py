@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator, Mapping
 from string import Formatter
-from typing import Final
+from typing import Any, Final
 
 from services.gateway.web import wording
 from tests.repo.tree import SOURCES, SourceFile, Tree, Violation
@@ -21,7 +21,7 @@ PROSE: Final = frozenset(
 #: a process's log lines are deleted after a week, and are no journal
 NO_LOG: Final = frozenset({"schemas/telemetry.py"})
 #: function that makes a reason → the words of its codes
-CATALOGUES: Final[Mapping[str, Mapping[str, str]]] = {
+CATALOGUES: Final[Mapping[str, Mapping[Any, str]]] = {
     "waiting": wording.WAITS,
     "skipping": wording.SKIPS,
     "refusing": wording.REFUSALS,
@@ -82,7 +82,7 @@ def _imported(file: SourceFile) -> set[str]:
     }
 
 
-def _missing(file: SourceFile, call: ast.Call, catalogue: Mapping[str, str]) -> Iterator[Violation]:
+def _missing(file: SourceFile, call: ast.Call, catalogue: Mapping[Any, str]) -> Iterator[Violation]:
     code = call.args[0] if call.args else None
     if not isinstance(code, ast.Constant):
         return

@@ -2,6 +2,8 @@
 
 from typing import assert_never
 
+from msgspec.structs import replace
+
 from schemas import errors
 from schemas.account import (
     ADMIN_SCOPE,
@@ -35,6 +37,7 @@ from schemas.account import (
     RotateKey,
     SetPlan,
     TenantCreated,
+    WebhookEvent,
 )
 from schemas.envelope import Context, Reason, Rejected, Sha256, Tick
 from schemas.ids import DELIVERY, derived_id
@@ -90,27 +93,15 @@ def _without_tenant(command: Command, ctx: Context) -> tuple[Event, ...]:
 def _create_tenant(state: Tenants, command: CreateTenant, ctx: Context) -> tuple[Event, ...]:
     if ctx.key in state:
         return _reject(errors.ALREADY_EXISTS, refusing("tenant_exists", tenant=ctx.key), "id")
-    wrong = _wrong_limits(command.limits)
-    if wrong:
-        return wrong
-    return (
-        TenantCreated(
-            name=command.name,
-            plan=command.plan,
-            limits=command.limits,
-            price_version=command.price_version,
-        ),
-    )
+    wrong = _wrong_limits(command.terms.limits)
+    return wrong or (TenantCreated(name=command.name, terms=command.terms),)
 
 
 def _set_plan(tenant: AccountState, command: SetPlan) -> tuple[Event, ...]:
-    wrong = _wrong_limits(command.limits)
+    wrong = _wrong_limits(command.terms.limits)
     if wrong:
         return wrong
-    wanted = (command.plan, command.limits, command.price_version)
-    if wanted == (tenant.plan, tenant.limits, tenant.price_version):
-        return ()
-    return (PlanSet(plan=command.plan, limits=command.limits, price_version=command.price_version),)
+    return () if command.terms == tenant.terms else (PlanSet(terms=command.terms),)
 
 
 def _wrong_limits(limits: Limits) -> tuple[Rejected, ...]:
@@ -124,26 +115,15 @@ def _wrong_limits(limits: Limits) -> tuple[Rejected, ...]:
 
 
 def _create_key(tenant: AccountState, command: CreateKey) -> tuple[Event, ...]:
-    if command.key_id in tenant.keys:
-        exists = refusing("key_exists", key_id=command.key_id)
+    terms = command.terms
+    if terms.key_id in tenant.keys:
+        exists = refusing("key_exists", key_id=terms.key_id)
         return _reject(errors.ALREADY_EXISTS, exists, "id")
     if sum(not key.revoked for key in tenant.keys.values()) >= KEYS_MAX:
         return _reject(errors.ILLEGAL_STATE, refusing("keys_at_most", limit=KEYS_MAX))
-    if not command.scopes:
+    if not terms.scopes:
         return _reject(errors.MALFORMED, refusing("scopes_missing"), "scopes")
-    return (
-        KeyCreated(
-            key_id=command.key_id,
-            name=command.name,
-            sha256=command.sha256,
-            hint=command.hint,
-            scopes=command.scopes,
-            expires_at=command.expires_at,
-            models=command.models,
-            spend_cap_micro=command.spend_cap_micro,
-            requests_per_minute=command.requests_per_minute,
-        ),
-    )
+    return (KeyCreated(terms=terms),)
 
 
 def _rotate_key(tenant: AccountState, command: RotateKey) -> tuple[Event, ...]:
@@ -155,15 +135,9 @@ def _rotate_key(tenant: AccountState, command: RotateKey) -> tuple[Event, ...]:
     if command.secret not in (None, key.sha256):
         # whoever asks gets the new secret
         return _reject(errors.FORBIDDEN, refusing("key_rotated_by_another"), "id")
-    return (
-        KeyRotated(
-            key_id=command.key_id,
-            sha256=command.sha256,
-            hint=command.hint,
-            previous_sha256=key.sha256,
-            previous_until=command.previous_until,
-        ),
-    )
+    rotation = command.rotation
+    rotated = KeyRotated(key_id=command.key_id, rotation=rotation, previous_sha256=key.sha256)
+    return (rotated,)
 
 
 def _revoke_key(tenant: AccountState, command: RevokeKey) -> tuple[Event, ...]:
@@ -184,23 +158,17 @@ def _may_revoke(tenant: AccountState, key: ApiKey, secret: Sha256 | None) -> boo
 
 
 def _create_endpoint(tenant: AccountState, command: CreateEndpoint) -> tuple[Event, ...]:
-    if command.endpoint_id in tenant.endpoints:
-        exists = refusing("endpoint_exists", endpoint_id=command.endpoint_id)
+    terms = command.terms
+    if terms.endpoint_id in tenant.endpoints:
+        exists = refusing("endpoint_exists", endpoint_id=terms.endpoint_id)
         return _reject(errors.ALREADY_EXISTS, exists, "id")
     if len(tenant.endpoints) >= ENDPOINTS_MAX:
         return _reject(errors.ILLEGAL_STATE, refusing("endpoints_at_most", limit=ENDPOINTS_MAX))
-    wrong = _wrong_types(command.event_types)
+    wrong = _wrong_types(terms.event_types)
     if wrong:
         return wrong
-    return (
-        EndpointCreated(
-            endpoint_id=command.endpoint_id,
-            name=command.name,
-            url=command.url,
-            event_types=tuple(sorted(set(command.event_types))),
-            secret_version=command.secret_version,
-        ),
-    )
+    types = tuple(sorted(set(terms.event_types)))
+    return (EndpointCreated(terms=replace(terms, event_types=types)),)
 
 
 def _wrong_types(event_types: tuple[str, ...]) -> tuple[Rejected, ...]:
@@ -226,7 +194,7 @@ def _of_endpoint(
             return (
                 EndpointRotated(
                     endpoint_id=command.endpoint_id,
-                    secret_version=endpoint.secret_version + 1,
+                    secret_version=endpoint.terms.secret_version + 1,
                     previous_until=command.previous_until,
                 ),
             )
@@ -239,17 +207,12 @@ def _of_endpoint(
 
 
 def _change_endpoint(command: ChangeEndpoint) -> tuple[Event, ...]:
-    types = command.event_types
-    if types is not None and (wrong := _wrong_types(types)):
-        return wrong
-    return (
-        EndpointChanged(
-            endpoint_id=command.endpoint_id,
-            name=command.name,
-            url=command.url,
-            event_types=None if types is None else tuple(sorted(set(types))),
-        ),
-    )
+    change = command.change
+    if change.event_types is not None:
+        if wrong := _wrong_types(change.event_types):
+            return wrong
+        change = replace(change, event_types=tuple(sorted(set(change.event_types))))
+    return (EndpointChanged(endpoint_id=command.endpoint_id, change=change),)
 
 
 def _deliver(
@@ -260,31 +223,19 @@ def _deliver(
     if len(tenant.deliveries) >= DELIVERIES_OPEN_MAX:
         full = refusing("deliveries_at_most", limit=DELIVERIES_OPEN_MAX)
         return _reject(errors.ILLEGAL_STATE, full)
-    event = Announce(
-        event_id=command.event_id,
-        event_type=command.event_type,
-        object_id=command.object_id,
-        created_at=command.created_at,
-    )
-    return (_due(command.delivery_id, command.endpoint_id, endpoint, event, command.once),)
+    return (_due(command.delivery_id, endpoint, command.event, command.once),)
 
 
 def _due(
-    delivery_id: str,
-    endpoint_id: str,
-    endpoint: WebhookEndpoint,
-    event: Announce,
-    once: bool = False,
+    delivery_id: str, endpoint: WebhookEndpoint, event: WebhookEvent, once: bool = False
 ) -> DeliveryDue:
+    terms = endpoint.terms
     return DeliveryDue(
         delivery_id=delivery_id,
-        endpoint_id=endpoint_id,
-        url=endpoint.url,
-        secret_version=endpoint.secret_version,
-        event_id=event.event_id,
-        event_type=event.event_type,
-        object_id=event.object_id,
-        created_at=event.created_at,
+        endpoint_id=terms.endpoint_id,
+        url=terms.url,
+        secret_version=terms.secret_version,
+        event=event,
         previous_until=endpoint.previous_until,
         once=once,
     )
@@ -296,29 +247,23 @@ def _announce(tenant: AccountState, command: Announce) -> tuple[Event, ...]:
     The delivery's id follows from event and endpoint, so an event told twice cannot open a second
     delivery while the first is open; told twice at all it is not (reactions are decided once).
     """
-    free_count = DELIVERIES_OPEN_MAX - len(tenant.deliveries)
+    free_count, event = DELIVERIES_OPEN_MAX - len(tenant.deliveries), command.event
     due = []
     for endpoint_id, endpoint in sorted(tenant.endpoints.items()):
-        delivery_id = DELIVERY + derived_id(command.event_id, endpoint_id)
-        if command.event_type not in endpoint.event_types or delivery_id in tenant.deliveries:
-            continue
-        due.append(_due(delivery_id, endpoint_id, endpoint, command))
+        delivery_id = DELIVERY + derived_id(event.event_id, endpoint_id)
+        subscribed = event.event_type in endpoint.terms.event_types
+        if subscribed and delivery_id not in tenant.deliveries:
+            due.append(_due(delivery_id, endpoint, event))
     return tuple(due[: max(free_count, 0)])
 
 
 def _end_delivery(tenant: AccountState, command: EndDelivery) -> tuple[Event, ...]:
     """The first outcome counts. An endpoint that answers 410 Gone is deleted with it."""
-    endpoint_id = tenant.deliveries.get(command.delivery_id)
+    endpoint_id = tenant.deliveries.get(command.report.delivery_id)
     if endpoint_id is None:
         return ()
-    ended = DeliveryEnded(
-        delivery_id=command.delivery_id,
-        endpoint_id=endpoint_id,
-        outcome=command.outcome,
-        attempts=command.attempts,
-        status=command.status,
-    )
-    if command.outcome == "gone" and endpoint_id in tenant.endpoints:
+    ended = DeliveryEnded(endpoint_id=endpoint_id, report=command.report)
+    if command.report.outcome == "gone" and endpoint_id in tenant.endpoints:
         return (ended, EndpointDeleted(endpoint_id=endpoint_id))
     return (ended,)
 

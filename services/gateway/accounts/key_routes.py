@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Query
 
-from schemas.account import ADMIN_SCOPE, RevokeKey, RotateKey
+from schemas.account import ADMIN_SCOPE, KeyRotation, RevokeKey, RotateKey
 from schemas.envelope import Sha256
 from schemas.sealed import Sealed
 from schemas.topics import ACCOUNT
@@ -92,13 +92,12 @@ async def rotated(
     """A new secret of the key; `asking` is the one that asks for it. Raises ApiError."""
     await _key(deps, tenant, key_id)
     secret = fresh_secret(deps)
-    command = RotateKey(
-        key_id=key_id,
+    rotation = KeyRotation(
         sha256=digest(secret),
         hint=secret[-HINT_CHARACTERS:],
         previous_until=deps.clock.now_ms() + body.overlap_seconds * 1_000,
-        secret=asking,
     )
+    command = RotateKey(key_id=key_id, rotation=rotation, secret=asking)
     await deps.commands.decide(ACCOUNT, tenant, command, actor=actor)
     return await with_secret(deps, tenant, key_id, secret)
 

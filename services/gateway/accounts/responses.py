@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Final, Literal
 
-from schemas.account import AdjustInvoice, AdjustmentReason, DeliveryOutcome, Lane
+from schemas.account import AdjustmentReason, DeliveryOutcome, InvoiceAdjustment, Lane
 from schemas.units import Ms
 from services.gateway.accounts.tables import DeliveryRow, EndpointRow, KeyRow, TenantRow
 from services.gateway.web.responses import ListItem, Response, Unseal, seconds, seconds_or_none
@@ -139,7 +139,7 @@ def tenant_response(row: TenantRow, unseal: Unseal) -> TenantResponse:
     )
 
 
-def adjustment_response(tenant: str, adjusted: AdjustInvoice, at: Ms) -> AdjustmentResponse:
+def adjustment_response(tenant: str, adjusted: InvoiceAdjustment, at: Ms) -> AdjustmentResponse:
     return AdjustmentResponse(
         tenant=tenant,
         reference=adjusted.reference,

@@ -4,7 +4,16 @@ from typing import Final
 
 from fastapi import APIRouter
 
-from schemas.account import AdjustInvoice, CreateKey, CreateTenant, Lane, Limits
+from schemas.account import (
+    AdjustInvoice,
+    CreateKey,
+    CreateTenant,
+    InvoiceAdjustment,
+    KeyTerms,
+    Lane,
+    Limits,
+    PlanTerms,
+)
 from schemas.ids import KEY
 from schemas.sealed import Sealed
 from schemas.topics import ACCOUNT
@@ -54,9 +63,7 @@ async def create_tenant(body: TenantRequest, deps: WithDeps, admin: Admin) -> Te
         body.id,
         CreateTenant(
             name=deps.seal.seal(body.id, body.name or body.id),
-            plan=body.plan,
-            limits=_limits(body),
-            price_version=version,
+            terms=PlanTerms(lane=body.plan, limits=_limits(body), price_version=version),
         ),
         actor=_actor(deps, admin, body.id),
     )
@@ -98,22 +105,19 @@ async def create_key(tenant: str, body: KeyRequest, deps: WithDeps, admin: Admin
     await _tenant(deps, tenant)
     secret = keys.fresh_secret(deps)
     key_id = deps.fresh(KEY)
-    await deps.commands.decide(
-        ACCOUNT,
-        tenant,
-        CreateKey(
-            key_id=key_id,
-            name=deps.seal.seal(tenant, body.name),
-            sha256=digest(secret),
-            hint=secret[-HINT_CHARACTERS:],
-            scopes=tuple(sorted(set(body.scopes))),
-            expires_at=None if body.expires_at is None else body.expires_at * 1_000,
-            models=None if body.models is None else tuple(sorted(set(body.models))),
-            spend_cap_micro=body.spend_cap_micro,
-            requests_per_minute=body.requests_per_minute,
-        ),
-        actor=_actor(deps, admin, tenant),
+    terms = KeyTerms(
+        key_id=key_id,
+        name=deps.seal.seal(tenant, body.name),
+        sha256=digest(secret),
+        hint=secret[-HINT_CHARACTERS:],
+        scopes=tuple(sorted(set(body.scopes))),
+        expires_at=None if body.expires_at is None else body.expires_at * 1_000,
+        models=None if body.models is None else tuple(sorted(set(body.models))),
+        spend_cap_micro=body.spend_cap_micro,
+        requests_per_minute=body.requests_per_minute,
     )
+    actor = _actor(deps, admin, tenant)
+    await deps.commands.decide(ACCOUNT, tenant, CreateKey(terms=terms), actor=actor)
     return await keys.with_secret(deps, tenant, key_id, secret)
 
 
@@ -147,15 +151,16 @@ async def adjust_invoice(
     book = deps.prices.book(row.price_version)
     if book is None:
         raise invalid(f"There is no price book {row.price_version!r}.", "tenant")
-    command = AdjustInvoice(
+    adjustment = InvoiceAdjustment(
         reference=body.reference,
         amount_micro=body.amount_micro,
         currency=book.currency,
         reason=body.reason,
     )
     actor = _actor(deps, admin, tenant)
+    command = AdjustInvoice(adjustment=adjustment)
     outcome = await deps.commands.decide(ACCOUNT, tenant, command, actor=actor)
-    return adjustment_response(tenant, command, outcome.at)
+    return adjustment_response(tenant, adjustment, outcome.at)
 
 
 def _actor(deps: Deps, admin: Principal, tenant: str) -> Sealed:

@@ -11,7 +11,10 @@ from schemas.account import (
     CreateEndpoint,
     DeleteEndpoint,
     Deliver,
+    EndpointChange,
+    EndpointTerms,
     RotateEndpoint,
+    WebhookEvent,
 )
 from schemas.envelope import Message
 from schemas.ids import DELIVERY, ENDPOINT, EVENT
@@ -66,14 +69,14 @@ async def create_endpoint(
     """The signing secret is in this answer and in no other."""
     endpoint_id = deps.fresh(ENDPOINT)
     seal, tenant = deps.seal, caller.tenant
-    created = CreateEndpoint(
+    terms = EndpointTerms(
         endpoint_id=endpoint_id,
         name=seal.seal(tenant, body.name),
         url=seal.seal(tenant, body.url),
         event_types=tuple(body.event_types),
         secret_version=SECRET_VERSION,
     )
-    await _decide(deps, caller, created)
+    await _decide(deps, caller, CreateEndpoint(terms=terms))
     return await _with_secret(deps, caller, endpoint_id)
 
 
@@ -98,13 +101,12 @@ async def change_endpoint(
     """Deliveries that are due already keep the address they were due to."""
     await _endpoint(deps, caller, endpoint_id)
     seal, tenant = deps.seal, caller.tenant
-    changed = ChangeEndpoint(
-        endpoint_id=endpoint_id,
+    change = EndpointChange(
         name=None if body.name is None else seal.seal(tenant, body.name),
         url=None if body.url is None else seal.seal(tenant, body.url),
         event_types=None if body.event_types is None else tuple(body.event_types),
     )
-    await _decide(deps, caller, changed)
+    await _decide(deps, caller, ChangeEndpoint(endpoint_id=endpoint_id, change=change))
     return _shown(deps, await _endpoint(deps, caller, endpoint_id))
 
 
@@ -139,14 +141,14 @@ async def send_test(
     event_type = (body or TestRequest()).event_type
     if event_type not in EVENT_TYPES:
         raise invalid(f"Choose one of: {', '.join(EVENT_TYPES)}.", "event_type")
-    test = Deliver(
-        endpoint_id=endpoint_id,
-        delivery_id=deps.fresh(DELIVERY),
+    event = WebhookEvent(
         event_id=deps.fresh(EVENT),
         event_type=event_type,
         object_id="test",
         created_at=deps.clock.now_ms(),
-        once=True,
+    )
+    test = Deliver(
+        endpoint_id=endpoint_id, delivery_id=deps.fresh(DELIVERY), event=event, once=True
     )
     await _decide(deps, caller, test)
     row = await _ended(deps, caller, test.delivery_id)
@@ -197,14 +199,13 @@ async def redeliver(
     rows = await _chosen(deps, caller, endpoint_id, body)
     repeats = []
     for row in rows[:REDELIVERIES_MAX]:
-        again = Deliver(
-            endpoint_id=endpoint_id,
-            delivery_id=deps.fresh(DELIVERY),
+        event = WebhookEvent(
             event_id=row.event_id,
             event_type=row.event_type,
             object_id=row.object_id,
             created_at=row.event_at,
         )
+        again = Deliver(endpoint_id=endpoint_id, delivery_id=deps.fresh(DELIVERY), event=event)
         await _decide(deps, caller, again)
         where = {"tenant": caller.tenant, "id": again.delivery_id}
         repeats.append(await deps.views.first(DELIVERIES, where))

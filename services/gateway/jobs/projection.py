@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Any, Final, TypeAlias, TypeGuard, assert_never
 
+from msgspec.structs import asdict
+
 from schemas.dataset import FileRegistered
 from schemas.envelope import Header, Rejected, Repeated
 from schemas.ids import CHECKPOINT, derived_id
@@ -104,12 +106,7 @@ def _of_job(change: Change) -> TypeGuard[Upsert]:
 def _project(header: Header, event: Event) -> tuple[Change, ...]:
     match event:
         case LimitsSet():
-            values = {
-                "lane": event.lane,
-                "limits": event.limits,
-                "price_version": event.price_version,
-            }
-            return (LIMITS.update({"id": header.key}, **values),)
+            return (LIMITS.update({"id": header.key}, **asdict(event.terms)),)
         case JobSubmitted():
             return (_submitted(header, event), *messages(header, event))
         case JobEnded():

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from schemas.account import Limits
+from schemas.account import Limits, PlanTerms
 from schemas.envelope import Source
 from schemas.job import (
     CancelJob,
@@ -87,7 +87,7 @@ WRONG_ROWS = Failure(
 
 def limits(story: Recorder) -> None:
     month = Limits(soft_gpu_ms=HOUR_MS, hard_gpu_ms=1_000 * HOUR_MS, concurrency=3)
-    story.when(SetLimits(lane="standard", limits=month, price_version="2026-11"))
+    story.when(SetLimits(terms=PlanTerms(lane="standard", limits=month, price_version="2026-11")))
 
 
 def submit(

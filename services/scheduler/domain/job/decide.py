@@ -59,10 +59,7 @@ def decide(state: Tenants, command: Command, ctx: Context) -> tuple[Event, ...]:
     tenant = state.get(ctx.key, TenantJobs())
     match command:
         case SetLimits():
-            limits = LimitsSet(
-                lane=command.lane, limits=command.limits, price_version=command.price_version
-            )
-            return (limits,)
+            return (LimitsSet(terms=command.terms),)
         case SubmitJob():
             return _submit(tenant, command, ctx)
         case CancelJob():

@@ -14,7 +14,16 @@ import pytest_asyncio
 from standardwebhooks.webhooks import Webhook
 
 from schemas import errors
-from schemas.account import Announce, CreateEndpoint, CreateTenant, DeliveryEnded, Limits
+from schemas.account import (
+    Announce,
+    CreateEndpoint,
+    CreateTenant,
+    DeliveryEnded,
+    EndpointTerms,
+    Limits,
+    PlanTerms,
+    WebhookEvent,
+)
 from schemas.dataset import (
     DatasetKept,
     DatasetReady,
@@ -249,27 +258,34 @@ async def test_a_signed_webhook_arrives_even_when_the_notifier_is_killed(
     limits = Limits(soft_gpu_ms=1, hard_gpu_ms=1, concurrency=1)
     name = seal(client.tenant, "name")
     await client.send(
-        "account", CreateTenant(name=name, plan="free", limits=limits, price_version="2026-11")
+        "account",
+        CreateTenant(
+            name=name, terms=PlanTerms(lane="free", limits=limits, price_version="2026-11")
+        ),
     )
     async with receiving(200) as receiver:
         endpoint = CreateEndpoint(
-            endpoint_id="we_1",
-            name=name,
-            url=seal(client.tenant, receiver.url),
-            event_types=(SUCCEEDED,),
+            terms=EndpointTerms(
+                endpoint_id="we_1",
+                name=name,
+                url=seal(client.tenant, receiver.url),
+                event_types=(SUCCEEDED,),
+            )
         )
         await client.send("account", endpoint)
         if kill:
             servers.kill("notifier")
         announce = Announce(
-            event_id=f"evt_{client.tenant}",
-            event_type=SUCCEEDED,
-            object_id="ftjob-1",
-            created_at=1_795_000_000_000,
+            event=WebhookEvent(
+                event_id=f"evt_{client.tenant}",
+                event_type=SUCCEEDED,
+                object_id="ftjob-1",
+                created_at=1_795_000_000_000,
+            )
         )
         await client.send("account", announce)
         ended = await client.until("account", DeliveryEnded)
-        assert (ended.outcome, ended.status) == ("delivered", 200)
+        assert (ended.report.outcome, ended.report.status) == ("delivered", 200)
         secret = webhook_secret(client.runtime.seal, client.tenant, "we_1", 1)
         request = receiver.requests[0]
         assert Webhook(secret).verify(request.body, request.headers)["type"] == SUCCEEDED

@@ -9,7 +9,7 @@ import pytest
 from fastapi.routing import APIRoute
 from starlette.routing import Match
 
-from schemas.account import Announce
+from schemas.account import Announce, WebhookEvent
 from schemas.topics import ACCOUNT
 from services.gateway.accounts import key_routes as keys
 from services.gateway.accounts import tenant_routes as tenants
@@ -120,10 +120,12 @@ async def answers_about_accounts(api: ControlPlane) -> tuple[httpx.Response, ...
     )
     endpoint = f"/v1/webhook_endpoints/{endpoint_created.json()['id']}"
     announced = Announce(
-        event_id="evt_1",
-        event_type="fine_tuning.job.failed",
-        object_id="ftjob-1",
-        created_at=1_000,
+        event=WebhookEvent(
+            event_id="evt_1",
+            event_type="fine_tuning.job.failed",
+            object_id="ftjob-1",
+            created_at=1_000,
+        )
     )
     await api.send(ACCOUNT, tenant, announced)
     await api.until(client, f"{endpoint}/deliveries", lambda deliveries: deliveries["data"])

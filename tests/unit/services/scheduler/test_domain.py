@@ -63,7 +63,11 @@ def test_whatever_happens_every_job_ends_and_the_books_agree(seed: int) -> None:
         hold = books.holds.get(job_id, 0)
         assert ended.released_gpu_ms == hold - books.billed[job_id]
     assert sorted(world.unpinned) == sorted(books.ended)
-    ends = {sent.event_id for sent in world.announced if sent.event_type in STANDARD_EVENT_TYPES}
+    ends = {
+        announced.event_id
+        for announced in world.announced
+        if announced.event_type in STANDARD_EVENT_TYPES
+    }
     assert len(ends) == len(books.ended)
     assert world.job.refolded() == world.job.state
     assert world.pool.refolded() == world.pool.state

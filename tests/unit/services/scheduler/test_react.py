@@ -65,7 +65,7 @@ def test_the_whole_life_of_a_job_speaks_to_the_right_streams() -> None:
 
 def test_what_is_announced_is_what_endpoints_may_subscribe_to() -> None:
     said = {
-        send.body.event_type
+        send.body.event.event_type
         for commands in (LIVES["done"], (*LIVES["queued"], PauseJob(job_id="ftjob-1")))
         for decider in (new_tenant(),)
         for command in commands
@@ -90,8 +90,9 @@ def test_an_end_is_announced_under_one_name() -> None:
     )
     announce = react_job(HEADER, ended)[0].body
     assert announce == react_job(HEADER, ended)[0].body
-    assert getattr(announce, "event_type", None) == "fine_tuning.job.cancelled"
-    assert str(getattr(announce, "event_id", "")).startswith("ftevent-")
+    assert isinstance(announce, Announce)
+    assert announce.event.event_type == "fine_tuning.job.cancelled"
+    assert announce.event.event_id.startswith("ftevent-")
 
 
 def test_closing_a_placement_goes_to_its_pool() -> None:

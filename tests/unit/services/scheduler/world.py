@@ -10,9 +10,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
 
-from msgspec.structs import replace
-
-from schemas.account import Announce, Lane
+from schemas.account import Announce, Lane, WebhookEvent
 from schemas.dataset import PinDataset, UnpinDataset
 from schemas.envelope import Header, Message, Rejected, Tick
 from schemas.job import (
@@ -215,12 +213,12 @@ class World:
         self.gone: list[Agent] = []
         self.books, self.incarnations = Books(), 0
         self.jobs: dict[str, str] = {}  # job → tenant
-        self.announced: list[Announce] = []
+        self.announced: list[WebhookEvent] = []
         self.unpinned: list[str] = []
         self.files: list[tuple[str, str]] = []
         self.rejected: Counter[str] = Counter()
         for number, tenant in enumerate(TENANTS):
-            self.send("job", tenant, replace(limits(HARD_GPU_MS), lane=LANES[number]))
+            self.send("job", tenant, limits(HARD_GPU_MS, lane=LANES[number]))
 
     # --- the log ----------------------------------------------------------------------------------
 
@@ -281,7 +279,7 @@ class World:
                 done_too = RecordRegistered(job_id=job_id, model_id=body.model_id)
                 self.send("job", tenant, done_too)
             case Announce():
-                self.announced.append(body)
+                self.announced.append(body.event)
             case UnpinDataset():
                 self.unpinned.append(body.job_id)
             case _:

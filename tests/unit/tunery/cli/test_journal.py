@@ -177,7 +177,7 @@ def test_verify_walks_every_partition_and_names_its_head(tunery: Front) -> None:
 @pytest.mark.parametrize(
     ("offset", "old", "new", "bad", "why"),
     [
-        (1, b'"plan":"standard"', b'"plan":"premium"', 2, "hash chain"),
+        (1, b'"lane":"standard"', b'"lane":"premium"', 2, "hash chain"),
         (12, b'"at":', b'"a":', 12, "missing required field `at`"),
         (8, b'"epoch":6', b'"epoch":8', 8, "newer than any claim"),
     ],
@@ -296,7 +296,7 @@ def cut_off(text: bytes) -> bytes:
         (cut_off, "it was cut off"),
         (gzip.compress, "line 1: "),
         (lambda text: text.replace(b'"stream":"account"', b'"stream":"dance"'), "'dance' is no"),
-        (lambda text: text.replace(b'"plan":"standard"', b'"plan":"premium"'), "hash chain"),
+        (lambda text: text.replace(b'"lane":"standard"', b'"lane":"premium"'), "hash chain"),
         (lambda text: text.replace(b"Rejected.v1", b"Rejected.v9"), "Invalid value 'Rejected.v9'"),
     ],
     ids=["cut off", "compressed", "another stream", "tampered with", "of a later version"],

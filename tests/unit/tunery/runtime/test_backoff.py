@@ -1,24 +1,9 @@
 import pytest
 
+from tests.unit.tunery.runtime.step_clock import StepClock
 from tunery.runtime.backoff import Backoff, every, retry
 
 PAUSES = Backoff(100, 500)
-
-
-class StepClock:
-    """A clock that moves only when somebody sleeps."""
-
-    def __init__(self) -> None:
-        self.slept_ms: list[int] = []
-
-    def monotonic_ms(self) -> int:
-        return sum(self.slept_ms)
-
-    def now_ms(self) -> int:
-        return sum(self.slept_ms)
-
-    async def sleep(self, ms: int) -> None:
-        self.slept_ms.append(ms)
 
 
 class Flaky:

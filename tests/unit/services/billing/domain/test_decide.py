@@ -6,7 +6,6 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from schemas import errors
 from schemas.account import (
@@ -19,17 +18,23 @@ from schemas.account import (
     DeleteEndpoint,
     DeliveryDue,
     DeliveryEnded,
+    DeliveryReport,
     EndDelivery,
     EndpointDeleted,
+    EndpointTerms,
     Event,
     KeyRevoked,
     KeyRotated,
+    KeyRotation,
+    KeyTerms,
     Limits,
     PlanSet,
+    PlanTerms,
     RevokeKey,
     RotateKey,
     SetPlan,
     TenantCreated,
+    WebhookEvent,
 )
 from schemas.envelope import Context, Rejected
 from schemas.reasons import refusing
@@ -63,21 +68,35 @@ def refusal(events: tuple[Event, ...]) -> str:
 
 
 def create_tenant() -> CreateTenant:
-    return CreateTenant(name=SEALED, plan="standard", limits=LIMITS, price_version="2026-11")
+    return CreateTenant(
+        name=SEALED, terms=PlanTerms(lane="standard", limits=LIMITS, price_version="2026-11")
+    )
 
 
-def create_key(key_id: str = "key_1") -> CreateKey:
-    return CreateKey(key_id=key_id, name=SEALED, sha256="a" * 64, hint="…1", scopes=("all",))
+def create_key(
+    key_id: str = "key_1", scopes: tuple[str, ...] = ("all",), sha256: str = "a" * 64
+) -> CreateKey:
+    terms = KeyTerms(key_id=key_id, name=SEALED, sha256=sha256, hint="…1", scopes=scopes)
+    return CreateKey(terms=terms)
 
 
 def create_endpoint(endpoint_id: str, *types: str) -> CreateEndpoint:
     return CreateEndpoint(
-        endpoint_id=endpoint_id, name=SEALED, url=SEALED, event_types=types or STANDARD_EVENT_TYPES
+        terms=EndpointTerms(
+            endpoint_id=endpoint_id,
+            name=SEALED,
+            url=SEALED,
+            event_types=types or STANDARD_EVENT_TYPES,
+        )
     )
 
 
 def announce(event_id: str = "evt_1", event_type: str = SUCCEEDED) -> Announce:
-    return Announce(event_id=event_id, event_type=event_type, object_id="ftjob-1", created_at=5)
+    return Announce(
+        event=WebhookEvent(
+            event_id=event_id, event_type=event_type, object_id="ftjob-1", created_at=5
+        )
+    )
 
 
 def test_a_tenant_is_created_once() -> None:
@@ -97,17 +116,17 @@ def test_limits_must_make_sense() -> None:
         Limits(soft_gpu_ms=-1, hard_gpu_ms=2, concurrency=1),
         Limits(soft_gpu_ms=1, hard_gpu_ms=2, concurrency=0),
     ):
-        command = SetPlan(plan="free", limits=limits, price_version="2026-11")
+        command = SetPlan(terms=PlanTerms(lane="free", limits=limits, price_version="2026-11"))
         assert refusal(decide(after(create_tenant()), command, context())) == errors.MALFORMED
 
 
 def test_a_plan_is_set_only_when_it_differs() -> None:
     state = after(create_tenant())
-    same = SetPlan(plan="standard", limits=LIMITS, price_version="2026-11")
-    other = SetPlan(plan="premium", limits=LIMITS, price_version="2026-11")
+    same = SetPlan(terms=PlanTerms(lane="standard", limits=LIMITS, price_version="2026-11"))
+    other = SetPlan(terms=PlanTerms(lane="premium", limits=LIMITS, price_version="2026-11"))
     assert decide(state, same, context()) == ()
     assert isinstance(decide(state, other, context())[0], PlanSet)
-    assert after(other, state=state)["acme"].plan == "premium"
+    assert after(other, state=state)["acme"].terms.lane == "premium"
 
 
 def test_a_key_is_revoked_once_and_its_id_is_never_used_again() -> None:
@@ -124,7 +143,9 @@ def test_a_key_is_rotated_by_its_newest_secret_or_by_operators() -> None:
 
     def turn(new: str, secret: str | None) -> RotateKey:
         return RotateKey(
-            key_id="key_1", sha256=new * 64, hint="…2", previous_until=9, secret=secret
+            key_id="key_1",
+            secret=secret,
+            rotation=KeyRotation(sha256=new * 64, hint="…2", previous_until=9),
         )
 
     state = after(turn("b", "a" * 64), state=state)
@@ -147,8 +168,8 @@ def test_a_key_is_rotated_by_its_newest_secret_or_by_operators() -> None:
 def test_who_may_revoke_a_key(
     asking: str, scopes: tuple[str, ...], target: tuple[str, ...], allowed: bool
 ) -> None:
-    own_key = replace(create_key(), scopes=scopes)
-    other = replace(create_key("key_2"), scopes=target, sha256="b" * 64)
+    own_key = create_key(scopes=scopes)
+    other = create_key("key_2", target, "b" * 64)
     state = after(create_tenant(), own_key, other)
     secret = {"key_1": "a" * 64, "key_2": "b" * 64}.get(asking)
     (event,) = decide(state, RevokeKey(key_id="key_2", secret=secret), context())
@@ -156,8 +177,8 @@ def test_who_may_revoke_a_key(
 
 
 def test_a_revoked_key_revokes_nobody() -> None:
-    keeper = replace(create_key(), scopes=("keys.write",))
-    other = replace(create_key("key_2"), sha256="b" * 64)
+    keeper = create_key(scopes=("keys.write",))
+    other = create_key("key_2", sha256="b" * 64)
     state = after(create_tenant(), keeper, other, RevokeKey(key_id="key_1"))
     late = RevokeKey(key_id="key_2", secret="a" * 64)
     assert refusal(decide(state, late, context())) == errors.FORBIDDEN
@@ -208,7 +229,9 @@ def test_only_the_endpoints_of_that_moment_are_told() -> None:
 def test_the_first_outcome_of_a_delivery_counts() -> None:
     state = after(create_tenant(), create_endpoint("we_1"), announce())
     (delivery_id,) = state["acme"].deliveries
-    end = EndDelivery(delivery_id=delivery_id, outcome="delivered", attempts=1, status=200)
+    end = EndDelivery(
+        report=DeliveryReport(delivery_id=delivery_id, outcome="delivered", attempts=1, status=200)
+    )
     (ended,) = decide(state, end, context())
     assert isinstance(ended, DeliveryEnded)
     assert ended.endpoint_id == "we_1"
@@ -218,7 +241,9 @@ def test_the_first_outcome_of_a_delivery_counts() -> None:
 def test_an_endpoint_that_is_gone_is_deleted() -> None:
     state = after(create_tenant(), create_endpoint("we_1"), announce())
     (delivery_id,) = state["acme"].deliveries
-    gone = EndDelivery(delivery_id=delivery_id, outcome="gone", attempts=1, status=410)
+    gone = EndDelivery(
+        report=DeliveryReport(delivery_id=delivery_id, outcome="gone", attempts=1, status=410)
+    )
     assert EndpointDeleted(endpoint_id="we_1") in decide(state, gone, context())
     state = after(gone, state=state)
     assert not state["acme"].endpoints

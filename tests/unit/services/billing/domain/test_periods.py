@@ -7,10 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from schemas.account import Statement
+from schemas.account import InvoiceAdjustment, Statement
 from schemas.units import HOUR_MS
 from services.billing.domain.invoice import (
-    Adjustment,
     Altered,
     Invoice,
     LedgerRow,
@@ -114,7 +113,7 @@ def test_a_closed_bill_that_would_change_is_named() -> None:
 
 
 def test_adjustments_are_on_the_bill_and_in_its_sum() -> None:
-    goodwill = Adjustment(
+    goodwill = InvoiceAdjustment(
         reference="T-1", reason="goodwill", currency="EUR", amount_micro=-1_000_000
     )
     used = row(hour=MONTHS[0].first_hour)

@@ -1,6 +1,6 @@
 """Every code has its words, and a code without words is shown as it is."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from string import Formatter
 from typing import Any, get_args
 
@@ -78,21 +78,22 @@ def test_reasons_of_waits_and_failures_are_sentences(sentence: str) -> None:
     assert sentence.endswith(".")
 
 
+WORDS: Mapping[str, Callable[[Reason], str | None]] = {
+    "waits": wait_words,
+    "skipped checkpoints": skip_words,
+    "refusals": refusal_words,
+    "files": file_words,
+    "failures": lambda reason: failure_words(Failure(code="x", reason=reason)),
+    "verdicts": verdict_words,
+    "parameters": parameter_words,
+}
+
+
 @pytest.mark.parametrize("name", CODES)
 def test_words_with_all_their_parameters_show_no_code(name: str) -> None:
     for code, sentence in CODES[name][1].items():
         names = [field for _, field, _, _ in Formatter().parse(sentence) if field]
-        reason = Reason(code=code, params=dict.fromkeys(names, 7))
-        shown = failure_words(Failure(code="x", reason=reason)) if name == "failures" else ""
-        words = {
-            "waits": wait_words,
-            "skipped checkpoints": skip_words,
-            "refusals": refusal_words,
-            "files": file_words,
-            "failures": lambda _, shown=shown: shown,
-            "verdicts": verdict_words,
-            "parameters": parameter_words,
-        }[name](reason)
+        words = WORDS[name](Reason(code=code, params=dict.fromkeys(names, 7)))
         assert words not in (None, code)
 
 
