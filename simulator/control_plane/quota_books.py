@@ -1,4 +1,4 @@
-"""A second book of limits, holds and ends, from the accepted events of `job` alone."""
+"""Independent accounts of limits, holds and ends of jobs, from events of `job` alone."""
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
@@ -61,6 +61,11 @@ class Quota:
     ended: dict[str, JobEnded] = field(default_factory=dict)
     held: dict[str, GpuMs] = field(default_factory=dict)
     counted: Counter[tuple[str, str, int]] = field(default_factory=Counter)
+
+    @property
+    def open_jobs(self) -> set[str]:
+        """Submitted, and not ended."""
+        return {job_id for book in self.tenants.values() for job_id in book.specs}
 
     def enter(self, tenant: str, command: Any, events: tuple[Any, ...], at: Ms) -> None:
         """One decision of `job`."""
@@ -156,7 +161,7 @@ class Quota:
         code: str,
         at: Ms,
     ) -> None:
-        """What was refused would have passed the limit, or the key's cap."""
+        """Check that a refused job would have exceeded the limit, or the key's cap."""
         needs = next(
             estimate(spec, count) for count in counts if count.base_id == spec.base.base_id
         )

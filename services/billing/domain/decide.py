@@ -1,4 +1,4 @@
-"""Decisions of `account`: who may use what, and who is told about which event."""
+"""Decisions of `account`: tenants, keys, limits, endpoints, and which of them get a delivery."""
 
 from typing import assert_never
 
@@ -55,7 +55,7 @@ from services.billing.domain.state import (
 
 
 def decide(state: Tenants, command: Command, ctx: Context) -> tuple[Event, ...]:
-    """Refusals are `Rejected`; facts that change nothing (late, or told before) are ()."""
+    """The events of a command: `Rejected` for a refusal, () for a late or repeated fact."""
     if isinstance(command, CreateTenant):
         return _create_tenant(state, command, ctx)
     tenant = state.get(ctx.key)
@@ -133,7 +133,7 @@ def _rotate_key(tenant: AccountState, command: RotateKey) -> tuple[Event, ...]:
     if key.revoked:
         return _reject(errors.ILLEGAL_STATE, refusing("key_revoked", key_id=command.key_id))
     if command.secret not in (None, key.sha256):
-        # whoever asks gets the new secret
+        # the response contains the new secret
         return _reject(errors.FORBIDDEN, refusing("key_rotated_by_another"), "id")
     rotation = command.rotation
     rotated = KeyRotated(key_id=command.key_id, rotation=rotation, previous_sha256=key.sha256)
@@ -150,7 +150,7 @@ def _revoke_key(tenant: AccountState, command: RevokeKey) -> tuple[Event, ...]:
 
 
 def _may_revoke(tenant: AccountState, key: ApiKey, secret: Sha256 | None) -> bool:
-    """Operators, the key itself, and for keys of tenants those whose work it is."""
+    """Whether a key may be revoked: by operators, by itself, or with the scope KEYS_SCOPE."""
     if secret in (None, key.sha256):
         return True
     asking = (own for own in tenant.keys.values() if own.sha256 == secret and not own.revoked)
@@ -244,8 +244,8 @@ def _due(
 def _announce(tenant: AccountState, command: Announce) -> tuple[Event, ...]:
     """One delivery for each endpoint that subscribes to this type now.
 
-    The delivery's id follows from event and endpoint, so an event told twice cannot open a second
-    delivery while the first is open; told twice at all it is not (reactions are decided once).
+    The delivery's id follows from event and endpoint, so an event announced twice cannot open a
+    second delivery while the first is open. Reactions are decided only once anyway.
     """
     free_count, event = DELIVERIES_OPEN_MAX - len(tenant.deliveries), command.event
     due = []

@@ -1,7 +1,7 @@
-"""The words of the API: one catalogue from the codes on the logs to sentences for people.
+"""Sentences of the API for the codes on the logs.
 
-The logs hold codes with parameters (`schemas.reasons`). Whoever shows them asks here, so that a
-sentence can be corrected without touching a journal.
+The logs contain codes with parameters (`schemas.reasons`). The sentences are made here, so that
+they can be corrected without changing a journal.
 """
 
 from collections.abc import Callable, Mapping
@@ -78,12 +78,12 @@ REFUSALS: Final[Mapping[RefusalCode, str]] = {
     "key_missing": "No key {key_id!r}.",
     "key_revoked": "Key {key_id!r} was revoked. Create a new one.",
     "key_rotated_by_another": (
-        "A key is rotated with its own newest secret, or by an operator: whoever asks gets the new "
-        "one. Another key of yours can be revoked."
+        "A key can be rotated only with its own newest secret, or by an operator, because the "
+        "response contains the new secret. You can revoke other keys of yours."
     ),
     "key_revoked_by_another": (
-        f"Another key is revoked by one with the scope {KEYS_SCOPE}, or by an operator; an "
-        "operator's key by operators only."
+        f"To revoke another key, use a key with the scope {KEYS_SCOPE}, or ask an operator. Keys "
+        "of operators can be revoked by operators only."
     ),
     "keys_at_most": "A tenant has at most {limit} keys. Revoke one first.",
     "scopes_missing": "A key needs at least one scope.",

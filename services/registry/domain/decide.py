@@ -105,26 +105,19 @@ def _pin_base(state: Registry, command: PinBase) -> BasePinned | BaseRefused:
 
 
 def _register(models: TenantModels, command: RegisterVersion) -> tuple[Event, ...]:
-    known = models.versions.get(command.model_id)
-    job_id = command.lineage.job_id
+    model_id, job_id = command.terms.model_id, command.terms.lineage.job_id
+    known = models.versions.get(model_id)
     if known is not None:
-        if known.lineage.job_id == job_id:
+        if known.terms.lineage.job_id == job_id:
             return ()
-        exists = failing("version_exists", model_id=command.model_id, job_id=known.lineage.job_id)
+        exists = failing("version_exists", model_id=model_id, job_id=known.terms.lineage.job_id)
         failure = Failure(code=errors.ALREADY_EXISTS, reason=exists)
-        return (VersionFailed(model_id=command.model_id, job_id=job_id, failure=failure),)
+        return (VersionFailed(model_id=model_id, job_id=job_id, failure=failure),)
     if len(models.versions) >= VERSIONS_MAX:
         full = failing("versions_at_most", limit=VERSIONS_MAX)
         failure = Failure(code=errors.ILLEGAL_STATE, reason=full)
-        return (VersionFailed(model_id=command.model_id, job_id=job_id, failure=failure),)
-    return (
-        VersionSubmitted(
-            model_id=command.model_id,
-            series=command.series,
-            lineage=command.lineage,
-            adapter=command.adapter,
-        ),
-    )
+        return (VersionFailed(model_id=model_id, job_id=job_id, failure=failure),)
+    return (VersionSubmitted(terms=command.terms, adapter=command.adapter),)
 
 
 def _published(models: TenantModels, command: RecordPublished) -> tuple[Event, ...]:
@@ -135,15 +128,13 @@ def _published(models: TenantModels, command: RecordPublished) -> tuple[Event, .
     if command.failure is not None or not command.files:
         empty = Failure(code=errors.PLATFORM, reason=failing("adapter_empty"))
         failure = command.failure or empty
-        job_id = version.lineage.job_id
+        job_id = version.terms.lineage.job_id
         return (VersionFailed(model_id=command.model_id, job_id=job_id, failure=failure),)
     return (
         VersionPublished(
-            model_id=command.model_id,
-            series=version.series,
-            lineage=version.lineage,
+            terms=version.terms,
             files=command.files,
-            quarantined=version.lineage.verdict == "block",
+            quarantined=version.terms.lineage.verdict == "block",
         ),
     )
 
@@ -158,7 +149,7 @@ def _promote(models: TenantModels, command: Promote) -> tuple[Event, ...]:
         blocked = refusing("model_quarantined", model_id=command.model_id)
         return _reject(errors.ILLEGAL_STATE, blocked, "model")
     exclusive = command.stage in EXCLUSIVE
-    current = holder_of(models, version.series, command.stage).model_id if exclusive else None
+    current = holder_of(models, version.terms.series, command.stage).model_id if exclusive else None
     if command.expected != current:
         return _conflict(command.stage, current, command.expected)
     if version.stage == command.stage:
@@ -166,7 +157,7 @@ def _promote(models: TenantModels, command: Promote) -> tuple[Event, ...]:
     return (
         StageMoved(
             model_id=command.model_id,
-            series=version.series,
+            series=version.terms.series,
             stage=command.stage,
             replaced=current,
             by="promotion",
@@ -204,7 +195,7 @@ def _delete(models: TenantModels, command: DeleteVersion) -> tuple[Event, ...]:
     if version.stage in EXCLUSIVE:
         holds = refusing("model_in_stage", model_id=command.model_id, stage=version.stage)
         return _reject(errors.ILLEGAL_STATE, holds, "model")
-    job_id = version.lineage.job_id
+    job_id = version.terms.lineage.job_id
     return (VersionDeleted(model_id=command.model_id, files=version.files, job_id=job_id),)
 
 
@@ -229,21 +220,14 @@ def _publishing(model_id: str) -> tuple[Rejected, ...]:
 def _share(models: TenantModels, command: ShareCheckpoint) -> tuple[Event, ...]:
     checkpoint = command.checkpoint_id
     permitted = {
-        permission.project_id
+        permission.share.project_id
         for permission in models.shared.values()
         if permission.checkpoint_id == checkpoint
     }
     new = {share.project_id: share for share in command.shares if share.project_id not in permitted}
     if len(models.shared) + len(new) > SHARED_MAX:
         return _reject(errors.ILLEGAL_STATE, refusing("permissions_at_most", limit=SHARED_MAX))
-    return tuple(
-        CheckpointShared(
-            checkpoint_id=checkpoint,
-            permission_id=share.permission_id,
-            project_id=share.project_id,
-        )
-        for share in new.values()
-    )
+    return tuple(CheckpointShared(checkpoint_id=checkpoint, share=share) for share in new.values())
 
 
 def _unshare(models: TenantModels, command: UnshareCheckpoint) -> tuple[Event, ...]:
@@ -251,13 +235,7 @@ def _unshare(models: TenantModels, command: UnshareCheckpoint) -> tuple[Event, .
     if known is None:
         missing = refusing("permission_missing", permission_id=command.permission_id)
         return _reject(errors.NOT_FOUND, missing, "permission_id")
-    return (
-        CheckpointUnshared(
-            checkpoint_id=known.checkpoint_id,
-            permission_id=command.permission_id,
-            project_id=known.project_id,
-        ),
-    )
+    return (CheckpointUnshared(checkpoint_id=known.checkpoint_id, share=known.share),)
 
 
 def _reject(code: str, reason: Reason, param: str | None = None) -> tuple[Rejected, ...]:
