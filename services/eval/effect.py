@@ -12,6 +12,8 @@ from tunery.work.codec import decode_scores
 
 
 def verdict(blobs: Blobs, seal: Sealer) -> Effect[VerdictDue]:
+    """Judge an evaluation by the scores that its job recorded."""
+
     async def run(due: VerdictDue, tenant: str, _: int = 1) -> Send:
         data = await blobs.get(due.scores.blob, sha256=due.scores.sha256)
         scores = decode_scores(data)

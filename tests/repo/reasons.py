@@ -90,9 +90,9 @@ def _missing(file: SourceFile, call: ast.Call, catalogue: Mapping[Any, str]) -> 
     if words is None:
         yield file.violation(call, f"the code {code.value!r} has no words")
         return
-    given = {keyword.arg for keyword in call.keywords}
+    params = {keyword.arg for keyword in call.keywords}
     named = {name for _, name, _, _ in Formatter().parse(words) if name}
-    for name in sorted(named - given if None not in given else ()):
+    for name in sorted(named - params if None not in params else ()):
         yield file.violation(call, f"the words of {code.value!r} name {name!r}, which is not given")
 
 

@@ -7,7 +7,7 @@ from tests.unit.services.registry.samples import MODEL, adapter, header, submitt
 from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.verbs import Done, Todo
 
-TAKEN = Failure(code="platform_error", reason=failing("publishing_failed"))
+EMPTY = Failure(code="platform_error", reason=failing("adapter_empty"))
 
 
 async def test_rows_follow_the_version() -> None:
@@ -23,7 +23,7 @@ async def test_rows_follow_the_version() -> None:
         terms=version.terms,
     )
     assert project(header(), published) == (Done(PUBLISH, todo.id), Done(ERASE, file.blob))
-    failed = VersionFailed(model_id=MODEL, job_id="ftjob-2", failure=TAKEN)
+    failed = VersionFailed(model_id=MODEL, job_id="ftjob-2", failure=EMPTY)
     assert Done(PUBLISH, todo.id) not in project(header(), failed)
     (erasing,) = project(header(), VersionDeleted(model_id=MODEL, files=(file,)))
     assert isinstance(erasing, Todo)
