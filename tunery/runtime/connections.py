@@ -48,6 +48,7 @@ async def open_runtime(name: str, settings: RuntimeSettings) -> AsyncIterator[Ru
         async def create_topics() -> None:
             await log.create(TOPICS, PARTITIONS)
 
+        # A task group may be used here: what goes wrong in it ends the start, and so the process.
         async with asyncio.TaskGroup() as group:
             store = group.create_task(wait_for_server("PostgreSQL", connect_store, clock))
             group.create_task(wait_for_server("S3", blobs.prepare, clock))

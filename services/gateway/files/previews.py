@@ -24,6 +24,7 @@ from services.gateway.files.preview_tasks import (
 from services.gateway.web.errors import ApiError, invalid, unavailable
 
 PREVIEW_MS_MAX: Final[Ms] = 20_000
+KILL_MS_MAX: Final[Ms] = 5_000  # for a killed process to end
 PROCESSES_MAX: Final = 2
 WAITING_MAX: Final = 16
 PASSED_ON: Final = ("PATH", "PYTHONPATH", "HOME", "LANG", "VIRTUAL_ENV")
@@ -69,7 +70,8 @@ class PreviewProcesses:
             if process.returncode is None:
                 with suppress(ProcessLookupError):
                     process.kill()
-                await process.wait()
+                with suppress(TimeoutError):  # one that the kernel holds ends later
+                    await asyncio.wait_for(process.wait(), KILL_MS_MAX / 1_000)
         if process.returncode != 0:
             raise ApiError(500, "internal_error", "The preview ended before its answer.")
         answer = ANSWERS.decode(out)

@@ -28,6 +28,7 @@ FOLLOWERS_MAX: Final = 1_000  # of one process
 TAIL_MAX: Final = 1_000  # events of one source that are kept in memory
 PAGE: Final = 500
 POLL_MS: Final[Ms] = 5_000  # look again after this, in case a notice was lost
+UNWOKEN_MS_MAX: Final[Ms] = 2 * POLL_MS
 LATE_MS: Final[Ms] = 3_000  # steps may be projected this long after the end of their job
 
 JobKey: TypeAlias = tuple[str, str]  # tenant, job
@@ -154,8 +155,16 @@ class Feeds:
                     feed.fresh = False
                     continue
                 else:
-                    await woken.wait()
+                    await self._wait(feed, woken)
                 yield batch
+
+    async def _wait(self, feed: Feed, woken: asyncio.Event) -> None:
+        """Wait until the followers are woken, or look anyway: the host that wakes them may be away."""
+        try:
+            async with asyncio.timeout(UNWOKEN_MS_MAX / 1_000):
+                await woken.wait()
+        except TimeoutError:
+            feed.fresh = False
 
     @contextmanager
     def _joined(

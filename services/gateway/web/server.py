@@ -69,6 +69,7 @@ class HttpServer:
             self.address = bound.getsockname()
             task = asyncio.create_task(server.serve(sockets=[bound]), name="uvicorn")
             try:
+                # A cancellation of either task ends this run, and what keeps the host begins anew.
                 await asyncio.shield(task)
             finally:
                 server.should_exit = True

@@ -28,6 +28,7 @@ from tunery.data.preparing import PreparedDirectory
 
 MODULE: Final = "services.ingest.adapters.worker"
 ERROR_BYTES_MAX: Final = 10_000
+KILL_MS_MAX: Final[Ms] = 5_000  # for a killed process to end
 MEMORY_BYTES_MAX: Final = 4 * 1024**3
 NO_SCREENING: Final = ScreeningTask()
 # the name of an exception, after the lines of its traceback
@@ -117,7 +118,8 @@ class ProcessWorkbench:
         finally:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
-            await process.wait()
+            with contextlib.suppress(TimeoutError):  # one that the kernel holds ends later
+                await asyncio.wait_for(process.wait(), KILL_MS_MAX / 1_000)
         if code != 0:
             raise WorkFailed(_describe_exit(code, errors))
         answer: Answer = msgspec.json.decode((folder / ANSWER_FILE).read_bytes(), type=Answer)

@@ -123,7 +123,7 @@ class LeaseAttempt:
             status = await process.wait()
         except BaseException:
             process.signal(signal.SIGKILL)
-            await process.wait()
+            await process.wait()  # without a limit: its slots are not free before it has ended
             raise
         finally:
             self._process = self._idle_since_ms = None

@@ -147,7 +147,7 @@ class SharedProducer:
     async def _connected(self) -> Any:
         if self._producer is not None:
             return self._producer
-        async with self._lock:
+        async with self._lock:  # held for `_wait_ms` at most; those who wait then fail at once
             if self._producer is None:
                 loop = asyncio.get_running_loop()
                 if loop.time() < self._closed_until:

@@ -36,6 +36,7 @@ PARTITION_BYTES_MAX: Final = 1_048_576  # a larger batch comes whole, alone
 READ_UNCOMMITTED: Final = 0
 NO_LEADER: Final = -1  # aiokafka's leader of a partition whose broker has gone
 CONNECT_MS_MAX: Final = 3_000
+REQUEST_MS_MAX: Final = 40_000  # of one fetch with its long poll; aiokafka's own default
 RETRY_BACKOFF_MS: Final = 500  # while the broker is away every reader asks for it this often
 Bounds = Callable[[str, int], Awaitable[tuple[int, int]]]
 
@@ -54,7 +55,9 @@ class SharedClient:
             async with asyncio.timeout(CONNECT_MS_MAX / 1_000), self._lock:
                 if self._client is None:
                     client = AIOKafkaClient(
-                        bootstrap_servers=self._bootstrap, retry_backoff_ms=RETRY_BACKOFF_MS
+                        bootstrap_servers=self._bootstrap,
+                        retry_backoff_ms=RETRY_BACKOFF_MS,
+                        request_timeout_ms=REQUEST_MS_MAX,
                     )
                     await client.bootstrap()
                     self._client = client

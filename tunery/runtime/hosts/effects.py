@@ -15,7 +15,7 @@ from uuid import uuid5
 import msgspec
 
 from schemas.ids import NAMESPACE
-from schemas.units import Ms
+from schemas.units import DAY_MS, Ms
 from tunery.runtime.backoff import every, retry
 from tunery.runtime.blobs.abstract import BlobsUnavailable
 from tunery.runtime.bus.abstract import AppendUnknown, Unavailable
@@ -36,6 +36,8 @@ SEND_TRIES_MAX: Final = 21
 SEND_RETRY_MS: Final[Ms] = 1_000
 RENEWALS_PER_LEASE: Final = 3
 STOP_MS_MAX: Final[Ms] = 1_000
+#: of one try, far above the limits of any effect's own; a row whose work hangs is renewed till then
+RUN_MS_MAX: Final[Ms] = DAY_MS
 #: outages, which do not count as a failed try
 OUTAGE: Final = (StoreUnavailable, BlobsUnavailable, Unavailable, AppendUnknown)
 
@@ -111,7 +113,11 @@ class EffectHost:
                 log_event(LOG, logging.ERROR, "effect.row_left", error)
 
     async def _run_leased(self, effect: Effect[Any], row: LeasedRow, body: Any) -> None:
-        """Run the effect while the lease of its row is renewed beside it."""
+        """Run the effect while the lease of its row is renewed beside it.
+
+        These tasks live as long as a row is in work. A stray cancellation of one of them ends the
+        work; the row is given back, or its lease ends by itself, and it is tried again.
+        """
         running = EFFECTS_RUNNING.labels(effect.kind)
         working = asyncio.create_task(self._try(effect, row, body))
         renewing = asyncio.create_task(self._renew(effect, row))
@@ -154,7 +160,8 @@ class EffectHost:
             failure = row.failure or f"the work on it was cut off {row.try_number - 1} times"
             return await self._exhaust(effect, row, body, failure)
         try:
-            send = await effect.run(body, row.tenant, row.try_number)
+            async with asyncio.timeout(RUN_MS_MAX / 1_000):
+                send = await effect.run(body, row.tenant, row.try_number)
         except OUTAGE as error:
             log_event(LOG, logging.WARNING, "effect.outage", why=error)
             await self._store.release(row, OUTAGE_MS, str(error), counts=False)

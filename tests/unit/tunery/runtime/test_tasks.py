@@ -161,6 +161,7 @@ async def test_kept_loop_that_is_cancelled_before_its_first_step_runs_again() ->
             await asyncio.sleep(0.005)
     await kept.stop()
     gc.collect()
+    assert runs == 1
 
 
 async def test_released_loop_is_not_run_again() -> None:

@@ -187,3 +187,17 @@ async def test_commits_of_both_projections_wake_the_followers() -> None:
         views.set_phase("done", finished_at=0)
         store._notify(feeds.CHANNELS[0], "")
         assert [event.id for event in await follower] == ["0", "1"]
+
+
+async def test_followers_look_by_themselves_while_the_host_does_not_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(feeds, "UNWOKEN_MS_MAX", 20)
+    views, clock = Rows(), SystemClock()
+    without_host = Feeds(MemoryStore(clock), views, clock, late_ms=0)
+    follower = asyncio.create_task(followed(without_host, STEPS_ONLY, ("",), None))
+    await asyncio.sleep(0.05)
+    views.add(STEPS, "1")
+    views.set_phase("done", 0)
+    async with asyncio.timeout(5):
+        assert [event.id for event in await follower] == ["1"]

@@ -101,6 +101,27 @@ async def test_exhausted_effect_sends_its_last_failure() -> None:
     assert len(attempts) == 3
 
 
+async def test_try_that_never_ends_is_a_failed_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(effects, "RUN_MS_MAX", 30)
+    tries: list[int] = []
+    quick = give_back(lambda body, tenant: None)
+
+    async def hang_once(body: SeatsHeld, tenant: str, try_number: int) -> Send | None:
+        tries.append(try_number)
+        if try_number == 1:
+            await asyncio.Event().wait()
+        return await quick.run(body, tenant, try_number)
+
+    async with serving(replace(quick, run=hang_once, tries_max=3)) as service:
+        await service.send("a", HoldSeats(seats=1))
+
+        async def tried_again() -> bool:
+            return tries == [1, 2]
+
+        await until(tried_again)
+        await gone(service)
+
+
 async def test_outage_uses_up_no_try() -> None:
     attempts: list[int] = []
 
