@@ -75,33 +75,20 @@ def _create(
     return (
         UploadCreated(
             upload_id=command.upload_id,
-            purpose=command.purpose,
-            name=command.name,
-            media_type=command.media_type,
-            bytes=command.bytes,
+            terms=command.terms,
             expires_at=ctx.at + UPLOAD_MS_MAX,
-            expires_after_ms=command.expires_after_ms,
-            dataset=command.dataset,
-            rows_max=command.rows_max,
         ),
     )
 
 
 def _add(upload: PendingUpload, command: AddPart) -> tuple[Event, ...]:
-    if command.part_id in upload.parts:
-        text = f"Part {command.part_id} exists already."
+    if command.part.part_id in upload.parts:
+        text = f"Part {command.part.part_id} exists already."
         return _reject(errors.ALREADY_EXISTS, text, "part_id")
     if len(upload.parts) >= PARTS_MAX:
         text = f"An upload has at most {PARTS_MAX} parts. Send larger ones (up to 64 MB)."
         return _reject(errors.ILLEGAL_STATE, text)
-    return (
-        PartAdded(
-            upload_id=command.upload_id,
-            part_id=command.part_id,
-            bytes=command.bytes,
-            sha256=command.sha256,
-        ),
-    )
+    return (PartAdded(upload_id=command.upload_id, part=command.part),)
 
 
 def _complete(
@@ -111,22 +98,18 @@ def _complete(
     if not known or len(set(command.parts)) != len(command.parts):
         text = "part_ids must name parts of this upload, each once."
         return _reject(errors.MALFORMED, text, "part_ids")
-    if not command.bytes == upload.bytes == sum(upload.parts[name] for name in command.parts):
-        text = f"The parts have {command.bytes} bytes, {upload.bytes} were declared."
+    size, declared, terms = command.content.bytes, upload.terms.bytes, upload.terms.file
+    if not size == declared == sum(upload.parts[name] for name in command.parts):
+        text = f"The parts have {size} bytes, {declared} were declared."
         return _reject(errors.MALFORMED, text, "bytes")
-    if (rejected := check_limits(datasets, upload.dataset)) is not None:
+    if (rejected := check_limits(datasets, terms.dataset)) is not None:
         return (rejected,)
     file = FileRegistered(
         file_id=command.file_id,
-        purpose=upload.purpose,
-        name=upload.name,
-        bytes=command.bytes,
-        sha256=command.sha256,
-        blob=command.blob,
-        expires_at=expires_at(ctx.at, upload.expires_after_ms),
-        dataset=upload.dataset,
-        version=next_version(datasets, upload.dataset),
-        rows_max=upload.rows_max,
+        terms=terms,
+        content=command.content,
+        expires_at=expires_at(ctx.at, terms.expires_after_ms),
+        version=next_version(datasets, terms.dataset),
     )
     done = end_upload(upload, command.upload_id, "completed", command.parts, command.file_id)
     return (file, done)
