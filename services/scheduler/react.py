@@ -1,4 +1,4 @@
-"""What follows elsewhere from the `job` and `pool` journals. Only reactions cross streams."""
+"""Commands to other streams that follow from the `job` and `pool` journals."""
 
 from typing import assert_never
 
@@ -80,7 +80,7 @@ def react_job(header: Header, event: JobEvent) -> tuple[Send, ...]:
 
 
 def react_pool(_: Header, event: PoolEvent) -> tuple[Send, ...]:
-    """What `job` is told of an event of `pool`."""
+    """The command to `job` that follows from an event of `pool`."""
     match event:
         case WaitExplained():
             wait = RecordWait(job_id=event.job_id, attempt=event.attempt, reason=event.reason)

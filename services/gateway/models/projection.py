@@ -33,7 +33,7 @@ def project_model(header: Header, event: Event) -> tuple[Change, ...]:
     """Rows of base models, versions and permissions that follow from one event of `model`."""
     match event:
         case BaseAdded():
-            # One event in each partition, each at a time of its own, in no order among each other:
+            # Every partition has its own event with its own time, and their order is not defined:
             # a row that a rebuild makes again comes from one of them.
             if header.partition != BASES_PARTITION:
                 return ()

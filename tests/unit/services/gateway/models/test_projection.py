@@ -57,7 +57,7 @@ def test_base_added_in_every_partition_is_one_row() -> None:
     assert only(records, BASES).base.sha256 == BASE.sha256
 
 
-def test_who_is_replaced_goes_back_to_dev() -> None:
+def test_a_replaced_version_returns_to_dev() -> None:
     first = StageMoved(model_id="m1", series="s", stage="production", replaced=None, by="promotion")
     second = replace(first, model_id="m2", replaced="m1")
     terms = (replace(PUBLISHED.terms, model_id=model_id) for model_id in ("m1", "m2"))

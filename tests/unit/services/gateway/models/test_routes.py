@@ -52,7 +52,7 @@ async def test_base_models_and_versions_are_listed(api: ControlPlane) -> None:
     assert shown["lineage"]["base_sha256"] == BASE.sha256
 
 
-async def test_a_stage_moves_only_from_whom_it_was_expected(api: ControlPlane) -> None:
+async def test_promotion_needs_the_current_holder_as_expected(api: ControlPlane) -> None:
     client = await api.tenant()
     first, second = await version(api, client, "a"), await version(api, client, "b")
     body = {"stage": "production", "expected": None}
