@@ -3,6 +3,7 @@
 from typing import Final, Literal, TypeAlias
 
 from schemas.envelope import Message, Part, Rejected, Repeated, Sha256, Tick
+from schemas.reasons import Failure
 from schemas.sealed import Sealed
 from schemas.units import Ms, Tokens
 
@@ -50,7 +51,7 @@ class BaseTokens(Part):
 class Validation(Part):
     """What the validator found; the rows themselves are in the report blob.
 
-    `code`, `message`: of a file that is not accepted, as OpenAI words it.
+    `failure`: why the file is not accepted.
     """
 
     accepted: bool
@@ -60,8 +61,7 @@ class Validation(Part):
     warnings: int
     tokens: tuple[BaseTokens, ...]
     report_blob: str
-    code: str | None = None
-    message: str | None = None
+    failure: Failure | None = None
 
 
 class DatasetName(Part):
@@ -277,7 +277,7 @@ class RecordValidation(Message):
 
     file_id: str
     validation: Validation | None
-    failure: str | None = None
+    failure: Failure | None = None
 
 
 class PinDataset(Message):
@@ -321,12 +321,11 @@ class ReleaseDataset(Message):
 
 
 class RecordPrepared(Message):
-    """Outcome of the prepare effect, for every job that waits for it. `code`: of the failure."""
+    """Outcome of the prepare effect, for every job that waits for it."""
 
     prepare_id: str
     prepared: Prepared | None
-    failure: str | None = None
-    code: str | None = None
+    failure: Failure | None = None
 
 
 # --- events
@@ -397,7 +396,7 @@ class FileUnreadable(Message):
     """Validation could not be done at all; the file counts as rejected."""
 
     file_id: str
-    failure: str
+    failure: Failure
 
 
 class FileDeleted(Message):
@@ -460,7 +459,7 @@ class DatasetPrepared(Message):
 
 class PreparationFailed(Message):
     prepare_id: str
-    failure: str
+    failure: Failure
 
 
 class DatasetReady(Message):
@@ -476,8 +475,7 @@ class DatasetReady(Message):
 
 class PinRefused(Message):
     job_id: str
-    code: str
-    message: str
+    failure: Failure
 
 
 class DatasetUnpinned(Message):
