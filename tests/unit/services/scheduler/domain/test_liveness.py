@@ -192,10 +192,8 @@ def ref(lease: int) -> LeaseRef:
 
 def elapsed(**elapsed_ms: int) -> Heartbeat:
     """`l7=9`: lease 7 has run for 9 ms."""
-    return replace(
-        beat(**dict.fromkeys(elapsed_ms, 0)),
-        elapsed_ms=tuple(elapsed_ms.values()),
-    )
+    leases = tuple(int(name[1:]) for name in elapsed_ms)
+    return replace(beat(), leases=leases, elapsed_ms=tuple(elapsed_ms.values()))
 
 
 def test_what_agents_say_of_elapsed_time_is_passed_on() -> None:
