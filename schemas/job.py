@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 from schemas.account import Lane, PlanTerms
 from schemas.dataset import BaseTokens, LengthPolicy, Prepared, PrepareSpec
 from schemas.envelope import Message, Part, Reason, Rejected, Repeated, Sha256
-from schemas.model import Base, Lineage, Verdict
+from schemas.model import Base, Verdict, VersionTerms
 from schemas.pool import AttemptEnd, CloseMode, EndAuthor, Placement, Role
 from schemas.sealed import Sealed
 from schemas.training import (
@@ -462,11 +462,19 @@ class VerdictRecorded(Message):
 
 
 class RegistrationWanted(Message):
-    job_id: str
-    model_id: str
-    series: str
-    lineage: Lineage
+    """The job's result is to be published as a version.
+
+    terms: the version.
+    adapter: its files, where its agent stored them.
+    """
+
+    terms: VersionTerms
     adapter: tuple[BlobFile, ...]
+
+    @property
+    def job_id(self) -> str:
+        """The job whose result it is."""
+        return self.terms.lineage.job_id
 
 
 class JobEnded(Message):

@@ -1,4 +1,4 @@
-"""Lives of jobs as commands, and the journal that the real decider makes of them.
+"""Commands of the lives of many jobs, and the journal that the real decider makes of them.
 
 Three of five jobs are trained, evaluated and registered; two are paused, resumed and cancelled
 while they wait. That makes ten commands a job, and a journal like a scheduler's after a month.
@@ -134,7 +134,7 @@ def tenants() -> tuple[str, ...]:
 
 
 def commands(jobs: int) -> Iterator[Record]:
-    """Command records of all these jobs, offsets from 0, one life after the other."""
+    """Command records of all these jobs, one job after the other, with offsets from 0."""
     offsets = count()
     names = tenants()
     for tenant in names:

@@ -1,4 +1,4 @@
-"""What follows elsewhere from the `job` and `pool` journals. Only reactions cross streams."""
+"""Commands to other streams that follow from the `job` and `pool` journals."""
 
 from typing import assert_never
 
@@ -65,12 +65,7 @@ def react_job(header: Header, event: JobEvent) -> tuple[Send, ...]:
             )
             return (_to_pool(event.pool, header.tenant, close),)
         case RegistrationWanted():
-            register = RegisterVersion(
-                model_id=event.model_id,
-                series=event.series,
-                lineage=event.lineage,
-                adapter=event.adapter,
-            )
+            register = RegisterVersion(terms=event.terms, adapter=event.adapter)
             return (Send("model", header.key, header.tenant, register),)
         case AttemptStarted(role="train"):
             return (_announce(header, event.job_id, "running", f"started/{event.attempt}"),)
@@ -85,7 +80,7 @@ def react_job(header: Header, event: JobEvent) -> tuple[Send, ...]:
 
 
 def react_pool(_: Header, event: PoolEvent) -> tuple[Send, ...]:
-    """What `job` is told of an event of `pool`."""
+    """The command to `job` that follows from an event of `pool`."""
     match event:
         case WaitExplained():
             wait = RecordWait(job_id=event.job_id, attempt=event.attempt, reason=event.reason)

@@ -1,4 +1,4 @@
-"""What must hold after a run of the control plane, at every prefix of its journals."""
+"""Invariants of a run of the control plane, checked at every prefix of its journals."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
@@ -31,7 +31,7 @@ price_books = cache(read_books)
 
 @dataclass(frozen=True)
 class Audit:
-    """The second books of a run, and what they found."""
+    """The independent accounts of a run, and the violations they found."""
 
     meter: Meter
     quota: Quota

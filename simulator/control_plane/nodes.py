@@ -1,6 +1,6 @@
 """Nodes: machines, and their agents as tasks on virtual time.
 
-A machine outlives its agents and knows what really runs on it, whatever an agent believes.
+A machine outlives its agents and knows which attempts really run on it.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ class SimMachine:
         self.agent: AgentTasks | None = None
 
     def boot(self) -> None:
-        """A new agent; it kills first what an earlier agent has left."""
+        """Start a new agent, which first kills the processes of the one before."""
         if self.agent is not None:
             return
         self.running.clear()
@@ -98,7 +98,7 @@ class SimMachine:
         agent.port.resume()
 
     async def depart(self) -> None:
-        """An orderly departure: what runs writes a checkpoint and ends, then the node retires."""
+        """Leave in order: attempts write a checkpoint and end, then the node retires."""
         agent = self.agent
         if agent is None or not agent.agent.state.registered:
             return
@@ -223,7 +223,7 @@ class AttemptTask:
         attempt.is_over = True
 
     async def _work(self) -> tuple[AttemptOutcome, FailureCause | None]:
-        """Steps and checkpoints, until it is done, fails by itself, or is stopped."""
+        """Run steps and checkpoints until the attempt succeeds, fails or is stopped."""
         attempt = self.attempt
         started = attempt.start(
             self.agent.port.monotonic_ms,
@@ -251,7 +251,7 @@ class AttemptTask:
         return "succeeded", None
 
     async def _stand_still(self) -> None:
-        """Until it is killed: it does not hear notices either."""
+        """Make no progress until killed; notices are ignored, too."""
         since_ms = self.attempt.still_since_ms = self.agent.port.monotonic_ms()
         self.context.broker.tally.add("process stuck")
         while self._target != "kill":
@@ -272,7 +272,7 @@ class AttemptTask:
         return self.context.happens(self.context.plan.failures)
 
     async def _until(self, until_ms: float) -> None:
-        """Time passes, or another state is requested. A frozen agent notices neither."""
+        """Wait for a time or for another target state; a frozen agent notices neither."""
         left_ms = until_ms - self.agent.port.monotonic_ms()
         if self._target == self._noticed and left_ms > 0:
             self._woken.clear()

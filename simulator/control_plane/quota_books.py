@@ -1,4 +1,4 @@
-"""A second book of limits, holds and ends, from the accepted events of `job` alone."""
+"""Independent accounts of limits, holds and ends of jobs, from events of `job` alone."""
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
@@ -161,7 +161,7 @@ class Quota:
         code: str,
         at: Ms,
     ) -> None:
-        """What was refused would have passed the limit, or the key's cap."""
+        """Check that a refused job would have exceeded the limit, or the key's cap."""
         needs = next(
             estimate(spec, count) for count in counts if count.base_id == spec.base.base_id
         )

@@ -1,4 +1,4 @@
-"""Tenants that submit and change jobs, and the services that are only played: they answer."""
+"""Tenants that submit and change jobs, and stubs of the services that are not simulated."""
 
 import asyncio
 from typing import Final
@@ -56,7 +56,7 @@ ENDPOINT: Final = "we_tenant"
 
 
 class SimTenant:
-    """One customer: its jobs as it knows them, and the requests that it makes."""
+    """One tenant: its jobs, and the requests that it makes."""
 
     def __init__(self, context: SimContext, name: str, url: Sealed = NO_TEXT) -> None:
         self.context, self.name, self._url = context, name, url
@@ -150,7 +150,7 @@ class SimTenant:
 
 
 class AnsweringServices:
-    """ingest, registry, eval and notifier, as short as they can be: they answer."""
+    """Stubs of ingest, registry, eval and notifier, which answer commands."""
 
     def __init__(self, context: SimContext) -> None:
         self.context, self.rng = context, context.chance("neighbours")
@@ -160,7 +160,7 @@ class AnsweringServices:
         context.readers.append(self._read)
 
     async def listen(self, stream: Stream) -> None:
-        """Answer the commands of a stream that has no owner here, each once."""
+        """Answer each command of a stream that has no owner in the simulation, once."""
         topic = stream.commands.name
         reader = await self.context.broker.memory.reader(topic, dict.fromkeys(range(PARTITIONS), 0))
         body = msgspec.json.Decoder(stream.command)
@@ -183,8 +183,8 @@ class AnsweringServices:
             case PinBase():
                 self._answer("job", tenant, RecordBase(job_id=body.job_id, base=BASE))
             case RegisterVersion():
-                job_id = body.lineage.job_id
-                registered = RecordRegistered(job_id=job_id, model_id=body.model_id)
+                job_id = body.terms.lineage.job_id
+                registered = RecordRegistered(job_id=job_id, model_id=body.terms.model_id)
                 self._answer("job", tenant, registered)
             case _:
                 pass

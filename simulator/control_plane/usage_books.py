@@ -1,7 +1,7 @@
-"""A second meter: what every lease must have cost, by decision 0005, from facts alone.
+"""An independent meter: what every lease must have cost by decision 0005.
 
-It reads the pool's accepted events, the commands they decide, raw heartbeats and the diaries of
-those who ran, and uses no state and no arithmetic of the scheduler.
+It reads the pool's accepted events, the commands they decide, heartbeats and the times that
+attempts recorded, and uses no state and no arithmetic of the scheduler.
 """
 
 from collections import Counter, defaultdict
@@ -44,7 +44,7 @@ PLATFORM: Final = ("platform", "bad_node", None)
 
 
 class LedgerLine(Struct, frozen=True, kw_only=True):
-    """What billing must have a row of; named as its columns are."""
+    """A row that billing's ledger must have; fields are named as its columns."""
 
     tenant: str
     job_id: str
@@ -135,7 +135,7 @@ class Meter:
     # --- tokens -----------------------------------------------------------------------------------
 
     def _check_token(self, command: Any, events: tuple[Any, ...]) -> None:
-        """A report that changes anything is of the open lease that it names, and of no other."""
+        """Check that an accepted report belongs to the open lease that its token names."""
         if not isinstance(command, ReportStarted | ReportCheckpoint | ReportExit):
             return
         number = command.token.lease
@@ -330,7 +330,7 @@ class Meter:
     def _settle(
         self, lease: LeaseBook, event: PlacementClosed, command: Any, at: Ms, sliced_ms: Ms
     ) -> None:
-        """Slices, credits and totals, compared with the truth to the unit."""
+        """Compare slices, credits and totals with the expected amounts."""
         end, grant = event.end, lease.grant
         name = f"lease {grant.token.lease} ({end.outcome}, by {end.ended_by})"
         elapsed_ms = self._elapsed_ms(lease, command, at, sliced_ms)
@@ -355,7 +355,7 @@ class Meter:
             self._say("ledger", f"{name} closes with {said}; {elapsed_ms} ms, {billable}, {lost}")
 
     def _elapsed_ms(self, lease: LeaseBook, command: Any, at: Ms, sliced_ms: Ms) -> Ms:
-        """The agent's own time where it said so; else until the kill; else the last sign of life.
+        """Elapsed time as the agent reported it, else until the kill, else the last heartbeat.
 
         Never before what is billed already, never after now, nothing for what never started.
         """

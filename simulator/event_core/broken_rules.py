@@ -144,7 +144,7 @@ def _settled(owner: Any, term: Any, flight: Any) -> None:
 
 
 class _Agreeing(dict[int, Any]):
-    """Agrees that whatever claim was read last is the reader's own."""
+    """Returns for every partition a value that is equal to any claim."""
 
     def get(self, *_: Any) -> Any:
         return _Same()
@@ -271,7 +271,7 @@ async def lease_at_once(self: Any, kind: str, count: int, row_lease_ms: Ms) -> A
 
 
 async def flags_stay_down(_: Any, __: Any) -> None:
-    """What another process said about the rows is never corrected."""
+    """A flag lowered by another process is never raised again."""
 
 
 async def row_gone_when_sent(

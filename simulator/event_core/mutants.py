@@ -38,7 +38,7 @@ class Mutant:
 
     @contextmanager
     def alive(self) -> Iterator[None]:
-        """The rule is broken inside the block."""
+        """Break the rule inside the block."""
         missing = object()
         before = self.owner.__dict__.get(self.attribute, missing)
         setattr(self.owner, self.attribute, self.broken)
@@ -56,7 +56,7 @@ def _once(*kinds: str) -> Faults:
     return Faults(steps=tuple(FaultStep(9_000 + 2_000 * n, kind) for n, kind in enumerate(kinds)))
 
 
-#: claims are among what is lost, and others claim anew at once
+#: the lost records include claims, and other owners claim again at once
 _LOST_CLAIMS: Final = Faults(
     steps=(
         FaultStep(5_200, "rebalance"),

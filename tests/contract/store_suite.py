@@ -1,4 +1,4 @@
-"""What every store must do. Subclasses give a fixture `store`, empty at the start of each test."""
+"""The contract of every store. Subclasses define a fixture `store`, empty for each test."""
 
 import asyncio
 
@@ -271,7 +271,7 @@ class StoreSuite:
         await asyncio.sleep(0.1)  # the lease has ended: a has nothing leased of this kind
         assert [row.id for row in await store.lease_rows("scan", 2, 10_000)] == ["a1", "b0"]
 
-    async def test_a_released_row_waits_and_remembers(self, store: Store) -> None:
+    async def test_a_released_row_waits_and_keeps_its_tries_and_failure(self, store: Store) -> None:
         await store.ensure(TABLES)
         await commit(store, 0, 1, todo("t"))
         await catch_up(store)
@@ -313,7 +313,7 @@ class StoreSuite:
         assert await store.prune_outcomes(5) == 2
         assert await store.outcome("c1") is None
 
-    async def test_listeners_hear_of_commits(self, store: Store) -> None:
+    async def test_listeners_are_notified_of_commits(self, store: Store) -> None:
         await store.ensure(TABLES)
         notices: list[tuple[str, str]] = []
         done = asyncio.Event()

@@ -43,7 +43,7 @@ def test_no_invariant_is_violated_in_sixty_seeds(
 
 
 def idle_kinds(sums: Counter[str]) -> list[str]:
-    """What happened too seldom in all the runs to show anything."""
+    """Kinds of faults that happened too rarely over all runs."""
     wanted = dict.fromkeys(KINDS, 0) | {"jobs": 2 * SEEDS, "leases": 4 * SEEDS}
     return [kind for kind, more_than in wanted.items() if sums[kind] <= more_than]
 

@@ -1,4 +1,4 @@
-"""Objects of the API, as far as this client reads them. Answers may have more fields."""
+"""Objects of the API with the fields that this client reads; responses have more."""
 
 from typing import Any, TypedDict
 

@@ -1,4 +1,4 @@
-"""Decisions of `account`: who may use what, and who is told about which event."""
+"""Decisions of `account`: tenants, keys, limits, endpoints, and which of them get a delivery."""
 
 from typing import assert_never
 
@@ -54,7 +54,7 @@ from services.billing.domain.state import (
 
 
 def decide(state: Tenants, command: Command, ctx: Context) -> tuple[Event, ...]:
-    """Refusals are `Rejected`; facts that change nothing (late, or told before) are ()."""
+    """The events of a command: `Rejected` for a refusal, () for a late or repeated fact."""
     if isinstance(command, CreateTenant):
         return _create_tenant(state, command, ctx)
     tenant = state.get(ctx.key)
@@ -139,8 +139,8 @@ def _rotate_key(tenant: AccountState, command: RotateKey) -> tuple[Event, ...]:
         return _reject(errors.ILLEGAL_STATE, message)
     if command.secret not in (None, key.sha256):
         message = (
-            "A key is rotated with its own newest secret, or by an operator: whoever asks gets "
-            "the new one. Another key of yours can be revoked."
+            "A key can be rotated only with its own newest secret, or by an operator, because the "
+            "response contains the new secret. You can revoke other keys of yours."
         )
         return _reject(errors.FORBIDDEN, message, "id")
     rotation = command.rotation
@@ -154,15 +154,15 @@ def _revoke_key(tenant: AccountState, command: RevokeKey) -> tuple[Event, ...]:
         return _reject(errors.NOT_FOUND, f"No key {command.key_id!r}.", "id")
     if not _may_revoke(tenant, key, command.secret):
         message = (
-            f"Another key is revoked by one with the scope {KEYS_SCOPE}, or by an operator; an "
-            "operator's key by operators only."
+            f"To revoke another key, use a key with the scope {KEYS_SCOPE}, or ask an operator. "
+            "Keys of operators can be revoked by operators only."
         )
         return _reject(errors.FORBIDDEN, message, "id")
     return () if key.revoked else (KeyRevoked(key_id=command.key_id, sha256=key.sha256),)
 
 
 def _may_revoke(tenant: AccountState, key: ApiKey, secret: Sha256 | None) -> bool:
-    """Operators, the key itself, and for keys of tenants those whose work it is."""
+    """Whether a key may be revoked: by operators, by itself, or with the scope KEYS_SCOPE."""
     if secret in (None, key.sha256):
         return True
     asking = (own for own in tenant.keys.values() if own.sha256 == secret and not own.revoked)
@@ -256,8 +256,8 @@ def _due(
 def _announce(tenant: AccountState, command: Announce) -> tuple[Event, ...]:
     """One delivery for each endpoint that subscribes to this type now.
 
-    The delivery's id follows from event and endpoint, so an event told twice cannot open a second
-    delivery while the first is open; told twice at all it is not (reactions are decided once).
+    The delivery's id follows from event and endpoint, so an event announced twice cannot open a
+    second delivery while the first is open. Reactions are decided only once anyway.
     """
     free_count, event = DELIVERIES_OPEN_MAX - len(tenant.deliveries), command.event
     due = []

@@ -1,4 +1,4 @@
-"""What `account` remembers of each tenant: enough to decide, nothing that only readers need."""
+"""The state of `account`: what decisions need, and nothing that only readers need."""
 
 from typing import Final, TypeAlias
 

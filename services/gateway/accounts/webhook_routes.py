@@ -48,9 +48,9 @@ from tunery.runtime.seal.webhooks import webhook_secret
 LIMIT: Final = 20
 LIMIT_MAX: Final = 100
 SECRET_VERSION: Final = 1
-TEST_MS_MAX: Final[Ms] = 20_000  # the receiver's 15 s, and the way there and back
+TEST_MS_MAX: Final[Ms] = 20_000  # the receiver's 15 s, and time for the commands before and after
 POLL_MS: Final[Ms] = 50
-LOOKED_AT_MAX: Final = 10_000  # deliveries, newest first, that a range is looked for in
+LOOKED_AT_MAX: Final = 10_000  # newest deliveries in which a range of times is searched
 Limit = Annotated[int, Query(ge=1, le=LIMIT_MAX)]
 router = APIRouter(tags=["webhooks"])
 ROOT: Final = "/v1/webhook_endpoints"
@@ -58,7 +58,7 @@ ROOT: Final = "/v1/webhook_endpoints"
 
 @router.get("/v1/webhook_event_types")
 async def list_event_types(caller: Caller) -> EventTypesResponse:
-    """What endpoints may subscribe to."""
+    """List the event types that endpoints may subscribe to."""
     return EventTypesResponse(data=list(EVENT_TYPES))
 
 
@@ -66,7 +66,7 @@ async def list_event_types(caller: Caller) -> EventTypesResponse:
 async def create_endpoint(
     body: EndpointRequest, deps: WithDeps, caller: Caller
 ) -> NewEndpointResponse:
-    """The signing secret is in this answer and in no other."""
+    """Create an endpoint. Only this response contains the signing secret."""
     endpoint_id = deps.fresh(ENDPOINT)
     seal, tenant = deps.seal, caller.tenant
     terms = EndpointTerms(
@@ -98,7 +98,7 @@ async def retrieve_endpoint(endpoint_id: str, deps: WithDeps, caller: Caller) ->
 async def change_endpoint(
     endpoint_id: str, body: EndpointChangeRequest, deps: WithDeps, caller: Caller
 ) -> EndpointResponse:
-    """Deliveries that are due already keep the address they were due to."""
+    """Change an endpoint. Deliveries that are already due are sent to the old URL."""
     await _endpoint(deps, caller, endpoint_id)
     seal, tenant = deps.seal, caller.tenant
     change = EndpointChange(
@@ -124,7 +124,7 @@ async def rotate_secret(
     caller: Caller,
     body: RotateSecretRequest | None = None,
 ) -> NewEndpointResponse:
-    """A new signing secret. For the overlap every delivery carries both signatures."""
+    """Give an endpoint a new signing secret. During an overlap deliveries carry both signatures."""
     await _endpoint(deps, caller, endpoint_id)
     overlap = body is not None and body.keep_old_secret_active_for_24_hours
     until = deps.clock.now_ms() + DAY_S * 1_000 * overlap
@@ -136,7 +136,7 @@ async def rotate_secret(
 async def send_test(
     endpoint_id: str, deps: WithDeps, caller: Caller, body: TestRequest | None = None
 ) -> EndpointTestResponse:
-    """One signed event about no object, sent once; the answer has the receiver's status."""
+    """Send one signed test event, once. The response has the receiver's status."""
     await _endpoint(deps, caller, endpoint_id)
     event_type = (body or TestRequest()).event_type
     if event_type not in EVENT_TYPES:
@@ -178,7 +178,7 @@ async def _ended(deps: Deps, caller: Principal, delivery_id: str) -> DeliveryRow
 async def list_deliveries(
     endpoint_id: str, deps: WithDeps, caller: Caller, after: After = None, limit: Limit = LIMIT
 ) -> Page[DeliveryResponse]:
-    """What was sent and what came of it; kept when the endpoint is deleted."""
+    """List the deliveries to an endpoint and their outcomes, also after it was deleted."""
     where = {"tenant": caller.tenant, "endpoint_id": endpoint_id}
     known = await deps.views.first(ENDPOINTS, {"tenant": caller.tenant, "id": endpoint_id})
     rows, more = await page(deps.views, DELIVERIES, where, limit=limit, after=after)
@@ -191,7 +191,7 @@ async def list_deliveries(
 async def redeliver(
     endpoint_id: str, body: RedeliverRequest, deps: WithDeps, caller: Caller
 ) -> Page[DeliveryResponse]:
-    """The same events once more, with the ids they had: receivers tell repeats by them.
+    """Send events again under their old ids, by which receivers recognise repeats.
 
     At most REDELIVERIES_MAX a call, oldest first; `has_more` says that the range has others.
     """
@@ -216,7 +216,7 @@ async def redeliver(
 async def _chosen(
     deps: Deps, caller: Principal, endpoint_id: str, body: RedeliverRequest
 ) -> Sequence[DeliveryRow]:
-    """Deliveries to make once more, oldest first. Raises ApiError 400, 404."""
+    """The deliveries to repeat, oldest first. Raises ApiError 400, 404."""
     where = {"tenant": caller.tenant, "endpoint_id": endpoint_id}
     if body.delivery_ids is not None:
         named = []

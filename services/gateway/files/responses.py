@@ -47,7 +47,7 @@ class FileResponse(ListItem):
 
 
 class FileValidationResponse(Response):
-    """Until the validation is done. `accepted` is null, and false for a file that is unreadable."""
+    """A file without a report. `accepted`: null before the validation, false for one unreadable."""
 
     id: str
     object: Literal["file.validation"] = "file.validation"
@@ -78,7 +78,7 @@ class FileReportResponse(FileValidationResponse):
 
 
 class DatasetResponse(ListItem):
-    """`latest_version`: the last number that was given; its file may have been deleted since."""
+    """`latest_version`: the highest version number so far; its file may have been deleted."""
 
     id: str | None
     object: Literal["dataset"] = "dataset"
@@ -88,7 +88,7 @@ class DatasetResponse(ListItem):
 
 
 class FileVersionResponse(Response):
-    """`id`: `name@version`, or the file's. `faulty` rows cannot be read, and so not be compared."""
+    """`id`: `name@version`, or the file's id. `faulty`: rows that cannot be read or compared."""
 
     id: str
     sha256: str
@@ -98,7 +98,7 @@ class FileVersionResponse(Response):
 
 
 class FileDifferenceResponse(Response):
-    """Numbers of rows, at most 1,000 of each kind; counts are exact."""
+    """Row numbers, at most 1,000 of each kind; the counts are of all."""
 
     object: Literal["file.diff"] = "file.diff"
     before: FileVersionResponse
@@ -174,7 +174,7 @@ def dataset_response(row: DatasetRow, unseal: Unseal) -> DatasetResponse:
 def difference_response(
     difference: Mapping[str, Any], before: tuple[str, str], after: tuple[str, str]
 ) -> FileDifferenceResponse:
-    """`difference`: as the process found it. `before`, `after`: name and file of each side."""
+    """`difference`: the preview process's answer. `before`, `after`: name and file of each side."""
     sides = {
         side: FileVersionResponse(**{**difference[side], "id": name, "file": file_id})
         for side, (name, file_id) in (("before", before), ("after", after))
@@ -183,7 +183,7 @@ def difference_response(
 
 
 def upload_response(row: UploadRow, file: FileRow | None, unseal: Unseal) -> UploadResponse:
-    """`file`: what a completed upload became, while it is kept."""
+    """`file`: of a completed upload; None when it was deleted since."""
     return UploadResponse(
         id=row.id,
         bytes=row.bytes,
@@ -221,7 +221,7 @@ def _unreadable(row: FileRow) -> str:
 
 
 def validation_response(row: FileRow, report: Any) -> FileValidationResponse:
-    """`report`: the validator's own; None while there is none."""
+    """The state of a file's validation. `report`: of the validator; None while there is none."""
     validation = row.validation
     if row.status == "error" and validation is None:
         return UnreadableFileResponse(

@@ -1,4 +1,4 @@
-"""What an event of the job journal says to people: rows of the job's event list."""
+"""Turns events of the job journal into the messages of the job's event list."""
 
 from typing import Any
 
@@ -71,7 +71,7 @@ def job_event_row(
     data: dict[str, Any] | None = None,
     sealed: Sealed | None = None,
 ) -> Change:
-    """A message in the event list of a job. `rank`: its place among those of one record."""
+    """A message in the event list of a job. `rank`: its order among those of one record."""
     return JOB_EVENTS.insert(
         JobEventRow(
             tenant=header.key,
@@ -122,7 +122,7 @@ def _started(header: Header, event: AttemptStarted) -> tuple[Change, ...]:
 
 
 def _skipped(header: Header, event: AttemptStarted) -> Change:
-    """Named by their manifests, as the list of checkpoints names them."""
+    """The message about skipped checkpoints, which are named by the hash of their manifest."""
     skipped = event.start.skipped
     reasons = "; ".join(f"{lost.manifest_sha256}: {skip_words(lost.reason)}" for lost in skipped)
     text = f"Checkpoints that cannot be used were passed over, their work is credited. {reasons}"

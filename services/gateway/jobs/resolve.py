@@ -1,4 +1,4 @@
-"""From a request and what is known about it to a job: all problems at once, then all numbers."""
+"""Resolves a request to a job specification, or reports all of its problems at once. Pure."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -30,12 +30,12 @@ PRICE_BOOK_RETRY_S: Final = 60  # an operator has to install the file
 
 @dataclass(frozen=True)
 class Facts:
-    """What a request is resolved against. None: there is no such row, file or price book.
+    """Everything that a request is resolved against. None: there is no such row or price book.
 
     allowed_models: the base models that the caller's key may train, None: all. held_out: the
-    validation file. device: what the pool has. book: of the tenant's price version.
-    job_id, seed: drawn for this job. suffix, metadata: sealed for the tenant. suffix_hmac: equal
-    for equal suffixes of one tenant.
+    validation file. device: of the pool. book: of the tenant's price version. job_id, seed: drawn
+    for this job. suffix, metadata: sealed for the tenant. suffix_hmac: equal for equal suffixes of
+    a tenant.
     """
 
     tenant_id: str
@@ -55,7 +55,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Resolved:
-    """The job as it goes on the log: no "auto" left, every input named.
+    """The job as it is written on the log: without "auto", with an id for each input.
 
     `tokens`: of the training file under this base; None while the file is being validated.
     """
@@ -65,7 +65,7 @@ class Resolved:
 
 
 def resolve(request: JobRequest, facts: Facts) -> Resolved:
-    """Raises ApiError with what is wrong with the request, or with what it names."""
+    """Resolve a request. Raises ApiError for the request itself, or for what it refers to."""
     tenant = _known_tenant(facts)
     _check_allowed(request, facts)
     settings, base = _checked_settings(request, facts.base)
@@ -105,7 +105,7 @@ def resolve(request: JobRequest, facts: Facts) -> Resolved:
 
 
 def canonical(request: JobRequest) -> bytes:
-    """The same bytes for the same request, whatever the order of fields and the white space."""
+    """Canonical bytes of a request: equal for any order of fields and any white space."""
     return msgspec.json.encode(request.model_dump(mode="json"), order="sorted")
 
 
@@ -182,15 +182,15 @@ def _integration_problems(request: JobRequest) -> list[ParameterProblem]:
     return [ParameterProblem(param="integrations", message=text)]
 
 
-# --- what the request names -----------------------------------------------------------------------
+# --- what the request refers to -------------------------------------------------------------------
 
 
 def _usable_file(
     file: FileRow | None, reference: str, role: FileRole, settings: RequestedSettings
 ) -> FileRow:
-    """The file, where a job may use it. Raises ApiError.
+    """The file if a job may use it. Raises ApiError.
 
-    A file that is still being validated is taken: the job waits for it.
+    A file that is still being validated is accepted: the job waits for its validation.
     """
     if file is None:
         raise ApiError(404, errors.NOT_FOUND, f"No such File object: {reference}", role)
@@ -217,7 +217,7 @@ def _usable_file(
 
 
 def _tokens(file: FileRow, base: Base) -> BaseTokens | None:
-    """Exact counts under this base's tokenizer. Raises ApiError for a file without them."""
+    """Exact token counts under this base model; None before validation. Raises ApiError."""
     if file.validation is None:
         return None
     for counted in file.validation.tokens:

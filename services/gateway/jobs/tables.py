@@ -18,7 +18,7 @@ JOB_ENTRY: Final = ("tenant", "job_id", "id")
 
 
 class BudgetHold(Part):
-    """What the budget was taken for."""
+    """The estimate from which the hold was taken, and the tokens it is based on."""
 
     tokens: BaseTokens
     estimate: Estimate
@@ -68,7 +68,7 @@ class JobRow(TableRow):
 
 
 class JobChangeRow(TableRow):
-    """What one column of a job became. All of them up to a moment are the job at that moment."""
+    """A change of one column. All changes up to a moment give the job as it was then."""
 
     tenant: str
     job_id: str
@@ -78,7 +78,7 @@ class JobChangeRow(TableRow):
 
 
 class JobEventRow(TableRow):
-    """A message of a job. `sealed`: a part of it that may quote the tenant's data."""
+    """A message of a job. `sealed`: the part that may quote tenant data."""
 
     tenant: str
     job_id: str
@@ -115,7 +115,7 @@ class NodeRow(TableRow):
 
 
 class UsageRow(TableRow):
-    """One line of a job's cost: a slice of use, or a credit (`billable_gpu_ms` below zero)."""
+    """One line of a job's cost: a slice of usage, or a credit (`billable_gpu_ms` below zero)."""
 
     tenant: str
     job_id: str

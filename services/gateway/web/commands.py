@@ -41,7 +41,7 @@ class CommandSender:
         actor: Sealed | None = None,
         correlation: str | None = None,
     ) -> CommandResult:
-        """The outcome of an accepted or repeated command.
+        """Send a command and return its outcome, accepted or repeated.
 
         Raises ApiError: the decider's refusal; 503 when the log is away (nothing was sent), or
         when there is no decision in time (it may still come).

@@ -1,7 +1,7 @@
-"""The words of the API: one catalogue from the codes on the logs to sentences for people.
+"""Sentences of the API for the codes on the logs.
 
-The logs hold codes with parameters (`schemas.reasons`). Whoever shows them asks here, so that a
-sentence can be corrected without touching a journal.
+The logs contain codes with parameters (`schemas.reasons`). The sentences are made here, so that
+they can be corrected without changing a journal.
 """
 
 from collections.abc import Mapping

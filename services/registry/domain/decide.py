@@ -101,24 +101,17 @@ def _pin_base(state: Registry, command: PinBase) -> BasePinned | BaseRefused:
 
 
 def _register(models: TenantModels, command: RegisterVersion) -> tuple[Event, ...]:
-    known = models.versions.get(command.model_id)
-    job_id = command.lineage.job_id
+    model_id, job_id = command.terms.model_id, command.terms.lineage.job_id
+    known = models.versions.get(model_id)
     if known is not None:
-        if known.lineage.job_id == job_id:
+        if known.terms.lineage.job_id == job_id:
             return ()
-        failure = f"Model {command.model_id!r} exists already, from job {known.lineage.job_id}."
-        return (VersionFailed(model_id=command.model_id, job_id=job_id, failure=failure),)
+        failure = f"Model {model_id!r} exists already, from job {known.terms.lineage.job_id}."
+        return (VersionFailed(model_id=model_id, job_id=job_id, failure=failure),)
     if len(models.versions) >= VERSIONS_MAX:
         failure = f"A tenant has at most {VERSIONS_MAX} model versions. Delete some first."
-        return (VersionFailed(model_id=command.model_id, job_id=job_id, failure=failure),)
-    return (
-        VersionSubmitted(
-            model_id=command.model_id,
-            series=command.series,
-            lineage=command.lineage,
-            adapter=command.adapter,
-        ),
-    )
+        return (VersionFailed(model_id=model_id, job_id=job_id, failure=failure),)
+    return (VersionSubmitted(terms=command.terms, adapter=command.adapter),)
 
 
 def _published(models: TenantModels, command: RecordPublished) -> tuple[Event, ...]:
@@ -128,15 +121,13 @@ def _published(models: TenantModels, command: RecordPublished) -> tuple[Event, .
         return ()
     if command.failure is not None or not command.files:
         failure = command.failure or "The adapter has no files."
-        job_id = version.lineage.job_id
+        job_id = version.terms.lineage.job_id
         return (VersionFailed(model_id=command.model_id, job_id=job_id, failure=failure),)
     return (
         VersionPublished(
-            model_id=command.model_id,
-            series=version.series,
-            lineage=version.lineage,
+            terms=version.terms,
             files=command.files,
-            quarantined=version.lineage.verdict == "block",
+            quarantined=version.terms.lineage.verdict == "block",
         ),
     )
 
@@ -155,7 +146,7 @@ def _promote(models: TenantModels, command: Promote) -> tuple[Event, ...]:
         )
         return _reject(errors.ILLEGAL_STATE, message, "model")
     exclusive = command.stage in EXCLUSIVE
-    current = holder_of(models, version.series, command.stage).model_id if exclusive else None
+    current = holder_of(models, version.terms.series, command.stage).model_id if exclusive else None
     if command.expected != current:
         return _conflict(command.stage, current, command.expected)
     if version.stage == command.stage:
@@ -163,7 +154,7 @@ def _promote(models: TenantModels, command: Promote) -> tuple[Event, ...]:
     return (
         StageMoved(
             model_id=command.model_id,
-            series=version.series,
+            series=version.terms.series,
             stage=command.stage,
             replaced=current,
             by="promotion",
@@ -206,7 +197,7 @@ def _delete(models: TenantModels, command: DeleteVersion) -> tuple[Event, ...]:
             "Promote another version, or move this one to archived, first."
         )
         return _reject(errors.ILLEGAL_STATE, message, "model")
-    job_id = version.lineage.job_id
+    job_id = version.terms.lineage.job_id
     return (VersionDeleted(model_id=command.model_id, files=version.files, job_id=job_id),)
 
 
@@ -225,7 +216,7 @@ def _unknown(model_id: str) -> tuple[Rejected, ...]:
 def _share(models: TenantModels, command: ShareCheckpoint) -> tuple[Event, ...]:
     checkpoint = command.checkpoint_id
     permitted = {
-        permission.project_id
+        permission.share.project_id
         for permission in models.shared.values()
         if permission.checkpoint_id == checkpoint
     }
@@ -233,14 +224,7 @@ def _share(models: TenantModels, command: ShareCheckpoint) -> tuple[Event, ...]:
     if len(models.shared) + len(new) > SHARED_MAX:
         message = f"A tenant gives at most {SHARED_MAX} permissions. Delete some first."
         return _reject(errors.ILLEGAL_STATE, message)
-    return tuple(
-        CheckpointShared(
-            checkpoint_id=checkpoint,
-            permission_id=share.permission_id,
-            project_id=share.project_id,
-        )
-        for share in new.values()
-    )
+    return tuple(CheckpointShared(checkpoint_id=checkpoint, share=share) for share in new.values())
 
 
 def _unshare(models: TenantModels, command: UnshareCheckpoint) -> tuple[Event, ...]:
@@ -248,13 +232,7 @@ def _unshare(models: TenantModels, command: UnshareCheckpoint) -> tuple[Event, .
     if known is None:
         message = f"The permission '{command.permission_id}' does not exist."
         return _reject(errors.NOT_FOUND, message, "permission_id")
-    return (
-        CheckpointUnshared(
-            checkpoint_id=known.checkpoint_id,
-            permission_id=command.permission_id,
-            project_id=known.project_id,
-        ),
-    )
+    return (CheckpointUnshared(checkpoint_id=known.checkpoint_id, share=known.share),)
 
 
 def _reject(code: str, message: str, param: str | None = None) -> tuple[Rejected, ...]:

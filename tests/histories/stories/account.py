@@ -138,7 +138,7 @@ def keys_and_webhooks(story: Recorder) -> None:
 
 
 def a_month_that_is_closed(story: Recorder) -> None:
-    """A credit by an operator, the end of the month, its bill; what comes twice says nothing."""
+    """A credit by an operator, the end of the month, its bill; repeats change nothing."""
     tenant(story)
     goodwill = AdjustInvoice(
         adjustment=InvoiceAdjustment(

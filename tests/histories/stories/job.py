@@ -110,7 +110,7 @@ def submit(
 
 
 def bound(story: Recorder, job_id: str) -> None:
-    """Told by reactions, one of them twice."""
+    """Facts from reactions, one of them sent twice."""
     offset = story.fold.position.offset
     prepared = RecordDataset(job_id=job_id, prepared=PREPARED)
     for _ in range(2):

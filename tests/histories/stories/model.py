@@ -16,6 +16,7 @@ from schemas.model import (
     ShareCheckpoint,
     UnshareCheckpoint,
     Verdict,
+    VersionTerms,
 )
 from schemas.training import BlobFile
 from tests.histories.recorder import Recorder
@@ -48,7 +49,8 @@ def register(number: int, verdict: Verdict = "pass") -> RegisterVersion:
         scores_sha256="6" * 64,
     )
     return RegisterVersion(
-        model_id=f"ft:smol:{number}", series="smol/acme", lineage=lineage, adapter=(FILE,)
+        adapter=(FILE,),
+        terms=VersionTerms(model_id=f"ft:smol:{number}", series="smol/acme", lineage=lineage),
     )
 
 

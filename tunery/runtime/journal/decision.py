@@ -1,4 +1,4 @@
-"""From one command record to the one journal record that it leads to. Pure.
+"""Decides one command record: computes the journal record for it. Pure.
 
 The decided entry is encoded, decoded again and folded before it is appended: what cannot be
 read back must never be written.
@@ -48,7 +48,7 @@ class CommandRefusal(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """A command record, read. Without an envelope it is a client's, and its id is derived."""
+    """A decoded command record. Without an envelope it counts as a client's; its id is derived."""
 
     id: str
     envelope: Envelope | None
@@ -57,7 +57,7 @@ class Incoming:
 
     @property
     def must_not_fail(self) -> bool:
-        """Sagas and ticks: refusing one would hang what waits for it."""
+        """Whether it comes from a saga or is a tick: a refusal would leave its sender waiting."""
         from_saga = self.envelope is not None and self.envelope.source is not None
         return from_saga or isinstance(self.body, Tick)
 
@@ -72,7 +72,7 @@ class Decided(Generic[S]):
 
 
 def read_command(stream: Stream, record: Record, cause: int) -> Incoming:
-    """Read a command. What is wrong with it is said in `refused`."""
+    """Decode a command. `refused` says what is wrong with it."""
     try:
         envelope = decode_envelope(record.value)
         UUID(envelope.id)

@@ -47,7 +47,7 @@ class BadChange(StoreError):
 
 
 class CommitResult(Enum):
-    """What became of a batch."""
+    """The result of committing a batch."""
 
     DONE = "done"
     STALE = "stale"  # another process was first; nothing of this batch was written
@@ -55,7 +55,7 @@ class CommitResult(Enum):
 
 @dataclass(frozen=True)
 class Tables:
-    """What a projection needs to exist.
+    """The tables and positions of a projection.
 
     projection, version: a version higher than the stored one drops `tables` and starts from zero.
     partitions: those it reads; each gets a position.
@@ -83,7 +83,7 @@ class SavedPosition:
 
 @dataclass(frozen=True)
 class CommandResult:
-    """What became of one command.
+    """The outcome of one command.
 
     command_id: the command.
     stream, partition, offset: the journal record that decided it.
@@ -194,7 +194,7 @@ class Store(Protocol):
         """Remove a row whose effect has no command to send, so that no event will remove it."""
 
     async def outcome(self, command_id: str) -> CommandResult | None:
-        """What became of the command; None while it is undecided, or after its row was pruned."""
+        """The outcome of a command; None while it is undecided, or after its row was pruned."""
 
     async def prune_outcomes(self, age_ms: Ms) -> int:
         """Remove the results of commands written longer than `age_ms` ago; how many."""

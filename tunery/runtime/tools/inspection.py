@@ -62,7 +62,7 @@ class RecordReport(Struct, frozen=True, kw_only=True):
 
 
 def mention(sealed: Sealed) -> str:
-    """What stands for a sealed field where its text is not to be shown."""
+    """The placeholder for a sealed field whose text must not be shown."""
     return f"[sealed with {sealed.key_id}]"
 
 

@@ -1,4 +1,4 @@
-"""What `job` remembers: limits and use per tenant, open jobs in full, ended ones as summaries."""
+"""The state of `job`: limits and usage of tenants, open jobs in full, ended jobs as summaries."""
 
 from typing import Final, TypeAlias
 
@@ -79,7 +79,7 @@ class OpenJob(Struct, frozen=True, kw_only=True):
     checkpoints: newest first.
     excluded_nodes: nodes that failed under it.
     retries: what its policies count.
-    preemptions: attempts stopped without its tenant's wish.
+    preemptions: attempts stopped by anyone but its tenant.
     trained_tokens: high-water mark of cumulative tokens at accepted checkpoints.
     counted_gpu_ms: use minus credits, as counted in the quota so far.
     billable_gpu_ms, lost_gpu_ms: totals of its closed attempts.

@@ -25,7 +25,7 @@ from schemas.job import (
     VerdictRecorded,
     WorkDescribed,
 )
-from schemas.model import Lineage
+from schemas.model import Lineage, VersionTerms
 from schemas.pool import CloseMode, Placement, Role
 from schemas.reasons import EndCode, ending, waiting
 from schemas.sealed import Sealed
@@ -214,10 +214,11 @@ def after_verdict(job: OpenJob, command: RecordVerdict) -> tuple[Event, ...]:
         recorded,
         PhaseSet(job_id=job.job_id, phase="registering", reason=waiting("publishing")),
         RegistrationWanted(
-            job_id=job.job_id,
-            model_id=job.spec.model_id,
-            series=job.spec.series,
-            lineage=_lineage(job, job.result, job.prepared, command.summary, job.scores),
+            terms=VersionTerms(
+                model_id=job.spec.model_id,
+                series=job.spec.series,
+                lineage=_lineage(job, job.result, job.prepared, command.summary, job.scores),
+            ),
             adapter=job.result.adapter,
         ),
     )

@@ -51,6 +51,7 @@ from schemas.model import (
     RegisterVersion,
     StageMoved,
     VersionPublished,
+    VersionTerms,
 )
 from schemas.topics import PARTITIONS, STREAMS
 from schemas.training import BlobFile
@@ -215,7 +216,8 @@ async def register_version(client: Client, base: Base) -> RegisterVersion:
     )
     model_id = f"ft:{base.base_id}:{client.tenant}::1"
     version = RegisterVersion(
-        model_id=model_id, series="series", lineage=lineage, adapter=tuple(files)
+        adapter=tuple(files),
+        terms=VersionTerms(model_id=model_id, series="series", lineage=lineage),
     )
     await client.send("model", version)
     return version
@@ -228,7 +230,9 @@ async def test_a_version_is_published_and_promoted(client: Client, base: Base) -
     assert {file.name for file in published.files} == {*names, "lineage.json"}
     for file in published.files:
         await client.runtime.blobs.get(file.blob, sha256=file.sha256)
-    await client.send("model", Promote(model_id=version.model_id, stage="staging", expected=None))
+    await client.send(
+        "model", Promote(model_id=version.terms.model_id, stage="staging", expected=None)
+    )
     assert (await client.until("model", StageMoved)).stage == "staging"
 
 
@@ -238,13 +242,13 @@ async def test_a_training_file_can_be_deleted_only_after_its_model(
     await pin_file(client, base, f"t/{client.tenant}/files/rows", rows(40))
     version = await register_version(client, base)
     kept = await client.until("dataset", DatasetKept)
-    assert (kept.model_id, kept.training_file) == (version.model_id, "file-1")
+    assert (kept.model_id, kept.training_file) == (version.terms.model_id, "file-1")
     await client.until("model", VersionPublished)
     await client.send("dataset", UnpinDataset(job_id="ftjob-1"))
     await client.send("dataset", DeleteFile(file_id="file-1"))
     refused = await client.until("dataset", Rejected)
-    assert (refused.code, version.model_id in refused.message) == (errors.FILE_IN_USE, True)
-    await client.send("model", DeleteVersion(model_id=version.model_id))
+    assert (refused.code, version.terms.model_id in refused.message) == (errors.FILE_IN_USE, True)
+    await client.send("model", DeleteVersion(model_id=version.terms.model_id))
     await client.until("dataset", DatasetReleased)
     await client.send("dataset", DeleteFile(file_id="file-1"))
     assert (await client.until("dataset", FileDeleted)).file_id == "file-1"

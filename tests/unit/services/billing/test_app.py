@@ -21,7 +21,7 @@ WAIT_S = 20
 
 
 class Ahead(SystemClock):
-    """The time of day, so many milliseconds on."""
+    """The system clock, `ahead_ms` milliseconds in the future."""
 
     ahead_ms = 0
 

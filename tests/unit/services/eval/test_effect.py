@@ -35,7 +35,7 @@ async def test_the_verdict_goes_to_the_job() -> None:
     assert send.body.summary.verdict == "block"
 
 
-async def test_other_bytes_are_not_judged() -> None:
+async def test_scores_with_another_hash_are_not_judged() -> None:
     blobs = MemoryBlobs()
     await blobs.put("t/acme/scores", results(right=True))
     with pytest.raises(BlobCorrupt):

@@ -106,7 +106,7 @@ class ControlPlane:
         code: str | None = None,
         message: str | None = None,
     ) -> dict[str, Any]:
-        """Send what the validator would, and wait until the file says so."""
+        """Send the validator's result, and wait until the file shows it."""
         report = msgspec.json.encode({"verdict": "accepted" if accepted else "rejected"})
         tenant = client.headers["x-tenant"]
         key = f"t/{tenant}/reports/{file_id}"

@@ -168,7 +168,7 @@ async def test_rows_are_checked_without_base_models(tmp_path: Path) -> None:
     assert record.validation.tokens == ()
 
 
-async def test_a_base_that_cannot_count_does_not_reject_the_file(tmp_path: Path) -> None:
+async def test_a_base_without_a_usable_tokenizer_does_not_reject_the_file(tmp_path: Path) -> None:
     world = World(tmp_path)
     broken = LocalBase(base_id="broken", sha256=SHA, path=str(tmp_path / "nothing"))
     world.bases = (broken, *world.bases)

@@ -1,4 +1,4 @@
-"""What jobs hear about their files and datasets."""
+"""Commands to jobs about their files and datasets."""
 
 import pytest
 

@@ -191,7 +191,7 @@ async def test_a_delivery_is_signed_verified_and_ended(tmp_path: Path) -> None:
         assert len(receiver.requests) == 1
 
 
-async def test_a_receiver_that_is_gone_loses_its_endpoint(tmp_path: Path) -> None:
+async def test_an_endpoint_whose_receiver_answers_410_is_deleted(tmp_path: Path) -> None:
     async with running(tmp_path) as world, receiving(410) as receiver:
         await world.subscribe(receiver.url)
         await world.announce()
@@ -239,7 +239,7 @@ async def test_the_status_of_the_last_try_is_in_the_outcome(
         assert (ended.outcome, ended.status) == ("gave_up", 500)
 
 
-async def test_an_erased_tenant_gets_nothing(tmp_path: Path) -> None:
+async def test_no_webhook_is_sent_to_an_erased_tenant(tmp_path: Path) -> None:
     async with running(tmp_path) as world, receiving(200) as receiver:
         await world.subscribe(receiver.url)
         world.keys.destroy("acme")

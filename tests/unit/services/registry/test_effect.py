@@ -37,7 +37,7 @@ async def test_an_adapter_is_copied_with_its_lineage_and_repeats_are_equal() -> 
     assert recorded(await publish(blobs).run(version, "acme")) == outcome
 
 
-async def test_a_pickle_is_refused_at_once() -> None:
+async def test_an_adapter_with_a_pickle_is_refused_at_once() -> None:
     blobs = MemoryBlobs()
     version = await submitted(blobs, {**adapter(), "adapter_model.bin": b"x"})
     outcome = recorded(await publish(blobs).run(version, "acme"))

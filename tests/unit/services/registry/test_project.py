@@ -15,7 +15,9 @@ async def test_rows_follow_the_version() -> None:
     assert todo.kind == PUBLISH
     file = version.adapter[0]
     published = VersionPublished(
-        model_id=MODEL, series="series", lineage=version.lineage, files=(file,), quarantined=False
+        files=(file,),
+        quarantined=False,
+        terms=version.terms,
     )
     assert project(header(), published) == (Done(PUBLISH, todo.id), Done(ERASE, file.blob))
     failed = VersionFailed(model_id=MODEL, job_id="ftjob-2", failure="taken")

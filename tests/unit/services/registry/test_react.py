@@ -11,11 +11,9 @@ from tunery.runtime.blobs.memory import MemoryBlobs
 async def test_a_published_version_is_registered_with_its_job() -> None:
     version = await submitted(MemoryBlobs(), adapter())
     published = VersionPublished(
-        model_id=MODEL,
-        series="series",
-        lineage=version.lineage,
         files=version.adapter,
         quarantined=False,
+        terms=version.terms,
     )
     (send,) = react_model(header(), published)
     assert send.body == RecordRegistered(job_id="ftjob-1", model_id=MODEL)
@@ -24,7 +22,7 @@ async def test_a_published_version_is_registered_with_its_job() -> None:
 async def test_files_of_a_lineage_are_kept_before_its_job_can_end() -> None:
     version = await submitted(MemoryBlobs(), adapter())
     (keep,) = react_model(header(), version)
-    job_id = version.lineage.job_id
+    job_id = version.terms.lineage.job_id
     assert (keep.stream, keep.body) == ("dataset", KeepDataset(job_id=job_id, model_id=MODEL))
     failed = VersionFailed(model_id=MODEL, job_id=job_id, failure="disk full")
     registered, release = react_model(header(), failed)

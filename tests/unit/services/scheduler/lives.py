@@ -1,4 +1,4 @@
-"""Jobs in every phase, each reached through the front door."""
+"""Jobs in every phase, each reached through commands alone."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Given a fair world, every job ends, and the books agree to the unit."""
+"""Over random faults every job ends, and independent accounts agree with the journals."""
 
 from collections import Counter
 
@@ -21,7 +21,7 @@ SLEEPING_SEEDS = (2, 7)
 
 
 def settled(world: World) -> World:
-    """Nothing fails any more, everything paused is resumed; then every job ends."""
+    """Stop all faults and resume all paused jobs; then every job ends."""
     world.calm()
     for job_id, tenant in world.jobs.items():
         world.send("job", tenant, ResumeJob(job_id=job_id))
@@ -48,7 +48,7 @@ def chaotic(seed: int) -> World:
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_whatever_happens_every_job_ends_and_the_books_agree(seed: int) -> None:
+def test_every_job_ends_and_the_books_agree_under_faults(seed: int) -> None:
     world = settled(chaotic(seed))
     books = world.books
     assert books.violations_at_the_end() == []
@@ -88,8 +88,8 @@ def test_the_same_seed_gives_the_same_journals() -> None:
     assert first.pool.journal == second.pool.journal
 
 
-def test_the_world_is_as_bad_as_it_should_be() -> None:
-    """Over the seeds everything happens that the rules are there for."""
+def test_every_kind_of_fault_occurs_over_the_seeds() -> None:
+    """Over the seeds, every situation occurs for which there is a rule."""
     worlds = [settled(chaotic(seed)) for seed in range(24)]
     outcomes = {e.outcome for w in worlds for e in w.books.quota.ended.values()}
     codes = {e.failure.code for w in worlds for e in w.books.quota.ended.values() if e.failure}
@@ -109,7 +109,7 @@ def test_the_world_is_as_bad_as_it_should_be() -> None:
     assert {"stale_token", "hard_limit_exceeded", "illegal_state"} <= set(refused)
 
 
-def test_a_quiet_world_finishes_every_job() -> None:
+def test_without_faults_every_job_succeeds() -> None:
     world = World(3, chaos=False)
     for _ in range(3):
         world.submit("acme")
@@ -122,7 +122,7 @@ def test_a_quiet_world_finishes_every_job() -> None:
 
 
 @pytest.mark.parametrize("name", ["job", "pool"])
-def test_states_come_back_from_their_snapshots(name: str) -> None:
+def test_states_survive_encoding_as_snapshots(name: str) -> None:
     world = chaotic(11)
     decider = world.job if name == "job" else world.pool
     encoded = canonical(decider.state)

@@ -39,7 +39,7 @@ LEASE = LeaseRef(
 )
 
 
-def test_the_whole_life_of_a_job_speaks_to_the_right_streams() -> None:
+def test_events_of_a_jobs_life_lead_to_commands_for_the_right_streams() -> None:
     decider = new_tenant()
     said = [
         (send.stream, send.key, type(send.body).__name__)
@@ -121,7 +121,7 @@ def test_use_counts_what_is_billable_and_credits_count_back() -> None:
     assert amounts == [("job", TENANT, 7), ("job", TENANT, -3)]
 
 
-def test_what_only_agents_need_stays_in_the_pool() -> None:
+def test_events_for_agents_lead_to_no_reactions() -> None:
     killed = LeaseKilled(lease=LEASE, ended_by="tenant", reason=ending("cancelled"))
     assert react_pool(HEADER, killed) == ()
     assert react_pool(HEADER, Rejected(code="x", message="")) == ()

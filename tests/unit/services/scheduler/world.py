@@ -1,4 +1,4 @@
-"""Both deciders, their reactions, and everybody they talk to, in one seeded loop.
+"""Both deciders with their reactions, simulated clients, agents and services, in a seeded loop.
 
 No clock but `at`, no hosts: commands wait in one queue per stream and are decided in order, as on
 the log. Agents start, checkpoint, succeed, fail, vanish and come back at random; every command may
@@ -110,13 +110,13 @@ class World:
     # --- the log ----------------------------------------------------------------------------------
 
     def send(self, stream: str, key: str, body: Message) -> None:
-        """Clients and effects may send twice; nobody's order is changed."""
+        """Queue a command, perhaps twice; the order of commands is kept."""
         self.queues[stream].append((key, body))
         if self.chaos and self.random.random() < 0.05:
             self.queues[stream].append((key, body))
 
     def drain(self) -> None:
-        """Decide all that waits; which stream goes first is anybody's guess."""
+        """Decide all queued commands; the order of the streams is random."""
         while waiting := [name for name, queue in self.queues.items() if queue]:
             name = self.random.choice(waiting)
             key, body = self.queues[name].popleft()
@@ -175,18 +175,18 @@ class World:
             case PinBase():
                 self.send("job", tenant, RecordBase(job_id=body.job_id, base=BASE))
             case RegisterVersion():
-                job_id = body.lineage.job_id
-                done_too = RecordRegistered(job_id=job_id, model_id=body.model_id)
+                job_id = body.terms.lineage.job_id
+                done_too = RecordRegistered(job_id=job_id, model_id=body.terms.model_id)
                 self.send("job", tenant, done_too)
             case Announce():
                 self.announced.append(body.event)
             case UnpinDataset():
                 self.unpinned.append(body.job_id)
             case _:
-                raise AssertionError(f"nobody takes {body}")
+                raise AssertionError(f"no simulated service handles {body}")
 
     def calm(self) -> None:
-        """From now on nothing fails: what is dead stays dead, and one node is new to every job."""
+        """Stop all faults; dead nodes stay dead, and one node has never failed under any job."""
         self.chaos = False
         self.gone = [node for node in self.nodes if not node.alive]
         self.nodes = [node for node in self.nodes if node.alive]
@@ -228,7 +228,7 @@ class World:
     # --- time -------------------------------------------------------------------------------------
 
     def step(self) -> None:
-        """Time passes, everybody does something."""
+        """Advance the time; every simulated part may act."""
         long = (10 * MINUTE, 25 * MINUTE) if self.chaos else ()
         self.at += self.random.choice((200, 5_000, MINUTE, *long))
         if self.chaos and self.random.random() < 0.02:

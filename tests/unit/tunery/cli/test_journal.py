@@ -40,7 +40,7 @@ def test_the_streams_are_those_of_the_catalogue() -> None:
 # --- tail ---------------------------------------------------------------------------------------
 
 
-def test_tail_shows_what_counts(tunery: Front) -> None:
+def test_tail_shows_accepted_entries(tunery: Front) -> None:
     answer = tunery.lines("tail", "account")
     assert {record["verdict"] for record in answer} == {"accepted"}
     assert [record["content"]["cause"] for record in answer] == list(range(11))
@@ -129,7 +129,7 @@ def test_inspect_shows_what_lies_behind_a_bad_record_without_a_verdict(tunery: F
     assert answer["content"]["events"][0]["type"] == "KeyCreated.v1"
 
 
-def test_inspect_of_nothing_says_what_there_is(tunery: Front) -> None:
+def test_inspect_of_an_unknown_offset_names_the_range(tunery: Front) -> None:
     output = tunery("inspect", "account", HERE, 99, code=1).output
     assert "has no record at offset 99" in output
     assert "it holds [0, 16)" in output

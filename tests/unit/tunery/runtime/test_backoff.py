@@ -64,7 +64,7 @@ async def test_another_error_is_raised_at_once() -> None:
     assert flaky.calls == 1
 
 
-async def test_what_is_raised_on_a_failure_ends_the_tries() -> None:
+async def test_an_exception_in_the_failure_callback_ends_the_retries() -> None:
     def give_up(error: Exception, _: int) -> None:
         raise PermissionError("not worth another try") from error
 

@@ -174,7 +174,7 @@ def test_who_may_revoke_a_key(
     assert isinstance(event, KeyRevoked) == allowed
 
 
-def test_a_revoked_key_revokes_nobody() -> None:
+def test_a_revoked_key_cannot_revoke_keys() -> None:
     keeper = create_key(scopes=("keys.write",))
     other = create_key("key_2", sha256="b" * 64)
     state = after(create_tenant(), keeper, other, RevokeKey(key_id="key_1"))
@@ -182,7 +182,7 @@ def test_a_revoked_key_revokes_nobody() -> None:
     assert refusal(decide(state, late, context())) == errors.FORBIDDEN
 
 
-def test_event_types_nobody_announces_are_refused_with_the_choices() -> None:
+def test_unknown_event_types_are_refused_and_the_known_ones_listed() -> None:
     state = after(create_tenant())
     (event,) = decide(state, create_endpoint("we_1", "job.exploded"), context())
     assert isinstance(event, Rejected)
@@ -215,12 +215,12 @@ def test_exactly_one_delivery_for_each_endpoint_that_subscribes(
     assert len({event.delivery_id for event in due if isinstance(event, DeliveryDue)}) == len(due)
 
 
-def test_an_event_told_twice_opens_no_second_delivery() -> None:
+def test_an_event_announced_twice_opens_one_delivery() -> None:
     state = after(create_tenant(), create_endpoint("we_1"), announce())
     assert decide(state, announce(), context()) == ()
 
 
-def test_only_the_endpoints_of_that_moment_are_told() -> None:
+def test_only_endpoints_that_exist_at_the_announcement_get_a_delivery() -> None:
     state = after(create_tenant(), announce(), create_endpoint("we_1"))
     assert not state["acme"].deliveries
 
@@ -237,7 +237,7 @@ def test_the_first_outcome_of_a_delivery_counts() -> None:
     assert decide(after(end, state=state), end, context()) == ()
 
 
-def test_an_endpoint_that_is_gone_is_deleted() -> None:
+def test_an_endpoint_that_answers_gone_is_deleted() -> None:
     state = after(create_tenant(), create_endpoint("we_1"), announce())
     (delivery_id,) = state["acme"].deliveries
     gone = EndDelivery(

@@ -1,4 +1,4 @@
-"""Months end, are closed once, and operators adjust the bill of the month that runs."""
+"""Months end and are closed once; operators adjust the bill of the current month."""
 
 from typing import Any
 
@@ -72,7 +72,7 @@ def test_a_month_ends_once_and_only_when_its_last_slices_had_time() -> None:
 def test_the_first_outcome_closes_it_and_the_next_month_follows() -> None:
     decider = tenant()
     decider.at = DUE
-    assert decider.when(CloseInvoice(statement=statement())) == ()  # nobody asked
+    assert decider.when(CloseInvoice(statement=statement())) == ()  # no closing was due
     decider.accept(Tick())
     assert decider.when(CloseInvoice(statement=statement("2026-10"))) == ()
     assert of(decider.when(CloseInvoice(statement=statement())), InvoiceClosed)

@@ -55,8 +55,8 @@ async def refusal_of(authorization: str | None, *events: Any) -> str:
 
 
 async def test_a_key_acts_for_its_tenant_with_its_own_limits() -> None:
-    key = replace(KEY, models=("m",), spend_cap_micro=7, requests_per_minute=9)
-    principal = await principal_of(f"bearer  {SECRET} ", key)
+    terms = replace(KEY.terms, models=("m",), spend_cap_micro=7, requests_per_minute=9)
+    principal = await principal_of(f"bearer  {SECRET} ", KeyCreated(terms=terms))
     assert (principal.tenant, principal.key_id) == ("acme", "key-1")
     assert (principal.scopes, principal.models) == (frozenset({"jobs.read"}), frozenset({"m"}))
     assert principal.cap is not None

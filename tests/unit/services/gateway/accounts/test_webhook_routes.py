@@ -40,7 +40,7 @@ async def test_the_secret_is_shown_once_and_is_the_notifiers(api: ControlPlane) 
     assert "example.com" not in repr(rows)
 
 
-async def test_deliveries_tell_what_came_of_an_event(api: ControlPlane) -> None:
+async def test_deliveries_show_the_outcome_of_an_event(api: ControlPlane) -> None:
     client = await api.tenant()
     tenant = client.headers["x-tenant"]
     endpoint = (await client.post("/v1/webhook_endpoints", json=BODY)).json()
@@ -69,7 +69,7 @@ async def test_deliveries_tell_what_came_of_an_event(api: ControlPlane) -> None:
     assert (done["data"][0]["attempts"], done["data"][0]["status_code"]) == (2, 204)
 
 
-async def test_an_endpoint_that_does_not_say_gets_the_types_that_every_sdk_knows(
+async def test_the_default_event_types_are_those_of_openai(
     api: ControlPlane,
 ) -> None:
     client = await api.tenant()
@@ -92,7 +92,7 @@ async def test_an_endpoint_that_does_not_say_gets_the_types_that_every_sdk_knows
         "example.com",
     ],
 )
-async def test_what_is_no_address_of_a_receiver_is_refused(api: ControlPlane, url: str) -> None:
+async def test_invalid_receiver_urls_are_refused(api: ControlPlane, url: str) -> None:
     client = await api.tenant()
     refused = await client.post("/v1/webhook_endpoints", json={"url": url})
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "url")
@@ -115,7 +115,7 @@ async def test_an_endpoint_changes_and_its_secret_rotates(api: ControlPlane) -> 
     assert rotated["signing_secret"] == webhook_secret(api.runtime.seal, tenant, endpoint["id"], 2)
 
 
-async def test_a_test_tells_what_the_receiver_said(api: ControlPlane) -> None:
+async def test_a_webhook_test_returns_the_receivers_status(api: ControlPlane) -> None:
     client = await api.tenant()
     tenant = client.headers["x-tenant"]
     endpoint = (await client.post("/v1/webhook_endpoints", json=BODY)).json()
@@ -138,7 +138,7 @@ async def test_a_test_tells_what_the_receiver_said(api: ControlPlane) -> None:
     }
 
 
-async def test_events_are_delivered_once_more_by_id_or_by_time(api: ControlPlane) -> None:
+async def test_deliveries_are_repeated_by_id_or_by_time(api: ControlPlane) -> None:
     client = await api.tenant()
     tenant = client.headers["x-tenant"]
     endpoint = (await client.post("/v1/webhook_endpoints", json=BODY)).json()

@@ -1,4 +1,4 @@
-"""What a job's events say to its owner."""
+"""Messages for events of a job."""
 
 from typing import Any
 
@@ -89,11 +89,11 @@ def test_a_validation_file_is_named_beside_the_training_file() -> None:
         ("cancelled", "Cancellation requested"),
     ],
 )
-def test_what_a_client_wants_is_confirmed(wanted: Any, text: str) -> None:
+def test_a_requested_change_is_confirmed_by_a_message(wanted: Any, text: str) -> None:
     assert said(WantedSet(job_id=JOB, wanted=wanted)).message == text
 
 
-def test_a_failed_attempt_warns_with_its_cause_and_keeps_its_words_sealed() -> None:
+def test_a_failed_attempt_is_a_warning_with_its_cause_and_a_sealed_message() -> None:
     end: AttemptEnd = replace(LOST.end, outcome="failed", cause="diverged", message=SEALED)
     row = said(replace(LOST, end=end))
     assert (row.level, row.message) == ("warn", "Attempt 1 failed: diverged")

@@ -125,7 +125,7 @@ def test_a_failure_has_code_message_and_advice() -> None:
     assert last.message == "The job failed: diverged. Lower the learning rate."
 
 
-def test_what_was_not_measured_has_no_figure() -> None:
+def test_scores_that_were_not_measured_are_null() -> None:
     gate = gate_response(replace(SUMMARY, base_loss_ppm=-1))
     assert gate.base.loss is None
     assert gate.adapter.loss == SUMMARY.adapter_loss_ppm / 1_000_000
@@ -171,7 +171,7 @@ def test_the_hold_is_shown_while_the_job_has_it() -> None:
     assert job_response(job_row(), unseal).cost.estimated_amount_micro is None
 
 
-def test_a_history_without_its_beginning_is_no_job() -> None:
+def test_an_incomplete_history_gives_no_job() -> None:
     late = JobChangeRow(tenant="acme", job_id=JOB, id="1", at=1, field="phase", value="running")
     assert row_at([late], "acme", JOB) is None
     assert row_at([], "acme", JOB) is None

@@ -31,7 +31,7 @@ def test_parameters_are_shown_as_people_read_them() -> None:
     assert (hours(1), hours(3_600_000), money(1_234_567)) == ("0.01", "1.00", "1.24")
 
 
-def test_a_code_of_a_newer_writer_and_a_missing_parameter_are_shown_as_they_are() -> None:
+def test_unknown_codes_and_missing_parameters_are_shown_verbatim() -> None:
     assert wait_words(None) is None
     assert wait_words(Reason(code="not_known_yet")) == "not_known_yet"
     assert wait_words(Reason(code="no_capacity")) == "no_capacity"

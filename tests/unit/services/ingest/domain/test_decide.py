@@ -136,7 +136,7 @@ def test_equal_preparations_run_once() -> None:
     assert due(third) == []
 
 
-def test_another_spec_is_other_work() -> None:
+def test_another_spec_is_another_preparation() -> None:
     state, first = step(after(file("f1"), validated("f1")), pin("j1"))
     other = replace(pin("j2"), spec=replace(SPEC, seed=2))
     _, second = step(state, other)
@@ -153,7 +153,7 @@ def test_a_pin_waits_for_validation_of_both_files() -> None:
     assert preparation.validation_sha256 == "c" * 64
 
 
-def test_a_rejected_file_refuses_its_pins_early_and_late() -> None:
+def test_pins_of_a_rejected_file_are_refused_before_and_after_validation() -> None:
     state, events = step(after(file("f1"), pin("j1")), validated("f1", accepted=False))
     assert isinstance(events[0], FileValidated)
     assert isinstance(events[1], PinRefused)
@@ -224,7 +224,7 @@ def test_deletion_erases_only_bytes_that_are_not_needed() -> None:
     assert refused.code == errors.NOT_FOUND
 
 
-def test_deletion_ends_a_preparation_nobody_waits_for() -> None:
+def test_deletion_cancels_a_preparation_without_pins() -> None:
     state, events = step(after(file("f1"), validated("f1")), pin("j1"))
     state = after(UnpinDataset(job_id="j1"), state=state)
     _, deleted = step(state, DeleteFile(file_id="f1"))
@@ -237,7 +237,7 @@ JOBS = st.sampled_from(["j1", "j2", "j3", "j4"])
 
 
 @given(st.data())
-def test_every_pin_is_answered_once_when_the_effects_are(data: st.DataObject) -> None:
+def test_every_pin_is_answered_exactly_once(data: st.DataObject) -> None:
     """Whatever the order: a pin that stays ends ready or refused, exactly once."""
     state = INITIAL
     preparations: set[str] = set()

@@ -71,7 +71,7 @@ def folded(*events: Event) -> TenantDatasets:
         Rejected(code="x", message="m"),
     ],
 )
-def test_an_event_about_what_is_gone_leaves_the_state_as_it_was(event: Event) -> None:
+def test_events_about_deleted_objects_change_nothing(event: Event) -> None:
     state = evolve(INITIAL, REGISTERED, context("beta"))
     assert evolve(state, event, context("acme")).get("acme", TenantDatasets()) == TenantDatasets()
     before = TenantDatasets()

@@ -101,7 +101,7 @@ def test_a_file_without_a_name_is_kept_as_well_and_both_files_of_a_job_are() -> 
         assert isinstance(decide(state, DeleteFile(file_id=name), context())[0], Rejected)
 
 
-def test_a_job_that_has_let_go_keeps_nothing() -> None:
+def test_a_released_job_keeps_no_files() -> None:
     state = after(file("f1"), validated("f1"), pin("j1"), UnpinDataset(job_id="j1"))
     assert decide(state, lineage(), context()) == ()
 

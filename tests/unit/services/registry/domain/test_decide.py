@@ -36,6 +36,7 @@ from schemas.model import (
     VersionFailed,
     VersionPublished,
     VersionSubmitted,
+    VersionTerms,
 )
 from schemas.training import BlobFile
 from services.registry.domain.decide import decide
@@ -95,7 +96,9 @@ def register(
         verdict=verdict,
         scores_sha256=SHA,
     )
-    return RegisterVersion(model_id=model_id, series="series", lineage=lineage, adapter=(FILE,))
+    return RegisterVersion(
+        adapter=(FILE,), terms=VersionTerms(model_id=model_id, series="series", lineage=lineage)
+    )
 
 
 def published(model_id: str) -> RecordPublished:
@@ -160,7 +163,7 @@ def test_a_failed_publication_can_be_registered_again() -> None:
 def test_a_second_job_cannot_take_a_version_over() -> None:
     state, events = step(versions("m"), register("m", job_id="ftjob-other"))
     assert isinstance(events[0], VersionFailed)
-    assert state.tenants["acme"].versions["m"].lineage.job_id == "ftjob-m"
+    assert state.tenants["acme"].versions["m"].terms.lineage.job_id == "ftjob-m"
 
 
 def test_a_blocked_version_is_kept_and_cannot_be_promoted() -> None:
@@ -253,7 +256,7 @@ def share(checkpoint: str, *projects: str) -> ShareCheckpoint:
 
 
 def _shared_with(events: tuple[Event, ...]) -> list[str]:
-    return [event.project_id for event in events if isinstance(event, CheckpointShared)]
+    return [event.share.project_id for event in events if isinstance(event, CheckpointShared)]
 
 
 def test_tenants_with_permission_are_not_shared_with_again() -> None:
@@ -271,7 +274,9 @@ def test_a_permission_is_revoked_once_and_by_its_owner() -> None:
     _, (refused,) = step(state, unshare, key="other")
     assert isinstance(refused, Rejected)
     state, events = step(state, unshare)
-    assert events == (CheckpointUnshared(checkpoint_id="a", permission_id="cp_ax", project_id="x"),)
+    assert events == (
+        CheckpointUnshared(checkpoint_id="a", share=Share(permission_id="cp_ax", project_id="x")),
+    )
     _, (refused,) = step(state, unshare)
     assert isinstance(refused, Rejected)
     assert refused.code == errors.NOT_FOUND

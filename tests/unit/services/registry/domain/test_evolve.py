@@ -8,12 +8,14 @@ from schemas.model import (
     CheckpointUnshared,
     Event,
     Lineage,
+    Share,
     Stage,
     StageMoved,
     VersionDeleted,
     VersionFailed,
     VersionPublished,
     VersionSubmitted,
+    VersionTerms,
 )
 from services.registry.domain.evolve import evolve
 from services.registry.domain.state import FORMER_MAX, INITIAL, TenantModels, holder_of
@@ -30,9 +32,9 @@ LINEAGE = Lineage(
     scores_sha256="ab" * 32,
 )
 PUBLISHED = VersionPublished(
-    model_id="m1", series="s", lineage=LINEAGE, files=(), quarantined=False
+    files=(), quarantined=False, terms=VersionTerms(model_id="m1", series="s", lineage=LINEAGE)
 )
-SHARED = CheckpointShared(permission_id="cp-1", checkpoint_id="c", project_id="other")
+SHARED = CheckpointShared(checkpoint_id="c", share=Share(permission_id="cp-1", project_id="other"))
 
 
 def models_after(*events: Event) -> TenantModels:
@@ -45,7 +47,10 @@ def models_after(*events: Event) -> TenantModels:
 
 
 def published(*model_ids: str) -> list[Event]:
-    return [replace(PUBLISHED, model_id=model_id) for model_id in model_ids]
+    return [
+        replace(PUBLISHED, terms=replace(PUBLISHED.terms, model_id=model_id))
+        for model_id in model_ids
+    ]
 
 
 def promotion(
@@ -55,7 +60,9 @@ def promotion(
 
 
 def test_a_failed_publication_leaves_another_jobs_version() -> None:
-    submitted = VersionSubmitted(model_id="m1", series="s", lineage=LINEAGE, adapter=())
+    submitted = VersionSubmitted(
+        adapter=(), terms=VersionTerms(model_id="m1", series="s", lineage=LINEAGE)
+    )
     failed = VersionFailed(model_id="m1", job_id="ftjob-1", failure="disk full")
     assert models_after(submitted, failed) == TenantModels()
     other = replace(failed, job_id="ftjob-2")
@@ -101,6 +108,8 @@ def test_events_of_a_version_that_is_unknown_change_nothing() -> None:
 
 
 def test_a_permission_is_there_until_it_is_revoked() -> None:
-    gone = CheckpointUnshared(permission_id="cp-1", checkpoint_id="c", project_id="other")
-    assert models_after(SHARED).shared["cp-1"].project_id == "other"
+    gone = CheckpointUnshared(
+        checkpoint_id="c", share=Share(permission_id="cp-1", project_id="other")
+    )
+    assert models_after(SHARED).shared["cp-1"].share.project_id == "other"
     assert models_after(SHARED, gone, gone) == TenantModels()

@@ -129,7 +129,7 @@ async def test_reactions_begin_again_after_a_replacement(tmp_path: Path) -> None
     assert {load_position(record.metadata) for record in saved.values()} == {START}
 
 
-async def test_nothing_is_restored_under_a_running_owner(tmp_path: Path) -> None:
+async def test_restore_is_refused_while_the_owner_runs(tmp_path: Path) -> None:
     log = filled()
     file = export(filled(OWNERS.name), tmp_path / "a")
     async with owned(log):
@@ -140,7 +140,7 @@ async def test_nothing_is_restored_under_a_running_owner(tmp_path: Path) -> None
         await restore(log, file, replace=False)
 
 
-async def test_a_writer_in_between_is_noticed(
+async def test_a_concurrent_writer_stops_the_restore(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = filled()
@@ -266,7 +266,7 @@ async def states(log: MemoryLog) -> dict[str, list[str]]:
     }
 
 
-async def test_an_installation_moves_and_nothing_happens_twice(tmp_path: Path) -> None:
+async def test_a_moved_installation_repeats_no_reaction_or_webhook(tmp_path: Path) -> None:
     here = filled()
     async with running(here):
         await lived(here)

@@ -64,7 +64,7 @@ async def test_a_second_owner_goes_on_where_the_first_stopped(world: World) -> N
     assert isinstance(events[1], Rejected)
 
 
-async def test_a_paused_owner_finds_a_foreign_claim_and_stands_down(world: World) -> None:
+async def test_a_paused_owner_stands_down_after_a_later_claim(world: World) -> None:
     async with running(world.host()):
         await take(world)
         await world.decided(KEY, 1)
@@ -77,7 +77,7 @@ async def test_a_paused_owner_finds_a_foreign_claim_and_stands_down(world: World
     assert causes == [(0, 0), (0, 1), (4, 1)]
 
 
-async def test_garbage_is_journaled_as_rejected_and_the_partition_goes_on(world: World) -> None:
+async def test_malformed_commands_are_journaled_as_rejected(world: World) -> None:
     async with running(world.host()):
         put(world, b"\x00 not json")
         put(world, envelope(KEY, HoldSeats(seats=1), "not a uuid"))
@@ -129,7 +129,7 @@ async def test_reactions_are_decided_once_and_only_upwards(world: World) -> None
     assert [type(event) for event in events] == [SeatsHeld, Repeated, Repeated, SeatsHeld]
 
 
-async def test_at_never_goes_back(world: World) -> None:
+async def test_entry_times_never_decrease(world: World) -> None:
     class Jumping:
         now = 1_700_000_000_000
 

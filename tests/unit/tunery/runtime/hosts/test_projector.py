@@ -154,7 +154,7 @@ async def test_a_divergence_that_a_rebuild_does_not_cure_is_not_cured_twice() ->
         assert await held(again) == {}
 
 
-async def test_a_flag_that_another_process_left_down_is_raised(
+async def test_a_caught_up_flag_lowered_by_another_process_is_raised_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Found by the simulator (mutant `a lowered flag stays down`): effects waited for ever."""
@@ -169,7 +169,7 @@ async def test_a_flag_that_another_process_left_down_is_raised(
         await until(raised)
 
 
-async def test_listeners_hear_what_the_projection_tells() -> None:
+async def test_listeners_receive_the_notices_of_the_projection() -> None:
     async with toy() as service:
         notices: list[str] = []
         async with (

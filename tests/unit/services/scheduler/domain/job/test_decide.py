@@ -143,7 +143,7 @@ def test_a_job_is_billed_by_the_prices_it_was_shown() -> None:
     assert rejected(events) == errors.ILLEGAL_STATE
 
 
-def test_concurrency_counts_what_wants_to_run() -> None:
+def test_concurrency_counts_jobs_that_are_wanted_to_run() -> None:
     decider = new_tenant().accept(limits(concurrency=1), submit("ftjob-1"))
     assert rejected(decider.when(submit("ftjob-2"))) == errors.CONCURRENCY_LIMIT
     decider.accept(PauseJob(job_id="ftjob-1"), submit("ftjob-2"))
@@ -151,7 +151,7 @@ def test_concurrency_counts_what_wants_to_run() -> None:
     decider.accept(CancelJob(job_id="ftjob-2"), ResumeJob(job_id="ftjob-1"))
 
 
-def test_the_hard_limit_is_reached_but_never_passed() -> None:
+def test_the_hard_limit_may_be_reached_but_not_exceeded() -> None:
     decider = new_tenant().accept(limits(hard=2 * hold()), submit("ftjob-1"), submit("ftjob-2"))
     events = decider.when(submit("ftjob-3"))
     assert rejected(events) == errors.HARD_LIMIT
@@ -165,7 +165,7 @@ def test_above_the_soft_limit_is_overage() -> None:
     assert of(decider.when(submit("ftjob-2")), HoldTaken).overage is True
 
 
-def test_a_lowered_limit_binds_admissions_not_what_runs() -> None:
+def test_a_lowered_limit_applies_to_new_jobs_only() -> None:
     decider = lived("running").accept(limits(hard=1))
     assert rejected(decider.when(submit("ftjob-2"))) == errors.HARD_LIMIT
     assert "PlacementWanted" in names(decider.when(closed()))
@@ -349,7 +349,7 @@ def test_a_start_after_the_drain_notice_stays_checkpointing() -> None:
         REGISTERED,
     ],
 )
-def test_facts_of_other_attempts_jobs_and_phases_change_nothing(late: Any) -> None:
+def test_facts_about_other_attempts_jobs_and_phases_change_nothing(late: Any) -> None:
     assert lived("running").when(late) == ()
 
 
@@ -430,9 +430,9 @@ def test_scores_verdict_registration_end() -> None:
     assert of(decider.when(closed(2, role="eval", billable=2 * MINUTE)), VerdictDue).scores.name
     events = decider.when(VERDICT)
     register = of(events, RegistrationWanted)
-    assert (register.model_id, register.adapter) == ("ft:smol", TRAINED.adapter)
-    assert register.lineage.verdict == "pass"
-    assert register.lineage.scores_sha256 == FILE.sha256
+    assert (register.terms.model_id, register.adapter) == ("ft:smol", TRAINED.adapter)
+    assert register.terms.lineage.verdict == "pass"
+    assert register.terms.lineage.scores_sha256 == FILE.sha256
     assert decider.when(VERDICT) == ()
     ended = of(decider.when(REGISTERED), JobEnded)
     assert (ended.outcome, ended.model_id, ended.failure) == ("succeeded", "ft:smol", None)
@@ -444,7 +444,7 @@ def test_scores_verdict_registration_end() -> None:
 def test_a_blocked_adapter_is_registered_too() -> None:
     blocked = RecordVerdict(job_id=JOB_ID, summary=replace(PASSED, verdict="block"))
     decider = new_tenant().accept(*SCORED_LIFE)
-    assert of(decider.when(blocked), RegistrationWanted).lineage.verdict == "block"
+    assert of(decider.when(blocked), RegistrationWanted).terms.lineage.verdict == "block"
     assert of(decider.when(REGISTERED), JobEnded).outcome == "succeeded"
 
 
@@ -468,7 +468,7 @@ def test_a_cancelled_job_is_cancelled_whatever_the_exit_said(outcome: Any) -> No
 
 
 @pytest.mark.parametrize("outcome", ["preempted", "lost", "failed", "not_started"])
-def test_a_paused_job_rests_in_the_queue_and_goes_on_from_its_checkpoint(outcome: Any) -> None:
+def test_a_paused_job_is_queued_and_resumes_from_its_checkpoint(outcome: Any) -> None:
     decider = lived("running").accept(
         RecordCheckpoint(job_id=JOB_ID, checkpoint=checkpoint(10)), PauseJob(job_id=JOB_ID)
     )
