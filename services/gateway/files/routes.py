@@ -254,7 +254,7 @@ async def file_validation(
             report = json.loads(await within(deps.blobs.get(row.validation.report_blob)))
         except BlobMissing as error:
             raise _missing(file_id) from error
-    return validation_response(row, report)
+    return validation_response(row, report, deps.unseal)
 
 
 @router.delete("/v1/files/{file_id}")

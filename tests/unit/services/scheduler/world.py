@@ -247,7 +247,7 @@ class World:
     def _validated(self, file_id: str) -> RecordFile:
         accepted = not self.chaos or self.random.random() < 0.8
         counts = (tokens(self.random.randrange(1_000, 60_000)),) if accepted else ()
-        return RecordFile(file_id=file_id, accepted=accepted, tokens=counts, message=None)
+        return RecordFile(file_id=file_id, accepted=accepted, tokens=counts)
 
     def _watch(self) -> None:
         """The watcher: proof of life of those that live, silence of those that do not."""

@@ -23,6 +23,7 @@ from schemas.dataset import (
     UnpinDataset,
 )
 from schemas.envelope import Rejected, Tick
+from schemas.reasons import refusing
 from services.ingest.domain import versions
 from services.ingest.domain.decide import decide
 from services.ingest.domain.expiry import earliest
@@ -87,7 +88,9 @@ def test_a_file_in_a_lineage_is_deleted_after_the_model_only() -> None:
     (refused,) = decide(state, DeleteFile(file_id="f1"), context())
     assert isinstance(refused, Rejected)
     assert refused.code == errors.FILE_IN_USE
-    assert "lineage of ft:j1. Delete the models first" in refused.message
+    assert refused.reason == refusing(
+        "file_used_by_models", file_id="f1", models="ft:j1", others=0, model="ft:j1"
+    )
     state, (released,) = step(state, ReleaseDataset(job_id="j1"))
     assert released == DatasetReleased(job_id="j1")
     assert decide(state, ReleaseDataset(job_id="j1"), context()) == ()
