@@ -159,7 +159,7 @@ class Feeds:
                 yield batch
 
     async def _wait(self, feed: Feed, woken: asyncio.Event) -> None:
-        """Wait until the followers are woken, or look anyway: the host that wakes them may be away."""
+        """Wait until the followers are woken, or look anyway: their host may be away."""
         try:
             async with asyncio.timeout(UNWOKEN_MS_MAX / 1_000):
                 await woken.wait()
