@@ -257,7 +257,7 @@ class FileUnreadable(Message):
 class FileDeleted(Message):
     """`erase`: keys of stored bytes that nothing else of the tenant needs any more.
 
-    `cancelled`: preparations under way that nobody waits for any more.
+    `cancelled`: preparations under way that no job waits for any more.
     """
 
     file_id: str

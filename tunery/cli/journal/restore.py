@@ -100,7 +100,10 @@ def _checked(file: Path) -> tuple[Stream, dict[int, PartitionReport]]:
 
 
 async def _empty(log: OperatedLog, stream: Stream, tallies: dict[int, PartitionReport]) -> None:
-    """All partitions go at once, so all must come back. Reactions begin again at offset 0."""
+    """Delete all records of the stream; so the file must hold all partitions.
+
+    Reactions begin again at offset 0.
+    """
     if len(tallies) < PARTITIONS:
         raise LocalError(
             f"the file holds {len(tallies)} of {PARTITIONS} partitions, --replace deletes them all",

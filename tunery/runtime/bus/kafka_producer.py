@@ -60,7 +60,7 @@ def _retrieve(future: asyncio.Future[Any]) -> None:
 
 
 class _Pending(Awaitable[Appended]):
-    """An append on its way; awaiting it gives the acknowledgement or AppendUnknown."""
+    """An append in flight; awaiting it gives the acknowledgement or raises AppendUnknown."""
 
     __slots__ = ("_future", "_wait_ms")
 

@@ -220,7 +220,7 @@ class MemoryStore:
 
 
 def _stored(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Structs come back as plain JSON values, as they do from a jsonb column."""
+    """Convert structs to plain JSON values, as a jsonb column does."""
     return {
         name: msgspec.to_builtins(value)
         if isinstance(value, msgspec.Struct | dict | list | tuple)

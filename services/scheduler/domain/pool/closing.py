@@ -57,7 +57,7 @@ class LeaseEnd:
 
 
 def end_of_report(lease: Lease, report: ReportExit, at: Ms) -> LeaseEnd:
-    """A reported exit, judged by what the lease was told before it came."""
+    """The end that follows from a reported exit and from orders to end the lease before it."""
     outcome, cause = _judged(lease, report)
     ended_by, reason = _author(lease, outcome, cause)
     return LeaseEnd(
@@ -224,7 +224,7 @@ def _judged(lease: Lease, report: ReportExit) -> tuple[AttemptOutcome, FailureCa
     if outcome == "lost":
         return "lost", None
     if outcome == "not_started" and lease.started_at is None:
-        return "not_started", None  # its agent was told to leave while it fetched the inputs
+        return "not_started", None  # it was ordered to end while its agent fetched the inputs
     if lease.ending is not None and (outcome != "failed" or cause in CAUSES_OF_ENDING):
         by_budget = lease.ending.ended_by == "budget"
         return ("failed", "budget") if by_budget else ("preempted", None)
