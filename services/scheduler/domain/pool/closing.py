@@ -58,7 +58,7 @@ class LeaseEnd:
 
 def end_of_report(lease: Lease, report: ReportExit, at: Ms) -> LeaseEnd:
     """The end that follows from a reported exit and from orders to end the lease before it."""
-    outcome, cause = _judged(lease, report)
+    outcome, cause = _judge(lease, report)
     ended_by, reason = _author(lease, outcome, cause)
     return LeaseEnd(
         elapsed_ms=elapsed_ms(lease, report.elapsed_ms, at),
@@ -217,7 +217,7 @@ def _credit_cause(end: LeaseEnd) -> CreditCause | None:
             return None
 
 
-def _judged(lease: Lease, report: ReportExit) -> tuple[AttemptOutcome, FailureCause | None]:
+def _judge(lease: Lease, report: ReportExit) -> tuple[AttemptOutcome, FailureCause | None]:
     outcome, cause = report.outcome, report.cause
     if outcome == "succeeded" and lease.started_at is not None and report.result is not None:
         return "succeeded", None
