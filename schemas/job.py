@@ -6,10 +6,11 @@ A job is `wanted` × `phase`. Clients change `wanted`, facts change `phase`.
 from typing import Literal, TypeAlias
 
 from schemas.account import Lane, PlanTerms
-from schemas.dataset import BaseTokens, LengthPolicy, Prepared, PrepareSpec
-from schemas.envelope import Message, Part, Reason, Rejected, Repeated, Sha256
+from schemas.dataset import BaseTokens, LengthPolicy, PinTerms, Prepared
+from schemas.envelope import Message, Part, Reason, Rejected, Repeated
 from schemas.model import Base, Verdict, VersionTerms
 from schemas.pool import AttemptEnd, CloseMode, EndAuthor, Placement, Role
+from schemas.reasons import Failure
 from schemas.sealed import Sealed
 from schemas.training import (
     AttemptStart,
@@ -95,10 +96,13 @@ class KeyCap(Part):
 
 
 class ScoreSummary(Part):
-    """The gate's verdict in integers: shares in millionths, p-values in millionths."""
+    """The gate's verdict in integers: shares in millionths, p-values in millionths.
+
+    `reasons`: what the verdict rests on.
+    """
 
     verdict: Verdict
-    reasons: tuple[str, ...]
+    reasons: tuple[Reason, ...]
     items: int
     base_correct: int
     adapter_correct: int
@@ -107,19 +111,6 @@ class ScoreSummary(Part):
     adapter_loss_ppm: int
     base_exact_match_ppm: int
     adapter_exact_match_ppm: int
-    advice: str | None
-
-
-class Failure(Part):
-    """Why a job ended without success.
-
-    `message` may quote tenant data, so it is sealed; `advice` is in our own words and quotes none.
-    """
-
-    code: str
-    message: Sealed | None
-    param: str | None = None
-    advice: str | None = None
 
 
 # --- commands
@@ -159,22 +150,19 @@ class RecordFile(Message):
     file_id: str
     accepted: bool
     tokens: tuple[BaseTokens, ...]
-    message: str | None
-    code: str | None = None
+    failure: Failure | None = None
 
 
 class RecordDataset(Message):
     job_id: str
     prepared: Prepared | None
-    code: str | None = None
-    message: str | None = None
+    failure: Failure | None = None
 
 
 class RecordBase(Message):
     job_id: str
     base: Base | None
-    code: str | None = None
-    message: str | None = None
+    failure: Failure | None = None
 
 
 class RecordWait(Message):
@@ -255,13 +243,13 @@ class RecordVerdict(Message):
 
     job_id: str
     summary: ScoreSummary | None
-    failure: str | None = None
+    failure: Failure | None = None
 
 
 class RecordRegistered(Message):
     job_id: str
     model_id: str
-    failure: str | None = None
+    failure: Failure | None = None
 
 
 # --- events
@@ -301,14 +289,14 @@ class FileNoted(Message):
 
 
 class PinsWanted(Message):
-    """The hold is taken: the dataset is to be prepared and kept, the base model pinned."""
+    """The hold is taken: the dataset is to be prepared and kept, the base model pinned.
+
+    job_id: the job.
+    terms: its files, and how they are prepared, which names the base model.
+    """
 
     job_id: str
-    training_file: str
-    validation_file: str | None
-    prepare: PrepareSpec
-    base_id: str
-    base_sha256: Sha256
+    terms: PinTerms
 
 
 class DatasetBound(Message):

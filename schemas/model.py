@@ -6,6 +6,7 @@ Base models are global: `AddBase` is sent once to every partition, with the key 
 from typing import Literal, TypeAlias
 
 from schemas.envelope import Message, Part, Rejected, Repeated, Sha256
+from schemas.reasons import Failure
 from schemas.training import BlobFile
 
 GLOBAL = "*"
@@ -127,7 +128,7 @@ class RecordPublished(Message):
 
     model_id: str
     files: tuple[BlobFile, ...]
-    failure: str | None = None
+    failure: Failure | None = None
 
 
 class Promote(Message):
@@ -208,8 +209,7 @@ class BasePinned(Message):
 
 class BaseRefused(Message):
     job_id: str
-    code: str
-    message: str
+    failure: Failure
 
 
 class VersionSubmitted(Message):
@@ -239,7 +239,7 @@ class VersionPublished(Message):
 class VersionFailed(Message):
     model_id: str
     job_id: str
-    failure: str
+    failure: Failure
 
 
 class StageMoved(Message):

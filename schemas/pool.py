@@ -168,6 +168,17 @@ class IdleLease(Part):
     idle_ms: Ms
 
 
+class LeaseSeen(Part):
+    """A lease that an agent works on, as its last heartbeat listed it.
+
+    lease: number of the lease.
+    elapsed_ms: the agent's monotonic time since the start; 0 before it.
+    """
+
+    lease: int
+    elapsed_ms: Ms
+
+
 class NodeSeen(Part):
     """What a watcher of heartbeats knows about a node.
 
@@ -175,6 +186,7 @@ class NodeSeen(Part):
     last_seen: broker time of the last one.
     silent: it is longer ago than the TTL, and the watcher itself could read all the while.
     idle: leases that have made no progress for longer than an operator's limit.
+    leases: what the last heartbeat listed; None: its agent says nothing of elapsed time.
     """
 
     node_id: str
@@ -182,6 +194,7 @@ class NodeSeen(Part):
     last_seen: Ms
     silent: bool
     idle: tuple[IdleLease, ...] = ()
+    leases: tuple[LeaseSeen, ...] | None = None
 
 
 # --- commands
@@ -404,10 +417,12 @@ class LeaseGranted(Message):
 
     lease: the lease, which names the placement by (job, attempt).
     members: one for each node.
+    notice_ms: elapsed time that the pool must learn of at once, because the cap is near.
     """
 
     lease: LeaseRef
     members: tuple[LeaseMember, ...]
+    notice_ms: Ms = 0
 
 
 class LeaseStarted(Message):

@@ -123,7 +123,6 @@ PASSED: Final = ScoreSummary(
     adapter_loss_ppm=1_000_000,
     base_exact_match_ppm=0,
     adapter_exact_match_ppm=0,
-    advice=None,
 )
 
 

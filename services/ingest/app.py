@@ -36,7 +36,7 @@ def _deadline(state: DatasetsByTenant) -> Deadline | None:
 
 DATASETS = Aggregate(
     stream=DATASET,
-    fold_version=3,  # 3: names and their versions, and what models keep
+    fold_version=4,  # 4: pins and uploads as their terms
     initial=INITIAL,
     state_type=DatasetsByTenant,
     decide=decide,
@@ -74,8 +74,8 @@ async def build(runtime: Runtime) -> Sequence[Host]:
         return tuple(LocalBase(**row) for row in rows)
 
     effects = (
-        validate(runtime.blobs, workbench, bases, scratch, settings.concurrency),
-        prepare(runtime.blobs, workbench, bases, scratch, settings.concurrency),
+        validate(runtime.blobs, runtime.seal, workbench, bases, scratch, settings.concurrency),
+        prepare(runtime.blobs, runtime.seal, workbench, bases, scratch, settings.concurrency),
         erase(runtime.blobs),
     )
     owner = AggregateHost(runtime, DATASETS)

@@ -37,5 +37,5 @@ async def build(runtime: Runtime) -> Sequence[Host]:
         Digests(runtime, (owner,)),
         Reactor(runtime, MODEL, react_model),
         Projector(runtime, TODOS),
-        EffectHost(runtime, (publish(runtime.blobs), erase(runtime.blobs))),
+        EffectHost(runtime, (publish(runtime.blobs, runtime.seal), erase(runtime.blobs))),
     )

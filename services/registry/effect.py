@@ -6,7 +6,9 @@ from typing import Final
 
 import msgspec
 
+from schemas import errors
 from schemas.model import RecordPublished, VersionSubmitted
+from schemas.reasons import Failure, FailureCode, failing
 from schemas.training import BlobFile
 from services.registry.domain.artifact import (
     CONFIG,
@@ -23,23 +25,28 @@ from services.registry.domain.artifact import (
 )
 from services.registry.project import ERASE, PUBLISH, EraseModelFile
 from tunery.runtime.blobs.abstract import Blobs
+from tunery.runtime.seal.sealer import Sealer
 from tunery.runtime.verbs import Effect, Send
 
 LEASE_MS: Final = 300_000
 CONCURRENCY: Final = 2
 
 
-def publish(blobs: Blobs) -> Effect[VersionSubmitted]:
+def publish(blobs: Blobs, seal: Sealer) -> Effect[VersionSubmitted]:
     """Publish a version. Damaged or missing blobs are tried again; a wrong adapter is refused."""
 
     async def run(version: VersionSubmitted, tenant: str, _: int = 1) -> Send:
         try:
             return _record(version, tenant, await _publish(blobs, version, tenant), None)
         except Unpublishable as error:
-            return _record(version, tenant, (), str(error))
+            return _record(version, tenant, (), _failure("adapter_unpublishable", tenant, error))
 
     def exhausted(version: VersionSubmitted, tenant: str, failure: str) -> Send:
-        return _record(version, tenant, (), f"The adapter could not be published: {failure}")
+        return _record(version, tenant, (), _failure("publishing_failed", tenant, failure))
+
+    def _failure(code: FailureCode, tenant: str, detail: object) -> Failure:
+        sealed = seal.seal(tenant, str(detail))
+        return Failure(code=errors.PLATFORM, reason=failing(code), detail=sealed)
 
     return Effect(
         kind=PUBLISH,
@@ -128,7 +135,7 @@ async def _write_lineage(blobs: Blobs, version: VersionSubmitted, tenant: str) -
 
 
 def _record(
-    version: VersionSubmitted, tenant: str, files: tuple[BlobFile, ...], failure: str | None
+    version: VersionSubmitted, tenant: str, files: tuple[BlobFile, ...], failure: Failure | None
 ) -> Send:
     command = RecordPublished(model_id=version.terms.model_id, files=files, failure=failure)
     return Send("model", tenant, tenant, command)

@@ -35,9 +35,7 @@ def _commands(event: Event) -> tuple[tuple[str, Message], ...]:
         case BasePinned():
             return ((_JOB, RecordBase(job_id=event.job_id, base=event.base)),)
         case BaseRefused():
-            refusal = RecordBase(
-                job_id=event.job_id, base=None, code=event.code, message=event.message
-            )
+            refusal = RecordBase(job_id=event.job_id, base=None, failure=event.failure)
             return ((_JOB, refusal),)
         case VersionSubmitted():
             terms = event.terms

@@ -126,13 +126,8 @@ def _record_of_usage(event: UsageSliced | UsageCredited) -> RecordUsage:
 
 
 def _pins(header: Header, event: PinsWanted) -> tuple[Send, ...]:
-    dataset = PinDataset(
-        job_id=event.job_id,
-        training_file=event.training_file,
-        validation_file=event.validation_file,
-        spec=event.prepare,
-    )
-    base = PinBase(job_id=event.job_id, base_id=event.base_id, base_sha256=event.base_sha256)
+    dataset, spec = PinDataset(job_id=event.job_id, terms=event.terms), event.terms.spec
+    base = PinBase(job_id=event.job_id, base_id=spec.base_id, base_sha256=spec.base_sha256)
     return (
         Send("dataset", header.key, header.tenant, dataset),
         Send("model", header.key, header.tenant, base),

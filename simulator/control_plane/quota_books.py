@@ -146,9 +146,9 @@ class Quota:
             case errors.CONCURRENCY_LIMIT, SubmitJob() | ResumeJob():
                 running = sum(book.wants.values())
                 if book.limits is None or running < book.limits.concurrency:
-                    self._say("refusal", f"{running} jobs are not {book.limits}: {event.message}")
+                    self._say("refusal", f"{running} jobs are not {book.limits}: {event.reason}")
             case errors.MALFORMED | errors.INTERNAL, _:
-                self._say("refusal", f"{type(command).__name__}: {event.message}")
+                self._say("refusal", f"{type(command).__name__}: {event.reason}")
             case _:
                 pass
 

@@ -38,6 +38,7 @@ from schemas.job import (
     WantedSet,
 )
 from schemas.model import PinBase, RegisterVersion
+from schemas.reasons import Failure, failing
 from schemas.sealed import Sealed
 from schemas.topics import DATASET, MODEL, PARTITIONS, Stream
 from schemas.units import HOUR_MS
@@ -128,9 +129,7 @@ class SimTenant:
             await self.port.sleep(self.rng.randint(0, 10_000))
             accepted = self.rng.random() < 0.8
             counts = (tokens(self.rng.randrange(1_000, 60_000)),) if accepted else ()
-            fact = RecordFile(
-                file_id=f"file-{number}", accepted=accepted, tokens=counts, message=None
-            )
+            fact = RecordFile(file_id=f"file-{number}", accepted=accepted, tokens=counts)
             await insist(self.port, self._sender, "job", self.name, fact)
 
     async def change_mind(self) -> None:
@@ -176,9 +175,9 @@ class AnsweringServices:
             case PinDataset():
                 done = RecordDataset(job_id=body.job_id, prepared=PREPARED)
                 if self.context.happens(self.context.plan.failures // 3):
-                    done = RecordDataset(
-                        job_id=body.job_id, prepared=None, code=errors.FILE_REJECTED
-                    )
+                    reason = failing("file_unaccepted", file_id=body.terms.training_file)
+                    failure = Failure(code=errors.FILE_REJECTED, reason=reason)
+                    done = RecordDataset(job_id=body.job_id, prepared=None, failure=failure)
                 self._answer("job", tenant, done)
             case PinBase():
                 self._answer("job", tenant, RecordBase(job_id=body.job_id, base=BASE))

@@ -15,8 +15,9 @@ from examples.first_stream import (
     SeatsCommand,
     TicketRecorded,
     decide_seats,
+    refuse,
 )
-from schemas.envelope import Claim, Context, Entry, Envelope, Message, Rejected
+from schemas.envelope import Claim, Context, Entry, Envelope, Message
 from schemas.units import Ms
 from tunery.runtime.bus.abstract import AppendUnknown
 from tunery.runtime.hosts import effects, reactor
@@ -171,7 +172,7 @@ async def trim_by_age(self: Any, _: int) -> None:
 
 def reads_the_clock(state: Seats, command: SeatsCommand, context: Context) -> tuple[Message, ...]:
     if isinstance(command, HoldSeats) and int(asyncio.get_running_loop().time()) % 2:
-        return (Rejected(code="full", message="not at this time of day"),)
+        return refuse("full", "wrong_time_of_day")
     return decide_seats(state, command, context)
 
 

@@ -271,7 +271,7 @@ def reactions_complete(seats: Iterable[Accepted], tally: Iterable[Accepted]) -> 
 def no_refusal(accepted: Iterable[Accepted]) -> list[str]:
     """Nothing in these runs is malformed, so nothing may be refused as malformed or internal."""
     return [
-        f"refusal: {event.code}: {event.message}"
+        f"refusal: {event.code}: {event.reason}"
         for decision in accepted
         for event in decision.events
         if isinstance(event, Rejected) and event.code not in ("full", "not_held", "not_awaited")

@@ -1,10 +1,11 @@
 """The contract of every store. Subclasses define a fixture `store`, empty for each test."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
-from schemas.envelope import Message
+from schemas.envelope import Message, Reason
 from schemas.sealed import Sealed
 from tunery.runtime.journal.acceptance import Acceptance
 from tunery.runtime.journal.reader import START, Position
@@ -56,7 +57,7 @@ def todo(id_: str, kind: str = "scan", path: str = "p", tenant: str = "a") -> To
     return Todo(kind, id_, tenant, tenant, Scan(path=path))
 
 
-def outcome(command_id: str, **rejection: str) -> CommandResult:
+def outcome(command_id: str, **rejection: Any) -> CommandResult:
     return CommandResult(command_id, "job", 1, 7, 1_700_000_000_000, "a", "a", 4, **rejection)
 
 
@@ -302,7 +303,12 @@ class StoreSuite:
 
     async def test_outcomes_are_written_once_and_pruned(self, store: Store) -> None:
         await store.ensure(TABLES)
-        refused = outcome("c2", code="illegal_state", message="no", param="stage")
+        refused = outcome(
+            "c2",
+            code="illegal_state",
+            reason=Reason(code="stage_free", params={"stage": "dev", "number": 1}),
+            param="stage",
+        )
         await commit(store, 0, 1, outcomes=(outcome("c1"), refused))
         await commit(store, 1, 2, outcomes=(outcome("c1", code="internal_error"),))
         assert await store.outcome("c1") == outcome("c1")

@@ -39,8 +39,9 @@ from schemas.account import (
     TenantCreated,
     WebhookEvent,
 )
-from schemas.envelope import Context, Rejected, Sha256, Tick
+from schemas.envelope import Context, Reason, Rejected, Sha256, Tick
 from schemas.ids import DELIVERY, derived_id
+from schemas.reasons import refusing
 from services.billing.domain import statements
 from services.billing.domain.state import (
     DELIVERIES_OPEN_MAX,
@@ -86,12 +87,12 @@ def decide(state: Tenants, command: Command, ctx: Context) -> tuple[Event, ...]:
 def _without_tenant(command: Command, ctx: Context) -> tuple[Event, ...]:
     if isinstance(command, Announce | EndDelivery | CloseInvoice | Tick):
         return ()
-    return _reject(errors.NOT_FOUND, f"Tenant {ctx.key!r} does not exist. Create it first.")
+    return _reject(errors.NOT_FOUND, refusing("tenant_missing", tenant=ctx.key))
 
 
 def _create_tenant(state: Tenants, command: CreateTenant, ctx: Context) -> tuple[Event, ...]:
     if ctx.key in state:
-        return _reject(errors.ALREADY_EXISTS, f"Tenant {ctx.key!r} exists already.", "id")
+        return _reject(errors.ALREADY_EXISTS, refusing("tenant_exists", tenant=ctx.key), "id")
     wrong = _wrong_limits(command.terms.limits)
     return wrong or (TenantCreated(name=command.name, terms=command.terms),)
 
@@ -105,44 +106,35 @@ def _set_plan(tenant: AccountState, command: SetPlan) -> tuple[Event, ...]:
 
 def _wrong_limits(limits: Limits) -> tuple[Rejected, ...]:
     if limits.concurrency < 1:
-        return _reject(
-            errors.MALFORMED, "limits.concurrency must be at least 1.", "limits.concurrency"
-        )
+        below = refusing("concurrency_below_one")
+        return _reject(errors.MALFORMED, below, "limits.concurrency")
     if not 0 <= limits.soft_gpu_ms <= limits.hard_gpu_ms:
-        return _reject(
-            errors.MALFORMED,
-            "Limits must satisfy 0 <= soft_gpu_ms <= hard_gpu_ms.",
-            "limits.soft_gpu_ms",
-        )
+        disorder = refusing("limits_out_of_order")
+        return _reject(errors.MALFORMED, disorder, "limits.soft_gpu_ms")
     return ()
 
 
 def _create_key(tenant: AccountState, command: CreateKey) -> tuple[Event, ...]:
     terms = command.terms
     if terms.key_id in tenant.keys:
-        return _reject(errors.ALREADY_EXISTS, f"Key {terms.key_id!r} exists already.", "id")
+        exists = refusing("key_exists", key_id=terms.key_id)
+        return _reject(errors.ALREADY_EXISTS, exists, "id")
     if sum(not key.revoked for key in tenant.keys.values()) >= KEYS_MAX:
-        return _reject(
-            errors.ILLEGAL_STATE, f"A tenant has at most {KEYS_MAX} keys. Revoke one first."
-        )
+        return _reject(errors.ILLEGAL_STATE, refusing("keys_at_most", limit=KEYS_MAX))
     if not terms.scopes:
-        return _reject(errors.MALFORMED, "A key needs at least one scope.", "scopes")
+        return _reject(errors.MALFORMED, refusing("scopes_missing"), "scopes")
     return (KeyCreated(terms=terms),)
 
 
 def _rotate_key(tenant: AccountState, command: RotateKey) -> tuple[Event, ...]:
     key = tenant.keys.get(command.key_id)
     if key is None:
-        return _reject(errors.NOT_FOUND, f"No key {command.key_id!r}.", "id")
+        return _reject(errors.NOT_FOUND, refusing("key_missing", key_id=command.key_id), "id")
     if key.revoked:
-        message = f"Key {command.key_id!r} was revoked. Create a new one."
-        return _reject(errors.ILLEGAL_STATE, message)
+        return _reject(errors.ILLEGAL_STATE, refusing("key_revoked", key_id=command.key_id))
     if command.secret not in (None, key.sha256):
-        message = (
-            "A key can be rotated only with its own newest secret, or by an operator, because the "
-            "response contains the new secret. You can revoke other keys of yours."
-        )
-        return _reject(errors.FORBIDDEN, message, "id")
+        # the response contains the new secret
+        return _reject(errors.FORBIDDEN, refusing("key_rotated_by_another"), "id")
     rotation = command.rotation
     rotated = KeyRotated(key_id=command.key_id, rotation=rotation, previous_sha256=key.sha256)
     return (rotated,)
@@ -151,13 +143,9 @@ def _rotate_key(tenant: AccountState, command: RotateKey) -> tuple[Event, ...]:
 def _revoke_key(tenant: AccountState, command: RevokeKey) -> tuple[Event, ...]:
     key = tenant.keys.get(command.key_id)
     if key is None:
-        return _reject(errors.NOT_FOUND, f"No key {command.key_id!r}.", "id")
+        return _reject(errors.NOT_FOUND, refusing("key_missing", key_id=command.key_id), "id")
     if not _may_revoke(tenant, key, command.secret):
-        message = (
-            f"To revoke another key, use a key with the scope {KEYS_SCOPE}, or ask an operator. "
-            "Keys of operators can be revoked by operators only."
-        )
-        return _reject(errors.FORBIDDEN, message, "id")
+        return _reject(errors.FORBIDDEN, refusing("key_revoked_by_another"), "id")
     return () if key.revoked else (KeyRevoked(key_id=command.key_id, sha256=key.sha256),)
 
 
@@ -172,11 +160,10 @@ def _may_revoke(tenant: AccountState, key: ApiKey, secret: Sha256 | None) -> boo
 def _create_endpoint(tenant: AccountState, command: CreateEndpoint) -> tuple[Event, ...]:
     terms = command.terms
     if terms.endpoint_id in tenant.endpoints:
-        message = f"Webhook endpoint {terms.endpoint_id!r} exists already."
-        return _reject(errors.ALREADY_EXISTS, message, "id")
+        exists = refusing("endpoint_exists", endpoint_id=terms.endpoint_id)
+        return _reject(errors.ALREADY_EXISTS, exists, "id")
     if len(tenant.endpoints) >= ENDPOINTS_MAX:
-        message = f"A tenant has at most {ENDPOINTS_MAX} webhook endpoints. Delete one first."
-        return _reject(errors.ILLEGAL_STATE, message)
+        return _reject(errors.ILLEGAL_STATE, refusing("endpoints_at_most", limit=ENDPOINTS_MAX))
     wrong = _wrong_types(terms.event_types)
     if wrong:
         return wrong
@@ -188,9 +175,9 @@ def _wrong_types(event_types: tuple[str, ...]) -> tuple[Rejected, ...]:
     unknown = sorted(set(event_types) - set(EVENT_TYPES))
     if event_types and not unknown:
         return ()
-    known = ", ".join(EVENT_TYPES)
-    what = f"Unknown event types: {', '.join(unknown)}." if unknown else "No event types."
-    return _reject(errors.MALFORMED, f"{what} Choose from: {known}.", "event_types")
+    missing = refusing("event_types_missing")
+    wrong = refusing("event_types_unknown", types=", ".join(unknown)) if unknown else missing
+    return _reject(errors.MALFORMED, wrong, "event_types")
 
 
 def _of_endpoint(
@@ -198,7 +185,8 @@ def _of_endpoint(
 ) -> tuple[Event, ...]:
     endpoint = tenant.endpoints.get(command.endpoint_id)
     if endpoint is None:
-        return _reject(errors.NOT_FOUND, f"No webhook endpoint {command.endpoint_id!r}.", "id")
+        missing = refusing("endpoint_missing", endpoint_id=command.endpoint_id)
+        return _reject(errors.NOT_FOUND, missing, "id")
     match command:
         case ChangeEndpoint():
             return _change_endpoint(command)
@@ -233,8 +221,8 @@ def _deliver(
     if command.delivery_id in tenant.deliveries:
         return ()
     if len(tenant.deliveries) >= DELIVERIES_OPEN_MAX:
-        message = f"{DELIVERIES_OPEN_MAX} deliveries are open already. Wait until some have ended."
-        return _reject(errors.ILLEGAL_STATE, message)
+        full = refusing("deliveries_at_most", limit=DELIVERIES_OPEN_MAX)
+        return _reject(errors.ILLEGAL_STATE, full)
     return (_due(command.delivery_id, endpoint, command.event, command.once),)
 
 
@@ -280,5 +268,5 @@ def _end_delivery(tenant: AccountState, command: EndDelivery) -> tuple[Event, ..
     return (ended,)
 
 
-def _reject(code: str, message: str, param: str | None = None) -> tuple[Rejected, ...]:
-    return (Rejected(code=code, message=message, param=param),)
+def _reject(code: str, reason: Reason, param: str | None = None) -> tuple[Rejected, ...]:
+    return (Rejected(code=code, reason=reason, param=param),)

@@ -12,6 +12,7 @@ from schemas.account import (
     PeriodEnded,
 )
 from schemas.envelope import Context, Rejected, Tick
+from schemas.reasons import refusing
 from schemas.units import Micro, Ms
 from services.billing.domain.periods import period_of
 from services.billing.domain.state import ADJUSTMENTS_MAX, AccountState, Tenants
@@ -57,12 +58,12 @@ def _close(tenant: AccountState, command: CloseInvoice) -> tuple[Event, ...]:
 def _adjust(tenant: AccountState, command: AdjustInvoice, ctx: Context) -> tuple[Event, ...]:
     adjustment = command.adjustment
     if (known := tenant.adjustments.get(adjustment.reference)) is not None:
-        text = f"{adjustment.reference!r} is on the bill of {known} already; use another reference."
-        return (Rejected(code=errors.ALREADY_EXISTS, message=text, param="reference"),)
+        exists = refusing("adjustment_exists", reference=adjustment.reference, period=known)
+        return (Rejected(code=errors.ALREADY_EXISTS, reason=exists, param="reference"),)
     if not 0 < abs(adjustment.amount_micro) <= AMOUNT_MICRO_MAX:
-        text = "amount_micro must not be 0, and at most 10^15 either way."
-        return (Rejected(code=errors.MALFORMED, message=text, param="amount_micro"),)
+        wrong = refusing("amount_out_of_range", limit=AMOUNT_MICRO_MAX)
+        return (Rejected(code=errors.MALFORMED, reason=wrong, param="amount_micro"),)
     if len(tenant.adjustments) >= ADJUSTMENTS_MAX:
-        text = f"A tenant has at most {ADJUSTMENTS_MAX} adjustments."
-        return (Rejected(code=errors.ILLEGAL_STATE, message=text),)
+        full = refusing("adjustments_at_most", limit=ADJUSTMENTS_MAX)
+        return (Rejected(code=errors.ILLEGAL_STATE, reason=full),)
     return (InvoiceAdjusted(period=period_of(ctx.at).name, adjustment=adjustment),)

@@ -1,7 +1,7 @@
 """Files and their validation, datasets, uploads."""
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -16,8 +16,7 @@ from services.gateway.files.tables import (
     UploadStatus,
 )
 from services.gateway.web.responses import ListItem, Response, Unseal, seconds, seconds_or_none
-
-UNREADABLE: Final = "The file could not be checked"
+from services.gateway.web.wording import failure_words, file_words
 
 
 class ValidationSummaryResponse(Response):
@@ -144,7 +143,7 @@ def file_response(row: FileRow, unseal: Unseal) -> FileResponse:
         filename=unseal(row.name),
         purpose=row.purpose,
         status=row.status,
-        status_details=_details(row),
+        status_details=_details(row, unseal),
         sha256=row.sha256,
         dataset=label(row, unseal),
         validation=None if row.validation is None else _summary(row.validation),
@@ -207,25 +206,29 @@ def part_response(row: PartRow) -> UploadPartResponse:
     )
 
 
-def _details(row: FileRow) -> str | None:
+def _details(row: FileRow, unseal: Unseal) -> str | None:
     if row.status != "error":
         return None
     if row.validation is None:
-        return _unreadable(row)
+        return _unreadable(row, unseal)
     count = row.validation.errors
     return f"{count} problems; GET /v1/files/{row.id}/validation lists them with row and fix"
 
 
-def _unreadable(row: FileRow) -> str:
-    return f"{UNREADABLE}: {row.failure or 'unknown reason'}"
+def _unreadable(row: FileRow, unseal: Unseal) -> str:
+    """What the process said, which may quote the tenant's data, follows our own words."""
+    failure = row.failure
+    if failure is None:
+        return "The file could not be checked: unknown reason"
+    return " ".join(text for text in (failure_words(failure), unseal(failure.detail)) if text)
 
 
-def validation_response(row: FileRow, report: Any) -> FileValidationResponse:
+def validation_response(row: FileRow, report: Any, unseal: Unseal) -> FileValidationResponse:
     """The state of a file's validation. `report`: of the validator; None while there is none."""
     validation = row.validation
     if row.status == "error" and validation is None:
         return UnreadableFileResponse(
-            id=row.id, status="done", accepted=False, failure=_unreadable(row)
+            id=row.id, status="done", accepted=False, failure=_unreadable(row, unseal)
         )
     status: Literal["pending", "done"] = "pending" if row.status == "uploaded" else "done"
     if validation is None:
@@ -239,7 +242,7 @@ def validation_response(row: FileRow, report: Any) -> FileValidationResponse:
         errors=validation.errors,
         warnings=validation.warnings,
         tokens=[msgspec.to_builtins(counted) for counted in validation.tokens],
-        code=validation.code,
-        message=validation.message,
+        code=None if validation.failure is None else validation.failure.code,
+        message=None if validation.failure is None else file_words(validation.failure.reason),
         report=report,
     )

@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import StreamingResponse
 
 from schemas import errors
-from schemas.dataset import DatasetName, DeleteFile, RegisterFile
+from schemas.dataset import DatasetName, DeleteFile, FileContent, FileTerms, RegisterFile
 from schemas.ids import FILE
 from schemas.topics import DATASET
 from schemas.units import Ms
@@ -176,14 +176,14 @@ async def _register(
         caller.tenant,
         RegisterFile(
             file_id=file_id,
-            purpose="fine-tune",
-            name=deps.seal.seal(caller.tenant, form.filename or ""),
-            bytes=stored.bytes,
-            sha256=stored.sha256,
-            blob=stored.key,
-            expires_after_ms=_expires_after(form),
-            dataset=dataset_name(deps, caller, form.fields.get("dataset")),
-            rows_max=most,
+            terms=FileTerms(
+                purpose="fine-tune",
+                name=deps.seal.seal(caller.tenant, form.filename or ""),
+                expires_after_ms=_expires_after(form),
+                dataset=dataset_name(deps, caller, form.fields.get("dataset")),
+                rows_max=most,
+            ),
+            content=FileContent(bytes=stored.bytes, sha256=stored.sha256, blob=stored.key),
         ),
         actor=deps.seal.seal(caller.tenant, caller.key_id),
     )
@@ -254,7 +254,7 @@ async def file_validation(
             report = json.loads(await within(deps.blobs.get(row.validation.report_blob)))
         except BlobMissing as error:
             raise _missing(file_id) from error
-    return validation_response(row, report)
+    return validation_response(row, report, deps.unseal)
 
 
 @router.delete("/v1/files/{file_id}")

@@ -14,6 +14,7 @@ from services.gateway.jobs.tables import (
     UsageRow,
 )
 from services.gateway.web.responses import Response, seconds, seconds_or_none
+from services.gateway.web.wording import refusal_words
 from tunery.plan.estimate import over_budget
 from tunery.plan.price import LineKey, job_cost, price_micro
 
@@ -133,7 +134,7 @@ def estimate_response(spec: JobSpec, estimate: Estimate, starts_at: Ms | None) -
         unavailable_reason=None,
         **_job(spec),
         allowed_to_proceed=refusal is None,
-        refusal=refusal,
+        refusal=None if refusal is None else refusal_words(refusal),
         estimated_start=seconds_or_none(starts_at),
         estimated_finish=None if starts_at is None else seconds(starts_at + duration_ms),
         trained_tokens=estimate.tokens,

@@ -19,7 +19,7 @@ from schemas.sealed import Sealed
 from schemas.training import AttemptOutcome
 from services.gateway.jobs.event_ids import journal_event_id
 from services.gateway.jobs.tables import JOB_EVENTS, EventLevel, JobEventRow
-from services.gateway.web.wording import skip_words
+from services.gateway.web.wording import failure_words, skip_words, verdict_words
 from tunery.runtime.verbs import Change
 
 WANTED = {"run": "Job resumed", "paused": "Pause requested", "cancelled": "Cancellation requested"}
@@ -162,7 +162,8 @@ def _verdict(header: Header, job_id: str, summary: ScoreSummary) -> Change:
         f"(base model: {summary.base_correct})"
     )
     level: EventLevel = "warn" if summary.verdict == "block" else "info"
-    data = {"verdict": summary.verdict, "reasons": list(summary.reasons)}
+    reasons = [verdict_words(reason) for reason in summary.reasons]
+    data = {"verdict": summary.verdict, "reasons": reasons}
     return job_event_row(header, job_id, "verdict", text, level=level, data=data)
 
 
@@ -178,15 +179,15 @@ def _ended(header: Header, event: JobEnded) -> tuple[Change, ...]:
         return (job_event_row(header, event.job_id, "ended", "The job was cancelled"),)
     failure = event.failure
     code = failure.code if failure else "internal_error"
-    advice = f" {failure.advice}" if failure and failure.advice else ""
+    words = f" {failure_words(failure)}" if failure else ""
     return (
         job_event_row(
             header,
             event.job_id,
             "ended",
-            f"The job failed: {code}.{advice}",
+            f"The job failed: {code}.{words}",
             level="error",
             data={"code": code},
-            sealed=failure.message if failure else None,
+            sealed=failure.detail if failure else None,
         ),
     )

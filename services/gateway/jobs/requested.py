@@ -8,7 +8,6 @@ from typing import Any, Final, get_args
 from schemas.dataset import LengthPolicy
 from schemas.units import PPM
 from services.gateway.jobs.bodies import JobRequest
-from tunery.plan.hyperparameters import ParameterProblem
 
 LENGTH_POLICIES: Final[tuple[LengthPolicy, ...]] = get_args(LengthPolicy)
 SLOTS_MAX: Final = 64
@@ -42,6 +41,14 @@ class RequestedSettings:
     drop_max_ppm: int | None
 
 
+@dataclass(frozen=True)
+class RequestProblem:
+    """What is wrong with a field of a request: its name, and what to do."""
+
+    param: str
+    message: str
+
+
 @dataclass
 class _Values:
     """Values by name while they are collected; `own`: those that are not passed to the trainer."""
@@ -49,13 +56,13 @@ class _Values:
     hyper: dict[str, Any] = field(default_factory=dict)
     own: dict[str, Any] = field(default_factory=dict)
     paths: dict[str, str] = field(default_factory=dict)
-    problems: list[ParameterProblem] = field(default_factory=list)
+    problems: list[RequestProblem] = field(default_factory=list)
 
     def refuse(self, param: str, message: str) -> None:
-        self.problems.append(ParameterProblem(param=param, message=message))
+        self.problems.append(RequestProblem(param, message))
 
 
-def requested_settings(request: JobRequest) -> tuple[RequestedSettings, list[ParameterProblem]]:
+def requested_settings(request: JobRequest) -> tuple[RequestedSettings, list[RequestProblem]]:
     """The settings of a request, and all problems; settings with a problem have their default."""
     values = _Values()
     for group, items in _groups(request):

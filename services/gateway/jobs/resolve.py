@@ -16,11 +16,16 @@ from services.gateway.accounts.tables import TenantRow
 from services.gateway.files.bodies import FileRole, check_purpose
 from services.gateway.files.tables import FileRow
 from services.gateway.jobs.bodies import METHODS, JobRequest
-from services.gateway.jobs.requested import LENGTH_POLICY, RequestedSettings, requested_settings
+from services.gateway.jobs.requested import (
+    LENGTH_POLICY,
+    RequestedSettings,
+    RequestProblem,
+    requested_settings,
+)
 from services.gateway.models.names import model_id, unknown_model
 from services.gateway.web.errors import FORBIDDEN, UNSUPPORTED, ApiError, invalid
+from services.gateway.web.wording import file_words, parameter_words
 from tunery.plan import hyperparameters
-from tunery.plan.hyperparameters import ParameterProblem
 from tunery.plan.price import PriceBook
 
 POOL: Final = "default"
@@ -138,10 +143,10 @@ def _checked_settings(request: JobRequest, base: Base | None) -> tuple[Requested
         unknown = unknown_model(request.model)
         if not problems:
             raise unknown
-        raise _refusal([ParameterProblem(param="model", message=unknown.message), *problems])
+        raise _refusal([RequestProblem("model", unknown.message), *problems])
     problems += [
-        ParameterProblem(
-            param=settings.paths.get(problem.param, problem.param), message=problem.message
+        RequestProblem(
+            settings.paths.get(problem.param, problem.param), parameter_words(problem.reason)
         )
         for problem in hyperparameters.problems(settings.hyper, base)
     ]
@@ -150,7 +155,7 @@ def _checked_settings(request: JobRequest, base: Base | None) -> tuple[Requested
     return settings, base
 
 
-def _refusal(problems: list[ParameterProblem]) -> ApiError:
+def _refusal(problems: list[RequestProblem]) -> ApiError:
     """One error that lists every problem."""
     text = "; ".join(f"{problem.param}: {problem.message}" for problem in problems)
     lead = f"{len(problems)} problems: " if len(problems) > 1 else ""
@@ -159,27 +164,25 @@ def _refusal(problems: list[ParameterProblem]) -> ApiError:
     return invalid(lead + text, first, UNSUPPORTED if unsupported else "invalid_value")
 
 
-def _method_problems(request: JobRequest) -> list[ParameterProblem]:
+def _method_problems(request: JobRequest) -> list[RequestProblem]:
     method = request.method
     if method is None:
         return []
     if method.type not in METHODS:
         text = f"{method.type!r} is not supported here; supported: {', '.join(METHODS)}"
-        return [ParameterProblem(param="method.type", message=text)]
+        return [RequestProblem("method.type", text)]
     others = [name for name in ("dpo", "reinforcement") if getattr(method, name) is not None]
     return [
-        ParameterProblem(
-            param=f"method.{name}", message=f"does not belong to the method {method.type!r}"
-        )
+        RequestProblem(f"method.{name}", f"does not belong to the method {method.type!r}")
         for name in others
     ]
 
 
-def _integration_problems(request: JobRequest) -> list[ParameterProblem]:
+def _integration_problems(request: JobRequest) -> list[RequestProblem]:
     if not request.integrations:
         return []
     text = "not supported here; metrics are in the job's events and in GET …/{id}/events"
-    return [ParameterProblem(param="integrations", message=text)]
+    return [RequestProblem("integrations", text)]
 
 
 # --- what the request refers to -------------------------------------------------------------------
@@ -198,12 +201,13 @@ def _usable_file(
     validation = file.validation
     if file.status == "error":
         count = "" if validation is None else f" with {validation.errors} errors"
-        detail = f"{validation.message} " if validation is not None and validation.message else ""
+        failure = None if validation is None else validation.failure
+        detail = "" if failure is None else f"{file_words(failure.reason)} "
         raise invalid(
             f"{reference} was rejected{count}. {detail}GET /v1/files/{reference}/validation lists "
             "them; correct the file and upload it again.",
             role,
-            (validation and validation.code) or errors.FILE_REJECTED,
+            errors.FILE_REJECTED if failure is None else failure.code,
         )
     dialect = None if validation is None else validation.dialect
     if settings.length_policy == "split" and dialect not in (None, PLAIN_TEXT):

@@ -20,7 +20,7 @@ from services.gateway.jobs.tables import (
     StepRow,
 )
 from services.gateway.web.responses import ListItem, Response, Unseal, seconds, seconds_or_none
-from services.gateway.web.wording import wait_words
+from services.gateway.web.wording import advice_words, failure_words, verdict_words, wait_words
 from tunery.plan.hyperparameters import resolve
 from tunery.plan.price import price_micro
 from tunery.work.spec import Hyper
@@ -289,8 +289,8 @@ def _error(row: JobRow, unseal: Unseal) -> JobErrorResponse | None:
     failure = row.failure
     if failure is None:
         return None
-    texts = [text for text in (unseal(failure.message), failure.advice) if text]
-    message = " ".join(texts) or f"The job failed: {failure.code}."
+    texts = (unseal(failure.detail), failure_words(failure))
+    message = " ".join(text for text in texts if text)
     return JobErrorResponse(code=failure.code, message=message, param=failure.param)
 
 
@@ -367,8 +367,8 @@ def gate_response(summary: ScoreSummary) -> GateResponse:
     items = summary.items
     return GateResponse(
         verdict=summary.verdict,
-        reasons=list(summary.reasons),
-        advice=summary.advice,
+        reasons=[verdict_words(reason) for reason in summary.reasons],
+        advice=advice_words(summary),
         items=items,
         base=ScoresResponse(
             accuracy=round(summary.base_correct / items, 4) if items else None,

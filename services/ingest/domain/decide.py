@@ -36,8 +36,9 @@ from schemas.dataset import (
     ReleaseDataset,
     UnpinDataset,
 )
-from schemas.envelope import Context, Rejected, Sha256, Tick
+from schemas.envelope import Context, Reason, Rejected, Sha256, Tick
 from schemas.ids import derived_id
+from schemas.reasons import Failure, failing, refusing
 from services.ingest.domain.evolve import evolve_tenant
 from services.ingest.domain.expiry import due, expires_at
 from services.ingest.domain.state import (
@@ -104,22 +105,18 @@ def prepare_id(tenant: str, sources: tuple[Sha256, ...], spec: PrepareSpec) -> s
 
 def _register(datasets: TenantDatasets, command: RegisterFile, ctx: Context) -> tuple[Event, ...]:
     if command.file_id in datasets.files:
-        return _reject(errors.ALREADY_EXISTS, f"File {command.file_id!r} exists already.", "file")
-    if (rejected := check_limits(datasets, command.dataset)) is not None:
+        exists = refusing("file_exists", file_id=command.file_id)
+        return _reject(errors.ALREADY_EXISTS, exists, "file")
+    if (rejected := check_limits(datasets, command.terms.dataset)) is not None:
         return (rejected,)
     return (
         FileRegistered(
             file_id=command.file_id,
-            purpose=command.purpose,
-            name=command.name,
-            bytes=command.bytes,
-            sha256=command.sha256,
-            blob=command.blob,
-            expires_at=expires_at(ctx.at, command.expires_after_ms),
+            terms=command.terms,
+            content=command.content,
+            expires_at=expires_at(ctx.at, command.terms.expires_after_ms),
             job_id=command.job_id,
-            dataset=command.dataset,
-            version=next_version(datasets, command.dataset),
-            rows_max=command.rows_max,
+            version=next_version(datasets, command.terms.dataset),
         ),
     )
 
@@ -140,24 +137,24 @@ def _expire(datasets: TenantDatasets, ctx: Context) -> tuple[Event, ...]:
 def _delete(datasets: TenantDatasets, command: DeleteFile) -> tuple[Event, ...]:
     file = datasets.files.get(command.file_id)
     if file is None:
-        return _reject(errors.NOT_FOUND, f"No such File object: {command.file_id}", "file_id")
-    users = sorted(job for job, pin in datasets.pins.items() if command.file_id in pin.files)
+        missing = refusing("file_missing", file_id=command.file_id)
+        return _reject(errors.NOT_FOUND, missing, "file_id")
+    users = sorted(job for job, pin in datasets.pins.items() if command.file_id in pin.terms.files)
     if users:
-        message = (
-            f"File {command.file_id} is in use by {', '.join(users)}. "
-            "Cancel the job, or wait until it has ended."
-        )
-        return _reject(errors.FILE_IN_USE, message, "file_id")
+        used = refusing("file_used_by_jobs", file_id=command.file_id, jobs=", ".join(users))
+        return _reject(errors.FILE_IN_USE, used, "file_id")
     models = sorted(
         hold.model_id for hold in datasets.kept.values() if command.file_id in hold.files
     )
     if models:
-        more = " and others" if len(models) > MODELS_NAMED_MAX else ""
-        message = (
-            f"File {command.file_id} is in the lineage of {', '.join(models[:MODELS_NAMED_MAX])}"
-            f"{more}. Delete the models first: DELETE /v1/models/{models[0]}"
+        used = refusing(
+            "file_used_by_models",
+            file_id=command.file_id,
+            models=", ".join(models[:MODELS_NAMED_MAX]),
+            others=max(0, len(models) - MODELS_NAMED_MAX),
+            model=models[0],
         )
-        return _reject(errors.FILE_IN_USE, message, "file_id")
+        return _reject(errors.FILE_IN_USE, used, "file_id")
     return (_deleted(datasets, command.file_id, file),)
 
 
@@ -195,9 +192,10 @@ def _record_validation(datasets: TenantDatasets, command: RecordValidation) -> t
     file = datasets.files.get(command.file_id)
     if file is None or file.status != "pending":
         return ()
-    waiting = [(job, pin) for job, pin in _pins(datasets) if command.file_id in pin.files]
+    waiting = [(job, pin) for job, pin in _pins(datasets) if command.file_id in pin.terms.files]
     if command.validation is None:
-        failure = command.failure or "The file could not be read."
+        unchecked = Failure(code=errors.FILE_REJECTED, reason=failing("file_unchecked"))
+        failure = command.failure or unchecked
         unreadable = FileUnreadable(file_id=command.file_id, failure=failure)
         return (unreadable, *_refuse(waiting, command.file_id))
     validated = FileValidated(file_id=command.file_id, validation=command.validation)
@@ -214,32 +212,22 @@ def _record_validation(datasets: TenantDatasets, command: RecordValidation) -> t
 def _pin(datasets: TenantDatasets, command: PinDataset, tenant: str) -> tuple[Event, ...]:
     if command.job_id in datasets.pins:
         return ()
-    pin = Pin(
-        training_file=command.training_file,
-        validation_file=command.validation_file,
-        prepare_id="",
-        spec=command.spec,
-    )
-    for name in pin.files:
+    terms = command.terms
+    for name in terms.files:
         file = datasets.files.get(name)
         if file is None or file.status == "rejected":
             return (_refusal(command.job_id, name, missing=file is None),)
-    sources = source_hashes(datasets, pin)
-    pinned = DatasetPinned(
-        job_id=command.job_id,
-        training_file=command.training_file,
-        validation_file=command.validation_file,
-        prepare_id=prepare_id(tenant, sources, command.spec),
-        spec=command.spec,
-    )
-    preparation = datasets.preparations.get(pinned.prepare_id)
+    sources = source_hashes(datasets, terms)
+    pin = Pin(terms=terms, prepare_id=prepare_id(tenant, sources, terms.spec))
+    pinned = DatasetPinned(job_id=command.job_id, terms=terms, prepare_id=pin.prepare_id)
+    preparation = datasets.preparations.get(pin.prepare_id)
     if preparation is not None:
         if preparation.prepared is None:
             return (pinned,)
         return (pinned, DatasetReady(job_id=command.job_id, prepared=preparation.prepared))
     if not _all_accepted(datasets.files, pin):
         return (pinned,)
-    return (pinned, _due(datasets, replace(pin, prepare_id=pinned.prepare_id)))
+    return (pinned, _due(datasets, pin))
 
 
 def _keep(datasets: TenantDatasets, command: KeepDataset) -> tuple[Event, ...]:
@@ -250,8 +238,8 @@ def _keep(datasets: TenantDatasets, command: KeepDataset) -> tuple[Event, ...]:
         DatasetKept(
             job_id=command.job_id,
             model_id=command.model_id,
-            training_file=pin.training_file,
-            validation_file=pin.validation_file,
+            training_file=pin.terms.training_file,
+            validation_file=pin.terms.validation_file,
         ),
     )
 
@@ -262,9 +250,9 @@ def _record_preparation(datasets: TenantDatasets, command: RecordPrepared) -> tu
         return ()
     waiting = [job for job, pin in _pins(datasets) if pin.prepare_id == command.prepare_id]
     if command.prepared is None:
-        failure = command.failure or "The dataset could not be prepared."
-        code = command.code or errors.BAD_DATA
-        refused = (PinRefused(job_id=job, code=code, message=failure) for job in waiting)
+        unprepared = Failure(code=errors.BAD_DATA, reason=failing("preparation_failed"))
+        failure = command.failure or unprepared
+        refused = (PinRefused(job_id=job, failure=failure) for job in waiting)
         return (PreparationFailed(prepare_id=command.prepare_id, failure=failure), *refused)
     done = DatasetPrepared(prepare_id=command.prepare_id, prepared=command.prepared)
     return (done, *(DatasetReady(job_id=job, prepared=command.prepared) for job in waiting))
@@ -276,19 +264,20 @@ def _pins(datasets: TenantDatasets) -> list[tuple[str, Pin]]:
 
 
 def _all_accepted(files: Mapping[str, FileState], pin: Pin) -> bool:
-    return all(files[name].status == "accepted" for name in pin.files)
+    return all(files[name].status == "accepted" for name in pin.terms.files)
 
 
 def _due(datasets: TenantDatasets, pin: Pin) -> PreparationDue:
-    training = datasets.files[pin.training_file]
-    validation = None if pin.validation_file is None else datasets.files[pin.validation_file]
+    terms = pin.terms
+    training = datasets.files[terms.training_file]
+    validation = None if terms.validation_file is None else datasets.files[terms.validation_file]
     return PreparationDue(
         prepare_id=pin.prepare_id,
         training_blob=training.blob,
         training_sha256=training.sha256,
         validation_blob=None if validation is None else validation.blob,
         validation_sha256=None if validation is None else validation.sha256,
-        spec=pin.spec,
+        spec=terms.spec,
     )
 
 
@@ -298,13 +287,12 @@ def _refuse(waiting: list[tuple[str, Pin]], file_id: str) -> tuple[PinRefused, .
 
 def _refusal(job_id: str, file_id: str, *, missing: bool) -> PinRefused:
     if missing:
-        message = f"File {file_id} does not exist any more."
-        return PinRefused(job_id=job_id, code=errors.NOT_FOUND, message=message)
-    message = (
-        f"File {file_id} was rejected. GET /v1/files/{file_id}/validation lists every problem."
-    )
-    return PinRefused(job_id=job_id, code=errors.FILE_REJECTED, message=message)
+        failure = Failure(code=errors.NOT_FOUND, reason=failing("file_gone", file_id=file_id))
+    else:
+        unaccepted = failing("file_unaccepted", file_id=file_id)
+        failure = Failure(code=errors.FILE_REJECTED, reason=unaccepted)
+    return PinRefused(job_id=job_id, failure=failure)
 
 
-def _reject(code: str, message: str, param: str | None = None) -> tuple[Rejected, ...]:
-    return (Rejected(code=code, message=message, param=param),)
+def _reject(code: str, reason: Reason, param: str | None = None) -> tuple[Rejected, ...]:
+    return (Rejected(code=code, reason=reason, param=param),)

@@ -18,6 +18,7 @@ from schemas.model import (
     Verdict,
     VersionTerms,
 )
+from schemas.reasons import Failure, failing
 from schemas.training import BlobFile
 from tests.histories.recorder import Recorder
 
@@ -54,7 +55,7 @@ def register(number: int, verdict: Verdict = "pass") -> RegisterVersion:
     )
 
 
-def published(number: int, failure: str | None = None) -> RecordPublished:
+def published(number: int, failure: Failure | None = None) -> RecordPublished:
     files = () if failure else (FILE,)
     return RecordPublished(model_id=f"ft:smol:{number}", files=files, failure=failure)
 
@@ -71,7 +72,9 @@ def versions_and_stages(story: Recorder) -> None:
     story.when(register(3, "block"))
     story.when(published(3))
     story.when(register(4))
-    story.when(published(4, "object storage is full"))
+    detail = story.seal("object storage is full")
+    full = Failure(code="platform_error", reason=failing("publishing_failed"), detail=detail)
+    story.when(published(4, full))
     story.when(Promote(model_id="ft:smol:1", stage="production", expected=None))
     story.when(Promote(model_id="ft:smol:2", stage="production", expected=None))  # held by another
     story.when(Promote(model_id="ft:smol:2", stage="production", expected="ft:smol:1"))

@@ -303,7 +303,7 @@ def outcome_of(accepted: Accepted) -> CommandResult:
         key=header.key,
         seq=header.seq,
         code=refused.code if refused else None,
-        message=refused.message if refused else None,
+        reason=refused.reason if refused else None,
         param=refused.param if refused else None,
         repeated_of=repeated.of if repeated else None,
     )

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, Protocol, TypeAlias
 
+from schemas.envelope import Reason
 from schemas.units import Ms
 from tunery.runtime.journal.reader import START, Position
 from tunery.runtime.verbs import Change
@@ -89,7 +90,7 @@ class CommandResult:
     stream, partition, offset: the journal record that decided it.
     at: broker time of that record.
     tenant, key, seq: of the command; `seq` numbers the key's entries.
-    code, message, param: of the rejection; all None when it was accepted.
+    code, reason, param: of the rejection; all None when it was accepted.
     repeated_of: id of the earlier command that this one repeats, if it does.
     """
 
@@ -102,7 +103,7 @@ class CommandResult:
     key: str
     seq: int
     code: str | None = None
-    message: str | None = None
+    reason: Reason | None = None
     param: str | None = None
     repeated_of: str | None = None
 

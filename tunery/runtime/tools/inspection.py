@@ -141,7 +141,7 @@ def look_at_command(
     name = f"{stream.name} (commands)"
     if refused is None:
         return _looked(name, record, "readable", "", content)
-    return _looked(name, record, "refused", refused.message, content)
+    return _looked(name, record, "refused", refused.why, content)
 
 
 def _looked(stream: str, record: Record, verdict: Verdict, why: str, content: Any) -> RecordReport:

@@ -72,8 +72,9 @@ def end_of_report(lease: Lease, report: ReportExit, at: Ms) -> LeaseEnd:
 
 
 def end_of_killed(lease: Lease, at: Ms) -> LeaseEnd:
-    """Killed, and never reported by a node that lives: the kill is the end."""
-    end_ms = elapsed_ms(lease, (lease.killed_at or at) - _started_at(lease, at), at)
+    """Killed, and never reported: it ran as long as its agent said, and not beyond the kill."""
+    killed_ms = (lease.killed_at or at) - _started_at(lease, at)
+    end_ms = elapsed_ms(lease, min(lease.proven_ms, killed_ms), at)
     if lease.ending is None:
         return LeaseEnd(end_ms, "preempted", "platform", ending("exit_unreported"))
     if lease.ending.ended_by == "budget":
@@ -83,8 +84,14 @@ def end_of_killed(lease: Lease, at: Ms) -> LeaseEnd:
 
 def end_of_stuck(lease: Lease, at: Ms) -> LeaseEnd:
     """The process lives without progress: the lease ends, so that the job can resume elsewhere."""
-    end_ms = elapsed_ms(lease, lease.alive_at - _started_at(lease, at), at)
+    end_ms = elapsed_ms(lease, lease.proven_ms, at)
     return LeaseEnd(end_ms, "failed", "node", ending("no_progress"), "bad_node")
+
+
+def end_of_unlisted(lease: Lease, at: Ms) -> LeaseEnd:
+    """Its agent lives and does not list it: what ran under it is gone."""
+    end_ms = elapsed_ms(lease, lease.proven_ms, at)
+    return LeaseEnd(end_ms, "failed", "node", ending("exit_missing"), "platform")
 
 
 def end_of_unstarted(at_fault: EndCode = "start_timeout") -> LeaseEnd:
@@ -96,17 +103,14 @@ def end_of_unreported(lease: Lease, at: Ms) -> LeaseEnd:
     """A member was freed before any agent reported an exit."""
     if lease.killed_at is not None:
         return end_of_killed(lease, at)
-    end_ms = elapsed_ms(lease, lease.alive_at - _started_at(lease, at), at)
-    return LeaseEnd(end_ms, "failed", "node", ending("exit_missing"), "platform")
+    return end_of_unlisted(lease, at)
 
 
 def end_of_lost(lease: Lease, last_seen: Ms, at: Ms, code: EndCode) -> LeaseEnd:
-    """Its node is gone: the last proof of life is the end, or the kill that came before it."""
-    alive_at = max(lease.alive_at, last_seen)
-    if lease.killed_at is not None and alive_at >= lease.killed_at:
+    """Its node is gone: what its agent proved is what it ran, or the kill came before that."""
+    if lease.killed_at is not None and max(lease.alive_at, last_seen) >= lease.killed_at:
         return end_of_killed(lease, at)
-    end_ms = elapsed_ms(lease, alive_at - _started_at(lease, at), at)
-    return LeaseEnd(end_ms, "lost", "node", ending(code))
+    return LeaseEnd(elapsed_ms(lease, lease.proven_ms, at), "lost", "node", ending(code))
 
 
 def elapsed_ms(lease: Lease, reported_ms: Ms, at: Ms) -> Ms:

@@ -27,7 +27,7 @@ from schemas.pool import (
     WorkForgotten,
     WorkKept,
 )
-from schemas.reasons import ending
+from schemas.reasons import ending, refusing
 from schemas.training import work_id_of
 from services.scheduler.domain.pool import closing, deadlines, nodes, reports
 from services.scheduler.domain.pool.nodes import fold
@@ -39,6 +39,7 @@ from services.scheduler.domain.pool.state import (
     is_described,
     lease_of,
 )
+from services.scheduler.domain.pool.usage import notice_ms
 
 
 def decide(state: Pools, command: Command, ctx: Context) -> tuple[Event, ...]:
@@ -94,8 +95,8 @@ def _decide_fact(pool: Pool, command: Command, ctx: Context) -> tuple[Event, ...
 def _describe(pool: Pool, command: DescribeWork) -> tuple[Event, ...]:
     described = command.description
     if work_id_of(described.work) != described.work_id:
-        text = f"work {described.work_id} of job {described.job_id} has another hash"
-        return (Rejected(code=errors.MALFORMED, message=text, param="work_id"),)
+        other = refusing("work_hash", work_id=described.work_id, job_id=described.job_id)
+        return (Rejected(code=errors.MALFORMED, reason=other, param="work_id"),)
     if is_described(pool, described.job_id, described.work_id):
         return ()
     return (WorkKept(tenant=command.tenant, description=described),)
@@ -106,7 +107,8 @@ def _request(pool: Pool, command: RequestPlacement) -> tuple[Event, ...]:
     if placement.attempt <= pool.attempts.get(placement.job_id, 0):
         return ()
     if placement.slots < 1:
-        return (Rejected(code=errors.MALFORMED, message="slots must be 1 or more", param="slots"),)
+        below = refusing("slots_below_one")
+        return (Rejected(code=errors.MALFORMED, reason=below, param="slots"),)
     queued = PlacementQueued(placement=placement)
     if is_described(pool, placement.job_id, placement.work_id):
         return (queued,)
@@ -134,11 +136,11 @@ def _close(pool: Pool, command: ClosePlacement, ctx: Context) -> tuple[Event, ..
         return (closing.kill(lease, ended_by, reason), *closing.close(lease, unstarted))
     if command.mode == "kill":
         return (closing.kill(lease, ended_by, reason),)
-    return () if lease.draining else (_drain(lease, lease.started_at, command, ctx),)
+    return () if lease.draining else (_drain(lease, command, ctx),)
 
 
-def _drain(lease: Lease, started_at: int, command: ClosePlacement, ctx: Context) -> Event:
-    deadline = deadlines.drain_deadline(lease, started_at, ctx.at)
+def _drain(lease: Lease, command: ClosePlacement, ctx: Context) -> Event:
+    deadline = deadlines.drain_deadline(lease, ctx.at)
     return closing.drain(lease, deadline, command.ended_by, command.reason)
 
 
@@ -156,6 +158,7 @@ def _grant(pool: Pool, ctx: Context) -> tuple[LeaseGranted, ...]:
                 price_version=grant.placement.price_version,
             ),
             members=grant.members,
+            notice_ms=notice_ms(grant.placement.max_gpu_ms, grant.placement.slots),
         )
         for number, grant in enumerate(plan_grants(pool), start=pool.next_lease)
     )

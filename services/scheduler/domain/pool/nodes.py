@@ -1,6 +1,7 @@
 """Facts about nodes: an agent starts, leaves in order, or is observed by a watcher."""
 
 from collections.abc import Iterable
+from typing import Final
 
 from schemas import errors
 from schemas.envelope import Context, Rejected
@@ -16,7 +17,8 @@ from schemas.pool import (
     RegisterNode,
     RetireNode,
 )
-from schemas.reasons import EndCode
+from schemas.reasons import EndCode, refusing
+from schemas.units import Ms
 from services.scheduler.domain.pool import closing, deadlines
 from services.scheduler.domain.pool.evolve import evolve_pool
 from services.scheduler.domain.pool.state import (
@@ -29,6 +31,9 @@ from services.scheduler.domain.pool.state import (
 )
 from services.scheduler.domain.pool.usage import whole_hours_ms
 
+# A lease is missing only from heartbeats of so long after its start: older ones could not list it.
+UNLISTED_MS_MIN: Final[Ms] = 30_000
+
 
 def decide_registered(pool: Pool, command: RegisterNode, ctx: Context) -> tuple[Event, ...]:
     """A new incarnation has killed what was left over, so all older leases end and are free."""
@@ -37,10 +42,11 @@ def decide_registered(pool: Pool, command: RegisterNode, ctx: Context) -> tuple[
     if node is not None and described.incarnation == node.description.incarnation:
         return ()
     if node is not None and described.incarnation in node.former:
-        text = f"node {described.node_id} runs a newer incarnation already"
-        return (Rejected(code=errors.STALE_TOKEN, message=text),)
+        former = refusing("incarnation_former", node_id=described.node_id)
+        return (Rejected(code=errors.STALE_TOKEN, reason=former),)
     if described.slots < 1:
-        return (Rejected(code=errors.MALFORMED, message="slots must be 1 or more", param="slots"),)
+        below = refusing("slots_below_one")
+        return (Rejected(code=errors.MALFORMED, reason=below, param="slots"),)
     ended = _end_leases(pool, described.node_id, ctx, "node_replaced")
     return (*ended, NodeRegistered(node=described))
 
@@ -49,8 +55,8 @@ def decide_retired(pool: Pool, command: RetireNode, ctx: Context) -> tuple[Event
     """The node leaves; what it did not report has ended all the same."""
     node = pool.nodes.get(command.node_id)
     if node is None or command.incarnation != node.description.incarnation:
-        text = f"node {command.node_id} is not registered in this incarnation"
-        return (Rejected(code=errors.STALE_TOKEN, message=text),)
+        unknown = refusing("incarnation_unknown", node_id=command.node_id)
+        return (Rejected(code=errors.STALE_TOKEN, reason=unknown),)
     if node.standing == "retired":
         return ()
     ended = _end_leases(pool, command.node_id, ctx, "node_left")
@@ -66,7 +72,8 @@ def decide_observed(pool: Pool, command: ObserveNodes, ctx: Context) -> tuple[Ev
     events: list[Event] = [observed]
     current = evolve_pool(pool, observed, ctx)
     for node, seen in known:
-        for judge in (_silence,) if seen.silent else (_passed_hours, _idle_leases):
+        judges = (_silence,) if seen.silent else (_passed_hours, _unlisted, _capped, _idle_leases)
+        for judge in judges:
             facts = judge(current, node, seen, ctx)
             events += facts
             current = fold(current, facts, ctx)
@@ -124,6 +131,29 @@ def _passed_hours(pool: Pool, node: Node, seen: NodeSeen, ctx: Context) -> list[
             until_ms = whole_hours_ms(lease.started_at, lease.alive_at)
             events += closing.slice_usage(lease, until_ms)
     return events
+
+
+def _unlisted(pool: Pool, node: Node, seen: NodeSeen, ctx: Context) -> list[Event]:
+    """What its agent does not list is not alive. A heartbeat may be older than a new lease."""
+    if seen.leases is None:
+        return []
+    listed = {lease.lease for lease in seen.leases}
+    events: list[Event] = []
+    for lease in _open_leases_on(pool, seen.node_id):
+        if lease.started_at is None or lease.number in listed:
+            continue
+        if seen.last_seen - lease.started_at >= UNLISTED_MS_MIN:
+            end = closing.end_of_unlisted(lease, ctx.at)
+            if lease.killed_at is None:
+                events.append(closing.kill(lease, end.ended_by, end.reason))
+            events += closing.close(lease, end)
+    return events
+
+
+def _capped(pool: Pool, node: Node, seen: NodeSeen, ctx: Context) -> list[Event]:
+    """Notices for leases that are near their caps."""
+    leases = _open_leases_on(pool, seen.node_id)
+    return [event for lease in leases for event in deadlines.enforce_cap(lease, ctx)]
 
 
 def _idle_leases(pool: Pool, node: Node, seen: NodeSeen, ctx: Context) -> list[Event]:

@@ -7,7 +7,7 @@ from schemas.account import (
     EndpointTerms,
     WebhookEvent,
 )
-from schemas.envelope import Header, Rejected
+from schemas.envelope import Header, Reason, Rejected
 from schemas.sealed import Sealed
 from services.notifier.project import DELIVER, SECRETS, project
 from tunery.runtime.verbs import Done, Todo, Upsert
@@ -64,4 +64,4 @@ def test_the_secret_of_an_endpoint_is_a_version_and_the_end_of_the_overlap() -> 
 
 
 def test_other_events_change_no_row() -> None:
-    assert project(HEADER, Rejected(code="x", message="y")) == ()
+    assert project(HEADER, Rejected(code="x", reason=Reason(code="y"))) == ()

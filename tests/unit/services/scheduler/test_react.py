@@ -1,7 +1,7 @@
 """Reactions: which facts lead to which commands, and to whom."""
 
 from schemas.account import RICH_EVENT_TYPES, Announce
-from schemas.envelope import Header, Rejected
+from schemas.envelope import Header, Reason, Rejected
 from schemas.job import JobEnded, PauseJob, PlacementUnwanted
 from schemas.pool import (
     ClosePlacement,
@@ -124,5 +124,5 @@ def test_use_counts_what_is_billable_and_credits_count_back() -> None:
 def test_events_for_agents_lead_to_no_reactions() -> None:
     killed = LeaseKilled(lease=LEASE, ended_by="tenant", reason=ending("cancelled"))
     assert react_pool(HEADER, killed) == ()
-    assert react_pool(HEADER, Rejected(code="x", message="")) == ()
+    assert react_pool(HEADER, Rejected(code="x", reason=Reason(code="y"))) == ()
     assert PlacementClosed not in {type(send.body) for send in react_pool(HEADER, killed)}

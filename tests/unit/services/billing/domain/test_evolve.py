@@ -24,7 +24,7 @@ from schemas.account import (
     TenantCreated,
     WebhookEvent,
 )
-from schemas.envelope import Context, Rejected
+from schemas.envelope import Context, Reason, Rejected
 from schemas.sealed import Sealed
 from services.billing.domain.evolve import evolve
 from services.billing.domain.periods import period
@@ -85,7 +85,7 @@ def test_a_closed_month_is_followed_by_the_next() -> None:
 
 def test_events_of_an_unknown_tenant_and_refusals_change_nothing() -> None:
     assert after(KEY, ENDPOINT, DUE) == INITIAL
-    assert after(Rejected(code="not_found", message="No.")) == INITIAL
+    assert after(Rejected(code="not_found", reason=Reason(code="key_missing"))) == INITIAL
 
 
 def test_a_tenants_events_leave_the_others_alone() -> None:

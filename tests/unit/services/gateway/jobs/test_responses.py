@@ -4,12 +4,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from schemas.job import Failure, JobEnded, PhaseSet, WaitNoted
-from schemas.reasons import waiting
+from schemas.envelope import Reason
+from schemas.job import JobEnded, PhaseSet, WaitNoted
+from schemas.reasons import Failure, failing, waiting
 from schemas.sealed import Sealed
 from services.gateway.jobs.queue_forecast import Outlook
 from services.gateway.jobs.responses import gate_response, job_response, metadata_of, row_at
 from services.gateway.jobs.tables import JOB_EVENTS, JOBS, JobChangeRow, JobRow, StepRow
+from services.gateway.web.wording import FAILURES
 from tests.unit.services.gateway.jobs.job_events import (
     HELD,
     JOB,
@@ -22,6 +24,8 @@ from tests.unit.services.gateway.jobs.job_events import (
 from tests.unit.services.gateway.view_rows import folded, only, rows
 
 SEALED = Sealed(key_id="k", nonce=b"n", ciphertext=b"c")
+
+DIVERGED = FAILURES["loss_diverged"]
 
 
 def unseal(sealed: Sealed | None) -> str | None:
@@ -97,8 +101,8 @@ def test_progress_is_paced_by_this_attempts_own_steps() -> None:
 def test_a_failure_has_code_message_and_advice() -> None:
     failure = Failure(
         code="diverged",
-        message=Sealed(key_id="k", nonce=b"n", ciphertext=b"c"),
-        advice="Lower the learning rate.",
+        reason=failing("loss_diverged"),
+        detail=Sealed(key_id="k", nonce=b"n", ciphertext=b"c"),
     )
     ended = JobEnded(
         job_id=JOB,
@@ -117,12 +121,12 @@ def test_a_failure_has_code_message_and_advice() -> None:
     assert job.error is not None
     assert job.error.model_dump() == {
         "code": "diverged",
-        "message": "opened Lower the learning rate.",
+        "message": f"opened {DIVERGED}",
         "param": None,
     }
     last = rows(tables, JOB_EVENTS)[-1]
     assert last.level == "error"
-    assert last.message == "The job failed: diverged. Lower the learning rate."
+    assert last.message == f"The job failed: diverged. {DIVERGED}"
 
 
 def test_scores_that_were_not_measured_are_null() -> None:
@@ -131,11 +135,11 @@ def test_scores_that_were_not_measured_are_null() -> None:
     assert gate.adapter.loss == SUMMARY.adapter_loss_ppm / 1_000_000
 
 
-def test_a_failure_without_words_names_its_code() -> None:
-    row = replace(job_row(), failure=Failure(code="diverged", message=None, param="n_epochs"))
-    error = job_response(row, unseal).error
+def test_a_failure_without_words_names_its_reason() -> None:
+    newer = Failure(code="diverged", reason=Reason(code="of_a_newer_writer"), param="n_epochs")
+    error = job_response(replace(job_row(), failure=newer), unseal).error
     assert error is not None
-    assert (error.message, error.param) == ("The job failed: diverged.", "n_epochs")
+    assert (error.message, error.param) == ("of_a_newer_writer", "n_epochs")
 
 
 def test_metadata_opens_as_an_object_and_erased_metadata_is_empty() -> None:

@@ -4,6 +4,7 @@ from typing import Any
 
 import httpx
 
+from schemas.reasons import Failure, rejecting
 from schemas.telemetry import Step
 from tests.unit.services.gateway.control_plane import ControlPlane
 
@@ -142,8 +143,9 @@ async def test_too_few_examples_have_openai_s_code_before_and_after_the_check(
     client = await api.tenant()
     file_id = (await api.upload(client))["id"]
     early = (await submit(client, file_id)).json()
-    few: dict[str, Any] = {"accepted": False, "code": "invalid_n_examples", "message": FEW}
-    await api.validated(client, file_id, **few)
+    reason = rejecting("rows_too_few", rows=7, limit=10, file_id=file_id)
+    few = Failure(code="invalid_n_examples", reason=reason)
+    await api.validated(client, file_id, accepted=False, failure=few)
     path = f"/v1/fine_tuning/jobs/{early['id']}"
     job = await api.until(client, path, lambda matching: matching["status"] == "failed")
     assert job["error"]["code"] == "invalid_n_examples"

@@ -13,11 +13,14 @@ from schemas.dataset import (
     DatasetReady,
     DeleteFile,
     Event,
+    FileContent,
     FileDeleted,
+    FileTerms,
     FileUnreadable,
     FileValidated,
     PinDataset,
     PinRefused,
+    PinTerms,
     PreparationDue,
     PreparationFailed,
     Prepared,
@@ -29,11 +32,13 @@ from schemas.dataset import (
     Validation,
 )
 from schemas.envelope import Context, Rejected
+from schemas.reasons import Failure, failing, refusing
 from schemas.sealed import Sealed
 from services.ingest.domain.decide import decide
 from services.ingest.domain.evolve import evolve
 from services.ingest.domain.state import INITIAL, DatasetsByTenant, TenantDatasets
 
+FAILED = Failure(code=errors.PLATFORM, reason=failing("preparation_failed"))
 SEALED = Sealed(key_id="k", nonce=b"n", ciphertext=b"c")
 SPEC = PrepareSpec(
     base_id="small",
@@ -79,11 +84,8 @@ def after(*commands: Command, state: DatasetsByTenant = INITIAL) -> DatasetsByTe
 def file(file_id: str, content: str = "a") -> RegisterFile:
     return RegisterFile(
         file_id=file_id,
-        purpose="fine-tune",
-        name=SEALED,
-        bytes=1,
-        sha256=content * 64,
-        blob=f"files/{content}",
+        terms=FileTerms(purpose="fine-tune", name=SEALED),
+        content=FileContent(bytes=1, sha256=content * 64, blob=f"files/{content}"),
     )
 
 
@@ -100,8 +102,11 @@ def validated(file_id: str, *, accepted: bool = True) -> RecordValidation:
     return RecordValidation(file_id=file_id, validation=validation)
 
 
-def pin(job_id: str, training: str = "f1", validation: str | None = None) -> PinDataset:
-    return PinDataset(job_id=job_id, training_file=training, validation_file=validation, spec=SPEC)
+def pin(
+    job_id: str, training: str = "f1", validation: str | None = None, spec: PrepareSpec = SPEC
+) -> PinDataset:
+    terms = PinTerms(training_file=training, validation_file=validation, spec=spec)
+    return PinDataset(job_id=job_id, terms=terms)
 
 
 def due(events: tuple[Event, ...]) -> list[PreparationDue]:
@@ -138,7 +143,7 @@ def test_equal_preparations_run_once() -> None:
 
 def test_another_spec_is_another_preparation() -> None:
     state, first = step(after(file("f1"), validated("f1")), pin("j1"))
-    other = replace(pin("j2"), spec=replace(SPEC, seed=2))
+    other = pin("j2", spec=replace(SPEC, seed=2))
     _, second = step(state, other)
     assert due(first)[0].prepare_id != due(second)[0].prepare_id
 
@@ -157,16 +162,16 @@ def test_pins_of_a_rejected_file_are_refused_before_and_after_validation() -> No
     state, events = step(after(file("f1"), pin("j1")), validated("f1", accepted=False))
     assert isinstance(events[0], FileValidated)
     assert isinstance(events[1], PinRefused)
-    assert events[1].code == errors.FILE_REJECTED
+    assert events[1].failure.code == errors.FILE_REJECTED
     (refused,) = decide(state, pin("j2"), context())
     assert isinstance(refused, PinRefused)
     (missing,) = decide(state, pin("j3", "nothing"), context())
     assert isinstance(missing, PinRefused)
-    assert missing.code == errors.NOT_FOUND
+    assert missing.failure.code == errors.NOT_FOUND
 
 
 def test_a_file_that_cannot_be_read_counts_as_rejected() -> None:
-    record = RecordValidation(file_id="f1", validation=None, failure="storage is away")
+    record = RecordValidation(file_id="f1", validation=None, failure=FAILED)
     state, events = step(after(file("f1"), pin("j1")), record)
     assert isinstance(events[0], FileUnreadable)
     assert isinstance(events[1], PinRefused)
@@ -175,13 +180,11 @@ def test_a_file_that_cannot_be_read_counts_as_rejected() -> None:
 
 def test_a_failed_preparation_refuses_and_is_tried_again_by_the_next_job() -> None:
     state, events = step(after(file("f1"), validated("f1")), pin("j1"))
-    failed = RecordPrepared(
-        prepare_id=due(events)[0].prepare_id, prepared=None, failure="no row fits"
-    )
+    failed = RecordPrepared(prepare_id=due(events)[0].prepare_id, prepared=None, failure=FAILED)
     state, events = step(state, failed)
     assert isinstance(events[0], PreparationFailed)
     assert isinstance(events[1], PinRefused)
-    assert events[1].message == "no row fits"
+    assert events[1].failure == FAILED
     assert decide(state, failed, context()) == ()
     _, events = step(state, pin("j2"))
     assert len(due(events)) == 1
@@ -192,7 +195,7 @@ def test_a_pinned_file_is_not_deleted() -> None:
     (refused,) = decide(state, DeleteFile(file_id="f1"), context())
     assert isinstance(refused, Rejected)
     assert refused.code == errors.FILE_IN_USE
-    assert "j1" in refused.message
+    assert refused.reason == refusing("file_used_by_jobs", file_id="f1", jobs="j1")
     state = after(UnpinDataset(job_id="j1"), state=state)
     assert decide(state, UnpinDataset(job_id="j1"), context()) == ()
     (deleted,) = decide(state, DeleteFile(file_id="f1"), context())

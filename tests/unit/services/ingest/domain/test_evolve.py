@@ -12,35 +12,45 @@ from schemas.dataset import (
     DatasetReleased,
     DatasetUnpinned,
     Event,
+    FileContent,
     FileDeleted,
     FileRegistered,
+    FileTerms,
     FileUnreadable,
     FileValidated,
     PartAdded,
     PinRefused,
+    PinTerms,
     PreparationDue,
     PreparationFailed,
     UploadCreated,
     UploadEnded,
+    UploadPart,
+    UploadTerms,
     Validation,
 )
-from schemas.envelope import Rejected
+from schemas.envelope import Reason, Rejected
 from services.ingest.domain.evolve import evolve, evolve_tenant
 from services.ingest.domain.state import INITIAL, TenantDatasets
-from tests.unit.services.ingest.domain.test_decide import PREPARED, SEALED, SPEC, context
+from tests.unit.services.ingest.domain.test_decide import FAILED, PREPARED, SEALED, SPEC, context
 
 SHA = "a" * 64
 REGISTERED = FileRegistered(
-    file_id="f", purpose="fine-tune", name=SEALED, bytes=1, sha256=SHA, blob="blobs/f", expires_at=5
+    file_id="f",
+    expires_at=5,
+    terms=FileTerms(purpose="fine-tune", name=SEALED),
+    content=FileContent(bytes=1, sha256=SHA, blob="blobs/f"),
 )
 UPLOAD = UploadCreated(
-    upload_id="u", purpose="fine-tune", name=SEALED, media_type="x", bytes=9, expires_at=7
+    upload_id="u",
+    expires_at=7,
+    terms=UploadTerms(media_type="x", bytes=9, file=FileTerms(purpose="fine-tune", name=SEALED)),
 )
 DUE = PreparationDue(
     prepare_id="p", training_blob="b", training_sha256=SHA, validation_blob=None, spec=SPEC
 )
 PINNED = DatasetPinned(
-    job_id="j", training_file="f", validation_file=None, prepare_id="p", spec=SPEC
+    job_id="j", prepare_id="p", terms=PinTerms(training_file="f", validation_file=None, spec=SPEC)
 )
 DELETED = FileDeleted(file_id="f", blob="blobs/f", report_blob=None)
 VALIDATION = Validation(
@@ -60,15 +70,15 @@ def folded(*events: Event) -> TenantDatasets:
     [
         DELETED,
         FileValidated(file_id="f", validation=VALIDATION),
-        FileUnreadable(file_id="f", failure="x"),
-        PartAdded(upload_id="u", part_id="1", bytes=1, sha256=SHA),
+        FileUnreadable(file_id="f", failure=FAILED),
+        PartAdded(upload_id="u", part=UploadPart(part_id="1", bytes=1, sha256=SHA)),
         UploadEnded(upload_id="u", outcome="cancelled", parts=()),
-        PinRefused(job_id="j", code="x", message="m"),
+        PinRefused(job_id="j", failure=FAILED),
         DatasetUnpinned(job_id="j"),
         DatasetReleased(job_id="j"),
         DatasetReady(job_id="j", prepared=PREPARED),
-        PreparationFailed(prepare_id="p", failure="x"),
-        Rejected(code="x", message="m"),
+        PreparationFailed(prepare_id="p", failure=FAILED),
+        Rejected(code="x", reason=Reason(code="y")),
     ],
 )
 def test_events_about_deleted_objects_change_nothing(event: Event) -> None:
@@ -93,7 +103,7 @@ def test_tenants_do_not_share_state() -> None:
             "rejected",
             "reports/f",
         ),
-        (FileUnreadable(file_id="f", failure="x"), "rejected", None),
+        (FileUnreadable(file_id="f", failure=FAILED), "rejected", None),
     ],
 )
 def test_a_file_has_the_status_of_its_validation(
@@ -110,13 +120,13 @@ def test_a_deleted_file_leaves_no_expiry_and_no_preparation() -> None:
 
 def test_a_version_number_survives_its_file() -> None:
     name = DatasetName(key="faq", name=SEALED)
-    named = replace(REGISTERED, dataset=name, version=3)
+    named = replace(REGISTERED, terms=replace(REGISTERED.terms, dataset=name), version=3)
     assert dict(folded(named, DELETED).versions) == {"faq": 3}
 
 
 def test_parts_are_counted_by_id_until_the_upload_ends() -> None:
-    part = PartAdded(upload_id="u", part_id="1", bytes=4, sha256=SHA)
-    grown = folded(UPLOAD, part, replace(part, bytes=5))
+    part = PartAdded(upload_id="u", part=UploadPart(part_id="1", bytes=4, sha256=SHA))
+    grown = folded(UPLOAD, part, replace(part, part=replace(part.part, bytes=5)))
     assert dict(grown.uploads["u"].parts) == {"1": 5}
     assert dict(grown.expires) == {"u": 7}
     ended = UploadEnded(upload_id="u", outcome="completed", parts=("1",))
@@ -129,12 +139,12 @@ def test_a_preparation_runs_until_it_has_a_result() -> None:
     assert (done.sources, done.prepared) == ((SHA,), PREPARED)
     both = folded(replace(DUE, validation_sha256="b" * 64)).preparations["p"]
     assert both.sources == (SHA, "b" * 64)
-    assert folded(DUE, PreparationFailed(prepare_id="p", failure="x")) == TenantDatasets()
+    assert folded(DUE, PreparationFailed(prepare_id="p", failure=FAILED)) == TenantDatasets()
 
 
 def test_pins_and_lineage_hold_files_until_they_are_released() -> None:
     kept = DatasetKept(job_id="j", model_id="m", training_file="f", validation_file=None)
     held = folded(PINNED, kept)
-    assert (held.pins["j"].files, held.kept["j"].files) == (("f",), ("f",))
+    assert (held.pins["j"].terms.files, held.kept["j"].files) == (("f",), ("f",))
     released = folded(PINNED, kept, DatasetUnpinned(job_id="j"), DatasetReleased(job_id="j"))
     assert released == TenantDatasets()

@@ -38,10 +38,13 @@ from schemas.model import (
     VersionSubmitted,
     VersionTerms,
 )
+from schemas.reasons import Failure, failing, refusing
 from schemas.training import BlobFile
 from services.registry.domain.decide import decide
 from services.registry.domain.evolve import evolve
 from services.registry.domain.state import EXCLUSIVE, INITIAL, SHARED_MAX, Registry, holder_of
+
+FAILED = Failure(code=errors.PLATFORM, reason=failing("publishing_failed"))
 
 SHA, OTHER_SHA = "a" * 64, "b" * 64
 FILE = BlobFile(name="adapter_model.safetensors", blob="t/acme/x", sha256=SHA, bytes=1)
@@ -134,10 +137,10 @@ def test_a_pin_checks_the_hash() -> None:
     assert decide(state, pin, context()) == (BasePinned(job_id="j", base=BASE),)
     (changed,) = decide(state, replace(pin, base_sha256=OTHER_SHA), context())
     assert isinstance(changed, BaseRefused)
-    assert changed.code == errors.BASE_CHANGED
+    assert changed.failure.code == errors.BASE_CHANGED
     (unknown,) = decide(INITIAL, pin, context())
     assert isinstance(unknown, BaseRefused)
-    assert unknown.code == errors.UNKNOWN_BASE
+    assert unknown.failure.code == errors.UNKNOWN_BASE
 
 
 def test_a_version_is_published_by_the_first_outcome() -> None:
@@ -149,14 +152,14 @@ def test_a_version_is_published_by_the_first_outcome() -> None:
     assert isinstance(version, VersionPublished)
     assert not version.quarantined
     assert decide(state, published("m"), context()) == ()
-    late = RecordPublished(model_id="m", files=(), failure="disk full")
+    late = RecordPublished(model_id="m", files=(), failure=FAILED)
     assert decide(state, late, context()) == ()
 
 
 def test_a_failed_publication_can_be_registered_again() -> None:
-    failed = RecordPublished(model_id="m", files=(), failure="disk full")
+    failed = RecordPublished(model_id="m", files=(), failure=FAILED)
     state, events = step(after(register("m")), failed)
-    assert events == (VersionFailed(model_id="m", job_id="ftjob-m", failure="disk full"),)
+    assert events == (VersionFailed(model_id="m", job_id="ftjob-m", failure=FAILED),)
     assert isinstance(decide(state, register("m"), context())[0], VersionSubmitted)
 
 
@@ -187,7 +190,7 @@ def test_promotion_compares_before_it_swaps() -> None:
     blind = Promote(model_id="b", stage="production", expected=None)
     conflict = refusal(decide(state, blind, context()))
     assert conflict.code == errors.STAGE_CONFLICT
-    assert "held by a" in conflict.message
+    assert conflict.reason == refusing("stage_taken", stage="production", holder="a")
     state, events = step(state, replace(blind, expected="a"))
     (moved,) = events
     assert isinstance(moved, StageMoved)

@@ -17,6 +17,7 @@ from schemas.model import (
     VersionSubmitted,
     VersionTerms,
 )
+from schemas.reasons import Failure, failing
 from services.registry.domain.evolve import evolve
 from services.registry.domain.state import FORMER_MAX, INITIAL, TenantModels, holder_of
 
@@ -63,7 +64,8 @@ def test_a_failed_publication_leaves_another_jobs_version() -> None:
     submitted = VersionSubmitted(
         adapter=(), terms=VersionTerms(model_id="m1", series="s", lineage=LINEAGE)
     )
-    failed = VersionFailed(model_id="m1", job_id="ftjob-1", failure="disk full")
+    full = Failure(code="platform_error", reason=failing("publishing_failed"))
+    failed = VersionFailed(model_id="m1", job_id="ftjob-1", failure=full)
     assert models_after(submitted, failed) == TenantModels()
     other = replace(failed, job_id="ftjob-2")
     assert "m1" in models_after(submitted, other).versions

@@ -14,7 +14,7 @@ from examples.first_stream import (
     SeatsReleased,
 )
 from schemas import errors
-from schemas.envelope import Claim, Entry, Idempotency, Rejected, Repeated, Source, Tick
+from schemas.envelope import Claim, Entry, Idempotency, Reason, Rejected, Repeated, Source, Tick
 from simulator.event_core.streams import CountSeats
 from tests.unit.tunery.runtime.journal.memory_fixture import World, envelope, running, until
 from tunery.runtime.bus.partitioner import partition_of
@@ -45,7 +45,8 @@ async def test_each_command_gives_one_entry_in_order(world: World) -> None:
         first, second, third, fourth = await world.decided(KEY, 4)
     assert isinstance(first, SeatsHeld)
     assert isinstance(second, SeatsHeld)
-    assert third == Rejected(code="full", message=f"4 of {SEATS_MAX} seats are held.")
+    held = Reason(code="seats_at_most", params={"held": 4, "limit": SEATS_MAX})
+    assert third == Rejected(code="full", reason=held)
     assert fourth == SeatsReleased(seats=3)
     entries = [entry for entry, _ in world.entries(KEY)]
     assert [entry.command_id for entry in entries] == ids
@@ -93,7 +94,7 @@ async def test_a_tenant_cannot_write_under_anothers_key(world: World) -> None:
     async with running(world.host()):
         await world.sender.send(SEATS, KEY, "tenant-b", HoldSeats(seats=1))
         (event,) = await world.decided(KEY, 1)
-    assert event.message == "the tenant is not the key"
+    assert event.reason == Reason(code="tenant_not_key")
 
 
 async def test_a_saga_command_that_cannot_be_read_stops_its_partition_only(world: World) -> None:

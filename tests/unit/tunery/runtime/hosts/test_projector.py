@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from examples.first_stream import SEATS, HoldSeats, ReleaseSeats
-from schemas.envelope import Header
+from schemas.envelope import Header, Reason
 from schemas.topics import PARTITIONS
 from tests.unit.tunery.runtime.hosts.toy_service import (
     HELD,
@@ -51,7 +51,8 @@ async def test_events_become_rows_and_outcomes() -> None:
             1,
         )
         refused = await outcome(store, await service.send("a", HoldSeats(seats=9)))
-        assert (refused.code, refused.message) == ("full", "2 of 5 seats are held.")
+        expected = Reason(code="seats_at_most", params={"held": 2, "limit": 5})
+        assert (refused.code, refused.reason) == ("full", expected)
         assert await held(service) == {"a": 2}
         await outcome(store, await service.send("a", ReleaseSeats(seats=2)))
         assert await held(service) == {}

@@ -20,7 +20,7 @@ from tunery.runtime.bus.abstract import Record, TooLarge
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.journal.acceptance import Poison
 from tunery.runtime.journal.codec import codec_of
-from tunery.runtime.journal.decision import decide_record
+from tunery.runtime.journal.decision import decide_record, read_command
 from tunery.runtime.journal.fold import Fold
 from tunery.runtime.journal.reader import START, read_record
 
@@ -102,7 +102,10 @@ async def test_a_malformed_command_is_journaled_as_rejected(name: str) -> None:
     rejected, held = await decided_events(value)
     assert isinstance(rejected, Rejected)
     assert rejected.code == errors.MALFORMED
-    assert why in rejected.message
+    refused = read_command(SEATS, Record(PARTITION, 0, 7, KEY.encode(), value), 0).refused
+    assert refused is not None
+    assert rejected.reason == refused.reason  # a code, and where: the texts quote the command
+    assert why in refused.why
     assert isinstance(held, SeatsHeld)
 
 

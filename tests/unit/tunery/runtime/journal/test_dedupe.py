@@ -7,7 +7,16 @@ from msgspec import Raw
 
 from examples.first_stream import SeatsHeld
 from schemas import errors
-from schemas.envelope import GENESIS, Entry, Envelope, Idempotency, Rejected, Repeated, Source
+from schemas.envelope import (
+    GENESIS,
+    Entry,
+    Envelope,
+    Idempotency,
+    Reason,
+    Rejected,
+    Repeated,
+    Source,
+)
 from schemas.units import DAY_MS
 from tunery.runtime.journal.dedupe import (
     BY_BODY_MS,
@@ -21,7 +30,7 @@ from tunery.runtime.journal.dedupe import (
 
 AT = 1_700_000_000_000
 DONE = (SeatsHeld(seats=1, until=0),)
-REFUSED = (Rejected(code="full", message=""),)
+REFUSED = (Rejected(code="full", reason=Reason(code="y")),)
 
 
 def command(command_id: str, **rest: Any) -> Envelope:
@@ -72,7 +81,7 @@ def test_a_header_key_counts_for_thirty_days_of_at() -> None:
 def test_another_body_under_the_same_key_is_a_conflict_and_changes_nothing() -> None:
     seen = after(Seen(), by_key("1"), AT, DONE)
     assert recognise(seen, by_key("2", body="y"), AT) == Conflict()
-    conflict = (Rejected(code=errors.IDEMPOTENCY_CONFLICT, message=""),)
+    conflict = (Rejected(code=errors.IDEMPOTENCY_CONFLICT, reason=Reason(code="y")),)
     assert after(seen, by_key("2", body="y"), AT, conflict) == seen
 
 

@@ -37,7 +37,8 @@ from schemas.job import (
     WorkDescribed,
 )
 from schemas.pool import EndAuthor, Placement
-from schemas.reasons import skipping, waiting
+from schemas.reasons import Failure, failing, refusing, rejecting, skipping, waiting
+from schemas.sealed import Sealed
 from schemas.training import (
     EvalWork,
     HyperParameters,
@@ -116,7 +117,11 @@ def test_a_submission_takes_its_hold_and_asks_for_pins() -> None:
     assert names(events) == ["JobSubmitted", "HoldTaken", "PinsWanted", "PhaseSet"]
     assert of(events, HoldTaken).overage is False
     pins = of(events, PinsWanted)
-    assert (pins.training_file, pins.base_id, pins.prepare.max_length) == ("file-1", "smol", 512)
+    assert (pins.terms.training_file, pins.terms.spec.base_id, pins.terms.spec.max_length) == (
+        "file-1",
+        "smol",
+        512,
+    )
     assert of(events, PhaseSet).reason is not None
 
 
@@ -155,7 +160,9 @@ def test_the_hard_limit_may_be_reached_but_not_exceeded() -> None:
     decider = new_tenant().accept(limits(hard=2 * hold()), submit("ftjob-1"), submit("ftjob-2"))
     events = decider.when(submit("ftjob-3"))
     assert rejected(events) == errors.HARD_LIMIT
-    assert "n_epochs" in of(events, Rejected).message
+    assert of(events, Rejected).reason == refusing(
+        "hard_limit", hold_gpu_ms=hold(), left_gpu_ms=0, limit_gpu_ms=2 * hold()
+    )
     decider.accept(CancelJob(job_id="ftjob-1"), submit("ftjob-3"))
 
 
@@ -195,10 +202,18 @@ def test_use_moves_from_the_hold_to_the_month_and_back_by_credits() -> None:
 # --- a file that is still being validated ---------------------------------------------------------
 
 
+FEW = Failure(code=errors.EXAMPLES, reason=rejecting("rows_too_few", rows=7, limit=10))
+DELETED = Failure(code="file_deleted", reason=failing("file_deleted"))
+CHANGED = Failure(code=errors.BASE_CHANGED, reason=failing("base_changed"))
+UNJUDGED = Failure(
+    code=errors.PLATFORM,
+    reason=failing("scores_unjudged"),
+    detail=Sealed(key_id="k", nonce=b"n", ciphertext=b"no such blob"),
+)
+
+
 def noted(accepted: bool = True, file_id: str = "file-1") -> RecordFile:
-    return RecordFile(
-        file_id=file_id, accepted=accepted, tokens=(tokens(),) if accepted else (), message=None
-    )
+    return RecordFile(file_id=file_id, accepted=accepted, tokens=(tokens(),) if accepted else ())
 
 
 def test_the_hold_waits_for_the_validation() -> None:
@@ -222,16 +237,14 @@ def test_a_rejected_file_fails_the_job_that_waited() -> None:
 
 def test_the_job_fails_with_the_code_of_its_file() -> None:
     decider = new_tenant().accept(limits(), submit(count=None))
-    few = RecordFile(
-        file_id="file-1", accepted=False, tokens=(), message="7 rows", code=errors.EXAMPLES
-    )
+    few = RecordFile(file_id="file-1", accepted=False, tokens=(), failure=FEW)
     failure = of(decider.when(few), JobEnded).failure
-    assert (failure.code, failure.advice) == ("invalid_n_examples", "7 rows")
+    assert failure == replace(FEW, param="training_file")
 
 
 def test_a_file_without_counts_for_this_base_fails_it_too() -> None:
     decider = new_tenant().accept(limits(), submit(count=None))
-    other = RecordFile(file_id="file-1", accepted=True, tokens=(), message=None)
+    other = RecordFile(file_id="file-1", accepted=True, tokens=())
     assert of(decider.when(other), JobEnded).failure.code == errors.FILE_REJECTED
 
 
@@ -252,9 +265,7 @@ def test_a_validation_that_ended_before_the_submission_is_remembered() -> None:
     decider.accept(noted(False, "file-2"))
     events = decider.when(submit("ftjob-2", None, training_file="file-2"))
     assert rejected(events) == errors.FILE_REJECTED
-    few = RecordFile(
-        file_id="file-3", accepted=False, tokens=(), message="7 rows", code=errors.EXAMPLES
-    )
+    few = RecordFile(file_id="file-3", accepted=False, tokens=(), failure=FEW)
     decider.accept(few)
     events = decider.when(submit("ftjob-3", None, training_file="file-3"))
     assert rejected(events) == errors.EXAMPLES
@@ -292,9 +303,9 @@ def test_the_cap_leaves_what_evaluation_needs() -> None:
 @pytest.mark.parametrize(
     ("fact", "code"),
     [
-        (prepared(prepared=None, code="file_deleted", message="gone"), "file_deleted"),
+        (prepared(prepared=None, failure=DELETED), "file_deleted"),
         (prepared(prepared=None), errors.FILE_REJECTED),
-        (pinned(base=None, code=errors.BASE_CHANGED, message="changed"), errors.BASE_CHANGED),
+        (pinned(base=None, failure=CHANGED), errors.BASE_CHANGED),
         (pinned(base=replace(spec().base, sha256="c" * 64)), errors.BASE_CHANGED),
     ],
 )
@@ -450,12 +461,14 @@ def test_a_blocked_adapter_is_registered_too() -> None:
 
 def test_scores_that_cannot_be_judged_and_publishing_that_fails_end_the_job() -> None:
     decider = new_tenant().accept(*SCORED_LIFE)
-    broken = RecordVerdict(job_id=JOB_ID, summary=None, failure="no such blob")
+    broken = RecordVerdict(job_id=JOB_ID, summary=None, failure=UNJUDGED)
     failure = of(decider.when(broken), JobEnded).failure
     assert failure.code == errors.PLATFORM
-    assert "no such blob" in failure.advice
-    failed = RecordRegistered(job_id=JOB_ID, model_id="ft:smol", failure="bad header")
-    assert of(lived("registering").when(failed), JobEnded).failure.code == errors.PLATFORM
+    assert failure == UNJUDGED
+    full = Failure(code=errors.ILLEGAL_STATE, reason=failing("versions_at_most", limit=1))
+    failed = RecordRegistered(job_id=JOB_ID, model_id="ft:smol", failure=full)
+    failure = of(lived("registering").when(failed), JobEnded).failure
+    assert failure == replace(full, code=errors.PLATFORM)
 
 
 # --- cancel, pause, resume while something is open ------------------------------------------------

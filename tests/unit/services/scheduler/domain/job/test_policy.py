@@ -14,6 +14,7 @@ from schemas.job import (
     RecordUsage,
     ResumeJob,
 )
+from schemas.reasons import failing
 from services.scheduler.domain.job.policy import (
     BAD_NODE_RETRIES_MAX,
     FRUITLESS_MAX,
@@ -78,7 +79,7 @@ def test_out_of_memory_halves_the_batch_once_and_starts_over() -> None:
     assert wanted.checkpoints == ()
     ended = of(decider.when(closed(2, outcome="failed", cause="oom")), JobEnded)
     assert ended.failure.code == errors.OUT_OF_MEMORY
-    assert "max_length" in ended.failure.advice
+    assert ended.failure.reason == failing("memory_exceeded")
 
 
 def test_out_of_memory_while_pausing_still_halves_the_batch_later() -> None:
