@@ -114,10 +114,10 @@ def end_of_lost(lease: Lease, last_seen: Ms, at: Ms, code: EndCode) -> LeaseEnd:
 
 
 def elapsed_ms(lease: Lease, reported_ms: Ms, at: Ms) -> Ms:
-    """Clamped to the lease: not before what is sliced already, not after now."""
+    """Clamped to the lease: not before what is sliced or captured already, not after now."""
     if lease.started_at is None:
         return 0
-    return clamp(reported_ms, sliced_ms(lease), at - lease.started_at)
+    return clamp(reported_ms, max(sliced_ms(lease), lease.captured_ms), at - lease.started_at)
 
 
 def sliced_ms(lease: Lease) -> Ms:
