@@ -188,7 +188,9 @@ class NodeAgent:
         while True:
             beat("working")
             # A lease whose task has ended is not alive, whatever the journal still says.
-            leases = tuple(lease for lease in sorted(self._leases) if not self._tasks[lease].done())
+            leases = tuple(
+                lease for lease in sorted(self._leases) if not self._tasks[lease].ended.done()
+            )
             await self._reports.heartbeat(
                 Heartbeat(
                     pool=self._settings.pool,

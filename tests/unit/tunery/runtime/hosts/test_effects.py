@@ -106,7 +106,7 @@ async def test_try_that_never_ends_is_a_failed_one(monkeypatch: pytest.MonkeyPat
     tries: list[int] = []
     quick = give_back(lambda body, tenant: None)
 
-    async def hang_once(body: SeatsHeld, tenant: str, try_number: int) -> Send | None:
+    async def hang_once(body: SeatsHeld, tenant: str, try_number: int = 1) -> Send | None:
         tries.append(try_number)
         if try_number == 1:
             await asyncio.Event().wait()
