@@ -1,4 +1,4 @@
-"""What the benches over HTTP share."""
+"""Helpers of the benches over HTTP."""
 
 from collections.abc import Sequence
 from statistics import quantiles
@@ -8,7 +8,7 @@ import httpx
 
 
 def ok(response: httpx.Response) -> Any:
-    """The body. Raises RuntimeError for a refusal: a bench measures no errors."""
+    """The body of a successful response. Raises RuntimeError for an error."""
     if response.is_error:
         raise RuntimeError(f"{response.request.url}: {response.status_code} {response.text[:500]}")
     return response.json()

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias, assert_never
 from immutables import Map
 from msgspec import Struct
 
-from schemas.envelope import Context, Message, Rejected, Repeated, Tick
+from schemas.envelope import Context, Message, Reason, Rejected, Repeated, Tick
 from schemas.topics import PARTITIONS, Stream
 from schemas.units import Ms
 from tunery.runtime.bus.sender import Sender
@@ -96,24 +96,28 @@ def decide_seats(state: Seats, command: SeatsCommand, context: Context) -> tuple
     match command:
         case HoldSeats(seats=seats):
             if seats < 1:
-                return (Rejected(code="bad_count", message="Hold 1 seat or more.", param="seats"),)
+                return refuse("bad_count", "seats_below_one")
             if tenant.held + seats > SEATS_MAX:
-                message = f"{tenant.held} of {SEATS_MAX} seats are held."
-                return (Rejected(code="full", message=message),)
+                return refuse("full", "seats_at_most", held=tenant.held, limit=SEATS_MAX)
             return (SeatsHeld(seats=seats, until=context.at + HOLD_MS),)
         case ReleaseSeats(seats=seats):
             if not 0 < seats <= tenant.held:
-                return (Rejected(code="not_held", message=f"{tenant.held} seats are held."),)
+                return refuse("not_held", "seats_held", held=tenant.held)
             return (SeatsReleased(seats=seats),)
         case RecordTicket(hold_id=hold_id, issued=issued):
             if hold_id not in tenant.awaiting_ticket:
-                return (Rejected(code="not_awaited", message="No hold awaits this ticket."),)
+                return refuse("not_awaited", "ticket_not_awaited", hold_id=hold_id)
             return (TicketRecorded(hold_id=hold_id, issued=issued),)
         case Tick():
             expired = sum(hold.seats for hold in tenant.holds if hold.until <= context.at)
             return (SeatsExpired(seats=expired),) if expired else ()
         case _:
             assert_never(command)
+
+
+def refuse(code: str, reason: str, **params: str | int) -> tuple[Message, ...]:
+    """Codes and parameters: the log holds no sentences. Whoever shows them makes the words."""
+    return (Rejected(code=code, reason=Reason(code=reason, params=params)),)
 
 
 # --- evolve: an event changes the state; it never refuses -----------------------------------------

@@ -12,10 +12,11 @@ AdjustmentReason: TypeAlias = Literal["goodwill", "correction", "contract"]
 
 
 class Limits(Part):
-    """What a tenant may use. The GPU-time limits are per calendar month (UTC).
+    """What a tenant may use in a calendar month (UTC).
 
-    soft: above it use is overage (allowed, marked). hard: admissions stop. concurrency: jobs that
-    are wanted to run and not done.
+    soft_gpu_ms: GPU time above it is overage: allowed, and marked.
+    hard_gpu_ms: GPU time at which admissions stop.
+    concurrency: jobs that are wanted to run and not done.
     """
 
     soft_gpu_ms: GpuMs
@@ -23,11 +24,142 @@ class Limits(Part):
     concurrency: int
 
 
-class Statement(Part):
-    """The bill of a calendar month ("2026-11") as it was closed; it never changes.
+class PlanTerms(Part):
+    """What binds a tenant's admissions. Jobs keep the lane and the price of their own admission.
 
-    `cut`: for each partition of the pool's journal, the first offset that is not in it. What comes
-    after it for this month is on the next bill.
+    lane: service class of new jobs.
+    limits: what the tenant may use.
+    price_version: price book of new jobs.
+    """
+
+    lane: Lane
+    limits: Limits
+    price_version: str
+
+
+class KeyTerms(Part):
+    """An API key as it is created: who it is for, what opens it, and what it allows.
+
+    key_id: the key; never used again.
+    name: what its tenant calls it.
+    sha256: of its secret, which is kept nowhere.
+    hint: the end of its secret, for people to tell keys apart.
+    scopes: what it may do; at least one.
+    expires_at: when it stops working, None: never.
+    models: base models that its jobs may name, None: all.
+    spend_cap_micro: what its jobs may cost in a calendar month (UTC), None: no cap of its own.
+    requests_per_minute: its own limit, None: the tenant's.
+    """
+
+    key_id: str
+    name: Sealed
+    sha256: Sha256
+    hint: str
+    scopes: tuple[str, ...]
+    expires_at: Ms | None = None
+    models: tuple[str, ...] | None = None
+    spend_cap_micro: Micro | None = None
+    requests_per_minute: int | None = None
+
+
+class KeyRotation(Part):
+    """The new secret of an API key.
+
+    sha256: of the new secret.
+    hint: the end of the new secret.
+    previous_until: until when the old secret works as well.
+    """
+
+    sha256: Sha256
+    hint: str
+    previous_until: Ms
+
+
+class EndpointTerms(Part):
+    """A webhook endpoint. Its signing secret is derived from the tenant's key, its id and version.
+
+    endpoint_id: the endpoint.
+    name: what its tenant calls it.
+    url: where its deliveries go.
+    event_types: what it subscribes to; at least one.
+    secret_version: counts its signing secrets.
+    """
+
+    endpoint_id: str
+    name: Sealed
+    url: Sealed
+    event_types: tuple[str, ...]
+    secret_version: int = 1
+
+
+class EndpointChange(Part):
+    """New terms of a webhook endpoint. What is None stays as it is.
+
+    name: what its tenant calls it from now on.
+    url: where later deliveries go.
+    event_types: what it subscribes to from now on.
+    """
+
+    name: Sealed | None = None
+    url: Sealed | None = None
+    event_types: tuple[str, ...] | None = None
+
+
+class WebhookEvent(Part):
+    """What endpoints are told. The payload is {id, object, created_at, type, data: {id}}.
+
+    event_id: the event; the same for all endpoints and all repeats.
+    event_type: one of EVENT_TYPES.
+    object_id: what it happened to.
+    created_at: when it happened.
+    """
+
+    event_id: str
+    event_type: str
+    object_id: str
+    created_at: Ms
+
+
+class DeliveryReport(Part):
+    """How a delivery ended.
+
+    delivery_id: the delivery.
+    outcome: what became of it.
+    attempts: how often it was sent.
+    status: HTTP status of the last response, None: there was none.
+    """
+
+    delivery_id: str
+    outcome: DeliveryOutcome
+    attempts: int
+    status: int | None = None
+
+
+class InvoiceAdjustment(Part):
+    """A credit or a charge by an operator.
+
+    reference: the operator's own number for it; once for each tenant.
+    amount_micro: below zero: a credit; above: a charge.
+    currency: of the amount.
+    reason: why.
+    """
+
+    reference: str
+    amount_micro: Micro
+    currency: str
+    reason: AdjustmentReason
+
+
+class Statement(Part):
+    """The bill of a calendar month as it was closed; it never changes.
+
+    period: the month: "2026-11".
+    cut: for each partition of the pool's journal, the first offset that is not in it; what comes
+      after it for this month is on the next bill.
+    currency: of the amount.
+    soft_gpu_ms: the tenant's soft limit when the month was closed.
+    gpu_ms: billed use less credits.
+    amount_micro: what is to be paid.
     """
 
     period: str
@@ -58,220 +190,283 @@ KEYS_SCOPE: Final = "keys.write"  # a tenant's other keys; `write` alone is for 
 
 # --- commands
 class CreateTenant(Message):
+    """A new tenant.
+
+    name: what operators call it.
+    terms: its plan.
+    """
+
     name: Sealed
-    plan: Lane
-    limits: Limits
-    price_version: str
+    terms: PlanTerms
 
 
 class SetPlan(Message):
-    plan: Lane
-    limits: Limits
-    price_version: str
+    """Another plan for the jobs to come.
+
+    terms: the new plan.
+    """
+
+    terms: PlanTerms
 
 
 class CreateKey(Message):
-    key_id: str
-    name: Sealed
-    sha256: Sha256
-    hint: str
-    scopes: tuple[str, ...]
-    expires_at: Ms | None = None
-    models: tuple[str, ...] | None = None  # base models that jobs may name; None: all
-    spend_cap_micro: Micro | None = None  # per calendar month (UTC)
-    requests_per_minute: int | None = None
+    """A new API key.
+
+    terms: the key.
+    """
+
+    terms: KeyTerms
 
 
 class RotateKey(Message):
-    """The key goes on with a new secret; the old one is good until `previous_until`.
+    """The key goes on with a new secret.
 
-    `secret`: SHA-256 of the secret that asks, where the tenant does; None: an operator does.
+    key_id: the key.
+    rotation: the new secret.
+    secret: SHA-256 of the secret that asks, where the tenant does; None: an operator does.
     """
 
     key_id: str
-    sha256: Sha256
-    hint: str
-    previous_until: Ms
+    rotation: KeyRotation
     secret: Sha256 | None = None
 
 
 class RevokeKey(Message):
-    """`secret` as in RotateKey."""
+    """The key stops working, for good.
+
+    key_id: the key.
+    secret: as in `RotateKey`.
+    """
 
     key_id: str
     secret: Sha256 | None = None
 
 
 class CreateEndpoint(Message):
-    """The signing secret is derived from the tenant's key, the endpoint id and `secret_version`."""
+    """A new webhook endpoint.
 
-    endpoint_id: str
-    name: Sealed
-    url: Sealed
-    event_types: tuple[str, ...]
-    secret_version: int = 1
+    terms: the endpoint.
+    """
+
+    terms: EndpointTerms
 
 
 class ChangeEndpoint(Message):
-    """What is None stays as it is."""
+    """Deliveries that are due already keep the address they were due to.
+
+    endpoint_id: the endpoint.
+    change: the new terms.
+    """
 
     endpoint_id: str
-    name: Sealed | None = None
-    url: Sealed | None = None
-    event_types: tuple[str, ...] | None = None
+    change: EndpointChange
 
 
 class RotateEndpoint(Message):
-    """A new secret; deliveries are signed with the old one as well until `previous_until`."""
+    """A new signing secret.
+
+    endpoint_id: the endpoint.
+    previous_until: until when deliveries are signed with the old secret as well.
+    """
 
     endpoint_id: str
     previous_until: Ms
 
 
 class DeleteEndpoint(Message):
+    """No new deliveries; the open ones end by their schedule.
+
+    endpoint_id: the endpoint.
+    """
+
     endpoint_id: str
 
 
 class Deliver(Message):
     """One delivery to one endpoint, whatever it subscribes to: a test, or an event once more.
 
-    `once`: a single attempt, for somebody who waits for the answer.
+    endpoint_id: the endpoint.
+    delivery_id: the new delivery.
+    event: what is delivered.
+    once: a single attempt, for a client that waits for the answer.
     """
 
     endpoint_id: str
     delivery_id: str
-    event_id: str
-    event_type: str
-    object_id: str
-    created_at: Ms
+    event: WebhookEvent
     once: bool = False
 
 
 class Announce(Message):
-    """Something happened that endpoints may have subscribed to (a reaction of job and model)."""
+    """Something happened that endpoints may have subscribed to (a reaction of job and model).
 
-    event_id: str
-    event_type: str
-    object_id: str
-    created_at: Ms
+    event: what happened.
+    """
+
+    event: WebhookEvent
 
 
 class EndDelivery(Message):
-    delivery_id: str
-    outcome: DeliveryOutcome
-    attempts: int
-    status: int | None = None
+    """Result of the deliver effect.
+
+    report: how the delivery ended.
+    """
+
+    report: DeliveryReport
 
 
 class AdjustInvoice(Message):
-    """A credit (below zero) or a charge by an operator. `reference`: once for each tenant."""
+    """A credit or a charge.
 
-    reference: str
-    amount_micro: Micro
-    currency: str
-    reason: AdjustmentReason
+    adjustment: what, and why.
+    """
+
+    adjustment: InvoiceAdjustment
 
 
 class CloseInvoice(Message):
-    """Outcome of the close effect."""
+    """Result of the close effect.
+
+    statement: the month's bill.
+    """
 
     statement: Statement
 
 
 # --- events
 class TenantCreated(Message):
+    """The tenant may have keys and submit jobs.
+
+    name: what operators call it.
+    terms: its plan.
+    """
+
     name: Sealed
-    plan: Lane
-    limits: Limits
-    price_version: str
+    terms: PlanTerms
 
 
 class PlanSet(Message):
-    plan: Lane
-    limits: Limits
-    price_version: str
+    """New jobs are admitted under another plan.
+
+    terms: the new plan.
+    """
+
+    terms: PlanTerms
 
 
 class KeyCreated(Message):
-    key_id: str
-    name: Sealed
-    sha256: Sha256
-    hint: str
-    scopes: tuple[str, ...]
-    expires_at: Ms | None
-    models: tuple[str, ...] | None = None
-    spend_cap_micro: Micro | None = None
-    requests_per_minute: int | None = None
+    """The key works.
+
+    terms: the key.
+    """
+
+    terms: KeyTerms
 
 
 class KeyRotated(Message):
+    """The key has a new secret.
+
+    key_id: the key.
+    rotation: the new secret.
+    previous_sha256: of the old secret.
+    """
+
     key_id: str
-    sha256: Sha256
-    hint: str
+    rotation: KeyRotation
     previous_sha256: Sha256
-    previous_until: Ms
 
 
 class KeyRevoked(Message):
+    """The key does not work any more.
+
+    key_id: the key.
+    sha256: of its newest secret.
+    """
+
     key_id: str
     sha256: Sha256
 
 
 class EndpointCreated(Message):
-    endpoint_id: str
-    name: Sealed
-    url: Sealed
-    event_types: tuple[str, ...]
-    secret_version: int
+    """The endpoint gets deliveries of what happens from now on.
+
+    terms: the endpoint; its event types sorted, each once.
+    """
+
+    terms: EndpointTerms
 
 
 class EndpointChanged(Message):
+    """The endpoint has new terms.
+
+    endpoint_id: the endpoint.
+    change: the new terms; event types sorted, each once.
+    """
+
     endpoint_id: str
-    name: Sealed | None
-    url: Sealed | None
-    event_types: tuple[str, ...] | None
+    change: EndpointChange
 
 
 class EndpointRotated(Message):
+    """The endpoint has a new signing secret.
+
+    endpoint_id: the endpoint.
+    secret_version: of the new secret.
+    previous_until: until when deliveries are signed with the secret before as well.
+    """
+
     endpoint_id: str
     secret_version: int
     previous_until: Ms
 
 
 class EndpointDeleted(Message):
+    """The endpoint gets no new deliveries.
+
+    endpoint_id: the endpoint.
+    """
+
     endpoint_id: str
 
 
 class DeliveryDue(Message):
-    """One per endpoint of that moment; the payload is {id, object, created_at, type, data:{id}}.
+    """One delivery to one endpoint of that moment.
 
-    Until `previous_until` it is signed with the secret of the version before as well.
+    delivery_id: the delivery.
+    endpoint_id: the endpoint.
+    url: where it goes, whatever the endpoint's address becomes.
+    secret_version: of the endpoint's signing secret.
+    event: what is delivered.
+    previous_until: until when it is signed with the secret before as well.
+    once: as in `Deliver`.
     """
 
     delivery_id: str
     endpoint_id: str
     url: Sealed
     secret_version: int
-    event_id: str
-    event_type: str
-    object_id: str
-    created_at: Ms
+    event: WebhookEvent
     previous_until: Ms | None = None
     once: bool = False
 
 
 class DeliveryEnded(Message):
-    delivery_id: str
+    """The delivery is over.
+
+    endpoint_id: the endpoint.
+    report: how it ended.
+    """
+
     endpoint_id: str
-    outcome: DeliveryOutcome
-    attempts: int
-    status: int | None
+    report: DeliveryReport
 
 
 class PeriodEnded(Message):
     """The month is over, and its last usage had time to arrive: its bill is to be closed.
 
-    `before`: how the month before was closed.
+    period: the month: "2026-11".
+    soft_gpu_ms: the tenant's soft limit at its end.
+    before: how the month before was closed, None: this is the tenant's first.
     """
 
     period: str
@@ -280,17 +475,23 @@ class PeriodEnded(Message):
 
 
 class InvoiceClosed(Message):
+    """The month's bill is final.
+
+    statement: the bill.
+    """
+
     statement: Statement
 
 
 class InvoiceAdjusted(Message):
-    """On the bill of `period`, the month in which it was decided."""
+    """An adjustment is on the bill of a month.
 
-    reference: str
+    period: the month in which it was decided.
+    adjustment: what, and why.
+    """
+
     period: str
-    amount_micro: Micro
-    currency: str
-    reason: AdjustmentReason
+    adjustment: InvoiceAdjustment
 
 
 Command: TypeAlias = (

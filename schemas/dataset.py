@@ -3,6 +3,7 @@
 from typing import Final, Literal, TypeAlias
 
 from schemas.envelope import Message, Part, Rejected, Repeated, Sha256, Tick
+from schemas.reasons import Failure
 from schemas.sealed import Sealed
 from schemas.units import Ms, Tokens
 
@@ -37,7 +38,7 @@ class BaseTokens(Part):
 class Validation(Part):
     """What the validator found; the rows themselves are in the report blob.
 
-    `code`, `message`: of a file that is not accepted, as OpenAI words it.
+    `failure`: why the file is not accepted.
     """
 
     accepted: bool
@@ -47,8 +48,7 @@ class Validation(Part):
     warnings: int
     tokens: tuple[BaseTokens, ...]
     report_blob: str
-    code: str | None = None
-    message: str | None = None
+    failure: Failure | None = None
 
 
 class DatasetName(Part):
@@ -157,7 +157,7 @@ class RecordValidation(Message):
 
     file_id: str
     validation: Validation | None
-    failure: str | None = None
+    failure: Failure | None = None
 
 
 class PinDataset(Message):
@@ -187,12 +187,11 @@ class ReleaseDataset(Message):
 
 
 class RecordPrepared(Message):
-    """Outcome of the prepare effect, for every job that waits for it. `code`: of the failure."""
+    """Outcome of the prepare effect, for every job that waits for it."""
 
     prepare_id: str
     prepared: Prepared | None
-    failure: str | None = None
-    code: str | None = None
+    failure: Failure | None = None
 
 
 # --- events
@@ -251,7 +250,7 @@ class FileUnreadable(Message):
     """Validation could not be done at all; the file counts as rejected."""
 
     file_id: str
-    failure: str
+    failure: Failure
 
 
 class FileDeleted(Message):
@@ -293,7 +292,7 @@ class DatasetPrepared(Message):
 
 class PreparationFailed(Message):
     prepare_id: str
-    failure: str
+    failure: Failure
 
 
 class DatasetReady(Message):
@@ -305,8 +304,7 @@ class DatasetReady(Message):
 
 class PinRefused(Message):
     job_id: str
-    code: str
-    message: str
+    failure: Failure
 
 
 class DatasetUnpinned(Message):

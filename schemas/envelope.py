@@ -155,10 +155,15 @@ class Context(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Rejected(Message):
-    """The command is refused; nothing changed. `param` names the request field, as in the API."""
+    """The command is refused; nothing changed.
+
+    code: one of `schemas.errors`, which clients rely on.
+    reason: what exactly is wrong.
+    param: the request's field that it is about, as in the API.
+    """
 
     code: str
-    message: str
+    reason: Reason
     param: str | None = None
 
 

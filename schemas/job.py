@@ -5,11 +5,12 @@ A job is `wanted` × `phase`. Clients change `wanted`, facts change `phase`.
 
 from typing import Literal, TypeAlias
 
-from schemas.account import Lane, Limits
+from schemas.account import Lane, PlanTerms
 from schemas.dataset import BaseTokens, LengthPolicy, Prepared, PrepareSpec
 from schemas.envelope import Message, Part, Reason, Rejected, Repeated, Sha256
-from schemas.model import Base, Lineage, Verdict
+from schemas.model import Base, Verdict, VersionTerms
 from schemas.pool import AttemptEnd, CloseMode, EndAuthor, Placement, Role
+from schemas.reasons import Failure
 from schemas.sealed import Sealed
 from schemas.training import (
     AttemptStart,
@@ -95,10 +96,13 @@ class KeyCap(Part):
 
 
 class ScoreSummary(Part):
-    """The gate's verdict in integers: shares in millionths, p-values in millionths."""
+    """The gate's verdict in integers: shares in millionths, p-values in millionths.
+
+    `reasons`: what the verdict rests on.
+    """
 
     verdict: Verdict
-    reasons: tuple[str, ...]
+    reasons: tuple[Reason, ...]
     items: int
     base_correct: int
     adapter_correct: int
@@ -107,26 +111,16 @@ class ScoreSummary(Part):
     adapter_loss_ppm: int
     base_exact_match_ppm: int
     adapter_exact_match_ppm: int
-    advice: str | None
-
-
-class Failure(Part):
-    """Why a job ended without success.
-
-    `message` may quote tenant data, so it is sealed; `advice` is in our own words and quotes none.
-    """
-
-    code: str
-    message: Sealed | None
-    param: str | None = None
-    advice: str | None = None
 
 
 # --- commands
 class SetLimits(Message):
-    lane: Lane
-    limits: Limits
-    price_version: str
+    """What binds a tenant's admissions from now on (reaction of account).
+
+    terms: the tenant's plan.
+    """
+
+    terms: PlanTerms
 
 
 class SubmitJob(Message):
@@ -156,22 +150,19 @@ class RecordFile(Message):
     file_id: str
     accepted: bool
     tokens: tuple[BaseTokens, ...]
-    message: str | None
-    code: str | None = None
+    failure: Failure | None = None
 
 
 class RecordDataset(Message):
     job_id: str
     prepared: Prepared | None
-    code: str | None = None
-    message: str | None = None
+    failure: Failure | None = None
 
 
 class RecordBase(Message):
     job_id: str
     base: Base | None
-    code: str | None = None
-    message: str | None = None
+    failure: Failure | None = None
 
 
 class RecordWait(Message):
@@ -252,20 +243,23 @@ class RecordVerdict(Message):
 
     job_id: str
     summary: ScoreSummary | None
-    failure: str | None = None
+    failure: Failure | None = None
 
 
 class RecordRegistered(Message):
     job_id: str
     model_id: str
-    failure: str | None = None
+    failure: Failure | None = None
 
 
 # --- events
 class LimitsSet(Message):
-    lane: Lane
-    limits: Limits
-    price_version: str
+    """What binds the tenant's admissions from now on.
+
+    terms: the tenant's plan.
+    """
+
+    terms: PlanTerms
 
 
 class JobSubmitted(Message):
@@ -456,11 +450,19 @@ class VerdictRecorded(Message):
 
 
 class RegistrationWanted(Message):
-    job_id: str
-    model_id: str
-    series: str
-    lineage: Lineage
+    """The job's result is to be published as a version.
+
+    terms: the version.
+    adapter: its files, where its agent stored them.
+    """
+
+    terms: VersionTerms
     adapter: tuple[BlobFile, ...]
+
+    @property
+    def job_id(self) -> str:
+        """The job whose result it is."""
+        return self.terms.lineage.job_id
 
 
 class JobEnded(Message):

@@ -6,6 +6,7 @@ Base models are global: `AddBase` is sent once to every partition, with the key 
 from typing import Literal, TypeAlias
 
 from schemas.envelope import Message, Part, Rejected, Repeated, Sha256
+from schemas.reasons import Failure
 from schemas.training import BlobFile
 
 GLOBAL = "*"
@@ -14,7 +15,17 @@ Verdict: TypeAlias = Literal["pass", "block", "inconclusive"]
 
 
 class Base(Part):
-    """A base model that jobs may start from. `path` is where nodes find it, checked by hash."""
+    """A base model that jobs may start from.
+
+    base_id: its name in requests.
+    sha256: of its files; the bytes under one id never change.
+    path: where nodes find it, checked by its hash.
+    parameters: number of weights.
+    context_length: tokens of the longest sequence.
+    family: architecture, "llama" for example.
+    licence: its SPDX identifier.
+    hidden_size: width of its hidden states.
+    """
 
     base_id: str
     sha256: Sha256
@@ -27,7 +38,17 @@ class Base(Part):
 
 
 class Lineage(Part):
-    """Where a version comes from: every input by content hash."""
+    """Where a version comes from: every input by content hash.
+
+    job_id: the job that trained it.
+    base_id, base_sha256: the base model.
+    dataset_version: key of the prepared cache.
+    training_sha256: of the packed training rows.
+    config_sha256: of the resolved configuration that the process ran with.
+    steps: optimizer steps.
+    verdict: of the gate.
+    scores_sha256: of the raw scores.
+    """
 
     job_id: str
     base_id: str
@@ -41,42 +62,82 @@ class Lineage(Part):
 
 
 class Share(Part):
-    """Who may fetch a checkpoint besides its owner: another tenant, by its id."""
+    """Who may fetch a checkpoint besides its owner.
+
+    permission_id: the permission.
+    project_id: the other tenant.
+    """
 
     permission_id: str
     project_id: str
 
 
+class VersionTerms(Part):
+    """One adapter version of a tenant.
+
+    model_id: its name in requests: "ft:…".
+    series: the versions of one tenant, base and suffix; stages are per series.
+    lineage: where it comes from.
+    """
+
+    model_id: str
+    series: str
+    lineage: Lineage
+
+
 # --- commands
 class AddBase(Message):
+    """Jobs may start from this base model. Its key is `GLOBAL`.
+
+    base: the base model.
+    """
+
     base: Base
 
 
 class PinBase(Message):
+    """A job needs a base model, as it was when the job was submitted.
+
+    job_id: the job.
+    base_id, base_sha256: the base model.
+    """
+
     job_id: str
     base_id: str
     base_sha256: Sha256
 
 
 class RegisterVersion(Message):
-    """`series` groups versions (tenant, base, suffix); stages are per series."""
+    """A job has made a version: publish it.
 
-    model_id: str
-    series: str
-    lineage: Lineage
+    terms: the version.
+    adapter: its files, where its agent stored them.
+    """
+
+    terms: VersionTerms
     adapter: tuple[BlobFile, ...]
 
 
 class RecordPublished(Message):
-    """Outcome of the publish effect: the artifact's files under their final, content-named keys."""
+    """Result of the publish effect.
+
+    model_id: the version.
+    files: of the artifact, under their final, content-named keys.
+    failure: why there are none.
+    """
 
     model_id: str
     files: tuple[BlobFile, ...]
-    failure: str | None = None
+    failure: Failure | None = None
 
 
 class Promote(Message):
-    """Compare-and-swap: `expected` must be the version that holds the stage now (null: nobody)."""
+    """Compare-and-swap of the holder of a stage.
+
+    model_id: the new holder.
+    stage: the stage.
+    expected: the version that must hold it now, None: no version.
+    """
 
     model_id: str
     stage: Stage
@@ -84,7 +145,12 @@ class Promote(Message):
 
 
 class RollBack(Message):
-    """The stage goes back to the version it held before; `expected` as in `Promote`."""
+    """The stage goes back to the version that held it before.
+
+    series: whose stage.
+    stage: the stage.
+    expected: as in `Promote`.
+    """
 
     series: str
     stage: Stage
@@ -92,49 +158,80 @@ class RollBack(Message):
 
 
 class DeleteVersion(Message):
+    """The version goes, with its files.
+
+    model_id: the version.
+    """
+
     model_id: str
 
 
 class ShareCheckpoint(Message):
-    """Each of the tenants may fetch the checkpoint; those who may already are left as they are."""
+    """Each of the tenants may fetch the checkpoint; those who may already are left as they are.
+
+    checkpoint_id: the checkpoint.
+    shares: a new permission for each tenant.
+    """
 
     checkpoint_id: str
     shares: tuple[Share, ...]
 
 
 class UnshareCheckpoint(Message):
+    """Takes a permission back.
+
+    permission_id: the permission.
+    """
+
     permission_id: str
 
 
 # --- events
 class BaseAdded(Message):
+    """Jobs of this partition may start from this base model.
+
+    base: the base model.
+    """
+
     base: Base
 
 
 class BasePinned(Message):
+    """The job can have its base model.
+
+    job_id: the job.
+    base: the base model.
+    """
+
     job_id: str
     base: Base
 
 
 class BaseRefused(Message):
     job_id: str
-    code: str
-    message: str
+    failure: Failure
 
 
 class VersionSubmitted(Message):
-    model_id: str
-    series: str
-    lineage: Lineage
+    """The version is being published.
+
+    terms: the version.
+    adapter: its files, where its agent stored them.
+    """
+
+    terms: VersionTerms
     adapter: tuple[BlobFile, ...]
 
 
 class VersionPublished(Message):
-    """In stage dev, or quarantined when the gate blocked it: kept, downloadable, not promotable."""
+    """The version is in stage dev.
 
-    model_id: str
-    series: str
-    lineage: Lineage
+    terms: the version.
+    files: of the artifact, under their final, content-named keys.
+    quarantined: the gate blocked it: it can be downloaded and not promoted.
+    """
+
+    terms: VersionTerms
     files: tuple[BlobFile, ...]
     quarantined: bool
 
@@ -142,11 +239,18 @@ class VersionPublished(Message):
 class VersionFailed(Message):
     model_id: str
     job_id: str
-    failure: str
+    failure: Failure
 
 
 class StageMoved(Message):
-    """`replaced` leaves the stage (back to dev); `by` tells promotion from rollback."""
+    """A version holds another stage.
+
+    model_id: the version.
+    series: its series.
+    stage: the stage that it holds now.
+    replaced: the version that held it, and goes back to dev, None: no version.
+    by: what moved it.
+    """
 
     model_id: str
     series: str
@@ -156,7 +260,12 @@ class StageMoved(Message):
 
 
 class VersionDeleted(Message):
-    """`files`: what was published, to be removed from storage. `job_id`: whose model it was."""
+    """The version is gone.
+
+    model_id: the version.
+    files: what was published, to be removed from storage.
+    job_id: the job that made it.
+    """
 
     model_id: str
     files: tuple[BlobFile, ...] = ()
@@ -164,15 +273,25 @@ class VersionDeleted(Message):
 
 
 class CheckpointShared(Message):
+    """Another tenant may fetch the checkpoint.
+
+    checkpoint_id: the checkpoint.
+    share: the permission.
+    """
+
     checkpoint_id: str
-    permission_id: str
-    project_id: str
+    share: Share
 
 
 class CheckpointUnshared(Message):
+    """The tenant may not fetch the checkpoint any more.
+
+    checkpoint_id: the checkpoint.
+    share: the permission that was taken back.
+    """
+
     checkpoint_id: str
-    permission_id: str
-    project_id: str
+    share: Share
 
 
 Command: TypeAlias = (

@@ -6,7 +6,8 @@ so that a misspelt code is a type error.
 
 from typing import Literal, TypeAlias
 
-from schemas.envelope import Reason
+from schemas.envelope import Part, Reason
+from schemas.sealed import Sealed
 
 # Why a job or a placement waits, or what it does in its phase.
 WaitCode: TypeAlias = Literal[
@@ -54,6 +55,149 @@ SkipCode: TypeAlias = Literal[
     "blob_corrupt",  # a file has another hash than its name says
     "unusable",  # the process could not load it
 ]
+# Why a command is refused. Names after a code are its parameters.
+RefusalCode: TypeAlias = Literal[
+    # any stream
+    "idempotency_key_reused",  # with another body
+    "envelope_unreadable",  # path: where its bytes cannot be read
+    "body_unreadable",  # path
+    "key_length",  # limit: characters that a key has at most
+    "tenant_not_global",  # a command with the global key names a tenant
+    "partition_wrong",  # its key belongs to another partition
+    "tenant_not_key",  # it names another tenant than its key
+    "record_too_large",  # limit_bytes
+    "decision_failed",  # error: the exception's type
+    # tenants and what is theirs
+    "tenant_missing",  # tenant
+    "tenant_exists",  # tenant
+    "concurrency_below_one",
+    "limits_out_of_order",  # soft above hard, or below 0
+    "key_exists",  # key_id
+    "key_missing",  # key_id
+    "key_revoked",  # key_id
+    "key_rotated_by_another",
+    "key_revoked_by_another",
+    "keys_at_most",  # limit
+    "scopes_missing",
+    "endpoint_exists",  # endpoint_id
+    "endpoint_missing",  # endpoint_id
+    "endpoints_at_most",  # limit
+    "event_types_missing",
+    "event_types_unknown",  # types
+    "deliveries_at_most",  # limit
+    "adjustment_exists",  # reference, period: the bill that it is on
+    "adjustments_at_most",  # limit
+    "amount_out_of_range",  # limit: 0 is none, this the most either way
+    # files
+    "file_exists",  # file_id
+    "file_missing",  # file_id
+    "file_used_by_jobs",  # file_id, jobs
+    "file_used_by_models",  # file_id, models, others: how many more, model: the first
+    "files_at_most",  # limit
+    "datasets_at_most",  # limit
+    "upload_exists",  # upload_id
+    "upload_not_pending",  # upload_id
+    "uploads_at_most",  # limit
+    "part_exists",  # part_id
+    "parts_at_most",  # limit
+    "parts_wrong",  # completion names parts that are not the upload's, or one twice
+    "parts_size",  # size_bytes: of the parts, declared_bytes: of the upload
+    # jobs
+    "limits_missing",  # the tenant has none yet
+    "job_exists",  # job_id
+    "job_missing",  # job_id
+    "job_ended",  # change, outcome
+    "job_change",  # change: what cannot be done, phase, wanted: what the job is
+    "jobs_at_most",  # limit
+    "slots_below_one",
+    "prices_changed",  # between estimate and submission
+    "file_rejected",  # it did not pass validation
+    "hard_limit",  # hold_gpu_ms: needed, left_gpu_ms, limit_gpu_ms
+    "key_cap",  # price_max_micro: needed, currency, left_micro, limit_micro
+    "budget_gpu_hours",  # hold_gpu_ms: needed, budget_gpu_ms
+    "budget_amount",  # price_max_micro: needed, currency, budget_micro
+    # pools; refused are agents, and reactions of jobs
+    "work_hash",  # work_id, job_id: described under the hash of another work
+    "incarnation_former",  # node_id
+    "incarnation_unknown",  # node_id
+    "lease_not_open",  # lease
+    "lease_not_training",  # lease, attempt
+    "member_unknown",  # lease, node_id
+    # models
+    "base_not_global",
+    "base_bytes",  # base_id, known_sha256, sha256
+    "model_missing",  # model_id
+    "model_publishing",  # model_id
+    "model_quarantined",  # model_id
+    "model_in_stage",  # model_id, stage
+    "stage_free",  # stage, expected: nobody holds it
+    "stage_taken",  # stage, holder: somebody holds it, nobody was expected
+    "stage_moved",  # stage, holder, expected
+    "stage_permanent",  # only exclusive stages can be rolled back
+    "stage_without_former",  # stage
+    "permission_missing",  # permission_id
+    "permissions_at_most",  # limit
+]
+# Why a file is not accepted. All have file_id.
+FileCode: TypeAlias = Literal[
+    "rows_too_many",  # limit
+    "rows_too_few",  # rows, limit
+    "row_invalid",  # row, finding: code of the first error, errors: how many
+    "file_invalid",  # finding, errors
+]
+# Why something that was begun has failed.
+FailureCode: TypeAlias = Literal[
+    # files and datasets
+    "file_unchecked",  # its validation did not end
+    "file_deleted",
+    "file_gone",  # file_id: deleted while a job waited for it
+    "file_unaccepted",  # file_id: it did not pass validation
+    "rows_unpreparable",
+    "preparation_failed",
+    "base_unregistered",  # base_id, sha256: the dataset cannot be prepared for it
+    # models
+    "base_missing",  # base_id
+    "base_differs",  # base_id, sha256: now, job_sha256: of the job
+    "base_changed",  # between submission and start
+    "version_exists",  # model_id, job_id: whose it is
+    "versions_at_most",  # limit
+    "adapter_empty",
+    "adapter_unpublishable",
+    "publishing_failed",
+    # jobs
+    "attempts_lost",  # attempts
+    "nodes_failed",  # attempts
+    "platform_errors",  # attempts
+    "loss_diverged",
+    "row_untrainable",
+    "request_wrong",
+    "memory_exceeded",
+    "hold_used_up",
+    "scores_unjudged",
+]
+# What a verdict rests on.
+VerdictCode: TypeAlias = Literal[
+    "items_too_few",  # items, limit
+    "drop_excluded",  # change_ppm: of accuracy, items, p_ppm: of a drop
+    "drop_shown",  # change_ppm, items, p_ppm, drop_max_ppm
+    "drop_undecided",  # change_ppm, items, p_ppm
+    "validation_loss_rose",  # above the base model's
+]
+
+
+class Failure(Part):
+    """Why something failed.
+
+    code: one of `schemas.errors`, which clients rely on.
+    reason: what exactly failed.
+    param: the request's field that it is about, as in the API.
+    detail: what a process said; it may quote tenant data.
+    """
+
+    code: str
+    reason: Reason
+    param: str | None = None
+    detail: Sealed | None = None
 
 
 def waiting(code: WaitCode, **params: str | int) -> Reason:
@@ -68,4 +212,24 @@ def ending(code: EndCode, **params: str | int) -> Reason:
 
 def skipping(code: SkipCode, **params: str | int) -> Reason:
     """Why a checkpoint could not be used."""
+    return Reason(code=code, params=params)
+
+
+def refusing(code: RefusalCode, **params: str | int) -> Reason:
+    """Why a command is refused."""
+    return Reason(code=code, params=params)
+
+
+def rejecting(code: FileCode, **params: str | int) -> Reason:
+    """Why a file is not accepted."""
+    return Reason(code=code, params=params)
+
+
+def failing(code: FailureCode, **params: str | int) -> Reason:
+    """Why something that was begun has failed."""
+    return Reason(code=code, params=params)
+
+
+def judging(code: VerdictCode, **params: str | int) -> Reason:
+    """What a verdict rests on."""
     return Reason(code=code, params=params)

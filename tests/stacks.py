@@ -19,7 +19,7 @@ PREFIX: Final = "tunery-test-"
 def temporary_data_dir() -> Iterator[Path]:
     """A folder that any user may traverse (PostgreSQL runs as `nobody` under root).
 
-    It is locked as long as we live, also while nobody supervises what runs in it.
+    It is locked while this process lives, also while no supervisor runs in it.
     """
     folder = Path(tempfile.mkdtemp(prefix=PREFIX))
     folder.chmod(0o711)
@@ -42,7 +42,7 @@ def sweep() -> None:
 
 
 def is_left(folder: Path) -> bool:
-    """Whether something is in it and nobody holds it. Those of other users are theirs to sweep."""
+    """Whether a folder is not empty and not locked. Folders of other users are left alone."""
     if folder.stat().st_uid != os.geteuid() or not any(folder.iterdir()):
         return False
     lock = os.open(folder, os.O_RDONLY)

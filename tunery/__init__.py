@@ -1,4 +1,4 @@
-"""What the services stand on, and what people use.
+"""The packages below the services, and the command line and the client.
 
 runtime: the event core: log, journal, hosts of the five verbs, stores, blobs, keys
 work: the training process as a typed port: specifications, events, exit codes

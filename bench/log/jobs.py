@@ -1,4 +1,4 @@
-"""Lives of jobs as commands, and the journal that the real decider makes of them.
+"""Commands of the lives of many jobs, and the journal that the real decider makes of them.
 
 Three of five jobs are trained, evaluated and registered; two are paused, resumed and cancelled
 while they wait. That makes ten commands a job, and a journal like a scheduler's after a month.
@@ -12,7 +12,7 @@ from uuid import uuid4
 import msgspec
 from msgspec import structs
 
-from schemas.account import Limits
+from schemas.account import Limits, PlanTerms
 from schemas.dataset import BaseTokens, Prepared
 from schemas.envelope import Claim, Envelope, Idempotency, Message, Source
 from schemas.job import (
@@ -123,7 +123,6 @@ PASSED: Final = ScoreSummary(
     adapter_loss_ppm=1_000_000,
     base_exact_match_ppm=0,
     adapter_exact_match_ppm=0,
-    advice=None,
 )
 
 
@@ -134,7 +133,7 @@ def tenants() -> tuple[str, ...]:
 
 
 def commands(jobs: int) -> Iterator[Record]:
-    """Command records of all these jobs, offsets from 0, one life after the other."""
+    """Command records of all these jobs, one job after the other, with offsets from 0."""
     offsets = count()
     names = tenants()
     for tenant in names:
@@ -179,7 +178,8 @@ def _record(offset: int, tenant: str, body: Message, *, client: bool) -> Record:
 
 def _limits() -> SetLimits:
     limits = Limits(soft_gpu_ms=2**52, hard_gpu_ms=2**52, concurrency=10_000)
-    return SetLimits(lane="standard", limits=limits, price_version=SPEC.price.version)
+    terms = PlanTerms(lane="standard", limits=limits, price_version=SPEC.price.version)
+    return SetLimits(terms=terms)
 
 
 def _submit(job_id: str) -> SubmitJob:

@@ -1,4 +1,4 @@
-"""The single writer of a partition: how fast it decides, how it begins again, what it weighs."""
+"""The owner of a partition: its rate of decisions, its start-up time, its memory."""
 
 import asyncio
 import os
@@ -42,7 +42,7 @@ BARE_READ_RECORDS: Final = 500
 
 @dataclass(frozen=True)
 class OwnerPorts:
-    """What an owner needs of a process."""
+    """The ports of an owner."""
 
     name: str
     log: Log
@@ -64,7 +64,7 @@ async def parts(settings: RuntimeSettings) -> AsyncIterator[OwnerPorts]:
 
 
 async def decisions(settings: RuntimeSettings, commands: int) -> dict[str, float]:
-    """Commands that lie ready, decided by the real decider of `job`; first to last settled.
+    """Rate of deciding prepared commands with the real decider of `job`, first to last settled.
 
     Bare: the same bytes copied from the topic to another one by the client alone, with the same
     window.
@@ -152,7 +152,7 @@ async def _child(settings: RuntimeSettings, partition: int, *, snapshot: bool) -
 
 
 def own_alone(values: Mapping[str, Any], partition: int, snapshot: bool) -> dict[str, float]:
-    """What a process measures of itself."""
+    """Measurements of a process by itself."""
     spare_collector()
     return asyncio.run(_own(RuntimeSettings(**values), partition, snapshot))
 
@@ -172,7 +172,7 @@ async def _own(settings: RuntimeSettings, partition: int, snapshot: bool) -> dic
 
 
 async def _decide_one(log: Log, partition: int) -> None:
-    """One more command: the rule for snapshots is looked at after each decision."""
+    """Decide one more command, because snapshots are considered after each decision."""
     _, before = await log.bounds(SNAPSHOTS.name, partition)
     command = next(jobs.commands(0))
     await log.send(JOBS.stream.commands.name, command.key, command.value, partition)

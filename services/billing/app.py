@@ -32,7 +32,7 @@ def _deadline(state: Tenants) -> Deadline | None:
 
 ACCOUNTS = Aggregate(
     stream=ACCOUNT,
-    fold_version=4,  # 4: months that are closed
+    fold_version=5,  # 5: plans and endpoints as their terms
     initial=INITIAL,
     state_type=Tenants,
     decide=decide,

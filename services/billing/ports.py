@@ -1,4 +1,4 @@
-"""What closing a month needs besides the log."""
+"""Port to the ledger, from which a month's bill is made."""
 
 from typing import Protocol
 

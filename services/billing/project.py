@@ -10,9 +10,9 @@ from typing import Any, Final
 from schemas.account import (
     InvoiceAdjusted,
     InvoiceClosed,
-    Limits,
     PeriodEnded,
     PlanSet,
+    PlanTerms,
     TenantCreated,
 )
 from schemas.envelope import Header
@@ -131,7 +131,7 @@ def project_tenants(header: Header, event: Any) -> tuple[Change, ...]:
         case InvoiceAdjusted():
             return (_adjustment(header, event),)
         case TenantCreated() | PlanSet():
-            return (_tenant(header.key, event.plan, event.limits, event.price_version),)
+            return (_tenant(header.key, event.terms),)
         case _:
             return ()
 
@@ -139,26 +139,26 @@ def project_tenants(header: Header, event: Any) -> tuple[Change, ...]:
 def _adjustment(header: Header, event: InvoiceAdjusted) -> Upsert:
     return Upsert(
         table="adjustments",
-        key={"tenant": header.key, "reference": event.reference},
+        key={"tenant": header.key, "reference": event.adjustment.reference},
         values={
             "period": event.period,
-            "reason": event.reason,
-            "currency": event.currency,
-            "amount_micro": event.amount_micro,
+            "reason": event.adjustment.reason,
+            "currency": event.adjustment.currency,
+            "amount_micro": event.adjustment.amount_micro,
             "at": header.at,
         },
     )
 
 
-def _tenant(tenant: str, plan: str, limits: Limits, price_version: str) -> Upsert:
+def _tenant(tenant: str, terms: PlanTerms) -> Upsert:
     return Upsert(
         table="tenants",
         key={"tenant": tenant},
         values={
-            "plan": plan,
-            "soft_gpu_ms": limits.soft_gpu_ms,
-            "hard_gpu_ms": limits.hard_gpu_ms,
-            "concurrency": limits.concurrency,
-            "price_version": price_version,
+            "plan": terms.lane,
+            "soft_gpu_ms": terms.limits.soft_gpu_ms,
+            "hard_gpu_ms": terms.limits.hard_gpu_ms,
+            "concurrency": terms.limits.concurrency,
+            "price_version": terms.price_version,
         },
     )

@@ -10,9 +10,6 @@ def react_account(header: Header, event: Event) -> tuple[Send, ...]:
     """The limits of a tenant, for `job`, whenever they change."""
     match event:
         case TenantCreated() | PlanSet():
-            limits = SetLimits(
-                lane=event.plan, limits=event.limits, price_version=event.price_version
-            )
-            return (Send("job", header.key, header.tenant, limits),)
+            return (Send("job", header.key, header.tenant, SetLimits(terms=event.terms)),)
         case _:
             return ()

@@ -1,4 +1,4 @@
-"""What an operator may set for billing."""
+"""Settings of billing."""
 
 from pathlib import Path
 

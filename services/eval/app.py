@@ -15,4 +15,4 @@ TODOS: Final = Projection(name="eval", version=1, streams=(JOB,), project=projec
 
 
 async def build(runtime: Runtime) -> Sequence[Host]:
-    return (Projector(runtime, TODOS), EffectHost(runtime, (verdict(runtime.blobs),)))
+    return (Projector(runtime, TODOS), EffectHost(runtime, (verdict(runtime.blobs, runtime.seal),)))

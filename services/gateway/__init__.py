@@ -1,1 +1,1 @@
-"""The front door: authenticates, limits, translates. It decides nothing."""
+"""The HTTP API: authenticates, limits and translates requests. It decides nothing."""

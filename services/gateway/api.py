@@ -30,11 +30,11 @@ from services.gateway.web.problems import ERRORS
 
 TITLE: Final = "Tunery"
 VERSION: Final = "1"
-# for the document; the edge looks at keys before any route does
+# only for the OpenAPI document: keys are checked in `web.edge`, before any route
 KEY: Final = HTTPBearer(auto_error=False, scheme_name="API key")
 ABOUT: Final = (
-    "Fine-tuning in OpenAI's shapes, and what they have no room for. Lists are paged by the id of "
-    "the last item. Errors have one envelope, whatever the status."
+    "OpenAI's fine-tuning API with additional fields and routes. Lists are paged by the id of the "
+    "last item. All errors have the same envelope."
 )
 
 
@@ -46,7 +46,7 @@ def create_app(deps: JobDeps) -> ASGIApp:
 
 
 def routes() -> FastAPI:
-    """All routes and their document, without what they work with."""
+    """The application with all routes and its OpenAPI document, without dependencies."""
     app = FastAPI(
         title=TITLE,
         version=VERSION,
@@ -57,7 +57,7 @@ def routes() -> FastAPI:
         generate_unique_id_function=lambda route: route.name,
     )
     problems.install(app, ALTERNATIVES)
-    # submit before jobs: `estimate` is a name of its own, not the id of a job
+    # `submit` before `jobs`, whose {job_id} would match `estimate`
     for module in (
         files,
         datasets,

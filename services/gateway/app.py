@@ -40,7 +40,7 @@ VIEWS_PROJECTION: Final = Projection(
 
 
 async def build(runtime: Runtime) -> Sequence[Host]:
-    """Requests stop first, what they wait for stops after them."""
+    """The hosts of the service, in the order in which they are stopped: the HTTP server first."""
     settings = load(GatewaySettings)
     outcomes = Outcomes(runtime.store)
     deps = deps_of(runtime, settings, outcomes)
@@ -56,7 +56,7 @@ async def build(runtime: Runtime) -> Sequence[Host]:
 
 
 def deps_of(runtime: Runtime, settings: GatewaySettings, outcomes: Outcomes) -> JobDeps:
-    """The parts of the service over the adapters of `runtime`."""
+    """The dependencies of the routes over the adapters of `runtime`."""
     views = views_of(runtime.store)
     return JobDeps(
         settings=settings,

@@ -20,15 +20,15 @@ router = APIRouter(tags=["operations"])
 
 @router.get("/healthz")
 async def health() -> dict[str, str]:
-    """The process lives."""
+    """Answers while the process runs."""
     return {"status": "ok"}
 
 
 @router.get("/readyz")
 async def readiness(deps: WithDeps) -> JSONResponse:
-    """What requests need is there: 200, or 503 that says what is away.
+    """Whether requests can be served: 200, or a 503 that names the server which is away.
 
-    `hosts` names the parts of this process that have ended or hung, and are to run again.
+    `hosts` names the parts of this process that have ended or hung and are being restarted.
     """
     names = ("database", "log", "storage")
     checks = (
@@ -51,7 +51,7 @@ async def _within(check: Awaitable[Any]) -> bool:
     try:
         async with asyncio.timeout(CHECK_MS_MAX / 1_000):
             await check
-    except Exception:  # whatever it is, the part is not usable
+    except Exception:  # any error means that the server cannot be used
         return False
     return True
 

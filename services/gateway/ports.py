@@ -1,4 +1,4 @@
-"""What the routes need of the world."""
+"""Ports of the gateway: read models, rate limits, price books, folders of base models."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ Where: TypeAlias = Mapping[str, Any]  # column → the value it must have
 
 @dataclass(frozen=True)
 class Cursor:
-    """Where a page begins: just after the row with this order value and id."""
+    """A page's start: the row after the one with this value of the order column and this id."""
 
     order: Any
     id: str
@@ -39,10 +39,10 @@ class Views(Protocol):
 
 
 class Rates(Protocol):
-    """Token buckets, by name; each holds `per_minute` and refills within a minute."""
+    """Token buckets by name. A bucket has `per_minute` tokens and refills within a minute."""
 
     async def take(self, name: str, per_minute: int) -> Allowance:
-        """Take one token, or nothing where there is none."""
+        """Take one token if there is one."""
 
     async def close(self) -> None: ...
 

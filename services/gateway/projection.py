@@ -1,4 +1,4 @@
-"""Events of five journals → the gateway's read models. All can be built again from the log."""
+"""Projects five journals to the gateway's read models, which can be rebuilt from the log."""
 
 from typing import Any, Final
 
@@ -46,6 +46,6 @@ def project(header: Header, event: Any) -> tuple[Change, ...]:
 
 
 def notify(header: Header, event: Any) -> str | None:
-    """Those who follow the job hear of it."""
+    """The notice that wakes the followers of the event's job; None for other events."""
     job_id = getattr(event, "job_id", None)
     return None if header.stream != "job" or job_id is None else f"{header.key}/{job_id}"

@@ -1,4 +1,4 @@
-"""What an operator may set for the gateway."""
+"""Settings of the gateway."""
 
 from pathlib import Path
 from typing import Annotated, Final

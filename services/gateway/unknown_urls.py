@@ -1,4 +1,4 @@
-"""URLs of OpenAI's API that are not served here: what there is instead."""
+"""Messages for URLs of OpenAI's API that do not exist here: what to use instead."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -9,7 +9,7 @@ SERVING: Final = (
     "Tunery trains models and does not serve them. GET /v1/models/{id}/adapter returns a model's "
     "adapter, for an inference server such as vLLM."
 )
-#: by the beginning of the path; the first that matches
+#: beginning of a path → message; the first match counts
 ALTERNATIVES: Final[Mapping[str, str]] = {
     "/v1/chat/": SERVING,
     "/v1/completions": SERVING,

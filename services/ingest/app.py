@@ -74,8 +74,8 @@ async def build(runtime: Runtime) -> Sequence[Host]:
         return tuple(LocalBase(**row) for row in rows)
 
     effects = (
-        validate(runtime.blobs, workbench, bases, scratch, settings.concurrency),
-        prepare(runtime.blobs, workbench, bases, scratch, settings.concurrency),
+        validate(runtime.blobs, runtime.seal, workbench, bases, scratch, settings.concurrency),
+        prepare(runtime.blobs, runtime.seal, workbench, bases, scratch, settings.concurrency),
         erase(runtime.blobs),
     )
     owner = AggregateHost(runtime, DATASETS)

@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
+from msgspec.structs import replace
+
 from schemas import errors
 from schemas.dataset import (
     FileRegistered,
@@ -19,12 +21,14 @@ from schemas.dataset import (
     Validation,
 )
 from schemas.envelope import Message
+from schemas.reasons import Failure, failing
 from services.ingest.ports import CheckedFile, LocalBase, Workbench, WorkRefused
 from services.ingest.project import ERASE, PREPARE, VALIDATE, EraseFileBlob
 from services.ingest.scratch import named_folder, new_folder
 from tunery.data.preparing import PreparedDirectory
 from tunery.runtime.blobs.abstract import Blobs, Stored, blob_key
 from tunery.runtime.blobs.files import file_sha256
+from tunery.runtime.seal.sealer import Sealer
 from tunery.runtime.telemetry.logs import log_event
 from tunery.runtime.verbs import Effect, Send
 
@@ -36,7 +40,7 @@ Bases = Callable[[], Awaitable[tuple[LocalBase, ...]]]
 
 
 def validate(
-    blobs: Blobs, workbench: Workbench, bases: Bases, scratch: Path, concurrency: int
+    blobs: Blobs, seal: Sealer, workbench: Workbench, bases: Bases, scratch: Path, concurrency: int
 ) -> Effect[FileRegistered]:
     """Check every row, count tokens under every base model, and store the report as a blob."""
 
@@ -54,12 +58,17 @@ def validate(
                 file_id=file.file_id,
                 reason=reason,
             )
-        validation = _validation(checked, await _store_report(blobs, tenant, checked))
+        report_blob = await _store_report(blobs, tenant, checked)
+        validation = _validation(checked, file.file_id, report_blob)
         return _send(tenant, RecordValidation(file_id=file.file_id, validation=validation))
 
     def exhausted(file: FileRegistered, tenant: str, failure: str) -> Send:
-        message = f"The file could not be checked: {failure}. Upload it again to retry."
-        record = RecordValidation(file_id=file.file_id, validation=None, failure=message)
+        unchecked = Failure(
+            code=errors.FILE_REJECTED,
+            reason=failing("file_unchecked"),
+            detail=seal.seal(tenant, failure),
+        )
+        record = RecordValidation(file_id=file.file_id, validation=None, failure=unchecked)
         return _send(tenant, record)
 
     return Effect(
@@ -74,32 +83,39 @@ def validate(
 
 
 def prepare(
-    blobs: Blobs, workbench: Workbench, bases: Bases, scratch: Path, concurrency: int
+    blobs: Blobs, seal: Sealer, workbench: Workbench, bases: Bases, scratch: Path, concurrency: int
 ) -> Effect[PreparationDue]:
     """Split, tokenise and pack a dataset once; its files are named by their content."""
 
     async def run(due: PreparationDue, tenant: str, _: int = 1) -> Send:
         base = _base_of(due, await bases())
         if base is None:
-            failure = (
-                f"Base model {due.spec.base_id!r} with SHA-256 {due.spec.base_sha256} "
-                "is not registered (any more). Submit the job again."
-            )
-            return _failed(due, tenant, errors.UNKNOWN_BASE, failure)
+            spec = due.spec
+            gone = failing("base_unregistered", base_id=spec.base_id, sha256=spec.base_sha256)
+            return _failed(due, tenant, Failure(code=errors.UNKNOWN_BASE, reason=gone))
         async with _folder(scratch) as folder:
             training, validation = await _fetch(blobs, due, folder)
             out, work = folder / "prepared", named_folder(scratch, due.prepare_id)
             try:
                 directory = await workbench.prepare(training, validation, base, due.spec, out, work)
             except WorkRefused as error:
-                return _failed(due, tenant, errors.FILE_REJECTED, str(error))
+                refused = Failure(
+                    code=errors.FILE_REJECTED,
+                    reason=failing("rows_unpreparable"),
+                    detail=seal.seal(tenant, str(error)),
+                )
+                return _failed(due, tenant, refused)
             prepared = await _store(blobs, tenant, directory)
         record = RecordPrepared(prepare_id=due.prepare_id, prepared=prepared)
         return _send(tenant, record)
 
     def exhausted(due: PreparationDue, tenant: str, failure: str) -> Send:
-        message = f"The dataset could not be prepared: {failure}."
-        return _failed(due, tenant, errors.PLATFORM, message)
+        unprepared = Failure(
+            code=errors.PLATFORM,
+            reason=failing("preparation_failed"),
+            detail=seal.seal(tenant, failure),
+        )
+        return _failed(due, tenant, unprepared)
 
     return Effect(
         kind=PREPARE,
@@ -160,7 +176,11 @@ async def _store_report(blobs: Blobs, tenant: str, checked: CheckedFile) -> str:
     return (await blobs.put(blob_key(tenant, "reports", sha256, ".json"), data)).key
 
 
-def _validation(checked: CheckedFile, report_blob: str) -> Validation:
+def _validation(checked: CheckedFile, file_id: str, report_blob: str) -> Validation:
+    failure = checked.failure
+    if failure is not None:  # the reason names the file, so that its words can say where to look
+        reason = replace(failure.reason, params={**failure.reason.params, "file_id": file_id})
+        failure = replace(failure, reason=reason)
     return Validation(
         accepted=checked.accepted,
         dialect=checked.dialect,
@@ -169,8 +189,7 @@ def _validation(checked: CheckedFile, report_blob: str) -> Validation:
         warnings=checked.warnings,
         tokens=checked.tokens,
         report_blob=report_blob,
-        code=checked.code,
-        message=checked.message,
+        failure=failure,
     )
 
 
@@ -202,8 +221,8 @@ async def _store_file(blobs: Blobs, tenant: str, path: Path) -> Stored:
     return await blobs.put_file(key, path, sha256=sha256)
 
 
-def _failed(due: PreparationDue, tenant: str, code: str, failure: str) -> Send:
-    record = RecordPrepared(prepare_id=due.prepare_id, prepared=None, failure=failure, code=code)
+def _failed(due: PreparationDue, tenant: str, failure: Failure) -> Send:
+    record = RecordPrepared(prepare_id=due.prepare_id, prepared=None, failure=failure)
     return _send(tenant, record)
 
 

@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from schemas.dataset import BaseTokens, PrepareSpec
 from schemas.envelope import Sha256
+from schemas.reasons import Failure
 from tunery.data.preparing import PreparedDirectory
 
 
@@ -31,7 +32,7 @@ class CheckedFile(Struct, frozen=True, kw_only=True, tag="checked"):
     rows, errors, warnings: how many there are
     tokens: token counts for each base model that can train on it
     report: the report for the tenant, as JSON
-    code, message: why the file is rejected, in OpenAI's terms; no row is quoted
+    failure: why the file is rejected; no row is quoted
     unusable: the base models that could not be used, and why
     """
 
@@ -42,8 +43,7 @@ class CheckedFile(Struct, frozen=True, kw_only=True, tag="checked"):
     warnings: int
     tokens: tuple[BaseTokens, ...]
     report: str
-    code: str | None = None
-    message: str | None = None
+    failure: Failure | None = None
     unusable: tuple[str, ...] = ()
 
 
@@ -52,7 +52,7 @@ class WorkFailed(Exception):
 
 
 class WorkRefused(Exception):
-    """The data cannot be processed, now or later. The message says why and what to do."""
+    """The data cannot be processed, now or later. The message says why; it may quote rows."""
 
 
 class Workbench(Protocol):

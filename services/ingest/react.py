@@ -1,7 +1,6 @@
 """Reacts to events of the stream "dataset": tells jobs about their files and datasets."""
 
-from typing import Final
-
+from schemas import errors
 from schemas.dataset import (
     DatasetReady,
     Event,
@@ -12,43 +11,32 @@ from schemas.dataset import (
 )
 from schemas.envelope import Header
 from schemas.job import RecordDataset, RecordFile
+from schemas.reasons import Failure, failing
 from tunery.runtime.verbs import Send
-
-DELETED: Final = "The file was deleted."
-REJECTED: Final = "The job failed due to an invalid training file."
-LISTED: Final = "GET /v1/files/{file_id}/validation lists every problem."
 
 
 def react_dataset(header: Header, event: Event) -> tuple[Send, ...]:
     """The commands to jobs that follow from one event."""
     match event:
         case FileValidated():
-            body: RecordFile | RecordDataset = _validated(event)
+            body: RecordFile | RecordDataset = RecordFile(
+                file_id=event.file_id,
+                accepted=event.validation.accepted,
+                tokens=event.validation.tokens,
+                failure=event.validation.failure,
+            )
         case FileUnreadable():
             body = RecordFile(
-                file_id=event.file_id, accepted=False, tokens=(), message=event.failure
+                file_id=event.file_id, accepted=False, tokens=(), failure=event.failure
             )
         case FileDeleted():
             # a job may wait for a validation that will not happen any more
-            body = RecordFile(file_id=event.file_id, accepted=False, tokens=(), message=DELETED)
+            deleted = Failure(code=errors.FILE_REJECTED, reason=failing("file_deleted"))
+            body = RecordFile(file_id=event.file_id, accepted=False, tokens=(), failure=deleted)
         case DatasetReady():
             body = RecordDataset(job_id=event.job_id, prepared=event.prepared)
         case PinRefused():
-            body = RecordDataset(
-                job_id=event.job_id, prepared=None, code=event.code, message=event.message
-            )
+            body = RecordDataset(job_id=event.job_id, prepared=None, failure=event.failure)
         case _:
             return ()
     return (Send("job", header.key, header.tenant, body),)
-
-
-def _validated(event: FileValidated) -> RecordFile:
-    validation = event.validation
-    sentences = (REJECTED, validation.message or "", LISTED.format(file_id=event.file_id))
-    return RecordFile(
-        file_id=event.file_id,
-        accepted=validation.accepted,
-        tokens=validation.tokens,
-        message=None if validation.accepted else " ".join(filter(None, sentences)),
-        code=validation.code,
-    )

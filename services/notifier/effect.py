@@ -8,7 +8,7 @@ from typing import Final, assert_never
 
 from standardwebhooks.webhooks import Webhook
 
-from schemas.account import DeliveryDue, DeliveryOutcome, EndDelivery
+from schemas.account import DeliveryDue, DeliveryOutcome, DeliveryReport, EndDelivery
 from schemas.sealed import REDACTED
 from schemas.units import Ms
 from services.notifier.domain.message import body
@@ -93,10 +93,10 @@ def _end(due: DeliveryDue, tenant: str, tries: int, end: DeliveryEnd) -> Send:
     log_event(
         LOG, logging.INFO, "delivery.ended", outcome=end.outcome, status=end.status, why=end.why
     )
-    command = EndDelivery(
+    report = DeliveryReport(
         delivery_id=due.delivery_id, outcome=end.outcome, attempts=tries, status=end.status
     )
-    return Send("account", tenant, tenant, command)
+    return Send("account", tenant, tenant, EndDelivery(report=report))
 
 
 async def _secret_versions(
@@ -139,12 +139,12 @@ def signed_headers(
     seconds = at // 1000
     moment = datetime.fromtimestamp(seconds, UTC)
     signatures = [
-        Webhook(secret).sign(due.event_id, moment, payload.decode()) for secret in secrets
+        Webhook(secret).sign(due.event.event_id, moment, payload.decode()) for secret in secrets
     ]
     return {
         "content-type": "application/json",
         "user-agent": "tunery-webhooks/1",
-        "webhook-id": due.event_id,
+        "webhook-id": due.event.event_id,
         "webhook-timestamp": str(seconds),
         "webhook-signature": " ".join(signatures),
     }

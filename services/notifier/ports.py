@@ -1,4 +1,4 @@
-"""What the notifier needs of the network."""
+"""Port for sending webhooks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

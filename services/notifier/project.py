@@ -27,9 +27,10 @@ def project(header: Header, event: Any) -> tuple[Change, ...]:
         case DeliveryDue():
             return (Todo(DELIVER, event.delivery_id, header.key, header.tenant, event),)
         case DeliveryEnded():
-            return (Done(DELIVER, event.delivery_id),)
+            return (Done(DELIVER, event.report.delivery_id),)
         case EndpointCreated():
-            return (_secret(header, event.endpoint_id, event.secret_version, None),)
+            terms = event.terms
+            return (_secret(header, terms.endpoint_id, terms.secret_version, None),)
         case EndpointRotated():
             until = event.previous_until
             return (_secret(header, event.endpoint_id, event.secret_version, until),)

@@ -1,4 +1,4 @@
-"""What an operator may set for the notifier."""
+"""Settings of the notifier."""
 
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict

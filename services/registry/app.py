@@ -20,7 +20,7 @@ from tunery.runtime.verbs import Aggregate
 
 MODELS = Aggregate(
     stream=MODEL,
-    fold_version=3,  # 3: tenants by their name
+    fold_version=4,  # 4: versions as their terms
     initial=INITIAL,
     state_type=Registry,
     decide=decide,
@@ -37,5 +37,5 @@ async def build(runtime: Runtime) -> Sequence[Host]:
         Digests(runtime, (owner,)),
         Reactor(runtime, MODEL, react_model),
         Projector(runtime, TODOS),
-        EffectHost(runtime, (publish(runtime.blobs), erase(runtime.blobs))),
+        EffectHost(runtime, (publish(runtime.blobs, runtime.seal), erase(runtime.blobs))),
     )

@@ -6,7 +6,9 @@ from typing import Final
 
 import msgspec
 
+from schemas import errors
 from schemas.model import RecordPublished, VersionSubmitted
+from schemas.reasons import Failure, FailureCode, failing
 from schemas.training import BlobFile
 from services.registry.domain.artifact import (
     CONFIG,
@@ -23,23 +25,28 @@ from services.registry.domain.artifact import (
 )
 from services.registry.project import ERASE, PUBLISH, EraseModelFile
 from tunery.runtime.blobs.abstract import Blobs
+from tunery.runtime.seal.sealer import Sealer
 from tunery.runtime.verbs import Effect, Send
 
 LEASE_MS: Final = 300_000
 CONCURRENCY: Final = 2
 
 
-def publish(blobs: Blobs) -> Effect[VersionSubmitted]:
+def publish(blobs: Blobs, seal: Sealer) -> Effect[VersionSubmitted]:
     """Publish a version. Damaged or missing blobs are tried again; a wrong adapter is refused."""
 
     async def run(version: VersionSubmitted, tenant: str, _: int = 1) -> Send:
         try:
             return _record(version, tenant, await _publish(blobs, version, tenant), None)
         except Unpublishable as error:
-            return _record(version, tenant, (), str(error))
+            return _record(version, tenant, (), _failure("adapter_unpublishable", tenant, error))
 
     def exhausted(version: VersionSubmitted, tenant: str, failure: str) -> Send:
-        return _record(version, tenant, (), f"The adapter could not be published: {failure}")
+        return _record(version, tenant, (), _failure("publishing_failed", tenant, failure))
+
+    def _failure(code: FailureCode, tenant: str, detail: object) -> Failure:
+        sealed = seal.seal(tenant, str(detail))
+        return Failure(code=errors.PLATFORM, reason=failing(code), detail=sealed)
 
     return Effect(
         kind=PUBLISH,
@@ -82,7 +89,7 @@ async def _check_config(blobs: Blobs, file: BlobFile, version: VersionSubmitted)
     if file.bytes > CONFIG_BYTES_MAX:
         raise Unpublishable(f"{CONFIG} has more than {CONFIG_BYTES_MAX} bytes")
     data = await blobs.get(file.blob, sha256=file.sha256)
-    lineage = version.lineage
+    lineage = version.terms.lineage
     return int(read_config(data, lineage.base_id, lineage.base_sha256)["r"])
 
 
@@ -104,7 +111,7 @@ async def _check_weights(blobs: Blobs, file: BlobFile, rank: int) -> None:
 
 async def _copy(blobs: Blobs, file: BlobFile, version: VersionSubmitted, tenant: str) -> BlobFile:
     """Copy to the final key. It is named by content, so a second copy changes nothing."""
-    key = final_key(tenant, version.model_id, file.sha256, file.name)
+    key = final_key(tenant, version.terms.model_id, file.sha256, file.name)
     if await blobs.size(key) != file.bytes:
         await blobs.put(key, blobs.stream(file.blob, sha256=file.sha256), sha256=file.sha256)
     return BlobFile(name=file.name, blob=key, sha256=file.sha256, bytes=file.bytes)
@@ -112,9 +119,9 @@ async def _copy(blobs: Blobs, file: BlobFile, version: VersionSubmitted, tenant:
 
 async def _write_lineage(blobs: Blobs, version: VersionSubmitted, tenant: str) -> BlobFile:
     document = {
-        "model_id": version.model_id,
-        "series": version.series,
-        "lineage": msgspec.to_builtins(version.lineage),
+        "model_id": version.terms.model_id,
+        "series": version.terms.series,
+        "lineage": msgspec.to_builtins(version.terms.lineage),
         "files": [
             {"name": file.name, "sha256": file.sha256, "bytes": file.bytes}
             for file in sorted(version.adapter, key=lambda file: file.name)
@@ -122,13 +129,13 @@ async def _write_lineage(blobs: Blobs, version: VersionSubmitted, tenant: str) -
     }
     data = (json.dumps(document, indent=2, sort_keys=True) + "\n").encode()
     sha256 = hashlib.sha256(data).hexdigest()
-    key = final_key(tenant, version.model_id, sha256, LINEAGE)
+    key = final_key(tenant, version.terms.model_id, sha256, LINEAGE)
     await blobs.put(key, data, sha256=sha256)
     return BlobFile(name=LINEAGE, blob=key, sha256=sha256, bytes=len(data))
 
 
 def _record(
-    version: VersionSubmitted, tenant: str, files: tuple[BlobFile, ...], failure: str | None
+    version: VersionSubmitted, tenant: str, files: tuple[BlobFile, ...], failure: Failure | None
 ) -> Send:
-    command = RecordPublished(model_id=version.model_id, files=files, failure=failure)
+    command = RecordPublished(model_id=version.terms.model_id, files=files, failure=failure)
     return Send("model", tenant, tenant, command)

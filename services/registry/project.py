@@ -20,12 +20,12 @@ def project(header: Header, event: Any) -> tuple[Change, ...]:
     """To-do rows that an event opens or closes."""
     match event:
         case VersionSubmitted():
-            row = todo_id(header.key, event.lineage.job_id)
+            row = todo_id(header.key, event.terms.lineage.job_id)
             return (Todo(PUBLISH, row, header.key, header.tenant, event),)
         case VersionPublished():
             # the same bytes may be wanted again: then they must not be erased
             kept = (Done(ERASE, file.blob) for file in event.files)
-            return (Done(PUBLISH, todo_id(header.key, event.lineage.job_id)), *kept)
+            return (Done(PUBLISH, todo_id(header.key, event.terms.lineage.job_id)), *kept)
         case VersionFailed():
             return (Done(PUBLISH, todo_id(header.key, event.job_id)),)
         case VersionDeleted():

@@ -35,16 +35,16 @@ def _commands(event: Event) -> tuple[tuple[str, Message], ...]:
         case BasePinned():
             return ((_JOB, RecordBase(job_id=event.job_id, base=event.base)),)
         case BaseRefused():
-            refusal = RecordBase(
-                job_id=event.job_id, base=None, code=event.code, message=event.message
-            )
+            refusal = RecordBase(job_id=event.job_id, base=None, failure=event.failure)
             return ((_JOB, refusal),)
         case VersionSubmitted():
-            keep = KeepDataset(job_id=event.lineage.job_id, model_id=event.model_id)
+            terms = event.terms
+            keep = KeepDataset(job_id=terms.lineage.job_id, model_id=terms.model_id)
             return ((_DATASET, keep),)
         case VersionPublished():
-            job_id = event.lineage.job_id
-            return ((_JOB, RecordRegistered(job_id=job_id, model_id=event.model_id)),)
+            terms = event.terms
+            published = RecordRegistered(job_id=terms.lineage.job_id, model_id=terms.model_id)
+            return ((_JOB, published),)
         case VersionFailed():
             failed = RecordRegistered(
                 job_id=event.job_id, model_id=event.model_id, failure=event.failure

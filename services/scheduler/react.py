@@ -1,8 +1,8 @@
-"""What follows elsewhere from the `job` and `pool` journals. Only reactions cross streams."""
+"""Commands to other streams that follow from the `job` and `pool` journals."""
 
 from typing import assert_never
 
-from schemas.account import Announce
+from schemas.account import Announce, WebhookEvent
 from schemas.dataset import PinDataset, UnpinDataset
 from schemas.envelope import Header, Message
 from schemas.ids import EVENT, derived_id
@@ -65,12 +65,7 @@ def react_job(header: Header, event: JobEvent) -> tuple[Send, ...]:
             )
             return (_to_pool(event.pool, header.tenant, close),)
         case RegistrationWanted():
-            register = RegisterVersion(
-                model_id=event.model_id,
-                series=event.series,
-                lineage=event.lineage,
-                adapter=event.adapter,
-            )
+            register = RegisterVersion(terms=event.terms, adapter=event.adapter)
             return (Send("model", header.key, header.tenant, register),)
         case AttemptStarted(role="train"):
             return (_announce(header, event.job_id, "running", f"started/{event.attempt}"),)
@@ -85,7 +80,7 @@ def react_job(header: Header, event: JobEvent) -> tuple[Send, ...]:
 
 
 def react_pool(_: Header, event: PoolEvent) -> tuple[Send, ...]:
-    """What `job` is told of an event of `pool`."""
+    """The command to `job` that follows from an event of `pool`."""
     match event:
         case WaitExplained():
             wait = RecordWait(job_id=event.job_id, attempt=event.attempt, reason=event.reason)
@@ -157,13 +152,13 @@ def _after_job(header: Header, event: JobEnded) -> tuple[Send, ...]:
 
 def _announce(header: Header, job_id: str, what: str, fact: str) -> Send:
     """For endpoints that subscribe to it. The event's id follows from the job's and the fact."""
-    announce = Announce(
+    event = WebhookEvent(
         event_id=EVENT + derived_id(header.tenant, job_id, fact),
         event_type=f"fine_tuning.job.{what}",
         object_id=job_id,
         created_at=header.at,
     )
-    return Send("account", header.key, header.tenant, announce)
+    return Send("account", header.key, header.tenant, Announce(event=event))
 
 
 def _to_pool(pool: str, tenant: str, body: Message) -> Send:

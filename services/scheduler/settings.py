@@ -1,4 +1,4 @@
-"""What an operator may set for the scheduler."""
+"""Settings of the scheduler."""
 
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict

@@ -1,4 +1,4 @@
-"""Watches heartbeats and tells pools whom it sees. It decides nothing: `pool` does."""
+"""Watches heartbeats and reports live and silent nodes to pools, which decide what follows."""
 
 import asyncio
 import logging
@@ -36,7 +36,7 @@ from tunery.runtime.watchdog import beat
 
 LOG = logging.getLogger("tunery.watch")
 RECORDS_MAX: Final = 2_000
-# Between two looks; longer ones mean that the watcher itself was away (stopped, starved, offline).
+# Between two reads; a longer gap means that the watcher itself was stopped, starved or offline.
 LOOK_MS_MAX: Final = 3_000
 RETRY_MS: Final = 500
 READY_POLL_MS: Final = 20

@@ -1,4 +1,4 @@
-"""What must hold after a run of the control plane, at every prefix of its journals."""
+"""Invariants of a run of the control plane, checked at every prefix of its journals."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
@@ -11,13 +11,14 @@ import msgspec
 
 from schemas.account import DeliveryDue, DeliveryEnded
 from schemas.envelope import Envelope
-from schemas.job import JobEnded, JobSubmitted
+from schemas.job import JobEnded
 from schemas.telemetry import Heartbeat
 from schemas.topics import HEARTBEATS, STREAMS
 from schemas.units import HOUR_MS, GpuMs, Micro
 from services.billing.adapters.prices import read_books
 from services.billing.domain.invoice import LedgerRow, invoice
 from services.billing.domain.periods import period
+from simulator.control_plane.books import SecondBooks
 from simulator.control_plane.control_plane_sim import ControlPlaneRun
 from simulator.control_plane.quota_books import Quota, month
 from simulator.control_plane.usage_books import Beat, LedgerLine, Meter
@@ -25,12 +26,12 @@ from simulator.engine.verdict import Verdict
 from tunery.runtime.journal.reader import Accepted
 
 CLAIM = b'{"record":"claim"'
-books = cache(read_books)
+price_books = cache(read_books)
 
 
 @dataclass(frozen=True)
 class Audit:
-    """The second books of a run, and what they found."""
+    """The independent accounts of a run, and the violations they found."""
 
     meter: Meter
     quota: Quota
@@ -39,20 +40,20 @@ class Audit:
 
 def audited(run: ControlPlaneRun) -> Audit:
     """All invariants of a run. None is computed by the code that it checks."""
-    meter, quota = Meter(_beats(run), _diaries(run)), Quota()
-    for decision, command in _decisions(run, "pool"):
-        meter.enter(command, decision.events, decision.header.at)
+    books = SecondBooks(_beats(run), _diaries(run))
     for decision, command in _decisions(run, "job"):
-        quota.enter(decision.header.key, command, decision.events, decision.header.at)
+        books.enter_job(decision.header.key, command, decision.events, decision.header.at)
+    for decision, command in _decisions(run, "pool"):
+        books.enter_pool(command, decision.events, decision.header.at)
     violations = [f"false stop: {stop}" for stop in run.cluster.named]
     violations += [f"died: {death}" for death in run.cluster.died]
-    violations += [*run.context.violations, *meter.violations, *quota.violations]
-    violations += _ledger(run, meter) + _deliveries(run)
+    violations += [*run.context.violations, *books.violations]
+    violations += _ledger(run, books.meter) + _deliveries(run)
     if run.finished:
-        violations += _ends(run, meter, quota)
+        violations += books.violations_at_the_end()
     else:
         violations.append("progress: not everything ended after faults had stopped")
-    return Audit(meter, quota, violations)
+    return Audit(books.meter, books.quota, violations)
 
 
 def check(run: ControlPlaneRun) -> Verdict:
@@ -113,7 +114,7 @@ def _ledger(run: ControlPlaneRun, meter: Meter) -> list[str]:
         violations.append(f"ledger: only in billing {rows - meter.lines}, not {meter.lines - rows}")
     for (tenant, name), truth in bills(meter.lines).items():
         mine = [msgspec.convert(row, LedgerRow) for row in run.ledger if row["tenant"] == tenant]
-        computed = invoice(tenant, period(name), mine, books(), None, "EUR")
+        computed = invoice(tenant, period(name), mine, price_books(), None, "EUR")
         if (computed.gpu_ms, computed.amount_micro) != truth:
             violations.append(f"invoice: {tenant} {name} is {computed}, its slices are {truth}")
     return violations
@@ -123,7 +124,7 @@ def bills(lines: Iterable[LedgerLine]) -> dict[tuple[str, str], tuple[GpuMs, Mic
     """Time and money by tenant and month; each line of an invoice is rounded half to even."""
     sums: Counter[tuple[Any, ...]] = Counter()
     for line in lines:
-        price = books()[line.price_version].gpu_hour_micro[line.lane]
+        price = price_books()[line.price_version].gpu_hour_micro[line.lane]
         kept = (line.job_id, line.hour, line.kind, line.role, line.cause, price)
         sums[line.tenant, month(line.hour), *kept] += line.gpu_ms
     totals: dict[tuple[str, str], tuple[GpuMs, Micro]] = defaultdict(lambda: (0, 0))
@@ -133,43 +134,15 @@ def bills(lines: Iterable[LedgerLine]) -> dict[tuple[str, str], tuple[GpuMs, Mic
     return dict(totals)
 
 
-def _ends(run: ControlPlaneRun, meter: Meter, quota: Quota) -> list[str]:
-    """Every job has ended, every hold is released, every lease is closed; all say the same bill."""
-    violations = [
-        f"end: {job_id} never ended" for job_id in sorted(_submitted(run) - set(quota.ended))
-    ]
-    if meter.queued != meter.closed:
-        violations.append(f"closed: {meter.queued - meter.closed} were never closed")
-    if +quota.counted != +Counter(meter.net) or -quota.counted != -Counter(meter.net):
-        violations.append(f"hold: quota counts {quota.counted}, the pool {dict(meter.net)}")
-    for job_id, ended in quota.ended.items():
-        said, truth = (ended.billable_gpu_ms, ended.lost_gpu_ms), meter.totals[job_id]
-        net = truth[0] - truth[1]
-        if said != truth:
-            violations.append(f"end: {job_id} ends with {said}, its leases cost {truth}")
-        if not 0 <= net <= quota.held.get(job_id, 0):
-            violations.append(f"hold: {job_id} costs {net} of {quota.held.get(job_id)} held")
-        if ended.released_gpu_ms != quota.held.get(job_id, 0) - net:
-            violations.append(f"hold: {job_id} used {net} and releases {ended.released_gpu_ms}")
-    return violations
-
-
-def _submitted(run: ControlPlaneRun) -> set[str]:
-    return {
-        event.job_id
-        for decision in run.context.decisions["job"]
-        for event in decision.events
-        if isinstance(event, JobSubmitted)
-    }
-
-
 def _deliveries(run: ControlPlaneRun) -> list[str]:
     """Every end is announced to the tenant's endpoint once, and every delivery ends once."""
     due, over = Counter[str](), Counter[str]()
     for decision in run.context.decisions["account"]:
         due.update(event.delivery_id for event in decision.events if isinstance(event, DeliveryDue))
         over.update(
-            event.delivery_id for event in decision.events if isinstance(event, DeliveryEnded)
+            event.report.delivery_id
+            for event in decision.events
+            if isinstance(event, DeliveryEnded)
         )
     ends = sum(
         isinstance(event, JobEnded)

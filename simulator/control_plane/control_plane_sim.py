@@ -23,7 +23,7 @@ from simulator.engine.virtual_loop import run_virtual
 
 SLOTS_MAX: Final = 3
 NEW_MONTH_MS: Final = 1_701_388_800_000  # 2023-12-01T00:00Z, a fortnight after the epoch of runs
-LATE_S: Final = 15  # what is still on its way when faults stop
+LATE_S: Final = 15  # records in flight when faults stop
 SETTLE_S: Final = 5
 NO_URLS: Final[Mapping[str, Sealed]] = {}
 Act = Callable[[], Coroutine[Any, Any, None]]
@@ -31,7 +31,7 @@ Act = Callable[[], Coroutine[Any, Any, None]]
 
 @dataclass
 class ControlPlaneRun:
-    """What a run left behind."""
+    """The result of a run."""
 
     plan: ControlPlanePlan
     context: SimContext
@@ -139,7 +139,7 @@ class ControlPlaneSim:
         return False
 
     def _quiet(self) -> bool:
-        """Every job has ended, every command is decided, nothing runs, and no answer is on its way.
+        """Whether every job has ended, every command is decided, and nothing runs or is in flight.
 
         When this holds for a while, reactions and the ledger have arrived as well.
         """

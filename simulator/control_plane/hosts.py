@@ -35,7 +35,7 @@ def limits(size: Size) -> HostLimits:
 def hosts(size: Size, cluster: Cluster, process: Process) -> tuple[Host, ...]:
     """Owners and reactors in every process; one watcher and one projector among them all.
 
-    More of these would do the same, and their looks would be most of what happens here.
+    Several of these would do the same, and their polling would be most of a run.
     """
     scheduler, billing = process.runtime("scheduler"), process.runtime("billing")
 

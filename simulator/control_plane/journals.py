@@ -1,4 +1,4 @@
-"""A long run as records that real servers can be given, and what must come out of them."""
+"""Journals of a long run, to be loaded into real servers, and the state that must follow."""
 
 import asyncio
 from collections import Counter
@@ -54,7 +54,7 @@ class Life:
 
 
 def live(jobs: int, urls: Mapping[str, Sealed], seed: int = 1) -> Life:
-    """So many jobs, while machines and services die. Has an event loop of its own.
+    """Simulate this many jobs while machines and services fail, in an event loop of its own.
 
     `urls`: of webhook endpoints, by tenant. Raises AssertionError when an invariant is violated.
     """
@@ -103,7 +103,7 @@ def _written_down(run: ControlPlaneRun) -> Life:
             for job_id, ended in audit.quota.ended.items()
         ),
         limits={
-            decision.header.key: event.limits
+            decision.header.key: event.terms.limits
             for decision in run.context.decisions["account"]
             for event in decision.events
             if isinstance(event, TenantCreated | PlanSet)
@@ -119,7 +119,7 @@ async def _committed(log: Log, group: Group) -> Mapping[int, Commit]:
 
 
 async def load(life: Life, log: Log) -> None:
-    """Into empty topics, byte for byte, so that every record has its offset again."""
+    """Write the records into empty topics, each at its original offset."""
     for (topic, partition), records in sorted(life.records.items()):
         writer = await log.writer(topic, partition)
         flying: list[asyncio.Future[Appended]] = []

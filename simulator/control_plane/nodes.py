@@ -1,35 +1,28 @@
-"""Nodes: machines, the agents on them, and what they run under their leases.
+"""Nodes: machines, and their agents as tasks on virtual time.
 
-Agents fold the pool's journal with the production fold. A machine outlives its agents and knows
-what really runs on it, whatever an agent believes.
+A machine outlives its agents and knows which attempts really run on it.
 """
 
 import asyncio
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
 
 from schemas.envelope import Message
-from schemas.pool import (
-    ConfirmFreed,
-    NodeDescription,
-    RegisterNode,
-    ReportCheckpoint,
-    ReportExit,
-    ReportStarted,
-    RetireNode,
-)
-from schemas.reasons import skipping
-from schemas.telemetry import Heartbeat
+from schemas.pool import NodeDescription
 from schemas.topics import HEARTBEATS, POOL
-from schemas.training import AttemptOutcome, AttemptStart, FailureCause, SkippedCheckpoint
+from schemas.training import AttemptOutcome, FailureCause
 from schemas.units import Ms
-from services.trainer.domain.evolve import HARDNESS, evolve
-from services.trainer.domain.state import Grant, NodeState, TargetState
+from services.trainer.domain.state import TargetState
+from simulator.control_plane.agent import (
+    STEPS,
+    STEPS_PER_CHECKPOINT,
+    LeaseDiaries,
+    SimAgent,
+    SimAttempt,
+)
 from simulator.control_plane.samples import POOL as POOL_NAME
-from simulator.control_plane.samples import SCORED, TRAINED, checkpoint
 from simulator.control_plane.sim_context import POOL_PARTITION, READ_WAIT_MS, SimContext, insist
 from tunery.runtime.bus.abstract import AppendUnknown, Unavailable
 from tunery.runtime.journal.reader import START, JournalReader
@@ -37,21 +30,10 @@ from tunery.runtime.journal.reader import START, JournalReader
 HEARTBEAT_MS: Final[Ms] = 7_500
 LEAVE_MS_MAX: Final[Ms] = 20_000
 STILL_MS_MAX: Final[Ms] = 600_000  # the limit, a step's share of the cap, and all that goes wrong
-STEPS: Final = 40
-STEPS_PER_CHECKPOINT: Final = 10
 CAUSES: Final[tuple[FailureCause, ...]] = (
     *("oom", "divergence", "bad_data", "user"),
     *("bad_node", "bad_node", "platform", "platform"),
 )
-
-
-@dataclass
-class Diary:
-    """What an attempt knows of itself, in its agent's monotonic time."""
-
-    began_ms: Ms | None = None
-    exited_ms: Ms | None = None
-    captured: dict[str, Ms] = field(default_factory=dict)  # manifest → elapsed at its capture
 
 
 class SimMachine:
@@ -59,17 +41,17 @@ class SimMachine:
         self.context, self.node_id, self.slots = context, node_id, slots
         self.rng = context.chance(node_id)
         self.running: dict[str, int] = {}  # slots in use, by incarnation and lease
-        self.diaries: dict[tuple[str, int], Diary] = {}
+        self.diaries: LeaseDiaries = {}
         self.incarnations = 0
-        self.agent: SimAgent | None = None
+        self.agent: AgentTasks | None = None
 
     def boot(self) -> None:
-        """A new agent; it kills first what an earlier agent has left."""
+        """Start a new agent, which first kills the processes of the one before."""
         if self.agent is not None:
             return
         self.running.clear()
         self.incarnations += 1
-        self.agent = SimAgent(self, f"{self.node_id}.{self.incarnations}")
+        self.agent = AgentTasks(self, f"{self.node_id}.{self.incarnations}")
 
     def start(self, name: str, slots: int) -> None:
         self.running[name] = slots
@@ -116,9 +98,9 @@ class SimMachine:
         agent.port.resume()
 
     async def depart(self) -> None:
-        """An orderly departure: what runs writes a checkpoint and ends, then the node retires."""
+        """Leave in order: attempts write a checkpoint and end, then the node retires."""
         agent = self.agent
-        if agent is None or not agent.state.registered:
+        if agent is None or not agent.agent.state.registered:
             return
         self.context.broker.tally.add("node departed")
         self.note("departs")
@@ -129,15 +111,22 @@ class SimMachine:
             self.context.broker.later(self.rng.uniform(500, 30_000), self.boot)
 
 
-class SimAgent:
-    """One incarnation. `attempts` by lease; their tasks die with it."""
+class AgentTasks:
+    """One incarnation on virtual time. Its tasks, and those of its attempts, end with it."""
 
     def __init__(self, machine: SimMachine, incarnation: str) -> None:
         self.machine, self.incarnation = machine, incarnation
         self.rng = machine.context.chance(incarnation)
         self.port, self._sender = machine.context.port(incarnation)
-        self.state = NodeState(node_id=machine.node_id, incarnation=incarnation)
-        self._attempts: dict[int, SimAttempt] = {}
+        node = NodeDescription(
+            node_id=machine.node_id,
+            incarnation=incarnation,
+            slots=machine.slots,
+            device="cpu",
+            memory_bytes=8_000_000_000,
+        )
+        self.agent = SimAgent(node, machine.diaries)
+        self._attempts: dict[int, AttemptTask] = {}
         self._leaving = False
         self._tasks = [asyncio.create_task(self._beat()), asyncio.create_task(self._live())]
 
@@ -164,40 +153,20 @@ class SimAgent:
                 attempt.set_target(target)
             if waiting:
                 await asyncio.wait(waiting, timeout=LEAVE_MS_MAX / 1_000)
-        await self.fact(RetireNode(node_id=self.machine.node_id, incarnation=self.incarnation))
+        await self.fact(self.agent.retire())
 
     async def _beat(self) -> None:
-        node_id = self.machine.node_id
         while True:
-            leases = tuple(sorted(self.state.assignments))
-            beat = Heartbeat(
-                pool=POOL_NAME,
-                node_id=node_id,
-                incarnation=self.incarnation,
-                leases=leases,
-                idle_ms=tuple(self._idle_ms(lease) for lease in leases),
-            )
+            beat = self.agent.heartbeat(self.port.monotonic_ms())
+            key, value = beat.node_id.encode(), msgspec.json.encode(beat)
             try:
-                await self.port.send(HEARTBEATS.name, node_id.encode(), msgspec.json.encode(beat))
+                await self.port.send(HEARTBEATS.name, key, value)
             except (AppendUnknown, Unavailable):
                 self.machine.note("does not know whether its heartbeat arrived")
             await self.port.sleep(HEARTBEAT_MS)
 
-    def _idle_ms(self, lease: int) -> Ms:
-        attempt = self._attempts.get(lease)
-        if attempt is None or attempt.still_since_ms is None:
-            return 0
-        return self.port.monotonic_ms() - attempt.still_since_ms
-
     async def _live(self) -> None:
-        node = NodeDescription(
-            node_id=self.machine.node_id,
-            incarnation=self.incarnation,
-            slots=self.machine.slots,
-            device="cpu",
-            memory_bytes=8_000_000_000,
-        )
-        await self.fact(RegisterNode(node=node))
+        await self.fact(self.agent.register())
         reader = JournalReader(self.port, POOL, {POOL_PARTITION: START})
         await reader.open()
         while True:
@@ -209,82 +178,71 @@ class SimAgent:
             for batch in batches.values():
                 for accepted in batch.accepted:
                     for event in accepted.events:
-                        self.state = evolve(self.state, event)
+                        self.agent.fold(event)
             self._reconcile()
 
     def _reconcile(self) -> None:
-        for lease in sorted(self.state.assignments):
-            assignment = self.state.assignments[lease]
-            if lease not in self._attempts and not self._leaving:
-                self._attempts[lease] = SimAttempt(self, assignment.grant)
-            if lease in self._attempts:
-                self._attempts[lease].set_target(assignment.target)
+        for attempt in self.agent.reconcile(takes_new=not self._leaving):
+            lease = attempt.grant.token.lease
+            if lease not in self._attempts:
+                self._attempts[lease] = AttemptTask(self, attempt)
+            self._attempts[lease].set_target(self.agent.target_of(attempt))
 
 
-class SimAttempt:
-    """What runs under one lease, from its grant to the report that its slots are free."""
+class AttemptTask:
+    """An attempt on virtual time, from its grant to the report that its slots are free."""
 
-    def __init__(self, agent: SimAgent, grant: Grant) -> None:
-        self.agent, self.grant, self.rng = agent, grant, agent.rng
+    def __init__(self, agent: AgentTasks, attempt: SimAttempt) -> None:
+        self.agent, self.attempt, self.rng = agent, attempt, agent.rng
         self.machine = agent.machine
         self.context = agent.machine.context
-        self.diary = self.machine.diaries.setdefault(
-            (agent.incarnation, grant.token.lease), Diary()
-        )
-        self.name = f"{agent.incarnation}/{grant.token.lease}"
-        self._target: TargetState = "run"
+        self.name = f"{agent.incarnation}/{attempt.grant.token.lease}"
         self._noticed: TargetState = "run"
         self._woken = asyncio.Event()
-        self.still_since_ms: Ms | None = None
         self.task = asyncio.create_task(self._run())
 
     def set_target(self, target: TargetState) -> None:
-        if HARDNESS[target] > HARDNESS[self._target]:
-            self._target = target
+        if self.attempt.harden(target):
             self._woken.set()
 
+    @property
+    def _target(self) -> TargetState:
+        return self.attempt.target
+
     async def _run(self) -> None:
-        grant, agent = self.grant, self.agent
+        agent, attempt = self.agent, self.attempt
         await agent.port.sleep(self.rng.randint(200, 4_000))  # it fetches its inputs
         outcome: AttemptOutcome = "not_started"
         cause: FailureCause | None = None
         if self._target == "run":
-            self.machine.start(self.name, grant.slots)
+            self.machine.start(self.name, attempt.grant.slots)
             outcome, cause = await self._work()
             self.machine.stop(self.name)
-        self.diary.exited_ms = agent.port.monotonic_ms()
-        began_ms = self.diary.began_ms
-        result = TRAINED if grant.role == "train" else SCORED
-        report = ReportExit(
-            token=grant.token,
-            incarnation=agent.incarnation,
-            outcome=outcome,
-            elapsed_ms=0 if began_ms is None else self.diary.exited_ms - began_ms,
-            cause=cause,
-            result=result if outcome == "succeeded" else None,
-        )
-        await agent.fact(report)
-        freed = ConfirmFreed(
-            token=grant.token, node_id=grant.node_id, incarnation=agent.incarnation
-        )
-        await agent.fact(freed)
+        await agent.fact(attempt.exit(agent.port.monotonic_ms(), outcome, cause))
+        await agent.fact(attempt.free())
 
     async def _work(self) -> tuple[AttemptOutcome, FailureCause | None]:
-        """Steps and checkpoints, until it is done, fails by itself, or is stopped."""
-        step, step_ms = await self._start(), self._step_ms()
+        """Run steps and checkpoints until the attempt succeeds, fails or is stopped."""
+        attempt = self.attempt
+        started = attempt.start(
+            self.agent.port.monotonic_ms,
+            lambda: self.context.happens(self.context.plan.rotten),
+        )
+        await self.agent.fact(started)
+        step_ms = self._step_ms()
         listens = not self.context.happens(self.context.plan.stubborn)
         fails_at = self.rng.randrange(STEPS) if self._fails() else STEPS
         if self.context.plan.stuck and self.context.happens(self.context.plan.stuck):
             await self._stand_still()
             return "preempted", None
-        while step < min(STEPS, max(fails_at, step)):
+        while attempt.step < min(STEPS, max(fails_at, attempt.step)):
             await self._until(self.agent.port.monotonic_ms() + step_ms * STEPS_PER_CHECKPOINT)
             if self._target == "kill":
                 await asyncio.sleep(self.rng.uniform(0, 3))  # a process takes its time to die
                 return "preempted", None
             drained = self._target == "drain" and listens
-            step = min(STEPS, step + (1 if drained else STEPS_PER_CHECKPOINT))
-            await self._checkpoint(step)
+            attempt.step = min(STEPS, attempt.step + (1 if drained else STEPS_PER_CHECKPOINT))
+            await self._checkpoint()
             if drained:
                 return "preempted", None
         if fails_at < STEPS:
@@ -292,48 +250,28 @@ class SimAttempt:
         return "succeeded", None
 
     async def _stand_still(self) -> None:
-        """Until it is killed: it does not hear notices either."""
-        self.still_since_ms = self.agent.port.monotonic_ms()
+        """Make no progress until killed; notices are ignored, too."""
+        since_ms = self.attempt.still_since_ms = self.agent.port.monotonic_ms()
         self.context.broker.tally.add("process stuck")
         while self._target != "kill":
-            await self._until(self.still_since_ms + 1e9)
-        still_ms = self.agent.port.monotonic_ms() - self.still_since_ms
+            await self._until(since_ms + 1e9)
+        still_ms = self.agent.port.monotonic_ms() - since_ms
         if still_ms > STILL_MS_MAX:
             self.context.violations.append(f"stuck: {self.name} stood still for {still_ms} ms")
 
-    async def _start(self) -> int:
-        """The newest checkpoint that can be read; the step it is at."""
-        skipped: list[SkippedCheckpoint] = []
-        named = list(self.grant.checkpoints)
-        while named and self.context.happens(self.context.plan.rotten):
-            bad = named.pop(0).manifest_sha256
-            skipped.append(SkippedCheckpoint(manifest_sha256=bad, reason=skipping("blob_corrupt")))
-        loaded = named[0] if named else None
-        self.diary.began_ms = self.agent.port.monotonic_ms()
-        start = AttemptStart(
-            loaded=loaded.manifest_sha256 if loaded else None,
-            loaded_step=loaded.step if loaded else 0,
-            skipped=tuple(skipped),
-            total_steps=STEPS,
-        )
-        report = ReportStarted(
-            token=self.grant.token, incarnation=self.agent.incarnation, start=start
-        )
-        await self.agent.fact(report)
-        return start.loaded_step
-
     def _step_ms(self) -> float:
         """A job's own speed; an evaluation is short."""
-        rng = self.context.chance(self.grant.job_id)
+        grant = self.attempt.grant
+        rng = self.context.chance(grant.job_id)
         long = self.context.plan.long and rng.random() < 0.5
         whole_s = rng.uniform(400, 1_200) if long else rng.uniform(8, 50)
-        return (whole_s if self.grant.role == "train" else rng.uniform(3, 10)) * 1_000 / STEPS
+        return (whole_s if grant.role == "train" else rng.uniform(3, 10)) * 1_000 / STEPS
 
     def _fails(self) -> bool:
         return self.context.happens(self.context.plan.failures)
 
     async def _until(self, until_ms: float) -> None:
-        """Time passes, or another state is requested. A frozen agent notices neither."""
+        """Wait for a time or for another target state; a frozen agent notices neither."""
         left_ms = until_ms - self.agent.port.monotonic_ms()
         if self._target == self._noticed and left_ms > 0:
             self._woken.clear()
@@ -343,15 +281,9 @@ class SimAttempt:
         await self.agent.port.pass_through(0)
         self._noticed = self._target
 
-    async def _checkpoint(self, step: int) -> None:
-        if self.grant.role == "eval" or self.diary.began_ms is None:
+    async def _checkpoint(self) -> None:
+        report = self.attempt.capture(self.agent.port.monotonic_ms())
+        if report is None:
             return
-        captured_ms = self.agent.port.monotonic_ms() - self.diary.began_ms
-        mark = f"{int(self.grant.job_id.rpartition('-')[2]):x}f"
-        captured = checkpoint(step, self.grant.attempt, captured_ms, mark=mark)
-        self.diary.captured[captured.manifest_sha256] = captured_ms
         await self.agent.port.sleep(self.rng.randint(0, 2_000))  # the upload
-        report = ReportCheckpoint(
-            token=self.grant.token, incarnation=self.agent.incarnation, checkpoint=captured
-        )
         await self.agent.fact(report)

@@ -1,4 +1,4 @@
-"""What a seed draws: what tenants do, and what goes wrong."""
+"""The plan of a seed: what tenants do, and which faults happen."""
 
 from collections.abc import Mapping
 from random import Random
@@ -9,19 +9,19 @@ from msgspec import Struct
 from simulator.engine.faults import KINDS as SERVICES
 from simulator.engine.faults import Faults, draw_faults
 
-#: What may happen to services and their servers, once, and to machines.
+#: Faults of services and servers, and of machines.
 KINDS: Final[Mapping[str, int]] = {
     **dict.fromkeys(SERVICES, 1),
     "crash": 3,
     "power cut": 2,  # a machine stops with all it runs, and comes back
     "agent killed": 2,  # what it started runs on, until the next agent sweeps
-    "agent frozen": 3,  # it stands still, perhaps beyond the TTL, and goes on as it was
+    "agent frozen": 3,  # it is paused, perhaps for longer than the TTL, and continues
     "node departed": 1,  # in order, and comes back
 }
 
 
 class Size(Struct, frozen=True):
-    """What does not fail. `faulty_s`: how long things go wrong; jobs come in its first half.
+    """The size of a run. `faulty_s`: how long there are faults; jobs come in its first half.
 
     `snapshot_every`: entries of a partition.
     """
@@ -59,7 +59,9 @@ class ControlPlanePlan(Struct, frozen=True):
 
 def draw(seed: int, size: Size) -> ControlPlanePlan:
     """The plan of a seed: the same for the same size, whatever the process."""
-    rng = Random(f"{seed}/town")  # the name of a random stream; another would mean other runs
+    rng = Random(
+        f"{seed}/town"
+    )  # only the name of a random stream; another name would change the runs of all seeds
 
     def sometimes(high: int, chance: float = 0.35) -> int:
         return rng.randint(1, high) if rng.random() < chance else 0

@@ -1,4 +1,4 @@
-"""A second book of limits, holds and ends, from the accepted events of `job` alone."""
+"""Independent accounts of limits, holds and ends of jobs, from events of `job` alone."""
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
@@ -62,13 +62,18 @@ class Quota:
     held: dict[str, GpuMs] = field(default_factory=dict)
     counted: Counter[tuple[str, str, int]] = field(default_factory=Counter)
 
+    @property
+    def open_jobs(self) -> set[str]:
+        """Submitted, and not ended."""
+        return {job_id for book in self.tenants.values() for job_id in book.specs}
+
     def enter(self, tenant: str, command: Any, events: tuple[Any, ...], at: Ms) -> None:
         """One decision of `job`."""
         book = self.tenants[tenant]
         for event in events:
             match event:
                 case LimitsSet():
-                    book.limits = event.limits
+                    book.limits = event.terms.limits
                 case FileNoted():
                     book.files[event.file_id] = event.tokens
                 case JobSubmitted():
@@ -141,9 +146,9 @@ class Quota:
             case errors.CONCURRENCY_LIMIT, SubmitJob() | ResumeJob():
                 running = sum(book.wants.values())
                 if book.limits is None or running < book.limits.concurrency:
-                    self._say("refusal", f"{running} jobs are not {book.limits}: {event.message}")
+                    self._say("refusal", f"{running} jobs are not {book.limits}: {event.reason}")
             case errors.MALFORMED | errors.INTERNAL, _:
-                self._say("refusal", f"{type(command).__name__}: {event.message}")
+                self._say("refusal", f"{type(command).__name__}: {event.reason}")
             case _:
                 pass
 
@@ -156,7 +161,7 @@ class Quota:
         code: str,
         at: Ms,
     ) -> None:
-        """What was refused would have passed the limit, or the key's cap."""
+        """Check that a refused job would have exceeded the limit, or the key's cap."""
         needs = next(
             estimate(spec, count) for count in counts if count.base_id == spec.base.base_id
         )

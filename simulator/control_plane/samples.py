@@ -4,9 +4,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from schemas.account import Limits
+from schemas.account import Lane, Limits, PlanTerms
 from schemas.dataset import BaseTokens, Prepared
-from schemas.job import JobSpec, Price, SetLimits, SubmitJob
+from schemas.job import JobSpec, Price, ScoreSummary, SetLimits, SubmitJob
 from schemas.model import Base
 from schemas.pool import DescribeWork, NodeDescription, Placement, RegisterNode, RequestPlacement
 from schemas.training import (
@@ -71,6 +71,18 @@ TRAINED = TrainResult(
     adapter=(FILE,), config_sha256="5" * 64, steps=40, tokens=40_000, final_loss_ppm=800_000
 )
 SCORED = EvalResult(scores=replace(FILE, name="scores.json"))
+PASSED = ScoreSummary(
+    verdict="pass",
+    reasons=(),
+    items=200,
+    base_correct=80,
+    adapter_correct=85,
+    p_value_ppm=900_000,
+    base_loss_ppm=2_000_000,
+    adapter_loss_ppm=1_000_000,
+    base_exact_match_ppm=0,
+    adapter_exact_match_ppm=0,
+)
 
 
 def tokens(count: int = 20_000) -> BaseTokens:
@@ -83,14 +95,16 @@ def tokens(count: int = 20_000) -> BaseTokens:
     )
 
 
-def limits(hard: int = 10**12, soft: int | None = None, concurrency: int = 100) -> SetLimits:
-    return SetLimits(
-        lane="standard",
-        limits=Limits(
-            soft_gpu_ms=hard if soft is None else soft, hard_gpu_ms=hard, concurrency=concurrency
-        ),
-        price_version="2026-11",
+def limits(
+    hard: int = 10**12,
+    soft: int | None = None,
+    concurrency: int = 100,
+    lane: Lane = "standard",
+) -> SetLimits:
+    month = Limits(
+        soft_gpu_ms=hard if soft is None else soft, hard_gpu_ms=hard, concurrency=concurrency
     )
+    return SetLimits(terms=PlanTerms(lane=lane, limits=month, price_version="2026-11"))
 
 
 def spec(**changes: Any) -> JobSpec:

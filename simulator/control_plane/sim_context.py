@@ -1,4 +1,4 @@
-"""What all parts of a run share: the log, random numbers, and the decisions so far."""
+"""The state that all parts of a run share: the log, random numbers, and the decisions so far."""
 
 import asyncio
 from collections import defaultdict
@@ -94,7 +94,7 @@ class SimContext:
     async def ask(
         self, port: FaultyPort, sender: Sender, stream: str, tenant: str, mark: str, body: Message
     ) -> tuple[Any, ...]:
-        """What a patient client's command led to: sent until it is decided."""
+        """Send a command until it is decided; returns its outcome."""
         decided, retry = self._decided[mark], False
         while not decided.is_set():
             idempotency = Idempotency(key=mark, body=mark, retry=retry)
@@ -109,7 +109,7 @@ class SimContext:
 
 
 async def insist(port: FaultyPort, sender: Sender, stream: str, key: str, body: Message) -> None:
-    """Send until the fact is in the log, perhaps several times: a repeat changes nothing."""
+    """Send until the command is in the log, perhaps several times; repeats change nothing."""
     tenant = "" if stream == "pool" else key
     while True:
         try:
@@ -121,7 +121,7 @@ async def insist(port: FaultyPort, sender: Sender, stream: str, key: str, body: 
 
 
 def describe(decision: Accepted) -> str:
-    """An entry for a timeline: whose it is, and which events of which jobs, leases, nodes."""
+    """One line of a timeline: an entry's tenant, its events and their jobs, leases and nodes."""
     names = ("job_id", "attempt", "token", "node_id", "outcome", "cause", "code")
     events = []
     for event in decision.events:

@@ -1,4 +1,4 @@
-"""Tenants that submit and change jobs, and the services that are only played: they answer."""
+"""Tenants that submit and change jobs, and stubs of the services that are not simulated."""
 
 import asyncio
 from typing import Final
@@ -7,7 +7,17 @@ import msgspec
 from msgspec.structs import replace
 
 from schemas import errors
-from schemas.account import CreateEndpoint, CreateTenant, DeliveryDue, EndDelivery, Lane, SetPlan
+from schemas.account import (
+    CreateEndpoint,
+    CreateTenant,
+    DeliveryDue,
+    DeliveryReport,
+    EndDelivery,
+    EndpointTerms,
+    Lane,
+    PlanTerms,
+    SetPlan,
+)
 from schemas.account import Limits as PlanLimits
 from schemas.dataset import PinDataset
 from schemas.envelope import Envelope, Message, Rejected
@@ -28,12 +38,12 @@ from schemas.job import (
     WantedSet,
 )
 from schemas.model import PinBase, RegisterVersion
+from schemas.reasons import Failure, failing
 from schemas.sealed import Sealed
 from schemas.topics import DATASET, MODEL, PARTITIONS, Stream
 from schemas.units import HOUR_MS
-from simulator.control_plane.samples import BASE, PREPARED, submit, tokens
+from simulator.control_plane.samples import BASE, PASSED, PREPARED, submit, tokens
 from simulator.control_plane.sim_context import READ_WAIT_MS, SimContext, insist
-from tests.unit.services.scheduler.lives import PASSED
 from tunery.runtime.journal.reader import Accepted
 
 NO_TEXT: Final = Sealed(key_id="", nonce=b"", ciphertext=b"")
@@ -47,7 +57,7 @@ ENDPOINT: Final = "we_tenant"
 
 
 class SimTenant:
-    """One customer: its jobs as it knows them, and the requests that it makes."""
+    """One tenant: its jobs, and the requests that it makes."""
 
     def __init__(self, context: SimContext, name: str, url: Sealed = NO_TEXT) -> None:
         self.context, self.name, self._url = context, name, url
@@ -80,23 +90,21 @@ class SimTenant:
         return not any(isinstance(event, Rejected) for event in came)
 
     async def move_in(self) -> None:
-        plan, limits = self._draw_plan()
-        create = CreateTenant(name=NO_TEXT, plan=plan, limits=limits, price_version=PRICE)
-        await self.ask("account", create)
-        endpoint = CreateEndpoint(
+        await self.ask("account", CreateTenant(name=NO_TEXT, terms=self._draw_plan()))
+        endpoint = EndpointTerms(
             endpoint_id=ENDPOINT, name=NO_TEXT, url=self._url, event_types=EVENT_TYPES
         )
-        await self.ask("account", endpoint)
+        await self.ask("account", CreateEndpoint(terms=endpoint))
         await self.port.sleep(5_000)  # until `job` knows the limits
 
-    def _draw_plan(self) -> tuple[Lane, PlanLimits]:
+    def _draw_plan(self) -> PlanTerms:
         """Limits for one to three of the smallest holds, or for all of them."""
         narrow = self.context.plan.narrow
         hard = self.rng.randint(HOUR_MS // 2, 2 * HOUR_MS) if narrow else 10_000 * HOUR_MS
         concurrency = self.rng.randint(1, 3) if narrow else 10_000
         soft = hard // 2
         limits = PlanLimits(soft_gpu_ms=soft, hard_gpu_ms=hard, concurrency=concurrency)
-        return self.rng.choice(LANES), limits
+        return PlanTerms(lane=self.rng.choice(LANES), limits=limits, price_version=PRICE)
 
     def _draw_cap(self) -> KeyCap | None:
         """What the one API key may spend: about as much as one to four holds can cost."""
@@ -107,8 +115,7 @@ class SimTenant:
         return KeyCap(key_id=f"{self.name}'s key", spend_cap_micro=most)
 
     async def change_plan(self) -> None:
-        plan, limits = self._draw_plan()
-        await self.ask("account", SetPlan(plan=plan, limits=limits, price_version=PRICE))
+        await self.ask("account", SetPlan(terms=self._draw_plan()))
 
     async def submit(self, number: int) -> None:
         """Submit job `number`; the report on its file may come only after that."""
@@ -122,9 +129,7 @@ class SimTenant:
             await self.port.sleep(self.rng.randint(0, 10_000))
             accepted = self.rng.random() < 0.8
             counts = (tokens(self.rng.randrange(1_000, 60_000)),) if accepted else ()
-            fact = RecordFile(
-                file_id=f"file-{number}", accepted=accepted, tokens=counts, message=None
-            )
+            fact = RecordFile(file_id=f"file-{number}", accepted=accepted, tokens=counts)
             await insist(self.port, self._sender, "job", self.name, fact)
 
     async def change_mind(self) -> None:
@@ -144,7 +149,7 @@ class SimTenant:
 
 
 class AnsweringServices:
-    """ingest, registry, eval and notifier, as short as they can be: they answer."""
+    """Stubs of ingest, registry, eval and notifier, which answer commands."""
 
     def __init__(self, context: SimContext) -> None:
         self.context, self.rng = context, context.chance("neighbours")
@@ -154,7 +159,7 @@ class AnsweringServices:
         context.readers.append(self._read)
 
     async def listen(self, stream: Stream) -> None:
-        """Answer the commands of a stream that has no owner here, each once."""
+        """Answer each command of a stream that has no owner in the simulation, once."""
         topic = stream.commands.name
         reader = await self.context.broker.memory.reader(topic, dict.fromkeys(range(PARTITIONS), 0))
         body = msgspec.json.Decoder(stream.command)
@@ -170,15 +175,15 @@ class AnsweringServices:
             case PinDataset():
                 done = RecordDataset(job_id=body.job_id, prepared=PREPARED)
                 if self.context.happens(self.context.plan.failures // 3):
-                    done = RecordDataset(
-                        job_id=body.job_id, prepared=None, code=errors.FILE_REJECTED
-                    )
+                    reason = failing("file_unaccepted", file_id=body.training_file)
+                    failure = Failure(code=errors.FILE_REJECTED, reason=reason)
+                    done = RecordDataset(job_id=body.job_id, prepared=None, failure=failure)
                 self._answer("job", tenant, done)
             case PinBase():
                 self._answer("job", tenant, RecordBase(job_id=body.job_id, base=BASE))
             case RegisterVersion():
-                job_id = body.lineage.job_id
-                registered = RecordRegistered(job_id=job_id, model_id=body.model_id)
+                job_id = body.terms.lineage.job_id
+                registered = RecordRegistered(job_id=job_id, model_id=body.terms.model_id)
                 self._answer("job", tenant, registered)
             case _:
                 pass
@@ -190,10 +195,10 @@ class AnsweringServices:
                     verdict = RecordVerdict(job_id=event.job_id, summary=PASSED)
                     self._answer("job", decision.header.key, verdict)
                 case DeliveryDue():
-                    ended = EndDelivery(
+                    report = DeliveryReport(
                         delivery_id=event.delivery_id, outcome="delivered", attempts=1, status=200
                     )
-                    self._answer("account", decision.header.key, ended)
+                    self._answer("account", decision.header.key, EndDelivery(report=report))
                 case _:
                     pass
 

@@ -1,11 +1,12 @@
-"""A second meter: what every lease must have cost, by decision 0005, from facts alone.
+"""An independent meter: what every lease must have cost by decision 0005.
 
-It reads the pool's accepted events, the commands they decide, raw heartbeats and the diaries of
-those who ran, and uses no state and no arithmetic of the scheduler.
+It reads the pool's accepted events, the commands they decide, heartbeats and the times that
+attempts recorded, and uses no state and no arithmetic of the scheduler.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -35,7 +36,8 @@ from schemas.pool import (
 )
 from schemas.training import Checkpoint
 from schemas.units import HOUR_MS, GpuMs, Ms
-from simulator.control_plane.nodes import Diary
+from simulator.control_plane.agent import Diary
+from simulator.control_plane.true_usage import hours, unusable_ms
 
 AttemptKey: TypeAlias = tuple[str, int]  # job, attempt
 Beat: TypeAlias = tuple[str, str, Ms]  # node, incarnation, broker time
@@ -43,7 +45,7 @@ PLATFORM: Final = ("platform", "bad_node", None)
 
 
 class LedgerLine(Struct, frozen=True, kw_only=True):
-    """What billing must have a row of; named as its columns are."""
+    """A row that billing's ledger must have; fields are named as its columns."""
 
     tenant: str
     job_id: str
@@ -94,12 +96,16 @@ class LeaseBook:
 
 @dataclass
 class Meter:
-    """`beats`: every heartbeat that is in the log. `net`: by job and hour, credits taken off."""
+    """`beats`: every heartbeat that is in the log. `net`: by job and hour, credits taken off.
 
-    beats: frozenset[Beat]
+    `held`: leases whose money or slots are open.
+    """
+
+    beats: AbstractSet[Beat]
     diaries: Mapping[tuple[str, int], Diary]
     violations: list[str] = field(default_factory=list)
     leases: dict[int, LeaseBook] = field(default_factory=dict)
+    held: dict[int, LeaseBook] = field(default_factory=dict)
     placements: dict[AttemptKey, Placement] = field(default_factory=dict)
     nodes: dict[str, NodeDescription] = field(default_factory=dict)
     queued: Counter[AttemptKey] = field(default_factory=Counter)
@@ -115,7 +121,7 @@ class Meter:
         """One decision of the pool."""
         self._check_token(command, events)
         ends = any(isinstance(event, PlacementClosed) for event in events)
-        before = {n: lease.sliced_ms for n, lease in self.leases.items()} if ends else {}
+        before = {n: lease.sliced_ms for n, lease in self.held.items()} if ends else {}
         for event in events:
             self._enter(event, at)
             if isinstance(event, PlacementClosed):
@@ -127,7 +133,7 @@ class Meter:
     # --- tokens -----------------------------------------------------------------------------------
 
     def _check_token(self, command: Any, events: tuple[Any, ...]) -> None:
-        """A report that changes anything is of the open lease that it names, and of no other."""
+        """Check that an accepted report belongs to the open lease that its token names."""
         if not isinstance(command, ReportStarted | ReportCheckpoint | ReportExit):
             return
         number = command.token.lease
@@ -165,6 +171,7 @@ class Meter:
                 self._credit(event)
             case MemberFreed():
                 self.leases[event.lease.token.lease].freed = True
+                self._let_go(event.lease.token.lease)
             case LeaseStarted() | CheckpointAccepted() | LeaseDraining() | LeaseKilled():
                 self._follow(self.leases[event.lease.token.lease], event, at)
             case _:
@@ -175,7 +182,7 @@ class Meter:
             beat = (seen.node_id, seen.incarnation, seen.last_seen)
             if beat not in self.beats and beat not in self._registered:
                 self._say("proof", f"{seen} is not in any heartbeat")
-            for lease in self.leases.values():
+            for lease in self.held.values():
                 here = (lease.grant.node_id, lease.grant.incarnation) == beat[:2]
                 if here and lease.started_at is not None:
                     lease.alive_at = max(lease.alive_at, min(seen.last_seen, at))
@@ -185,14 +192,19 @@ class Meter:
         number, node = grant.token.lease, self.nodes.get(grant.node_id)
         if number in self.leases:
             self._say("slots", f"lease {number} was granted twice")
-        self.leases[number] = LeaseBook(grant)
+        self.leases[number] = self.held[number] = LeaseBook(grant)
         used = sum(
             lease.grant.slots
-            for lease in self.leases.values()
+            for lease in self.held.values()
             if lease.grant.node_id == grant.node_id and not lease.freed
         )
         if node is None or node.incarnation != grant.incarnation or used > node.slots:
             self._say("slots", f"lease {number} makes it {used} slots in use of {node}")
+
+    def _let_go(self, number: int) -> None:
+        lease = self.leases[number]
+        if lease.closed and lease.freed:
+            self.held.pop(number, None)
 
     def _granted(self, event: LeaseGranted) -> Granted:
         lease = event.lease
@@ -293,7 +305,7 @@ class Meter:
             self._say("closed", f"{placement} was closed more often than it was queued")
         leases = [
             lease
-            for lease in self.leases.values()
+            for lease in self.held.values()
             if (lease.grant.job_id, lease.grant.attempt) == placement and not lease.closed
         ]
         billable, lost = self.totals[event.job_id]
@@ -304,13 +316,14 @@ class Meter:
         for lease in leases:
             lease.closed = True
             self._settle(lease, event, command, at, before.get(lease.grant.token.lease, 0))
+            self._let_go(lease.grant.token.lease)
         if not leases and (event.end.billable_gpu_ms, event.end.lost_gpu_ms) != (0, 0):
             self._say("ledger", f"{placement} had no lease and costs {event}")
 
     def _settle(
         self, lease: LeaseBook, event: PlacementClosed, command: Any, at: Ms, sliced_ms: Ms
     ) -> None:
-        """Slices, credits and totals, compared with the truth to the unit."""
+        """Compare slices, credits and totals with the expected amounts."""
         end, grant = event.end, lease.grant
         name = f"lease {grant.token.lease} ({end.outcome}, by {end.ended_by})"
         elapsed_ms = self._elapsed_ms(lease, command, at, sliced_ms)
@@ -335,7 +348,7 @@ class Meter:
             self._say("ledger", f"{name} closes with {said}; {elapsed_ms} ms, {billable}, {lost}")
 
     def _elapsed_ms(self, lease: LeaseBook, command: Any, at: Ms, sliced_ms: Ms) -> Ms:
-        """The agent's own time where it said so; else until the kill; else the last sign of life.
+        """Elapsed time as the agent reported it, else until the kill, else the last heartbeat.
 
         Never before what is billed already, never after now, nothing for what never started.
         """
@@ -359,33 +372,3 @@ class Meter:
         if killed_at is not None and (alone or lease.alive_at >= killed_at):
             return killed_at
         return lease.alive_at
-
-
-def hours(
-    started_at: Ms, elapsed_ms: Ms, slots: int, gpu_ms_max: GpuMs
-) -> dict[int, tuple[GpuMs, GpuMs]]:
-    """Use and bill of [start, start + elapsed) by UTC hour."""
-
-    def billed(until: Ms) -> GpuMs:
-        return min(slots * (until - started_at), gpu_ms_max)
-
-    end, by_hour = started_at + elapsed_ms, {}
-    for hour in range(started_at // HOUR_MS, end // HOUR_MS + 1):
-        first = max(started_at, hour * HOUR_MS)
-        last = min(end, (hour + 1) * HOUR_MS)
-        if last > first:
-            by_hour[hour] = (slots * (last - first), billed(last) - billed(first))
-    return by_hour
-
-
-def unusable_ms(checkpoints: tuple[Checkpoint, ...], loaded: str | None) -> Ms:
-    """Work paid for whose checkpoints cannot be read: for each attempt up to its newest capture,
-    less what the checkpoint that was loaded keeps of its own attempt."""
-    lost: dict[int, Ms] = {}
-    for checkpoint in checkpoints:
-        newest = max(lost.get(checkpoint.attempt, 0), checkpoint.captured_ms)
-        if checkpoint.manifest_sha256 == loaded:
-            lost[checkpoint.attempt] = newest - checkpoint.captured_ms
-            break
-        lost[checkpoint.attempt] = newest
-    return sum(lost.values())

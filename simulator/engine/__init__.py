@@ -1,12 +1,12 @@
-"""What every scenario stands on; it knows nothing of the streams that a scenario plays.
+"""The parts that all scenarios share, independent of their streams.
 
 `virtual_loop.py`   an event loop on virtual time
 `broker.py`         the log with faults; it outlives the processes
-`faulty_port.py`    one process's way to the log: slow, paused or closed for ever at any await
+`faulty_port.py`    one process's access to the log: slow, paused or closed at any await
 `stores.py`         the SQL store and the object storage behind such a port
 `cluster.py`        processes that start, crash, pause and are replaced
-`faults.py`         what may go wrong, drawn from a seed, and the tally of what did
-`verdict.py`        what a scenario is, and what a run of it says
+`faults.py`         faults, drawn from a seed, and counts of those that happened
+`verdict.py`        the interface of a scenario, and the result of a run
 `shrink.py`         makes a failing plan as small as it can be
 `command_line.py`   plays many seeds on all cores, or one with its timeline
 """

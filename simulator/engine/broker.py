@@ -1,4 +1,4 @@
-"""The log with faults. It outlives processes: what was on its way when one died may still come."""
+"""The log with faults. It outlives processes: appends in flight at a crash may still arrive."""
 
 import asyncio
 from collections import defaultdict
@@ -75,7 +75,7 @@ class Broker:
     async def append(
         self, who: str, topic: str, partition: int, key: bytes, value: bytes
     ) -> Appended:
-        """One append over a bad network. Raises AppendUnknown."""
+        """One append over a faulty network. Raises AppendUnknown."""
 
         def put() -> Appended:
             appended = self.put(topic, partition, key, value)
@@ -111,12 +111,12 @@ class Broker:
         raise AppendUnknown("no answer in time")
 
     def expose(self, topic: str, partition: int, end: int) -> None:
-        """A client knows of the records before `end`: no later answer may be older than that."""
+        """Note that a client has seen the records before `end`: later answers must not be older."""
         key = (topic, partition)
         self._exposed[key] = max(end, self._exposed.get(key, 0))
 
     async def bounds(self, topic: str, partition: int) -> tuple[int, int]:
-        """A leader that has just taken over knows of what was acknowledged or read, and no more."""
+        """Bounds; a new leader knows only of records that were acknowledged or read."""
         start, end = await self.memory.bounds(topic, partition)
         known = max(self._exposed.get((topic, partition), 0), start)
         if known < end and self.chance(self.faults.stale_ends):
@@ -135,7 +135,7 @@ class Broker:
         return lost
 
     def recreate(self, topic: str, partition: int) -> list[Record]:
-        """Make a partition anew, empty; its history until now."""
+        """Replace a partition by an empty one; returns its records so far."""
         self.memory.topics[topic][partition] = Partition()
         self._exposed.pop((topic, partition), None)
         return self.history.pop((topic, partition), [])
@@ -148,7 +148,7 @@ class Broker:
         member: str,
         queue: asyncio.Queue[frozenset[int]] | None = None,
     ) -> asyncio.Queue[frozenset[int]]:
-        """`queue`: the one that the member had before it was taken for dead."""
+        """Add a member to a group. queue: that of the member before its session expired."""
         queue = queue or asyncio.Queue()
         self.groups[group][member] = queue
         self.assign(group)
@@ -161,7 +161,7 @@ class Broker:
     def expire(
         self, group: tuple[str, str], process: str
     ) -> dict[str, asyncio.Queue[frozenset[int]]]:
-        """The members of a process that is taken for dead leave; who they were."""
+        """Remove the members of a process whose session has expired; returns them."""
         members = self.groups[group]
         gone = {name: queue for name, queue in members.items() if name.split("/")[0] == process}
         for name in gone:
@@ -178,7 +178,7 @@ class Broker:
             self.announce(group, member, frozenset(partitions[rank :: len(members)]))
 
     def announce(self, group: tuple[str, str], member: str, share: frozenset[int]) -> None:
-        """Assignments reach a member in their order."""
+        """Deliver an assignment to a member; assignments arrive in order."""
         queue = self.groups[group].get(member)
         if queue is not None:
             now_ms = self.clock.monotonic_ms()

@@ -1,4 +1,4 @@
-"""Processes that run the production hosts, and what happens to them and their servers."""
+"""Processes that run the production hosts, and the faults of processes and servers."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -41,7 +41,7 @@ def _settings() -> RuntimeSettings:
 
 
 class _Watched:
-    """A host whose end is noted before it is kept as in production."""
+    """A host whose failures are recorded; otherwise it is kept running as in production."""
 
     def __init__(self, host: Host, cluster: "Cluster", process: str) -> None:
         self.name = host.name
@@ -199,7 +199,7 @@ class Cluster:
     # --- faults -----------------------------------------------------------------------------------
 
     async def chaos(self, faults: Faults) -> None:
-        """Take the steps in their time; returns when all have ended."""
+        """Apply the fault steps at their times; returns when all have ended."""
         async with asyncio.TaskGroup() as group:
             begun_ms = 0
             for step in faults.steps:
@@ -233,7 +233,7 @@ class Cluster:
             rng.choice(self.processes).port.crash_after = rng.randint(1, CRASH_WITHIN)
 
     async def _cancel(self, rng: Random) -> None:
-        """Some task of some host is cancelled, and nothing asked it to stop."""
+        """Cancel a random task of a random host without asking the host to stop."""
         if self.processes:
             rng.choice(self.processes).port.cancel_after = rng.randint(1, CRASH_WITHIN)
 
@@ -261,7 +261,7 @@ class Cluster:
         process.port.resume()
 
     async def _overlap(self, rng: Random) -> None:
-        """A group assigns everything to every member: all owners believe that they own all."""
+        """A group assigns all partitions to every member, so that all believe to be owners."""
         groups = sorted(group for group, members in self.broker.groups.items() if members)
         if not groups:
             return
@@ -273,7 +273,7 @@ class Cluster:
         self.broker.assign(group)
 
     async def _rebalance(self, rng: Random) -> None:
-        """A member comes just when records are in flight, takes its share, and goes again."""
+        """A member joins while records are in flight, gets its share, and leaves again."""
         flying: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
         def fly(topic: str) -> None:
@@ -305,7 +305,7 @@ class Cluster:
             process.port.slow = False
 
     async def _restart_broker(self, rng: Random) -> None:
-        """What is in flight is cut off; nothing that was acknowledged is lost."""
+        """Restart the broker: appends in flight fail, acknowledged records stay."""
         self._note("broker restart", "the broker goes down")
         self.broker.away = True
         await asyncio.sleep(rng.uniform(0.3, 5))
@@ -329,7 +329,7 @@ class Cluster:
         self.storage.away = False
 
     async def _tear(self, rng: Random) -> None:
-        """A snapshot rots, or its blob is gone."""
+        """Damage a snapshot or delete its blob."""
         keys = sorted(self.storage.bodies)
         if keys:
             key = rng.choice(keys)
@@ -339,7 +339,7 @@ class Cluster:
                 self.storage.bodies[key] = body[: len(body) // 2]
 
     async def _stale(self, rng: Random) -> None:
-        """An old pointer comes once more, and what it names is there again."""
+        """Write an old pointer again, and restore the blob that it names."""
         pointers = [
             record
             for (topic, _), records in sorted(self.broker.history.items())

@@ -25,7 +25,7 @@ from simulator.engine.verdict import Scenario, Verdict
 PROGRESS_S: Final = 5
 CHUNK: Final = 4
 FAILING_SHOWN_MAX: Final = 20
-SHRUNK_MAX: Final = 3  # the first failing seeds are made smaller, the others only named
+SHRUNK_MAX: Final = 3  # the first failing seeds are shrunk, the others are only listed
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class SeedJob:
     def play(self) -> Verdict:
         try:
             return self.scenario.play(self.scenario.plan(self.seed))
-        except Exception as error:  # the seed must be named, whatever went wrong
+        except Exception as error:  # any error must be reported with its seed
             return Verdict([f"raised: {error!r}"])
 
 
@@ -180,7 +180,7 @@ def _shrink_first(report: SeedReport) -> dict[SeedJob, Any]:
 
 
 def _play_one(scenarios: Sequence[Scenario], options: argparse.Namespace) -> SeedReport:
-    """Raises msgspec.DecodeError for a plan that is none."""
+    """Play one seed or plan. Raises msgspec.DecodeError for an invalid plan."""
     report = SeedReport(1)
     for scenario in scenarios:
         plan = scenario.plan(options.seed or 0)

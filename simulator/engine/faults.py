@@ -1,4 +1,4 @@
-"""What goes wrong in a run, drawn from its seed."""
+"""The faults of a run, drawn from its seed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ LATER_KINDS: Final = frozenset({"stray cancellation"})
 
 
 class FaultStep(Struct, frozen=True):
-    """Something goes wrong at a time of the run; what it hits follows from seed, time and kind."""
+    """One fault at a time of the run; its target follows from seed, time and kind."""
 
     at_ms: Ms
     kind: str
@@ -91,7 +91,7 @@ def draw_faults(rng: Random, until_ms: Ms, kinds: Mapping[str, int] = KINDS) -> 
 
 @dataclass
 class FaultTally:
-    """What really happened, counted by kind."""
+    """Counts of the faults that happened, by kind."""
 
     counts: dict[str, int] = field(default_factory=dict)
 

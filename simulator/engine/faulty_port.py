@@ -1,4 +1,4 @@
-"""One process's way to the log. It may be paused, slow, or closed for ever at any await."""
+"""One process's access to the log, which may be paused, slow, or closed at any await."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -60,7 +60,7 @@ class FaultyPort:
         self._running.set()
 
     async def pass_through(self, latency_ms: float = 4) -> None:
-        """Every await of a process goes through here, before and after it has its effect."""
+        """Called around every await of a process, before and after its effect."""
         if self.crash_after is not None:
             self.crash_after -= 1
             if self.crash_after <= 0 and self.alive:
@@ -79,7 +79,7 @@ class FaultyPort:
                 await asyncio.get_running_loop().create_future()  # until it is cancelled
 
     def _cancel_task(self) -> None:
-        """A stray cancellation of the task that is here. Only tasks of watched hosts are hit."""
+        """Cancel the current task without reason, if it belongs to a watched host."""
         task, host = asyncio.current_task(), watched_host()
         if task is not None and host is not None:
             self.cancel_after = None
@@ -89,9 +89,9 @@ class FaultyPort:
             task.cancel()
 
     async def reach(self) -> None:
-        """On the way to the broker. Raises Unavailable.
+        """A request to the broker. Raises Unavailable.
 
-        The answer to a question comes with its effect, that of a change maybe much later.
+        Reads are answered at once; the response to a change may arrive much later.
         """
         await self.pass_through()
         self.broker.must_answer()
@@ -165,7 +165,7 @@ class FaultyPort:
 
 
 class FaultyWriter:
-    """In order, with several in flight, as the real producer: one record after the other."""
+    """Appends in order with several records in flight, like the real producer."""
 
     def __init__(self, port: FaultyPort, topic: str, partition: int) -> None:
         self._port, self._broker, self._topic, self._partition = port, port.broker, topic, partition
@@ -201,7 +201,7 @@ class FaultyWriter:
                 self._port.member, self._topic, self._partition, key, value
             )
         except AppendUnknown as unknown:
-            # Mostly later records wait behind a lost one for ever; sometimes they overtake it.
+            # Usually later records wait for ever behind a lost one; sometimes they overtake it.
             self._broken = self._broker.rng.random() < 0.7
             if not outcome.done():
                 outcome.set_exception(unknown)
@@ -216,7 +216,7 @@ class FaultyWriter:
         return appended
 
     async def close(self) -> None:
-        """What is in flight is in flight."""
+        """Nothing to free; appends in flight continue."""
 
 
 def _retrieve(outcome: asyncio.Future[Appended]) -> None:
@@ -229,7 +229,7 @@ class FaultyReader:
         self._port, self._topic, self._reader = port, topic, reader
 
     async def poll(self, wait_ms: Ms, records_max: int) -> Sequence[Record]:
-        """As many records as a real fetch might give. Raises OutOfRange, Unavailable."""
+        """Some of the next records, like a real fetch. Raises OutOfRange, Unavailable."""
         port = self._port
         await port.pass_through(0)
         records_max = min(records_max, port.rng.randint(1, FETCHED_MAX))

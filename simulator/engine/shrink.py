@@ -1,4 +1,4 @@
-"""The smallest plan that still fails: something is left out as long as it fails without it."""
+"""Shrinks a failing plan: removes one thing after the other while the plan still fails."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar
@@ -42,7 +42,7 @@ def _less(value: Any) -> Iterator[Any]:
 
 
 def shrink(scenario: Scenario, plan: P, say: Callable[[str], None]) -> P:
-    """A plan that violates one of the invariants that `plan` does, with as little as possible."""
+    """The smallest plan found that violates one of the invariants that `plan` violates."""
     wanted = scenario.play(plan).violated
     plays = 0
     smallest: P | None = plan

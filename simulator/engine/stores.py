@@ -1,4 +1,4 @@
-"""SQL store and object storage as one process reaches them: answers get lost, servers go away."""
+"""SQL store and object storage with faults: lost responses and outages."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -42,7 +42,7 @@ class Database(MemoryStore):
         return bool(self._todos)
 
     def empty(self) -> None:
-        """All is lost, the schema too."""
+        """Delete everything, including the schema."""
         self.__init__(self.broker)  # type: ignore[misc]  # anew, for those who hold it already
 
 
@@ -57,7 +57,7 @@ class FaultyStore:
         return await question()
 
     async def _write(self, change: Callable[[], Awaitable[T]]) -> T:
-        """The change is done, or not, or done later than this call lasts: only an answer tells."""
+        """A write that is done, not done, or done after the call has failed."""
         await self._reach()
         broker = self._port.broker
         if broker.chance(broker.faults.store_unanswered):
@@ -121,7 +121,7 @@ class FaultyStore:
 
     @asynccontextmanager
     async def listen(self, channel: str, on_notice: Callable[[str], None]) -> AsyncIterator[None]:
-        """Notices come after a while; those said while the database is away are lost."""
+        """Notices arrive after a delay; those sent while the database is down are lost."""
         broker = self._port.broker
 
         def hear(notice: str) -> None:
@@ -140,7 +140,7 @@ class FaultyStore:
 
 
 def _alone(change: Callable[[], Awaitable[Any]]) -> None:
-    """The server goes on although no client waits; it may find the change impossible."""
+    """Apply a change although no client waits for it; it may be rejected."""
 
     async def carry_out() -> None:
         await change()

@@ -1,4 +1,4 @@
-"""What the simulator plays, and what comes of it."""
+"""The interface of a scenario, and the result of a run."""
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ class Verdict:
 
 
 class Scenario(Protocol):
-    """A small world under faults. Instances cross to other processes, so they are picklable.
+    """A simulated system under faults. Instances are picklable, to be sent to other processes.
 
     A plan is a frozen `msgspec.Struct` with a field `seed`. It alone decides the run, to the
     byte, whatever the hash seed. Everything in it that may go wrong is a number (0: never), a

@@ -22,11 +22,11 @@ class NothingCanHappen(Exception):
 
 
 class Endless(Exception):
-    """The program goes on and on, past any time that a run may take."""
+    """The run exceeded the limit of virtual time."""
 
 
 class _Task(asyncio.Task[Any]):
-    """Tasks stand in sets: their order there must be the same in every run."""
+    """A task with a deterministic hash, because tasks are kept in sets that are iterated."""
 
     _numbers = count()
 
@@ -56,7 +56,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def call_soon(  # type: ignore[override]  # as below
         self, callback: Callable[..., object], *args: Any, context: Any = None
     ) -> Handle:
-        """Without the questions of debug mode: a tenth of a run."""
+        """`call_soon` without the checks of debug mode, which take a tenth of a run."""
         handle = Handle(callback, args, self, context)
         self._ready.append(handle)
         return handle
@@ -69,7 +69,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return timer
 
     async def pause(self, delay_s: float) -> None:
-        """As `asyncio.sleep`, with less ado."""
+        """`asyncio.sleep` with less overhead."""
         over = self.create_future()
         self.call_at(self.now_s + delay_s, _end, over)
         await over
@@ -77,7 +77,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def run_in_executor(  # type: ignore[override]  # as above
         self, executor: Any, func: Callable[..., T], *args: Any
     ) -> asyncio.Future[T]:
-        """At once and here: there are no threads."""
+        """Run the function at once in this thread; there are no others."""
         done: asyncio.Future[T] = self.create_future()
         try:
             done.set_result(func(*args))
@@ -86,10 +86,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return done
 
     def _timer_handle_cancelled(self, handle: TimerHandle) -> None:
-        """It is passed over when its time comes."""
+        """Nothing to do: a cancelled timer is skipped at its time."""
 
     def _run_once(self) -> None:
-        """Everything that is ready; when nothing is, the clock moves to the next timer."""
+        """Run all ready callbacks; if there are none, move the clock to the next timer."""
         ready, timers = self._ready, self._timers
         while not ready:
             if not timers:
@@ -106,7 +106,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 handle._run()
 
     def _write_to_self(self) -> None:
-        """No other thread could wake the loop."""
+        """Nothing to do: no other thread can wake the loop."""
 
 
 def _end(over: asyncio.Future[None]) -> None:
@@ -115,7 +115,7 @@ def _end(over: asyncio.Future[None]) -> None:
 
 
 def virtual_loop() -> VirtualLoop:
-    """The running one."""
+    """The running virtual loop."""
     loop = asyncio.get_running_loop()
     if not isinstance(loop, VirtualLoop):
         raise TypeError("start it with `run_virtual`")

@@ -15,8 +15,9 @@ from examples.first_stream import (
     SeatsCommand,
     TicketRecorded,
     decide_seats,
+    refuse,
 )
-from schemas.envelope import Claim, Context, Entry, Envelope, Message, Rejected
+from schemas.envelope import Claim, Context, Entry, Envelope, Message
 from schemas.units import Ms
 from tunery.runtime.bus.abstract import AppendUnknown
 from tunery.runtime.hosts import effects, reactor
@@ -144,7 +145,7 @@ def _settled(owner: Any, term: Any, flight: Any) -> None:
 
 
 class _Agreeing(dict[int, Any]):
-    """Agrees that whatever claim was read last is the reader's own."""
+    """Returns for every partition a value that is equal to any claim."""
 
     def get(self, *_: Any) -> Any:
         return _Same()
@@ -171,7 +172,7 @@ async def trim_by_age(self: Any, _: int) -> None:
 
 def reads_the_clock(state: Seats, command: SeatsCommand, context: Context) -> tuple[Message, ...]:
     if isinstance(command, HoldSeats) and int(asyncio.get_running_loop().time()) % 2:
-        return (Rejected(code="full", message="not at this time of day"),)
+        return refuse("full", "wrong_time_of_day")
     return decide_seats(state, command, context)
 
 
@@ -271,7 +272,7 @@ async def lease_at_once(self: Any, kind: str, count: int, row_lease_ms: Ms) -> A
 
 
 async def flags_stay_down(_: Any, __: Any) -> None:
-    """What another process said about the rows is never corrected."""
+    """A flag lowered by another process is never raised again."""
 
 
 async def row_gone_when_sent(

@@ -79,7 +79,7 @@ def _accepted(histories: Histories, stream: str) -> list[Accepted]:
 
 
 def _nothing_lost(run: EventCoreRun, histories: Histories) -> list[str]:
-    """What must hold as long as the log keeps what it has acknowledged."""
+    """Invariants that hold while the log loses no acknowledged record."""
     seats, tally = _accepted(histories, SEATS.name), _accepted(histories, TALLY.name)
     violations = [f"false stop: {stop}" for stop in run.named if not run.had_to_come(stop)]
     violations += [f"false stop: {stop}" for stop in run.stops]
@@ -103,7 +103,7 @@ def _nothing_lost(run: EventCoreRun, histories: Histories) -> list[str]:
 
 
 def _views(run: EventCoreRun, histories: Histories) -> list[str]:
-    """Every reader agrees with the log, or it has stopped and said so."""
+    """Every reader agrees with the log, or has stopped with an alarm."""
     violations: list[str] = []
     for name, views in run.views.items():
         for partition, seen in views.items():

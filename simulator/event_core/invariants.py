@@ -1,4 +1,4 @@
-"""What must hold after any run. Pure: works on the records alone, with today's rules."""
+"""Invariants of any run, as pure functions of its records and today's rules."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ LAST: Final = "p1000000"  # as the newer, where there is one
 
 @dataclass
 class History:
-    """One partition after the run: its records, and what they mean by the rules of today.
+    """One partition after a run: its records, and how today's rules judge them.
 
     stale: void because of a newer claim; elsewhere: commands that another release would decide
     otherwise; bases: operators' claims, as (offset, base).
@@ -221,7 +221,7 @@ def same_view(name: str, history: History, seen: list[bytes], complete: bool) ->
 
 
 def no_silent_loss(name: str, history: History, seen: list[bytes]) -> list[str]:
-    """A reader that saw the journal's lost end never goes on in the new one without a word.
+    """A reader that has read the lost end of a journal never continues silently.
 
     The next entry it would take carries the hash of the one before, so it must stop there. Until
     there is such an entry it cannot know.
@@ -240,7 +240,7 @@ def no_silent_loss(name: str, history: History, seen: list[bytes]) -> list[str]:
 def only_accepted(
     settled: Iterable[Settled], histories: Mapping[StreamPartition, History]
 ) -> list[str]:
-    """What an owner took for read back is accepted, at that offset."""
+    """Every entry that an owner read back is accepted at that offset."""
     truth = {
         (partition[0], partition[1], decision.header.offset, decision.entry.command_id)
         for partition, history in histories.items()
@@ -254,7 +254,7 @@ def only_accepted(
 
 
 def reactions_complete(seats: Iterable[Accepted], tally: Iterable[Accepted]) -> list[str]:
-    """The tally is the sum of all seats that were ever held, to the unit."""
+    """The tally equals the sum of all seats that were ever held."""
     held, counted = dict[str, int](), dict[str, int]()
     for decision in seats:
         for event in decision.events:
@@ -271,7 +271,7 @@ def reactions_complete(seats: Iterable[Accepted], tally: Iterable[Accepted]) -> 
 def no_refusal(accepted: Iterable[Accepted]) -> list[str]:
     """Nothing in these runs is malformed, so nothing may be refused as malformed or internal."""
     return [
-        f"refusal: {event.code}: {event.message}"
+        f"refusal: {event.code}: {event.reason}"
         for decision in accepted
         for event in decision.events
         if isinstance(event, Rejected) and event.code not in ("full", "not_held", "not_awaited")
@@ -279,7 +279,7 @@ def no_refusal(accepted: Iterable[Accepted]) -> list[str]:
 
 
 def not_too_far(history: History, before: int, end: int) -> bool:
-    """Never trimmed: what is not decided, and the last that is. `end`: the journal's, then."""
+    """Undecided commands, and the last decided one, are never trimmed."""
     decided = sum(decision.header.offset < end for decision in history.accepted)
     base = max((base for offset, base in history.bases if offset < end), default=0)
     return before < max(decided - base, 1)

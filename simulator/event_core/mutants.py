@@ -40,7 +40,7 @@ class Mutant:
 
     @contextmanager
     def alive(self) -> Iterator[None]:
-        """The rule is broken inside the block.
+        """Break the rule inside the block.
 
         Raises AttributeError when nothing has the attribute: a rule that was renamed would
         otherwise stay whole, and the mutant would show nothing.
@@ -73,7 +73,7 @@ def _once(*kinds: str) -> Faults:
     return Faults(steps=tuple(FaultStep(9_000 + 2_000 * n, kind) for n, kind in enumerate(kinds)))
 
 
-#: claims are among what is lost, and others claim anew at once
+#: the lost records include claims, and other owners claim again at once
 _LOST_CLAIMS: Final = Faults(
     steps=(
         FaultStep(5_200, "rebalance"),

@@ -16,8 +16,9 @@ from examples.first_stream import (
     TenantSeats,
     decide_seats,
     evolve_seats,
+    refuse,
 )
-from schemas.envelope import Context, Header, Message, Rejected
+from schemas.envelope import Context, Header, Message
 from schemas.topics import Stream
 from simulator.event_core.streams import react_seats
 from tunery.runtime.verbs import Send
@@ -40,8 +41,7 @@ def decide_stricter(state: Seats, command: SeatsCommand, context: Context) -> tu
     held = state.get(context.key, TenantSeats()).held
     if isinstance(command, HoldSeats) and command.seats > 0:
         if held + command.seats == SEATS_MAX:
-            message = f"{held} of {SEATS_MAX - 1} seats are held."
-            return (Rejected(code="full", message=message),)
+            return refuse("full", "seats_at_most", held=held, limit=SEATS_MAX - 1)
         if held + command.seats < SEATS_MAX:
             return (SeatsHeld(seats=command.seats, until=context.at + HOLD_MS // 2),)
     return decide_seats(state, command, context)

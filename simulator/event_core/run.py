@@ -1,4 +1,4 @@
-"""What a run of the core's scenario is made from, and what it leaves behind."""
+"""The plan of a run of the core's scenario, and the result of the run."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -57,7 +57,7 @@ class Trim(NamedTuple):
 
 @dataclass
 class EventCoreRun:
-    """What a run left behind."""
+    """The result of a run."""
 
     plan: EventCorePlan
     tally: FaultTally

@@ -150,7 +150,7 @@ class _EventCoreSim:
         )
 
     def is_patient(self, waited_s: float) -> bool:
-        """Whether what is missing may still come."""
+        """Whether missing records may still arrive."""
         if self.run.plan.faults.has(TAIL_LOST):
             return waited_s < HEALING_S_MAX / 3
         working = self.cluster.database(SERVICE).has_work()
@@ -173,7 +173,7 @@ class _EventCoreSim:
         ) and not await database.lease_rows(TICKET, 1, 0)
 
     async def keep_rows(self) -> None:
-        """Read what the projection came to."""
+        """Keep the rows of the projection."""
         database, run = self.cluster.database(SERVICE), self.run
         for table in VIEWS.tables:
             run.rows[table] = {
@@ -245,7 +245,7 @@ class _EventCoreSim:
                 self.cluster.start()
 
     async def _lose_tail(self, rng: Random) -> None:
-        """All processes go down, and the journal's last records are lost."""
+        """Stop all processes and lose the last records of a journal."""
         async with self.all_processes_down():
             partition = rng.choice(sorted(ACTIVE[SEATS.name]))
             lost = self.broker.lose_tail(SEATS.journal.name, partition, rng.randint(1, 3))
@@ -253,7 +253,7 @@ class _EventCoreSim:
             self.broker.trace(f"the last {lost} records of seats/{partition} are lost")
 
     async def _recreate(self, rng: Random) -> None:
-        """A commands topic is made anew: its owner must say so, until an operator sets the base."""
+        """Recreate a commands topic: its owner must stop until an operator sets the base."""
         stream = rng.choice(sorted(STREAMS.values(), key=lambda stream: stream.name))
         partition = rng.choice(sorted(ACTIVE[stream.name]))
         async with self.all_processes_down():
@@ -293,7 +293,7 @@ class _EventCoreSim:
         await self.broker.memory.commit(group, SEATS.journal.name, zero)
 
     async def _empty(self, _: Random) -> None:
-        """The database is lost with all rows: they are built again, and no work is done again."""
+        """Lose the database with all rows: they are rebuilt, and no effect runs again."""
         async with self.all_processes_down():
             self.run.tally.add(EMPTIED)
             self.broker.trace("the database is lost")

@@ -1,4 +1,4 @@
-"""What every object storage must do. Subclasses give a fixture `blobs`; keys are the suite's."""
+"""The contract of object storage. Subclasses define a fixture `blobs`; the suite has own keys."""
 
 import asyncio
 import hashlib
@@ -44,7 +44,7 @@ def big_body() -> bytes:
 
 
 class BlobsSuite:
-    async def test_what_was_put_is_what_is_got(self, blobs: Blobs) -> None:
+    async def test_a_stored_blob_is_read_back(self, blobs: Blobs) -> None:
         key, body = fresh_key(), b"\0bytes\xff"
         stored = await blobs.put(key, body, sha256=sha256(body))
         assert stored == Stored(key, sha256(body), len(body))
@@ -112,7 +112,7 @@ class BlobsSuite:
             chunks = [chunk async for chunk in blobs.stream(key, sha256=stored.sha256)]
             assert b"".join(chunks) == body
 
-    async def test_an_upload_that_is_left_leaves_nothing(self, blobs: Blobs) -> None:
+    async def test_an_aborted_upload_leaves_no_blob(self, blobs: Blobs) -> None:
         key = fresh_key()
 
         async def die_on_the_way() -> None:

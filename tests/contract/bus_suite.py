@@ -1,4 +1,4 @@
-"""What every log must do. Subclasses give a fixture `log`; topics are the suite's own."""
+"""The contract of every log. Subclasses define a fixture `log`; the suite has its own topics."""
 
 import asyncio
 from uuid import uuid4
@@ -69,7 +69,7 @@ class BusSuite:
         await reader.close()
         assert records == {b"by key": partition_of(b"tenant-a"), b"by hand": other}
 
-    async def test_a_reader_starts_where_it_is_told_and_waits_for_more(self, log: Log) -> None:
+    async def test_a_reader_starts_at_its_position_and_waits_for_more(self, log: Log) -> None:
         topic = await fresh_topic(log)
         for number in range(3):
             await log.send(topic, b"k", str(number).encode(), 0)
@@ -118,7 +118,7 @@ class BusSuite:
         await before.close()
         assert caught.value.start == 3
 
-    async def test_a_record_above_the_limit_is_refused_at_the_door(self, log: Log) -> None:
+    async def test_a_record_above_the_limit_is_refused_by_the_writer(self, log: Log) -> None:
         topic = await fresh_topic(log)
         with pytest.raises(TooLarge):
             await log.send(topic, b"k", b"x" * (MESSAGE_BYTES_MAX + 1))
@@ -150,7 +150,7 @@ class BusSuite:
 
 
 class OperatedBusSuite(BusSuite):
-    """For logs that an operator works on, too."""
+    """The contract of logs with operator's functions."""
 
     async def test_a_topic_made_anew_holds_nothing_and_counts_from_zero(
         self, log: OperatedLog

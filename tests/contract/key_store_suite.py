@@ -1,4 +1,4 @@
-"""What every implementation of `KeyStore` does for a `Sealer`. Subclasses give `keys`, empty."""
+"""The contract of `KeyStore`. Subclasses define an empty fixture `keys`."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What every implementation of `Rates` does."""
+"""The contract of `Rates`."""
 
 from uuid import uuid4
 
@@ -6,7 +6,7 @@ from services.gateway.ports import Rates
 
 
 class RatesSuite:
-    async def test_a_bucket_empties_and_says_when_to_come_back(self, rates: Rates) -> None:
+    async def test_an_empty_bucket_says_when_a_token_is_available(self, rates: Rates) -> None:
         name = uuid4().hex
         allowances = [await rates.take(name, 2) for _ in range(3)]
         assert [allowance.allowed for allowance in allowances] == [True, True, False]

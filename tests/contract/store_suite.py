@@ -1,10 +1,11 @@
-"""What every store must do. Subclasses give a fixture `store`, empty at the start of each test."""
+"""The contract of every store. Subclasses define a fixture `store`, empty for each test."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
-from schemas.envelope import Message
+from schemas.envelope import Message, Reason
 from schemas.sealed import Sealed
 from tunery.runtime.journal.acceptance import Acceptance
 from tunery.runtime.journal.reader import START, Position
@@ -56,7 +57,7 @@ def todo(id_: str, kind: str = "scan", path: str = "p", tenant: str = "a") -> To
     return Todo(kind, id_, tenant, tenant, Scan(path=path))
 
 
-def outcome(command_id: str, **rejection: str) -> CommandResult:
+def outcome(command_id: str, **rejection: Any) -> CommandResult:
     return CommandResult(command_id, "job", 1, 7, 1_700_000_000_000, "a", "a", 4, **rejection)
 
 
@@ -271,7 +272,7 @@ class StoreSuite:
         await asyncio.sleep(0.1)  # the lease has ended: a has nothing leased of this kind
         assert [row.id for row in await store.lease_rows("scan", 2, 10_000)] == ["a1", "b0"]
 
-    async def test_a_released_row_waits_and_remembers(self, store: Store) -> None:
+    async def test_a_released_row_waits_and_keeps_its_tries_and_failure(self, store: Store) -> None:
         await store.ensure(TABLES)
         await commit(store, 0, 1, todo("t"))
         await catch_up(store)
@@ -302,7 +303,12 @@ class StoreSuite:
 
     async def test_outcomes_are_written_once_and_pruned(self, store: Store) -> None:
         await store.ensure(TABLES)
-        refused = outcome("c2", code="illegal_state", message="no", param="stage")
+        refused = outcome(
+            "c2",
+            code="illegal_state",
+            reason=Reason(code="stage_free", params={"stage": "dev", "number": 1}),
+            param="stage",
+        )
         await commit(store, 0, 1, outcomes=(outcome("c1"), refused))
         await commit(store, 1, 2, outcomes=(outcome("c1", code="internal_error"),))
         assert await store.outcome("c1") == outcome("c1")
@@ -313,7 +319,7 @@ class StoreSuite:
         assert await store.prune_outcomes(5) == 2
         assert await store.outcome("c1") is None
 
-    async def test_listeners_hear_of_commits(self, store: Store) -> None:
+    async def test_listeners_are_notified_of_commits(self, store: Store) -> None:
         await store.ensure(TABLES)
         notices: list[tuple[str, str]] = []
         done = asyncio.Event()

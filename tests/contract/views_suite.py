@@ -1,4 +1,4 @@
-"""What every implementation of `Views` must do. Subclasses give `views`, filled with FILES."""
+"""The contract of `Views`. Subclasses define a fixture `views`, filled with FILES."""
 
 from typing import Any, Final
 

@@ -1,4 +1,4 @@
-"""Every story that is, or will be, a recorded journal. A story is told once; then it is history."""
+"""The stories of all recorded journals. A story is recorded once and never changed."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from tunery.runtime.verbs import Aggregate
 
 @dataclass(frozen=True)
 class Story:
-    """`tell` gives the recorder commands for partition of `key`."""
+    """`tell` sends the story's commands to a recorder, for the partition of `key`."""
 
     aggregate: Aggregate[Any]
     tell: Callable[[Recorder], None]

@@ -72,7 +72,7 @@ class Recorder:
         self._append(b"", encode(Claim(owner=owner, nonce=nonce, base=base)))
 
     def stale(self) -> None:
-        """The last entry once more: void, whoever writes it."""
+        """Append the last entry again, which is void under any epoch."""
         last = next(record for record in reversed(self.records) if record.key)
         self._append(last.key, last.value)
 

@@ -200,7 +200,7 @@ def test_no_text_of_a_person_is_in_the_clear() -> None:
 # --- the recorder itself --------------------------------------------------------------------------
 
 
-def test_a_story_told_twice_gives_the_same_bytes(tmp_path: Path) -> None:
+def test_recording_a_story_twice_gives_the_same_bytes(tmp_path: Path) -> None:
     name, story = next(iter(STORIES.items()))
     for folder in (tmp_path / "a", tmp_path / "b"):
         folder.mkdir()
@@ -209,7 +209,7 @@ def test_a_story_told_twice_gives_the_same_bytes(tmp_path: Path) -> None:
     assert first == second
 
 
-def test_an_export_is_taken_in_as_it_is(tmp_path: Path) -> None:
+def test_a_recorded_export_is_not_changed(tmp_path: Path) -> None:
     story = "model.versions_and_stages"
     text = (FOLDER / f"{story}.jsonl").read_bytes()
     (tmp_path / "model.of_production.jsonl").write_bytes(text)
@@ -252,7 +252,7 @@ class Outer(msgspec.Struct):
     files: list[str] = msgspec.field(default_factory=list)
 
 
-def test_a_field_at_its_default_is_not_told() -> None:
+def test_fields_at_their_default_are_left_out_of_states() -> None:
     state = Outer(Map({"a": Inner("free"), "b": Inner("free", 2)}), files=["f"])
     assert without_defaults(state) == {
         "jobs": {"a": {"lane": "free"}, "b": {"lane": "free", "slots": 2}},

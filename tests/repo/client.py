@@ -1,8 +1,8 @@
-"""`tunery/client/api.py`, the synchronous client, follows from the asynchronous one.
+"""Writes `tunery/client/api.py`, the synchronous client, from the asynchronous one.
 
     python -m tests.repo.client
 
-writes it anew; a test compares the two, so that nobody mends only one of them.
+A test compares the two, so that a change of only one of them is noticed.
 """
 
 import re

@@ -9,7 +9,7 @@ import io
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeAlias, get_args
 
@@ -228,24 +228,37 @@ def committed(root: Path = ROOT) -> Iterator[tuple[str, Schema]]:
     """Every version of every file that was committed since the vocabulary is frozen.
 
     The commit that added `FROZEN_BY` is the cut-off: no journal was kept by anybody before
-    it, so the vocabulary could be made anew once. Its own files and all later ones count.
+    it, so the vocabulary could be made anew once. All files as it left them and all later versions
+    count.
     """
-    frozen = _git(root, b"", "log", "--diff-filter=A", "--format=%H", "--", FROZEN_BY).split()
-    if not frozen:
-        return
-    since = frozen[-1].decode()
-    yield from _versions(root, f"{since}^!")
-    yield from _versions(root, "--ancestry-path", f"{since}..HEAD")
+    if since := freezing_commit(root):
+        yield from frozen(root, since)
+        later = ("rev-list", "--objects", "--ancestry-path", f"{since}..HEAD")
+        listed = _git(root, b"", *later, "--", "schemas/json").decode()
+        yield from _contents(root, (line.partition(" ")[::2] for line in listed.splitlines()))
 
 
-def _versions(root: Path, *commits: str) -> Iterator[tuple[str, Schema]]:
-    listed = _git(root, b"", "rev-list", "--objects", *commits, "--", "schemas/json").decode()
-    pairs = [line.partition(" ")[::2] for line in listed.splitlines() if line.endswith(".json")]
+def freezing_commit(root: Path = ROOT) -> str | None:
+    """The commit that added `FROZEN_BY`; None before there is one."""
+    added = _git(root, b"", "log", "--diff-filter=A", "--format=%H", "--", FROZEN_BY).split()
+    return added[-1].decode() if added else None
+
+
+def frozen(root: Path, since: str) -> Iterator[tuple[str, Schema]]:
+    """The files as the freezing commit left them."""
+    listed = _git(root, b"", "ls-tree", "-r", since, "--", "schemas/json").decode()
+    rows = (line.split(maxsplit=3) for line in listed.splitlines())
+    return _contents(root, ((digest, path) for _, _, digest, path in rows))
+
+
+def _contents(root: Path, listed: Iterable[tuple[str, str]]) -> Iterator[tuple[str, Schema]]:
+    """Name and schema of each listed (digest, path) that is a schema's file."""
+    pairs = [(digest, path) for digest, path in listed if path.endswith(".json")]
     digests = "".join(f"{digest}\n" for digest, _ in pairs)
-    held = io.BytesIO(_git(root, digests.encode(), "cat-file", "--batch"))
+    answer = io.BytesIO(_git(root, digests.encode(), "cat-file", "--batch"))
     for _, path in pairs:
-        size = int(held.readline().split()[-1])  # digest, type, size
-        yield Path(path).name.removesuffix(".json"), json.loads(held.read(size + 1))
+        size = int(answer.readline().split()[-1])  # digest, type, size
+        yield Path(path).name.removesuffix(".json"), json.loads(answer.read(size + 1))
 
 
 def _git(root: Path, stdin: bytes, *words: str) -> bytes:

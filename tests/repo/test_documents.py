@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pytest
 
-from schemas.account import DeliveryDue
+from schemas.account import DeliveryDue, WebhookEvent
 from schemas.sealed import Sealed
 from services.notifier.domain.message import body
 from services.notifier.effect import signed_headers
@@ -106,10 +106,12 @@ def test_the_webhook_guides_receiver_verifies_what_the_notifier_signs() -> None:
         endpoint_id="we_1",
         url=Sealed(key_id="k", nonce=b"n", ciphertext=b"c"),
         secret_version=1,
-        event_id="evt_1",
-        event_type="fine_tuning.job.succeeded",
-        object_id="ftjob-1",
-        created_at=1_000 * now,
+        event=WebhookEvent(
+            event_id="evt_1",
+            event_type="fine_tuning.job.succeeded",
+            object_id="ftjob-1",
+            created_at=1_000 * now,
+        ),
     )
     payload = body(due)
     secret = namespace["client"].webhook_secret

@@ -16,7 +16,7 @@ LINT_S_MAX: Final = 60
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the sources, so that planting touches nobody's files."""
+    """A copy of the sources in which violations are planted."""
     copy = tmp_path_factory.mktemp("tree")
     for folder in ("schemas", "services", "tunery", "simulator"):
         shutil.copytree(

@@ -173,7 +173,7 @@ def test_impure_lines_are_found(tmp_path: Path, name: str, line: str) -> None:
     assert positions(rules.check_purity(Tree(tmp_path))) == [(name, 1)]
 
 
-def test_pure_lines_and_impure_places_are_left_alone(tmp_path: Path) -> None:
+def test_pure_lines_and_impure_modules_are_allowed(tmp_path: Path) -> None:
     pure = "import uuid\nfrom datetime import datetime\nx = uuid.uuid5(a, b)\nimport http\n"
     plant(tmp_path, "schemas/a.py", pure)
     plant(tmp_path, "services/x/effect.py", "import time\n")
@@ -217,7 +217,7 @@ def test_tests_without_assertions_or_sources_are_found(tmp_path: Path) -> None:
     assert positions(sourceless) == [("tests/unit/gone/test_a.py", 1)]
 
 
-def test_places_and_hosts_are_found(tmp_path: Path) -> None:
+def test_machine_folders_and_hosts_are_found(tmp_path: Path) -> None:
     plant(tmp_path, "docs/a.md", "see /wo" + "rk/main\nand https://pypi" + ".org/simple\nfine\n")
     plant(tmp_path, "requirements.lock", "x==1 \\\n    # from https://files.example\n")
     plant(tmp_path, "fine.md", "../work/x, $HOME/work/, `GET /v1/work/`, https://docs.example\n")
@@ -340,7 +340,7 @@ def test_sources_without_a_test_are_found(tmp_path: Path) -> None:
     assert positions(mirror.check_sources_have_tests(Tree(tmp_path))) == [("tunery/b.py", 1)]
 
 
-def test_only_violations_beyond_the_list_are_told(tmp_path: Path) -> None:
+def test_only_violations_beyond_the_list_are_reported(tmp_path: Path) -> None:
     plant(tmp_path, "services/x/a.py", "found = 1\nplace = 2\n")
     plant(tmp_path, "services/y/a.py", "found = 1\n")
     violations = list(wording.check_identifiers(Tree(tmp_path)))

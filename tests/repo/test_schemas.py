@@ -236,29 +236,41 @@ def test_the_command_adds_and_never_breaks(
     assert file.read_text() == kept
 
 
+def commit(root: Path) -> None:
+    author = ("-c", "user.name=a", "-c", "user.email=a@b.example")
+    for words in (("init",), ("add", "."), (*author, "commit", "-m", "a version")):
+        subprocess.run(["git", *words], cwd=root, check=True, capture_output=True)
+
+
+def breaks_in_history(root: Path, name: str) -> list[str]:
+    """What was broken of every committed version of a message, by its file of today."""
+    today = schemas.read(root / "schemas" / "json")[name]
+    committed = [old for known, old in schemas.committed(root) if known == name]
+    return [problem for old in committed for problem in schemas.breaks(old, today)]
+
+
 def test_a_file_that_was_edited_with_the_code_is_found_in_the_history(tmp_path: Path) -> None:
     """Versions count from the commit on that added the record which froze the vocabulary."""
-
-    def git(*words: str) -> None:
-        author = ("-c", "user.name=a", "-c", "user.email=a@b.example")
-        subprocess.run(["git", *author, *words], cwd=tmp_path, check=True, capture_output=True)
-
     folder = tmp_path / "schemas" / "json"
     folder.mkdir(parents=True)
-    git("init")
     record = tmp_path / schemas.FROZEN_BY
     for version in (changed("count"), changed(), changed("name")):
         schemas.write(folder, {"Made.v1": version})
         if version == changed():
             record.parent.mkdir(parents=True)
             record.touch()
-        git("add", ".")
-        git("commit", "-m", "a version")
-    today = schemas.read(folder)
-    assert list(schemas.problems(today, today)) == []
-    broken = [
-        problem
-        for _, old in schemas.committed(tmp_path)
-        for problem in schemas.breaks(old, today["Made.v1"])
-    ]
-    assert broken == ["$.name: the field was removed"]
+        commit(tmp_path)
+    assert breaks_in_history(tmp_path, "Made.v1") == ["$.name: the field was removed"]
+
+
+def test_a_file_that_the_freezing_commit_left_alone_is_frozen_too(tmp_path: Path) -> None:
+    folder = tmp_path / "schemas" / "json"
+    folder.mkdir(parents=True)
+    schemas.write(folder, {"Made.v1": changed()})
+    commit(tmp_path)
+    record = tmp_path / schemas.FROZEN_BY
+    record.parent.mkdir(parents=True)
+    record.touch()
+    commit(tmp_path)
+    schemas.write(folder, {"Made.v1": changed("name")})
+    assert breaks_in_history(tmp_path, "Made.v1") == ["$.name: the field was removed"]

@@ -57,7 +57,7 @@ def test_no_invariant_is_violated_in_three_hundred_seeds(
 
 
 def idle_kinds(sums: Counter[str]) -> list[str]:
-    """What happened too seldom in all the runs to show anything."""
+    """Kinds of faults that happened too rarely over all runs."""
     wanted = dict.fromkeys(FAULTS, 9) | {
         "commands": 20 * SEEDS,
         "voided": SEEDS,

@@ -9,7 +9,7 @@ from typing import Final, Literal, TypeAlias, assert_never
 from immutables import Map
 from msgspec import Struct
 
-from schemas.envelope import Context, Header, Message, Rejected, Repeated, Tick
+from schemas.envelope import Context, Header, Message, Reason, Rejected, Repeated, Tick
 from schemas.topics import Stream
 from schemas.units import DAY_MS, Ms
 from tunery.runtime.hosts.projector import Projection
@@ -85,12 +85,12 @@ def decide_requests(state: Needs, command: RequestCommand, context: Context) -> 
     match command:
         case Ask(need=need, way=way):
             if len(needs) >= OPEN_MAX:
-                return (Rejected(code="full", message=f"{OPEN_MAX} needs are open"),)
+                return (Rejected(code="full", reason=Reason(code="needs_at_most")),)
             return (Asked(need=need, way=way, until=context.at + OPEN_MS[way]),)
         case Answer(need=need):
             if any(open_need.need == need for open_need in needs):
                 return (Answered(need=need),)
-            return (Rejected(code="closed", message="the need is not open"),)
+            return (Rejected(code="closed", reason=Reason(code="need_closed")),)
         case Tick():
             return tuple(
                 Expired(need=open_need.need) for open_need in needs if open_need.until <= context.at

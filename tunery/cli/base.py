@@ -27,7 +27,9 @@ def command() -> None:
 @_options.data_dir
 @_options.as_json
 def add(path: Path, base_id: str | None, licence: str, folders: DataDir, as_json: bool) -> None:
-    """Add the model in folder PATH: config.json, *.safetensors, tokenizer, chat template.
+    """Add the base model in the folder PATH.
+
+    PATH contains config.json, *.safetensors, the tokenizer and the chat template.
 
     Every byte is hashed; the folder must be readable for the services and the nodes.
     """

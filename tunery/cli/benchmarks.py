@@ -20,7 +20,7 @@ Examples:
 
 @click.group("benchmarks", cls=_options.Noun, epilog=EPILOG)
 def command() -> None:
-    """Add the benchmarks that training data is compared with, list and remove them."""
+    """Manage benchmarks that training data must not contain."""
 
 
 @command.command("add")

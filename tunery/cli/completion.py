@@ -17,7 +17,7 @@ Examples:
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def command(context: click.Context, shell: str) -> None:
-    """Print the lines that make a shell complete `tunery`."""
+    """Print a script for completion in your shell."""
     completion_class = get_completion_class(shell)
     if completion_class is None:
         raise click.UsageError(f"click knows no completion for {shell}; choose another shell")

@@ -25,7 +25,7 @@ Examples:
 @_options.data_dir
 @_options.as_json
 def command(folders: DataDir, as_json: bool) -> None:
-    """Check what the stack needs on this machine, and print a fix for what is missing."""
+    """Check this machine, and print how to fix what is missing."""
     findings = list(examine(folders))
     if as_json:
         click.echo(json.dumps([asdict(finding) for finding in findings]))

@@ -22,7 +22,10 @@ Examples:
 @_options.data_dir
 @_options.as_json
 def command(folders: DataDir, as_json: bool) -> None:
-    """Stop the services, then the servers; end what a killed stack left running. Data stays."""
+    """Stop the stack; its data is kept.
+
+    Services are stopped first, then servers. Processes that a killed stack left are ended, too.
+    """
     console = Console(stderr=True)
     was_alive = state.read(folders).is_alive()
     with console.status("stopping") as spinner:

@@ -40,7 +40,10 @@ def command() -> None:
 @_options.data_dir
 @_options.as_json
 def upload(path: Path, dataset: str | None, wait: bool, folders: DataDir, as_json: bool) -> None:
-    """Upload PATH and check every row; exit code 1 when the file is rejected."""
+    """Upload PATH and check every row.
+
+    The exit code is 1 when the file is rejected.
+    """
     with _api.connect(folders) as api:
         file = upload_file(api, path, quiet=as_json, dataset=dataset)
         if wait:

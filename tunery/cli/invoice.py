@@ -48,12 +48,12 @@ Examples:
 MICRO = 1_000_000
 
 
-@click.group("invoice", epilog=EPILOG)
+@click.group("invoice", cls=_options.Noun, epilog=EPILOG)
 def command() -> None:
     """Show invoices; credit or charge a tenant."""
 
 
-@command.command("show", epilog=EPILOG)
+@command.command("show")
 @click.argument("tenant")
 @click.option("--period", required=True, help="Calendar month (UTC), like 2026-11.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print one CSV line per invoice line.")
@@ -80,7 +80,7 @@ def show(tenant: str, period: str, as_csv: bool, as_json: bool, folders: DataDir
         Console().print(table(invoice))
 
 
-@command.command("adjust", epilog=EPILOG)
+@command.command("adjust")
 @click.argument("tenant")
 @click.option("--amount", required=True, help="In the tenant's currency: -5.00 is a credit.")
 @click.option("--reason", required=True, type=click.Choice(["goodwill", "correction", "contract"]))

@@ -73,7 +73,7 @@ def _request(function: "Callable[..., Any]") -> "Callable[..., Any]":
     return function
 
 
-@command.command("submit", epilog=f"{SETTINGS}\n{EPILOG}")
+@command.command("submit", epilog=SETTINGS)
 @_request
 @click.option("--idempotency-key", help="Submissions with the same key are one job. [random]")
 @click.option("--watch", "watching", is_flag=True, help="Follow the job until it ends.")

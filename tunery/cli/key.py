@@ -49,7 +49,10 @@ def _tenant_and_key(names: tuple[str, ...]) -> tuple[str | None, str]:
 
 @click.group("key", cls=_options.Noun, epilog=EPILOG)
 def command() -> None:
-    """Manage API keys: your own, or with an admin key those of any tenant."""
+    """Manage API keys.
+
+    Without TENANT these are your own keys; with an admin key, also those of any tenant.
+    """
 
 
 @command.command("create")
@@ -168,7 +171,10 @@ def list_keys(tenant: str | None, folders: DataDir, as_json: bool) -> None:
 @_options.data_dir
 @_options.as_json
 def revoke(names: tuple[str, ...], folders: DataDir, as_json: bool) -> None:
-    """Revoke a key at once: your own, another of yours with the scope keys.write, or TENANT's."""
+    """Revoke a key at once.
+
+    To revoke another key of your tenant, yours needs the scope keys.write; for TENANT's, admin.
+    """
     tenant, key_id = _tenant_and_key(names)
     with _api.connect(folders) as api:
         revoked = api.revoke_key(key_id, tenant)

@@ -34,7 +34,10 @@ Examples:
     help="Lines from the end.",
 )
 def command(service: str, folders: DataDir, follow: bool, lines_max: int) -> None:
-    """Print the log of SERVICE: a service, a server, or `supervisor`."""
+    """Print the log of a service or server.
+
+    SERVICE is a service, a server, or `supervisor`.
+    """
     log = folders.log(service)
     if not log.is_file():
         known = sorted(path.stem for path in folders.logs.glob("*.log"))

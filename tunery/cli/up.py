@@ -52,7 +52,10 @@ def command(
     no_services: bool,
     in_background: bool,
 ) -> None:
-    """Start Kafka, PostgreSQL, Valkey, S3 and the services, and print how to use them."""
+    """Start the whole stack, and print how to use it.
+
+    It starts Kafka, PostgreSQL, Valkey, S3 and the services.
+    """
     services = tuple(
         name
         for name in (() if no_services else only or SERVICES)

@@ -32,7 +32,10 @@ Examples:
 
 @click.group("webhook", cls=_options.Noun, epilog=EPILOG)
 def command() -> None:
-    """Create webhook endpoints and see what was delivered (Standard Webhooks)."""
+    """Manage webhook endpoints and their deliveries.
+
+    Messages follow Standard Webhooks.
+    """
 
 
 @command.command("create")

@@ -3,7 +3,7 @@
 asynchronous  the calls, for callers with an event loop
 api           the same calls without one, written from `asynchronous`
 shapes        the objects that calls return
-wire          errors, requests and answers, which both clients share
+wire          errors, requests and responses, which both clients share
 """
 
 from tunery.client.api import Api

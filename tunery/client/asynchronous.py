@@ -45,15 +45,15 @@ PAUSE_S_MAX: Final = 5.0
 UNAVAILABLE: Final = 503
 PAGE: Final = 100
 CHUNK_BYTES: Final = 1024 * 1024
-ONE_REQUEST_BYTES_MAX: Final = 512 * 1024 * 1024  # a larger file goes in parts
+ONE_REQUEST_BYTES_MAX: Final = 512 * 1024 * 1024  # a larger file is uploaded in parts
 PART_BYTES: Final = 16 * 1024 * 1024
 PARTS_AT_ONCE: Final = 4
 NO_QUERY: Final[Mapping[str, str]] = {}
-COMPLETE_S_MAX: Final = 600.0  # the service reads every byte once more
+COMPLETE_S_MAX: Final = 600.0  # the service reads the whole file again
 
 
 class AsyncApi:
-    """`base_url` as the SDK wants it, with `/v1`. Use it as a context."""
+    """A client of the API, to be used as a context manager. base_url: with `/v1`, as in the SDK."""
 
     def __init__(
         self, base_url: str, key: str, *, transport: httpx.AsyncBaseTransport | None = None
@@ -78,7 +78,7 @@ class AsyncApi:
         await self._http.aclose()
 
     async def ready(self) -> bool:
-        """Whether the service can take requests."""
+        """Whether the service is ready for requests."""
         try:
             answer = await self._http.get(f"{self.base_url.removesuffix('/v1')}/readyz")
         except httpx.HTTPError:
@@ -95,9 +95,9 @@ class AsyncApi:
         *,
         dataset: str | None = None,
     ) -> FileObject:
-        """Streamed from disk; a large file in parts. Raises OSError of the file.
+        """Upload a file, in parts if it is large. Raises OSError when the file cannot be read.
 
-        `dataset`: the name that it becomes the next version of.
+        dataset: name of the dataset whose next version it becomes
         """
         if path.stat().st_size > ONE_REQUEST_BYTES_MAX:
             return await self.upload_in_parts(path, purpose, progress, dataset=dataset)
@@ -116,9 +116,9 @@ class AsyncApi:
         dataset: str | None = None,
         part_bytes: int = PART_BYTES,
     ) -> FileObject:
-        """PARTS_AT_ONCE parts at a time; a part that does not arrive is sent again.
+        """Upload a file in parts, PARTS_AT_ONCE at a time; lost parts are sent again.
 
-        Raises ApiRefusal where a part arrived with other bytes; OSError of the file.
+        Raises ApiRefusal when a part arrived with other bytes, OSError for the file.
         """
         pieces = Pieces(path, part_bytes, progress)
         declared = {
@@ -144,7 +144,7 @@ class AsyncApi:
         try:
             part_ids = await at_once(send, pieces.starts, PARTS_AT_ONCE)
         except BaseException:
-            with suppress(ApiRefusal, Unreachable):  # it would expire by itself, an hour later
+            with suppress(ApiRefusal, Unreachable):  # not necessary: it expires after an hour
                 await self._once("POST", f"{url}/cancel")
             raise
         body = {"part_ids": part_ids}
@@ -154,7 +154,7 @@ class AsyncApi:
         return cast("FileObject", done["file"])
 
     def files(self, dataset: str | None = None) -> AsyncIterator[FileObject]:
-        """All, or the versions of one dataset; the newest first."""
+        """All files, or the versions of one dataset, newest first."""
         return self._all("/files", query={} if dataset is None else {"dataset": dataset})
 
     async def file(self, file_id: str) -> FileObject:
@@ -164,7 +164,7 @@ class AsyncApi:
         return await self._call("GET", f"/files/{part(file_id)}/validation")
 
     async def diff(self, before: str, after: str) -> dict[str, Any]:
-        """What changed from one file to another; either may be `name@version`."""
+        """The difference between two files; either may be given as `name@version`."""
         params = {"before": before}
         return await self._call("GET", f"/files/{part(after)}/diff", params=params)
 
@@ -174,7 +174,7 @@ class AsyncApi:
     # --- jobs
 
     async def submit(self, body: Mapping[str, Any], idempotency_key: str) -> JobObject:
-        """The key makes repeating it safe, so an outage is waited for."""
+        """Submit a job. With its idempotency key it can be repeated safely during an outage."""
         headers = {"idempotency-key": idempotency_key}
         return cast(
             "JobObject", await self._call("POST", "/fine_tuning/jobs", json=body, headers=headers)
@@ -190,20 +190,20 @@ class AsyncApi:
         return cast("JobObject", await self._call("GET", f"/fine_tuning/jobs/{part(job_id)}"))
 
     async def change(self, job_id: str, change: str) -> JobObject:
-        """`cancel`, `pause` or `resume`: repeating it changes nothing."""
+        """Cancel, pause or resume a job; `change` names which. It can be repeated safely."""
         return cast(
             "JobObject", await self._call("POST", f"/fine_tuning/jobs/{part(job_id)}/{change}")
         )
 
     def events(self, job_id: str, limit: int | None = None) -> AsyncIterator[EventObject]:
-        """Newest first."""
+        """Events of a job, newest first."""
         return self._all(f"/fine_tuning/jobs/{part(job_id)}/events", limit=limit)
 
     async def follow(self, job_id: str, kind: str = "events") -> AsyncIterator[EventObject]:
-        """`events`, `metrics` or `logs` of a job as they come, oldest first, until it has ended.
+        """Yield `events`, `metrics` or `logs` of a job, oldest first, until the job has ended.
 
-        A connection that breaks is made again where it broke, RETRIES_MAX times in a row without
-        anything new. Raises Unreachable, ApiRefusal.
+        A broken connection is continued where it broke, up to RETRIES_MAX times in a row without a
+        new event. Raises Unreachable, ApiRefusal.
         """
         path = f"{self.base_url}/fine_tuning/jobs/{part(job_id)}/{kind}"
         position, ended, failures = "", False, 0
@@ -238,7 +238,7 @@ class AsyncApi:
         return await self._call("GET", f"/fine_tuning/jobs/{part(job_id)}/cost")
 
     async def answers(self, job_id: str) -> dict[str, Any]:
-        """What base and adapter said to the held-out prompts."""
+        """Answers of base model and adapter to the evaluation's fixed prompts."""
         return await self._call("GET", f"/fine_tuning/jobs/{part(job_id)}/answers")
 
     # --- models
@@ -263,14 +263,14 @@ class AsyncApi:
         return await self._call("GET", f"/models/{part(model_id)}/adapter")
 
     async def fetch(self, file: Mapping[str, Any], path: Path) -> None:
-        """Download one file of an adapter; `path` appears complete and right, or not at all.
+        """Download one file of an adapter; `path` is written completely or not at all.
 
-        Raises ApiRefusal where its SHA-256 is not the promised one.
+        Raises ApiRefusal when its SHA-256 is not the expected one.
         """
         partial = path.with_name(f"{path.name}.part")
         digest = hashlib.sha256()
         try:
-            # a client of its own: the address is object storage's and must not see our key
+            # a separate client: object storage must not receive the API key
             async with (
                 httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False) as http,
                 http.stream("GET", file["url"]) as answer,
@@ -305,7 +305,7 @@ class AsyncApi:
         return self._all("/tenants")
 
     async def adjust_invoice(self, tenant: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Credit (`amount_micro` below zero) or charge; a `reference` counts once."""
+        """Credit a tenant (`amount_micro` below zero) or charge it; a `reference` counts once."""
         return await self._once("POST", f"/tenants/{part(tenant)}/adjustments", json=body)
 
     async def create_key(self, tenant: str, body: Mapping[str, Any]) -> KeyObject:
@@ -314,7 +314,7 @@ class AsyncApi:
         )
 
     def keys(self, tenant: str | None = None) -> AsyncIterator[KeyObject]:
-        """Of the tenant, or of the one that asks; so for the next two."""
+        """Keys of a tenant; None: of the caller's own. The next two methods are alike."""
         return self._all(_keys(tenant))
 
     async def revoke_key(self, key_id: str, tenant: str | None = None) -> KeyObject:
@@ -323,7 +323,7 @@ class AsyncApi:
     async def rotate_key(
         self, key_id: str, overlap_seconds: int, tenant: str | None = None
     ) -> KeyObject:
-        """`key_id` may be "current": the key that asks."""
+        """Give a key a new secret; the key_id "current" is the key of this client."""
         path = f"{_keys(tenant)}/{part(key_id)}/rotate"
         return cast(
             "KeyObject", await self._once("POST", path, json={"overlap_seconds": overlap_seconds})
@@ -340,13 +340,13 @@ class AsyncApi:
         return cast("EndpointObject", await self._call("POST", path, json=body))
 
     async def rotate_secret(self, endpoint_id: str, keep_old: bool) -> EndpointObject:
-        """`keep_old`: for 24 hours deliveries carry the signatures of both secrets."""
+        """Give an endpoint a new secret. keep_old: sign with both secrets for 24 hours."""
         path = f"/webhook_endpoints/{part(endpoint_id)}/rotate_secret"
         body = {"keep_old_secret_active_for_24_hours": keep_old}
         return cast("EndpointObject", await self._once("POST", path, json=body))
 
     async def test_endpoint(self, endpoint_id: str, event_type: str) -> dict[str, Any]:
-        """Sends one event and tells what the receiver said."""
+        """Send one test event; returns the receiver's status."""
         path = f"/webhook_endpoints/{part(endpoint_id)}/test"
         return await self._once("POST", path, json={"event_type": event_type})
 
@@ -365,7 +365,7 @@ class AsyncApi:
     async def _all(
         self, path: str, limit: int | None = None, query: Mapping[str, str] = NO_QUERY
     ) -> AsyncIterator[Any]:
-        """Every item, or the first `limit`, page after page."""
+        """All items, or the first `limit`, fetched page by page."""
         left, after = limit, None
         while left is None or left > 0:
             params: dict[str, Any] = {**query, "limit": PAGE if left is None else min(PAGE, left)}
@@ -382,9 +382,9 @@ class AsyncApi:
     async def _call(
         self, method: str, path: str, *, patient: bool = False, **arguments: Any
     ) -> dict[str, Any]:
-        """A request that may be repeated: a 503 is waited for, RETRIES_MAX times.
+        """Send a request; after a 503 it is repeated up to RETRIES_MAX times.
 
-        `patient`: so is a service that does not answer at all.
+        patient: also when the service does not answer at all
         """
         for attempt in range(RETRIES_MAX):
             try:

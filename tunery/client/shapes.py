@@ -1,4 +1,4 @@
-"""Objects of the API, as far as this client reads them. Answers may have more fields."""
+"""Objects of the API with the fields that this client reads; responses have more."""
 
 from typing import Any, TypedDict
 
@@ -13,7 +13,7 @@ class FileObject(TypedDict):
     id: str
     bytes: int
     created_at: int
-    filename: str
+    filename: str | None
     purpose: str
     status: str
     status_details: str | None
@@ -30,7 +30,7 @@ class JobObject(TypedDict):
     fine_tuned_model: str | None
     status: str
     phase: str
-    attempt: int
+    attempt: int | None
     node: str | None
     error: dict[str, Any] | None
     training_file: str
@@ -64,7 +64,7 @@ class ModelObject(TypedDict, total=False):
 
 class TenantObject(TypedDict):
     id: str
-    name: str
+    name: str | None
     plan: str
     created_at: int
     limits: dict[str, int]
@@ -72,7 +72,7 @@ class TenantObject(TypedDict):
 
 class KeyObject(TypedDict, total=False):
     id: str
-    name: str
+    name: str | None
     hint: str
     key: str
     scopes: list[str]
@@ -87,8 +87,8 @@ class KeyObject(TypedDict, total=False):
 
 class EndpointObject(TypedDict, total=False):
     id: str
-    name: str
-    url: str
+    name: str | None
+    url: str | None
     event_types: list[str]
     created_at: int
     signing_secret: str

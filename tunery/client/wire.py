@@ -1,4 +1,4 @@
-"""What both clients share: errors, and what goes over the wire and comes back."""
+"""Errors, and the encoding of requests and responses, which both clients share."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -10,8 +10,8 @@ from urllib.parse import quote
 
 import httpx
 
-DONE: Final = "[DONE]"  # data of the last event of a stream
-UNKNOWN: Final = "unknown"  # the code of what no answer of the API has
+DONE: Final = "[DONE]"  # data of a stream's last event
+UNKNOWN: Final = "unknown"  # code of errors that do not come from the API
 SHOWN_CHARACTERS_MAX: Final = 200
 Progress: TypeAlias = Callable[[int], None]  # bytes sent so far
 T = TypeVar("T")
@@ -19,11 +19,11 @@ R = TypeVar("R")
 
 
 class Unreachable(Exception):
-    """Nothing answers at the address."""
+    """No server answers at the address."""
 
 
 class ApiRefusal(Exception):
-    """The API said no. `message` says what to do."""
+    """The API refused a request. `message` says why and what to do."""
 
     def __init__(self, status: int, code: str, message: str, param: str | None) -> None:
         super().__init__(message)
@@ -31,7 +31,7 @@ class ApiRefusal(Exception):
 
 
 def object_of(answer: httpx.Response) -> dict[str, Any]:
-    """The object of an answer. Raises ApiRefusal, also where it is no answer of the API."""
+    """The object in a response. Raises ApiRefusal for an error, or if it is not the API's."""
     if not answer.is_success:
         raise refused(answer)
     try:
@@ -44,7 +44,7 @@ def object_of(answer: httpx.Response) -> dict[str, Any]:
 
 
 def streams(answer: httpx.Response) -> bool:
-    """Whether these are server-sent events."""
+    """Whether a response is a stream of server-sent events."""
     kind = answer.headers.get("content-type", "")
     return answer.is_success and kind.startswith("text/event-stream")
 
@@ -64,12 +64,12 @@ def _foreign(answer: httpx.Response) -> ApiRefusal:
 
 
 def part(identifier: str) -> str:
-    """As one part of a URL: ids of models may contain slashes."""
+    """An id as one segment of a URL; ids of models may contain slashes."""
     return quote(identifier, safe=":")
 
 
 class ProgressReader:
-    """A file that tells how much of it was read."""
+    """A file that reports how many bytes were read."""
 
     def __init__(self, stream: IO[bytes], progress: Progress) -> None:
         self._stream, self._progress, self._sent = stream, progress, 0
@@ -85,7 +85,7 @@ class ProgressReader:
 
 
 class Pieces:
-    """A file in pieces that several senders take at once. Raises OSError of the file."""
+    """The parts of a file, for concurrent senders. Raises OSError when it cannot be read."""
 
     def __init__(self, path: Path, piece_bytes: int, progress: Progress | None) -> None:
         self._path, self._progress = path, progress
@@ -106,7 +106,7 @@ class Pieces:
 
 
 async def at_once(work: Callable[[T], Awaitable[R]], items: Iterable[T], count: int) -> list[R]:
-    """Results in the order of `items`, `count` at a time. The first failure ends the others."""
+    """Apply a function to items, `count` at a time; results in order. An error cancels the rest."""
     gate = asyncio.Semaphore(count)
 
     async def bounded(item: T) -> R:
@@ -122,7 +122,7 @@ async def at_once(work: Callable[[T], Awaitable[R]], items: Iterable[T], count: 
 
 
 def in_threads(work: Callable[[T], R], items: Iterable[T], count: int) -> list[R]:
-    """`at_once` for callers without an event loop."""
+    """`at_once` with threads, for callers without an event loop."""
     with ThreadPoolExecutor(count, "tunery") as pool:
         tasks = [pool.submit(work, item) for item in items]
         try:

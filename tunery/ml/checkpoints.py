@@ -124,7 +124,7 @@ def _verify_file(path: Path, file: FileDigest) -> None:
 def choose(
     candidates: Sequence[ResumeCandidate], accepts: Callable[[CheckpointManifest], str | None]
 ) -> tuple[tuple[ResumeCandidate, CheckpointManifest] | None, tuple[SkippedCandidate, ...]]:
-    """The first candidate that verifies and belongs to this run, and the ones passed over.
+    """Choose the first candidate that verifies and belongs to this run; returns skipped ones, too.
 
     `accepts` gives a reason against a manifest, or None.
     """
@@ -153,13 +153,13 @@ def keep_newest(out_dir: Path, keep: int) -> None:
 
 
 def prepare(out_dir: Path) -> None:
-    """Make the directory, and clear what killed writers left in it."""
+    """Create the directory, and delete temporary folders of killed writers in it."""
     out_dir.mkdir(parents=True, exist_ok=True)
     remove_partials(out_dir)
 
 
 def first_difference(mine: dict[str, str], theirs: dict[str, str]) -> str | None:
-    """The first fact two fingerprints disagree on, in words."""
+    """Describe the first difference of two fingerprints."""
     for name in sorted(mine.keys() | theirs.keys()):
         if mine.get(name) != theirs.get(name):
             return f"{name} was {theirs.get(name)}, is {mine.get(name)}"

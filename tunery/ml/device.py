@@ -1,4 +1,4 @@
-"""What this machine computes with, and how exactly."""
+"""The processor and its number formats, and settings for reproducible results."""
 
 import importlib.metadata
 import os
@@ -31,13 +31,13 @@ def pick_dtype(precision: Precision, device: torch.device) -> torch.dtype:
 
 
 def cpu_flags(cpuinfo: Path = CPUINFO) -> frozenset[str]:
-    """Feature flags of the first processor; empty where the kernel does not tell."""
+    """Feature flags of the first processor; empty if the kernel does not list them."""
     flags = next(iter(_values(cpuinfo, "flags")), "")
     return frozenset(flags.split())
 
 
 def physical_cores(cpuinfo: Path = CPUINFO) -> int:
-    """Cores, not hyper-threads; 0 where the kernel does not tell."""
+    """Number of cores without hyper-threads; 0 if the kernel does not list them."""
     pairs = zip(_values(cpuinfo, "physical id"), _values(cpuinfo, "core id"), strict=False)
     return len(set(pairs))
 
@@ -52,7 +52,7 @@ def _values(cpuinfo: Path, field: str) -> list[str]:
 
 
 def make_deterministic(threads: int | None) -> int:
-    """Fix what changes bits: the number of threads and every nondeterministic kernel."""
+    """Fix the number of threads and use deterministic kernels: results are equal bit for bit."""
     allowed = len(os.sched_getaffinity(0))
     count = threads or min(allowed, physical_cores() or allowed)
     torch.set_num_threads(count)

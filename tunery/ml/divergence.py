@@ -1,4 +1,4 @@
-"""When a loss curve has gone wrong. Pure."""
+"""Detects losses that are not finite or stay far above their usual values. Pure."""
 
 from dataclasses import dataclass
 from math import isfinite
@@ -7,7 +7,7 @@ from statistics import median
 from tunery.work.exits import WorkError
 
 WINDOW_STEPS = 100
-HISTORY_MIN = 20  # fewer losses say nothing about what is usual
+HISTORY_MIN = 20  # with fewer losses, no usual value is known
 DEVIATIONS = 6.0  # of the median absolute deviation, and twice the median besides
 SPIKE_STEPS = 3  # in a row: one hard batch is no spike
 

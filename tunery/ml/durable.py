@@ -45,7 +45,7 @@ def new_directory(final: Path, *, last: str | None = None) -> Iterator[Path]:
 
 
 def remove_partials(parent: Path) -> None:
-    """Directories a killed writer left behind."""
+    """Delete temporary directories of killed writers."""
     for path in parent.glob(f"{PARTIAL_PREFIX}*"):
         shutil.rmtree(path, ignore_errors=True)
 

@@ -26,7 +26,7 @@ class EventWriter:
 
     @classmethod
     def on_stdout(cls) -> "EventWriter":
-        """Take standard output for events: whatever libraries print goes to standard error."""
+        """Use standard output for events alone; output of libraries goes to standard error."""
         stream = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
         return cls(stream, time.monotonic())
@@ -44,7 +44,7 @@ class EventWriter:
         self.stream.flush()
 
     def emit_failure(self, error: Exception) -> ExitCode:
-        """Write why the process fails; the exit code for that cause."""
+        """Write a `Failed` event; returns the exit code for its cause."""
         failure = classify(error)
         self.emit(Failed(cause=failure.cause, message=failure.message, advice=failure.advice))
         return EXIT_OF_CAUSE[failure.cause]

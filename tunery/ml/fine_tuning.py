@@ -38,7 +38,7 @@ def fine_tune(spec: TrainSpec, events: EventWriter, must_stop: Callable[[], bool
 
     Raises WorkError for inputs that cannot be trained on and for runs that diverge.
     """
-    # 1. Fix what changes bits, and check that the inputs are the ones named.
+    # 1. Make the computation deterministic, and check the hashes of the inputs.
     threads = device.make_deterministic(spec.threads)
     torch_device = device.pick_device()
     checkpoints.prepare(Path(spec.out_dir))
@@ -47,7 +47,7 @@ def fine_tune(spec: TrainSpec, events: EventWriter, must_stop: Callable[[], bool
     valid = _valid_rows(spec, config["vocab_size"])
     hyper = spec.hyper
     _check_rows(rows, hyper)
-    # 2. Find the newest checkpoint that verifies and belongs to this very run.
+    # 2. Find the newest checkpoint that verifies and belongs to this run.
     precision = DTYPE_NAMES[device.pick_dtype(spec.precision, torch_device)]
     fingerprint = _fingerprint(spec, hyper, precision)
     loaded, skipped = checkpoints.choose(
@@ -55,7 +55,7 @@ def fine_tune(spec: TrainSpec, events: EventWriter, must_stop: Callable[[], bool
     )
     if loaded is not None:
         fingerprint["precision"] = loaded[1].run["precision"]
-    # 3. Load, and prove that packing keeps documents apart.
+    # 3. Load the model, and prove that packed documents do not influence each other.
     run = TrainingRun(
         spec=spec,
         hyper=hyper,
@@ -76,7 +76,7 @@ def fine_tune(spec: TrainSpec, events: EventWriter, must_stop: Callable[[], bool
     # 4. Train.
     events.emit(_started(run, loaded, skipped, packing))
     trainer.train(resume_from_checkpoint=loaded[0].dir if loaded else None)
-    # 5. Write the adapter, or leave because it was asked to.
+    # 5. Write the adapter, or exit because it was asked to stop.
     step = trainer.state.global_step
     if step < run.plan.total_steps:
         events.emit(Preempted(step=step, checkpoint=run.saved.dir if run.saved else None))
@@ -126,7 +126,7 @@ def _plan(rows: PackedRows, hyper: Hyper) -> StepPlan:
 
 
 def _fingerprint(spec: TrainSpec, hyper: Hyper, precision: str) -> dict[str, str]:
-    """What makes two attempts the same run."""
+    """Everything that must be equal for two attempts to belong to the same run."""
     return {
         "base": spec.base_sha256,
         "data": " ".join(file_sha256(Path(path)) for path in spec.train_shards),

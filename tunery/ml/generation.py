@@ -10,7 +10,7 @@ PROMPT_TOKENS_MAX = 1_024
 
 
 def render(tokenizer: Any, prompt: str) -> list[int]:
-    """Token ids of a user's message as the chat template puts it, ready for the answer."""
+    """Token ids of a user's message, rendered with the chat template up to the answer."""
     text = prompt
     if tokenizer.chat_template is not None:
         messages = [{"role": "user", "content": prompt}]

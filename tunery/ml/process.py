@@ -1,4 +1,4 @@
-"""What the training and the scoring process have in common: events, signals, exit codes."""
+"""The main function of the training and the scoring process: events, signals, exit codes."""
 
 import os
 import sys
@@ -13,14 +13,14 @@ from tunery.ml.stop import StopRequest
 from tunery.work.exits import ExitCode
 
 WorkFunction: TypeAlias = Callable[[Path, EventWriter, StopRequest], ExitCode]
-NICENESS: Final = 19  # services on this machine, and the agent that sends heartbeats, go first
+NICENESS: Final = 19  # services on this machine, and the agent's heartbeats, have priority
 
 
 def main(name: str, work: WorkFunction) -> NoReturn:
     """Run `work` on the spec named by the only argument, and leave with its exit code."""
     stop = StopRequest()
     os.nice(NICENESS)
-    stop.listen()  # before seconds of imports: a signal may come at any time
+    stop.listen()  # before the imports, which take seconds: a signal may arrive at any time
     code = ExitCode.USER
     if len(sys.argv) == 2:
         code = _run(work, Path(sys.argv[1]), stop)
@@ -40,7 +40,7 @@ def _run(work: WorkFunction, spec: Path, stop: StopRequest) -> ExitCode:
             raise
         except Exception as error:  # any error at all: the last event says what went wrong
             code = events.emit_failure(error)
-            with suppress(OSError):  # the log may lie on the very disk that is full
+            with suppress(OSError):  # the log may be on the disk that is full
                 traceback.print_exception(error)
             return code
     except BrokenPipeError:

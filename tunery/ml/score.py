@@ -26,7 +26,7 @@ ITEMS: Final = Path(__file__).with_name("items")
 def score_file(path: Path, events: EventWriter, stop: StopRequest) -> ExitCode:
     """Score by a spec file. Raises WorkError when the inputs cannot be scored."""
     spec = with_bundled_items(read_score_spec(path))
-    from tunery.ml.scoring import score  # torch and peft: seconds a bad spec can spare
+    from tunery.ml.scoring import score  # torch and peft take seconds; a bad spec fails before
 
     return score(spec, events, stop)
 

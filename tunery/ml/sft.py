@@ -40,7 +40,7 @@ TRAINER_STATE: Final = "trainer_state.json"
 
 @dataclass
 class TrainingRun:
-    """One attempt: what is fixed, and what changes from step to step.
+    """State of one attempt.
 
     fingerprint: equal for two attempts of the same run
     environment: equal where a resume is equal to the bit
@@ -84,7 +84,7 @@ class EpochOrder(torch.utils.data.Sampler[int]):
 
 
 class Boundary(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
-    """After each optimizer step: evaluate, save, stop?"""
+    """Decides after each optimizer step whether to evaluate, save or stop."""
 
     def __init__(self, run: TrainingRun) -> None:
         self.run = run

@@ -1,4 +1,4 @@
-"""Everything a training loop carries from one optimizer step to the next, to files and back."""
+"""Saves and restores the complete state of a training loop between two optimizer steps."""
 
 import json
 import random
@@ -17,7 +17,7 @@ from tunery.ml.checkpoints import canonical_json
 
 OPTIMIZER = "optimizer.safetensors"
 RNG = "rng.safetensors"
-RNG_REST = "rng.json"  # what is no tensor
+RNG_REST = "rng.json"  # values that are not tensors
 PROGRESS = "progress.json"
 MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 
@@ -138,7 +138,7 @@ def load_optimizer(directory: Path, optimizer: AdapterAdamW, scheduler: Any) -> 
 
 
 def save_rng(directory: Path) -> None:
-    """Write where every random generator is: Python's, numpy's, torch's on each device."""
+    """Save the state of every random generator: Python's, numpy's, torch's on each device."""
     python_rng = random.getstate()
     numpy_rng: Any = np.random.get_state()  # the global one: libraries draw from it
     save_file(_rng_tensors(python_rng, numpy_rng), directory / RNG)
@@ -150,7 +150,7 @@ def save_rng(directory: Path) -> None:
 
 
 def load_rng(directory: Path) -> None:
-    """Put every random generator where it was at the step boundary."""
+    """Restore every random generator."""
     tensors = load_file(directory / RNG)
     rest = json.loads((directory / RNG_REST).read_text("utf-8"))
     version, gauss = rest["python"]

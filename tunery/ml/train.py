@@ -19,7 +19,9 @@ from tunery.work.exits import ExitCode
 def train(path: Path, events: EventWriter, stop: StopRequest) -> ExitCode:
     """Train on a spec file. Raises WorkError when the run cannot go on."""
     spec = read_train_spec(path)
-    from tunery.ml.fine_tuning import fine_tune  # torch and trl: seconds a bad spec can spare
+    from tunery.ml.fine_tuning import (
+        fine_tune,
+    )  # torch and trl take seconds; a bad spec fails before
 
     return fine_tune(spec, events, stop)
 

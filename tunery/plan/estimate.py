@@ -6,8 +6,9 @@ The gateway shows it before a job is submitted; the `job` decider takes its hold
 from msgspec.structs import replace
 
 from schemas.dataset import BaseTokens
+from schemas.envelope import Reason
 from schemas.job import Budget, Estimate, JobSpec
-from schemas.units import HOUR_MS, PPM, divide_up
+from schemas.reasons import refusing
 from tunery.plan.memory import memory_bytes
 from tunery.plan.packing import packed, steps_of_epoch
 from tunery.plan.price import price_micro
@@ -43,24 +44,18 @@ def estimate(spec: JobSpec, tokens: BaseTokens) -> Estimate:
     )
 
 
-def over_budget(budget: Budget | None, needs: Estimate) -> str | None:
+def over_budget(budget: Budget | None, needs: Estimate) -> Reason | None:
     """Why a job cannot start under its budget; None when it can."""
     if budget is None:
         return None
     gpu_ms, amount = budget.max_gpu_ms, budget.max_amount_micro
     if gpu_ms is not None and gpu_ms < needs.hold_gpu_ms:
-        kind, most, limit = "GPU-hours", _hundredths(needs.hold_gpu_ms, HOUR_MS), gpu_ms / HOUR_MS
-    elif amount is not None and amount < needs.price_max_micro:
-        kind, most, limit = needs.currency, _hundredths(needs.price_max_micro, PPM), amount / PPM
-    else:
-        return None
-    return (
-        f"the job may need up to {most} {kind}, which is held until it ends, and its budget is "
-        f"{limit:.2f}; raise the budget, or lower n_epochs"
-    )
-
-
-def _hundredths(value: int, unit: int) -> str:
-    """Rounded up."""
-    hundredths = divide_up(100 * value, unit)
-    return f"{hundredths // 100}.{hundredths % 100:02}"
+        return refusing("budget_gpu_hours", hold_gpu_ms=needs.hold_gpu_ms, budget_gpu_ms=gpu_ms)
+    if amount is not None and amount < needs.price_max_micro:
+        return refusing(
+            "budget_amount",
+            price_max_micro=needs.price_max_micro,
+            currency=needs.currency,
+            budget_micro=amount,
+        )
+    return None

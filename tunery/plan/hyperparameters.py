@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from reprlib import repr as repr_short
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from schemas.dataset import BaseTokens
-from schemas.envelope import Part
+from schemas.envelope import Reason
 from schemas.model import Base
 from schemas.training import Device, HyperParameters
 from schemas.units import PPB, PPM, divide_up
@@ -61,23 +62,34 @@ WHOLE: Final = frozenset(RANGES) - {
 PRECISIONS: Final = ("auto", "bf16", "fp32")
 
 
-class ParameterProblem(Part):
-    """A parameter of a request that cannot be used: its name, and what to do."""
+# Why a parameter cannot be used. Names after a code are the parameters of its reason.
+ParameterCode: TypeAlias = Literal[
+    "unknown",  # known
+    "precision_unknown",  # known
+    "two_learning_rates",
+    "not_whole_in_range",  # name, low, high, value
+    "not_in_range",  # name, low, high, value
+]
+
+
+@dataclass(frozen=True)
+class ParameterProblem:
+    """A parameter of a request that cannot be used: its name, and why."""
 
     param: str
-    message: str
+    reason: Reason
 
 
 def problems(request: HyperRequest, base: Base) -> tuple[ParameterProblem, ...]:
     """Everything that is wrong with a request, in the order of its fields."""
     named: list[ParameterProblem] = []
     for name, value in request.items():
-        message = _problem(name, value, base)
-        if message is not None:
-            named.append(ParameterProblem(param=name, message=message))
+        reason = _problem(name, value, base)
+        if reason is not None:
+            named.append(ParameterProblem(name, reason))
     if all(_is_set(request.get(name)) for name in ("learning_rate", "learning_rate_multiplier")):
-        text = "give learning_rate or learning_rate_multiplier, not both"
-        named.append(ParameterProblem(param="learning_rate_multiplier", message=text))
+        both = _parameter_reason("two_learning_rates")
+        named.append(ParameterProblem("learning_rate_multiplier", both))
     return tuple(named)
 
 
@@ -175,24 +187,29 @@ def multiplier_max(base: Base) -> float:
     return min(RANGES["learning_rate_multiplier"][1], math.floor(100 * most) / 100)
 
 
-def _problem(name: str, value: int | float | str | None, base: Base) -> str | None:
+def _parameter_reason(code: ParameterCode, **params: str | int) -> Reason:
+    return Reason(code=code, params=params)
+
+
+def _problem(name: str, value: int | float | str | None, base: Base) -> Reason | None:
     if name == "precision":
-        known = ", ".join(PRECISIONS)
-        return None if value is None or value in PRECISIONS else f"precision must be one of {known}"
+        if value is None or value in PRECISIONS:
+            return None
+        return _parameter_reason("precision_unknown", known=", ".join(PRECISIONS))
     if name not in RANGES:
-        return f"unknown hyper-parameter; known: {', '.join((*RANGES, 'precision'))}"
+        return _parameter_reason("unknown", known=", ".join((*RANGES, "precision")))
     if not _is_set(value):
         return None
     low, high = RANGES[name]
     high = min(high, base.context_length) if name == "max_length" else high
     high = multiplier_max(base) if name == "learning_rate_multiplier" else high
-    kind = "a whole number" if name in WHOLE else "a number"
     whole = isinstance(value, int) and not isinstance(value, bool)
     if whole or (isinstance(value, float) and name not in WHOLE):
         number: Any = value  # never through float(): JSON has whole numbers above its range
         if low <= number <= high:
             return None
-    return f'{name} must be {kind} from {low} to {high}, or "auto"; it is {repr_short(value)}'
+    code: ParameterCode = "not_whole_in_range" if name in WHOLE else "not_in_range"
+    return _parameter_reason(code, name=name, low=str(low), high=str(high), value=repr_short(value))
 
 
 def _is_set(value: int | float | str | None) -> bool:

@@ -1,4 +1,4 @@
-"""What every service stands on: the log, the store, blobs, keys, and the hosts that run on them.
+"""The runtime of every service: the log, the store, blobs, keys, and the hosts that use them.
 
 verbs                  decide, evolve, react, project and effect as types
 ports                  the ports that a service is given

@@ -65,7 +65,7 @@ async def open_runtime(name: str, settings: RuntimeSettings) -> AsyncIterator[Ru
 
 
 async def wait_for_server(server: str, connect: Callable[[], Awaitable[T]], clock: Clock) -> T:
-    """The result of `connect`, tried until it works; the log says now and then what is awaited."""
+    """Call `connect` until it succeeds; now and then a log line names the awaited server."""
 
     def note(error: Exception, try_number: int) -> None:
         if try_number % LOG_EVERY == 1:

@@ -9,14 +9,14 @@ FailureReason: TypeAlias = Literal["ended", "cancelled", "hung", "failed", "wait
 
 
 class Health:
-    """The hosts that ended though nothing stopped them, until they have run for a while again."""
+    """The hosts that ended unexpectedly and have not run again for a while."""
 
     def __init__(self) -> None:
         self._failing: dict[str, FailureReason] = {}
 
     @property
     def failing(self) -> Mapping[str, FailureReason]:
-        """Why each of these hosts does not run, by the name of the host."""
+        """Why each failing host does not run, by name."""
         return self._failing
 
     def mark_failing(self, host: str, why: FailureReason) -> None:

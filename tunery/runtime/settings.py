@@ -17,7 +17,7 @@ class SettingsError(Exception):
 
 
 class LogSettings(BaseSettings):
-    """What it takes to work with the log."""
+    """Settings that are needed to use the log."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, extra="ignore")
 

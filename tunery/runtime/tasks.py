@@ -50,7 +50,7 @@ async def stop_tasks(
 
 
 def _retrieve(task: "asyncio.Task[Any]") -> None:
-    """What a task raises while it is stopped is of no interest."""
+    """Retrieve the exception of a stopped task, so that asyncio does not warn about it."""
     if not task.cancelled():
         task.exception()
 

@@ -5,10 +5,10 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from schemas.account import PeriodEnded, Statement
+from schemas.account import InvoiceAdjustment, PeriodEnded, Statement
 from schemas.topics import PARTITIONS, POOL
 from schemas.units import GpuMs
-from services.billing.domain.invoice import Adjustment, Invoice, LedgerRow, invoice
+from services.billing.domain.invoice import Invoice, LedgerRow, invoice
 from services.billing.domain.periods import BillShare, Cut, Period, share_of
 from tunery.plan.price import PriceBook
 from tunery.runtime.store.abstract import Store
@@ -116,9 +116,9 @@ async def read_rows(
 
 async def _adjustments(
     connection: QueryConnection, tenant: str, month: Period
-) -> tuple[Adjustment, ...]:
+) -> tuple[InvoiceAdjustment, ...]:
     rows = await connection.fetch(ADJUSTMENTS, tenant, month.name)
-    return tuple(msgspec.convert(dict(row), Adjustment) for row in rows)
+    return tuple(msgspec.convert(dict(row), InvoiceAdjustment) for row in rows)
 
 
 async def _soft_limit(connection: QueryConnection, tenant: str) -> GpuMs | None:

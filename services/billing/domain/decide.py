@@ -1,6 +1,8 @@
-"""Decisions of `account`: who may use what, and who is told about which event."""
+"""Decisions of `account`: tenants, keys, limits, endpoints, and which of them get a delivery."""
 
 from typing import assert_never
+
+from msgspec.structs import replace
 
 from schemas import errors
 from schemas.account import (
@@ -35,9 +37,11 @@ from schemas.account import (
     RotateKey,
     SetPlan,
     TenantCreated,
+    WebhookEvent,
 )
-from schemas.envelope import Context, Rejected, Sha256, Tick
+from schemas.envelope import Context, Reason, Rejected, Sha256, Tick
 from schemas.ids import DELIVERY, derived_id
+from schemas.reasons import refusing
 from services.billing.domain import statements
 from services.billing.domain.state import (
     DELIVERIES_OPEN_MAX,
@@ -51,7 +55,7 @@ from services.billing.domain.state import (
 
 
 def decide(state: Tenants, command: Command, ctx: Context) -> tuple[Event, ...]:
-    """Refusals are `Rejected`; facts that change nothing (late, or told before) are ()."""
+    """The events of a command: `Rejected` for a refusal, () for a late or repeated fact."""
     if isinstance(command, CreateTenant):
         return _create_tenant(state, command, ctx)
     tenant = state.get(ctx.key)
@@ -83,112 +87,70 @@ def decide(state: Tenants, command: Command, ctx: Context) -> tuple[Event, ...]:
 def _without_tenant(command: Command, ctx: Context) -> tuple[Event, ...]:
     if isinstance(command, Announce | EndDelivery | CloseInvoice | Tick):
         return ()
-    return _reject(errors.NOT_FOUND, f"Tenant {ctx.key!r} does not exist. Create it first.")
+    return _reject(errors.NOT_FOUND, refusing("tenant_missing", tenant=ctx.key))
 
 
 def _create_tenant(state: Tenants, command: CreateTenant, ctx: Context) -> tuple[Event, ...]:
     if ctx.key in state:
-        return _reject(errors.ALREADY_EXISTS, f"Tenant {ctx.key!r} exists already.", "id")
-    wrong = _wrong_limits(command.limits)
-    if wrong:
-        return wrong
-    return (
-        TenantCreated(
-            name=command.name,
-            plan=command.plan,
-            limits=command.limits,
-            price_version=command.price_version,
-        ),
-    )
+        return _reject(errors.ALREADY_EXISTS, refusing("tenant_exists", tenant=ctx.key), "id")
+    wrong = _wrong_limits(command.terms.limits)
+    return wrong or (TenantCreated(name=command.name, terms=command.terms),)
 
 
 def _set_plan(tenant: AccountState, command: SetPlan) -> tuple[Event, ...]:
-    wrong = _wrong_limits(command.limits)
+    wrong = _wrong_limits(command.terms.limits)
     if wrong:
         return wrong
-    wanted = (command.plan, command.limits, command.price_version)
-    if wanted == (tenant.plan, tenant.limits, tenant.price_version):
-        return ()
-    return (PlanSet(plan=command.plan, limits=command.limits, price_version=command.price_version),)
+    return () if command.terms == tenant.terms else (PlanSet(terms=command.terms),)
 
 
 def _wrong_limits(limits: Limits) -> tuple[Rejected, ...]:
     if limits.concurrency < 1:
-        return _reject(
-            errors.MALFORMED, "limits.concurrency must be at least 1.", "limits.concurrency"
-        )
+        below = refusing("concurrency_below_one")
+        return _reject(errors.MALFORMED, below, "limits.concurrency")
     if not 0 <= limits.soft_gpu_ms <= limits.hard_gpu_ms:
-        return _reject(
-            errors.MALFORMED,
-            "Limits must satisfy 0 <= soft_gpu_ms <= hard_gpu_ms.",
-            "limits.soft_gpu_ms",
-        )
+        disorder = refusing("limits_out_of_order")
+        return _reject(errors.MALFORMED, disorder, "limits.soft_gpu_ms")
     return ()
 
 
 def _create_key(tenant: AccountState, command: CreateKey) -> tuple[Event, ...]:
-    if command.key_id in tenant.keys:
-        return _reject(errors.ALREADY_EXISTS, f"Key {command.key_id!r} exists already.", "id")
+    terms = command.terms
+    if terms.key_id in tenant.keys:
+        exists = refusing("key_exists", key_id=terms.key_id)
+        return _reject(errors.ALREADY_EXISTS, exists, "id")
     if sum(not key.revoked for key in tenant.keys.values()) >= KEYS_MAX:
-        return _reject(
-            errors.ILLEGAL_STATE, f"A tenant has at most {KEYS_MAX} keys. Revoke one first."
-        )
-    if not command.scopes:
-        return _reject(errors.MALFORMED, "A key needs at least one scope.", "scopes")
-    return (
-        KeyCreated(
-            key_id=command.key_id,
-            name=command.name,
-            sha256=command.sha256,
-            hint=command.hint,
-            scopes=command.scopes,
-            expires_at=command.expires_at,
-            models=command.models,
-            spend_cap_micro=command.spend_cap_micro,
-            requests_per_minute=command.requests_per_minute,
-        ),
-    )
+        return _reject(errors.ILLEGAL_STATE, refusing("keys_at_most", limit=KEYS_MAX))
+    if not terms.scopes:
+        return _reject(errors.MALFORMED, refusing("scopes_missing"), "scopes")
+    return (KeyCreated(terms=terms),)
 
 
 def _rotate_key(tenant: AccountState, command: RotateKey) -> tuple[Event, ...]:
     key = tenant.keys.get(command.key_id)
     if key is None:
-        return _reject(errors.NOT_FOUND, f"No key {command.key_id!r}.", "id")
+        return _reject(errors.NOT_FOUND, refusing("key_missing", key_id=command.key_id), "id")
     if key.revoked:
-        message = f"Key {command.key_id!r} was revoked. Create a new one."
-        return _reject(errors.ILLEGAL_STATE, message)
+        return _reject(errors.ILLEGAL_STATE, refusing("key_revoked", key_id=command.key_id))
     if command.secret not in (None, key.sha256):
-        message = (
-            "A key is rotated with its own newest secret, or by an operator: whoever asks gets "
-            "the new one. Another key of yours can be revoked."
-        )
-        return _reject(errors.FORBIDDEN, message, "id")
-    return (
-        KeyRotated(
-            key_id=command.key_id,
-            sha256=command.sha256,
-            hint=command.hint,
-            previous_sha256=key.sha256,
-            previous_until=command.previous_until,
-        ),
-    )
+        # the response contains the new secret
+        return _reject(errors.FORBIDDEN, refusing("key_rotated_by_another"), "id")
+    rotation = command.rotation
+    rotated = KeyRotated(key_id=command.key_id, rotation=rotation, previous_sha256=key.sha256)
+    return (rotated,)
 
 
 def _revoke_key(tenant: AccountState, command: RevokeKey) -> tuple[Event, ...]:
     key = tenant.keys.get(command.key_id)
     if key is None:
-        return _reject(errors.NOT_FOUND, f"No key {command.key_id!r}.", "id")
+        return _reject(errors.NOT_FOUND, refusing("key_missing", key_id=command.key_id), "id")
     if not _may_revoke(tenant, key, command.secret):
-        message = (
-            f"Another key is revoked by one with the scope {KEYS_SCOPE}, or by an operator; an "
-            "operator's key by operators only."
-        )
-        return _reject(errors.FORBIDDEN, message, "id")
+        return _reject(errors.FORBIDDEN, refusing("key_revoked_by_another"), "id")
     return () if key.revoked else (KeyRevoked(key_id=command.key_id, sha256=key.sha256),)
 
 
 def _may_revoke(tenant: AccountState, key: ApiKey, secret: Sha256 | None) -> bool:
-    """Operators, the key itself, and for keys of tenants those whose work it is."""
+    """Whether a key may be revoked: by operators, by itself, or with the scope KEYS_SCOPE."""
     if secret in (None, key.sha256):
         return True
     asking = (own for own in tenant.keys.values() if own.sha256 == secret and not own.revoked)
@@ -196,33 +158,26 @@ def _may_revoke(tenant: AccountState, key: ApiKey, secret: Sha256 | None) -> boo
 
 
 def _create_endpoint(tenant: AccountState, command: CreateEndpoint) -> tuple[Event, ...]:
-    if command.endpoint_id in tenant.endpoints:
-        message = f"Webhook endpoint {command.endpoint_id!r} exists already."
-        return _reject(errors.ALREADY_EXISTS, message, "id")
+    terms = command.terms
+    if terms.endpoint_id in tenant.endpoints:
+        exists = refusing("endpoint_exists", endpoint_id=terms.endpoint_id)
+        return _reject(errors.ALREADY_EXISTS, exists, "id")
     if len(tenant.endpoints) >= ENDPOINTS_MAX:
-        message = f"A tenant has at most {ENDPOINTS_MAX} webhook endpoints. Delete one first."
-        return _reject(errors.ILLEGAL_STATE, message)
-    wrong = _wrong_types(command.event_types)
+        return _reject(errors.ILLEGAL_STATE, refusing("endpoints_at_most", limit=ENDPOINTS_MAX))
+    wrong = _wrong_types(terms.event_types)
     if wrong:
         return wrong
-    return (
-        EndpointCreated(
-            endpoint_id=command.endpoint_id,
-            name=command.name,
-            url=command.url,
-            event_types=tuple(sorted(set(command.event_types))),
-            secret_version=command.secret_version,
-        ),
-    )
+    types = tuple(sorted(set(terms.event_types)))
+    return (EndpointCreated(terms=replace(terms, event_types=types)),)
 
 
 def _wrong_types(event_types: tuple[str, ...]) -> tuple[Rejected, ...]:
     unknown = sorted(set(event_types) - set(EVENT_TYPES))
     if event_types and not unknown:
         return ()
-    known = ", ".join(EVENT_TYPES)
-    what = f"Unknown event types: {', '.join(unknown)}." if unknown else "No event types."
-    return _reject(errors.MALFORMED, f"{what} Choose from: {known}.", "event_types")
+    missing = refusing("event_types_missing")
+    wrong = refusing("event_types_unknown", types=", ".join(unknown)) if unknown else missing
+    return _reject(errors.MALFORMED, wrong, "event_types")
 
 
 def _of_endpoint(
@@ -230,7 +185,8 @@ def _of_endpoint(
 ) -> tuple[Event, ...]:
     endpoint = tenant.endpoints.get(command.endpoint_id)
     if endpoint is None:
-        return _reject(errors.NOT_FOUND, f"No webhook endpoint {command.endpoint_id!r}.", "id")
+        missing = refusing("endpoint_missing", endpoint_id=command.endpoint_id)
+        return _reject(errors.NOT_FOUND, missing, "id")
     match command:
         case ChangeEndpoint():
             return _change_endpoint(command)
@@ -238,7 +194,7 @@ def _of_endpoint(
             return (
                 EndpointRotated(
                     endpoint_id=command.endpoint_id,
-                    secret_version=endpoint.secret_version + 1,
+                    secret_version=endpoint.terms.secret_version + 1,
                     previous_until=command.previous_until,
                 ),
             )
@@ -251,17 +207,12 @@ def _of_endpoint(
 
 
 def _change_endpoint(command: ChangeEndpoint) -> tuple[Event, ...]:
-    types = command.event_types
-    if types is not None and (wrong := _wrong_types(types)):
-        return wrong
-    return (
-        EndpointChanged(
-            endpoint_id=command.endpoint_id,
-            name=command.name,
-            url=command.url,
-            event_types=None if types is None else tuple(sorted(set(types))),
-        ),
-    )
+    change = command.change
+    if change.event_types is not None:
+        if wrong := _wrong_types(change.event_types):
+            return wrong
+        change = replace(change, event_types=tuple(sorted(set(change.event_types))))
+    return (EndpointChanged(endpoint_id=command.endpoint_id, change=change),)
 
 
 def _deliver(
@@ -270,33 +221,21 @@ def _deliver(
     if command.delivery_id in tenant.deliveries:
         return ()
     if len(tenant.deliveries) >= DELIVERIES_OPEN_MAX:
-        message = f"{DELIVERIES_OPEN_MAX} deliveries are open already. Wait until some have ended."
-        return _reject(errors.ILLEGAL_STATE, message)
-    event = Announce(
-        event_id=command.event_id,
-        event_type=command.event_type,
-        object_id=command.object_id,
-        created_at=command.created_at,
-    )
-    return (_due(command.delivery_id, command.endpoint_id, endpoint, event, command.once),)
+        full = refusing("deliveries_at_most", limit=DELIVERIES_OPEN_MAX)
+        return _reject(errors.ILLEGAL_STATE, full)
+    return (_due(command.delivery_id, endpoint, command.event, command.once),)
 
 
 def _due(
-    delivery_id: str,
-    endpoint_id: str,
-    endpoint: WebhookEndpoint,
-    event: Announce,
-    once: bool = False,
+    delivery_id: str, endpoint: WebhookEndpoint, event: WebhookEvent, once: bool = False
 ) -> DeliveryDue:
+    terms = endpoint.terms
     return DeliveryDue(
         delivery_id=delivery_id,
-        endpoint_id=endpoint_id,
-        url=endpoint.url,
-        secret_version=endpoint.secret_version,
-        event_id=event.event_id,
-        event_type=event.event_type,
-        object_id=event.object_id,
-        created_at=event.created_at,
+        endpoint_id=terms.endpoint_id,
+        url=terms.url,
+        secret_version=terms.secret_version,
+        event=event,
         previous_until=endpoint.previous_until,
         once=once,
     )
@@ -305,35 +244,29 @@ def _due(
 def _announce(tenant: AccountState, command: Announce) -> tuple[Event, ...]:
     """One delivery for each endpoint that subscribes to this type now.
 
-    The delivery's id follows from event and endpoint, so an event told twice cannot open a second
-    delivery while the first is open; told twice at all it is not (reactions are decided once).
+    The delivery's id follows from event and endpoint, so an event announced twice cannot open a
+    second delivery while the first is open. Reactions are decided only once anyway.
     """
-    free_count = DELIVERIES_OPEN_MAX - len(tenant.deliveries)
+    free_count, event = DELIVERIES_OPEN_MAX - len(tenant.deliveries), command.event
     due = []
     for endpoint_id, endpoint in sorted(tenant.endpoints.items()):
-        delivery_id = DELIVERY + derived_id(command.event_id, endpoint_id)
-        if command.event_type not in endpoint.event_types or delivery_id in tenant.deliveries:
-            continue
-        due.append(_due(delivery_id, endpoint_id, endpoint, command))
+        delivery_id = DELIVERY + derived_id(event.event_id, endpoint_id)
+        subscribed = event.event_type in endpoint.terms.event_types
+        if subscribed and delivery_id not in tenant.deliveries:
+            due.append(_due(delivery_id, endpoint, event))
     return tuple(due[: max(free_count, 0)])
 
 
 def _end_delivery(tenant: AccountState, command: EndDelivery) -> tuple[Event, ...]:
     """The first outcome counts. An endpoint that answers 410 Gone is deleted with it."""
-    endpoint_id = tenant.deliveries.get(command.delivery_id)
+    endpoint_id = tenant.deliveries.get(command.report.delivery_id)
     if endpoint_id is None:
         return ()
-    ended = DeliveryEnded(
-        delivery_id=command.delivery_id,
-        endpoint_id=endpoint_id,
-        outcome=command.outcome,
-        attempts=command.attempts,
-        status=command.status,
-    )
-    if command.outcome == "gone" and endpoint_id in tenant.endpoints:
+    ended = DeliveryEnded(endpoint_id=endpoint_id, report=command.report)
+    if command.report.outcome == "gone" and endpoint_id in tenant.endpoints:
         return (ended, EndpointDeleted(endpoint_id=endpoint_id))
     return (ended,)
 
 
-def _reject(code: str, message: str, param: str | None = None) -> tuple[Rejected, ...]:
-    return (Rejected(code=code, message=message, param=param),)
+def _reject(code: str, reason: Reason, param: str | None = None) -> tuple[Rejected, ...]:
+    return (Rejected(code=code, reason=reason, param=param),)

@@ -3,7 +3,7 @@
 from typing import TypeAlias, assert_never
 
 from immutables import Map
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from schemas.account import (
     DeliveryDue,
@@ -40,9 +40,7 @@ def evolve(state: Tenants, event: Event, ctx: Context) -> Tenants:
     if isinstance(event, TenantCreated):
         month = period_of(ctx.at)
         created = AccountState(
-            plan=event.plan,
-            limits=event.limits,
-            price_version=event.price_version,
+            terms=event.terms,
             period=month.name,
             closes_at=month.end_ms + CLOSE_AFTER_MS,
         )
@@ -69,16 +67,15 @@ Changed: TypeAlias = (
 def _evolved(tenant: AccountState, event: Changed) -> AccountState:
     match event:
         case PlanSet():
-            return replace(
-                tenant, plan=event.plan, limits=event.limits, price_version=event.price_version
-            )
-        case KeyCreated():
-            created = ApiKey(sha256=event.sha256, scopes=event.scopes)
-            return replace(tenant, keys=tenant.keys.set(event.key_id, created))
+            return replace(tenant, terms=event.terms)
+        case KeyCreated(terms=terms):
+            created = ApiKey(sha256=terms.sha256, scopes=terms.scopes)
+            return replace(tenant, keys=tenant.keys.set(terms.key_id, created))
         case KeyRotated() | KeyRevoked():
-            key = tenant.keys.get(event.key_id, ApiKey(sha256=event.sha256))
             revoked = isinstance(event, KeyRevoked)
-            changed = replace(key, sha256=event.sha256, revoked=revoked)
+            sha256 = event.sha256 if isinstance(event, KeyRevoked) else event.rotation.sha256
+            key = tenant.keys.get(event.key_id, ApiKey(sha256=sha256))
+            changed = replace(key, sha256=sha256, revoked=revoked)
             return replace(tenant, keys=tenant.keys.set(event.key_id, changed))
         case PeriodEnded():
             return replace(tenant, closes_at=None)
@@ -91,15 +88,16 @@ def _evolved(tenant: AccountState, event: Changed) -> AccountState:
                 closed=event.statement,
             )
         case InvoiceAdjusted():
-            known = tenant.adjustments.set(event.reference, event.period)
+            known = tenant.adjustments.set(event.adjustment.reference, event.period)
             return replace(tenant, adjustments=known)
         case DeliveryDue():
             opened = tenant.deliveries.set(event.delivery_id, event.endpoint_id)
             return replace(tenant, deliveries=opened)
         case DeliveryEnded():
-            if event.delivery_id not in tenant.deliveries:
+            delivery_id = event.report.delivery_id
+            if delivery_id not in tenant.deliveries:
                 return tenant
-            return replace(tenant, deliveries=tenant.deliveries.delete(event.delivery_id))
+            return replace(tenant, deliveries=tenant.deliveries.delete(delivery_id))
         case _:
             return replace(tenant, endpoints=_endpoints(tenant.endpoints, event))
 
@@ -108,27 +106,19 @@ def _endpoints(
     endpoints: Map[str, WebhookEndpoint], event: OfEndpoint
 ) -> Map[str, WebhookEndpoint]:
     if isinstance(event, EndpointCreated):
-        created = WebhookEndpoint(
-            url=event.url, event_types=event.event_types, secret_version=event.secret_version
-        )
-        return endpoints.set(event.endpoint_id, created)
+        return endpoints.set(event.terms.endpoint_id, WebhookEndpoint(terms=event.terms))
     endpoint = endpoints.get(event.endpoint_id)
     if endpoint is None:
         return endpoints
     match event:
         case EndpointChanged():
-            changed = replace(
-                endpoint,
-                url=event.url or endpoint.url,
-                event_types=event.event_types or endpoint.event_types,
-            )
-            return endpoints.set(event.endpoint_id, changed)
+            fields = asdict(event.change).items()
+            changed = {name: value for name, value in fields if value is not None}
+            terms = replace(endpoint.terms, **changed)
+            return endpoints.set(event.endpoint_id, replace(endpoint, terms=terms))
         case EndpointRotated():
-            rotated = replace(
-                endpoint,
-                secret_version=event.secret_version,
-                previous_until=event.previous_until,
-            )
+            terms = replace(endpoint.terms, secret_version=event.secret_version)
+            rotated = replace(endpoint, terms=terms, previous_until=event.previous_until)
             return endpoints.set(event.endpoint_id, rotated)
         case EndpointDeleted():
             return endpoints.delete(event.endpoint_id)

@@ -11,7 +11,7 @@ from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
 
-from schemas.account import AdjustmentReason, Lane, Statement
+from schemas.account import InvoiceAdjustment, Lane, Statement
 from schemas.pool import Role
 from schemas.units import HOUR_MS, GpuMs, Micro
 from services.billing.domain.periods import BillShare, Period, period_of
@@ -62,15 +62,6 @@ class LedgerRow(Struct, frozen=True, kw_only=True):
     journal_offset: int = 0
 
 
-class Adjustment(Struct, frozen=True, kw_only=True):
-    """What an operator added to a bill; credits are below zero."""
-
-    reference: str
-    reason: AdjustmentReason
-    currency: str
-    amount_micro: Micro
-
-
 class Line(Struct, frozen=True, kw_only=True):
     """One job, one hour, one kind. `overage_gpu_ms`: the part above the month's soft limit.
 
@@ -99,7 +90,7 @@ class Invoice(Struct, frozen=True, kw_only=True):
     currency: str
     status: Literal["open", "closed"]
     lines: tuple[Line, ...]
-    adjustments: tuple[Adjustment, ...]
+    adjustments: tuple[InvoiceAdjustment, ...]
     used_gpu_ms: GpuMs
     gpu_ms: GpuMs
     credited_gpu_ms: GpuMs
@@ -117,7 +108,7 @@ def invoice(
     currency: str,
     *,
     share: BillShare | None = None,
-    adjustments: Iterable[Adjustment] = (),
+    adjustments: Iterable[InvoiceAdjustment] = (),
     statement: Statement | None = None,
 ) -> Invoice:
     """The bill of one month. `currency` is used when nothing is on it.

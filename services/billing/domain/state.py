@@ -1,13 +1,12 @@
-"""What `account` remembers of each tenant: enough to decide, nothing that only readers need."""
+"""The state of `account`: what decisions need, and nothing that only readers need."""
 
 from typing import Final, TypeAlias
 
 from immutables import Map
 from msgspec import Struct
 
-from schemas.account import Lane, Limits, Statement
+from schemas.account import EndpointTerms, PlanTerms, Statement
 from schemas.envelope import Sha256
-from schemas.sealed import Sealed
 from schemas.units import HOUR_MS, Ms
 
 KEYS_MAX: Final = 100  # usable keys of one tenant
@@ -28,9 +27,7 @@ class ApiKey(Struct, frozen=True, kw_only=True):
 class WebhookEndpoint(Struct, frozen=True, kw_only=True):
     """`previous_until`: until then deliveries carry the signature of the secret before, too."""
 
-    url: Sealed
-    event_types: tuple[str, ...]
-    secret_version: int
+    terms: EndpointTerms
     previous_until: Ms | None = None
 
 
@@ -41,9 +38,7 @@ class AccountState(Struct, frozen=True, kw_only=True):
     being closed. `closed`: the month before.
     """
 
-    plan: Lane
-    limits: Limits
-    price_version: str
+    terms: PlanTerms
     keys: Map[str, ApiKey] = Map()
     endpoints: Map[str, WebhookEndpoint] = Map()
     deliveries: Map[str, str] = Map()

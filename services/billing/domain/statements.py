@@ -12,6 +12,7 @@ from schemas.account import (
     PeriodEnded,
 )
 from schemas.envelope import Context, Rejected, Tick
+from schemas.reasons import refusing
 from schemas.units import Micro, Ms
 from services.billing.domain.periods import period_of
 from services.billing.domain.state import ADJUSTMENTS_MAX, AccountState, Tenants
@@ -43,10 +44,8 @@ def decide(
 def _tick(tenant: AccountState, ctx: Context) -> tuple[Event, ...]:
     if tenant.closes_at is None or ctx.at < tenant.closes_at:
         return ()
-    ended = PeriodEnded(
-        period=tenant.period, soft_gpu_ms=tenant.limits.soft_gpu_ms, before=tenant.closed
-    )
-    return (ended,)
+    soft = tenant.terms.limits.soft_gpu_ms
+    return (PeriodEnded(period=tenant.period, soft_gpu_ms=soft, before=tenant.closed),)
 
 
 def _close(tenant: AccountState, command: CloseInvoice) -> tuple[Event, ...]:
@@ -57,20 +56,14 @@ def _close(tenant: AccountState, command: CloseInvoice) -> tuple[Event, ...]:
 
 
 def _adjust(tenant: AccountState, command: AdjustInvoice, ctx: Context) -> tuple[Event, ...]:
-    if (known := tenant.adjustments.get(command.reference)) is not None:
-        text = f"{command.reference!r} is on the bill of {known} already; use another reference."
-        return (Rejected(code=errors.ALREADY_EXISTS, message=text, param="reference"),)
-    if not 0 < abs(command.amount_micro) <= AMOUNT_MICRO_MAX:
-        text = "amount_micro must not be 0, and at most 10^15 either way."
-        return (Rejected(code=errors.MALFORMED, message=text, param="amount_micro"),)
+    adjustment = command.adjustment
+    if (known := tenant.adjustments.get(adjustment.reference)) is not None:
+        exists = refusing("adjustment_exists", reference=adjustment.reference, period=known)
+        return (Rejected(code=errors.ALREADY_EXISTS, reason=exists, param="reference"),)
+    if not 0 < abs(adjustment.amount_micro) <= AMOUNT_MICRO_MAX:
+        wrong = refusing("amount_out_of_range", limit=AMOUNT_MICRO_MAX)
+        return (Rejected(code=errors.MALFORMED, reason=wrong, param="amount_micro"),)
     if len(tenant.adjustments) >= ADJUSTMENTS_MAX:
-        text = f"A tenant has at most {ADJUSTMENTS_MAX} adjustments."
-        return (Rejected(code=errors.ILLEGAL_STATE, message=text),)
-    adjusted = InvoiceAdjusted(
-        reference=command.reference,
-        period=period_of(ctx.at).name,
-        amount_micro=command.amount_micro,
-        currency=command.currency,
-        reason=command.reason,
-    )
-    return (adjusted,)
+        full = refusing("adjustments_at_most", limit=ADJUSTMENTS_MAX)
+        return (Rejected(code=errors.ILLEGAL_STATE, reason=full),)
+    return (InvoiceAdjusted(period=period_of(ctx.at).name, adjustment=adjustment),)

@@ -9,8 +9,10 @@ Three outcomes, because "not shown to be worse" and "shown not to be worse" diff
 from fractions import Fraction
 from math import comb, sqrt
 
+from schemas.envelope import Reason
 from schemas.job import ScoreSummary
 from schemas.model import Verdict
+from schemas.reasons import judging
 from schemas.units import PPM
 from tunery.work.scores import ItemScore, Scores
 
@@ -25,7 +27,7 @@ def summarise(scores: Scores, drop_max_ppm: int | None = None) -> ScoreSummary:
     items, holdout = scores.items, scores.holdout
     verdict, reasons = judge(items, DROP_MAX_PPM if drop_max_ppm is None else drop_max_ppm)
     if verdict == "pass" and _overfitted(scores):
-        reasons += ("loss on the validation rows is higher than the base model's",)
+        reasons += (judging("validation_loss_rose"),)
     return ScoreSummary(
         verdict=verdict,
         reasons=reasons,
@@ -37,28 +39,29 @@ def summarise(scores: Scores, drop_max_ppm: int | None = None) -> ScoreSummary:
         adapter_loss_ppm=_ppm(holdout.adapter_loss),
         base_exact_match_ppm=_share_ppm(holdout.base_exact, holdout.generated),
         adapter_exact_match_ppm=_share_ppm(holdout.adapter_exact, holdout.generated),
-        advice=_advice(verdict, scores),
     )
 
 
 def judge(
     items: tuple[ItemScore, ...], drop_max_ppm: int = DROP_MAX_PPM
-) -> tuple[Verdict, tuple[str, ...]]:
+) -> tuple[Verdict, tuple[Reason, ...]]:
     """The verdict on paired right/wrong answers, and why."""
     n = len(items)
     if n < ITEMS_MIN:
-        return "inconclusive", (f"{n} items scored, {ITEMS_MIN} are needed to tell",)
+        return "inconclusive", (judging("items_too_few", items=n, limit=ITEMS_MIN),)
     worse, better = discordant(items)
     drop_ppm = PPM * (worse - better) // n
     p_ppm = round(PPM * mcnemar_worse(worse, better))
-    figures = (
-        f"{-drop_ppm / 10_000:+.1f} points on {n} items, one-sided p of a drop = {p_ppm / PPM:.4f}"
-    )
+    change_ppm = -drop_ppm
     if drop_ppm > drop_max_ppm and p_ppm < ALPHA_PPM:
-        return "block", (f"{figures}: a drop of more than {drop_max_ppm / 10_000:g} points",)
+        shown = judging(
+            "drop_shown", change_ppm=change_ppm, items=n, p_ppm=p_ppm, drop_max_ppm=drop_max_ppm
+        )
+        return "block", (shown,)
     if drop_upper_bound(worse, better, n) < drop_max_ppm / PPM:
-        return "pass", (figures,)
-    return "inconclusive", (f"{figures}: neither a drop nor its absence is shown",)
+        return "pass", (judging("drop_excluded", change_ppm=change_ppm, items=n, p_ppm=p_ppm),)
+    undecided = judging("drop_undecided", change_ppm=change_ppm, items=n, p_ppm=p_ppm)
+    return "inconclusive", (undecided,)
 
 
 def discordant(items: tuple[ItemScore, ...]) -> tuple[int, int]:
@@ -91,19 +94,6 @@ def drop_upper_bound(worse: int, better: int, n: int) -> float:
 def _overfitted(scores: Scores) -> bool:
     base, adapter = scores.holdout.base_loss, scores.holdout.adapter_loss
     return base is not None and adapter is not None and adapter > base
-
-
-def _advice(verdict: Verdict, scores: Scores) -> str | None:
-    if verdict == "block":
-        return (
-            "The adapter lost general abilities. Train fewer epochs, lower the learning rate, "
-            "or mix general examples into the training file."
-        )
-    if verdict == "inconclusive":
-        return "Add capability items, or compare the two on your own tasks before promoting it."
-    if _overfitted(scores):
-        return "Train fewer epochs or add rows: the validation loss rose above the base model's."
-    return None
 
 
 def _ppm(value: float | None) -> int:

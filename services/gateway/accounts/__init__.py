@@ -1,8 +1,8 @@
 """Tenants, API keys, webhook endpoints.
 
-* `auth`: who asks
+* `auth`: which key a request is sent with
 * `tenant_routes`, `key_routes`, `webhook_routes`: what operators and tenants manage
-* `bodies`, `responses`: requests and answers
+* `bodies`, `responses`: bodies of requests and of responses
 * `tables`, `projection`: the journal `account` as rows
 * `prices`: price books
 """

@@ -1,4 +1,4 @@
-"""API keys: a bearer token, known to us by its SHA-256 only."""
+"""API keys: bearer tokens, of which only the SHA-256 is stored."""
 
 import hashlib
 import hmac
@@ -44,7 +44,7 @@ async def authenticate(deps: Deps, authorization: str | None) -> Principal:
 
 
 async def _rotated(deps: Deps, sha256: str) -> KeyRow:
-    """The key that had this secret before it was rotated, while both are good."""
+    """The key whose previous secret this is, while that is still valid."""
     row = await deps.views.first(KEYS, {"previous_sha256": sha256})
     if row is None:
         raise _refused("The API key is not valid.")

@@ -31,7 +31,7 @@ AMOUNT_MICRO_MAX: Final = 10**15
 
 
 def receiver_url(url: str) -> str:
-    """Where a webhook may go as far as the URL alone tells; its addresses are checked each time."""
+    """Check the form of a receiver's URL. Its addresses are checked by the notifier at each try."""
     try:
         parts = urlsplit(url)
         good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
@@ -92,7 +92,7 @@ class AdjustmentRequest(Body):
 
 class RotateKeyRequest(Body):
     overlap_seconds: Annotated[StrictInt, Field(ge=0, le=OVERLAP_S_MAX)] = Field(
-        default=DAY_S, description="how long the old secret stays good"
+        default=DAY_S, description="how long the old secret stays valid"
     )
 
 
@@ -101,12 +101,12 @@ class EndpointRequest(Body):
     url: Url
     event_types: EventTypes = Field(
         default=list(STANDARD_EVENT_TYPES),
-        description="OpenAI's three unless you say; " + ", ".join(RICH_EVENT_TYPES) + " on request",
+        description="by default OpenAI's three; also " + ", ".join(RICH_EVENT_TYPES),
     )
 
 
 class EndpointChangeRequest(Body):
-    """What is left out stays as it is."""
+    """Fields that are missing or null are not changed."""
 
     name: Name | None = None
     url: Url | None = None
@@ -122,7 +122,7 @@ class TestRequest(Body):
 
 
 class RedeliverRequest(Body):
-    """Which deliveries to make once more: by id, or every one due in [after, before)."""
+    """Which deliveries to repeat: those with these ids, or all that were due in [after, before)."""
 
     delivery_ids: Annotated[list[Id], Field(min_length=1, max_length=REDELIVERIES_MAX)] | None = (
         None

@@ -1,6 +1,6 @@
-"""`/v1/keys`: a tenant's own API keys. What a key may do to which is decided in `account`.
+"""`/v1/keys`: a tenant's own API keys. The stream `account` decides which key may change which.
 
-Operators reach the keys of every tenant through `/v1/tenants/{tenant}/keys`.
+Operators manage the keys of every tenant with `/v1/tenants/{tenant}/keys`.
 """
 
 from base64 import urlsafe_b64encode
@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Query
 
-from schemas.account import ADMIN_SCOPE, RevokeKey, RotateKey
+from schemas.account import ADMIN_SCOPE, KeyRotation, RevokeKey, RotateKey
 from schemas.envelope import Sha256
 from schemas.sealed import Sealed
 from schemas.topics import ACCOUNT
@@ -29,7 +29,7 @@ from services.gateway.web.responses import Page, listing
 LIMIT: Final = 100
 LIMIT_MAX: Final = 1_000
 SECRET_BYTES: Final = 32
-CURRENT: Final = "current"  # in place of an id: the key that asks
+CURRENT: Final = "current"  # in place of an id: the key of the request
 Limit = Annotated[int, Query(ge=1, le=LIMIT_MAX)]
 router = APIRouter(prefix="/v1/keys", tags=["keys"])
 
@@ -38,76 +38,84 @@ router = APIRouter(prefix="/v1/keys", tags=["keys"])
 async def list_own_keys(
     deps: WithDeps, caller: Caller, after: After = None, limit: Limit = LIMIT
 ) -> Page[KeyResponse]:
-    """Newest first; of the secret, its last characters."""
-    return await listed(deps, caller.tenant, after, limit)
+    """List the tenant's keys, newest first. Of a secret only the last characters are shown."""
+    return await list_tenant_keys(deps, caller.tenant, after, limit)
 
 
 @router.get("/{key_id}")
 async def retrieve_own_key(key_id: str, deps: WithDeps, caller: Caller) -> KeyResponse:
-    """`current` is the key that asks."""
-    return key_response(await _key(deps, caller.tenant, _meant(caller, key_id)), deps.unseal)
+    """One key of the tenant. The id `current` is the key of the request."""
+    return key_response(await _key(deps, caller.tenant, _resolve_id(caller, key_id)), deps.unseal)
 
 
 @router.post("/{key_id}/rotate")
 async def rotate_own_key(
     key_id: str, deps: WithDeps, caller: Caller, body: RotateKeyRequest | None = None
 ) -> NewKeyResponse:
-    """A key rotates itself, with its newest secret; the new one is in this answer only."""
+    """Give the key of the request a new secret, which only this response contains."""
     actor = deps.seal.seal(caller.tenant, caller.key_id)
-    asked, meant = body or RotateKeyRequest(), _meant(caller, key_id)
-    return await rotated(deps, caller.tenant, meant, asked, actor, _asking(caller))
+    request, key = body or RotateKeyRequest(), _resolve_id(caller, key_id)
+    return await rotate_secret(deps, caller.tenant, key, request, actor, _caller_secret(caller))
 
 
 @router.delete("/{key_id}")
 async def revoke_own_key(key_id: str, deps: WithDeps, caller: Caller) -> KeyResponse:
-    """Itself, or with the scope `keys.write` another key of its tenant."""
+    """Revoke the key of the request, or, with the scope `keys.write`, another of the tenant."""
     actor = deps.seal.seal(caller.tenant, caller.key_id)
-    return await revoked(deps, caller.tenant, _meant(caller, key_id), actor, _asking(caller))
+    return await revoke(
+        deps, caller.tenant, _resolve_id(caller, key_id), actor, _caller_secret(caller)
+    )
 
 
-def _meant(caller: Principal, key_id: str) -> str:
+def _resolve_id(caller: Principal, key_id: str) -> str:
     return caller.key_id if key_id == CURRENT else key_id
 
 
-def _asking(caller: Principal) -> Sha256 | None:
+def _caller_secret(caller: Principal) -> Sha256 | None:
     return None if ADMIN_SCOPE in caller.scopes else caller.sha256
 
 
-# --- what operators do to keys of any tenant, tenants to their own
+# --- shared with the operators' routes of `tenant_routes`
 
 
-async def listed(deps: Deps, tenant: str, after: str | None, limit: int) -> Page[KeyResponse]:
+async def list_tenant_keys(
+    deps: Deps, tenant: str, after: str | None, limit: int
+) -> Page[KeyResponse]:
     rows, more = await page(deps.views, KEYS, {"tenant": tenant}, limit=limit, after=after)
     return listing(Page[KeyResponse], [key_response(row, deps.unseal) for row in rows], more)
 
 
-async def rotated(
+async def rotate_secret(
     deps: Deps,
     tenant: str,
     key_id: str,
     body: RotateKeyRequest,
     actor: Sealed,
-    asking: Sha256 | None = None,
+    caller_secret: Sha256 | None = None,
 ) -> NewKeyResponse:
-    """A new secret of the key; `asking` is the one that asks for it. Raises ApiError."""
+    """Give a key a new secret.
+
+    caller_secret: SHA-256 of the secret that the request was sent with; None for operators.
+
+    Raises ApiError.
+    """
     await _key(deps, tenant, key_id)
     secret = fresh_secret(deps)
-    command = RotateKey(
-        key_id=key_id,
+    rotation = KeyRotation(
         sha256=digest(secret),
         hint=secret[-HINT_CHARACTERS:],
         previous_until=deps.clock.now_ms() + body.overlap_seconds * 1_000,
-        secret=asking,
     )
+    command = RotateKey(key_id=key_id, rotation=rotation, secret=caller_secret)
     await deps.commands.decide(ACCOUNT, tenant, command, actor=actor)
     return await with_secret(deps, tenant, key_id, secret)
 
 
-async def revoked(
-    deps: Deps, tenant: str, key_id: str, actor: Sealed, asking: Sha256 | None = None
+async def revoke(
+    deps: Deps, tenant: str, key_id: str, actor: Sealed, caller_secret: Sha256 | None = None
 ) -> KeyResponse:
     await _key(deps, tenant, key_id)
-    command = RevokeKey(key_id=key_id, secret=asking)
+    command = RevokeKey(key_id=key_id, secret=caller_secret)
     await deps.commands.decide(ACCOUNT, tenant, command, actor=actor)
     return key_response(await _key(deps, tenant, key_id), deps.unseal)
 
@@ -117,7 +125,7 @@ def fresh_secret(deps: Deps) -> str:
 
 
 async def with_secret(deps: Deps, tenant: str, key_id: str, secret: str) -> NewKeyResponse:
-    """The key's object, once with what was made of it: only the SHA-256 is kept."""
+    """The key's object with its new secret, of which only the SHA-256 is stored."""
     key = key_response(await _key(deps, tenant, key_id), deps.unseal)
     return NewKeyResponse(**dict(key), key=secret)
 

@@ -21,7 +21,7 @@ class FilePrices:
 
 
 def load_folder(folder: Path) -> FilePrices:
-    """Every `*.json` of the folder. Raises SettingsError for none, or one that is wrong."""
+    """All price books of a folder. Raises SettingsError when there is none, or a malformed one."""
     try:
         return FilePrices(load_price_books(read_files(folder, SUFFIX)))
     except PriceBookError as error:

@@ -2,6 +2,8 @@
 
 from typing import Any, assert_never
 
+from msgspec.structs import asdict
+
 from schemas.account import (
     DeliveryDue,
     DeliveryEnded,
@@ -9,12 +11,14 @@ from schemas.account import (
     EndpointCreated,
     EndpointDeleted,
     EndpointRotated,
+    EndpointTerms,
     Event,
     InvoiceAdjusted,
     InvoiceClosed,
     KeyCreated,
     KeyRevoked,
     KeyRotated,
+    KeyTerms,
     PeriodEnded,
     PlanSet,
     TenantCreated,
@@ -39,25 +43,25 @@ def project_account(header: Header, event: Event) -> tuple[Change, ...]:
     match event:
         case TenantCreated():
             return (_tenant(header, event),)
-        case PlanSet():
+        case PlanSet(terms=terms):
             values = {
-                "plan": event.plan,
-                "limits": event.limits,
-                "price_version": event.price_version,
+                "plan": terms.lane,
+                "limits": terms.limits,
+                "price_version": terms.price_version,
             }
             return (TENANTS.update({"id": tenant}, **values),)
         case KeyCreated():
-            return (_key(header, event),)
+            return (_key(header, event.terms),)
         case KeyRotated():
             return (_rotated_key(header, event),)
         case KeyRevoked():
             key = {"tenant": tenant, "id": event.key_id}
             return (KEYS.update(key, sha256=event.sha256, revoked_at=header.at),)
         case EndpointCreated():
-            return (_endpoint(header, event),)
+            return (_endpoint(header, event.terms),)
         case EndpointChanged():
-            fields = {"name": event.name, "url": event.url, "event_types": event.event_types}
-            changed = {name: value for name, value in fields.items() if value is not None}
+            fields = asdict(event.change).items()
+            changed = {name: value for name, value in fields if value is not None}
             return (_changed_endpoint(header, event.endpoint_id, **changed),)
         case EndpointRotated():
             version = event.secret_version
@@ -67,13 +71,9 @@ def project_account(header: Header, event: Event) -> tuple[Change, ...]:
         case DeliveryDue():
             return (_due(header, event),)
         case DeliveryEnded():
-            ended = {
-                "ended_at": header.at,
-                "outcome": event.outcome,
-                "attempts": event.attempts,
-                "status": event.status,
-            }
-            return (DELIVERIES.update({"tenant": tenant, "id": event.delivery_id}, **ended),)
+            ended = asdict(event.report)
+            key = {"tenant": tenant, "id": ended.pop("delivery_id")}
+            return (DELIVERIES.update(key, ended_at=header.at, **ended),)
         case PeriodEnded() | InvoiceClosed() | InvoiceAdjusted() | Rejected() | Repeated():
             return ()
         case _:
@@ -85,29 +85,29 @@ def _tenant(header: Header, event: TenantCreated) -> Change:
         TenantRow(
             id=header.key,
             name=event.name,
-            plan=event.plan,
-            limits=event.limits,
-            price_version=event.price_version,
+            plan=event.terms.lane,
+            limits=event.terms.limits,
+            price_version=event.terms.price_version,
             created_at=header.at,
         )
     )
 
 
-def _key(header: Header, event: KeyCreated) -> Change:
+def _key(header: Header, terms: KeyTerms) -> Change:
     return KEYS.insert(
         KeyRow(
             tenant=header.key,
-            id=event.key_id,
+            id=terms.key_id,
             sequence=header.seq,
-            name=event.name,
-            sha256=event.sha256,
-            hint=event.hint,
-            scopes=event.scopes,
-            expires_at=event.expires_at,
+            name=terms.name,
+            sha256=terms.sha256,
+            hint=terms.hint,
+            scopes=terms.scopes,
+            expires_at=terms.expires_at,
             created_at=header.at,
-            models=event.models,
-            spend_cap_micro=event.spend_cap_micro,
-            requests_per_minute=event.requests_per_minute,
+            models=terms.models,
+            spend_cap_micro=terms.spend_cap_micro,
+            requests_per_minute=terms.requests_per_minute,
         )
     )
 
@@ -115,23 +115,21 @@ def _key(header: Header, event: KeyCreated) -> Change:
 def _rotated_key(header: Header, event: KeyRotated) -> Change:
     return KEYS.update(
         {"tenant": header.key, "id": event.key_id},
-        sha256=event.sha256,
-        hint=event.hint,
         previous_sha256=event.previous_sha256,
-        previous_until=event.previous_until,
+        **asdict(event.rotation),
     )
 
 
-def _endpoint(header: Header, event: EndpointCreated) -> Change:
+def _endpoint(header: Header, terms: EndpointTerms) -> Change:
     return ENDPOINTS.insert(
         EndpointRow(
             tenant=header.key,
-            id=event.endpoint_id,
+            id=terms.endpoint_id,
             sequence=header.seq,
-            name=event.name,
-            url=event.url,
-            event_types=event.event_types,
-            secret_version=event.secret_version,
+            name=terms.name,
+            url=terms.url,
+            event_types=terms.event_types,
+            secret_version=terms.secret_version,
             created_at=header.at,
         )
     )
@@ -149,10 +147,10 @@ def _due(header: Header, event: DeliveryDue) -> Change:
             id=event.delivery_id,
             sequence=header.seq,
             endpoint_id=event.endpoint_id,
-            event_id=event.event_id,
-            event_type=event.event_type,
-            object_id=event.object_id,
-            event_at=event.created_at,
+            event_id=event.event.event_id,
+            event_type=event.event.event_type,
+            object_id=event.event.object_id,
+            event_at=event.event.created_at,
             due_at=header.at,
         )
     )

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Final, Literal
 
-from schemas.account import AdjustInvoice, AdjustmentReason, DeliveryOutcome, Lane
+from schemas.account import AdjustmentReason, DeliveryOutcome, InvoiceAdjustment, Lane
 from schemas.units import Ms
 from services.gateway.accounts.tables import DeliveryRow, EndpointRow, KeyRow, TenantRow
 from services.gateway.web.responses import ListItem, Response, Unseal, seconds, seconds_or_none
@@ -41,7 +41,7 @@ class AdjustmentResponse(Response):
 
 
 class KeyResponse(ListItem):
-    """`hint`: the end of its secret. `previous_until`: how long the secret before is good."""
+    """`hint`: last characters of the secret. `previous_until`: end of the old secret's validity."""
 
     id: str
     object: Literal["api_key"] = "api_key"
@@ -58,13 +58,13 @@ class KeyResponse(ListItem):
 
 
 class NewKeyResponse(KeyResponse):
-    """`key`: the secret, here only."""
+    """`key`: the secret; no other response contains it."""
 
     key: str
 
 
 class EndpointResponse(ListItem):
-    """`signing_secret_hint`: the end of its secret."""
+    """`signing_secret_hint`: last characters of its secret."""
 
     id: str
     object: Literal["webhook_endpoint"] = "webhook_endpoint"
@@ -77,7 +77,7 @@ class EndpointResponse(ListItem):
 
 
 class NewEndpointResponse(EndpointResponse):
-    """`signing_secret`: here only."""
+    """`signing_secret`: no other response contains it."""
 
     signing_secret: str
 
@@ -139,7 +139,7 @@ def tenant_response(row: TenantRow, unseal: Unseal) -> TenantResponse:
     )
 
 
-def adjustment_response(tenant: str, adjusted: AdjustInvoice, at: Ms) -> AdjustmentResponse:
+def adjustment_response(tenant: str, adjusted: InvoiceAdjustment, at: Ms) -> AdjustmentResponse:
     return AdjustmentResponse(
         tenant=tenant,
         reference=adjusted.reference,
@@ -169,7 +169,7 @@ def key_response(row: KeyRow, unseal: Unseal) -> KeyResponse:
 
 
 def endpoint_response(row: EndpointRow, unseal: Unseal, secret: str) -> EndpointResponse:
-    """`secret`: the newest, of which the end is shown."""
+    """An endpoint with the last characters of its newest secret."""
     return EndpointResponse(
         id=row.id,
         created_at=seconds(row.created_at),
@@ -182,7 +182,7 @@ def endpoint_response(row: EndpointRow, unseal: Unseal, secret: str) -> Endpoint
 
 
 def delivery_response(row: DeliveryRow) -> DeliveryResponse:
-    """A delivery that has not ended is pending."""
+    """A delivery; its outcome is `pending` until it has ended."""
     event = DeliveredEventResponse(
         id=row.event_id,
         type=row.event_type,

@@ -1,7 +1,7 @@
 """Read models of tenants, API keys, webhook endpoints and their deliveries.
 
-Sealed fields stay sealed here and are opened on the way out. `sequence`: the number of the event
-that made the row, in its tenant's stream: the order of lists.
+Sealed fields are stored sealed and opened for responses. `sequence`: number of the event that
+created the row, in its tenant's stream; lists are ordered by it.
 """
 
 from typing import Final
@@ -23,7 +23,7 @@ class TenantRow(TableRow):
 
 
 class LimitsRow(TableRow):
-    """What the decider of jobs holds a tenant to. A tenant with such a row can submit jobs."""
+    """Limits of a tenant as the stream `job` knows them; without this row it cannot submit jobs."""
 
     lane: Lane
     limits: Limits

@@ -1,10 +1,19 @@
-"""`/v1/tenants`: for operators. Tenants, their API keys, what is credited to them."""
+"""`/v1/tenants`, for operators: tenants, their API keys, adjustments of their invoices."""
 
 from typing import Final
 
 from fastapi import APIRouter
 
-from schemas.account import AdjustInvoice, CreateKey, CreateTenant, Lane, Limits
+from schemas.account import (
+    AdjustInvoice,
+    CreateKey,
+    CreateTenant,
+    InvoiceAdjustment,
+    KeyTerms,
+    Lane,
+    Limits,
+    PlanTerms,
+)
 from schemas.ids import KEY
 from schemas.sealed import Sealed
 from schemas.topics import ACCOUNT
@@ -32,7 +41,7 @@ from services.gateway.web.errors import invalid, not_found
 from services.gateway.web.pages import After, page
 from services.gateway.web.responses import Page, listing
 
-LIMITS_MS_MAX: Final[Ms] = 3_000  # how long the answer waits until jobs can be submitted
+LIMITS_MS_MAX: Final[Ms] = 3_000  # how long the response waits until the tenant can submit jobs
 POLL_MS: Final[Ms] = 50
 # What a plan allows unless the request says otherwise: (soft, hard) GPU-hours a month, jobs at once
 PLANS: Final[dict[Lane, tuple[int, int, int]]] = {
@@ -45,7 +54,7 @@ router = APIRouter(prefix="/v1/tenants", tags=["tenants"])
 
 @router.post("", status_code=201)
 async def create_tenant(body: TenantRequest, deps: WithDeps, admin: Admin) -> TenantResponse:
-    """Returns when the tenant can submit jobs."""
+    """Create a tenant. The response comes when the tenant can submit jobs."""
     version = body.price_version or deps.prices.newest()
     if deps.prices.book(version) is None:
         raise invalid(f"There is no price book {version!r}.", "price_version")
@@ -54,9 +63,7 @@ async def create_tenant(body: TenantRequest, deps: WithDeps, admin: Admin) -> Te
         body.id,
         CreateTenant(
             name=deps.seal.seal(body.id, body.name or body.id),
-            plan=body.plan,
-            limits=_limits(body),
-            price_version=version,
+            terms=PlanTerms(lane=body.plan, limits=_limits(body), price_version=version),
         ),
         actor=_actor(deps, admin, body.id),
     )
@@ -72,7 +79,7 @@ def _limits(body: TenantRequest) -> Limits:
 
 
 async def _until_admitted(deps: Deps, tenant: str) -> None:
-    """Wait until the decider of jobs knows the tenant, LIMITS_MS_MAX at the most."""
+    """Wait until the stream `job` knows the tenant's limits, at most LIMITS_MS_MAX."""
     for _ in range(LIMITS_MS_MAX // POLL_MS):
         if await deps.views.first(LIMITS, {"id": tenant}) is not None:
             return
@@ -94,26 +101,23 @@ async def retrieve_tenant(tenant: str, deps: WithDeps, admin: Admin) -> TenantRe
 
 @router.post("/{tenant}/keys", status_code=201)
 async def create_key(tenant: str, body: KeyRequest, deps: WithDeps, admin: Admin) -> NewKeyResponse:
-    """The key is in this answer and in no other: only its SHA-256 is kept."""
+    """Create an API key. Only this response contains the key; its SHA-256 is stored."""
     await _tenant(deps, tenant)
     secret = keys.fresh_secret(deps)
     key_id = deps.fresh(KEY)
-    await deps.commands.decide(
-        ACCOUNT,
-        tenant,
-        CreateKey(
-            key_id=key_id,
-            name=deps.seal.seal(tenant, body.name),
-            sha256=digest(secret),
-            hint=secret[-HINT_CHARACTERS:],
-            scopes=tuple(sorted(set(body.scopes))),
-            expires_at=None if body.expires_at is None else body.expires_at * 1_000,
-            models=None if body.models is None else tuple(sorted(set(body.models))),
-            spend_cap_micro=body.spend_cap_micro,
-            requests_per_minute=body.requests_per_minute,
-        ),
-        actor=_actor(deps, admin, tenant),
+    terms = KeyTerms(
+        key_id=key_id,
+        name=deps.seal.seal(tenant, body.name),
+        sha256=digest(secret),
+        hint=secret[-HINT_CHARACTERS:],
+        scopes=tuple(sorted(set(body.scopes))),
+        expires_at=None if body.expires_at is None else body.expires_at * 1_000,
+        models=None if body.models is None else tuple(sorted(set(body.models))),
+        spend_cap_micro=body.spend_cap_micro,
+        requests_per_minute=body.requests_per_minute,
     )
+    actor = _actor(deps, admin, tenant)
+    await deps.commands.decide(ACCOUNT, tenant, CreateKey(terms=terms), actor=actor)
     return await keys.with_secret(deps, tenant, key_id, secret)
 
 
@@ -121,8 +125,8 @@ async def create_key(tenant: str, body: KeyRequest, deps: WithDeps, admin: Admin
 async def rotate_key(
     tenant: str, key_id: str, body: RotateKeyRequest, deps: WithDeps, admin: Admin
 ) -> NewKeyResponse:
-    """A new secret under the same id, scopes and caps; the old one is good a while longer."""
-    return await keys.rotated(deps, tenant, key_id, body, _actor(deps, admin, tenant))
+    """Give a key a new secret. Id, scopes and caps stay; the old secret is valid for a while."""
+    return await keys.rotate_secret(deps, tenant, key_id, body, _actor(deps, admin, tenant))
 
 
 @router.get("/{tenant}/keys")
@@ -130,36 +134,37 @@ async def list_keys(
     tenant: str, deps: WithDeps, admin: Admin, after: After = None, limit: keys.Limit = keys.LIMIT
 ) -> Page[KeyResponse]:
     await _tenant(deps, tenant)
-    return await keys.listed(deps, tenant, after, limit)
+    return await keys.list_tenant_keys(deps, tenant, after, limit)
 
 
 @router.delete("/{tenant}/keys/{key_id}")
 async def revoke_key(tenant: str, key_id: str, deps: WithDeps, admin: Admin) -> KeyResponse:
-    return await keys.revoked(deps, tenant, key_id, _actor(deps, admin, tenant))
+    return await keys.revoke(deps, tenant, key_id, _actor(deps, admin, tenant))
 
 
 @router.post("/{tenant}/adjustments", status_code=201)
 async def adjust_invoice(
     tenant: str, body: AdjustmentRequest, deps: WithDeps, admin: Admin
 ) -> AdjustmentResponse:
-    """A credit or a charge on the invoice of the month; a reference counts once."""
+    """Add a credit or a charge to this month's invoice. A reference is used once."""
     row = await _tenant(deps, tenant)
     book = deps.prices.book(row.price_version)
     if book is None:
         raise invalid(f"There is no price book {row.price_version!r}.", "tenant")
-    command = AdjustInvoice(
+    adjustment = InvoiceAdjustment(
         reference=body.reference,
         amount_micro=body.amount_micro,
         currency=book.currency,
         reason=body.reason,
     )
     actor = _actor(deps, admin, tenant)
+    command = AdjustInvoice(adjustment=adjustment)
     outcome = await deps.commands.decide(ACCOUNT, tenant, command, actor=actor)
-    return adjustment_response(tenant, command, outcome.at)
+    return adjustment_response(tenant, adjustment, outcome.at)
 
 
 def _actor(deps: Deps, admin: Principal, tenant: str) -> Sealed:
-    """Sealed for the tenant whose journal it goes into, so that erasing it erases all."""
+    """The operator's key id, sealed with the key of the tenant in whose journal it is written."""
     return deps.seal.seal(tenant, admin.key_id)
 
 

@@ -11,7 +11,10 @@ from schemas.account import (
     CreateEndpoint,
     DeleteEndpoint,
     Deliver,
+    EndpointChange,
+    EndpointTerms,
     RotateEndpoint,
+    WebhookEvent,
 )
 from schemas.envelope import Message
 from schemas.ids import DELIVERY, ENDPOINT, EVENT
@@ -45,9 +48,9 @@ from tunery.runtime.seal.webhooks import webhook_secret
 LIMIT: Final = 20
 LIMIT_MAX: Final = 100
 SECRET_VERSION: Final = 1
-TEST_MS_MAX: Final[Ms] = 20_000  # the receiver's 15 s, and the way there and back
+TEST_MS_MAX: Final[Ms] = 20_000  # the receiver's 15 s, and time for the commands before and after
 POLL_MS: Final[Ms] = 50
-LOOKED_AT_MAX: Final = 10_000  # deliveries, newest first, that a range is looked for in
+LOOKED_AT_MAX: Final = 10_000  # newest deliveries in which a range of times is searched
 Limit = Annotated[int, Query(ge=1, le=LIMIT_MAX)]
 router = APIRouter(tags=["webhooks"])
 ROOT: Final = "/v1/webhook_endpoints"
@@ -55,7 +58,7 @@ ROOT: Final = "/v1/webhook_endpoints"
 
 @router.get("/v1/webhook_event_types")
 async def list_event_types(caller: Caller) -> EventTypesResponse:
-    """What endpoints may subscribe to."""
+    """List the event types that endpoints may subscribe to."""
     return EventTypesResponse(data=list(EVENT_TYPES))
 
 
@@ -63,17 +66,17 @@ async def list_event_types(caller: Caller) -> EventTypesResponse:
 async def create_endpoint(
     body: EndpointRequest, deps: WithDeps, caller: Caller
 ) -> NewEndpointResponse:
-    """The signing secret is in this answer and in no other."""
+    """Create an endpoint. Only this response contains the signing secret."""
     endpoint_id = deps.fresh(ENDPOINT)
     seal, tenant = deps.seal, caller.tenant
-    created = CreateEndpoint(
+    terms = EndpointTerms(
         endpoint_id=endpoint_id,
         name=seal.seal(tenant, body.name),
         url=seal.seal(tenant, body.url),
         event_types=tuple(body.event_types),
         secret_version=SECRET_VERSION,
     )
-    await _decide(deps, caller, created)
+    await _decide(deps, caller, CreateEndpoint(terms=terms))
     return await _with_secret(deps, caller, endpoint_id)
 
 
@@ -95,16 +98,15 @@ async def retrieve_endpoint(endpoint_id: str, deps: WithDeps, caller: Caller) ->
 async def change_endpoint(
     endpoint_id: str, body: EndpointChangeRequest, deps: WithDeps, caller: Caller
 ) -> EndpointResponse:
-    """Deliveries that are due already keep the address they were due to."""
+    """Change an endpoint. Deliveries that are already due are sent to the old URL."""
     await _endpoint(deps, caller, endpoint_id)
     seal, tenant = deps.seal, caller.tenant
-    changed = ChangeEndpoint(
-        endpoint_id=endpoint_id,
+    change = EndpointChange(
         name=None if body.name is None else seal.seal(tenant, body.name),
         url=None if body.url is None else seal.seal(tenant, body.url),
         event_types=None if body.event_types is None else tuple(body.event_types),
     )
-    await _decide(deps, caller, changed)
+    await _decide(deps, caller, ChangeEndpoint(endpoint_id=endpoint_id, change=change))
     return _shown(deps, await _endpoint(deps, caller, endpoint_id))
 
 
@@ -122,7 +124,7 @@ async def rotate_secret(
     caller: Caller,
     body: RotateSecretRequest | None = None,
 ) -> NewEndpointResponse:
-    """A new signing secret. For the overlap every delivery carries both signatures."""
+    """Give an endpoint a new signing secret. During an overlap deliveries carry both signatures."""
     await _endpoint(deps, caller, endpoint_id)
     overlap = body is not None and body.keep_old_secret_active_for_24_hours
     until = deps.clock.now_ms() + DAY_S * 1_000 * overlap
@@ -134,19 +136,19 @@ async def rotate_secret(
 async def send_test(
     endpoint_id: str, deps: WithDeps, caller: Caller, body: TestRequest | None = None
 ) -> EndpointTestResponse:
-    """One signed event about no object, sent once; the answer has the receiver's status."""
+    """Send one signed test event, once. The response has the receiver's status."""
     await _endpoint(deps, caller, endpoint_id)
     event_type = (body or TestRequest()).event_type
     if event_type not in EVENT_TYPES:
         raise invalid(f"Choose one of: {', '.join(EVENT_TYPES)}.", "event_type")
-    test = Deliver(
-        endpoint_id=endpoint_id,
-        delivery_id=deps.fresh(DELIVERY),
+    event = WebhookEvent(
         event_id=deps.fresh(EVENT),
         event_type=event_type,
         object_id="test",
         created_at=deps.clock.now_ms(),
-        once=True,
+    )
+    test = Deliver(
+        endpoint_id=endpoint_id, delivery_id=deps.fresh(DELIVERY), event=event, once=True
     )
     await _decide(deps, caller, test)
     row = await _ended(deps, caller, test.delivery_id)
@@ -176,7 +178,7 @@ async def _ended(deps: Deps, caller: Principal, delivery_id: str) -> DeliveryRow
 async def list_deliveries(
     endpoint_id: str, deps: WithDeps, caller: Caller, after: After = None, limit: Limit = LIMIT
 ) -> Page[DeliveryResponse]:
-    """What was sent and what came of it; kept when the endpoint is deleted."""
+    """List the deliveries to an endpoint and their outcomes, also after it was deleted."""
     where = {"tenant": caller.tenant, "endpoint_id": endpoint_id}
     known = await deps.views.first(ENDPOINTS, {"tenant": caller.tenant, "id": endpoint_id})
     rows, more = await page(deps.views, DELIVERIES, where, limit=limit, after=after)
@@ -189,7 +191,7 @@ async def list_deliveries(
 async def redeliver(
     endpoint_id: str, body: RedeliverRequest, deps: WithDeps, caller: Caller
 ) -> Page[DeliveryResponse]:
-    """The same events once more, with the ids they had: receivers tell repeats by them.
+    """Send events again under their old ids, by which receivers recognise repeats.
 
     At most REDELIVERIES_MAX a call, oldest first; `has_more` says that the range has others.
     """
@@ -197,14 +199,13 @@ async def redeliver(
     rows = await _chosen(deps, caller, endpoint_id, body)
     repeats = []
     for row in rows[:REDELIVERIES_MAX]:
-        again = Deliver(
-            endpoint_id=endpoint_id,
-            delivery_id=deps.fresh(DELIVERY),
+        event = WebhookEvent(
             event_id=row.event_id,
             event_type=row.event_type,
             object_id=row.object_id,
             created_at=row.event_at,
         )
+        again = Deliver(endpoint_id=endpoint_id, delivery_id=deps.fresh(DELIVERY), event=event)
         await _decide(deps, caller, again)
         where = {"tenant": caller.tenant, "id": again.delivery_id}
         repeats.append(await deps.views.first(DELIVERIES, where))
@@ -215,7 +216,7 @@ async def redeliver(
 async def _chosen(
     deps: Deps, caller: Principal, endpoint_id: str, body: RedeliverRequest
 ) -> Sequence[DeliveryRow]:
-    """Deliveries to make once more, oldest first. Raises ApiError 400, 404."""
+    """The deliveries to repeat, oldest first. Raises ApiError 400, 404."""
     where = {"tenant": caller.tenant, "endpoint_id": endpoint_id}
     if body.delivery_ids is not None:
         named = []

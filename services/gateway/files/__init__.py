@@ -1,10 +1,10 @@
 """Files, uploads in parts, and named datasets.
 
 * `routes`, `upload_routes`, `dataset_routes`: `/v1/files`, `/v1/uploads`, `/v1/datasets`
-* `deps`: what they are given
-* `bodies`, `responses`: requests and answers
+* `deps`: dependencies of these routes
+* `bodies`, `responses`: bodies of requests and of responses
 * `tables`, `projection`: the journal `dataset` as rows
-* `multipart`: a form whose file is streamed on
-* `names`: a file called `faq@2`
+* `multipart`: multipart forms whose file is streamed to object storage
+* `names`: names of versions such as `faq@2`
 * `preview_tasks`, `previews`, `preview_worker`: rows inspected by a process of its own
 """

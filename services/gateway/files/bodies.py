@@ -39,7 +39,7 @@ def wrong_purpose(purpose: str) -> str:
 
 
 class ExpiresAfter(Body):
-    """When a file goes by itself. A job that needs it is waited for."""
+    """When a file expires. It is kept for longer while a job needs it."""
 
     anchor: Literal["created_at"]
     seconds: Annotated[StrictInt, Field(ge=EXPIRES_S_MIN, le=EXPIRES_S_MAX)]
@@ -50,7 +50,7 @@ class ExpiresAfter(Body):
 
 
 class UploadRequest(Body):
-    """A file that comes in parts; `bytes` is what all of them will have."""
+    """A file that is uploaded in parts; `bytes` is the size of the whole file."""
 
     bytes: Annotated[StrictInt, Field(ge=1, le=INT_MAX)]
     filename: Annotated[str, StringConstraints(strict=True, min_length=1, max_length=NAME_MAX)]

@@ -23,7 +23,7 @@ from services.gateway.web.errors import invalid
 from services.gateway.web.responses import Page, Unseal, listing
 from services.gateway.web.storage import within
 
-NAMES_MAX: Final = 1_000  # of one tenant: all that there can be
+NAMES_MAX: Final = 1_000  # as many as a tenant may have
 COMPARED_BYTES_MAX: Final = 64 * 1024 * 1024  # of one file
 Before = Annotated[
     str | None,
@@ -34,7 +34,7 @@ router = APIRouter(tags=["files"])
 
 @router.get("/v1/datasets")
 async def list_datasets(deps: WithDeps, caller: Caller) -> Page[DatasetResponse]:
-    """All names, the one that changed last first. Versions: `GET /v1/files?dataset=NAME`."""
+    """List datasets, last changed first. `GET /v1/files?dataset=NAME` lists the versions of one."""
     rows = await deps.views.page(DATASETS, {"tenant": caller.tenant}, limit=NAMES_MAX)
     return listing(
         Page[DatasetResponse], [dataset_response(row, deps.unseal) for row in rows], has_more=False
@@ -45,7 +45,7 @@ async def list_datasets(deps: WithDeps, caller: Caller) -> Page[DatasetResponse]
 async def diff_files(
     file_id: str, deps: WithFileDeps, caller: Caller, before: Before = None
 ) -> FileDifferenceResponse:
-    """Rows added and removed since `before`, and rows with another answer."""
+    """Compare two files: rows added, rows removed, and rows with another answer."""
     after = await known_file(deps, caller, file_id)
     files = [await known_file(deps, caller, before or _version_before(after, deps.unseal)), after]
     for file in files:
@@ -64,7 +64,7 @@ async def diff_files(
 
 
 def _version_before(file: FileRow, unseal: Unseal) -> str:
-    """The name of the version before. Raises ApiError 400."""
+    """The name of the previous version. Raises ApiError 400."""
     name = unseal(file.dataset_name)
     if name is None or file.version is None or file.version == 1:
         raise invalid(f"No version comes before {file.id}; name a file.", "before")

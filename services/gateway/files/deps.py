@@ -1,4 +1,4 @@
-"""What the routes of files are given besides what all routes are."""
+"""Dependencies of the routes of files, beside those of all routes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from services.gateway.web.deps import Deps
 
 class Previews(Protocol):
     async def ask(self, task: Task) -> Mapping[str, Any]:
-        """Inspects uploaded rows; the answer's fields. Raises ApiError 400, 503."""
+        """Run a task on uploaded rows; returns its answer's fields. Raises ApiError 400, 503."""
 
 
 @dataclass(frozen=True)

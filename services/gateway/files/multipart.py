@@ -1,4 +1,4 @@
-"""Streams one multipart upload: the file goes on as it comes, whatever the order of the parts."""
+"""Parses a multipart form and streams its file to object storage, in any order of the fields."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ HEADER_BYTES_MAX: Final = 8_192
 
 @dataclass
 class UploadForm:
-    """What came besides the bytes. `filename` null: there was no file."""
+    """The form without the file's bytes. `filename` null: it had no file."""
 
     fields: dict[str, str] = field(default_factory=dict)
     filename: str | None = None
@@ -25,7 +25,7 @@ class UploadForm:
 
 
 class _Parts:
-    """Callbacks of the parser. They cannot wait, so file bytes queue up until the chunk is done."""
+    """Callbacks of the parser. They cannot await, so they queue the file bytes of a chunk."""
 
     def __init__(self, form: UploadForm, file_field: str) -> None:
         self.form, self._file_field = form, file_field
@@ -92,7 +92,7 @@ class _Parts:
 
 
 def multipart_body(properties: Mapping[str, Any], required: Sequence[str]) -> dict[str, Any]:
-    """The body of such a route, for its OpenAPI document: FastAPI does not see it."""
+    """The form's description for the OpenAPI document; FastAPI cannot derive it."""
     schema = {"type": "object", "properties": dict(properties), "required": list(required)}
     content = {"multipart/form-data": {"schema": schema}}
     return {"requestBody": {"required": True, "content": content}}
@@ -114,7 +114,7 @@ async def receive_form(
     bytes_max: int,
     file_field: str = "file",
 ) -> UploadForm:
-    """Hand the file's bytes to `write` as they come. Raises ApiError 400, 413."""
+    """Parse a form and pass the file's bytes to `write`. Raises ApiError 400, 413."""
     form = UploadForm()
     parts = _Parts(form, file_field)
     names = ("part_begin", "part_data", "part_end", "headers_finished", "end")

@@ -1,4 +1,4 @@
-"""Names of datasets, and of their versions such as `faq@2`. A file may be called by either."""
+"""Names of datasets, and of their versions such as `faq@2`, which may stand for a file's id."""
 
 import re
 from typing import Final

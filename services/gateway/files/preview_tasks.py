@@ -1,4 +1,4 @@
-"""What is asked about the rows of files, and the answers: as tokens, or two files compared."""
+"""Tasks of the preview process and its answers: rows as tokens, or a comparison of two files."""
 
 from typing import Any, Final, TypeAlias
 
@@ -31,7 +31,7 @@ class Segment(Struct, frozen=True, kw_only=True):
 
 
 class RowShown(Struct, frozen=True, kw_only=True):
-    """`loss_mask` has one 0 or 1 for each token. `tokens` counts before `truncated` cut some.
+    """`loss_mask` has a 0 or 1 for each token. `tokens` counts those before truncation, too.
 
     `part` of `parts`: a row that was split is shown as several.
     """
@@ -61,7 +61,7 @@ class PreviewAnswer(Struct, frozen=True, kw_only=True, tag="shown"):
 
 
 class ComparisonAnswer(Struct, frozen=True, kw_only=True, tag="compared"):
-    """`difference`: as `tunery.data.versions.Difference` has it."""
+    """`difference`: fields of `tunery.data.versions.Difference`."""
 
     difference: dict[str, Any]
 

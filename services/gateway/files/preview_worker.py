@@ -43,7 +43,7 @@ def answer(task: Task) -> Answer:
 
 
 def preview(task: Preview) -> Answer:
-    """The first good rows; and the problems of the rows before them."""
+    """The first valid rows, and the problems of invalid rows before them."""
     try:
         tokenizer = Tokenizer.load(Path(task.base_path))
     except BaseUnusable as error:

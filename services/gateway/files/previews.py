@@ -1,6 +1,6 @@
-"""Rows are looked into by processes of their own: they and templates are other people's.
+"""Runs previews and comparisons in processes of their own, because rows are untrusted input.
 
-A process has no secrets in its environment, a bound in time, and no other work to take along.
+A process has no secrets in its environment, a time limit, and one task.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ class PreviewProcesses:
         self._asked = 0
 
     async def ask(self, task: Task) -> Mapping[str, Any]:
-        """The answer of a process of its own. Raises ApiError 400, 500, 503."""
+        """Run a task in a new process; returns its answer. Raises ApiError 400, 500, 503."""
         if self._asked >= WAITING_MAX:
             raise unavailable("The preview of rows")
         self._asked += 1

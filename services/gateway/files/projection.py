@@ -70,7 +70,7 @@ def project_dataset(header: Header, event: Event) -> tuple[Change, ...]:
 
 
 def _registered(header: Header, event: FileRegistered) -> tuple[Change, ...]:
-    """Only what may be trained on is validated."""
+    """Rows of a new file. Only files for training are validated."""
     named = event.dataset
     file = FileRow(
         tenant=header.key,

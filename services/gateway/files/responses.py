@@ -1,7 +1,7 @@
 """Files and their validation, datasets, uploads."""
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -16,8 +16,7 @@ from services.gateway.files.tables import (
     UploadStatus,
 )
 from services.gateway.web.responses import ListItem, Response, Unseal, seconds, seconds_or_none
-
-UNREADABLE: Final = "The file could not be checked"
+from services.gateway.web.wording import failure_words, file_words
 
 
 class ValidationSummaryResponse(Response):
@@ -47,7 +46,7 @@ class FileResponse(ListItem):
 
 
 class FileValidationResponse(Response):
-    """Until the validation is done. `accepted` is null, and false for a file that is unreadable."""
+    """A file without a report. `accepted`: null before the validation, false for one unreadable."""
 
     id: str
     object: Literal["file.validation"] = "file.validation"
@@ -78,7 +77,7 @@ class FileReportResponse(FileValidationResponse):
 
 
 class DatasetResponse(ListItem):
-    """`latest_version`: the last number that was given; its file may have been deleted since."""
+    """`latest_version`: the highest version number so far; its file may have been deleted."""
 
     id: str | None
     object: Literal["dataset"] = "dataset"
@@ -88,7 +87,7 @@ class DatasetResponse(ListItem):
 
 
 class FileVersionResponse(Response):
-    """`id`: `name@version`, or the file's. `faulty` rows cannot be read, and so not be compared."""
+    """`id`: `name@version`, or the file's id. `faulty`: rows that cannot be read or compared."""
 
     id: str
     sha256: str
@@ -98,7 +97,7 @@ class FileVersionResponse(Response):
 
 
 class FileDifferenceResponse(Response):
-    """Numbers of rows, at most 1,000 of each kind; counts are exact."""
+    """Row numbers, at most 1,000 of each kind; the counts are of all."""
 
     object: Literal["file.diff"] = "file.diff"
     before: FileVersionResponse
@@ -144,7 +143,7 @@ def file_response(row: FileRow, unseal: Unseal) -> FileResponse:
         filename=unseal(row.name),
         purpose=row.purpose,
         status=row.status,
-        status_details=_details(row),
+        status_details=_details(row, unseal),
         sha256=row.sha256,
         dataset=label(row, unseal),
         validation=None if row.validation is None else _summary(row.validation),
@@ -174,7 +173,7 @@ def dataset_response(row: DatasetRow, unseal: Unseal) -> DatasetResponse:
 def difference_response(
     difference: Mapping[str, Any], before: tuple[str, str], after: tuple[str, str]
 ) -> FileDifferenceResponse:
-    """`difference`: as the process found it. `before`, `after`: name and file of each side."""
+    """`difference`: the preview process's answer. `before`, `after`: name and file of each side."""
     sides = {
         side: FileVersionResponse(**{**difference[side], "id": name, "file": file_id})
         for side, (name, file_id) in (("before", before), ("after", after))
@@ -183,7 +182,7 @@ def difference_response(
 
 
 def upload_response(row: UploadRow, file: FileRow | None, unseal: Unseal) -> UploadResponse:
-    """`file`: what a completed upload became, while it is kept."""
+    """`file`: of a completed upload; None when it was deleted since."""
     return UploadResponse(
         id=row.id,
         bytes=row.bytes,
@@ -207,25 +206,29 @@ def part_response(row: PartRow) -> UploadPartResponse:
     )
 
 
-def _details(row: FileRow) -> str | None:
+def _details(row: FileRow, unseal: Unseal) -> str | None:
     if row.status != "error":
         return None
     if row.validation is None:
-        return _unreadable(row)
+        return _unreadable(row, unseal)
     count = row.validation.errors
     return f"{count} problems; GET /v1/files/{row.id}/validation lists them with row and fix"
 
 
-def _unreadable(row: FileRow) -> str:
-    return f"{UNREADABLE}: {row.failure or 'unknown reason'}"
+def _unreadable(row: FileRow, unseal: Unseal) -> str:
+    """What the process said, which may quote the tenant's data, follows our own words."""
+    failure = row.failure
+    if failure is None:
+        return "The file could not be checked: unknown reason"
+    return " ".join(text for text in (failure_words(failure), unseal(failure.detail)) if text)
 
 
-def validation_response(row: FileRow, report: Any) -> FileValidationResponse:
-    """`report`: the validator's own; None while there is none."""
+def validation_response(row: FileRow, report: Any, unseal: Unseal) -> FileValidationResponse:
+    """The state of a file's validation. `report`: of the validator; None while there is none."""
     validation = row.validation
     if row.status == "error" and validation is None:
         return UnreadableFileResponse(
-            id=row.id, status="done", accepted=False, failure=_unreadable(row)
+            id=row.id, status="done", accepted=False, failure=_unreadable(row, unseal)
         )
     status: Literal["pending", "done"] = "pending" if row.status == "uploaded" else "done"
     if validation is None:
@@ -239,7 +242,7 @@ def validation_response(row: FileRow, report: Any) -> FileValidationResponse:
         errors=validation.errors,
         warnings=validation.warnings,
         tokens=[msgspec.to_builtins(counted) for counted in validation.tokens],
-        code=validation.code,
-        message=validation.message,
+        code=None if validation.failure is None else validation.failure.code,
+        message=None if validation.failure is None else file_words(validation.failure.reason),
         report=report,
     )

@@ -77,23 +77,25 @@ router = APIRouter(tags=["files"])
 
 @router.post("/v1/files", openapi_extra=FORM)
 async def create_file(request: Request, deps: WithDeps, caller: Caller) -> FileResponse:
-    """Streams straight to object storage; SHA-256 is taken on the way."""
+    """Upload a file. It is streamed to object storage, and its SHA-256 is computed on the way."""
     boundary = boundary_of(request.headers.get("content-type"))
-    most = await rows_max(deps, caller)  # first: an outage is answered before the bytes are sent
+    most = await rows_max(
+        deps, caller
+    )  # first, so that an outage is noticed before the client has sent the bytes
     file_id = deps.fresh(FILE)
     key = f"t/{caller.tenant}/files/{file_id}"
     upload = await within(deps.blobs.upload(key))
     try:
         form, stored = await _receive(request, boundary, upload, deps.settings.file_bytes_max)
     except BaseException:
-        with suppress(BlobError):  # garbage at worst: no command names it
+        with suppress(BlobError):  # at worst an unused object remains: no command names it
             await within(upload.abort())
         raise
     UPLOAD_BYTES.inc(stored.bytes)
     try:
         await _register(deps, caller, file_id, form, stored, most)
     except ApiError as refusal:
-        if refusal.status < 500:  # surely not recorded, so no command will ever name these bytes
+        if refusal.status < 500:  # the command was refused, so nothing refers to these bytes
             with suppress(BlobError):
                 await deps.blobs.delete(key)
         raise
@@ -103,15 +105,15 @@ async def create_file(request: Request, deps: WithDeps, caller: Caller) -> FileR
 async def _receive(
     request: Request, boundary: bytes, upload: BlobUpload, bytes_max: int
 ) -> tuple[UploadForm, Stored]:
-    form = await received(request, boundary, upload, bytes_max)
+    form = await receive_file(request, boundary, upload, bytes_max)
     _check(form)
     return form, await within(upload.complete(), form.bytes)
 
 
-async def received(
+async def receive_file(
     request: Request, boundary: bytes, upload: BlobUpload, bytes_max: int, file_field: str = "file"
 ) -> UploadForm:
-    """The form; its file has gone into `upload`. Raises ApiError 400, 413."""
+    """Parse a form whose file is written to `upload`. Raises ApiError 400, 413."""
 
     async def write(chunk: bytes) -> None:
         await within(upload.write(chunk), PART_BYTES)
@@ -197,7 +199,7 @@ async def list_files(
     purpose: str | None = None,
     dataset: Dataset = None,
 ) -> Page[FileResponse]:
-    """Newest first, unless `order` says otherwise; of one purpose, or of one dataset."""
+    """List files, newest first unless `order` is `asc`; all, or those of a purpose or dataset."""
     where = {"tenant": caller.tenant} | ({} if purpose is None else {"purpose": purpose})
     if dataset is not None:
         where["dataset"] = dataset_key(deps, caller, dataset)
@@ -214,11 +216,13 @@ async def retrieve_file(file_id: str, deps: WithDeps, caller: Caller) -> FileRes
 
 @router.get("/v1/files/{file_id}/content")
 async def file_content(file_id: str, deps: WithDeps, caller: Caller) -> StreamingResponse:
-    """The bytes as they were uploaded. Raises ApiError 404."""
+    """The file's bytes as they were uploaded."""
     row = await known_file(deps, caller, file_id)
     chunks = deps.blobs.stream(row.blob, sha256=row.sha256)
     try:
-        first = await within(anext(chunks, b""))  # an error must come before the status line does
+        first = await within(
+            anext(chunks, b"")
+        )  # before the status line is sent, so that an error can still be answered
     except BlobMissing as error:
         raise _missing(file_id) from error
     name = quote(deps.unseal(row.name) or file_id)
@@ -242,7 +246,7 @@ async def _chained(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[by
 async def file_validation(
     file_id: str, deps: WithDeps, caller: Caller
 ) -> FileReportResponse | UnreadableFileResponse | FileValidationResponse:
-    """Every problem of the file: row, line, pointer, code, what to do."""
+    """The report on a file: every problem with row, line, JSON pointer, code and fix."""
     row = await known_file(deps, caller, file_id)
     report = None
     if row.validation is not None:
@@ -250,7 +254,7 @@ async def file_validation(
             report = json.loads(await within(deps.blobs.get(row.validation.report_blob)))
         except BlobMissing as error:
             raise _missing(file_id) from error
-    return validation_response(row, report)
+    return validation_response(row, report, deps.unseal)
 
 
 @router.delete("/v1/files/{file_id}")
@@ -262,7 +266,7 @@ async def delete_file(file_id: str, deps: WithDeps, caller: Caller) -> Deleted:
 
 
 async def known_file(deps: Deps, caller: Principal, reference: str) -> FileRow:
-    """The file with this id, or with this name, as `faq@2`. Raises ApiError 404."""
+    """The file with this id or version name (`faq@2`). Raises ApiError 404."""
     row = await find_file(deps, caller, reference)
     if row is None:
         raise _missing(reference)
@@ -279,13 +283,13 @@ async def find_file(deps: Deps, caller: Principal, reference: str) -> FileRow | 
 
 
 async def rows_max(deps: Deps, caller: Principal) -> int | None:
-    """What the caller's plan allows in one file; None: there is no such tenant yet."""
+    """Most rows of a file under the caller's plan; None when the tenant does not exist yet."""
     tenant = await deps.views.first(TENANTS, {"id": caller.tenant})
     return None if tenant is None else deps.settings.rows_max.get(tenant.plan)
 
 
 def dataset_name(deps: Deps, caller: Principal, name: str | None) -> DatasetName | None:
-    """The name as it goes on the log: sealed, and as a key that equal names share."""
+    """The dataset's name for the log: sealed, and as a key that is equal for equal names."""
     if name is None:
         return None
     key = dataset_key(deps, caller, name)

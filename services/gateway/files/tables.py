@@ -3,6 +3,7 @@
 from typing import Final, Literal
 
 from schemas.dataset import Purpose, Validation
+from schemas.reasons import Failure
 from schemas.sealed import Sealed
 from schemas.units import Ms
 from services.gateway.views.table import Table, TableIndex, TableRow
@@ -32,7 +33,7 @@ class FileRow(TableRow):
     dataset_name: Sealed | None
     version: int | None
     validation: Validation | None = None
-    failure: str | None = None
+    failure: Failure | None = None
 
 
 class DatasetRow(TableRow):

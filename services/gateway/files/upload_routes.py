@@ -1,4 +1,4 @@
-"""`/v1/uploads`: files in parts, in parallel and in any order; the parts outlive any gateway."""
+"""`/v1/uploads`: files in parts, in parallel and in any order, through any gateway."""
 
 import asyncio
 import hashlib
@@ -33,7 +33,7 @@ from services.gateway.files.responses import (
     part_response,
     upload_response,
 )
-from services.gateway.files.routes import dataset_name, received, rows_max
+from services.gateway.files.routes import dataset_name, receive_file, rows_max
 from services.gateway.files.tables import FILES, UPLOAD_PARTS, UPLOADS, PartRow, UploadRow
 from services.gateway.web.deps import Caller, Deps, Principal, WithDeps
 from services.gateway.web.errors import ApiError, invalid, not_found
@@ -58,7 +58,7 @@ router = APIRouter(tags=["files"])
 
 @router.post("/v1/uploads")
 async def create_upload(body: UploadRequest, deps: WithDeps, caller: Caller) -> UploadResponse:
-    """Expires an hour later unless it is completed."""
+    """Begin an upload in parts. It expires after an hour unless it is completed."""
     if body.purpose not in PURPOSES:
         raise invalid(wrong_purpose(body.purpose), "purpose", "invalid_value")
     limit = deps.settings.upload_bytes_max
@@ -88,13 +88,13 @@ async def retrieve_upload(upload_id: str, deps: WithDeps, caller: Caller) -> Upl
 async def add_part(
     upload_id: str, request: Request, deps: WithDeps, caller: Caller
 ) -> UploadPartResponse:
-    """Up to 64 MB; parts may come in parallel."""
+    """Add a part of up to 64 MiB. Parts may be sent in parallel."""
     _pending(await _upload(deps, caller, upload_id))
     part_id = deps.fresh(PART)
-    stored = await _stored_part(request, deps, part_blob(caller.tenant, upload_id, part_id))
+    stored = await _store_part(request, deps, part_blob(caller.tenant, upload_id, part_id))
     UPLOAD_BYTES.inc(stored.bytes)
     part = AddPart(upload_id=upload_id, part_id=part_id, bytes=stored.bytes, sha256=stored.sha256)
-    await _recorded(deps, caller, part, stored.key)
+    await _decide_or_delete(deps, caller, part, stored.key)
     where = {"tenant": caller.tenant, "upload_id": upload_id, "id": part_id}
     row = await deps.views.first(UPLOAD_PARTS, where)
     if row is None:  # the upload ended meanwhile
@@ -102,16 +102,16 @@ async def add_part(
     return part_response(row)
 
 
-async def _stored_part(request: Request, deps: Deps, key: str) -> Stored:
+async def _store_part(request: Request, deps: Deps, key: str) -> Stored:
     boundary = boundary_of(request.headers.get("content-type"))
     upload = await within(deps.blobs.upload(key))
     try:
-        form = await received(request, boundary, upload, PART_BYTES_MAX, PART_FIELD)
+        form = await receive_file(request, boundary, upload, PART_BYTES_MAX, PART_FIELD)
         if form.bytes == 0:
             raise invalid(f"{PART_FIELD}: is required, and has at least one byte", PART_FIELD)
         return await within(upload.complete(), form.bytes)
     except BaseException:
-        with suppress(BlobError):  # garbage at worst: no command names it
+        with suppress(BlobError):  # at worst an unused object remains: no command names it
             await within(upload.abort())
         raise
 
@@ -120,14 +120,14 @@ async def _stored_part(request: Request, deps: Deps, key: str) -> Stored:
 async def complete_upload(
     upload_id: str, body: CompleteRequest, deps: WithDeps, caller: Caller
 ) -> UploadResponse:
-    """Puts the file together from its parts, in the order given. Repeating it changes nothing."""
+    """Put the file together from its parts in this order. Repeating the request changes nothing."""
     row = await _upload(deps, caller, upload_id)
-    if _made_of(row, body.part_ids):
+    if _is_completed_with(row, body.part_ids):
         return await _shown(deps, caller, row)
     _pending(row)
     parts = await _parts(deps, caller, row, body.part_ids)
     file_id = deps.fresh(FILE)
-    stored = await _assembled(deps, caller, parts, f"t/{caller.tenant}/files/{file_id}", body.md5)
+    stored = await _assemble(deps, caller, parts, f"t/{caller.tenant}/files/{file_id}", body.md5)
     done = CompleteUpload(
         upload_id=upload_id,
         parts=tuple(body.part_ids),
@@ -137,16 +137,16 @@ async def complete_upload(
         blob=stored.key,
     )
     try:
-        await _recorded(deps, caller, done, stored.key)
-    except ApiError as refusal:  # the same call, sent twice, may have been first
+        await _decide_or_delete(deps, caller, done, stored.key)
+    except ApiError as refusal:  # a copy of this request may have completed the upload already
         row = await _upload(deps, caller, upload_id)
-        if refusal.status >= 500 or not _made_of(row, body.part_ids):
+        if refusal.status >= 500 or not _is_completed_with(row, body.part_ids):
             raise
     return await _shown(deps, caller, await _upload(deps, caller, upload_id))
 
 
-def _made_of(row: UploadRow, part_ids: Sequence[str]) -> bool:
-    """Whether the upload was completed with these parts; the row has those it left out behind."""
+def _is_completed_with(row: UploadRow, part_ids: Sequence[str]) -> bool:
+    """Whether the upload was completed with these parts; the row lists unused parts last."""
     done = row.status == "completed"
     return done and list((row.part_ids or ())[: len(part_ids)]) == list(part_ids)
 
@@ -179,12 +179,12 @@ async def _parts(
     return [known[part] for part in part_ids]
 
 
-async def _assembled(
+async def _assemble(
     deps: Deps, caller: Principal, parts: Sequence[PartRow], key: str, md5: str | None
 ) -> Stored:
-    """One blob of all parts, a few MB of it in memory. Raises ApiError 400, 409.
+    """Write one blob of all parts, with a few MB in memory. Raises ApiError 400, 409.
 
-    Every byte passes here, because the SHA-256 that names the content is one of the whole.
+    All bytes are read, because the content is named by the SHA-256 of the whole file.
     """
     digest = None if md5 is None else hashlib.md5(usedforsecurity=False)
     upload = await within(deps.blobs.upload(key))
@@ -222,8 +222,8 @@ async def _decide(deps: Deps, caller: Principal, command: Message) -> None:
     await deps.commands.decide(DATASET, caller.tenant, command, actor=actor)
 
 
-async def _recorded(deps: Deps, caller: Principal, command: Message, blob: str) -> None:
-    """Bytes that a refused command would have named are not kept."""
+async def _decide_or_delete(deps: Deps, caller: Principal, command: Message, blob: str) -> None:
+    """Send a command that refers to a blob, and delete the blob when the command is refused."""
     try:
         await _decide(deps, caller, command)
     except ApiError as refusal:

@@ -4,9 +4,9 @@
 * `requested`, `resolve`: pure; from a request and the facts to a job
 * `routes`, `event_routes`, `checkpoint_routes`, `preview_routes`: OpenAI's URLs
 * `plain_routes`, `plain_bodies`, `plain_responses`: the plain URLs
-* `deps`: what the routes are given
-* `bodies`: requests
-* `responses`, `cost_responses`, `event_responses`, `checkpoint_responses`, `statuses`: answers
+* `deps`: dependencies of these routes
+* `bodies`: bodies of requests
+* `responses`, `cost_responses`, `event_responses`, `checkpoint_responses`, `statuses`: responses
 * `tables`, `projection`, `pool_projection`, `messages`: the journals `job` and `pool` as rows
 * `event_ids`: identifiers that sort by time
 * `feeds`, `streams`: server-sent events

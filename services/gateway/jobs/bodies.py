@@ -34,14 +34,14 @@ class Method(Body):
 
 
 class BudgetBody(Body):
-    """The most that the job may cost; either bound, or both."""
+    """The most that a job may use or cost: one bound, or both."""
 
     max_gpu_hours: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] | None = None
     max_amount_micro: Annotated[StrictInt, Field(ge=1, le=INT_MAX)] | None = None
 
 
 class JobRequest(Body):
-    """OpenAI's body, and groups of ours that reach us through the SDK's `extra_body={…}`."""
+    """OpenAI's body with additional groups, which the SDK sends with `extra_body={…}`."""
 
     model: Id
     training_file: Id
@@ -76,7 +76,7 @@ class JobRequest(Body):
 
 
 class PlainJob(Body):
-    """What the plain routes have in common. `budget`, `dry_run`, … as in OpenAI's body."""
+    """Fields that both plain bodies have; they mean the same as in `JobRequest`."""
 
     suffix: Annotated[
         str | None, StringConstraints(strict=True, min_length=1, max_length=SUFFIX_MAX)
@@ -111,7 +111,7 @@ class FineTuningRequest(PlainJob):
 
 
 class PreviewRequest(Body):
-    """What a base model would see of a file's first rows, and what it would learn of them."""
+    """Which rows of a file to show as tokens, under which base model."""
 
     model: Id
     training_file: Id

@@ -13,7 +13,7 @@ from services.gateway.web.responses import ListItem, Response, seconds
 
 
 class CheckpointResponse(ListItem):
-    """`metrics`: of the checkpoint's step, as far as its telemetry is still kept."""
+    """`metrics`: of the checkpoint's step; empty when its telemetry is not kept any more."""
 
     id: str
     object: Literal["fine_tuning.job.checkpoint"] = "fine_tuning.job.checkpoint"
@@ -42,7 +42,7 @@ class CheckpointFilesResponse(Response):
 def checkpoint_response(
     row: CheckpointRow, model_id: str, step: StepRow | None
 ) -> CheckpointResponse:
-    """`step`: the telemetry of the checkpoint's step, where it is still kept."""
+    """A checkpoint. `step`: telemetry of its step; None when that is not kept any more."""
     metrics: dict[str, int | float | None] = {"step": row.step}
     if step is not None:
         metrics["train_loss"] = finite(step.loss)
@@ -66,7 +66,7 @@ def checkpoint_response(
 def checkpoint_files_response(
     row: CheckpointRow, urls: Mapping[str, str], expires_at: int
 ) -> CheckpointFilesResponse:
-    """`urls`: those of the files that can be used without the run; `expires_at` in seconds."""
+    """Download URLs of a checkpoint's adapter. `expires_at`: in epoch seconds."""
     return CheckpointFilesResponse(
         id=row.id,
         step_number=row.step,

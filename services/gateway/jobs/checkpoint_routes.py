@@ -1,7 +1,7 @@
-"""`/v1/fine_tuning/checkpoints`: who may fetch one besides its owner, and fetching it.
+"""`/v1/fine_tuning/checkpoints`: downloads, and permissions of other tenants to download.
 
-A permission lets another tenant's keys download the adapter of that checkpoint, nothing else. The
-owner grants and revokes it; no answer reveals whether a tenant of that name exists.
+A permission lets another tenant download the adapter of that checkpoint, and nothing else. The
+owner grants and revokes it. No response reveals whether a tenant of that name exists.
 """
 
 import re
@@ -34,9 +34,9 @@ ROOT: Final = "/v1/fine_tuning/checkpoints/{checkpoint_id:path}"
 LIMIT: Final = 10
 LIMIT_MAX: Final = 1_000
 URL_MS: Final[Ms] = HOUR_MS  # how long a download URL works
-SAME_STEP_MAX: Final = 1_000  # checkpoints of one step that are looked through for a model's name
+SAME_STEP_MAX: Final = 1_000  # checkpoints of one step among which a name is searched
 ADAPTER: Final = re.compile(r"adapter_(model\.safetensors|config\.json)")
-#: `ft:…:12345678:ckpt-step-40`, as checkpoints are named to OpenAI's clients
+#: `ft:…:12345678:ckpt-step-40`, the name of a checkpoint in OpenAI's API
 NAME: Final = re.compile(r"ft:.+:(?P<job>[^:]+):ckpt-step-(?P<step>[0-9]{1,9})")
 router = APIRouter(tags=["fine-tuning"])
 
@@ -45,7 +45,7 @@ router = APIRouter(tags=["fine-tuning"])
 async def create_permissions(
     checkpoint_id: str, body: PermissionRequest, deps: WithDeps, caller: Caller
 ) -> Page[PermissionResponse]:
-    """Those who may already keep the permission they have."""
+    """Permit tenants to download a checkpoint. Permissions that exist already are kept."""
     row = await _own(deps, caller, checkpoint_id)
     shares = tuple(
         Share(permission_id=deps.fresh(PERMISSION), project_id=project)
@@ -91,7 +91,7 @@ async def list_permissions(
 async def delete_permission(
     checkpoint_id: str, permission_id: str, deps: WithDeps, caller: Caller
 ) -> Deleted:
-    """Raises ApiError 404 for a permission that the checkpoint does not have."""
+    """Revoke a permission of the checkpoint."""
     row = await _own(deps, caller, checkpoint_id)
     where = {"tenant": caller.tenant, "checkpoint_id": row.id, "id": permission_id}
     if await deps.views.first(PERMISSIONS, where) is None:
@@ -106,7 +106,7 @@ async def delete_permission(
 async def download_checkpoint(
     checkpoint_id: str, deps: WithDeps, caller: Caller
 ) -> CheckpointFilesResponse:
-    """Presigned URLs of the adapter as it was at that step; for its owner and who may fetch it."""
+    """Download URLs of the adapter at that step, for its owner and for tenants with permission."""
     row = await _known(deps, caller.tenant, checkpoint_id)
     if row is None:
         row = await _shared(deps, caller, checkpoint_id)
@@ -134,7 +134,7 @@ async def _own(deps: Deps, caller: Principal, checkpoint_id: str) -> CheckpointR
 
 
 async def _known(deps: Deps, tenant: str, checkpoint_id: str) -> CheckpointRow | None:
-    """By our id, or by the name that it has as a model."""
+    """The tenant's checkpoint with this id, or with this name in OpenAI's form."""
     if checkpoint_id.startswith(CHECKPOINT):
         return await deps.views.first(CHECKPOINTS, {"tenant": tenant, "id": checkpoint_id})
     named = NAME.fullmatch(checkpoint_id)
@@ -146,7 +146,7 @@ async def _known(deps: Deps, tenant: str, checkpoint_id: str) -> CheckpointRow |
 
 
 async def _shared(deps: Deps, caller: Principal, checkpoint_id: str) -> CheckpointRow:
-    """Another tenant's, given to this one. By its id only: names are the owner's."""
+    """Another tenant's checkpoint that the caller may download. It is found by its id only."""
     where = {"project_id": caller.tenant, "checkpoint_id": checkpoint_id}
     for permission in await deps.views.page(PERMISSIONS, where, limit=PROJECTS_MAX):
         row = await _known(deps, permission.tenant, checkpoint_id)

@@ -14,6 +14,7 @@ from services.gateway.jobs.tables import (
     UsageRow,
 )
 from services.gateway.web.responses import Response, seconds, seconds_or_none
+from services.gateway.web.wording import refusal_words
 from tunery.plan.estimate import over_budget
 from tunery.plan.price import LineKey, job_cost, price_micro
 
@@ -44,7 +45,7 @@ class NoEstimateResponse(Response):
 
 
 class EstimateResponse(NoEstimateResponse):
-    """`refusal`: why the job's budget does not allow it. Amounts in millionths of the currency."""
+    """An estimate. `refusal`: why the job's `budget` forbids it. Amounts in millionths."""
 
     allowed_to_proceed: bool
     refusal: str | None
@@ -73,9 +74,9 @@ class CostLineResponse(Response):
 
 
 class JobCostResponse(Response):
-    """Every usage slice and credit line of a job so far, and their sum at the job's own price.
+    """All usage slices and credits of a job so far, and their sum at the job's price.
 
-    `estimate`: the one that the budget was taken for.
+    `estimate`: the one from which the hold was taken.
     """
 
     id: str
@@ -103,7 +104,7 @@ def _price(price: Price) -> PriceResponse:
 
 
 def no_estimate_response(spec: JobSpec, reason: str) -> NoEstimateResponse:
-    """`reason`: why there is no estimate."""
+    """A response without an estimate. `reason`: why there is none."""
     return NoEstimateResponse(estimation_available=False, unavailable_reason=reason, **_job(spec))
 
 
@@ -124,7 +125,7 @@ def _job(spec: JobSpec) -> dict[str, Any]:
 
 
 def estimate_response(spec: JobSpec, estimate: Estimate, starts_at: Ms | None) -> EstimateResponse:
-    """`starts_at`: None where it is not known."""
+    """An estimate. `starts_at`: expected start; None if it is not known."""
     gpu_ms = estimate.train_gpu_ms + estimate.eval_gpu_ms
     duration_ms = gpu_ms // spec.slots
     refusal = over_budget(spec.budget, estimate)
@@ -133,7 +134,7 @@ def estimate_response(spec: JobSpec, estimate: Estimate, starts_at: Ms | None) -
         unavailable_reason=None,
         **_job(spec),
         allowed_to_proceed=refusal is None,
-        refusal=refusal,
+        refusal=None if refusal is None else refusal_words(refusal),
         estimated_start=seconds_or_none(starts_at),
         estimated_finish=None if starts_at is None else seconds(starts_at + duration_ms),
         trained_tokens=estimate.tokens,
@@ -150,7 +151,7 @@ def estimate_response(spec: JobSpec, estimate: Estimate, starts_at: Ms | None) -
 
 
 def cost_response(row: JobRow, lines: Sequence[UsageRow]) -> JobCostResponse:
-    """The sum of all lines at the price that the job was submitted with."""
+    """A job's cost: all lines, and their sum at the price of its submission."""
     billable = sum(line.billable_gpu_ms for line in lines if line.kind == "usage")
     credited = -sum(line.billable_gpu_ms for line in lines if line.kind == "credit")
     price, tokens = row.spec.price, row.trained_tokens or 0
@@ -184,7 +185,7 @@ def _cost_line(line: UsageRow) -> CostLineResponse:
 
 
 def _billed(line: UsageRow) -> tuple[LineKey, GpuMs]:
-    """The invoice line that this use or credit is on."""
+    """The key of the invoice line that this usage or credit belongs to."""
     key = LineKey(
         hour=line.hour,
         job_id=line.job_id,

@@ -1,4 +1,4 @@
-"""What the routes of jobs are given besides what all routes are."""
+"""Dependencies of the routes of jobs, beside those of files and of all routes."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -12,7 +12,7 @@ from services.gateway.jobs.forecasts import Forecasts
 
 @dataclass(frozen=True)
 class JobDeps(FileDeps):
-    """feeds: followers of jobs. forecasts: expected starts of waiting ones."""
+    """feeds: streams of job events. forecasts: expected starts of waiting jobs."""
 
     feeds: Feeds
     forecasts: Forecasts

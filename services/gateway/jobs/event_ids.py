@@ -1,7 +1,7 @@
 """Identifiers of a job's events, which sort by time.
 
-The order of messages is the one scripts look for: created, validating, files validated, started,
-steps, new model created, completed.
+Messages are in the order that scripts for OpenAI's API expect: created, validating, files
+validated, started, steps, new model created, completed.
 """
 
 import math
@@ -11,7 +11,7 @@ from typing import Final
 from schemas.ids import EVENT
 from schemas.units import Ms
 
-# Two events of one record: which one comes first. Also the last digits of an event's id.
+# Rank of an event among those of one record; the last digits of its id.
 RANKS: Final = (
     "created",
     "validating",
@@ -26,19 +26,21 @@ RANKS: Final = (
     "ended",
     "skipped",
 )
-STEP_MARK: Final = "f"  # a step's id; within one millisecond steps come after the journal's events
+STEP_MARK: Final = (
+    "f"  # marks the id of a step: within a millisecond, steps sort after events of the journal
+)
 TIME_DIGITS: Final = 11  # hexadecimal, milliseconds: until the year 2527
 SEQ_DIGITS: Final = 11
 EVENT_ID: Final = re.compile(rf"^{EVENT}[0-9a-f]{{24}}$")
 
 
 def journal_event_id(at: Ms, seq: int, rank: str) -> str:
-    """Sorts by time, then by the order in the journal. Unique within one job."""
+    """Id of a journal event: sorts by time, then by the order in the journal; unique in a job."""
     return f"{EVENT}{at:0{TIME_DIGITS}x}0{seq:0{SEQ_DIGITS}x}{RANKS.index(rank):x}"
 
 
 def history_id(at: Ms, seq: int, field: str) -> str:
-    """Of one changed field of a job. Sorts like the events; one record sets a field once."""
+    """Id of one change of a job's field; sorts like the ids of events."""
     return f"{at:0{TIME_DIGITS}x}{seq:0{SEQ_DIGITS}x}{field}"
 
 
@@ -51,5 +53,5 @@ def line_id(at: Ms, partition: int, offset: int) -> str:
 
 
 def finite(value: float | None) -> float | None:
-    """JSON has no NaN and no infinity."""
+    """The value, or None for NaN and infinity, which JSON does not have."""
     return value if value is not None and math.isfinite(value) else None

@@ -1,4 +1,4 @@
-"""What a job says of itself: messages, metrics of its steps, lines of its log."""
+"""Responses of a job's events: messages, metrics of steps, log lines."""
 
 from typing import Any, Literal
 
@@ -8,7 +8,7 @@ from services.gateway.web.responses import ListItem, Unseal, seconds
 
 
 class JobEventResponse(ListItem):
-    """`data`: of a metrics event, the figures of its step."""
+    """`data`: for a metrics event, the figures of its step."""
 
     id: str
     object: Literal["fine_tuning.job.event"] = "fine_tuning.job.event"
@@ -46,7 +46,7 @@ class LogLineResponse(ListItem):
 
 
 def message_response(row: JobEventRow, unseal: Unseal) -> JobEventResponse:
-    """The sealed part, which may quote the tenant's data, follows our own words."""
+    """A message event. Its sealed part, which may quote tenant data, follows the public part."""
     detail = unseal(row.sealed)
     return JobEventResponse(
         id=row.id,

@@ -1,4 +1,4 @@
-"""What a job says of itself: events, metrics, log lines. As pages, newest first, or as a stream."""
+"""Events, metrics and log lines of a job, as pages (newest first) or as a stream."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,8 +39,8 @@ router = APIRouter(tags=["fine-tuning"])
 
 
 @dataclass
-class Asked:
-    """Which part of a list, and how."""
+class ListQuery:
+    """Query and header parameters of these routes."""
 
     after: After = None
     limit: Annotated[int, Query(ge=1, le=LIMIT_MAX)] = LIMIT
@@ -50,14 +50,14 @@ class Asked:
     ] = None
 
 
-Part = Annotated[Asked, Depends()]
+Part = Annotated[ListQuery, Depends()]
 
 
 @router.get(PREFIX + "/events", response_model=None, responses=streams(Page[JobEventResponse]))
 async def list_events(
     job_id: str, deps: WithJobDeps, caller: Caller, asked: Part
 ) -> Page[Any] | StreamingResponse:
-    """Messages of the journal and steps of the telemetry, in one order."""
+    """List a job's messages and steps, ordered by time."""
 
     def message(row: JobEventRow) -> JobEventResponse:
         return message_response(row, deps.unseal)
@@ -70,7 +70,7 @@ async def list_events(
 async def list_metrics(
     job_id: str, deps: WithJobDeps, caller: Caller, asked: Part
 ) -> Page[Any] | StreamingResponse:
-    """Every optimizer step: losses, accuracy, learning rate, tokens."""
+    """List a job's optimizer steps: losses, accuracy, learning rate, tokens."""
     return await _answer(
         deps, caller, job_id, METRICS, (FeedSource(STEPS, metrics_response),), asked
     )
@@ -80,7 +80,7 @@ async def list_metrics(
 async def list_logs(
     job_id: str, deps: WithJobDeps, caller: Caller, asked: Part
 ) -> Page[Any] | StreamingResponse:
-    """What the training and the evaluation say while they run."""
+    """List the log lines of a job's training and evaluation."""
     return await _answer(deps, caller, job_id, LINE, (FeedSource(LINES, log_line_response),), asked)
 
 
@@ -90,7 +90,7 @@ async def _answer(
     job_id: str,
     name: str,
     sources: Sequence[FeedSource],
-    asked: Asked,
+    asked: ListQuery,
 ) -> Page[Any] | StreamingResponse:
     await find(deps, caller, job_id)
     if asked.after is not None and not EVENT_ID.match(asked.after):

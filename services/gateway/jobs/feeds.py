@@ -1,7 +1,7 @@
-"""Live lines of jobs: one read of the read models for all who follow a job.
+"""Streams of job events: all followers of a job share one read of the read models.
 
-A follower is a position in each source, so a slow or a late one loses nothing: what has left the
-tail in memory is read from the tables again. Sources have positions of their own, because two
+A follower is a position in each source, so a slow or late one loses nothing: events that have left
+the tail in memory are read from the tables again. Each source has its own position, because two
 projections write them, each in order, and either may be ahead.
 """
 
@@ -23,12 +23,12 @@ from tunery.runtime.clock import Clock
 from tunery.runtime.store.abstract import Store
 from tunery.runtime.watchdog import beat, watched_loop
 
-CHANNELS: Final = ("views", "telemetry")  # the projections whose commits tell of jobs
+CHANNELS: Final = ("views", "telemetry")  # of notices by the projections that write rows of jobs
 FOLLOWERS_MAX: Final = 1_000  # of one process
 TAIL_MAX: Final = 1_000  # events of one source that are kept in memory
 PAGE: Final = 500
-POLL_MS: Final[Ms] = 5_000  # for a notice that was lost
-LATE_MS: Final[Ms] = 3_000  # steps may come this much after the end of their job
+POLL_MS: Final[Ms] = 5_000  # look again after this, in case a notice was lost
+LATE_MS: Final[Ms] = 3_000  # steps may be projected this long after the end of their job
 
 JobKey: TypeAlias = tuple[str, str]  # tenant, job
 Positions: TypeAlias = tuple[str, ...]  # one id for each source; "" is the beginning
@@ -44,7 +44,7 @@ class FeedSource:
 
 @dataclass(frozen=True)
 class FeedEvent:
-    """`positions`: those of a follower who has seen this event and all before it."""
+    """`positions`: of a follower that has this event and all before it."""
 
     id: str
     body: ListItem
@@ -52,7 +52,7 @@ class FeedEvent:
 
 
 class Tail:
-    """The newest events of one source. It holds all that came after `since`."""
+    """The newest events of one source: all after `since`."""
 
     def __init__(self, source: FeedSource, where: Where, since: str) -> None:
         self._source, self._where = source, where
@@ -69,7 +69,7 @@ class Tail:
                 return
 
     async def after(self, views: Views, position: str) -> Sequence[tuple[str, ListItem]]:
-        """Up to PAGE events; from the tables where they have left the tail."""
+        """Up to PAGE events after a position, from the tables if they have left the tail."""
         if position < self._since:
             return await self._read(views, position)
         newer = [event for event in reversed(self._kept) if event[0] > position]
@@ -84,7 +84,7 @@ class Tail:
 
 @dataclass
 class Feed:
-    """What the followers of one job, and one kind of lines, share."""
+    """The state that all followers of one job and one kind of events share."""
 
     tails: tuple[Tail, ...]
     woken: asyncio.Event = field(default_factory=asyncio.Event)
@@ -94,14 +94,14 @@ class Feed:
     followers: int = 0
 
     def wake(self) -> None:
-        """Those who wait are let go; those who come next wait for the next time."""
+        """Wake all followers that wait now."""
         self.fresh = False
         self.woken.set()
         self.woken = asyncio.Event()
 
 
 class Feeds:
-    """Implements `Host`: wakes the followers of a job when rows of it were committed."""
+    """Implements `Host`: wakes the followers of a job when its rows are committed."""
 
     name = "feeds"
 
@@ -126,7 +126,7 @@ class Feeds:
                     self._wake("")
 
     def _wake(self, notice: str) -> None:
-        """A notice is `tenant/job`. An empty one: there was a gap, so every feed looks."""
+        """Wake a feed by its notice `tenant/job`; all feeds by an empty one, which means a gap."""
         for (job, _), feed in self._feeds.items():
             if notice in ("", "/".join(job)):
                 feed.wake()
@@ -134,9 +134,9 @@ class Feeds:
     async def follow(
         self, job: JobKey, kind: str, sources: Sequence[FeedSource], positions: Positions
     ) -> AsyncIterator[Sequence[FeedEvent]]:
-        """Batches of what comes after `positions`, until the job is over and all of it was sent.
+        """Batches of events after `positions`, until the job has ended and all of them were sent.
 
-        An empty batch says that there was nothing for POLL_MS at the most. Raises ApiError 503 for
+        An empty batch means that there was no event for up to POLL_MS. Raises ApiError 503 for
         one follower too many; StoreUnavailable.
         """
         with self._joined(job, kind, sources, positions) as feed:
@@ -178,7 +178,7 @@ class Feeds:
                 del self._feeds[job, kind]
 
     async def _refresh(self, feed: Feed, job: JobKey) -> None:
-        """Once for all who were woken together. Whether the job is over is read first."""
+        """Read new rows once for all followers that were woken; the job's state is read first."""
         async with feed.refreshing:
             if feed.fresh:
                 return
@@ -194,7 +194,7 @@ class Feeds:
                 feed.ended_at = row.finished_at
 
     async def _batch(self, feed: Feed, positions: Positions) -> list[FeedEvent]:
-        """In the order of ids, which is that of time; not beyond what a full page has reached."""
+        """Events of all sources by id, which is by time; none later than the end of a full page."""
         pages = [
             await tail.after(self._views, position)
             for tail, position in zip(feed.tails, positions, strict=True)

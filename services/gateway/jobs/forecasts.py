@@ -1,4 +1,4 @@
-"""Expected starts of waiting jobs, for all who ask within a moment from one reading."""
+"""Expected starts of waiting jobs, computed from rows that are cached for a moment."""
 
 import asyncio
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from services.gateway.ports import Views
 from tunery.runtime.clock import Clock
 
 KEPT_MS: Final[Ms] = 2_000
-JOBS_MAX: Final = 2_000  # of one phase; a longer queue has no forecast worth the name
+JOBS_MAX: Final = 2_000  # jobs of one phase; for a longer queue there is no useful forecast
 NODES_MAX: Final = 1_000
 ON_MACHINES: Final = ("provisioning", "running", "checkpointing", "evaluating")
 LANES: Final = ("premium", "standard", "free")  # highest first
@@ -34,19 +34,19 @@ class Forecasts:
         self._waiting: list[WaitingJob] = []
 
     async def outlook_of(self, job_id: str) -> Outlook:
-        """Position and expected start of a queued job; None where they are not known."""
+        """Position and expected start of a queued job; None if they are not known."""
         starts = await self._starts()
         order = (waiting.job_id for waiting in self._waiting)
         position = next((n for n, name in enumerate(order, start=1) if name == job_id), None)
         return Outlook(position=position, starts_at=starts.get(job_id))
 
     async def start_of_new(self, slots: int) -> Ms | None:
-        """The same for one more job at the end of the queue."""
+        """Expected start of a job that would be submitted now."""
         return (await self._starts(WaitingJob(NEW, slots, 0))).get(NEW)
 
     async def _starts(self, *more: WaitingJob) -> Mapping[str, Ms]:
         now = self._clock.now_ms()
-        async with self._reading:  # those who come meanwhile wait for the same reading
+        async with self._reading:  # concurrent requests wait for the same read
             if self._read_at is None or now - self._read_at > KEPT_MS:
                 await self._read(now)
                 self._read_at = now
@@ -69,12 +69,12 @@ class Forecasts:
 
 
 def _queue_order(row: JobRow) -> tuple[int, bool, int]:
-    """The pool's order of service; what its pool has not queued yet comes last in its lane."""
+    """Waiting jobs in the pool's order; those not yet in its queue are last in their lane."""
     return LANES.index(row.lane), row.queue_sequence is None, row.queue_sequence or 0
 
 
 def _expected_ms(row: JobRow) -> Ms:
-    """Of all its work, on its slots; nothing while it holds no budget."""
+    """Expected duration of all the job's work on its slots; 0 while it has no hold."""
     if row.hold is None:
         return 0
     estimate = row.hold.estimate

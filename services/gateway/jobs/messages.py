@@ -1,4 +1,4 @@
-"""What an event of the job journal says to people: rows of the job's event list."""
+"""Turns events of the job journal into the messages of the job's event list."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ from schemas.sealed import Sealed
 from schemas.training import AttemptOutcome
 from services.gateway.jobs.event_ids import journal_event_id
 from services.gateway.jobs.tables import JOB_EVENTS, EventLevel, JobEventRow
-from services.gateway.web.wording import skip_words
+from services.gateway.web.wording import failure_words, skip_words, verdict_words
 from tunery.runtime.verbs import Change
 
 WANTED = {"run": "Job resumed", "paused": "Pause requested", "cancelled": "Cancellation requested"}
@@ -71,7 +71,7 @@ def job_event_row(
     data: dict[str, Any] | None = None,
     sealed: Sealed | None = None,
 ) -> Change:
-    """A message in the event list of a job. `rank`: its place among those of one record."""
+    """A message in the event list of a job. `rank`: its order among those of one record."""
     return JOB_EVENTS.insert(
         JobEventRow(
             tenant=header.key,
@@ -122,7 +122,7 @@ def _started(header: Header, event: AttemptStarted) -> tuple[Change, ...]:
 
 
 def _skipped(header: Header, event: AttemptStarted) -> Change:
-    """Named by their manifests, as the list of checkpoints names them."""
+    """The message about skipped checkpoints, which are named by the hash of their manifest."""
     skipped = event.start.skipped
     reasons = "; ".join(f"{lost.manifest_sha256}: {skip_words(lost.reason)}" for lost in skipped)
     text = f"Checkpoints that cannot be used were passed over, their work is credited. {reasons}"
@@ -162,7 +162,8 @@ def _verdict(header: Header, job_id: str, summary: ScoreSummary) -> Change:
         f"(base model: {summary.base_correct})"
     )
     level: EventLevel = "warn" if summary.verdict == "block" else "info"
-    data = {"verdict": summary.verdict, "reasons": list(summary.reasons)}
+    reasons = [verdict_words(reason) for reason in summary.reasons]
+    data = {"verdict": summary.verdict, "reasons": reasons}
     return job_event_row(header, job_id, "verdict", text, level=level, data=data)
 
 
@@ -178,15 +179,15 @@ def _ended(header: Header, event: JobEnded) -> tuple[Change, ...]:
         return (job_event_row(header, event.job_id, "ended", "The job was cancelled"),)
     failure = event.failure
     code = failure.code if failure else "internal_error"
-    advice = f" {failure.advice}" if failure and failure.advice else ""
+    words = f" {failure_words(failure)}" if failure else ""
     return (
         job_event_row(
             header,
             event.job_id,
             "ended",
-            f"The job failed: {code}.{advice}",
+            f"The job failed: {code}.{words}",
             level="error",
             data={"code": code},
-            sealed=failure.message if failure else None,
+            sealed=failure.detail if failure else None,
         ),
     )

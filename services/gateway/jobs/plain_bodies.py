@@ -1,4 +1,4 @@
-"""The plain routes' bodies as OpenAI's: other names for the same things."""
+"""Converts bodies of the plain routes to OpenAI's, and field names in errors back."""
 
 import re
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from services.gateway.web.errors import UNSUPPORTED, ApiError, invalid
 
 FILES: Final = "tunery://files/"
 FILE: Final = "file-"
-# fields of OpenAI's body → of these
+# field of OpenAI's body → field of the plain body
 OF_SIMPLE: Final = {
     "model": "base_model",
     "training_file": "dataset_uri",
@@ -18,12 +18,12 @@ OF_SIMPLE: Final = {
 }
 OF_FINE_TUNING: Final = {"model": "base_model", "eval": "eval_config"}
 SHORT: Final[Mapping[str, str]] = {"lr": "learning_rate", "epochs": "n_epochs"}
-# All that there is trains a LoRA adapter under supervision, so these two say the same.
+# Both mean supervised training of a LoRA adapter, which is all that is supported.
 METHODS: Final = ("lora", "sft")
 
 
-def of_simple(body: SimpleJobRequest) -> JobRequest:
-    """Raises ApiError 400."""
+def from_simple(body: SimpleJobRequest) -> JobRequest:
+    """Convert the body of `POST /v1/jobs`. Raises ApiError 400."""
     file_id = body.dataset_uri.removeprefix(FILES)
     if not file_id.startswith(FILE) and named_version(file_id) is None:
         text = (
@@ -40,8 +40,8 @@ def of_simple(body: SimpleJobRequest) -> JobRequest:
     )
 
 
-def of_fine_tuning(body: FineTuningRequest) -> JobRequest:
-    """Raises ApiError 400."""
+def from_fine_tuning(body: FineTuningRequest) -> JobRequest:
+    """Convert the body of `POST /v1/fine-tuning/jobs`. Raises ApiError 400."""
     if body.method not in METHODS:
         text = f"{body.method!r} is not supported here; supported: {', '.join(METHODS)}"
         raise invalid(text, "method", UNSUPPORTED)
@@ -55,8 +55,8 @@ def of_fine_tuning(body: FineTuningRequest) -> JobRequest:
     )
 
 
-def in_words_of(error: ApiError, names: Mapping[str, str]) -> ApiError:
-    """The same error, with fields named as the plain body names them."""
+def with_plain_names(error: ApiError, names: Mapping[str, str]) -> ApiError:
+    """The error with the field names of the plain body."""
     groups = "|".join(re.escape(name) for name in names)
 
     def plain(match: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""Jobs as the plain routes show them: our own states, every input pinned."""
+"""Responses of the plain routes: jobs with finer states, and with a hash of each input."""
 
 from typing import Literal
 
@@ -64,7 +64,7 @@ def plain_job_response(
     step: StepRow | None,
     outlook: Outlook | None,
 ) -> PlainJobResponse:
-    """`training`: the training file's row, while it is kept."""
+    """A job. `training`: row of the training file; None when it was deleted."""
     expected_start = None if outlook is None else outlook.starts_at
     job = job_response(row, unseal, step, outlook)
     base, hyper = row.spec.base, row.spec.hyper

@@ -1,4 +1,4 @@
-"""Plain routes: `/v1/jobs`, `/v1/fine-tuning/jobs`, `deploy`. Other names, the same handlers."""
+"""Plain routes for clients not written for OpenAI: `/v1/jobs`, `/v1/fine-tuning/jobs`, `deploy`."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
@@ -35,8 +35,8 @@ router = APIRouter(tags=["plain"])
 async def create_plain_job(
     body: SimpleJobRequest, response: Response, deps: WithJobDeps, submission: WithSubmission
 ) -> PlainJobResponse:
-    """A job out of a base model, an uploaded file and a few numbers."""
-    request = plain.of_simple(body)
+    """Submit a job, given a base model, an uploaded file and hyper-parameters."""
+    request = plain.from_simple(body)
     return await _created(request, plain.OF_SIMPLE, response, deps, submission)
 
 
@@ -44,7 +44,7 @@ async def create_plain_job(
 async def create_fine_tuning_job(
     body: FineTuningRequest, response: Response, deps: WithJobDeps, submission: WithSubmission
 ) -> PlainJobResponse:
-    request = plain.of_fine_tuning(body)
+    request = plain.from_fine_tuning(body)
     return await _created(request, plain.OF_FINE_TUNING, response, deps, submission)
 
 
@@ -58,7 +58,7 @@ async def _created(
     try:
         row = await submission.job_of(request, response)
     except ApiError as error:
-        raise plain.in_words_of(error, names) from error
+        raise plain.with_plain_names(error, names) from error
     return await _shown(deps, row)
 
 
@@ -101,7 +101,7 @@ for root in ROOTS:
 async def deploy_model(
     model_id: str, body: DeployRequest, deps: WithJobDeps, caller: Caller
 ) -> FineTunedModelResponse:
-    """Moves the version to the stage, as `promote` does; what serves reads the stage."""
+    """Move a version to a stage, as `promote` does; inference servers can follow the stage."""
     if body.serving_pool is not None:
         text = "there are no serving pools here; leave it out, and fetch the stage's adapter"
         raise invalid(text, "serving_pool", UNSUPPORTED)

@@ -1,4 +1,4 @@
-"""`pool` → nodes, and what each job has used, slice by slice."""
+"""`pool` → nodes, and the usage of each job, slice by slice."""
 
 from typing import assert_never
 
@@ -37,7 +37,7 @@ def project_pool(header: Header, event: Event) -> tuple[Change, ...]:
         case NodeLost():
             return (NODES.update({"id": event.node_id}, state="lost"),)
         case NodesObserved():
-            # a node that was lost and is back; NodeLost says which ones are silent
+            # a lost node that reports again is alive; silence is projected from NodeLost
             alive = (node for node in event.seen if not node.silent)
             return tuple(NODES.update({"id": node.node_id}, state="alive") for node in alive)
         case UsageSliced() | UsageCredited():
@@ -66,7 +66,7 @@ def project_pool(header: Header, event: Event) -> tuple[Change, ...]:
 
 
 def _queued(tenant: str, job_id: str, queue_sequence: int | None) -> Change:
-    """Where the job's placement is in its pool's order of arrival; None: it does not wait there."""
+    """The arrival number of the job's placement in its pool's queue; None: it does not wait."""
     return JOBS.update({"tenant": tenant, "id": job_id}, queue_sequence=queue_sequence)
 
 
@@ -84,7 +84,7 @@ def _node(header: Header, event: NodeRegistered) -> Change:
 
 
 def _line(header: Header, event: UsageSliced | UsageCredited) -> Change:
-    """One line of a job's cost; its id says which, so that lines can be summed."""
+    """One line of a job's cost, with an id that no other line has."""
     lease = event.lease
     credit = event if isinstance(event, UsageCredited) else None
     kind = "usage" if credit is None else f"credit/{credit.cause}"

@@ -1,4 +1,4 @@
-"""`/v1/fine_tuning/preview`: what a base model would see of a file, and learn of it."""
+"""`/v1/fine_tuning/preview`: rows of a file as the tokens that a base model would train on."""
 
 import tempfile
 from pathlib import Path
@@ -18,13 +18,13 @@ from services.gateway.models.routes import find_base
 from services.gateway.web.deps import Caller, Deps
 from services.gateway.web.storage import within
 
-BEGINNING_BYTES: Final = 32 * 1024 * 1024  # of a larger file, as much as this is looked at
+BEGINNING_BYTES: Final = 32 * 1024 * 1024  # of a larger file only this much is read
 router = APIRouter(tags=["fine-tuning"])
 
 
 @router.post("/v1/fine_tuning/preview")
 async def preview_rows(body: PreviewRequest, deps: WithFileDeps, caller: Caller) -> PreviewResponse:
-    """The first good rows as tokens with their loss mask, and what is wrong with those before."""
+    """Show the first valid rows as tokens with their loss mask, and problems of rows before."""
     base = await find_base(deps, body.model)
     if base is None:
         raise unknown_model(body.model)
@@ -50,7 +50,7 @@ async def preview_rows(body: PreviewRequest, deps: WithFileDeps, caller: Caller)
 
 
 async def _beginning(deps: Deps, file: FileRow, path: Path) -> None:
-    """The whole file, or the whole lines of its beginning."""
+    """Copy the file, or the complete lines of its beginning, to a path."""
     if file.bytes <= BEGINNING_BYTES:
         await within(deps.blobs.get_file(file.blob, path), file.bytes)
         return

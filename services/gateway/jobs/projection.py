@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Any, Final, TypeAlias, TypeGuard, assert_never
 
+from msgspec.structs import asdict
+
 from schemas.dataset import FileRegistered
 from schemas.envelope import Header, Rejected, Repeated
 from schemas.ids import CHECKPOINT, derived_id
@@ -70,7 +72,7 @@ def project_job(header: Header, event: Event) -> tuple[Change, ...]:
 
 
 def project_result_file(header: Header, file: FileRegistered) -> tuple[Change, ...]:
-    """`dataset` → the job whose metrics the file has; the to-do of writing it is done."""
+    """`dataset` → the result file of a job; ends the to-do row for writing it."""
     if file.job_id is None:
         return ()
     job = _set(header, file.job_id, result_file=file.file_id)
@@ -78,12 +80,12 @@ def project_result_file(header: Header, file: FileRegistered) -> tuple[Change, .
 
 
 def results_id(tenant: str, job_id: str) -> str:
-    """The id of the to-do row."""
+    """The id of the to-do row for writing a job's result file."""
     return f"{tenant}/{job_id}"
 
 
 def _history(header: Header, change: Upsert) -> Iterator[Upsert]:
-    """What each column of a job became, by its time."""
+    """Rows of the job's history: each changed column with its new value and time."""
     for field, value in change.values.items():
         yield JOB_HISTORY.insert(
             JobChangeRow(
@@ -104,12 +106,7 @@ def _of_job(change: Change) -> TypeGuard[Upsert]:
 def _project(header: Header, event: Event) -> tuple[Change, ...]:
     match event:
         case LimitsSet():
-            values = {
-                "lane": event.lane,
-                "limits": event.limits,
-                "price_version": event.price_version,
-            }
-            return (LIMITS.update({"id": header.key}, **values),)
+            return (LIMITS.update({"id": header.key}, **asdict(event.terms)),)
         case JobSubmitted():
             return (_submitted(header, event), *messages(header, event))
         case JobEnded():
@@ -209,13 +206,13 @@ def _moved(header: Header, event: Moving) -> tuple[Change, ...]:
         case VerdictRecorded():
             return (_set(header, event.job_id, gate=event.summary),)
         case RegistrationWanted():
-            return (_set(header, event.job_id, lineage=event.lineage),)
+            return (_set(header, event.job_id, lineage=event.terms.lineage),)
         case _:
             assert_never(event)
 
 
 def _started(header: Header, event: AttemptStarted) -> tuple[Change, ...]:
-    """Only training has optimizer steps: an evaluation must not hide how far they got."""
+    """Columns after a start. Only training has steps; an evaluation must not overwrite them."""
     if event.role != "train":
         return ()
     values = {

@@ -1,7 +1,7 @@
-"""When a waiting job will begin: the queue, played through in its order. An estimate, no promise.
+"""Forecasts when waiting jobs will begin, by simulating the queue in its order.
 
-Expected durations are those of the estimates that the holds were taken for. Slots are counted as
-one room: which node they are on, and who will be preempted, is the scheduler's to decide.
+Expected durations come from the estimates of the holds. Slots are counted over all nodes; on which
+node a job will run, and which jobs will be preempted, is not simulated.
 """
 
 import heapq
@@ -11,12 +11,12 @@ from typing import Final
 
 from schemas.units import Ms
 
-LEFT_MS_MIN: Final[Ms] = 60_000  # of a job that runs longer than was expected
+LEFT_MS_MIN: Final[Ms] = 60_000  # assumed rest of a job that has run longer than expected
 
 
 @dataclass(frozen=True)
 class Outlook:
-    """What a waiting job can expect: its position in the queue from 1, and when it will begin."""
+    """A waiting job's position in the queue, from 1, and its expected start."""
 
     position: int | None
     starts_at: Ms | None
@@ -42,7 +42,7 @@ def left_ms(expected_ms: Ms, elapsed_ms: Ms) -> Ms:
 def starts_in_ms(
     slots: int, running: Sequence[RunningJob], waiting: Sequence[WaitingJob]
 ) -> Mapping[str, Ms]:
-    """Milliseconds until each job of the queue begins; a job that never fits is left out."""
+    """Milliseconds until each waiting job begins; jobs that can never fit are left out."""
     free = max(0, slots - sum(running_job.slots for running_job in running))
     ends = [(running_job.left_ms, running_job.slots) for running_job in running]
     heapq.heapify(ends)
@@ -55,7 +55,7 @@ def starts_in_ms(
             now, freed = heapq.heappop(ends)
             free += freed
         if free < job.slots:
-            return starts_ms  # what runs now holds more than the live nodes have
+            return starts_ms  # running jobs hold more slots than the live nodes have
         starts_ms[job.job_id] = now
         free -= job.slots
         heapq.heappush(ends, (now + job.needs_ms, job.slots))

@@ -1,4 +1,4 @@
-"""The settings that a request asks for, out of the five groups that may have them."""
+"""Collects the settings of a request from the five groups that may contain them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,7 +8,6 @@ from typing import Any, Final, get_args
 from schemas.dataset import LengthPolicy
 from schemas.units import PPM
 from services.gateway.jobs.bodies import JobRequest
-from tunery.plan.hyperparameters import ParameterProblem
 
 LENGTH_POLICIES: Final[tuple[LengthPolicy, ...]] = get_args(LengthPolicy)
 SLOTS_MAX: Final = 64
@@ -16,22 +15,22 @@ VALIDATION_FRACTION_PPM: Final = 100_000
 VALIDATION_FRACTION_MAX: Final = 0.5
 DROP_MAX: Final = 0.5
 LORA: Final = ("rank", "alpha", "dropout")
-# what a group has that is no hyper-parameter of the trainer
+# settings of a group that are not passed to the trainer
 OWN: Final[Mapping[str, tuple[str, ...]]] = {
     "training": ("slots", "length_policy", "validation_fraction"),
     "eval": ("validation_fraction", "drop_max"),
 }
-# groups that take a few names only; the others take every hyper-parameter
+# groups that accept only these names; the others accept every hyper-parameter
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {"lora": LORA, "eval": OWN["eval"]}
 LENGTH_POLICY: Final = "training.length_policy"
 
 
 @dataclass(frozen=True)
 class RequestedSettings:
-    """What the groups of a request come to.
+    """The settings of a request.
 
-    hyper: hyper-parameters by name, numbers or "auto". paths: name → the field that has it.
-    drop_max_ppm: None where the gate's own limit holds.
+    hyper: hyper-parameters by name, numbers or "auto". paths: name → the field that it came from.
+    drop_max_ppm: None for the gate's default.
     """
 
     hyper: Mapping[str, Any]
@@ -42,21 +41,29 @@ class RequestedSettings:
     drop_max_ppm: int | None
 
 
+@dataclass(frozen=True)
+class RequestProblem:
+    """What is wrong with a field of a request: its name, and what to do."""
+
+    param: str
+    message: str
+
+
 @dataclass
 class _Values:
-    """Values by name, as they are collected; `own` are those that the trainer does not get."""
+    """Values by name while they are collected; `own`: those that are not passed to the trainer."""
 
     hyper: dict[str, Any] = field(default_factory=dict)
     own: dict[str, Any] = field(default_factory=dict)
     paths: dict[str, str] = field(default_factory=dict)
-    problems: list[ParameterProblem] = field(default_factory=list)
+    problems: list[RequestProblem] = field(default_factory=list)
 
     def refuse(self, param: str, message: str) -> None:
-        self.problems.append(ParameterProblem(param=param, message=message))
+        self.problems.append(RequestProblem(param, message))
 
 
-def requested_settings(request: JobRequest) -> tuple[RequestedSettings, list[ParameterProblem]]:
-    """The settings, and every problem with them; those with a problem have their default."""
+def requested_settings(request: JobRequest) -> tuple[RequestedSettings, list[RequestProblem]]:
+    """The settings of a request, and all problems; settings with a problem have their default."""
     values = _Values()
     for group, items in _groups(request):
         for name, value in items.items():

@@ -1,4 +1,4 @@
-"""From a request and what is known about it to a job: all problems at once, then all numbers."""
+"""Resolves a request to a job specification, or reports all of its problems at once. Pure."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -16,11 +16,16 @@ from services.gateway.accounts.tables import TenantRow
 from services.gateway.files.bodies import FileRole, check_purpose
 from services.gateway.files.tables import FileRow
 from services.gateway.jobs.bodies import METHODS, JobRequest
-from services.gateway.jobs.requested import LENGTH_POLICY, RequestedSettings, requested_settings
+from services.gateway.jobs.requested import (
+    LENGTH_POLICY,
+    RequestedSettings,
+    RequestProblem,
+    requested_settings,
+)
 from services.gateway.models.names import model_id, unknown_model
 from services.gateway.web.errors import FORBIDDEN, UNSUPPORTED, ApiError, invalid
+from services.gateway.web.wording import file_words, parameter_words
 from tunery.plan import hyperparameters
-from tunery.plan.hyperparameters import ParameterProblem
 from tunery.plan.price import PriceBook
 
 POOL: Final = "default"
@@ -30,12 +35,12 @@ PRICE_BOOK_RETRY_S: Final = 60  # an operator has to install the file
 
 @dataclass(frozen=True)
 class Facts:
-    """What a request is resolved against. None: there is no such row, file or price book.
+    """Everything that a request is resolved against. None: there is no such row or price book.
 
     allowed_models: the base models that the caller's key may train, None: all. held_out: the
-    validation file. device: what the pool has. book: of the tenant's price version.
-    job_id, seed: drawn for this job. suffix, metadata: sealed for the tenant. suffix_hmac: equal
-    for equal suffixes of one tenant.
+    validation file. device: of the pool. book: of the tenant's price version. job_id, seed: drawn
+    for this job. suffix, metadata: sealed for the tenant. suffix_hmac: equal for equal suffixes of
+    a tenant.
     """
 
     tenant_id: str
@@ -55,7 +60,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Resolved:
-    """The job as it goes on the log: no "auto" left, every input named.
+    """The job as it is written on the log: without "auto", with an id for each input.
 
     `tokens`: of the training file under this base; None while the file is being validated.
     """
@@ -65,7 +70,7 @@ class Resolved:
 
 
 def resolve(request: JobRequest, facts: Facts) -> Resolved:
-    """Raises ApiError with what is wrong with the request, or with what it names."""
+    """Resolve a request. Raises ApiError for the request itself, or for what it refers to."""
     tenant = _known_tenant(facts)
     _check_allowed(request, facts)
     settings, base = _checked_settings(request, facts.base)
@@ -105,7 +110,7 @@ def resolve(request: JobRequest, facts: Facts) -> Resolved:
 
 
 def canonical(request: JobRequest) -> bytes:
-    """The same bytes for the same request, whatever the order of fields and the white space."""
+    """Canonical bytes of a request: equal for any order of fields and any white space."""
     return msgspec.json.encode(request.model_dump(mode="json"), order="sorted")
 
 
@@ -138,10 +143,10 @@ def _checked_settings(request: JobRequest, base: Base | None) -> tuple[Requested
         unknown = unknown_model(request.model)
         if not problems:
             raise unknown
-        raise _refusal([ParameterProblem(param="model", message=unknown.message), *problems])
+        raise _refusal([RequestProblem("model", unknown.message), *problems])
     problems += [
-        ParameterProblem(
-            param=settings.paths.get(problem.param, problem.param), message=problem.message
+        RequestProblem(
+            settings.paths.get(problem.param, problem.param), parameter_words(problem.reason)
         )
         for problem in hyperparameters.problems(settings.hyper, base)
     ]
@@ -150,7 +155,7 @@ def _checked_settings(request: JobRequest, base: Base | None) -> tuple[Requested
     return settings, base
 
 
-def _refusal(problems: list[ParameterProblem]) -> ApiError:
+def _refusal(problems: list[RequestProblem]) -> ApiError:
     """One error that lists every problem."""
     text = "; ".join(f"{problem.param}: {problem.message}" for problem in problems)
     lead = f"{len(problems)} problems: " if len(problems) > 1 else ""
@@ -159,38 +164,36 @@ def _refusal(problems: list[ParameterProblem]) -> ApiError:
     return invalid(lead + text, first, UNSUPPORTED if unsupported else "invalid_value")
 
 
-def _method_problems(request: JobRequest) -> list[ParameterProblem]:
+def _method_problems(request: JobRequest) -> list[RequestProblem]:
     method = request.method
     if method is None:
         return []
     if method.type not in METHODS:
         text = f"{method.type!r} is not supported here; supported: {', '.join(METHODS)}"
-        return [ParameterProblem(param="method.type", message=text)]
+        return [RequestProblem("method.type", text)]
     others = [name for name in ("dpo", "reinforcement") if getattr(method, name) is not None]
     return [
-        ParameterProblem(
-            param=f"method.{name}", message=f"does not belong to the method {method.type!r}"
-        )
+        RequestProblem(f"method.{name}", f"does not belong to the method {method.type!r}")
         for name in others
     ]
 
 
-def _integration_problems(request: JobRequest) -> list[ParameterProblem]:
+def _integration_problems(request: JobRequest) -> list[RequestProblem]:
     if not request.integrations:
         return []
     text = "not supported here; metrics are in the job's events and in GET …/{id}/events"
-    return [ParameterProblem(param="integrations", message=text)]
+    return [RequestProblem("integrations", text)]
 
 
-# --- what the request names -----------------------------------------------------------------------
+# --- what the request refers to -------------------------------------------------------------------
 
 
 def _usable_file(
     file: FileRow | None, reference: str, role: FileRole, settings: RequestedSettings
 ) -> FileRow:
-    """The file, where a job may use it. Raises ApiError.
+    """The file if a job may use it. Raises ApiError.
 
-    A file that is still being validated is taken: the job waits for it.
+    A file that is still being validated is accepted: the job waits for its validation.
     """
     if file is None:
         raise ApiError(404, errors.NOT_FOUND, f"No such File object: {reference}", role)
@@ -198,12 +201,13 @@ def _usable_file(
     validation = file.validation
     if file.status == "error":
         count = "" if validation is None else f" with {validation.errors} errors"
-        detail = f"{validation.message} " if validation is not None and validation.message else ""
+        failure = None if validation is None else validation.failure
+        detail = "" if failure is None else f"{file_words(failure.reason)} "
         raise invalid(
             f"{reference} was rejected{count}. {detail}GET /v1/files/{reference}/validation lists "
             "them; correct the file and upload it again.",
             role,
-            (validation and validation.code) or errors.FILE_REJECTED,
+            errors.FILE_REJECTED if failure is None else failure.code,
         )
     dialect = None if validation is None else validation.dialect
     if settings.length_policy == "split" and dialect not in (None, PLAIN_TEXT):
@@ -217,7 +221,7 @@ def _usable_file(
 
 
 def _tokens(file: FileRow, base: Base) -> BaseTokens | None:
-    """Exact counts under this base's tokenizer. Raises ApiError for a file without them."""
+    """Exact token counts under this base model; None before validation. Raises ApiError."""
     if file.validation is None:
         return None
     for counted in file.validation.tokens:

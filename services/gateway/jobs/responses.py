@@ -20,7 +20,7 @@ from services.gateway.jobs.tables import (
     StepRow,
 )
 from services.gateway.web.responses import ListItem, Response, Unseal, seconds, seconds_or_none
-from services.gateway.web.wording import wait_words
+from services.gateway.web.wording import advice_words, failure_words, verdict_words, wait_words
 from tunery.plan.hyperparameters import resolve
 from tunery.plan.price import price_micro
 from tunery.work.spec import Hyper
@@ -37,7 +37,7 @@ class JobErrorResponse(Response):
 
 
 class TrainingParametersResponse(Response):
-    """What OpenAI's object has no field for."""
+    """Hyper-parameters that OpenAI's object does not have."""
 
     learning_rate: float
     rank: int
@@ -50,9 +50,9 @@ class TrainingParametersResponse(Response):
 
 
 class HyperparametersResponse(Response):
-    """ "auto" is echoed until the job runs; then the resolved numbers, as OpenAI does it.
+    """Hyper-parameters: "auto" as requested until the job runs, then resolved numbers.
 
-    learning_rate_multiplier: the learning rate over what the rule gives for this base and data.
+    learning_rate_multiplier: the learning rate divided by the default for this base and data.
     """
 
     batch_size: int | Auto
@@ -96,7 +96,7 @@ class ProgressResponse(Response):
 
 
 class CostSummaryResponse(Response):
-    """What ended attempts have used. Amounts in millionths of the currency."""
+    """Usage of the job's ended attempts. Amounts in millionths of the currency."""
 
     currency: str
     price_version: str
@@ -196,7 +196,7 @@ class PreviewResponse(Response):
 def job_response(
     row: JobRow, unseal: Unseal, step: StepRow | None = None, outlook: Outlook | None = None
 ) -> JobResponse:
-    """`step`: the newest, for jobs that run. `outlook`: for those that wait."""
+    """A job. `step`: the newest one, of a running job. `outlook`: forecast for a waiting job."""
     spec = row.spec
     status = job_status(row.wanted, row.phase, row.outcome)
     hyper = hyperparameters(row, status)
@@ -239,7 +239,7 @@ def job_response(
 
 
 def hyperparameters(row: JobRow, status: JobStatus) -> HyperparametersResponse:
-    """ "auto" while the job waits, the resolved numbers after that."""
+    """The job's hyper-parameters: "auto" as requested while it waits, resolved numbers later."""
     hyper = row.spec.hyper
     early = status in ("validating_files", "queued")
     auto = frozenset(row.spec.auto) if early else frozenset()
@@ -270,7 +270,7 @@ def training_parameters(hyper: HyperParameters) -> dict[str, Any]:
 
 
 def learning_rate_multiplier(spec: JobSpec, tokens: BaseTokens | None) -> float:
-    """The learning rate over what the rule gives for this base and data."""
+    """The learning rate divided by the default for this base model and data."""
     if "learning_rate" in spec.auto:
         return 1.0
     hyper = spec.hyper
@@ -289,13 +289,13 @@ def _error(row: JobRow, unseal: Unseal) -> JobErrorResponse | None:
     failure = row.failure
     if failure is None:
         return None
-    texts = [text for text in (unseal(failure.message), failure.advice) if text]
-    message = " ".join(texts) or f"The job failed: {failure.code}."
+    texts = (unseal(failure.detail), failure_words(failure))
+    message = " ".join(text for text in texts if text)
     return JobErrorResponse(code=failure.code, message=message, param=failure.param)
 
 
 def metadata_of(row: JobRow, unseal: Unseal) -> dict[str, str] | None:
-    """None: it has none. An erased tenant's metadata does not open: nothing is left of it."""
+    """The job's metadata; None if it has none, {} if the tenant was erased."""
     text = unseal(row.metadata)
     if text is None:
         return None
@@ -317,7 +317,7 @@ def _queue(row: JobRow, status: JobStatus, outlook: Outlook | None) -> QueueResp
 
 
 def _progress(row: JobRow, step: StepRow | None) -> ProgressResponse | None:
-    """How far training is. The time left comes from this attempt's own pace."""
+    """Progress of the training. The remaining time follows from the pace of this attempt."""
     total = row.total_steps
     if total is None:
         return None
@@ -339,14 +339,14 @@ def _progress(row: JobRow, step: StepRow | None) -> ProgressResponse | None:
 
 
 def _estimated_finish(progress: ProgressResponse | None, step: StepRow | None) -> int | None:
-    """Of training; the evaluation comes after it."""
+    """Expected end of the training, without the evaluation after it."""
     if progress is None or step is None or progress.seconds_remaining is None:
         return None
     return step.at // 1000 + progress.seconds_remaining
 
 
 def _cost(row: JobRow) -> CostSummaryResponse:
-    """`GET …/cost` has every line."""
+    """Summary of the job's cost; `GET …/cost` returns every line."""
     price, estimate = row.spec.price, None if row.hold is None else row.hold.estimate
     billable, lost = row.billable_gpu_ms or 0, row.lost_gpu_ms or 0
     return CostSummaryResponse(
@@ -363,12 +363,12 @@ def _cost(row: JobRow) -> CostSummaryResponse:
 
 
 def gate_response(summary: ScoreSummary) -> GateResponse:
-    """Shares as fractions: the log has them in millionths."""
+    """The gate's verdict, with shares as fractions instead of millionths."""
     items = summary.items
     return GateResponse(
         verdict=summary.verdict,
-        reasons=list(summary.reasons),
-        advice=summary.advice,
+        reasons=[verdict_words(reason) for reason in summary.reasons],
+        advice=advice_words(summary),
         items=items,
         base=ScoresResponse(
             accuracy=round(summary.base_correct / items, 4) if items else None,
@@ -385,12 +385,12 @@ def gate_response(summary: ScoreSummary) -> GateResponse:
 
 
 def _share(ppm: int) -> float | None:
-    """Below zero: it was not measured, because there were no validation rows."""
+    """A share as a fraction; None for a negative value, which means that it was not measured."""
     return None if ppm < 0 else ppm / PPM
 
 
 def row_at(changes: Sequence[JobChangeRow], tenant: str, job_id: str) -> JobRow | None:
-    """A job's row as it was after these rows of its history."""
+    """The job's row as it was after these changes."""
     values = {change.field: change.value for change in changes}
     return JOBS.read({**values, "tenant": tenant, "id": job_id})
 

@@ -33,7 +33,7 @@ COLUMNS: Final = {
 
 
 def results(views: Views, blobs: Blobs, seal: Sealer) -> Effect[JobEnded]:
-    """Nothing for a job that never took a step, or whose file is there already."""
+    """The effect that writes a job's result file; none for a job without steps or with a file."""
 
     async def run(job: JobEnded, tenant: str, _: int = 1) -> Send | None:
         file_id = FILE + derived_id(tenant, job.job_id, RESULTS)
@@ -66,7 +66,7 @@ def content_key(tenant: str, data: bytes) -> str:
 
 
 def table(steps: Sequence[StepRow]) -> bytes:
-    """CSV with a header, one line a step."""
+    """A CSV file with a header and one line for each step."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -81,7 +81,7 @@ def _cell(step: StepRow, column: str | None) -> Any:
 
 
 async def _steps(views: Views, tenant: str, job_id: str) -> list[StepRow]:
-    """In the order of steps: what a resumed attempt did again counts once."""
+    """Rows of steps in their order; a step that a resumed attempt repeated is there once."""
     where = {"tenant": tenant, "job_id": job_id}
     steps: list[StepRow] = []
     after = None

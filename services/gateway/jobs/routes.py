@@ -1,4 +1,4 @@
-"""`/v1/fine_tuning/jobs`: reading them, and changing what is wanted of them."""
+"""`/v1/fine_tuning/jobs`: reading, pausing, resuming and cancelling jobs."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -51,7 +51,7 @@ CHECKPOINTS_LIMIT: Final = 10
 LIMIT_MAX: Final = 1_000
 LINES_MAX: Final = 10_000
 CHANGES_MAX: Final = 20_000  # of one job
-SCANNED_MAX: Final = 5_000  # metadata is sealed, so a filter on it opens job after job
+SCANNED_MAX: Final = 5_000  # metadata is sealed, so a filter has to open that of each job
 router = APIRouter(tags=["fine-tuning"])
 
 
@@ -63,7 +63,7 @@ async def list_jobs(
     after: After = None,
     limit: Annotated[int, Query(ge=1, le=LIMIT_MAX)] = LIMIT,
 ) -> Page[JobResponse]:
-    """`metadata[key]=value` filters, any number of them; `metadata=null`: jobs without."""
+    """List jobs, newest first. Filters: `metadata[key]=value`, `metadata=null` (no metadata)."""
     where = {"tenant": caller.tenant}
     wanted = _metadata_filter(request)
     if wanted == {}:
@@ -74,7 +74,7 @@ async def list_jobs(
 
 
 def _metadata_filter(request: Request) -> dict[str, str] | None:
-    """None: only jobs without metadata. Raises ApiError 400."""
+    """The requested metadata; None: only jobs without metadata. Raises ApiError 400."""
     pairs = request.query_params.multi_items()
     whole = [value for name, value in pairs if name == "metadata"]
     if whole == ["null"]:
@@ -147,7 +147,7 @@ async def list_checkpoints(
     after: After = None,
     limit: Annotated[int, Query(ge=1, le=LIMIT_MAX)] = CHECKPOINTS_LIMIT,
 ) -> Page[CheckpointResponse]:
-    """Newest first, with the metrics of their steps."""
+    """List a job's checkpoints, newest first, with the metrics of their steps."""
     job = await find(deps, caller, job_id)
     where = {"tenant": caller.tenant, "job_id": job_id}
     rows, more = await page(deps.views, CHECKPOINTS, where, limit=limit, after=after)
@@ -160,7 +160,7 @@ async def list_checkpoints(
 
 @router.get("/v1/fine_tuning/jobs/{job_id}/cost")
 async def job_cost(job_id: str, deps: WithJobDeps, caller: Caller) -> JobCostResponse:
-    """Every usage slice and credit so far."""
+    """List a job's usage slices and credits so far, and their sum."""
     row = await find(deps, caller, job_id)
     where = {"tenant": caller.tenant, "job_id": job_id}
     lines = await deps.views.page(USAGE, where, limit=LINES_MAX, descending=False)
@@ -187,19 +187,19 @@ async def find(deps: JobDeps, caller: Principal, job_id: str) -> JobRow:
 
 
 async def current_job(deps: JobDeps, row: JobRow) -> JobResponse:
-    """The job with its newest step or its expected start."""
+    """A job with its newest step or its expected start."""
     return job_response(row, deps.unseal, *await live(deps, row))
 
 
 async def live(deps: JobDeps, row: JobRow) -> tuple[StepRow | None, Outlook | None]:
-    """The newest step where the job is past its start, what it can expect before that."""
+    """The newest step of a started job, or the forecast for a waiting one."""
     step = await _newest_step(deps, row) if _has_steps(row) else None
     waits = row.phase == "queued" and row.wanted == "run"
     return step, await deps.forecasts.outlook_of(row.id) if waits else None
 
 
 async def _shown_at(deps: JobDeps, row: JobRow, at: Ms) -> JobResponse:
-    """Raises ApiError 404 for a moment before the job was there."""
+    """The job as it was at a moment. Raises ApiError 404 for one before its submission."""
     where = {"tenant": row.tenant, "job_id": row.id}
     changes = await deps.views.page(JOB_HISTORY, where, limit=CHANGES_MAX, descending=False)
     before = [change for change in changes if change.at <= at]

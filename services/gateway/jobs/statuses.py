@@ -1,6 +1,6 @@
-"""Our phases as OpenAI's statuses, and as the states of the plain routes: one table each.
+"""Maps phases of jobs to OpenAI's statuses and to the states of the plain routes.
 
-Nothing else in the gateway names a status.
+All statuses of the gateway come from these two tables.
 """
 
 from typing import Final, Literal, TypeAlias
@@ -32,16 +32,18 @@ RUNNING: Final[dict[Phase, JobStatus]] = {
     "evaluating": "running",
     "registering": "running",
 }
-# Phases in which nothing of a paused job uses a machine, or soon will not: shown as paused.
+# Phases in which a job that is being paused is shown as paused at once.
 PAUSED: Final[frozenset[Phase]] = frozenset({"validating", "queued", "provisioning", "evaluating"})
 LIVE: Final[frozenset[Phase]] = frozenset({"running", "checkpointing", "evaluating", "registering"})
 
 
 def job_status(wanted: Wanted, phase: Phase, outcome: JobOutcome | None) -> JobStatus:
-    """A cancelled job is shown as cancelled at once: whatever its attempt still says, it will be.
+    """OpenAI's status of a job.
 
-    A pausing job stays running until its last checkpoint is written. Raises ValueError for a job
-    that is over without an outcome: no event leads to such a row, and no status would be true.
+    A job is shown as cancelled as soon as that was requested, because nothing can change it. A job
+    that is being paused is shown as running until its last checkpoint is written.
+
+    Raises ValueError for an ended job without an outcome, to which no event leads.
     """
     if phase == "done":
         if outcome is None:
@@ -67,7 +69,7 @@ STATES: Final[dict[Phase, JobState]] = {
 
 
 def job_state(wanted: Wanted, phase: Phase, outcome: JobOutcome | None) -> JobState:
-    """Finer than OpenAI's status, and the same where a job is over, cancelled or paused.
+    """State of the plain routes: OpenAI's status, with the phase instead of `running`.
 
     Raises ValueError as `job_status` does.
     """

@@ -1,7 +1,7 @@
-"""Server-sent events: lists of a job as they grow, from `Last-Event-ID` on.
+"""Server-sent events of a job, from `Last-Event-ID` on.
 
-The id of a frame names a position in every source of the stream, so nothing is lost and nothing
-comes twice. `after` takes the id of an event, as the lists do.
+The id of a frame contains a position in every source of the stream, so no event is lost or sent
+twice. `after` takes the id of an event, as in lists.
 """
 
 import logging
@@ -21,12 +21,12 @@ from tunery.runtime.telemetry.logs import log_event
 
 LOG: Final = logging.getLogger("tunery.gateway")
 HEARTBEAT_MS: Final[Ms] = 10_000
-RETRY_MS: Final[Ms] = 2_000  # after which a client connects again
-BETWEEN: Final = "~"  # the positions in a frame's id
+RETRY_MS: Final[Ms] = 2_000  # pause of a client before it connects again
+BETWEEN: Final = "~"  # separates the positions in a frame's id
 
 
 def streams(model: Any) -> dict[int | str, dict[str, Any]]:
-    """For `responses=`: a page, or frames of its items."""
+    """OpenAPI description of a response: a page, or a stream of its items."""
     text = "a page; with stream=true frames `event`, `id`, `data`, and `[DONE]` at the end"
     content = {"text/event-stream": {"schema": {"type": "string"}}}
     return {200: {"model": model, "description": text, "content": content}}
@@ -39,14 +39,14 @@ def event_stream(
     sources: Sequence[FeedSource],
     positions: Positions,
 ) -> StreamingResponse:
-    """The answer to `stream=true`. `name` is the frames' event."""
+    """The response to `stream=true`. name: event name of the frames."""
     frames = _frames(deps, job, name, sources, positions)
     headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
     return StreamingResponse(frames, media_type="text/event-stream", headers=headers)
 
 
 def positions_of(last_event_id: str | None, after: str | None, sources: int) -> Positions:
-    """Where a stream begins. Raises ApiError 400."""
+    """The positions after which a stream begins. Raises ApiError 400."""
     if last_event_id is None:
         return (after or "",) * sources
     positions = tuple(last_event_id.split(BETWEEN))

@@ -1,4 +1,4 @@
-"""Submissions: gather the facts about a request, resolve it, send the command, wait for the job."""
+"""Submits jobs: gathers facts, resolves the request, sends the command, awaits the decision."""
 
 import asyncio
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ NODES_MAX: Final = 1_000
 
 @dataclass
 class Intent:
-    """What tells one submission from another that looks the same."""
+    """Headers that distinguish a repeated submission from a second one with the same body."""
 
     idempotency_key: Annotated[str | None, Header(min_length=1, max_length=IDEMPOTENCY_KEY_MAX)] = (
         None
@@ -48,17 +48,17 @@ class Intent:
 
 @dataclass(frozen=True)
 class Submitted:
-    """The job of an intent; `replayed`: an earlier request had submitted it."""
+    """A submitted job. `replayed`: an earlier request with the same key had submitted it."""
 
     row: JobRow
     replayed: bool
 
 
 class Submissions:
-    """Turns requests into jobs, at most `at_once_max` at a time.
+    """Submits jobs, at most `at_once_max` at a time.
 
-    More of them would take turns statement by statement, and all would be so slow that a busy
-    database looks like one that is away.
+    With more of them the statements of all would take turns, and each submission would take so long
+    that a busy database would be reported as unavailable.
     """
 
     def __init__(self, deps: JobDeps, at_once_max: int = SUBMITTING_MAX) -> None:
@@ -66,12 +66,12 @@ class Submissions:
         self._turns = asyncio.Semaphore(at_once_max)
 
     async def submit(self, caller: Principal, body: JobRequest, intent: Intent) -> Submitted:
-        """The job of this intent, new or not. Raises ApiError."""
+        """Submit a job, or return the one that this request repeats. Raises ApiError."""
         async with self._turns:
             return await self._submit(caller, body, intent)
 
     async def resolve(self, caller: Principal, body: JobRequest) -> Resolved:
-        """The job that the request comes to; nothing is recorded. Raises ApiError."""
+        """Resolve a request without recording anything. Raises ApiError."""
         return resolve(body, await self._gather(caller, body, self._deps.fresh(JOB_PREFIX)))
 
     async def _submit(self, caller: Principal, body: JobRequest, intent: Intent) -> Submitted:
@@ -129,7 +129,7 @@ class Submissions:
         return await find_file(self._deps, caller, body.validation_file)
 
     async def _device(self) -> Device:
-        """What the live nodes have, else those that were there last: accelerators if any."""
+        """`cuda` if any live node has an accelerator; without live nodes, if any known node has."""
         nodes = await self._deps.views.page(NODES, {"pool": POOL}, limit=NODES_MAX)
         nodes = [node for node in nodes if node.state == "alive"] or nodes
         return "cuda" if any(node.device == "cuda" for node in nodes) else "cpu"
@@ -138,7 +138,7 @@ class Submissions:
         return None if text is None else self._deps.seal.seal(caller.tenant, text)
 
     def _idempotency(self, caller: Principal, body: JobRequest, intent: Intent) -> Idempotency:
-        """HMACs under the tenant's key: the log reveals nothing about either."""
+        """Key and body as HMACs with the tenant's key, so that the log reveals neither."""
         seal, key = self._deps.seal, intent.idempotency_key
         body_hmac = seal.hmac(caller.tenant, b"body:" + canonical(body))
         if key is not None:
@@ -146,7 +146,7 @@ class Submissions:
         return Idempotency(key=body_hmac, body=body_hmac, by_body=True, retry=intent.retried)
 
     async def _first(self, caller: Principal, command_id: str) -> JobRow:
-        """The job that the first command of this intent made. Raises ApiError 409 for a refusal."""
+        """The job that the first request created. Raises ApiError 409 if that was refused."""
         where = {"tenant": caller.tenant, "command_id": command_id}
         row = await self._deps.views.first(JOBS, where)
         if row is None:

@@ -1,4 +1,4 @@
-"""Submitting a job, and estimating one without submitting it."""
+"""Routes that submit a job, or estimate it without submitting it."""
 
 from dataclasses import dataclass
 from typing import Annotated, Final
@@ -27,14 +27,14 @@ router = APIRouter(tags=["fine-tuning"])
 
 @dataclass
 class Submission:
-    """Who submits, and what tells this submission from another that looks the same."""
+    """A request to submit a job: the caller and the idempotency headers."""
 
     request: Request
     caller: Caller
     intent: Annotated[Intent, Depends()]
 
     async def job_of(self, body: JobRequest, response: Response) -> JobRow:
-        """The job of this intent; a header of the response says whether it was there already."""
+        """Submit a job; sets the header `idempotent-replayed` if it existed already."""
         submitted = await self._submissions.submit(self.caller, body, self.intent)
         if submitted.replayed:
             response.headers["idempotent-replayed"] = "true"
@@ -52,12 +52,12 @@ class Submission:
 WithSubmission = Annotated[Submission, Depends()]
 
 
-# before the routes with {job_id}: `estimate` would be taken for one
+# before the routes with {job_id}, which would match `estimate`
 @router.post("/v1/fine_tuning/jobs/estimate")
 async def estimate_job(
     body: JobRequest, deps: WithJobDeps, submission: WithSubmission
 ) -> EstimateResponse | NoEstimateResponse:
-    """The same body as a submission; nothing is recorded."""
+    """Estimate a job. The body is that of a submission; nothing is recorded."""
     resolved = await submission.resolve(body)
     spec, tokens = resolved.spec, resolved.tokens
     if tokens is None:
@@ -70,7 +70,7 @@ async def estimate_job(
 async def create_job(
     body: JobRequest, response: Response, deps: WithJobDeps, submission: WithSubmission
 ) -> JobResponse | EstimateResponse | NoEstimateResponse:
-    """Returns when the decision is in the read model. The same intent twice is one job."""
+    """Submit a job. The response comes when it is recorded; a repeated request is one job."""
     if body.dry_run:
         return await estimate_job(body, deps, submission)
     return await current_job(deps, await submission.job_of(body, response))

@@ -5,9 +5,10 @@ from typing import Any, Final, Literal, TypeAlias
 from schemas.account import Lane
 from schemas.dataset import BaseTokens, Prepared
 from schemas.envelope import Part, Reason
-from schemas.job import Estimate, Failure, JobOutcome, JobSpec, Phase, ScoreSummary, Wanted
+from schemas.job import Estimate, JobOutcome, JobSpec, Phase, ScoreSummary, Wanted
 from schemas.model import Lineage
 from schemas.pool import Role
+from schemas.reasons import Failure
 from schemas.sealed import Sealed
 from schemas.training import BlobFile, Device
 from schemas.units import GpuMs, Ms, Tokens
@@ -18,7 +19,7 @@ JOB_ENTRY: Final = ("tenant", "job_id", "id")
 
 
 class BudgetHold(Part):
-    """What the budget was taken for."""
+    """The estimate from which the hold was taken, and the tokens it is based on."""
 
     tokens: BaseTokens
     estimate: Estimate
@@ -68,7 +69,7 @@ class JobRow(TableRow):
 
 
 class JobChangeRow(TableRow):
-    """What one column of a job became. All of them up to a moment are the job at that moment."""
+    """A change of one column. All changes up to a moment give the job as it was then."""
 
     tenant: str
     job_id: str
@@ -78,7 +79,7 @@ class JobChangeRow(TableRow):
 
 
 class JobEventRow(TableRow):
-    """A message of a job. `sealed`: a part of it that may quote the tenant's data."""
+    """A message of a job. `sealed`: the part that may quote tenant data."""
 
     tenant: str
     job_id: str
@@ -115,7 +116,7 @@ class NodeRow(TableRow):
 
 
 class UsageRow(TableRow):
-    """One line of a job's cost: a slice of use, or a credit (`billable_gpu_ms` below zero)."""
+    """One line of a job's cost: a slice of usage, or a credit (`billable_gpu_ms` below zero)."""
 
     tenant: str
     job_id: str

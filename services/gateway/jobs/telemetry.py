@@ -39,7 +39,7 @@ _DECODER: Final[msgspec.json.Decoder[Telemetry]] = msgspec.json.Decoder(Telemetr
 
 
 class TelemetryReader:
-    """Implements `Host`. What cannot be decoded is skipped: metrics never stop anything."""
+    """Implements `Host`. Records that cannot be decoded are skipped."""
 
     name = "telemetry reader"
 
@@ -51,7 +51,7 @@ class TelemetryReader:
         await self._ready.wait()
 
     async def run(self) -> None:
-        """Reads until cancelled; begins again where another process was first."""
+        """Read until cancelled; starts again when another process has committed first."""
         await self._store.ensure(TABLES)
         while True:
             offsets = await self._offsets()
@@ -69,7 +69,7 @@ class TelemetryReader:
                 await reader.close()
 
     async def _offsets(self) -> dict[int, int]:
-        """Saved positions, brought into what the topic still has: it is kept for a week only."""
+        """Saved positions, moved to the oldest records that the topic still has after a week."""
         saved = await self._store.positions(NAME)
         offsets = {}
         for partition in range(PARTITIONS):
@@ -85,7 +85,7 @@ class TelemetryReader:
         await self._store.commit(_batch(partition, before, after, ()))
 
     async def _commit(self, offsets: dict[int, int], records: Sequence[Record]) -> bool:
-        """False when another process was first: read the positions again."""
+        """Commit a batch; False when another process was first and positions must be read again."""
         by_partition: dict[int, list[Record]] = {}
         for record in records:
             by_partition.setdefault(record.partition, []).append(record)
@@ -101,7 +101,7 @@ class TelemetryReader:
 
 
 def _batch(partition: int, before: int, after: int, changes: Sequence[Upsert]) -> RowBatch:
-    """The commit notifies the followers of the jobs."""
+    """Rows of a batch, and the notices to followers of its jobs."""
     jobs = {f"{change.key['tenant']}/{change.key['job_id']}" for change in changes}
     return RowBatch(
         projection=NAME,
@@ -115,7 +115,7 @@ def _batch(partition: int, before: int, after: int, changes: Sequence[Upsert]) -
 
 
 def changes_of(record: Record) -> tuple[Upsert, ...]:
-    """A step that a resumed attempt does again takes the place of the lost one."""
+    """Rows of one record. A step that a resumed attempt repeats replaces the earlier row."""
     try:
         message = _DECODER.decode(record.value)
     except MALFORMED as error:

@@ -1,7 +1,7 @@
 """Base models and fine-tuned versions.
 
 * `routes`: `/v1/models`, `/v1/bases`
-* `bodies`, `responses`: requests and answers
+* `bodies`, `responses`: bodies of requests and of responses
 * `tables`, `projection`: the journal `model` as rows
 * `names`: names such as `ft:base:tenant:suffix:12345678`
 * `base_folders`: describes a base model's folder

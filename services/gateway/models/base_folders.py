@@ -24,7 +24,7 @@ class LocalBaseFolders:
 
 
 def describe(base_id: str, folder: Path, licence: str) -> Base:
-    """Raises ApiError 400 that names what is wrong with the folder."""
+    """Describe the base model in a folder. Raises ApiError 400, which names what is wrong."""
     if "\0" in str(folder) or not folder.is_absolute():
         raise invalid("path must be absolute", "path")
     try:

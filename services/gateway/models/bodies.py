@@ -18,7 +18,7 @@ PROJECTS_MAX: Final = 100
 
 
 class DeployRequest(Body):
-    """`serving_pool` has no choice yet: serving is not built."""
+    """`serving_pool` must be missing or null: Tunery does not serve models yet."""
 
     stage: Stage
     serving_pool: Id | None = None

@@ -11,13 +11,13 @@ MODEL_SUFFIX_CHARACTERS: Final = 8
 
 
 def model_id(base_id: str, tenant: str, suffix: str | None, job_id: str) -> str:
-    """The name that the job's model will have; without a suffix its part of the name is empty."""
+    """The name of the job's model; the suffix part is empty for a job without one."""
     end = job_id[-MODEL_SUFFIX_CHARACTERS:]
     return f"{MODEL_PREFIX}{base_id}:{tenant}:{slug(suffix or '')}:{end}"
 
 
 def slug(suffix: str) -> str:
-    """The suffix as it can stand in an identifier and in a URL."""
+    """The suffix with only characters that identifiers and URLs may have."""
     return re.sub(r"[^a-z0-9._-]+", "-", suffix.lower()).strip("-")
 
 

@@ -33,7 +33,7 @@ def project_model(header: Header, event: Event) -> tuple[Change, ...]:
     """Rows of base models, versions and permissions that follow from one event of `model`."""
     match event:
         case BaseAdded():
-            # One event in each partition, each at a time of its own, in no order among each other:
+            # Every partition has its own event with its own time, and their order is not defined:
             # a row that a rebuild makes again comes from one of them.
             if header.partition != BASES_PARTITION:
                 return ()
@@ -48,7 +48,7 @@ def project_model(header: Header, event: Event) -> tuple[Change, ...]:
         case CheckpointShared():
             return (_shared(header, event),)
         case CheckpointUnshared():
-            return (PERMISSIONS.delete({"tenant": header.key, "id": event.permission_id}),)
+            return (PERMISSIONS.delete({"tenant": header.key, "id": event.share.permission_id}),)
         case (
             VersionSubmitted()
             | VersionFailed()
@@ -66,11 +66,11 @@ def _published(header: Header, event: VersionPublished) -> Change:
     return MODELS.insert(
         ModelRow(
             tenant=header.key,
-            id=event.model_id,
+            id=event.terms.model_id,
             sequence=header.seq,
             created_at=header.at,
-            line=event.series,
-            lineage=event.lineage,
+            line=event.terms.series,
+            lineage=event.terms.lineage,
             files=event.files,
             stage="dev",
             stage_at=header.at,
@@ -83,11 +83,11 @@ def _shared(header: Header, event: CheckpointShared) -> Change:
     return PERMISSIONS.insert(
         PermissionRow(
             tenant=header.key,
-            id=event.permission_id,
+            id=event.share.permission_id,
             sequence=header.seq,
             created_at=header.at,
             checkpoint_id=event.checkpoint_id,
-            project_id=event.project_id,
+            project_id=event.share.project_id,
         )
     )
 

@@ -30,14 +30,14 @@ AnyModelResponse: TypeAlias = BaseModelResponse | FineTunedModelResponse
 Kind = Annotated[Literal["base", "fine-tuned"] | None, Query(alias="type")]
 router = APIRouter(tags=["models"])
 
-# Ids may contain slashes, so what follows an id comes before the route that takes all the rest.
+# Ids may contain slashes: routes with a suffix come before the route that matches any rest.
 
 
 @router.get("/v1/models")
 async def list_models(
     deps: WithDeps, caller: Caller, kind: Kind = None, base_model: str | None = None
 ) -> Page[AnyModelResponse]:
-    """Unpaged, as the SDK expects it: bases first, then versions, newest first."""
+    """List base models, then fine-tuned versions, newest first. It has no pages, as in OpenAI's."""
     bases: list[BaseModelResponse] = []
     versions: list[FineTunedModelResponse] = []
     if kind != "fine-tuned":
@@ -54,7 +54,7 @@ async def list_models(
 
 @router.get("/v1/models/{model_id:path}/adapter")
 async def model_adapter(model_id: str, deps: WithDeps, caller: Caller) -> AdapterResponse:
-    """Presigned URLs of the version's files; they work for an hour."""
+    """Download URLs of the version's files, valid for an hour."""
     row = await _version(deps, caller, model_id)
     urls = {
         file.name: await deps.blobs.presign(file.blob, ttl_ms=URL_MS, filename=file.name)
@@ -67,7 +67,7 @@ async def model_adapter(model_id: str, deps: WithDeps, caller: Caller) -> Adapte
 async def promote_model(
     model_id: str, body: PromoteRequest, deps: WithDeps, caller: Caller
 ) -> FineTunedModelResponse:
-    """Compare-and-swap: `expected` is the version that holds the stage now."""
+    """Move a version to a stage, if `expected` is the version that holds the stage now."""
     await _version(deps, caller, model_id)
     await deps.commands.decide(
         MODEL,
@@ -82,7 +82,7 @@ async def promote_model(
 async def roll_back_model(
     model_id: str, body: RollbackRequest, deps: WithDeps, caller: Caller
 ) -> FineTunedModelResponse:
-    """This version leaves the stage, the one before it comes back; answers with that one."""
+    """Return a stage from this version to the one before it; the response is that version."""
     row = await _version(deps, caller, model_id)
     await deps.commands.decide(
         MODEL,
@@ -105,7 +105,7 @@ async def retrieve_model(model_id: str, deps: WithDeps, caller: Caller) -> AnyMo
 
 @router.delete("/v1/models/{model_id:path}")
 async def delete_model(model_id: str, deps: WithDeps, caller: Caller) -> Deleted:
-    """Raises ApiError 400 for a base model, 404 for a version that does not exist."""
+    """Delete a fine-tuned version. Base models cannot be deleted."""
     if await deps.views.first(BASES, {"id": model_id}) is not None:
         raise invalid("Base models cannot be deleted; only your fine-tuned versions can.", "id")
     await _version(deps, caller, model_id)
@@ -123,7 +123,7 @@ async def list_bases(deps: WithDeps, caller: Caller) -> Page[BaseModelResponse]:
 
 @router.post("/v1/bases", status_code=201)
 async def add_base(body: BaseRequest, deps: WithDeps, admin: Admin) -> BaseModelResponse:
-    """Hashes the folder and tells every partition; repeating it changes nothing."""
+    """Register a base model; its folder is hashed. Repeating the request changes nothing."""
     base = await deps.bases.read(body.id, body.path, body.licence)
     actor = deps.seal.seal(admin.tenant, admin.key_id)
     decisions = (

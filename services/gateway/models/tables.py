@@ -14,7 +14,7 @@ class BaseRow(TableRow):
 
 
 class ModelRow(TableRow):
-    """A published version. `line`: the versions that its stages are shared with.
+    """A published version. `line`: series of versions, in which a stage has one holder.
 
     quarantined: the gate blocked it, so it cannot be promoted.
     """

@@ -67,14 +67,14 @@ def _rows(table: Table[R], records: Iterable[Mapping[str, Any]]) -> list[R]:
 
 
 def _condition(table: Table[R], where: Where) -> tuple[str, list[Any]]:
-    """A row that lacks a required column is left out here, so that pages have their full length."""
+    """SQL that leaves out incomplete rows, so that pages have their full length."""
     parts = [f"{name(column)} = ${number}" for number, column in enumerate(where, 1)]
     parts.append(f"({', '.join(map(name, table.required))}) IS NOT NULL")
     return " AND ".join(parts), list(where.values())
 
 
 def _impossible(arguments: Sequence[Any]) -> bool:
-    """PostgreSQL cannot store NUL, so no row has it, and it refuses the query."""
+    """Whether a value has a NUL: PostgreSQL cannot store one and would refuse the query."""
     return any(isinstance(value, str) and "\0" in value for value in arguments)
 
 

@@ -7,8 +7,8 @@
 
     FILES = Table("files", FileRow, key=("tenant", "id"), order="sequence")
 
-Every column but the key is nullable in PostgreSQL, because a journal that adds to a row may be
-ahead of the one that creates it. Until every field that cannot be None is set, the row is no row.
+Every column but the key is nullable in PostgreSQL, because the projection of one journal may update
+a row before that of another creates it. A row is not read until all its required fields are set.
 """
 
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ SQL_TYPES: Mapping[type, str] = {
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
 class TableRow(Struct, frozen=True, kw_only=True):
-    """Base of the rows. A field with a default is one that `insert` leaves to later events."""
+    """Base of all rows. `insert` does not write fields that have their default value."""
 
     id: str
 
@@ -71,7 +71,7 @@ class Table(Generic[R]):
 
     @cached_property
     def required(self) -> tuple[str, ...]:
-        """Columns besides the key without which there is no row."""
+        """Columns besides the key that a row must have before it is read."""
         hints = hints_of(self.row)
         return tuple(
             name for name in self._fields if name not in self.key and not _takes_none(hints[name])
@@ -82,7 +82,7 @@ class Table(Generic[R]):
         return self.row.__struct_fields__
 
     def ddl(self) -> str:
-        """The statements that create the table and its indexes where they are not there yet."""
+        """Statements that create the table and its indexes if they do not exist."""
         lines = [f"{name} {self._declared(name)}" for name in self.columns]
         body = ", ".join((*lines, f"PRIMARY KEY ({', '.join(self.key)})"))
         indexes = (
@@ -106,7 +106,7 @@ class Table(Generic[R]):
         return Upsert(self.name, key, msgspec.to_builtins(values))
 
     def update(self, key: Key, /, **values: Any) -> Upsert:
-        """Write these columns of the row. Raises TypeError for a column that the table has not."""
+        """Write these columns of the row. Raises TypeError for a column that does not exist."""
         unknown = [name for name in (*key, *values) if name not in self.columns]
         if unknown or tuple(key) != self.key:
             raise TypeError(f"{self.name} has no column {unknown}, or its key is not {self.key}")
@@ -116,11 +116,11 @@ class Table(Generic[R]):
         return Delete(self.name, key)
 
     def position(self, row: R) -> tuple[Any, str]:
-        """Where the row stands in a list of its table."""
+        """The row's position in lists of its table."""
         return getattr(row, self.order), row.id
 
     def read(self, record: Mapping[str, Any]) -> R | None:
-        """A record of the store as a row; None while a required column is null.
+        """Convert a record of the store; None while a required column is null.
 
         Raises msgspec.ValidationError for a value of another type than its column's.
         """

@@ -1,4 +1,4 @@
-"""What bodies of requests have in common. Unknown fields are refused: a typo may cost a run."""
+"""Types that bodies of requests share. Unknown fields are refused, because typos cost runs."""
 
 from typing import Annotated, Final
 

@@ -9,6 +9,7 @@ from schemas.topics import Stream
 from schemas.units import Ms
 from services.gateway.web.errors import not_decided, refused, unavailable
 from services.gateway.web.outcomes import Outcomes, TooManyWaiting
+from services.gateway.web.wording import refusal_words
 from tunery.runtime.bus.abstract import AppendUnknown, Unavailable
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.ids import NewId, new_id
@@ -41,7 +42,7 @@ class CommandSender:
         actor: Sealed | None = None,
         correlation: str | None = None,
     ) -> CommandResult:
-        """The outcome of an accepted or repeated command.
+        """Send a command and return its outcome, accepted or repeated.
 
         Raises ApiError: the decider's refusal; 503 when the log is away (nothing was sent), or
         when there is no decision in time (it may still come).
@@ -72,5 +73,6 @@ class CommandSender:
         if outcome is None:
             raise not_decided()
         if outcome.code is not None:
-            raise refused(outcome.code, outcome.message or outcome.code, outcome.param)
+            words = outcome.code if outcome.reason is None else refusal_words(outcome.reason)
+            raise refused(outcome.code, words, outcome.param)
         return outcome

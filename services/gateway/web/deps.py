@@ -1,4 +1,4 @@
-"""What routes are given, and who is asking."""
+"""Dependencies of all routes, and the caller of a request."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from tunery.runtime.seal.sealer import Sealer
 
 @dataclass(frozen=True)
 class Deps:
-    """What every route may use.
+    """Dependencies of every route.
 
     health: of the hosts of this process. draw: random bytes for identifiers, keys and seeds.
     """
@@ -52,7 +52,7 @@ class Deps:
 
 @dataclass(frozen=True)
 class Principal:
-    """Who asks: a key of one tenant. `key_id` is written into the log as the actor.
+    """The caller: an API key of a tenant. `key_id` is written on the log as the actor.
 
     models: the base models it may train, None: all. cap: what its jobs may cost in a month.
     per_minute: requests; None: the default. sha256: of the secret that was sent.

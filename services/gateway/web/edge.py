@@ -30,7 +30,7 @@ BODY: Final = "http.response.body"
 API_VERSION: Final = "2020-10-01"
 
 
-#: who asks, by the header `authorization`
+#: returns the caller for a value of the header `authorization`
 Authenticate: TypeAlias = Callable[[Deps, str | None], Awaitable[Principal]]
 
 
@@ -89,7 +89,7 @@ class Edge:
                 failure = fault(request_id)
             if not started:
                 await error_response(failure)(scope, receive, send)
-            elif not ended:  # the client must not take the half for the whole
+            elif not ended:  # breaks the connection, so that the client notices the missing rest
                 raise
 
     async def _admit(self, scope: Scope, request_id: str) -> None:
@@ -156,6 +156,6 @@ def _limited(scope: Scope, receive: Receive) -> Receive:
 
 
 def _route(scope: Scope) -> str:
-    """The template, so that identifiers never become labels."""
+    """The route's template: identifiers must not become labels of metrics."""
     route: Any = scope.get("route")
     return str(getattr(route, "path", "unmatched"))

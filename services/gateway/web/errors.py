@@ -45,7 +45,7 @@ TYPES: Final[Mapping[int, str]] = {
     500: "server_error",
     503: "server_error",
 }
-# The same call can never succeed as things are: an SDK that retries would only cost time.
+# Statuses that a retry does not change: SDKs are told not to repeat the request.
 FINAL: Final = frozenset({409, 429})
 
 
@@ -65,7 +65,7 @@ class ErrorEnvelope(BaseModel):
 # not frozen: the standard library sets tracebacks on exceptions as they travel
 @dataclass(eq=False)
 class ApiError(Exception):
-    """An answer that is an error. Raised anywhere below a route, sent by one handler."""
+    """An error response. It may be raised anywhere below a route."""
 
     status: int
     code: str
@@ -85,7 +85,7 @@ class ApiError(Exception):
 
 
 def refused(code: str, message: str, param: str | None) -> ApiError:
-    """A decider's rejection."""
+    """The error for a command that its decider has refused."""
     return ApiError(STATUS_OF.get(code, 400), code, message, param)
 
 
@@ -94,7 +94,7 @@ def invalid(message: str, param: str | None = None, code: str = INVALID) -> ApiE
 
 
 def not_found(kind: str, identifier: str, param: str) -> ApiError:
-    """The same answer for what does not exist and for what belongs to another tenant."""
+    """The error for an object that does not exist or belongs to another tenant."""
     return ApiError(404, errors.NOT_FOUND, f"No such {kind}: {identifier}", param)
 
 
@@ -108,7 +108,7 @@ def unavailable(what: str, retry_after_s: int = RETRY_AFTER_S) -> ApiError:
 
 
 def not_decided() -> ApiError:
-    """Sent, and no answer in time: it may still take effect."""
+    """The error for a command that was sent but not decided in time."""
     return ApiError(
         503,
         NOT_DECIDED,

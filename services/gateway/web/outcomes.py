@@ -1,4 +1,4 @@
-"""Waits for what became of a command: its row in `outcomes`, announced by NOTIFY."""
+"""Waits for the outcome of a command: its row in `outcomes`, announced by NOTIFY."""
 
 import asyncio
 from collections.abc import Iterator
@@ -10,13 +10,13 @@ from services.gateway.web.timeouts import in_time
 from tunery.runtime.store.abstract import OUTCOMES_CHANNEL, CommandResult, Store, StoreUnavailable
 from tunery.runtime.watchdog import wait_forever
 
-POLL_MS: Final[Ms] = 500  # for a notice that was lost
-AWAY_MS_MAX: Final[Ms] = 2_500  # a decision that cannot be read is not waited for
+POLL_MS: Final[Ms] = 500  # look again after this, in case a notice was lost
+AWAY_MS_MAX: Final[Ms] = 2_500  # after this long without the store, waiting ends
 WAITERS_MAX: Final = 10_000
 
 
 class TooManyWaiting(Exception):
-    """More requests wait for decisions than this process takes."""
+    """More requests wait for decisions than this process allows."""
 
 
 class Outcomes:
@@ -82,7 +82,7 @@ class Outcomes:
             raise StoreUnavailable(f"no answer in {AWAY_MS_MAX} ms") from error
 
     def _wake(self, notice: str) -> None:
-        """An empty notice: there was a gap, so all look."""
+        """Wake the waiter of a command; all waiters by an empty notice, which means a gap."""
         if notice == "":
             for event in self._waiting.values():
                 event.set()

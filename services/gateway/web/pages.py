@@ -24,7 +24,7 @@ async def page(
     after: str | None,
     descending: bool = True,
 ) -> tuple[Sequence[R], bool]:
-    """Rows, and whether there are more. Raises ApiError 404 for an `after` that is not there."""
+    """Rows of a page, and whether there are more. Raises ApiError 404 for an unknown `after`."""
     cursor = None if after is None else await _cursor(views, table, where, after)
     rows = await views.page(table, where, limit=limit + 1, after=cursor, descending=descending)
     return rows[:limit], len(rows) > limit

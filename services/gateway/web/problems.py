@@ -1,4 +1,4 @@
-"""Everything that can be raised below a route, as an answer in OpenAI's envelope."""
+"""Turns every exception that is raised below a route into a response in OpenAI's envelope."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -44,7 +44,7 @@ HANDLED: Final = (
 
 
 def error_of(error: Exception) -> ApiError | None:
-    """The answer to an error; None for one that is a fault of ours."""
+    """The response to an exception; None for an unexpected one."""
     match error:
         case ApiError():
             return error
@@ -67,7 +67,7 @@ def error_of(error: Exception) -> ApiError | None:
 
 
 def install(app: FastAPI, alternatives: Mapping[str, str]) -> None:
-    """`alternatives`: beginning of an unknown path → what there is instead."""
+    """Install the handlers. alternatives: beginning of an unknown path → what to use instead."""
     app.state.alternatives = alternatives
     for kind in HANDLED:
         app.add_exception_handler(kind, _answer)
@@ -75,13 +75,13 @@ def install(app: FastAPI, alternatives: Mapping[str, str]) -> None:
 
 
 def fault(request_id: str) -> ApiError:
-    """An error of ours that has no answer of its own."""
+    """The 500 response to an unexpected exception."""
     message = f"Internal server error. Give the request id {request_id} to the operator."
     return ApiError(500, errors.INTERNAL, message)
 
 
 async def _broken(request: Request, _: Exception) -> JSONResponse:
-    """The edge logs it: it is raised again once this is sent."""
+    """The response to an unexpected exception, which `web.edge` logs."""
     return error_response(fault(request.state.request_id))
 
 
@@ -97,7 +97,7 @@ def error_response(error: ApiError) -> JSONResponse:
 
 
 def _invalid(problems: Sequence[Mapping[str, Any]]) -> ApiError:
-    """Every problem in one message; `param` names the first. Values are not repeated."""
+    """One error for all problems of a request; `param` names the first. No values are quoted."""
     if any(problem["type"] == "json_invalid" for problem in problems):
         return invalid("The body is not valid JSON.")
     texts: dict[str, str] = {}
@@ -124,7 +124,7 @@ def _text(problem: Mapping[str, Any]) -> str:
 
 
 def _unrouted(request: Request, error: Exception) -> ApiError | None:
-    """404 and 405 of the router: no route below was asked."""
+    """The response to a URL or method that no route has."""
     if not isinstance(error, HTTPException):
         return None
     path = request.url.path

@@ -1,4 +1,4 @@
-"""Rate limits: buckets in Valkey, shared by all gateways; in this process while Valkey is gone."""
+"""Rate limits: buckets in Valkey shared by all gateways, or local ones while Valkey is down."""
 
 import asyncio
 import logging
@@ -18,20 +18,20 @@ from services.gateway.web.token_bucket import MINUTE_US, Allowance, answer, take
 from tunery.runtime.telemetry.logs import log_event
 
 LOG: Final = logging.getLogger("tunery.gateway")
-BUCKETS_MAX: Final = 10_000  # in this process; the one that was used longest ago is forgotten
-ANSWER_MS_MAX: Final[Ms] = 100  # a limit must not cost more than what it protects
-AWAY_MS: Final[Ms] = 2_000  # after a failure Valkey is left alone for so long
+BUCKETS_MAX: Final = 10_000  # in this process; the least recently used is dropped
+ANSWER_MS_MAX: Final[Ms] = 100  # the limiter must not delay requests
+AWAY_MS: Final[Ms] = 2_000  # pause after a failure before Valkey is tried again
 PREFIX: Final = "rate:"
-# services.gateway.web.token_bucket.take, where all gateways share the bucket and one clock
+# services.gateway.web.token_bucket.take in Lua, on Valkey's clock
 SCRIPT: Final = """
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-local each, room = tonumber(ARGV[1]), tonumber(ARGV[2])
+local each, capacity = tonumber(ARGV[1]), tonumber(ARGV[2])
 local before = math.max(tonumber(redis.call('GET', KEYS[1]) or '0'), now)
 local after = before + each
-local late = after - now - room
+local late = after - now - capacity
 if late > 0 then return {before - now, late} end
-redis.call('SET', KEYS[1], string.format('%d', after), 'PX', math.ceil(room / 1000) + 1000)
+redis.call('SET', KEYS[1], string.format('%d', after), 'PX', math.ceil(capacity / 1000) + 1000)
 return {after - now, 0}
 """
 
@@ -72,10 +72,10 @@ class ValkeyRates:
         await self._client.aclose()
 
 
-class PatientRates:
-    """Implements `Rates`: `shared` while it answers, else `local`. A limit never fails a request.
+class FallbackRates:
+    """Implements `Rates`: uses `shared` while it answers, otherwise `local`.
 
-    Fails open: while Valkey is away each gateway allows the whole limit by itself.
+    It fails open: while Valkey is down, every gateway by itself allows the whole limit.
     """
 
     def __init__(self, shared: Rates, local: Rates) -> None:
@@ -83,26 +83,26 @@ class PatientRates:
         self._away_until = 0.0
 
     async def take(self, name: str, per_minute: int) -> Allowance:
-        """From the shared bucket; from the one of this process while Valkey is away."""
+        """Take a token from the shared bucket, or from the local one while Valkey is down."""
         now = asyncio.get_running_loop().time()
         if now >= self._away_until:
             try:
                 allowance = await self._shared.take(name, per_minute)
             except (RedisError, OSError, TimeoutError) as error:
-                self._gone(now, error)
+                self._mark_unavailable(now, error)
             else:
-                self._back()
+                self._mark_available()
                 return allowance
         RATES_LOCAL.inc()
         return await self._local.take(name, per_minute)
 
-    def _gone(self, now: float, error: Exception) -> None:
+    def _mark_unavailable(self, now: float, error: Exception) -> None:
         if not self._away_until:
             why = f"{type(error).__name__}: rate limits are counted by each gateway alone"
             log_event(LOG, logging.WARNING, "valkey.unavailable", why=why)
         self._away_until = now + AWAY_MS / 1_000
 
-    def _back(self) -> None:
+    def _mark_available(self) -> None:
         if self._away_until:
             log_event(LOG, logging.INFO, "valkey.available")
         self._away_until = 0.0
@@ -113,4 +113,4 @@ class PatientRates:
 
 def rates_of(valkey_url: str | None) -> Rates:
     local = LocalRates()
-    return local if valkey_url is None else PatientRates(ValkeyRates(valkey_url), local)
+    return local if valkey_url is None else FallbackRates(ValkeyRates(valkey_url), local)

@@ -1,7 +1,7 @@
-"""Answers of the API: one class each. The JSON on the wire and `docs/openapi.json` come from it.
+"""Types that responses share. Each response is one class, from which JSON and OpenAPI come.
 
-OpenAI's fields come first, in its order, then ours. The document promises the fields that are
-named here; later versions may have more.
+OpenAI's fields come first, in its order, then Tunery's. `docs/reference/openapi.json` promises
+these fields; later versions may have more.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 from schemas.sealed import Sealed
 
-#: a sealed column → its text; None stays None, and what was erased becomes None
+#: opens a sealed column; None for None, and for a text that was erased
 Unseal: TypeAlias = Callable[[Sealed | None], str | None]
 
 
@@ -20,7 +20,7 @@ class Response(BaseModel):
 
 
 class ListItem(Response):
-    """What lists consist of."""
+    """Base of the items of lists."""
 
     id: str | None
 

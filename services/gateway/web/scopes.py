@@ -1,4 +1,4 @@
-"""What a key may do: `read` and `write` everywhere, or in one kind of resource (`files.read`)."""
+"""Scopes of API keys: `read` and `write` for all resources, or for one, as `files.read`."""
 
 from typing import Final, Literal, TypeAlias, get_args
 
@@ -18,7 +18,7 @@ Scope: TypeAlias = Literal[
     "admin",
 ]
 SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
-#: the segment after /v1 → what the path is about
+#: segment after /v1 → resource
 RESOURCES: Final = {
     "files": "files",
     "uploads": "files",
@@ -32,16 +32,16 @@ RESOURCES: Final = {
     "keys": "keys",
 }
 READING: Final = frozenset({"GET", "HEAD"})
-ASKING: Final = ("/estimate", "/preview")  # POST for the sake of a body: nothing is recorded
+ASKING: Final = ("/estimate", "/preview")  # POST only because they have a body: they record nothing
 
 
 def scope_of(method: str, path: str) -> str:
-    """The scope of a request, RESOURCE.ACTION; the bare action where no resource is known."""
+    """The scope that a request needs: RESOURCE.ACTION, or ACTION for an unknown resource."""
     action = "read" if method in READING or path.endswith(ASKING) else "write"
     resource = RESOURCES.get(path.removeprefix("/v1/").partition("/")[0])
     return action if resource is None else f"{resource}.{action}"
 
 
 def allows(scopes: frozenset[str], needed: str) -> bool:
-    """`needed` itself, or its action without the resource."""
+    """Whether the scopes contain `needed`, or its action for all resources."""
     return needed in scopes or needed.rpartition(".")[2] in scopes

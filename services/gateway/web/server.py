@@ -62,7 +62,7 @@ class HttpServer:
             server_header=False,
         )
         server = _Server(config, self._serving)
-        # bound here: where uvicorn cannot bind, it ends the whole process
+        # bound here, because uvicorn ends the whole process when it cannot bind
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as bound:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             bound.bind((self._host, self._port))

@@ -1,4 +1,4 @@
-"""Object storage with limits that a waiting client can bear."""
+"""Time limits for object storage, so that a client does not wait for long."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -8,12 +8,12 @@ from schemas.units import Ms
 from tunery.runtime.blobs.abstract import BlobsUnavailable
 
 ANSWER_MS_MAX: Final[Ms] = 3_000
-BYTES_PER_MS_MIN: Final = 1_000  # slower storage than 1 MB/s counts as away
+BYTES_PER_MS_MIN: Final = 1_000  # storage slower than 1 MB/s counts as unavailable
 T = TypeVar("T")
 
 
 async def within(operation: Awaitable[T], bytes_moved: int = 0) -> T:
-    """Raises BlobsUnavailable when storage takes longer than it may for so many bytes."""
+    """Await an operation on this many bytes. Raises BlobsUnavailable when it takes too long."""
     wait_ms = ANSWER_MS_MAX + bytes_moved // BYTES_PER_MS_MIN
     try:
         async with asyncio.timeout(wait_ms / 1_000):

@@ -1,4 +1,4 @@
-"""Answers in time, whatever the work thinks of being cancelled."""
+"""A timeout that does not wait for the cancelled task."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -10,10 +10,10 @@ T = TypeVar("T")
 
 
 async def in_time(work: Coroutine[Any, Any, T], wait_ms: Ms) -> T:
-    """The result, or TimeoutError after `wait_ms`; the work is then cancelled and left alone.
+    """The result of the work. Raises TimeoutError after `wait_ms`; the work is cancelled then.
 
-    `asyncio.timeout` would wait for the cancellation to be over. A database client gives its
-    connection back only when the server has confirmed that, and a server that hangs never does.
+    `asyncio.timeout` would wait until the cancellation has finished. A database client finishes it
+    only when the server has confirmed it, which a server that hangs never does.
     """
     task = asyncio.ensure_future(work)
     try:
@@ -28,6 +28,6 @@ async def in_time(work: Coroutine[Any, Any, T], wait_ms: Ms) -> T:
 
 
 def _seen(task: "asyncio.Task[Any]") -> None:
-    """What an abandoned task raises is not worth a warning."""
+    """Retrieve the abandoned task's exception, so that asyncio does not warn about it."""
     if not task.cancelled():
         task.exception()

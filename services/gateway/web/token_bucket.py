@@ -15,7 +15,7 @@ PER_MINUTE_MAX: Final = 1_000_000  # that a key may have
 
 @dataclass(frozen=True)
 class Allowance:
-    """What became of a request for one token. Times are milliseconds from now, rounded up.
+    """The result of taking one token. Times are milliseconds from now, rounded up.
 
     reset_ms: until the bucket is full. retry_ms: until there is a token again; 0 if it was taken.
     """
@@ -31,7 +31,7 @@ class Allowance:
 
 
 def take(full_at_us: int, now_us: int, per_minute: int) -> tuple[int, Allowance]:
-    """The bucket after one token was asked of it, and the answer. Nothing is taken if refused."""
+    """The bucket after an attempt to take a token, and the result of that."""
     each_us = MINUTE_US // per_minute
     before = max(full_at_us, now_us)
     after = before + each_us
@@ -52,7 +52,7 @@ def answer(per_minute: int, until_full_us: int, late_us: int) -> Allowance:
 
 
 def duration(ms: Ms) -> str:
-    """As OpenAI's headers say it: `12ms`, `1s`, `1.5s`, `6m0s`."""
+    """A duration in the format of OpenAI's headers: `12ms`, `1s`, `1.5s`, `6m0s`."""
     if ms < 1_000:
         return f"{ms}ms"
     minutes, rest = divmod(ms, 60_000)

@@ -1,15 +1,28 @@
-"""The words of the API: one catalogue from the codes on the logs to sentences for people.
+"""Sentences of the API for the codes on the logs.
 
-The logs hold codes with parameters (`schemas.reasons`). Whoever shows them asks here, so that a
-sentence can be corrected without touching a journal.
+The logs contain codes with parameters (`schemas.reasons`). The sentences are made here, so that
+they can be corrected without changing a journal.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from schemas.account import EVENT_TYPES, KEYS_SCOPE
 from schemas.envelope import Reason
-from schemas.reasons import SkipCode, WaitCode
-from schemas.units import HOUR_MS
+from schemas.job import ScoreSummary
+from schemas.model import GLOBAL, Verdict
+from schemas.reasons import (
+    Failure,
+    FailureCode,
+    FileCode,
+    RefusalCode,
+    SkipCode,
+    VerdictCode,
+    WaitCode,
+)
+from schemas.units import HOUR_MS, PPM, divide_up
+from tunery.data.findings.codes import CATALOGUE
+from tunery.plan.hyperparameters import ParameterCode
 
 WAITS: Final[Mapping[WaitCode, str]] = {
     "file_validation": "The training file is being validated.",
@@ -38,6 +51,274 @@ SKIPS: Final[Mapping[SkipCode, str]] = {
     "blob_corrupt": "a file of it has another hash than its name says",
     "unusable": "the training process could not load it",
 }
+ALLOWED: Final = ("limit_", "left_", "budget_")  # names of what there is; the rest is needed
+REFUSALS: Final[Mapping[RefusalCode, str]] = {
+    # any stream
+    "idempotency_key_reused": (
+        "This idempotency key was used with another body. Choose a new key."
+    ),
+    "envelope_unreadable": "The command cannot be read: {path} is missing or has a wrong type.",
+    "body_unreadable": "The command cannot be read: {path} is missing or has a wrong type.",
+    "key_length": "The key of a command must have 1 to {limit} characters.",
+    "tenant_not_global": f"A command with the key {GLOBAL} must have the tenant {GLOBAL}.",
+    "partition_wrong": "The key of the command belongs to another partition.",
+    "tenant_not_key": "The tenant of the command is not its key.",
+    "record_too_large": (
+        "The record of this command would have more than {limit_bytes} bytes. Send less at once."
+    ),
+    "decision_failed": (
+        "This command could not be decided ({error}). Nothing was changed; tell the operator."
+    ),
+    # tenants and what is theirs
+    "tenant_missing": "Tenant {tenant!r} does not exist. Create it first.",
+    "tenant_exists": "Tenant {tenant!r} exists already.",
+    "concurrency_below_one": "limits.concurrency must be at least 1.",
+    "limits_out_of_order": "Limits must satisfy 0 <= soft_gpu_ms <= hard_gpu_ms.",
+    "key_exists": "Key {key_id!r} exists already.",
+    "key_missing": "No key {key_id!r}.",
+    "key_revoked": "Key {key_id!r} was revoked. Create a new one.",
+    "key_rotated_by_another": (
+        "A key can be rotated only with its own newest secret, or by an operator, because the "
+        "response contains the new secret. You can revoke other keys of yours."
+    ),
+    "key_revoked_by_another": (
+        f"To revoke another key, use a key with the scope {KEYS_SCOPE}, or ask an operator. Keys "
+        "of operators can be revoked by operators only."
+    ),
+    "keys_at_most": "A tenant has at most {limit} keys. Revoke one first.",
+    "scopes_missing": "A key needs at least one scope.",
+    "endpoint_exists": "Webhook endpoint {endpoint_id!r} exists already.",
+    "endpoint_missing": "No webhook endpoint {endpoint_id!r}.",
+    "endpoints_at_most": "A tenant has at most {limit} webhook endpoints. Delete one first.",
+    "event_types_missing": f"No event types. Choose from: {', '.join(EVENT_TYPES)}.",
+    "event_types_unknown": (
+        f"Unknown event types: {{types}}. Choose from: {', '.join(EVENT_TYPES)}."
+    ),
+    "deliveries_at_most": "{limit} deliveries are open already. Wait until some have ended.",
+    "adjustment_exists": (
+        "{reference!r} is on the bill of {period} already; use another reference."
+    ),
+    "adjustments_at_most": "A tenant has at most {limit} adjustments.",
+    "amount_out_of_range": "amount_micro must not be 0, and at most {limit} either way.",
+    # files
+    "file_exists": "File {file_id!r} exists already.",
+    "file_missing": "No such File object: {file_id}",
+    "file_used_by_jobs": (
+        "File {file_id} is in use by {jobs}. Cancel the job, or wait until it has ended."
+    ),
+    "file_used_by_models": (
+        "File {file_id} is in the lineage of {models}{others}. Delete the models first: "
+        "DELETE /v1/models/{model}"
+    ),
+    "files_at_most": "A tenant has at most {limit} files. Delete some first.",
+    "datasets_at_most": (
+        "A tenant has at most {limit} dataset names. Use an existing name, or no name."
+    ),
+    "upload_exists": "Upload {upload_id} exists already.",
+    "upload_not_pending": (
+        "Upload {upload_id} is not pending. It was completed, was cancelled, has expired, or never "
+        "existed."
+    ),
+    "uploads_at_most": "{limit} uploads are pending. Complete or cancel one first.",
+    "part_exists": "Part {part_id} exists already.",
+    "parts_at_most": "An upload has at most {limit} parts. Send larger ones (up to 64 MB).",
+    "parts_wrong": "part_ids must name parts of this upload, each once.",
+    "parts_size": "The parts have {size_bytes} bytes, {declared_bytes} were declared.",
+    # jobs
+    "limits_missing": "This tenant does not exist, or has no limits yet.",
+    "job_exists": "Job {job_id} exists already.",
+    "job_missing": "Job {job_id} does not exist.",
+    "job_ended": "You cannot {change} a job that has {outcome}.",
+    "job_change": "You cannot {change} a job that is {phase}, wanted: {wanted}.",
+    "jobs_at_most": ("{limit} jobs are running or waiting already. Pause or cancel one, or wait."),
+    "slots_below_one": "slots must be 1 or more.",
+    "prices_changed": (
+        "Prices changed while the job was being submitted. Look at the estimate again."
+    ),
+    "file_rejected": (
+        "The training file did not pass validation. Read its report, correct the rows it names, "
+        "upload it again."
+    ),
+    "hard_limit": (
+        "The job may need {hold_gpu_ms} GPU-hours, and {left_gpu_ms} of this month's "
+        "{limit_gpu_ms} are neither used nor held. Lower n_epochs, wait for running jobs to "
+        "release theirs, or ask for a higher limit."
+    ),
+    "key_cap": (
+        "The job may cost {price_max_micro} {currency}, and the API key has {left_micro} left of "
+        "the {limit_micro} it may spend this month. Use another key, or ask for a higher cap."
+    ),
+    "budget_gpu_hours": (
+        "The job may need up to {hold_gpu_ms} GPU-hours, which is held until it ends, and its "
+        "budget is {budget_gpu_ms}. Raise the budget, or lower n_epochs."
+    ),
+    "budget_amount": (
+        "The job may need up to {price_max_micro} {currency}, which is held until it ends, and its "
+        "budget is {budget_micro}. Raise the budget, or lower n_epochs."
+    ),
+    # pools
+    "work_hash": "Work {work_id} of job {job_id} has another hash.",
+    "incarnation_former": "Node {node_id} runs a newer incarnation already.",
+    "incarnation_unknown": "Node {node_id} is not registered in this incarnation.",
+    "lease_not_open": (
+        "Lease {lease} is not open for this agent. Stop what runs under it and free its slots."
+    ),
+    "lease_not_training": "Lease {lease} is not training attempt {attempt}.",
+    "member_unknown": "Lease {lease} is not on node {node_id} in this incarnation.",
+    # models
+    "base_not_global": f"Base models are global: their key must be {GLOBAL}.",
+    "base_bytes": (
+        "Base model {base_id!r} is registered with SHA-256 {known_sha256}, not {sha256}. Changed "
+        "weights need a new id."
+    ),
+    "model_missing": "The model '{model_id}' does not exist.",
+    "model_publishing": "Model {model_id!r} is still being published. Try again shortly.",
+    "model_quarantined": (
+        "Model {model_id!r} is quarantined: the gate blocked it, because it answers worse than its "
+        "base. It can be downloaded or archived, not promoted."
+    ),
+    "model_in_stage": (
+        "Model {model_id!r} holds {stage}. Promote another version, or move this one to archived, "
+        "first."
+    ),
+    "stage_free": (
+        "{stage} is held by no version, not by {expected}. Read the stage again, and send "
+        "expected=null to replace its holder."
+    ),
+    "stage_taken": (
+        "{stage} is held by {holder}, not by no version. Read the stage again, and send "
+        "expected={holder} to replace its holder."
+    ),
+    "stage_moved": (
+        "{stage} is held by {holder}, not by {expected}. Read the stage again, and send "
+        "expected={holder} to replace its holder."
+    ),
+    "stage_permanent": "Only staging and production can be rolled back.",
+    "stage_without_former": "No former version of {stage} is left to roll back to.",
+    "permission_missing": "The permission '{permission_id}' does not exist.",
+    "permissions_at_most": "A tenant gives at most {limit} permissions. Delete some first.",
+}
+
+FILES: Final[Mapping[FileCode, str]] = {
+    "rows_too_many": (
+        "Training file has more than {limit} example(s), which is the most allowed here."
+    ),
+    "rows_too_few": "Training file has {rows} example(s), but must have at least {limit} examples.",
+    "row_invalid": "Invalid file format. Example {row}: {finding}.{errors}",
+    "file_invalid": "Invalid file format. {finding}.{errors}",
+}
+FAILURES: Final[Mapping[FailureCode, str]] = {
+    # files and datasets
+    "file_unchecked": "The file could not be checked. Upload it again to retry.",
+    "file_deleted": "The file was deleted.",
+    "file_gone": "File {file_id} does not exist any more.",
+    "file_unaccepted": (
+        "File {file_id} was rejected. GET /v1/files/{file_id}/validation lists every problem."
+    ),
+    "rows_unpreparable": (
+        "Rows of the training file cannot be prepared. Correct them, upload the file again and "
+        "submit again."
+    ),
+    "preparation_failed": "The dataset could not be prepared. Submit the job again.",
+    "base_unregistered": (
+        "Base model {base_id!r} with SHA-256 {sha256} is not registered (any more). Submit the job "
+        "again."
+    ),
+    # models
+    "base_missing": "The model '{base_id}' does not exist.",
+    "base_differs": (
+        "Base model {base_id!r} has SHA-256 {sha256} now, the job was submitted for {job_sha256}. "
+        "Submit it again."
+    ),
+    "base_changed": "The base model changed between submission and start. Submit the job again.",
+    "version_exists": (
+        "The adapter could not be published: model {model_id!r} exists already, from job {job_id}."
+    ),
+    "versions_at_most": (
+        "The adapter could not be published: a tenant has at most {limit} model versions. Delete "
+        "some first."
+    ),
+    "adapter_empty": "The adapter could not be published: it has no files.",
+    "adapter_unpublishable": (
+        "The adapter could not be published: its files are not as they must be."
+    ),
+    "publishing_failed": "The adapter could not be published. Ask the operator to look at it.",
+    # jobs
+    "attempts_lost": (
+        "Given up: {attempts} attempts in a row were lost before a checkpoint. Ask the operator to "
+        "look at it."
+    ),
+    "nodes_failed": (
+        "Given up: nodes failed under {attempts} attempts in a row. Ask the operator to look at it."
+    ),
+    "platform_errors": (
+        "Given up: {attempts} platform errors in a row. Ask the operator to look at it."
+    ),
+    "loss_diverged": (
+        "The loss became infinite or not a number. Lower the learning rate, lengthen the warm-up, "
+        "or look for rows that are empty or garbled."
+    ),
+    "row_untrainable": (
+        "A row could not be trained on. Correct the file, upload it and submit again."
+    ),
+    "request_wrong": "Correct what the message names and submit again.",
+    "memory_exceeded": (
+        "It does not fit into memory. Lower batch_size, max_length or rank, or ask for a larger "
+        "pool."
+    ),
+    "hold_used_up": (
+        "The job has used all that was held for it. Train fewer epochs or fewer tokens, or submit "
+        "it again: a new estimate takes a new hold."
+    ),
+    "scores_unjudged": (
+        "The scores of the evaluation could not be judged; the adapter is kept with the job's "
+        "result. Ask the operator to look at it."
+    ),
+}
+VERDICTS: Final[Mapping[VerdictCode, str]] = {
+    "items_too_few": "{items} items scored, {limit} are needed to tell",
+    "drop_excluded": "{change_ppm} points on {items} items, one-sided p of a drop = {p_ppm}",
+    "drop_shown": (
+        "{change_ppm} points on {items} items, one-sided p of a drop = {p_ppm}: a drop of more "
+        "than {drop_max_ppm} points"
+    ),
+    "drop_undecided": (
+        "{change_ppm} points on {items} items, one-sided p of a drop = {p_ppm}: neither a drop nor "
+        "its absence is shown"
+    ),
+    "validation_loss_rose": "loss on the validation rows is higher than the base model's",
+}
+ADVICE: Final[Mapping[Verdict, str]] = {
+    "block": (
+        "The adapter lost general abilities. Train fewer epochs, lower the learning rate, or mix "
+        "general examples into the training file."
+    ),
+    "inconclusive": (
+        "Add capability items, or compare the two on your own tasks before promoting it."
+    ),
+}
+OVERFITTED: Final = (
+    "Train fewer epochs or add rows: the validation loss rose above the base model's."
+)
+PARAMETERS: Final[Mapping[ParameterCode, str]] = {
+    "unknown": "unknown hyper-parameter; known: {known}",
+    "precision_unknown": "precision must be one of {known}",
+    "two_learning_rates": "give learning_rate or learning_rate_multiplier, not both",
+    "not_whole_in_range": (
+        '{name} must be a whole number from {low} to {high}, or "auto"; it is {value}'
+    ),
+    "not_in_range": '{name} must be a number from {low} to {high}, or "auto"; it is {value}',
+}
+
+#: parameters that are shown in a form of their own
+FORMS: Final[Mapping[str, Callable[[int], str]]] = {
+    "slots": lambda slots: f"{slots} slot" + ("" if slots == 1 else "s"),
+    "others": lambda others: f" and {others} more" if others else "",
+    "errors": lambda errors: f" {errors} errors in all." if errors > 1 else "",
+    "change_ppm": lambda ppm: f"{100 * ppm / PPM:+.1f}",
+    "drop_max_ppm": lambda ppm: f"{100 * ppm / PPM:g}",
+    "p_ppm": lambda ppm: f"{ppm / PPM:.4f}",
+}
 
 
 def wait_words(reason: Reason | None) -> str | None:
@@ -50,17 +331,53 @@ def skip_words(reason: Reason) -> str:
     return _fill(SKIPS, reason)
 
 
-def hours(gpu_ms: int) -> str:
-    """Hundredths of an hour, rounded up."""
-    return _hundredths(-(-gpu_ms * 100 // HOUR_MS))
+def refusal_words(reason: Reason) -> str:
+    """Why a command is refused, and what to do."""
+    return _fill(REFUSALS, reason)
 
 
-def money(micro: int) -> str:
-    """Hundredths of the currency, rounded up."""
-    return _hundredths(-(-micro // 10_000))
+def file_words(reason: Reason) -> str:
+    """Why a file is not accepted, as OpenAI words it."""
+    return _fill(FILES, reason)
 
 
-def _hundredths(count: int) -> str:
+def failure_words(failure: Failure) -> str:
+    """Why something failed, and what to do. What its process said (`detail`) is not in it."""
+    reason = failure.reason
+    if reason.code not in FILES:
+        return _fill({**FAILURES, **REFUSALS}, reason)
+    listed = f"GET /v1/files/{reason.params.get('file_id', '{id}')}/validation lists every problem."
+    return f"The job failed due to an invalid training file. {file_words(reason)} {listed}"
+
+
+def verdict_words(reason: Reason) -> str:
+    """What a verdict rests on, as a clause."""
+    return _fill(VERDICTS, reason)
+
+
+def advice_words(summary: ScoreSummary) -> str | None:
+    """What to do after a verdict; None: nothing."""
+    overfitted = any(reason.code == "validation_loss_rose" for reason in summary.reasons)
+    return ADVICE.get(summary.verdict, OVERFITTED if overfitted else None)
+
+
+def parameter_words(reason: Reason) -> str:
+    """What is wrong with a hyper-parameter, as a clause."""
+    return _fill(PARAMETERS, reason)
+
+
+def hours(gpu_ms: int, *, down: bool = False) -> str:
+    """Hundredths of an hour, rounded up, or down where it says so."""
+    return _hundredths(gpu_ms * 100, HOUR_MS, down)
+
+
+def money(micro: int, *, down: bool = False) -> str:
+    """Hundredths of the currency, rounded up, or down where it says so."""
+    return _hundredths(micro, 10_000, down)
+
+
+def _hundredths(value: int, unit: int, down: bool) -> str:
+    count = value // unit if down else divide_up(value, unit)
     return f"{count // 100}.{count % 100:02}"
 
 
@@ -76,11 +393,13 @@ def _fill(catalogue: Mapping[Any, str], reason: Reason) -> str:
 def _show(name: str, value: str | int) -> str:
     """A parameter as people read it; the unit ends its name."""
     if isinstance(value, str):
-        return value
-    if name == "slots":
-        return f"{value} slot" + ("" if value == 1 else "s")
+        finding = CATALOGUE.get(value) if name == "finding" else None
+        return value if finding is None else f"{finding.meaning} ({value})"
+    # needed and allowed never look equal where they are not
+    down = name.startswith(ALLOWED)
     if name.endswith("_gpu_ms"):
-        return hours(value)
+        return hours(value, down=down)
     if name.endswith("_micro"):
-        return money(value)
-    return str(value)
+        return money(value, down=down)
+    form = FORMS.get(name, str)
+    return form(value)

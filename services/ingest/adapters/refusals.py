@@ -1,14 +1,14 @@
-"""Words the rejection of a file as one code and one sentence, as OpenAI does.
+"""Names the rejection of a file by one code and one reason, as OpenAI words one sentence.
 
-The sentence goes on the log, so it quotes no row: it has the position, meaning and code of the
-first error.
+The reason goes on the log, so it quotes no row: it has the position and the code of the first
+error.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 from schemas import errors
-from tunery.data.findings.codes import CATALOGUE
+from schemas.envelope import Reason
+from schemas.reasons import Failure, rejecting
 from tunery.data.findings.limits import ROWS_MAX, ROWS_MIN
 from tunery.data.reports.report import CheckReport
 
@@ -16,27 +16,20 @@ TOO_FEW_ROWS: Final = frozenset({"empty_file", "header_only", "too_few_rows"})
 TOO_MANY_ROWS: Final = "too_many_rows"
 
 
-@dataclass(frozen=True)
-class FileRejection:
-    """Why a file is rejected: one of `schemas.errors`, and a sentence."""
-
-    code: str
-    message: str
-
-
-def file_rejection(report: CheckReport, rows_max: int | None) -> FileRejection:
-    """Word the rejection of a file whose report has errors. `rows_max` is the tenant's limit."""
+def file_rejection(report: CheckReport, rows_max: int | None) -> Failure:
+    """Why a file is rejected whose report has errors. `rows_max` is the tenant's limit."""
     codes = {error.code for error in report.errors}
     if TOO_MANY_ROWS in codes:
         limit = ROWS_MAX if rows_max is None else min(rows_max, ROWS_MAX)
-        text = f"Training file has more than {limit} example(s), which is the most allowed here."
-        return FileRejection(errors.EXAMPLES, text)
+        return Failure(code=errors.EXAMPLES, reason=rejecting("rows_too_many", limit=limit))
     if codes <= TOO_FEW_ROWS:
-        count = f"Training file has {report.rows} example(s)"
-        text = f"{count}, but must have at least {ROWS_MIN} examples."
-        return FileRejection(errors.EXAMPLES, text)
+        few = rejecting("rows_too_few", rows=report.rows, limit=ROWS_MIN)
+        return Failure(code=errors.EXAMPLES, reason=few)
+    return Failure(code=errors.FILE_REJECTED, reason=_first_error(report))
+
+
+def _first_error(report: CheckReport) -> Reason:
     first = min(report.errors, key=lambda error: (error.row is None, error.row or 0))
-    where = "" if first.row is None else f"Example {first.row}: "
-    count = f" {report.error_count} errors in all." if report.error_count > 1 else ""
-    text = f"Invalid file format. {where}{CATALOGUE[first.code].meaning} ({first.code}).{count}"
-    return FileRejection(errors.FILE_REJECTED, text)
+    if first.row is None:
+        return rejecting("file_invalid", finding=first.code, errors=report.error_count)
+    return rejecting("row_invalid", row=first.row, finding=first.code, errors=report.error_count)

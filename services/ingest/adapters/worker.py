@@ -103,7 +103,6 @@ def check_file(task: CheckTask) -> CheckedFile:
     reports = reports or [check_rows()]
     shown = next((report for report in reports if report.verdict == "accepted"), reports[0])
     accepted = shown.verdict == "accepted"
-    rejection = None if accepted else file_rejection(shown, task.rows_max)
     return CheckedFile(
         accepted=accepted,
         dialect=shown.dialect or "unknown",
@@ -112,8 +111,7 @@ def check_file(task: CheckTask) -> CheckedFile:
         warnings=shown.warning_count,
         tokens=tuple(tokens),
         report=shown.to_json().decode(),
-        code=None if rejection is None else rejection.code,
-        message=None if rejection is None else rejection.message,
+        failure=None if accepted else file_rejection(shown, task.rows_max),
         unusable=tuple(unusable),
     )
 

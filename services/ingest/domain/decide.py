@@ -36,8 +36,9 @@ from schemas.dataset import (
     ReleaseDataset,
     UnpinDataset,
 )
-from schemas.envelope import Context, Rejected, Sha256, Tick
+from schemas.envelope import Context, Reason, Rejected, Sha256, Tick
 from schemas.ids import derived_id
+from schemas.reasons import Failure, failing, refusing
 from services.ingest.domain.evolve import evolve_tenant
 from services.ingest.domain.expiry import due, expires_at
 from services.ingest.domain.state import (
@@ -104,7 +105,8 @@ def prepare_id(tenant: str, sources: tuple[Sha256, ...], spec: PrepareSpec) -> s
 
 def _register(datasets: TenantDatasets, command: RegisterFile, ctx: Context) -> tuple[Event, ...]:
     if command.file_id in datasets.files:
-        return _reject(errors.ALREADY_EXISTS, f"File {command.file_id!r} exists already.", "file")
+        exists = refusing("file_exists", file_id=command.file_id)
+        return _reject(errors.ALREADY_EXISTS, exists, "file")
     if (rejected := check_limits(datasets, command.dataset)) is not None:
         return (rejected,)
     return (
@@ -140,24 +142,24 @@ def _expire(datasets: TenantDatasets, ctx: Context) -> tuple[Event, ...]:
 def _delete(datasets: TenantDatasets, command: DeleteFile) -> tuple[Event, ...]:
     file = datasets.files.get(command.file_id)
     if file is None:
-        return _reject(errors.NOT_FOUND, f"No such File object: {command.file_id}", "file_id")
+        missing = refusing("file_missing", file_id=command.file_id)
+        return _reject(errors.NOT_FOUND, missing, "file_id")
     users = sorted(job for job, pin in datasets.pins.items() if command.file_id in pin.files)
     if users:
-        message = (
-            f"File {command.file_id} is in use by {', '.join(users)}. "
-            "Cancel the job, or wait until it has ended."
-        )
-        return _reject(errors.FILE_IN_USE, message, "file_id")
+        used = refusing("file_used_by_jobs", file_id=command.file_id, jobs=", ".join(users))
+        return _reject(errors.FILE_IN_USE, used, "file_id")
     models = sorted(
         hold.model_id for hold in datasets.kept.values() if command.file_id in hold.files
     )
     if models:
-        more = " and others" if len(models) > MODELS_NAMED_MAX else ""
-        message = (
-            f"File {command.file_id} is in the lineage of {', '.join(models[:MODELS_NAMED_MAX])}"
-            f"{more}. Delete the models first: DELETE /v1/models/{models[0]}"
+        used = refusing(
+            "file_used_by_models",
+            file_id=command.file_id,
+            models=", ".join(models[:MODELS_NAMED_MAX]),
+            others=max(0, len(models) - MODELS_NAMED_MAX),
+            model=models[0],
         )
-        return _reject(errors.FILE_IN_USE, message, "file_id")
+        return _reject(errors.FILE_IN_USE, used, "file_id")
     return (_deleted(datasets, command.file_id, file),)
 
 
@@ -197,7 +199,8 @@ def _validated(datasets: TenantDatasets, command: RecordValidation) -> tuple[Eve
         return ()
     waiting = [(job, pin) for job, pin in _pins(datasets) if command.file_id in pin.files]
     if command.validation is None:
-        failure = command.failure or "The file could not be read."
+        unchecked = Failure(code=errors.FILE_REJECTED, reason=failing("file_unchecked"))
+        failure = command.failure or unchecked
         unreadable = FileUnreadable(file_id=command.file_id, failure=failure)
         return (unreadable, *_refuse(waiting, command.file_id))
     validated = FileValidated(file_id=command.file_id, validation=command.validation)
@@ -262,9 +265,9 @@ def _prepared(datasets: TenantDatasets, command: RecordPrepared) -> tuple[Event,
         return ()
     waiting = [job for job, pin in _pins(datasets) if pin.prepare_id == command.prepare_id]
     if command.prepared is None:
-        failure = command.failure or "The dataset could not be prepared."
-        code = command.code or errors.BAD_DATA
-        refused = (PinRefused(job_id=job, code=code, message=failure) for job in waiting)
+        unprepared = Failure(code=errors.BAD_DATA, reason=failing("preparation_failed"))
+        failure = command.failure or unprepared
+        refused = (PinRefused(job_id=job, failure=failure) for job in waiting)
         return (PreparationFailed(prepare_id=command.prepare_id, failure=failure), *refused)
     done = DatasetPrepared(prepare_id=command.prepare_id, prepared=command.prepared)
     return (done, *(DatasetReady(job_id=job, prepared=command.prepared) for job in waiting))
@@ -298,13 +301,12 @@ def _refuse(waiting: list[tuple[str, Pin]], file_id: str) -> tuple[PinRefused, .
 
 def _refusal(job_id: str, file_id: str, *, missing: bool) -> PinRefused:
     if missing:
-        message = f"File {file_id} does not exist any more."
-        return PinRefused(job_id=job_id, code=errors.NOT_FOUND, message=message)
-    message = (
-        f"File {file_id} was rejected. GET /v1/files/{file_id}/validation lists every problem."
-    )
-    return PinRefused(job_id=job_id, code=errors.FILE_REJECTED, message=message)
+        failure = Failure(code=errors.NOT_FOUND, reason=failing("file_gone", file_id=file_id))
+    else:
+        unaccepted = failing("file_unaccepted", file_id=file_id)
+        failure = Failure(code=errors.FILE_REJECTED, reason=unaccepted)
+    return PinRefused(job_id=job_id, failure=failure)
 
 
-def _reject(code: str, message: str, param: str | None = None) -> tuple[Rejected, ...]:
-    return (Rejected(code=code, message=message, param=param),)
+def _reject(code: str, reason: Reason, param: str | None = None) -> tuple[Rejected, ...]:
+    return (Rejected(code=code, reason=reason, param=param),)

@@ -15,7 +15,8 @@ from schemas.dataset import (
     UploadEnded,
     UploadOutcome,
 )
-from schemas.envelope import Context, Rejected
+from schemas.envelope import Context, Reason, Rejected
+from schemas.reasons import refusing
 from schemas.units import HOUR_MS, Ms
 from services.ingest.domain.expiry import expires_at
 from services.ingest.domain.state import PendingUpload, TenantDatasets
@@ -35,11 +36,8 @@ def decide_upload(
     if isinstance(command, CreateUpload):
         return _create(datasets, upload, command, ctx)
     if upload is None:
-        text = (
-            f"Upload {command.upload_id} is not pending. "
-            "It was completed, was cancelled, has expired, or never existed."
-        )
-        return _reject(errors.ILLEGAL_STATE, text, "upload_id")
+        ended = refusing("upload_not_pending", upload_id=command.upload_id)
+        return _reject(errors.ILLEGAL_STATE, ended, "upload_id")
     match command:
         case AddPart():
             return _add(upload, command)
@@ -67,11 +65,10 @@ def _create(
     datasets: TenantDatasets, upload: PendingUpload | None, command: CreateUpload, ctx: Context
 ) -> tuple[Event, ...]:
     if upload is not None:
-        text = f"Upload {command.upload_id} exists already."
-        return _reject(errors.ALREADY_EXISTS, text, "upload_id")
+        exists = refusing("upload_exists", upload_id=command.upload_id)
+        return _reject(errors.ALREADY_EXISTS, exists, "upload_id")
     if len(datasets.uploads) >= UPLOADS_MAX:
-        text = f"{UPLOADS_MAX} uploads are pending. Complete or cancel one first."
-        return _reject(errors.ILLEGAL_STATE, text)
+        return _reject(errors.ILLEGAL_STATE, refusing("uploads_at_most", limit=UPLOADS_MAX))
     return (
         UploadCreated(
             upload_id=command.upload_id,
@@ -89,11 +86,10 @@ def _create(
 
 def _add(upload: PendingUpload, command: AddPart) -> tuple[Event, ...]:
     if command.part_id in upload.parts:
-        text = f"Part {command.part_id} exists already."
-        return _reject(errors.ALREADY_EXISTS, text, "part_id")
+        exists = refusing("part_exists", part_id=command.part_id)
+        return _reject(errors.ALREADY_EXISTS, exists, "part_id")
     if len(upload.parts) >= PARTS_MAX:
-        text = f"An upload has at most {PARTS_MAX} parts. Send larger ones (up to 64 MB)."
-        return _reject(errors.ILLEGAL_STATE, text)
+        return _reject(errors.ILLEGAL_STATE, refusing("parts_at_most", limit=PARTS_MAX))
     return (
         PartAdded(
             upload_id=command.upload_id,
@@ -109,11 +105,10 @@ def _complete(
 ) -> tuple[Event, ...]:
     known = set(command.parts) <= set(upload.parts)
     if not known or len(set(command.parts)) != len(command.parts):
-        text = "part_ids must name parts of this upload, each once."
-        return _reject(errors.MALFORMED, text, "part_ids")
+        return _reject(errors.MALFORMED, refusing("parts_wrong"), "part_ids")
     if not command.bytes == upload.bytes == sum(upload.parts[name] for name in command.parts):
-        text = f"The parts have {command.bytes} bytes, {upload.bytes} were declared."
-        return _reject(errors.MALFORMED, text, "bytes")
+        size = refusing("parts_size", size_bytes=command.bytes, declared_bytes=upload.bytes)
+        return _reject(errors.MALFORMED, size, "bytes")
     if (rejected := check_limits(datasets, upload.dataset)) is not None:
         return (rejected,)
     file = FileRegistered(
@@ -132,5 +127,5 @@ def _complete(
     return (file, done)
 
 
-def _reject(code: str, message: str, param: str | None = None) -> tuple[Rejected, ...]:
-    return (Rejected(code=code, message=message, param=param),)
+def _reject(code: str, reason: Reason, param: str | None = None) -> tuple[Rejected, ...]:
+    return (Rejected(code=code, reason=reason, param=param),)

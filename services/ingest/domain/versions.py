@@ -3,18 +3,19 @@
 from schemas import errors
 from schemas.dataset import DatasetName
 from schemas.envelope import Rejected
+from schemas.reasons import refusing
 from services.ingest.domain.state import FILES_MAX, NAMES_MAX, TenantDatasets
 
 
 def check_limits(datasets: TenantDatasets, dataset: DatasetName | None) -> Rejected | None:
     """The rejection of a file that would exceed the tenant's limits; None when it fits."""
     if len(datasets.files) >= FILES_MAX:
-        text = f"A tenant has at most {FILES_MAX} files. Delete some first."
-        return Rejected(code=errors.ILLEGAL_STATE, message=text)
+        full = refusing("files_at_most", limit=FILES_MAX)
+        return Rejected(code=errors.ILLEGAL_STATE, reason=full)
     if dataset is None or dataset.key in datasets.versions or len(datasets.versions) < NAMES_MAX:
         return None
-    text = f"A tenant has at most {NAMES_MAX} dataset names. Use an existing name, or no name."
-    return Rejected(code=errors.ILLEGAL_STATE, message=text, param="dataset")
+    full = refusing("datasets_at_most", limit=NAMES_MAX)
+    return Rejected(code=errors.ILLEGAL_STATE, reason=full, param="dataset")
 
 
 def next_version(datasets: TenantDatasets, dataset: DatasetName | None) -> int | None:

@@ -7,11 +7,12 @@ from schemas.account import DeliveryDue
 
 def body(due: DeliveryDue) -> bytes:
     """OpenAI's event shape; receivers fetch the object itself over the API."""
+    event = due.event
     payload = {
-        "id": due.event_id,
+        "id": event.event_id,
         "object": "event",
-        "created_at": due.created_at // 1000,
-        "type": due.event_type,
-        "data": {"id": due.object_id},
+        "created_at": event.created_at // 1000,
+        "type": event.event_type,
+        "data": {"id": event.object_id},
     }
     return json.dumps(payload, separators=(",", ":")).encode()

@@ -46,7 +46,7 @@ def parse(url: str, *, allow_private: bool) -> Target:
 
 
 def check_address(text: str, *, allow_private: bool) -> None:
-    """Raises Forbidden for an address of our own network, however it is wrapped."""
+    """Raises Forbidden for an address of our own network, also inside an IPv6 address."""
     address = _inner(ip_address(text.partition("%")[0]))
     reserved = address.is_reserved and not address.is_loopback  # ::1 is in a reserved block
     if address.is_multicast or address.is_unspecified or reserved:

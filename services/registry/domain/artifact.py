@@ -1,4 +1,4 @@
-"""What may be published: two files, no pickles, no local paths, shapes that belong to one rank.
+"""Checks what may be published: two files, no pickles, no local paths, shapes of one rank.
 
 The bytes are never rewritten here: the gate judged exactly these, by hash.
 """

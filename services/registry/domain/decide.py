@@ -3,7 +3,7 @@
 from typing import assert_never
 
 from schemas import errors
-from schemas.envelope import Context, Rejected
+from schemas.envelope import Context, Reason, Rejected
 from schemas.model import (
     GLOBAL,
     AddBase,
@@ -29,6 +29,7 @@ from schemas.model import (
     VersionPublished,
     VersionSubmitted,
 )
+from schemas.reasons import Failure, failing, refusing
 from services.registry.domain.state import (
     EXCLUSIVE,
     SHARED_MAX,
@@ -72,53 +73,51 @@ def decide(state: Registry, command: Command, ctx: Context) -> tuple[Event, ...]
 def _add_base(state: Registry, command: AddBase, ctx: Context) -> tuple[Event, ...]:
     """Bytes under one id never change; where nodes find them may."""
     if ctx.key != GLOBAL:
-        return _reject(errors.MALFORMED, f"AddBase is global: its key must be {GLOBAL!r}.")
+        return _reject(errors.MALFORMED, refusing("base_not_global"))
     base = command.base
     known = state.bases.get(base.base_id)
     if known == base:
         return ()
     if known is not None and known.sha256 != base.sha256:
-        message = (
-            f"Base model {base.base_id!r} is registered with SHA-256 {known.sha256}, "
-            f"not {base.sha256}. Changed weights need a new id."
+        changed = refusing(
+            "base_bytes", base_id=base.base_id, known_sha256=known.sha256, sha256=base.sha256
         )
-        return _reject(errors.BASE_CHANGED, message, "id")
+        return _reject(errors.BASE_CHANGED, changed, "id")
     return (BaseAdded(base=base),)
 
 
 def _pin_base(state: Registry, command: PinBase) -> BasePinned | BaseRefused:
     base = state.bases.get(command.base_id)
     if base is None:
-        message = f"The model '{command.base_id}' does not exist."
-        return BaseRefused(job_id=command.job_id, code=errors.UNKNOWN_BASE, message=message)
+        missing = failing("base_missing", base_id=command.base_id)
+        failure = Failure(code=errors.UNKNOWN_BASE, reason=missing)
+        return BaseRefused(job_id=command.job_id, failure=failure)
     if base.sha256 != command.base_sha256:
-        message = (
-            f"Base model {command.base_id!r} has SHA-256 {base.sha256} now, "
-            f"the job was submitted for {command.base_sha256}. Submit it again."
+        differs = failing(
+            "base_differs",
+            base_id=command.base_id,
+            sha256=base.sha256,
+            job_sha256=command.base_sha256,
         )
-        return BaseRefused(job_id=command.job_id, code=errors.BASE_CHANGED, message=message)
+        failure = Failure(code=errors.BASE_CHANGED, reason=differs)
+        return BaseRefused(job_id=command.job_id, failure=failure)
     return BasePinned(job_id=command.job_id, base=base)
 
 
 def _register(models: TenantModels, command: RegisterVersion) -> tuple[Event, ...]:
-    known = models.versions.get(command.model_id)
-    job_id = command.lineage.job_id
+    model_id, job_id = command.terms.model_id, command.terms.lineage.job_id
+    known = models.versions.get(model_id)
     if known is not None:
-        if known.lineage.job_id == job_id:
+        if known.terms.lineage.job_id == job_id:
             return ()
-        failure = f"Model {command.model_id!r} exists already, from job {known.lineage.job_id}."
-        return (VersionFailed(model_id=command.model_id, job_id=job_id, failure=failure),)
+        exists = failing("version_exists", model_id=model_id, job_id=known.terms.lineage.job_id)
+        failure = Failure(code=errors.ALREADY_EXISTS, reason=exists)
+        return (VersionFailed(model_id=model_id, job_id=job_id, failure=failure),)
     if len(models.versions) >= VERSIONS_MAX:
-        failure = f"A tenant has at most {VERSIONS_MAX} model versions. Delete some first."
-        return (VersionFailed(model_id=command.model_id, job_id=job_id, failure=failure),)
-    return (
-        VersionSubmitted(
-            model_id=command.model_id,
-            series=command.series,
-            lineage=command.lineage,
-            adapter=command.adapter,
-        ),
-    )
+        full = failing("versions_at_most", limit=VERSIONS_MAX)
+        failure = Failure(code=errors.ILLEGAL_STATE, reason=full)
+        return (VersionFailed(model_id=model_id, job_id=job_id, failure=failure),)
+    return (VersionSubmitted(terms=command.terms, adapter=command.adapter),)
 
 
 def _published(models: TenantModels, command: RecordPublished) -> tuple[Event, ...]:
@@ -127,16 +126,15 @@ def _published(models: TenantModels, command: RecordPublished) -> tuple[Event, .
     if version is None or version.published:
         return ()
     if command.failure is not None or not command.files:
-        failure = command.failure or "The adapter has no files."
-        job_id = version.lineage.job_id
+        empty = Failure(code=errors.PLATFORM, reason=failing("adapter_empty"))
+        failure = command.failure or empty
+        job_id = version.terms.lineage.job_id
         return (VersionFailed(model_id=command.model_id, job_id=job_id, failure=failure),)
     return (
         VersionPublished(
-            model_id=command.model_id,
-            series=version.series,
-            lineage=version.lineage,
+            terms=version.terms,
             files=command.files,
-            quarantined=version.lineage.verdict == "block",
+            quarantined=version.terms.lineage.verdict == "block",
         ),
     )
 
@@ -146,16 +144,12 @@ def _promote(models: TenantModels, command: Promote) -> tuple[Event, ...]:
     if version is None:
         return _unknown(command.model_id)
     if not version.published:
-        message = f"Model {command.model_id!r} is still being published. Try again shortly."
-        return _reject(errors.ILLEGAL_STATE, message, "model")
+        return _publishing(command.model_id)
     if version.quarantined and command.stage != "archived":
-        message = (
-            f"Model {command.model_id!r} is quarantined: the gate blocked it, because it answers "
-            "worse than its base. It can be downloaded or archived, not promoted."
-        )
-        return _reject(errors.ILLEGAL_STATE, message, "model")
+        blocked = refusing("model_quarantined", model_id=command.model_id)
+        return _reject(errors.ILLEGAL_STATE, blocked, "model")
     exclusive = command.stage in EXCLUSIVE
-    current = holder_of(models, version.series, command.stage).model_id if exclusive else None
+    current = holder_of(models, version.terms.series, command.stage).model_id if exclusive else None
     if command.expected != current:
         return _conflict(command.stage, current, command.expected)
     if version.stage == command.stage:
@@ -163,7 +157,7 @@ def _promote(models: TenantModels, command: Promote) -> tuple[Event, ...]:
     return (
         StageMoved(
             model_id=command.model_id,
-            series=version.series,
+            series=version.terms.series,
             stage=command.stage,
             replaced=current,
             by="promotion",
@@ -173,15 +167,14 @@ def _promote(models: TenantModels, command: Promote) -> tuple[Event, ...]:
 
 def _roll_back(models: TenantModels, command: RollBack) -> tuple[Event, ...]:
     if command.stage not in EXCLUSIVE:
-        message = f"Only {' and '.join(EXCLUSIVE)} can be rolled back."
-        return _reject(errors.ILLEGAL_STATE, message, "stage")
+        return _reject(errors.ILLEGAL_STATE, refusing("stage_permanent"), "stage")
     current = holder_of(models, command.series, command.stage).model_id
     if current is None or current != command.expected:
         return _conflict(command.stage, current, command.expected)
     former = former_of(models, command.series, command.stage)
     if former is None:
-        message = f"No former version of {command.stage} is left to roll back to."
-        return _reject(errors.ILLEGAL_STATE, message, "stage")
+        alone = refusing("stage_without_former", stage=command.stage)
+        return _reject(errors.ILLEGAL_STATE, alone, "stage")
     return (
         StageMoved(
             model_id=former,
@@ -198,64 +191,52 @@ def _delete(models: TenantModels, command: DeleteVersion) -> tuple[Event, ...]:
     if version is None:
         return _unknown(command.model_id)
     if not version.published:
-        message = f"Model {command.model_id!r} is still being published. Try again shortly."
-        return _reject(errors.ILLEGAL_STATE, message, "model")
+        return _publishing(command.model_id)
     if version.stage in EXCLUSIVE:
-        message = (
-            f"Model {command.model_id!r} holds {version.stage}. "
-            "Promote another version, or move this one to archived, first."
-        )
-        return _reject(errors.ILLEGAL_STATE, message, "model")
-    job_id = version.lineage.job_id
+        holds = refusing("model_in_stage", model_id=command.model_id, stage=version.stage)
+        return _reject(errors.ILLEGAL_STATE, holds, "model")
+    job_id = version.terms.lineage.job_id
     return (VersionDeleted(model_id=command.model_id, files=version.files, job_id=job_id),)
 
 
 def _conflict(stage: Stage, current: str | None, expected: str | None) -> tuple[Rejected, ...]:
-    message = (
-        f"{stage} is held by {current or 'no version'}, not by {expected or 'no version'}. "
-        f"Read the stage again, and send expected={current or 'null'} to replace its holder."
-    )
-    return _reject(errors.STAGE_CONFLICT, message, "expected")
+    if current is None:
+        reason = refusing("stage_free", stage=stage, expected=expected or "")
+    elif expected is None:
+        reason = refusing("stage_taken", stage=stage, holder=current)
+    else:
+        reason = refusing("stage_moved", stage=stage, holder=current, expected=expected)
+    return _reject(errors.STAGE_CONFLICT, reason, "expected")
 
 
 def _unknown(model_id: str) -> tuple[Rejected, ...]:
-    return _reject(errors.NOT_FOUND, f"The model '{model_id}' does not exist.", "model")
+    return _reject(errors.NOT_FOUND, refusing("model_missing", model_id=model_id), "model")
+
+
+def _publishing(model_id: str) -> tuple[Rejected, ...]:
+    return _reject(errors.ILLEGAL_STATE, refusing("model_publishing", model_id=model_id), "model")
 
 
 def _share(models: TenantModels, command: ShareCheckpoint) -> tuple[Event, ...]:
     checkpoint = command.checkpoint_id
     permitted = {
-        permission.project_id
+        permission.share.project_id
         for permission in models.shared.values()
         if permission.checkpoint_id == checkpoint
     }
     new = {share.project_id: share for share in command.shares if share.project_id not in permitted}
     if len(models.shared) + len(new) > SHARED_MAX:
-        message = f"A tenant gives at most {SHARED_MAX} permissions. Delete some first."
-        return _reject(errors.ILLEGAL_STATE, message)
-    return tuple(
-        CheckpointShared(
-            checkpoint_id=checkpoint,
-            permission_id=share.permission_id,
-            project_id=share.project_id,
-        )
-        for share in new.values()
-    )
+        return _reject(errors.ILLEGAL_STATE, refusing("permissions_at_most", limit=SHARED_MAX))
+    return tuple(CheckpointShared(checkpoint_id=checkpoint, share=share) for share in new.values())
 
 
 def _unshare(models: TenantModels, command: UnshareCheckpoint) -> tuple[Event, ...]:
     known = models.shared.get(command.permission_id)
     if known is None:
-        message = f"The permission '{command.permission_id}' does not exist."
-        return _reject(errors.NOT_FOUND, message, "permission_id")
-    return (
-        CheckpointUnshared(
-            checkpoint_id=known.checkpoint_id,
-            permission_id=command.permission_id,
-            project_id=known.project_id,
-        ),
-    )
+        missing = refusing("permission_missing", permission_id=command.permission_id)
+        return _reject(errors.NOT_FOUND, missing, "permission_id")
+    return (CheckpointUnshared(checkpoint_id=known.checkpoint_id, share=known.share),)
 
 
-def _reject(code: str, message: str, param: str | None = None) -> tuple[Rejected, ...]:
-    return (Rejected(code=code, message=message, param=param),)
+def _reject(code: str, reason: Reason, param: str | None = None) -> tuple[Rejected, ...]:
+    return (Rejected(code=code, reason=reason, param=param),)

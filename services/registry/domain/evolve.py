@@ -57,24 +57,18 @@ VersionEvent: TypeAlias = (
 
 
 def _evolve_version(models: TenantModels, event: VersionEvent) -> TenantModels:
+    if isinstance(event, VersionSubmitted):
+        return _set_version(models, event.terms.model_id, ModelVersion(terms=event.terms))
+    if isinstance(event, VersionPublished):
+        published = ModelVersion(
+            terms=event.terms, published=True, quarantined=event.quarantined, files=event.files
+        )
+        return _set_version(models, event.terms.model_id, published)
     known = models.versions.get(event.model_id)
     match event:
-        case VersionSubmitted():
-            return _set_version(
-                models, event.model_id, ModelVersion(series=event.series, lineage=event.lineage)
-            )
-        case VersionPublished():
-            published = ModelVersion(
-                series=event.series,
-                lineage=event.lineage,
-                published=True,
-                quarantined=event.quarantined,
-                files=event.files,
-            )
-            return _set_version(models, event.model_id, published)
         case VersionFailed():
             # a refusal of a second job with the same id must not touch the first job's version
-            if known is None or known.lineage.job_id != event.job_id:
+            if known is None or known.terms.lineage.job_id != event.job_id:
                 return models
             return replace(models, versions=models.versions.delete(event.model_id))
         case StageMoved():
@@ -91,14 +85,12 @@ def _evolve_permission(models: TenantModels, event: PermissionEvent) -> TenantMo
     known = models.shared
     match event:
         case CheckpointShared():
-            share = CheckpointPermission(
-                checkpoint_id=event.checkpoint_id, project_id=event.project_id
-            )
-            return replace(models, shared=known.set(event.permission_id, share))
+            permission = CheckpointPermission(checkpoint_id=event.checkpoint_id, share=event.share)
+            return replace(models, shared=known.set(event.share.permission_id, permission))
         case CheckpointUnshared():
-            if event.permission_id not in known:
+            if event.share.permission_id not in known:
                 return models
-            return replace(models, shared=known.delete(event.permission_id))
+            return replace(models, shared=known.delete(event.share.permission_id))
         case _:
             assert_never(event)
 
@@ -110,8 +102,8 @@ def _set_version(models: TenantModels, model_id: str, version: ModelVersion) -> 
 def _move_stage(models: TenantModels, version: ModelVersion, event: StageMoved) -> TenantModels:
     """The version leaves the stage it held; the former holder of the new stage goes back to dev."""
     if version.stage in EXCLUSIVE:
-        key = holder_key(version.series, version.stage)
-        left = holder_of(models, version.series, version.stage)
+        key = holder_key(version.terms.series, version.stage)
+        left = holder_of(models, version.terms.series, version.stage)
         vacant = StageHolder(model_id=None, former=(*left.former, event.model_id)[-FORMER_MAX:])
         models = replace(models, holders=models.holders.set(key, vacant))
     if event.stage in EXCLUSIVE:

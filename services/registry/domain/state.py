@@ -5,7 +5,7 @@ from typing import Final
 from immutables import Map
 from msgspec import Struct
 
-from schemas.model import Base, Lineage, Stage
+from schemas.model import Base, Share, Stage, VersionTerms
 from schemas.training import BlobFile
 
 EXCLUSIVE: Final[tuple[Stage, ...]] = ("staging", "production")  # one holder per series
@@ -17,14 +17,13 @@ VERSIONS_MAX: Final = 10_000  # versions of one tenant that are not deleted
 class ModelVersion(Struct, frozen=True, kw_only=True):
     """One adapter version of a tenant.
 
-    series: versions of one base and suffix, see `schemas.model`
+    terms: as it was submitted
     published: false while its files are copied to their final keys
     quarantined: the gate blocked it; it is never promoted
     files: at their final keys
     """
 
-    series: str
-    lineage: Lineage
+    terms: VersionTerms
     published: bool = False
     quarantined: bool = False
     stage: Stage = "dev"
@@ -39,10 +38,10 @@ class StageHolder(Struct, frozen=True, kw_only=True):
 
 
 class CheckpointPermission(Struct, frozen=True, kw_only=True):
-    """A permission: the tenant `project_id` may fetch this checkpoint."""
+    """A permission to fetch a checkpoint."""
 
     checkpoint_id: str
-    project_id: str
+    share: Share
 
 
 class TenantModels(Struct, frozen=True, kw_only=True):

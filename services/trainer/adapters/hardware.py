@@ -1,4 +1,4 @@
-"""What this machine offers."""
+"""Detects the accelerators and the memory of this machine."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""What a node should be doing, as the `pool` journal says."""
+"""The leases that a node should run, according to the `pool` journal."""
 
 from typing import Literal, TypeAlias
 

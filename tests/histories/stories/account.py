@@ -14,14 +14,22 @@ from schemas.account import (
     DeleteEndpoint,
     Deliver,
     DeliveryDue,
+    DeliveryReport,
     EndDelivery,
+    EndpointChange,
+    EndpointTerms,
+    InvoiceAdjustment,
+    KeyRotation,
+    KeyTerms,
     Limits,
     PeriodEnded,
+    PlanTerms,
     RevokeKey,
     RotateEndpoint,
     RotateKey,
     SetPlan,
     Statement,
+    WebhookEvent,
 )
 from schemas.envelope import Idempotency, Source, Tick
 from schemas.units import DAY_MS, HOUR_MS
@@ -34,7 +42,8 @@ ID = str(UUID(int=1))
 def tenant(story: Recorder) -> None:
     story.when(
         CreateTenant(
-            name=story.seal("ACME Inc."), plan="standard", limits=LIMITS, price_version="2026-11"
+            name=story.seal("ACME Inc."),
+            terms=PlanTerms(lane="standard", limits=LIMITS, price_version="2026-11"),
         ),
         actor=story.seal("operator@acme.example"),
     )
@@ -42,71 +51,99 @@ def tenant(story: Recorder) -> None:
 
 def key(story: Recorder, key_id: str) -> CreateKey:
     return CreateKey(
-        key_id=key_id,
-        name=story.seal(f"key {key_id} of the night shift"),
-        sha256="a" * 64,
-        hint="…x7",
-        scopes=("all",),
-        expires_at=BEGAN + 30 * DAY_MS,
-        models=("smol",),
-        spend_cap_micro=5_000_000,
+        terms=KeyTerms(
+            key_id=key_id,
+            name=story.seal(f"key {key_id} of the night shift"),
+            sha256="a" * 64,
+            hint="…x7",
+            scopes=("all",),
+            expires_at=BEGAN + 30 * DAY_MS,
+            models=("smol",),
+            spend_cap_micro=5_000_000,
+        )
     )
 
 
 def endpoint(story: Recorder, endpoint_id: str) -> CreateEndpoint:
     return CreateEndpoint(
-        endpoint_id=endpoint_id,
-        name=story.seal("hooks of the night shift"),
-        url=story.seal("https://acme.example/hook"),
-        event_types=("fine_tuning.job.succeeded", "fine_tuning.job.failed"),
+        terms=EndpointTerms(
+            endpoint_id=endpoint_id,
+            name=story.seal("hooks of the night shift"),
+            url=story.seal("https://acme.example/hook"),
+            event_types=("fine_tuning.job.succeeded", "fine_tuning.job.failed"),
+        )
     )
 
 
 def announce(event_id: str) -> Announce:
     return Announce(
-        event_id=event_id,
-        event_type="fine_tuning.job.succeeded",
-        object_id="ftjob-1",
-        created_at=BEGAN // 1_000,
+        event=WebhookEvent(
+            event_id=event_id,
+            event_type="fine_tuning.job.succeeded",
+            object_id="ftjob-1",
+            created_at=BEGAN // 1_000,
+        )
     )
 
 
 def keys_and_webhooks(story: Recorder) -> None:
     tenant(story)
-    story.when(SetPlan(plan="premium", limits=LIMITS, price_version="2026-11"))
+    story.when(SetPlan(terms=PlanTerms(lane="premium", limits=LIMITS, price_version="2026-11")))
     story.when(key(story, "key_1"))
     until = BEGAN + DAY_MS
-    story.when(RotateKey(key_id="key_1", sha256="b" * 64, hint="…y8", previous_until=until))
+    story.when(
+        RotateKey(
+            key_id="key_1", rotation=KeyRotation(sha256="b" * 64, hint="…y8", previous_until=until)
+        )
+    )
     story.when(RevokeKey(key_id="key_1"))
     story.when(endpoint(story, "we_1"))
-    story.when(ChangeEndpoint(endpoint_id="we_1", url=story.seal("https://acme.example/new")))
+    story.when(
+        ChangeEndpoint(
+            endpoint_id="we_1", change=EndpointChange(url=story.seal("https://acme.example/new"))
+        )
+    )
     story.when(RotateEndpoint(endpoint_id="we_1", previous_until=until))
     story.when(endpoint(story, "we_2"))
     first, second = story.when(announce("evt_1"), source=Source("job", 3, 0, 7, 0))
     assert isinstance(first, DeliveryDue)
     assert isinstance(second, DeliveryDue)
-    ended = EndDelivery(delivery_id=first.delivery_id, outcome="delivered", attempts=2, status=200)
+    ended = EndDelivery(
+        report=DeliveryReport(
+            delivery_id=first.delivery_id, outcome="delivered", attempts=2, status=200
+        )
+    )
     story.when(ended)
-    story.when(EndDelivery(delivery_id=second.delivery_id, outcome="gone", attempts=1, status=410))
+    story.when(
+        EndDelivery(
+            report=DeliveryReport(
+                delivery_id=second.delivery_id, outcome="gone", attempts=1, status=410
+            )
+        )
+    )
     story.when(
         Deliver(
             endpoint_id="we_1",
             delivery_id="whd_test",
-            event_id="evt_2",
-            event_type="fine_tuning.job.failed",
-            object_id="ftjob-2",
-            created_at=BEGAN // 1_000,
             once=True,
+            event=WebhookEvent(
+                event_id="evt_2",
+                event_type="fine_tuning.job.failed",
+                object_id="ftjob-2",
+                created_at=BEGAN // 1_000,
+            ),
         )
     )
     story.when(DeleteEndpoint(endpoint_id="we_1"))
 
 
 def a_month_that_is_closed(story: Recorder) -> None:
-    """A credit by an operator, the end of the month, its bill; what comes twice says nothing."""
+    """A credit by an operator, the end of the month, its bill; repeats change nothing."""
     tenant(story)
     goodwill = AdjustInvoice(
-        reference="T-1", amount_micro=-2_500_000, currency="EUR", reason="goodwill"
+        adjustment=InvoiceAdjustment(
+            reference="T-1", amount_micro=-2_500_000, currency="EUR", reason="goodwill"
+        )
     )
     story.when(goodwill)
     story.when(goodwill)

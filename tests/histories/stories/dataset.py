@@ -23,6 +23,7 @@ from schemas.dataset import (
     Validation,
 )
 from schemas.envelope import Source, Tick
+from schemas.reasons import Failure, failing
 from schemas.units import DAY_MS, HOUR_MS
 from tests.histories.recorder import Recorder
 
@@ -107,9 +108,14 @@ def files_and_preparations(story: Recorder) -> None:
     story.when(validated(2, accepted=False))
     story.when(DeleteFile(file_id="file-1"))  # in use
     again = due(story.when(pin("ftjob-4", 1, seed=2)))
-    story.when(RecordPrepared(prepare_id=again, prepared=None, failure="no room on the disk"))
+    detail = story.seal("no room on the disk")
+    unprepared = Failure(code="platform_error", reason=failing("preparation_failed"), detail=detail)
+    unchecked = Failure(
+        code="invalid_training_file", reason=failing("file_unchecked"), detail=detail
+    )
+    story.when(RecordPrepared(prepare_id=again, prepared=None, failure=unprepared))
     story.when(file(story, 3))
-    story.when(RecordValidation(file_id="file-3", validation=None, failure="the file is empty"))
+    story.when(RecordValidation(file_id="file-3", validation=None, failure=unchecked))
     for number in range(1, 5):
         story.when(UnpinDataset(job_id=f"ftjob-{number}"))
     story.when(DeleteFile(file_id="file-1"))

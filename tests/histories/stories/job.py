@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from schemas.account import Limits
+from schemas.account import Limits, PlanTerms
 from schemas.envelope import Source
 from schemas.job import (
     CancelJob,
@@ -27,7 +27,7 @@ from schemas.job import (
     SubmitJob,
 )
 from schemas.pool import AttemptEnd, EndAuthor, Role
-from schemas.reasons import ending, skipping, waiting
+from schemas.reasons import Failure, ending, failing, judging, rejecting, skipping, waiting
 from schemas.training import (
     AttemptOutcome,
     AttemptStart,
@@ -69,7 +69,7 @@ TRAINED = TrainResult(
 SCORED = EvalResult(scores=FILE)
 PASSED = ScoreSummary(
     verdict="pass",
-    reasons=("nothing fell",),
+    reasons=(judging("drop_excluded", change_ppm=25_000, items=200, p_ppm=400_000),),
     items=200,
     base_correct=80,
     adapter_correct=85,
@@ -78,13 +78,16 @@ PASSED = ScoreSummary(
     adapter_loss_ppm=1_000_000,
     base_exact_match_ppm=0,
     adapter_exact_match_ppm=250_000,
-    advice=None,
+)
+WRONG_ROWS = Failure(
+    code="invalid_training_file",
+    reason=rejecting("row_invalid", row=7, finding="invalid_json", errors=3, file_id="file-1"),
 )
 
 
 def limits(story: Recorder) -> None:
     month = Limits(soft_gpu_ms=HOUR_MS, hard_gpu_ms=1_000 * HOUR_MS, concurrency=3)
-    story.when(SetLimits(lane="standard", limits=month, price_version="2026-11"))
+    story.when(SetLimits(terms=PlanTerms(lane="standard", limits=month, price_version="2026-11")))
 
 
 def submit(
@@ -110,7 +113,7 @@ def submit(
 
 
 def bound(story: Recorder, job_id: str) -> None:
-    """Told by reactions, one of them twice."""
+    """Facts from reactions, one of them sent twice."""
     offset = story.fold.position.offset
     prepared = RecordDataset(job_id=job_id, prepared=PREPARED)
     for _ in range(2):
@@ -209,17 +212,20 @@ def a_job_that_succeeds(story: Recorder) -> None:
 
 def jobs_that_fail(story: Recorder) -> None:
     """A bad file, bad data, no memory, a cancelled one; and one too many."""
+    unprepared = Failure(
+        code="invalid_training_file",
+        reason=failing("rows_unpreparable"),
+        detail=story.seal("row 7 says: 12 High Street"),
+    )
     limits(story)
     story.when(submit(story, 1, counted=False))
-    story.when(RecordFile(file_id="file-1", accepted=False, tokens=(), message="3 rows are wrong"))
+    story.when(RecordFile(file_id="file-1", accepted=False, tokens=(), failure=WRONG_ROWS))
     story.when(submit(story, 2, counted=False, training_file="file-2"))
-    story.when(RecordFile(file_id="file-2", accepted=True, tokens=(TOKENS,), message=None))
+    story.when(RecordFile(file_id="file-2", accepted=True, tokens=(TOKENS,)))
     story.when(submit(story, 3))
     story.when(submit(story, 4))
     story.when(submit(story, 5))  # above the limit of concurrency
-    story.when(
-        RecordDataset(job_id="ftjob-4", prepared=None, code="bad_data", message="no rows are left")
-    )
+    story.when(RecordDataset(job_id="ftjob-4", prepared=None, failure=unprepared))
     for number in (2, 3):
         bound(story, f"ftjob-{number}")
     closed(story, 1, "failed", job_id="ftjob-2", cause="oom")

@@ -16,7 +16,9 @@ from schemas.model import (
     ShareCheckpoint,
     UnshareCheckpoint,
     Verdict,
+    VersionTerms,
 )
+from schemas.reasons import Failure, failing
 from schemas.training import BlobFile
 from tests.histories.recorder import Recorder
 
@@ -48,11 +50,12 @@ def register(number: int, verdict: Verdict = "pass") -> RegisterVersion:
         scores_sha256="6" * 64,
     )
     return RegisterVersion(
-        model_id=f"ft:smol:{number}", series="smol/acme", lineage=lineage, adapter=(FILE,)
+        adapter=(FILE,),
+        terms=VersionTerms(model_id=f"ft:smol:{number}", series="smol/acme", lineage=lineage),
     )
 
 
-def published(number: int, failure: str | None = None) -> RecordPublished:
+def published(number: int, failure: Failure | None = None) -> RecordPublished:
     files = () if failure else (FILE,)
     return RecordPublished(model_id=f"ft:smol:{number}", files=files, failure=failure)
 
@@ -69,7 +72,9 @@ def versions_and_stages(story: Recorder) -> None:
     story.when(register(3, "block"))
     story.when(published(3))
     story.when(register(4))
-    story.when(published(4, "object storage is full"))
+    detail = story.seal("object storage is full")
+    full = Failure(code="platform_error", reason=failing("publishing_failed"), detail=detail)
+    story.when(published(4, full))
     story.when(Promote(model_id="ft:smol:1", stage="production", expected=None))
     story.when(Promote(model_id="ft:smol:2", stage="production", expected=None))  # held by another
     story.when(Promote(model_id="ft:smol:2", stage="production", expected="ft:smol:1"))

@@ -1,4 +1,4 @@
-"""Messages of the stream "dataset": where parts lie, and what the decoder refuses."""
+"""Messages of the stream "dataset": keys of parts, and what the decoder refuses."""
 
 import msgspec
 import pytest
@@ -6,7 +6,7 @@ import pytest
 from schemas.dataset import Command, DeleteFile, Event, FileDeleted, PackPlan, part_blob
 
 
-def test_parts_of_an_upload_lie_with_their_tenant() -> None:
+def test_parts_of_an_upload_are_stored_under_their_tenant() -> None:
     assert part_blob("acme", "upload_1", "part_2") == "t/acme/uploads/upload_1/part_2"
 
 

@@ -19,7 +19,7 @@ def test_commands_are_read_and_journals_written_by_the_owner_alone(stream: Strea
     assert stream.commands.key == stream.journal.key == stream.key
 
 
-def test_no_journal_forgets_and_only_commands_are_trimmed() -> None:
+def test_journals_are_kept_for_ever_and_only_commands_are_trimmed() -> None:
     for stream in STREAMS.values():
         assert (stream.journal.retention_ms, stream.journal.trimmed) == (FOREVER, False)
         assert (stream.commands.retention_ms, stream.commands.trimmed) == (FOREVER, True)
@@ -27,5 +27,5 @@ def test_no_journal_forgets_and_only_commands_are_trimmed() -> None:
         assert not stream.journal.compacted
 
 
-def test_what_is_not_durable_ages_out() -> None:
+def test_only_topics_that_are_not_durable_delete_records_by_age() -> None:
     assert all(topic.retention_ms > 0 for topic in TOPICS if not topic.durable)

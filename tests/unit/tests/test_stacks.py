@@ -20,7 +20,7 @@ with temporary_data_dir() as folder:
 """
 
 
-def test_only_what_a_killed_run_left_is_swept(
+def test_only_directories_of_killed_runs_are_swept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))

@@ -37,7 +37,9 @@ Examples:
     help="Write the transcript and pictures of a run whose claims all held into this folder.",
 )
 def command(as_json: bool, keep: bool, data: Path | None, record: Path | None) -> None:
-    """Upload, validate, train, kill a machine, resume, gate, register, bill: and check it all.
+    """Run the whole loop on this machine, and check every claim.
+
+    Validates files, trains, kills a node, resumes, evaluates, registers and bills.
 
     Exit code 0 only when every claim held.
     """

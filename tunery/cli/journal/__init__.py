@@ -45,7 +45,10 @@ They read the log of the running stack, or of $TUNERY_KAFKA_BOOTSTRAP.
 
 @click.group("journal", cls=_options.Noun, epilog=EPILOG)
 def command() -> None:
-    """Inspect, verify, export and import journals, from which all state is computed."""
+    """Inspect, verify, export and import journals.
+
+    All state is computed from journals: the decisions of the services, one topic for each stream.
+    """
 
 
 @command.command("tail")

@@ -30,7 +30,9 @@ Examples:
 @_options.as_json
 @_options.data_dir
 def command(verify: bool, as_json: bool, folders: DataDir) -> None:
-    """Rebuild jobs, quota, leases, datasets, models and the usage ledger from offset 0.
+    """Rebuild all state from the log and compare it.
+
+    Rebuilds jobs, quota, leases, datasets, models and the usage ledger from offset 0.
 
     Reads the log and PostgreSQL of the running stack (or $TUNERY_KAFKA_BOOTSTRAP and
     $TUNERY_POSTGRES_DSN) and changes nothing: rows are rebuilt in scratch schemas.

@@ -89,7 +89,10 @@ class KafkaLog:
         self._lock = asyncio.Lock()
 
     async def create(self, topics: Sequence[Topic], partitions: int) -> None:
-        """Create the topics that are missing. Raises Unavailable."""
+        """Create the topics that are missing; their partitions can be written then.
+
+        Raises Unavailable.
+        """
         async with self._admin() as admin:
             there = set(await admin.list_topics())  # cheap; a refused creation is not
             wanted = [
@@ -105,9 +108,10 @@ class KafkaLog:
             if not wanted:
                 return
             answer = await admin.create_topics(wanted)
-        for name, code, *message in answer.topic_errors:
-            if code not in (0, TOPIC_EXISTS):
-                raise Unavailable(f"topic {name} was not created: error {code} {message}")
+            for name, code, *message in answer.topic_errors:
+                if code not in (0, TOPIC_EXISTS):
+                    raise Unavailable(f"topic {name} was not created: error {code} {message}")
+            await until_led(admin, [topic.name for topic in wanted], self._clock)
 
     async def writer(self, topic: str, partition: int) -> KafkaWriter:
         return await KafkaWriter.open(
@@ -266,6 +270,23 @@ class KafkaLog:
                 self._later(self._asking.stop())
                 self._asking = None
             raise
+
+
+async def until_led(admin: Any, topics: Sequence[str], clock: Clock) -> None:
+    """Wait until the broker names a leader for every partition of the new topics.
+
+    The controller acknowledges a creation before the brokers know of it: a writer that asks for
+    metadata in between is refused with UnknownTopicOrPartition.
+    """
+    while not all(map(_is_led, await admin.describe_topics(list(topics)))):
+        await clock.sleep(RETRY_MS)
+
+
+def _is_led(topic: Mapping[str, Any]) -> bool:
+    partitions = topic["partitions"]
+    return not topic["error_code"] and all(
+        not partition["error_code"] and partition["leader"] >= 0 for partition in partitions
+    )
 
 
 async def _once_ready(ask: Callable[[], Awaitable[Any]], clock: Clock) -> Any:

@@ -56,7 +56,7 @@ class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka ha
         self.changes: asyncio.Queue[frozenset[int]] = asyncio.Queue()
 
     def on_partitions_revoked(self, revoked: Any) -> None:
-        """Lazy: what really changes is seen at the next assignment; the claims keep it safe."""
+        """Nothing to do: the next assignment shows what has changed, and claims keep that safe."""
 
     def on_partitions_assigned(self, assigned: Any) -> None:
         self._consumer.pause(*assigned)

@@ -12,7 +12,7 @@ class Host(Protocol):
 
     @property
     def name(self) -> str:
-        """What log lines and metrics call it."""
+        """Its name in log lines and metrics."""
 
     async def run(self) -> None:
         """Work until cancelled.

@@ -1,4 +1,4 @@
-"""Owners write, at rest, a hash of their state: the live half of `tunery replay --verify`.
+"""Owners write a hash of their state when they are idle, for `tunery replay --verify`.
 
 A digest is a hash of the whole fold of a partition at a journal offset. It costs one encoding of
 the state, so it is written only when a partition has been quiet for a moment.

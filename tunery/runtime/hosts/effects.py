@@ -36,7 +36,7 @@ SEND_TRIES_MAX: Final = 21
 SEND_RETRY_MS: Final[Ms] = 1_000
 RENEWALS_PER_LEASE: Final = 3
 STOP_MS_MAX: Final[Ms] = 1_000
-#: not the row's fault, so the try is not counted
+#: outages, which do not count as a failed try
 OUTAGE: Final = (StoreUnavailable, BlobsUnavailable, Unavailable, AppendUnknown)
 
 
@@ -133,13 +133,13 @@ class EffectHost:
             await asyncio.wait((working, renewing), timeout=STOP_MS_MAX / 1_000)
 
     async def _give_back(self, row: LeasedRow) -> None:
-        """The process stops: another one may start on the row at once."""
+        """Release the row, because this process stops and another one may continue at once."""
         with suppress(StoreUnavailable, TimeoutError):
             async with asyncio.timeout(STOP_MS_MAX / 1_000):
                 await self._store.release(row, 0, counts=False)
 
     async def _renew(self, effect: Effect[Any], row: LeasedRow) -> None:
-        """Returns when the row is no longer ours."""
+        """Renew the lease of the row; returns when it was lost."""
         while True:
             await self._runtime.clock.sleep(effect.row_lease_ms // RENEWALS_PER_LEASE)
             try:
@@ -149,7 +149,7 @@ class EffectHost:
                 log_event(LOG, logging.WARNING, "effect.row_lease_not_renewed", why=error)
 
     async def _try(self, effect: Effect[Any], row: LeasedRow, body: Any) -> str:
-        """One try of the row; what became of it, as a label of the metric."""
+        """One try of the row; returns its result as a label of the metric."""
         if row.try_number > effect.tries_max:
             failure = row.failure or f"the work on it was cut off {row.try_number - 1} times"
             return await self._exhaust(effect, row, body, failure)
@@ -183,7 +183,7 @@ class EffectHost:
         return "retried"
 
     async def _exhaust(self, effect: Effect[Any], row: LeasedRow, body: Any, failure: str) -> str:
-        """Send that it will not be done; again after EXHAUSTED_MS while the row is there."""
+        """Send the command of an exhausted row; again after EXHAUSTED_MS while the row exists."""
         log_event(LOG, logging.ERROR, "effect.exhausted", why=failure)
         send = effect.exhausted(body, row.tenant, failure)
         if send is None:
@@ -194,7 +194,7 @@ class EffectHost:
         return "exhausted"
 
     async def _send(self, row: LeasedRow, send: Send) -> None:
-        """Until it is in the log; deciders take a repeat as such. Raises after SEND_TRIES_MAX."""
+        """Send until it is in the log; deciders recognise repeats. Raises after SEND_TRIES_MAX."""
         await retry(
             partial(
                 self._runtime.sender.send,

@@ -56,7 +56,7 @@ class Settled(NamedTuple):
 
 
 class StandDown(Exception):
-    """Another process may own the partition: forget everything and claim again, later."""
+    """Another process may own the partition: the owner drops its state and claims again later."""
 
 
 @dataclass
@@ -239,7 +239,7 @@ class PartitionOwner(Generic[S]):
             raise StandDown("a successor has decided and trimmed commands")
 
     async def _check_last(self, reader: Reader, fold: Fold[S]) -> None:
-        """The last decided command must still be the one that the journal names."""
+        """Check that the last decided command is still the one that the journal names."""
         records: list[Record] = []
         try:
             while not records:

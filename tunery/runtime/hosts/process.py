@@ -60,9 +60,9 @@ def main(name: str, build: Build, *, stop_ms_max: Ms = STOP_MS_MAX) -> None:
 
 
 def spare_collector() -> None:
-    """Look for garbage cycles rarely: states and messages are trees, freed by their counts.
+    """Run the cyclic garbage collector rarely: states and messages have no reference cycles.
 
-    With Python's own 700 a replay spends a third of its time on looking.
+    With Python's default threshold of 700 a replay spends a third of its time in the collector.
     """
     gc.freeze()
     gc.set_threshold(GARBAGE_MIN, 50, 100)
@@ -99,7 +99,7 @@ async def serve(name: str, build: Build, settings: RuntimeSettings, stop_ms_max:
 
 
 def _leave_in(ms: Ms) -> None:
-    """A thread stuck in a request must not keep the process: what counts is in the log."""
+    """End the process even if a thread is stuck in a request; all state is in the log."""
     timer = threading.Timer(ms / 1_000, os._exit, (0,))
     timer.daemon = True
     timer.start()
@@ -120,7 +120,7 @@ async def _live(
 
 
 async def _unless(stop: asyncio.Event, opening: Awaitable[Runtime]) -> Runtime | None:
-    """The opened runtime, or None when the process is to stop first."""
+    """The opened runtime, or None when the process is asked to stop before."""
     task = asyncio.ensure_future(opening)
     stopping = asyncio.create_task(stop.wait())
     try:

@@ -116,7 +116,7 @@ class Projector:
                 continue
 
     async def _rebuild(self, divergence: Divergence) -> None:
-        """Once in a process: what a rebuild does not cure, it does not cure twice."""
+        """Rebuild the projection, at most once in a process: a second rebuild would not help."""
         if self._rebuilt or not self._projection.rebuilds:
             alarm.sound(self.name, divergence.stream, divergence)
             raise divergence
@@ -126,7 +126,7 @@ class Projector:
         await self._store.rebuild(self._projection.described())
 
     async def _follow(self) -> None:
-        """Read and commit until something is wrong."""
+        """Read and commit until an error."""
         saved = await self._store.positions(self._projection.name)
         follows = []
         try:
@@ -154,7 +154,7 @@ class Projector:
     async def _flag(
         self, follows: list[_Follow], saved_flags: Mapping[StreamPartition, bool]
     ) -> None:
-        """Effects wait while there is something unread: it may say that they are done."""
+        """Lower the flag while there are unread records: they may end to-do rows of effects."""
         for follow in follows:
             for partition in follow.offsets:
                 stream_partition = (follow.stream.name, partition)
@@ -166,7 +166,7 @@ class Projector:
         self._note_ready(follows)
 
     async def _raise_flags(self, follows: list[_Follow]) -> None:
-        """Another process that was behind lowered one, and died; or its word came late."""
+        """Raise flags that another process, which was behind, has lowered and left."""
         while True:
             beat("waiting")
             await self._runtime.clock.sleep(RAISE_EVERY_MS)
@@ -237,7 +237,7 @@ class Projector:
             metrics.PROJECTION_LAG_MS.labels(name, follow.stream.name).set(lag_ms)
 
     async def _catch_up_with(self, batch: RowBatch) -> int:
-        """Another process was first; the offset it has reached. Raises _Again if it went back."""
+        """The offset that another process has committed. Raises _Again if it is below ours."""
         saved = await self._store.positions(self._projection.name)
         reached = saved[batch.partition].position.offset
         if reached <= batch.expected:
@@ -275,7 +275,7 @@ class Projector:
         )
 
     def _wants_outcome(self, accepted: Accepted) -> bool:
-        """No client waits for a reaction; and a rebuild need not write what is pruned at once."""
+        """Whether a client may wait for the outcome: none for reactions, nor for old commands."""
         if not self._projection.outcomes or accepted.entry.source is not None:
             return False
         return accepted.header.at > self._runtime.clock.now_ms() - OUTCOME_KEPT_MS
@@ -289,7 +289,7 @@ class Projector:
 
 
 def outcome_of(accepted: Accepted) -> CommandResult:
-    """What became of the command of this entry. Pure."""
+    """The outcome of the command that this entry decides. Pure."""
     header = accepted.header
     refused = next((event for event in accepted.events if isinstance(event, Rejected)), None)
     repeated = next((event for event in accepted.events if isinstance(event, Repeated)), None)
@@ -303,7 +303,7 @@ def outcome_of(accepted: Accepted) -> CommandResult:
         key=header.key,
         seq=header.seq,
         code=refused.code if refused else None,
-        message=refused.message if refused else None,
+        reason=refused.reason if refused else None,
         param=refused.param if refused else None,
         repeated_of=repeated.of if repeated else None,
     )

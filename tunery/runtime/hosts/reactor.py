@@ -159,7 +159,7 @@ class Reactor:
 
 
 def positions_of(service: str, stream: Stream) -> str:
-    """The name under which a service keeps how far it has reacted to a stream."""
+    """The name under which a service saves its position in a stream."""
     return f"tunery.{service}.reacts.{stream.name}.positions"
 
 
@@ -186,7 +186,7 @@ def envelope_of(accepted: Accepted, index: int, send: Send) -> Envelope:
 
 
 def _saved_position(commit: Commit | None) -> Position:
-    """A position that cannot be read is as good as lost: start from zero."""
+    """A saved position; the start for one that cannot be read."""
     if commit is None:
         return START
     try:

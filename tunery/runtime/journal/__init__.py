@@ -1,4 +1,4 @@
-"""The event core: which records of a journal count, and what they come to.
+"""The event core: which records of a journal are accepted, and the state that follows from them.
 
 acceptance    the rule by which records count; the only implementation
 reader        reads a journal through the rule

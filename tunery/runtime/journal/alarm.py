@@ -1,4 +1,4 @@
-"""A partition that stopped needs a person: a log line that says where to look, and a metric."""
+"""Alarms for partitions that stopped and need an operator: a log line and a metric."""
 
 import logging
 from typing import Final

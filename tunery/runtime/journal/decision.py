@@ -1,9 +1,10 @@
-"""From one command record to the one journal record that it leads to. Pure.
+"""Decides one command record: computes the journal record for it. Pure.
 
 The decided entry is encoded, decoded again and folded before it is appended: what cannot be
 read back must never be written.
 """
 
+import re
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 from uuid import UUID, uuid5
@@ -11,9 +12,10 @@ from uuid import UUID, uuid5
 from msgspec import Struct
 
 from schemas import errors
-from schemas.envelope import Context, Entry, Envelope, Message, Rejected, Repeated, Tick
+from schemas.envelope import Context, Entry, Envelope, Message, Reason, Rejected, Repeated, Tick
 from schemas.ids import NAMESPACE
 from schemas.model import GLOBAL
+from schemas.reasons import refusing
 from schemas.topics import MESSAGE_BYTES_MAX, Stream
 from schemas.units import Ms
 from tunery.runtime.bus.abstract import Record
@@ -35,20 +37,25 @@ from tunery.runtime.verbs import Aggregate
 
 KEY_CHARS_MAX: Final = 256
 WHY_CHARS_MAX: Final = 300
+PATH: Final = re.compile(r"- at `(\$[^`]*)`")  # as msgspec names where a value is wrong
 
 S = TypeVar("S")
 
 
 class CommandRefusal(Struct, frozen=True):
-    """A command that never reaches the decider."""
+    """A command that never reaches the decider.
 
-    code: str
-    message: str
+    reason: goes on the log.
+    why: for operators, in words; it may quote the command.
+    """
+
+    reason: Reason
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """A command record, read. Without an envelope it is a client's, and its id is derived."""
+    """A decoded command record. Without an envelope it counts as a client's; its id is derived."""
 
     id: str
     envelope: Envelope | None
@@ -57,7 +64,7 @@ class Incoming:
 
     @property
     def must_not_fail(self) -> bool:
-        """Sagas and ticks: refusing one would hang what waits for it."""
+        """Whether it comes from a saga or is a tick: a refusal would leave its sender waiting."""
         from_saga = self.envelope is not None and self.envelope.source is not None
         return from_saga or isinstance(self.body, Tick)
 
@@ -72,21 +79,22 @@ class Decided(Generic[S]):
 
 
 def read_command(stream: Stream, record: Record, cause: int) -> Incoming:
-    """Read a command. What is wrong with it is said in `refused`."""
+    """Decode a command. `refused` says what is wrong with it."""
     try:
         envelope = decode_envelope(record.value)
         UUID(envelope.id)
     except (Undecodable, ValueError) as error:
         derived = str(uuid5(NAMESPACE, f"{cause}/{record_hash(record.value).hex()}"))
-        return Incoming(derived, None, None, CommandRefusal(errors.MALFORMED, _shown(error)))
-    if why := _misrouted(stream, record.partition, envelope):
-        return Incoming(envelope.id, None, None, CommandRefusal(errors.MALFORMED, why))
+        unreadable = refusing("envelope_unreadable", path=_path(error))
+        return Incoming(derived, None, None, CommandRefusal(unreadable, _shown(error)))
+    if (misrouted := _misrouted(stream, record.partition, envelope)) is not None:
+        return Incoming(envelope.id, None, None, misrouted)
     try:
         body = codec_of(stream).command(envelope)
     except Undecodable as error:
-        return Incoming(
-            envelope.id, envelope, None, CommandRefusal(errors.MALFORMED, f"body: {_shown(error)}")
-        )
+        unreadable = refusing("body_unreadable", path=_path(error))
+        refused = CommandRefusal(unreadable, f"body: {_shown(error)}")
+        return Incoming(envelope.id, envelope, None, refused)
     return Incoming(envelope.id, envelope, body, None)
 
 
@@ -101,7 +109,7 @@ def decide_record(
     incoming = read_command(aggregate.stream, record, cause)
     at = max(fold.at, record.timestamp)
     if incoming.refused is not None and incoming.must_not_fail:
-        raise _poison(aggregate.stream, record, incoming.refused.message)
+        raise _poison(aggregate.stream, record, incoming.refused.why)
     try:
         events = _events(aggregate, fold, incoming, _context(fold, incoming, at))
         return _write(aggregate, fold, incoming, at, events, expected)
@@ -124,12 +132,12 @@ def _events(
             case Repeat(of=of):
                 return (Repeated(of=of),)
             case Conflict():
-                message = "this idempotency key was used with another body; choose a new key"
-                return (Rejected(code=errors.IDEMPOTENCY_CONFLICT, message=message),)
+                reused = refusing("idempotency_key_reused")
+                return (Rejected(code=errors.IDEMPOTENCY_CONFLICT, reason=reused),)
             case None:
                 pass
     if incoming.refused is not None:
-        return (Rejected(code=incoming.refused.code, message=incoming.refused.message),)
+        return (Rejected(code=errors.MALFORMED, reason=incoming.refused.reason),)
     return aggregate.decide(fold.state, incoming.body, context)
 
 
@@ -195,29 +203,39 @@ def _context(fold: Fold[S], incoming: Incoming, at: Ms) -> Context:
     )
 
 
-def _misrouted(stream: Stream, partition: int, envelope: Envelope) -> str | None:
+def _misrouted(stream: Stream, partition: int, envelope: Envelope) -> CommandRefusal | None:
     if not 0 < len(envelope.key) <= KEY_CHARS_MAX:
-        return f"the key must have 1 to {KEY_CHARS_MAX} characters"
+        why = f"the key must have 1 to {KEY_CHARS_MAX} characters"
+        return CommandRefusal(refusing("key_length", limit=KEY_CHARS_MAX), why)
     if envelope.key == GLOBAL:
-        return None if envelope.tenant == GLOBAL else "a global command has the tenant *"
+        if envelope.tenant == GLOBAL:
+            return None
+        return CommandRefusal(refusing("tenant_not_global"), "a global command has the tenant *")
     if partition_of(envelope.key.encode()) != partition:
-        return "the key belongs to another partition"
+        why = "the key belongs to another partition"
+        return CommandRefusal(refusing("partition_wrong"), why)
     if stream.key == "tenant" and envelope.tenant != envelope.key:
-        return "the tenant is not the key"
+        return CommandRefusal(refusing("tenant_not_key"), "the tenant is not the key")
     return None
 
 
 def _failed(error: Exception) -> Rejected:
     """What the journal says about a decision that failed; texts of errors may quote the tenant."""
     if isinstance(error, _EntryTooLarge):
-        message = f"the record of this command would be above {MESSAGE_BYTES_MAX} bytes"
-        return Rejected(code=errors.TOO_LARGE, message=message)
-    message = f"this command could not be decided ({type(error).__name__})"
-    return Rejected(code=errors.INTERNAL, message=message)
+        above = refusing("record_too_large", limit_bytes=MESSAGE_BYTES_MAX)
+        return Rejected(code=errors.TOO_LARGE, reason=above)
+    undecided = refusing("decision_failed", error=type(error).__name__)
+    return Rejected(code=errors.INTERNAL, reason=undecided)
 
 
 def _poison(stream: Stream, record: Record, why: str) -> Poison:
     return Poison(f"{stream.name} (commands)", record.partition, record.offset, why)
+
+
+def _path(error: Exception) -> str:
+    """Where a record cannot be read; never what is there, which may be the tenant's."""
+    named = PATH.search(str(error))
+    return named[1] if named else "$"
 
 
 def _shown(error: Exception) -> str:

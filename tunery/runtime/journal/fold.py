@@ -15,7 +15,7 @@ S = TypeVar("S")
 
 
 class Fold(Struct, Generic[S], frozen=True, gc=False):
-    """What a partition's journal comes to, up to an offset.
+    """The fold of a partition's journal up to an offset.
 
     state: the decider's state of all keys of the partition.
     position: next journal offset, and the state of the acceptance rule before it.
@@ -35,7 +35,7 @@ class Fold(Struct, Generic[S], frozen=True, gc=False):
 
 
 def context_of(entry: Entry) -> Context:
-    """What `evolve` gets of an accepted entry besides its events."""
+    """The context that `evolve` gets for an accepted entry."""
     return Context(
         at=entry.at,
         key=entry.key,

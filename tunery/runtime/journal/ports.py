@@ -1,4 +1,4 @@
-"""What the hosts of the event core need of a process."""
+"""Ports of the event core's hosts, and their limits."""
 
 from dataclasses import dataclass
 from typing import Protocol

@@ -1,4 +1,4 @@
-"""Reads journals as every reader must: in order, through the acceptance rule, gaps named."""
+"""Reads journals in order, applies the acceptance rule, and reports gaps."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -57,7 +57,7 @@ class Accepted(Struct, frozen=True, gc=False):
 
     @property
     def header(self) -> Header:
-        """Made when asked for: folds do without, and a replay reads millions."""
+        """The header, computed on demand: a replay reads millions of entries without it."""
         entry = self.entry
         return Header(
             stream=self.stream,
@@ -75,7 +75,7 @@ class Accepted(Struct, frozen=True, gc=False):
 
 
 class JournalBatch(Struct, frozen=True):
-    """What one read brought for one partition.
+    """The result of one read for one partition.
 
     accepted: the entries that count; position: also past claims and void records.
     """
@@ -85,7 +85,7 @@ class JournalBatch(Struct, frozen=True):
 
 
 class Judged(Struct, frozen=True, gc=False):
-    """One record through the rule: accepted, or void for `reason` (a claim counts as void)."""
+    """One record as the rule judges it: accepted, or void for `reason` (claims count as void)."""
 
     accepted: Accepted | None
     reason: Reason | None

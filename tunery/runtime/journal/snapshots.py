@@ -1,7 +1,7 @@
 """Snapshots: the fold of a partition as a blob, and a pointer record that names it.
 
-A shortcut and nothing more: whatever is wrong with one, the older one is tried, then the journal
-is folded from zero. Two slots alternate, so a new snapshot never replaces the one before it.
+Snapshots only save time: if one cannot be used, the older one is tried, then the journal is folded
+from zero. Two slots alternate, so a new snapshot never replaces the one before it.
 """
 
 import logging
@@ -77,7 +77,7 @@ class Snapshots(Generic[S]):
         return Fold(self._aggregate.initial)
 
     async def save(self, fold: Fold[S]) -> None:
-        """Keep a settled fold. Failing is not fatal: the next one is tried in its time."""
+        """Save a settled fold. A failure is logged only: there will be another snapshot."""
         body = canonical(fold)
         self.bytes_last = len(body)
         if not self._comes_back(fold, body):
@@ -107,7 +107,7 @@ class Snapshots(Generic[S]):
             self._warn("snapshot.not_taken", error)
 
     def _comes_back(self, fold: Fold[S], body: bytes) -> bool:
-        """Checked once in a process: a state that changes on its way is never kept."""
+        """Whether the state survives encoding and decoding; checked once in a process."""
         if self._round_trips is None:
             try:
                 self._round_trips = self._decoder.decode(body) == fold
@@ -135,7 +135,7 @@ class Snapshots(Generic[S]):
         return fold
 
     async def _check_journal(self, fold: Fold[S]) -> None:
-        """The journal must hold the very record that the snapshot saw last."""
+        """Check that the journal still holds the last record that the snapshot contains."""
         topic = self._stream.journal.name
         _, end = await self._log.bounds(topic, self._partition)
         if not 0 <= fold.last_offset < fold.position.offset <= end:

@@ -1,4 +1,4 @@
-"""Sealed fields: text on the eternal log that can still be erased, by destroying a key.
+"""Sealed fields: texts on the log, which is kept for ever, that are erased by destroying a key.
 
 abstract     the port of the key store
 memory       for tests and the simulator

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, Protocol, TypeAlias
 
+from schemas.envelope import Reason
 from schemas.units import Ms
 from tunery.runtime.journal.reader import START, Position
 from tunery.runtime.verbs import Change
@@ -47,7 +48,7 @@ class BadChange(StoreError):
 
 
 class CommitResult(Enum):
-    """What became of a batch."""
+    """The result of committing a batch."""
 
     DONE = "done"
     STALE = "stale"  # another process was first; nothing of this batch was written
@@ -55,7 +56,7 @@ class CommitResult(Enum):
 
 @dataclass(frozen=True)
 class Tables:
-    """What a projection needs to exist.
+    """The tables and positions of a projection.
 
     projection, version: a version higher than the stored one drops `tables` and starts from zero.
     partitions: those it reads; each gets a position.
@@ -83,13 +84,13 @@ class SavedPosition:
 
 @dataclass(frozen=True)
 class CommandResult:
-    """What became of one command.
+    """The outcome of one command.
 
     command_id: the command.
     stream, partition, offset: the journal record that decided it.
     at: broker time of that record.
     tenant, key, seq: of the command; `seq` numbers the key's entries.
-    code, message, param: of the rejection; all None when it was accepted.
+    code, reason, param: of the rejection; all None when it was accepted.
     repeated_of: id of the earlier command that this one repeats, if it does.
     """
 
@@ -102,7 +103,7 @@ class CommandResult:
     key: str
     seq: int
     code: str | None = None
-    message: str | None = None
+    reason: Reason | None = None
     param: str | None = None
     repeated_of: str | None = None
 
@@ -194,7 +195,7 @@ class Store(Protocol):
         """Remove a row whose effect has no command to send, so that no event will remove it."""
 
     async def outcome(self, command_id: str) -> CommandResult | None:
-        """What became of the command; None while it is undecided, or after its row was pruned."""
+        """The outcome of a command; None while it is undecided, or after its row was pruned."""
 
     async def prune_outcomes(self, age_ms: Ms) -> int:
         """Remove the results of commands written longer than `age_ms` ago; how many."""

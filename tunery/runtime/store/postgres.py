@@ -10,6 +10,7 @@ from uuid import uuid4
 import asyncpg
 import msgspec
 
+from schemas.envelope import Reason
 from schemas.units import Ms
 from tunery.runtime.journal.reader import START, load_position
 from tunery.runtime.store import rows as encoding
@@ -366,7 +367,11 @@ class PostgresStore:
     async def outcome(self, command_id: str) -> CommandResult | None:
         with named_errors():
             row = await self._pool.fetchrow(sql.OUTCOME_GET, command_id)
-        return CommandResult(**dict(row)) if row is not None else None
+        if row is None:
+            return None
+        reason = row["reason"]
+        known = None if reason is None else msgspec.convert(reason, Reason)
+        return CommandResult(**{**dict(row), "reason": known})
 
     async def prune_outcomes(self, age_ms: Ms) -> int:
         return await self._run(sql.PRUNE, age_ms)

@@ -43,7 +43,7 @@ CREATE TABLE IF NOT EXISTS outcomes (
     key text NOT NULL,
     seq bigint NOT NULL,
     code text,
-    message text,
+    reason jsonb,
     param text,
     repeated_of text,
     written_at timestamptz NOT NULL DEFAULT now()
@@ -108,9 +108,9 @@ WHERE t.kind = d.kind AND t.id = d.id
 
 OUTCOME_PUT: Final = """
 INSERT INTO outcomes (command_id, stream, partition, "offset", at, tenant, key, seq,
-                      code, message, param, repeated_of)
+                      code, reason, param, repeated_of)
 SELECT command_id, stream, partition, "offset", at, tenant, key, seq,
-       code, message, param, repeated_of
+       code, reason, param, repeated_of
 FROM jsonb_populate_recordset(NULL::outcomes, $1::jsonb)
 ON CONFLICT DO NOTHING
 """
@@ -122,7 +122,7 @@ FROM jsonb_to_recordset($1::jsonb) AS n (channel text, notice text)
 
 OUTCOME_GET: Final = """
 SELECT command_id, stream, partition, "offset", at, tenant, key, seq,
-       code, message, param, repeated_of
+       code, reason, param, repeated_of
 FROM outcomes WHERE command_id = $1
 """
 

@@ -20,7 +20,7 @@ SUBJECT_FIELDS: Final = ("job_id", "attempt")  # those of a message that its log
 TEXT_CHARACTERS_MAX: Final = 4_000
 SECRET_CHARACTERS_MIN: Final = 6  # shorter texts would blacken ordinary words
 HIDDEN: Final = "***"
-#: libraries that speak too much at the level we run at
+#: libraries that log too much at our level
 QUIET: Final = {
     "aiobotocore": logging.WARNING,
     "aiokafka": logging.WARNING,

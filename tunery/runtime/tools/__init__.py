@@ -1,4 +1,4 @@
-"""What people and tests do with a journal.
+"""Tools for journals: verification, inspection, archives.
 
 verify        rebuilds states from offset 0
 inspection    looks at records, and says whether they count

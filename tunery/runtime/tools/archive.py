@@ -15,7 +15,7 @@ from tunery.runtime.bus.abstract import Record
 from tunery.runtime.journal.codec import MALFORMED
 
 FORMAT: Final = 1
-LINE_BYTES_MAX: Final = 4_000_000  # a record in base64, and room
+LINE_BYTES_MAX: Final = 4_000_000  # a record in base64, and some overhead
 NO_JSON: Final = msgspec.Raw()
 
 
@@ -97,7 +97,7 @@ def _line(record: Record) -> bytes:
 
 
 def _value(line: bytes) -> bytes | None:
-    """What a reader will make of it; None when it is no JSON in UTF-8 by itself."""
+    """The value as JSON text; None when it is not one line of JSON in UTF-8."""
     try:
         line.decode()
         read = _LINE.decode(line)

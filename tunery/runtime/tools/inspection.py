@@ -62,7 +62,7 @@ class RecordReport(Struct, frozen=True, kw_only=True):
 
 
 def mention(sealed: Sealed) -> str:
-    """What stands for a sealed field where its text is not to be shown."""
+    """The placeholder for a sealed field whose text must not be shown."""
     return f"[sealed with {sealed.key_id}]"
 
 
@@ -141,7 +141,7 @@ def look_at_command(
     name = f"{stream.name} (commands)"
     if refused is None:
         return _looked(name, record, "readable", "", content)
-    return _looked(name, record, "refused", refused.message, content)
+    return _looked(name, record, "refused", refused.why, content)
 
 
 def _looked(stream: str, record: Record, verdict: Verdict, why: str, content: Any) -> RecordReport:

@@ -1,23 +1,17 @@
 """Admission: one tenant's hold against what its month has left."""
 
 from collections.abc import Sequence
-from typing import Final
 
 from schemas import errors
 from schemas.dataset import SPLIT_SEED, BaseTokens, PrepareSpec
 from schemas.envelope import Rejected
 from schemas.job import Estimate, Event, HoldTaken, KeyCap, PhaseSet, PinsWanted
 from schemas.model import Base
-from schemas.reasons import waiting
-from schemas.units import HOUR_MS, GpuMs, Micro, Ms
+from schemas.reasons import refusing, waiting
+from schemas.units import Ms
 from services.scheduler.domain.job.quota import key_spend_micro, window_gpu_ms
 from services.scheduler.domain.job.state import OpenJob, TenantJobs
 from tunery.plan.estimate import estimate, over_budget
-
-FILE_ADVICE: Final = (
-    "The training file did not pass validation. Read its report, correct the rows it names, upload "
-    "it again."
-)
 
 
 def tokens_of(accepted: bool, counts: Sequence[BaseTokens], base: Base) -> BaseTokens | None:
@@ -37,20 +31,20 @@ def take_hold(
     """
     spec = job.spec
     if tenant.terms is None:
-        return Rejected(code=errors.NOT_FOUND, message="this tenant has no limits yet")
+        return Rejected(code=errors.NOT_FOUND, reason=refusing("limits_missing"))
     limits = tenant.terms.limits
     needs = estimate(spec, tokens)
     window = window_gpu_ms(tenant, at)
     if window + needs.hold_gpu_ms > limits.hard_gpu_ms:
-        left = max(0, limits.hard_gpu_ms - window)
-        text = (
-            f"the job may need {hours(needs.hold_gpu_ms)} GPU-hours, and {hours(left)} of this "
-            f"month's {hours(limits.hard_gpu_ms)} are neither used nor held; lower n_epochs, wait "
-            "for running jobs to release theirs, or ask for a higher limit"
+        above = refusing(
+            "hard_limit",
+            hold_gpu_ms=needs.hold_gpu_ms,
+            left_gpu_ms=max(0, limits.hard_gpu_ms - window),
+            limit_gpu_ms=limits.hard_gpu_ms,
         )
-        return Rejected(code=errors.HARD_LIMIT, message=text)
+        return Rejected(code=errors.HARD_LIMIT, reason=above)
     if (why := over_budget(spec.budget, needs)) is not None:
-        return Rejected(code=errors.BUDGET_TOO_SMALL, message=why, param="budget")
+        return Rejected(code=errors.BUDGET_TOO_SMALL, reason=why, param="budget")
     if job.cap is not None and (refusal := _over_cap(tenant, job.cap, needs, at)) is not None:
         return refusal
     hold = HoldTaken(
@@ -67,24 +61,14 @@ def _over_cap(tenant: TenantJobs, cap: KeyCap, needs: Estimate, at: Ms) -> Rejec
     left = cap.spend_cap_micro - key_spend_micro(tenant, cap, at)
     if needs.price_max_micro <= left:
         return None
-    text = (
-        f"the job may cost {money(needs.price_max_micro)} {needs.currency}, and the API key has "
-        f"{money(max(0, left))} left of the {money(cap.spend_cap_micro)} it may spend this month; "
-        "use another key, or ask for a higher cap"
+    above = refusing(
+        "key_cap",
+        price_max_micro=needs.price_max_micro,
+        currency=needs.currency,
+        left_micro=max(0, left),
+        limit_micro=cap.spend_cap_micro,
     )
-    return Rejected(code=errors.SPEND_CAP, message=text)
-
-
-def money(micro: Micro) -> str:
-    """For people: hundredths of the currency, rounded up."""
-    hundredths = -(-micro // 10_000)
-    return f"{hundredths // 100}.{hundredths % 100:02}"
-
-
-def hours(gpu_ms: GpuMs) -> str:
-    """For people: hundredths of an hour, rounded up."""
-    hundredths = -(-gpu_ms * 100 // HOUR_MS)
-    return f"{hundredths // 100}.{hundredths % 100:02}"
+    return Rejected(code=errors.SPEND_CAP, reason=above)
 
 
 def _pins(job: OpenJob) -> PinsWanted:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TypeAlias, assert_never
 
 from schemas import errors
-from schemas.envelope import Context, Rejected
+from schemas.envelope import Context, Reason, Rejected
 from schemas.job import (
     BaseBound,
     CancelJob,
@@ -39,9 +39,9 @@ from schemas.job import (
     UsageCounted,
     WantedSet,
 )
-from schemas.reasons import waiting
+from schemas.reasons import Failure, failing, refusing, waiting
 from services.scheduler.domain.job import attempts, steps
-from services.scheduler.domain.job.admission import FILE_ADVICE, take_hold, tokens_of
+from services.scheduler.domain.job.admission import take_hold, tokens_of
 from services.scheduler.domain.job.evolve import evolve_job, evolve_tenant
 from services.scheduler.domain.job.phases import WANTS, Change, answer
 from services.scheduler.domain.job.quota import running
@@ -59,10 +59,7 @@ def decide(state: Tenants, command: Command, ctx: Context) -> tuple[Event, ...]:
     tenant = state.get(ctx.key, TenantJobs())
     match command:
         case SetLimits():
-            limits = LimitsSet(
-                lane=command.lane, limits=command.limits, price_version=command.price_version
-            )
-            return (limits,)
+            return (LimitsSet(terms=command.terms),)
         case SubmitJob():
             return _submit(tenant, command, ctx)
         case CancelJob():
@@ -99,17 +96,15 @@ def decide(state: Tenants, command: Command, ctx: Context) -> tuple[Event, ...]:
 def _submit(tenant: TenantJobs, command: SubmitJob, ctx: Context) -> tuple[Event, ...]:
     terms, spec = tenant.terms, command.spec
     if terms is None:
-        return _rejected(errors.NOT_FOUND, "this tenant does not exist, or has no limits yet")
+        return _rejected(errors.NOT_FOUND, refusing("limits_missing"))
     if command.job_id in tenant.jobs or command.job_id in tenant.ended:
-        return _rejected(errors.ALREADY_EXISTS, f"job {command.job_id} exists already")
+        return _rejected(errors.ALREADY_EXISTS, refusing("job_exists", job_id=command.job_id))
     if spec.slots < 1:
-        return _rejected(errors.MALFORMED, "slots must be 1 or more", "slots")
+        return _rejected(errors.MALFORMED, refusing("slots_below_one"), "slots")
     if spec.price.version != terms.price_version:
-        text = "prices changed while the job was being submitted; look at the estimate again"
-        return _rejected(errors.ILLEGAL_STATE, text)
+        return _rejected(errors.ILLEGAL_STATE, refusing("prices_changed"))
     if (limit := terms.limits.concurrency) <= running(tenant):
-        text = f"{limit} jobs are running or waiting already; pause or cancel one, or wait"
-        return _rejected(errors.CONCURRENCY_LIMIT, text)
+        return _rejected(errors.CONCURRENCY_LIMIT, refusing("jobs_at_most", limit=limit))
     submitted = JobSubmitted(
         job_id=command.job_id,
         spec=spec,
@@ -133,7 +128,8 @@ def _admitted(
             return (submitted, PhaseSet(job_id=job.job_id, phase="validating", reason=reason))
         tokens = tokens_of(verdict.accepted, verdict.tokens, command.spec.base)
         if tokens is None:
-            return _rejected(verdict.code or errors.FILE_REJECTED, FILE_ADVICE, "training_file")
+            code = verdict.code or errors.FILE_REJECTED
+            return _rejected(code, refusing("file_rejected"), "training_file")
     held = take_hold(tenant, job, tokens, ctx.at)
     return (held,) if isinstance(held, Rejected) else (submitted, *held)
 
@@ -145,7 +141,7 @@ def _file(tenant: TenantJobs, command: RecordFile, ctx: Context) -> tuple[Event,
             file_id=command.file_id,
             accepted=command.accepted,
             tokens=command.tokens,
-            code=command.code,
+            code=None if command.failure is None else command.failure.code,
         )
     ]
     jobs = (
@@ -166,12 +162,11 @@ def _after_validation(
 ) -> Sequence[Event]:
     tokens = tokens_of(command.accepted, command.tokens, job.spec.base)
     if tokens is None:
-        advice = command.message or FILE_ADVICE
-        code = command.code or errors.FILE_REJECTED
-        return (steps.fail_job(job, code, advice, param="training_file"),)
+        unusable = Failure(code=errors.FILE_REJECTED, reason=refusing("file_rejected"))
+        return (steps.fail_job(job, command.failure or unusable, param="training_file"),)
     held = take_hold(tenant, job, tokens, ctx.at)
     if isinstance(held, Rejected):
-        return (steps.fail_job(job, held.code, held.message),)
+        return (steps.fail_job(job, Failure(code=held.code, reason=held.reason)),)
     return held
 
 
@@ -186,14 +181,14 @@ def _change(tenant: TenantJobs, command: Changing, change: Change) -> tuple[Even
         case "repeat":
             return ()
         case "refuse":
-            where = f"{job.phase}, wanted: {job.wanted}"
-            return _rejected(errors.ILLEGAL_STATE, f"cannot {change} a job that is {where}")
+            reason = refusing("job_change", change=change, phase=job.phase, wanted=job.wanted)
+            return _rejected(errors.ILLEGAL_STATE, reason)
         case "accept":
             pass
     limits = None if tenant.terms is None else tenant.terms.limits
     if change == "resume" and limits is not None and limits.concurrency <= running(tenant):
-        text = f"{limits.concurrency} jobs are running or waiting already; pause or cancel one"
-        return _rejected(errors.CONCURRENCY_LIMIT, text)
+        full = refusing("jobs_at_most", limit=limits.concurrency)
+        return _rejected(errors.CONCURRENCY_LIMIT, full)
     wanted = WantedSet(job_id=job.job_id, wanted=WANTS[change])
     return (wanted, *steps.after_change(evolve_job(job, wanted)))
 
@@ -201,8 +196,9 @@ def _change(tenant: TenantJobs, command: Changing, change: Change) -> tuple[Even
 def _no_open_job(tenant: TenantJobs, job_id: str, change: Change) -> tuple[Event, ...]:
     ended = tenant.ended.get(job_id)
     if ended is None:
-        return _rejected(errors.NOT_FOUND, f"job {job_id} does not exist")
-    return _rejected(errors.ILLEGAL_STATE, f"cannot {change} a job that has {ended.outcome}")
+        return _rejected(errors.NOT_FOUND, refusing("job_missing", job_id=job_id))
+    reason = refusing("job_ended", change=change, outcome=ended.outcome)
+    return _rejected(errors.ILLEGAL_STATE, reason)
 
 
 # --- facts ----------------------------------------------------------------------------------------
@@ -241,8 +237,8 @@ def _dataset(job: OpenJob, command: RecordDataset) -> tuple[Event, ...]:
     if job.hold is None or job.prepared is not None:
         return ()
     if command.prepared is None:
-        code = command.code or errors.FILE_REJECTED
-        return (steps.fail_job(job, code, command.message, param="training_file"),)
+        unprepared = Failure(code=errors.FILE_REJECTED, reason=failing("preparation_failed"))
+        return (steps.fail_job(job, command.failure or unprepared, param="training_file"),)
     bound = DatasetBound(job_id=job.job_id, prepared=command.prepared)
     return (bound, *steps.after_binding(evolve_job(job, bound)))
 
@@ -251,11 +247,12 @@ def _base(job: OpenJob, command: RecordBase) -> tuple[Event, ...]:
     if job.hold is None or job.base_bound:
         return ()
     if command.base is None:
-        code = command.code or errors.UNKNOWN_BASE
-        return (steps.fail_job(job, code, command.message, param="model"),)
+        missing = failing("base_missing", base_id=job.spec.base.base_id)
+        failure = command.failure or Failure(code=errors.UNKNOWN_BASE, reason=missing)
+        return (steps.fail_job(job, failure, param="model"),)
     if command.base.sha256 != job.spec.base.sha256:
-        text = "the base model changed between submission and start; submit again"
-        return (steps.fail_job(job, errors.BASE_CHANGED, text, param="model"),)
+        changed = Failure(code=errors.BASE_CHANGED, reason=failing("base_changed"))
+        return (steps.fail_job(job, changed, param="model"),)
     bound = BaseBound(job_id=job.job_id)
     return (bound, *steps.after_binding(evolve_job(job, bound)))
 
@@ -289,5 +286,5 @@ def _decide_attempt_fact(job: OpenJob, command: AttemptFact) -> tuple[Event, ...
             assert_never(command)
 
 
-def _rejected(code: str, message: str, param: str | None = None) -> tuple[Event, ...]:
-    return (Rejected(code=code, message=message, param=param),)
+def _rejected(code: str, reason: Reason, param: str | None = None) -> tuple[Event, ...]:
+    return (Rejected(code=code, reason=reason, param=param),)

@@ -43,7 +43,6 @@ from services.scheduler.domain.job.state import (
     Retries,
     TenantJobs,
     Tenants,
-    TenantTerms,
 )
 from tunery.plan.price import price_micro
 
@@ -98,10 +97,7 @@ def evolve_tenant(tenant: TenantJobs, event: Event, ctx: Context) -> TenantJobs:
 def _evolve_tenant(tenant: TenantJobs, event: TenantEvent, ctx: Context) -> TenantJobs:
     match event:
         case LimitsSet():
-            terms = TenantTerms(
-                lane=event.lane, limits=event.limits, price_version=event.price_version
-            )
-            return replace(tenant, terms=terms)
+            return replace(tenant, terms=event.terms)
         case FileNoted():
             verdict = FileVerdict(
                 file_id=event.file_id,

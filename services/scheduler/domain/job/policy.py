@@ -6,7 +6,9 @@ from typing import Final, TypeAlias, assert_never
 from msgspec.structs import replace
 
 from schemas import errors
+from schemas.envelope import Reason
 from schemas.job import AttemptEnded
+from schemas.reasons import failing
 from schemas.training import FailureCause, HyperParameters
 from services.scheduler.domain.job.quota import attempt_gpu_ms_max
 from services.scheduler.domain.job.state import OpenJob
@@ -19,10 +21,6 @@ PLATFORM_RETRIES_MAX: Final = 3
 # Preempted and lost are never failed; but a job that takes down every machine before a checkpoint
 # is put aside for a person to look at.
 FRUITLESS_MAX: Final = 20
-VERDICT_ADVICE: Final = (
-    "The scores of the evaluation could not be judged; the adapter is kept with the job's result. "
-    "Ask the operator to look at it."
-)
 
 
 @dataclass(frozen=True)
@@ -35,8 +33,10 @@ class Again:
 
 @dataclass(frozen=True)
 class GiveUp:
+    """The job fails. `code`: one of `schemas.errors`."""
+
     code: str
-    advice: str
+    reason: Reason
 
 
 Step: TypeAlias = Again | GiveUp
@@ -55,7 +55,7 @@ def next_step(job: OpenJob, ended: AttemptEnded) -> Step:
         case "preempted" | "lost":
             if job.retries.fruitless <= FRUITLESS_MAX:
                 return Again(job.hyper)
-            return _exhausted(f"{FRUITLESS_MAX} attempts in a row were lost before a checkpoint")
+            return _exhausted(failing("attempts_lost", attempts=FRUITLESS_MAX))
         case "failed":
             return _after_failure(job, ended, ended.end.cause or "platform")
         case _:
@@ -69,24 +69,17 @@ def _after_failure(job: OpenJob, ended: AttemptEnded, cause: FailureCause) -> St
         case "bad_node":
             if job.retries.bad_node <= BAD_NODE_RETRIES_MAX:
                 return Again(job.hyper)
-            return _exhausted(f"nodes failed under {BAD_NODE_RETRIES_MAX + 1} attempts in a row")
+            return _exhausted(failing("nodes_failed", attempts=BAD_NODE_RETRIES_MAX + 1))
         case "platform":
             if job.retries.platform <= PLATFORM_RETRIES_MAX:
                 return Again(job.hyper)
-            return _exhausted(f"{PLATFORM_RETRIES_MAX + 1} platform errors in a row")
+            return _exhausted(failing("platform_errors", attempts=PLATFORM_RETRIES_MAX + 1))
         case "divergence":
-            return GiveUp(
-                errors.DIVERGED,
-                "The loss became infinite or not a number. Lower the learning rate, lengthen the "
-                "warm-up, or look for rows that are empty or garbled.",
-            )
+            return GiveUp(errors.DIVERGED, failing("loss_diverged"))
         case "bad_data":
-            return GiveUp(
-                errors.BAD_DATA,
-                "A row could not be trained on. Correct the file, upload it and submit again.",
-            )
+            return GiveUp(errors.BAD_DATA, failing("row_untrainable"))
         case "user":
-            return GiveUp(errors.USER_ERROR, "Correct what the message names and submit again.")
+            return GiveUp(errors.USER_ERROR, failing("request_wrong"))
         case "budget":
             # Time lost to the platform and credited meanwhile is the job's to use again. What a
             # drained attempt left of its cap is less than one notice, so this cannot go round.
@@ -102,20 +95,12 @@ def _after_oom(job: OpenJob, ended: AttemptEnded) -> Step:
     batch = job.hyper.batch_size
     if ended.role == "train" and batch > 1 and job.retries.oom <= OOM_RETRIES_MAX:
         return Again(replace(job.hyper, batch_size=batch // 2), from_checkpoint=False)
-    return GiveUp(
-        errors.OUT_OF_MEMORY,
-        "It does not fit into memory. Lower batch_size, max_length or rank, or ask for a larger "
-        "pool.",
-    )
+    return GiveUp(errors.OUT_OF_MEMORY, failing("memory_exceeded"))
 
 
 def budget_exhausted() -> GiveUp:
-    return GiveUp(
-        errors.BUDGET_EXHAUSTED,
-        "The job has used all that was held for it. Train fewer epochs or fewer tokens, or submit "
-        "it again: a new estimate takes a new hold.",
-    )
+    return GiveUp(errors.BUDGET_EXHAUSTED, failing("hold_used_up"))
 
 
-def _exhausted(why: str) -> GiveUp:
-    return GiveUp(errors.ATTEMPTS_EXHAUSTED, f"Given up: {why}. Ask the operator to look at it.")
+def _exhausted(reason: Reason) -> GiveUp:
+    return GiveUp(errors.ATTEMPTS_EXHAUSTED, reason)

@@ -1,11 +1,11 @@
-"""What `job` remembers: limits and use per tenant, open jobs in full, ended ones as summaries."""
+"""The state of `job`: limits and usage of tenants, open jobs in full, ended jobs as summaries."""
 
 from typing import Final, TypeAlias
 
 from immutables import Map
 from msgspec import Struct
 
-from schemas.account import Lane, Limits
+from schemas.account import Lane, PlanTerms
 from schemas.dataset import BaseTokens, Prepared
 from schemas.job import Estimate, JobOutcome, JobSpec, KeyCap, Phase, Wanted
 from schemas.pool import CloseMode, Role
@@ -15,19 +15,6 @@ from schemas.units import GpuMs, Micro, Ms, Tokens
 # A job may name a file whose validation ended a moment ago, before the gateway knew: this many of
 # the tenant's latest validations are remembered for it.
 FILES_REMEMBERED_MAX: Final = 256
-
-
-class TenantTerms(Struct, frozen=True, kw_only=True):
-    """What binds admissions now. Jobs keep the lane and the price of their own admission.
-
-    lane: service class of new jobs.
-    limits: of the tenant's plan.
-    price_version: price book of new jobs.
-    """
-
-    lane: Lane
-    limits: Limits
-    price_version: str
 
 
 class FileVerdict(Struct, frozen=True, kw_only=True):
@@ -92,7 +79,7 @@ class OpenJob(Struct, frozen=True, kw_only=True):
     checkpoints: newest first.
     excluded_nodes: nodes that failed under it.
     retries: what its policies count.
-    preemptions: attempts stopped without its tenant's wish.
+    preemptions: attempts stopped by anyone but its tenant.
     trained_tokens: high-water mark of cumulative tokens at accepted checkpoints.
     counted_gpu_ms: use minus credits, as counted in the quota so far.
     billable_gpu_ms, lost_gpu_ms: totals of its closed attempts.
@@ -150,7 +137,7 @@ class TenantJobs(Struct, frozen=True, kw_only=True):
     files: latest validations, newest first.
     """
 
-    terms: TenantTerms | None = None
+    terms: PlanTerms | None = None
     jobs: Map[str, OpenJob] = Map()
     ended: Map[str, EndedJob] = Map()
     used_gpu_ms: Map[str, GpuMs] = Map()

@@ -11,7 +11,6 @@ from schemas.job import (
     AttemptEnded,
     Estimate,
     Event,
-    Failure,
     JobEnded,
     JobOutcome,
     PhaseSet,
@@ -25,9 +24,9 @@ from schemas.job import (
     VerdictRecorded,
     WorkDescribed,
 )
-from schemas.model import Lineage
+from schemas.model import Lineage, VersionTerms
 from schemas.pool import CloseMode, Placement, Role
-from schemas.reasons import EndCode, ending, waiting
+from schemas.reasons import EndCode, Failure, ending, failing, waiting
 from schemas.sealed import Sealed
 from schemas.training import (
     BlobFile,
@@ -40,13 +39,7 @@ from schemas.training import (
     work_id_of,
 )
 from schemas.units import GpuMs
-from services.scheduler.domain.job.policy import (
-    VERDICT_ADVICE,
-    Again,
-    GiveUp,
-    budget_exhausted,
-    next_step,
-)
+from services.scheduler.domain.job.policy import Again, GiveUp, budget_exhausted, next_step
 from services.scheduler.domain.job.quota import attempt_gpu_ms_max, rest_gpu_ms
 from services.scheduler.domain.job.state import OpenJob
 
@@ -207,17 +200,18 @@ def after_verdict(job: OpenJob, command: RecordVerdict) -> tuple[Event, ...]:
     if job.scores is None or job.result is None or job.prepared is None:
         return ()
     if command.summary is None:
-        advice = f"{VERDICT_ADVICE} ({command.failure})" if command.failure else VERDICT_ADVICE
-        return (_give_up(job, GiveUp(errors.PLATFORM, advice), None),)
+        unjudged = Failure(code=errors.PLATFORM, reason=failing("scores_unjudged"))
+        return (fail_job(job, command.failure or unjudged),)
     recorded = VerdictRecorded(job_id=job.job_id, summary=command.summary)
     return (
         recorded,
         PhaseSet(job_id=job.job_id, phase="registering", reason=waiting("publishing")),
         RegistrationWanted(
-            job_id=job.job_id,
-            model_id=job.spec.model_id,
-            series=job.spec.series,
-            lineage=_lineage(job, job.result, job.prepared, command.summary, job.scores),
+            terms=VersionTerms(
+                model_id=job.spec.model_id,
+                series=job.spec.series,
+                lineage=_lineage(job, job.result, job.prepared, command.summary, job.scores),
+            ),
             adapter=job.result.adapter,
         ),
     )
@@ -227,17 +221,17 @@ def after_registration(job: OpenJob, command: RecordRegistered) -> tuple[Event, 
     if job.phase != "registering":
         return ()
     if command.failure is not None:
-        advice = f"the adapter could not be published: {command.failure}"
-        return (_give_up(job, GiveUp(errors.PLATFORM, advice), None),)
+        # whatever it was, the tenant's request was right: the platform could not carry it out
+        return (fail_job(job, replace(command.failure, code=errors.PLATFORM)),)
     return (end_job(job, "succeeded", model_id=command.model_id),)
 
 
 # --- the end --------------------------------------------------------------------------------------
 
 
-def fail_job(job: OpenJob, code: str, advice: str | None, param: str | None = None) -> JobEnded:
-    failure = Failure(code=code, message=None, param=param, advice=advice)
-    return end_job(job, "failed", failure=failure)
+def fail_job(job: OpenJob, failure: Failure, param: str | None = None) -> JobEnded:
+    """The job ends for this failure. `param`: the field of its request that it is about."""
+    return end_job(job, "failed", failure=replace(failure, param=param))
 
 
 def end_job(
@@ -261,9 +255,8 @@ def end_job(
     )
 
 
-def _give_up(job: OpenJob, step: GiveUp, message: Sealed | None) -> JobEnded:
-    failure = Failure(code=step.code, message=message, advice=step.advice)
-    return end_job(job, "failed", failure=failure)
+def _give_up(job: OpenJob, step: GiveUp, detail: Sealed | None) -> JobEnded:
+    return fail_job(job, Failure(code=step.code, reason=step.reason, detail=detail))
 
 
 def _work(job: OpenJob, role: Role) -> Work | None:

@@ -1,4 +1,4 @@
-"""The end of a lease for money: last slices, what the platform lost, one `PlacementClosed`."""
+"""Closes a lease for billing: last usage slices, credits, one `PlacementClosed`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -82,7 +82,7 @@ def end_of_killed(lease: Lease, at: Ms) -> LeaseEnd:
 
 
 def end_of_stuck(lease: Lease, at: Ms) -> LeaseEnd:
-    """Its process lives and does nothing; whatever it has, the job is better off elsewhere."""
+    """The process lives without progress: the lease ends, so that the job can resume elsewhere."""
     end_ms = elapsed_ms(lease, lease.alive_at - _started_at(lease, at), at)
     return LeaseEnd(end_ms, "failed", "node", ending("no_progress"), "bad_node")
 
@@ -122,7 +122,7 @@ def sliced_ms(lease: Lease) -> Ms:
 
 
 def close(lease: Lease, end: LeaseEnd) -> tuple[Event, ...]:
-    """The events that end a lease for money; its slots are another matter."""
+    """The events that close a lease for billing; its slots are freed separately."""
     last = slice_usage(lease, end.elapsed_ms)
     billable = lease.billable_gpu_ms + sum(usage.billable_gpu_ms for usage in last)
     credits_given = _credit(lease, end, billable)

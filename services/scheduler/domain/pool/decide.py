@@ -27,7 +27,7 @@ from schemas.pool import (
     WorkForgotten,
     WorkKept,
 )
-from schemas.reasons import ending
+from schemas.reasons import ending, refusing
 from schemas.training import work_id_of
 from services.scheduler.domain.pool import closing, deadlines, nodes, reports
 from services.scheduler.domain.pool.nodes import fold
@@ -94,8 +94,8 @@ def _decide_fact(pool: Pool, command: Command, ctx: Context) -> tuple[Event, ...
 def _describe(pool: Pool, command: DescribeWork) -> tuple[Event, ...]:
     described = command.description
     if work_id_of(described.work) != described.work_id:
-        text = f"work {described.work_id} of job {described.job_id} has another hash"
-        return (Rejected(code=errors.MALFORMED, message=text, param="work_id"),)
+        other = refusing("work_hash", work_id=described.work_id, job_id=described.job_id)
+        return (Rejected(code=errors.MALFORMED, reason=other, param="work_id"),)
     if is_described(pool, described.job_id, described.work_id):
         return ()
     return (WorkKept(tenant=command.tenant, description=described),)
@@ -106,7 +106,8 @@ def _request(pool: Pool, command: RequestPlacement) -> tuple[Event, ...]:
     if placement.attempt <= pool.attempts.get(placement.job_id, 0):
         return ()
     if placement.slots < 1:
-        return (Rejected(code=errors.MALFORMED, message="slots must be 1 or more", param="slots"),)
+        below = refusing("slots_below_one")
+        return (Rejected(code=errors.MALFORMED, reason=below, param="slots"),)
     queued = PlacementQueued(placement=placement)
     if is_described(pool, placement.job_id, placement.work_id):
         return (queued,)

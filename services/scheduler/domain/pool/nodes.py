@@ -16,7 +16,7 @@ from schemas.pool import (
     RegisterNode,
     RetireNode,
 )
-from schemas.reasons import EndCode
+from schemas.reasons import EndCode, refusing
 from services.scheduler.domain.pool import closing, deadlines
 from services.scheduler.domain.pool.evolve import evolve_pool
 from services.scheduler.domain.pool.state import (
@@ -37,10 +37,11 @@ def decide_registered(pool: Pool, command: RegisterNode, ctx: Context) -> tuple[
     if node is not None and described.incarnation == node.description.incarnation:
         return ()
     if node is not None and described.incarnation in node.former:
-        text = f"node {described.node_id} runs a newer incarnation already"
-        return (Rejected(code=errors.STALE_TOKEN, message=text),)
+        former = refusing("incarnation_former", node_id=described.node_id)
+        return (Rejected(code=errors.STALE_TOKEN, reason=former),)
     if described.slots < 1:
-        return (Rejected(code=errors.MALFORMED, message="slots must be 1 or more", param="slots"),)
+        below = refusing("slots_below_one")
+        return (Rejected(code=errors.MALFORMED, reason=below, param="slots"),)
     ended = _end_leases(pool, described.node_id, ctx, "node_replaced")
     return (*ended, NodeRegistered(node=described))
 
@@ -49,8 +50,8 @@ def decide_retired(pool: Pool, command: RetireNode, ctx: Context) -> tuple[Event
     """The node leaves; what it did not report has ended all the same."""
     node = pool.nodes.get(command.node_id)
     if node is None or command.incarnation != node.description.incarnation:
-        text = f"node {command.node_id} is not registered in this incarnation"
-        return (Rejected(code=errors.STALE_TOKEN, message=text),)
+        unknown = refusing("incarnation_unknown", node_id=command.node_id)
+        return (Rejected(code=errors.STALE_TOKEN, reason=unknown),)
     if node.standing == "retired":
         return ()
     ended = _end_leases(pool, command.node_id, ctx, "node_left")

@@ -18,6 +18,7 @@ from schemas.pool import (
     ReportStarted,
     UsageCredited,
 )
+from schemas.reasons import refusing
 from schemas.units import hour_of
 from services.scheduler.domain.pool import closing
 from services.scheduler.domain.pool.state import Lease, Pool, is_run_by, lease_key
@@ -40,8 +41,8 @@ def decide_report(
         or command.token.pool != ctx.key
         or not is_run_by(lease, command.incarnation)
     ):
-        text = f"lease {command.token.lease} is not open for this agent: stop it, free its slots"
-        return (Rejected(code=errors.STALE_TOKEN, message=text),)
+        stale = refusing("lease_not_open", lease=command.token.lease)
+        return (Rejected(code=errors.STALE_TOKEN, reason=stale),)
     return decide(lease, command, ctx)
 
 
@@ -65,8 +66,8 @@ def decide_checkpoint(lease: Lease, command: ReportCheckpoint, ctx: Context) -> 
     """A checkpoint of the running training exists from here on; a repeat changes nothing."""
     checkpoint, ref = command.checkpoint, lease.ref
     if lease.started_at is None or ref.role != "train" or checkpoint.attempt != ref.attempt:
-        text = f"lease {lease.number} is not training attempt {checkpoint.attempt}"
-        return (Rejected(code=errors.ILLEGAL_STATE, message=text),)
+        other = refusing("lease_not_training", lease=lease.number, attempt=checkpoint.attempt)
+        return (Rejected(code=errors.ILLEGAL_STATE, reason=other),)
     if checkpoint.manifest_sha256 == lease.last_manifest:
         return ()
     # What ran above the cap was never billed, so no later credit may count it either.
@@ -88,8 +89,8 @@ def decide_freed(pool: Pool, command: ConfirmFreed, ctx: Context) -> tuple[Event
         return ()
     member = next((m for m in lease.members if m.node_id == command.node_id), None)
     if member is None or member.incarnation != command.incarnation:
-        text = f"lease {lease.number} is not on node {command.node_id} in this incarnation"
-        return (Rejected(code=errors.STALE_TOKEN, message=text),)
+        unknown = refusing("member_unknown", lease=lease.number, node_id=command.node_id)
+        return (Rejected(code=errors.STALE_TOKEN, reason=unknown),)
     if command.node_id in lease.freed:
         return ()
     freed = MemberFreed(lease=lease.ref, node_id=command.node_id)

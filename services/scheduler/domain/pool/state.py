@@ -1,4 +1,4 @@
-"""What `pool` remembers: nodes, works, the waiting queue, leases whose money or slots are open."""
+"""The state of `pool`: nodes, works, the waiting queue, leases that are not closed and free yet."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final, Literal, TypeAlias

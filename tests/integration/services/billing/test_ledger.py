@@ -17,7 +17,7 @@ import pytest
 import pytest_asyncio
 from click.testing import CliRunner
 
-from schemas.account import AdjustInvoice, CreateTenant, Limits
+from schemas.account import AdjustInvoice, CreateTenant, InvoiceAdjustment, Limits, PlanTerms
 from schemas.envelope import Message
 from schemas.pool import (
     NodeSeen,
@@ -228,9 +228,7 @@ async def test_ledger_and_invoice_equal_the_usage_decided_by_the_pool(
             TENANT,
             CreateTenant(
                 name=world.runtime.seal.seal(TENANT, "Acme"),
-                plan="premium",
-                limits=limits,
-                price_version="2026-11",
+                terms=PlanTerms(lane="premium", limits=limits, price_version="2026-11"),
             ),
         )
         await use_gpu_time(world)
@@ -282,12 +280,18 @@ async def test_a_closed_invoice_never_changes_and_late_usage_is_on_the_next(worl
         await world.account(
             CreateTenant(
                 name=world.runtime.seal.seal(TENANT, "Acme"),
-                plan="premium",
-                limits=Limits(soft_gpu_ms=1, hard_gpu_ms=10**9, concurrency=1),
-                price_version="2026-11",
+                terms=PlanTerms(
+                    lane="premium",
+                    limits=Limits(soft_gpu_ms=1, hard_gpu_ms=10**9, concurrency=1),
+                    price_version="2026-11",
+                ),
             )
         )
-        credit = AdjustInvoice(reference="T-1", amount_micro=-7, currency="EUR", reason="goodwill")
+        credit = AdjustInvoice(
+            adjustment=InvoiceAdjustment(
+                reference="T-1", amount_micro=-7, currency="EUR", reason="goodwill"
+            )
+        )
         await world.account(credit)
         await use_gpu_time(world)
         ends = await world.await_closed_placements(2)

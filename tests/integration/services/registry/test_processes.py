@@ -14,7 +14,16 @@ import pytest_asyncio
 from standardwebhooks.webhooks import Webhook
 
 from schemas import errors
-from schemas.account import Announce, CreateEndpoint, CreateTenant, DeliveryEnded, Limits
+from schemas.account import (
+    Announce,
+    CreateEndpoint,
+    CreateTenant,
+    DeliveryEnded,
+    EndpointTerms,
+    Limits,
+    PlanTerms,
+    WebhookEvent,
+)
 from schemas.dataset import (
     DatasetKept,
     DatasetReady,
@@ -42,6 +51,7 @@ from schemas.model import (
     RegisterVersion,
     StageMoved,
     VersionPublished,
+    VersionTerms,
 )
 from schemas.topics import PARTITIONS, STREAMS
 from schemas.training import BlobFile
@@ -206,7 +216,8 @@ async def register_version(client: Client, base: Base) -> RegisterVersion:
     )
     model_id = f"ft:{base.base_id}:{client.tenant}::1"
     version = RegisterVersion(
-        model_id=model_id, series="series", lineage=lineage, adapter=tuple(files)
+        adapter=tuple(files),
+        terms=VersionTerms(model_id=model_id, series="series", lineage=lineage),
     )
     await client.send("model", version)
     return version
@@ -219,7 +230,9 @@ async def test_a_version_is_published_and_promoted(client: Client, base: Base) -
     assert {file.name for file in published.files} == {*names, "lineage.json"}
     for file in published.files:
         await client.runtime.blobs.get(file.blob, sha256=file.sha256)
-    await client.send("model", Promote(model_id=version.model_id, stage="staging", expected=None))
+    await client.send(
+        "model", Promote(model_id=version.terms.model_id, stage="staging", expected=None)
+    )
     assert (await client.until("model", StageMoved)).stage == "staging"
 
 
@@ -229,13 +242,13 @@ async def test_a_training_file_can_be_deleted_only_after_its_model(
     await pin_file(client, base, f"t/{client.tenant}/files/rows", rows(40))
     version = await register_version(client, base)
     kept = await client.until("dataset", DatasetKept)
-    assert (kept.model_id, kept.training_file) == (version.model_id, "file-1")
+    assert (kept.model_id, kept.training_file) == (version.terms.model_id, "file-1")
     await client.until("model", VersionPublished)
     await client.send("dataset", UnpinDataset(job_id="ftjob-1"))
     await client.send("dataset", DeleteFile(file_id="file-1"))
     refused = await client.until("dataset", Rejected)
-    assert (refused.code, version.model_id in refused.message) == (errors.FILE_IN_USE, True)
-    await client.send("model", DeleteVersion(model_id=version.model_id))
+    assert (refused.code, version.terms.model_id in refused.message) == (errors.FILE_IN_USE, True)
+    await client.send("model", DeleteVersion(model_id=version.terms.model_id))
     await client.until("dataset", DatasetReleased)
     await client.send("dataset", DeleteFile(file_id="file-1"))
     assert (await client.until("dataset", FileDeleted)).file_id == "file-1"
@@ -249,27 +262,34 @@ async def test_a_signed_webhook_arrives_even_when_the_notifier_is_killed(
     limits = Limits(soft_gpu_ms=1, hard_gpu_ms=1, concurrency=1)
     name = seal(client.tenant, "name")
     await client.send(
-        "account", CreateTenant(name=name, plan="free", limits=limits, price_version="2026-11")
+        "account",
+        CreateTenant(
+            name=name, terms=PlanTerms(lane="free", limits=limits, price_version="2026-11")
+        ),
     )
     async with receiving(200) as receiver:
         endpoint = CreateEndpoint(
-            endpoint_id="we_1",
-            name=name,
-            url=seal(client.tenant, receiver.url),
-            event_types=(SUCCEEDED,),
+            terms=EndpointTerms(
+                endpoint_id="we_1",
+                name=name,
+                url=seal(client.tenant, receiver.url),
+                event_types=(SUCCEEDED,),
+            )
         )
         await client.send("account", endpoint)
         if kill:
             servers.kill("notifier")
         announce = Announce(
-            event_id=f"evt_{client.tenant}",
-            event_type=SUCCEEDED,
-            object_id="ftjob-1",
-            created_at=1_795_000_000_000,
+            event=WebhookEvent(
+                event_id=f"evt_{client.tenant}",
+                event_type=SUCCEEDED,
+                object_id="ftjob-1",
+                created_at=1_795_000_000_000,
+            )
         )
         await client.send("account", announce)
         ended = await client.until("account", DeliveryEnded)
-        assert (ended.outcome, ended.status) == ("delivered", 200)
+        assert (ended.report.outcome, ended.report.status) == ("delivered", 200)
         secret = webhook_secret(client.runtime.seal, client.tenant, "we_1", 1)
         request = receiver.requests[0]
         assert Webhook(secret).verify(request.body, request.headers)["type"] == SUCCEEDED

@@ -1,4 +1,4 @@
-"""What the bench appends is a journal: every record is accepted, and a gap is noticed."""
+"""The records that the bench appends form a valid journal, and a gap in it is noticed."""
 
 import pytest
 
@@ -33,7 +33,7 @@ async def test_every_record_is_accepted() -> None:
     assert state == ours.ahead
 
 
-async def test_a_record_of_somebody_else_is_noticed() -> None:
+async def test_a_record_of_another_writer_is_noticed() -> None:
     log, ours = await begun()
     await (await log.writer(OURS.name, PARTITION)).append(b"", b"{}")
     with pytest.raises(RuntimeError, match="expected 1"):

@@ -3,15 +3,13 @@
 import asyncio
 from contextlib import suppress
 
-from msgspec.structs import replace
-
 from schemas.topics import ACCOUNT, PARTITIONS
 from services.billing.app import ACCOUNTS, TENANTS
 from services.billing.domain.periods import period_of
 from services.billing.domain.state import CLOSE_AFTER_MS
 from services.billing.effect import close
 from tests.unit.services.billing.domain.test_decide import create_tenant
-from tests.unit.services.billing.domain.test_statements import GOODWILL
+from tests.unit.services.billing.domain.test_statements import goodwill
 from tests.unit.services.billing.test_effect import FakeBooks
 from tunery.runtime.clock import SystemClock
 from tunery.runtime.hosts.aggregate import AggregateHost
@@ -23,7 +21,7 @@ WAIT_S = 20
 
 
 class Ahead(SystemClock):
-    """The time of day, so many milliseconds on."""
+    """The system clock, `ahead_ms` milliseconds in the future."""
 
     ahead_ms = 0
 
@@ -49,7 +47,7 @@ async def test_a_month_that_is_over_is_closed_once_and_the_next_one_follows() ->
             await runtime.sender.send(ACCOUNT, "acme", "acme", create_tenant())
             for number, month in enumerate(("first", "second"), start=1):
                 clock.ahead_ms += 32 * 24 * 3_600_000 if number == 2 else _to_the_end(clock)
-                said = replace(GOODWILL, reference=month)  # a command brings the time of day
+                said = goodwill(reference=month)  # a command brings the time of day
                 await runtime.sender.send(ACCOUNT, "acme", "acme", said)
                 while len(await runtime.store.rows("statements")) < number:  # noqa: ASYNC110  # other tasks write it
                     await asyncio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""A month is closed when the ledger has all that was written before, and with that alone."""
+"""A month is closed once the ledger has all usage that was written before, and no other."""
 
 from dataclasses import dataclass
 
@@ -44,7 +44,7 @@ async def written() -> MemoryLog:
     return log
 
 
-async def test_the_first_bill_is_of_all_that_was_written() -> None:
+async def test_the_first_bill_contains_all_usage_so_far() -> None:
     books = FakeBooks()
     sent = await close(await written(), books).run(ended(), "acme")
     assert sent is not None
@@ -54,7 +54,7 @@ async def test_the_first_bill_is_of_all_that_was_written() -> None:
     assert books.asked == BillShare(month=period("2026-11"), late=(0,) * 8, cut=books.at)
 
 
-async def test_the_next_one_begins_where_the_one_before_was_cut() -> None:
+async def test_the_next_bill_begins_where_the_last_one_ended() -> None:
     books, before = FakeBooks(), statement("2026-10", (9, 0, 0, 2, 0, 0, 0, 0))
     await close(await written(), books).run(ended(before), "acme")
     assert books.asked is not None
@@ -62,7 +62,7 @@ async def test_the_next_one_begins_where_the_one_before_was_cut() -> None:
     assert books.asked.cut == (9, 0, 0, WRITTEN, 0, 0, 0, 0)  # a cut never goes back
 
 
-async def test_it_waits_for_the_ledger() -> None:
+async def test_closing_waits_until_the_ledger_is_up_to_date() -> None:
     books = FakeBooks(at=(0, 0, 0, WRITTEN - 1, 0, 0, 0, 0))
     with pytest.raises(Behind, match=r"partitions \[3\]"):
         await close(await written(), books).run(ended(), "acme")

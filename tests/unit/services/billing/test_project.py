@@ -2,10 +2,12 @@
 
 from schemas.account import (
     InvoiceAdjusted,
+    InvoiceAdjustment,
     InvoiceClosed,
     Limits,
     PeriodEnded,
     PlanSet,
+    PlanTerms,
     Statement,
 )
 from schemas.envelope import Header
@@ -90,14 +92,16 @@ def test_other_events_cost_nothing() -> None:
 
 def test_a_new_plan_reaches_the_tenants_table_and_job() -> None:
     limits = Limits(soft_gpu_ms=1, hard_gpu_ms=2, concurrency=3)
-    plan = PlanSet(plan="free", limits=limits, price_version="2026-11")
+    plan = PlanSet(terms=PlanTerms(lane="free", limits=limits, price_version="2026-11"))
     at = header()
     (change,) = project_tenants(at, plan)
     assert isinstance(change, Upsert)
     assert change.values["soft_gpu_ms"] == 1
     (send,) = react_account(at, plan)
     assert send.stream == "job"
-    assert send.body == SetLimits(lane="free", limits=limits, price_version="2026-11")
+    assert send.body == SetLimits(
+        terms=PlanTerms(lane="free", limits=limits, price_version="2026-11")
+    )
 
 
 def test_a_month_that_has_ended_is_to_be_closed_until_it_is() -> None:
@@ -115,7 +119,10 @@ def test_a_month_that_has_ended_is_to_be_closed_until_it_is() -> None:
 
 def test_an_adjustment_is_a_row_of_its_month() -> None:
     adjusted = InvoiceAdjusted(
-        reference="T-1", period="2026-11", amount_micro=-5, currency="EUR", reason="goodwill"
+        period="2026-11",
+        adjustment=InvoiceAdjustment(
+            reference="T-1", amount_micro=-5, currency="EUR", reason="goodwill"
+        ),
     )
     (row,) = project_tenants(header(), adjusted)
     assert isinstance(row, Upsert)

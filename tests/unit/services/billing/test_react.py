@@ -2,7 +2,15 @@
 
 import pytest
 
-from schemas.account import Event, KeyRevoked, Limits, PeriodEnded, PlanSet, TenantCreated
+from schemas.account import (
+    Event,
+    KeyRevoked,
+    Limits,
+    PeriodEnded,
+    PlanSet,
+    PlanTerms,
+    TenantCreated,
+)
 from schemas.envelope import Header
 from schemas.job import SetLimits
 from schemas.sealed import Sealed
@@ -26,14 +34,18 @@ HEADER = Header(
 @pytest.mark.parametrize(
     "event",
     [
-        TenantCreated(name=SEALED, plan="free", limits=LIMITS, price_version="2026-11"),
-        PlanSet(plan="free", limits=LIMITS, price_version="2026-11"),
+        TenantCreated(
+            name=SEALED, terms=PlanTerms(lane="free", limits=LIMITS, price_version="2026-11")
+        ),
+        PlanSet(terms=PlanTerms(lane="free", limits=LIMITS, price_version="2026-11")),
     ],
 )
 def test_the_limits_in_force_reach_the_decider_of_jobs(event: Event) -> None:
     (send,) = react_account(HEADER, event)
     assert (send.stream, send.key, send.tenant) == ("job", "acme", "acme")
-    assert send.body == SetLimits(lane="free", limits=LIMITS, price_version="2026-11")
+    assert send.body == SetLimits(
+        terms=PlanTerms(lane="free", limits=LIMITS, price_version="2026-11")
+    )
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import msgspec
 from schemas.dataset import BaseTokens, RecordValidation, Validation
 from schemas.envelope import Message
 from schemas.model import GLOBAL, AddBase, Base
+from schemas.reasons import Failure
 from schemas.topics import ACCOUNT, DATASET, JOB, MODEL, PARTITIONS, POOL, TELEMETRY
 from services.billing.app import ACCOUNTS
 from services.billing.react import react_account
@@ -103,10 +104,9 @@ class ControlPlane:
         file_id: str,
         *,
         accepted: bool = True,
-        code: str | None = None,
-        message: str | None = None,
+        failure: Failure | None = None,
     ) -> dict[str, Any]:
-        """Send what the validator would, and wait until the file says so."""
+        """Send the validator's result, and wait until the file shows it."""
         report = msgspec.json.encode({"verdict": "accepted" if accepted else "rejected"})
         tenant = client.headers["x-tenant"]
         key = f"t/{tenant}/reports/{file_id}"
@@ -126,8 +126,7 @@ class ControlPlane:
             warnings=1,
             tokens=(tokens,) if accepted else (),
             report_blob=key,
-            code=code,
-            message=message,
+            failure=failure,
         )
         await self.send(DATASET, tenant, RecordValidation(file_id=file_id, validation=validation))
         return await self.until(client, f"/v1/files/{file_id}", lambda f: f["status"] != "uploaded")

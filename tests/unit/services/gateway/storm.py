@@ -1,4 +1,4 @@
-"""Submissions through a bad line: requests and answers get lost, late, and come twice.
+"""Concurrent submissions over a faulty network, which loses, delays and duplicates messages.
 
 The unmodified `openai` client repeats what it got no answer to. At the end there must be exactly
 as many jobs as there were intents, whatever arrived how often and in which order.
@@ -19,8 +19,8 @@ AT_ONCE: Final = 20
 FAULTS: Final = ("request lost", "answer lost", "request late", "answer late", "sent twice")
 
 
-class BadLine(httpx.AsyncBaseTransport):
-    """Around a good line: half of the submissions meet one of FAULTS."""
+class FaultyTransport(httpx.AsyncBaseTransport):
+    """A transport in which half of the submissions meet one of FAULTS."""
 
     def __init__(self, line: httpx.AsyncBaseTransport, seed: int, late_s: float) -> None:
         self._line, self._dice, self._late_s = line, random.Random(seed), late_s
@@ -30,7 +30,7 @@ class BadLine(httpx.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         fault = self._dice.choice((*FAULTS, *[""] * len(FAULTS)))
         if fault == "sent twice" and "idempotency-key" not in request.headers:
-            fault = ""  # without a key nothing tells a copy from a second wish
+            fault = ""  # without a key a copy cannot be distinguished from a second job
         self.met[fault] += 1
         match fault:
             case "request lost":
@@ -79,8 +79,8 @@ async def storm(
     seed: int,
     late_s: float = LATE_S,
 ) -> tuple[list[str], Counter[str]]:
-    """Every intent's job, and the faults that were met. Half of the intents have a key."""
-    bad = BadLine(line, seed, late_s)
+    """Submit `intents` jobs, half with a key; returns each one's job, and counts of faults."""
+    bad = FaultyTransport(line, seed, late_s)
     turns = asyncio.Semaphore(AT_ONCE)
     async with AsyncOpenAI(
         base_url=base_url,

@@ -1,4 +1,4 @@
-"""The whole API: answers are what its document says, and tenants see nothing of each other."""
+"""All routes: responses match the OpenAPI document, and tenants are isolated."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ import pytest
 from fastapi.routing import APIRoute
 from starlette.routing import Match
 
-from schemas.account import Announce
+from schemas.account import Announce, WebhookEvent
 from schemas.topics import ACCOUNT
 from services.gateway.accounts import key_routes as keys
 from services.gateway.accounts import tenant_routes as tenants
@@ -63,7 +63,7 @@ def expect_documented(answer: httpx.Response) -> str:
 
 
 async def every_answer(api: ControlPlane) -> set[str]:
-    """Names of the routes that were answers_about_jobs."""
+    """Names of the routes that were answered."""
     client, file_id = await ready(api)
     over, path = await finished(api)
     checkpoint = await checkpoint_of_tenant(api)
@@ -120,10 +120,12 @@ async def answers_about_accounts(api: ControlPlane) -> tuple[httpx.Response, ...
     )
     endpoint = f"/v1/webhook_endpoints/{endpoint_created.json()['id']}"
     announced = Announce(
-        event_id="evt_1",
-        event_type="fine_tuning.job.failed",
-        object_id="ftjob-1",
-        created_at=1_000,
+        event=WebhookEvent(
+            event_id="evt_1",
+            event_type="fine_tuning.job.failed",
+            object_id="ftjob-1",
+            created_at=1_000,
+        )
     )
     await api.send(ACCOUNT, tenant, announced)
     await api.until(client, f"{endpoint}/deliveries", lambda deliveries: deliveries["data"])
@@ -148,11 +150,11 @@ async def answers_about_accounts(api: ControlPlane) -> tuple[httpx.Response, ...
     )
 
 
-async def test_answers_are_what_the_document_says(api: ControlPlane) -> None:
+async def test_responses_match_the_openapi_document(api: ControlPlane) -> None:
     assert len(await every_answer(api)) >= 40
 
 
-async def test_an_answer_that_is_not_is_seen(
+async def test_a_response_that_differs_from_the_document_is_detected(
     api: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = await api.tenant()
@@ -163,8 +165,8 @@ async def test_an_answer_that_is_not_is_seen(
 
 
 # --- another tenant's key over every route and id -------------------------------------------------
-# Nothing is there, and nothing tells it apart. The routes come from the API's own document, so a
-# new one is tested, or fails for want of a line.
+# Another tenant's objects answer exactly like unknown ones. The routes come from the OpenAPI
+# document, so that a new route is tested too, or fails because its parameters are not listed here.
 
 
 METHODS = ("get", "post", "delete", "put", "patch")
@@ -183,7 +185,7 @@ BODIES: Mapping[tuple[str, str], Any] = {
 
 @dataclass
 class Spy:
-    """Views that remember what was asked of them, without the values."""
+    """Views that record queries, without their values."""
 
     views: Views
     asked: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
@@ -202,7 +204,7 @@ class Spy:
 
 @dataclass(frozen=True)
 class Owned:
-    """One of everything that belongs to a tenant, by the name of its place in a path."""
+    """Ids of one object of each kind of a tenant, by path parameter."""
 
     ids: Mapping[str, str]
 
@@ -249,7 +251,7 @@ def operations(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 async def asked(
     client: httpx.AsyncClient, spy: Spy, method: str, path: str, ids: Mapping[str, str]
 ) -> tuple[int, str, list[tuple[str, tuple[str, ...]]]]:
-    """Status, body without the id, and what was looked up."""
+    """Status, body without the id, and the queries of a request."""
     spy.asked.clear()
     shown = path.format_map(ids)
     body = BODIES.get((method, path))
@@ -263,7 +265,7 @@ async def asked(
     return answer.status_code, text, list(spy.asked)
 
 
-async def test_nothing_of_another_tenant_is_there(
+async def test_objects_of_another_tenant_answer_like_unknown_ones(
     api: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owner, other = await api.tenant(), await api.tenant()
@@ -294,14 +296,14 @@ async def test_another_tenants_file_is_no_training_file(api: ControlPlane) -> No
         assert refused.json()["error"]["param"] == "training_file"
 
 
-async def test_a_list_does_not_begin_after_another_tenants_item(api: ControlPlane) -> None:
+async def test_after_with_another_tenants_id_answers_404(api: ControlPlane) -> None:
     owner, other = await api.tenant(), await api.tenant()
     mine = await owned(api, owner)
     for path, name in (("/v1/files", "file_id"), ("/v1/fine_tuning/jobs", "job_id")):
         assert (await other.get(path, params={"after": mine.ids[name]})).status_code == 404
 
 
-async def test_operators_routes_say_the_same_of_every_tenant(api: ControlPlane) -> None:
+async def test_admin_routes_answer_403_for_every_tenant(api: ControlPlane) -> None:
     owner, other = await api.tenant(), await api.tenant()
     document = (await api.api.get("/openapi.json")).json()
     tenants = (owner.headers["x-tenant"], "nobody")

@@ -8,7 +8,7 @@ from tests.unit.services.gateway.control_plane import ControlPlane
 from tunery.runtime.blobs.abstract import BlobsUnavailable
 
 
-async def test_operators_need_no_key_for_health(api: ControlPlane) -> None:
+async def test_health_routes_need_no_key(api: ControlPlane) -> None:
     async with httpx.AsyncClient(transport=api.api._transport, base_url="http://api") as client:
         assert (await client.get("/healthz")).json() == {"status": "ok"}
         assert (await client.get("/readyz")).json()["status"] == "ready"
@@ -17,7 +17,7 @@ async def test_operators_need_no_key_for_health(api: ControlPlane) -> None:
         assert (await client.get("/openapi.json")).json()["info"]["title"] == "Tunery"
 
 
-async def test_readiness_names_what_is_away(api: ControlPlane) -> None:
+async def test_readiness_names_servers_that_are_down(api: ControlPlane) -> None:
     error = BlobsUnavailable("gone")
     with mock.patch.object(api.runtime.blobs, "exists", side_effect=error):
         answer = await api.api.get("/readyz")

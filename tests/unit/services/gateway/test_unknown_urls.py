@@ -3,7 +3,7 @@
 from services.gateway.unknown_urls import ALTERNATIVES
 
 
-def test_every_alternative_is_a_beginning_and_a_sentence() -> None:
+def test_every_alternative_has_a_path_prefix_and_a_sentence() -> None:
     for prefix, text in ALTERNATIVES.items():
         assert prefix.startswith("/v1/")
         assert text.endswith(".")

@@ -172,7 +172,7 @@ async def test_a_prepared_directory_is_reused(tmp_path: Path, worked: Counter[st
         assert worked == {"CheckTask": 2, "PrepareTask": 2}
 
 
-async def test_a_model_that_is_not_there_stops_the_start(
+async def test_a_missing_screening_model_prevents_the_start(
     worked: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TUNERY_INGEST_TOXICITY_MODEL", "not_there:model")

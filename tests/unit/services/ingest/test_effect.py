@@ -16,7 +16,9 @@ from schemas.dataset import (
     RecordPrepared,
     RecordValidation,
 )
+from schemas.reasons import Failure, failing
 from schemas.sealed import Sealed
+from services.gateway.web.wording import file_words
 from services.ingest.adapters.process_workbench import ProcessWorkbench
 from services.ingest.effect import erase, prepare, validate
 from services.ingest.ports import LocalBase, WorkFailed
@@ -24,15 +26,25 @@ from services.ingest.project import EraseFileBlob
 from tests.unit.services.ingest.base import make_base, rows
 from tunery.runtime.blobs.abstract import BlobCorrupt
 from tunery.runtime.blobs.memory import MemoryBlobs
+from tunery.runtime.seal.memory import MemoryKeyStore
+from tunery.runtime.seal.sealer import Sealer
 from tunery.runtime.verbs import Send
 
 SHA = "b" * 64
 SEALED = Sealed(key_id="k", nonce=b"n", ciphertext=b"c")
 MINUTE_MS = 60_000
+SEAL = Sealer(MemoryKeyStore())
 EMPTY_MESSAGES = (
     "Invalid file format. Example 13: The list of messages is empty (messages_empty). 2 errors in "
     "all."
 )
+
+
+def detail_of(failure: Failure | None) -> str:
+    """What the process said, opened."""
+    assert failure is not None
+    assert failure.detail is not None
+    return SEAL.open(failure.detail)
 
 
 class World:
@@ -43,8 +55,8 @@ class World:
         path = str(make_base(tmp_path / "base"))
         self.bases: tuple[LocalBase, ...] = (LocalBase(base_id="small", sha256=SHA, path=path),)
         workers = ProcessWorkbench(work_ms_max=work_ms_max)
-        self.validate = validate(self.blobs, workers, self.listed, self.scratch, 1)
-        self.prepare = prepare(self.blobs, workers, self.listed, self.scratch, 1)
+        self.validate = validate(self.blobs, SEAL, workers, self.listed, self.scratch, 1)
+        self.prepare = prepare(self.blobs, SEAL, workers, self.listed, self.scratch, 1)
 
     async def listed(self) -> tuple[LocalBase, ...]:
         return self.bases
@@ -156,7 +168,11 @@ async def test_a_rejection_has_the_code_and_message_of_openai(
     record = validation_of(await world.validate.run(file, "acme"))
     assert record.validation is not None
     assert not record.validation.accepted
-    assert (record.validation.code, record.validation.message) == (code, message)
+    failure = record.validation.failure
+    assert failure is not None
+    assert (failure.code, failure.detail) == (code, None)
+    assert file_words(failure.reason) == message
+    assert failure.reason.params["file_id"] == file.file_id
 
 
 async def test_rows_are_checked_without_base_models(tmp_path: Path) -> None:
@@ -168,7 +184,7 @@ async def test_rows_are_checked_without_base_models(tmp_path: Path) -> None:
     assert record.validation.tokens == ()
 
 
-async def test_a_base_that_cannot_count_does_not_reject_the_file(tmp_path: Path) -> None:
+async def test_a_base_without_a_usable_tokenizer_does_not_reject_the_file(tmp_path: Path) -> None:
     world = World(tmp_path)
     broken = LocalBase(base_id="broken", sha256=SHA, path=str(tmp_path / "nothing"))
     world.bases = (broken, *world.bases)
@@ -189,7 +205,8 @@ async def test_damage_and_timeouts_are_retried_then_reported(tmp_path: Path) -> 
     record = validation_of(world.validate.exhausted(file, "acme", "the disk is full"))
     assert record.validation is None
     assert record.failure is not None
-    assert "the disk is full" in record.failure
+    assert record.failure.reason == failing("file_unchecked")
+    assert detail_of(record.failure) == "the disk is full"
 
 
 async def test_a_dataset_is_prepared_the_same_way_every_time(tmp_path: Path) -> None:
@@ -217,8 +234,9 @@ async def test_a_row_that_does_not_fit_is_refused_at_once(tmp_path: Path) -> Non
     record = prepared_of(await world.prepare.run(await world.due(rows(12), max_length=5), "acme"))
     assert record.prepared is None
     assert record.failure is not None
-    assert "row_too_long" in record.failure
-    assert record.code == errors.FILE_REJECTED
+    assert "row_too_long" in detail_of(record.failure)
+    assert record.failure.reason == failing("rows_unpreparable")
+    assert record.failure.code == errors.FILE_REJECTED
 
 
 async def test_texts_are_split_where_the_job_says_so_and_chats_are_not(tmp_path: Path) -> None:
@@ -230,8 +248,9 @@ async def test_texts_are_split_where_the_job_says_so_and_chats_are_not(tmp_path:
     assert prepared.train_rows + prepared.validation_rows == 12
     assert prepared.tokens > 32 * prepared.train_rows
     refused = prepared_of(await world.prepare.run(await world.due(rows(12), **spec), "acme"))
-    assert "split_not_text" in (refused.failure or "")
-    assert refused.code == errors.FILE_REJECTED
+    assert "split_not_text" in detail_of(refused.failure)
+    assert refused.failure is not None
+    assert refused.failure.code == errors.FILE_REJECTED
 
 
 async def test_a_base_that_changed_is_refused_at_once(tmp_path: Path) -> None:
@@ -240,8 +259,8 @@ async def test_a_base_that_changed_is_refused_at_once(tmp_path: Path) -> None:
     record = prepared_of(await world.prepare.run(await world.due(rows(12)), "acme"))
     assert record.prepared is None
     assert record.failure is not None
-    assert "not registered" in record.failure
-    assert record.code == errors.UNKNOWN_BASE
+    assert record.failure.reason == failing("base_unregistered", base_id="small", sha256=SHA)
+    assert record.failure.code == errors.UNKNOWN_BASE
 
 
 async def test_deleted_bytes_are_erased(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from schemas.dataset import (
 )
 from schemas.envelope import Header
 from schemas.model import Base, BaseAdded
+from schemas.reasons import Failure, failing
 from schemas.sealed import Sealed
 from services.ingest.project import BASES, ERASE, PREPARE, VALIDATE, EraseFileBlob, project
 from tunery.runtime.verbs import Done, Todo, Upsert
@@ -52,6 +53,7 @@ AT = Header(
     command_id="c",
     incarnation=0,
 )
+FAILED = Failure(code="platform_error", reason=failing("preparation_failed"))
 
 
 def registered(purpose: str = "fine-tune") -> FileRegistered:
@@ -88,7 +90,7 @@ def test_only_training_files_are_validated() -> None:
 
 def test_a_row_ends_with_its_outcome() -> None:
     assert Done(VALIDATE, "acme/f") in project(AT, validated(accepted=True))
-    assert project(AT, FileUnreadable(file_id="f", failure="x")) == (Done(VALIDATE, "acme/f"),)
+    assert project(AT, FileUnreadable(file_id="f", failure=FAILED)) == (Done(VALIDATE, "acme/f"),)
     due = PreparationDue(
         prepare_id="p", training_blob="x", training_sha256=SHA, validation_blob=None, spec=SPEC
     )
@@ -97,7 +99,7 @@ def test_a_row_ends_with_its_outcome() -> None:
     assert (todo.kind, todo.id, todo.body) == (PREPARE, "p", due)
     done = project(AT, DatasetPrepared(prepare_id="p", prepared=PREPARED))
     assert set(done) == {Done(PREPARE, "p"), *(Done(ERASE, key) for key in "abc")}
-    failed = project(AT, PreparationFailed(prepare_id="p", failure="x"))
+    failed = project(AT, PreparationFailed(prepare_id="p", failure=FAILED))
     assert failed == (Done(PREPARE, "p"),)
 
 

@@ -1,4 +1,4 @@
-"""What jobs hear about their files and datasets."""
+"""Commands to jobs about their files and datasets."""
 
 import pytest
 
@@ -14,11 +14,15 @@ from schemas.dataset import (
     PreparationFailed,
     Validation,
 )
-from schemas.envelope import Header, Rejected
+from schemas.envelope import Header, Reason, Rejected
 from schemas.job import RecordDataset, RecordFile
-from services.ingest.react import DELETED, react_dataset
+from schemas.reasons import Failure, failing, rejecting
+from services.ingest.react import react_dataset
 from tests.unit.services.ingest.test_project import AT, PREPARED
 from tunery.runtime.verbs import Send
+
+UNCHECKED = Failure(code=errors.FILE_REJECTED, reason=failing("file_unchecked"))
+DELETED = Failure(code=errors.FILE_REJECTED, reason=failing("file_deleted"))
 
 
 def sent(event: Event, header: Header = AT) -> Send:
@@ -27,7 +31,7 @@ def sent(event: Event, header: Header = AT) -> Send:
     return send
 
 
-def validated(*, accepted: bool, code: str | None = None, message: str | None = None) -> Event:
+def validated(*, accepted: bool, failure: Failure | None = None) -> Event:
     validation = Validation(
         accepted=accepted,
         dialect="chat",
@@ -36,61 +40,53 @@ def validated(*, accepted: bool, code: str | None = None, message: str | None = 
         warnings=0,
         tokens=(),
         report_blob="reports/f",
-        code=code,
-        message=message,
+        failure=failure,
     )
     return FileValidated(file_id="f", validation=validation)
 
 
-def test_an_accepted_file_has_no_message() -> None:
-    accepted = RecordFile(file_id="f", accepted=True, tokens=(), message=None)
+def test_an_accepted_file_has_no_failure() -> None:
+    accepted = RecordFile(file_id="f", accepted=True, tokens=())
     assert sent(validated(accepted=True)).body == accepted
 
 
-def test_a_rejected_file_is_explained_in_sentences() -> None:
-    few = "Training file has 7 example(s), but must have at least 10 examples."
-    body = sent(validated(accepted=False, code=errors.EXAMPLES, message=few)).body
-    assert isinstance(body, RecordFile)
-    assert body.code == "invalid_n_examples"
-    assert body.message == (
-        "The job failed due to an invalid training file. Training file has 7 example(s), but must "
-        "have at least 10 examples. GET /v1/files/f/validation lists every problem."
-    )
+def test_a_rejected_file_is_explained_with_its_code_and_reason() -> None:
+    few = Failure(code=errors.EXAMPLES, reason=rejecting("rows_too_few", rows=7, limit=10))
+    body = sent(validated(accepted=False, failure=few)).body
+    assert body == RecordFile(file_id="f", accepted=False, tokens=(), failure=few)
 
 
-def test_a_rejection_without_a_sentence_still_names_the_report() -> None:
+def test_a_rejection_without_a_reason_is_left_to_the_job() -> None:
     body = sent(validated(accepted=False)).body
-    assert isinstance(body, RecordFile)
-    assert body.message == (
-        "The job failed due to an invalid training file. "
-        "GET /v1/files/f/validation lists every problem."
-    )
+    assert body == RecordFile(file_id="f", accepted=False, tokens=(), failure=None)
 
 
 @pytest.mark.parametrize(
-    ("event", "message"),
+    ("event", "failure"),
     [
-        (FileUnreadable(file_id="f", failure="Out of memory."), "Out of memory."),
+        (FileUnreadable(file_id="f", failure=UNCHECKED), UNCHECKED),
         (FileDeleted(file_id="f", blob="b", report_blob=None), DELETED),
     ],
 )
-def test_a_file_that_cannot_be_validated_any_more_is_rejected(event: Event, message: str) -> None:
-    assert sent(event).body == RecordFile(file_id="f", accepted=False, tokens=(), message=message)
+def test_a_file_that_cannot_be_validated_any_more_is_rejected(
+    event: Event, failure: Failure
+) -> None:
+    assert sent(event).body == RecordFile(file_id="f", accepted=False, tokens=(), failure=failure)
 
 
-def test_a_dataset_is_ready_or_refused_with_a_code() -> None:
+def test_a_dataset_is_ready_or_refused_with_a_failure() -> None:
     ready = sent(DatasetReady(job_id="j", prepared=PREPARED))
     assert ready.body == RecordDataset(job_id="j", prepared=PREPARED)
-    refused = sent(PinRefused(job_id="j", code="x", message="m"))
-    assert refused.body == RecordDataset(job_id="j", prepared=None, code="x", message="m")
+    refused = sent(PinRefused(job_id="j", failure=UNCHECKED))
+    assert refused.body == RecordDataset(job_id="j", prepared=None, failure=UNCHECKED)
 
 
 @pytest.mark.parametrize(
     "event",
     [
         DatasetUnpinned(job_id="j"),
-        PreparationFailed(prepare_id="p", failure="x"),
-        Rejected(code="x", message="m"),
+        PreparationFailed(prepare_id="p", failure=UNCHECKED),
+        Rejected(code="x", reason=Reason(code="y")),
     ],
 )
 def test_other_events_concern_no_job(event: Event) -> None:

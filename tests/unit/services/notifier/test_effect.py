@@ -21,8 +21,11 @@ from schemas.account import (
     DeliveryDue,
     DeliveryEnded,
     EndpointDeleted,
+    EndpointTerms,
     Limits,
+    PlanTerms,
     RotateEndpoint,
+    WebhookEvent,
 )
 from schemas.envelope import Message
 from schemas.topics import ACCOUNT, PARTITIONS, TOPICS
@@ -67,25 +70,30 @@ class NotifierWorld:
         limits = Limits(soft_gpu_ms=1, hard_gpu_ms=1, concurrency=1)
         await self.send(
             CreateTenant(
-                name=seal("acme", "Acme"), plan="free", limits=limits, price_version="2026-11"
+                name=seal("acme", "Acme"),
+                terms=PlanTerms(lane="free", limits=limits, price_version="2026-11"),
             )
         )
         await self.send(
             CreateEndpoint(
-                endpoint_id="we_1",
-                name=seal("acme", "hook"),
-                url=seal("acme", url),
-                event_types=(SUCCEEDED,),
+                terms=EndpointTerms(
+                    endpoint_id="we_1",
+                    name=seal("acme", "hook"),
+                    url=seal("acme", url),
+                    event_types=(SUCCEEDED,),
+                )
             )
         )
 
     async def announce(self) -> None:
         await self.send(
             Announce(
-                event_id="evt_1",
-                event_type=SUCCEEDED,
-                object_id="ftjob-1",
-                created_at=1_795_000_000_123,
+                event=WebhookEvent(
+                    event_id="evt_1",
+                    event_type=SUCCEEDED,
+                    object_id="ftjob-1",
+                    created_at=1_795_000_000_123,
+                )
             )
         )
 
@@ -176,18 +184,18 @@ async def test_a_delivery_is_signed_verified_and_ended(tmp_path: Path) -> None:
         client.close()
         assert isinstance(event, FineTuningJobSucceededWebhookEvent)
         assert event.data.id == "ftjob-1"
-        ended = await world.until(DeliveryEnded)
+        ended = (await world.until(DeliveryEnded)).report
         assert (ended.outcome, ended.attempts, ended.status) == ("delivered", 1, 200)
         await asyncio.sleep(0.2)
         assert await world.row() is None
         assert len(receiver.requests) == 1
 
 
-async def test_a_receiver_that_is_gone_loses_its_endpoint(tmp_path: Path) -> None:
+async def test_an_endpoint_whose_receiver_answers_410_is_deleted(tmp_path: Path) -> None:
     async with running(tmp_path) as world, receiving(410) as receiver:
         await world.subscribe(receiver.url)
         await world.announce()
-        ended = await world.until(DeliveryEnded)
+        ended = (await world.until(DeliveryEnded)).report
         assert (ended.outcome, ended.status) == ("gone", 410)
         assert (await world.until(EndpointDeleted)).endpoint_id == "we_1"
 
@@ -199,7 +207,7 @@ async def test_failed_delivery_is_tried_again_with_the_same_id(
     async with running(tmp_path) as world, receiving(500, 302, 200) as receiver:
         await world.subscribe(receiver.url)
         await world.announce()
-        ended = await world.until(DeliveryEnded)
+        ended = (await world.until(DeliveryEnded)).report
         assert (ended.outcome, ended.attempts) == ("delivered", 3)
         assert {request.headers["webhook-id"] for request in receiver.requests} == {"evt_1"}
         assert len({request.body for request in receiver.requests}) == 1
@@ -216,7 +224,7 @@ async def test_delivery_that_fails_in_our_code_ends_by_its_schedule(
     async with running(tmp_path) as world, receiving(200) as receiver:
         await world.subscribe(receiver.url)
         await world.announce()
-        ended = await world.until(DeliveryEnded)
+        ended = (await world.until(DeliveryEnded)).report
         assert (ended.outcome, receiver.requests) == ("gave_up", [])
 
 
@@ -227,16 +235,16 @@ async def test_the_status_of_the_last_try_is_in_the_outcome(
     async with running(tmp_path) as world, receiving(500) as receiver:
         await world.subscribe(receiver.url)
         await world.announce()
-        ended = await world.until(DeliveryEnded)
+        ended = (await world.until(DeliveryEnded)).report
         assert (ended.outcome, ended.status) == ("gave_up", 500)
 
 
-async def test_an_erased_tenant_gets_nothing(tmp_path: Path) -> None:
+async def test_no_webhook_is_sent_to_an_erased_tenant(tmp_path: Path) -> None:
     async with running(tmp_path) as world, receiving(200) as receiver:
         await world.subscribe(receiver.url)
         world.keys.destroy("acme")
         await world.announce()
-        assert (await world.until(DeliveryEnded)).outcome == "refused"
+        assert (await world.until(DeliveryEnded)).report.outcome == "refused"
         assert receiver.requests == []
 
 
@@ -266,14 +274,16 @@ async def test_delivery_that_a_client_waits_for_is_tried_once(tmp_path: Path) ->
             Deliver(
                 endpoint_id="we_1",
                 delivery_id="del_test",
-                event_id="evt_test",
-                event_type=SUCCEEDED,
-                object_id="test",
-                created_at=1_795_000_000_123,
                 once=True,
+                event=WebhookEvent(
+                    event_id="evt_test",
+                    event_type=SUCCEEDED,
+                    object_id="test",
+                    created_at=1_795_000_000_123,
+                ),
             )
         )
-        ended = await world.until(DeliveryEnded)
+        ended = (await world.until(DeliveryEnded)).report
         assert (ended.outcome, ended.attempts, ended.status) == ("gave_up", 1, 503)
         assert len(receiver.requests) == 1
 

@@ -5,7 +5,7 @@ import json
 import struct
 
 from schemas.envelope import Header
-from schemas.model import Lineage, VersionSubmitted
+from schemas.model import Lineage, VersionSubmitted, VersionTerms
 from schemas.training import BlobFile
 from tunery.runtime.blobs.memory import MemoryBlobs
 
@@ -45,7 +45,9 @@ async def submitted(blobs: MemoryBlobs, files: dict[str, bytes]) -> VersionSubmi
         key = f"t/acme/jobs/1/{name}"
         await blobs.put(key, data)
         named.append(BlobFile(name=name, blob=key, sha256=sha(data), bytes=len(data)))
-    return VersionSubmitted(model_id=MODEL, series="series", lineage=lineage, adapter=tuple(named))
+    return VersionSubmitted(
+        adapter=tuple(named), terms=VersionTerms(model_id=MODEL, series="series", lineage=lineage)
+    )
 
 
 def header() -> Header:

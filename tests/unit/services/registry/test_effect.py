@@ -4,15 +4,18 @@ import json
 
 import pytest
 
-from schemas.model import (
-    RecordPublished,
-)
+from schemas.model import RecordPublished
+from schemas.reasons import failing
 from services.registry.effect import erase, final_key, publish
 from services.registry.project import EraseModelFile
 from tests.unit.services.registry.samples import MODEL, SHA, adapter, sha, submitted
 from tunery.runtime.blobs.abstract import BlobCorrupt, BlobMissing
 from tunery.runtime.blobs.memory import MemoryBlobs
+from tunery.runtime.seal.memory import MemoryKeyStore
+from tunery.runtime.seal.sealer import Sealer
 from tunery.runtime.verbs import Send
+
+SEAL = Sealer(MemoryKeyStore())
 
 
 def recorded(send: Send | None) -> RecordPublished:
@@ -25,7 +28,7 @@ def recorded(send: Send | None) -> RecordPublished:
 async def test_an_adapter_is_copied_with_its_lineage_and_repeats_are_equal() -> None:
     blobs = MemoryBlobs()
     version = await submitted(blobs, adapter())
-    outcome = recorded(await publish(blobs).run(version, "acme"))
+    outcome = recorded(await publish(blobs, SEAL).run(version, "acme"))
     assert outcome.failure is None
     assert {file.name for file in outcome.files} == {*adapter(), "lineage.json"}
     for file in outcome.files:
@@ -34,16 +37,18 @@ async def test_an_adapter_is_copied_with_its_lineage_and_repeats_are_equal() -> 
         assert file.blob == final_key("acme", MODEL, file.sha256, file.name)
     lineage = next(file for file in outcome.files if file.name == "lineage.json")
     assert json.loads(blobs.bodies[lineage.blob])["lineage"]["base_sha256"] == SHA
-    assert recorded(await publish(blobs).run(version, "acme")) == outcome
+    assert recorded(await publish(blobs, SEAL).run(version, "acme")) == outcome
 
 
-async def test_a_pickle_is_refused_at_once() -> None:
+async def test_an_adapter_with_a_pickle_is_refused_at_once() -> None:
     blobs = MemoryBlobs()
     version = await submitted(blobs, {**adapter(), "adapter_model.bin": b"x"})
-    outcome = recorded(await publish(blobs).run(version, "acme"))
+    outcome = recorded(await publish(blobs, SEAL).run(version, "acme"))
     assert outcome.files == ()
     assert outcome.failure is not None
-    assert "adapter_model.bin" in outcome.failure
+    assert outcome.failure.reason == failing("adapter_unpublishable")
+    assert outcome.failure.detail is not None
+    assert "adapter_model.bin" in SEAL.open(outcome.failure.detail)
 
 
 async def test_damaged_and_missing_bytes_are_tried_again_then_named() -> None:
@@ -52,13 +57,15 @@ async def test_damaged_and_missing_bytes_are_tried_again_then_named() -> None:
     weights = "t/acme/jobs/1/adapter_model.safetensors"
     blobs.bodies[weights] = blobs.bodies[weights][:-1] + b"x"
     with pytest.raises(BlobCorrupt, match="adapter_model"):
-        await publish(blobs).run(version, "acme")
+        await publish(blobs, SEAL).run(version, "acme")
     await blobs.delete("t/acme/jobs/1/adapter_config.json")
     with pytest.raises(BlobMissing):
-        await publish(blobs).run(version, "acme")
-    failed = recorded(publish(blobs).exhausted(version, "acme", "there is no blob"))
+        await publish(blobs, SEAL).run(version, "acme")
+    failed = recorded(publish(blobs, SEAL).exhausted(version, "acme", "there is no blob"))
     assert failed.failure is not None
-    assert "there is no blob" in failed.failure
+    assert failed.failure.reason == failing("publishing_failed")
+    assert failed.failure.detail is not None
+    assert SEAL.open(failed.failure.detail) == "there is no blob"
 
 
 async def test_a_deleted_file_is_erased_once() -> None:

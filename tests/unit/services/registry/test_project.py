@@ -1,10 +1,13 @@
 """To-do rows of versions."""
 
 from schemas.model import VersionDeleted, VersionFailed, VersionPublished
+from schemas.reasons import Failure, failing
 from services.registry.project import ERASE, PUBLISH, EraseModelFile, project
 from tests.unit.services.registry.samples import MODEL, adapter, header, submitted
 from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.verbs import Done, Todo
+
+EMPTY = Failure(code="platform_error", reason=failing("adapter_empty"))
 
 
 async def test_rows_follow_the_version() -> None:
@@ -15,10 +18,12 @@ async def test_rows_follow_the_version() -> None:
     assert todo.kind == PUBLISH
     file = version.adapter[0]
     published = VersionPublished(
-        model_id=MODEL, series="series", lineage=version.lineage, files=(file,), quarantined=False
+        files=(file,),
+        quarantined=False,
+        terms=version.terms,
     )
     assert project(header(), published) == (Done(PUBLISH, todo.id), Done(ERASE, file.blob))
-    failed = VersionFailed(model_id=MODEL, job_id="ftjob-2", failure="taken")
+    failed = VersionFailed(model_id=MODEL, job_id="ftjob-2", failure=EMPTY)
     assert Done(PUBLISH, todo.id) not in project(header(), failed)
     (erasing,) = project(header(), VersionDeleted(model_id=MODEL, files=(file,)))
     assert isinstance(erasing, Todo)

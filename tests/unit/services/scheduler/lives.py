@@ -1,4 +1,4 @@
-"""Jobs in every phase, each reached through the front door."""
+"""Jobs in every phase, each reached through commands alone."""
 
 from typing import Any
 
@@ -14,7 +14,6 @@ from schemas.job import (
     RecordRegistered,
     RecordStarted,
     RecordVerdict,
-    ScoreSummary,
 )
 from schemas.pool import AttemptEnd, EndAuthor, Role
 from schemas.reasons import ending
@@ -24,6 +23,7 @@ from services.scheduler.domain.job.state import OpenJob
 from simulator.control_plane.samples import (
     BASE,
     MINUTE,
+    PASSED,
     PREPARED,
     SCORED,
     T0,
@@ -35,19 +35,6 @@ from tests.unit.services.scheduler.fold import Decider
 
 JOB_ID = "ftjob-1"
 TENANT = "acme"
-PASSED = ScoreSummary(
-    verdict="pass",
-    reasons=(),
-    items=200,
-    base_correct=80,
-    adapter_correct=85,
-    p_value_ppm=900_000,
-    base_loss_ppm=2_000_000,
-    adapter_loss_ppm=1_000_000,
-    base_exact_match_ppm=0,
-    adapter_exact_match_ppm=0,
-    advice=None,
-)
 
 
 def prepared(**changes: Any) -> RecordDataset:

@@ -1,7 +1,7 @@
 """Reactions: which facts lead to which commands, and to whom."""
 
 from schemas.account import RICH_EVENT_TYPES, Announce
-from schemas.envelope import Header, Rejected
+from schemas.envelope import Header, Reason, Rejected
 from schemas.job import JobEnded, PauseJob, PlacementUnwanted
 from schemas.pool import (
     ClosePlacement,
@@ -39,7 +39,7 @@ LEASE = LeaseRef(
 )
 
 
-def test_the_whole_life_of_a_job_speaks_to_the_right_streams() -> None:
+def test_events_of_a_jobs_life_lead_to_commands_for_the_right_streams() -> None:
     decider = new_tenant()
     said = [
         (send.stream, send.key, type(send.body).__name__)
@@ -65,7 +65,7 @@ def test_the_whole_life_of_a_job_speaks_to_the_right_streams() -> None:
 
 def test_what_is_announced_is_what_endpoints_may_subscribe_to() -> None:
     said = {
-        send.body.event_type
+        send.body.event.event_type
         for commands in (LIVES["done"], (*LIVES["queued"], PauseJob(job_id="ftjob-1")))
         for decider in (new_tenant(),)
         for command in commands
@@ -90,8 +90,9 @@ def test_an_end_is_announced_under_one_name() -> None:
     )
     announce = react_job(HEADER, ended)[0].body
     assert announce == react_job(HEADER, ended)[0].body
-    assert getattr(announce, "event_type", None) == "fine_tuning.job.cancelled"
-    assert str(getattr(announce, "event_id", "")).startswith("ftevent-")
+    assert isinstance(announce, Announce)
+    assert announce.event.event_type == "fine_tuning.job.cancelled"
+    assert announce.event.event_id.startswith("ftevent-")
 
 
 def test_closing_a_placement_goes_to_its_pool() -> None:
@@ -120,8 +121,8 @@ def test_use_counts_what_is_billable_and_credits_count_back() -> None:
     assert amounts == [("job", TENANT, 7), ("job", TENANT, -3)]
 
 
-def test_what_only_agents_need_stays_in_the_pool() -> None:
+def test_events_for_agents_lead_to_no_reactions() -> None:
     killed = LeaseKilled(lease=LEASE, ended_by="tenant", reason=ending("cancelled"))
     assert react_pool(HEADER, killed) == ()
-    assert react_pool(HEADER, Rejected(code="x", message="")) == ()
+    assert react_pool(HEADER, Rejected(code="x", reason=Reason(code="y"))) == ()
     assert PlacementClosed not in {type(send.body) for send in react_pool(HEADER, killed)}

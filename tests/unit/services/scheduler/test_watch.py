@@ -1,4 +1,4 @@
-"""The watcher against a log: what it says, and what it does not say while it cannot read."""
+"""The watcher against a log: what it reports, and that it reports nothing while it cannot read."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -33,7 +33,7 @@ WAIT_S = 10
 
 
 class FlakyLog(MemoryLog):
-    """A log that can be out of reach for those who ask it for its bounds."""
+    """A log whose bounds cannot be read while it is `away`."""
 
     away = False
 
@@ -124,7 +124,7 @@ async def test_a_node_that_falls_silent_is_lost_and_comes_back() -> None:
         beating.cancel()
 
 
-async def test_nobody_is_lost_while_the_watcher_cannot_read() -> None:
+async def test_no_node_is_lost_while_the_watcher_cannot_read() -> None:
     async with watching(node()) as fixture:
         await fixture.beats(0.1)
         fixture.log.away = True

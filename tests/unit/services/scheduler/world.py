@@ -1,24 +1,20 @@
-"""Both deciders, their reactions, and everybody they talk to, in one seeded loop.
+"""Both deciders with their reactions, simulated clients, agents and services, in a seeded loop.
 
 No clock but `at`, no hosts: commands wait in one queue per stream and are decided in order, as on
 the log. Agents start, checkpoint, succeed, fail, vanish and come back at random; every command may
-come twice. After each decision `Books` checks what must hold at any prefix.
+come twice. Agents and second books are those of the simulator, which has tasks and faulty logs too.
 """
 
-from collections import Counter, defaultdict, deque
-from dataclasses import dataclass, field
+from collections import Counter, deque
+from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
 
-from msgspec.structs import replace
-
-from schemas.account import Announce, Lane
+from schemas.account import Announce, Lane, WebhookEvent
 from schemas.dataset import PinDataset, UnpinDataset
 from schemas.envelope import Header, Message, Rejected, Tick
 from schemas.job import (
     CancelJob,
-    HoldTaken,
-    JobEnded,
     PauseJob,
     RecordBase,
     RecordDataset,
@@ -29,51 +25,36 @@ from schemas.job import (
     VerdictDue,
 )
 from schemas.model import PinBase, RegisterVersion
-from schemas.pool import (
-    ConfirmFreed,
-    LeaseDraining,
-    LeaseGranted,
-    LeaseKilled,
-    LeaseRef,
-    MemberFreed,
-    NodeDescription,
-    NodeRegistered,
-    NodeSeen,
-    ObserveNodes,
-    Placement,
-    PlacementClosed,
-    PlacementQueued,
-    RegisterNode,
-    ReportCheckpoint,
-    ReportExit,
-    ReportStarted,
-    RetireNode,
-    Role,
-    UsageCredited,
-    UsageSliced,
-)
-from schemas.reasons import skipping
-from schemas.training import AttemptStart, Checkpoint, FailureCause, SkippedCheckpoint
+from schemas.pool import NodeDescription, NodeSeen, ObserveNodes
+from schemas.training import AttemptOutcome, FailureCause
 from schemas.units import HOUR_MS
 from services.scheduler.app import JOBS, POOLS
 from services.scheduler.domain.job.quota import month_of, open_gpu_ms
 from services.scheduler.domain.pool.deadlines import earliest
 from services.scheduler.react import react_job, react_pool
+from services.trainer.domain.evolve import evolve
+from services.trainer.domain.state import NodeState
+from simulator.control_plane.agent import (
+    STEPS,
+    STEPS_PER_CHECKPOINT,
+    LeaseDiaries,
+    SimAgent,
+    SimAttempt,
+)
+from simulator.control_plane.books import SecondBooks
 from simulator.control_plane.samples import (
     BASE,
     MINUTE,
+    PASSED,
     POOL,
     PREPARED,
-    SCORED,
     T0,
-    TRAINED,
-    checkpoint,
     limits,
     submit,
     tokens,
 )
+from simulator.control_plane.usage_books import Beat
 from tests.unit.services.scheduler.fold import Decider
-from tests.unit.services.scheduler.lives import PASSED
 
 TENANTS: Final = ("acme", "globex")
 LANES: Final[tuple[Lane, ...]] = ("premium", "standard", "free")
@@ -91,114 +72,15 @@ CAUSES: Final[tuple[FailureCause, ...]] = (
 
 
 @dataclass
-class Running:
-    """What an agent knows of one lease."""
-
-    lease: LeaseRef
-    placement: Placement
-    started_at: int | None = None
-    step: int = 0
-    target: str = "run"
-    closed: bool = False
-
-
-@dataclass
-class Agent:
-    """A node agent. It follows the pool's journal for its own incarnation."""
+class WorldNode:
+    """A machine of the world, and the agent that runs on it now or ran on it last."""
 
     node_id: str
     slots: int
-    placements: dict[str, Placement]
-    incarnation: str = ""
+    agent: SimAgent | None = None
     alive: bool = False
+    retired: bool = False
     last_seen: int = 0
-    leases: dict[int, Running] = field(default_factory=dict)
-
-    def follow(self, event: Any) -> None:
-        match event:
-            case PlacementQueued():
-                self.placements[event.placement.job_id] = event.placement
-            case LeaseGranted() if event.members[0].incarnation == self.incarnation:
-                placement = self.placements[event.lease.job_id]
-                self.leases[event.lease.token.lease] = Running(event.lease, placement)
-            case LeaseDraining() if event.lease.token.lease in self.leases:
-                self.leases[event.lease.token.lease].target = "drain"
-            case LeaseKilled() if event.lease.token.lease in self.leases:
-                self.leases[event.lease.token.lease].target = "kill"
-            case PlacementClosed():
-                for running in self.leases.values():
-                    if (running.lease.job_id, running.lease.attempt) == (
-                        event.job_id,
-                        event.attempt,
-                    ):
-                        running.closed = True
-            case MemberFreed():
-                self.leases.pop(event.lease.token.lease, None)
-            case _:
-                pass
-
-
-class Books:
-    """Kept from journal events alone, beside the deciders, and compared with them."""
-
-    def __init__(self) -> None:
-        self.slots: dict[str, int] = {}
-        self.held: dict[int, tuple[str, int]] = {}
-        self.queued: Counter[tuple[str, int]] = Counter()
-        self.closed: Counter[tuple[str, int]] = Counter()
-        self.billed: Counter[str] = Counter()  # per job, less credits
-        self.months: Counter[tuple[str, str]] = Counter()
-        self.slices: Counter[tuple[int, int]] = Counter()
-        self.leases: Counter[int] = Counter()
-        self.holds: dict[str, int] = {}
-        self.ended: dict[str, JobEnded] = {}
-        self.totals: dict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
-
-    def enter(self, event: Any) -> None:
-        match event:
-            case LeaseGranted():
-                number, (member,) = event.lease.token.lease, event.members
-                self.leases[number] += 1
-                assert self.leases[number] == 1, "a token was given twice"
-                self.held[number] = (member.node_id, member.slots)
-                used = sum(n for node, n in self.held.values() if node == member.node_id)
-                assert used <= self.slots[member.node_id], "a slot was given twice"
-            case MemberFreed():
-                del self.held[event.lease.token.lease]
-            case PlacementQueued():
-                self.queued[event.placement.job_id, event.placement.attempt] += 1
-            case PlacementClosed():
-                self.closed[event.job_id, event.attempt] += 1
-                assert self.closed[event.job_id, event.attempt] == 1, "closed twice"
-                assert self.queued[event.job_id, event.attempt] == 1
-                billable, lost = self.totals[event.job_id]
-                self.totals[event.job_id] = (
-                    billable + event.end.billable_gpu_ms,
-                    lost + event.end.lost_gpu_ms,
-                )
-                assert 0 <= event.end.billable_gpu_ms <= event.end.used_gpu_ms
-            case UsageSliced():
-                key = event.lease.token.lease, event.hour_utc
-                self.slices[key] += 1
-                assert self.slices[key] == 1, "an hour was sliced twice"
-                self._bill(event.lease, event.hour_utc, event.billable_gpu_ms)
-            case UsageCredited():
-                assert event.lost_gpu_ms > 0
-                self._bill(event.lease, event.hour_utc, -event.lost_gpu_ms)
-            case HoldTaken():
-                self.holds[event.job_id] = event.estimate.hold_gpu_ms
-            case JobEnded():
-                assert event.job_id not in self.ended, "ended twice"
-                self.ended[event.job_id] = event
-            case NodeRegistered():
-                self.slots[event.node.node_id] = event.node.slots
-            case _:
-                pass
-
-    def _bill(self, lease: LeaseRef, hour_utc: int, gpu_ms: int) -> None:
-        self.billed[lease.job_id] += gpu_ms
-        self.months[lease.tenant, month_of(hour_utc)] += gpu_ms
-        assert 0 <= self.billed[lease.job_id] <= self.holds[lease.job_id], "a hold was passed"
 
 
 class World:
@@ -208,37 +90,49 @@ class World:
         self.job = Decider(JOBS, "", self.at)
         self.pool = Decider(POOLS, POOL, self.at)
         self.queues: dict[str, deque[tuple[str, Message]]] = {"job": deque(), "pool": deque()}
-        self.placements: dict[str, Placement] = {}  # by job, as every agent has them
-        self.agents = [
-            Agent(f"n{i}", self.random.randint(1, 3), self.placements) for i in range(nodes)
-        ]
-        self.gone: list[Agent] = []
-        self.books, self.incarnations = Books(), 0
+        self.nodes = [WorldNode(f"n{i}", self.random.randint(1, 3)) for i in range(nodes)]
+        self.gone: list[WorldNode] = []
+        self.journal = NodeState(node_id="", incarnation="")  # what every node knows of the pool
+        self.beats: set[Beat] = set()
+        self.diaries: LeaseDiaries = {}
+        self.books, self.incarnations = SecondBooks(self.beats, self.diaries), 0
         self.jobs: dict[str, str] = {}  # job → tenant
-        self.announced: list[Announce] = []
+        self.announced: list[WebhookEvent] = []
         self.unpinned: list[str] = []
         self.files: list[tuple[str, str]] = []
         self.rejected: Counter[str] = Counter()
         for number, tenant in enumerate(TENANTS):
-            self.send("job", tenant, replace(limits(HARD_GPU_MS), lane=LANES[number]))
+            self.send("job", tenant, limits(HARD_GPU_MS, lane=LANES[number]))
 
     # --- the log ----------------------------------------------------------------------------------
 
     def send(self, stream: str, key: str, body: Message) -> None:
-        """Clients and effects may send twice; nobody's order is changed."""
+        """Queue a command, perhaps twice; the order of commands is kept."""
         self.queues[stream].append((key, body))
         if self.chaos and self.random.random() < 0.05:
             self.queues[stream].append((key, body))
 
     def drain(self) -> None:
-        """Decide all that waits; which stream goes first is anybody's guess."""
+        """Decide all queued commands; the order of the streams is random."""
         while waiting := [name for name, queue in self.queues.items() if queue]:
             name = self.random.choice(waiting)
             key, body = self.queues[name].popleft()
             decider = self.job if name == "job" else self.pool
             decider.at = max(decider.at, self.at)
-            self._follow(name, key, decider.when(body, key))
+            events = decider.when(body, key)
+            self._enter(name, key, body, events, decider.at)
+            self._follow(name, key, events)
             self._check()
+
+    def _enter(
+        self, stream: str, key: str, body: Message, events: tuple[Any, ...], at: int
+    ) -> None:
+        """One decision more in the books; they find what is wrong at once."""
+        if stream == "job":
+            self.books.enter_job(key, body, events, at)
+        else:
+            self.books.enter_pool(body, events, at)
+        assert not self.books.violations, self.books.violations[0]
 
     def _follow(self, stream: str, key: str, events: tuple[Any, ...]) -> None:
         header = Header(
@@ -256,10 +150,11 @@ class World:
         for event in events:
             if isinstance(event, Rejected):
                 self.rejected[event.code] += 1
-            self.books.enter(event)
             if stream == "pool":
-                for agent in self.agents:
-                    agent.follow(event)
+                self.journal = evolve(self.journal, event)
+                for node in self.nodes:
+                    if node.agent is not None:
+                        node.agent.fold(event)
             if isinstance(event, VerdictDue):
                 self.send("job", key, RecordVerdict(job_id=event.job_id, summary=PASSED))
             for send in react(header, event):
@@ -277,35 +172,40 @@ class World:
             case PinBase():
                 self.send("job", tenant, RecordBase(job_id=body.job_id, base=BASE))
             case RegisterVersion():
-                job_id = body.lineage.job_id
-                done_too = RecordRegistered(job_id=job_id, model_id=body.model_id)
+                job_id = body.terms.lineage.job_id
+                done_too = RecordRegistered(job_id=job_id, model_id=body.terms.model_id)
                 self.send("job", tenant, done_too)
             case Announce():
-                self.announced.append(body)
+                self.announced.append(body.event)
             case UnpinDataset():
                 self.unpinned.append(body.job_id)
             case _:
-                raise AssertionError(f"nobody takes {body}")
+                raise AssertionError(f"no simulated service handles {body}")
 
     def calm(self) -> None:
-        """From now on nothing fails: what is dead stays dead, and one node is new to every job."""
+        """Stop all faults; dead nodes stay dead, and one node has never failed under any job."""
         self.chaos = False
-        self.gone = [agent for agent in self.agents if not agent.alive]
-        self.agents = [agent for agent in self.agents if agent.alive]
-        self.agents.append(Agent("fresh", 3, self.placements))
+        self.gone = [node for node in self.nodes if not node.alive]
+        self.nodes = [node for node in self.nodes if node.alive]
+        self.nodes.append(WorldNode("fresh", 3))
 
     @property
     def held(self) -> list[int]:
         """Leases whose slots are not free yet, on nodes that live."""
-        dead = {agent.node_id for agent in self.gone}
-        return [lease for lease, (node, _) in self.books.held.items() if node not in dead]
+        dead = {node.node_id for node in self.gone}
+        leases = self.books.meter.held.items()
+        return [
+            number
+            for number, lease in leases
+            if not lease.freed and lease.grant.node_id not in dead
+        ]
 
     # --- people -----------------------------------------------------------------------------------
 
     def submit(self, tenant: str, late: bool = False) -> str:
         job_id = f"ftjob-{len(self.jobs)}"
         self.jobs[job_id] = tenant
-        slots = self.random.randint(1, max(agent.slots for agent in self.agents))
+        slots = self.random.randint(1, max(node.slots for node in self.nodes))
         count = None if late else self.random.randrange(1_000, 60_000)
         file_id = f"file-{job_id}"
         if late:
@@ -325,7 +225,7 @@ class World:
     # --- time -------------------------------------------------------------------------------------
 
     def step(self) -> None:
-        """Time passes, everybody does something."""
+        """Advance the time; every simulated part may act."""
         long = (10 * MINUTE, 25 * MINUTE) if self.chaos else ()
         self.at += self.random.choice((200, 5_000, MINUTE, *long))
         due = earliest(self.pool.state)
@@ -334,141 +234,105 @@ class World:
         while self.files and self.random.random() < 0.5:
             tenant, file_id = self.files.pop()
             self.send("job", tenant, self._validated(file_id))
-        for agent in self.agents:
-            self._act(agent)
+        for node in self.nodes:
+            self._act(node)
         self._watch()
         self.drain()
 
     def _validated(self, file_id: str) -> RecordFile:
         accepted = not self.chaos or self.random.random() < 0.8
         counts = (tokens(self.random.randrange(1_000, 60_000)),) if accepted else ()
-        return RecordFile(file_id=file_id, accepted=accepted, tokens=counts, message=None)
+        return RecordFile(file_id=file_id, accepted=accepted, tokens=counts)
 
     def _watch(self) -> None:
         """The watcher: proof of life of those that live, silence of those that do not."""
         seen = tuple(
             NodeSeen(
-                node_id=agent.node_id,
-                incarnation=agent.incarnation,
-                last_seen=agent.last_seen,
-                silent=self.at - agent.last_seen > TTL_MS,
+                node_id=node.node_id,
+                incarnation=node.agent.node.incarnation,
+                last_seen=node.last_seen,
+                silent=self.at - node.last_seen > TTL_MS,
             )
-            for agent in (*self.agents, *self.gone)
-            if agent.incarnation and (agent.alive or self.random.random() < 0.7)
+            for node in (*self.nodes, *self.gone)
+            if node.agent is not None and not node.retired
+            if node.alive or self.random.random() < 0.7
         )
         self.send("pool", POOL, ObserveNodes(seen=seen))
 
-    def _act(self, agent: Agent) -> None:
-        if not agent.alive:
+    def _act(self, node: WorldNode) -> None:
+        agent = node.agent
+        if agent is None or not node.alive:
             if not self.chaos or self.random.random() < 0.4:
-                self._boot(agent)
+                self._boot(node)
             return
         if self.chaos and self.random.random() < 0.06:
-            agent.alive = False  # -9; what runs is gone with it
+            node.alive = False  # -9; what runs is gone with it
             if self.random.random() < 0.3:
-                retire = RetireNode(node_id=agent.node_id, incarnation=agent.incarnation)
-                self.send("pool", POOL, retire)
-                agent.incarnation = ""
+                self.send("pool", POOL, agent.retire())
+                node.retired = True
             return
-        agent.last_seen = self.at
-        for number in sorted(agent.leases):
-            self._work(agent, agent.leases[number])
+        self._beat(node, agent)
+        for attempt in agent.reconcile():
+            attempt.harden(agent.target_of(attempt))
+            self._work(attempt)
 
-    def _boot(self, agent: Agent) -> None:
+    def _boot(self, node: WorldNode) -> None:
         """A new incarnation; or, where it had only been silent, the same one again."""
-        if self.chaos and agent.incarnation and self.random.random() < 0.3:
-            agent.alive, agent.last_seen = True, self.at
+        node.alive, agent = True, node.agent
+        if self.chaos and agent and not node.retired and self.random.random() < 0.3:
+            self._beat(node, agent)
             return
         self.incarnations += 1
-        agent.incarnation, agent.leases = f"i{self.incarnations}", {}
-        agent.alive, agent.last_seen = True, self.at
-        node = NodeDescription(
-            node_id=agent.node_id,
-            incarnation=agent.incarnation,
-            slots=agent.slots,
+        described = NodeDescription(
+            node_id=node.node_id,
+            incarnation=f"i{self.incarnations}",
+            slots=node.slots,
             device="cpu",
             memory_bytes=1,
         )
-        self.send("pool", POOL, RegisterNode(node=node))
+        node.agent, node.retired = SimAgent(described, self.diaries, self.journal), False
+        self._beat(node, node.agent)
+        self.send("pool", POOL, node.agent.register())
 
-    def _work(self, agent: Agent, running: Running) -> None:
-        """One lease moves on."""
-        if running.closed:
-            freed = ConfirmFreed(
-                token=running.lease.token,
-                node_id=agent.node_id,
-                incarnation=agent.incarnation,
-            )
-            self.send("pool", POOL, freed)
-        elif running.started_at is None:
-            self._start(agent, running)
-        elif running.target != "run":
-            if running.target == "drain" and self.random.random() < 0.7:
-                self._checkpoint(agent, running)
-            self._exit(agent, running, "preempted")
-        elif running.step < 40 and self.random.random() < 0.5:
-            self._checkpoint(agent, running)
+    def _beat(self, node: WorldNode, agent: SimAgent) -> None:
+        node.last_seen = self.at
+        self.beats.add((node.node_id, agent.node.incarnation, self.at))
+
+    def _now_ms(self) -> int:
+        """An agent's monotonic clock, which does not run quite as the broker's does."""
+        return self.at + self.random.randint(-50, 50)
+
+    def _work(self, attempt: SimAttempt) -> None:
+        """One attempt moves on."""
+        if attempt.diary.exited_ms is not None:
+            self.send("pool", POOL, attempt.free())
+        elif attempt.diary.began_ms is None and attempt.target == "run":
+            started = attempt.start(self._now_ms, lambda: self.chaos and self.random.random() < 0.1)
+            self.send("pool", POOL, started)
+        elif attempt.diary.began_ms is None:
+            self._exit(attempt, "not_started")
+        elif attempt.target != "run":
+            if attempt.target == "drain" and self.random.random() < 0.7:
+                self._checkpoint(attempt)
+            self._exit(attempt, "preempted")
+        elif attempt.step < STEPS and self.random.random() < 0.5:
+            self._checkpoint(attempt)
         elif self.chaos and self.random.random() < 0.15:
-            self._exit(agent, running, "failed", self.random.choice(CAUSES))
-        elif running.step >= 40 or running.lease.role == "eval" or self.random.random() < 0.3:
-            self._exit(agent, running, "succeeded")
+            self._exit(attempt, "failed", self.random.choice(CAUSES))
+        elif attempt.step >= STEPS or attempt.grant.role == "eval" or self.random.random() < 0.3:
+            self._exit(attempt, "succeeded")
 
-    def _start(self, agent: Agent, running: Running) -> None:
-        named = list(running.placement.checkpoints)
-        skipped: list[SkippedCheckpoint] = []
-        while named and self.chaos and self.random.random() < 0.1:
-            bad = named.pop(0)
-            skipped.append(
-                SkippedCheckpoint(
-                    manifest_sha256=bad.manifest_sha256, reason=skipping("blob_corrupt")
-                )
-            )
-        loaded: Checkpoint | None = named[0] if named else None
-        running.started_at, running.step = self.at, loaded.step if loaded else 0
-        start = AttemptStart(
-            loaded=loaded.manifest_sha256 if loaded else None,
-            loaded_step=running.step,
-            skipped=tuple(skipped),
-            total_steps=40,
-        )
-        report = ReportStarted(
-            token=running.lease.token, incarnation=agent.incarnation, start=start
-        )
-        self.send("pool", POOL, report)
-
-    def _checkpoint(self, agent: Agent, running: Running) -> None:
-        if running.lease.role == "eval" or running.started_at is None:
-            return
-        running.step += 10
-        captured_ms = self.at - running.started_at - self.random.randrange(3_000)
-        state = checkpoint(
-            running.step,
-            running.lease.attempt,
-            captured_ms,
-            mark=running.lease.job_id.removeprefix("ftjob-") + "f",
-        )
-        self.send(
-            "pool",
-            POOL,
-            ReportCheckpoint(
-                token=running.lease.token, incarnation=agent.incarnation, checkpoint=state
-            ),
-        )
+    def _checkpoint(self, attempt: SimAttempt) -> None:
+        """Captured a little ago: its upload took the time since then."""
+        attempt.step += STEPS_PER_CHECKPOINT
+        report = attempt.capture(self._now_ms() - self.random.randrange(3_000))
+        if report is not None:
+            self.send("pool", POOL, report)
 
     def _exit(
-        self, agent: Agent, running: Running, outcome: Any, cause: FailureCause | None = None
+        self, attempt: SimAttempt, outcome: AttemptOutcome, cause: FailureCause | None = None
     ) -> None:
-        role: Role = running.lease.role
-        elapsed_ms = self.at - (running.started_at or self.at) + self.random.randint(-50, 50)
-        report = ReportExit(
-            token=running.lease.token,
-            incarnation=agent.incarnation,
-            outcome=outcome,
-            elapsed_ms=elapsed_ms,
-            cause=cause,
-            result=(TRAINED if role == "train" else SCORED) if outcome == "succeeded" else None,
-        )
-        self.send("pool", POOL, report)
+        self.send("pool", POOL, attempt.exit(self._now_ms(), outcome, cause))
 
     # --- what must hold at any prefix -------------------------------------------------------------
 

@@ -43,7 +43,7 @@ class Picnic:
         broken: AbstractContextManager[Any] = NOTHING_BROKEN,
     ) -> Verdict:
         if plan.seed == 13:
-            raise ValueError("nobody knows the way")
+            raise ValueError("the scenario failed")
         wet = "north" in plan.weather.storms and plan.guests > 2
         return Verdict(
             violations=["dry: all are wet"] if wet else [],
@@ -77,7 +77,7 @@ def test_many_seeds_are_summed_up_and_the_first_that_fail_shrink(
     assert summary["faults"] == {"storm": 15}
     assert [failure["seed"] for failure in summary["failing"]] == [5, 10, 13]
     assert summary["failing"][0]["plan"]["weather"] == {"rain": 0, "storms": ["north"]}
-    assert summary["failing"][2]["violations"] == ["raised: ValueError('nobody knows the way')"]
+    assert summary["failing"][2]["violations"] == ["raised: ValueError('the scenario failed')"]
     assert "picnic seed 5: dry: all are wet" in captured.err
     assert "fails with less" in captured.err
 

@@ -39,7 +39,7 @@ def test_a_timeout_cuts_off_what_waits() -> None:
     assert run_virtual(wait()) == pytest.approx(3)
 
 
-def test_waiting_for_what_cannot_come_is_named() -> None:
+def test_waiting_for_an_event_that_cannot_come_is_an_error() -> None:
     async def wait() -> None:
         await asyncio.Event().wait()
 
@@ -47,7 +47,7 @@ def test_waiting_for_what_cannot_come_is_named() -> None:
         run_virtual(wait())
 
 
-def test_there_are_no_threads() -> None:
+def test_executors_run_in_the_loop_itself() -> None:
     async def work() -> threading.Thread:
         return await asyncio.to_thread(threading.current_thread)
 
@@ -78,7 +78,7 @@ def test_a_real_loop_is_refused() -> None:
         asyncio.run(ask())
 
 
-def test_what_never_ends_is_named() -> None:
+def test_a_program_that_never_ends_is_an_error() -> None:
     async def forever() -> None:
         while True:  # noqa: ASYNC110  # there is nothing to wait for
             await asyncio.sleep(60)

@@ -1,4 +1,4 @@
-"""The soak's checker bites: each fault is planted in a history that is otherwise true."""
+"""The soak's checker detects each fault when it is planted in a correct history."""
 
 import base64
 import hashlib

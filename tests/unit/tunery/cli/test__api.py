@@ -115,20 +115,20 @@ def failure_of(done: Result) -> str:
 
 
 @pytest.mark.parametrize("words", CALLS, ids=" ".join)
-def test_a_server_that_is_away_is_named(words: tuple[str, ...], tmp_path: Path) -> None:
+def test_an_unreachable_server_is_reported(words: tuple[str, ...], tmp_path: Path) -> None:
     output = failure_of(called(words, "http://127.0.0.1:9/v1", tmp_path))
     assert "127.0.0.1:9/v1 does not answer" in output
 
 
 @pytest.mark.parametrize("words", CALLS, ids=" ".join)
-def test_a_wrong_key_is_named(words: tuple[str, ...], tmp_path: Path, server: Answering) -> None:
+def test_a_wrong_key_is_reported(words: tuple[str, ...], tmp_path: Path, server: Answering) -> None:
     server.answer = KEY_REFUSED
     output = failure_of(called(words, server.url, tmp_path))
     assert "The API key is not valid" in output
 
 
 @pytest.mark.parametrize("words", CALLS, ids=" ".join)
-def test_an_address_of_something_else_is_named(
+def test_an_address_that_is_not_the_api_is_reported(
     words: tuple[str, ...], tmp_path: Path, server: Answering
 ) -> None:
     server.answer = ANOTHER_SERVER

@@ -26,7 +26,7 @@ def test_add_list_remove(tmp_path: Path) -> None:
     assert json.loads(run(tmp_path, "list", "--json")[1]) == []
 
 
-def test_what_is_wrong_is_said(tmp_path: Path) -> None:
+def test_errors_name_the_file_and_the_problem(tmp_path: Path) -> None:
     code, _, err = run(tmp_path, "remove", "exam")
     assert code == 1
     assert "no benchmark 'exam'" in err

@@ -1,4 +1,4 @@
-"""Shells ask the command itself, so what they complete is what there is."""
+"""Shell completion asks the command itself, so it is always up to date."""
 
 import os
 import subprocess
@@ -11,13 +11,13 @@ from tunery.cli.main import main
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_script_calls_back(shell: str) -> None:
+def test_the_completion_script_asks_the_command(shell: str) -> None:
     done = CliRunner().invoke(main, ["completion", shell])
     assert done.exit_code == 0
     assert f"_TUNERY_COMPLETE={shell}_complete" in done.output
 
 
-def test_what_a_shell_is_told_is_what_there_is() -> None:
+def test_completions_are_the_existing_commands_and_options() -> None:
     program = [sys.executable, "-c", "from tunery.cli.main import main; main(prog_name='tunery')"]
     asking = {
         "_TUNERY_COMPLETE": "bash_complete",

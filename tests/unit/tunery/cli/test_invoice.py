@@ -7,7 +7,8 @@ import click
 import pytest
 from rich.console import Console
 
-from services.billing.domain.invoice import Adjustment, Invoice, LedgerRow, invoice
+from schemas.account import InvoiceAdjustment
+from services.billing.domain.invoice import Invoice, LedgerRow, invoice
 from services.billing.domain.periods import period
 from tunery.cli.invoice import _micro, _write_csv, table
 from tunery.plan.price import PriceBook
@@ -16,7 +17,9 @@ BOOK = PriceBook(
     version="v", currency="EUR", gpu_hour_micro={"standard": 3_600_000}, token_micro_per_million=0
 )
 MONTH = period("2026-11")
-GOODWILL = Adjustment(reference="T-17", reason="goodwill", currency="EUR", amount_micro=-5_000_000)
+GOODWILL = InvoiceAdjustment(
+    reference="T-17", reason="goodwill", currency="EUR", amount_micro=-5_000_000
+)
 
 
 def sample(soft: int | None = None) -> Invoice:

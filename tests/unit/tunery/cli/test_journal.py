@@ -40,7 +40,7 @@ def test_the_streams_are_those_of_the_catalogue() -> None:
 # --- tail ---------------------------------------------------------------------------------------
 
 
-def test_tail_shows_what_counts(tunery: Front) -> None:
+def test_tail_shows_accepted_entries(tunery: Front) -> None:
     answer = tunery.lines("tail", "account")
     assert {record["verdict"] for record in answer} == {"accepted"}
     assert [record["content"]["cause"] for record in answer] == list(range(11))
@@ -129,7 +129,7 @@ def test_inspect_shows_what_lies_behind_a_bad_record_without_a_verdict(tunery: F
     assert answer["content"]["events"][0]["type"] == "KeyCreated.v1"
 
 
-def test_inspect_of_nothing_says_what_there_is(tunery: Front) -> None:
+def test_inspect_of_an_unknown_offset_names_the_range(tunery: Front) -> None:
     output = tunery("inspect", "account", HERE, 99, code=1).output
     assert "has no record at offset 99" in output
     assert "it holds [0, 16)" in output
@@ -177,7 +177,7 @@ def test_verify_walks_every_partition_and_names_its_head(tunery: Front) -> None:
 @pytest.mark.parametrize(
     ("offset", "old", "new", "bad", "why"),
     [
-        (1, b'"plan":"standard"', b'"plan":"premium"', 2, "hash chain"),
+        (1, b'"lane":"standard"', b'"lane":"premium"', 2, "hash chain"),
         (12, b'"at":', b'"a":', 12, "missing required field `at`"),
         (8, b'"epoch":6', b'"epoch":8', 8, "newer than any claim"),
     ],
@@ -296,7 +296,7 @@ def cut_off(text: bytes) -> bytes:
         (cut_off, "it was cut off"),
         (gzip.compress, "line 1: "),
         (lambda text: text.replace(b'"stream":"account"', b'"stream":"dance"'), "'dance' is no"),
-        (lambda text: text.replace(b'"plan":"standard"', b'"plan":"premium"'), "hash chain"),
+        (lambda text: text.replace(b'"lane":"standard"', b'"lane":"premium"'), "hash chain"),
         (lambda text: text.replace(b"Rejected.v1", b"Rejected.v9"), "Invalid value 'Rejected.v9'"),
     ],
     ids=["cut off", "compressed", "another stream", "tampered with", "of a later version"],

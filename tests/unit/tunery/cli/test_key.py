@@ -37,7 +37,7 @@ KEY = {
         (["list", "acme"], "GET /v1/tenants/acme/keys"),
     ],
 )
-def test_which_key_is_meant(
+def test_arguments_select_the_key(
     words: list[str], request_line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[httpx.Request] = []
@@ -60,7 +60,7 @@ def test_which_key_is_meant(
         assert "tun-new" in done.output
 
 
-def test_three_names_are_one_too_many() -> None:
+def test_three_names_are_a_usage_error() -> None:
     done = CliRunner().invoke(main, ["key", "rotate", "acme", "key_1", "key_2"])
     assert done.exit_code == 2
     assert "Give a tenant and a key id" in done.output

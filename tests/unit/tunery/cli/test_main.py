@@ -1,4 +1,4 @@
-"""The command line finds its commands, explains them, and ends errors with a fix."""
+"""The command line finds its commands, has help with examples, and errors with a fix."""
 
 import json
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ def test_an_unknown_command_is_a_usage_error() -> None:
     assert "No such command 'dance'" in done.output
 
 
-def test_status_of_nothing_says_how_to_start(tmp_path: Path) -> None:
+def test_status_without_a_stack_says_how_to_start_one(tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["status", "--data-dir", str(tmp_path)])
     assert done.exit_code == 3
     assert "is not running" in done.output
@@ -109,7 +109,7 @@ def test_help_has_examples(words: tuple[str, ...]) -> None:
     assert f"\n    tunery {' '.join(words)}" in done.output
 
 
-def test_every_command_speaks_json() -> None:
+def test_every_command_has_json_output() -> None:
     silent = {
         " ".join(words)
         for words, command in ALL.items()

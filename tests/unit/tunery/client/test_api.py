@@ -73,7 +73,7 @@ def test_a_key_is_not_created_twice_by_an_outage() -> None:
     assert len(seen) == 1
 
 
-def test_a_dead_address_is_named() -> None:
+def test_an_unreachable_address_is_named() -> None:
     def handle(request: httpx.Request) -> httpx.Response:
         raise httpx.ConnectError("refused", request=request)
 
@@ -82,7 +82,7 @@ def test_a_dead_address_is_named() -> None:
         api.job("x")
 
 
-def test_ids_with_slashes_are_one_part_of_the_url() -> None:
+def test_slashes_in_ids_are_escaped_in_urls() -> None:
     seen: list[httpx.Request] = []
     with served([httpx.Response(200, json={"id": "a/b"})], seen) as api:
         api.model("ft:org/m:x::1")
@@ -160,7 +160,7 @@ def test_a_stream_that_never_says_anything_new_is_given_up(
 
 
 @pytest.mark.parametrize("page", [httpx.Response(200, text="It works!"), httpx.Response(200)])
-def test_what_is_no_answer_of_the_api_is_shown(page: httpx.Response) -> None:
+def test_a_response_that_is_not_the_apis_is_shown(page: httpx.Response) -> None:
     for ask in (lambda api: api.job("x"), lambda api: list(api.follow("x"))):
         with served([page], []) as api, pytest.raises(ApiRefusal, match="not as this API does"):
             ask(api)
@@ -197,7 +197,7 @@ class Uploads:
         return {"file": {"id": b"".join(self.parts[item] for item in asked["part_ids"]).decode()}}
 
 
-def test_a_large_file_goes_in_parts_and_a_lost_one_goes_again(
+def test_a_large_file_is_uploaded_in_parts_and_lost_parts_are_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("time.sleep", lambda _: None)

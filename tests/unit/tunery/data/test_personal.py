@@ -60,7 +60,7 @@ def test_a_value_is_replaced_by_its_kind(text: str, masked: str) -> None:
         "the sum 100 200 300 400",
     ],
 )
-def test_numbers_that_belong_to_nobody_stay(text: str) -> None:
+def test_numbers_without_a_personal_shape_are_not_masked(text: str) -> None:
     assert find_spans(text) == []
 
 
@@ -71,7 +71,7 @@ def test_spans_are_in_order_and_apart(text: str) -> None:
     assert all(0 <= span.start < span.end <= len(text) for span in spans)
 
 
-def test_masked_text_holds_nothing_any_more() -> None:
+def test_masked_text_has_no_further_findings() -> None:
     text = "a@b.example 4111111111111111 +1 415 555 0132 hf_" + "q" * 34
     assert find_spans(mask(text)) == []
 

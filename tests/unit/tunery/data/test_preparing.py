@@ -230,7 +230,7 @@ def test_small_windows_lose_nothing(
 
 
 @pytest.mark.train
-def test_the_trainer_reads_the_shards(prepared: PreparedDirectory) -> None:
+def test_the_trainer_can_read_the_shards(prepared: PreparedDirectory) -> None:
     from tunery.ml.packed import read_rows
 
     rows = read_rows([str(prepared.train_path)], vocabulary=49_152)
@@ -401,7 +401,9 @@ def _rendered(tokenizer: Tokenizer, text: str) -> Rendered:
     return rendered
 
 
-def test_texts_are_no_questions_to_the_model(write: Writer, base_dir: Path, tmp_path: Path) -> None:
+def test_plain_texts_give_no_validation_prompts(
+    write: Writer, base_dir: Path, tmp_path: Path
+) -> None:
     path = write(texts(number, words=3) for number in range(20))
     held = write([texts(90, words=3), texts(91, words=200)], "held.jsonl")
     options: dict[str, Any] = {"max_length": 64, "length_policy": "split"}

@@ -44,14 +44,14 @@ async def test_a_refused_tenant_ends_the_start(running: Stack) -> None:
         await initial_setup.create_tenant(running, always(401))
 
 
-async def test_a_gateway_that_is_not_settled_yet_is_asked_again(running: Stack) -> None:
+async def test_setup_is_retried_while_the_gateway_is_not_ready(running: Stack) -> None:
     answers = [503, 503, 201]
     patient = client(lambda _request: httpx.Response(answers.pop(0)))
     assert await initial_setup.create_tenant(running, patient) == "tenant local created"
     assert answers == []
 
 
-async def test_patience_has_a_limit(running: Stack) -> None:
+async def test_setup_retries_are_limited(running: Stack) -> None:
     with pytest.raises(LocalError, match=f"in {initial_setup.ATTEMPTS_MAX} tries: 503"):
         await initial_setup.create_tenant(running, always(503))
 

@@ -28,7 +28,7 @@ def test_the_lock_in_the_repository_names_kafka_and_no_host() -> None:
     assert "://" not in text
 
 
-def test_a_jar_enters_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_jar_is_added_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_lock(tmp_path, monkeypatch, b"bytes of the jar")
     target = tmp_path / "jars"
     assert jars.install(target, fetch) == (target, 1)

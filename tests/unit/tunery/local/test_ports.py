@@ -6,7 +6,7 @@ from pathlib import Path
 from tunery.local import ports
 
 
-def test_the_same_ports_come_again(tmp_path: Path) -> None:
+def test_ports_are_kept_between_runs(tmp_path: Path) -> None:
     notices: list[str] = []
     first = ports.assign(tmp_path / "ports.json", notices.append, ports.ANY)
     second = ports.assign(tmp_path / "ports.json", notices.append, ports.ANY)
@@ -15,7 +15,7 @@ def test_the_same_ports_come_again(tmp_path: Path) -> None:
     assert notices == []
 
 
-def test_a_taken_port_moves_and_is_named(tmp_path: Path) -> None:
+def test_a_port_in_use_is_replaced_and_reported(tmp_path: Path) -> None:
     notices: list[str] = []
     with socket.socket() as other:
         other.bind((ports.HOST, 0))
@@ -28,7 +28,7 @@ def test_a_taken_port_moves_and_is_named(tmp_path: Path) -> None:
     ]
 
 
-def test_a_half_written_file_is_forgotten(tmp_path: Path) -> None:
+def test_a_malformed_ports_file_is_replaced(tmp_path: Path) -> None:
     file = tmp_path / "ports.json"
     file.write_text('{"kafka": 19', encoding="utf-8")
     chosen = ports.assign(file, lambda _text: None, {"kafka": 0})

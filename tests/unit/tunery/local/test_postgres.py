@@ -27,7 +27,7 @@ def test_a_normal_user_keeps_everything_in_place(
     assert where == postgres.PostgresLayout(postgres.packaged_install(), closed / "data", None)
 
 
-def test_root_moves_what_nobody_cannot_reach(
+def test_as_root_unreachable_data_is_moved(
     closed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(postgres, "unprivileged", lambda: UNPRIVILEGED)
@@ -54,7 +54,7 @@ def test_binaries_are_copied_with_their_libraries_for_all_to_read(tmp_path: Path
     assert [path.name for path in home.parent.iterdir()] == ["postgres-18"]
 
 
-def test_data_of_a_directory_that_is_gone_is_swept(tmp_path: Path) -> None:
+def test_data_of_deleted_directories_is_swept(tmp_path: Path) -> None:
     stacks, kept = tmp_path / "stacks", tmp_path / "kept"
     kept.mkdir()
     (kept / "instance").write_text("alive")

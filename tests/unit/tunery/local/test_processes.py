@@ -35,7 +35,7 @@ def test_orphans_end_and_stale_records_go(tmp_path: Path) -> None:
     gone = processes.ProcessRecord("valkey", first.pid, start_ticks=1, boot_id=processes.boot_id())
     processes.write_record(tmp_path, gone)
     (tmp_path / "broken.pid").write_text("{")
-    # Nobody waits for them here, so they stay zombies: a zombie counts as ended.
+    # No parent waits for them, so they stay zombies; a zombie counts as ended.
     assert processes.stop_orphans(tmp_path, ("gateway", "kafka")) == ["gateway", "kafka"]
     assert first.wait() == second.wait() == -signal.SIGTERM
     assert list(tmp_path.glob("*.pid")) == [tmp_path / "broken.pid"]

@@ -25,14 +25,16 @@ def test_a_server_that_is_not_built_is_named_with_its_fix(program: Path) -> None
     assert str(program) in missing.value.what
 
 
-def test_what_is_built_is_not_built_again(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_existing_binary_is_not_built_again(
+    program: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     program.parent.mkdir()
     program.touch()
     monkeypatch.setattr(s3, "go_binary", lambda: pytest.fail("Go is not needed"))
     assert s3.install() == s3.built_binary() == program
 
 
-def test_without_go_the_user_learns_both_ways_out(
+def test_without_go_the_error_names_both_fixes(
     program: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(s3, "go_binary", lambda: None)
@@ -40,7 +42,7 @@ def test_without_go_the_user_learns_both_ways_out(
         s3.install()
 
 
-def test_a_failed_build_leaves_nothing_and_shows_the_end_of_the_output(
+def test_a_failed_build_leaves_no_file_and_shows_its_last_output(
     program: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:

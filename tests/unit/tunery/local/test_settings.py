@@ -38,7 +38,7 @@ def test_server_of_the_user_replaces_the_embedded_one(tmp_path: Path) -> None:
     assert configured.environment()["TUNERY_S3_ENDPOINT"] == "http://127.0.0.1:6"
 
 
-def test_an_s3_of_ones_own_needs_its_keys() -> None:
+def test_an_external_s3_needs_its_keys() -> None:
     with pytest.raises(LocalError, match="TUNERY_S3_ACCESS_KEY, TUNERY_S3_SECRET_KEY"):
         settings.replaced({"TUNERY_S3_ENDPOINT": "http://s3", "TUNERY_S3_BUCKET": "b"})
 
@@ -51,7 +51,7 @@ def test_a_stack_that_was_started_is_found_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("left", ["secrets", "ports"])
-def test_half_a_stack_is_none(tmp_path: Path, left: str) -> None:
+def test_incomplete_settings_are_no_stack(tmp_path: Path, left: str) -> None:
     folders = DataDir(tmp_path)
     if left == "secrets":
         secrets.load_or_create(folders.secrets)

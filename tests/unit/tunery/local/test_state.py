@@ -14,7 +14,7 @@ def folders_in(tmp_path: Path) -> DataDir:
     return folders
 
 
-def test_what_was_told_is_read_back(tmp_path: Path) -> None:
+def test_a_written_state_is_read_back(tmp_path: Path) -> None:
     folders = folders_in(tmp_path)
     file = StateFile(folders)
     file.record(Changed("kafka", Phase.READY, pid=7, address="127.0.0.1:1"))

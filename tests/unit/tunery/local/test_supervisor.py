@@ -104,7 +104,7 @@ async def test_a_dead_child_without_restart_stays_dead_until_started(folders: Da
     await boss.drain([["a"]])
 
 
-async def test_stages_stop_in_order_and_the_deaf_are_killed(
+async def test_stages_stop_in_order_and_children_that_ignore_sigterm_are_killed(
     folders: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events = EventList()
@@ -171,7 +171,7 @@ async def test_orphans_of_a_dead_supervisor_are_stopped_first(folders: DataDir) 
     await dead.stop("a")
 
 
-async def test_a_failing_settlement_counts_as_a_failed_start(
+async def test_a_failing_setup_step_is_a_failed_start(
     folders: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervisors, "BACKOFF", Backoff(1, 15_000))

@@ -43,7 +43,7 @@ def canonicalise(source: Path, target: Path) -> Canonical:
     return write_canonical(load_file(source / WEIGHTS), config, target, "tiny", SHA256)
 
 
-def test_it_is_two_files_without_places(saved: Path, tmp_path: Path) -> None:
+def test_a_canonical_adapter_is_two_files_without_paths(saved: Path, tmp_path: Path) -> None:
     written = canonicalise(saved, tmp_path / "one")
     files = sorted((tmp_path / "one").iterdir())
     assert [path.name for path in files] == [CONFIG, WEIGHTS]
@@ -54,7 +54,7 @@ def test_it_is_two_files_without_places(saved: Path, tmp_path: Path) -> None:
     assert "/" not in json.dumps(config)
 
 
-def test_one_meaning_has_one_spelling(saved: Path, tmp_path: Path) -> None:
+def test_equal_adapters_have_equal_bytes(saved: Path, tmp_path: Path) -> None:
     first = canonicalise(saved, tmp_path / "one")
     assert canonicalise(tmp_path / "one", tmp_path / "two") == first
     other = tmp_path / "shuffled"
@@ -78,7 +78,7 @@ def test_it_loads_and_gives_the_same_logits(
     assert proof.reference_difference_max == 0.0
 
 
-def test_another_adapter_is_distinguished(
+def test_different_adapters_have_different_bytes(
     saved: Path, tiny: tuple[Path, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     canonicalise(saved, tmp_path / "one")
@@ -105,7 +105,7 @@ def graft(directory: Path) -> None:
     ("alter", "what"),
     [(poison, "NaN or infinity"), (graft, "no LoRA weight")],
 )
-def test_what_is_no_adapter_is_refused(
+def test_a_folder_without_an_adapter_is_refused(
     saved: Path, tmp_path: Path, alter: Callable[[Path], None], what: str
 ) -> None:
     source = tmp_path / "source"

@@ -52,7 +52,7 @@ def test_a_checkpoint_names_every_byte(tmp_path: Path) -> None:
     )
 
 
-def test_alike_runs_write_the_same_bytes(tmp_path: Path) -> None:
+def test_equal_runs_write_equal_checkpoints(tmp_path: Path) -> None:
     here, there = written(tmp_path / "a", 3), written(tmp_path / "b", 3)
     assert here.manifest_sha256 == there.manifest_sha256
     assert written(tmp_path / "a", 3).manifest_sha256 == here.manifest_sha256
@@ -91,7 +91,7 @@ def vanish(directory: Path) -> None:
         (vanish, "MANIFEST.json cannot be read: No such file or directory"),
     ],
 )
-def test_a_damaged_one_is_named_and_the_older_used(
+def test_a_damaged_checkpoint_is_skipped_and_the_older_one_used(
     tmp_path: Path, damage: Callable[[Path], None], reason: str
 ) -> None:
     older, newer = written(tmp_path, 2), written(tmp_path, 4)
@@ -104,7 +104,7 @@ def test_a_damaged_one_is_named_and_the_older_used(
     ]
 
 
-def test_one_of_another_run_is_passed_over(tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_run_is_skipped(tmp_path: Path) -> None:
     checkpoint = written(tmp_path, 2)
     chosen, skipped = choose(
         [candidate(checkpoint)], lambda m: first_difference({"data": "e"}, m.run)

@@ -37,7 +37,7 @@ def test_the_window_is_bounded(losses: list[float]) -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
-def test_numbers_that_are_none_stop_the_run_with_advice(value: float) -> None:
+def test_a_loss_that_is_not_finite_stops_the_run_with_advice(value: float) -> None:
     with pytest.raises(WorkError, match="step 8") as caught:
         check_finite(value, what="the loss", step=7, learning_rate=3e-3)
     assert caught.value.cause == "divergence"

@@ -36,7 +36,7 @@ def test_an_older_directory_is_replaced_whole(tmp_path: Path) -> None:
     assert names(tmp_path / "made") == ["new"]
 
 
-def test_what_a_killed_writer_left_is_cleared(tmp_path: Path) -> None:
+def test_temporary_directories_of_killed_writers_are_removed(tmp_path: Path) -> None:
     (tmp_path / "tmp-step-00000003-abc").mkdir()
     (tmp_path / "step-00000002").mkdir()
     remove_partials(tmp_path)

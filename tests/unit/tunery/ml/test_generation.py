@@ -22,7 +22,7 @@ def test_a_prompt_is_put_as_the_template_says(loaded: tuple[Any, Any]) -> None:
     assert text.endswith("<|im_start|>user\nWho are you?<|im_end|>\n<|im_start|>assistant\n")
 
 
-def test_many_at_a_time_answer_as_one_at_a_time(loaded: tuple[Any, Any]) -> None:
+def test_batched_generation_equals_generation_one_by_one(loaded: tuple[Any, Any]) -> None:
     prompts = [render(loaded[1], "tell me " * (1 + number % 4)) for number in range(BATCH + 2)]
     reports: list[int] = []
     together = answers(*loaded, prompts, new_tokens_max=6, between=reports.append)

@@ -24,7 +24,7 @@ def test_warm_up_climbs_in_equal_parts_and_the_rest_runs_down() -> None:
     share=st.floats(0, 0.9),
     at=st.floats(0, 1, exclude_max=True),
 )
-def test_no_step_is_spent_at_a_rate_of_zero(
+def test_no_step_has_a_learning_rate_of_zero(
     scheduler: Scheduler, total: int, share: float, at: float
 ) -> None:
     assert (

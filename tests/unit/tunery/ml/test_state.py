@@ -42,7 +42,7 @@ def test_updates_too_small_for_bf16_are_not_lost() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_state_restored_goes_on_bit_for_bit(dtype: torch.dtype) -> None:
+def test_training_continues_bit_for_bit_from_restored_state(dtype: torch.dtype) -> None:
     first = AdapterAdamW(weights(dtype), rate=1e-2, weight_decay=0.1)
     steps(first, 3)
     tensors = {name: tensor.clone() for name, tensor in first.tensors().items()}
@@ -56,7 +56,7 @@ def test_state_restored_goes_on_bit_for_bit(dtype: torch.dtype) -> None:
         assert torch.equal(first.masters[name], second.masters[name])
 
 
-def test_missing_state_is_loud() -> None:
+def test_missing_state_is_an_error() -> None:
     first = AdapterAdamW(weights(torch.float32), rate=1e-2, weight_decay=0.0)
     steps(first, 1)
     tensors = first.tensors()
@@ -69,7 +69,7 @@ def draw() -> list[float]:
     return [random.random(), float(np.random.normal()), float(torch.rand(1)), random.gauss(0, 1)]
 
 
-def test_every_generator_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_random_generators_continue_from_restored_state(tmp_path: Path) -> None:
     random.seed(1)
     np.random.seed(2)
     torch.manual_seed(3)

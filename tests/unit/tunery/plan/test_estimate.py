@@ -10,7 +10,7 @@ from tunery.plan.hyperparameters import resolve
 from tunery.plan.time import HOLD_MS_MIN, hold_of
 
 
-def test_the_measured_run_comes_out_again() -> None:
+def test_the_estimate_reproduces_a_measured_run() -> None:
     """20,480 tokens took 62 s of CPU, and evaluation 150 s; start-up is counted on top of both."""
     hyper, _ = resolve({"n_epochs": 1}, SMOL, tokens(20_480), 1)
     needs = estimate(job(hyper), tokens(20_480))

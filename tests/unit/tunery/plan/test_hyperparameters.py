@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from schemas.envelope import Reason
 from tests.unit.tunery.plan.samples import SMOL, tokens
 from tunery.plan.hyperparameters import RANGES, multiplier_max, problems, resolve
 from tunery.plan.memory import memory_bytes
@@ -56,8 +57,11 @@ def test_problems_are_named_all_at_once() -> None:
         "alpha",
         "speed",
     ]
-    assert "from 1 to 50" in named[0].message
-    assert "8192" in named[2].message
+    assert named[0].reason == Reason(
+        code="not_whole_in_range",
+        params={"name": "n_epochs", "low": "1", "high": "50", "value": "0"},
+    )
+    assert named[2].reason.params["high"] == "8192"
     assert problems({"n_epochs": "auto", "rank": None, "precision": "fp32"}, SMOL) == ()
     both = problems({"learning_rate": 1e-4, "learning_rate_multiplier": 2}, SMOL)
     assert [problem.param for problem in both] == ["learning_rate_multiplier"]
@@ -70,7 +74,7 @@ def test_numbers_beyond_all_bounds_are_named_in_short(value: int | float | str) 
     for name in RANGES:
         (problem,) = problems({name: value}, SMOL)
         assert problem.param == name
-        assert len(problem.message) < 200
+        assert len(str(problem.reason.params)) < 200
 
 
 @given(name=st.sampled_from(sorted(RANGES)), high=st.booleans())
@@ -94,4 +98,4 @@ def test_no_multiplier_leads_out_of_the_range_of_learning_rates(hidden: int, cou
     hyper, _ = resolve({"learning_rate_multiplier": most}, base, tokens(count), 1)
     assert hyper.learning_rate_ppb <= RANGES["learning_rate"][1] * 1e9
     (problem,) = problems({"learning_rate_multiplier": most + 0.01}, base)
-    assert f"from 0.01 to {most}" in problem.message
+    assert (problem.reason.params["low"], problem.reason.params["high"]) == ("0.01", str(most))

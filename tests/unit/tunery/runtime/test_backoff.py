@@ -1,24 +1,9 @@
 import pytest
 
+from tests.unit.tunery.runtime.step_clock import StepClock
 from tunery.runtime.backoff import Backoff, every, retry
 
 PAUSES = Backoff(100, 500)
-
-
-class StepClock:
-    """A clock that moves only when somebody sleeps."""
-
-    def __init__(self) -> None:
-        self.slept_ms: list[int] = []
-
-    def monotonic_ms(self) -> int:
-        return sum(self.slept_ms)
-
-    def now_ms(self) -> int:
-        return sum(self.slept_ms)
-
-    async def sleep(self, ms: int) -> None:
-        self.slept_ms.append(ms)
 
 
 class Flaky:
@@ -79,7 +64,7 @@ async def test_another_error_is_raised_at_once() -> None:
     assert flaky.calls == 1
 
 
-async def test_what_is_raised_on_a_failure_ends_the_tries() -> None:
+async def test_an_exception_in_the_failure_callback_ends_the_retries() -> None:
     def give_up(error: Exception, _: int) -> None:
         raise PermissionError("not worth another try") from error
 

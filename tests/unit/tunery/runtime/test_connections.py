@@ -2,7 +2,8 @@ import logging
 
 import pytest
 
-from tests.unit.tunery.runtime.test_backoff import Flaky, StepClock
+from tests.unit.tunery.runtime.step_clock import StepClock
+from tests.unit.tunery.runtime.test_backoff import Flaky
 from tunery.runtime.connections import LOG_EVERY, kafka_settings, wait_for_server
 from tunery.runtime.memory_servers import settings
 

@@ -25,7 +25,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-def test_what_is_given_is_taken_and_the_rest_has_defaults(environment: pytest.MonkeyPatch) -> None:
+def test_given_settings_are_used_and_others_have_defaults(environment: pytest.MonkeyPatch) -> None:
     environment.setenv("TUNERY_LOG_LEVEL", "debug")
     settings = load(RuntimeSettings)
     assert settings.kafka_bootstrap == "127.0.0.1:9092"

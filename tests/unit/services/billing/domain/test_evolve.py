@@ -3,21 +3,28 @@
 from schemas.account import (
     DeliveryDue,
     DeliveryEnded,
+    DeliveryReport,
+    EndpointChange,
     EndpointChanged,
     EndpointCreated,
     EndpointDeleted,
     EndpointRotated,
+    EndpointTerms,
     Event,
     InvoiceClosed,
     KeyCreated,
     KeyRevoked,
     KeyRotated,
+    KeyRotation,
+    KeyTerms,
     PeriodEnded,
     PlanSet,
+    PlanTerms,
     Statement,
     TenantCreated,
+    WebhookEvent,
 )
-from schemas.envelope import Context, Rejected
+from schemas.envelope import Context, Reason, Rejected
 from schemas.sealed import Sealed
 from services.billing.domain.evolve import evolve
 from services.billing.domain.periods import period
@@ -26,22 +33,25 @@ from tests.unit.services.billing.domain.test_decide import LIMITS, SEALED
 
 NOVEMBER = period("2026-11")
 OTHER = Sealed(key_id="k", nonce=b"n", ciphertext=b"d")
-TENANT = TenantCreated(name=SEALED, plan="free", limits=LIMITS, price_version="2026-11")
+TENANT = TenantCreated(
+    name=SEALED, terms=PlanTerms(lane="free", limits=LIMITS, price_version="2026-11")
+)
 KEY = KeyCreated(
-    key_id="key-1", name=SEALED, sha256="ab" * 32, hint="…1", scopes=("read",), expires_at=None
+    terms=KeyTerms(
+        key_id="key-1", name=SEALED, sha256="ab" * 32, hint="…1", scopes=("read",), expires_at=None
+    )
 )
 ENDPOINT = EndpointCreated(
-    endpoint_id="we-1", name=SEALED, url=SEALED, event_types=("a",), secret_version=1
+    terms=EndpointTerms(
+        endpoint_id="we-1", name=SEALED, url=SEALED, event_types=("a",), secret_version=1
+    )
 )
 DUE = DeliveryDue(
     delivery_id="wd-1",
     endpoint_id="we-1",
     url=SEALED,
     secret_version=1,
-    event_id="evt-1",
-    event_type="a",
-    object_id="ftjob-1",
-    created_at=1,
+    event=WebhookEvent(event_id="evt-1", event_type="a", object_id="ftjob-1", created_at=1),
 )
 
 
@@ -75,24 +85,26 @@ def test_a_closed_month_is_followed_by_the_next() -> None:
 
 def test_events_of_an_unknown_tenant_and_refusals_change_nothing() -> None:
     assert after(KEY, ENDPOINT, DUE) == INITIAL
-    assert after(Rejected(code="not_found", message="No.")) == INITIAL
+    assert after(Rejected(code="not_found", reason=Reason(code="key_missing"))) == INITIAL
 
 
 def test_a_tenants_events_leave_the_others_alone() -> None:
     state = after(TENANT, KEY)
     both = after(
         TENANT,
-        PlanSet(plan="premium", limits=LIMITS, price_version="2027"),
+        PlanSet(terms=PlanTerms(lane="premium", limits=LIMITS, price_version="2027")),
         tenant="other",
         state=state,
     )
     assert both["acme"] == state["acme"]
-    assert (both["other"].plan, len(both["other"].keys)) == ("premium", 0)
+    assert (both["other"].terms.lane, len(both["other"].keys)) == ("premium", 0)
 
 
 def test_a_rotated_key_keeps_its_scopes_and_a_revoked_one_stays_known() -> None:
     rotated = KeyRotated(
-        key_id="key-1", sha256="cd" * 32, hint="…2", previous_sha256="ab" * 32, previous_until=9
+        key_id="key-1",
+        previous_sha256="ab" * 32,
+        rotation=KeyRotation(sha256="cd" * 32, hint="…2", previous_until=9),
     )
     key = account(KEY, rotated).keys["key-1"]
     assert (key.sha256, key.scopes, key.revoked) == ("cd" * 32, ("read",), False)
@@ -101,22 +113,27 @@ def test_a_rotated_key_keeps_its_scopes_and_a_revoked_one_stays_known() -> None:
 
 
 def test_an_endpoint_keeps_what_a_change_leaves_out() -> None:
-    changed = EndpointChanged(endpoint_id="we-1", name=None, url=OTHER, event_types=None)
+    changed = EndpointChanged(
+        endpoint_id="we-1", change=EndpointChange(name=None, url=OTHER, event_types=None)
+    )
     rotated = EndpointRotated(endpoint_id="we-1", secret_version=2, previous_until=9)
     endpoint = account(ENDPOINT, changed, rotated).endpoints["we-1"]
-    assert (endpoint.url, endpoint.event_types) == (OTHER, ("a",))
-    assert (endpoint.secret_version, endpoint.previous_until) == (2, 9)
+    assert (endpoint.terms.url, endpoint.terms.event_types) == (OTHER, ("a",))
+    assert (endpoint.terms.secret_version, endpoint.previous_until) == (2, 9)
 
 
 def test_changes_of_an_endpoint_that_is_gone_are_ignored() -> None:
     gone = EndpointDeleted(endpoint_id="we-1")
-    changed = EndpointChanged(endpoint_id="we-1", name=None, url=OTHER, event_types=None)
+    changed = EndpointChanged(
+        endpoint_id="we-1", change=EndpointChange(name=None, url=OTHER, event_types=None)
+    )
     assert account(ENDPOINT, gone, changed, gone) == account()
 
 
 def test_a_delivery_is_open_until_its_first_end() -> None:
     ended = DeliveryEnded(
-        delivery_id="wd-1", endpoint_id="we-1", outcome="delivered", attempts=1, status=200
+        endpoint_id="we-1",
+        report=DeliveryReport(delivery_id="wd-1", outcome="delivered", attempts=1, status=200),
     )
     assert dict(account(DUE).deliveries) == {"wd-1": "we-1"}
     assert account(DUE, ended) == account(DUE, ended, ended) == account()

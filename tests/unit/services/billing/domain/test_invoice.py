@@ -79,7 +79,7 @@ def test_slices_of_one_job_and_hour_are_one_line_and_one_rounding() -> None:
     assert line.amount_micro == line_micro(3, 2_400_000) == 2
 
 
-def test_half_a_unit_goes_to_the_even_one() -> None:
+def test_half_units_are_rounded_to_even() -> None:
     half_hour = HOUR_MS // 2
     assert [line_micro(half_hour, price) for price in (1, 3, 5)] == [0, 2, 2]
     assert line_micro(-half_hour, 3) == -2
@@ -99,7 +99,7 @@ def test_only_hours_of_the_month_count() -> None:
     assert period("2028-02").end_hour - period("2028-02").first_hour == 29 * 24
 
 
-def test_what_is_above_the_soft_limit_is_marked() -> None:
+def test_usage_above_the_soft_limit_is_marked_as_overage() -> None:
     invoiced = bill(row(), row(HOUR + 1), credit(HOUR_MS, HOUR + 2), soft=HOUR_MS + 1000)
     assert [line.overage_gpu_ms for line in invoiced.lines] == [0, HOUR_MS - 1000, 1000 - HOUR_MS]
     assert invoiced.overage_gpu_ms == 0

@@ -7,10 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from schemas.account import Statement
+from schemas.account import InvoiceAdjustment, Statement
 from schemas.units import HOUR_MS
 from services.billing.domain.invoice import (
-    Adjustment,
     Altered,
     Invoice,
     LedgerRow,
@@ -24,7 +23,7 @@ PARTITIONS = 3
 MONTHS = tuple(period(f"2026-{number:02}") for number in range(9, 13))
 # a slice: its month, the partition it is in, how many milliseconds
 SLICE = st.tuples(st.integers(0, 3), st.integers(0, PARTITIONS - 1), st.integers(1, 2 * HOUR_MS))
-# in the order in which they are written: slices, and that the next month is closed
+# in the order of the log: slices, and closings of the next month
 LIFE = st.lists(st.one_of(SLICE, st.just("close")), max_size=40)
 
 
@@ -45,7 +44,7 @@ def bill(
 
 
 def close(month: Period, rows: list[LedgerRow], closed: list[Statement]) -> Statement:
-    """As the effect does: everything that is written by now, of this month or late."""
+    """Close a month as the effect does, with all usage written so far, late usage included."""
     ends = Counter(entry.journal_partition for entry in rows)
     cut = tuple(ends[at] for at in range(PARTITIONS))
     late = closed[-1].cut if closed else (0,) * PARTITIONS
@@ -62,7 +61,7 @@ def close(month: Period, rows: list[LedgerRow], closed: list[Statement]) -> Stat
 
 
 @given(LIFE)
-def test_the_sum_of_all_bills_is_the_ledger_whatever_comes_late(life: list[object]) -> None:
+def test_the_sum_of_all_bills_equals_the_ledger_despite_late_usage(life: list[object]) -> None:
     rows: list[LedgerRow] = []
     closed: list[Statement] = []
     seen: dict[str, Invoice] = {}
@@ -87,7 +86,7 @@ def test_the_sum_of_all_bills_is_the_ledger_whatever_comes_late(life: list[objec
                 assert month_bill == seen[month_bill.period]
 
 
-def test_what_comes_late_is_on_the_next_bill_and_says_so() -> None:
+def test_late_usage_is_on_the_next_bill_and_marked_as_late() -> None:
     september, october = MONTHS[:2]
     early = row(hour=september.first_hour)
     closed = [close(september, [early], [])]
@@ -114,7 +113,7 @@ def test_a_closed_bill_that_would_change_is_named() -> None:
 
 
 def test_adjustments_are_on_the_bill_and_in_its_sum() -> None:
-    goodwill = Adjustment(
+    goodwill = InvoiceAdjustment(
         reference="T-1", reason="goodwill", currency="EUR", amount_micro=-1_000_000
     )
     used = row(hour=MONTHS[0].first_hour)

@@ -1,4 +1,6 @@
-"""Months end, are closed once, and operators adjust the bill of the month that runs."""
+"""Months end and are closed once; operators adjust the bill of the current month."""
+
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -8,6 +10,7 @@ from schemas.account import (
     AdjustInvoice,
     CloseInvoice,
     InvoiceAdjusted,
+    InvoiceAdjustment,
     InvoiceClosed,
     PeriodEnded,
     Statement,
@@ -23,8 +26,15 @@ from tests.unit.services.scheduler.fold import Decider, of
 NOVEMBER = period("2026-11")
 DUE = NOVEMBER.end_ms + CLOSE_AFTER_MS
 GOODWILL = AdjustInvoice(
-    reference="T-1", amount_micro=-5_000_000, currency="EUR", reason="goodwill"
+    adjustment=InvoiceAdjustment(
+        reference="T-1", amount_micro=-5_000_000, currency="EUR", reason="goodwill"
+    )
 )
+
+
+def goodwill(**changes: Any) -> AdjustInvoice:
+    """`GOODWILL` with changes of its fields."""
+    return AdjustInvoice(adjustment=replace(GOODWILL.adjustment, **changes))
 
 
 def tenant() -> Decider:
@@ -55,14 +65,14 @@ def test_a_month_ends_once_and_only_when_its_last_slices_had_time() -> None:
     decider.at = DUE
     ended = of(decider.when(Tick()), PeriodEnded)
     assert (ended.period, ended.before) == ("2026-11", None)
-    assert ended.soft_gpu_ms == create_tenant().limits.soft_gpu_ms
+    assert ended.soft_gpu_ms == create_tenant().terms.limits.soft_gpu_ms
     assert (decider.when(Tick()), deadline(decider)) == ((), None)
 
 
 def test_the_first_outcome_closes_it_and_the_next_month_follows() -> None:
     decider = tenant()
     decider.at = DUE
-    assert decider.when(CloseInvoice(statement=statement())) == ()  # nobody asked
+    assert decider.when(CloseInvoice(statement=statement())) == ()  # no closing was due
     decider.accept(Tick())
     assert decider.when(CloseInvoice(statement=statement("2026-10"))) == ()
     assert of(decider.when(CloseInvoice(statement=statement())), InvoiceClosed)
@@ -77,17 +87,17 @@ def test_the_first_outcome_closes_it_and_the_next_month_follows() -> None:
 def test_an_adjustment_is_on_the_bill_of_its_month_once() -> None:
     decider = tenant()
     adjusted = of(decider.when(GOODWILL), InvoiceAdjusted)
-    assert (adjusted.period, adjusted.amount_micro) == ("2026-11", -5_000_000)
+    assert (adjusted.period, adjusted.adjustment) == ("2026-11", GOODWILL.adjustment)
     again = of(decider.when(GOODWILL), Rejected)
     assert (again.code, again.param) == (errors.ALREADY_EXISTS, "reference")
     decider.at = NOVEMBER.end_ms  # November is not closed yet, and gets nothing new all the same
-    later = of(decider.when(replace(GOODWILL, reference="T-2")), InvoiceAdjusted)
+    later = of(decider.when(goodwill(reference="T-2")), InvoiceAdjusted)
     assert later.period == "2026-12"
 
 
 @pytest.mark.parametrize("amount", [0, 10**15 + 1, -(10**15) - 1])
 def test_amounts_must_make_sense(amount: int) -> None:
-    refused = of(tenant().when(replace(GOODWILL, amount_micro=amount)), Rejected)
+    refused = of(tenant().when(goodwill(amount_micro=amount)), Rejected)
     assert (refused.code, refused.param) == (errors.MALFORMED, "amount_micro")
 
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from schemas.reasons import judging
 from services.eval.domain.verdict import (
     drop_upper_bound,
     judge,
@@ -69,7 +70,7 @@ def test_a_job_sets_its_own_limit_of_the_drop(worse: int, drop_max_ppm: int, ver
     outcome, reasons = judge(pairs, drop_max_ppm)
     assert outcome == verdict
     if verdict == "block":
-        assert "more than 2 points" in reasons[0]
+        assert reasons[0].params["drop_max_ppm"] == 20_000
 
 
 def simulated(seed: int, drop: float, n: int = 220) -> str:
@@ -91,20 +92,27 @@ def test_a_ruined_adapter_is_blocked() -> None:
     assert sum(simulated(seed, 0.25) == "block" for seed in range(400)) >= 380
 
 
-def test_summary_counts_and_advice() -> None:
+def test_summary_counts_and_reasons() -> None:
     summary = summarise(scores(items(80, 40, 5, 95), holdout()))
     assert (summary.verdict, summary.items) == ("block", 220)
     assert (summary.base_correct, summary.adapter_correct) == (120, 85)
     assert (summary.base_loss_ppm, summary.adapter_loss_ppm) == (2_000_000, 1_000_000)
     assert summary.adapter_exact_match_ppm == 250_000
-    assert summary.advice is not None
+    assert summary.reasons == (
+        judging(
+            "drop_shown",
+            change_ppm=-(1_000_000 * 35 // 220),
+            items=220,
+            p_ppm=summary.p_value_ppm,
+            drop_max_ppm=100_000,
+        ),
+    )
 
 
 def test_a_rising_validation_loss_is_a_reason() -> None:
     summary = summarise(scores(items(110, 5, 5, 100), holdout(1.0, 1.5)))
     assert summary.verdict == "pass"
-    assert any("validation" in reason for reason in summary.reasons)
-    assert summary.advice is not None
+    assert summary.reasons[-1] == judging("validation_loss_rose")
 
 
 def test_losses_without_validation_rows_are_minus_one() -> None:

@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
-from schemas.account import KeyCreated, KeyRevoked, KeyRotated
+from schemas.account import KeyCreated, KeyRevoked, KeyRotated, KeyRotation, KeyTerms
 from schemas.sealed import Sealed
 from services.gateway.accounts.auth import BOOTSTRAP, EVERY_SCOPE, authenticate, digest
 from services.gateway.settings import GatewaySettings
@@ -18,19 +18,19 @@ from tunery.runtime.clock import SystemClock
 SECRET, NEW_SECRET = "tun-secret", "tun-newer"
 NOW = 5_000_000
 KEY = KeyCreated(
-    key_id="key-1",
-    name=Sealed(key_id="k", nonce=b"n", ciphertext=b"c"),
-    sha256=digest(SECRET),
-    hint="cret",
-    scopes=("jobs.read",),
-    expires_at=None,
+    terms=KeyTerms(
+        key_id="key-1",
+        name=Sealed(key_id="k", nonce=b"n", ciphertext=b"c"),
+        sha256=digest(SECRET),
+        hint="cret",
+        scopes=("jobs.read",),
+        expires_at=None,
+    )
 )
 ROTATED = KeyRotated(
     key_id="key-1",
-    sha256=digest(NEW_SECRET),
-    hint="ewer",
     previous_sha256=digest(SECRET),
-    previous_until=NOW + 1,
+    rotation=KeyRotation(sha256=digest(NEW_SECRET), hint="ewer", previous_until=NOW + 1),
 )
 
 
@@ -55,8 +55,8 @@ async def refusal_of(authorization: str | None, *events: Any) -> str:
 
 
 async def test_a_key_acts_for_its_tenant_with_its_own_limits() -> None:
-    key = replace(KEY, models=("m",), spend_cap_micro=7, requests_per_minute=9)
-    principal = await principal_of(f"bearer  {SECRET} ", key)
+    terms = replace(KEY.terms, models=("m",), spend_cap_micro=7, requests_per_minute=9)
+    principal = await principal_of(f"bearer  {SECRET} ", KeyCreated(terms=terms))
     assert (principal.tenant, principal.key_id) == ("acme", "key-1")
     assert (principal.scopes, principal.models) == (frozenset({"jobs.read"}), frozenset({"m"}))
     assert principal.cap is not None
@@ -81,25 +81,25 @@ async def test_a_key_that_is_unknown_or_too_long_is_refused() -> None:
 
 async def test_a_key_ends_at_the_moment_it_expires() -> None:
     header = f"Bearer {SECRET}"
-    expired = replace(KEY, expires_at=NOW)
+    expired, valid = (KeyCreated(terms=replace(KEY.terms, expires_at=at)) for at in (NOW, NOW + 1))
     assert await refusal_of(header, expired) == "The API key has expired."
-    assert await principal_of(header, replace(KEY, expires_at=NOW + 1))
+    assert await principal_of(header, valid)
 
 
 async def test_a_revoked_key_is_refused() -> None:
-    revoked = KeyRevoked(key_id="key-1", sha256=KEY.sha256)
+    revoked = KeyRevoked(key_id="key-1", sha256=KEY.terms.sha256)
     assert await refusal_of(f"Bearer {SECRET}", KEY, revoked) == "The API key was revoked."
 
 
 async def test_a_rotated_key_has_two_secrets_until_the_overlap_is_over() -> None:
     for secret in (SECRET, NEW_SECRET):
         assert (await principal_of(f"Bearer {secret}", KEY, ROTATED)).key_id == "key-1"
-    over = replace(ROTATED, previous_until=NOW)
+    over = replace(ROTATED, rotation=replace(ROTATED.rotation, previous_until=NOW))
     assert "was rotated" in await refusal_of(f"Bearer {SECRET}", KEY, over)
 
 
 async def test_a_revoked_key_is_revoked_with_the_secret_before_too() -> None:
-    revoked = KeyRevoked(key_id="key-1", sha256=ROTATED.sha256)
+    revoked = KeyRevoked(key_id="key-1", sha256=ROTATED.rotation.sha256)
     assert "revoked" in await refusal_of(f"Bearer {SECRET}", KEY, ROTATED, revoked)
 
 

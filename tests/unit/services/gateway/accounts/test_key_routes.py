@@ -1,4 +1,4 @@
-"""A tenant's own door to its keys: itself always, the others by a scope of their own."""
+"""Tenants manage their own keys: a key itself always, other keys with the scope keys.write."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ async def another(api: ControlPlane, client: httpx.AsyncClient, *scopes: str) ->
     return api.client(created["key"], tenant), created["id"]
 
 
-async def test_a_key_knows_itself_and_its_siblings_without_secrets(api: ControlPlane) -> None:
+async def test_a_tenants_keys_are_shown_without_secrets(api: ControlPlane) -> None:
     client = await api.tenant()
     _, other_id = await another(api, client, "read")
     own = (await client.get("/v1/keys/current")).json()
@@ -27,7 +27,7 @@ async def test_a_key_knows_itself_and_its_siblings_without_secrets(api: ControlP
     assert (await stranger.get(f"/v1/keys/{own['id']}")).status_code == 404
 
 
-async def test_a_key_rotates_itself_and_the_secret_before_cannot(api: ControlPlane) -> None:
+async def test_a_key_is_rotated_by_its_newest_secret_only(api: ControlPlane) -> None:
     client = await api.tenant()
     own = (await client.get("/v1/keys/current")).json()
     turned = (await client.post("/v1/keys/current/rotate", json={"overlap_seconds": 60})).json()
@@ -44,7 +44,7 @@ async def test_a_key_rotates_itself_and_the_secret_before_cannot(api: ControlPla
     assert (await renewed.get("/v1/files")).status_code == 401
 
 
-async def test_the_secret_of_another_key_is_never_handed_out(api: ControlPlane) -> None:
+async def test_a_key_cannot_rotate_another_key(api: ControlPlane) -> None:
     client = await api.tenant()
     keeper, _ = await another(api, client, "read", "keys.write")
     own = (await client.get("/v1/keys/current")).json()
@@ -70,6 +70,6 @@ async def test_another_key_is_revoked_with_the_scope_for_it(api: ControlPlane) -
     assert (await client.get("/v1/files")).status_code == 401
 
 
-async def test_the_bootstrap_key_is_no_key_of_a_tenant(api: ControlPlane) -> None:
+async def test_the_bootstrap_key_is_not_listed_as_a_tenants_key(api: ControlPlane) -> None:
     shown = await api.client(ADMIN_KEY).get("/v1/keys/current")
     assert shown.status_code == 404

@@ -5,15 +5,22 @@ from msgspec.structs import replace
 from schemas.account import (
     DeliveryDue,
     DeliveryEnded,
+    DeliveryReport,
+    EndpointChange,
     EndpointChanged,
     EndpointCreated,
     EndpointDeleted,
     EndpointRotated,
+    EndpointTerms,
     InvoiceAdjusted,
+    InvoiceAdjustment,
+    KeyCreated,
     KeyRevoked,
     Limits,
     PlanSet,
+    PlanTerms,
     TenantCreated,
+    WebhookEvent,
 )
 from schemas.sealed import Sealed
 from services.gateway.accounts.tables import DELIVERIES, ENDPOINTS, KEYS, TENANTS
@@ -23,25 +30,31 @@ from tests.unit.services.gateway.view_rows import folded, only, rows
 SEALED = Sealed(key_id="k", nonce=b"n", ciphertext=b"c")
 OTHER = Sealed(key_id="k", nonce=b"n", ciphertext=b"d")
 LIMITS = Limits(soft_gpu_ms=1, hard_gpu_ms=2, concurrency=3)
-TENANT = TenantCreated(name=SEALED, plan="free", limits=LIMITS, price_version="2026-11")
+TENANT = TenantCreated(
+    name=SEALED, terms=PlanTerms(lane="free", limits=LIMITS, price_version="2026-11")
+)
 ENDPOINT = EndpointCreated(
-    endpoint_id="we-1", name=SEALED, url=SEALED, event_types=("a",), secret_version=1
+    terms=EndpointTerms(
+        endpoint_id="we-1", name=SEALED, url=SEALED, event_types=("a",), secret_version=1
+    )
 )
 DUE = DeliveryDue(
     delivery_id="wd-1",
     endpoint_id="we-1",
     url=SEALED,
     secret_version=1,
-    event_id="evt-1",
-    event_type="fine_tuning.job.succeeded",
-    object_id="ftjob-1",
-    created_at=900_000,
+    event=WebhookEvent(
+        event_id="evt-1",
+        event_type="fine_tuning.job.succeeded",
+        object_id="ftjob-1",
+        created_at=900_000,
+    ),
 )
 
 
 def test_a_new_plan_changes_the_tenant_and_not_its_name() -> None:
     more = replace(LIMITS, concurrency=30)
-    plan = PlanSet(plan="premium", limits=more, price_version="2027-01")
+    plan = PlanSet(terms=PlanTerms(lane="premium", limits=more, price_version="2027-01"))
     row = only(folded("account", TENANT, plan), TENANTS)
     assert (row.id, row.name, row.created_at) == ("acme", SEALED, 1_001_000)
     assert (row.plan, row.limits, row.price_version) == ("premium", more, "2027-01")
@@ -49,18 +62,21 @@ def test_a_new_plan_changes_the_tenant_and_not_its_name() -> None:
 
 def test_a_rotated_key_keeps_its_scopes_and_the_secret_before() -> None:
     row = only(folded("account", KEY, ROTATED), KEYS)
-    assert (row.sha256, row.hint) == (ROTATED.sha256, ROTATED.hint)
-    assert (row.previous_sha256, row.previous_until) == (KEY.sha256, ROTATED.previous_until)
-    assert (row.scopes, row.sequence) == (KEY.scopes, 1)
+    assert (row.sha256, row.hint) == (ROTATED.rotation.sha256, ROTATED.rotation.hint)
+    assert row.previous_sha256 == KEY.terms.sha256
+    assert row.previous_until == ROTATED.rotation.previous_until
+    assert (row.scopes, row.sequence) == (KEY.terms.scopes, 1)
 
 
 def test_a_revoked_key_stays_with_the_time_of_its_end() -> None:
-    revoked = KeyRevoked(key_id="key-1", sha256=KEY.sha256)
+    revoked = KeyRevoked(key_id="key-1", sha256=KEY.terms.sha256)
     assert only(folded("account", KEY, revoked), KEYS).revoked_at == 1_002_000
 
 
 def test_a_changed_endpoint_keeps_what_was_left_out() -> None:
-    changed = EndpointChanged(endpoint_id="we-1", name=None, url=OTHER, event_types=None)
+    changed = EndpointChanged(
+        endpoint_id="we-1", change=EndpointChange(name=None, url=OTHER, event_types=None)
+    )
     row = only(folded("account", ENDPOINT, changed), ENDPOINTS)
     assert (row.url, row.name, row.event_types) == (OTHER, SEALED, ("a",))
     assert (row.created_at, row.updated_at) == (1_001_000, 1_002_000)
@@ -81,7 +97,8 @@ def test_a_delivery_is_open_until_it_ends() -> None:
     row = only(folded("account", DUE), DELIVERIES)
     assert (row.due_at, row.event_at, row.ended_at) == (1_001_000, 900_000, None)
     ended = DeliveryEnded(
-        delivery_id="wd-1", endpoint_id="we-1", outcome="gave_up", attempts=9, status=None
+        endpoint_id="we-1",
+        report=DeliveryReport(delivery_id="wd-1", outcome="gave_up", attempts=9, status=None),
     )
     row = only(folded("account", DUE, ended), DELIVERIES)
     assert (row.ended_at, row.outcome, row.attempts, row.status) == (1_002_000, "gave_up", 9, None)
@@ -89,15 +106,19 @@ def test_a_delivery_is_open_until_it_ends() -> None:
 
 def test_rows_of_two_tenants_with_one_key_id_stay_apart() -> None:
     records = folded("account", KEY, key="acme")
-    records = folded("account", replace(KEY, hint="else"), key="other", records=records)
+    other = KeyCreated(terms=replace(KEY.terms, hint="else"))
+    records = folded("account", other, key="other", records=records)
     assert [(row.tenant, row.hint) for row in rows(records, KEYS)] == [
-        ("acme", KEY.hint),
+        ("acme", KEY.terms.hint),
         ("other", "else"),
     ]
 
 
 def test_invoices_are_no_rows_of_the_gateway() -> None:
     adjusted = InvoiceAdjusted(
-        reference="r", period="2026-11", amount_micro=1, currency="EUR", reason="goodwill"
+        period="2026-11",
+        adjustment=InvoiceAdjustment(
+            reference="r", amount_micro=1, currency="EUR", reason="goodwill"
+        ),
     )
     assert folded("account", adjusted) == {}

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from schemas.account import AdjustInvoice, DeliveryEnded
+from schemas.account import DeliveryEnded, DeliveryReport, InvoiceAdjustment
 from schemas.sealed import Sealed
 from services.gateway.accounts.responses import (
     adjustment_response,
@@ -34,7 +34,7 @@ def test_an_erased_tenant_has_no_name() -> None:
 
 def test_a_key_is_shown_without_any_hash_of_its_secret() -> None:
     shown = key_response(only(folded("account", KEY), KEYS), unseal)
-    assert KEY.sha256 not in shown.model_dump_json()
+    assert KEY.terms.sha256 not in shown.model_dump_json()
     assert (shown.hint, shown.scopes, shown.models) == ("cret", ["jobs.read"], None)
     assert (shown.expires_at, shown.revoked_at, shown.previous_until) == (None, None, None)
 
@@ -61,7 +61,8 @@ def test_a_delivery_is_pending_until_it_ended() -> None:
         "ftjob-1",
     )
     ended = DeliveryEnded(
-        delivery_id="wd-1", endpoint_id="we-1", outcome="delivered", attempts=1, status=204
+        endpoint_id="we-1",
+        report=DeliveryReport(delivery_id="wd-1", outcome="delivered", attempts=1, status=204),
     )
     shown = delivery_response(only(folded("account", DUE, ended), DELIVERIES))
     assert (shown.outcome, shown.ended_at, shown.status_code) == ("delivered", 1_002, 204)
@@ -71,6 +72,6 @@ def test_a_delivery_is_pending_until_it_ended() -> None:
     ("at", "period"), [(1_796_083_199_999, "2026-11"), (1_796_083_200_000, "2026-12")]
 )
 def test_an_adjustment_belongs_to_its_month_in_utc(at: int, period: str) -> None:
-    adjusted = AdjustInvoice(reference="r", amount_micro=-5, currency="EUR", reason="goodwill")
+    adjusted = InvoiceAdjustment(reference="r", amount_micro=-5, currency="EUR", reason="goodwill")
     shown = adjustment_response("acme", adjusted, at)
     assert (shown.tenant, shown.period, shown.amount_micro) == ("acme", period, -5)

@@ -4,7 +4,15 @@ import asyncio
 
 import pytest
 
-from schemas.account import RICH_EVENT_TYPES, STANDARD_EVENT_TYPES, Announce, EndDelivery
+from schemas.account import (
+    RICH_EVENT_TYPES,
+    STANDARD_EVENT_TYPES,
+    Announce,
+    DeliveryOutcome,
+    DeliveryReport,
+    EndDelivery,
+    WebhookEvent,
+)
 from schemas.topics import ACCOUNT
 from tests.unit.services.gateway.control_plane import ControlPlane
 from tunery.runtime.seal.webhooks import webhook_secret
@@ -32,30 +40,36 @@ async def test_the_secret_is_shown_once_and_is_the_notifiers(api: ControlPlane) 
     assert "example.com" not in repr(rows)
 
 
-async def test_deliveries_tell_what_came_of_an_event(api: ControlPlane) -> None:
+async def test_deliveries_show_the_outcome_of_an_event(api: ControlPlane) -> None:
     client = await api.tenant()
     tenant = client.headers["x-tenant"]
     endpoint = (await client.post("/v1/webhook_endpoints", json=BODY)).json()
     path = f"/v1/webhook_endpoints/{endpoint['id']}/deliveries"
     announced = Announce(
-        event_id="evt_1",
-        event_type="fine_tuning.job.succeeded",
-        object_id="ftjob-1",
-        created_at=1_000,
+        event=WebhookEvent(
+            event_id="evt_1",
+            event_type="fine_tuning.job.succeeded",
+            object_id="ftjob-1",
+            created_at=1_000,
+        )
     )
     await api.send(ACCOUNT, tenant, announced)
     pending = await api.until(client, path, lambda page: page["data"])
     delivery = pending["data"][0]
     assert delivery["outcome"] == "pending"
     assert delivery["event"]["data"] == {"id": "ftjob-1"}
-    ended = EndDelivery(delivery_id=delivery["id"], outcome="delivered", attempts=2, status=204)
+    ended = EndDelivery(
+        report=DeliveryReport(
+            delivery_id=delivery["id"], outcome="delivered", attempts=2, status=204
+        )
+    )
     await api.send(ACCOUNT, tenant, ended)
     done = await api.until(client, path, lambda page: page["data"][0]["ended_at"])
     assert done["data"][0]["outcome"] == "delivered"
     assert (done["data"][0]["attempts"], done["data"][0]["status_code"]) == (2, 204)
 
 
-async def test_an_endpoint_that_does_not_say_gets_the_types_that_every_sdk_knows(
+async def test_the_default_event_types_are_those_of_openai(
     api: ControlPlane,
 ) -> None:
     client = await api.tenant()
@@ -78,7 +92,7 @@ async def test_an_endpoint_that_does_not_say_gets_the_types_that_every_sdk_knows
         "example.com",
     ],
 )
-async def test_what_is_no_address_of_a_receiver_is_refused(api: ControlPlane, url: str) -> None:
+async def test_invalid_receiver_urls_are_refused(api: ControlPlane, url: str) -> None:
     client = await api.tenant()
     refused = await client.post("/v1/webhook_endpoints", json={"url": url})
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "url")
@@ -101,7 +115,7 @@ async def test_an_endpoint_changes_and_its_secret_rotates(api: ControlPlane) -> 
     assert rotated["signing_secret"] == webhook_secret(api.runtime.seal, tenant, endpoint["id"], 2)
 
 
-async def test_a_test_tells_what_the_receiver_said(api: ControlPlane) -> None:
+async def test_a_webhook_test_returns_the_receivers_status(api: ControlPlane) -> None:
     client = await api.tenant()
     tenant = client.headers["x-tenant"]
     endpoint = (await client.post("/v1/webhook_endpoints", json=BODY)).json()
@@ -109,7 +123,9 @@ async def test_a_test_tells_what_the_receiver_said(api: ControlPlane) -> None:
     asked = asyncio.create_task(client.post(f"{path}/test"))
     due = await api.until(client, f"{path}/deliveries", lambda page: page["data"])
     delivery_id = due["data"][0]["id"]
-    ended = EndDelivery(delivery_id=delivery_id, outcome="gave_up", attempts=1, status=500)
+    ended = EndDelivery(
+        report=DeliveryReport(delivery_id=delivery_id, outcome="gave_up", attempts=1, status=500)
+    )
     await api.send(ACCOUNT, tenant, ended)
     assert (await asked).json() == {
         "object": "webhook_endpoint.test",
@@ -122,24 +138,27 @@ async def test_a_test_tells_what_the_receiver_said(api: ControlPlane) -> None:
     }
 
 
-async def test_events_are_delivered_once_more_by_id_or_by_time(api: ControlPlane) -> None:
+async def test_deliveries_are_repeated_by_id_or_by_time(api: ControlPlane) -> None:
     client = await api.tenant()
     tenant = client.headers["x-tenant"]
     endpoint = (await client.post("/v1/webhook_endpoints", json=BODY)).json()
     path = f"/v1/webhook_endpoints/{endpoint['id']}"
     for number in range(3):
         announced = Announce(
-            event_id=f"evt_{number}",
-            event_type="fine_tuning.job.succeeded",
-            object_id=f"ftjob-{number}",
-            created_at=1_000,
+            event=WebhookEvent(
+                event_id=f"evt_{number}",
+                event_type="fine_tuning.job.succeeded",
+                object_id=f"ftjob-{number}",
+                created_at=1_000,
+            )
         )
         await api.send(ACCOUNT, tenant, announced)
     due = await api.until(client, f"{path}/deliveries", lambda page: len(page["data"]) == 3)
     ids = {item["event"]["id"]: item["id"] for item in due["data"]}
-    for event, outcome in (("evt_0", "delivered"), ("evt_1", "gave_up")):
-        end = EndDelivery(delivery_id=ids[event], outcome=outcome, attempts=1)  # type: ignore[arg-type]  # a Literal
-        await api.send(ACCOUNT, tenant, end)
+    outcomes: dict[str, DeliveryOutcome] = {"evt_0": "delivered", "evt_1": "gave_up"}
+    for event, outcome in outcomes.items():
+        report = DeliveryReport(delivery_id=ids[event], outcome=outcome, attempts=1)
+        await api.send(ACCOUNT, tenant, EndDelivery(report=report))
     await api.until(
         client,
         f"{path}/deliveries",

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from schemas.model import Lineage, RecordPublished, RegisterVersion
+from schemas.model import Lineage, RecordPublished, RegisterVersion, VersionTerms
 from schemas.topics import MODEL
 from tests.unit.services.gateway.control_plane import BASE, ROW, SETTLE_S_MAX, ControlPlane
 from tests.unit.services.gateway.models.test_routes import FILE
@@ -44,7 +44,7 @@ async def test_each_upload_under_a_name_is_its_next_version(api: ControlPlane) -
         assert (await client.get(f"/v1/files/{unknown}")).status_code == 404
 
 
-async def test_a_number_is_never_given_twice(api: ControlPlane) -> None:
+async def test_version_numbers_are_never_reused(api: ControlPlane) -> None:
     client = await api.tenant()
     for _ in range(2):
         await upload(client, "faq")
@@ -105,7 +105,7 @@ async def test_a_job_takes_versions_by_name(
     assert plain["training_file_version"] == f"sha256:{first['sha256']}"
 
 
-async def test_a_version_of_nothing_is_named_as_it_was_asked_for(api: ControlPlane) -> None:
+async def test_the_error_for_an_unknown_version_quotes_its_name(api: ControlPlane) -> None:
     client = await api.tenant()
     body = {"model": "tiny-llama", "training_file": "faq@7"}
     answer = await client.post("/v1/fine_tuning/jobs", json=body)
@@ -114,7 +114,7 @@ async def test_a_version_of_nothing_is_named_as_it_was_asked_for(api: ControlPla
 
 
 async def deletion(client: httpx.AsyncClient, until: str) -> httpx.Response:
-    """Deletes again and again, until the answer has this in it."""
+    """Delete repeatedly until the response contains this text."""
     async with asyncio.timeout(SETTLE_S_MAX):
         while until not in (answer := await client.delete("/v1/files/faq@1")).text:
             assert answer.status_code == 409
@@ -122,7 +122,7 @@ async def deletion(client: httpx.AsyncClient, until: str) -> httpx.Response:
     return answer
 
 
-async def test_what_a_model_was_made_of_stays_as_long_as_the_model(api: ControlPlane) -> None:
+async def test_files_of_a_model_cannot_be_deleted_before_it(api: ControlPlane) -> None:
     client = await api.tenant()
     tenant, file = client.headers["x-tenant"], await upload(client, "faq")
     await api.validated(client, file["id"])
@@ -155,7 +155,9 @@ def registered(model_id: str, job_id: str) -> RegisterVersion:
         verdict="pass",
         scores_sha256="ab" * 32,
     )
-    return RegisterVersion(model_id=model_id, series="series", lineage=lineage, adapter=(FILE,))
+    return RegisterVersion(
+        adapter=(FILE,), terms=VersionTerms(model_id=model_id, series="series", lineage=lineage)
+    )
 
 
 async def test_two_versions_are_compared_by_name(api: ControlPlane) -> None:

@@ -44,14 +44,16 @@ async def received(
     st.binary(max_size=300).filter(lambda content: b"------b" not in content),
     st.lists(st.integers(0, 1_000), max_size=20),
 )
-async def test_the_cut_of_chunks_does_not_matter(content: bytes, cuts: list[int]) -> None:
+async def test_a_form_is_parsed_the_same_however_it_is_chunked(
+    content: bytes, cuts: list[int]
+) -> None:
     form, written = await received(a_form(content), cuts)
     assert written == content
     assert form == UploadForm({"purpose": "fine-tune"}, "rows.jsonl", len(content))
 
 
 @given(st.binary(max_size=400), st.lists(st.integers(0, 1_000), max_size=5))
-async def test_any_bytes_are_a_form_or_a_400(body: bytes, cuts: list[int]) -> None:
+async def test_any_bytes_are_parsed_or_refused_with_400(body: bytes, cuts: list[int]) -> None:
     for whole in (body, a_form(b"x")[:60] + body):
         assert await status(whole, cuts) in (200, 400)
 
@@ -79,6 +81,6 @@ async def test_limits_are_named() -> None:
 
 
 @pytest.mark.parametrize("kind", [None, "", "application/json", "multipart/form-data"])
-def test_what_is_no_form_is_refused(kind: str | None) -> None:
+def test_a_body_that_is_not_a_form_is_refused(kind: str | None) -> None:
     with pytest.raises(ApiError, match="multipart/form-data"):
         boundary_of(kind)

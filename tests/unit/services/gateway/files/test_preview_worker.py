@@ -54,7 +54,7 @@ def test_a_text_is_split_where_training_would_split_it(base: Path) -> None:
         ("split", {"split_not_text"}),
     ],
 )
-def test_what_training_would_refuse_is_a_problem_beside_the_row(
+def test_rows_that_training_would_refuse_are_reported_as_problems(
     base: Path, policy: LengthPolicy, codes: set[str]
 ) -> None:
     result = shown(rows(1), base, max_length=5, length_policy=policy)

@@ -21,7 +21,7 @@ def base(tmp_path: Path) -> Path:
     return make_base(tmp_path / "base")
 
 
-async def test_only_what_the_assistant_says_is_learnt(tmp_path: Path, base: Path) -> None:
+async def test_only_assistant_messages_are_labels(tmp_path: Path, base: Path) -> None:
     file = tmp_path / "rows"
     file.write_bytes(b'{"broken": \n' + rows(5))
     shown = await PreviewProcesses().ask(task(file, base, rows=2))
@@ -45,7 +45,7 @@ async def test_a_base_without_a_tokenizer_is_named(tmp_path: Path) -> None:
     assert (refused.value.status, refused.value.param) == (400, "model")
 
 
-async def test_what_takes_too_long_is_ended(tmp_path: Path, base: Path) -> None:
+async def test_a_preview_that_takes_too_long_is_killed(tmp_path: Path, base: Path) -> None:
     file = tmp_path / "rows"
     file.write_bytes(rows(1))
     with pytest.raises(ApiError) as refused:

@@ -1,8 +1,13 @@
 """Given events of `dataset`, then rows of files."""
 
 from schemas.dataset import FileDeleted, FileRegistered, FileUnreadable
+from schemas.reasons import Failure, failing
 from schemas.sealed import Sealed
-from services.gateway.files.responses import file_response, validation_response
+from services.gateway.files.responses import (
+    UnreadableFileResponse,
+    file_response,
+    validation_response,
+)
 from services.gateway.files.tables import FILES
 from tests.unit.services.gateway.view_rows import folded, only
 
@@ -14,14 +19,23 @@ FILE = FileRegistered(
     sha256="ab" * 32,
     blob="t/acme/files/file-1",
 )
+SEALED = Sealed(key_id="k", nonce=b"n", ciphertext=b"c")
+GONE = Failure(code="invalid_training_file", reason=failing("file_unchecked"), detail=SEALED)
+
+
+def opened(sealed: Sealed | None) -> str | None:
+    return None if sealed is None else "opened"
 
 
 def test_a_file_that_cannot_be_read_says_why() -> None:
-    row = only(folded("dataset", FILE, FileUnreadable(file_id="file-1", failure="gone")), FILES)
-    shown = file_response(row, lambda sealed: "rows.jsonl")
+    row = only(folded("dataset", FILE, FileUnreadable(file_id="file-1", failure=GONE)), FILES)
+    shown = file_response(row, opened)
     assert shown.status == "error"
-    assert shown.status_details == "The file could not be checked: gone"
-    assert validation_response(row, None).accepted is False
+    why = "The file could not be checked. Upload it again to retry. opened"
+    assert shown.status_details == why
+    report = validation_response(row, None, opened)
+    assert isinstance(report, UnreadableFileResponse)
+    assert (report.accepted, report.failure) == (False, why)
 
 
 def test_a_deleted_file_is_gone() -> None:

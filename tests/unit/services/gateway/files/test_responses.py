@@ -44,7 +44,7 @@ def test_a_file_counts_its_tokens_by_base_model() -> None:
 
 def test_a_file_that_was_not_checked_yet_is_pending() -> None:
     assert file_response(UNCHECKED, unseal).validation is None
-    shown = validation_response(UNCHECKED, None)
+    shown = validation_response(UNCHECKED, None, unseal)
     assert (shown.status, shown.accepted) == ("pending", None)
 
 
@@ -56,7 +56,7 @@ def test_a_rejected_file_counts_its_problems_and_says_where_they_are() -> None:
 
 def test_an_unreadable_file_without_a_reason_is_still_told() -> None:
     row = replace(UNCHECKED, status="error")
-    shown = validation_response(row, None)
+    shown = validation_response(row, None, unseal)
     assert isinstance(shown, UnreadableFileResponse)
     assert (shown.status, shown.accepted) == ("done", False)
     assert shown.failure == "The file could not be checked: unknown reason"
@@ -65,7 +65,7 @@ def test_an_unreadable_file_without_a_reason_is_still_told() -> None:
 
 def test_a_report_is_passed_on_as_the_validator_wrote_it() -> None:
     report = {"findings": [{"row": 3}]}
-    shown = validation_response(FILE, report)
+    shown = validation_response(FILE, report, unseal)
     assert isinstance(shown, FileReportResponse)
     assert (shown.accepted, shown.rows, shown.report) == (True, 20, report)
     assert shown.tokens[0]["base_id"] == "tiny-llama"

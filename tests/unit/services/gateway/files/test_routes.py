@@ -1,4 +1,4 @@
-"""Files over HTTP: streamed in, checked, shown, deleted; nobody else's."""
+"""Files over HTTP: uploaded, checked, listed and deleted, each by its tenant only."""
 
 import hashlib
 from typing import Any, Final
@@ -63,7 +63,7 @@ async def test_the_purpose_may_come_after_the_file(api: ControlPlane) -> None:
     assert answer.json()["filename"] == "späte.jsonl"
 
 
-async def test_a_validated_file_tells_its_tokens_and_its_report(api: ControlPlane) -> None:
+async def test_a_validated_file_has_token_counts_and_a_report(api: ControlPlane) -> None:
     client = await api.tenant()
     file = await api.upload(client)
     shown = await api.validated(client, file["id"])
@@ -75,7 +75,7 @@ async def test_a_validated_file_tells_its_tokens_and_its_report(api: ControlPlan
     assert "report_blob" not in report
 
 
-async def test_a_rejected_file_says_where_the_problems_are(api: ControlPlane) -> None:
+async def test_a_rejected_file_has_a_report_with_row_numbers(api: ControlPlane) -> None:
     client = await api.tenant()
     file = await api.upload(client)
     shown = await api.validated(client, file["id"], accepted=False)
@@ -83,7 +83,7 @@ async def test_a_rejected_file_says_where_the_problems_are(api: ControlPlane) ->
     assert f"/v1/files/{file['id']}/validation" in shown["status_details"]
 
 
-async def test_every_problem_of_a_form_is_told_at_once(api: ControlPlane) -> None:
+async def test_all_problems_of_a_form_are_reported_at_once(api: ControlPlane) -> None:
     client = await api.tenant()
     answer = await client.post("/v1/files", data={"purpose": "batch"}, files={"other": b"x"})
     error = answer.json()["error"]
@@ -120,7 +120,7 @@ async def test_an_upload_that_breaks_off_is_refused(api: ControlPlane) -> None:
     assert answer.json()["error"]["code"] == "incomplete_upload"
 
 
-async def test_what_is_no_form_is_refused(api: ControlPlane) -> None:
+async def test_a_body_that_is_not_a_form_is_refused(api: ControlPlane) -> None:
     client = await api.tenant()
     answer = await client.post("/v1/files", json={"purpose": "fine-tune"})
     assert answer.status_code == 400

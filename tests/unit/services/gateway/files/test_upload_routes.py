@@ -60,7 +60,7 @@ async def test_parts_in_parallel_become_one_file(api: ControlPlane) -> None:
     assert late.headers["x-should-retry"] == "false"
 
 
-async def test_bytes_are_compared_before_the_file_exists(api: ControlPlane) -> None:
+async def test_an_upload_with_a_wrong_size_or_md5_creates_no_file(api: ControlPlane) -> None:
     client = await api.tenant()
     upload = await begun(client)
     sent = (await part(client, upload["id"], BODY[:-1])).json()
@@ -94,7 +94,7 @@ async def test_a_cancelled_upload_takes_no_more_parts(api: ControlPlane) -> None
     assert (await other.post(f"{url}/cancel")).status_code == 404
 
 
-async def test_bad_uploads_are_refused_at_the_door(api: ControlPlane) -> None:
+async def test_invalid_uploads_are_refused(api: ControlPlane) -> None:
     client = await api.tenant()
     refusals: dict[str, dict[str, Any]] = {
         "bytes": {"bytes": 2**50},
@@ -110,7 +110,7 @@ async def test_bad_uploads_are_refused_at_the_door(api: ControlPlane) -> None:
     assert empty.json()["error"]["param"] == "data"
 
 
-async def test_a_file_tells_when_it_goes(api: ControlPlane) -> None:
+async def test_a_file_shows_when_it_expires(api: ControlPlane) -> None:
     client = await api.tenant()
     fields = {
         "purpose": "fine-tune",

@@ -17,7 +17,7 @@ from schemas.job import (
     WaitNoted,
 )
 from schemas.pool import AttemptEnd, Placement
-from schemas.reasons import ending, waiting
+from schemas.reasons import ending, judging, waiting
 from schemas.training import (
     AttemptStart,
     Checkpoint,
@@ -99,7 +99,7 @@ EVAL = EvalWork(
 )
 SUMMARY = ScoreSummary(
     verdict="pass",
-    reasons=("no item category fell",),
+    reasons=(judging("drop_excluded", change_ppm=50_000, items=200, p_ppm=400_000),),
     items=200,
     base_correct=100,
     adapter_correct=110,
@@ -108,7 +108,6 @@ SUMMARY = ScoreSummary(
     adapter_loss_ppm=1_500_000,
     base_exact_match_ppm=0,
     adapter_exact_match_ppm=250_000,
-    advice=None,
 )
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints that others may fetch: given by the owner, taken back, and nothing told."""
+"""Permissions to download checkpoints: granted, revoked, and revealing nothing else."""
 
 from dataclasses import dataclass
 
@@ -51,7 +51,7 @@ async def checkpoint_of_tenant(api: ControlPlane) -> CheckpointOfTenant:
     return CheckpointOfTenant(owner, shown["id"], shown["fine_tuned_model_checkpoint"], url)
 
 
-async def test_a_tenant_with_permission_fetches_the_adapter_and_no_more(api: ControlPlane) -> None:
+async def test_a_permission_allows_the_download_of_the_adapter_only(api: ControlPlane) -> None:
     checkpoint, friend, stranger = (
         await checkpoint_of_tenant(api),
         await api.tenant(),
@@ -107,7 +107,7 @@ async def test_a_checkpoint_is_known_by_its_name_as_a_model(api: ControlPlane) -
     assert (await checkpoint.owner.get(wrong)).status_code == 404
 
 
-async def test_files_that_are_not_kept_any_more_are_said_to_be_gone(api: ControlPlane) -> None:
+async def test_download_of_deleted_checkpoint_files_answers_404(api: ControlPlane) -> None:
     checkpoint = await checkpoint_of_tenant(api)
     tenant = checkpoint.owner.headers["x-tenant"]
     for name in NAMES:

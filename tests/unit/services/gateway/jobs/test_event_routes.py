@@ -21,7 +21,7 @@ Frame = dict[str, str]
 
 
 async def finished(api: ControlPlane) -> tuple[httpx.AsyncClient, str]:
-    """A job that took three steps, said two lines, and was cancelled; its path."""
+    """The path of a cancelled job with three steps and two log lines."""
     client, file_id = await ready(api)
     job_id = (await submit(client, file_id)).json()["id"]
     tenant, path = client.headers["x-tenant"], f"/v1/fine_tuning/jobs/{job_id}"
@@ -89,7 +89,7 @@ class Fed:
             raise StoreUnavailable("away")
 
 
-async def test_pauses_and_outages_are_no_events_to_the_sdk(
+async def test_the_sdk_ignores_comment_lines_of_pauses_and_outages(
     api: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streams, "HEARTBEAT_MS", 0)
@@ -105,7 +105,7 @@ async def test_pauses_and_outages_are_no_events_to_the_sdk(
     assert [item.id for item in body][:2] == ["1", "3"]
 
 
-async def test_lines_tell_progress_and_can_be_shown(api: ControlPlane) -> None:
+async def test_log_lines_can_be_listed(api: ControlPlane) -> None:
     client, path = await finished(api)
     lines = (await client.get(f"{path}/logs")).json()["data"]
     assert [item["message"] for item in lines] == ["scoring: 50 %", "loss spike"]
@@ -117,7 +117,7 @@ async def test_lines_tell_progress_and_can_be_shown(api: ControlPlane) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["x", "ftevent-1", "~~", "é"])
-async def test_a_frames_id_comes_back_as_it_was(api: ControlPlane, wrong: str) -> None:
+async def test_a_malformed_last_event_id_answers_400(api: ControlPlane, wrong: str) -> None:
     client, path = await finished(api)
     headers = {b"last-event-id": wrong.encode()}
     answer = await client.get(f"{path}/events", params={"stream": "true"}, headers=headers)
@@ -125,7 +125,7 @@ async def test_a_frames_id_comes_back_as_it_was(api: ControlPlane, wrong: str) -
     assert answer.json()["error"]["param"] == "Last-Event-ID"
 
 
-async def test_nobody_else_can_follow_a_job(api: ControlPlane) -> None:
+async def test_another_tenant_cannot_follow_a_job(api: ControlPlane) -> None:
     _, path = await finished(api)
     other = await api.tenant()
     for kind in ("events", "metrics", "logs"):

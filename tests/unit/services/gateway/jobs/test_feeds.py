@@ -1,4 +1,4 @@
-"""Following jobs: nobody loses a line, however many follow, however slow or late they are."""
+"""Followers of jobs lose no event, however many, slow or late they are."""
 
 import asyncio
 import random
@@ -140,7 +140,7 @@ async def test_a_source_that_is_behind_the_other_loses_nothing() -> None:
     assert [event.id for event in again] == ["3"]
 
 
-async def test_what_has_left_the_tail_is_read_from_the_tables(
+async def test_events_that_left_the_tail_are_read_from_the_tables(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(feeds, "TAIL_MAX", 10)
@@ -161,7 +161,7 @@ async def test_what_has_left_the_tail_is_read_from_the_tables(
     assert [event.id for event in late] == [f"{number:06}" for number in range(100)]
 
 
-async def test_one_follower_too_many_is_told_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_follower_above_the_limit_gets_503(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feeds, "FOLLOWERS_MAX", 1)
     async with running(Rows()) as followed_feeds:
         first = asyncio.create_task(followed(followed_feeds, STEPS_ONLY, ("",), None))
@@ -171,7 +171,7 @@ async def test_one_follower_too_many_is_told_to_wait(monkeypatch: pytest.MonkeyP
         first.cancel()
         with suppress(asyncio.CancelledError):
             await first
-        assert not followed_feeds._feeds  # nothing is kept of a job that nobody follows
+        assert not followed_feeds._feeds  # a feed without followers is dropped
 
 
 async def test_commits_of_both_projections_wake_the_followers() -> None:

@@ -63,7 +63,7 @@ def node(state: str, slots: int) -> NodeRow:
     return NodeRow(id="a", pool="default", device="cpu", slots=slots, memory_bytes=1, state=state)
 
 
-async def test_the_queue_is_played_through_in_its_order() -> None:
+async def test_forecasts_follow_the_order_of_the_queue() -> None:
     jobs = [
         job("second", "queued", 2),
         job("first", "queued", 1),
@@ -80,7 +80,7 @@ async def test_the_queue_is_played_through_in_its_order() -> None:
     assert await forecasts.start_of_new(2) is None
 
 
-async def test_what_was_read_is_kept_for_a_moment_only() -> None:
+async def test_rows_are_cached_for_a_moment_only() -> None:
     views, clock = Rows(nodes=[]), Still()
     forecasts = Forecasts(views, clock)
     assert await forecasts.start_of_new(1) is None

@@ -1,18 +1,18 @@
-"""What a job's events say to its owner."""
+"""Messages for events of a job."""
 
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from schemas.job import Failure, JobEnded, PhaseSet, VerdictRecorded, WantedSet
+from schemas.job import JobEnded, PhaseSet, VerdictRecorded, WantedSet
 from schemas.pool import AttemptEnd
-from schemas.reasons import skipping
+from schemas.reasons import Failure, failing, skipping
 from schemas.sealed import Sealed
 from schemas.training import SkippedCheckpoint
 from services.gateway.jobs.messages import messages
 from services.gateway.jobs.tables import JOB_EVENTS, JobEventRow
-from services.gateway.web.wording import skip_words
+from services.gateway.web.wording import FAILURES, skip_words
 from tests.unit.services.gateway.jobs.job_events import (
     HELD,
     JOB,
@@ -89,11 +89,11 @@ def test_a_validation_file_is_named_beside_the_training_file() -> None:
         ("cancelled", "Cancellation requested"),
     ],
 )
-def test_what_a_client_wants_is_confirmed(wanted: Any, text: str) -> None:
+def test_a_requested_change_is_confirmed_by_a_message(wanted: Any, text: str) -> None:
     assert said(WantedSet(job_id=JOB, wanted=wanted)).message == text
 
 
-def test_a_failed_attempt_warns_with_its_cause_and_keeps_its_words_sealed() -> None:
+def test_a_failed_attempt_is_a_warning_with_its_cause_and_a_sealed_message() -> None:
     end: AttemptEnd = replace(LOST.end, outcome="failed", cause="diverged", message=SEALED)
     row = said(replace(LOST, end=end))
     assert (row.level, row.message) == ("warn", "Attempt 1 failed: diverged")
@@ -114,7 +114,8 @@ def test_a_phase_alone_is_no_message() -> None:
 def test_a_blocked_model_is_a_warning() -> None:
     row = said(VerdictRecorded(job_id=JOB, summary=replace(SUMMARY, verdict="block")))
     assert row.level == "warn"
-    assert row.data == {"verdict": "block", "reasons": ["no item category fell"]}
+    reason = "+5.0 points on 200 items, one-sided p of a drop = 0.4000"
+    assert row.data == {"verdict": "block", "reasons": [reason]}
 
 
 def test_a_failure_without_a_reason_is_an_internal_error() -> None:
@@ -124,9 +125,9 @@ def test_a_failure_without_a_reason_is_an_internal_error() -> None:
 
 
 def test_a_failure_keeps_the_tenants_words_sealed() -> None:
-    failure = Failure(code="diverged", message=SEALED, advice="Lower the learning rate.")
+    failure = Failure(code="diverged", reason=failing("loss_diverged"), detail=SEALED)
     row = said(replace(ENDED, failure=failure))
-    assert row.message == "The job failed: diverged. Lower the learning rate."
+    assert row.message == f"The job failed: diverged. {FAILURES['loss_diverged']}"
     assert row.sealed == SEALED
 
 

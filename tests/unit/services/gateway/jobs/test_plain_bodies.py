@@ -8,9 +8,9 @@ from services.gateway.jobs.bodies import FineTuningRequest, SimpleJobRequest
 from services.gateway.jobs.plain_bodies import (
     OF_FINE_TUNING,
     OF_SIMPLE,
-    in_words_of,
-    of_fine_tuning,
-    of_simple,
+    from_fine_tuning,
+    from_simple,
+    with_plain_names,
 )
 from services.gateway.web.errors import ApiError
 
@@ -22,25 +22,25 @@ def simple(dataset_uri: str, **fields: Any) -> SimpleJobRequest:
 @pytest.mark.parametrize("prefix", ["", "tunery://files/"])
 @pytest.mark.parametrize("file_id", ["file-1", "faq@2"])
 def test_a_dataset_is_an_uploaded_file_or_a_named_version(prefix: str, file_id: str) -> None:
-    assert of_simple(simple(prefix + file_id)).training_file == file_id
+    assert from_simple(simple(prefix + file_id)).training_file == file_id
 
 
 @pytest.mark.parametrize("uri", ["s3://bucket/rows.jsonl", "faq", "https://example.com/file-1"])
-def test_data_elsewhere_is_refused_with_the_way_to_upload_it(uri: str) -> None:
+def test_a_uri_of_another_store_is_refused_with_a_hint_to_upload(uri: str) -> None:
     with pytest.raises(ApiError) as refusal:
-        of_simple(simple(uri))
+        from_simple(simple(uri))
     assert (refusal.value.status, refusal.value.param) == (400, "dataset_uri")
     assert "POST /v1/files" in refusal.value.message
 
 
 def test_short_names_of_parameters_become_openais() -> None:
-    body = of_simple(simple("file-1", params={"lr": 1e-4, "epochs": 3, "rank": 8}, seed=7))
+    body = from_simple(simple("file-1", params={"lr": 1e-4, "epochs": 3, "rank": 8}, seed=7))
     assert body.hyperparameters == {"learning_rate": 1e-4, "n_epochs": 3, "rank": 8}
     assert (body.model, body.seed, body.suffix) == ("m", 7, None)
 
 
 def test_a_fine_tuning_request_is_the_same_job_with_its_own_eval() -> None:
-    body = of_fine_tuning(
+    body = from_fine_tuning(
         FineTuningRequest(
             base_model="m",
             training_file="file-1",
@@ -53,23 +53,25 @@ def test_a_fine_tuning_request_is_the_same_job_with_its_own_eval() -> None:
     assert body.method is None
 
 
-def test_a_method_that_is_not_built_is_refused() -> None:
+def test_an_unsupported_method_is_refused() -> None:
     request = FineTuningRequest(base_model="m", training_file="file-1", method="dpo")
     with pytest.raises(ApiError) as refusal:
-        of_fine_tuning(request)
+        from_fine_tuning(request)
     assert (refusal.value.param, refusal.value.code) == ("method", "unsupported")
     assert "supported: lora, sft" in refusal.value.message
 
 
 def test_errors_name_the_fields_of_the_body_that_was_sent() -> None:
     error = ApiError(400, "invalid", "hyperparameters.rank: must be less", "hyperparameters.rank")
-    renamed = in_words_of(error, OF_SIMPLE)
+    renamed = with_plain_names(error, OF_SIMPLE)
     assert (renamed.message, renamed.param) == ("params.rank: must be less", "params.rank")
-    unchanged = in_words_of(error, OF_FINE_TUNING)
+    unchanged = with_plain_names(error, OF_FINE_TUNING)
     assert (unchanged.message, unchanged.param) == (error.message, error.param)
 
 
-def test_a_word_that_is_no_field_stays() -> None:
+def test_only_field_names_are_renamed_in_errors() -> None:
     error = ApiError(404, "not_found", "The model m does not exist", None)
-    assert in_words_of(error, OF_SIMPLE).message == error.message
-    assert in_words_of(ApiError(404, "not_found", "", "model"), OF_SIMPLE).param == "base_model"
+    assert with_plain_names(error, OF_SIMPLE).message == error.message
+    assert (
+        with_plain_names(ApiError(404, "not_found", "", "model"), OF_SIMPLE).param == "base_model"
+    )

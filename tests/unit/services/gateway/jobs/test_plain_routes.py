@@ -83,7 +83,7 @@ async def test_errors_name_the_fields_of_the_plain_body(api: ControlPlane) -> No
 
 
 @pytest.mark.parametrize("method", ["dpo", "cpt", "qlora", "ppo"])
-async def test_methods_that_are_not_built_name_those_that_are(
+async def test_an_unsupported_method_is_refused_with_the_supported_ones(
     api: ControlPlane, method: str
 ) -> None:
     client, file_id = await ready(api)
@@ -93,7 +93,7 @@ async def test_methods_that_are_not_built_name_those_that_are(
     assert "supported: lora, sft" in wrong["message"]
 
 
-async def test_deploying_is_promoting_as_long_as_nothing_serves(api: ControlPlane) -> None:
+async def test_deploy_promotes_the_version_and_refuses_serving_pools(api: ControlPlane) -> None:
     client = await api.tenant()
     for path in ("/v1/models/ft:a:b::c/deploy", "/adapters/ft:a:b::c/promote"):
         assert (await client.post(path, json={"stage": "staging"})).status_code == 404

@@ -4,7 +4,7 @@ from tests.unit.services.gateway.control_plane import ControlPlane
 from tests.unit.services.gateway.jobs.test_routes import ready
 
 
-async def test_a_preview_needs_a_file_of_ones_own_and_a_base_that_can_tokenise(
+async def test_a_preview_needs_an_own_file_and_a_base_with_a_tokenizer(
     api: ControlPlane,
 ) -> None:
     client, file_id = await ready(api)

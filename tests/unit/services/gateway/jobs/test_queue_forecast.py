@@ -25,19 +25,19 @@ def test_a_free_slot_is_taken_at_once_and_the_next_waits_for_the_first_end() -> 
     assert starts_in_ms(3, running, waiting) == {"a": 0, "b": 300, "c": 500}
 
 
-def test_a_gang_holds_the_queue_and_what_never_fits_is_left_out() -> None:
+def test_a_large_job_delays_later_ones_and_one_that_never_fits_has_no_forecast() -> None:
     waiting = [WaitingJob("huge", 9, 1), WaitingJob("gang", 2, 100), WaitingJob("last", 1, 1)]
     assert starts_in_ms(2, [RunningJob(1, 50)], waiting) == {"gang": 50, "last": 150}
     assert starts_in_ms(0, [], waiting) == {}
     assert starts_in_ms(2, [RunningJob(3, 50)], []) == {}
 
 
-def test_what_runs_longer_than_expected_is_not_over_yet() -> None:
+def test_a_job_that_runs_longer_than_expected_is_assumed_to_end_soon() -> None:
     assert left_ms(1_000, 5_000) == LEFT_MS_MIN
 
 
 @given(slots=SLOTS, running=st.lists(RUNNING, max_size=10), waiting=WAITING)
-def test_nobody_overtakes_and_no_slot_is_given_twice(
+def test_jobs_start_in_queue_order_and_slots_are_not_shared(
     slots: int, running: list[RunningJob], waiting: list[WaitingJob]
 ) -> None:
     begins = starts_in_ms(slots, running, waiting)

@@ -189,7 +189,7 @@ def test_an_unknown_model_alone_is_404_and_with_other_problems_one_of_them() -> 
         ("v1.2_x", "v1.2_x"),
     ],
 )
-def test_suffixes_as_they_stand_in_a_name(suffix: str, shown: str) -> None:
+def test_suffixes_are_normalised_for_model_names(suffix: str, shown: str) -> None:
     assert slug(suffix) == shown
     assert (
         model_id("base", "acme", suffix, "ftjob-00000000abcdefgh")
@@ -253,7 +253,7 @@ def test_a_budget_becomes_integers() -> None:
         {"type": "orpo"},
     ],
 )
-def test_methods_that_are_not_built_name_what_is(method: dict[str, Any]) -> None:
+def test_unsupported_methods_are_refused_with_the_supported_ones(method: dict[str, Any]) -> None:
     refusal = refusal_of(request(method=method))
     assert (refusal.status, refusal.param) == (400, "method.type")
     assert refusal.code == "unsupported"

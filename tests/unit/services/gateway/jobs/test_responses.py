@@ -4,12 +4,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from schemas.job import Failure, JobEnded, PhaseSet, WaitNoted
-from schemas.reasons import waiting
+from schemas.envelope import Reason
+from schemas.job import JobEnded, PhaseSet, WaitNoted
+from schemas.reasons import Failure, failing, waiting
 from schemas.sealed import Sealed
 from services.gateway.jobs.queue_forecast import Outlook
 from services.gateway.jobs.responses import gate_response, job_response, metadata_of, row_at
 from services.gateway.jobs.tables import JOB_EVENTS, JOBS, JobChangeRow, JobRow, StepRow
+from services.gateway.web.wording import FAILURES
 from tests.unit.services.gateway.jobs.job_events import (
     HELD,
     JOB,
@@ -22,6 +24,8 @@ from tests.unit.services.gateway.jobs.job_events import (
 from tests.unit.services.gateway.view_rows import folded, only, rows
 
 SEALED = Sealed(key_id="k", nonce=b"n", ciphertext=b"c")
+
+DIVERGED = FAILURES["loss_diverged"]
 
 
 def unseal(sealed: Sealed | None) -> str | None:
@@ -97,8 +101,8 @@ def test_progress_is_paced_by_this_attempts_own_steps() -> None:
 def test_a_failure_has_code_message_and_advice() -> None:
     failure = Failure(
         code="diverged",
-        message=Sealed(key_id="k", nonce=b"n", ciphertext=b"c"),
-        advice="Lower the learning rate.",
+        reason=failing("loss_diverged"),
+        detail=Sealed(key_id="k", nonce=b"n", ciphertext=b"c"),
     )
     ended = JobEnded(
         job_id=JOB,
@@ -117,25 +121,25 @@ def test_a_failure_has_code_message_and_advice() -> None:
     assert job.error is not None
     assert job.error.model_dump() == {
         "code": "diverged",
-        "message": "opened Lower the learning rate.",
+        "message": f"opened {DIVERGED}",
         "param": None,
     }
     last = rows(tables, JOB_EVENTS)[-1]
     assert last.level == "error"
-    assert last.message == "The job failed: diverged. Lower the learning rate."
+    assert last.message == f"The job failed: diverged. {DIVERGED}"
 
 
-def test_what_was_not_measured_has_no_figure() -> None:
+def test_scores_that_were_not_measured_are_null() -> None:
     gate = gate_response(replace(SUMMARY, base_loss_ppm=-1))
     assert gate.base.loss is None
     assert gate.adapter.loss == SUMMARY.adapter_loss_ppm / 1_000_000
 
 
-def test_a_failure_without_words_names_its_code() -> None:
-    row = replace(job_row(), failure=Failure(code="diverged", message=None, param="n_epochs"))
-    error = job_response(row, unseal).error
+def test_a_failure_without_words_names_its_reason() -> None:
+    newer = Failure(code="diverged", reason=Reason(code="of_a_newer_writer"), param="n_epochs")
+    error = job_response(replace(job_row(), failure=newer), unseal).error
     assert error is not None
-    assert (error.message, error.param) == ("The job failed: diverged.", "n_epochs")
+    assert (error.message, error.param) == ("of_a_newer_writer", "n_epochs")
 
 
 def test_metadata_opens_as_an_object_and_erased_metadata_is_empty() -> None:
@@ -171,7 +175,7 @@ def test_the_hold_is_shown_while_the_job_has_it() -> None:
     assert job_response(job_row(), unseal).cost.estimated_amount_micro is None
 
 
-def test_a_history_without_its_beginning_is_no_job() -> None:
+def test_an_incomplete_history_gives_no_job() -> None:
     late = JobChangeRow(tenant="acme", job_id=JOB, id="1", at=1, field="phase", value="running")
     assert row_at([late], "acme", JOB) is None
     assert row_at([], "acme", JOB) is None

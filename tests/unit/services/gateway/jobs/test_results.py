@@ -69,7 +69,7 @@ async def run(runtime: Runtime) -> RegisterFile | None:
     return sent.body
 
 
-async def test_every_step_is_a_line_in_its_order_whatever_was_done_again() -> None:
+async def test_repeated_steps_are_one_line_of_the_result_file() -> None:
     again = step(1, id="ftevent-9", loss=float("nan"))  # by a resumed attempt, later
     runtime = await read_models(step(0), again, step(2, valid_loss=1.25))
     file = await run(runtime)

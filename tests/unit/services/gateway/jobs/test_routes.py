@@ -4,6 +4,7 @@ from typing import Any
 
 import httpx
 
+from schemas.reasons import Failure, rejecting
 from schemas.telemetry import Step
 from tests.unit.services.gateway.control_plane import ControlPlane
 
@@ -61,7 +62,7 @@ async def test_a_job_may_wait_for_its_files_validation(api: ControlPlane) -> Non
     assert held["cost"]["estimated_amount_micro"] > 0
 
 
-async def test_every_problem_is_told_at_once_and_param_names_the_first(api: ControlPlane) -> None:
+async def test_all_problems_are_reported_and_param_names_the_first(api: ControlPlane) -> None:
     client, file_id = await ready(api)
     answer = await submit(
         client,
@@ -78,7 +79,7 @@ async def test_every_problem_is_told_at_once_and_param_names_the_first(api: Cont
         assert f"{param}: " in error["message"]
 
 
-async def test_bodies_that_do_not_fit_are_400_with_param(api: ControlPlane) -> None:
+async def test_invalid_bodies_answer_400_with_param(api: ControlPlane) -> None:
     client, file_id = await ready(api)
     cases: list[tuple[dict[str, Any], str | None]] = [
         ({"model": "tiny-llama"}, "training_file"),
@@ -142,8 +143,9 @@ async def test_too_few_examples_have_openai_s_code_before_and_after_the_check(
     client = await api.tenant()
     file_id = (await api.upload(client))["id"]
     early = (await submit(client, file_id)).json()
-    few: dict[str, Any] = {"accepted": False, "code": "invalid_n_examples", "message": FEW}
-    await api.validated(client, file_id, **few)
+    reason = rejecting("rows_too_few", rows=7, limit=10, file_id=file_id)
+    few = Failure(code="invalid_n_examples", reason=reason)
+    await api.validated(client, file_id, accepted=False, failure=few)
     path = f"/v1/fine_tuning/jobs/{early['id']}"
     job = await api.until(client, path, lambda matching: matching["status"] == "failed")
     assert job["error"]["code"] == "invalid_n_examples"
@@ -164,7 +166,7 @@ async def test_a_chat_cannot_be_split(api: ControlPlane) -> None:
     assert "only plain text can be split" in error["message"]
 
 
-async def test_pause_resume_cancel_and_what_is_final(api: ControlPlane) -> None:
+async def test_pause_resume_and_cancel(api: ControlPlane) -> None:
     client, file_id = await ready(api)
     job = (await submit(client, file_id)).json()
     path = f"/v1/fine_tuning/jobs/{job['id']}"
@@ -224,7 +226,7 @@ async def test_events_have_openais_order_and_pages(api: ControlPlane) -> None:
     assert seen == [item["id"] for item in events["data"]]
 
 
-async def test_a_loss_that_is_no_number_is_still_json(api: ControlPlane) -> None:
+async def test_a_loss_that_is_not_finite_is_null_in_json(api: ControlPlane) -> None:
     client, file_id = await ready(api)
     job = (await submit(client, file_id)).json()
     tenant = client.headers["x-tenant"]
@@ -237,7 +239,7 @@ async def test_a_loss_that_is_no_number_is_still_json(api: ControlPlane) -> None
     assert events["data"][0]["data"]["train_loss"] is None
 
 
-async def test_an_ended_job_leaves_its_metrics_as_a_file(api: ControlPlane) -> None:
+async def test_an_ended_job_has_its_metrics_as_a_result_file(api: ControlPlane) -> None:
     client, file_id = await ready(api)
     job = (await submit(client, file_id)).json()
     tenant, path = client.headers["x-tenant"], f"/v1/fine_tuning/jobs/{job['id']}"
@@ -261,7 +263,7 @@ async def test_an_ended_job_leaves_its_metrics_as_a_file(api: ControlPlane) -> N
     assert refused.json()["error"]["param"] == "training_file"
 
 
-async def test_a_fine_tuned_model_is_no_base(api: ControlPlane) -> None:
+async def test_a_fine_tuned_model_cannot_be_trained_further(api: ControlPlane) -> None:
     client, file_id = await ready(api)
     body = {"model": "ft:tiny-llama:acme::12345678", "training_file": file_id}
     refused = await client.post("/v1/fine_tuning/jobs", json=body)

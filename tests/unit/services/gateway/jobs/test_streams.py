@@ -26,7 +26,7 @@ def test_the_id_of_one_event_is_a_position_in_every_source() -> None:
 
 
 @pytest.mark.parametrize("frame", ["x", BETWEEN.join((FIRST, "x")), BETWEEN.join((FIRST,) * 3)])
-def test_an_id_that_no_frame_had_is_refused(frame: str) -> None:
+def test_an_unknown_frame_id_is_refused(frame: str) -> None:
     with pytest.raises(ApiError) as refusal:
         positions_of(frame, None, 2)
     assert (refusal.value.status, refusal.value.param) == (400, "Last-Event-ID")

@@ -37,7 +37,7 @@ async def test_a_retry_of_the_sdk_is_the_same_job_and_a_second_request_is_not(
     assert waiting.json()["id"] != first.json()["id"]
 
 
-async def test_a_bad_line_makes_exactly_as_many_jobs_as_intents(
+async def test_each_intent_creates_one_job_over_a_faulty_network(
     api: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     quick_retries(monkeypatch)

@@ -30,7 +30,7 @@ async def test_a_dry_run_is_the_estimate_and_makes_no_job(api: ControlPlane) -> 
     body = {"model": "tiny-llama", "training_file": file_id, "budget": {"max_amount_micro": 1}}
     poor = (await client.post("/v1/fine_tuning/jobs/estimate", json=body)).json()
     assert poor["allowed_to_proceed"] is False
-    assert "raise the budget" in poor["refusal"]
+    assert "Raise the budget" in poor["refusal"]
     refused = await client.post("/v1/fine_tuning/jobs", json=body)
     assert refused.status_code == 400
     assert refused.json()["error"]["code"] == "budget_too_small"

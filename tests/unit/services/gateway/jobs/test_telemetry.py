@@ -8,7 +8,7 @@ from tunery.runtime.bus.abstract import Record
 
 
 @pytest.mark.parametrize("value", GARBAGE)
-def test_telemetry_that_cannot_be_read_is_skipped_with_its_place(
+def test_unreadable_telemetry_is_skipped_and_logged_with_its_offset(
     value: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert changes_of(Record(3, 7, 1, b"ftjob-1", value)) == ()

@@ -2,7 +2,7 @@
 
 import httpx
 
-from schemas.model import Lineage, RecordPublished, RegisterVersion, Verdict
+from schemas.model import Lineage, RecordPublished, RegisterVersion, Verdict, VersionTerms
 from schemas.topics import MODEL
 from schemas.training import BlobFile
 from tests.unit.services.gateway.control_plane import BASE, ControlPlane
@@ -28,7 +28,8 @@ async def version(
         scores_sha256="ab" * 32,
     )
     register = RegisterVersion(
-        model_id=model_id, series="tiny-llama/line", lineage=lineage, adapter=(FILE,)
+        adapter=(FILE,),
+        terms=VersionTerms(model_id=model_id, series="tiny-llama/line", lineage=lineage),
     )
     await api.send(MODEL, tenant, register)
     await api.send(MODEL, tenant, RecordPublished(model_id=model_id, files=(FILE,)))
@@ -51,7 +52,7 @@ async def test_base_models_and_versions_are_listed(api: ControlPlane) -> None:
     assert shown["lineage"]["base_sha256"] == BASE.sha256
 
 
-async def test_a_stage_moves_only_from_whom_it_was_expected(api: ControlPlane) -> None:
+async def test_promotion_needs_the_current_holder_as_expected(api: ControlPlane) -> None:
     client = await api.tenant()
     first, second = await version(api, client, "a"), await version(api, client, "b")
     body = {"stage": "production", "expected": None}

@@ -7,6 +7,7 @@ import pytest
 
 from schemas import errors
 from schemas.account import DeleteEndpoint
+from schemas.reasons import refusing
 from schemas.topics import ACCOUNT
 from services.gateway.web.commands import CommandSender
 from services.gateway.web.errors import ApiError
@@ -67,9 +68,10 @@ async def test_a_decided_command_was_sent_under_the_tenant_with_its_own_id() -> 
 
 
 async def test_a_refusal_has_the_deciders_code_words_and_field() -> None:
-    result = replace(ACCEPTED, code=errors.NOT_FOUND, message="No such endpoint", param="id")
+    missing = refusing("endpoint_missing", endpoint_id="we_1")
+    result = replace(ACCEPTED, code=errors.NOT_FOUND, reason=missing, param="id")
     error = await refusal_of(result=result)
-    assert (error.status, error.message, error.param) == (404, "No such endpoint", "id")
+    assert (error.status, error.message, error.param) == (404, "No webhook endpoint 'we_1'.", "id")
 
 
 async def test_a_refusal_without_words_is_its_code() -> None:

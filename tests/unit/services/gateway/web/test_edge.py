@@ -1,4 +1,4 @@
-"""What holds for every request: keys, envelope, headers, sizes, unknown places."""
+"""What holds for every request: keys, error envelope, headers, size limits, unknown URLs."""
 
 from collections.abc import AsyncIterator
 from unittest import mock
@@ -16,7 +16,7 @@ ENVELOPE = {"message", "type", "param", "code"}
     "authorization",
     [None, "", "Bearer", "Bearer ", "Basic abc", "Bearer wrong", "Bearer " + "x" * 999],
 )
-async def test_without_a_good_key_nothing_is_told(
+async def test_requests_without_a_valid_key_answer_401(
     api: ControlPlane, authorization: str | None
 ) -> None:
     headers = {} if authorization is None else {"authorization": authorization}
@@ -46,7 +46,7 @@ async def test_every_answer_has_a_request_id(api: ControlPlane) -> None:
         ("/v1/organization/costs", "/cost"),
     ],
 )
-async def test_what_only_openai_has_is_answered_with_what_there_is(
+async def test_unknown_openai_urls_answer_404_with_an_alternative(
     api: ControlPlane, path: str, instead: str
 ) -> None:
     answer = await api.api.post(path, json={})
@@ -127,7 +127,7 @@ async def test_odd_bodies_are_never_a_5xx(api: ControlPlane, body: bytes) -> Non
         assert set(answer.json()["error"]) == ENVELOPE
 
 
-async def test_an_answer_that_breaks_off_is_not_taken_for_whole(api: ControlPlane) -> None:
+async def test_an_interrupted_response_breaks_the_connection(api: ControlPlane) -> None:
     client = await api.tenant()
     file = await api.upload(client)
 

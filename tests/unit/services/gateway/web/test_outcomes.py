@@ -1,4 +1,4 @@
-"""Waiting for a decision: found without a notice, given up when it cannot be read."""
+"""Waiting for a decision: it is read even without a notice; without the store waiting ends."""
 
 import asyncio
 import time
@@ -46,7 +46,7 @@ async def timed_wait(
         return result, time.monotonic() - begun
 
 
-async def test_a_decision_is_found_without_a_notice() -> None:
+async def test_a_decision_is_read_even_when_its_notice_is_lost() -> None:
     assert (await timed_wait(None, None, DECIDED))[0] == DECIDED
 
 
@@ -56,7 +56,7 @@ async def test_a_short_outage_of_the_store_is_waited_out() -> None:
 
 
 @pytest.mark.parametrize("answer", [StoreUnavailable("refused"), "hang"])
-async def test_nobody_waits_for_a_decision_that_cannot_be_read(answer: Exception | str) -> None:
+async def test_waiting_ends_when_the_store_cannot_be_read(answer: Exception | str) -> None:
     result, took_s = await timed_wait(answer)
     assert result is None
     assert took_s < WAIT_MS / 2_000

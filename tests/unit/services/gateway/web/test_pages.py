@@ -2,7 +2,7 @@
 
 import pytest
 
-from schemas.account import EndpointCreated
+from schemas.account import EndpointCreated, EndpointTerms
 from schemas.sealed import Sealed
 from services.gateway.accounts.tables import ENDPOINTS
 from services.gateway.web.errors import ApiError
@@ -14,7 +14,9 @@ SEALED = Sealed(key_id="k", nonce=b"n", ciphertext=b"c")
 
 def created(endpoint_id: str) -> EndpointCreated:
     return EndpointCreated(
-        endpoint_id=endpoint_id, name=SEALED, url=SEALED, event_types=(), secret_version=1
+        terms=EndpointTerms(
+            endpoint_id=endpoint_id, name=SEALED, url=SEALED, event_types=(), secret_version=1
+        )
     )
 
 

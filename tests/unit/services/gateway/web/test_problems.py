@@ -52,7 +52,7 @@ async def test_outages_are_503_with_retry_after(api: ControlPlane) -> None:
         assert answer.json()["error"]["code"] == "service_unavailable"
 
 
-async def test_a_fault_of_ours_has_the_envelope_and_an_id(api: ControlPlane) -> None:
+async def test_an_internal_error_has_the_envelope_and_a_request_id(api: ControlPlane) -> None:
     client = await api.tenant()
     with mock.patch.object(api.runtime.blobs, "upload", side_effect=LookupError("unforeseen")):
         answer = await client.post(

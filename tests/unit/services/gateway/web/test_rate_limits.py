@@ -3,7 +3,7 @@
 import pytest
 
 from services.gateway.web import rate_limits as rates_module
-from services.gateway.web.rate_limits import LocalRates, PatientRates, rates_of
+from services.gateway.web.rate_limits import FallbackRates, LocalRates, rates_of
 from services.gateway.web.token_bucket import Allowance
 from tests.unit.services.gateway.control_plane import ControlPlane
 
@@ -24,11 +24,11 @@ class Shared:
         return
 
 
-async def test_without_valkey_the_limit_is_this_processes_own(
+async def test_without_valkey_each_process_counts_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     shared = Shared()
-    patient = PatientRates(shared, LocalRates())
+    patient = FallbackRates(shared, LocalRates())
     assert (await patient.take("k", 1)).allowed
     assert not (await patient.take("k", 1)).allowed
     shared.away = True
@@ -41,7 +41,7 @@ async def test_without_valkey_the_limit_is_this_processes_own(
     assert not (await patient.take("k", 1)).allowed  # the shared bucket counts again
 
 
-async def test_a_server_that_is_not_there_costs_no_request() -> None:
+async def test_an_unreachable_valkey_fails_no_request() -> None:
     rates = rates_of("redis://127.0.0.1:1/0")
     allowances = [await rates.take("k", 2) for _ in range(3)]
     assert [item.allowed for item in allowances] == [True, True, False]
@@ -57,7 +57,7 @@ async def test_only_so_many_buckets_are_kept(monkeypatch: pytest.MonkeyPatch) ->
     assert not (await local.take("c", 1)).allowed
 
 
-async def test_the_api_says_what_is_left_and_when_to_come_back(api: ControlPlane) -> None:
+async def test_responses_have_rate_limit_headers_and_retry_after(api: ControlPlane) -> None:
     client = await api.tenant()
     path = f"/v1/tenants/{client.headers['x-tenant']}/keys"
     created = (await api.api.post(path, json={"requests_per_minute": 2})).json()

@@ -8,7 +8,7 @@ def test_a_page_names_its_first_and_last_item() -> None:
     assert (page.first_id, page.last_id, page.has_more) == ("a", "b", True)
 
 
-def test_an_empty_page_has_neither() -> None:
+def test_an_empty_page_has_no_first_and_last_id() -> None:
     page = listing(Page[ListItem], [], has_more=False)
     assert page.model_dump() == {
         "object": "list",

@@ -1,4 +1,4 @@
-"""A limit holds even for work that does not let itself be cancelled."""
+"""The timeout also holds for work that delays its cancellation."""
 
 import asyncio
 import time
@@ -11,7 +11,7 @@ WAIT_MS = 30
 
 
 async def stubborn(done: asyncio.Event) -> str:
-    """Like a client that gives its connection back in its own time."""
+    """Work whose cancellation takes long, as that of a database client."""
     try:
         await asyncio.sleep(60)
     finally:
@@ -20,11 +20,11 @@ async def stubborn(done: asyncio.Event) -> str:
     return "late"
 
 
-async def test_what_is_ready_in_time_is_returned() -> None:
+async def test_a_result_in_time_is_returned() -> None:
     assert await in_time(asyncio.sleep(0, "ready"), WAIT_MS) == "ready"
 
 
-async def test_what_the_work_raises_is_raised() -> None:
+async def test_an_exception_of_the_work_is_raised() -> None:
     async def broken() -> None:
         raise LookupError("no such row")
 
@@ -42,7 +42,7 @@ async def test_the_limit_holds_while_the_work_still_cleans_up() -> None:
     await done.wait()
 
 
-async def test_whoever_waits_can_be_cancelled() -> None:
+async def test_the_waiting_caller_can_be_cancelled() -> None:
     done = asyncio.Event()
     waiting = asyncio.create_task(in_time(stubborn(done), 60_000))
     await asyncio.sleep(0.01)

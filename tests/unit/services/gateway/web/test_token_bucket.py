@@ -1,4 +1,4 @@
-"""A bucket never gives more than it holds plus what came back, whatever the arrivals."""
+"""A bucket never gives more tokens than its capacity and its refill, for any arrivals."""
 
 import pytest
 from hypothesis import given
@@ -27,7 +27,7 @@ def test_no_window_holds_more_than_the_bucket_and_its_refill(
 
 
 @given(per_minute=st.integers(1, 600), gaps=GAPS)
-def test_whoever_waits_as_told_gets_a_token(per_minute: int, gaps: list[int]) -> None:
+def test_after_retry_ms_a_token_is_available(per_minute: int, gaps: list[int]) -> None:
     now, full_at = 0, 0
     for gap in gaps:
         now += gap

@@ -1,23 +1,100 @@
 """Every code has its words, and a code without words is shown as it is."""
 
-from typing import get_args
+from collections.abc import Callable, Mapping
+from string import Formatter
+from typing import Any, get_args
 
 import pytest
+from msgspec.structs import replace
 
 from schemas.envelope import Reason
-from schemas.reasons import SkipCode, WaitCode, skipping, waiting
-from services.gateway.web.wording import SKIPS, WAITS, hours, money, skip_words, wait_words
+from schemas.reasons import (
+    Failure,
+    FailureCode,
+    FileCode,
+    RefusalCode,
+    SkipCode,
+    VerdictCode,
+    WaitCode,
+    failing,
+    judging,
+    refusing,
+    rejecting,
+    skipping,
+    waiting,
+)
+from services.gateway.web.wording import (
+    ADVICE,
+    FAILURES,
+    FILES,
+    OVERFITTED,
+    PARAMETERS,
+    REFUSALS,
+    SKIPS,
+    VERDICTS,
+    WAITS,
+    advice_words,
+    failure_words,
+    file_words,
+    hours,
+    money,
+    parameter_words,
+    refusal_words,
+    skip_words,
+    verdict_words,
+    wait_words,
+)
+from tests.unit.services.gateway.jobs.job_events import SUBMITTED, SUMMARY
+from tunery.data.findings.codes import CATALOGUE
+from tunery.plan.hyperparameters import ParameterCode, problems
+
+CODES: Mapping[str, tuple[Any, Mapping[Any, str]]] = {
+    "waits": (WaitCode, WAITS),
+    "skipped checkpoints": (SkipCode, SKIPS),
+    "refusals": (RefusalCode, REFUSALS),
+    "files": (FileCode, FILES),
+    "failures": (FailureCode, FAILURES),
+    "verdicts": (VerdictCode, VERDICTS),
+    "parameters": (ParameterCode, PARAMETERS),
+}
 
 
-def test_every_code_has_words_and_no_others() -> None:
-    assert set(get_args(WaitCode)) == WAITS.keys()
-    assert set(get_args(SkipCode)) == SKIPS.keys()
+@pytest.mark.parametrize("name", CODES)
+def test_every_code_has_words_and_no_others(name: str) -> None:
+    codes, catalogue = CODES[name]
+    assert set(get_args(codes)) == catalogue.keys()
 
 
-@pytest.mark.parametrize("sentence", WAITS.values())
-def test_reasons_of_waits_are_sentences(sentence: str) -> None:
+def test_a_failure_may_have_the_reason_of_a_refusal_and_no_code_has_two_meanings() -> None:
+    assert not FAILURES.keys() & REFUSALS.keys()
+    assert not FAILURES.keys() & FILES.keys()
+
+
+@pytest.mark.parametrize(
+    "sentence", [*WAITS.values(), *FAILURES.values(), *ADVICE.values(), OVERFITTED]
+)
+def test_reasons_of_waits_and_failures_are_sentences(sentence: str) -> None:
     assert sentence[0].isupper()
     assert sentence.endswith(".")
+
+
+WORDS: Mapping[str, Callable[[Reason], str | None]] = {
+    "waits": wait_words,
+    "skipped checkpoints": skip_words,
+    "refusals": refusal_words,
+    "files": file_words,
+    "failures": lambda reason: failure_words(Failure(code="x", reason=reason)),
+    "verdicts": verdict_words,
+    "parameters": parameter_words,
+}
+
+
+@pytest.mark.parametrize("name", CODES)
+def test_words_with_all_their_parameters_show_no_code(name: str) -> None:
+    for code, sentence in CODES[name][1].items():
+        names = [field for _, field, _, _ in Formatter().parse(sentence) if field]
+        words = WORDS[name](Reason(code=code, params=dict.fromkeys(names, 7)))
+        assert words not in (None, code)
 
 
 def test_parameters_are_shown_as_people_read_them() -> None:
@@ -29,9 +106,97 @@ def test_parameters_are_shown_as_people_read_them() -> None:
     )
     assert skip_words(skipping("blob_missing")) == "a file of it is not in object storage"
     assert (hours(1), hours(3_600_000), money(1_234_567)) == ("0.01", "1.00", "1.24")
+    assert (hours(35_999, down=True), money(1_234_567, down=True)) == ("0.00", "1.23")
 
 
-def test_a_code_of_a_newer_writer_and_a_missing_parameter_are_shown_as_they_are() -> None:
+def test_unknown_codes_and_missing_parameters_are_shown_verbatim() -> None:
     assert wait_words(None) is None
     assert wait_words(Reason(code="not_known_yet")) == "not_known_yet"
     assert wait_words(Reason(code="no_capacity")) == "no_capacity"
+
+
+def test_refusals_say_what_is_wrong_where_and_what_to_do() -> None:
+    limit = refusing("hard_limit", hold_gpu_ms=3_600_001, left_gpu_ms=5, limit_gpu_ms=7_200_000)
+    assert refusal_words(limit) == (
+        "The job may need 1.01 GPU-hours, and 0.00 of this month's 2.00 are neither used nor held. "
+        "Lower n_epochs, wait for running jobs to release theirs, or ask for a higher limit."
+    )
+    models = {"file_id": "file-1", "models": "ft:a, ft:b", "model": "ft:a"}
+    assert refusal_words(refusing("file_used_by_models", **models, others=2)) == (
+        "File file-1 is in the lineage of ft:a, ft:b and 2 more. Delete the models first: "
+        "DELETE /v1/models/ft:a"
+    )
+    assert "ft:a, ft:b. Delete" in refusal_words(
+        refusing("file_used_by_models", **models, others=0)
+    )
+    unknown = refusal_words(refusing("event_types_unknown", types="job.exploded"))
+    assert "job.exploded" in unknown
+    assert "fine_tuning.job.succeeded" in unknown
+    assert "held by a," in refusal_words(refusing("stage_taken", stage="production", holder="a"))
+    assert "key_1" in refusal_words(refusing("key_revoked", key_id="key_1"))
+
+
+def test_a_budget_never_looks_as_large_as_what_is_needed() -> None:
+    hours_needed = refusing("budget_gpu_hours", hold_gpu_ms=3_600_001, budget_gpu_ms=3_600_000)
+    assert "need up to 1.01 GPU-hours" in refusal_words(hours_needed)
+    assert "budget is 1.00." in refusal_words(hours_needed)
+    amount = refusing(
+        "budget_amount", price_max_micro=2_000_001, currency="EUR", budget_micro=2_000_000
+    )
+    assert "need up to 2.01 EUR" in refusal_words(amount)
+    assert "budget is 2.00." in refusal_words(amount)
+
+
+def test_a_rejected_file_is_worded_as_openai_does() -> None:
+    few = rejecting("rows_too_few", rows=7, limit=10, file_id="file-1")
+    sentence = "Training file has 7 example(s), but must have at least 10 examples."
+    assert file_words(few) == sentence
+    assert failure_words(Failure(code="invalid_n_examples", reason=few)) == (
+        f"The job failed due to an invalid training file. {sentence} "
+        "GET /v1/files/file-1/validation lists every problem."
+    )
+
+
+def test_the_first_error_of_a_file_is_named_and_the_others_are_counted() -> None:
+    meaning = CATALOGUE["invalid_json"].meaning
+    row = rejecting("row_invalid", row=2, finding="invalid_json", errors=3)
+    assert file_words(row) == (
+        f"Invalid file format. Example 2: {meaning} (invalid_json). 3 errors in all."
+    )
+    alone = replace(row, params={**row.params, "errors": 1})
+    assert file_words(alone) == f"Invalid file format. Example 2: {meaning} (invalid_json)."
+    whole = rejecting("file_invalid", finding="of_a_newer_validator", errors=1_500)
+    assert file_words(whole) == ("Invalid file format. of_a_newer_validator. 1500 errors in all.")
+
+
+def test_a_failure_names_its_fix() -> None:
+    lost = failure_words(
+        Failure(code="attempts_exhausted", reason=failing("attempts_lost", attempts=20))
+    )
+    assert lost.startswith("Given up: 20 attempts in a row")
+    memory = failure_words(Failure(code="out_of_memory", reason=failing("memory_exceeded")))
+    assert "max_length" in memory
+    held = Failure(code="x", reason=refusing("file_rejected"))
+    assert failure_words(held) == REFUSALS["file_rejected"]
+
+
+def test_a_verdict_has_its_figures_and_its_advice() -> None:
+    shown = judging("drop_shown", change_ppm=-159_090, items=220, p_ppm=1_234, drop_max_ppm=20_000)
+    assert verdict_words(shown) == (
+        "-15.9 points on 220 items, one-sided p of a drop = 0.0012: a drop of more than 2 points"
+    )
+    assert advice_words(SUMMARY) is None
+    assert advice_words(replace(SUMMARY, verdict="block")) == ADVICE["block"]
+    assert advice_words(replace(SUMMARY, verdict="inconclusive")) == ADVICE["inconclusive"]
+    rising = replace(SUMMARY, reasons=(judging("validation_loss_rose"),))
+    assert advice_words(rising) == OVERFITTED
+
+
+def test_a_wrong_hyper_parameter_names_its_range() -> None:
+    base = SUBMITTED.spec.base
+    named = problems({"n_epochs": 0, "dropout": 2.5, "speed": 3, "precision": "int4"}, base)
+    epochs, dropout, speed, precision = (parameter_words(problem.reason) for problem in named)
+    assert epochs == 'n_epochs must be a whole number from 1 to 50, or "auto"; it is 0'
+    assert dropout == 'dropout must be a number from 0 to 0.9, or "auto"; it is 2.5'
+    assert speed.startswith("unknown hyper-parameter; known: n_epochs, ")
+    assert precision == "precision must be one of auto, bf16, fp32"

@@ -1,10 +1,10 @@
-"""The sentence of a rejected file: a position and a code, never the words of a row."""
+"""The reason of a rejected file: a position and a code, never the words of a row."""
 
 import pytest
 
 from schemas import errors
+from schemas.reasons import rejecting
 from services.ingest.adapters.refusals import file_rejection
-from tunery.data.findings.codes import CATALOGUE
 from tunery.data.findings.finding import Finding, Note
 from tunery.data.findings.limits import ROWS_MAX
 from tunery.data.reports.report import CheckReport
@@ -35,9 +35,7 @@ def report(*listed: Finding, rows: int = 3, count: int | None = None) -> CheckRe
 def test_too_few_rows_are_counted_as_openai_does(code: str) -> None:
     rejection = file_rejection(report(error(code), rows=7), None)
     assert rejection.code == errors.EXAMPLES
-    assert rejection.message == (
-        "Training file has 7 example(s), but must have at least 10 examples."
-    )
+    assert rejection.reason == rejecting("rows_too_few", rows=7, limit=10)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +44,7 @@ def test_too_few_rows_are_counted_as_openai_does(code: str) -> None:
 def test_too_many_rows_name_the_lowest_limit(rows_max: int | None, limit: int) -> None:
     rejection = file_rejection(report(error("too_many_rows")), rows_max)
     assert rejection.code == errors.EXAMPLES
-    assert f"more than {limit} example(s)" in rejection.message
+    assert rejection.reason == rejecting("rows_too_many", limit=limit)
 
 
 def test_the_first_row_is_named_before_the_whole_file() -> None:
@@ -54,19 +52,15 @@ def test_the_first_row_is_named_before_the_whole_file() -> None:
         report(error("too_few_rows"), error("invalid_json", 5), error("invalid_json", 2)), None
     )
     assert rejection.code == errors.FILE_REJECTED
-    assert rejection.message == (
-        f"Invalid file format. Example 2: {CATALOGUE['invalid_json'].meaning} (invalid_json). "
-        "3 errors in all."
-    )
+    assert rejection.reason == rejecting("row_invalid", row=2, finding="invalid_json", errors=3)
 
 
 def test_a_single_error_is_not_counted_and_no_row_is_quoted() -> None:
     rejection = file_rejection(report(error("invalid_json", 1)), None)
-    assert "in all" not in rejection.message
-    assert "secret" not in rejection.message
+    assert rejection.reason == rejecting("row_invalid", row=1, finding="invalid_json", errors=1)
+    assert "secret" not in str(rejection)
 
 
 def test_an_error_of_the_whole_file_has_no_position() -> None:
     rejection = file_rejection(report(error("invalid_json"), count=1_500), None)
-    assert "Example" not in rejection.message
-    assert rejection.message.endswith("1500 errors in all.")
+    assert rejection.reason == rejecting("file_invalid", finding="invalid_json", errors=1_500)

@@ -47,7 +47,7 @@ def test_tokens_are_counted_for_each_base_in_the_order_of_their_ids(
     bases = (base, replace(base, base_id="another"))
     checked = process(check_task(written(tmp_path, rows(12)), *bases))
     assert isinstance(checked, CheckedFile)
-    assert (checked.accepted, checked.rows, checked.code) == (True, 12, None)
+    assert (checked.accepted, checked.rows, checked.failure) == (True, 12, None)
     assert [tokens.base_id for tokens in checked.tokens] == ["another", "small"]
     assert checked.tokens[0].tokens == checked.tokens[1].tokens > 0
 
@@ -83,8 +83,9 @@ def test_a_rejected_file_has_a_code_and_no_tokens(
     content: bytes, rows_max: int | None, code: str, base: LocalBase, tmp_path: Path
 ) -> None:
     checked = check_file(check_task(written(tmp_path, content), base, rows_max=rows_max))
-    assert (checked.accepted, checked.code, checked.tokens) == (False, code, ())
-    assert checked.message
+    assert (checked.accepted, checked.tokens) == (False, ())
+    assert checked.failure is not None
+    assert checked.failure.code == code
 
 
 def prepare_task(folder: Path, path: Path, base: LocalBase) -> PrepareTask:

@@ -29,11 +29,13 @@ from schemas.dataset import (
     Validation,
 )
 from schemas.envelope import Context, Rejected
+from schemas.reasons import Failure, failing, refusing
 from schemas.sealed import Sealed
 from services.ingest.domain.decide import decide
 from services.ingest.domain.evolve import evolve
 from services.ingest.domain.state import INITIAL, DatasetsByTenant, TenantDatasets
 
+FAILED = Failure(code=errors.PLATFORM, reason=failing("preparation_failed"))
 SEALED = Sealed(key_id="k", nonce=b"n", ciphertext=b"c")
 SPEC = PrepareSpec(
     base_id="small",
@@ -136,7 +138,7 @@ def test_equal_preparations_run_once() -> None:
     assert due(third) == []
 
 
-def test_another_spec_is_other_work() -> None:
+def test_another_spec_is_another_preparation() -> None:
     state, first = step(after(file("f1"), validated("f1")), pin("j1"))
     other = replace(pin("j2"), spec=replace(SPEC, seed=2))
     _, second = step(state, other)
@@ -153,20 +155,20 @@ def test_a_pin_waits_for_validation_of_both_files() -> None:
     assert preparation.validation_sha256 == "c" * 64
 
 
-def test_a_rejected_file_refuses_its_pins_early_and_late() -> None:
+def test_pins_of_a_rejected_file_are_refused_before_and_after_validation() -> None:
     state, events = step(after(file("f1"), pin("j1")), validated("f1", accepted=False))
     assert isinstance(events[0], FileValidated)
     assert isinstance(events[1], PinRefused)
-    assert events[1].code == errors.FILE_REJECTED
+    assert events[1].failure.code == errors.FILE_REJECTED
     (refused,) = decide(state, pin("j2"), context())
     assert isinstance(refused, PinRefused)
     (missing,) = decide(state, pin("j3", "nothing"), context())
     assert isinstance(missing, PinRefused)
-    assert missing.code == errors.NOT_FOUND
+    assert missing.failure.code == errors.NOT_FOUND
 
 
 def test_a_file_that_cannot_be_read_counts_as_rejected() -> None:
-    record = RecordValidation(file_id="f1", validation=None, failure="storage is away")
+    record = RecordValidation(file_id="f1", validation=None, failure=FAILED)
     state, events = step(after(file("f1"), pin("j1")), record)
     assert isinstance(events[0], FileUnreadable)
     assert isinstance(events[1], PinRefused)
@@ -175,13 +177,11 @@ def test_a_file_that_cannot_be_read_counts_as_rejected() -> None:
 
 def test_a_failed_preparation_refuses_and_is_tried_again_by_the_next_job() -> None:
     state, events = step(after(file("f1"), validated("f1")), pin("j1"))
-    failed = RecordPrepared(
-        prepare_id=due(events)[0].prepare_id, prepared=None, failure="no row fits"
-    )
+    failed = RecordPrepared(prepare_id=due(events)[0].prepare_id, prepared=None, failure=FAILED)
     state, events = step(state, failed)
     assert isinstance(events[0], PreparationFailed)
     assert isinstance(events[1], PinRefused)
-    assert events[1].message == "no row fits"
+    assert events[1].failure == FAILED
     assert decide(state, failed, context()) == ()
     _, events = step(state, pin("j2"))
     assert len(due(events)) == 1
@@ -192,7 +192,7 @@ def test_a_pinned_file_is_not_deleted() -> None:
     (refused,) = decide(state, DeleteFile(file_id="f1"), context())
     assert isinstance(refused, Rejected)
     assert refused.code == errors.FILE_IN_USE
-    assert "j1" in refused.message
+    assert refused.reason == refusing("file_used_by_jobs", file_id="f1", jobs="j1")
     state = after(UnpinDataset(job_id="j1"), state=state)
     assert decide(state, UnpinDataset(job_id="j1"), context()) == ()
     (deleted,) = decide(state, DeleteFile(file_id="f1"), context())
@@ -224,7 +224,7 @@ def test_deletion_erases_only_bytes_that_are_not_needed() -> None:
     assert refused.code == errors.NOT_FOUND
 
 
-def test_deletion_ends_a_preparation_nobody_waits_for() -> None:
+def test_deletion_cancels_a_preparation_without_pins() -> None:
     state, events = step(after(file("f1"), validated("f1")), pin("j1"))
     state = after(UnpinDataset(job_id="j1"), state=state)
     _, deleted = step(state, DeleteFile(file_id="f1"))
@@ -237,7 +237,7 @@ JOBS = st.sampled_from(["j1", "j2", "j3", "j4"])
 
 
 @given(st.data())
-def test_every_pin_is_answered_once_when_the_effects_are(data: st.DataObject) -> None:
+def test_every_pin_is_answered_exactly_once(data: st.DataObject) -> None:
     """Whatever the order: a pin that stays ends ready or refused, exactly once."""
     state = INITIAL
     preparations: set[str] = set()

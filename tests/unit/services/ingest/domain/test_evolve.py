@@ -24,10 +24,10 @@ from schemas.dataset import (
     UploadEnded,
     Validation,
 )
-from schemas.envelope import Rejected
+from schemas.envelope import Reason, Rejected
 from services.ingest.domain.evolve import evolve, evolve_tenant
 from services.ingest.domain.state import INITIAL, TenantDatasets
-from tests.unit.services.ingest.domain.test_decide import PREPARED, SEALED, SPEC, context
+from tests.unit.services.ingest.domain.test_decide import FAILED, PREPARED, SEALED, SPEC, context
 
 SHA = "a" * 64
 REGISTERED = FileRegistered(
@@ -60,18 +60,18 @@ def folded(*events: Event) -> TenantDatasets:
     [
         DELETED,
         FileValidated(file_id="f", validation=VALIDATION),
-        FileUnreadable(file_id="f", failure="x"),
+        FileUnreadable(file_id="f", failure=FAILED),
         PartAdded(upload_id="u", part_id="1", bytes=1, sha256=SHA),
         UploadEnded(upload_id="u", outcome="cancelled", parts=()),
-        PinRefused(job_id="j", code="x", message="m"),
+        PinRefused(job_id="j", failure=FAILED),
         DatasetUnpinned(job_id="j"),
         DatasetReleased(job_id="j"),
         DatasetReady(job_id="j", prepared=PREPARED),
-        PreparationFailed(prepare_id="p", failure="x"),
-        Rejected(code="x", message="m"),
+        PreparationFailed(prepare_id="p", failure=FAILED),
+        Rejected(code="x", reason=Reason(code="y")),
     ],
 )
-def test_an_event_about_what_is_gone_leaves_the_state_as_it_was(event: Event) -> None:
+def test_events_about_deleted_objects_change_nothing(event: Event) -> None:
     state = evolve(INITIAL, REGISTERED, context("beta"))
     assert evolve(state, event, context("acme")).get("acme", TenantDatasets()) == TenantDatasets()
     before = TenantDatasets()
@@ -93,7 +93,7 @@ def test_tenants_do_not_share_state() -> None:
             "rejected",
             "reports/f",
         ),
-        (FileUnreadable(file_id="f", failure="x"), "rejected", None),
+        (FileUnreadable(file_id="f", failure=FAILED), "rejected", None),
     ],
 )
 def test_a_file_has_the_status_of_its_validation(
@@ -129,7 +129,7 @@ def test_a_preparation_runs_until_it_has_a_result() -> None:
     assert (done.sources, done.prepared) == ((SHA,), PREPARED)
     both = folded(replace(DUE, validation_sha256="b" * 64)).preparations["p"]
     assert both.sources == (SHA, "b" * 64)
-    assert folded(DUE, PreparationFailed(prepare_id="p", failure="x")) == TenantDatasets()
+    assert folded(DUE, PreparationFailed(prepare_id="p", failure=FAILED)) == TenantDatasets()
 
 
 def test_pins_and_lineage_hold_files_until_they_are_released() -> None:

@@ -1,4 +1,4 @@
-"""Uploads in parts, and what goes by itself: given commands, then events."""
+"""Uploads in parts, and expiring files: given commands, then events."""
 
 from uuid import UUID
 

@@ -23,6 +23,7 @@ from schemas.dataset import (
     UnpinDataset,
 )
 from schemas.envelope import Rejected, Tick
+from schemas.reasons import refusing
 from services.ingest.domain import versions
 from services.ingest.domain.decide import decide
 from services.ingest.domain.expiry import earliest
@@ -87,7 +88,9 @@ def test_a_file_in_a_lineage_is_deleted_after_the_model_only() -> None:
     (refused,) = decide(state, DeleteFile(file_id="f1"), context())
     assert isinstance(refused, Rejected)
     assert refused.code == errors.FILE_IN_USE
-    assert "lineage of ft:j1. Delete the models first" in refused.message
+    assert refused.reason == refusing(
+        "file_used_by_models", file_id="f1", models="ft:j1", others=0, model="ft:j1"
+    )
     state, (released,) = step(state, ReleaseDataset(job_id="j1"))
     assert released == DatasetReleased(job_id="j1")
     assert decide(state, ReleaseDataset(job_id="j1"), context()) == ()
@@ -101,7 +104,7 @@ def test_a_file_without_a_name_is_kept_as_well_and_both_files_of_a_job_are() -> 
         assert isinstance(decide(state, DeleteFile(file_id=name), context())[0], Rejected)
 
 
-def test_a_job_that_has_let_go_keeps_nothing() -> None:
+def test_a_released_job_keeps_no_files() -> None:
     state = after(file("f1"), validated("f1"), pin("j1"), UnpinDataset(job_id="j1"))
     assert decide(state, lineage(), context()) == ()
 

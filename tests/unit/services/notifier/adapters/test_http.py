@@ -34,7 +34,7 @@ async def test_redirects_are_not_followed(outbound: HttpOutbound) -> None:
         assert len(receiver.requests) == 1
 
 
-async def test_silence_and_closed_ports_are_worth_another_attempt() -> None:
+async def test_timeouts_and_closed_ports_are_retried() -> None:
     impatient = HttpOutbound(allow_private=True, timeout_ms=200)
     async with receiving(-1) as receiver:
         with pytest.raises(ReceiverUnreachable, match="no response within"):
@@ -46,7 +46,7 @@ async def test_silence_and_closed_ports_are_worth_another_attempt() -> None:
     await impatient.close()
 
 
-async def test_a_name_that_leads_to_our_own_network_is_refused() -> None:
+async def test_a_host_name_with_a_private_address_is_refused() -> None:
     strict = HttpOutbound(allow_private=False, timeout_ms=1_000)
     for url in ("https://localhost/", "https://127.0.0.1/", "https://[::1]/"):
         with pytest.raises(Forbidden, match="private address"):
@@ -54,7 +54,7 @@ async def test_a_name_that_leads_to_our_own_network_is_refused() -> None:
     await strict.close()
 
 
-async def test_a_busy_receiver_says_for_how_long(outbound: HttpOutbound) -> None:
+async def test_retry_after_of_a_busy_receiver_is_returned(outbound: HttpOutbound) -> None:
     async with receiving(503) as receiver:
         receiver.retry_after = "120"
         assert await outbound.post(receiver.url, {}, b"") == WebhookResponse(503, 120_000)

@@ -1,6 +1,6 @@
 import json
 
-from schemas.account import DeliveryDue
+from schemas.account import DeliveryDue, WebhookEvent
 from schemas.sealed import Sealed
 from services.notifier.domain.message import body
 
@@ -9,10 +9,12 @@ DUE = DeliveryDue(
     endpoint_id="we_1",
     url=Sealed("k", b"", b""),
     secret_version=1,
-    event_id="evt_1",
-    event_type="fine_tuning.job.succeeded",
-    object_id="ftjob-1",
-    created_at=1_795_000_000_999,
+    event=WebhookEvent(
+        event_id="evt_1",
+        event_type="fine_tuning.job.succeeded",
+        object_id="ftjob-1",
+        created_at=1_795_000_000_999,
+    ),
 )
 
 

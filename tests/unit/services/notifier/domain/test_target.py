@@ -1,4 +1,4 @@
-"""Where webhooks must not go, however the address is written."""
+"""Addresses that webhooks must not be sent to, in every notation."""
 
 import pytest
 
@@ -37,7 +37,7 @@ def test_public_addresses_are_allowed(address: str) -> None:
     check_address(address, allow_private=False)
 
 
-def test_one_machine_may_call_itself_but_no_crowd() -> None:
+def test_private_mode_allows_loopback_but_not_multicast() -> None:
     for address in ("127.0.0.1", "::1", "192.168.1.1"):
         check_address(address, allow_private=True)
     with pytest.raises(Forbidden):
@@ -57,7 +57,7 @@ def test_one_machine_may_call_itself_but_no_crowd() -> None:
         ("", "https://"),
     ],
 )
-def test_urls_that_are_not_called(url: str, reason: str) -> None:
+def test_forbidden_urls_are_refused(url: str, reason: str) -> None:
     with pytest.raises(Forbidden, match=reason):
         parse(url, allow_private=False)
 

@@ -36,11 +36,15 @@ from schemas.model import (
     VersionFailed,
     VersionPublished,
     VersionSubmitted,
+    VersionTerms,
 )
+from schemas.reasons import Failure, failing, refusing
 from schemas.training import BlobFile
 from services.registry.domain.decide import decide
 from services.registry.domain.evolve import evolve
 from services.registry.domain.state import EXCLUSIVE, INITIAL, SHARED_MAX, Registry, holder_of
+
+FAILED = Failure(code=errors.PLATFORM, reason=failing("publishing_failed"))
 
 SHA, OTHER_SHA = "a" * 64, "b" * 64
 FILE = BlobFile(name="adapter_model.safetensors", blob="t/acme/x", sha256=SHA, bytes=1)
@@ -95,7 +99,9 @@ def register(
         verdict=verdict,
         scores_sha256=SHA,
     )
-    return RegisterVersion(model_id=model_id, series="series", lineage=lineage, adapter=(FILE,))
+    return RegisterVersion(
+        adapter=(FILE,), terms=VersionTerms(model_id=model_id, series="series", lineage=lineage)
+    )
 
 
 def published(model_id: str) -> RecordPublished:
@@ -131,10 +137,10 @@ def test_a_pin_checks_the_hash() -> None:
     assert decide(state, pin, context()) == (BasePinned(job_id="j", base=BASE),)
     (changed,) = decide(state, replace(pin, base_sha256=OTHER_SHA), context())
     assert isinstance(changed, BaseRefused)
-    assert changed.code == errors.BASE_CHANGED
+    assert changed.failure.code == errors.BASE_CHANGED
     (unknown,) = decide(INITIAL, pin, context())
     assert isinstance(unknown, BaseRefused)
-    assert unknown.code == errors.UNKNOWN_BASE
+    assert unknown.failure.code == errors.UNKNOWN_BASE
 
 
 def test_a_version_is_published_by_the_first_outcome() -> None:
@@ -146,21 +152,21 @@ def test_a_version_is_published_by_the_first_outcome() -> None:
     assert isinstance(version, VersionPublished)
     assert not version.quarantined
     assert decide(state, published("m"), context()) == ()
-    late = RecordPublished(model_id="m", files=(), failure="disk full")
+    late = RecordPublished(model_id="m", files=(), failure=FAILED)
     assert decide(state, late, context()) == ()
 
 
 def test_a_failed_publication_can_be_registered_again() -> None:
-    failed = RecordPublished(model_id="m", files=(), failure="disk full")
+    failed = RecordPublished(model_id="m", files=(), failure=FAILED)
     state, events = step(after(register("m")), failed)
-    assert events == (VersionFailed(model_id="m", job_id="ftjob-m", failure="disk full"),)
+    assert events == (VersionFailed(model_id="m", job_id="ftjob-m", failure=FAILED),)
     assert isinstance(decide(state, register("m"), context())[0], VersionSubmitted)
 
 
 def test_a_second_job_cannot_take_a_version_over() -> None:
     state, events = step(versions("m"), register("m", job_id="ftjob-other"))
     assert isinstance(events[0], VersionFailed)
-    assert state.tenants["acme"].versions["m"].lineage.job_id == "ftjob-m"
+    assert state.tenants["acme"].versions["m"].terms.lineage.job_id == "ftjob-m"
 
 
 def test_a_blocked_version_is_kept_and_cannot_be_promoted() -> None:
@@ -184,7 +190,7 @@ def test_promotion_compares_before_it_swaps() -> None:
     blind = Promote(model_id="b", stage="production", expected=None)
     conflict = refusal(decide(state, blind, context()))
     assert conflict.code == errors.STAGE_CONFLICT
-    assert "held by a" in conflict.message
+    assert conflict.reason == refusing("stage_taken", stage="production", holder="a")
     state, events = step(state, replace(blind, expected="a"))
     (moved,) = events
     assert isinstance(moved, StageMoved)
@@ -253,7 +259,7 @@ def share(checkpoint: str, *projects: str) -> ShareCheckpoint:
 
 
 def _shared_with(events: tuple[Event, ...]) -> list[str]:
-    return [event.project_id for event in events if isinstance(event, CheckpointShared)]
+    return [event.share.project_id for event in events if isinstance(event, CheckpointShared)]
 
 
 def test_tenants_with_permission_are_not_shared_with_again() -> None:
@@ -271,7 +277,9 @@ def test_a_permission_is_revoked_once_and_by_its_owner() -> None:
     _, (refused,) = step(state, unshare, key="other")
     assert isinstance(refused, Rejected)
     state, events = step(state, unshare)
-    assert events == (CheckpointUnshared(checkpoint_id="a", permission_id="cp_ax", project_id="x"),)
+    assert events == (
+        CheckpointUnshared(checkpoint_id="a", share=Share(permission_id="cp_ax", project_id="x")),
+    )
     _, (refused,) = step(state, unshare)
     assert isinstance(refused, Rejected)
     assert refused.code == errors.NOT_FOUND

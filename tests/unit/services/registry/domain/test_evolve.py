@@ -8,13 +8,16 @@ from schemas.model import (
     CheckpointUnshared,
     Event,
     Lineage,
+    Share,
     Stage,
     StageMoved,
     VersionDeleted,
     VersionFailed,
     VersionPublished,
     VersionSubmitted,
+    VersionTerms,
 )
+from schemas.reasons import Failure, failing
 from services.registry.domain.evolve import evolve
 from services.registry.domain.state import FORMER_MAX, INITIAL, TenantModels, holder_of
 
@@ -30,9 +33,9 @@ LINEAGE = Lineage(
     scores_sha256="ab" * 32,
 )
 PUBLISHED = VersionPublished(
-    model_id="m1", series="s", lineage=LINEAGE, files=(), quarantined=False
+    files=(), quarantined=False, terms=VersionTerms(model_id="m1", series="s", lineage=LINEAGE)
 )
-SHARED = CheckpointShared(permission_id="cp-1", checkpoint_id="c", project_id="other")
+SHARED = CheckpointShared(checkpoint_id="c", share=Share(permission_id="cp-1", project_id="other"))
 
 
 def models_after(*events: Event) -> TenantModels:
@@ -45,7 +48,10 @@ def models_after(*events: Event) -> TenantModels:
 
 
 def published(*model_ids: str) -> list[Event]:
-    return [replace(PUBLISHED, model_id=model_id) for model_id in model_ids]
+    return [
+        replace(PUBLISHED, terms=replace(PUBLISHED.terms, model_id=model_id))
+        for model_id in model_ids
+    ]
 
 
 def promotion(
@@ -55,8 +61,11 @@ def promotion(
 
 
 def test_a_failed_publication_leaves_another_jobs_version() -> None:
-    submitted = VersionSubmitted(model_id="m1", series="s", lineage=LINEAGE, adapter=())
-    failed = VersionFailed(model_id="m1", job_id="ftjob-1", failure="disk full")
+    submitted = VersionSubmitted(
+        adapter=(), terms=VersionTerms(model_id="m1", series="s", lineage=LINEAGE)
+    )
+    full = Failure(code="platform_error", reason=failing("publishing_failed"))
+    failed = VersionFailed(model_id="m1", job_id="ftjob-1", failure=full)
     assert models_after(submitted, failed) == TenantModels()
     other = replace(failed, job_id="ftjob-2")
     assert "m1" in models_after(submitted, other).versions
@@ -101,6 +110,8 @@ def test_events_of_a_version_that_is_unknown_change_nothing() -> None:
 
 
 def test_a_permission_is_there_until_it_is_revoked() -> None:
-    gone = CheckpointUnshared(permission_id="cp-1", checkpoint_id="c", project_id="other")
-    assert models_after(SHARED).shared["cp-1"].project_id == "other"
+    gone = CheckpointUnshared(
+        checkpoint_id="c", share=Share(permission_id="cp-1", project_id="other")
+    )
+    assert models_after(SHARED).shared["cp-1"].share.project_id == "other"
     assert models_after(SHARED, gone, gone) == TenantModels()

@@ -2,6 +2,7 @@
 
 from immutables import Map
 
+from schemas.model import VersionTerms
 from services.registry.domain.state import (
     ModelVersion,
     StageHolder,
@@ -12,7 +13,9 @@ from services.registry.domain.state import (
 )
 from tests.unit.services.registry.domain.test_evolve import LINEAGE
 
-VERSION = ModelVersion(series="s", lineage=LINEAGE, published=True)
+VERSION = ModelVersion(
+    published=True, terms=VersionTerms(model_id="m1", series="s", lineage=LINEAGE)
+)
 
 
 def models(holder: StageHolder, *model_ids: str) -> TenantModels:

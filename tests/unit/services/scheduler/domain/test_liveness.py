@@ -68,7 +68,7 @@ def seen(watched: Sights) -> list[tuple[str, int, bool]]:
     ]
 
 
-def test_a_node_that_speaks_is_no_news() -> None:
+def test_a_live_node_is_not_reported() -> None:
     watched = sights()
     for second in range(60):
         watched = record_heartbeat(advance_silence(watched, 1_000), beat(), T0 + 1_000 * second)
@@ -82,7 +82,7 @@ def test_silence_beyond_the_ttl_is_reported_with_the_last_heartbeat() -> None:
     assert seen(watched) == [("a", T0 + 5_000, True)]
 
 
-def test_a_node_that_never_spoke_counts_from_its_registration() -> None:
+def test_silence_of_a_new_node_counts_from_its_registration() -> None:
     assert seen(advance_silence(sights(), TTL_MS + 1)) == [("a", T0, True)]
 
 
@@ -99,7 +99,7 @@ def test_heartbeats_of_another_incarnation_or_node_do_not_count() -> None:
     assert seen(record_heartbeat(watched, beat(), T0 + 1)) == []
 
 
-def test_an_observation_is_repeated_only_while_the_journal_does_not_know() -> None:
+def test_an_observation_is_repeated_until_it_is_in_the_journal() -> None:
     watched = advance_silence(sights(), TTL_MS + 1)
     (pool, command), *_ = due_observations(watched, TTL_MS, IDLE_MS_MAX)
     watched = mark_reported(watched, pool, command.seen)
@@ -109,7 +109,7 @@ def test_an_observation_is_repeated_only_while_the_journal_does_not_know() -> No
     assert seen(advance_silence(lost, REPEAT_MS)) == []
 
 
-def test_a_lost_node_that_speaks_again_is_reported() -> None:
+def test_a_lost_node_that_sends_heartbeats_again_is_reported() -> None:
     lost = sights(NodeLost(node_id="a", incarnation="a-1", last_seen=T0))
     watched = record_heartbeat(advance_silence(lost, TTL_MS), beat(), T0 + 60_000)
     assert seen(watched) == [("a", T0 + 60_000, False)]
@@ -131,7 +131,7 @@ def test_a_retired_node_is_forgotten() -> None:
     assert fold_event(INITIAL, POOL, NodeRetired(node_id="z"), T0) == INITIAL
 
 
-def test_no_progress_is_reported_idle_ms_the_limit_and_again_after_one_more() -> None:
+def test_an_idle_lease_is_reported_at_the_limit_and_at_each_multiple() -> None:
     watched = sights()
     reported_idle_ms = []
     for second in range(200):
@@ -153,11 +153,11 @@ def test_progress_begins_a_new_count() -> None:
     assert idle(watched) == [(1, IDLE_MS_MAX + 1)]
 
 
-def test_a_silent_node_is_lost_and_its_leases_are_not_looked_at() -> None:
+def test_idle_leases_of_a_silent_node_are_not_reported() -> None:
     watched = record_heartbeat(sights(), beat(l1=IDLE_MS_MAX + 1), T0)
     assert idle(advance_silence(watched, TTL_MS + 1)) == []
 
 
-def test_agents_that_say_nothing_of_progress_are_believed() -> None:
+def test_heartbeats_without_idle_times_report_no_idle_lease() -> None:
     old = Heartbeat(pool=POOL, node_id="a", incarnation="a-1", leases=(1, 2))
     assert idle(record_heartbeat(sights(), old, T0)) == []

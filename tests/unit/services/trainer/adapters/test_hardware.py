@@ -1,4 +1,4 @@
-"""What the machine offers, with and without the driver's tool."""
+"""Detection of accelerators, with and without the driver's tool."""
 
 from pathlib import Path
 

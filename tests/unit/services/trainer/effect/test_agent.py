@@ -65,7 +65,7 @@ async def test_a_lease_is_run_reported_and_freed(tmp_path: Path) -> None:
         (Script(failure=RuntimeError("w" * 1_000_000)), "platform", "www"),
     ],
 )
-async def test_failures_carry_cause_and_words(
+async def test_failures_are_reported_with_cause_and_message(
     tmp_path: Path, script: Script, cause: str, words: str
 ) -> None:
     async with node(await memory_servers(), tmp_path, lambda _: script) as here:
@@ -78,7 +78,7 @@ async def test_failures_carry_cause_and_words(
         assert words in here.runtime.seal.open(closed.end.message)
 
 
-async def test_drain_lets_the_process_leave_by_itself(tmp_path: Path) -> None:
+async def test_a_drained_process_may_exit_by_itself(tmp_path: Path) -> None:
     async with node(await memory_servers(), tmp_path, lambda _: Script(then=DRAINS)) as here:
         await here.request("job1")
         await here.until(pool.LeaseStarted)
@@ -89,7 +89,7 @@ async def test_drain_lets_the_process_leave_by_itself(tmp_path: Path) -> None:
     assert closed.end.outcome == "preempted"
 
 
-async def test_kill_ends_what_does_not_listen(tmp_path: Path) -> None:
+async def test_kill_ends_a_process_that_ignores_sigterm(tmp_path: Path) -> None:
     async with node(await memory_servers(), tmp_path, lambda _: Script(then=STUBBORN)) as here:
         await here.request("job1")
         await here.until(pool.LeaseStarted)
@@ -139,7 +139,7 @@ def _processes(folder: Path) -> list[int]:
     return pids
 
 
-async def test_leaving_in_order_drains_and_retires(tmp_path: Path) -> None:
+async def test_an_orderly_stop_drains_leases_and_retires_the_node(tmp_path: Path) -> None:
     there = await memory_servers()
     async with node(there, tmp_path, lambda _: Script(then=DRAINS)) as here:
         await here.request("job1")

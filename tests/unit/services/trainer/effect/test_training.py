@@ -105,7 +105,7 @@ async def test_a_short_outage_of_storage_delays_a_checkpoint(tmp_path: Path) -> 
     assert list(there.blobs.bodies.values()) == [CONTENT]
 
 
-async def test_a_checkpoint_that_training_has_replaced_is_left_out(tmp_path: Path) -> None:
+async def test_a_checkpoint_deleted_by_the_training_is_not_stored(tmp_path: Path) -> None:
     training, there = await under_lease(MemoryBlobs(), tmp_path)
     deleted, newer = checkpointed(tmp_path, 5), checkpointed(tmp_path, 10)
     (tmp_path / "step-5" / "adapter.safetensors").unlink()

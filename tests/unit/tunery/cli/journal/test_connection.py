@@ -9,7 +9,7 @@ from tunery.local.paths import DataDir
 from tunery.runtime.connections import kafka_settings
 
 
-def test_a_log_of_ones_own_needs_no_stack_and_keeps_its_replicas(
+def test_an_external_kafka_needs_no_stack_and_keeps_its_replication(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TUNERY_KAFKA_REPLICATION", "3")

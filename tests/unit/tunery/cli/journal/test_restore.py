@@ -9,7 +9,14 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from schemas.account import CreateEndpoint, CreateTenant, RevokeKey, SetPlan
+from schemas.account import (
+    CreateEndpoint,
+    CreateTenant,
+    EndpointTerms,
+    PlanTerms,
+    RevokeKey,
+    SetPlan,
+)
 from schemas.dataset import RecordPrepared
 from schemas.envelope import Entry, Message
 from schemas.job import CancelJob
@@ -85,7 +92,7 @@ async def test_an_owner_decides_on_where_the_export_ended(tmp_path: Path) -> Non
     log = filled()
     await restore(log, export(filled(OWNERS.name), tmp_path / "a"), replace=False)
     async with owned(log) as host:
-        plan = SetPlan(plan="free", limits=LIMITS, price_version="2026-12")
+        plan = SetPlan(terms=PlanTerms(lane="free", limits=LIMITS, price_version="2026-12"))
         await Sender(log).send(ACCOUNT, TENANT, TENANT, plan)
         *_, last = await decided(log, 12)
     assert not host.stopped
@@ -122,7 +129,7 @@ async def test_reactions_begin_again_after_a_replacement(tmp_path: Path) -> None
     assert {load_position(record.metadata) for record in saved.values()} == {START}
 
 
-async def test_nothing_is_restored_under_a_running_owner(tmp_path: Path) -> None:
+async def test_restore_is_refused_while_the_owner_runs(tmp_path: Path) -> None:
     log = filled()
     file = export(filled(OWNERS.name), tmp_path / "a")
     async with owned(log):
@@ -133,7 +140,7 @@ async def test_nothing_is_restored_under_a_running_owner(tmp_path: Path) -> None
         await restore(log, file, replace=False)
 
 
-async def test_a_writer_in_between_is_noticed(
+async def test_a_concurrent_writer_stops_the_restore(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = filled()
@@ -211,13 +218,16 @@ async def lived(log: MemoryLog) -> None:
     for partition in range(PARTITIONS):
         await sender.send("model", GLOBAL, GLOBAL, AddBase(base=model.BASE), partition=partition)
     tenant = CreateTenant(
-        name=story.seal("ACME"), plan="standard", limits=LIMITS, price_version="2026-11"
+        name=story.seal("ACME"),
+        terms=PlanTerms(lane="standard", limits=LIMITS, price_version="2026-11"),
     )
     hook = CreateEndpoint(
-        endpoint_id="we_1",
-        name=story.seal("hooks"),
-        url=story.seal("https://acme.example"),
-        event_types=("fine_tuning.job.cancelled",),
+        terms=EndpointTerms(
+            endpoint_id="we_1",
+            name=story.seal("hooks"),
+            url=story.seal("https://acme.example"),
+            event_types=("fine_tuning.job.cancelled",),
+        )
     )
     await send("account", tenant, hook)
     await send("dataset", dataset.file(story, 1), dataset.validated(1))
@@ -256,7 +266,7 @@ async def states(log: MemoryLog) -> dict[str, list[str]]:
     }
 
 
-async def test_an_installation_moves_and_nothing_happens_twice(tmp_path: Path) -> None:
+async def test_a_moved_installation_repeats_no_reaction_or_webhook(tmp_path: Path) -> None:
     here = filled()
     async with running(here):
         await lived(here)

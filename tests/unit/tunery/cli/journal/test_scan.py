@@ -63,7 +63,7 @@ async def test_a_followed_partition_ends_with_the_record_that_stops_readers() ->
             await first(log, TailOptions("nobody", with_void=False, lines_max=0, follow=True), 1)
 
 
-async def test_long_walks_say_how_far_they_are(
+async def test_long_scans_report_progress(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(scan, "PROGRESS_EVERY_S", 0.0)
@@ -71,7 +71,7 @@ async def test_long_walks_say_how_far_they_are(
     assert "account: 16 of 16 records" in capsys.readouterr().err
 
 
-async def test_a_walk_ends_where_the_log_ended_when_it_began() -> None:
+async def test_a_scan_ends_at_the_logs_end_when_it_began() -> None:
     log = filled(OWNERS.name)
     bounds = await scan.bounds_of(log, ACCOUNT, (HERE,))
     log.put(ACCOUNT.journal.name, HERE, b"", OWNERS.records[0].value)

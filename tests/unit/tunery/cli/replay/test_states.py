@@ -29,7 +29,7 @@ def test_one_unit_is_a_difference() -> None:
     )
 
 
-def test_what_only_one_side_has_is_a_difference() -> None:
+def test_rows_on_one_side_only_are_a_difference() -> None:
     assert unequal({}, {("acme", "2026-11"): 1}) is not None
     assert unequal({("acme", "2026-11"): 1}, {}) is not None
     assert unequal({("acme", "2026-11"): 0}, {}) is None

@@ -8,7 +8,7 @@ from tunery.cli.replay.verify import servers
 from tunery.local.paths import DataDir
 
 
-def test_servers_of_ones_own_need_no_stack(tmp_path: Path) -> None:
+def test_external_servers_need_no_stack(tmp_path: Path) -> None:
     environ = {"TUNERY_KAFKA_BOOTSTRAP": "k:9092", "TUNERY_POSTGRES_DSN": "postgresql://db/x"}
     assert servers(DataDir(tmp_path), environ) == ("k:9092", "postgresql://db/x")
 

@@ -96,7 +96,7 @@ def test_a_row_that_is_cut_off_costs_itself_only() -> None:
     assert [row.number for row in items if isinstance(row, Row)] == [1, 2, 3, 4, 5, 6]
 
 
-def test_objects_that_never_end_are_not_looked_at_for_ever(
+def test_unterminated_objects_take_bounded_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     looked: list[bytes] = []

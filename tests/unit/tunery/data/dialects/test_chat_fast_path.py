@@ -1,4 +1,4 @@
-"""The quick way and the careful way say the same about every row."""
+"""The fast path and the full check of chat rows agree on every row."""
 
 import io
 import json
@@ -79,7 +79,7 @@ def checked(content: bytes) -> tuple[list[Any], tuple[Finding, ...], int]:
 
 
 @given(LINES, st.sampled_from([b"\n", b"\r\n"]))
-def test_both_ways_agree(lines: list[bytes], end: bytes) -> None:
+def test_fast_path_and_full_check_agree(lines: list[bytes], end: bytes) -> None:
     head = [json.dumps(row).encode() for row in HEAD]
     content = end.join([*head, *lines, *head])
     quickly = checked(content)
@@ -88,7 +88,7 @@ def test_both_ways_agree(lines: list[bytes], end: bytes) -> None:
         assert checked(content) == quickly
 
 
-def test_ordinary_rows_are_taken_quickly() -> None:
+def test_ordinary_rows_take_the_fast_path() -> None:
     row = json.dumps(HEAD[0]).encode()
     assert chat_fast_path.read(row + b"\n" + row + b"\r\n" + row, 3) is not None
     odd = {"messages": [*HEAD[0]["messages"], {"role": "user", "content": 'a "b" [c] <d> \n'}]}

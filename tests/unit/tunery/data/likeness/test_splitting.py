@@ -101,7 +101,7 @@ def test_every_class_has_its_share() -> None:
         [str(n) for n in range(60)],
     ],
 )
-def test_free_answers_are_no_classes(answers: list[str]) -> None:
+def test_free_text_answers_are_not_classes(answers: list[str]) -> None:
     classes = AnswerClasses()
     for number in range(1000):
         classes.add(row("?", answers[number % len(answers)]))

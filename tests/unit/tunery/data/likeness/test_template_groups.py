@@ -47,7 +47,7 @@ def test_any_template_gives_all_similar_pairs(
 
 
 def test_a_template_group_that_takes_too_long_is_halved(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Given equal sets at both ends, when the crowd is halved, then its parts are told apart."""
+    """Given equal sets at both ends, when the group is halved, then the halves are disjoint."""
     rows = [sorted_set(frozenset({1, 2, at % 2 + 3})) for at in range(4)]
     monkeypatch.setattr(template_groups, "READ_MAX", 0)
     result, groups = join(rows, sorted_set(frozenset()), 90)
@@ -100,7 +100,7 @@ def test_rows_of_one_template_are_joined_exactly(fill_chars: int) -> None:
 def test_parts_of_a_large_template_group_are_compared_as_other_rows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Given a crowd that is joined a row at a time, then rows of its buckets still find some."""
+    """Given a group that is joined row by row, then other rows of its buckets are compared too."""
     texts = one_template(60)
     wanted, alone = joined(texts), list(range(len(texts)))
     monkeypatch.setattr("tunery.data.likeness.clusters.GROUP_GRAMS_MAX", 1)

@@ -25,7 +25,7 @@ class Tags(HTMLParser):
         self.attributes |= {name for name, _ in attrs}
 
 
-def test_nothing_people_wrote_is_markup(base_dir: Path, write: Callable[..., Path]) -> None:
+def test_tenant_text_is_escaped(base_dir: Path, write: Callable[..., Path]) -> None:
     rows = [{"prompt": f"{n} {ATTACK}", "completion": f"{ATTACK} {n}"} for n in range(10)]
     rows.append({"prompt": ATTACK, "completion": ATTACK, ATTACK: ATTACK})
     report = check(write([*rows, {"prompt": ATTACK, ATTACK: "x"}]), base_dir=base_dir)
@@ -36,7 +36,7 @@ def test_nothing_people_wrote_is_markup(base_dir: Path, write: Callable[..., Pat
     assert "&lt;script&gt;" in text
 
 
-def test_the_page_needs_nothing_else() -> None:
+def test_the_page_loads_no_external_resource() -> None:
     text = render_page(check(io.BytesIO(b"{}\n" * 20)), "rows.jsonl")
     assert not {"link", "script", "iframe", "img"} & Tags(text).names
     assert not re.search(r"(?:src|href)=|url\(|https?://", text)

@@ -38,7 +38,7 @@ def test_a_row_far_longer_than_the_others_is_named() -> None:
     assert "extreme_length" not in report_of(rows[:30]).counts
 
 
-def test_another_script_than_most() -> None:
+def test_a_row_in_another_script_is_named() -> None:
     rows = [f"Answer number {n}." for n in range(30)]
     assert "language_mix" in report_of([*rows, "Туман это облако", "Море"]).counts
     assert "language_mix" not in report_of(rows).counts

@@ -26,7 +26,7 @@ def test_every_code_has_its_place_and_fix() -> None:
     assert "too_few_rows" in text
 
 
-def test_markup_in_people_s_text_is_not_obeyed() -> None:
+def test_markup_in_tenant_text_is_escaped() -> None:
     assert "[red]x[/red]" in shown(b"{'a': '[red]x[/red]'}\n")
 
 

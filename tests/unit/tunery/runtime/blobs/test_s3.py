@@ -35,7 +35,7 @@ def address() -> Iterator[str]:
         thread.join()
 
 
-async def test_unreadable_response_is_an_outage(address: str) -> None:
+async def test_an_unreadable_response_counts_as_an_outage(address: str) -> None:
     blobs = S3Blobs(S3Settings(address, "key", "secret-secret", "bucket"))
     upload = await blobs.upload("t/a/b")
     with pytest.raises(BlobsUnavailable):

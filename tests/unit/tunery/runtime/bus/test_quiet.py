@@ -14,7 +14,7 @@ def lines(caplog: pytest.LogCaptureFixture, logger: str) -> list[str]:
     ]
 
 
-def test_a_line_comes_once_in_a_while_and_a_critical_one_always(
+def test_repeated_lines_are_limited_and_critical_ones_are_not(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     quieten()
@@ -32,7 +32,7 @@ def test_a_line_comes_once_in_a_while_and_a_critical_one_always(
     ]
 
 
-def test_lines_of_the_client_are_told_apart_by_their_text_alone(
+def test_client_lines_that_differ_only_in_arguments_are_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     quieten()

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from examples.first_stream import SEATS, HoldSeats, ReleaseSeats
-from schemas.envelope import Header
+from schemas.envelope import Header, Reason
 from schemas.topics import PARTITIONS
 from tests.unit.tunery.runtime.hosts.toy_service import (
     HELD,
@@ -51,7 +51,8 @@ async def test_events_become_rows_and_outcomes() -> None:
             1,
         )
         refused = await outcome(store, await service.send("a", HoldSeats(seats=9)))
-        assert (refused.code, refused.message) == ("full", "2 of 5 seats are held.")
+        expected = Reason(code="seats_at_most", params={"held": 2, "limit": 5})
+        assert (refused.code, refused.reason) == ("full", expected)
         assert await held(service) == {"a": 2}
         await outcome(store, await service.send("a", ReleaseSeats(seats=2)))
         assert await held(service) == {}
@@ -154,7 +155,7 @@ async def test_a_divergence_that_a_rebuild_does_not_cure_is_not_cured_twice() ->
         assert await held(again) == {}
 
 
-async def test_a_flag_that_another_process_left_down_is_raised(
+async def test_a_caught_up_flag_lowered_by_another_process_is_raised_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Found by the simulator (mutant `a lowered flag stays down`): effects waited for ever."""
@@ -169,7 +170,7 @@ async def test_a_flag_that_another_process_left_down_is_raised(
         await until(raised)
 
 
-async def test_listeners_hear_what_the_projection_tells() -> None:
+async def test_listeners_receive_the_notices_of_the_projection() -> None:
     async with toy() as service:
         notices: list[str] = []
         async with (

@@ -41,7 +41,7 @@ def test_an_older_epoch_is_void_even_with_a_broken_chain() -> None:
     assert judge(state, 6, entry(0, 0, b"x" * 32), b"v") == (state, "epoch")
 
 
-def test_an_epoch_nobody_claimed_is_divergence() -> None:
+def test_an_epoch_that_was_never_claimed_is_divergence() -> None:
     with pytest.raises(Diverged, match="newer than any claim"):
         judge(claimed(INITIAL, 0), 1, entry(3, 0), b"v")
 
@@ -56,7 +56,7 @@ def test_any_cause_but_the_next_is_void_before_the_chain_is_looked_at(cause: int
 def test_an_owner_that_began_from_another_state_is_divergence_whatever_the_cause(
     cause: int,
 ) -> None:
-    """A log that lost its end: whoever has read that end may be ahead or behind of its owner."""
+    """A log that lost its end: readers that had read it may be ahead of its owner, or behind."""
     state = claimed(Acceptance(0, 3, 4, b"p" * 32, 0, False), 8)
     with pytest.raises(Diverged, match="5 was accepted at the claim by its owner, 4 here"):
         judge(state, 9, entry(8, cause, b"p" * 32, opened=5), b"v")

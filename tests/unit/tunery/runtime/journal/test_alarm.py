@@ -99,14 +99,14 @@ async def test_the_alarm_ends_when_the_partition_is_served_again(world: World) -
     assert metric(again.name) == 0
 
 
-async def test_reactions_stop_there_too(world: World) -> None:
+async def test_reactions_stop_at_an_undecodable_record(world: World) -> None:
     reactor = Reactor(world, SEATS, react_seats, streams=STREAMS, limits=QUICK)
     async with running(reactor):
         await until(lambda: PARTITION in reactor.stopped)
     assert metric(reactor.name) == 1
 
 
-async def test_projections_stop_there_too() -> None:
+async def test_projections_stop_at_an_undecodable_record() -> None:
     async with toy_service.toy() as service:
         sent = await service.send(KEY, HoldSeats(seats=1))
         async with toy_service.running(Projector(service.runtime, toy_service.HELD)):

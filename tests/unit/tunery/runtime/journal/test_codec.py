@@ -1,4 +1,4 @@
-"""Events of versions that nobody writes any more are read as the newest."""
+"""Events of old versions are read as the newest version."""
 
 from dataclasses import replace
 from typing import Any

@@ -7,7 +7,16 @@ from msgspec import Raw
 
 from examples.first_stream import SeatsHeld
 from schemas import errors
-from schemas.envelope import GENESIS, Entry, Envelope, Idempotency, Rejected, Repeated, Source
+from schemas.envelope import (
+    GENESIS,
+    Entry,
+    Envelope,
+    Idempotency,
+    Reason,
+    Rejected,
+    Repeated,
+    Source,
+)
 from schemas.units import DAY_MS
 from tunery.runtime.journal.dedupe import (
     BY_BODY_MS,
@@ -21,7 +30,7 @@ from tunery.runtime.journal.dedupe import (
 
 AT = 1_700_000_000_000
 DONE = (SeatsHeld(seats=1, until=0),)
-REFUSED = (Rejected(code="full", message=""),)
+REFUSED = (Rejected(code="full", reason=Reason(code="y")),)
 
 
 def command(command_id: str, **rest: Any) -> Envelope:
@@ -72,7 +81,7 @@ def test_a_header_key_counts_for_thirty_days_of_at() -> None:
 def test_another_body_under_the_same_key_is_a_conflict_and_changes_nothing() -> None:
     seen = after(Seen(), by_key("1"), AT, DONE)
     assert recognise(seen, by_key("2", body="y"), AT) == Conflict()
-    conflict = (Rejected(code=errors.IDEMPOTENCY_CONFLICT, message=""),)
+    conflict = (Rejected(code=errors.IDEMPOTENCY_CONFLICT, reason=Reason(code="y")),)
     assert after(seen, by_key("2", body="y"), AT, conflict) == seen
 
 
@@ -106,12 +115,14 @@ def test_a_retry_that_overtakes_its_request_absorbs_it_once() -> None:
     assert not done
     seen, done = decide(seen, by_body("retry again", retry=True), AT + 2)
     assert not done
-    _, done = decide(seen, by_body("a new wish", retry=False), AT + 3)
+    _, done = decide(seen, by_body("a new request", retry=False), AT + 3)
     assert done
 
 
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 4), st.integers(0, 2))))
-def test_of_a_source_only_what_is_above_is_decided(positions: list[tuple[int, int, int]]) -> None:
+def test_only_later_positions_of_a_source_are_decided(
+    positions: list[tuple[int, int, int]],
+) -> None:
     seen, highest = Seen(), (-1, -1, -1)
     for position in positions:
         envelope = command("c", source=Source("job", 3, *position))
@@ -122,7 +133,7 @@ def test_of_a_source_only_what_is_above_is_decided(positions: list[tuple[int, in
 
 
 @pytest.mark.parametrize("days", [30, 31, 60])
-def test_what_is_past_keeping_is_forgotten_by_day(days: int) -> None:
+def test_expired_idempotency_keys_are_dropped_daily(days: int) -> None:
     seen = after(Seen(), by_key("1"), AT, DONE)
     seen = after(seen, by_key("2", key="later"), AT + days * DAY_MS, DONE)
     kept = {slot.rpartition("/")[2] for slot in seen.clients}

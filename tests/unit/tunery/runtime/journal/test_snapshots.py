@@ -43,14 +43,16 @@ async def load(world: World) -> Fold[Seats]:
     return await Snapshots(world, SEATS_AGGREGATE, PARTITION).load()
 
 
-async def test_the_newest_is_the_fold_of_the_journal(world: World) -> None:
+async def test_the_newest_snapshot_is_the_fold_of_the_journal(world: World) -> None:
     records = world.log.topics[SEATS.journal.name][PARTITION].records
     assert await load(world) == replay(SEATS_AGGREGATE, PARTITION, records).fold
     assert [pointer.slot for pointer in pointers(world)] == [0, 1, 0]
     assert len(world.blobs.bodies) == 2  # the oldest was deleted
 
 
-async def test_a_torn_one_gives_way_to_the_older_and_then_to_zero(world: World) -> None:
+async def test_a_torn_snapshot_is_replaced_by_the_older_one_and_then_by_a_full_replay(
+    world: World,
+) -> None:
     newest, older = pointers(world)[2], pointers(world)[1]
     world.blobs.bodies[newest.blob] = world.blobs.bodies[newest.blob][:-7]
     assert (await load(world)).position.offset == older.offset
@@ -71,12 +73,12 @@ async def test_pointers_and_snapshots_that_are_garbage_are_passed_over(world: Wo
         assert (await load(world)).position.offset == older.offset
 
 
-async def test_one_of_another_fold_version_is_not_used(world: World) -> None:
+async def test_a_snapshot_of_another_fold_version_is_not_used(world: World) -> None:
     newer = replace(SEATS_AGGREGATE, fold_version=2)
     assert await Snapshots(world, newer, PARTITION).load() == Fold(Seats())
 
 
-async def test_one_that_the_journal_does_not_confirm_is_not_used(world: World) -> None:
+async def test_a_snapshot_that_the_journal_contradicts_is_not_used(world: World) -> None:
     partition = world.log.topics[SEATS.journal.name][PARTITION]
     del partition.records[-1:]  # lost: the newest snapshot is beyond the end
     assert (await load(world)).position.offset == pointers(world)[1].offset
@@ -85,7 +87,7 @@ async def test_one_that_the_journal_does_not_confirm_is_not_used(world: World) -
     assert await load(world) == Fold(Seats())
 
 
-async def test_few_entries_are_kept_when_the_last_snapshot_is_old() -> None:
+async def test_a_few_entries_get_a_snapshot_when_the_last_one_is_old() -> None:
     world = await World().create()
     aged = replace(QUICK, snapshot_every=1_000, snapshot_least=2, snapshot_every_ms=0)
     async with running(world.host("a", aged)):
@@ -97,7 +99,7 @@ async def test_few_entries_are_kept_when_the_last_snapshot_is_old() -> None:
     assert pointers(world)[0].offset == 3
 
 
-async def test_a_heavy_state_is_kept_more_rarely() -> None:
+async def test_a_large_state_gets_snapshots_less_often() -> None:
     world = await World().create()
     heavy = replace(OFTEN, snapshot_bytes_of_entry=1)  # the smallest fold has hundreds of bytes
     async with running(world.host("a", heavy)):
@@ -117,7 +119,7 @@ async def test_an_owner_goes_on_from_a_snapshot(world: World) -> None:
     assert world.entries(KEY)[-1][0].cause == 6
 
 
-async def test_a_state_that_does_not_come_back_is_never_kept(
+async def test_a_state_that_does_not_survive_encoding_gets_no_snapshot(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     world = await World().create()
@@ -130,7 +132,7 @@ async def test_a_state_that_does_not_come_back_is_never_kept(
     assert pointers(world) == []
 
 
-def test_maps_in_maps_come_back_with_their_types() -> None:
+def test_nested_maps_keep_their_types() -> None:
     wanted = Map[int, Map[str, Hold]]
     state = Map({7: Map({"acme": Hold(2, 5)}), 8: Map()})
     back = msgspec.json.decode(canonical(state), type=wanted, dec_hook=revive)

@@ -10,7 +10,7 @@ from tunery.runtime.seal.directory import DirectoryKeyStore
 from tunery.runtime.seal.sealer import Sealer
 
 
-def test_key_files_are_ours_alone_and_say_nothing_more(tmp_path: Path) -> None:
+def test_key_files_are_private_and_keys_are_not_printed(tmp_path: Path) -> None:
     folder = tmp_path / "keys"
     key = DirectoryKeyStore(folder).get("a/b.c")
     assert key is not None

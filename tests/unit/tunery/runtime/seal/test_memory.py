@@ -4,7 +4,7 @@ from tunery.runtime.seal.abstract import KEY_BYTES
 from tunery.runtime.seal.memory import MemoryKeyStore, random_bytes
 
 
-def test_a_key_is_made_once_and_found_only_then() -> None:
+def test_a_key_is_created_once() -> None:
     keys = MemoryKeyStore()
     assert keys.find("acme") is None
     created = keys.get("acme")

@@ -72,7 +72,7 @@ def test_each_row_is_touched_once(changes: list[Change]) -> None:
 
 
 @given(st.lists(todos | dones))
-def test_the_last_word_on_a_todo_counts(changes: list[Change]) -> None:
+def test_the_last_change_of_a_todo_row_counts(changes: list[Change]) -> None:
     last: dict[str, Change] = {}
     for change in changes:
         match change:

@@ -36,7 +36,7 @@ def read(text: bytes) -> list[Record]:
 
 
 @given(st.lists(st.tuples(VALUES, st.binary(max_size=9)), max_size=8), st.integers(0, 2**40))
-def test_every_byte_comes_back(parts: list[tuple[bytes, bytes]], start: int) -> None:
+def test_an_export_restores_every_byte(parts: list[tuple[bytes, bytes]], start: int) -> None:
     records = [Record(3, start + i, i, key, value) for i, (value, key) in enumerate(parts)]
     assert read(written(records, {3: (start, start + len(records))})) == records
 
@@ -65,6 +65,6 @@ LINES = WHOLE.splitlines(keepends=True)
         (WHOLE.replace(b'"partition":0', b'"partition":5'), "line 2: partition 5 at offset 0"),
     ],
 )
-def test_what_is_no_whole_export_is_refused_with_its_line(text: bytes, message: str) -> None:
+def test_an_incomplete_export_is_refused_with_its_line(text: bytes, message: str) -> None:
     with pytest.raises(ArchiveError, match=message):
         read(text)

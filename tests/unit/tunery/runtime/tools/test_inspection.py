@@ -53,7 +53,7 @@ def walked(records: list[Record]) -> PartitionReport:
     return walk.tally
 
 
-async def test_a_journal_is_told_record_by_record(records: list[Record]) -> None:
+async def test_inspection_lists_a_journal_record_by_record(records: list[Record]) -> None:
     claim, *entries = looked(records)
     assert (claim.verdict, claim.why) == ("claim", "a takes the partition: epoch 0")
     assert [entry.verdict for entry in entries] == ["accepted"] * 3
@@ -62,7 +62,7 @@ async def test_a_journal_is_told_record_by_record(records: list[Record]) -> None
     assert entries[0].key == KEY
 
 
-async def test_what_is_void_is_told_with_the_reason(records: list[Record]) -> None:
+async def test_void_records_are_listed_with_the_reason(records: list[Record]) -> None:
     zombie = records[2].value  # as it was written before, under the epoch that ends here
     again = [
         *records,
@@ -137,7 +137,7 @@ async def test_what_cannot_be_decoded_is_shown_with_its_bytes_and_the_fix(
 
 
 @given(st.data())
-def test_no_bytes_are_more_than_can_be_looked_at(data: st.DataObject) -> None:
+def test_any_bytes_can_be_inspected(data: st.DataObject) -> None:
     entry = Entry(epoch=0, cause=0, prev=GENESIS, at=1, command_id="c", key=KEY, tenant=KEY, seq=1)
     claim = encode(Claim(owner="a", nonce="n"))
     value = bytearray(data.draw(st.sampled_from([encode(entry), claim, b"", b"null"])))

@@ -46,7 +46,7 @@ def test_a_smaller_one_refuses_the_job_before_it_costs_anything(budget: Budget) 
 def test_a_job_that_waits_for_its_file_fails_when_the_tokens_are_known() -> None:
     waiting = new_tenant().accept(limits(), budgeted(Budget(max_amount_micro=1), None))
     file = submit().spec.training_file
-    validated = RecordFile(file_id=file, accepted=True, tokens=(tokens(),), message=None)
+    validated = RecordFile(file_id=file, accepted=True, tokens=(tokens(),))
     ended = of(waiting.when(validated), JobEnded)
     assert ended.failure is not None
     assert ended.failure.code == errors.BUDGET_TOO_SMALL
@@ -107,7 +107,7 @@ def test_what_ended_jobs_cost_counts_until_the_month_is_over() -> None:
 
 def test_the_cap_holds_when_the_tokens_are_known_only_later() -> None:
     decider = new_tenant().accept(limits(), capped("ftjob-1", PRICE_MAX - 1, count=None))
-    message = RecordFile(file_id="file-1", accepted=True, tokens=(tokens(),), message=None)
+    message = RecordFile(file_id="file-1", accepted=True, tokens=(tokens(),))
     ended = of(decider.when(message), JobEnded)
     assert ended.failure is not None
     assert ended.failure.code == errors.SPEND_CAP

@@ -37,7 +37,8 @@ from schemas.job import (
     WorkDescribed,
 )
 from schemas.pool import EndAuthor, Placement
-from schemas.reasons import skipping, waiting
+from schemas.reasons import Failure, failing, refusing, rejecting, skipping, waiting
+from schemas.sealed import Sealed
 from schemas.training import (
     EvalWork,
     HyperParameters,
@@ -51,6 +52,7 @@ from services.scheduler.domain.job.quota import open_gpu_ms
 from simulator.control_plane.samples import (
     FILE,
     MINUTE,
+    PASSED,
     T0,
     TRAINED,
     checkpoint,
@@ -62,7 +64,6 @@ from simulator.control_plane.samples import (
 from tests.unit.services.scheduler.fold import Decider, names, of
 from tests.unit.services.scheduler.lives import (
     JOB_ID,
-    PASSED,
     REGISTERED,
     SCORED_LIFE,
     TENANT,
@@ -143,7 +144,7 @@ def test_a_job_is_billed_by_the_prices_it_was_shown() -> None:
     assert rejected(events) == errors.ILLEGAL_STATE
 
 
-def test_concurrency_counts_what_wants_to_run() -> None:
+def test_concurrency_counts_jobs_that_are_wanted_to_run() -> None:
     decider = new_tenant().accept(limits(concurrency=1), submit("ftjob-1"))
     assert rejected(decider.when(submit("ftjob-2"))) == errors.CONCURRENCY_LIMIT
     decider.accept(PauseJob(job_id="ftjob-1"), submit("ftjob-2"))
@@ -151,11 +152,13 @@ def test_concurrency_counts_what_wants_to_run() -> None:
     decider.accept(CancelJob(job_id="ftjob-2"), ResumeJob(job_id="ftjob-1"))
 
 
-def test_the_hard_limit_is_reached_but_never_passed() -> None:
+def test_the_hard_limit_may_be_reached_but_not_exceeded() -> None:
     decider = new_tenant().accept(limits(hard=2 * hold()), submit("ftjob-1"), submit("ftjob-2"))
     events = decider.when(submit("ftjob-3"))
     assert rejected(events) == errors.HARD_LIMIT
-    assert "n_epochs" in of(events, Rejected).message
+    assert of(events, Rejected).reason == refusing(
+        "hard_limit", hold_gpu_ms=hold(), left_gpu_ms=0, limit_gpu_ms=2 * hold()
+    )
     decider.accept(CancelJob(job_id="ftjob-1"), submit("ftjob-3"))
 
 
@@ -165,7 +168,7 @@ def test_above_the_soft_limit_is_overage() -> None:
     assert of(decider.when(submit("ftjob-2")), HoldTaken).overage is True
 
 
-def test_a_lowered_limit_binds_admissions_not_what_runs() -> None:
+def test_a_lowered_limit_applies_to_new_jobs_only() -> None:
     decider = lived("running").accept(limits(hard=1))
     assert rejected(decider.when(submit("ftjob-2"))) == errors.HARD_LIMIT
     assert "PlacementWanted" in names(decider.when(closed()))
@@ -195,10 +198,18 @@ def test_use_moves_from_the_hold_to_the_month_and_back_by_credits() -> None:
 # --- a file that is still being validated ---------------------------------------------------------
 
 
+FEW = Failure(code=errors.EXAMPLES, reason=rejecting("rows_too_few", rows=7, limit=10))
+DELETED = Failure(code="file_deleted", reason=failing("file_deleted"))
+CHANGED = Failure(code=errors.BASE_CHANGED, reason=failing("base_changed"))
+UNJUDGED = Failure(
+    code=errors.PLATFORM,
+    reason=failing("scores_unjudged"),
+    detail=Sealed(key_id="k", nonce=b"n", ciphertext=b"no such blob"),
+)
+
+
 def noted(accepted: bool = True, file_id: str = "file-1") -> RecordFile:
-    return RecordFile(
-        file_id=file_id, accepted=accepted, tokens=(tokens(),) if accepted else (), message=None
-    )
+    return RecordFile(file_id=file_id, accepted=accepted, tokens=(tokens(),) if accepted else ())
 
 
 def test_the_hold_waits_for_the_validation() -> None:
@@ -222,16 +233,14 @@ def test_a_rejected_file_fails_the_job_that_waited() -> None:
 
 def test_the_job_fails_with_the_code_of_its_file() -> None:
     decider = new_tenant().accept(limits(), submit(count=None))
-    few = RecordFile(
-        file_id="file-1", accepted=False, tokens=(), message="7 rows", code=errors.EXAMPLES
-    )
+    few = RecordFile(file_id="file-1", accepted=False, tokens=(), failure=FEW)
     failure = of(decider.when(few), JobEnded).failure
-    assert (failure.code, failure.advice) == ("invalid_n_examples", "7 rows")
+    assert failure == replace(FEW, param="training_file")
 
 
 def test_a_file_without_counts_for_this_base_fails_it_too() -> None:
     decider = new_tenant().accept(limits(), submit(count=None))
-    other = RecordFile(file_id="file-1", accepted=True, tokens=(), message=None)
+    other = RecordFile(file_id="file-1", accepted=True, tokens=())
     assert of(decider.when(other), JobEnded).failure.code == errors.FILE_REJECTED
 
 
@@ -252,9 +261,7 @@ def test_a_validation_that_ended_before_the_submission_is_remembered() -> None:
     decider.accept(noted(False, "file-2"))
     events = decider.when(submit("ftjob-2", None, training_file="file-2"))
     assert rejected(events) == errors.FILE_REJECTED
-    few = RecordFile(
-        file_id="file-3", accepted=False, tokens=(), message="7 rows", code=errors.EXAMPLES
-    )
+    few = RecordFile(file_id="file-3", accepted=False, tokens=(), failure=FEW)
     decider.accept(few)
     events = decider.when(submit("ftjob-3", None, training_file="file-3"))
     assert rejected(events) == errors.EXAMPLES
@@ -292,9 +299,9 @@ def test_the_cap_leaves_what_evaluation_needs() -> None:
 @pytest.mark.parametrize(
     ("fact", "code"),
     [
-        (prepared(prepared=None, code="file_deleted", message="gone"), "file_deleted"),
+        (prepared(prepared=None, failure=DELETED), "file_deleted"),
         (prepared(prepared=None), errors.FILE_REJECTED),
-        (pinned(base=None, code=errors.BASE_CHANGED, message="changed"), errors.BASE_CHANGED),
+        (pinned(base=None, failure=CHANGED), errors.BASE_CHANGED),
         (pinned(base=replace(spec().base, sha256="c" * 64)), errors.BASE_CHANGED),
     ],
 )
@@ -349,7 +356,7 @@ def test_a_start_after_the_drain_notice_stays_checkpointing() -> None:
         REGISTERED,
     ],
 )
-def test_facts_of_other_attempts_jobs_and_phases_change_nothing(late: Any) -> None:
+def test_facts_about_other_attempts_jobs_and_phases_change_nothing(late: Any) -> None:
     assert lived("running").when(late) == ()
 
 
@@ -430,9 +437,9 @@ def test_scores_verdict_registration_end() -> None:
     assert of(decider.when(closed(2, role="eval", billable=2 * MINUTE)), VerdictDue).scores.name
     events = decider.when(VERDICT)
     register = of(events, RegistrationWanted)
-    assert (register.model_id, register.adapter) == ("ft:smol", TRAINED.adapter)
-    assert register.lineage.verdict == "pass"
-    assert register.lineage.scores_sha256 == FILE.sha256
+    assert (register.terms.model_id, register.adapter) == ("ft:smol", TRAINED.adapter)
+    assert register.terms.lineage.verdict == "pass"
+    assert register.terms.lineage.scores_sha256 == FILE.sha256
     assert decider.when(VERDICT) == ()
     ended = of(decider.when(REGISTERED), JobEnded)
     assert (ended.outcome, ended.model_id, ended.failure) == ("succeeded", "ft:smol", None)
@@ -444,18 +451,20 @@ def test_scores_verdict_registration_end() -> None:
 def test_a_blocked_adapter_is_registered_too() -> None:
     blocked = RecordVerdict(job_id=JOB_ID, summary=replace(PASSED, verdict="block"))
     decider = new_tenant().accept(*SCORED_LIFE)
-    assert of(decider.when(blocked), RegistrationWanted).lineage.verdict == "block"
+    assert of(decider.when(blocked), RegistrationWanted).terms.lineage.verdict == "block"
     assert of(decider.when(REGISTERED), JobEnded).outcome == "succeeded"
 
 
 def test_scores_that_cannot_be_judged_and_publishing_that_fails_end_the_job() -> None:
     decider = new_tenant().accept(*SCORED_LIFE)
-    broken = RecordVerdict(job_id=JOB_ID, summary=None, failure="no such blob")
+    broken = RecordVerdict(job_id=JOB_ID, summary=None, failure=UNJUDGED)
     failure = of(decider.when(broken), JobEnded).failure
     assert failure.code == errors.PLATFORM
-    assert "no such blob" in failure.advice
-    failed = RecordRegistered(job_id=JOB_ID, model_id="ft:smol", failure="bad header")
-    assert of(lived("registering").when(failed), JobEnded).failure.code == errors.PLATFORM
+    assert failure == UNJUDGED
+    full = Failure(code=errors.ILLEGAL_STATE, reason=failing("versions_at_most", limit=1))
+    failed = RecordRegistered(job_id=JOB_ID, model_id="ft:smol", failure=full)
+    failure = of(lived("registering").when(failed), JobEnded).failure
+    assert failure == replace(full, code=errors.PLATFORM)
 
 
 # --- cancel, pause, resume while something is open ------------------------------------------------
@@ -468,7 +477,7 @@ def test_a_cancelled_job_is_cancelled_whatever_the_exit_said(outcome: Any) -> No
 
 
 @pytest.mark.parametrize("outcome", ["preempted", "lost", "failed", "not_started"])
-def test_a_paused_job_rests_in_the_queue_and_goes_on_from_its_checkpoint(outcome: Any) -> None:
+def test_a_paused_job_is_queued_and_resumes_from_its_checkpoint(outcome: Any) -> None:
     decider = lived("running").accept(
         RecordCheckpoint(job_id=JOB_ID, checkpoint=checkpoint(10)), PauseJob(job_id=JOB_ID)
     )

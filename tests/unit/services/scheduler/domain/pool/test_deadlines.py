@@ -50,7 +50,7 @@ def running(**changes: Any) -> Decider:
     return decider
 
 
-def test_it_is_killed_and_what_it_did_not_save_is_credited() -> None:
+def test_a_stuck_process_is_killed_and_unsaved_work_is_credited() -> None:
     saved = checkpoint(5, captured_ms=4 * MINUTE)
     decider = pool().accept(node(), request(), begun())
     decider.at += 5 * MINUTE
@@ -67,7 +67,7 @@ def test_it_is_killed_and_what_it_did_not_save_is_credited() -> None:
     assert names(decider.when(freed())) == ["MemberFreed"]
 
 
-def test_its_job_goes_on_elsewhere() -> None:
+def test_the_job_of_a_stuck_process_resumes_on_another_node() -> None:
     decider = running()
     decider.when(idle(15 * MINUTE))
     decider.accept(node("b", "b-1"))
@@ -81,14 +81,14 @@ def test_a_step_may_take_its_share_of_the_cap(idle_ms: int, ends: bool) -> None:
     assert any(isinstance(event, PlacementClosed) for event in events) is ends
 
 
-def test_what_is_left_to_do_shares_the_cap_and_evaluations_have_no_steps() -> None:
+def test_remaining_steps_share_the_cap_and_evaluations_have_no_steps() -> None:
     resumed = pool().accept(node(), request(), begun(loaded_step=39))
     assert names(resumed.when(idle(60 * MINUTE))) == ["NodesObserved"]
     scoring = pool().accept(node(), request(role="eval"), begun(total_steps=0))
     assert end_of(scoring.when(idle(1))).cause == "bad_node"
 
 
-def test_it_is_ended_once() -> None:
+def test_a_stuck_lease_is_ended_once() -> None:
     decider = running().accept(idle(15 * MINUTE))
     assert names(decider.when(idle(30 * MINUTE))) == ["NodesObserved"]
 
@@ -96,11 +96,11 @@ def test_it_is_ended_once() -> None:
 @pytest.mark.parametrize(
     "observed", [idle(15 * MINUTE, lease=9), idle(15 * MINUTE, incarnation="a-9")]
 )
-def test_leases_of_others_are_left_alone(observed: ObserveNodes) -> None:
+def test_other_leases_are_not_ended(observed: ObserveNodes) -> None:
     assert set(names(running().when(observed))) <= {NodesObserved.__name__}
 
 
-def test_what_has_not_started_or_was_told_to_end_has_its_own_deadline() -> None:
+def test_unstarted_and_ending_leases_have_other_deadlines() -> None:
     waiting = pool().accept(node(), request())
     assert names(waiting.when(idle(15 * MINUTE))) == ["NodesObserved"]
     drained = running().accept(close("drain"))

@@ -161,7 +161,7 @@ def test_an_excluded_node_is_not_used() -> None:
     assert member_of(decider.when(node("c", "c-1"))).node_id == "c"
 
 
-def test_an_excluded_node_is_better_than_waiting_for_ever() -> None:
+def test_an_excluded_node_is_used_when_no_other_fits() -> None:
     decider = pool().accept(node(), node("b", "b-1", slots=1))
     events = decider.when(request(slots=2, excluded_nodes=("a", "x")))
     assert member_of(events).node_id == "a"
@@ -574,7 +574,7 @@ def test_a_node_leaves_in_order() -> None:
     assert decider.when(seen(T0)) == ()
 
 
-def test_a_node_that_leaves_with_work_loses_it() -> None:
+def test_leases_of_a_node_that_retires_are_lost() -> None:
     events = running().when(RetireNode(node_id="a", incarnation=ALIVE))
     assert end_of(events).outcome == "lost"
     assert of(events, MemberFreed).lease.token == token()
@@ -585,7 +585,7 @@ def test_malformed_numbers_are_refused() -> None:
     assert of(pool().when(request(slots=0)), Rejected).param == "slots"
 
 
-def test_observations_of_strangers_say_nothing() -> None:
+def test_observations_of_unknown_nodes_change_nothing() -> None:
     decider = pool().accept(node())
     assert decider.when(seen(T0, incarnation="a-9")) == ()
     assert decider.when(ObserveNodes(seen=())) == ()

@@ -1,0 +1,169 @@
+"""A node agent and what it runs, as state and messages: no task, no clock, no waiting.
+
+Two seeded worlds drive it: `nodes.py` as tasks on virtual time, and the world of the scheduler's
+unit tests step by step. Agents fold the pool's journal with the production fold.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from msgspec.structs import replace
+
+from schemas.pool import (
+    ConfirmFreed,
+    Event,
+    NodeDescription,
+    RegisterNode,
+    ReportCheckpoint,
+    ReportExit,
+    ReportStarted,
+    RetireNode,
+)
+from schemas.reasons import skipping
+from schemas.telemetry import Heartbeat
+from schemas.training import AttemptOutcome, AttemptStart, FailureCause, SkippedCheckpoint
+from schemas.units import Ms
+from services.trainer.domain.evolve import HARDNESS, evolve
+from services.trainer.domain.state import Grant, NodeState, TargetState
+from simulator.control_plane.samples import POOL, SCORED, TRAINED, checkpoint
+
+STEPS: Final = 40
+STEPS_PER_CHECKPOINT: Final = 10
+
+
+@dataclass
+class Diary:
+    """What an attempt knows of itself, in its agent's monotonic time."""
+
+    began_ms: Ms | None = None
+    exited_ms: Ms | None = None
+    captured: dict[str, Ms] = field(default_factory=dict)  # manifest → elapsed at its capture
+
+
+LeaseDiaries = dict[tuple[str, int], Diary]  # by incarnation and lease; agents come and go
+
+
+class SimAttempt:
+    """What runs under one lease, and the reports that its agent sends about it."""
+
+    def __init__(self, grant: Grant, incarnation: str, diary: Diary) -> None:
+        self.grant, self.incarnation, self.diary = grant, incarnation, diary
+        self.target: TargetState = "run"
+        self.step = 0
+        self.still_since_ms: Ms | None = None  # set while its process does nothing
+
+    def harden(self, target: TargetState) -> bool:
+        """Request a target state. False when it is no harder than the present one."""
+        if HARDNESS[target] <= HARDNESS[self.target]:
+            return False
+        self.target = target
+        return True
+
+    def start(self, now_ms: Callable[[], Ms], is_unreadable: Callable[[], bool]) -> ReportStarted:
+        """Begin at the newest checkpoint that can be read."""
+        skipped: list[SkippedCheckpoint] = []
+        named = list(self.grant.checkpoints)
+        while named and is_unreadable():
+            bad = named.pop(0).manifest_sha256
+            skipped.append(SkippedCheckpoint(manifest_sha256=bad, reason=skipping("blob_corrupt")))
+        loaded = named[0] if named else None
+        self.step = loaded.step if loaded else 0
+        self.diary.began_ms = now_ms()
+        start = AttemptStart(
+            loaded=loaded.manifest_sha256 if loaded else None,
+            loaded_step=self.step,
+            skipped=tuple(skipped),
+            total_steps=STEPS,
+        )
+        return ReportStarted(token=self.grant.token, incarnation=self.incarnation, start=start)
+
+    def capture(self, now_ms: Ms) -> ReportCheckpoint | None:
+        """The report of a checkpoint at the present step; None where it makes no checkpoints."""
+        if self.grant.role == "eval" or self.diary.began_ms is None:
+            return None
+        captured_ms = max(0, now_ms - self.diary.began_ms)
+        mark = f"{int(self.grant.job_id.rpartition('-')[2]):x}f"
+        captured = checkpoint(self.step, self.grant.attempt, captured_ms, mark=mark)
+        self.diary.captured[captured.manifest_sha256] = captured_ms
+        return ReportCheckpoint(
+            token=self.grant.token, incarnation=self.incarnation, checkpoint=captured
+        )
+
+    def exit(
+        self, now_ms: Ms, outcome: AttemptOutcome, cause: FailureCause | None = None
+    ) -> ReportExit:
+        """The end of its process, with the time since it began."""
+        self.diary.exited_ms = now_ms
+        began_ms = self.diary.began_ms
+        result = TRAINED if self.grant.role == "train" else SCORED
+        return ReportExit(
+            token=self.grant.token,
+            incarnation=self.incarnation,
+            outcome=outcome,
+            elapsed_ms=0 if began_ms is None else now_ms - began_ms,
+            cause=cause,
+            result=result if outcome == "succeeded" else None,
+        )
+
+    def free(self) -> ConfirmFreed:
+        """Nothing of it runs any more."""
+        return ConfirmFreed(
+            token=self.grant.token, node_id=self.grant.node_id, incarnation=self.incarnation
+        )
+
+
+class SimAgent:
+    """One incarnation of a node's agent. `attempts` by lease."""
+
+    def __init__(
+        self, node: NodeDescription, diaries: LeaseDiaries, journal: NodeState | None = None
+    ) -> None:
+        """`journal`: what any node knows of the pool by now; None: this one reads it from 0."""
+        self.node, self._diaries = node, diaries
+        empty = NodeState(node_id=node.node_id, incarnation=node.incarnation)
+        known = journal or empty
+        self.state = replace(known, node_id=node.node_id, incarnation=node.incarnation)
+        self.attempts: dict[int, SimAttempt] = {}
+
+    def register(self) -> RegisterNode:
+        """What it says first."""
+        return RegisterNode(node=self.node)
+
+    def retire(self) -> RetireNode:
+        """What it says last."""
+        return RetireNode(node_id=self.node.node_id, incarnation=self.node.incarnation)
+
+    def fold(self, event: Event) -> None:
+        """One more event of the pool's journal."""
+        self.state = evolve(self.state, event)
+
+    def reconcile(self, takes_new: bool = True) -> tuple[SimAttempt, ...]:
+        """Make attempts agree with the journal; those that it runs, oldest lease first."""
+        for lease, assignment in self.state.assignments.items():
+            if lease not in self.attempts and takes_new:
+                diary = self._diaries.setdefault((self.node.incarnation, lease), Diary())
+                self.attempts[lease] = SimAttempt(assignment.grant, self.node.incarnation, diary)
+        assigned = sorted(lease for lease in self.state.assignments if lease in self.attempts)
+        return tuple(self.attempts[lease] for lease in assigned)
+
+    def target_of(self, attempt: SimAttempt) -> TargetState:
+        """What the journal wants of an attempt that it assigns to this node."""
+        return self.state.assignments[attempt.grant.token.lease].target
+
+    def heartbeat(self, now_ms: Ms) -> Heartbeat:
+        """What it says every few seconds."""
+        leases = tuple(sorted(self.state.assignments))
+        return Heartbeat(
+            pool=POOL,
+            node_id=self.node.node_id,
+            incarnation=self.node.incarnation,
+            leases=leases,
+            idle_ms=tuple(self._idle_ms(lease, now_ms) for lease in leases),
+        )
+
+    def _idle_ms(self, lease: int, now_ms: Ms) -> Ms:
+        attempt = self.attempts.get(lease)
+        if attempt is None or attempt.still_since_ms is None:
+            return 0
+        return now_ms - attempt.still_since_ms

@@ -1,0 +1,80 @@
+"""Both second books of a run, kept together: use and money by lease, limits and holds by tenant."""
+
+from collections import Counter
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from typing import Any
+
+from schemas.pool import UsageCredited, UsageSliced
+from schemas.units import GpuMs, Ms
+from simulator.control_plane.agent import Diary
+from simulator.control_plane.quota_books import Quota
+from simulator.control_plane.usage_books import Beat, Meter
+
+
+@dataclass
+class SecondBooks:
+    """Entered decision by decision; `violations` is what did not hold at some prefix.
+
+    beats: every heartbeat that is in the log, also of later.
+    diaries: of those who ran, by incarnation and lease.
+    net: billed to a job so far, credits taken off.
+    """
+
+    beats: AbstractSet[Beat]
+    diaries: Mapping[tuple[str, int], Diary]
+    meter: Meter = field(init=False)
+    quota: Quota = field(default_factory=Quota)
+    net: Counter[str] = field(default_factory=Counter)
+    _violations: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.meter = Meter(self.beats, self.diaries)
+
+    @property
+    def violations(self) -> list[str]:
+        return [*self.meter.violations, *self.quota.violations, *self._violations]
+
+    def enter_pool(self, command: Any, events: tuple[Any, ...], at: Ms) -> None:
+        """One decision of `pool`. The hold of what it bills is entered before it."""
+        self.meter.enter(command, events, at)
+        for event in events:
+            if isinstance(event, UsageSliced):
+                self._bill(event.lease.job_id, event.billable_gpu_ms)
+            elif isinstance(event, UsageCredited):
+                self._bill(event.lease.job_id, -event.lost_gpu_ms)
+
+    def enter_job(self, tenant: str, command: Any, events: tuple[Any, ...], at: Ms) -> None:
+        """One decision of `job`."""
+        self.quota.enter(tenant, command, events, at)
+
+    def _bill(self, job_id: str, gpu_ms: GpuMs) -> None:
+        self.net[job_id] += gpu_ms
+        hold = self.quota.held.get(job_id, 0)
+        if not 0 <= self.net[job_id] <= hold:
+            self._violations.append(f"hold: {job_id} is at {self.net[job_id]} of {hold} held")
+
+    def violations_at_the_end(self) -> list[str]:
+        """What does not hold although all has ended.
+
+        Every job has ended, every hold is released, every lease is closed; all say the same bill.
+        """
+        meter, quota = self.meter, self.quota
+        violations = [f"end: {job_id} never ended" for job_id in sorted(quota.open_jobs)]
+        if meter.queued != meter.closed:
+            violations.append(f"closed: {meter.queued - meter.closed} were never closed")
+        if +quota.counted != +Counter(meter.net) or -quota.counted != -Counter(meter.net):
+            violations.append(f"hold: quota counts {quota.counted}, the pool {dict(meter.net)}")
+        for job_id, ended in quota.ended.items():
+            said, truth = (ended.billable_gpu_ms, ended.lost_gpu_ms), meter.totals[job_id]
+            net, hold = truth[0] - truth[1], quota.held.get(job_id, 0)
+            if said != truth:
+                violations.append(f"end: {job_id} ends with {said}, its leases cost {truth}")
+            if net != self.net[job_id]:
+                violations.append(f"end: {job_id} costs {net}, its lines sum to {self.net[job_id]}")
+            if not 0 <= net <= hold:
+                violations.append(f"hold: {job_id} costs {net} of {hold} held")
+            if ended.released_gpu_ms != hold - net:
+                violations.append(f"hold: {job_id} used {net} and releases {ended.released_gpu_ms}")
+        return violations
