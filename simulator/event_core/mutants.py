@@ -64,8 +64,11 @@ class Mutant:
             return True
         if isinstance(self.owner, ModuleType):
             return hasattr(builtins, self.attribute)
-        made = vars(self.owner).get("__init__")
-        return isinstance(made, FunctionType) and self.attribute in made.__code__.co_names
+        initialiser = vars(self.owner).get("__init__")
+        return (
+            isinstance(initialiser, FunctionType)
+            and self.attribute in initialiser.__code__.co_names
+        )
 
 
 def _once(*kinds: str) -> Faults:

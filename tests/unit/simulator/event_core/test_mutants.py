@@ -43,8 +43,8 @@ def test_a_rule_is_mended_when_the_run_raises() -> None:
 
 
 def test_a_value_that_every_instance_sets_can_be_broken() -> None:
-    nothing = property(lambda _meter: 0, lambda _meter, _value: None)
-    with mutant(Meter, "total", nothing).alive():
+    zero = property(lambda _meter: 0, lambda _meter, _value: None)
+    with mutant(Meter, "total", zero).alive():
         assert Meter().read() == 0
     assert Meter().read() == 7
 
