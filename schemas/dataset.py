@@ -16,7 +16,13 @@ SPLIT_SEED: Final = 42
 
 
 class PackPlan(Part, array_like=True):
-    """What the rows that train will be, packed to `max_length`, when this share validates."""
+    """What the rows that train will be, for one length and one share that validates.
+
+    max_length: tokens of one packed row.
+    validation_fraction_ppm: share of the rows that validates, in millionths.
+    packed_rows: rows after packing.
+    tokens: in all of them.
+    """
 
     max_length: int
     validation_fraction_ppm: int
@@ -25,7 +31,14 @@ class PackPlan(Part, array_like=True):
 
 
 class BaseTokens(Part):
-    """Exact token counts of one file under one base model's tokenizer and chat template."""
+    """Exact token counts of one file under one base model's tokenizer and chat template.
+
+    base_id, base_sha256: the base model.
+    tokens: in all rows.
+    trainable_tokens: those that the loss counts.
+    longest_row_tokens: in the longest row.
+    plans: what packing makes of them.
+    """
 
     base_id: str
     base_sha256: Sha256
@@ -52,14 +65,81 @@ class Validation(Part):
 
 
 class DatasetName(Part):
-    """A name whose files are its versions. `key` tells equal names without revealing them."""
+    """A name whose files are its versions.
+
+    key: tells equal names without revealing them.
+    name: the name.
+    """
 
     key: str
     name: Sealed
 
 
+class FileTerms(Part):
+    """What is declared about a file before its bytes are there.
+
+    purpose: what it is for.
+    name: its name on the client's machine.
+    expires_after_ms: when it expires, counted from its registration, None: never.
+    dataset: the name that it is the next version of.
+    rows_max: what the tenant's plan allows.
+    """
+
+    purpose: Purpose
+    name: Sealed
+    expires_after_ms: Ms | None = None
+    dataset: DatasetName | None = None
+    rows_max: int | None = None
+
+
+class FileContent(Part):
+    """Bytes in object storage.
+
+    bytes: how many.
+    sha256: of all of them, taken on the way.
+    blob: where they are.
+    """
+
+    bytes: int
+    sha256: Sha256
+    blob: str
+
+
+class UploadTerms(Part):
+    """A file that will come in parts.
+
+    media_type: of the file.
+    bytes: of all parts together.
+    file: what is declared about the file.
+    """
+
+    media_type: str
+    bytes: int
+    file: FileTerms
+
+
+class UploadPart(Part):
+    """A part of an upload. Its bytes are under `part_blob`.
+
+    part_id: the part.
+    bytes: how many.
+    sha256: of all of them.
+    """
+
+    part_id: str
+    bytes: int
+    sha256: Sha256
+
+
 class PrepareSpec(Part):
-    """All that the bytes of a prepared cache depend on besides the files' content."""
+    """All that the bytes of a prepared cache depend on besides the files' content.
+
+    base_id, base_sha256: the base model.
+    max_length: tokens of one packed row.
+    length_policy: what happens to longer rows.
+    validation_fraction_ppm: share of the rows that validates, in millionths.
+    seed: decides which rows those are.
+    """
 
     base_id: str
     base_sha256: Sha256
@@ -69,8 +149,38 @@ class PrepareSpec(Part):
     seed: int
 
 
+class PinTerms(Part):
+    """Which files a job needs, prepared how, and kept while it lives.
+
+    training_file: the file it trains on.
+    validation_file: the file it validates on, None: a share of the training file.
+    spec: how they are prepared.
+    """
+
+    training_file: str
+    validation_file: str | None
+    spec: PrepareSpec
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The ids of one file or two."""
+        second = () if self.validation_file is None else (self.validation_file,)
+        return (self.training_file, *second)
+
+
 class Prepared(Part):
-    """A packed cache in object storage. Blob keys are content-named; `version` is the cache key."""
+    """A packed cache in object storage, under content-named keys.
+
+    version: key of the cache.
+    train_blob, train_sha256: packed rows that train.
+    validation_blob, validation_sha256: packed rows that validate.
+    prompts_blob, prompts_sha256: prompts that an evaluation answers.
+    train_rows: rows that train, before packing.
+    validation_rows: rows that validate, before packing.
+    packed_rows: rows that train, after packing.
+    tokens: in the rows that train.
+    trainable_tokens: those that the loss counts.
+    """
 
     version: str
     train_blob: str
@@ -93,62 +203,72 @@ def part_blob(tenant: str, upload_id: str, part_id: str) -> str:
 
 # --- commands
 class RegisterFile(Message):
-    """The bytes are in object storage under `blob` already; their SHA-256 was taken on the way.
+    """The bytes of a file are in object storage.
 
-    `expires_after_ms`: counted from the moment it is registered. `job_id`: the job it comes from.
-    `dataset`: the name that it is the next version of. `rows_max`: what the tenant's plan allows.
+    file_id: the file.
+    terms: what was declared about it.
+    content: its bytes.
+    job_id: the job that it comes from.
     """
 
     file_id: str
-    purpose: Purpose
-    name: Sealed
-    bytes: int
-    sha256: Sha256
-    blob: str
-    expires_after_ms: Ms | None = None
+    terms: FileTerms
+    content: FileContent
     job_id: str | None = None
-    dataset: DatasetName | None = None
-    rows_max: int | None = None
 
 
 class DeleteFile(Message):
+    """The file goes, unless a job or a model needs it.
+
+    file_id: the file.
+    """
+
     file_id: str
 
 
 class CreateUpload(Message):
-    """A file that will come in parts, `bytes` in all. What may be left out is the file's."""
+    """A file will come in parts.
+
+    upload_id: the upload.
+    terms: what is declared about it.
+    """
 
     upload_id: str
-    purpose: Purpose
-    name: Sealed
-    media_type: str
-    bytes: int
-    expires_after_ms: Ms | None = None
-    dataset: DatasetName | None = None
-    rows_max: int | None = None
+    terms: UploadTerms
 
 
 class AddPart(Message):
-    """The bytes are under `part_blob` already."""
+    """The bytes of a part are in object storage.
+
+    upload_id: the upload.
+    part: the part.
+    """
 
     upload_id: str
-    part_id: str
-    bytes: int
-    sha256: Sha256
+    part: UploadPart
 
 
 class CompleteUpload(Message):
-    """The file made of these parts, in this order, is under `blob` already."""
+    """The file made of these parts is in object storage.
+
+    upload_id: the upload.
+    parts: their ids, in the order of the file.
+    file_id: the file.
+    content: its bytes.
+    """
 
     upload_id: str
     parts: tuple[str, ...]
     file_id: str
-    bytes: int
-    sha256: Sha256
-    blob: str
+    content: FileContent
 
 
 class CancelUpload(Message):
+    """There will be no file.
+
+    upload_id: the upload.
+    """
+
     upload_id: str
 
 
@@ -161,27 +281,41 @@ class RecordValidation(Message):
 
 
 class PinDataset(Message):
-    """A job needs these files prepared like this, and kept while it lives."""
+    """A job needs its dataset.
+
+    job_id: the job.
+    terms: what it needs.
+    """
 
     job_id: str
-    training_file: str
-    validation_file: str | None
-    spec: PrepareSpec
+    terms: PinTerms
 
 
 class UnpinDataset(Message):
+    """The job does not need its dataset any more.
+
+    job_id: the job.
+    """
+
     job_id: str
 
 
 class KeepDataset(Message):
-    """The job has a model now, whose lineage names the files that the job pins."""
+    """The job has a model now, whose lineage names the files that the job pins.
+
+    job_id: the job.
+    model_id: the model.
+    """
 
     job_id: str
     model_id: str
 
 
 class ReleaseDataset(Message):
-    """The model of this job is gone."""
+    """The model of this job is gone.
+
+    job_id: the job.
+    """
 
     job_id: str
 
@@ -196,44 +330,56 @@ class RecordPrepared(Message):
 
 # --- events
 class FileRegistered(Message):
-    """`version` counts the files of a `dataset` from 1; a number is never given twice."""
+    """The file is there.
+
+    file_id: the file.
+    terms: what was declared about it.
+    content: its bytes.
+    expires_at: when it expires, None: never.
+    job_id: the job that it comes from.
+    version: counts the files of its dataset from 1; a number is never given twice.
+    """
 
     file_id: str
-    purpose: Purpose
-    name: Sealed
-    bytes: int
-    sha256: Sha256
-    blob: str
+    terms: FileTerms
+    content: FileContent
     expires_at: Ms | None = None
     job_id: str | None = None
-    dataset: DatasetName | None = None
     version: int | None = None
-    rows_max: int | None = None
 
 
 class UploadCreated(Message):
-    """`expires_at` is the upload's, `expires_after_ms` the file's."""
+    """The upload takes parts.
+
+    upload_id: the upload.
+    terms: what was declared about it.
+    expires_at: when the upload expires.
+    """
 
     upload_id: str
-    purpose: Purpose
-    name: Sealed
-    media_type: str
-    bytes: int
+    terms: UploadTerms
     expires_at: Ms
-    expires_after_ms: Ms | None = None
-    dataset: DatasetName | None = None
-    rows_max: int | None = None
 
 
 class PartAdded(Message):
+    """The upload has another part.
+
+    upload_id: the upload.
+    part: the part.
+    """
+
     upload_id: str
-    part_id: str
-    bytes: int
-    sha256: Sha256
+    part: UploadPart
 
 
 class UploadEnded(Message):
-    """`parts`: all of them, those of the file first, in its order. Nobody needs their bytes now."""
+    """The upload is over; the bytes of its parts are not needed any more.
+
+    upload_id: the upload.
+    outcome: what became of it.
+    parts: all of them, those of the file first, in its order.
+    file_id: the file, if there is one.
+    """
 
     upload_id: str
     outcome: UploadOutcome
@@ -254,9 +400,13 @@ class FileUnreadable(Message):
 
 
 class FileDeleted(Message):
-    """`erase`: keys of stored bytes that nothing else of the tenant needs any more.
+    """The file is gone.
 
-    `cancelled`: preparations under way that nobody waits for any more.
+    file_id: the file.
+    blob: where its bytes were.
+    report_blob: where the report of its validation was.
+    erase: keys of stored bytes that nothing else of the tenant needs any more.
+    cancelled: preparations under way that no job waits for any more.
     """
 
     file_id: str
@@ -267,7 +417,13 @@ class FileDeleted(Message):
 
 
 class PreparationDue(Message):
-    """`prepare_id` follows from the files' content and the spec: equal work is done once."""
+    """Files are to be prepared.
+
+    prepare_id: follows from the files' content and the spec: equal work is done once.
+    training_blob, training_sha256: the file that trains.
+    validation_blob, validation_sha256: the file that validates, if it is another one.
+    spec: how they are prepared.
+    """
 
     prepare_id: str
     training_blob: str
@@ -278,14 +434,25 @@ class PreparationDue(Message):
 
 
 class DatasetPinned(Message):
+    """The files stay until the job has ended.
+
+    job_id: the job.
+    terms: what it needs.
+    prepare_id: the preparation that it waits for.
+    """
+
     job_id: str
-    training_file: str
-    validation_file: str | None
+    terms: PinTerms
     prepare_id: str
-    spec: PrepareSpec
 
 
 class DatasetPrepared(Message):
+    """The preparation has succeeded.
+
+    prepare_id: the preparation.
+    prepared: what it made.
+    """
+
     prepare_id: str
     prepared: Prepared
 
@@ -296,7 +463,11 @@ class PreparationFailed(Message):
 
 
 class DatasetReady(Message):
-    """The pinned dataset of this job can be trained on."""
+    """The job can train on its dataset.
+
+    job_id: the job.
+    prepared: the dataset.
+    """
 
     job_id: str
     prepared: Prepared
@@ -308,11 +479,21 @@ class PinRefused(Message):
 
 
 class DatasetUnpinned(Message):
+    """The job does not keep its files any more.
+
+    job_id: the job.
+    """
+
     job_id: str
 
 
 class DatasetKept(Message):
-    """These files stay as long as the model does."""
+    """These files stay as long as the model does.
+
+    job_id: the job that made it.
+    model_id: the model.
+    training_file, validation_file: the files in its lineage.
+    """
 
     job_id: str
     model_id: str
@@ -321,6 +502,11 @@ class DatasetKept(Message):
 
 
 class DatasetReleased(Message):
+    """No model needs these files any more.
+
+    job_id: the job that made the model.
+    """
+
     job_id: str
 
 

@@ -6,8 +6,8 @@ A job is `wanted` × `phase`. Clients change `wanted`, facts change `phase`.
 from typing import Literal, TypeAlias
 
 from schemas.account import Lane, PlanTerms
-from schemas.dataset import BaseTokens, LengthPolicy, Prepared, PrepareSpec
-from schemas.envelope import Message, Part, Reason, Rejected, Repeated, Sha256
+from schemas.dataset import BaseTokens, LengthPolicy, PinTerms, Prepared
+from schemas.envelope import Message, Part, Reason, Rejected, Repeated
 from schemas.model import Base, Verdict, VersionTerms
 from schemas.pool import AttemptEnd, CloseMode, EndAuthor, Placement, Role
 from schemas.reasons import Failure
@@ -289,14 +289,14 @@ class FileNoted(Message):
 
 
 class PinsWanted(Message):
-    """The hold is taken: the dataset is to be prepared and kept, the base model pinned."""
+    """The hold is taken: the dataset is to be prepared and kept, the base model pinned.
+
+    job_id: the job.
+    terms: its files, and how they are prepared, which names the base model.
+    """
 
     job_id: str
-    training_file: str
-    validation_file: str | None
-    prepare: PrepareSpec
-    base_id: str
-    base_sha256: Sha256
+    terms: PinTerms
 
 
 class DatasetBound(Message):
@@ -311,7 +311,7 @@ class BaseBound(Message):
 class WorkDescribed(Message):
     """What the job's next attempts do. Written before the first placement that refers to it.
 
-    pool: pool that is told.
+    pool: the pool that gets the description.
     description: the work and its id.
     """
 
@@ -345,7 +345,7 @@ class PlacementUnwanted(Message):
 
     job_id, pool, attempt: which attempt.
     mode: whether it may write a checkpoint first.
-    ended_by, reason: whose will it is, and why.
+    ended_by, reason: who ends it, and why.
     """
 
     job_id: str

@@ -24,7 +24,7 @@ CloseMode: TypeAlias = Literal["drain", "kill"]
 # Who ended an attempt. `training`: its own process; `budget`: its cap; `scheduler`: the pool, for
 # another job's sake; `node`: its machine or agent; `platform`: another part of Tunery.
 EndAuthor: TypeAlias = Literal["tenant", "budget", "scheduler", "node", "platform", "training"]
-# Whose loss a credit makes good.
+# Why a credit was given.
 CreditCause: TypeAlias = Literal["lost", "preempted", "bad_node", "platform", "skipped_checkpoint"]
 
 
@@ -59,7 +59,7 @@ class Placement(Part):
     device: kind of device that every slot must be.
     memory_bytes: what one slot needs, by estimate.
     weight: the tenant's share beside others in its lane.
-    preemptions: how many attempts of the job were stopped without its tenant's wish.
+    preemptions: how many attempts of the job were stopped by anyone but its tenant.
     """
 
     tenant: str
@@ -168,6 +168,17 @@ class IdleLease(Part):
     idle_ms: Ms
 
 
+class LeaseSeen(Part):
+    """A lease that an agent works on, as its last heartbeat listed it.
+
+    lease: number of the lease.
+    elapsed_ms: the agent's monotonic time since the start; 0 before it.
+    """
+
+    lease: int
+    elapsed_ms: Ms
+
+
 class NodeSeen(Part):
     """What a watcher of heartbeats knows about a node.
 
@@ -175,6 +186,7 @@ class NodeSeen(Part):
     last_seen: broker time of the last one.
     silent: it is longer ago than the TTL, and the watcher itself could read all the while.
     idle: leases that have made no progress for longer than an operator's limit.
+    leases: what the last heartbeat listed; None: its agent says nothing of elapsed time.
     """
 
     node_id: str
@@ -182,6 +194,7 @@ class NodeSeen(Part):
     last_seen: Ms
     silent: bool
     idle: tuple[IdleLease, ...] = ()
+    leases: tuple[LeaseSeen, ...] | None = None
 
 
 # --- commands
@@ -247,7 +260,7 @@ class ClosePlacement(Message):
 
     job_id, attempt: which placement.
     mode: whether it may write a checkpoint first.
-    ended_by: whose will it is; the first author stays the author of the end.
+    ended_by: who ends it; of several orders to end it, the first one's author counts.
     reason: why.
     """
 
@@ -289,7 +302,7 @@ class ReportExit(Message):
 
     token: of the lease.
     incarnation: of the agent that reports.
-    outcome: as the agent sees it; the pool knows what it was told before.
+    outcome: as the agent sees it; the pool judges it by the orders that it gave before.
     elapsed_ms: the agent's monotonic time since the start; 0 where there was none.
     cause: why it failed, where it failed.
     message: what the process or the agent said; it may quote tenant data.
@@ -404,10 +417,12 @@ class LeaseGranted(Message):
 
     lease: the lease, which names the placement by (job, attempt).
     members: one for each node.
+    notice_ms: elapsed time that the pool must learn of at once, because the cap is near.
     """
 
     lease: LeaseRef
     members: tuple[LeaseMember, ...]
+    notice_ms: Ms = 0
 
 
 class LeaseStarted(Message):
@@ -437,7 +452,7 @@ class LeaseDraining(Message):
 
     lease: the lease.
     deadline: when it is killed.
-    ended_by, reason: whose will it is, and why.
+    ended_by, reason: who ended it, and why.
     """
 
     lease: LeaseRef
@@ -450,7 +465,7 @@ class LeaseKilled(Message):
     """The agents must kill what runs under this lease, if anything does.
 
     lease: the lease.
-    ended_by, reason: whose will it is, and why.
+    ended_by, reason: who ended it, and why.
     """
 
     lease: LeaseRef
@@ -479,7 +494,7 @@ class UsageCredited(Message):
     lease: the lease.
     hour_utc: hour of the credit, in hours since the epoch.
     lost_gpu_ms: how much.
-    cause: whose loss it makes good.
+    cause: why it is given.
     """
 
     lease: LeaseRef

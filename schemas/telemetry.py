@@ -45,9 +45,11 @@ class Progress(Message):
 
 
 class Heartbeat(Message):
-    """A node lives; `leases` are those it runs now.
+    """A node lives.
 
-    `idle_ms`, in their order: how long a process that has started has said nothing.
+    leases: those whose work it has taken up and not reported the end of.
+    idle_ms: in their order, how long a process that has started has said nothing.
+    elapsed_ms: in their order, monotonic time since the start; 0 before it.
     """
 
     pool: str
@@ -55,6 +57,7 @@ class Heartbeat(Message):
     incarnation: str
     leases: tuple[int, ...]
     idle_ms: tuple[Ms, ...] = ()
+    elapsed_ms: tuple[Ms, ...] = ()
 
 
 Telemetry: TypeAlias = Step | LogLine | Progress

@@ -47,8 +47,8 @@ def validate(
     async def run(file: FileRegistered, tenant: str, _: int = 1) -> Send:
         async with _folder(scratch) as folder:
             path = folder / "rows"
-            await blobs.get_file(file.blob, path, sha256=file.sha256)
-            checked = await workbench.check(path, await bases(), file.rows_max)
+            await blobs.get_file(file.content.blob, path, sha256=file.content.sha256)
+            checked = await workbench.check(path, await bases(), file.terms.rows_max)
         for reason in checked.unusable:
             log_event(
                 LOG,

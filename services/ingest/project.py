@@ -39,13 +39,13 @@ class EraseFileBlob(Message):
 def project(header: Header, event: Any) -> tuple[Change, ...]:
     """The changes of to-do list and base models that follow from one event."""
     match event:
-        case FileRegistered() if event.purpose == "fine-tune":
+        case FileRegistered() if event.terms.purpose == "fine-tune":
             row = file_row(header.key, event.file_id)
             todo = Todo(VALIDATE, row, header.key, header.tenant, event)
             # equal bytes have equal keys: bytes that are needed again must not be erased
-            return (Done(ERASE, event.blob), todo)
+            return (Done(ERASE, event.content.blob), todo)
         case FileRegistered():
-            return (Done(ERASE, event.blob),)
+            return (Done(ERASE, event.content.blob),)
         case FileValidated():
             row = file_row(header.key, event.file_id)
             return (Done(VALIDATE, row), Done(ERASE, event.validation.report_blob))

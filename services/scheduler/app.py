@@ -40,7 +40,7 @@ JOBS: Final = Aggregate(
 )
 POOLS: Final = Aggregate(
     stream=POOL,
-    fold_version=3,  # 3: leases with members
+    fold_version=4,  # 4: elapsed time of agents
     initial=NO_POOLS,
     state_type=Pools,
     decide=decide_pool,

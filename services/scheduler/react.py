@@ -126,13 +126,8 @@ def _record_of_usage(event: UsageSliced | UsageCredited) -> RecordUsage:
 
 
 def _pins(header: Header, event: PinsWanted) -> tuple[Send, ...]:
-    dataset = PinDataset(
-        job_id=event.job_id,
-        training_file=event.training_file,
-        validation_file=event.validation_file,
-        spec=event.prepare,
-    )
-    base = PinBase(job_id=event.job_id, base_id=event.base_id, base_sha256=event.base_sha256)
+    dataset, spec = PinDataset(job_id=event.job_id, terms=event.terms), event.terms.spec
+    base = PinBase(job_id=event.job_id, base_id=spec.base_id, base_sha256=spec.base_sha256)
     return (
         Send("dataset", header.key, header.tenant, dataset),
         Send("model", header.key, header.tenant, base),
@@ -140,7 +135,7 @@ def _pins(header: Header, event: PinsWanted) -> tuple[Send, ...]:
 
 
 def _after_job(header: Header, event: JobEnded) -> tuple[Send, ...]:
-    """Endpoints are told, the dataset may go, and the pool may forget the job's works."""
+    """Announce the end, release the dataset, and let the pool forget the job's works."""
     sends = (
         _announce(header, event.job_id, event.outcome, "ended"),
         Send("dataset", header.key, header.tenant, UnpinDataset(job_id=event.job_id)),

@@ -52,6 +52,18 @@ class SimAttempt:
         self.target: TargetState = "run"
         self.step = 0
         self.still_since_ms: Ms | None = None  # set while its process does nothing
+        self.is_over = False  # its agent has nothing more to do for it
+
+    def idle_ms(self, now_ms: Ms) -> Ms:
+        """How long its process has done nothing."""
+        return 0 if self.still_since_ms is None else now_ms - self.still_since_ms
+
+    def elapsed_ms(self, now_ms: Ms) -> Ms:
+        """Since it began, until its process ended."""
+        if self.diary.began_ms is None:
+            return 0
+        end_ms = now_ms if self.diary.exited_ms is None else self.diary.exited_ms
+        return max(0, end_ms - self.diary.began_ms)
 
     def harden(self, target: TargetState) -> bool:
         """Request a target state. False when it is no harder than the present one."""
@@ -153,17 +165,17 @@ class SimAgent:
 
     def heartbeat(self, now_ms: Ms) -> Heartbeat:
         """What it says every few seconds."""
-        leases = tuple(sorted(self.state.assignments))
+        running = {
+            lease: attempt
+            for lease, attempt in self.attempts.items()
+            if lease in self.state.assignments and not attempt.is_over
+        }
+        leases = tuple(sorted(running))
         return Heartbeat(
             pool=POOL,
             node_id=self.node.node_id,
             incarnation=self.node.incarnation,
             leases=leases,
-            idle_ms=tuple(self._idle_ms(lease, now_ms) for lease in leases),
+            idle_ms=tuple(running[lease].idle_ms(now_ms) for lease in leases),
+            elapsed_ms=tuple(running[lease].elapsed_ms(now_ms) for lease in leases),
         )
-
-    def _idle_ms(self, lease: int, now_ms: Ms) -> Ms:
-        attempt = self.attempts.get(lease)
-        if attempt is None or attempt.still_since_ms is None:
-            return 0
-        return now_ms - attempt.still_since_ms

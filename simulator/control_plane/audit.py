@@ -14,7 +14,7 @@ from schemas.envelope import Envelope
 from schemas.job import JobEnded
 from schemas.telemetry import Heartbeat
 from schemas.topics import HEARTBEATS, STREAMS
-from schemas.units import HOUR_MS, GpuMs, Micro
+from schemas.units import HOUR_MS, GpuMs, Micro, Ms
 from services.billing.adapters.prices import read_books
 from services.billing.domain.invoice import LedgerRow, invoice
 from services.billing.domain.periods import period
@@ -38,7 +38,7 @@ class Audit:
     violations: list[str]
 
 
-def audited(run: ControlPlaneRun) -> Audit:
+def audit_run(run: ControlPlaneRun) -> Audit:
     """All invariants of a run. None is computed by the code that it checks."""
     books = SecondBooks(_beats(run), _diaries(run))
     for decision, command in _decisions(run, "job"):
@@ -58,7 +58,7 @@ def audited(run: ControlPlaneRun) -> Audit:
 
 def check(run: ControlPlaneRun) -> Verdict:
     """The verdict on a run: its violations, and the sums that a report adds up."""
-    audit, broker = audited(run), run.context.broker
+    audit, broker = audit_run(run), run.context.broker
     journals = {stream.journal.name for stream in STREAMS.values()}
     entries = sum(
         not record.value.startswith(CLAIM)
@@ -80,15 +80,16 @@ def check(run: ControlPlaneRun) -> Verdict:
     )
 
 
-def _beats(run: ControlPlaneRun) -> frozenset[Beat]:
+def _beats(run: ControlPlaneRun) -> dict[Beat, dict[int, Ms]]:
     decode = msgspec.json.Decoder(Heartbeat).decode
-    beats = set()
+    beats = {}
     for (topic, _), records in run.context.broker.history.items():
         if topic == HEARTBEATS.name:
             for record in records:
                 beat = decode(record.value)
-                beats.add((beat.node_id, beat.incarnation, record.timestamp))
-    return frozenset(beats)
+                elapsed = dict(zip(beat.leases, beat.elapsed_ms, strict=True))
+                beats[beat.node_id, beat.incarnation, record.timestamp] = elapsed
+    return beats
 
 
 def _diaries(run: ControlPlaneRun) -> dict[tuple[str, int], Any]:

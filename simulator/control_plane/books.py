@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,12 +16,12 @@ from simulator.control_plane.usage_books import Beat, Meter
 class SecondBooks:
     """Entered decision by decision; `violations` is what did not hold at some prefix.
 
-    beats: every heartbeat that is in the log, also of later.
+    beats: every heartbeat that is in the log, also of later; elapsed time by lease.
     diaries: of those who ran, by incarnation and lease.
     net: billed to a job so far, credits taken off.
     """
 
-    beats: AbstractSet[Beat]
+    beats: Mapping[Beat, Mapping[int, Ms]]
     diaries: Mapping[tuple[str, int], Diary]
     meter: Meter = field(init=False)
     quota: Quota = field(default_factory=Quota)

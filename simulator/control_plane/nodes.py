@@ -220,6 +220,7 @@ class AttemptTask:
             self.machine.stop(self.name)
         await agent.fact(attempt.exit(agent.port.monotonic_ms(), outcome, cause))
         await agent.fact(attempt.free())
+        attempt.is_over = True
 
     async def _work(self) -> tuple[AttemptOutcome, FailureCause | None]:
         """Run steps and checkpoints until the attempt succeeds, fails or is stopped."""

@@ -175,7 +175,7 @@ class AnsweringServices:
             case PinDataset():
                 done = RecordDataset(job_id=body.job_id, prepared=PREPARED)
                 if self.context.happens(self.context.plan.failures // 3):
-                    reason = failing("file_unaccepted", file_id=body.training_file)
+                    reason = failing("file_unaccepted", file_id=body.terms.training_file)
                     failure = Failure(code=errors.FILE_REJECTED, reason=reason)
                     done = RecordDataset(job_id=body.job_id, prepared=None, failure=failure)
                 self._answer("job", tenant, done)

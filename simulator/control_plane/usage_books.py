@@ -6,7 +6,6 @@ attempts recorded, and uses no state and no arithmetic of the scheduler.
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -79,7 +78,8 @@ class Granted:
 class LeaseBook:
     grant: Granted
     started_at: Ms | None = None
-    alive_at: Ms = 0
+    alive_at: Ms = 0  # started, and elapsed time that its agent has proved
+    seen_at: Ms = 0  # its node lived then
     captured_ms: Ms = 0
     killed_at: Ms | None = None
     author: str | None = None  # of the first order to end it
@@ -96,12 +96,14 @@ class LeaseBook:
 
 @dataclass
 class Meter:
-    """`beats`: every heartbeat that is in the log. `net`: by job and hour, credits taken off.
+    """`net`: by job and hour, credits taken off.
+
+    `beats`: every heartbeat that is in the log, with the elapsed time of each lease that it lists.
 
     `held`: leases whose money or slots are open.
     """
 
-    beats: AbstractSet[Beat]
+    beats: Mapping[Beat, Mapping[int, Ms]]
     diaries: Mapping[tuple[str, int], Diary]
     violations: list[str] = field(default_factory=list)
     leases: dict[int, LeaseBook] = field(default_factory=dict)
@@ -182,10 +184,15 @@ class Meter:
             beat = (seen.node_id, seen.incarnation, seen.last_seen)
             if beat not in self.beats and beat not in self._registered:
                 self._say("proof", f"{seen} is not in any heartbeat")
+            elapsed = self.beats.get(beat, {})
+            if seen.leases is not None and {x.lease: x.elapsed_ms for x in seen.leases} != elapsed:
+                self._say("proof", f"{seen} has other times than its heartbeat, {elapsed}")
             for lease in self.held.values():
                 here = (lease.grant.node_id, lease.grant.incarnation) == beat[:2]
                 if here and lease.started_at is not None:
-                    lease.alive_at = max(lease.alive_at, min(seen.last_seen, at))
+                    ran_until = lease.started_at + elapsed.get(lease.grant.token.lease, 0)
+                    lease.alive_at = max(lease.alive_at, min(ran_until, seen.last_seen, at))
+                    lease.seen_at = max(lease.seen_at, min(seen.last_seen, at))
 
     def _grant(self, event: LeaseGranted) -> None:
         grant = self._granted(event)
@@ -249,12 +256,12 @@ class Meter:
         if lease.started_at is None:
             self._say("token", f"checkpoint of {lease.grant.token} before its start")
             return
-        lease.alive_at = at
         diary = self.diaries[lease.grant.incarnation, lease.grant.token.lease]
         said_ms = diary.captured[checkpoint.manifest_sha256]
         cap_ms = lease.grant.max_gpu_ms // lease.grant.slots
         latest_ms = min(at - lease.started_at, cap_ms)
         lease.captured_ms = min(max(said_ms, lease.captured_ms), latest_ms)
+        lease.alive_at = max(lease.alive_at, lease.started_at + lease.captured_ms)
 
     # --- money ------------------------------------------------------------------------------------
 
@@ -350,7 +357,7 @@ class Meter:
     def _elapsed_ms(self, lease: LeaseBook, command: Any, at: Ms, sliced_ms: Ms) -> Ms:
         """Elapsed time as the agent reported it, else until the kill, else the last heartbeat.
 
-        Never before what is billed already, never after now, nothing for what never started.
+        Never before what is billed or captured, never after now, nothing for what never started.
         """
         if lease.started_at is None:
             return 0
@@ -364,11 +371,11 @@ class Meter:
             end_ms = command.elapsed_ms
         else:
             end_ms = self._last_sign(lease, command) - lease.started_at
-        return min(max(end_ms, sliced_ms), at - lease.started_at)
+        return min(max(end_ms, sliced_ms, lease.captured_ms), at - lease.started_at)
 
     def _last_sign(self, lease: LeaseBook, command: Any) -> Ms:
         killed_at = lease.killed_at
         alone = type(command).__name__ == "Tick" or isinstance(command, ConfirmFreed)
-        if killed_at is not None and (alone or lease.alive_at >= killed_at):
-            return killed_at
+        if killed_at is not None and (alone or max(lease.alive_at, lease.seen_at) >= killed_at):
+            return min(killed_at, lease.alive_at)
         return lease.alive_at

@@ -71,18 +71,18 @@ def project_dataset(header: Header, event: Event) -> tuple[Change, ...]:
 
 def _registered(header: Header, event: FileRegistered) -> tuple[Change, ...]:
     """Rows of a new file. Only files for training are validated."""
-    named = event.dataset
+    named, terms, content = event.terms.dataset, event.terms, event.content
     file = FileRow(
         tenant=header.key,
         id=event.file_id,
         sequence=header.seq,
         created_at=header.at,
-        purpose=event.purpose,
-        name=event.name,
-        bytes=event.bytes,
-        sha256=event.sha256,
-        blob=event.blob,
-        status="uploaded" if event.purpose == "fine-tune" else "processed",
+        purpose=terms.purpose,
+        name=terms.name,
+        bytes=content.bytes,
+        sha256=content.sha256,
+        blob=content.blob,
+        status="uploaded" if terms.purpose == "fine-tune" else "processed",
         expires_at=event.expires_at,
         dataset=None if named is None else named.key,
         dataset_name=None if named is None else named.name,
@@ -110,11 +110,11 @@ def _upload(header: Header, event: UploadCreated | PartAdded | UploadEnded) -> t
             part = PartRow(
                 tenant=header.key,
                 upload_id=event.upload_id,
-                id=event.part_id,
+                id=event.part.part_id,
                 sequence=header.seq,
                 created_at=header.at,
-                bytes=event.bytes,
-                sha256=event.sha256,
+                bytes=event.part.bytes,
+                sha256=event.part.sha256,
             )
             return (UPLOAD_PARTS.insert(part),)
         case UploadEnded():
@@ -137,11 +137,11 @@ def _created(header: Header, event: UploadCreated) -> Change:
             sequence=header.seq,
             created_at=header.at,
             expires_at=event.expires_at,
-            purpose=event.purpose,
-            name=event.name,
-            media_type=event.media_type,
-            bytes=event.bytes,
-            expires_after_ms=event.expires_after_ms,
+            purpose=event.terms.file.purpose,
+            name=event.terms.file.name,
+            media_type=event.terms.media_type,
+            bytes=event.terms.bytes,
+            expires_after_ms=event.terms.file.expires_after_ms,
             status="pending",
         )
     )

@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import StreamingResponse
 
 from schemas import errors
-from schemas.dataset import DatasetName, DeleteFile, RegisterFile
+from schemas.dataset import DatasetName, DeleteFile, FileContent, FileTerms, RegisterFile
 from schemas.ids import FILE
 from schemas.topics import DATASET
 from schemas.units import Ms
@@ -176,14 +176,14 @@ async def _register(
         caller.tenant,
         RegisterFile(
             file_id=file_id,
-            purpose="fine-tune",
-            name=deps.seal.seal(caller.tenant, form.filename or ""),
-            bytes=stored.bytes,
-            sha256=stored.sha256,
-            blob=stored.key,
-            expires_after_ms=_expires_after(form),
-            dataset=dataset_name(deps, caller, form.fields.get("dataset")),
-            rows_max=most,
+            terms=FileTerms(
+                purpose="fine-tune",
+                name=deps.seal.seal(caller.tenant, form.filename or ""),
+                expires_after_ms=_expires_after(form),
+                dataset=dataset_name(deps, caller, form.fields.get("dataset")),
+                rows_max=most,
+            ),
+            content=FileContent(bytes=stored.bytes, sha256=stored.sha256, blob=stored.key),
         ),
         actor=deps.seal.seal(caller.tenant, caller.key_id),
     )
@@ -227,7 +227,7 @@ async def file_content(file_id: str, deps: WithDeps, caller: Caller) -> Streamin
         raise _missing(file_id) from error
     name = quote(deps.unseal(row.name) or file_id)
     return StreamingResponse(
-        _chained(first, chunks),
+        _chain(first, chunks),
         media_type="application/octet-stream",
         headers={
             "content-length": str(row.bytes),
@@ -236,7 +236,7 @@ async def file_content(file_id: str, deps: WithDeps, caller: Caller) -> Streamin
     )
 
 
-async def _chained(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def _chain(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     yield first
     async for chunk in rest:
         yield chunk

@@ -14,6 +14,10 @@ from schemas.dataset import (
     CancelUpload,
     CompleteUpload,
     CreateUpload,
+    FileContent,
+    FileTerms,
+    UploadPart,
+    UploadTerms,
     part_blob,
 )
 from schemas.envelope import Message
@@ -65,17 +69,15 @@ async def create_upload(body: UploadRequest, deps: WithDeps, caller: Caller) -> 
     if body.bytes > limit:
         raise invalid(f"An upload has at most {limit} bytes here.", "bytes", "invalid_value")
     upload_id = deps.fresh(UPLOAD)
-    created = CreateUpload(
-        upload_id=upload_id,
+    file = FileTerms(
         purpose="fine-tune",
         name=deps.seal.seal(caller.tenant, body.filename),
-        media_type=body.mime_type,
-        bytes=body.bytes,
         expires_after_ms=None if body.expires_after is None else body.expires_after.ms,
         dataset=dataset_name(deps, caller, body.dataset),
         rows_max=await rows_max(deps, caller),
     )
-    await _decide(deps, caller, created)
+    terms = UploadTerms(media_type=body.mime_type, bytes=body.bytes, file=file)
+    await _decide(deps, caller, CreateUpload(upload_id=upload_id, terms=terms))
     return await _shown(deps, caller, await _upload(deps, caller, upload_id))
 
 
@@ -93,8 +95,9 @@ async def add_part(
     part_id = deps.fresh(PART)
     stored = await _store_part(request, deps, part_blob(caller.tenant, upload_id, part_id))
     UPLOAD_BYTES.inc(stored.bytes)
-    part = AddPart(upload_id=upload_id, part_id=part_id, bytes=stored.bytes, sha256=stored.sha256)
-    await _decide_or_delete(deps, caller, part, stored.key)
+    part = UploadPart(part_id=part_id, bytes=stored.bytes, sha256=stored.sha256)
+    command = AddPart(upload_id=upload_id, part=part)
+    await _decide_or_delete(deps, caller, command, stored.key)
     where = {"tenant": caller.tenant, "upload_id": upload_id, "id": part_id}
     row = await deps.views.first(UPLOAD_PARTS, where)
     if row is None:  # the upload ended meanwhile
@@ -132,9 +135,7 @@ async def complete_upload(
         upload_id=upload_id,
         parts=tuple(body.part_ids),
         file_id=file_id,
-        bytes=stored.bytes,
-        sha256=stored.sha256,
-        blob=stored.key,
+        content=FileContent(bytes=stored.bytes, sha256=stored.sha256, blob=stored.key),
     )
     try:
         await _decide_or_delete(deps, caller, done, stored.key)

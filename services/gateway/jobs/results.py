@@ -6,7 +6,7 @@ import io
 from collections.abc import Sequence
 from typing import Any, Final
 
-from schemas.dataset import RegisterFile
+from schemas.dataset import FileContent, FileTerms, RegisterFile
 from schemas.ids import FILE, derived_id
 from schemas.job import JobEnded
 from services.gateway.files.tables import FILES
@@ -46,11 +46,8 @@ def results(views: Views, blobs: Blobs, seal: Sealer) -> Effect[JobEnded]:
         stored = await blobs.put(content_key(tenant, data), data)
         file = RegisterFile(
             file_id=file_id,
-            purpose="fine-tune-results",
-            name=seal.seal(tenant, NAME),
-            bytes=stored.bytes,
-            sha256=stored.sha256,
-            blob=stored.key,
+            terms=FileTerms(purpose="fine-tune-results", name=seal.seal(tenant, NAME)),
+            content=FileContent(bytes=stored.bytes, sha256=stored.sha256, blob=stored.key),
             job_id=job.job_id,
         )
         return Send("dataset", tenant, tenant, file)

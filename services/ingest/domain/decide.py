@@ -69,7 +69,7 @@ def decide(state: DatasetsByTenant, command: Command, ctx: Context) -> tuple[Eve
         case CreateUpload() | AddPart() | CompleteUpload() | CancelUpload():
             return decide_upload(datasets, command, ctx)
         case RecordValidation():
-            return _validated(datasets, command)
+            return _record_validation(datasets, command)
         case PinDataset():
             return _pin(datasets, command, ctx.key)
         case UnpinDataset():
@@ -81,7 +81,7 @@ def decide(state: DatasetsByTenant, command: Command, ctx: Context) -> tuple[Eve
             kept = command.job_id in datasets.kept
             return (DatasetReleased(job_id=command.job_id),) if kept else ()
         case RecordPrepared():
-            return _prepared(datasets, command)
+            return _record_preparation(datasets, command)
         case Tick():
             return _expire(datasets, ctx)
         case _:
@@ -107,21 +107,16 @@ def _register(datasets: TenantDatasets, command: RegisterFile, ctx: Context) -> 
     if command.file_id in datasets.files:
         exists = refusing("file_exists", file_id=command.file_id)
         return _reject(errors.ALREADY_EXISTS, exists, "file")
-    if (rejected := check_limits(datasets, command.dataset)) is not None:
+    if (rejected := check_limits(datasets, command.terms.dataset)) is not None:
         return (rejected,)
     return (
         FileRegistered(
             file_id=command.file_id,
-            purpose=command.purpose,
-            name=command.name,
-            bytes=command.bytes,
-            sha256=command.sha256,
-            blob=command.blob,
-            expires_at=expires_at(ctx.at, command.expires_after_ms),
+            terms=command.terms,
+            content=command.content,
+            expires_at=expires_at(ctx.at, command.terms.expires_after_ms),
             job_id=command.job_id,
-            dataset=command.dataset,
-            version=next_version(datasets, command.dataset),
-            rows_max=command.rows_max,
+            version=next_version(datasets, command.terms.dataset),
         ),
     )
 
@@ -144,7 +139,7 @@ def _delete(datasets: TenantDatasets, command: DeleteFile) -> tuple[Event, ...]:
     if file is None:
         missing = refusing("file_missing", file_id=command.file_id)
         return _reject(errors.NOT_FOUND, missing, "file_id")
-    users = sorted(job for job, pin in datasets.pins.items() if command.file_id in pin.files)
+    users = sorted(job for job, pin in datasets.pins.items() if command.file_id in pin.terms.files)
     if users:
         used = refusing("file_used_by_jobs", file_id=command.file_id, jobs=", ".join(users))
         return _reject(errors.FILE_IN_USE, used, "file_id")
@@ -193,11 +188,11 @@ def _erasable(datasets: TenantDatasets, file_id: str, file: FileState) -> tuple[
     return tuple(sorted(key for key in erase - needed if key is not None))
 
 
-def _validated(datasets: TenantDatasets, command: RecordValidation) -> tuple[Event, ...]:
+def _record_validation(datasets: TenantDatasets, command: RecordValidation) -> tuple[Event, ...]:
     file = datasets.files.get(command.file_id)
     if file is None or file.status != "pending":
         return ()
-    waiting = [(job, pin) for job, pin in _pins(datasets) if command.file_id in pin.files]
+    waiting = [(job, pin) for job, pin in _pins(datasets) if command.file_id in pin.terms.files]
     if command.validation is None:
         unchecked = Failure(code=errors.FILE_REJECTED, reason=failing("file_unchecked"))
         failure = command.failure or unchecked
@@ -217,32 +212,22 @@ def _validated(datasets: TenantDatasets, command: RecordValidation) -> tuple[Eve
 def _pin(datasets: TenantDatasets, command: PinDataset, tenant: str) -> tuple[Event, ...]:
     if command.job_id in datasets.pins:
         return ()
-    pin = Pin(
-        training_file=command.training_file,
-        validation_file=command.validation_file,
-        prepare_id="",
-        spec=command.spec,
-    )
-    for name in pin.files:
+    terms = command.terms
+    for name in terms.files:
         file = datasets.files.get(name)
         if file is None or file.status == "rejected":
             return (_refusal(command.job_id, name, missing=file is None),)
-    sources = source_hashes(datasets, pin)
-    pinned = DatasetPinned(
-        job_id=command.job_id,
-        training_file=command.training_file,
-        validation_file=command.validation_file,
-        prepare_id=prepare_id(tenant, sources, command.spec),
-        spec=command.spec,
-    )
-    preparation = datasets.preparations.get(pinned.prepare_id)
+    sources = source_hashes(datasets, terms)
+    pin = Pin(terms=terms, prepare_id=prepare_id(tenant, sources, terms.spec))
+    pinned = DatasetPinned(job_id=command.job_id, terms=terms, prepare_id=pin.prepare_id)
+    preparation = datasets.preparations.get(pin.prepare_id)
     if preparation is not None:
         if preparation.prepared is None:
             return (pinned,)
         return (pinned, DatasetReady(job_id=command.job_id, prepared=preparation.prepared))
     if not _all_accepted(datasets.files, pin):
         return (pinned,)
-    return (pinned, _due(datasets, replace(pin, prepare_id=pinned.prepare_id)))
+    return (pinned, _due(datasets, pin))
 
 
 def _keep(datasets: TenantDatasets, command: KeepDataset) -> tuple[Event, ...]:
@@ -253,13 +238,13 @@ def _keep(datasets: TenantDatasets, command: KeepDataset) -> tuple[Event, ...]:
         DatasetKept(
             job_id=command.job_id,
             model_id=command.model_id,
-            training_file=pin.training_file,
-            validation_file=pin.validation_file,
+            training_file=pin.terms.training_file,
+            validation_file=pin.terms.validation_file,
         ),
     )
 
 
-def _prepared(datasets: TenantDatasets, command: RecordPrepared) -> tuple[Event, ...]:
+def _record_preparation(datasets: TenantDatasets, command: RecordPrepared) -> tuple[Event, ...]:
     preparation = datasets.preparations.get(command.prepare_id)
     if preparation is None or preparation.prepared is not None:
         return ()
@@ -279,19 +264,20 @@ def _pins(datasets: TenantDatasets) -> list[tuple[str, Pin]]:
 
 
 def _all_accepted(files: Mapping[str, FileState], pin: Pin) -> bool:
-    return all(files[name].status == "accepted" for name in pin.files)
+    return all(files[name].status == "accepted" for name in pin.terms.files)
 
 
 def _due(datasets: TenantDatasets, pin: Pin) -> PreparationDue:
-    training = datasets.files[pin.training_file]
-    validation = None if pin.validation_file is None else datasets.files[pin.validation_file]
+    terms = pin.terms
+    training = datasets.files[terms.training_file]
+    validation = None if terms.validation_file is None else datasets.files[terms.validation_file]
     return PreparationDue(
         prepare_id=pin.prepare_id,
         training_blob=training.blob,
         training_sha256=training.sha256,
         validation_blob=None if validation is None else validation.blob,
         validation_sha256=None if validation is None else validation.sha256,
-        spec=pin.spec,
+        spec=terms.spec,
     )
 
 

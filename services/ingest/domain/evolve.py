@@ -71,10 +71,12 @@ StateEvent = (
 def _apply(datasets: TenantDatasets, event: StateEvent) -> TenantDatasets:
     match event:
         case FileRegistered():
-            file = FileState(purpose=event.purpose, sha256=event.sha256, blob=event.blob)
+            file = FileState(
+                purpose=event.terms.purpose, sha256=event.content.sha256, blob=event.content.blob
+            )
             datasets = _set_expiry(datasets, event.file_id, event.expires_at)
-            if event.dataset is not None and event.version is not None:
-                numbers = datasets.versions.set(event.dataset.key, event.version)
+            if (dataset := event.terms.dataset) is not None and event.version is not None:
+                numbers = datasets.versions.set(dataset.key, event.version)
                 datasets = replace(datasets, versions=numbers)
             return replace(datasets, files=datasets.files.set(event.file_id, file))
         case UploadCreated() | PartAdded() | UploadEnded():
@@ -87,12 +89,7 @@ def _apply(datasets: TenantDatasets, event: StateEvent) -> TenantDatasets:
         case FileDeleted():
             return _deleted(datasets, event.file_id)
         case DatasetPinned():
-            pin = Pin(
-                training_file=event.training_file,
-                validation_file=event.validation_file,
-                prepare_id=event.prepare_id,
-                spec=event.spec,
-            )
+            pin = Pin(terms=event.terms, prepare_id=event.prepare_id)
             return replace(datasets, pins=datasets.pins.set(event.job_id, pin))
         case PinRefused() | DatasetUnpinned():
             if event.job_id not in datasets.pins:
@@ -123,21 +120,14 @@ def _upload(
     uploads = datasets.uploads
     match event:
         case UploadCreated():
-            upload = PendingUpload(
-                purpose=event.purpose,
-                name=event.name,
-                bytes=event.bytes,
-                expires_after_ms=event.expires_after_ms,
-                dataset=event.dataset,
-                rows_max=event.rows_max,
-            )
+            upload = PendingUpload(terms=event.terms)
             datasets = _set_expiry(datasets, event.upload_id, event.expires_at)
             return replace(datasets, uploads=uploads.set(event.upload_id, upload))
         case PartAdded():
             if event.upload_id not in uploads:
                 return datasets
             upload = uploads[event.upload_id]
-            grown = replace(upload, parts=upload.parts.set(event.part_id, event.bytes))
+            grown = replace(upload, parts=upload.parts.set(event.part.part_id, event.part.bytes))
             return replace(datasets, uploads=uploads.set(event.upload_id, grown))
         case UploadEnded():
             if event.upload_id not in uploads:

@@ -35,5 +35,5 @@ def earliest(state: DatasetsByTenant) -> tuple[Ms, str] | None:
 
 def _needed(datasets: TenantDatasets) -> set[str]:
     """The files that a job pins, or that the lineage of a model names."""
-    holders = (*datasets.pins.values(), *datasets.kept.values())
+    holders = (*(pin.terms for pin in datasets.pins.values()), *datasets.kept.values())
     return {name for holder in holders for name in holder.files}

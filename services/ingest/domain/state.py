@@ -5,9 +5,8 @@ from typing import Final, Literal, TypeAlias
 from immutables import Map
 from msgspec import Struct
 
-from schemas.dataset import DatasetName, Prepared, PrepareSpec, Purpose
+from schemas.dataset import PinTerms, Prepared, Purpose, UploadTerms
 from schemas.envelope import Sha256
-from schemas.sealed import Sealed
 from schemas.units import Ms
 
 FILES_MAX: Final = 10_000  # of one tenant, without deleted files
@@ -35,20 +34,12 @@ class FileState(Struct, frozen=True, kw_only=True):
 class Pin(Struct, frozen=True, kw_only=True):
     """The files that a running job needs; they cannot be deleted until it ends.
 
-    training_file, validation_file: ids of the files
+    terms: which files, prepared how
     prepare_id: id of the preparation
-    spec: how they are prepared
     """
 
-    training_file: str
-    validation_file: str | None
+    terms: PinTerms
     prepare_id: str
-    spec: PrepareSpec
-
-    @property
-    def files(self) -> tuple[str, ...]:
-        second = () if self.validation_file is None else (self.validation_file,)
-        return (self.training_file, *second)
 
 
 class LineageHold(Struct, frozen=True, kw_only=True):
@@ -72,16 +63,11 @@ class Preparation(Struct, frozen=True, kw_only=True):
 class PendingUpload(Struct, frozen=True, kw_only=True):
     """An upload in parts that is not complete.
 
-    purpose, name, bytes, expires_after_ms, dataset, rows_max: as declared for the file
+    terms: as declared
     parts: bytes of each part by its id
     """
 
-    purpose: Purpose
-    name: Sealed
-    bytes: int
-    expires_after_ms: Ms | None
-    dataset: DatasetName | None = None
-    rows_max: int | None = None
+    terms: UploadTerms
     parts: Map[str, int] = Map()
 
 
@@ -110,9 +96,9 @@ DatasetsByTenant: TypeAlias = Map[str, TenantDatasets]
 INITIAL: Final[DatasetsByTenant] = Map()
 
 
-def source_hashes(datasets: TenantDatasets, pin: Pin) -> tuple[Sha256, ...]:
+def source_hashes(datasets: TenantDatasets, terms: PinTerms) -> tuple[Sha256, ...]:
     """The content hashes of a pin's files that exist."""
-    return tuple(datasets.files[name].sha256 for name in pin.files if name in datasets.files)
+    return tuple(datasets.files[name].sha256 for name in terms.files if name in datasets.files)
 
 
 def orphaned_preparations(datasets: TenantDatasets, file_id: str) -> tuple[str, ...]:

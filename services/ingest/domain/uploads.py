@@ -72,32 +72,19 @@ def _create(
     return (
         UploadCreated(
             upload_id=command.upload_id,
-            purpose=command.purpose,
-            name=command.name,
-            media_type=command.media_type,
-            bytes=command.bytes,
+            terms=command.terms,
             expires_at=ctx.at + UPLOAD_MS_MAX,
-            expires_after_ms=command.expires_after_ms,
-            dataset=command.dataset,
-            rows_max=command.rows_max,
         ),
     )
 
 
 def _add(upload: PendingUpload, command: AddPart) -> tuple[Event, ...]:
-    if command.part_id in upload.parts:
-        exists = refusing("part_exists", part_id=command.part_id)
+    if command.part.part_id in upload.parts:
+        exists = refusing("part_exists", part_id=command.part.part_id)
         return _reject(errors.ALREADY_EXISTS, exists, "part_id")
     if len(upload.parts) >= PARTS_MAX:
         return _reject(errors.ILLEGAL_STATE, refusing("parts_at_most", limit=PARTS_MAX))
-    return (
-        PartAdded(
-            upload_id=command.upload_id,
-            part_id=command.part_id,
-            bytes=command.bytes,
-            sha256=command.sha256,
-        ),
-    )
+    return (PartAdded(upload_id=command.upload_id, part=command.part),)
 
 
 def _complete(
@@ -106,22 +93,18 @@ def _complete(
     known = set(command.parts) <= set(upload.parts)
     if not known or len(set(command.parts)) != len(command.parts):
         return _reject(errors.MALFORMED, refusing("parts_wrong"), "part_ids")
-    if not command.bytes == upload.bytes == sum(upload.parts[name] for name in command.parts):
-        size = refusing("parts_size", size_bytes=command.bytes, declared_bytes=upload.bytes)
-        return _reject(errors.MALFORMED, size, "bytes")
-    if (rejected := check_limits(datasets, upload.dataset)) is not None:
+    size, declared, terms = command.content.bytes, upload.terms.bytes, upload.terms.file
+    if not size == declared == sum(upload.parts[name] for name in command.parts):
+        wrong = refusing("parts_size", size_bytes=size, declared_bytes=declared)
+        return _reject(errors.MALFORMED, wrong, "bytes")
+    if (rejected := check_limits(datasets, terms.dataset)) is not None:
         return (rejected,)
     file = FileRegistered(
         file_id=command.file_id,
-        purpose=upload.purpose,
-        name=upload.name,
-        bytes=command.bytes,
-        sha256=command.sha256,
-        blob=command.blob,
-        expires_at=expires_at(ctx.at, upload.expires_after_ms),
-        dataset=upload.dataset,
-        version=next_version(datasets, upload.dataset),
-        rows_max=upload.rows_max,
+        terms=terms,
+        content=command.content,
+        expires_at=expires_at(ctx.at, terms.expires_after_ms),
+        version=next_version(datasets, terms.dataset),
     )
     done = end_upload(upload, command.upload_id, "completed", command.parts, command.file_id)
     return (file, done)

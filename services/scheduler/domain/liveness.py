@@ -14,6 +14,11 @@ from msgspec.structs import replace
 from schemas.pool import (
     Event,
     IdleLease,
+    LeaseDraining,
+    LeaseGranted,
+    LeaseKilled,
+    LeaseSeen,
+    MemberFreed,
     NodeLost,
     NodeRegistered,
     NodeRetired,
@@ -36,10 +41,13 @@ class Sight(Struct, frozen=True, kw_only=True):
     standing: as the journal has it.
     silent_ms: how long the watcher has read nothing from it, by its own clock.
     idle: leases as the last heartbeat said.
-    reported_hour: hour of the heartbeats that the last `ObserveNodes` told of.
+    reported_hour: hour of the heartbeats in the last `ObserveNodes`.
     reported_silent: whether that one said it is silent.
-    reported_idle: leases that the pool was told of, as idle as they were then.
+    reported_idle: leases that were reported as idle, and for how long they were idle then.
     since_report_ms: how long ago the last `ObserveNodes` was sent.
+    leases: what the last heartbeat listed; None: its agent says nothing of elapsed time.
+    listed: leases that an earlier heartbeat of this agent listed.
+    notices: elapsed time of its leases that the pool must learn of at once, by lease number.
     """
 
     pool: str
@@ -53,6 +61,9 @@ class Sight(Struct, frozen=True, kw_only=True):
     since_report_ms: Ms = REPEAT_MS
     idle: tuple[IdleLease, ...] = ()
     reported_idle: tuple[IdleLease, ...] = ()
+    leases: tuple[LeaseSeen, ...] | None = None
+    listed: frozenset[int] = frozenset()
+    notices: Map[int, Ms] = Map()
 
 
 Sights: TypeAlias = Map[tuple[str, str], Sight]
@@ -81,8 +92,32 @@ def fold_event(sights: Sights, pool: str, event: Event, at: Ms) -> Sights:
                 if not seen.silent:
                     sights = _with_standing(sights, pool, seen.node_id, "up")
             return sights
+        case LeaseGranted():
+            for member in event.members:
+                notice = event.lease.token.lease, event.notice_ms
+                sights = _with_notice(sights, pool, member.node_id, *notice)
+            return sights
+        case LeaseDraining() | LeaseKilled():
+            # It is to end anyway, and the pool has deadlines of its own for that.
+            for key in [key for key in sights if key[0] == pool]:
+                sights = _with_notice(sights, pool, key[1], event.lease.token.lease, None)
+            return sights
+        case MemberFreed():
+            return _with_notice(sights, pool, event.node_id, event.lease.token.lease, None)
         case _:
             return sights
+
+
+def _with_notice(
+    sights: Sights, pool: str, node_id: str, lease: int, notice_ms: Ms | None
+) -> Sights:
+    sight = sights.get((pool, node_id))
+    if sight is None or (notice_ms is None and lease not in sight.notices):
+        return sights
+    notices = (
+        sight.notices.delete(lease) if notice_ms is None else sight.notices.set(lease, notice_ms)
+    )
+    return sights.set((pool, node_id), replace(sight, notices=notices))
 
 
 def _with_standing(
@@ -106,10 +141,16 @@ def record_heartbeat(sights: Sights, beat: Heartbeat, at: Ms) -> Sights:
     still_idle = tuple(
         lease for lease in sight.reported_idle if lease.idle_ms <= idle_ms_of.get(lease.lease, 0)
     )
+    elapsed = tuple(
+        LeaseSeen(lease=lease, elapsed_ms=elapsed_ms)
+        for lease, elapsed_ms in zip(beat.leases, beat.elapsed_ms, strict=False)
+    )
     alive = replace(
         sight,
         last_seen=max(sight.last_seen, at),
         silent_ms=0,
+        leases=elapsed if len(elapsed) == len(beat.leases) else None,
+        listed=(sight.listed | set(beat.leases)) & set(sight.notices),
         idle=idle,
         reported_idle=still_idle,
     )
@@ -138,9 +179,10 @@ def reset_silence(sights: Sights) -> Sights:
 def due_observations(
     sights: Sights, ttl_ms: Ms, idle_ms_max: Ms
 ) -> tuple[tuple[str, ObserveNodes], ...]:
-    """Pools and what they should be told now: changes, and a proof of life after each hour.
+    """Pools and the observations to send them: changes, and a proof of life after each hour.
 
-    A lease that is idle for longer than the limit is reported, and again after each limit more.
+    A lease that is idle for longer than the limit is reported, and again after each limit more; one
+    near its cap, or no longer listed by its agent, until the journal says that it is to end.
     """
     by_pool: dict[str, list[NodeSeen]] = {}
     for key in sorted(sights):
@@ -150,16 +192,28 @@ def due_observations(
         changed = is_news and silent == (sight.standing == "up")
         hourly = not silent and hour_of(sight.last_seen) > sight.reported_hour
         idle = () if silent else _idle_beyond(sight, idle_ms_max)
-        if changed or hourly or idle:
+        ends = not silent and sight.since_report_ms >= REPEAT_MS and _has_lease_to_end(sight)
+        if changed or hourly or idle or ends:
             seen = NodeSeen(
                 node_id=sight.node_id,
                 incarnation=sight.incarnation,
                 last_seen=sight.last_seen,
                 silent=silent,
                 idle=idle,
+                leases=sight.leases,
             )
             by_pool.setdefault(sight.pool, []).append(seen)
     return tuple((pool, ObserveNodes(seen=tuple(seen))) for pool, seen in by_pool.items())
+
+
+def _has_lease_to_end(sight: Sight) -> bool:
+    if sight.leases is None:
+        return False
+    elapsed = {lease.lease: lease.elapsed_ms for lease in sight.leases}
+    return any(
+        elapsed[lease] >= notice_ms if lease in elapsed else lease in sight.listed
+        for lease, notice_ms in sight.notices.items()
+    )
 
 
 def _idle_beyond(sight: Sight, idle_ms_max: Ms) -> tuple[IdleLease, ...]:

@@ -51,6 +51,10 @@ class RunningLease(Protocol):
     def idle_ms(self) -> Ms:
         """How long its process has said nothing; 0 before it has started."""
 
+    @property
+    def elapsed_ms(self) -> Ms:
+        """Monotonic time since its process began to work; 0 before that."""
+
 
 class NodeAgent:
     """One per node; a new incarnation at each run.
@@ -164,7 +168,8 @@ class NodeAgent:
     async def _beat(self) -> None:
         while True:
             beat("working")
-            leases = tuple(sorted(self._leases))
+            # A lease whose task has ended is not alive, whatever the journal still says.
+            leases = tuple(lease for lease in sorted(self._leases) if not self._tasks[lease].done())
             await self._reports.heartbeat(
                 Heartbeat(
                     pool=self._settings.pool,
@@ -172,6 +177,7 @@ class NodeAgent:
                     incarnation=self._state.incarnation,
                     leases=leases,
                     idle_ms=tuple(self._leases[lease].idle_ms for lease in leases),
+                    elapsed_ms=tuple(self._leases[lease].elapsed_ms for lease in leases),
                 )
             )
             await self._runtime.clock.sleep(self._settings.heartbeat_ms)

@@ -54,6 +54,7 @@ class LeaseAttempt:
         self._target: TargetState = "run"
         self._process: WorkProcess | None = None
         self._started_ms: int | None = None
+        self._ended_ms: int | None = None
         self._failed: Failed | None = None
         self._idle_since_ms: int | None = None  # set while the agent waits for the next event
 
@@ -63,6 +64,13 @@ class LeaseAttempt:
         if self._idle_since_ms is None:
             return 0
         return self._tools.runtime.clock.monotonic_ms() - self._idle_since_ms
+
+    @property
+    def elapsed_ms(self) -> Ms:
+        """Monotonic time since the process began to work; it stands still once that has ended."""
+        if self._started_ms is None:
+            return 0
+        return (self._ended_ms or self._tools.runtime.clock.monotonic_ms()) - self._started_ms
 
     def set_target(self, target: TargetState) -> None:
         """Drain or kill the process, now or as soon as there is one."""
@@ -114,6 +122,7 @@ class LeaseAttempt:
             raise
         finally:
             self._process = self._idle_since_ms = None
+            self._ended_ms = self._tools.runtime.clock.monotonic_ms()
         return await self._end(status, process.error_tail())
 
     async def _handle(self, line: bytes) -> None:
@@ -152,7 +161,7 @@ class LeaseAttempt:
                 token=grant.token,
                 incarnation=self._tools.incarnation,
                 outcome=end.outcome,
-                elapsed_ms=self._elapsed_ms(),
+                elapsed_ms=self.elapsed_ms,
                 cause=end.cause,
                 message=seal.seal(grant.tenant, message) if message else None,
                 result=end.result,
@@ -171,11 +180,6 @@ class LeaseAttempt:
 
     def _stopping(self) -> bool:
         return self._target != "run"
-
-    def _elapsed_ms(self) -> int:
-        if self._started_ms is None:
-            return 0
-        return self._tools.runtime.clock.monotonic_ms() - self._started_ms
 
     def _signal(self, process: WorkProcess) -> None:
         process.signal(signal.SIGKILL if self._target == "kill" else signal.SIGTERM)

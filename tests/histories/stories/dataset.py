@@ -10,8 +10,11 @@ from schemas.dataset import (
     CreateUpload,
     DatasetName,
     DeleteFile,
+    FileContent,
+    FileTerms,
     KeepDataset,
     PinDataset,
+    PinTerms,
     PreparationDue,
     Prepared,
     PrepareSpec,
@@ -20,6 +23,8 @@ from schemas.dataset import (
     RegisterFile,
     ReleaseDataset,
     UnpinDataset,
+    UploadPart,
+    UploadTerms,
     Validation,
 )
 from schemas.envelope import Source, Tick
@@ -50,15 +55,21 @@ PREPARED = Prepared(
 )
 
 
+def of_dataset(file: RegisterFile, dataset: DatasetName) -> RegisterFile:
+    return replace(file, terms=replace(file.terms, dataset=dataset, rows_max=100_000))
+
+
 def file(story: Recorder, number: int, expires_after_ms: int | None = None) -> RegisterFile:
     return RegisterFile(
         file_id=f"file-{number}",
-        purpose="fine-tune",
-        name=story.seal(f"customers of the night shift, part {number}.jsonl"),
-        bytes=1_000 + number,
-        sha256=f"{number:064x}",
-        blob=f"t/acme/files/{number}",
-        expires_after_ms=expires_after_ms,
+        terms=FileTerms(
+            purpose="fine-tune",
+            name=story.seal(f"customers of the night shift, part {number}.jsonl"),
+            expires_after_ms=expires_after_ms,
+        ),
+        content=FileContent(
+            bytes=1_000 + number, sha256=f"{number:064x}", blob=f"t/acme/files/{number}"
+        ),
     )
 
 
@@ -86,7 +97,8 @@ def pin(job_id: str, training: int, validation: int | None = None, seed: int = 1
     )
     other = None if validation is None else f"file-{validation}"
     return PinDataset(
-        job_id=job_id, training_file=f"file-{training}", validation_file=other, spec=spec
+        job_id=job_id,
+        terms=PinTerms(training_file=f"file-{training}", validation_file=other, spec=spec),
     )
 
 
@@ -124,26 +136,32 @@ def files_and_preparations(story: Recorder) -> None:
 def versions_and_what_models_keep(story: Recorder) -> None:
     faq = DatasetName(key="5b" * 32, name=story.seal("questions of visitors"))
     for number in (1, 2):
-        story.when(replace(file(story, number), dataset=faq, rows_max=100_000))
+        story.when(of_dataset(file(story, number), faq))
         story.when(validated(number))
-    story.when(replace(upload(story, "upload_1"), dataset=faq, rows_max=100_000))
+    named = upload(story, "upload_1")
+    declared = replace(named.terms.file, dataset=faq, rows_max=100_000)
+    story.when(replace(named, terms=replace(named.terms, file=declared)))
     story.when(pin("ftjob-1", 1, 2))
     story.when(KeepDataset(job_id="ftjob-1", model_id="ft:smol:acme::1"))
     story.when(UnpinDataset(job_id="ftjob-1"))
     story.when(DeleteFile(file_id="file-2"))  # in a lineage
     story.when(ReleaseDataset(job_id="ftjob-1"))
     story.when(DeleteFile(file_id="file-2"))
-    story.when(replace(file(story, 3), dataset=faq))  # the third: numbers are never given twice
+    story.when(of_dataset(file(story, 3), faq))  # the third: numbers are never given twice
 
 
 def upload(story: Recorder, upload_id: str) -> CreateUpload:
     return CreateUpload(
         upload_id=upload_id,
-        purpose="fine-tune",
-        name=story.seal("large file of the night shift.jsonl"),
-        media_type="text/jsonl",
-        bytes=30,
-        expires_after_ms=2 * DAY_MS,
+        terms=UploadTerms(
+            media_type="text/jsonl",
+            bytes=30,
+            file=FileTerms(
+                purpose="fine-tune",
+                name=story.seal("large file of the night shift.jsonl"),
+                expires_after_ms=2 * DAY_MS,
+            ),
+        ),
     )
 
 
@@ -152,7 +170,8 @@ def uploads_that_end(story: Recorder) -> None:
     for number, size in ((1, 10), (2, 20)):
         story.when(
             AddPart(
-                upload_id="upload_1", part_id=f"part_{number}", bytes=size, sha256=f"{number:064x}"
+                upload_id="upload_1",
+                part=UploadPart(part_id=f"part_{number}", bytes=size, sha256=f"{number:064x}"),
             )
         )
     story.when(
@@ -160,9 +179,7 @@ def uploads_that_end(story: Recorder) -> None:
             upload_id="upload_1",
             parts=("part_2", "part_1"),
             file_id="file-1",
-            bytes=30,
-            sha256="c" * 64,
-            blob="t/acme/files/c",
+            content=FileContent(bytes=30, sha256="c" * 64, blob="t/acme/files/c"),
         )
     )
     story.when(upload(story, "upload_2"))

@@ -22,9 +22,7 @@ def test_a_hash_that_is_no_sha256_is_refused(digest: str) -> None:
     body = {
         "type": "AddPart.v1",
         "upload_id": "u",
-        "part_id": "p",
-        "bytes": 1,
-        "sha256": digest,
+        "part": {"part_id": "p", "bytes": 1, "sha256": digest},
     }
     with pytest.raises(msgspec.ValidationError, match="sha256"):
         msgspec.convert(body, type=Command)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from schemas import errors
-from schemas.dataset import SPLIT_SEED, BaseTokens, PrepareSpec
+from schemas.dataset import SPLIT_SEED, BaseTokens, PinTerms, PrepareSpec
 from schemas.envelope import Rejected
 from schemas.job import Estimate, Event, HoldTaken, KeyCap, PhaseSet, PinsWanted
 from schemas.model import Base
@@ -73,18 +73,15 @@ def _over_cap(tenant: TenantJobs, cap: KeyCap, needs: Estimate, at: Ms) -> Rejec
 
 def _pins(job: OpenJob) -> PinsWanted:
     spec = job.spec
-    return PinsWanted(
-        job_id=job.job_id,
-        training_file=spec.training_file,
-        validation_file=spec.validation_file,
-        prepare=PrepareSpec(
-            base_id=spec.base.base_id,
-            base_sha256=spec.base.sha256,
-            max_length=spec.hyper.max_length,
-            length_policy=spec.length_policy,
-            validation_fraction_ppm=spec.validation_fraction_ppm,
-            seed=SPLIT_SEED,
-        ),
+    prepare = PrepareSpec(
         base_id=spec.base.base_id,
         base_sha256=spec.base.sha256,
+        max_length=spec.hyper.max_length,
+        length_policy=spec.length_policy,
+        validation_fraction_ppm=spec.validation_fraction_ppm,
+        seed=SPLIT_SEED,
     )
+    terms = PinTerms(
+        training_file=spec.training_file, validation_file=spec.validation_file, spec=prepare
+    )
+    return PinsWanted(job_id=job.job_id, terms=terms)

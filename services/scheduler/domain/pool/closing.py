@@ -57,8 +57,8 @@ class LeaseEnd:
 
 
 def end_of_report(lease: Lease, report: ReportExit, at: Ms) -> LeaseEnd:
-    """A reported exit, judged by what the lease was told before it came."""
-    outcome, cause = _judged(lease, report)
+    """The end that follows from a reported exit and from orders to end the lease before it."""
+    outcome, cause = _judge(lease, report)
     ended_by, reason = _author(lease, outcome, cause)
     return LeaseEnd(
         elapsed_ms=elapsed_ms(lease, report.elapsed_ms, at),
@@ -72,8 +72,9 @@ def end_of_report(lease: Lease, report: ReportExit, at: Ms) -> LeaseEnd:
 
 
 def end_of_killed(lease: Lease, at: Ms) -> LeaseEnd:
-    """Killed, and never reported by a node that lives: the kill is the end."""
-    end_ms = elapsed_ms(lease, (lease.killed_at or at) - _started_at(lease, at), at)
+    """Killed, and never reported: it ran as long as its agent said, and not beyond the kill."""
+    killed_ms = (lease.killed_at or at) - _started_at(lease, at)
+    end_ms = elapsed_ms(lease, min(lease.proven_ms, killed_ms), at)
     if lease.ending is None:
         return LeaseEnd(end_ms, "preempted", "platform", ending("exit_unreported"))
     if lease.ending.ended_by == "budget":
@@ -83,8 +84,14 @@ def end_of_killed(lease: Lease, at: Ms) -> LeaseEnd:
 
 def end_of_stuck(lease: Lease, at: Ms) -> LeaseEnd:
     """The process lives without progress: the lease ends, so that the job can resume elsewhere."""
-    end_ms = elapsed_ms(lease, lease.alive_at - _started_at(lease, at), at)
+    end_ms = elapsed_ms(lease, lease.proven_ms, at)
     return LeaseEnd(end_ms, "failed", "node", ending("no_progress"), "bad_node")
+
+
+def end_of_unlisted(lease: Lease, at: Ms) -> LeaseEnd:
+    """Its agent lives and does not list it: what ran under it is gone."""
+    end_ms = elapsed_ms(lease, lease.proven_ms, at)
+    return LeaseEnd(end_ms, "failed", "node", ending("exit_missing"), "platform")
 
 
 def end_of_unstarted(at_fault: EndCode = "start_timeout") -> LeaseEnd:
@@ -96,24 +103,21 @@ def end_of_unreported(lease: Lease, at: Ms) -> LeaseEnd:
     """A member was freed before any agent reported an exit."""
     if lease.killed_at is not None:
         return end_of_killed(lease, at)
-    end_ms = elapsed_ms(lease, lease.alive_at - _started_at(lease, at), at)
-    return LeaseEnd(end_ms, "failed", "node", ending("exit_missing"), "platform")
+    return end_of_unlisted(lease, at)
 
 
 def end_of_lost(lease: Lease, last_seen: Ms, at: Ms, code: EndCode) -> LeaseEnd:
-    """Its node is gone: the last proof of life is the end, or the kill that came before it."""
-    alive_at = max(lease.alive_at, last_seen)
-    if lease.killed_at is not None and alive_at >= lease.killed_at:
+    """Its node is gone: what its agent proved is what it ran, or the kill came before that."""
+    if lease.killed_at is not None and max(lease.alive_at, last_seen) >= lease.killed_at:
         return end_of_killed(lease, at)
-    end_ms = elapsed_ms(lease, alive_at - _started_at(lease, at), at)
-    return LeaseEnd(end_ms, "lost", "node", ending(code))
+    return LeaseEnd(elapsed_ms(lease, lease.proven_ms, at), "lost", "node", ending(code))
 
 
 def elapsed_ms(lease: Lease, reported_ms: Ms, at: Ms) -> Ms:
-    """Clamped to the lease: not before what is sliced already, not after now."""
+    """Clamped to the lease: not before what is sliced or captured already, not after now."""
     if lease.started_at is None:
         return 0
-    return clamp(reported_ms, sliced_ms(lease), at - lease.started_at)
+    return clamp(reported_ms, max(sliced_ms(lease), lease.captured_ms), at - lease.started_at)
 
 
 def sliced_ms(lease: Lease) -> Ms:
@@ -217,14 +221,14 @@ def _credit_cause(end: LeaseEnd) -> CreditCause | None:
             return None
 
 
-def _judged(lease: Lease, report: ReportExit) -> tuple[AttemptOutcome, FailureCause | None]:
+def _judge(lease: Lease, report: ReportExit) -> tuple[AttemptOutcome, FailureCause | None]:
     outcome, cause = report.outcome, report.cause
     if outcome == "succeeded" and lease.started_at is not None and report.result is not None:
         return "succeeded", None
     if outcome == "lost":
         return "lost", None
     if outcome == "not_started" and lease.started_at is None:
-        return "not_started", None  # its agent was told to leave while it fetched the inputs
+        return "not_started", None  # it was ordered to end while its agent fetched the inputs
     if lease.ending is not None and (outcome != "failed" or cause in CAUSES_OF_ENDING):
         by_budget = lease.ending.ended_by == "budget"
         return ("failed", "budget") if by_budget else ("preempted", None)

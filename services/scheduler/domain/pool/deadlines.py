@@ -15,22 +15,25 @@ START_MS_MAX: Final = 600_000  # from the grant to the start: a base model has t
 UNREPORTED_MS_MAX: Final = 600_000  # from the kill to the agent's report that it is done
 
 
-def due_at(lease: Lease) -> Ms:
-    """When this open lease wants a tick."""
+def due_at(lease: Lease) -> Ms | None:
+    """When this open lease wants a tick; None while it may run.
+
+    The cap is not a matter of time but of use: observations of its agent's clock enforce it.
+    """
     if lease.killed_at is not None:
         return lease.killed_at + UNREPORTED_MS_MAX
     if lease.started_at is None:
         return lease.granted_at + START_MS_MAX
     if lease.ending is not None and lease.ending.deadline is not None:
         return lease.ending.deadline
-    return lease.started_at + notice_ms(lease.max_gpu_ms, lease.slots)
+    return None
 
 
 def is_stuck(lease: Lease, idle_ms: Ms) -> bool:
     """Whether a lease makes no progress: it was idle for longer than a step may take.
 
     A step may take its share of the cap; with longer ones the job could not end under it. What has
-    not started, or was told to end, has deadlines of its own.
+    not started, or has an order to end, has deadlines of its own.
     """
     if lease.started_at is None or lease.ending is not None:
         return False
@@ -41,10 +44,10 @@ def is_stuck(lease: Lease, idle_ms: Ms) -> bool:
 def earliest(state: Pools) -> tuple[Ms, str] | None:
     """The next moment that wants a tick, and the pool that wants it."""
     due = (
-        (due_at(lease), key)
+        (lease_due_at, key)
         for key, pool in state.items()
         for lease in pool.leases.values()
-        if not lease.closed
+        if not lease.closed and (lease_due_at := due_at(lease)) is not None
     )
     return min(due, default=None)
 
@@ -53,14 +56,26 @@ def tick(pool: Pool, ctx: Context) -> tuple[Event, ...]:
     """What has become due by now, lease by lease, oldest first."""
     events: list[Event] = []
     for lease in open_leases(pool):
-        if due_at(lease) <= ctx.at:
+        lease_due_at = due_at(lease)
+        if lease_due_at is not None and lease_due_at <= ctx.at:
             events += _due(lease, ctx)
     return tuple(events)
 
 
-def drain_deadline(lease: Lease, started_at: Ms, at: Ms) -> Ms:
-    """When a drain that begins now becomes a kill. It never outlives the cap."""
-    return min(at + DRAIN_MS, started_at + cap_ms(lease.max_gpu_ms, lease.slots))
+def drain_deadline(lease: Lease, at: Ms) -> Ms:
+    """When a drain that begins now becomes a kill. It never outlives what is left of the cap."""
+    return at + min(DRAIN_MS, _left_ms(lease))
+
+
+def enforce_cap(lease: Lease, ctx: Context) -> tuple[Event, ...]:
+    """The notice before the cap, once the lease is proven to have run so long."""
+    if lease.started_at is None or lease.ending is not None:
+        return ()
+    if lease.proven_ms < notice_ms(lease.max_gpu_ms, lease.slots):
+        return ()
+    capped, left_ms = ending("cap_reached"), _left_ms(lease)
+    notice = closing.drain(lease, ctx.at + left_ms, "budget", capped)
+    return (notice,) if left_ms > 0 else (notice, closing.kill(lease, "budget", capped))
 
 
 def _due(lease: Lease, ctx: Context) -> tuple[Event, ...]:
@@ -69,9 +84,9 @@ def _due(lease: Lease, ctx: Context) -> tuple[Event, ...]:
     if lease.started_at is None:
         end = closing.end_of_unstarted()
         return (closing.kill(lease, end.ended_by, end.reason), *closing.close(lease, end))
-    capped = ending("cap_reached")
-    if lease.draining:
-        return (closing.kill(lease, "budget", capped),)
-    cap_at = lease.started_at + cap_ms(lease.max_gpu_ms, lease.slots)
-    notice = closing.drain(lease, cap_at, "budget", capped)
-    return (notice, closing.kill(lease, "budget", capped)) if cap_at <= ctx.at else (notice,)
+    return (closing.kill(lease, "budget", ending("cap_reached")),)
+
+
+def _left_ms(lease: Lease) -> Ms:
+    """What is left of the cap, by what is proven."""
+    return max(0, cap_ms(lease.max_gpu_ms, lease.slots) - lease.proven_ms)

@@ -39,6 +39,7 @@ from services.scheduler.domain.pool.state import (
     is_described,
     lease_of,
 )
+from services.scheduler.domain.pool.usage import notice_ms
 
 
 def decide(state: Pools, command: Command, ctx: Context) -> tuple[Event, ...]:
@@ -135,11 +136,11 @@ def _close(pool: Pool, command: ClosePlacement, ctx: Context) -> tuple[Event, ..
         return (closing.kill(lease, ended_by, reason), *closing.close(lease, unstarted))
     if command.mode == "kill":
         return (closing.kill(lease, ended_by, reason),)
-    return () if lease.draining else (_drain(lease, lease.started_at, command, ctx),)
+    return () if lease.draining else (_drain(lease, command, ctx),)
 
 
-def _drain(lease: Lease, started_at: int, command: ClosePlacement, ctx: Context) -> Event:
-    deadline = deadlines.drain_deadline(lease, started_at, ctx.at)
+def _drain(lease: Lease, command: ClosePlacement, ctx: Context) -> Event:
+    deadline = deadlines.drain_deadline(lease, ctx.at)
     return closing.drain(lease, deadline, command.ended_by, command.reason)
 
 
@@ -157,6 +158,7 @@ def _grant(pool: Pool, ctx: Context) -> tuple[LeaseGranted, ...]:
                 price_version=grant.placement.price_version,
             ),
             members=grant.members,
+            notice_ms=notice_ms(grant.placement.max_gpu_ms, grant.placement.slots),
         )
         for number, grant in enumerate(plan_grants(pool), start=pool.next_lease)
     )

@@ -130,7 +130,8 @@ def _with_proof_of_life(pool: Pool, event: NodesObserved, ctx: Context) -> Pool:
         last_seen = max(node.last_seen, min(seen.last_seen, ctx.at))
         is_back = node.standing == "lost" and not seen.silent
         standing: Standing = "up" if is_back else node.standing
-        nodes = nodes.set(seen.node_id, replace(node, last_seen=last_seen, standing=standing))
+        observed = replace(node, last_seen=last_seen, leases=seen.leases, standing=standing)
+        nodes = nodes.set(seen.node_id, observed)
     for key, lease in pool.leases.items():
         alive_at = _last_proof_of_all(lease, nodes)
         if lease.started_at is not None and alive_at > lease.alive_at:
@@ -144,8 +145,16 @@ def _last_proof_of_all(lease: Lease, nodes: Map[str, Node]) -> Ms:
     for member in held_members(lease):
         node = nodes.get(member.node_id)
         current = node is not None and node.description.incarnation == member.incarnation
-        proofs.append(node.last_seen if node is not None and current else 0)
+        proofs.append(_proof(lease, node) if node is not None and current else 0)
     return min(proofs, default=0)
+
+
+def _proof(lease: Lease, node: Node) -> Ms:
+    """Until when a member has run: by its agent's clock, and not longer than by the broker's."""
+    if node.leases is None or lease.started_at is None:
+        return node.last_seen
+    elapsed = (seen.elapsed_ms for seen in node.leases if seen.lease == lease.number)
+    return min(node.last_seen, lease.started_at + next(elapsed, 0))
 
 
 # --- placements -----------------------------------------------------------------------------------
@@ -238,10 +247,12 @@ def _evolve_lease(lease: Lease, event: LeaseEvent, ctx: Context) -> Lease:
             steps = max(0, event.start.total_steps - event.start.loaded_step)
             return replace(lease, started_at=ctx.at, alive_at=ctx.at, named=(), steps=steps)
         case CheckpointAccepted():
+            captured_ms = event.checkpoint.captured_ms
+            captured_at = ctx.at if lease.started_at is None else lease.started_at + captured_ms
             return replace(
                 lease,
-                alive_at=ctx.at,
-                captured_ms=event.checkpoint.captured_ms,
+                alive_at=max(lease.alive_at, captured_at),
+                captured_ms=captured_ms,
                 last_manifest=event.checkpoint.manifest_sha256,
             )
         case LeaseDraining():

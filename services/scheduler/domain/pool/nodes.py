@@ -1,6 +1,7 @@
 """Facts about nodes: an agent starts, leaves in order, or is observed by a watcher."""
 
 from collections.abc import Iterable
+from typing import Final
 
 from schemas import errors
 from schemas.envelope import Context, Rejected
@@ -17,6 +18,7 @@ from schemas.pool import (
     RetireNode,
 )
 from schemas.reasons import EndCode, refusing
+from schemas.units import Ms
 from services.scheduler.domain.pool import closing, deadlines
 from services.scheduler.domain.pool.evolve import evolve_pool
 from services.scheduler.domain.pool.state import (
@@ -28,6 +30,9 @@ from services.scheduler.domain.pool.state import (
     leases_on,
 )
 from services.scheduler.domain.pool.usage import whole_hours_ms
+
+# A lease is missing only from heartbeats of so long after its start: older ones could not list it.
+UNLISTED_MS_MIN: Final[Ms] = 30_000
 
 
 def decide_registered(pool: Pool, command: RegisterNode, ctx: Context) -> tuple[Event, ...]:
@@ -67,7 +72,8 @@ def decide_observed(pool: Pool, command: ObserveNodes, ctx: Context) -> tuple[Ev
     events: list[Event] = [observed]
     current = evolve_pool(pool, observed, ctx)
     for node, seen in known:
-        for judge in (_silence,) if seen.silent else (_passed_hours, _idle_leases):
+        judges = (_silence,) if seen.silent else (_passed_hours, _unlisted, _capped, _idle_leases)
+        for judge in judges:
             facts = judge(current, node, seen, ctx)
             events += facts
             current = fold(current, facts, ctx)
@@ -125,6 +131,29 @@ def _passed_hours(pool: Pool, node: Node, seen: NodeSeen, ctx: Context) -> list[
             until_ms = whole_hours_ms(lease.started_at, lease.alive_at)
             events += closing.slice_usage(lease, until_ms)
     return events
+
+
+def _unlisted(pool: Pool, node: Node, seen: NodeSeen, ctx: Context) -> list[Event]:
+    """What its agent does not list is not alive. A heartbeat may be older than a new lease."""
+    if seen.leases is None:
+        return []
+    listed = {lease.lease for lease in seen.leases}
+    events: list[Event] = []
+    for lease in _open_leases_on(pool, seen.node_id):
+        if lease.started_at is None or lease.number in listed:
+            continue
+        if seen.last_seen - lease.started_at >= UNLISTED_MS_MIN:
+            end = closing.end_of_unlisted(lease, ctx.at)
+            if lease.killed_at is None:
+                events.append(closing.kill(lease, end.ended_by, end.reason))
+            events += closing.close(lease, end)
+    return events
+
+
+def _capped(pool: Pool, node: Node, seen: NodeSeen, ctx: Context) -> list[Event]:
+    """Notices for leases that are near their caps."""
+    leases = _open_leases_on(pool, seen.node_id)
+    return [event for lease in leases for event in deadlines.enforce_cap(lease, ctx)]
 
 
 def _idle_leases(pool: Pool, node: Node, seen: NodeSeen, ctx: Context) -> list[Event]:

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from schemas.account import Lane
 from schemas.envelope import Reason
-from schemas.pool import EndAuthor, LeaseMember, LeaseRef, NodeDescription, Placement
+from schemas.pool import EndAuthor, LeaseMember, LeaseRef, LeaseSeen, NodeDescription, Placement
 from schemas.training import Checkpoint, WorkDescription
 from schemas.units import GpuMs, Ms
 
@@ -24,12 +24,14 @@ class Node(Struct, frozen=True, kw_only=True):
 
     description: as its agent registered it.
     last_seen: its last proof of life.
+    leases: what its agent listed then; None: it says nothing of elapsed time.
     standing: whether it may get leases.
     former: its older incarnations, newest first.
     """
 
     description: NodeDescription
     last_seen: Ms
+    leases: tuple[LeaseSeen, ...] | None = None
     standing: Standing = "up"
     former: tuple[str, ...] = ()
 
@@ -37,7 +39,7 @@ class Node(Struct, frozen=True, kw_only=True):
 class Ending(Struct, frozen=True, kw_only=True):
     """The first order to end a lease. Later ones harden it and leave its author.
 
-    ended_by, reason: whose will it is, and why.
+    ended_by, reason: who ended it, and why.
     deadline: when a drain becomes a kill; None: it was a kill from the first.
     """
 
@@ -54,7 +56,8 @@ class Lease(Struct, frozen=True, kw_only=True):
     freed: nodes whose member is free again.
     max_gpu_ms: cap of its billable use.
     granted_at, started_at: by the pool's clock.
-    alive_at: last proof of life of all members since the start.
+    alive_at: until when all members are proven to have run, if they ran without a break since
+        the start. A machine that slept has less elapsed time than that, and it counts.
     named: checkpoints in its placement; empty once it has started.
     last_manifest: of its last accepted checkpoint.
     captured_ms: elapsed at the capture of that checkpoint.
@@ -62,7 +65,7 @@ class Lease(Struct, frozen=True, kw_only=True):
     used_gpu_ms, billable_gpu_ms: sliced so far.
     lost_gpu_ms: credited so far.
     ending: the order to end, if it has one.
-    killed_at: when its agents were told to kill it.
+    killed_at: when it was ordered to be killed.
     closed: its money has ended; it is here until its slots are free as well.
     """
 
@@ -98,6 +101,11 @@ class Lease(Struct, frozen=True, kw_only=True):
     def node_ids(self) -> tuple[str, ...]:
         """Nodes of all members."""
         return tuple(member.node_id for member in self.members)
+
+    @property
+    def proven_ms(self) -> Ms:
+        """Elapsed time that all members are proven to have run."""
+        return 0 if self.started_at is None else self.alive_at - self.started_at
 
     @property
     def draining(self) -> bool:

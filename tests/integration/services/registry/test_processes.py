@@ -29,9 +29,12 @@ from schemas.dataset import (
     DatasetReady,
     DatasetReleased,
     DeleteFile,
+    FileContent,
     FileDeleted,
+    FileTerms,
     FileValidated,
     PinDataset,
+    PinTerms,
     Prepared,
     PrepareSpec,
     RegisterFile,
@@ -150,11 +153,10 @@ async def pin_file(
     await client.runtime.blobs.put(blob, data)
     register = RegisterFile(
         file_id="file-1",
-        purpose="fine-tune",
-        name=client.runtime.seal.seal(client.tenant, "rows.jsonl"),
-        bytes=len(data),
-        sha256=hashlib.sha256(data).hexdigest(),
-        blob=blob,
+        terms=FileTerms(
+            purpose="fine-tune", name=client.runtime.seal.seal(client.tenant, "rows.jsonl")
+        ),
+        content=FileContent(bytes=len(data), sha256=hashlib.sha256(data).hexdigest(), blob=blob),
     )
     await client.send("dataset", register)
     validation: Validation = (await client.until("dataset", FileValidated)).validation
@@ -167,7 +169,9 @@ async def pin_file(
         validation_fraction_ppm=100_000,
         seed=1,
     )
-    pin = PinDataset(job_id="ftjob-1", training_file="file-1", validation_file=None, spec=spec)
+    pin = PinDataset(
+        job_id="ftjob-1", terms=PinTerms(training_file="file-1", validation_file=None, spec=spec)
+    )
     await client.send("dataset", pin)
     return validation, (await client.until("dataset", DatasetReady)).prepared
 

@@ -14,9 +14,12 @@ from schemas.dataset import (
     DatasetPinned,
     DatasetPrepared,
     DatasetReady,
+    FileContent,
     FileRegistered,
+    FileTerms,
     FileValidated,
     PinDataset,
+    PinTerms,
     PreparationDue,
     PrepareSpec,
     RegisterFile,
@@ -74,11 +77,8 @@ class Ingest:
         await self.runtime.blobs.put(blob, data)
         register = RegisterFile(
             file_id=file_id,
-            purpose="fine-tune",
-            name=SEALED,
-            bytes=len(data),
-            sha256=sha256,
-            blob=blob,
+            terms=FileTerms(purpose="fine-tune", name=SEALED),
+            content=FileContent(bytes=len(data), sha256=sha256, blob=blob),
         )
         await self.send(register)
         await self.until(
@@ -86,7 +86,9 @@ class Ingest:
         )
 
     async def pin(self, job_id: str, file_id: str, spec: PrepareSpec = SPEC) -> DatasetReady:
-        pin = PinDataset(job_id=job_id, training_file=file_id, validation_file=None, spec=spec)
+        pin = PinDataset(
+            job_id=job_id, terms=PinTerms(training_file=file_id, validation_file=None, spec=spec)
+        )
         await self.send(pin)
         ready: DatasetReady = await self.until(
             lambda event: isinstance(event, DatasetReady) and event.job_id == job_id

@@ -10,7 +10,9 @@ from msgspec.structs import replace
 
 from schemas import errors
 from schemas.dataset import (
+    FileContent,
     FileRegistered,
+    FileTerms,
     PreparationDue,
     PrepareSpec,
     RecordPrepared,
@@ -67,11 +69,8 @@ class World:
         await self.blobs.put(key, data)
         return FileRegistered(
             file_id="file-1",
-            purpose="fine-tune",
-            name=SEALED,
-            bytes=len(data),
-            sha256=sha256,
-            blob=key,
+            terms=FileTerms(purpose="fine-tune", name=SEALED),
+            content=FileContent(bytes=len(data), sha256=sha256, blob=key),
         )
 
     async def due(self, data: bytes, **spec: Any) -> PreparationDue:
@@ -86,8 +85,8 @@ class World:
         )
         return PreparationDue(
             prepare_id="p",
-            training_blob=file.blob,
-            training_sha256=file.sha256,
+            training_blob=file.content.blob,
+            training_sha256=file.content.sha256,
             validation_blob=None,
             spec=replace(wanted, **spec),
         )
@@ -164,7 +163,8 @@ async def test_a_rejection_has_the_code_and_message_of_openai(
     tmp_path: Path, data: bytes, rows_max: int | None, code: str, message: str
 ) -> None:
     world = World(tmp_path)
-    file = replace(await world.file(data), rows_max=rows_max)
+    file = await world.file(data)
+    file = replace(file, terms=replace(file.terms, rows_max=rows_max))
     record = validation_of(await world.validate.run(file, "acme"))
     assert record.validation is not None
     assert not record.validation.accepted
@@ -199,7 +199,7 @@ async def test_damage_and_timeouts_are_retried_then_reported(tmp_path: Path) -> 
     file = await world.file(rows(12))
     with pytest.raises(WorkFailed, match="more than 1 ms"):
         await world.validate.run(file, "acme")
-    world.blobs.bodies[file.blob] = b"other bytes"
+    world.blobs.bodies[file.content.blob] = b"other bytes"
     with pytest.raises(BlobCorrupt):
         await world.validate.run(file, "acme")
     record = validation_of(world.validate.exhausted(file, "acme", "the disk is full"))

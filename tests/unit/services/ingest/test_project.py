@@ -2,8 +2,10 @@
 
 from schemas.dataset import (
     DatasetPrepared,
+    FileContent,
     FileDeleted,
     FileRegistered,
+    FileTerms,
     FileUnreadable,
     FileValidated,
     PreparationDue,
@@ -59,11 +61,11 @@ FAILED = Failure(code="platform_error", reason=failing("preparation_failed"))
 def registered(purpose: str = "fine-tune") -> FileRegistered:
     return FileRegistered(
         file_id="f",
-        purpose="fine-tune" if purpose == "fine-tune" else "fine-tune-results",
-        name=Sealed(key_id="k", nonce=b"", ciphertext=b""),
-        bytes=1,
-        sha256=SHA,
-        blob="files/a",
+        terms=FileTerms(
+            purpose="fine-tune" if purpose == "fine-tune" else "fine-tune-results",
+            name=Sealed(key_id="k", nonce=b"", ciphertext=b""),
+        ),
+        content=FileContent(bytes=1, sha256=SHA, blob="files/a"),
     )
 
 

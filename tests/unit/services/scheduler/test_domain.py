@@ -9,6 +9,7 @@ from schemas.account import STANDARD_EVENT_TYPES
 from schemas.job import ResumeJob
 from schemas.pool import PlacementClosed
 from services.scheduler.domain.job.quota import month_of, open_gpu_ms
+from services.scheduler.domain.pool import evolve
 from simulator.control_plane.samples import POOL
 from tests.unit.services.scheduler.world import STEPS_MAX, TENANTS, World
 from tunery.runtime.journal.codec import canonical
@@ -16,6 +17,7 @@ from tunery.runtime.journal.snapshots import revive
 
 CHAOTIC_STEPS = 120
 SEEDS = 80
+SLEEPING_SEEDS = (2, 7)
 
 
 def settled(world: World) -> World:
@@ -70,6 +72,16 @@ def test_every_job_ends_and_the_books_agree_under_faults(seed: int) -> None:
     assert world.pool.refolded() == world.pool.state
 
 
+@pytest.mark.parametrize("seed", SLEEPING_SEEDS)
+def test_money_a1_without_the_agents_clock_sleep_is_billed(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Finding A1, by seed: with the node's last heartbeat as proof the second books disagree."""
+    monkeypatch.setattr(evolve, "_proof", lambda _lease, node: node.last_seen)
+    with pytest.raises(AssertionError, match="ledger: "):
+        settled(chaotic(seed))
+
+
 def test_the_same_seed_gives_the_same_journals() -> None:
     first, second = chaotic(7), chaotic(7)
     assert first.job.journal == second.job.journal
@@ -78,7 +90,7 @@ def test_the_same_seed_gives_the_same_journals() -> None:
 
 def test_every_kind_of_fault_occurs_over_the_seeds() -> None:
     """Over the seeds, every situation occurs for which there is a rule."""
-    worlds = [settled(chaotic(seed)) for seed in range(16)]
+    worlds = [settled(chaotic(seed)) for seed in range(24)]
     outcomes = {e.outcome for w in worlds for e in w.books.quota.ended.values()}
     codes = {e.failure.code for w in worlds for e in w.books.quota.ended.values() if e.failure}
     closed = {

@@ -7,6 +7,7 @@ come twice. Agents and second books are those of the simulator, which has tasks 
 
 from collections import Counter, deque
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any, Final
 
@@ -25,7 +26,7 @@ from schemas.job import (
     VerdictDue,
 )
 from schemas.model import PinBase, RegisterVersion
-from schemas.pool import NodeDescription, NodeSeen, ObserveNodes
+from schemas.pool import LeaseSeen, NodeDescription, NodeSeen, ObserveNodes
 from schemas.training import AttemptOutcome, FailureCause
 from schemas.units import HOUR_MS
 from services.scheduler.app import JOBS, POOLS
@@ -81,6 +82,8 @@ class WorldNode:
     alive: bool = False
     retired: bool = False
     last_seen: int = 0
+    leases: tuple[LeaseSeen, ...] = ()
+    slept_ms: int = 0  # its monotonic clock stood while the broker's ran
 
 
 class World:
@@ -93,7 +96,7 @@ class World:
         self.nodes = [WorldNode(f"n{i}", self.random.randint(1, 3)) for i in range(nodes)]
         self.gone: list[WorldNode] = []
         self.journal = NodeState(node_id="", incarnation="")  # what every node knows of the pool
-        self.beats: set[Beat] = set()
+        self.beats: dict[Beat, dict[int, int]] = {}
         self.diaries: LeaseDiaries = {}
         self.books, self.incarnations = SecondBooks(self.beats, self.diaries), 0
         self.jobs: dict[str, str] = {}  # job → tenant
@@ -228,6 +231,8 @@ class World:
         """Advance the time; every simulated part may act."""
         long = (10 * MINUTE, 25 * MINUTE) if self.chaos else ()
         self.at += self.random.choice((200, 5_000, MINUTE, *long))
+        if self.chaos and self.random.random() < 0.02:
+            self._sleep()
         due = earliest(self.pool.state)
         if due is not None and due[0] <= self.at:
             self.send("pool", POOL, Tick())
@@ -252,6 +257,7 @@ class World:
                 incarnation=node.agent.node.incarnation,
                 last_seen=node.last_seen,
                 silent=self.at - node.last_seen > TTL_MS,
+                leases=node.leases,
             )
             for node in (*self.nodes, *self.gone)
             if node.agent is not None and not node.retired
@@ -274,7 +280,7 @@ class World:
         self._beat(node, agent)
         for attempt in agent.reconcile():
             attempt.harden(agent.target_of(attempt))
-            self._work(attempt)
+            self._work(node, attempt)
 
     def _boot(self, node: WorldNode) -> None:
         """A new incarnation; or, where it had only been silent, the same one again."""
@@ -295,44 +301,61 @@ class World:
         self.send("pool", POOL, node.agent.register())
 
     def _beat(self, node: WorldNode, agent: SimAgent) -> None:
+        beat = agent.heartbeat(self._now_ms(node))
+        elapsed = dict(zip(beat.leases, beat.elapsed_ms, strict=True))
         node.last_seen = self.at
-        self.beats.add((node.node_id, agent.node.incarnation, self.at))
+        node.leases = tuple(LeaseSeen(lease=n, elapsed_ms=ms) for n, ms in elapsed.items())
+        self.beats[node.node_id, agent.node.incarnation, self.at] = elapsed
 
-    def _now_ms(self) -> int:
-        """An agent's monotonic clock, which does not run quite as the broker's does."""
-        return self.at + self.random.randint(-50, 50)
+    def _sleep(self) -> None:
+        """All machines sleep, for hours: a laptop's lid, a paused VM, a step of broker time."""
+        asleep_ms = self.random.randrange(10 * MINUTE, 200 * MINUTE)
+        self.at += asleep_ms
+        for node in self.nodes:
+            node.slept_ms += asleep_ms
 
-    def _work(self, attempt: SimAttempt) -> None:
+    def _now_ms(self, node: WorldNode) -> int:
+        """A machine's monotonic clock, which does not run quite as the broker's does."""
+        return self.at - node.slept_ms + self.random.randint(-50, 50)
+
+    def _work(self, node: WorldNode, attempt: SimAttempt) -> None:
         """One attempt moves on."""
         if attempt.diary.exited_ms is not None:
             self.send("pool", POOL, attempt.free())
         elif attempt.diary.began_ms is None and attempt.target == "run":
-            started = attempt.start(self._now_ms, lambda: self.chaos and self.random.random() < 0.1)
+            started = attempt.start(partial(self._now_ms, node), self._is_unreadable)
             self.send("pool", POOL, started)
         elif attempt.diary.began_ms is None:
-            self._exit(attempt, "not_started")
+            self._exit(node, attempt, "not_started")
         elif attempt.target != "run":
             if attempt.target == "drain" and self.random.random() < 0.7:
-                self._checkpoint(attempt)
-            self._exit(attempt, "preempted")
+                self._checkpoint(node, attempt)
+            self._exit(node, attempt, "preempted")
         elif attempt.step < STEPS and self.random.random() < 0.5:
-            self._checkpoint(attempt)
+            self._checkpoint(node, attempt)
         elif self.chaos and self.random.random() < 0.15:
-            self._exit(attempt, "failed", self.random.choice(CAUSES))
+            self._exit(node, attempt, "failed", self.random.choice(CAUSES))
         elif attempt.step >= STEPS or attempt.grant.role == "eval" or self.random.random() < 0.3:
-            self._exit(attempt, "succeeded")
+            self._exit(node, attempt, "succeeded")
 
-    def _checkpoint(self, attempt: SimAttempt) -> None:
+    def _is_unreadable(self) -> bool:
+        return self.chaos and self.random.random() < 0.1
+
+    def _checkpoint(self, node: WorldNode, attempt: SimAttempt) -> None:
         """Captured a little ago: its upload took the time since then."""
         attempt.step += STEPS_PER_CHECKPOINT
-        report = attempt.capture(self._now_ms() - self.random.randrange(3_000))
+        report = attempt.capture(self._now_ms(node) - self.random.randrange(3_000))
         if report is not None:
             self.send("pool", POOL, report)
 
     def _exit(
-        self, attempt: SimAttempt, outcome: AttemptOutcome, cause: FailureCause | None = None
+        self,
+        node: WorldNode,
+        attempt: SimAttempt,
+        outcome: AttemptOutcome,
+        cause: FailureCause | None = None,
     ) -> None:
-        self.send("pool", POOL, attempt.exit(self._now_ms(), outcome, cause))
+        self.send("pool", POOL, attempt.exit(self._now_ms(node), outcome, cause))
 
     # --- what must hold at any prefix -------------------------------------------------------------
 

@@ -54,6 +54,6 @@ def test_a_bill_above_the_hold_is_found_when_it_is_written() -> None:
 def test_a_job_without_an_end_is_found_at_the_end() -> None:
     world = run_one_job()
     (submitted, *_) = events_of(world, JobSubmitted)
-    books = SecondBooks(frozenset(), {})
+    books = SecondBooks({}, {})
     books.enter_job("acme", Tick(), (submitted,), T0)
     assert books.violations_at_the_end() == ["end: ftjob-0 never ended"]

@@ -1,6 +1,6 @@
 """Given events of `dataset`, then rows of files."""
 
-from schemas.dataset import FileDeleted, FileRegistered, FileUnreadable
+from schemas.dataset import FileContent, FileDeleted, FileRegistered, FileTerms, FileUnreadable
 from schemas.reasons import Failure, failing
 from schemas.sealed import Sealed
 from services.gateway.files.responses import (
@@ -13,11 +13,8 @@ from tests.unit.services.gateway.view_rows import folded, only
 
 FILE = FileRegistered(
     file_id="file-1",
-    purpose="fine-tune",
-    name=Sealed(key_id="k", nonce=b"n", ciphertext=b"c"),
-    bytes=10,
-    sha256="ab" * 32,
-    blob="t/acme/files/file-1",
+    terms=FileTerms(purpose="fine-tune", name=Sealed(key_id="k", nonce=b"n", ciphertext=b"c")),
+    content=FileContent(bytes=10, sha256="ab" * 32, blob="t/acme/files/file-1"),
 )
 SEALED = Sealed(key_id="k", nonce=b"n", ciphertext=b"c")
 GONE = Failure(code="invalid_training_file", reason=failing("file_unchecked"), detail=SEALED)
@@ -45,4 +42,4 @@ def test_a_deleted_file_is_gone() -> None:
 
 def test_names_are_sealed_in_the_read_model() -> None:
     row = only(folded("dataset", FILE), FILES)
-    assert row.name == FILE.name
+    assert row.name == FILE.terms.name

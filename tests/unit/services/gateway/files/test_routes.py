@@ -1,7 +1,7 @@
 """Files over HTTP: uploaded, checked, listed and deleted, each by its tenant only."""
 
 import hashlib
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
@@ -10,8 +10,6 @@ from schemas.envelope import Message
 from services.gateway.web.commands import CommandSender
 from tests.unit.services.gateway.control_plane import ROW, ControlPlane
 from tunery.runtime.store.abstract import CommandResult
-
-FILES: Final = (RegisterFile, CreateUpload)
 
 
 async def test_an_upload_is_stored_with_its_hash_and_listed(api: ControlPlane) -> None:
@@ -49,8 +47,9 @@ async def test_rows_are_limited_by_plan_however_they_come(
     await api.upload(client)
     body = {"bytes": len(ROW), "filename": "a", "mime_type": "b", "purpose": "fine-tune"}
     assert (await client.post("/v1/uploads", json=body)).status_code == 200
-    kinds = [(type(item), item.rows_max) for item in sent if isinstance(item, FILES)]
-    assert kinds == [(RegisterFile, most), (CreateUpload, most)]
+    (registered,) = (item for item in sent if isinstance(item, RegisterFile))
+    (upload,) = (item for item in sent if isinstance(item, CreateUpload))
+    assert (registered.terms.rows_max, upload.terms.file.rows_max) == (most, most)
 
 
 async def test_the_purpose_may_come_after_the_file(api: ControlPlane) -> None:

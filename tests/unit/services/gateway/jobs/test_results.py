@@ -74,10 +74,10 @@ async def test_repeated_steps_are_one_line_of_the_result_file() -> None:
     runtime = await read_models(step(0), again, step(2, valid_loss=1.25))
     file = await run(runtime)
     assert file is not None
-    assert (file.purpose, file.job_id) == ("fine-tune-results", "ftjob-1")
-    assert runtime.seal.open(file.name) == "step_metrics.csv"
-    data = await runtime.blobs.get(file.blob, sha256=file.sha256)
-    assert len(data) == file.bytes
+    assert (file.terms.purpose, file.job_id) == ("fine-tune-results", "ftjob-1")
+    assert runtime.seal.open(file.terms.name) == "step_metrics.csv"
+    data = await runtime.blobs.get(file.content.blob, sha256=file.content.sha256)
+    assert len(data) == file.content.bytes
     lines = list(csv.DictReader(data.decode().splitlines()))
     assert [line["step"] for line in lines] == ["0", "1", "2"]
     assert [line["train_loss"] for line in lines] == ["1.5", "", "1.5"]
@@ -97,11 +97,8 @@ async def test_a_file_that_is_there_is_not_written_again() -> None:
         header("dataset"),
         FileRegistered(
             file_id=file.file_id,
-            purpose=file.purpose,
-            name=file.name,
-            bytes=file.bytes,
-            sha256=file.sha256,
-            blob=file.blob,
+            terms=file.terms,
+            content=file.content,
         ),
     )
     runtime = await read_models(step(0), written)

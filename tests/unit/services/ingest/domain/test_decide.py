@@ -13,11 +13,14 @@ from schemas.dataset import (
     DatasetReady,
     DeleteFile,
     Event,
+    FileContent,
     FileDeleted,
+    FileTerms,
     FileUnreadable,
     FileValidated,
     PinDataset,
     PinRefused,
+    PinTerms,
     PreparationDue,
     PreparationFailed,
     Prepared,
@@ -81,11 +84,8 @@ def after(*commands: Command, state: DatasetsByTenant = INITIAL) -> DatasetsByTe
 def file(file_id: str, content: str = "a") -> RegisterFile:
     return RegisterFile(
         file_id=file_id,
-        purpose="fine-tune",
-        name=SEALED,
-        bytes=1,
-        sha256=content * 64,
-        blob=f"files/{content}",
+        terms=FileTerms(purpose="fine-tune", name=SEALED),
+        content=FileContent(bytes=1, sha256=content * 64, blob=f"files/{content}"),
     )
 
 
@@ -102,8 +102,11 @@ def validated(file_id: str, *, accepted: bool = True) -> RecordValidation:
     return RecordValidation(file_id=file_id, validation=validation)
 
 
-def pin(job_id: str, training: str = "f1", validation: str | None = None) -> PinDataset:
-    return PinDataset(job_id=job_id, training_file=training, validation_file=validation, spec=SPEC)
+def pin(
+    job_id: str, training: str = "f1", validation: str | None = None, spec: PrepareSpec = SPEC
+) -> PinDataset:
+    terms = PinTerms(training_file=training, validation_file=validation, spec=spec)
+    return PinDataset(job_id=job_id, terms=terms)
 
 
 def due(events: tuple[Event, ...]) -> list[PreparationDue]:
@@ -140,7 +143,7 @@ def test_equal_preparations_run_once() -> None:
 
 def test_another_spec_is_another_preparation() -> None:
     state, first = step(after(file("f1"), validated("f1")), pin("j1"))
-    other = replace(pin("j2"), spec=replace(SPEC, seed=2))
+    other = pin("j2", spec=replace(SPEC, seed=2))
     _, second = step(state, other)
     assert due(first)[0].prepare_id != due(second)[0].prepare_id
 

@@ -12,16 +12,21 @@ from schemas.dataset import (
     DatasetReleased,
     DatasetUnpinned,
     Event,
+    FileContent,
     FileDeleted,
     FileRegistered,
+    FileTerms,
     FileUnreadable,
     FileValidated,
     PartAdded,
     PinRefused,
+    PinTerms,
     PreparationDue,
     PreparationFailed,
     UploadCreated,
     UploadEnded,
+    UploadPart,
+    UploadTerms,
     Validation,
 )
 from schemas.envelope import Reason, Rejected
@@ -31,16 +36,21 @@ from tests.unit.services.ingest.domain.test_decide import FAILED, PREPARED, SEAL
 
 SHA = "a" * 64
 REGISTERED = FileRegistered(
-    file_id="f", purpose="fine-tune", name=SEALED, bytes=1, sha256=SHA, blob="blobs/f", expires_at=5
+    file_id="f",
+    expires_at=5,
+    terms=FileTerms(purpose="fine-tune", name=SEALED),
+    content=FileContent(bytes=1, sha256=SHA, blob="blobs/f"),
 )
 UPLOAD = UploadCreated(
-    upload_id="u", purpose="fine-tune", name=SEALED, media_type="x", bytes=9, expires_at=7
+    upload_id="u",
+    expires_at=7,
+    terms=UploadTerms(media_type="x", bytes=9, file=FileTerms(purpose="fine-tune", name=SEALED)),
 )
 DUE = PreparationDue(
     prepare_id="p", training_blob="b", training_sha256=SHA, validation_blob=None, spec=SPEC
 )
 PINNED = DatasetPinned(
-    job_id="j", training_file="f", validation_file=None, prepare_id="p", spec=SPEC
+    job_id="j", prepare_id="p", terms=PinTerms(training_file="f", validation_file=None, spec=SPEC)
 )
 DELETED = FileDeleted(file_id="f", blob="blobs/f", report_blob=None)
 VALIDATION = Validation(
@@ -61,7 +71,7 @@ def folded(*events: Event) -> TenantDatasets:
         DELETED,
         FileValidated(file_id="f", validation=VALIDATION),
         FileUnreadable(file_id="f", failure=FAILED),
-        PartAdded(upload_id="u", part_id="1", bytes=1, sha256=SHA),
+        PartAdded(upload_id="u", part=UploadPart(part_id="1", bytes=1, sha256=SHA)),
         UploadEnded(upload_id="u", outcome="cancelled", parts=()),
         PinRefused(job_id="j", failure=FAILED),
         DatasetUnpinned(job_id="j"),
@@ -110,13 +120,13 @@ def test_a_deleted_file_leaves_no_expiry_and_no_preparation() -> None:
 
 def test_a_version_number_survives_its_file() -> None:
     name = DatasetName(key="faq", name=SEALED)
-    named = replace(REGISTERED, dataset=name, version=3)
+    named = replace(REGISTERED, terms=replace(REGISTERED.terms, dataset=name), version=3)
     assert dict(folded(named, DELETED).versions) == {"faq": 3}
 
 
 def test_parts_are_counted_by_id_until_the_upload_ends() -> None:
-    part = PartAdded(upload_id="u", part_id="1", bytes=4, sha256=SHA)
-    grown = folded(UPLOAD, part, replace(part, bytes=5))
+    part = PartAdded(upload_id="u", part=UploadPart(part_id="1", bytes=4, sha256=SHA))
+    grown = folded(UPLOAD, part, replace(part, part=replace(part.part, bytes=5)))
     assert dict(grown.uploads["u"].parts) == {"1": 5}
     assert dict(grown.expires) == {"u": 7}
     ended = UploadEnded(upload_id="u", outcome="completed", parts=("1",))
@@ -135,6 +145,6 @@ def test_a_preparation_runs_until_it_has_a_result() -> None:
 def test_pins_and_lineage_hold_files_until_they_are_released() -> None:
     kept = DatasetKept(job_id="j", model_id="m", training_file="f", validation_file=None)
     held = folded(PINNED, kept)
-    assert (held.pins["j"].files, held.kept["j"].files) == (("f",), ("f",))
+    assert (held.pins["j"].terms.files, held.kept["j"].files) == (("f",), ("f",))
     released = folded(PINNED, kept, DatasetUnpinned(job_id="j"), DatasetReleased(job_id="j"))
     assert released == TenantDatasets()

@@ -3,11 +3,14 @@
 import pytest
 from immutables import Map
 
+from schemas.dataset import PinTerms
 from services.ingest.domain.expiry import EXPIRED_MAX, due, earliest, expires_at
 from services.ingest.domain.state import LineageHold, Pin, TenantDatasets
 from tests.unit.services.ingest.domain.test_decide import SPEC
 
-PIN = Pin(training_file="pinned", validation_file="second", prepare_id="p", spec=SPEC)
+PIN = Pin(
+    prepare_id="p", terms=PinTerms(training_file="pinned", validation_file="second", spec=SPEC)
+)
 HOLD = LineageHold(model_id="m", files=("held",))
 
 

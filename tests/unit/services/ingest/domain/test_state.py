@@ -2,9 +2,9 @@
 
 from immutables import Map
 
+from schemas.dataset import PinTerms
 from services.ingest.domain.state import (
     FileState,
-    Pin,
     Preparation,
     TenantDatasets,
     orphaned_preparations,
@@ -28,8 +28,8 @@ def datasets(**hashes: str) -> TenantDatasets:
     return TenantDatasets(files=Map(files), preparations=Map(preparations))
 
 
-def pin(training: str, validation: str | None) -> Pin:
-    return Pin(training_file=training, validation_file=validation, prepare_id="p", spec=SPEC)
+def pin(training: str, validation: str | None) -> PinTerms:
+    return PinTerms(training_file=training, validation_file=validation, spec=SPEC)
 
 
 def test_a_pin_has_one_or_two_files_the_training_file_first() -> None:

@@ -11,12 +11,17 @@ from schemas.dataset import (
     CreateUpload,
     DeleteFile,
     Event,
+    FileContent,
     FileDeleted,
     FileRegistered,
+    FileTerms,
     PinDataset,
+    PinTerms,
     RegisterFile,
     UnpinDataset,
     UploadEnded,
+    UploadPart,
+    UploadTerms,
 )
 from schemas.envelope import Context, Rejected, Tick
 from schemas.sealed import Sealed
@@ -53,33 +58,32 @@ def after(*commands: Command) -> DatasetsByTenant:
 def create(upload_id: str = "u", size: int = 5, keep_ms: int | None = None) -> CreateUpload:
     return CreateUpload(
         upload_id=upload_id,
-        purpose="fine-tune",
-        name=SEALED,
-        media_type="application/jsonl",
-        bytes=size,
-        expires_after_ms=keep_ms,
+        terms=UploadTerms(
+            media_type="application/jsonl",
+            bytes=size,
+            file=FileTerms(purpose="fine-tune", name=SEALED, expires_after_ms=keep_ms),
+        ),
     )
 
 
 def part(part_id: str, size: int, upload_id: str = "u") -> AddPart:
-    return AddPart(upload_id=upload_id, part_id=part_id, bytes=size, sha256=SHA)
+    return AddPart(upload_id=upload_id, part=UploadPart(part_id=part_id, bytes=size, sha256=SHA))
 
 
 def complete(*parts: str, size: int = 5) -> CompleteUpload:
     return CompleteUpload(
-        upload_id="u", parts=parts, file_id="file-1", bytes=size, sha256=SHA, blob="blobs/1"
+        upload_id="u",
+        parts=parts,
+        file_id="file-1",
+        content=FileContent(bytes=size, sha256=SHA, blob="blobs/1"),
     )
 
 
 def file(file_id: str, keep_ms: int | None) -> RegisterFile:
     return RegisterFile(
         file_id=file_id,
-        purpose="fine-tune",
-        name=SEALED,
-        bytes=1,
-        sha256=SHA,
-        blob=f"blobs/{file_id}",
-        expires_after_ms=keep_ms,
+        terms=FileTerms(purpose="fine-tune", name=SEALED, expires_after_ms=keep_ms),
+        content=FileContent(bytes=1, sha256=SHA, blob=f"blobs/{file_id}"),
     )
 
 
@@ -136,7 +140,9 @@ def test_expired_files_are_deleted_by_a_tick() -> None:
 
 
 def test_a_file_that_a_job_needs_outlives_its_time_until_the_job_ends() -> None:
-    pin = PinDataset(job_id="j", training_file="file-1", validation_file=None, spec=SPEC)
+    pin = PinDataset(
+        job_id="j", terms=PinTerms(training_file="file-1", validation_file=None, spec=SPEC)
+    )
     state = after(file("file-1", HOUR_MS), pin)
     assert earliest(state) is None
     assert step(state, Tick(), at=DAY_MS)[1] == ()

@@ -15,12 +15,16 @@ from schemas.dataset import (
     DatasetName,
     DatasetReleased,
     DeleteFile,
+    FileContent,
     FileDeleted,
     FileRegistered,
+    FileTerms,
     KeepDataset,
     RegisterFile,
     ReleaseDataset,
     UnpinDataset,
+    UploadPart,
+    UploadTerms,
 )
 from schemas.envelope import Rejected, Tick
 from schemas.reasons import refusing
@@ -43,7 +47,8 @@ NAMES = (FAQ, TOUR, None)
 
 
 def named(file_id: str, name: DatasetName | None = FAQ) -> RegisterFile:
-    return replace(file(file_id), dataset=name)
+    command = file(file_id)
+    return replace(command, terms=replace(command.terms, dataset=name))
 
 
 def lineage(job_id: str = "j1") -> KeepDataset:
@@ -110,7 +115,8 @@ def test_a_released_job_keeps_no_files() -> None:
 
 
 def test_a_file_in_a_lineage_outlives_its_time() -> None:
-    expiring = replace(named("f1"), expires_after_ms=1_000)
+    expiring = named("f1")
+    expiring = replace(expiring, terms=replace(expiring.terms, expires_after_ms=1_000))
     state = after(expiring, validated("f1"), pin("j1"), lineage(), UnpinDataset(job_id="j1"))
     late = replace(context(), at=1_000_000)
     assert (earliest(state), decide(state, Tick(), late)) == (None, ())
@@ -145,17 +151,23 @@ def test_files_of_a_lineage_exist_after_any_history(commands: list[Command]) -> 
 def test_the_file_has_what_the_upload_declared() -> None:
     create = CreateUpload(
         upload_id="u",
-        purpose="fine-tune",
-        name=SEALED,
-        media_type="a",
-        bytes=1,
-        dataset=FAQ,
-        rows_max=100,
+        terms=UploadTerms(
+            media_type="a",
+            bytes=1,
+            file=FileTerms(purpose="fine-tune", name=SEALED, dataset=FAQ, rows_max=100),
+        ),
     )
-    part = AddPart(upload_id="u", part_id="p", bytes=1, sha256="a" * 64)
+    part = AddPart(upload_id="u", part=UploadPart(part_id="p", bytes=1, sha256="a" * 64))
     done = CompleteUpload(
-        upload_id="u", parts=("p",), file_id="f1", bytes=1, sha256="a" * 64, blob="b"
+        upload_id="u",
+        parts=("p",),
+        file_id="f1",
+        content=FileContent(bytes=1, sha256="a" * 64, blob="b"),
     )
     _, (registered, _) = step(after(create, part), done)
     assert isinstance(registered, FileRegistered)
-    assert (registered.dataset, registered.version, registered.rows_max) == (FAQ, 1, 100)
+    assert (registered.terms.dataset, registered.version, registered.terms.rows_max) == (
+        FAQ,
+        1,
+        100,
+    )

@@ -2,14 +2,24 @@
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from schemas.pool import (
+    LeaseDraining,
+    LeaseGranted,
+    LeaseMember,
+    LeaseRef,
+    LeaseSeen,
+    MemberFreed,
     NodeDescription,
     NodeLost,
     NodeRegistered,
     NodeRetired,
     NodeSeen,
     NodesObserved,
+    Token,
 )
+from schemas.reasons import ending
 from schemas.telemetry import Heartbeat
 from schemas.units import HOUR_MS
 from services.scheduler.domain.liveness import (
@@ -161,3 +171,58 @@ def test_idle_leases_of_a_silent_node_are_not_reported() -> None:
 def test_heartbeats_without_idle_times_report_no_idle_lease() -> None:
     old = Heartbeat(pool=POOL, node_id="a", incarnation="a-1", leases=(1, 2))
     assert idle(record_heartbeat(sights(), old, T0)) == []
+
+
+def granted(notice_ms: int, lease: int = 7) -> LeaseGranted:
+    member = LeaseMember(node_id="a", incarnation="a-1", slots=1, devices=(0,))
+    return LeaseGranted(lease=ref(lease), members=(member,), notice_ms=notice_ms)
+
+
+def ref(lease: int) -> LeaseRef:
+    return LeaseRef(
+        token=Token(pool=POOL, lease=lease),
+        tenant="acme",
+        job_id="ftjob-1",
+        attempt=1,
+        role="train",
+        lane="standard",
+        price_version="2026-11",
+    )
+
+
+def elapsed(**elapsed_ms: int) -> Heartbeat:
+    """`l7=9`: lease 7 has run for 9 ms."""
+    leases = tuple(int(name[1:]) for name in elapsed_ms)
+    return replace(beat(), leases=leases, elapsed_ms=tuple(elapsed_ms.values()))
+
+
+def test_what_agents_say_of_elapsed_time_is_passed_on() -> None:
+    watched = record_heartbeat(sights(), elapsed(l7=301_000), T0 + HOUR_MS)
+    ((_, command),) = due_observations(watched, TTL_MS, IDLE_MS_MAX)
+    assert command.seen[0].leases == (LeaseSeen(lease=7, elapsed_ms=301_000),)
+    silent = record_heartbeat(sights(), beat(l7=0), T0 + HOUR_MS)
+    ((_, command),) = due_observations(silent, TTL_MS, IDLE_MS_MAX)
+    assert command.seen[0].leases is None
+
+
+def test_a_lease_near_its_cap_is_reported_until_the_journal_says_that_it_ends() -> None:
+    watched = record_heartbeat(sights(granted(5_000)), elapsed(l7=4_999), T0)
+    assert seen(watched) == []
+    watched = record_heartbeat(watched, elapsed(l7=5_000), T0 + 1)
+    ((pool, command),) = due_observations(watched, TTL_MS, IDLE_MS_MAX)
+    watched = mark_reported(watched, pool, command.seen)
+    assert seen(watched) == []
+    assert seen(advance_silence(watched, REPEAT_MS)) == [("a", T0 + 1, False)]
+    draining = LeaseDraining(
+        lease=ref(7), deadline=T0, ended_by="budget", reason=ending("cap_reached")
+    )
+    assert seen(fold_event(advance_silence(watched, REPEAT_MS), POOL, draining, T0)) == []
+
+
+def test_a_lease_that_is_listed_no_more_is_reported_until_it_is_free() -> None:
+    watched = record_heartbeat(sights(granted(5_000)), elapsed(), T0)
+    assert seen(watched) == []  # its agent has not read of it yet
+    watched = record_heartbeat(record_heartbeat(watched, elapsed(l7=1), T0), elapsed(), T0 + 1)
+    assert seen(watched) == [("a", T0 + 1, False)]
+    freed = MemberFreed(lease=ref(7), node_id="a")
+    assert seen(fold_event(watched, POOL, freed, T0)) == []

@@ -5,10 +5,13 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from schemas import pool, training
+from schemas.telemetry import Heartbeat
+from schemas.topics import HEARTBEATS, PARTITIONS
 from services.trainer.adapters.processes import ProcessGroups
 from tests.unit.services.trainer.effect.machines import Script, node
 from tests.unit.tunery.work.samples import STARTED
@@ -96,6 +99,23 @@ async def test_kill_ends_a_process_that_ignores_sigterm(tmp_path: Path) -> None:
         await here.close("job1", "kill")
         await here.until(pool.MemberFreed)
     assert await ProcessGroups(str(tmp_path)).sweep() == 0
+
+
+async def test_heartbeats_list_each_lease_with_its_elapsed_time(tmp_path: Path) -> None:
+    """Finding A1: it is what a lease is billed by."""
+    async with node(await memory_servers(), tmp_path, lambda _: Script(then=SLEEPS)) as here:
+        await here.request("job1")
+        await here.until(pool.LeaseStarted)
+        log = here.runtime.log
+        reader = await log.reader(HEARTBEATS.name, dict.fromkeys(range(PARTITIONS), 0))
+        elapsed_ms: tuple[int, ...] = ()
+        while not any(elapsed_ms):
+            for record in await reader.poll(1_000, 100):
+                beat = msgspec.json.decode(record.value, type=Heartbeat)
+                assert len(beat.elapsed_ms) == len(beat.leases)
+                elapsed_ms = beat.elapsed_ms
+        await reader.close()
+        assert beat.leases == (1,)
 
 
 PRINTS = """

@@ -117,7 +117,11 @@ def test_a_submission_takes_its_hold_and_asks_for_pins() -> None:
     assert names(events) == ["JobSubmitted", "HoldTaken", "PinsWanted", "PhaseSet"]
     assert of(events, HoldTaken).overage is False
     pins = of(events, PinsWanted)
-    assert (pins.training_file, pins.base_id, pins.prepare.max_length) == ("file-1", "smol", 512)
+    assert (pins.terms.training_file, pins.terms.spec.base_id, pins.terms.spec.max_length) == (
+        "file-1",
+        "smol",
+        512,
+    )
     assert of(events, PhaseSet).reason is not None
 
 

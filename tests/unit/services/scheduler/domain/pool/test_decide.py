@@ -331,6 +331,7 @@ def test_a_new_incarnation_ends_older_leases_at_their_last_sign_of_life() -> Non
             token=token(), incarnation=ALIVE, checkpoint=checkpoint(10, captured_ms=4 * MINUTE)
         )
     )
+    decider.accept(seen(T0 + 5 * MINUTE))
     decider.at += 20 * MINUTE
     events = decider.when(node(incarnation="a-2"))
     closed = end_of(events)
@@ -425,7 +426,7 @@ def test_a_node_that_died_before_the_kill_is_credited() -> None:
 def test_slots_confirmed_after_a_kill_are_no_platform_error() -> None:
     decider = running()
     decider.at = T0 + 10 * MINUTE
-    decider.accept(close("kill"))
+    decider.accept(seen(T0 + 10 * MINUTE), close("kill"))
     decider.at = T0 + 11 * MINUTE
     closed = end_of(decider.when(freed()))
     assert (closed.outcome, closed.cause) == ("preempted", None)
@@ -501,10 +502,13 @@ def test_a_preemption_by_the_platform_is_credited() -> None:
 def test_the_cap_notice_kill_and_outcome() -> None:
     """60 slot-minutes on 2 slots: the notice at 28 minutes, the kill at 30, nothing above."""
     decider = running(slots=2)
-    assert earliest(decider.state) == (T0 + 28 * MINUTE, POOL)
+    assert of(decider.journal[-2][1], LeaseGranted).notice_ms == 28 * MINUTE
+    assert earliest(decider.state) is None
     decider.at = T0 + 28 * MINUTE
-    draining = of(decider.when(Tick()), LeaseDraining)
+    assert names(decider.when(seen(T0 + 28 * MINUTE - 1))) == ["NodesObserved"]
+    draining = of(decider.when(seen(T0 + 28 * MINUTE)), LeaseDraining)
     assert (draining.deadline, draining.ended_by) == (T0 + 30 * MINUTE, "budget")
+    assert earliest(decider.state) == (T0 + 30 * MINUTE, POOL)
     decider.at = T0 + 30 * MINUTE
     assert names(decider.when(Tick())) == ["LeaseKilled"]
     decider.at = T0 + 31 * MINUTE
@@ -518,10 +522,11 @@ def test_the_cap_notice_kill_and_outcome() -> None:
     )
 
 
-def test_a_late_tick_gives_notice_and_kills_at_once() -> None:
+def test_a_late_observation_gives_notice_and_kills_at_once() -> None:
     decider = running()
     decider.at = T0 + 90 * MINUTE
-    assert names(decider.when(Tick())) == ["LeaseDraining", "LeaseKilled"]
+    events = names(decider.when(seen(T0 + 90 * MINUTE)))
+    assert events == ["NodesObserved", "UsageSliced", "LeaseDraining", "LeaseKilled"]
 
 
 def test_an_agent_that_never_starts_or_never_reports_does_not_hold_a_job() -> None:

@@ -1,4 +1,4 @@
-"""Nodes start, leave and are observed: which leases end by it, and which node may speak."""
+"""What is seen of a node: leases are billed by the elapsed time that its agent says."""
 
 import pytest
 from msgspec.structs import replace
@@ -6,21 +6,125 @@ from msgspec.structs import replace
 from schemas import errors
 from schemas.envelope import Rejected
 from schemas.pool import (
-    IdleLease,
     LeaseKilled,
+    LeaseSeen,
     NodeLost,
     NodeSeen,
     ObserveNodes,
+    ReportCheckpoint,
     RetireNode,
     UsageSliced,
 )
 from schemas.units import HOUR_MS
-from simulator.control_plane.samples import MINUTE, POOL, T0, node, request
-from tests.unit.services.scheduler.domain.pool.test_decide import begun, end_of, pool
+from services.scheduler.domain.pool.deadlines import earliest
+from services.scheduler.domain.pool.nodes import UNLISTED_MS_MIN
+from simulator.control_plane.samples import MINUTE, POOL, T0, TRAINED, checkpoint, node, request
+from tests.unit.services.scheduler.domain.pool.test_decide import (
+    ALIVE,
+    begun,
+    end_of,
+    exited,
+    freed,
+    pool,
+    running,
+    token,
+)
 from tests.unit.services.scheduler.fold import Decider, names, of
 
+SECOND = 1_000
 
-def running() -> Decider:
+
+def listed(last_seen: int, elapsed_ms: int, silent: bool = False) -> ObserveNodes:
+    """Lease 1 has run for so long, by its agent's clock."""
+    observed = NodeSeen(
+        node_id="a",
+        incarnation=ALIVE,
+        last_seen=last_seen,
+        silent=silent,
+        leases=(LeaseSeen(lease=1, elapsed_ms=elapsed_ms),),
+    )
+    return ObserveNodes(seen=(observed,))
+
+
+def unlisted(last_seen: int) -> ObserveNodes:
+    observed = NodeSeen(
+        node_id="a", incarnation=ALIVE, last_seen=last_seen, silent=False, leases=()
+    )
+    return ObserveNodes(seen=(observed,))
+
+
+def test_money_a1_303_seconds_of_work_after_three_hours_of_sleep_cost_303_seconds() -> None:
+    """Finding A1: the machine and its agent's clock slept while the broker's time ran."""
+    decider = running()
+    decider.at += 5 * MINUTE
+    saved = checkpoint(5, captured_ms=5 * MINUTE)
+    decider.accept(ReportCheckpoint(token=token(), incarnation=ALIVE, checkpoint=saved))
+    decider.at += 3 * HOUR_MS
+    assert earliest(decider.state) is None  # no deadline ends what is not known to have run
+    assert names(decider.when(listed(decider.at, 301 * SECOND))) == ["NodesObserved"]
+    decider.at += 2 * SECOND
+    end = end_of(decider.when(exited(outcome="succeeded", result=TRAINED, elapsed_ms=303 * SECOND)))
+    assert (end.outcome, end.used_gpu_ms, end.billable_gpu_ms, end.lost_gpu_ms) == (
+        "succeeded",
+        303 * SECOND,
+        303 * SECOND,
+        0,
+    )
+
+
+def test_money_a1_an_exit_in_an_outage_is_billed_to_the_exit() -> None:
+    """Finding A1: the first heartbeat after the outage comes before the report of the exit."""
+    decider = running()
+    decider.at += 2 * HOUR_MS + 5 * MINUTE
+    assert names(decider.when(listed(decider.at, 20 * MINUTE))) == ["NodesObserved"]
+    decider.at += 4 * SECOND
+    end = end_of(decider.when(exited(outcome="succeeded", result=TRAINED, elapsed_ms=20 * MINUTE)))
+    assert end.billable_gpu_ms == 20 * MINUTE
+
+
+def test_money_a1_a_lease_that_its_agent_does_not_list_is_not_alive() -> None:
+    """Finding A1: its attempt died, its agent lives. It is billed to its last proof."""
+    decider = running()
+    decider.at += 3 * MINUTE
+    decider.accept(listed(decider.at, 3 * MINUTE))
+    decider.at += HOUR_MS
+    events = decider.when(unlisted(decider.at))
+    end = end_of(events)
+    assert (end.outcome, end.cause, end.used_gpu_ms) == ("failed", "platform", 3 * MINUTE)
+    assert end.lost_gpu_ms == end.billable_gpu_ms
+    assert of(events, LeaseKilled).ended_by == "node"
+    assert names(decider.when(unlisted(decider.at))) == ["NodesObserved"]
+    assert names(decider.when(freed())) == ["MemberFreed"]
+
+
+def test_a_heartbeat_from_before_the_start_could_not_list_the_lease() -> None:
+    decider = running()
+    decider.at += UNLISTED_MS_MIN
+    assert names(decider.when(unlisted(T0 + UNLISTED_MS_MIN - 1))) == ["NodesObserved"]
+    assert "PlacementClosed" in names(decider.when(unlisted(T0 + UNLISTED_MS_MIN)))
+
+
+def test_hours_are_sliced_up_to_the_smaller_of_both_clocks() -> None:
+    decider = running(max_gpu_ms=9 * HOUR_MS)
+    decider.at += 2 * HOUR_MS + MINUTE
+    slow = decider.when(listed(decider.at, 2 * HOUR_MS - MINUTE))
+    assert of(slow, UsageSliced).used_gpu_ms == HOUR_MS
+    fast = decider.when(listed(decider.at, 8 * HOUR_MS))
+    assert of(fast, UsageSliced).used_gpu_ms == HOUR_MS
+    assert decider.refolded() == decider.state
+
+
+def test_a_lost_node_is_billed_to_what_its_agent_last_said() -> None:
+    decider = running()
+    decider.at += 2 * HOUR_MS
+    end = end_of(decider.when(listed(decider.at - MINUTE, 7 * MINUTE, silent=True)))
+    assert (end.outcome, end.used_gpu_ms) == ("lost", 7 * MINUTE)
+
+
+# --- nodes start, leave and are observed ----------------------------------------------------------
+
+
+def started() -> Decider:
     """Lease 1 runs on node `a` since T0."""
     return pool().accept(node("a", "a-1", 2), request(), begun())
 
@@ -31,13 +135,13 @@ def observed(last_seen: int, incarnation: str = "a-1", **fields: object) -> Obse
 
 
 def test_a_repeated_registration_changes_nothing() -> None:
-    decider = running()
+    decider = started()
     assert decider.when(node("a", "a-1", 2)) == ()
     assert decider.when(node("a", "a-1", 4)) == ()
 
 
 def test_a_new_incarnation_ends_and_frees_what_the_old_one_ran() -> None:
-    decider = running()
+    decider = started()
     decider.at += MINUTE
     events = decider.when(node("a", "a-2", 2))
     assert names(events)[-2:] == ["MemberFreed", "NodeRegistered"]
@@ -47,7 +151,7 @@ def test_a_new_incarnation_ends_and_frees_what_the_old_one_ran() -> None:
 
 
 def test_an_incarnation_that_was_replaced_may_not_come_back() -> None:
-    decider = running()
+    decider = started()
     decider.accept(node("a", "a-2", 2))
     (refused,) = decider.when(node("a", "a-1", 2))
     assert isinstance(refused, Rejected)
@@ -65,7 +169,7 @@ def test_a_node_without_slots_is_refused(slots: int) -> None:
 
 
 def test_a_node_that_leaves_ends_its_leases_once() -> None:
-    decider = running()
+    decider = started()
     leave = RetireNode(node_id="a", incarnation="a-1")
     events = decider.when(leave)
     assert end_of(events).reason.code == "node_left"
@@ -80,51 +184,16 @@ def test_a_node_that_leaves_ends_its_leases_once() -> None:
     "command", [observed(T0, "a-0"), observed(T0, node_id="b"), ObserveNodes(seen=())]
 )
 def test_what_is_seen_of_unknown_nodes_is_no_event(command: ObserveNodes) -> None:
-    assert running().when(command) == ()
+    assert started().when(command) == ()
 
 
 def test_a_node_that_left_is_not_observed_any_more() -> None:
-    decider = running().accept(RetireNode(node_id="a", incarnation="a-1"))
+    decider = started().accept(RetireNode(node_id="a", incarnation="a-1"))
     assert decider.when(observed(T0 + MINUTE)) == ()
 
 
-def test_silence_kills_and_ends_every_lease_at_the_last_proof_of_life() -> None:
-    decider = running()
-    decider.at += 10 * MINUTE
-    events = decider.when(observed(T0 + 4 * MINUTE, silent=True))
-    assert names(events)[:3] == ["NodesObserved", "NodeLost", "LeaseKilled"]
-    assert of(events, NodeLost).last_seen == T0 + 4 * MINUTE
-    end = end_of(events)
-    assert (end.outcome, end.used_gpu_ms) == ("lost", 4 * MINUTE)
-    decider.at += MINUTE
-    assert names(decider.when(observed(T0 + 4 * MINUTE, silent=True))) == ["NodesObserved"]
-
-
-def test_each_full_hour_that_a_lease_has_lived_through_is_sliced_once() -> None:
-    decider = running()
-    next_hour = (T0 // HOUR_MS + 1) * HOUR_MS
-    decider.at = next_hour + MINUTE
-    assert names(decider.when(observed(next_hour - 1))) == ["NodesObserved"]
-    events = decider.when(observed(next_hour))
-    sliced = of(events, UsageSliced)
-    assert (sliced.hour_utc, sliced.used_gpu_ms) == (T0 // HOUR_MS, next_hour - T0)
-    assert names(decider.when(observed(next_hour + MINUTE))) == ["NodesObserved"]
-
-
-def test_a_lease_that_makes_no_progress_is_killed_and_one_that_is_unknown_is_not() -> None:
-    decider = running()
-    decider.at += 60 * MINUTE
-    idle_ms = 10**9
-    unknown = (IdleLease(lease=7, idle_ms=idle_ms),)
-    assert "LeaseKilled" not in names(decider.when(observed(T0 + MINUTE, idle=unknown)))
-    events = decider.when(observed(T0 + 2 * MINUTE, idle=(IdleLease(lease=1, idle_ms=idle_ms),)))
-    assert of(events, LeaseKilled).reason.code == "no_progress"
-    end = end_of(events)
-    assert (end.outcome, end.cause) == ("failed", "bad_node")
-
-
 def test_one_command_may_observe_several_nodes() -> None:
-    decider = running().accept(node("b", "b-1", 1), request("ftjob-2"))
+    decider = started().accept(node("b", "b-1", 1), request("ftjob-2"))
     both = ObserveNodes(
         seen=tuple(
             NodeSeen(node_id=name, incarnation=f"{name}-1", last_seen=T0, silent=True)
