@@ -46,7 +46,7 @@ def version_of(python: Path) -> Version | None:
     ask = "import sys; print(*sys.version_info[:3])"
     try:
         asked = subprocess.run(
-            [python, "-c", ask], capture_output=True, text=True, check=True, timeout=20
+            [python, "-IS", "-c", ask], capture_output=True, text=True, check=True, timeout=20
         )
     except (OSError, subprocess.SubprocessError):
         return None

@@ -1,8 +1,10 @@
 """The event core with one rule broken at a time. Each must be caught by the invariants."""
 
+import builtins
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import FunctionType, ModuleType
 from typing import Any, Final
 
 from msgspec import structs
@@ -38,7 +40,13 @@ class Mutant:
 
     @contextmanager
     def alive(self) -> Iterator[None]:
-        """Break the rule inside the block."""
+        """Break the rule inside the block.
+
+        Raises AttributeError when nothing has the attribute: a rule that was renamed would
+        otherwise stay whole, and the mutant would show nothing.
+        """
+        if not self._is_known():
+            raise AttributeError(f"{self.name}: {self.owner.__name__} has no {self.attribute}")
         missing = object()
         before = self.owner.__dict__.get(self.attribute, missing)
         setattr(self.owner, self.attribute, self.broken)
@@ -49,6 +57,18 @@ class Mutant:
                 delattr(self.owner, self.attribute)
             else:
                 setattr(self.owner, self.attribute, before)
+
+    def _is_known(self) -> bool:
+        """Of a module also the builtins that it may shadow, of a class what it sets on itself."""
+        if hasattr(self.owner, self.attribute):
+            return True
+        if isinstance(self.owner, ModuleType):
+            return hasattr(builtins, self.attribute)
+        initialiser = vars(self.owner).get("__init__")
+        return (
+            isinstance(initialiser, FunctionType)
+            and self.attribute in initialiser.__code__.co_names
+        )
 
 
 def _once(*kinds: str) -> Faults:

@@ -15,7 +15,10 @@ def check_tests_have_sources(tree: Tree) -> Iterator[Violation]:
 
 
 def check_sources_have_tests(tree: Tree) -> Iterator[Violation]:
-    """A module with a function has a unit test; a folder's test stands for its files."""
+    """A module with a function that does something has a unit test.
+
+    A folder's test stands for its files.
+    """
     tested = {source_of(file) for file in unit_tests(tree)}
     for file in tree.files(SOURCES):
         path = file.name.removesuffix(".py")
@@ -38,4 +41,16 @@ def source_of(test: SourceFile) -> str:
 
 
 def has_functions(file: SourceFile) -> bool:
-    return any(isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) for node in file.nodes)
+    """Whether a module has a function that does something: ports of Protocols have none."""
+    return any(
+        isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not is_declared(node)
+        for node in file.nodes
+    )
+
+
+def is_declared(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether the body is a docstring, `...` or both: a method of a Protocol or an abstract one."""
+    return all(
+        isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+        for statement in function.body
+    )

@@ -331,13 +331,21 @@ def test_maps_that_miss_a_file_or_name_another_are_found(tmp_path: Path) -> None
 
 
 def test_sources_without_a_test_are_found(tmp_path: Path) -> None:
-    plant(tmp_path, "tunery/a.py", "def f(): ...\n")
-    plant(tmp_path, "tunery/b.py", "def f(): ...\n")
-    plant(tmp_path, "tunery/c/d.py", "def f(): ...\n")
+    plant(tmp_path, "tunery/a.py", "def f():\n    return 1\n")
+    plant(tmp_path, "tunery/b.py", "def f():\n    return 1\n")
+    plant(tmp_path, "tunery/c/d.py", "def f():\n    return 1\n")
     plant(tmp_path, "tunery/constants.py", "X = 1\n")
+    declared = (
+        'class Port(Protocol):\n    def a(self): ...\n    async def b(self):\n        """B."""\n'
+    )
+    plant(tmp_path, "tunery/ports.py", declared)
+    plant(tmp_path, "tunery/abstract.py", f"{declared}    def c(self):\n        return self.a()\n")
     plant(tmp_path, "tests/unit/tunery/test_a.py", "")
     plant(tmp_path, "tests/unit/tunery/test_c.py", "")
-    assert positions(mirror.check_sources_have_tests(Tree(tmp_path))) == [("tunery/b.py", 1)]
+    assert positions(mirror.check_sources_have_tests(Tree(tmp_path))) == [
+        ("tunery/abstract.py", 1),
+        ("tunery/b.py", 1),
+    ]
 
 
 def test_only_violations_beyond_the_list_are_reported(tmp_path: Path) -> None:

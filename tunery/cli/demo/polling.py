@@ -15,8 +15,8 @@ class DeadlineExceeded(Exception):
 async def poll_until(
     request: Callable[[], Awaitable[T]], is_done: Callable[[T], bool], seconds_max: float
 ) -> T:
-    """Repeat `request` until `is_done` accepts its answer. Raises DeadlineExceeded."""
-    for _ in range(int(seconds_max / POLL_S)):
+    """Repeat `request`, at least once, until `is_done` accepts it. Raises DeadlineExceeded."""
+    for _ in range(max(1, int(seconds_max / POLL_S))):
         answer = await request()
         if is_done(answer):
             return answer

@@ -1,0 +1,117 @@
+"""Who gets slots: lanes in order, the fullest node that fits, and why the others wait."""
+
+from collections.abc import Iterable
+
+from immutables import Map
+from msgspec.structs import replace
+
+from schemas.account import Lane
+from schemas.envelope import Reason
+from schemas.pool import Placement
+from schemas.reasons import waiting as waiting_reason
+from services.scheduler.domain.pool.placement import (
+    EXPLAINED_MAX,
+    GRANTS_MAX,
+    plan_explanations,
+    plan_grants,
+)
+from services.scheduler.domain.pool.state import Node, Pool, Waiting
+from tests.unit.services.scheduler.domain.pool.test_state import GANG, PLACEMENT, node, pool
+
+
+def wanted(number: int, slots: int = 1, lane: Lane = "premium", **fields: object) -> Placement:
+    return replace(PLACEMENT, job_id=f"ftjob-{number}", slots=slots, lane=lane, **fields)
+
+
+def queued(nodes: Iterable[Node], *placements: Placement, reason: Reason | None = None) -> Pool:
+    """A pool in which these placements wait, in order of arrival."""
+    return Pool(
+        nodes=Map({each.description.node_id: each for each in nodes}),
+        waiting=Map(
+            {
+                placement.job_id: Waiting(placement=placement, arrival=arrival, reason=reason)
+                for arrival, placement in enumerate(placements, 1)
+            }
+        ),
+    )
+
+
+def granted(state: Pool) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Job → its node and devices."""
+    return {
+        grant.placement.job_id: (member.node_id, member.devices)
+        for grant in plan_grants(state)
+        for member in grant.members
+    }
+
+
+def reasons(state: Pool) -> dict[str, Reason]:
+    return {each.placement.job_id: each.reason for each in plan_explanations(state)}
+
+
+def test_the_fullest_node_that_fits_is_taken_and_ties_go_to_the_first_name() -> None:
+    nodes = (node("b", 4), node("a", 4), node("c", 2))
+    assert granted(queued(nodes, wanted(1, slots=2))) == {"ftjob-1": ("c", (0, 1))}
+    assert granted(queued(nodes, wanted(1, slots=3))) == {"ftjob-1": ("a", (0, 1, 2))}
+    assert granted(queued(nodes, wanted(1, 3), wanted(2, 1))) == {
+        "ftjob-1": ("a", (0, 1, 2)),
+        "ftjob-2": ("a", (3,)),
+    }
+
+
+def test_devices_that_a_lease_holds_are_not_given_again() -> None:
+    state = replace(pool(GANG), waiting=queued((), wanted(1, 2), wanted(2, 1)).waiting)
+    assert granted(state) == {"ftjob-1": ("a", (1, 3)), "ftjob-2": ("b", (0,))}
+
+
+def test_a_member_carries_the_incarnation_of_its_node() -> None:
+    newer = node("a", 1)
+    newer = replace(newer, description=replace(newer.description, incarnation="i-2"))
+    ((grant,), slots) = plan_grants(queued((newer,), wanted(1))), 1
+    assert [(m.incarnation, m.slots) for m in grant.members] == [("i-2", slots)]
+
+
+def test_lanes_go_first_and_what_does_not_fit_is_passed_over() -> None:
+    state = queued((node("a", 2),), wanted(1, 1, "free"), wanted(2, 4), wanted(3, 1, "standard"))
+    assert list(granted(state)) == ["ftjob-3", "ftjob-1"]
+
+
+def test_nodes_that_failed_under_a_job_are_its_last_resort() -> None:
+    both = (node("a", 1), node("b", 2))
+    assert granted(queued(both, wanted(1, excluded_nodes=("a",)))) == {"ftjob-1": ("b", (0,))}
+    everywhere = wanted(1, excluded_nodes=("a", "b"))
+    assert granted(queued(both, everywhere)) == {"ftjob-1": ("a", (0,))}
+    # The other node is too small: excluded is better than never.
+    assert granted(queued(both, wanted(1, 2, excluded_nodes=("b",)))) == {"ftjob-1": ("b", (0, 1))}
+
+
+def test_one_decision_grants_so_many_and_stops_when_nothing_is_free() -> None:
+    many = [wanted(number) for number in range(GRANTS_MAX + 5)]
+    assert len(plan_grants(queued((node("a", 100),), *many))) == GRANTS_MAX
+    assert len(plan_grants(queued((node("a", 3),), *many))) == 3
+    assert plan_grants(queued((), *many)) == ()
+
+
+def test_the_reason_of_a_wait_names_what_is_missing() -> None:
+    lost = replace(node("b", 1), standing="lost")
+    assert reasons(queued((), wanted(1))) == {"ftjob-1": waiting_reason("no_node_up")}
+    assert reasons(queued((lost,), wanted(1))) == {"ftjob-1": waiting_reason("no_node_up")}
+    state = queued((node("a", 2), lost), wanted(1, 3), wanted(2, 2))
+    assert reasons(state) == {
+        "ftjob-1": waiting_reason("gang_too_large", slots=3),
+        "ftjob-2": waiting_reason("no_capacity", slots=2),
+    }
+
+
+def test_only_changed_reasons_are_explained_and_new_arrivals_first() -> None:
+    known = waiting_reason("no_capacity", slots=1)
+    state = queued((node("a", 1),), wanted(1), wanted(2, 2), reason=known)
+    assert list(reasons(state)) == ["ftjob-2"]
+    new = Waiting(placement=wanted(3), arrival=3)
+    state = replace(state, waiting=state.waiting.set("ftjob-3", new))
+    assert list(reasons(state)) == ["ftjob-3", "ftjob-2"]
+
+
+def test_one_decision_explains_so_many() -> None:
+    state = queued((), *(wanted(number) for number in range(EXPLAINED_MAX + 1)))
+    assert len(plan_explanations(state)) == EXPLAINED_MAX
