@@ -59,10 +59,10 @@ async def measure(quick: bool) -> dict[str, float]:
                 for name, client in (("", ours), ("bare_", bare)):
                     read, submit = _requests(client, job)
                     for pace, one_of in PACES.items():
-                        figures |= await _paced(f"{name}{pace}", read, submit, paced_s, one_of)
-                    figures |= await _closed(f"{name}read", read, closed_s)
+                        figures |= await _run_paced(f"{name}{pace}", read, submit, paced_s, one_of)
+                    figures |= await _run_closed_loop(f"{name}read", read, closed_s)
                     # last: hundreds of jobs, which the scheduler works off for a while
-                    figures |= await _closed(f"{name}submit", submit, closed_s)
+                    figures |= await _run_closed_loop(f"{name}submit", submit, closed_s)
                 still = await _get(ours, f"/v1/fine_tuning/jobs/{job['training']}")
                 figures["trained_beside"] = float(still["status"] == "running")
     for kind in ("read", "submit"):
@@ -157,7 +157,7 @@ def _requests(client: httpx.AsyncClient, job: dict[str, str]) -> tuple[Request, 
     return read, submit
 
 
-async def _closed(name: str, request: Request, seconds: float) -> dict[str, float]:
+async def _run_closed_loop(name: str, request: Request, seconds: float) -> dict[str, float]:
     """CLIENTS callers, each sends its next request when it has the answer to the last."""
     end = time.perf_counter() + seconds
     times_ms: list[float] = []
@@ -173,7 +173,7 @@ async def _closed(name: str, request: Request, seconds: float) -> dict[str, floa
     return {f"{name}_per_s": _round(rate), f"{name}_p99_ms": percentile(times_ms, 99)}
 
 
-async def _paced(
+async def _run_paced(
     name: str, read: Request, submit: Request, seconds: float, one_of: int
 ) -> dict[str, float]:
     began = time.perf_counter()

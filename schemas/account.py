@@ -106,7 +106,7 @@ class EndpointChange(Part):
 
 
 class WebhookEvent(Part):
-    """What endpoints are told. The payload is {id, object, created_at, type, data: {id}}.
+    """An event for endpoints. The payload is {id, object, created_at, type, data: {id}}.
 
     event_id: the event; the same for all endpoints and all repeats.
     event_type: one of EVENT_TYPES.

@@ -458,7 +458,7 @@ class BaseBound(Message):
 class WorkDescribed(Message):
     """What the job's next attempts do. Written before the first placement that refers to it.
 
-    pool: pool that is told.
+    pool: the pool that gets the description.
     description: the work and its id.
     """
 
@@ -492,7 +492,7 @@ class PlacementUnwanted(Message):
 
     job_id, pool, attempt: which attempt.
     mode: whether it may write a checkpoint first.
-    ended_by, reason: whose will it is, and why.
+    ended_by, reason: who ends it, and why.
     """
 
     job_id: str

@@ -24,7 +24,7 @@ CloseMode: TypeAlias = Literal["drain", "kill"]
 # Who ended an attempt. `training`: its own process; `budget`: its cap; `scheduler`: the pool, for
 # another job's sake; `node`: its machine or agent; `platform`: another part of Tunery.
 EndAuthor: TypeAlias = Literal["tenant", "budget", "scheduler", "node", "platform", "training"]
-# Whose loss a credit makes good.
+# Why a credit was given.
 CreditCause: TypeAlias = Literal["lost", "preempted", "bad_node", "platform", "skipped_checkpoint"]
 
 
@@ -59,7 +59,7 @@ class Placement(Part):
     device: kind of device that every slot must be.
     memory_bytes: what one slot needs, by estimate.
     weight: the tenant's share beside others in its lane.
-    preemptions: how many attempts of the job were stopped without its tenant's wish.
+    preemptions: how many attempts of the job were stopped by anyone but its tenant.
     """
 
     tenant: str
@@ -260,7 +260,7 @@ class ClosePlacement(Message):
 
     job_id, attempt: which placement.
     mode: whether it may write a checkpoint first.
-    ended_by: whose will it is; the first author stays the author of the end.
+    ended_by: who ends it; of several orders to end it, the first one's author counts.
     reason: why.
     """
 
@@ -302,7 +302,7 @@ class ReportExit(Message):
 
     token: of the lease.
     incarnation: of the agent that reports.
-    outcome: as the agent sees it; the pool knows what it was told before.
+    outcome: as the agent sees it; the pool judges it by the orders that it gave before.
     elapsed_ms: the agent's monotonic time since the start; 0 where there was none.
     cause: why it failed, where it failed.
     message: what the process or the agent said; it may quote tenant data.
@@ -452,7 +452,7 @@ class LeaseDraining(Message):
 
     lease: the lease.
     deadline: when it is killed.
-    ended_by, reason: whose will it is, and why.
+    ended_by, reason: who ended it, and why.
     """
 
     lease: LeaseRef
@@ -465,7 +465,7 @@ class LeaseKilled(Message):
     """The agents must kill what runs under this lease, if anything does.
 
     lease: the lease.
-    ended_by, reason: whose will it is, and why.
+    ended_by, reason: who ended it, and why.
     """
 
     lease: LeaseRef
@@ -494,7 +494,7 @@ class UsageCredited(Message):
     lease: the lease.
     hour_utc: hour of the credit, in hours since the epoch.
     lost_gpu_ms: how much.
-    cause: whose loss it makes good.
+    cause: why it is given.
     """
 
     lease: LeaseRef

@@ -1,4 +1,4 @@
-"""Fields that must be erasable although the log is eternal."""
+"""Fields that can be erased although the log is kept for ever."""
 
 from msgspec import Struct
 

@@ -31,8 +31,8 @@ class Stream:
     """A topic of commands, a topic of journal, one owner per partition.
 
     `command` and `event` are the unions that bodies are decoded with: every version there ever was.
-    upcasts: an old version's type → the pure function to the next version. Whoever reads an event
-    gets the newest version of it.
+    upcasts: an old version's type → the pure function to the next version. Readers of an event
+    get its newest version.
     """
 
     name: str

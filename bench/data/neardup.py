@@ -50,8 +50,8 @@ def run(quick: bool) -> dict[str, float]:
         short_rate / _datasketch(short[:beside]),
         templated_rate / _datasketch(templated[:beside]),
     )
-    many = _compared(templated[: JOINED_ROWS // fewer])
-    single = _compared(one_template[: JOINED_ONE_TEMPLATE // fewer])
+    many = _compare(templated[: JOINED_ROWS // fewer])
+    single = _compare(one_template[: JOINED_ONE_TEMPLATE // fewer])
     return {
         "neardup_short_rows_per_s": short_rate,
         "neardup_templated_rows_per_s": templated_rate,
@@ -63,9 +63,9 @@ def run(quick: bool) -> dict[str, float]:
     }
 
 
-def _compared(texts: Sequence[str]) -> tuple[float, int]:
+def _compare(texts: Sequence[str]) -> tuple[float, int]:
     """The share of the rows removed by the exact join that we remove, and how many others."""
-    truth, removed = _exact_join(texts), _removed(_stage(_file(texts)))
+    truth, removed = _exact_join(texts), _removed_rows(_stage(_file(texts)))
     return len(truth & removed) / len(truth), len(removed - truth)
 
 
@@ -89,7 +89,7 @@ def _stage(content: bytes) -> Clusters:
         return finder.clusters()
 
 
-def _removed(clusters: Clusters) -> set[int]:
+def _removed_rows(clusters: Clusters) -> set[int]:
     return {row for row, first in enumerate(clusters.first.tolist()) if row != first}
 
 

@@ -38,7 +38,7 @@ Slice = tuple[Header, UsageSliced]
 
 async def measure(dsn: str, batches: int) -> dict[str, float]:
     """Slices per second, ours and bare."""
-    pools = [await _prepared(dsn, schema) for schema in (OURS, BARE)]
+    pools = [await _prepare(dsn, schema) for schema in (OURS, BARE)]
     store = PostgresStore(pools[0], dsn, OURS)
     statement = _statement()
     spent = [0.0, 0.0]
@@ -58,7 +58,7 @@ async def measure(dsn: str, batches: int) -> dict[str, float]:
     return {"ledger_events_per_s": ours, "bare_ledger_events_per_s": bare}
 
 
-async def _prepared(dsn: str, schema: str) -> Any:
+async def _prepare(dsn: str, schema: str) -> Any:
     """A pool of one connection that waits for the disk, on a schema with an empty ledger."""
     store = await open_store(dsn, schema, 1)
     await store.ensure(LEDGER.described())

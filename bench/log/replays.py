@@ -42,8 +42,8 @@ async def measure(log: Log, bootstrap: str, records: int) -> dict[str, float]:
     """The first `records` of the journal of `job`; the best of some rounds."""
     topic = JOBS.stream.journal.name
     bare = [await _bare(bootstrap, topic, records) for _ in range(ROUNDS)]
-    counted = [await _counted(log, records) for _ in range(ROUNDS)]
-    folded = [await _folded(log, records) for _ in range(ROUNDS)]
+    counted = [await _count(log, records) for _ in range(ROUNDS)]
+    folded = [await _fold(log, records) for _ in range(ROUNDS)]
     events_of_record = counted[0][0] / records
     return {
         "events_of_record": events_of_record,
@@ -70,7 +70,7 @@ async def _bare(bootstrap: str, topic: str, records: int) -> float:
         await consumer.stop()
 
 
-async def _counted(log: Log, records: int) -> tuple[int, float]:
+async def _count(log: Log, records: int) -> tuple[int, float]:
     """Events accepted and decoded, and the seconds it took."""
     events = 0
 
@@ -83,7 +83,7 @@ async def _counted(log: Log, records: int) -> tuple[int, float]:
     return events, seconds
 
 
-async def _folded(log: Log, records: int) -> tuple[int, float]:
+async def _fold(log: Log, records: int) -> tuple[int, float]:
     """The same through the fold of `job`, as an owner does it when it begins."""
     fold: Fold[Any] = Fold(JOBS.initial)
     events = 0

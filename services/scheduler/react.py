@@ -135,7 +135,7 @@ def _pins(header: Header, event: PinsWanted) -> tuple[Send, ...]:
 
 
 def _after_job(header: Header, event: JobEnded) -> tuple[Send, ...]:
-    """Endpoints are told, the dataset may go, and the pool may forget the job's works."""
+    """Announce the end, release the dataset, and let the pool forget the job's works."""
     sends = (
         _announce(header, event.job_id, event.outcome, "ended"),
         Send("dataset", header.key, header.tenant, UnpinDataset(job_id=event.job_id)),

@@ -38,7 +38,7 @@ class Audit:
     violations: list[str]
 
 
-def audited(run: ControlPlaneRun) -> Audit:
+def audit_run(run: ControlPlaneRun) -> Audit:
     """All invariants of a run. None is computed by the code that it checks."""
     books = SecondBooks(_beats(run), _diaries(run))
     for decision, command in _decisions(run, "job"):
@@ -58,7 +58,7 @@ def audited(run: ControlPlaneRun) -> Audit:
 
 def check(run: ControlPlaneRun) -> Verdict:
     """The verdict on a run: its violations, and the sums that a report adds up."""
-    audit, broker = audited(run), run.context.broker
+    audit, broker = audit_run(run), run.context.broker
     journals = {stream.journal.name for stream in STREAMS.values()}
     entries = sum(
         not record.value.startswith(CLAIM)

@@ -14,7 +14,7 @@ from schemas.job import JobEnded
 from schemas.sealed import Sealed
 from schemas.topics import ACCOUNT, JOB, POOL
 from schemas.units import GpuMs, Micro
-from simulator.control_plane.audit import audited, bills
+from simulator.control_plane.audit import audit_run, bills
 from simulator.control_plane.control_plane_sim import ControlPlaneRun, play
 from simulator.control_plane.plan import ControlPlanePlan, Size
 from simulator.control_plane.usage_books import LedgerLine
@@ -75,7 +75,7 @@ def live(jobs: int, urls: Mapping[str, Sealed], seed: int = 1) -> Life:
 
 
 def _written_down(run: ControlPlaneRun) -> Life:
-    audit, broker = audited(run), run.context.broker
+    audit, broker = audit_run(run), run.context.broker
     assert not audit.violations, audit.violations[0]
     topics = {topic.name for _, s in REACTIONS for topic in (s.commands, s.journal)}
     groups = [
@@ -94,7 +94,7 @@ def _written_down(run: ControlPlaneRun) -> Life:
             for partition, records in broker.history.items()
             if partition[0] in topics
         },
-        reacted={group: asyncio.run(_committed(broker.memory, group)) for group in groups},
+        reacted={group: asyncio.run(_read_commits(broker.memory, group)) for group in groups},
         jobs=Counter(
             (
                 *(tenants[job_id], job_id, ended.outcome),
@@ -114,7 +114,7 @@ def _written_down(run: ControlPlaneRun) -> Life:
     )
 
 
-async def _committed(log: Log, group: Group) -> Mapping[int, Commit]:
+async def _read_commits(log: Log, group: Group) -> Mapping[int, Commit]:
     return await log.committed(*group)
 
 

@@ -155,7 +155,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "hold",
         seed=133,
     ),
-    Mutant("the hold's rest not given back", steps, "rest_gpu_ms", _nothing_released, "hold"),
+    Mutant("the hold's rest is not released", steps, "rest_gpu_ms", _nothing_released, "hold"),
     Mutant("use after the last proof of life", closing, "end_of_lost", _to_the_end, "ledger"),
     Mutant("an agent's time as it says", closing, "elapsed_ms", _as_reported, "ledger"),
     Mutant("provisioning billed", pool_evolve, "_evolve_lease", _from_the_grant, "ledger"),
@@ -176,6 +176,6 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "a key's open jobs not counted", admission, "key_spend_micro", _ended_only, "limit", seed=64
     ),
-    Mutant("what stands still is left alone", deadlines, "is_stuck", _never_stuck, "stuck"),
+    Mutant("a stuck process is not ended", deadlines, "is_stuck", _never_stuck, "stuck"),
     Mutant("concurrency not counted", decide, "running", _none_running, "limit", seed=4),
 )

@@ -38,7 +38,7 @@ class ControlPlanePlan(Struct, frozen=True):
 
     `failures`: per cent of attempts that fail by themselves; `rotten`: of checkpoints that cannot
     be loaded any more; `stubborn`: of attempts that do not listen to a notice; `stuck`: of attempts
-    whose process stands still while its agent lives.
+    whose process makes no progress while its agent lives.
     `narrow`: limits leave room for few holds at once. `long`: some trainings reach their cap.
     `new_month`: the full hour in the middle of the run begins a month.
     """

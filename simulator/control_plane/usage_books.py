@@ -357,7 +357,7 @@ class Meter:
     def _elapsed_ms(self, lease: LeaseBook, command: Any, at: Ms, sliced_ms: Ms) -> Ms:
         """Elapsed time as the agent reported it, else until the kill, else the last heartbeat.
 
-        Never before what is billed already, never after now, nothing for what never started.
+        Never before what is billed or captured, never after now, nothing for what never started.
         """
         if lease.started_at is None:
             return 0
@@ -371,7 +371,7 @@ class Meter:
             end_ms = command.elapsed_ms
         else:
             end_ms = self._last_sign(lease, command) - lease.started_at
-        return min(max(end_ms, sliced_ms), at - lease.started_at)
+        return min(max(end_ms, sliced_ms, lease.captured_ms), at - lease.started_at)
 
     def _last_sign(self, lease: LeaseBook, command: Any) -> Ms:
         killed_at = lease.killed_at

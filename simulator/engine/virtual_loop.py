@@ -17,11 +17,11 @@ T = TypeVar("T")
 RUN_S_MAX: Final = 7_200  # of virtual time; a run takes minutes
 
 
-class NothingCanHappen(Exception):
+class Deadlock(Exception):
     """No callback is ready and no timer is set: the program waits for ever."""
 
 
-class Endless(Exception):
+class TimeLimitExceeded(Exception):
     """The run exceeded the limit of virtual time."""
 
 
@@ -93,12 +93,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
         ready, timers = self._ready, self._timers
         while not ready:
             if not timers:
-                raise NothingCanHappen
+                raise Deadlock
             when, _, timer = heappop(timers)
             if not timer.cancelled():
                 self.now_s = max(self.now_s, when)
                 if self.now_s > self.end_s:
-                    raise Endless(f"still running after {self.end_s:g} s of virtual time")
+                    raise TimeLimitExceeded(f"still running after {self.end_s:g} s of virtual time")
                 ready.append(timer)
         for _ in range(len(ready)):
             handle = ready.popleft()

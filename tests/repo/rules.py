@@ -236,7 +236,7 @@ BINARY_SUFFIXES: Final = frozenset({".png", ".jpg", ".gif", ".ico", ".woff2", ".
 
 
 def check_folders_and_hosts(root: Path, tracked: Sequence[str]) -> Iterator[Violation]:
-    """No folder of somebody's machine, no registry's address; no address at all in a lock file."""
+    """No path of a particular machine, no registry's address; no address at all in a lock file."""
     for name in tracked:
         path = root / name
         if path.suffix in BINARY_SUFFIXES or not path.is_file() or name.startswith("tests/repo/"):
@@ -244,7 +244,7 @@ def check_folders_and_hosts(root: Path, tracked: Sequence[str]) -> Iterator[Viol
         text = path.read_text(encoding="utf-8", errors="replace")
         for number, line in enumerate(text.splitlines(), 1):
             if FOLDER.search(line):
-                yield Violation(name, number, "a folder of somebody's machine")
+                yield Violation(name, number, "a path of a particular machine")
             if HOSTS.search(line):
                 yield Violation(name, number, "the address of a package registry")
             if name in LOCKS and "://" in line:

@@ -253,7 +253,7 @@ def write(folder: Path, schemas: Mapping[str, Schema]) -> None:
 def committed(root: Path = ROOT) -> Iterator[tuple[str, Schema]]:
     """Every version of every file that was committed since the vocabulary is frozen.
 
-    The commit that added `FROZEN_BY` is the cut-off: no journal was kept by anybody before
+    The commit that added `FROZEN_BY` is the cut-off: no installation kept a journal before
     it, so the vocabulary could be made anew once. All files as it left them and all later versions
     count.
     """

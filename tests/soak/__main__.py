@@ -12,7 +12,7 @@ from tests.soak.rounds import draw_rounds
 from tests.soak.run import say, soak
 
 
-def parsed() -> argparse.Namespace:
+def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
     parser.add_argument("--rounds", type=int, default=50, help="how many faults (default 50)")
     parser.add_argument("--first", type=int, default=1, help="of the rounds of this seed")
@@ -37,7 +37,7 @@ async def until_stopped(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def main() -> int:
-    options = parsed()
+    options = parse_arguments()
     try:
         result = asyncio.run(until_stopped(options))
     except (asyncio.CancelledError, KeyboardInterrupt):

@@ -213,7 +213,7 @@ def _replies(client: Iterable[Line], partitions: Iterable[Partition]) -> Iterato
         reported = (line["command_id"], line["code"], line["repeated_of"])
         if entry is None or reported != _outcome(entry):
             true = "nothing" if entry is None else _outcome(entry)
-            text = f"told {reported}, the journal has {true} at offset {line['offset']}"
+            text = f"replied {reported}, the journal has {true} at offset {line['offset']}"
             yield Problem("divergent", str(partition_id), text)
 
 
@@ -283,7 +283,7 @@ def _compare(
     empty: str,
     partition_id: StreamPartition,
 ) -> Iterator[Problem]:
-    """`told`: (next offset, hash of all before it); `hashes`: (offset, hash of all up to it)."""
+    """Reported are (next offset, hash of all before it), hashes (offset, hash of all up to it)."""
     true, index = empty, 0
     for offset, digest in sorted(reported):
         while index < len(hashes) and hashes[index][0] < offset:

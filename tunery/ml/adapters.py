@@ -79,7 +79,7 @@ def write_canonical(
 
 def canonical_config(config: dict[str, Any], base_name: str, base_sha256: str) -> str:
     """`adapter_config.json` as text: one spelling for one meaning."""
-    plain = {name: _normalised(value) for name, value in config.items()}
+    plain = {name: _normalise(value) for name, value in config.items()}
     plain["base_model_name_or_path"] = f"{base_name}@{base_sha256}"
     plain["revision"] = None
     plain["inference_mode"] = True
@@ -139,7 +139,7 @@ def _logits(adapter_dir: Path, base_dir: Path) -> tuple[Tensor, Tensor, Tensor]:
     return before, with_adapter, after
 
 
-def _normalised(value: Any) -> Any:
+def _normalise(value: Any) -> Any:
     if isinstance(value, list) and all(isinstance(entry, str) for entry in value):
         return sorted(value)
     return value

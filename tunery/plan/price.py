@@ -80,7 +80,7 @@ class LineKey(NamedTuple):
     """What GPU time of one invoice line has in common. Sorts as the lines of an invoice do.
 
     hour: number of the UTC hour
-    is_credit: time that is given back
+    is_credit: time that is credited
     cause: of a credit
     """
 

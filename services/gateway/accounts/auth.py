@@ -35,7 +35,7 @@ async def authenticate(deps: Deps, authorization: str | None) -> Principal:
         return Principal(settings.admin_tenant, BOOTSTRAP, EVERY_SCOPE)
     row = await deps.views.first(KEYS, {"sha256": sha256})
     if row is None:
-        row = await _rotated(deps, sha256)
+        row = await _find_by_old_secret(deps, sha256)
     if row.revoked_at is not None:
         raise _refused("The API key was revoked.")
     if row.expires_at is not None and row.expires_at <= deps.clock.now_ms():
@@ -43,7 +43,7 @@ async def authenticate(deps: Deps, authorization: str | None) -> Principal:
     return _principal(row, sha256)
 
 
-async def _rotated(deps: Deps, sha256: str) -> KeyRow:
+async def _find_by_old_secret(deps: Deps, sha256: str) -> KeyRow:
     """The key whose previous secret this is, while that is still valid."""
     row = await deps.views.first(KEYS, {"previous_sha256": sha256})
     if row is None:

@@ -65,7 +65,7 @@ class EndpointRow(TableRow):
 
 
 class DeliveryRow(TableRow):
-    """One event on its way to one endpoint. `status`: of the receiver's last HTTP answer."""
+    """The delivery of one event to one endpoint. `status`: of the receiver's last response."""
 
     tenant: str
     sequence: int

@@ -151,7 +151,7 @@ async def send_test(
         endpoint_id=endpoint_id, delivery_id=deps.fresh(DELIVERY), event=event, once=True
     )
     await _decide(deps, caller, test)
-    row = await _ended(deps, caller, test.delivery_id)
+    row = await _await_end(deps, caller, test.delivery_id)
     outcome = None if row is None else row.outcome
     return EndpointTestResponse(
         webhook_endpoint_id=endpoint_id,
@@ -163,7 +163,7 @@ async def send_test(
     )
 
 
-async def _ended(deps: Deps, caller: Principal, delivery_id: str) -> DeliveryRow | None:
+async def _await_end(deps: Deps, caller: Principal, delivery_id: str) -> DeliveryRow | None:
     """The delivery's row; None when it has not ended within TEST_MS_MAX."""
     where = {"tenant": caller.tenant, "id": delivery_id}
     for _ in range(TEST_MS_MAX // POLL_MS):

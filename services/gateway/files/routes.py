@@ -227,7 +227,7 @@ async def file_content(file_id: str, deps: WithDeps, caller: Caller) -> Streamin
         raise _missing(file_id) from error
     name = quote(deps.unseal(row.name) or file_id)
     return StreamingResponse(
-        _chained(first, chunks),
+        _chain(first, chunks),
         media_type="application/octet-stream",
         headers={
             "content-length": str(row.bytes),
@@ -236,7 +236,7 @@ async def file_content(file_id: str, deps: WithDeps, caller: Caller) -> Streamin
     )
 
 
-async def _chained(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def _chain(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     yield first
     async for chunk in rest:
         yield chunk

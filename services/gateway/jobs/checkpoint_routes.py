@@ -109,7 +109,7 @@ async def download_checkpoint(
     """Download URLs of the adapter at that step, for its owner and for tenants with permission."""
     row = await _known(deps, caller.tenant, checkpoint_id)
     if row is None:
-        row = await _shared(deps, caller, checkpoint_id)
+        row = await _find_shared(deps, caller, checkpoint_id)
     urls = await _urls(deps, row)
     if not urls:
         message = f"The files of {checkpoint_id} are not kept any more; only the newest ones are."
@@ -145,7 +145,7 @@ async def _known(deps: Deps, tenant: str, checkpoint_id: str) -> CheckpointRow |
     return next((r for r in rows if r.job_id[-MODEL_SUFFIX_CHARACTERS:] == named["job"]), None)
 
 
-async def _shared(deps: Deps, caller: Principal, checkpoint_id: str) -> CheckpointRow:
+async def _find_shared(deps: Deps, caller: Principal, checkpoint_id: str) -> CheckpointRow:
     """Another tenant's checkpoint that the caller may download. It is found by its id only."""
     where = {"project_id": caller.tenant, "checkpoint_id": checkpoint_id}
     for permission in await deps.views.page(PERMISSIONS, where, limit=PROJECTS_MAX):

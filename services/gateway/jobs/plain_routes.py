@@ -37,7 +37,7 @@ async def create_plain_job(
 ) -> PlainJobResponse:
     """Submit a job, given a base model, an uploaded file and hyper-parameters."""
     request = plain.from_simple(body)
-    return await _created(request, plain.OF_SIMPLE, response, deps, submission)
+    return await _create(request, plain.OF_SIMPLE, response, deps, submission)
 
 
 @router.post(FINE_TUNING)
@@ -45,10 +45,10 @@ async def create_fine_tuning_job(
     body: FineTuningRequest, response: Response, deps: WithJobDeps, submission: WithSubmission
 ) -> PlainJobResponse:
     request = plain.from_fine_tuning(body)
-    return await _created(request, plain.OF_FINE_TUNING, response, deps, submission)
+    return await _create(request, plain.OF_FINE_TUNING, response, deps, submission)
 
 
-async def _created(
+async def _create(
     request: JobRequest,
     names: Mapping[str, str],
     response: Response,

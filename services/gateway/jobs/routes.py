@@ -69,7 +69,7 @@ async def list_jobs(
     if wanted == {}:
         rows, more = await page(deps.views, JOBS, where, limit=limit, after=after)
     else:
-        rows, more = await _filtered(deps, where, wanted, limit, after)
+        rows, more = await _list_filtered(deps, where, wanted, limit, after)
     return listing(Page[JobResponse], [await current_job(deps, row) for row in rows], more)
 
 
@@ -88,7 +88,7 @@ def _metadata_filter(request: Request) -> dict[str, str] | None:
     }
 
 
-async def _filtered(
+async def _list_filtered(
     deps: JobDeps, where: Where, wanted: Mapping[str, str] | None, limit: int, after: str | None
 ) -> tuple[Sequence[JobRow], bool]:
     matching: list[JobRow] = []

@@ -113,8 +113,8 @@ class Submissions:
             book=None if tenant is None else deps.prices.book(tenant.price_version),
             job_id=job_id,
             seed=int.from_bytes(deps.draw(4), "big") % (SEED_MAX + 1),
-            suffix=self._sealed(caller, body.suffix),
-            metadata=self._sealed(
+            suffix=self._seal(caller, body.suffix),
+            metadata=self._seal(
                 caller,
                 None
                 if metadata is None
@@ -134,7 +134,7 @@ class Submissions:
         nodes = [node for node in nodes if node.state == "alive"] or nodes
         return "cuda" if any(node.device == "cuda" for node in nodes) else "cpu"
 
-    def _sealed(self, caller: Principal, text: str | None) -> Sealed | None:
+    def _seal(self, caller: Principal, text: str | None) -> Sealed | None:
         return None if text is None else self._deps.seal.seal(caller.tenant, text)
 
     def _idempotency(self, caller: Principal, body: JobRequest, intent: Intent) -> Idempotency:

@@ -81,7 +81,7 @@ class Edge:
 
         try:
             await self._admit(scope, request_id)
-            await self._app(scope, _limited(scope, receive), noting)
+            await self._app(scope, _limit_body(scope, receive), noting)
         except Exception as error:
             failure = error_of(error)
             if failure is None:
@@ -132,7 +132,7 @@ def _too_many(allowance: Allowance) -> ApiError:
     return ApiError(429, RATE_LIMIT, message, headers=headers)
 
 
-def _limited(scope: Scope, receive: Receive) -> Receive:
+def _limit_body(scope: Scope, receive: Receive) -> Receive:
     """Raises ApiError 413 as soon as a body is above BODY_BYTES_MAX."""
     if scope["method"] == "POST" and STREAMED.fullmatch(scope["path"]):
         return receive

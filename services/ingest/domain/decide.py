@@ -69,7 +69,7 @@ def decide(state: DatasetsByTenant, command: Command, ctx: Context) -> tuple[Eve
         case CreateUpload() | AddPart() | CompleteUpload() | CancelUpload():
             return decide_upload(datasets, command, ctx)
         case RecordValidation():
-            return _validated(datasets, command)
+            return _record_validation(datasets, command)
         case PinDataset():
             return _pin(datasets, command, ctx.key)
         case UnpinDataset():
@@ -81,7 +81,7 @@ def decide(state: DatasetsByTenant, command: Command, ctx: Context) -> tuple[Eve
             kept = command.job_id in datasets.kept
             return (DatasetReleased(job_id=command.job_id),) if kept else ()
         case RecordPrepared():
-            return _prepared(datasets, command)
+            return _record_preparation(datasets, command)
         case Tick():
             return _expire(datasets, ctx)
         case _:
@@ -188,7 +188,7 @@ def _erasable(datasets: TenantDatasets, file_id: str, file: FileState) -> tuple[
     return tuple(sorted(key for key in erase - needed if key is not None))
 
 
-def _validated(datasets: TenantDatasets, command: RecordValidation) -> tuple[Event, ...]:
+def _record_validation(datasets: TenantDatasets, command: RecordValidation) -> tuple[Event, ...]:
     file = datasets.files.get(command.file_id)
     if file is None or file.status != "pending":
         return ()
@@ -244,7 +244,7 @@ def _keep(datasets: TenantDatasets, command: KeepDataset) -> tuple[Event, ...]:
     )
 
 
-def _prepared(datasets: TenantDatasets, command: RecordPrepared) -> tuple[Event, ...]:
+def _record_preparation(datasets: TenantDatasets, command: RecordPrepared) -> tuple[Event, ...]:
     preparation = datasets.preparations.get(command.prepare_id)
     if preparation is None or preparation.prepared is not None:
         return ()

@@ -55,7 +55,7 @@ def decide(state: Registry, command: Command, ctx: Context) -> tuple[Event, ...]
         case RegisterVersion():
             return _register(models, command)
         case RecordPublished():
-            return _published(models, command)
+            return _record_publication(models, command)
         case Promote():
             return _promote(models, command)
         case RollBack():
@@ -120,7 +120,7 @@ def _register(models: TenantModels, command: RegisterVersion) -> tuple[Event, ..
     return (VersionSubmitted(terms=command.terms, adapter=command.adapter),)
 
 
-def _published(models: TenantModels, command: RecordPublished) -> tuple[Event, ...]:
+def _record_publication(models: TenantModels, command: RecordPublished) -> tuple[Event, ...]:
     """Record that a version is published, or that it failed; only the first report counts."""
     version = models.versions.get(command.model_id)
     if version is None or version.published:

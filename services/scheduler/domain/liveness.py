@@ -41,9 +41,9 @@ class Sight(Struct, frozen=True, kw_only=True):
     standing: as the journal has it.
     silent_ms: how long the watcher has read nothing from it, by its own clock.
     idle: leases as the last heartbeat said.
-    reported_hour: hour of the heartbeats that the last `ObserveNodes` told of.
+    reported_hour: hour of the heartbeats in the last `ObserveNodes`.
     reported_silent: whether that one said it is silent.
-    reported_idle: leases that the pool was told of, as idle as they were then.
+    reported_idle: leases that were reported as idle, and for how long they were idle then.
     since_report_ms: how long ago the last `ObserveNodes` was sent.
     leases: what the last heartbeat listed; None: its agent says nothing of elapsed time.
     listed: leases that an earlier heartbeat of this agent listed.
@@ -179,7 +179,7 @@ def reset_silence(sights: Sights) -> Sights:
 def due_observations(
     sights: Sights, ttl_ms: Ms, idle_ms_max: Ms
 ) -> tuple[tuple[str, ObserveNodes], ...]:
-    """Pools and what they should be told now: changes, and a proof of life after each hour.
+    """Pools and the observations to send them: changes, and a proof of life after each hour.
 
     A lease that is idle for longer than the limit is reported, and again after each limit more; one
     near its cap, or no longer listed by its agent, until the journal says that it is to end.

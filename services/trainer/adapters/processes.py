@@ -85,7 +85,7 @@ class ProcessGroups:
         """Kill all processes with the mark; how many there were. Raises TimeoutError."""
         killed: set[int] = set()
         for _ in range(SWEEP_ROUNDS_MAX):
-            alive = _marked(self._mark)
+            alive = _find_marked(self._mark)
             if not alive:
                 return len(killed)
             killed |= alive
@@ -96,7 +96,7 @@ class ProcessGroups:
         raise TimeoutError(f"processes of an earlier agent do not die: {sorted(alive)}")
 
 
-def _marked(mark: str) -> set[int]:
+def _find_marked(mark: str) -> set[int]:
     entry_of_mark = f"{MARK}={mark}".encode()
     pids = set()
     for entry in Path("/proc").iterdir():

@@ -57,7 +57,7 @@ async def restore(log: OperatedLog, file: Path, *, replace: bool) -> list[Restor
 
     Raises LocalError: what is wrong with the file, or with the journal that is there.
     """
-    stream, tallies = _checked(file)
+    stream, tallies = _verify_file(file)
     await log.create(TOPICS, PARTITIONS)
     if await log.members(f"tunery.{stream.name}.owner"):
         raise LocalError(f"the owner of {stream.name} is running", STOP)
@@ -74,7 +74,7 @@ async def restore(log: OperatedLog, file: Path, *, replace: bool) -> list[Restor
     return [await _claim(log, stream, tally) for tally in tallies.values()]
 
 
-def _checked(file: Path) -> tuple[Stream, dict[int, PartitionReport]]:
+def _verify_file(file: Path) -> tuple[Stream, dict[int, PartitionReport]]:
     """What the file holds, verified by the rule that readers apply."""
     try:
         with file.open("rb") as source:
@@ -100,7 +100,10 @@ def _checked(file: Path) -> tuple[Stream, dict[int, PartitionReport]]:
 
 
 async def _empty(log: OperatedLog, stream: Stream, tallies: dict[int, PartitionReport]) -> None:
-    """All partitions go at once, so all must come back. Reactions begin again at offset 0."""
+    """Delete all records of the stream; so the file must hold all partitions.
+
+    Reactions begin again at offset 0.
+    """
     if len(tallies) < PARTITIONS:
         raise LocalError(
             f"the file holds {len(tallies)} of {PARTITIONS} partitions, --replace deletes them all",
@@ -121,12 +124,12 @@ async def _write(log: OperatedLog, stream: Stream, file: Path) -> None:
             if number not in writers:
                 writers[number] = await log.writer(stream.journal.name, number)
             if len(flights) == WINDOW:
-                await _landed(stream, *flights.popleft())
+                await _await_offset(stream, *flights.popleft())
             flights.append((record, await writers[number].submit(record.key, record.value)))
             if count and count % SAY_EVERY == 0:
                 click.echo(f"{stream.name}: {count} records restored", err=True)
         while flights:
-            await _landed(stream, *flights.popleft())
+            await _await_offset(stream, *flights.popleft())
     finally:
         for writer in writers.values():
             await writer.close()
@@ -137,7 +140,7 @@ def _records(file: Path) -> Iterator[Record]:
         yield from ArchiveReader(source).records()
 
 
-async def _landed(stream: Stream, record: Record, pending: Awaitable[Appended]) -> None:
+async def _await_offset(stream: Stream, record: Record, pending: Awaitable[Appended]) -> None:
     """At any other offset than its own a record would not count."""
     offset = (await pending).offset
     if offset != record.offset:

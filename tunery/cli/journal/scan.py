@@ -105,7 +105,7 @@ async def records_of(
 
 async def verify(log: Log, name: str, partitions: Sequence[int]) -> list[PartitionReport]:
     stream = STREAMS[name]
-    return await _verified(log, stream, await bounds_of(log, stream, partitions), lambda _: None)
+    return await _verify(log, stream, await bounds_of(log, stream, partitions), lambda _: None)
 
 
 async def export(
@@ -115,12 +115,12 @@ async def export(
     stream = STREAMS[name]
     bounds = await bounds_of(log, stream, partitions)
     archive = ArchiveWriter(file, name, bounds)
-    tallies = await _verified(log, stream, bounds, archive.add)
+    tallies = await _verify(log, stream, bounds, archive.add)
     archive.end()
     return tallies
 
 
-async def _verified(
+async def _verify(
     log: Log,
     stream: Stream,
     bounds: dict[int, tuple[int, int]],
@@ -197,7 +197,7 @@ async def tail(
     inspectors = {number: Inspector(stream) for number in partitions}
     bounds = await bounds_of(log, stream, partitions)
 
-    def judged(records: Sequence[Record]) -> Iterator[tuple[Record, Verdict, str]]:
+    def judge_records(records: Sequence[Record]) -> Iterator[tuple[Record, Verdict, str]]:
         for record in records:
             verdict, why = inspectors[record.partition].judge(record)
             if options.selects(record, verdict):
@@ -205,7 +205,7 @@ async def tail(
 
     newest: deque[tuple[Record, Verdict, str]] = deque(maxlen=options.lines_max)
     async for records in records_of(log, stream, bounds):
-        newest.extend(judged(records))
+        newest.extend(judge_records(records))
     for judgement in sorted(newest, key=lambda judgement: judgement[0].timestamp):
         yield inspectors[judgement[0].partition].describe(*judgement)
     if not options.follow:
@@ -214,7 +214,7 @@ async def tail(
     reader = await log.reader(stream.journal.name, ends)
     try:
         while True:
-            for judgement in judged(await reader.poll(POLL_MS, RECORDS_MAX)):
+            for judgement in judge_records(await reader.poll(POLL_MS, RECORDS_MAX)):
                 yield inspectors[judgement[0].partition].describe(*judgement)
     finally:
         await reader.close()

@@ -73,7 +73,7 @@ def blob_key(tenant: str, kind: str, sha256: str, suffix: str = "") -> str:
 
 
 class BlobUpload(Protocol):
-    """One blob on its way. Leaving the context without `complete` aborts it."""
+    """An upload of one blob. Leaving the context without `complete` aborts it."""
 
     async def write(self, chunk: bytes) -> None:
         """Take the next bytes, any number. Raises BlobTooLarge, BlobsUnavailable."""

@@ -20,21 +20,21 @@ HEARTBEATS_PER_SESSION: Final = 10  # a member learns at its next one that anoth
 CHECK_MS: Final = 2_000  # how often a membership looks for errors of its client
 
 
-async def _started(consumer: Any, bootstrap: str) -> Any:
+async def _start_consumer(consumer: Any, bootstrap: str) -> Any:
     """Raises Unavailable."""
     try:
         async with asyncio.timeout(CONNECT_MS_MAX / 1_000):
             await consumer.start()
     except (KafkaError, OSError, TimeoutError) as error:
-        await _stopped(consumer)
+        await _stop_consumer(consumer)
         raise Unavailable(f"Kafka at {bootstrap}: {error!r}") from error
     except BaseException:
-        await _stopped(consumer)
+        await _stop_consumer(consumer)
         raise
     return consumer
 
 
-async def _stopped(consumer: Any) -> None:
+async def _stop_consumer(consumer: Any) -> None:
     try:
         async with asyncio.timeout(CLOSE_MS_MAX / 1_000):
             await consumer.stop()
@@ -88,11 +88,11 @@ async def membership(
     )
     listener = _Listener(consumer, assignor)
     consumer.subscribe([topic], listener=listener)
-    await _started(consumer, bootstrap)
+    await _start_consumer(consumer, bootstrap)
     try:
         yield _changes(consumer, listener.changes)
     finally:
-        await _stopped(consumer)
+        await _stop_consumer(consumer)
 
 
 async def _changes(

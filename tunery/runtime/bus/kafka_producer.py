@@ -60,7 +60,7 @@ def _retrieve(future: asyncio.Future[Any]) -> None:
 
 
 class _Pending(Awaitable[Appended]):
-    """An append on its way; awaiting it gives the acknowledgement or AppendUnknown."""
+    """An append in flight; awaiting it gives the acknowledgement or raises AppendUnknown."""
 
     __slots__ = ("_future", "_wait_ms")
 
@@ -127,7 +127,7 @@ class SharedProducer:
     async def send(self, topic: str, partition: int, key: bytes, value: bytes) -> Appended:
         """Raises AppendUnknown, Unavailable, TooLarge."""
         check_size(value)
-        producer = await self._connected()
+        producer = await self._connect()
         try:
             async with asyncio.timeout(self._wait_ms / 1_000):
                 future = await producer.send(topic, value=value, key=key, partition=partition)
@@ -144,7 +144,7 @@ class SharedProducer:
         if self._producer is not None:
             self._drop(self._producer)
 
-    async def _connected(self) -> Any:
+    async def _connect(self) -> Any:
         if self._producer is not None:
             return self._producer
         async with self._lock:

@@ -149,7 +149,7 @@ class KafkaReader:
                 await self._look_up(partitions)
                 return []
             answer = await self._client.send(node, self._request(positions), group=self)
-            return self._parsed(answer, positions)
+            return self._parse(answer, positions)
         except OffsetOutOfRangeError:
             raise
         except (KafkaError, OSError, TimeoutError) as error:
@@ -177,7 +177,7 @@ class KafkaReader:
             FETCH_WAIT_MS_MAX, 1, FETCH_BYTES_MAX, READ_UNCOMMITTED, [(self._topic, wanted)]
         )
 
-    def _parsed(self, answer: Any, positions: Mapping[int, int]) -> list[_Fetched]:
+    def _parse(self, answer: Any, positions: Mapping[int, int]) -> list[_Fetched]:
         fetched: list[_Fetched] = []
         for _, partitions in answer.topics:
             for number, code, *_, data in partitions:
@@ -188,7 +188,7 @@ class KafkaReader:
                 if code:
                     raise error(f"{self._topic}/{number}")
                 if data:
-                    fetched.append(_checked(number, positions[number], data))
+                    fetched.append(_check_batches(number, positions[number], data))
         return fetched
 
     async def _out_of_range(self, error: OffsetOutOfRangeError) -> OutOfRange:
@@ -198,7 +198,7 @@ class KafkaReader:
         return OutOfRange(topic, partition, offset, start, end)
 
 
-def _checked(partition: int, position: int, data: bytes) -> _Fetched:
+def _check_batches(partition: int, position: int, data: bytes) -> _Fetched:
     """Check the batches and find where they end; records are decoded as they are taken.
 
     Raises CorruptRecordException.
@@ -211,11 +211,11 @@ def _checked(partition: int, position: int, data: bytes) -> _Fetched:
         batches.append(batch)
     if not batches:
         raise CorruptRecordException(f"a batch in partition {partition} came in part")
-    records = _decoded(partition, position, batches)
+    records = _decode(partition, position, batches)
     return _Fetched(partition, position, batches[-1].next_offset, records)
 
 
-def _decoded(partition: int, position: int, batches: Sequence[Any]) -> Iterator[Record]:
+def _decode(partition: int, position: int, batches: Sequence[Any]) -> Iterator[Record]:
     for batch in batches:
         if batch.is_control_batch:
             continue

@@ -117,7 +117,7 @@ class MemoryStore:
         for group in plan.upserts:
             table = self._tables.setdefault(group.table, {})
             for row in group.rows:
-                table.setdefault(_key(group, row), {}).update(_stored(row))
+                table.setdefault(_key(group, row), {}).update(_to_json_values(row))
         for done in plan.done:
             self._todos.pop((done.kind, done.id), None)
         for todo in plan.todos:
@@ -219,8 +219,8 @@ class MemoryStore:
         """Nothing to free."""
 
 
-def _stored(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Structs come back as plain JSON values, as they do from a jsonb column."""
+def _to_json_values(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert structs to plain JSON values, as a jsonb column does."""
     return {
         name: msgspec.to_builtins(value)
         if isinstance(value, msgspec.Struct | dict | list | tuple)

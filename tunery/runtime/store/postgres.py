@@ -174,9 +174,9 @@ class PostgresStore:
             async with connection.transaction():
                 return await work(connection)
 
-        return await self._retried(within)
+        return await self._retry_after_deadlock(within)
 
-    async def _retried(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+    async def _retry_after_deadlock(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         """`work` once more after a deadlock, which PostgreSQL has undone."""
         for retry in range(DEADLOCK_RETRIES_MAX + 1):
             with named_errors():
@@ -257,7 +257,7 @@ class PostgresStore:
     async def commit(self, batch: RowBatch) -> CommitResult:
         """One round trip: a function of the database compares the position and runs the rest."""
         steps = self._steps(batch, fold(batch.changes))
-        moved = await self._retried(
+        moved = await self._retry_after_deadlock(
             lambda connection: connection.fetchval(
                 sql.COMMIT,
                 batch.projection,

@@ -57,7 +57,7 @@ def note_draining(job: OpenJob, role: Role) -> tuple[Event, ...]:
 
 def end_attempt(job: OpenJob, command: RecordClosed) -> AttemptEnded:
     """The end of an attempt, with the job's totals. A success without its result is a failure."""
-    end = _judged(command)
+    end = _judge(command)
     return AttemptEnded(
         job_id=job.job_id,
         attempt=command.attempt,
@@ -78,7 +78,7 @@ def _phase_on_nodes(job: OpenJob, phase: Phase, code: WaitCode | None = None) ->
     )
 
 
-def _judged(command: RecordClosed) -> AttemptEnd:
+def _judge(command: RecordClosed) -> AttemptEnd:
     expected = TrainResult if command.role == "train" else EvalResult
     if command.end.outcome == "succeeded" and not isinstance(command.end.result, expected):
         return replace(command.end, outcome="failed", cause="platform")

@@ -112,10 +112,10 @@ def _submit(tenant: TenantJobs, command: SubmitJob, ctx: Context) -> tuple[Event
         price_version=terms.price_version,
         cap=command.cap,
     )
-    return _admitted(tenant, submitted, command, ctx)
+    return _admit(tenant, submitted, command, ctx)
 
 
-def _admitted(
+def _admit(
     tenant: TenantJobs, submitted: JobSubmitted, command: SubmitJob, ctx: Context
 ) -> tuple[Event, ...]:
     """The hold at once where the tokens are known, else when the validation arrives."""

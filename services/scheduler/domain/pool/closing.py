@@ -57,8 +57,8 @@ class LeaseEnd:
 
 
 def end_of_report(lease: Lease, report: ReportExit, at: Ms) -> LeaseEnd:
-    """A reported exit, judged by what the lease was told before it came."""
-    outcome, cause = _judged(lease, report)
+    """The end that follows from a reported exit and from orders to end the lease before it."""
+    outcome, cause = _judge(lease, report)
     ended_by, reason = _author(lease, outcome, cause)
     return LeaseEnd(
         elapsed_ms=elapsed_ms(lease, report.elapsed_ms, at),
@@ -114,10 +114,10 @@ def end_of_lost(lease: Lease, last_seen: Ms, at: Ms, code: EndCode) -> LeaseEnd:
 
 
 def elapsed_ms(lease: Lease, reported_ms: Ms, at: Ms) -> Ms:
-    """Clamped to the lease: not before what is sliced already, not after now."""
+    """Clamped to the lease: not before what is sliced or captured already, not after now."""
     if lease.started_at is None:
         return 0
-    return clamp(reported_ms, sliced_ms(lease), at - lease.started_at)
+    return clamp(reported_ms, max(sliced_ms(lease), lease.captured_ms), at - lease.started_at)
 
 
 def sliced_ms(lease: Lease) -> Ms:
@@ -221,14 +221,14 @@ def _credit_cause(end: LeaseEnd) -> CreditCause | None:
             return None
 
 
-def _judged(lease: Lease, report: ReportExit) -> tuple[AttemptOutcome, FailureCause | None]:
+def _judge(lease: Lease, report: ReportExit) -> tuple[AttemptOutcome, FailureCause | None]:
     outcome, cause = report.outcome, report.cause
     if outcome == "succeeded" and lease.started_at is not None and report.result is not None:
         return "succeeded", None
     if outcome == "lost":
         return "lost", None
     if outcome == "not_started" and lease.started_at is None:
-        return "not_started", None  # its agent was told to leave while it fetched the inputs
+        return "not_started", None  # it was ordered to end while its agent fetched the inputs
     if lease.ending is not None and (outcome != "failed" or cause in CAUSES_OF_ENDING):
         by_budget = lease.ending.ended_by == "budget"
         return ("failed", "budget") if by_budget else ("preempted", None)

@@ -33,7 +33,7 @@ def is_stuck(lease: Lease, idle_ms: Ms) -> bool:
     """Whether a lease makes no progress: it was idle for longer than a step may take.
 
     A step may take its share of the cap; with longer ones the job could not end under it. What has
-    not started, or was told to end, has deadlines of its own.
+    not started, or has an order to end, has deadlines of its own.
     """
     if lease.started_at is None or lease.ending is not None:
         return False

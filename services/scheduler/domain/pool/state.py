@@ -39,7 +39,7 @@ class Node(Struct, frozen=True, kw_only=True):
 class Ending(Struct, frozen=True, kw_only=True):
     """The first order to end a lease. Later ones harden it and leave its author.
 
-    ended_by, reason: whose will it is, and why.
+    ended_by, reason: who ended it, and why.
     deadline: when a drain becomes a kill; None: it was a kill from the first.
     """
 
@@ -65,7 +65,7 @@ class Lease(Struct, frozen=True, kw_only=True):
     used_gpu_ms, billable_gpu_ms: sliced so far.
     lost_gpu_ms: credited so far.
     ending: the order to end, if it has one.
-    killed_at: when its agents were told to kill it.
+    killed_at: when it was ordered to be killed.
     closed: its money has ended; it is here until its slots are free as well.
     """
 

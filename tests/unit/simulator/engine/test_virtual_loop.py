@@ -3,7 +3,7 @@ import threading
 
 import pytest
 
-from simulator.engine.virtual_loop import Endless, NothingCanHappen, run_virtual, virtual_loop
+from simulator.engine.virtual_loop import Deadlock, TimeLimitExceeded, run_virtual, virtual_loop
 
 
 def test_the_clock_moves_to_the_next_timer() -> None:
@@ -43,7 +43,7 @@ def test_waiting_for_an_event_that_cannot_come_is_an_error() -> None:
     async def wait() -> None:
         await asyncio.Event().wait()
 
-    with pytest.raises(NothingCanHappen):
+    with pytest.raises(Deadlock):
         run_virtual(wait())
 
 
@@ -83,5 +83,5 @@ def test_a_program_that_never_ends_is_an_error() -> None:
         while True:  # noqa: ASYNC110  # there is nothing to wait for
             await asyncio.sleep(60)
 
-    with pytest.raises(Endless, match="7200 s"):
+    with pytest.raises(TimeLimitExceeded, match="7200 s"):
         run_virtual(forever())

@@ -7,10 +7,12 @@ from schemas.pool import (
     LeaseRef,
     NodeSeen,
     ObserveNodes,
+    ReportCheckpoint,
     WaitExplained,
 )
-from simulator.control_plane.samples import MINUTE, POOL, T0, TRAINED, node, request
+from simulator.control_plane.samples import MINUTE, POOL, T0, TRAINED, checkpoint, node, request
 from tests.unit.services.scheduler.domain.pool.test_decide import (
+    ALIVE,
     begun,
     end_of,
     exited,
@@ -93,6 +95,16 @@ def test_a_gang_that_loses_one_node_ends_and_keeps_the_slots_of_the_other() -> N
     assert (end_of(events).outcome, end_of(events).ended_by) == ("lost", "node")
     assert of(decider.when(request("ftjob-2", slots=1)), LeaseGranted).members[0].node_id == "b"
     assert names(decider.when(member_freed("a"))) == ["MemberFreed"]
+
+
+def test_money_c8_no_capture_is_later_than_the_end_so_no_credit_is_larger_than_the_bill() -> None:
+    """Finding C8: an exit below an accepted capture, whose checkpoint is skipped later."""
+    decider = pool().accept(node(), request(), begun())
+    decider.at += 10 * MINUTE
+    saved = checkpoint(10, captured_ms=9 * MINUTE)
+    decider.accept(ReportCheckpoint(token=token(), incarnation=ALIVE, checkpoint=saved))
+    end = end_of(decider.when(exited(outcome="failed", cause="platform", elapsed_ms=MINUTE)))
+    assert (end.used_gpu_ms, end.billable_gpu_ms, end.lost_gpu_ms) == (9 * MINUTE, 9 * MINUTE, 0)
 
 
 def test_both_nodes_of_a_gang_lost_together_end_it_once() -> None:
