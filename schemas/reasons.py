@@ -130,8 +130,8 @@ RefusalCode: TypeAlias = Literal[
     "model_publishing",  # model_id
     "model_quarantined",  # model_id
     "model_in_stage",  # model_id, stage
-    "stage_free",  # stage, expected: nobody holds it
-    "stage_taken",  # stage, holder: somebody holds it, nobody was expected
+    "stage_free",  # stage, expected: no version holds it
+    "stage_taken",  # stage, holder: a version holds it, none was expected
     "stage_moved",  # stage, holder, expected
     "stage_permanent",  # only exclusive stages can be rolled back
     "stage_without_former",  # stage
