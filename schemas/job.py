@@ -37,13 +37,7 @@ JobOutcome: TypeAlias = Literal["succeeded", "failed", "cancelled"]
 
 
 class Price(Part):
-    """One lane's prices out of one version of the price book, as shown with the estimate.
-
-    version: of the price book.
-    currency: of the prices.
-    gpu_hour_micro: one GPU-hour.
-    token_micro_per_million: a million tokens, as a comparison.
-    """
+    """One lane's prices out of one version of the price book, as shown with the estimate."""
 
     version: str
     currency: str
@@ -52,18 +46,7 @@ class Price(Part):
 
 
 class Estimate(Part):
-    """What a job is expected to need.
-
-    tokens: trained on, over all epochs.
-    steps: optimizer steps.
-    train_gpu_ms: of the training.
-    eval_gpu_ms: of the evaluation.
-    hold_gpu_ms: what is held: an upper bound that its use never passes.
-    memory_bytes: what one slot needs.
-    price_micro: of what is expected.
-    price_max_micro: of the hold.
-    currency: of the prices.
-    """
+    """What a job is expected to need. The hold is `hold_gpu_ms`: an upper bound, never passed."""
 
     tokens: Tokens
     steps: int
@@ -77,79 +60,45 @@ class Estimate(Part):
 
 
 class Budget(Part):
-    """What one job may cost at most. Its hold is never above it, so neither is its use.
-
-    max_gpu_ms: as GPU time, None: no such cap.
-    max_amount_micro: as an amount, None: no such cap.
-    """
+    """What one job may cost at most. Its hold is never above it, so neither is its use."""
 
     max_gpu_ms: GpuMs | None = None
     max_amount_micro: Micro | None = None
 
 
 class JobSpec(Part):
-    """What the tenant asked for, resolved by the gateway: no "auto" left, every input named.
-
-    base: the base model.
-    training_file: the file it trains on.
-    validation_file: the file it validates on, None: a share of the training file.
-    hyper: the resolved hyper-parameters.
-    auto: names of those that were "auto" in the request.
-    length_policy: what happens to rows that are too long.
-    validation_fraction_ppm: share of the rows that validates, in millionths.
-    slots: how many slots it trains on.
-    pool: where it runs.
-    suffix: part of its model's name.
-    metadata: the tenant's own pairs.
-    series: of the registry; it does not reveal the suffix.
-    model_id: id that its version will get: "ft:…".
-    price: what it is admitted at.
-    device: kind of device that every slot must be.
-    budget: what it may cost, None: no cap of its own.
-    drop_max_ppm: loss of accuracy at which the gate blocks, None: the gate's own.
-    """
+    """What the tenant asked for, resolved by the gateway: no "auto" left, every input named."""
 
     base: Base
     training_file: str
     validation_file: str | None
     hyper: HyperParameters
-    auto: tuple[str, ...]
+    auto: tuple[str, ...]  # names of the hyper-parameters that were "auto" in the request
     length_policy: LengthPolicy
     validation_fraction_ppm: int
     slots: int
     pool: str
     suffix: Sealed | None
     metadata: Sealed | None
-    series: str
-    model_id: str
+    series: str  # of the registry, derived from base and suffix without revealing the suffix
+    model_id: str  # the id the version will get: ft:…, its suffix part is public by the API's shape
     price: Price
     device: Device = "cpu"
     budget: Budget | None = None
-    drop_max_ppm: int | None = None
+    drop_max_ppm: int | None = None  # of accuracy, before the gate blocks; None: the gate's own
 
 
 class KeyCap(Part):
-    """The API key a job was submitted with, where the key may spend so much in a calendar month.
-
-    key_id: the key.
-    spend_cap_micro: how much.
-    """
+    """The API key a job was submitted with, where the key may spend so much in a calendar month."""
 
     key_id: str
     spend_cap_micro: Micro
 
 
 class ScoreSummary(Part):
-    """The gate's verdict in integers.
+    """The gate's verdict in integers: shares in millionths, p-values in millionths.
 
-    verdict: what the gate says.
-    reasons: what the verdict rests on.
-    items: prompts that both answered.
-    base_correct: of these, how many the base model answered well.
-    adapter_correct: how many the adapter answered well.
-    p_value_ppm: of the hypothesis that both are alike, in millionths.
-    base_loss_ppm, adapter_loss_ppm: loss on the validation rows, in millionths.
-    base_exact_match_ppm, adapter_exact_match_ppm: share of exact answers, in millionths.
+    `reasons`: what the verdict rests on.
     """
 
     verdict: Verdict
@@ -175,13 +124,7 @@ class SetLimits(Message):
 
 
 class SubmitJob(Message):
-    """A tenant wants a job.
-
-    job_id: the job.
-    spec: what it asks for.
-    tokens: of its training file, None: it is being validated, and the hold waits for it.
-    cap: of the API key that asks.
-    """
+    """`tokens` is null while the training file is being validated; the hold waits for it."""
 
     job_id: str
     spec: JobSpec
@@ -190,40 +133,19 @@ class SubmitJob(Message):
 
 
 class CancelJob(Message):
-    """The job shall end.
-
-    job_id: the job.
-    """
-
     job_id: str
 
 
 class PauseJob(Message):
-    """The job shall write a checkpoint and wait.
-
-    job_id: the job.
-    """
-
     job_id: str
 
 
 class ResumeJob(Message):
-    """The job shall go on.
-
-    job_id: the job.
-    """
-
     job_id: str
 
 
 class RecordFile(Message):
-    """A file's validation has ended (reaction of dataset), for the jobs that wait for it.
-
-    file_id: the file.
-    accepted: whether it can be trained on.
-    tokens: counts under each base model.
-    failure: why it cannot.
-    """
+    """A file's validation has ended (reaction of dataset), for the jobs that wait for it."""
 
     file_id: str
     accepted: bool
@@ -232,26 +154,12 @@ class RecordFile(Message):
 
 
 class RecordDataset(Message):
-    """The dataset of a job is ready, or never will be (reaction of dataset).
-
-    job_id: the job.
-    prepared: the dataset.
-    failure: why there is none.
-    """
-
     job_id: str
     prepared: Prepared | None
     failure: Failure | None = None
 
 
 class RecordBase(Message):
-    """The base model of a job is pinned, or cannot be (reaction of model).
-
-    job_id: the job.
-    base: the base model.
-    failure: why there is none.
-    """
-
     job_id: str
     base: Base | None
     failure: Failure | None = None
@@ -294,22 +202,11 @@ class RecordStarted(Message):
 
 
 class RecordCheckpoint(Message):
-    """A checkpoint of the open attempt exists (reaction of pool).
-
-    job_id: the job.
-    checkpoint: the checkpoint, which names the attempt.
-    """
-
     job_id: str
     checkpoint: Checkpoint
 
 
 class RecordDraining(Message):
-    """The open attempt was told to stop (reaction of pool).
-
-    job_id, attempt: which attempt.
-    """
-
     job_id: str
     attempt: int
 
@@ -342,12 +239,7 @@ class RecordClosed(Message):
 
 
 class RecordVerdict(Message):
-    """Result of the verdict effect.
-
-    job_id: the job.
-    summary: the verdict.
-    failure: why there is none.
-    """
+    """Outcome of the verdict effect; `failure` when the scores could not be read."""
 
     job_id: str
     summary: ScoreSummary | None
@@ -355,13 +247,6 @@ class RecordVerdict(Message):
 
 
 class RecordRegistered(Message):
-    """The job's version is published, or never will be (reaction of model).
-
-    job_id: the job.
-    model_id: the version.
-    failure: why it is not.
-    """
-
     job_id: str
     model_id: str
     failure: Failure | None = None
@@ -378,14 +263,7 @@ class LimitsSet(Message):
 
 
 class JobSubmitted(Message):
-    """Accepted and counted against the concurrency limit; phase validating.
-
-    job_id: the job.
-    spec: what it asks for.
-    lane: its service class, for good.
-    price_version: its price book, for good.
-    cap: of the API key that asked.
-    """
+    """Accepted and counted against the concurrency limit; phase validating."""
 
     job_id: str
     spec: JobSpec
@@ -395,14 +273,6 @@ class JobSubmitted(Message):
 
 
 class HoldTaken(Message):
-    """GPU time is set aside for the job.
-
-    job_id: the job.
-    tokens: of its training file.
-    estimate: what it is expected to need, and the hold.
-    overage: whether the hold passes the tenant's soft limit.
-    """
-
     job_id: str
     tokens: BaseTokens
     estimate: Estimate
@@ -410,13 +280,7 @@ class HoldTaken(Message):
 
 
 class FileNoted(Message):
-    """A file's validation is known here; jobs for it may be submitted before or after.
-
-    file_id: the file.
-    accepted: whether it can be trained on.
-    tokens: counts under each base model.
-    code: why it cannot.
-    """
+    """A file's validation is known here; jobs for it may be submitted before or after."""
 
     file_id: str
     accepted: bool
@@ -436,22 +300,11 @@ class PinsWanted(Message):
 
 
 class DatasetBound(Message):
-    """The job has its dataset.
-
-    job_id: the job.
-    prepared: the dataset.
-    """
-
     job_id: str
     prepared: Prepared
 
 
 class BaseBound(Message):
-    """The job has its base model.
-
-    job_id: the job.
-    """
-
     job_id: str
 
 
@@ -504,12 +357,6 @@ class PlacementUnwanted(Message):
 
 
 class WantedSet(Message):
-    """What the tenant wants of the job now.
-
-    job_id: the job.
-    wanted: what.
-    """
-
     job_id: str
     wanted: Wanted
 
@@ -554,13 +401,6 @@ class AttemptStarted(Message):
 
 
 class CheckpointRecorded(Message):
-    """The job can go on from a checkpoint.
-
-    job_id: the job.
-    checkpoint: the checkpoint.
-    trained_tokens: the most that any checkpoint of the job has.
-    """
-
     job_id: str
     checkpoint: Checkpoint
     trained_tokens: Tokens
@@ -597,12 +437,7 @@ class AttemptEnded(Message):
 
 
 class VerdictDue(Message):
-    """The gate is to judge the job's result.
-
-    job_id: the job.
-    scores: file with the raw scores of base and adapter.
-    drop_max_ppm: loss of accuracy that the tenant allows, in millionths, None: the gate's own.
-    """
+    """`drop_max_ppm`: what the tenant allows, None: the gate's own."""
 
     job_id: str
     scores: BlobFile
@@ -610,12 +445,6 @@ class VerdictDue(Message):
 
 
 class VerdictRecorded(Message):
-    """The gate has judged the job's result.
-
-    job_id: the job.
-    summary: the verdict.
-    """
-
     job_id: str
     summary: ScoreSummary
 
@@ -637,19 +466,7 @@ class RegistrationWanted(Message):
 
 
 class JobEnded(Message):
-    """Settled: the hold is released, what was not used goes back. Totals are final.
-
-    job_id: the job.
-    outcome: what became of it.
-    model_id: its version, if it has one.
-    failure: why it failed, where it failed.
-    trained_tokens: over all attempts.
-    billable_gpu_ms: over all attempts.
-    lost_gpu_ms: what of that is credited.
-    released_gpu_ms: what of the hold was not used.
-    created_at: when it was submitted.
-    pool: where it ran, None: it never got that far.
-    """
+    """Settled: the hold is released, what was not used goes back. Totals are final."""
 
     job_id: str
     outcome: JobOutcome
