@@ -251,7 +251,8 @@ async def test_a_training_file_can_be_deleted_only_after_its_model(
     await client.send("dataset", UnpinDataset(job_id="ftjob-1"))
     await client.send("dataset", DeleteFile(file_id="file-1"))
     refused = await client.until("dataset", Rejected)
-    assert (refused.code, version.terms.model_id in refused.message) == (errors.FILE_IN_USE, True)
+    assert (refused.code, refused.reason.code) == (errors.FILE_IN_USE, "file_used_by_models")
+    assert refused.reason.params["model"] == version.terms.model_id
     await client.send("model", DeleteVersion(model_id=version.terms.model_id))
     await client.until("dataset", DatasetReleased)
     await client.send("dataset", DeleteFile(file_id="file-1"))
