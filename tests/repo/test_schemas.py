@@ -41,8 +41,8 @@ def test_a_message_that_copies_another_is_found() -> None:
     fields = [("a", int), ("b", str), ("c", int | None), ("d", str)]
     first, second = defstruct("First", fields), defstruct("Second", [*fields, ("e", int)])
     other = defstruct("Other", [*fields[:3], ("d", int)])
-    found = list(schemas.repeated_fields({"First": first, "Second": second, "Other": other}))
-    assert found == ["First and Second both have a, b, c, d: make them a part"]
+    repeated = list(schemas.repeated_fields({"First": first, "Second": second, "Other": other}))
+    assert repeated == ["First and Second both have a, b, c, d: make them a part"]
 
 
 def _commands_and_events() -> dict[str, type[Struct]]:
