@@ -10,12 +10,14 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import combinations
 from pathlib import Path
 from typing import Any, Final, TypeAlias, get_args
 
 import msgspec
+from msgspec import Struct
 
-from schemas.envelope import Claim, Entry, Envelope, versioned
+from schemas.envelope import Claim, Entry, Envelope, Part, versioned
 from schemas.telemetry import Heartbeat, Telemetry
 from schemas.topics import STREAMS, Stream
 
@@ -23,6 +25,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 FOLDER: Final = ROOT / "schemas" / "json"
 FROZEN_BY: Final = "tests/histories/frozen.json"
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+REPEATED_MIN: Final = 4
 COMMAND: Final = "python -m tests.repo.schemas"
 DEFINITIONS: Final = "#/$defs/"
 TAGS: Final = ("type", "record")  # fields that tell the structs of a union apart
@@ -46,6 +49,29 @@ def messages() -> dict[str, Any]:
 
 def current() -> dict[str, Schema]:
     return {name: schema_of(message) for name, message in sorted(messages().items())}
+
+
+def repeated_fields(candidates: Mapping[str, type[Struct]]) -> Iterator[str]:
+    """Pairs of messages that copy each other: REPEATED_MIN fields of the same name and type.
+
+    A field that is a part, or a union with one, is no copy: that is how messages share fields.
+    """
+    plain = {
+        name: {
+            (field.name, str(field.type))
+            for field in msgspec.structs.fields(message)
+            if not any(_is_part(kind) for kind in (field.type, *get_args(field.type)))
+        }
+        for name, message in sorted(candidates.items())
+    }
+    for first, second in combinations(plain, 2):
+        common = sorted(name for name, _ in plain[first] & plain[second])
+        if len(common) >= REPEATED_MIN:
+            yield f"{first} and {second} both have {', '.join(common)}: make them a part"
+
+
+def _is_part(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Part)
 
 
 def schema_of(message: Any) -> Schema:

@@ -30,6 +30,26 @@ def test_no_version_of_a_file_was_ever_broken() -> None:
     assert broken == set()
 
 
+def test_messages_share_parts_and_do_not_copy_fields() -> None:
+    copies = {copy.partition(":")[0] for copy in schemas.repeated_fields(_commands_and_events())}
+    # what `job` wants of a pool, and the command it leads to: both name placement and author
+    known = "ClosePlacement.v1 and PlacementUnwanted.v1 both have attempt, ended_by, job_id, mode"
+    assert copies == {known}
+
+
+def test_a_message_that_copies_another_is_found() -> None:
+    fields = [("a", int), ("b", str), ("c", int | None), ("d", str)]
+    first, second = defstruct("First", fields), defstruct("Second", [*fields, ("e", int)])
+    other = defstruct("Other", [*fields[:3], ("d", int)])
+    repeated = list(schemas.repeated_fields({"First": first, "Second": second, "Other": other}))
+    assert repeated == ["First and Second both have a, b, c, d: make them a part"]
+
+
+def _commands_and_events() -> dict[str, type[Struct]]:
+    every = schemas.messages().items()
+    return {name: kind for name, kind in every if issubclass(kind, Message)}
+
+
 def test_every_name_is_one_message() -> None:
     messages = schemas.messages()
     assert {"SubmitJob.v1", "LeaseGranted.v1", "Tick.v1", "Step.v1", "Entry.v1"} <= messages.keys()
