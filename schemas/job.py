@@ -9,7 +9,7 @@ from schemas.account import Lane, PlanTerms
 from schemas.dataset import BaseTokens, LengthPolicy, PinTerms, Prepared
 from schemas.envelope import Message, Part, Reason, Rejected, Repeated
 from schemas.model import Base, Verdict, VersionTerms
-from schemas.pool import AttemptEnd, CloseMode, EndAuthor, Placement, Role
+from schemas.pool import AttemptEnd, EndRequest, Placement, Role
 from schemas.reasons import Failure
 from schemas.sealed import Sealed
 from schemas.training import (
@@ -343,17 +343,14 @@ class PlacementWanted(Message):
 class PlacementUnwanted(Message):
     """Asks the pool to end the open attempt.
 
-    job_id, pool, attempt: which attempt.
-    mode: whether it may write a checkpoint first.
-    ended_by, reason: who ends it, and why.
+    job_id: the job.
+    pool: the pool that the attempt was placed in.
+    request: which attempt, and how it is to end.
     """
 
     job_id: str
     pool: str
-    attempt: int
-    mode: CloseMode
-    ended_by: EndAuthor
-    reason: Reason
+    request: EndRequest
 
 
 class WantedSet(Message):

@@ -120,7 +120,7 @@ class AttemptEnd(Part):
     ended_by: who ended it; a tenant who ends it pays for what ran.
     reason: why it ended.
     cause: why it failed, where it failed.
-    message: what its process or agent said; it may quote tenant data.
+    detail: what its process or agent said; it may quote tenant data.
     result: what a success left.
     node_ids: nodes that it ran on; empty where it never had a lease.
     used_gpu_ms: slots × elapsed.
@@ -132,12 +132,27 @@ class AttemptEnd(Part):
     ended_by: EndAuthor
     reason: Reason
     cause: FailureCause | None = None
-    message: Sealed | None = None
+    detail: Sealed | None = None
     result: Result | None = None
     node_ids: tuple[str, ...] = ()
     used_gpu_ms: GpuMs = 0
     billable_gpu_ms: GpuMs = 0
     lost_gpu_ms: GpuMs = 0
+
+
+class EndRequest(Part):
+    """Asks for the end of one placement of a job.
+
+    attempt: which placement.
+    mode: whether it may write a checkpoint first.
+    ended_by: who ends it; of several requests to end it, the first one's author counts.
+    reason: why.
+    """
+
+    attempt: int
+    mode: CloseMode
+    ended_by: EndAuthor
+    reason: Reason
 
 
 class NodeDescription(Part):
@@ -258,17 +273,12 @@ class RequestPlacement(Message):
 class ClosePlacement(Message):
     """Ends one placement. Repeats only harden (drain, then kill); on closed ones it is a no-op.
 
-    job_id, attempt: which placement.
-    mode: whether it may write a checkpoint first.
-    ended_by: who ends it; of several orders to end it, the first one's author counts.
-    reason: why.
+    job_id: the job.
+    request: which of its placements, and how it is to end.
     """
 
     job_id: str
-    attempt: int
-    mode: CloseMode
-    ended_by: EndAuthor
-    reason: Reason
+    request: EndRequest
 
 
 class ReportStarted(Message):
@@ -305,7 +315,7 @@ class ReportExit(Message):
     outcome: as the agent sees it; the pool judges it by the orders that it gave before.
     elapsed_ms: the agent's monotonic time since the start; 0 where there was none.
     cause: why it failed, where it failed.
-    message: what the process or the agent said; it may quote tenant data.
+    detail: what the process or the agent said; it may quote tenant data.
     result: what a success left.
     """
 
@@ -314,7 +324,7 @@ class ReportExit(Message):
     outcome: AttemptOutcome
     elapsed_ms: Ms
     cause: FailureCause | None = None
-    message: Sealed | None = None
+    detail: Sealed | None = None
     result: Result | None = None
 
 

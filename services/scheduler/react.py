@@ -56,13 +56,7 @@ def react_job(header: Header, event: JobEvent) -> tuple[Send, ...]:
             request = RequestPlacement(placement=event.placement)
             return (_to_pool(event.pool, header.tenant, request),)
         case PlacementUnwanted():
-            close = ClosePlacement(
-                job_id=event.job_id,
-                attempt=event.attempt,
-                mode=event.mode,
-                ended_by=event.ended_by,
-                reason=event.reason,
-            )
+            close = ClosePlacement(job_id=event.job_id, request=event.request)
             return (_to_pool(event.pool, header.tenant, close),)
         case RegistrationWanted():
             register = RegisterVersion(terms=event.terms, adapter=event.adapter)

@@ -31,10 +31,7 @@ def test_no_version_of_a_file_was_ever_broken() -> None:
 
 
 def test_messages_share_parts_and_do_not_copy_fields() -> None:
-    copies = {copy.partition(":")[0] for copy in schemas.repeated_fields(_commands_and_events())}
-    # what `job` wants of a pool, and the command it leads to: both name placement and author
-    known = "ClosePlacement.v1 and PlacementUnwanted.v1 both have attempt, ended_by, job_id, mode"
-    assert copies == {known}
+    assert list(schemas.repeated_fields(_commands_and_events())) == []
 
 
 def test_a_message_that_copies_another_is_found() -> None:

@@ -151,7 +151,7 @@ def _attempt_ended(header: Header, event: AttemptEnded) -> tuple[Change, ...]:
             text,
             level=level,
             data=data,
-            sealed=end.message,
+            sealed=end.detail,
         ),
     )
 

@@ -176,7 +176,7 @@ class LeaseAttempt:
                 outcome=end.outcome,
                 elapsed_ms=self.elapsed_ms,
                 cause=end.cause,
-                message=seal.seal(grant.tenant, message) if message else None,
+                detail=seal.seal(grant.tenant, message) if message else None,
                 result=end.result,
             )
         )

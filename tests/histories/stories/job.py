@@ -163,7 +163,7 @@ def closed(
                 ended_by=AUTHORS[outcome],
                 reason=ending("exited"),
                 cause=cause,
-                message=story.seal("row 7 says: 12 High Street") if cause else None,
+                detail=story.seal("row 7 says: 12 High Street") if cause else None,
                 result=result if outcome == "succeeded" else None,
                 node_ids=("n1",),
                 used_gpu_ms=MINUTE_MS,

@@ -9,6 +9,7 @@ from schemas.pool import (
     ConfirmFreed,
     DescribeWork,
     EndAuthor,
+    EndRequest,
     ForgetWork,
     LeaseGranted,
     NodeDescription,
@@ -127,7 +128,7 @@ def exited(story: Recorder, token: Token, node_id: str, outcome: AttemptOutcome,
             outcome=outcome,
             elapsed_ms=ms,
             cause="user" if failed else None,
-            message=story.seal("the script of the night shift says: no") if failed else None,
+            detail=story.seal("the script of the night shift says: no") if failed else None,
             result=TRAINED if outcome == "succeeded" else None,
         )
     )
@@ -149,9 +150,8 @@ def freed(token: Token, node_id: str) -> ConfirmFreed:
 
 def close(attempt: int, mode: CloseMode, ended_by: EndAuthor = "tenant") -> ClosePlacement:
     reason = ending("preempted" if ended_by == "scheduler" else "paused")
-    return ClosePlacement(
-        job_id="ftjob-1", attempt=attempt, mode=mode, ended_by=ended_by, reason=reason
-    )
+    request = EndRequest(attempt=attempt, mode=mode, ended_by=ended_by, reason=reason)
+    return ClosePlacement(job_id="ftjob-1", request=request)
 
 
 def drained_and_succeeded(story: Recorder) -> None:

@@ -211,7 +211,7 @@ def _evolve_attempt(job: OpenJob, event: AttemptEvent) -> OpenJob:
                 return opened
             return replace(opened, checkpoints=placement.checkpoints)
         case PlacementUnwanted():
-            asked = None if job.open is None else replace(job.open, asked=event.mode)
+            asked = None if job.open is None else replace(job.open, asked=event.request.mode)
             return replace(job, open=asked)
         case AttemptStarted():
             bad = {skipped.manifest_sha256 for skipped in event.start.skipped}

@@ -25,7 +25,7 @@ from schemas.job import (
     WorkDescribed,
 )
 from schemas.model import Lineage, VersionTerms
-from schemas.pool import CloseMode, Placement, Role
+from schemas.pool import CloseMode, EndRequest, Placement, Role
 from schemas.reasons import EndCode, Failure, ending, failing, waiting
 from schemas.sealed import Sealed
 from schemas.training import (
@@ -149,15 +149,13 @@ def _close(job: OpenJob, mode: CloseMode, code: EndCode) -> tuple[Event, ...]:
     """Only hardens: what was asked for already is not asked again."""
     if job.open is None or HARDNESS[job.open.asked] >= HARDNESS[mode]:
         return ()
-    unwanted = PlacementUnwanted(
-        job_id=job.job_id,
-        pool=job.spec.pool,
+    request = EndRequest(
         attempt=job.attempt,
         mode=mode,
         ended_by="tenant",
         reason=ending(code),
     )
-    return (unwanted,)
+    return (PlacementUnwanted(job_id=job.job_id, pool=job.spec.pool, request=request),)
 
 
 def after_attempt(job: OpenJob, attempt: AttemptEnded) -> tuple[Event, ...]:
@@ -174,7 +172,7 @@ def after_attempt(job: OpenJob, attempt: AttemptEnded) -> tuple[Event, ...]:
             kept = job.checkpoints if step.from_checkpoint else ()
             return place_attempt(replace(job, hyper=step.hyper, checkpoints=kept), attempt.role)
         case GiveUp():
-            return (_give_up(job, step, attempt.end.message),)
+            return (_give_up(job, step, attempt.end.detail),)
         case _:
             assert_never(step)
 

@@ -52,7 +52,7 @@ class LeaseEnd:
     ended_by: EndAuthor
     reason: Reason
     cause: FailureCause | None = None
-    message: Sealed | None = None
+    detail: Sealed | None = None
     result: Result | None = None
 
 
@@ -66,7 +66,7 @@ def end_of_report(lease: Lease, report: ReportExit, at: Ms) -> LeaseEnd:
         ended_by=ended_by,
         reason=reason,
         cause=cause,
-        message=report.message,
+        detail=report.detail,
         result=report.result if outcome == "succeeded" else None,
     )
 
@@ -140,7 +140,7 @@ def close(lease: Lease, end: LeaseEnd) -> tuple[Event, ...]:
             ended_by=end.ended_by,
             reason=end.reason,
             cause=end.cause,
-            message=end.message,
+            detail=end.detail,
             result=end.result,
             node_ids=lease.node_ids,
             used_gpu_ms=lease.slots * end.elapsed_ms,

@@ -10,6 +10,7 @@ from schemas.pool import (
     Command,
     ConfirmFreed,
     DescribeWork,
+    EndRequest,
     Event,
     ForgetWork,
     LeaseGranted,
@@ -123,25 +124,26 @@ def _close(pool: Pool, command: ClosePlacement, ctx: Context) -> tuple[Event, ..
 
     Repeats only harden. Attempts that have ended are left alone.
     """
-    ended_by, reason = command.ended_by, command.reason
-    waiting = pool.waiting.get(command.job_id)
-    if waiting is not None and waiting.placement.attempt == command.attempt:
+    job_id, request = command.job_id, command.request
+    ended_by, reason = request.ended_by, request.reason
+    waiting = pool.waiting.get(job_id)
+    if waiting is not None and waiting.placement.attempt == request.attempt:
         end = AttemptEnd(outcome="not_started", ended_by=ended_by, reason=reason)
         return (closing.close_waiting(waiting.placement, end),)
-    lease = lease_of(pool, command.job_id, command.attempt)
+    lease = lease_of(pool, job_id, request.attempt)
     if lease is None or lease.killed_at is not None:
         return ()
     if lease.started_at is None:
         unstarted = closing.LeaseEnd(0, "not_started", ended_by, reason)
         return (closing.kill(lease, ended_by, reason), *closing.close(lease, unstarted))
-    if command.mode == "kill":
+    if request.mode == "kill":
         return (closing.kill(lease, ended_by, reason),)
-    return () if lease.draining else (_drain(lease, command, ctx),)
+    return () if lease.draining else (_drain(lease, request, ctx),)
 
 
-def _drain(lease: Lease, command: ClosePlacement, ctx: Context) -> Event:
+def _drain(lease: Lease, request: EndRequest, ctx: Context) -> Event:
     deadline = deadlines.drain_deadline(lease, ctx.at)
-    return closing.drain(lease, deadline, command.ended_by, command.reason)
+    return closing.drain(lease, deadline, request.ended_by, request.reason)
 
 
 def _grant(pool: Pool, ctx: Context) -> tuple[LeaseGranted, ...]:

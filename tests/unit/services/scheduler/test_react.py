@@ -5,6 +5,7 @@ from schemas.envelope import Header, Reason, Rejected
 from schemas.job import JobEnded, PauseJob, PlacementUnwanted
 from schemas.pool import (
     ClosePlacement,
+    EndRequest,
     LeaseKilled,
     LeaseRef,
     PlacementClosed,
@@ -96,18 +97,10 @@ def test_an_end_is_announced_under_one_name() -> None:
 
 
 def test_closing_a_placement_goes_to_its_pool() -> None:
-    unwanted = PlacementUnwanted(
-        job_id="ftjob-1",
-        pool="big",
-        attempt=2,
-        mode="kill",
-        ended_by="tenant",
-        reason=ending("cancelled"),
-    )
-    (send,) = react_job(HEADER, unwanted)
+    request = EndRequest(attempt=2, mode="kill", ended_by="tenant", reason=ending("cancelled"))
+    (send,) = react_job(HEADER, PlacementUnwanted(job_id="ftjob-1", pool="big", request=request))
     assert (send.stream, send.key, send.tenant) == ("pool", "big", TENANT)
-    assert isinstance(send.body, ClosePlacement)
-    assert (send.body.ended_by, send.body.reason) == ("tenant", ending("cancelled"))
+    assert send.body == ClosePlacement(job_id="ftjob-1", request=request)
 
 
 def test_use_counts_what_is_billable_and_credits_count_back() -> None:

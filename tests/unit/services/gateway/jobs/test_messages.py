@@ -94,7 +94,7 @@ def test_a_requested_change_is_confirmed_by_a_message(wanted: Any, text: str) ->
 
 
 def test_a_failed_attempt_is_a_warning_with_its_cause_and_a_sealed_message() -> None:
-    end: AttemptEnd = replace(LOST.end, outcome="failed", cause="diverged", message=SEALED)
+    end: AttemptEnd = replace(LOST.end, outcome="failed", cause="diverged", detail=SEALED)
     row = said(replace(LOST, end=end))
     assert (row.level, row.message) == ("warn", "Attempt 1 failed: diverged")
     assert row.sealed == SEALED

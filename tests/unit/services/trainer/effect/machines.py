@@ -106,9 +106,10 @@ class Node:
             await self.runtime.sender.send(POOL.name, POOL_NAME, "acme", command)
 
     async def close(self, job_id: str, mode: pool.CloseMode) -> None:
-        command = pool.ClosePlacement(
-            job_id=job_id, attempt=1, mode=mode, ended_by="tenant", reason=ending("cancelled")
+        request = pool.EndRequest(
+            attempt=1, mode=mode, ended_by="tenant", reason=ending("cancelled")
         )
+        command = pool.ClosePlacement(job_id=job_id, request=request)
         await self.runtime.sender.send(POOL.name, POOL_NAME, "acme", command)
 
     async def until(self, kind: type[Any], count: int = 1) -> list[Any]:

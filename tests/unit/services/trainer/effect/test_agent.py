@@ -80,8 +80,8 @@ async def test_failures_are_reported_with_cause_and_message(
         closed = only(events, pool.PlacementClosed)
         assert isinstance(closed, pool.PlacementClosed)
         assert (closed.end.outcome, closed.end.cause) == ("failed", cause)
-        assert closed.end.message is not None
-        assert words in here.runtime.seal.open(closed.end.message)
+        assert closed.end.detail is not None
+        assert words in here.runtime.seal.open(closed.end.detail)
 
 
 async def test_a_drained_process_may_exit_by_itself(tmp_path: Path) -> None:

@@ -85,8 +85,8 @@ def test_cancel_ends_at_once_or_asks_the_pool_to_kill(phase: Phase) -> None:
     if job.open is None:
         assert of(events, JobEnded).outcome == "cancelled"
     else:
-        unwanted = of(events, PlacementUnwanted)
-        assert (unwanted.attempt, unwanted.mode) == (job.attempt, "kill")
+        request = of(events, PlacementUnwanted).request
+        assert (request.attempt, request.mode) == (job.attempt, "kill")
 
 
 @pytest.mark.parametrize("phase", sorted(set(get_args(Phase)) - TOO_LATE))
@@ -99,8 +99,8 @@ def test_pause_drains_what_is_open_and_cancel_hardens_it(phase: Phase) -> None:
         assert names(events) == ["WantedSet", "PhaseSet"]
         assert of(decider.when(COMMANDS["cancel"]), JobEnded).outcome == "cancelled"
     else:
-        assert of(events, PlacementUnwanted).mode == "drain"
-        assert of(decider.when(COMMANDS["cancel"]), PlacementUnwanted).mode == "kill"
+        assert of(events, PlacementUnwanted).request.mode == "drain"
+        assert of(decider.when(COMMANDS["cancel"]), PlacementUnwanted).request.mode == "kill"
 
 
 @pytest.mark.parametrize("phase", sorted(set(get_args(Phase)) - TOO_LATE))

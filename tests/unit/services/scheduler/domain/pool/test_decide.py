@@ -14,6 +14,7 @@ from schemas.pool import (
     ClosePlacement,
     ConfirmFreed,
     EndAuthor,
+    EndRequest,
     ForgetWork,
     LeaseDraining,
     LeaseGranted,
@@ -99,7 +100,8 @@ def freed(lease: int = 1, incarnation: str = ALIVE) -> ConfirmFreed:
 
 def close(mode: CloseMode, ended_by: EndAuthor = "tenant") -> ClosePlacement:
     code = ending("cancelled" if ended_by == "tenant" else "preempted")
-    return ClosePlacement(job_id="ftjob-1", attempt=1, mode=mode, ended_by=ended_by, reason=code)
+    request = EndRequest(attempt=1, mode=mode, ended_by=ended_by, reason=code)
+    return ClosePlacement(job_id="ftjob-1", request=request)
 
 
 def end_of(events: tuple[Any, ...]) -> AttemptEnd:
