@@ -24,7 +24,7 @@ TESTS_WITHOUT_SOURCES: Final[dict[str, int]] = {}
 
 SOURCES_WITHOUT_TESTS: Final[dict[str, int]] = {
     "bench": 6,
-    "bench/data": 7,
+    "bench/data": 6,
     "bench/log": 3,
     "examples": 1,
     "schemas": 1,
@@ -33,12 +33,12 @@ SOURCES_WITHOUT_TESTS: Final[dict[str, int]] = {
     "services/gateway": 4,
     "services/notifier": 1,
     "services/registry": 1,
-    "services/scheduler": 3,
+    "services/scheduler": 2,
     "services/trainer": 3,
     "simulator/control_plane": 11,
     "simulator/engine": 4,
     "simulator/event_core": 9,
-    "tunery/cli": 18,
+    "tunery/cli": 17,
     "tunery/client": 1,
     "tunery/local": 2,
     "tunery/ml": 2,
