@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from services.gateway.web.server import HttpServer
-from tests.unit.tunery.runtime.strays import cancel_by_mistake, until
+from tests.unit.tunery.runtime.strays import cancel_by_mistake, tasks_called, until
 from tunery.runtime.backoff import Backoff
 from tunery.runtime.health import Health
 from tunery.runtime.hosts import keeping
@@ -54,3 +54,4 @@ async def test_server_answers_again_on_its_port_after_a_stray_cancellation(
                 assert (await answer(client, url)) == "/there"
     finally:
         await stop_tasks((keeper,))
+        await until(lambda: not tasks_called("uvicorn"))  # the next test looks for its own
