@@ -6,21 +6,19 @@ A job is `wanted` × `phase`. Clients change `wanted`, facts change `phase`.
 from typing import Literal, TypeAlias
 
 from schemas.account import Lane, PlanTerms
-from schemas.dataset import BaseTokens, LengthPolicy, PinTerms, Prepared
-from schemas.envelope import Message, Part, Reason, Rejected, Repeated
-from schemas.model import Base, Verdict, VersionTerms
+from schemas.dataset import BaseTokens, PinTerms, Prepared
+from schemas.envelope import Message, Reason, Rejected, Repeated
+from schemas.model import Base, ScoreSummary, VersionTerms
 from schemas.pool import AttemptEnd, EndRequest, Placement, Role
 from schemas.reasons import Failure
-from schemas.sealed import Sealed
+from schemas.submission import Estimate, JobSpec, KeyCap
 from schemas.training import (
     AttemptStart,
     BlobFile,
     Checkpoint,
-    Device,
-    HyperParameters,
     WorkDescription,
 )
-from schemas.units import GpuMs, Micro, Ms, Tokens
+from schemas.units import GpuMs, Ms, Tokens
 
 Wanted: TypeAlias = Literal["run", "paused", "cancelled"]
 Phase: TypeAlias = Literal[
@@ -36,83 +34,6 @@ Phase: TypeAlias = Literal[
 JobOutcome: TypeAlias = Literal["succeeded", "failed", "cancelled"]
 
 
-class Price(Part):
-    """One lane's prices out of one version of the price book, as shown with the estimate."""
-
-    version: str
-    currency: str
-    gpu_hour_micro: Micro
-    token_micro_per_million: Micro = 0
-
-
-class Estimate(Part):
-    """What a job is expected to need. The hold is `hold_gpu_ms`: an upper bound, never passed."""
-
-    tokens: Tokens
-    steps: int
-    train_gpu_ms: GpuMs
-    eval_gpu_ms: GpuMs
-    hold_gpu_ms: GpuMs
-    memory_bytes: int
-    price_micro: Micro
-    price_max_micro: Micro
-    currency: str
-
-
-class Budget(Part):
-    """What one job may cost at most. Its hold is never above it, so neither is its use."""
-
-    max_gpu_ms: GpuMs | None = None
-    max_amount_micro: Micro | None = None
-
-
-class JobSpec(Part):
-    """What the tenant asked for, resolved by the gateway: no "auto" left, every input named."""
-
-    base: Base
-    training_file: str
-    validation_file: str | None
-    hyper: HyperParameters
-    auto: tuple[str, ...]  # names of the hyper-parameters that were "auto" in the request
-    length_policy: LengthPolicy
-    validation_fraction_ppm: int
-    slots: int
-    pool: str
-    suffix: Sealed | None
-    metadata: Sealed | None
-    series: str  # of the registry, derived from base and suffix without revealing the suffix
-    model_id: str  # the id the version will get: ft:…, its suffix part is public by the API's shape
-    price: Price
-    device: Device = "cpu"
-    budget: Budget | None = None
-    drop_max_ppm: int | None = None  # of accuracy, before the gate blocks; None: the gate's own
-
-
-class KeyCap(Part):
-    """The API key a job was submitted with, where the key may spend so much in a calendar month."""
-
-    key_id: str
-    spend_cap_micro: Micro
-
-
-class ScoreSummary(Part):
-    """The gate's verdict in integers: shares in millionths, p-values in millionths.
-
-    `reasons`: what the verdict rests on.
-    """
-
-    verdict: Verdict
-    reasons: tuple[Reason, ...]
-    items: int
-    base_correct: int
-    adapter_correct: int
-    p_value_ppm: int
-    base_loss_ppm: int
-    adapter_loss_ppm: int
-    base_exact_match_ppm: int
-    adapter_exact_match_ppm: int
-
-
 # --- commands
 class SetLimits(Message):
     """What binds a tenant's admissions from now on (reaction of account).
@@ -124,7 +45,13 @@ class SetLimits(Message):
 
 
 class SubmitJob(Message):
-    """`tokens` is null while the training file is being validated; the hold waits for it."""
+    """A tenant wants a job.
+
+    job_id: the job.
+    spec: what it asks for.
+    tokens: of its training file, None: it is being validated, and the hold waits for it.
+    cap: of the API key that asks.
+    """
 
     job_id: str
     spec: JobSpec
@@ -133,19 +60,40 @@ class SubmitJob(Message):
 
 
 class CancelJob(Message):
+    """The job shall end.
+
+    job_id: the job.
+    """
+
     job_id: str
 
 
 class PauseJob(Message):
+    """The job shall write a checkpoint and wait.
+
+    job_id: the job.
+    """
+
     job_id: str
 
 
 class ResumeJob(Message):
+    """The job shall go on.
+
+    job_id: the job.
+    """
+
     job_id: str
 
 
 class RecordFile(Message):
-    """A file's validation has ended (reaction of dataset), for the jobs that wait for it."""
+    """A file's validation has ended (reaction of dataset), for the jobs that wait for it.
+
+    file_id: the file.
+    accepted: whether it can be trained on.
+    tokens: counts under each base model.
+    failure: why it cannot.
+    """
 
     file_id: str
     accepted: bool
@@ -154,12 +102,26 @@ class RecordFile(Message):
 
 
 class RecordDataset(Message):
+    """The dataset of a job is ready, or never will be (reaction of dataset).
+
+    job_id: the job.
+    prepared: the dataset.
+    failure: why there is none.
+    """
+
     job_id: str
     prepared: Prepared | None
     failure: Failure | None = None
 
 
 class RecordBase(Message):
+    """The base model of a job is pinned, or cannot be (reaction of model).
+
+    job_id: the job.
+    base: the base model.
+    failure: why there is none.
+    """
+
     job_id: str
     base: Base | None
     failure: Failure | None = None
@@ -202,11 +164,22 @@ class RecordStarted(Message):
 
 
 class RecordCheckpoint(Message):
+    """A checkpoint of the open attempt exists (reaction of pool).
+
+    job_id: the job.
+    checkpoint: the checkpoint, which names the attempt.
+    """
+
     job_id: str
     checkpoint: Checkpoint
 
 
 class RecordDraining(Message):
+    """The open attempt was told to stop (reaction of pool).
+
+    job_id, attempt: which attempt.
+    """
+
     job_id: str
     attempt: int
 
@@ -239,7 +212,12 @@ class RecordClosed(Message):
 
 
 class RecordVerdict(Message):
-    """Outcome of the verdict effect; `failure` when the scores could not be read."""
+    """Result of the verdict effect.
+
+    job_id: the job.
+    summary: the verdict.
+    failure: why there is none.
+    """
 
     job_id: str
     summary: ScoreSummary | None
@@ -247,6 +225,13 @@ class RecordVerdict(Message):
 
 
 class RecordRegistered(Message):
+    """The job's version is published, or never will be (reaction of model).
+
+    job_id: the job.
+    model_id: the version.
+    failure: why it is not.
+    """
+
     job_id: str
     model_id: str
     failure: Failure | None = None
@@ -263,7 +248,14 @@ class LimitsSet(Message):
 
 
 class JobSubmitted(Message):
-    """Accepted and counted against the concurrency limit; phase validating."""
+    """Accepted and counted against the concurrency limit; phase validating.
+
+    job_id: the job.
+    spec: what it asks for.
+    lane: its service class, for good.
+    price_version: its price book, for good.
+    cap: of the API key that asked.
+    """
 
     job_id: str
     spec: JobSpec
@@ -273,6 +265,14 @@ class JobSubmitted(Message):
 
 
 class HoldTaken(Message):
+    """GPU time is set aside for the job.
+
+    job_id: the job.
+    tokens: of its training file.
+    estimate: what it is expected to need, and the hold.
+    overage: whether the hold passes the tenant's soft limit.
+    """
+
     job_id: str
     tokens: BaseTokens
     estimate: Estimate
@@ -280,7 +280,13 @@ class HoldTaken(Message):
 
 
 class FileNoted(Message):
-    """A file's validation is known here; jobs for it may be submitted before or after."""
+    """A file's validation is known here; jobs for it may be submitted before or after.
+
+    file_id: the file.
+    accepted: whether it can be trained on.
+    tokens: counts under each base model.
+    code: why it cannot.
+    """
 
     file_id: str
     accepted: bool
@@ -300,11 +306,22 @@ class PinsWanted(Message):
 
 
 class DatasetBound(Message):
+    """The job has its dataset.
+
+    job_id: the job.
+    prepared: the dataset.
+    """
+
     job_id: str
     prepared: Prepared
 
 
 class BaseBound(Message):
+    """The job has its base model.
+
+    job_id: the job.
+    """
+
     job_id: str
 
 
@@ -354,6 +371,12 @@ class PlacementUnwanted(Message):
 
 
 class WantedSet(Message):
+    """What the tenant wants of the job now.
+
+    job_id: the job.
+    wanted: what.
+    """
+
     job_id: str
     wanted: Wanted
 
@@ -398,6 +421,13 @@ class AttemptStarted(Message):
 
 
 class CheckpointRecorded(Message):
+    """The job can go on from a checkpoint.
+
+    job_id: the job.
+    checkpoint: the checkpoint.
+    trained_tokens: the most that any checkpoint of the job has.
+    """
+
     job_id: str
     checkpoint: Checkpoint
     trained_tokens: Tokens
@@ -434,7 +464,12 @@ class AttemptEnded(Message):
 
 
 class VerdictDue(Message):
-    """`drop_max_ppm`: what the tenant allows, None: the gate's own."""
+    """The gate is to judge the job's result.
+
+    job_id: the job.
+    scores: file with the raw scores of base and adapter.
+    drop_max_ppm: loss of accuracy that the tenant allows, in millionths, None: the gate's own.
+    """
 
     job_id: str
     scores: BlobFile
@@ -442,6 +477,12 @@ class VerdictDue(Message):
 
 
 class VerdictRecorded(Message):
+    """The gate has judged the job's result.
+
+    job_id: the job.
+    summary: the verdict.
+    """
+
     job_id: str
     summary: ScoreSummary
 
@@ -463,7 +504,19 @@ class RegistrationWanted(Message):
 
 
 class JobEnded(Message):
-    """Settled: the hold is released, what was not used goes back. Totals are final."""
+    """Settled: the hold is released, what was not used goes back. Totals are final.
+
+    job_id: the job.
+    outcome: what became of it.
+    model_id: its version, if it has one.
+    failure: why it failed, where it failed.
+    trained_tokens: over all attempts.
+    billable_gpu_ms: over all attempts.
+    lost_gpu_ms: what of that is credited.
+    released_gpu_ms: what of the hold was not used.
+    created_at: when it was submitted.
+    pool: where it ran, None: it never got that far.
+    """
 
     job_id: str
     outcome: JobOutcome

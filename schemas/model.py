@@ -5,7 +5,7 @@ Base models are global: `AddBase` is sent once to every partition, with the key 
 
 from typing import Literal, TypeAlias
 
-from schemas.envelope import Message, Part, Rejected, Repeated, Sha256
+from schemas.envelope import Message, Part, Reason, Rejected, Repeated, Sha256
 from schemas.reasons import Failure
 from schemas.training import BlobFile
 
@@ -83,6 +83,31 @@ class VersionTerms(Part):
     model_id: str
     series: str
     lineage: Lineage
+
+
+class ScoreSummary(Part):
+    """The gate's verdict in integers.
+
+    verdict: what the gate says.
+    reasons: what the verdict rests on.
+    items: prompts that both answered.
+    base_correct: of these, how many the base model answered well.
+    adapter_correct: how many the adapter answered well.
+    p_value_ppm: of the hypothesis that both are alike, in millionths.
+    base_loss_ppm, adapter_loss_ppm: loss on the validation rows, in millionths.
+    base_exact_match_ppm, adapter_exact_match_ppm: share of exact answers, in millionths.
+    """
+
+    verdict: Verdict
+    reasons: tuple[Reason, ...]
+    items: int
+    base_correct: int
+    adapter_correct: int
+    p_value_ppm: int
+    base_loss_ppm: int
+    adapter_loss_ppm: int
+    base_exact_match_ppm: int
+    adapter_exact_match_ppm: int
 
 
 # --- commands

@@ -17,9 +17,7 @@ from schemas.dataset import BaseTokens, Prepared
 from schemas.envelope import Claim, Envelope, Idempotency, Message, Source
 from schemas.job import (
     CancelJob,
-    JobSpec,
     PauseJob,
-    Price,
     RecordBase,
     RecordCheckpoint,
     RecordClosed,
@@ -30,13 +28,13 @@ from schemas.job import (
     RecordUsage,
     RecordVerdict,
     ResumeJob,
-    ScoreSummary,
     SetLimits,
     SubmitJob,
 )
-from schemas.model import Base
+from schemas.model import Base, ScoreSummary
 from schemas.pool import AttemptEnd, Role
 from schemas.reasons import ending
+from schemas.submission import JobSpec, Price
 from schemas.training import (
     AttemptStart,
     BlobFile,

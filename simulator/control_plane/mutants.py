@@ -7,9 +7,10 @@ from immutables import Map
 from msgspec.structs import replace
 
 from schemas.envelope import Context
-from schemas.job import JobEnded, KeyCap
+from schemas.job import JobEnded
 from schemas.pool import Event, LeaseStarted, ReportExit, UsageCredited
 from schemas.reasons import EndCode, ending
+from schemas.submission import KeyCap
 from schemas.units import GpuMs, Micro, Ms, hour_of
 from services.scheduler.domain.job import admission, decide, evolve, quota, steps
 from services.scheduler.domain.job.state import OpenJob, TenantJobs

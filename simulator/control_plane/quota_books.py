@@ -13,15 +13,14 @@ from schemas.job import (
     FileNoted,
     HoldTaken,
     JobEnded,
-    JobSpec,
     JobSubmitted,
-    KeyCap,
     LimitsSet,
     ResumeJob,
     SubmitJob,
     UsageCounted,
     WantedSet,
 )
+from schemas.submission import JobSpec, KeyCap
 from schemas.units import HOUR_MS, GpuMs, Micro, Ms
 from tunery.plan.estimate import estimate
 

@@ -6,9 +6,10 @@ from msgspec.structs import replace
 
 from schemas.account import Lane, Limits, PlanTerms
 from schemas.dataset import BaseTokens, Prepared
-from schemas.job import JobSpec, Price, ScoreSummary, SetLimits, SubmitJob
-from schemas.model import Base
+from schemas.job import SetLimits, SubmitJob
+from schemas.model import Base, ScoreSummary
 from schemas.pool import DescribeWork, NodeDescription, Placement, RegisterNode, RequestPlacement
+from schemas.submission import JobSpec, Price
 from schemas.training import (
     BlobFile,
     Checkpoint,

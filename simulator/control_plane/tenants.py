@@ -25,7 +25,6 @@ from schemas.job import (
     CancelJob,
     JobEnded,
     JobSubmitted,
-    KeyCap,
     PauseJob,
     RecordBase,
     RecordDataset,
@@ -40,6 +39,7 @@ from schemas.job import (
 from schemas.model import PinBase, RegisterVersion
 from schemas.reasons import Failure, failing
 from schemas.sealed import Sealed
+from schemas.submission import KeyCap
 from schemas.topics import DATASET, MODEL, PARTITIONS, Stream
 from schemas.units import HOUR_MS
 from simulator.control_plane.samples import BASE, PASSED, PREPARED, submit, tokens

@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from schemas.dataset import BaseTokens
 from schemas.envelope import Reason
-from schemas.job import Budget, Estimate, JobSpec
 from schemas.reasons import refusing
+from schemas.submission import Budget, Estimate, JobSpec
 from tunery.plan.memory import memory_bytes
 from tunery.plan.packing import packed, steps_of_epoch
 from tunery.plan.price import price_micro

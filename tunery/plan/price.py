@@ -14,7 +14,7 @@ import msgspec
 
 from schemas.account import Lane
 from schemas.envelope import Part
-from schemas.job import Price
+from schemas.submission import Price
 from schemas.units import HOUR_MS, PPM, GpuMs, Micro, divide_up
 
 PRICES_DIR: Final = Path(str(files("tunery.plan"))) / "prices"

@@ -10,8 +10,7 @@ from fractions import Fraction
 from math import comb, sqrt
 
 from schemas.envelope import Reason
-from schemas.job import ScoreSummary
-from schemas.model import Verdict
+from schemas.model import ScoreSummary, Verdict
 from schemas.reasons import judging
 from schemas.units import PPM
 from tunery.work.scores import ItemScore, Scores

@@ -4,7 +4,7 @@ import hashlib
 import hmac
 from typing import Final
 
-from schemas.job import KeyCap
+from schemas.submission import KeyCap
 from services.gateway.accounts.tables import KEYS, KeyRow
 from services.gateway.web.deps import Deps, Principal
 from services.gateway.web.errors import UNAUTHORIZED, ApiError

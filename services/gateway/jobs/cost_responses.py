@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from schemas.job import Estimate, JobSpec, Price
+from schemas.submission import Estimate, JobSpec, Price
 from schemas.training import Device
 from schemas.units import GpuMs, Ms
 from services.gateway.jobs.responses import TrainingParametersResponse, training_parameters

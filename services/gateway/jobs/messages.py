@@ -11,10 +11,10 @@ from schemas.job import (
     JobEnded,
     JobSubmitted,
     PlacementWanted,
-    ScoreSummary,
     VerdictRecorded,
     WantedSet,
 )
+from schemas.model import ScoreSummary
 from schemas.sealed import Sealed
 from schemas.training import AttemptOutcome
 from services.gateway.jobs.event_ids import journal_event_id

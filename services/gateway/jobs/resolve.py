@@ -7,9 +7,9 @@ import msgspec
 
 from schemas import errors
 from schemas.dataset import BaseTokens
-from schemas.job import Budget, JobSpec
 from schemas.model import Base
 from schemas.sealed import Sealed
+from schemas.submission import Budget, JobSpec
 from schemas.training import Device
 from schemas.units import HOUR_MS
 from services.gateway.accounts.tables import TenantRow

@@ -6,8 +6,9 @@ from typing import Any, Final, Literal
 import msgspec
 
 from schemas.dataset import BaseTokens
-from schemas.job import JobSpec, Phase, ScoreSummary, Wanted
-from schemas.model import Verdict
+from schemas.job import Phase, Wanted
+from schemas.model import ScoreSummary, Verdict
+from schemas.submission import JobSpec
 from schemas.training import HyperParameters
 from schemas.units import PPM
 from services.gateway.jobs.event_ids import finite

@@ -5,11 +5,12 @@ from typing import Any, Final, Literal, TypeAlias
 from schemas.account import Lane
 from schemas.dataset import BaseTokens, Prepared
 from schemas.envelope import Part, Reason
-from schemas.job import Estimate, JobOutcome, JobSpec, Phase, ScoreSummary, Wanted
-from schemas.model import Lineage
+from schemas.job import JobOutcome, Phase, Wanted
+from schemas.model import Lineage, ScoreSummary
 from schemas.pool import Role
 from schemas.reasons import Failure
 from schemas.sealed import Sealed
+from schemas.submission import Estimate, JobSpec
 from schemas.training import BlobFile, Device
 from schemas.units import GpuMs, Ms, Tokens
 from services.gateway.views.table import Table, TableIndex, TableRow

@@ -7,8 +7,8 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from schemas.account import ADMIN_SCOPE
-from schemas.job import KeyCap
 from schemas.sealed import Sealed
+from schemas.submission import KeyCap
 from services.gateway.ports import BaseFolders, Prices, Rates, Views
 from services.gateway.settings import GatewaySettings
 from services.gateway.web.commands import CommandSender

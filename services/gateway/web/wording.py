@@ -9,8 +9,7 @@ from typing import Any, Final
 
 from schemas.account import EVENT_TYPES, KEYS_SCOPE
 from schemas.envelope import Reason
-from schemas.job import ScoreSummary
-from schemas.model import GLOBAL, Verdict
+from schemas.model import GLOBAL, ScoreSummary, Verdict
 from schemas.reasons import (
     Failure,
     FailureCode,

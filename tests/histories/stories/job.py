@@ -6,9 +6,7 @@ from schemas.account import Limits, PlanTerms
 from schemas.envelope import Source
 from schemas.job import (
     CancelJob,
-    JobSpec,
     PauseJob,
-    Price,
     RecordBase,
     RecordCheckpoint,
     RecordClosed,
@@ -22,12 +20,13 @@ from schemas.job import (
     RecordVerdict,
     RecordWait,
     ResumeJob,
-    ScoreSummary,
     SetLimits,
     SubmitJob,
 )
+from schemas.model import ScoreSummary
 from schemas.pool import AttemptEnd, EndAuthor, Role
 from schemas.reasons import Failure, ending, failing, judging, rejecting, skipping, waiting
+from schemas.submission import JobSpec, Price
 from schemas.training import (
     AttemptOutcome,
     AttemptStart,

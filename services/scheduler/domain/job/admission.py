@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from schemas import errors
 from schemas.dataset import SPLIT_SEED, BaseTokens, PinTerms, PrepareSpec
 from schemas.envelope import Rejected
-from schemas.job import Estimate, Event, HoldTaken, KeyCap, PhaseSet, PinsWanted
+from schemas.job import Event, HoldTaken, PhaseSet, PinsWanted
 from schemas.model import Base
 from schemas.reasons import refusing, waiting
+from schemas.submission import Estimate, KeyCap
 from schemas.units import Ms
 from services.scheduler.domain.job.quota import key_spend_micro, window_gpu_ms
 from services.scheduler.domain.job.state import OpenJob, TenantJobs

@@ -3,8 +3,8 @@
 from datetime import date, timedelta
 from typing import Final
 
-from schemas.job import KeyCap
 from schemas.pool import Role
+from schemas.submission import KeyCap
 from schemas.units import GpuMs, Micro, Ms, hour_of
 from services.scheduler.domain.job.state import OpenJob, TenantJobs
 from tunery.plan.time import hold_of

@@ -7,8 +7,9 @@ from msgspec import Struct
 
 from schemas.account import Lane, PlanTerms
 from schemas.dataset import BaseTokens, Prepared
-from schemas.job import Estimate, JobOutcome, JobSpec, KeyCap, Phase, Wanted
+from schemas.job import JobOutcome, Phase, Wanted
 from schemas.pool import CloseMode, Role
+from schemas.submission import Estimate, JobSpec, KeyCap
 from schemas.training import BlobFile, Checkpoint, HyperParameters, TrainResult
 from schemas.units import GpuMs, Micro, Ms, Tokens
 

@@ -9,7 +9,6 @@ from schemas.dataset import Prepared
 from schemas.envelope import Sha256
 from schemas.job import (
     AttemptEnded,
-    Estimate,
     Event,
     JobEnded,
     JobOutcome,
@@ -19,15 +18,15 @@ from schemas.job import (
     RecordRegistered,
     RecordVerdict,
     RegistrationWanted,
-    ScoreSummary,
     VerdictDue,
     VerdictRecorded,
     WorkDescribed,
 )
-from schemas.model import Lineage, VersionTerms
+from schemas.model import Lineage, ScoreSummary, VersionTerms
 from schemas.pool import CloseMode, EndRequest, Placement, Role
 from schemas.reasons import EndCode, Failure, ending, failing, waiting
 from schemas.sealed import Sealed
+from schemas.submission import Estimate
 from schemas.training import (
     BlobFile,
     EvalResult,

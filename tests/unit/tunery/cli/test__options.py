@@ -30,9 +30,9 @@ def test_a_data_directory_is_absolute_wherever_the_command_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", "/home/ann")
+    monkeypatch.setenv("HOME", str(tmp_path / "ann"))
     assert output("--data-dir", "here") == f"{tmp_path / 'here'} False"
-    assert output("--data-dir", "~/there", "--json") == "/home/ann/there True"
+    assert output("--data-dir", "~/there", "--json") == f"{tmp_path / 'ann' / 'there'} True"
 
 
 def test_without_the_option_the_variable_counts(tmp_path: Path) -> None:

@@ -3,8 +3,8 @@
 from typing import Any
 
 from schemas.dataset import BaseTokens
-from schemas.job import JobSpec
 from schemas.model import Base
+from schemas.submission import JobSpec
 from schemas.training import HyperParameters
 from simulator.control_plane.samples import spec
 

@@ -7,17 +7,16 @@ from schemas.job import (
     CheckpointRecorded,
     HoldTaken,
     JobEnded,
-    JobSpec,
     JobSubmitted,
     PhaseSet,
     PlacementWanted,
-    Price,
-    ScoreSummary,
     VerdictRecorded,
     WaitNoted,
 )
+from schemas.model import ScoreSummary
 from schemas.pool import AttemptEnd, Placement
 from schemas.reasons import ending, judging, waiting
+from schemas.submission import JobSpec, Price
 from schemas.training import (
     AttemptStart,
     Checkpoint,

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from schemas.job import Budget
+from schemas.submission import Budget
 from services.gateway.jobs.cost_responses import (
     cost_response,
     estimate_response,

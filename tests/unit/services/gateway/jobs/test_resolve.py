@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from schemas.account import Limits
 from schemas.dataset import Validation
-from schemas.job import JobSpec
 from schemas.sealed import Sealed
+from schemas.submission import JobSpec
 from services.gateway.accounts.tables import TenantRow
 from services.gateway.files.tables import FileRow
 from services.gateway.jobs.bodies import JobRequest

@@ -5,7 +5,8 @@ from msgspec.structs import replace
 
 from schemas import errors
 from schemas.envelope import Rejected
-from schemas.job import Budget, CancelJob, HoldTaken, JobEnded, KeyCap, RecordFile, SubmitJob
+from schemas.job import CancelJob, HoldTaken, JobEnded, RecordFile, SubmitJob
+from schemas.submission import Budget, KeyCap
 from simulator.control_plane.samples import limits, submit, tokens
 from tests.unit.services.scheduler.fold import Decider, of
 from tests.unit.services.scheduler.lives import LIVES, TENANT, new_tenant

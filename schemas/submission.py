@@ -1,0 +1,111 @@
+"""What a tenant asks for when it submits a job, and what it is estimated to need and to cost."""
+
+from schemas.dataset import LengthPolicy
+from schemas.envelope import Part
+from schemas.model import Base
+from schemas.sealed import Sealed
+from schemas.training import Device, HyperParameters
+from schemas.units import GpuMs, Micro, Tokens
+
+
+class Price(Part):
+    """One lane's prices out of one version of the price book, as shown with the estimate.
+
+    version: of the price book.
+    currency: of the prices.
+    gpu_hour_micro: one GPU-hour.
+    token_micro_per_million: a million tokens, as a comparison.
+    """
+
+    version: str
+    currency: str
+    gpu_hour_micro: Micro
+    token_micro_per_million: Micro = 0
+
+
+class Estimate(Part):
+    """What a job is expected to need.
+
+    tokens: trained on, over all epochs.
+    steps: optimizer steps.
+    train_gpu_ms: of the training.
+    eval_gpu_ms: of the evaluation.
+    hold_gpu_ms: what is held: an upper bound that its use never passes.
+    memory_bytes: what one slot needs.
+    price_micro: of what is expected.
+    price_max_micro: of the hold.
+    currency: of the prices.
+    """
+
+    tokens: Tokens
+    steps: int
+    train_gpu_ms: GpuMs
+    eval_gpu_ms: GpuMs
+    hold_gpu_ms: GpuMs
+    memory_bytes: int
+    price_micro: Micro
+    price_max_micro: Micro
+    currency: str
+
+
+class Budget(Part):
+    """What one job may cost at most. Its hold is never above it, so neither is its use.
+
+    max_gpu_ms: as GPU time, None: no such cap.
+    max_amount_micro: as an amount, None: no such cap.
+    """
+
+    max_gpu_ms: GpuMs | None = None
+    max_amount_micro: Micro | None = None
+
+
+class JobSpec(Part):
+    """What the tenant asked for, resolved by the gateway: no "auto" left, every input named.
+
+    base: the base model.
+    training_file: the file it trains on.
+    validation_file: the file it validates on, None: a share of the training file.
+    hyper: the resolved hyper-parameters.
+    auto: names of those that were "auto" in the request.
+    length_policy: what happens to rows that are too long.
+    validation_fraction_ppm: share of the rows that validates, in millionths.
+    slots: how many slots it trains on.
+    pool: where it runs.
+    suffix: part of its model's name.
+    metadata: the tenant's own pairs.
+    series: of the registry; it does not reveal the suffix.
+    model_id: id that its version will get: "ft:…".
+    price: what it is admitted at.
+    device: kind of device that every slot must be.
+    budget: what it may cost, None: no cap of its own.
+    drop_max_ppm: loss of accuracy at which the gate blocks, None: the gate's own.
+    """
+
+    base: Base
+    training_file: str
+    validation_file: str | None
+    hyper: HyperParameters
+    auto: tuple[str, ...]
+    length_policy: LengthPolicy
+    validation_fraction_ppm: int
+    slots: int
+    pool: str
+    suffix: Sealed | None
+    metadata: Sealed | None
+    series: str
+    model_id: str
+    price: Price
+    device: Device = "cpu"
+    budget: Budget | None = None
+    drop_max_ppm: int | None = None
+
+
+class KeyCap(Part):
+    """The API key a job was submitted with, where the key may spend so much in a calendar month.
+
+    key_id: the key.
+    spend_cap_micro: how much.
+    """
+
+    key_id: str
+    spend_cap_micro: Micro
