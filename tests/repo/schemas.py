@@ -10,6 +10,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from hashlib import sha256
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Final, TypeAlias, get_args
@@ -275,6 +276,11 @@ def frozen(root: Path, since: str) -> Iterator[tuple[str, Schema]]:
     listed = _git(root, b"", "ls-tree", "-r", since, "--", "schemas/json").decode()
     rows = (line.split(maxsplit=3) for line in listed.splitlines())
     return _contents(root, ((digest, path) for _, _, digest, path in rows))
+
+
+def digest_of(schema: Schema) -> str:
+    """SHA-256 of the schema's canonical bytes."""
+    return sha256(json.dumps(schema, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def _contents(root: Path, listed: Iterable[tuple[str, str]]) -> Iterator[tuple[str, Schema]]:

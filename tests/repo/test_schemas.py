@@ -1,5 +1,6 @@
 """What is on the log can be read for ever: no message is changed, only added to."""
 
+import json
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +29,15 @@ def test_no_version_of_a_file_was_ever_broken() -> None:
         for problem in schemas.problems({name: old}, today)
     }
     assert broken == set()
+
+
+def test_what_was_frozen_is_in_the_history() -> None:
+    """The record has the digest of every schema: a rewritten history would lose the promise."""
+    record = json.loads((schemas.ROOT / schemas.FROZEN_BY).read_text(encoding="utf-8"))
+    since = schemas.freezing_commit()
+    # before it is committed, the record is that of the files beside it
+    files = schemas.read() if since is None else dict(schemas.frozen(schemas.ROOT, since))
+    assert {name: schemas.digest_of(schema) for name, schema in files.items()} == record["schemas"]
 
 
 def test_messages_share_parts_and_do_not_copy_fields() -> None:
