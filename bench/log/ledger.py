@@ -120,7 +120,7 @@ async def _commit_bare(pool: Any, statement: str, first: int, slices: Sequence[S
             "journal_offset": header.offset,
             "pool": event.lease.token.pool,
             "lease": event.lease.token.lease,
-            "hour": event.hour_utc,
+            "hour_utc": event.hour_utc,
             "kind": "usage",
             "cause": "",
             "tenant": event.lease.tenant,

@@ -26,7 +26,7 @@ CREATE TABLE IF NOT EXISTS ledger (
     journal_offset bigint NOT NULL,
     pool text NOT NULL,
     lease bigint NOT NULL,
-    hour integer NOT NULL,
+    hour_utc integer NOT NULL,
     kind text NOT NULL CHECK (kind IN ('usage', 'credit')),
     cause text NOT NULL,
     tenant text NOT NULL,
@@ -38,9 +38,9 @@ CREATE TABLE IF NOT EXISTS ledger (
     used_gpu_ms bigint NOT NULL CHECK (used_gpu_ms >= 0),
     gpu_ms bigint NOT NULL CHECK (CASE kind WHEN 'usage' THEN gpu_ms >= 0 ELSE gpu_ms <= 0 END),
     at bigint NOT NULL,
-    PRIMARY KEY (journal_partition, incarnation, journal_offset, pool, lease, hour, kind, cause)
+    PRIMARY KEY (journal_partition, incarnation, journal_offset, pool, lease, hour_utc, kind, cause)
 );
-CREATE INDEX IF NOT EXISTS ledger_tenant_hour ON ledger (tenant, hour);
+CREATE INDEX IF NOT EXISTS ledger_tenant_hour ON ledger (tenant, hour_utc);
 """
 TENANTS_DDL: Final = """
 CREATE TABLE IF NOT EXISTS tenants (
@@ -100,7 +100,7 @@ def _row(
             "journal_offset": header.offset,
             "pool": event.lease.token.pool,
             "lease": event.lease.token.lease,
-            "hour": event.hour_utc,
+            "hour_utc": event.hour_utc,
             "kind": kind,
             "cause": cause,
         },

@@ -70,9 +70,9 @@ def promote(
     """Move a version to a stage. Fails when another move came first."""
     with _api.connect(folders) as api:
         if expected is None and stage in ("staging", "production"):
-            series = api.model(model_id).get("line")
+            series = api.model(model_id).get("series")
             versions = [
-                version for version in api.models("fine-tuned") if version.get("line") == series
+                version for version in api.models("fine-tuned") if version.get("series") == series
             ]
             held = [version["id"] for version in versions if version["stage"] == stage]
             expected = held[0] if held else None

@@ -79,12 +79,12 @@ def price_micro(price: Price, gpu_ms: GpuMs, tokens: int) -> Micro:
 class LineKey(NamedTuple):
     """What GPU time of one invoice line has in common. Sorts as the lines of an invoice do.
 
-    hour: number of the UTC hour
+    hour_utc: number of the UTC hour
     is_credit: time that is credited
     cause: of a credit
     """
 
-    hour: int
+    hour_utc: int
     job_id: str
     is_credit: bool
     role: str

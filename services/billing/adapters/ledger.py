@@ -16,10 +16,10 @@ from tunery.runtime.store.abstract import Store
 LEDGER: Final = "ledger"  # the projection
 # Rows of earlier months may be late ones; the bill knows which are its own.
 ROWS = """
-SELECT kind, job_id, role, lane, price_version, hour, used_gpu_ms, gpu_ms, cause,
+SELECT kind, job_id, role, lane, price_version, hour_utc, used_gpu_ms, gpu_ms, cause,
     journal_partition, journal_offset
-FROM ledger WHERE tenant = $1 AND hour < $2
-ORDER BY hour, job_id, journal_partition, incarnation, journal_offset, lease, kind, cause
+FROM ledger WHERE tenant = $1 AND hour_utc < $2
+ORDER BY hour_utc, job_id, journal_partition, incarnation, journal_offset, lease, kind, cause
 """
 STATEMENTS = "SELECT statement::text FROM statements WHERE tenant = $1 ORDER BY period"
 ADJUSTMENTS = """

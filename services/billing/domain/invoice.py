@@ -54,7 +54,7 @@ class LedgerRow(Struct, frozen=True, kw_only=True):
     role: Role
     lane: Lane
     price_version: str
-    hour: int
+    hour_utc: int
     used_gpu_ms: GpuMs
     gpu_ms: GpuMs
     cause: str = ""
@@ -70,7 +70,7 @@ class Line(Struct, frozen=True, kw_only=True):
 
     job_id: str
     kind: Kind
-    hour: int
+    hour_utc: int
     starts_at: str
     description: str
     lane: Lane
@@ -163,11 +163,13 @@ def _lines(
     soft_gpu_ms: GpuMs | None,
     share: BillShare,
 ) -> tuple[Line, ...]:
-    billed = (row for row in rows if share.has(row.hour, row.journal_partition, row.journal_offset))
+    billed = (
+        row for row in rows if share.has(row.hour_utc, row.journal_partition, row.journal_offset)
+    )
     lines: list[Line] = []
     net = 0
     for key, together in by_line(billed, _line_key).items():
-        if key.hour < share.month.first_hour:
+        if key.hour_utc < share.month.first_hour:
             lines.append(_line(together, books, late=True))
         else:
             lines.append(_line(together, books, net, soft_gpu_ms))
@@ -177,7 +179,7 @@ def _lines(
 
 def _line_key(row: LedgerRow) -> LineKey:
     return LineKey(
-        hour=row.hour,
+        hour_utc=row.hour_utc,
         job_id=row.job_id,
         is_credit=row.kind == "credit",
         role=row.role,
@@ -202,13 +204,13 @@ def _line(
     if first.kind == "credit":
         work = f"credit for {work}: {CREDIT_OF_CAUSE.get(first.cause, first.cause)}"
     if late:
-        work = f"{work}, late for {period_of(first.hour * HOUR_MS).name}"
-    start = datetime.fromtimestamp(first.hour * HOUR_MS // 1000, UTC)
+        work = f"{work}, late for {period_of(first.hour_utc * HOUR_MS).name}"
+    start = datetime.fromtimestamp(first.hour_utc * HOUR_MS // 1000, UTC)
     over = 0 if soft is None else _above(before + gpu_ms, soft) - _above(before, soft)
     return Line(
         job_id=first.job_id,
         kind=first.kind,
-        hour=first.hour,
+        hour_utc=first.hour_utc,
         starts_at=start.isoformat(),
         description=work,
         lane=first.lane,

@@ -67,7 +67,7 @@ class CostLineResponse(Response):
     kind: str
     attempt: int
     role: str
-    hour: int
+    hour_utc: int
     used_gpu_ms: int
     billable_gpu_ms: int
     cause: str | None
@@ -177,7 +177,7 @@ def _cost_line(line: UsageRow) -> CostLineResponse:
         kind=line.kind,
         attempt=line.attempt,
         role=line.role,
-        hour=line.hour,
+        hour_utc=line.hour_utc,
         used_gpu_ms=line.used_gpu_ms,
         billable_gpu_ms=line.billable_gpu_ms,
         cause=line.cause,
@@ -187,7 +187,7 @@ def _cost_line(line: UsageRow) -> CostLineResponse:
 def _billed(line: UsageRow) -> tuple[LineKey, GpuMs]:
     """The key of the invoice line that this usage or credit belongs to."""
     key = LineKey(
-        hour=line.hour,
+        hour_utc=line.hour_utc,
         job_id=line.job_id,
         is_credit=line.kind == "credit",
         role=line.role,

@@ -98,7 +98,7 @@ def _line(header: Header, event: UsageSliced | UsageCredited) -> Change:
             role=lease.role,
             lane=lease.lane,
             price_version=lease.price_version,
-            hour=event.hour_utc,
+            hour_utc=event.hour_utc,
             kind="usage" if credit is None else "credit",
             used_gpu_ms=event.used_gpu_ms if isinstance(event, UsageSliced) else 0,
             billable_gpu_ms=(

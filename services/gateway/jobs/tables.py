@@ -126,7 +126,7 @@ class UsageRow(TableRow):
     role: Role
     lane: Lane
     price_version: str
-    hour: int
+    hour_utc: int
     kind: str
     used_gpu_ms: GpuMs
     billable_gpu_ms: GpuMs

@@ -69,7 +69,7 @@ def _published(header: Header, event: VersionPublished) -> Change:
             id=event.terms.model_id,
             sequence=header.seq,
             created_at=header.at,
-            line=event.terms.series,
+            series=event.terms.series,
             lineage=event.terms.lineage,
             files=event.files,
             stage="dev",

@@ -34,12 +34,16 @@ class BaseModelResponse(ModelResponse):
 
 
 class FineTunedModelResponse(ModelResponse):
-    """`line`: the versions of one base model and suffix. `lineage`: every input by content hash."""
+    """A published version.
+
+    series: the versions of one base model and suffix.
+    lineage: every input by content hash.
+    """
 
     type: Literal["fine-tuned"] = "fine-tuned"
     parent: str
     job_id: str
-    line: str
+    series: str
     stage: Stage
     stage_since: int
     quarantined: bool
@@ -95,7 +99,7 @@ def model_response(row: ModelRow) -> FineTunedModelResponse:
         owned_by=row.tenant,
         parent=row.lineage.base_id,
         job_id=row.lineage.job_id,
-        line=row.line,
+        series=row.series,
         stage=row.stage,
         stage_since=seconds(row.stage_at),
         quarantined=row.quarantined,

@@ -87,10 +87,10 @@ async def roll_back_model(
     await deps.commands.decide(
         MODEL,
         caller.tenant,
-        RollBack(series=row.line, stage=body.stage, expected=model_id),
+        RollBack(series=row.series, stage=body.stage, expected=model_id),
         actor=deps.seal.seal(caller.tenant, caller.key_id),
     )
-    where = {"tenant": caller.tenant, "line": row.line, "stage": body.stage}
+    where = {"tenant": caller.tenant, "series": row.series, "stage": body.stage}
     holder = await deps.views.first(MODELS, where)
     return model_response(holder if holder is not None else row)
 

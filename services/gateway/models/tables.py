@@ -14,15 +14,16 @@ class BaseRow(TableRow):
 
 
 class ModelRow(TableRow):
-    """A published version. `line`: series of versions, in which a stage has one holder.
+    """A published version.
 
+    series: versions of one tenant, base model and suffix; a stage has one holder in it.
     quarantined: the gate blocked it, so it cannot be promoted.
     """
 
     tenant: str
     sequence: int
     created_at: Ms
-    line: str
+    series: str
     lineage: Lineage
     files: tuple[BlobFile, ...]
     stage: Stage

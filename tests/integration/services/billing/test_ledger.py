@@ -247,7 +247,7 @@ async def test_ledger_and_invoice_equal_the_usage_decided_by_the_pool(
 
 async def check_invoice(world: World, billable: int, lost: int) -> None:
     month = await pool_of(world.runtime.store).fetchval(
-        "SELECT to_char(to_timestamp(max(hour)::bigint * 3600) AT TIME ZONE 'UTC', 'YYYY-MM') "
+        "SELECT to_char(to_timestamp(max(hour_utc)::bigint * 3600) AT TIME ZONE 'UTC', 'YYYY-MM') "
         "FROM ledger"
     )
     period = ("--period", str(month))
@@ -312,7 +312,8 @@ async def test_a_closed_invoice_never_changes_and_late_usage_is_on_the_next(worl
     assert bill["amount_micro"] == lines - 7 == statements[0]["statement"]["amount_micro"]
     await pool_of(store).execute(
         "INSERT INTO ledger SELECT journal_partition, incarnation, journal_offset + 1000, pool,"
-        " lease, hour, kind, cause, tenant, job_id, attempt, role, lane, price_version, 9, 9, at"
+        " lease, hour_utc, kind, cause, tenant, job_id, attempt, role, lane, price_version, 9, 9,"
+        " at"
         " FROM ledger WHERE kind = 'usage' LIMIT 1"
     )
     assert await world.show_invoice(month.name) == bill

@@ -42,10 +42,10 @@ def header(offset: int = 7) -> Header:
     )
 
 
-def sliced(hour: int = 5) -> UsageSliced:
+def sliced(hour_utc: int = 5) -> UsageSliced:
     return UsageSliced(
         lease=LEASE,
-        hour_utc=hour,
+        hour_utc=hour_utc,
         used_gpu_ms=90,
         billable_gpu_ms=80,
     )

@@ -29,7 +29,7 @@ def sample(soft: int | None = None) -> Invoice:
         role="train",
         lane="standard",
         price_version="v",
-        hour=MONTH.first_hour,
+        hour_utc=MONTH.first_hour,
         used_gpu_ms=2_000,
         gpu_ms=2_000,
     )

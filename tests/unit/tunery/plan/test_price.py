@@ -22,7 +22,7 @@ BOOK = {
     "token_micro_per_million": 500_000,
 }
 KEY = LineKey(
-    hour=1,
+    hour_utc=1,
     job_id="job1",
     is_credit=False,
     role="train",
@@ -67,5 +67,5 @@ def test_a_line_is_rounded_once_however_many_slices_it_has() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 10**9))), st.integers(0, 10**7))
 def test_the_order_of_slices_does_not_matter(slices: list[tuple[int, int]], price: int) -> None:
-    usage = [(KEY._replace(hour=hour), gpu_ms) for hour, gpu_ms in slices]
+    usage = [(KEY._replace(hour_utc=hour), gpu_ms) for hour, gpu_ms in slices]
     assert job_cost(usage, price) == job_cost(reversed(usage), price)

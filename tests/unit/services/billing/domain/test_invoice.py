@@ -33,21 +33,21 @@ MONTH = period("2026-11")
 HOUR = MONTH.first_hour + 13
 
 
-def row(hour: int = HOUR, gpu_ms: int = HOUR_MS, job_id: str = "ftjob-1") -> LedgerRow:
+def row(hour_utc: int = HOUR, gpu_ms: int = HOUR_MS, job_id: str = "ftjob-1") -> LedgerRow:
     return LedgerRow(
         kind="usage",
         job_id=job_id,
         role="train",
         lane="standard",
         price_version="2026-11",
-        hour=hour,
+        hour_utc=hour_utc,
         used_gpu_ms=gpu_ms,
         gpu_ms=gpu_ms,
     )
 
 
-def credit(gpu_ms: int, hour: int = HOUR) -> LedgerRow:
-    return replace(row(hour), kind="credit", used_gpu_ms=0, gpu_ms=-gpu_ms, cause="lost")
+def credit(gpu_ms: int, hour_utc: int = HOUR) -> LedgerRow:
+    return replace(row(hour_utc), kind="credit", used_gpu_ms=0, gpu_ms=-gpu_ms, cause="lost")
 
 
 def bill(*rows: LedgerRow, soft: int | None = None) -> Invoice:
@@ -130,7 +130,7 @@ ROWS = st.builds(
     role=st.sampled_from(["train", "eval"]),
     lane=st.sampled_from(["premium", "standard", "free"]),
     price_version=st.sampled_from(["2026-11", "2026-12"]),
-    hour=st.integers(MONTH.first_hour, MONTH.first_hour + 5),
+    hour_utc=st.integers(MONTH.first_hour, MONTH.first_hour + 5),
     used_gpu_ms=st.integers(0, 10**9),
     gpu_ms=st.integers(0, 10**9),
 )

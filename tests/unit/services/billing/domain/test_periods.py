@@ -69,7 +69,7 @@ def test_the_sum_of_all_bills_equals_the_ledger_despite_late_usage(life: list[ob
         if isinstance(happened, tuple):
             at, partition, gpu_ms = happened
             offset = sum(entry.journal_partition == partition for entry in rows)
-            new = row(hour=MONTHS[at].first_hour + len(rows) % 5, gpu_ms=gpu_ms)
+            new = row(hour_utc=MONTHS[at].first_hour + len(rows) % 5, gpu_ms=gpu_ms)
             rows.append(replace(new, journal_partition=partition, journal_offset=offset))
         elif len(closed) < len(MONTHS) - 1:
             closed.append(close(MONTHS[len(closed)], rows, closed))
@@ -88,9 +88,9 @@ def test_the_sum_of_all_bills_equals_the_ledger_despite_late_usage(life: list[ob
 
 def test_late_usage_is_on_the_next_bill_and_marked_as_late() -> None:
     september, october = MONTHS[:2]
-    early = row(hour=september.first_hour)
+    early = row(hour_utc=september.first_hour)
     closed = [close(september, [early], [])]
-    late = replace(row(hour=september.end_hour - 1), journal_offset=1)
+    late = replace(row(hour_utc=september.end_hour - 1), journal_offset=1)
     (line,) = bill(october, [early, late], closed).lines
     assert (line.description, line.overage_gpu_ms) == ("training, late for 2026-09", 0)
     assert bill(september, [early, late], closed).gpu_ms == early.gpu_ms
@@ -99,14 +99,14 @@ def test_late_usage_is_on_the_next_bill_and_marked_as_late() -> None:
 
 def test_a_closed_bill_keeps_its_limit() -> None:
     september = MONTHS[0]
-    used = row(hour=september.first_hour, gpu_ms=2 * HOUR_MS)
+    used = row(hour_utc=september.first_hour, gpu_ms=2 * HOUR_MS)
     closed = [close(september, [used], [])]
     assert bill(september, [used], closed, soft=0).overage_gpu_ms == HOUR_MS
 
 
 def test_a_closed_bill_that_would_change_is_named() -> None:
     september = MONTHS[0]
-    used = row(hour=september.first_hour)
+    used = row(hour_utc=september.first_hour)
     closed = [close(september, [used], [])]
     with pytest.raises(Altered, match="2026-09 was closed with"):
         bill(september, [replace(used, gpu_ms=used.gpu_ms - 1)], closed)
@@ -116,7 +116,7 @@ def test_adjustments_are_on_the_bill_and_in_its_sum() -> None:
     goodwill = InvoiceAdjustment(
         reference="T-1", reason="goodwill", currency="EUR", amount_micro=-1_000_000
     )
-    used = row(hour=MONTHS[0].first_hour)
+    used = row(hour_utc=MONTHS[0].first_hour)
     adjusted_bill = invoice("acme", MONTHS[0], [used], BOOKS, None, "EUR", adjustments=[goodwill])
     assert adjusted_bill.amount_micro == adjusted_bill.lines[0].amount_micro - 1_000_000
     dollars = replace(goodwill, currency="USD")

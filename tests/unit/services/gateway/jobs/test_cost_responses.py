@@ -26,7 +26,7 @@ def test_cost_sums_lines_and_keeps_credits_apart() -> None:
         role="train",
         lane="premium",
         price_version="2026-11",
-        hour=1,
+        hour_utc=1,
         kind="usage",
         used_gpu_ms=90_000,
         billable_gpu_ms=90_000,
