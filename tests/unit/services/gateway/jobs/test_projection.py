@@ -92,8 +92,8 @@ def test_the_history_gives_the_job_as_it_was_at_every_moment() -> None:
 
 
 def test_a_result_file_is_part_of_the_history() -> None:
-    terms = replace(FILE.terms, purpose="fine-tune-results", job_id=JOB)
-    file = replace(FILE, terms=terms)
+    terms = replace(FILE.terms, purpose="fine-tune-results")
+    file = replace(FILE, terms=terms, job_id=JOB)
     tables = folded("dataset", file, records=folded("job", *WHOLE_LIFE))
     assert only(tables, JOBS).result_file == FILE.file_id
     assert only(tables, FILES).status == "processed"
