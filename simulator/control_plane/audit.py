@@ -126,8 +126,8 @@ def bills(lines: Iterable[LedgerLine]) -> dict[tuple[str, str], tuple[GpuMs, Mic
     sums: Counter[tuple[Any, ...]] = Counter()
     for line in lines:
         price = price_books()[line.price_version].gpu_hour_micro[line.lane]
-        kept = (line.job_id, line.hour, line.kind, line.role, line.cause, price)
-        sums[line.tenant, month(line.hour), *kept] += line.gpu_ms
+        kept = (line.job_id, line.hour_utc, line.kind, line.role, line.cause, price)
+        sums[line.tenant, month(line.hour_utc), *kept] += line.gpu_ms
     totals: dict[tuple[str, str], tuple[GpuMs, Micro]] = defaultdict(lambda: (0, 0))
     for (tenant, name, *_, price), gpu_ms in sums.items():
         time, money = totals[tenant, name]

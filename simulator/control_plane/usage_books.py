@@ -53,7 +53,7 @@ class LedgerLine(Struct, frozen=True, kw_only=True):
     lane: str
     price_version: str
     lease: int
-    hour: int
+    hour_utc: int
     kind: str
     cause: str
     used_gpu_ms: GpuMs
@@ -295,7 +295,7 @@ class Meter:
             lane=event.lease.lane,
             price_version=event.lease.price_version,
             lease=event.lease.token.lease,
-            hour=event.hour_utc,
+            hour_utc=event.hour_utc,
             kind=kind,
             cause=cause,
             used_gpu_ms=used,

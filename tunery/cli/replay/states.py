@@ -15,7 +15,7 @@ from tunery.runtime.verbs import Aggregate
 
 DIGESTS: Final = "SELECT partition, journal_offset, state_hash FROM {}.digests WHERE stream = $1"
 LEDGER: Final = """
-SELECT tenant, hour, sum(gpu_ms)::bigint AS gpu_ms FROM billing.ledger GROUP BY 1, 2
+SELECT tenant, hour_utc, sum(gpu_ms)::bigint AS gpu_ms FROM billing.ledger GROUP BY 1, 2
 """
 
 
@@ -68,7 +68,7 @@ async def ledger_by_month(
     """Sums of the ledger by tenant and month, which begins and ends where the quota's does."""
     sums: dict[tuple[str, str], GpuMs] = {}
     for row in await connection.fetch(LEDGER):
-        tenant_month = row["tenant"], month_of(row["hour"])
+        tenant_month = row["tenant"], month_of(row["hour_utc"])
         sums[tenant_month] = sums.get(tenant_month, 0) + row["gpu_ms"]
     return sums
 
