@@ -1,6 +1,7 @@
 """HTTP that all subjects share.
 
 * `edge`: the outermost layer: request ids, keys, size of bodies, metrics
+* `lingering`: answers reach clients that are still sending
 * `deps`: dependencies of all routes, and the caller
 * `bodies`, `responses`: types that bodies and responses share; pages of a list
 * `errors`, `problems`: codes and statuses; turns exceptions into error responses

@@ -16,6 +16,7 @@ from services.gateway.web.errors import (
     ApiError,
     invalid,
 )
+from services.gateway.web.lingering import linger
 from services.gateway.web.metrics import REQUEST_SECONDS, REQUESTS
 from services.gateway.web.problems import error_of, error_response, fault
 from services.gateway.web.scopes import scope_of
@@ -44,6 +45,7 @@ class Edge:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        receive, send = linger(scope, receive, send)
         begun = time.perf_counter()
         request_id = self._deps.fresh("req_")
         status = 500

@@ -19,6 +19,7 @@ KEEP_ALIVE_S: Final = 30
 class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, serving: asyncio.Event) -> None:
         super().__init__(config)
+        self.servers = []  # uvicorn sets it when it has begun to listen
         self._serving = serving
 
     @contextmanager
@@ -28,6 +29,15 @@ class _Server(uvicorn.Server):
     async def on_tick(self, counter: int) -> bool:
         beat("waiting")
         return await super().on_tick(counter)
+
+    def close(self) -> None:
+        """What `shutdown` closes. A cancelled server has not done it: its sockets would stay with
+        the event loop, which would then take the next server's, under the same number, for them.
+        """
+        for listening in self.servers:
+            listening.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -75,3 +85,4 @@ class HttpServer:
                 server.should_exit = True
                 if not task.done():
                     await asyncio.wait((task,), timeout=STOP_S_MAX + 1)
+                server.close()

@@ -4,6 +4,7 @@ from typing import Any
 
 import httpx
 import pytest
+import uvloop
 
 from services.gateway.web.server import HttpServer
 from tests.unit.tunery.runtime.strays import cancel_by_mistake, tasks_called, until
@@ -37,10 +38,15 @@ async def answer(client: httpx.AsyncClient, url: str) -> str:
 
 
 @pytest.mark.parametrize("name", ["http", "uvicorn"])
-async def test_server_answers_again_on_its_port_after_a_stray_cancellation(
+def test_server_answers_again_on_its_port_after_a_stray_cancellation(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keeping, "BACKOFF", Backoff(1, 3_000))
+    uvloop.run(cancel_twice(name))  # the loop that services run on
+
+
+async def cancel_twice(name: str) -> None:
+    """Cancel the task of this name, and again after the server has answered."""
     server, health = HttpServer(hello, "127.0.0.1", free_port()), Health()
     url = "http://{}:{}/there".format(*server.address)
     keeper = asyncio.create_task(keep(server, health))
