@@ -14,14 +14,14 @@ from schemas.envelope import Envelope
 from schemas.job import JobEnded
 from schemas.telemetry import Heartbeat
 from schemas.topics import HEARTBEATS, STREAMS
-from schemas.units import HOUR_MS, GpuMs, Micro, Ms
+from schemas.units import HOUR_MS, GpuMs, Micro
 from services.billing.adapters.prices import read_books
 from services.billing.domain.invoice import LedgerRow, invoice
 from services.billing.domain.periods import period
 from simulator.control_plane.books import SecondBooks
 from simulator.control_plane.control_plane_sim import ControlPlaneRun
 from simulator.control_plane.quota_books import Quota, month
-from simulator.control_plane.usage_books import Beat, LedgerLine, Meter
+from simulator.control_plane.usage_books import Agent, Beat, LedgerLine, Meter
 from simulator.engine.verdict import Verdict
 from tunery.runtime.journal.reader import Accepted
 
@@ -80,15 +80,15 @@ def check(run: ControlPlaneRun) -> Verdict:
     )
 
 
-def _beats(run: ControlPlaneRun) -> dict[Beat, dict[int, Ms]]:
+def _beats(run: ControlPlaneRun) -> dict[Agent, list[Beat]]:
     decode = msgspec.json.Decoder(Heartbeat).decode
-    beats = {}
+    beats = defaultdict[Agent, list[Beat]](list)
     for (topic, _), records in run.context.broker.history.items():
         if topic == HEARTBEATS.name:
             for record in records:
                 beat = decode(record.value)
                 elapsed = dict(zip(beat.leases, beat.elapsed_ms, strict=True))
-                beats[beat.node_id, beat.incarnation, record.timestamp] = elapsed
+                beats[beat.node_id, beat.incarnation].append(Beat(record.timestamp, elapsed))
     return beats
 
 

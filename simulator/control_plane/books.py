@@ -1,7 +1,7 @@
 """Both second books of a run, kept together: use and money by lease, limits and holds by tenant."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,19 +9,19 @@ from schemas.pool import UsageCredited, UsageSliced
 from schemas.units import GpuMs, Ms
 from simulator.control_plane.agent import Diary
 from simulator.control_plane.quota_books import Quota
-from simulator.control_plane.usage_books import Beat, Meter
+from simulator.control_plane.usage_books import Agent, Beat, Meter
 
 
 @dataclass
 class SecondBooks:
     """Entered decision by decision; `violations` is what did not hold at some prefix.
 
-    beats: every heartbeat that is in the log, also of later; elapsed time by lease.
+    beats: every heartbeat that is in the log, also of later, by agent.
     diaries: of those who ran, by incarnation and lease.
     net: billed to a job so far, credits taken off.
     """
 
-    beats: Mapping[Beat, Mapping[int, Ms]]
+    beats: Mapping[Agent, Sequence[Beat]]
     diaries: Mapping[tuple[str, int], Diary]
     meter: Meter = field(init=False)
     quota: Quota = field(default_factory=Quota)

@@ -5,9 +5,9 @@ attempts recorded, and uses no state and no arithmetic of the scheduler.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
@@ -39,8 +39,15 @@ from simulator.control_plane.agent import Diary
 from simulator.control_plane.true_usage import hours, unusable_ms
 
 AttemptKey: TypeAlias = tuple[str, int]  # job, attempt
-Beat: TypeAlias = tuple[str, str, Ms]  # node, incarnation, broker time
+Agent: TypeAlias = tuple[str, str]  # node, incarnation
 PLATFORM: Final = ("platform", "bad_node", None)
+
+
+class Beat(NamedTuple):
+    """A heartbeat: when the broker took it, and the elapsed time of each lease that it lists."""
+
+    at: Ms
+    elapsed_ms: Mapping[int, Ms]
 
 
 class LedgerLine(Struct, frozen=True, kw_only=True):
@@ -98,12 +105,12 @@ class LeaseBook:
 class Meter:
     """`net`: by job and hour, credits taken off.
 
-    `beats`: every heartbeat that is in the log, with the elapsed time of each lease that it lists.
+    `beats`: every heartbeat that is in the log, by agent and in the order of the log.
 
     `held`: leases whose money or slots are open.
     """
 
-    beats: Mapping[Beat, Mapping[int, Ms]]
+    beats: Mapping[Agent, Sequence[Beat]]
     diaries: Mapping[tuple[str, int], Diary]
     violations: list[str] = field(default_factory=list)
     leases: dict[int, LeaseBook] = field(default_factory=dict)
@@ -117,7 +124,7 @@ class Meter:
         default_factory=lambda: defaultdict(lambda: (0, 0))
     )
     lines: Counter[LedgerLine] = field(default_factory=Counter)
-    _registered: set[Beat] = field(default_factory=set)
+    _registered: dict[Agent, set[Ms]] = field(default_factory=dict)
 
     def enter(self, command: Any, events: tuple[Any, ...], at: Ms) -> None:
         """One decision of the pool."""
@@ -158,7 +165,8 @@ class Meter:
         match event:
             case NodeRegistered():
                 self.nodes[event.node.node_id] = event.node
-                self._registered.add((event.node.node_id, event.node.incarnation, at))
+                agent = event.node.node_id, event.node.incarnation
+                self._registered.setdefault(agent, set()).add(at)
             case NodesObserved():
                 self._observe(event, at)
             case PlacementQueued():
@@ -181,18 +189,31 @@ class Meter:
 
     def _observe(self, event: NodesObserved, at: Ms) -> None:
         for seen in event.seen:
-            beat = (seen.node_id, seen.incarnation, seen.last_seen)
-            if beat not in self.beats and beat not in self._registered:
+            agent = (seen.node_id, seen.incarnation)
+            elapsed = {lease.lease: lease.elapsed_ms for lease in seen.leases or ()}
+            if not self._is_proven(agent, seen.last_seen, None if seen.leases is None else elapsed):
                 self._say("proof", f"{seen} is not in any heartbeat")
-            elapsed = self.beats.get(beat, {})
-            if seen.leases is not None and {x.lease: x.elapsed_ms for x in seen.leases} != elapsed:
-                self._say("proof", f"{seen} has other times than its heartbeat, {elapsed}")
             for lease in self.held.values():
-                here = (lease.grant.node_id, lease.grant.incarnation) == beat[:2]
+                here = (lease.grant.node_id, lease.grant.incarnation) == agent
                 if here and lease.started_at is not None:
                     ran_until = lease.started_at + elapsed.get(lease.grant.token.lease, 0)
                     lease.alive_at = max(lease.alive_at, min(ran_until, seen.last_seen, at))
                     lease.seen_at = max(lease.seen_at, min(seen.last_seen, at))
+
+    def _is_proven(self, agent: Agent, last_seen: Ms, elapsed: Mapping[int, Ms] | None) -> bool:
+        """The times are those of one heartbeat, and no heartbeat before it was seen later.
+
+        Broker time may step back between two heartbeats; then the first was seen last.
+        """
+        seen_at = self._registered.get(agent, set()).copy()
+        if last_seen in seen_at and not elapsed:
+            return True
+        for beat in self.beats.get(agent, ()):
+            seen_at.add(beat.at)
+            has_times = elapsed is None or beat.elapsed_ms == elapsed
+            if has_times and beat.at <= last_seen and last_seen in seen_at:
+                return True
+        return False
 
     def _grant(self, event: LeaseGranted) -> None:
         grant = self._granted(event)

@@ -54,7 +54,7 @@ from simulator.control_plane.samples import (
     submit,
     tokens,
 )
-from simulator.control_plane.usage_books import Beat
+from simulator.control_plane.usage_books import Agent, Beat
 from tests.unit.services.scheduler.fold import Decider
 
 TENANTS: Final = ("acme", "globex")
@@ -96,7 +96,7 @@ class World:
         self.nodes = [WorldNode(f"n{i}", self.random.randint(1, 3)) for i in range(nodes)]
         self.gone: list[WorldNode] = []
         self.journal = NodeState(node_id="", incarnation="")  # what every node knows of the pool
-        self.beats: dict[Beat, dict[int, int]] = {}
+        self.beats: dict[Agent, list[Beat]] = {}
         self.diaries: LeaseDiaries = {}
         self.books, self.incarnations = SecondBooks(self.beats, self.diaries), 0
         self.jobs: dict[str, str] = {}  # job → tenant
@@ -305,7 +305,8 @@ class World:
         elapsed = dict(zip(beat.leases, beat.elapsed_ms, strict=True))
         node.last_seen = self.at
         node.leases = tuple(LeaseSeen(lease=n, elapsed_ms=ms) for n, ms in elapsed.items())
-        self.beats[node.node_id, agent.node.incarnation, self.at] = elapsed
+        beats = self.beats.setdefault((node.node_id, agent.node.incarnation), [])
+        beats.append(Beat(self.at, elapsed))
 
     def _sleep(self) -> None:
         """All machines sleep, for hours: a laptop's lid, a paused VM, a step of broker time."""

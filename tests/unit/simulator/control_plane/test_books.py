@@ -1,12 +1,15 @@
 """The second books find bills that are wrong at some prefix, or do not agree at the end."""
 
+import pytest
+
 from schemas.envelope import Tick
 from schemas.job import HoldTaken, JobSubmitted
-from schemas.pool import UsageCredited, UsageSliced
+from schemas.pool import LeaseSeen, NodeSeen, NodesObserved, UsageCredited, UsageSliced
 from schemas.units import HOUR_MS
 from services.scheduler.domain.job.quota import month_of
 from simulator.control_plane.books import SecondBooks
 from simulator.control_plane.samples import T0
+from simulator.control_plane.usage_books import Beat
 from tests.unit.services.scheduler.world import World
 
 HOUR_UTC = T0 // HOUR_MS
@@ -57,3 +60,32 @@ def test_a_job_without_an_end_is_found_at_the_end() -> None:
     books = SecondBooks({}, {})
     books.enter_job("acme", Tick(), (submitted,), T0)
     assert books.violations_at_the_end() == ["end: ftjob-0 never ended"]
+
+
+@pytest.mark.parametrize(("elapsed_ms", "violations"), [(5, 0), (7, 0), (6, 1)])
+def test_an_observation_has_the_times_of_one_heartbeat(elapsed_ms: int, violations: int) -> None:
+    """While broker time stands still, several heartbeats are of the same moment."""
+    books = SecondBooks({("n1", "n1.1"): (Beat(T0, {2: 5}), Beat(T0, {2: 7}))}, {})
+    leases = (LeaseSeen(lease=2, elapsed_ms=elapsed_ms),)
+    seen = NodeSeen(node_id="n1", incarnation="n1.1", last_seen=T0, silent=False, leases=leases)
+    books.enter_pool(Tick(), (NodesObserved(seen=(seen,)),), T0)
+    assert len(books.violations) == violations
+
+
+@pytest.mark.parametrize(
+    ("last_seen", "violations"), [(T0, 0), (T0 - 3, 0), (T0 - 9, 1), (T0 - 1, 1)]
+)
+def test_broker_time_may_step_back_between_two_heartbeats(last_seen: int, violations: int) -> None:
+    """The newest has the times; what was seen last is an earlier one, unless the watcher is new."""
+    beats = (Beat(T0 - 9, {2: 1}), Beat(T0, {2: 5}), Beat(T0 - 3, {2: 7}))
+    books = SecondBooks({("n1", "n1.1"): beats}, {})
+    leases = (LeaseSeen(lease=2, elapsed_ms=7),)
+    observed = NodesObserved(
+        seen=(
+            NodeSeen(
+                node_id="n1", incarnation="n1.1", last_seen=last_seen, silent=False, leases=leases
+            ),
+        )
+    )
+    books.enter_pool(Tick(), (observed,), T0)
+    assert len(books.violations) == violations
