@@ -298,9 +298,9 @@ async def test_a_closed_invoice_never_changes_and_late_usage_is_on_the_next(worl
         net = sum(closed.end.billable_gpu_ms - closed.end.lost_gpu_ms for closed in ends)
         month = period_of(world.clock.now_ms())
         world.clock.ahead_ms = month.end_ms + CLOSE_AFTER_MS - world.clock.now_ms()
-        await world.account(
-            msgspec.structs.replace(credit, reference="T-2")
-        )  # any command makes the owner read the clock
+        later = msgspec.structs.replace(credit.adjustment, reference="T-2")
+        # any command makes the owner read the clock
+        await world.account(AdjustInvoice(adjustment=later))
         async with asyncio.timeout(PATIENCE_S):
             while not (statements := await store.rows("statements")):  # noqa: ASYNC110  # another task writes it
                 await asyncio.sleep(0.02)
@@ -313,8 +313,7 @@ async def test_a_closed_invoice_never_changes_and_late_usage_is_on_the_next(worl
     await pool_of(store).execute(
         "INSERT INTO ledger SELECT journal_partition, incarnation, journal_offset + 1000, pool,"
         " lease, hour_utc, kind, cause, tenant, job_id, attempt, role, lane, price_version, 9, 9,"
-        " at"
-        " FROM ledger WHERE kind = 'usage' LIMIT 1"
+        " at FROM ledger WHERE kind = 'usage' LIMIT 1"
     )
     assert await world.show_invoice(month.name) == bill
     following = await world.show_invoice(month.following().name)
