@@ -16,7 +16,7 @@ from services.gateway.web.errors import (
     ApiError,
     invalid,
 )
-from services.gateway.web.lingering import linger
+from services.gateway.web.lingering import BODY, linger
 from services.gateway.web.metrics import REQUEST_SECONDS, REQUESTS
 from services.gateway.web.problems import error_of, error_response, fault
 from services.gateway.web.scopes import scope_of
@@ -27,7 +27,6 @@ LOG: Final = logging.getLogger("tunery.gateway")
 BODY_BYTES_MAX: Final = 1024 * 1024
 OPEN: Final = frozenset({"/healthz", "/readyz", "/metrics", "/openapi.json"})
 STREAMED: Final = re.compile("/v1/files|/v1/uploads/[^/]+/parts")  # their routes measure the body
-BODY: Final = "http.response.body"
 API_VERSION: Final = "2020-10-01"
 
 
