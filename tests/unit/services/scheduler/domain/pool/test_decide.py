@@ -117,6 +117,14 @@ def member_of(events: tuple[Any, ...]) -> LeaseMember:
     return member
 
 
+def ran_before(elapsed_ms: int = 10 * MINUTE) -> Decider:
+    """A pool whose node has run the first attempt of `ftjob-1` for so long, and is free again."""
+    decider = running()
+    decider.at += elapsed_ms
+    decider.accept(exited(outcome="failed", cause="user", elapsed_ms=elapsed_ms), freed())
+    return decider
+
+
 def running(**changes: Any) -> Decider:
     """Node `a` with 2 slots trains attempt 1 since T0."""
     return pool().accept(node(), request(**changes), begun())
@@ -548,15 +556,15 @@ def test_work_behind_a_bad_checkpoint_is_credited_at_the_start() -> None:
         checkpoint(20, captured_ms=9 * MINUTE),
         checkpoint(10, captured_ms=4 * MINUTE),
     )
-    decider = pool().accept(node(), request(attempt=2, checkpoints=named))
+    decider = ran_before().accept(request(attempt=2, checkpoints=named))
     reason = skipping("blob_corrupt")
     bad = SkippedCheckpoint(manifest_sha256=named[0].manifest_sha256, reason=reason)
-    events = decider.when(begun(loaded=named[1].manifest_sha256, loaded_step=10, skipped=(bad,)))
+    events = decider.when(begun(2, loaded=named[1].manifest_sha256, loaded_step=10, skipped=(bad,)))
     assert of(events, LeaseStarted).start.skipped == (bad,)
     credit = of(events, UsageCredited)
     assert (credit.lost_gpu_ms, credit.cause) == (5 * MINUTE, "skipped_checkpoint")
     decider.at += MINUTE
-    closed = end_of(decider.when(exited(outcome="succeeded", elapsed_ms=MINUTE, result=TRAINED)))
+    closed = end_of(decider.when(exited(2, outcome="succeeded", elapsed_ms=MINUTE, result=TRAINED)))
     assert closed.lost_gpu_ms == 5 * MINUTE
 
 

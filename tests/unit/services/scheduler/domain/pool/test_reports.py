@@ -16,6 +16,7 @@ from tests.unit.services.scheduler.domain.pool.test_decide import (
     exited,
     freed,
     pool,
+    ran_before,
     running,
     token,
 )
@@ -68,8 +69,8 @@ NEWER, OLDER = checkpoint(9, 1, 9 * MINUTE), checkpoint(5, 1, 5 * MINUTE)
 def test_work_behind_a_checkpoint_that_cannot_be_used_is_credited(
     loaded: str | None, lost_ms: int
 ) -> None:
-    decider = pool().accept(node(), request(attempt=2, checkpoints=(NEWER, OLDER)))
-    events = decider.when(begun(loaded=loaded, skipped=skipped(NEWER.manifest_sha256)))
+    decider = ran_before().accept(request(attempt=2, checkpoints=(NEWER, OLDER)))
+    events = decider.when(begun(2, loaded=loaded, skipped=skipped(NEWER.manifest_sha256)))
     assert names(events) == ["LeaseStarted", "UsageCredited"]
     credit = of(events, UsageCredited)
     assert (credit.lost_gpu_ms, credit.cause) == (lost_ms, "skipped_checkpoint")
