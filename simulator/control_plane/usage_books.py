@@ -34,7 +34,7 @@ from schemas.pool import (
     UsageSliced,
 )
 from schemas.training import Checkpoint
-from schemas.units import HOUR_MS, GpuMs, Ms
+from schemas.units import GpuMs, Ms
 from simulator.control_plane.agent import Diary
 from simulator.control_plane.true_usage import hours, lost_by_hour, newest_first, unusable_ms
 

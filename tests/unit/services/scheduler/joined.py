@@ -121,7 +121,11 @@ class Joined:
 
     def beat(self, elapsed_ms: int | None = None, *, silent: bool = False) -> None:
         """What the watcher says of node `a`: its lease has run for so long."""
-        listed = () if elapsed_ms is None else (LeaseSeen(self._token.lease, elapsed_ms),)
+        listed = (
+            ()
+            if elapsed_ms is None
+            else (LeaseSeen(lease=self._token.lease, elapsed_ms=elapsed_ms),)
+        )
         seen = NodeSeen(
             node_id="a", incarnation="a-1", last_seen=self.pool.at, silent=silent, leases=listed
         )

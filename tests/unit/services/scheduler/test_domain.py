@@ -95,7 +95,7 @@ def test_money_b4_a_credit_in_the_hour_of_the_end_leaves_less_than_nothing(
         return ((charged[-1].hour_utc, gpu_ms),) if charged and gpu_ms else ()
 
     monkeypatch.setattr(closing, "newest_hours", in_one_hour)
-    with pytest.raises(AssertionError, match="ledger: .* leaves less than nothing in its hour"):
+    with pytest.raises(AssertionError, match=r"ledger: .* leaves less than nothing in its hour"):
         settled(chaotic(seed))
 
 

@@ -20,7 +20,6 @@ from schemas.pool import (
     LeaseGranted,
     LeaseKilled,
     LeaseMember,
-    LeaseStarted,
     MemberFreed,
     NodeSeen,
     ObserveNodes,
@@ -34,8 +33,8 @@ from schemas.pool import (
     UsageSliced,
     WaitExplained,
 )
-from schemas.reasons import ending, skipping, waiting
-from schemas.training import AttemptStart, SkippedCheckpoint
+from schemas.reasons import ending, waiting
+from schemas.training import AttemptStart
 from schemas.units import HOUR_MS
 from services.scheduler.app import POOLS
 from services.scheduler.domain.pool.deadlines import (
@@ -549,23 +548,6 @@ def test_an_agent_that_never_starts_or_never_reports_does_not_hold_a_job() -> No
     closed = end_of(decider.when(Tick()))
     assert (closed.outcome, closed.used_gpu_ms) == ("preempted", 0)
     assert len(decider.state[POOL].leases) == 1  # its slots are not free for that
-
-
-def test_work_behind_a_bad_checkpoint_is_credited_at_the_start() -> None:
-    named = (
-        checkpoint(20, captured_ms=9 * MINUTE),
-        checkpoint(10, captured_ms=4 * MINUTE),
-    )
-    decider = ran_before().accept(request(attempt=2, checkpoints=named))
-    reason = skipping("blob_corrupt")
-    bad = SkippedCheckpoint(manifest_sha256=named[0].manifest_sha256, reason=reason)
-    events = decider.when(begun(2, loaded=named[1].manifest_sha256, loaded_step=10, skipped=(bad,)))
-    assert of(events, LeaseStarted).start.skipped == (bad,)
-    credit = of(events, UsageCredited)
-    assert (credit.lost_gpu_ms, credit.cause) == (5 * MINUTE, "skipped_checkpoint")
-    decider.at += MINUTE
-    closed = end_of(decider.when(exited(2, outcome="succeeded", elapsed_ms=MINUTE, result=TRAINED)))
-    assert closed.lost_gpu_ms == 5 * MINUTE
 
 
 def test_an_evaluation_is_a_lease_like_any_other() -> None:

@@ -13,6 +13,7 @@ from schemas.training import SkippedCheckpoint
 from simulator.control_plane.samples import MINUTE, POOL, TRAINED, checkpoint, node, request
 from tests.unit.services.scheduler.domain.pool.test_decide import (
     begun,
+    end_of,
     exited,
     freed,
     pool,
@@ -74,6 +75,9 @@ def test_work_behind_a_checkpoint_that_cannot_be_used_is_credited(
     assert names(events) == ["LeaseStarted", "UsageCredited"]
     credit = of(events, UsageCredited)
     assert (credit.lost_gpu_ms, credit.cause) == (lost_ms, "skipped_checkpoint")
+    decider.at += MINUTE
+    closed = end_of(decider.when(exited(2, outcome="succeeded", elapsed_ms=MINUTE, result=TRAINED)))
+    assert closed.lost_gpu_ms == lost_ms
 
 
 def test_nothing_is_credited_where_nothing_was_skipped_or_lost() -> None:
