@@ -18,7 +18,14 @@ from tunery.runtime.verbs import Change
 
 VERSION: Final = 11  # 11: scheduled plans, suspension
 TABLES: Final[tuple[Table[Any], ...]] = (
-    *(accounts.TENANTS, accounts.LIMITS, accounts.KEYS, accounts.ENDPOINTS, accounts.DELIVERIES),
+    *(
+        accounts.TENANTS,
+        accounts.LIMITS,
+        accounts.KEYS,
+        accounts.BUDGETS,
+        accounts.ENDPOINTS,
+        accounts.DELIVERIES,
+    ),
     *(files.FILES, files.DATASETS, files.UPLOADS, files.UPLOAD_PARTS),
     *(jobs.JOBS, jobs.JOB_HISTORY, jobs.JOB_EVENTS, jobs.CHECKPOINTS, jobs.NODES, jobs.USAGE),
     *(models.PERMISSIONS, models.MODELS, models.BASES),

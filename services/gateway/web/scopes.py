@@ -15,6 +15,8 @@ Scope: TypeAlias = Literal[
     "webhooks.write",
     "keys.read",
     "keys.write",
+    "budgets.read",
+    "budgets.write",
     "admin",
 ]
 SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
@@ -30,6 +32,7 @@ RESOURCES: Final = {
     "webhook_endpoints": "webhooks",
     "webhook_event_types": "webhooks",
     "keys": "keys",
+    "budgets": "budgets",
 }
 READING: Final = frozenset({"GET", "HEAD"})
 ASKING: Final = ("/estimate", "/preview")  # POST only because they have a body: they record nothing
