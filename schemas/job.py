@@ -9,7 +9,7 @@ from schemas.account import Lane, PlanTerms
 from schemas.dataset import BaseTokens, PinTerms, Prepared
 from schemas.envelope import Message, Reason, Rejected, Repeated
 from schemas.model import Base, ScoreSummary, VersionTerms
-from schemas.pool import AttemptEnd, EndRequest, Placement, Role
+from schemas.pool import AttemptEnd, CreditCause, EndRequest, Placement, Role
 from schemas.reasons import Failure
 from schemas.submission import Estimate, JobSpec, KeyCap
 from schemas.training import (
@@ -516,6 +516,7 @@ class JobEnded(Message):
     released_gpu_ms: what of the hold was not used.
     created_at: when it was submitted.
     pool: where it ran, None: it never got that far.
+    refund: why all that it is charged is given back, None: it is not; then all is `lost_gpu_ms`.
     """
 
     job_id: str
@@ -528,6 +529,7 @@ class JobEnded(Message):
     released_gpu_ms: GpuMs
     created_at: Ms
     pool: str | None = None
+    refund: CreditCause | None = None
 
 
 Command: TypeAlias = (
