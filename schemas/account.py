@@ -150,16 +150,102 @@ class InvoiceAdjustment(Part):
     reason: AdjustmentReason
 
 
+class TaxRate(Part):
+    """A tax on a tenant's invoices.
+
+    name: as on the invoice: "VAT".
+    rate_ppm: in millionths of the net amount.
+    """
+
+    name: str
+    rate_ppm: int
+
+
+class TaxAmount(Part):
+    """The tax of one rate on an invoice or a credit note.
+
+    rate: the tax.
+    amount_micro: in whole minor units of the currency, rounded once.
+    """
+
+    rate: TaxRate
+    amount_micro: Micro
+
+
+class BillingTerms(Part):
+    """To whom a tenant's invoices are made out, and what is on them besides use.
+
+    buyer: name and address as on the invoice, tax number included; None: the tenant's id.
+    taxes: on the net amount, each by itself.
+    due_days: from the invoice to its payment.
+    """
+
+    buyer: Sealed | None = None
+    taxes: tuple[TaxRate, ...] = ()
+    due_days: int = 30
+
+
+class Bill(Part):
+    """The invoice of a closed month in one currency.
+
+    currency: of all amounts.
+    gpu_ms: billed use less credits.
+    amount_micro: sum of lines and adjustments, exact.
+    net_micro: the same in whole minor units of the currency; the difference is shown as rounding.
+    taxes: on the net amount.
+    total_micro: what is to be paid: net amount and taxes.
+    seller: name and address as on the invoice.
+    number: counts the tenant's invoices without a gap; empty until the month is closed.
+    issued_at: when the month was closed.
+    due_at: until when it is to be paid.
+    """
+
+    currency: str
+    gpu_ms: GpuMs
+    amount_micro: Micro
+    net_micro: Micro
+    taxes: tuple[TaxAmount, ...]
+    total_micro: Micro
+    seller: str = ""
+    number: str = ""
+    issued_at: Ms = 0
+    due_at: Ms = 0
+
+
+class CreditNote(Part):
+    """What corrects an invoice that is closed.
+
+    number: counts the tenant's credit notes without a gap.
+    invoice: number of the invoice.
+    adjustment: the credit, and why.
+    net_micro: its amount in whole minor units of the currency, below zero.
+    taxes: on the net amount, at the invoice's rates.
+    total_micro: what is given back: net amount and taxes.
+    issued_at: when.
+    """
+
+    number: str
+    invoice: str
+    adjustment: InvoiceAdjustment
+    net_micro: Micro
+    taxes: tuple[TaxAmount, ...]
+    total_micro: Micro
+    issued_at: Ms
+
+
 class Statement(Part):
-    """The bill of a calendar month as it was closed; it never changes.
+    """A calendar month as it was closed; it never changes.
 
     period: the month: "2026-11".
     cut: for each partition of the pool's journal, the first offset that is not in it; what comes
       after it for this month is on the next bill.
-    currency: of the amount.
-    soft_gpu_ms: the tenant's soft limit when the month was closed.
-    gpu_ms: billed use less credits.
-    amount_micro: what is to be paid.
+    currency: of the tenant's prices.
+    soft_gpu_ms: the tenant's soft limit at the month's end.
+    gpu_ms: billed use less credits, in that currency.
+    amount_micro: sum of lines and adjustments in that currency.
+    incarnations: of the pool's journal at the cut, for each partition; none: any.
+    bills: its invoices, one for each currency; none: closed before they had numbers.
+    terms: what the bills were made by.
     """
 
     period: str
@@ -168,6 +254,9 @@ class Statement(Part):
     soft_gpu_ms: GpuMs
     gpu_ms: GpuMs
     amount_micro: Micro
+    incarnations: tuple[int, ...] = ()
+    bills: tuple[Bill, ...] = ()
+    terms: BillingTerms | None = None
 
 
 # What an endpoint may subscribe to. The first three are what OpenAI's SDKs know how to unwrap, and
@@ -315,13 +404,24 @@ class EndDelivery(Message):
     report: DeliveryReport
 
 
+class SetBillingTerms(Message):
+    """What the tenant's invoices say from now on, the one of this month included.
+
+    terms: all of it.
+    """
+
+    terms: BillingTerms
+
+
 class AdjustInvoice(Message):
     """A credit or a charge.
 
     adjustment: what, and why.
+    period: the month it is for, None: the current one.
     """
 
     adjustment: InvoiceAdjustment
+    period: str | None = None
 
 
 class CloseInvoice(Message):
@@ -467,11 +567,13 @@ class PeriodEnded(Message):
     period: the month: "2026-11".
     soft_gpu_ms: the tenant's soft limit at its end.
     before: how the month before was closed, None: this is the tenant's first.
+    terms: what its invoices say.
     """
 
     period: str
     soft_gpu_ms: GpuMs
     before: Statement | None
+    terms: BillingTerms | None = None
 
 
 class InvoiceClosed(Message):
@@ -494,6 +596,26 @@ class InvoiceAdjusted(Message):
     adjustment: InvoiceAdjustment
 
 
+class BillingTermsSet(Message):
+    """The tenant's invoices say something else from now on.
+
+    terms: all of it.
+    """
+
+    terms: BillingTerms
+
+
+class CreditNoteIssued(Message):
+    """The invoice of a closed month is corrected.
+
+    period: the month.
+    note: the credit note.
+    """
+
+    period: str
+    note: CreditNote
+
+
 Command: TypeAlias = (
     CreateTenant
     | SetPlan
@@ -507,6 +629,7 @@ Command: TypeAlias = (
     | Deliver
     | Announce
     | EndDelivery
+    | SetBillingTerms
     | AdjustInvoice
     | CloseInvoice
     | Tick
@@ -526,6 +649,8 @@ Event: TypeAlias = (
     | PeriodEnded
     | InvoiceClosed
     | InvoiceAdjusted
+    | BillingTermsSet
+    | CreditNoteIssued
     | Rejected
     | Repeated
 )

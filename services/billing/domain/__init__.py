@@ -3,7 +3,5 @@
 state         tenants, keys, endpoints, open deliveries
 decide        commands to events
 evolve        events to state
-periods       calendar months, and which part of the ledger a bill has
 statements    months that are closed
-invoice       lines, totals and adjustments of a bill
 """

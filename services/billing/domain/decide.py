@@ -35,6 +35,7 @@ from schemas.account import (
     RevokeKey,
     RotateEndpoint,
     RotateKey,
+    SetBillingTerms,
     SetPlan,
     TenantCreated,
     WebhookEvent,
@@ -78,7 +79,7 @@ def decide(state: Tenants, command: Command, ctx: Context) -> tuple[Event, ...]:
             return _announce(tenant, command)
         case EndDelivery():
             return _end_delivery(tenant, command)
-        case AdjustInvoice() | CloseInvoice() | Tick():
+        case AdjustInvoice() | CloseInvoice() | SetBillingTerms() | Tick():
             return statements.decide(tenant, command, ctx)
         case _:
             assert_never(command)
