@@ -2,7 +2,12 @@
 
 from typing import Protocol
 
-from schemas.account import PeriodEnded, Statement
+from schemas.account import (
+    PeriodEnded,
+)
+from schemas.billing import (
+    Statement,
+)
 from tunery.billing.periods import BillShare, Cut
 
 

@@ -10,7 +10,7 @@ from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
 
-from schemas.account import (
+from schemas.billing import (
     Bill,
     BillingTerms,
     CreditNote,

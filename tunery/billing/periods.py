@@ -5,7 +5,9 @@ from datetime import UTC, datetime
 
 from msgspec import Struct
 
-from schemas.account import Statement
+from schemas.billing import (
+    Statement,
+)
 from schemas.units import HOUR_MS, Ms
 
 

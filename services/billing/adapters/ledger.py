@@ -6,10 +6,12 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from schemas.account import (
+    PeriodEnded,
+)
+from schemas.billing import (
     BillingTerms,
     CreditNote,
     InvoiceAdjustment,
-    PeriodEnded,
     Statement,
 )
 from schemas.topics import PARTITIONS, POOL

@@ -22,8 +22,10 @@ from schemas.account import (
     KeyRotated,
     PeriodEnded,
     PlanSet,
-    Statement,
     TenantCreated,
+)
+from schemas.billing import (
+    Statement,
 )
 from schemas.envelope import Context, Rejected, Repeated
 from schemas.units import GpuMs

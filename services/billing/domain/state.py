@@ -5,7 +5,15 @@ from typing import Final, TypeAlias
 from immutables import Map
 from msgspec import Struct
 
-from schemas.account import BillingTerms, EndpointTerms, PlanTerms, Statement, TaxRate
+from schemas.account import (
+    EndpointTerms,
+    PlanTerms,
+)
+from schemas.billing import (
+    BillingTerms,
+    Statement,
+    TaxRate,
+)
 from schemas.envelope import Sha256
 from schemas.units import HOUR_MS, GpuMs, Micro, Ms
 

@@ -7,18 +7,20 @@ from msgspec.structs import replace
 from schemas import errors
 from schemas.account import (
     AdjustInvoice,
-    Bill,
-    BillingTerms,
     BillingTermsSet,
     CloseInvoice,
-    CreditNote,
     CreditNoteIssued,
     Event,
     InvoiceAdjusted,
-    InvoiceAdjustment,
     InvoiceClosed,
     PeriodEnded,
     SetBillingTerms,
+)
+from schemas.billing import (
+    Bill,
+    BillingTerms,
+    CreditNote,
+    InvoiceAdjustment,
 )
 from schemas.envelope import Context, Reason, Rejected, Tick
 from schemas.reasons import refusing

@@ -11,7 +11,13 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from schemas.account import RICH_EVENT_TYPES, STANDARD_EVENT_TYPES, AdjustmentReason
+from schemas.account import (
+    RICH_EVENT_TYPES,
+    STANDARD_EVENT_TYPES,
+)
+from schemas.billing import (
+    AdjustmentReason,
+)
 from services.gateway.web.bodies import (
     Body,
     Count,

@@ -3,7 +3,14 @@
 from datetime import UTC, datetime
 from typing import Final, Literal
 
-from schemas.account import AdjustmentReason, DeliveryOutcome, InvoiceAdjustment, Lane
+from schemas.account import (
+    DeliveryOutcome,
+    Lane,
+)
+from schemas.billing import (
+    AdjustmentReason,
+    InvoiceAdjustment,
+)
 from schemas.units import Ms
 from services.gateway.accounts.tables import DeliveryRow, EndpointRow, KeyRow, TenantRow
 from services.gateway.web.responses import ListItem, Response, Unseal, seconds, seconds_or_none

@@ -8,11 +8,13 @@ from schemas.account import (
     AdjustInvoice,
     CreateKey,
     CreateTenant,
-    InvoiceAdjustment,
     KeyTerms,
     Lane,
     Limits,
     PlanTerms,
+)
+from schemas.billing import (
+    InvoiceAdjustment,
 )
 from schemas.ids import KEY
 from schemas.sealed import Sealed

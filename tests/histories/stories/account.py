@@ -6,8 +6,6 @@ from uuid import UUID
 from schemas.account import (
     AdjustInvoice,
     Announce,
-    Bill,
-    BillingTerms,
     ChangeEndpoint,
     CloseInvoice,
     CreateEndpoint,
@@ -20,7 +18,6 @@ from schemas.account import (
     EndDelivery,
     EndpointChange,
     EndpointTerms,
-    InvoiceAdjustment,
     KeyRotation,
     KeyTerms,
     Limits,
@@ -31,10 +28,15 @@ from schemas.account import (
     RotateKey,
     SetBillingTerms,
     SetPlan,
+    WebhookEvent,
+)
+from schemas.billing import (
+    Bill,
+    BillingTerms,
+    InvoiceAdjustment,
     Statement,
     TaxAmount,
     TaxRate,
-    WebhookEvent,
 )
 from schemas.envelope import Idempotency, Source, Tick
 from schemas.units import DAY_MS, HOUR_MS

@@ -17,7 +17,15 @@ import pytest
 import pytest_asyncio
 from click.testing import CliRunner
 
-from schemas.account import AdjustInvoice, CreateTenant, InvoiceAdjustment, Limits, PlanTerms
+from schemas.account import (
+    AdjustInvoice,
+    CreateTenant,
+    Limits,
+    PlanTerms,
+)
+from schemas.billing import (
+    InvoiceAdjustment,
+)
 from schemas.envelope import Message
 from schemas.pool import (
     NodeSeen,

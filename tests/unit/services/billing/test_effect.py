@@ -4,7 +4,13 @@ from dataclasses import dataclass
 
 import pytest
 
-from schemas.account import CloseInvoice, PeriodEnded, Statement
+from schemas.account import (
+    CloseInvoice,
+    PeriodEnded,
+)
+from schemas.billing import (
+    Statement,
+)
 from schemas.topics import PARTITIONS, POOL
 from services.billing.effect import Behind, close
 from tunery.billing.periods import BillShare, Cut, period

@@ -1,17 +1,19 @@
 """Ledger rows: integers copied, keys that cannot be there twice."""
 
 from schemas.account import (
-    BillingTerms,
     BillingTermsSet,
-    CreditNote,
     CreditNoteIssued,
     InvoiceAdjusted,
-    InvoiceAdjustment,
     InvoiceClosed,
     Limits,
     PeriodEnded,
     PlanSet,
     PlanTerms,
+)
+from schemas.billing import (
+    BillingTerms,
+    CreditNote,
+    InvoiceAdjustment,
     Statement,
 )
 from schemas.envelope import Header

@@ -9,7 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from schemas.account import BillingTerms, InvoiceAdjustment, TaxRate
+from schemas.billing import (
+    BillingTerms,
+    InvoiceAdjustment,
+    TaxRate,
+)
 from schemas.units import HOUR_MS
 from tunery.billing.invoice import BilledMonth, Invoice, decimal_amount, make_invoices
 from tunery.billing.lines import LedgerRow, PriceMissing, select_usage

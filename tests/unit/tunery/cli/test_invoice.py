@@ -7,7 +7,11 @@ import click
 import pytest
 from rich.console import Console
 
-from schemas.account import BillingTerms, InvoiceAdjustment, TaxRate
+from schemas.billing import (
+    BillingTerms,
+    InvoiceAdjustment,
+    TaxRate,
+)
 from tunery.billing.invoice import BilledMonth, Invoice, make_invoices
 from tunery.billing.lines import LedgerRow, select_usage
 from tunery.billing.periods import BillShare, period

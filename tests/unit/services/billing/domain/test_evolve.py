@@ -20,9 +20,11 @@ from schemas.account import (
     PeriodEnded,
     PlanSet,
     PlanTerms,
-    Statement,
     TenantCreated,
     WebhookEvent,
+)
+from schemas.billing import (
+    Statement,
 )
 from schemas.envelope import Context, Reason, Rejected
 from schemas.sealed import Sealed

@@ -8,17 +8,19 @@ from msgspec.structs import replace
 from schemas import errors
 from schemas.account import (
     AdjustInvoice,
-    Bill,
-    BillingTerms,
     BillingTermsSet,
     CloseInvoice,
     CreditNoteIssued,
     InvoiceAdjusted,
-    InvoiceAdjustment,
     InvoiceClosed,
     PeriodEnded,
     SetBillingTerms,
     SetPlan,
+)
+from schemas.billing import (
+    Bill,
+    BillingTerms,
+    InvoiceAdjustment,
     Statement,
     TaxAmount,
     TaxRate,
