@@ -32,7 +32,7 @@ def _deadline(state: Tenants) -> Deadline | None:
 
 ACCOUNTS = Aggregate(
     stream=ACCOUNT,
-    fold_version=6,  # 6: limits of months, billing terms, issued invoices
+    fold_version=7,  # 7: limits of months, billing terms, issued invoices
     initial=INITIAL,
     state_type=Tenants,
     decide=decide,

@@ -21,7 +21,7 @@ OTHER_DIGITS: Final[Mapping[int, frozenset[str]]] = {
 
 
 def is_currency(code: str) -> bool:
-    """Whether it is written like a currency of ISO 4217: `EUR`."""
+    """Whether it is written like a currency of ISO 4217, like EUR."""
     return len(code) == 3 and code.isascii() and code.isalpha() and code.isupper()
 
 

@@ -113,10 +113,10 @@ def select_usage(rows: Iterable[LedgerRow], share: BillShare) -> BilledUsage:
     """What of the ledger's rows is on the bill that `share` is of."""
     billed, before = [], Counter[PricedJob]()
     for row in rows:
-        place = row.hour_utc, row.journal_partition, row.incarnation, row.journal_offset
-        if share.has(*place):
+        position = row.hour_utc, row.journal_partition, row.incarnation, row.journal_offset
+        if share.has(*position):
             billed.append(row)
-        elif share.is_earlier(*place):
+        elif share.is_earlier(*position):
             before[_priced_job(row)] += row.gpu_ms
     return BilledUsage(rows=tuple(billed), before=before)
 

@@ -3,5 +3,6 @@
 state         tenants, keys, endpoints, open deliveries
 decide        commands to events
 evolve        events to state
+plans         plans over time, and suspension
 statements    months that are closed
 """

@@ -21,8 +21,11 @@ from schemas.account import (
     KeyRevoked,
     KeyRotated,
     PeriodEnded,
+    PlanScheduled,
     PlanSet,
     TenantCreated,
+    TenantResumed,
+    TenantSuspended,
 )
 from schemas.billing import (
     Statement,
@@ -60,6 +63,9 @@ def evolve(state: Tenants, event: Event, ctx: Context) -> Tenants:
 OfEndpoint: TypeAlias = EndpointCreated | EndpointChanged | EndpointRotated | EndpointDeleted
 Changed: TypeAlias = (
     PlanSet
+    | PlanScheduled
+    | TenantSuspended
+    | TenantResumed
     | KeyCreated
     | KeyRotated
     | KeyRevoked
@@ -79,7 +85,11 @@ def _evolved(tenant: AccountState, event: Changed, ctx: Context) -> AccountState
         case PlanSet():
             month = period_of(ctx.at).name
             soft = tenant.soft_gpu_ms.set(month, event.terms.limits.soft_gpu_ms)
-            return replace(tenant, terms=event.terms, soft_gpu_ms=soft)
+            return replace(tenant, terms=event.terms, scheduled=None, soft_gpu_ms=soft)
+        case PlanScheduled():
+            return replace(tenant, scheduled=event.change)
+        case TenantSuspended() | TenantResumed():
+            return replace(tenant, suspended=isinstance(event, TenantSuspended))
         case KeyCreated(terms=terms):
             created = ApiKey(sha256=terms.sha256, scopes=terms.scopes)
             return replace(tenant, keys=tenant.keys.set(terms.key_id, created))

@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from schemas.account import (
     EndpointTerms,
+    PlanChange,
     PlanTerms,
 )
 from schemas.billing import (
@@ -51,13 +52,15 @@ class AccountState(Struct, frozen=True, kw_only=True):
     """`deliveries` are the open ones: delivery id → endpoint id.
 
     `period`: the oldest month that is not closed; `closes_at`: when it will be, None while it is
-    being closed. `closed`: the month before.
+    being closed. `closed`: the month before. `scheduled`: a plan that is to come.
     `soft_gpu_ms`: month → limit at its end, where it changed, from that which binds `period` on.
     `adjustments`: reference → month, of `closed` and later. `issued`: month → currency →
     invoice. `invoices`, `credit_notes`: how many there are.
     """
 
     terms: PlanTerms
+    scheduled: PlanChange | None = None
+    suspended: bool = False
     keys: Map[str, ApiKey] = Map()
     endpoints: Map[str, WebhookEndpoint] = Map()
     deliveries: Map[str, str] = Map()

@@ -23,11 +23,13 @@ from schemas.account import (
     Limits,
     PeriodEnded,
     PlanTerms,
+    ResumeTenant,
     RevokeKey,
     RotateEndpoint,
     RotateKey,
     SetBillingTerms,
     SetPlan,
+    SuspendTenant,
     WebhookEvent,
 )
 from schemas.billing import (
@@ -205,6 +207,17 @@ def an_invoice_that_is_corrected(story: Recorder) -> None:
     )
     story.when(AdjustInvoice(adjustment=credit, period=ended.period))
     story.when(AdjustInvoice(adjustment=credit, period=ended.period))
+
+
+def plans_and_suspension(story: Recorder) -> None:
+    """A plan of the next month comes due; a tenant is suspended and resumed."""
+    tenant(story)
+    premium = PlanTerms(lane="premium", limits=LIMITS, price_version="2026-11")
+    story.when(SetPlan(terms=premium, start="next_month"))
+    story.when(SuspendTenant())
+    story.when(SuspendTenant())
+    story.when(Tick(), after_ms=30 * DAY_MS)
+    story.when(ResumeTenant())
 
 
 def owners_and_repeats(story: Recorder) -> None:

@@ -143,21 +143,6 @@ def test_money_b7_nothing_in_the_currency_of_the_tenant_is_no_invoice() -> None:
     assert (empty.currency, empty.total_micro, empty.status) == ("EUR", 0, "draft")
 
 
-def test_money_c8_a_job_that_is_credited_entirely_costs_nothing() -> None:
-    rows = [row(HOUR + hour, 1_234_567) for hour in range(7)]
-    given_back = [credit(1_234_567, HOUR + hour) for hour in range(7)]
-    assert bill(*rows, *given_back).amount_micro == 0
-    assert bill(*rows).amount_micro == usage_micro(7 * 1_234_567, 2_400_000)
-
-
-def test_money_c8_the_bills_of_a_job_over_a_month_end_add_up_to_its_cost() -> None:
-    november, december = row(MONTH.end_hour - 1, 1), row(MONTH.end_hour, 1)
-    second = replace(month(), month=MONTH.following())
-    usage = select_usage([november, december], BillShare(month=second.month))
-    (invoice,) = make_invoices(second, usage, BOOKS)
-    assert bill(november).amount_micro + invoice.amount_micro == usage_micro(2, 2_400_000)
-
-
 TAXES = BillingTerms(
     taxes=(TaxRate(name="VAT", rate_ppm=190_000), TaxRate(name="levy", rate_ppm=5_000))
 )

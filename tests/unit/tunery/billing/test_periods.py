@@ -109,14 +109,14 @@ def test_a_closed_bill_that_would_change_is_named() -> None:
 def test_money_c8_late_rows_of_an_imported_journal_are_on_the_next_bill() -> None:
     september, october = MONTHS[:2]
     closing = Cut(offsets=(5_000,) * PARTITIONS, incarnations=(0,) * PARTITIONS)
-    place = (
+    late = (
         september.first_hour,
         0,
         7,
         12,
     )  # the import made incarnation 7; offset 12 is new in it
-    assert not BillShare(month=september, cut=closing).has(*place)
-    assert BillShare(month=october, late=closing).has(*place)
+    assert not BillShare(month=september, cut=closing).has(*late)
+    assert BillShare(month=october, late=closing).has(*late)
     assert BillShare(month=september, cut=closing).has(september.first_hour, 0, 0, 12)
 
 
