@@ -109,10 +109,10 @@ def make_invoices(
     others = {line.currency for line in lines} | {entry.currency for entry in billed.adjustments}
     if closed is not None:
         others |= {bill.currency for bill in closed.bills}
-    found = {code: _invoice(billed, lines, code) for code in (own, *sorted(others - {own}))}
-    if len(found) > 1 and not is_billable(found[own]):
-        del found[own]
-    return tuple(found.values())
+    by_currency = {code: _invoice(billed, lines, code) for code in (own, *sorted(others - {own}))}
+    if len(by_currency) > 1 and not is_billable(by_currency[own]):
+        del by_currency[own]
+    return tuple(by_currency.values())
 
 
 def is_billable(invoice: Invoice) -> bool:

@@ -102,7 +102,7 @@ def cut_of(statement: Statement) -> Cut:
 def later_cut(before: Cut, now: Cut) -> Cut:
     """The later of two cuts in each partition: a cut never goes back."""
     incarnations = before.incarnations or (0,) * len(before.offsets)
-    places = [
+    positions = [
         max(pair)
         for pair in zip(
             zip(incarnations, before.offsets, strict=True),
@@ -111,8 +111,8 @@ def later_cut(before: Cut, now: Cut) -> Cut:
         )
     ]
     return Cut(
-        offsets=tuple(offset for _, offset in places),
-        incarnations=tuple(incarnation for incarnation, _ in places),
+        offsets=tuple(offset for _, offset in positions),
+        incarnations=tuple(incarnation for incarnation, _ in positions),
     )
 
 

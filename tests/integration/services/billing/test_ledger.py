@@ -272,7 +272,7 @@ async def check_invoice(world: World, billable: int, lost: int) -> None:
     assert bill["overage_gpu_ms"] == billable - lost - 1
     text = await asyncio.to_thread(world.invoice, *period, "--csv")
     lines = list(csv.DictReader(io.StringIO(text)))
-    assert sum(int(line["gpu_ms"]) for line in lines) == billable - lost
+    assert sum(int(line["gpu_ms"] or 0) for line in lines) == billable - lost
     assert [line["kind"] for line in lines].count("credit") == 1
     shown = " ".join((await asyncio.to_thread(world.invoice, *period)).split())  # lines may wrap
     assert "machine lost" in shown
