@@ -502,7 +502,8 @@ class UsageCredited(Message):
     """Billed use of one lease that is given back, because the platform lost the work.
 
     lease: the lease.
-    hour_utc: hour of the credit, in hours since the epoch.
+    hour_utc: hour whose use it takes back, in hours since the epoch; in records of before
+      November 22nd, 2026, the hour in which the lease ended.
     lost_gpu_ms: how much.
     cause: why it is given.
     """

@@ -40,7 +40,7 @@ JOBS: Final = Aggregate(
 )
 POOLS: Final = Aggregate(
     stream=POOL,
-    fold_version=4,  # 4: elapsed time of agents
+    fold_version=5,  # 5: what jobs are charged, by hour
     initial=NO_POOLS,
     state_type=Pools,
     decide=decide_pool,

@@ -12,6 +12,7 @@ from schemas.pool import (
     Event,
     LeaseDraining,
     LeaseKilled,
+    LeaseRef,
     Placement,
     PlacementClosed,
     ReportExit,
@@ -23,7 +24,14 @@ from schemas.sealed import Sealed
 from schemas.training import AttemptOutcome, FailureCause, Result
 from schemas.units import GpuMs, Ms
 from services.scheduler.domain.pool.state import Lease
-from services.scheduler.domain.pool.usage import clamp, last_hour, lost_gpu_ms, slices
+from services.scheduler.domain.pool.usage import (
+    ChargedHour,
+    charge,
+    clamp,
+    lost_gpu_ms,
+    newest_hours,
+    slices,
+)
 
 # Exits that a kill or a drain notice by itself leads to; other causes stay what they are.
 CAUSES_OF_ENDING: Final[frozenset[FailureCause | None]] = frozenset({None, "platform"})
@@ -129,7 +137,7 @@ def close(lease: Lease, end: LeaseEnd) -> tuple[Event, ...]:
     """The events that close a lease for billing; its slots are freed separately."""
     last = slice_usage(lease, end.elapsed_ms)
     billable = lease.billable_gpu_ms + sum(usage.billable_gpu_ms for usage in last)
-    credits_given = _credit(lease, end, billable)
+    credits_given = _credit_end(lease, end, last)
     closed = PlacementClosed(
         tenant=lease.ref.tenant,
         job_id=lease.ref.job_id,
@@ -178,6 +186,16 @@ def slice_usage(lease: Lease, until_ms: Ms) -> tuple[UsageSliced, ...]:
     )
 
 
+def credit(
+    lease: LeaseRef, charged: tuple[ChargedHour, ...], gpu_ms: GpuMs, cause: CreditCause
+) -> tuple[UsageCredited, ...]:
+    """Gives back the newest of what the job of a lease is charged, each part in its own hour."""
+    return tuple(
+        UsageCredited(lease=lease, hour_utc=hour_utc, lost_gpu_ms=part, cause=cause)
+        for hour_utc, part in newest_hours(charged, gpu_ms)
+    )
+
+
 def kill(lease: Lease, ended_by: EndAuthor, reason: Reason) -> LeaseKilled:
     """The order to kill; an earlier order to drain stays its author."""
     first = lease.ending
@@ -197,15 +215,16 @@ def _started_at(lease: Lease, at: Ms) -> Ms:
     return at if lease.started_at is None else lease.started_at
 
 
-def _credit(lease: Lease, end: LeaseEnd, billable: GpuMs) -> tuple[UsageCredited, ...]:
+def _credit_end(
+    lease: Lease, end: LeaseEnd, last: tuple[UsageSliced, ...]
+) -> tuple[UsageCredited, ...]:
     cause = _credit_cause(end)
     if cause is None or lease.started_at is None:
         return ()
-    lost = lost_gpu_ms(billable, lease.slots, lease.captured_ms)
-    if lost == 0:
-        return ()
-    hour_utc = last_hour(lease.started_at, end.elapsed_ms)
-    return (UsageCredited(lease=lease.ref, hour_utc=hour_utc, lost_gpu_ms=lost, cause=cause),)
+    charged, billable = lease.charged, lease.billable_gpu_ms
+    for usage in last:
+        charged, billable = charge(charged, usage), billable + usage.billable_gpu_ms
+    return credit(lease.ref, charged, lost_gpu_ms(billable, lease.slots, lease.captured_ms), cause)
 
 
 def _credit_cause(end: LeaseEnd) -> CreditCause | None:

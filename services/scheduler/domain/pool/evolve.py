@@ -40,6 +40,7 @@ from services.scheduler.domain.pool.state import (
     lease_key,
     lease_of,
 )
+from services.scheduler.domain.pool.usage import charge, take_back
 
 V = TypeVar("V")
 LeaseEvent: TypeAlias = (
@@ -74,6 +75,7 @@ def evolve_pool(pool: Pool, event: Event, ctx: Context) -> Pool:
                 pool,
                 works=_without(pool.works, event.job_id),
                 attempts=_without(pool.attempts, event.job_id),
+                charged=_without(pool.charged, event.job_id),
             )
         case PlacementQueued():
             return _with_waiting(pool, event)
@@ -196,9 +198,11 @@ def _with_lease(pool: Pool, event: LeaseGranted, ctx: Context) -> Pool:
         max_gpu_ms=waiting.placement.max_gpu_ms,
         granted_at=ctx.at,
         named=waiting.placement.checkpoints,
+        charged=pool.charged.get(event.lease.job_id, ()),
     )
     return replace(
         pool,
+        charged=_without(pool.charged, event.lease.job_id),
         waiting=pool.waiting.delete(event.lease.job_id),
         leases=pool.leases.set(lease_key(number), lease),
         next_lease=max(pool.next_lease, number + 1),
@@ -212,7 +216,9 @@ def _with_closed(pool: Pool, event: PlacementClosed) -> Pool:
     lease = lease_of(pool, event.job_id, event.attempt)
     if lease is None:
         return pool
-    closed = replace(lease, closed=True, named=())
+    if lease.charged:
+        pool = replace(pool, charged=pool.charged.set(event.job_id, lease.charged))
+    closed = replace(lease, closed=True, named=(), charged=())
     return _put(pool, closed) if held_members(closed) else _drop(pool, closed)
 
 
@@ -264,10 +270,15 @@ def _evolve_lease(lease: Lease, event: LeaseEvent, ctx: Context) -> Lease:
         case UsageSliced():
             return replace(
                 lease,
+                charged=charge(lease.charged, event),
                 used_gpu_ms=lease.used_gpu_ms + event.used_gpu_ms,
                 billable_gpu_ms=lease.billable_gpu_ms + event.billable_gpu_ms,
             )
         case UsageCredited():
-            return replace(lease, lost_gpu_ms=lease.lost_gpu_ms + event.lost_gpu_ms)
+            return replace(
+                lease,
+                lost_gpu_ms=lease.lost_gpu_ms + event.lost_gpu_ms,
+                charged=take_back(lease.charged, event.hour_utc, event.lost_gpu_ms),
+            )
         case _:
             assert_never(event)

@@ -1,6 +1,7 @@
 """Over random faults every job ends, and independent accounts agree with the journals."""
 
 from collections import Counter
+from collections.abc import Sequence
 
 import msgspec
 import pytest
@@ -9,7 +10,8 @@ from schemas.account import STANDARD_EVENT_TYPES
 from schemas.job import ResumeJob
 from schemas.pool import PlacementClosed
 from services.scheduler.domain.job.quota import month_of, open_gpu_ms
-from services.scheduler.domain.pool import evolve
+from services.scheduler.domain.pool import closing, evolve
+from services.scheduler.domain.pool.usage import ChargedHour
 from simulator.control_plane.samples import POOL
 from tests.unit.services.scheduler.world import STEPS_MAX, TENANTS, World
 from tunery.runtime.journal.codec import canonical
@@ -18,6 +20,7 @@ from tunery.runtime.journal.snapshots import revive
 CHAOTIC_STEPS = 120
 SEEDS = 80
 SLEEPING_SEEDS = (2, 7)
+SEEDS_OF_LONG_CREDITS = (14, 18)
 
 
 def settled(world: World) -> World:
@@ -79,6 +82,20 @@ def test_money_a1_without_the_agents_clock_sleep_is_billed(
     """Finding A1, by seed: with the node's last heartbeat as proof the second books disagree."""
     monkeypatch.setattr(evolve, "_proof", lambda _lease, node: node.last_seen)
     with pytest.raises(AssertionError, match="ledger: "):
+        settled(chaotic(seed))
+
+
+@pytest.mark.parametrize("seed", SEEDS_OF_LONG_CREDITS)
+def test_money_b4_a_credit_in_the_hour_of_the_end_leaves_less_than_nothing(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Finding B4, by seed: one line for work of several hours takes back more than its hour has."""
+
+    def in_one_hour(charged: Sequence[ChargedHour], gpu_ms: int) -> tuple[tuple[int, int], ...]:
+        return ((charged[-1].hour_utc, gpu_ms),) if charged and gpu_ms else ()
+
+    monkeypatch.setattr(closing, "newest_hours", in_one_hour)
+    with pytest.raises(AssertionError, match=r"ledger: .* leaves less than nothing in its hour"):
         settled(chaotic(seed))
 
 
