@@ -9,6 +9,7 @@ from schemas.units import GpuMs, Micro, Ms
 Lane: TypeAlias = Literal["premium", "standard", "free"]
 DeliveryOutcome: TypeAlias = Literal["delivered", "gave_up", "gone", "refused"]
 AdjustmentReason: TypeAlias = Literal["goodwill", "correction", "contract"]
+PlanStart: TypeAlias = Literal["now", "next_month"]
 
 
 class Limits(Part):
@@ -35,6 +36,17 @@ class PlanTerms(Part):
     lane: Lane
     limits: Limits
     price_version: str
+
+
+class PlanChange(Part):
+    """A plan that is to come.
+
+    terms: the plan.
+    effective_at: the first moment at which it is in force, by the time of the broker.
+    """
+
+    terms: PlanTerms
+    effective_at: Ms
 
 
 class KeyTerms(Part):
@@ -201,12 +213,22 @@ class CreateTenant(Message):
 
 
 class SetPlan(Message):
-    """Another plan for the jobs to come.
+    """Another plan for the jobs to come. It replaces a change that was scheduled before.
 
     terms: the new plan.
+    start: from when on: the first moment of the next calendar month (UTC), or now.
     """
 
     terms: PlanTerms
+    start: PlanStart = "now"
+
+
+class SuspendTenant(Message):
+    """The tenant shall start no more jobs. Those that it has submitted go on."""
+
+
+class ResumeTenant(Message):
+    """The tenant may start jobs again."""
 
 
 class CreateKey(Message):
@@ -354,6 +376,23 @@ class PlanSet(Message):
     terms: PlanTerms
 
 
+class PlanScheduled(Message):
+    """New jobs are admitted under another plan from a later moment on.
+
+    change: the plan, and the moment. It replaces what was scheduled before.
+    """
+
+    change: PlanChange
+
+
+class TenantSuspended(Message):
+    """The tenant starts no more jobs. Those that it has submitted go on."""
+
+
+class TenantResumed(Message):
+    """The tenant may start jobs again."""
+
+
 class KeyCreated(Message):
     """The key works.
 
@@ -497,6 +536,8 @@ class InvoiceAdjusted(Message):
 Command: TypeAlias = (
     CreateTenant
     | SetPlan
+    | SuspendTenant
+    | ResumeTenant
     | CreateKey
     | RotateKey
     | RevokeKey
@@ -514,6 +555,9 @@ Command: TypeAlias = (
 Event: TypeAlias = (
     TenantCreated
     | PlanSet
+    | PlanScheduled
+    | TenantSuspended
+    | TenantResumed
     | KeyCreated
     | KeyRotated
     | KeyRevoked

@@ -36,12 +36,23 @@ JobOutcome: TypeAlias = Literal["succeeded", "failed", "cancelled"]
 
 # --- commands
 class SetLimits(Message):
-    """What binds a tenant's admissions from now on (reaction of account).
+    """What binds a tenant's admissions (reaction of account). Replaces what was to come.
 
     terms: the tenant's plan.
+    effective_at: from when on, by the time of the broker, None: from now on.
     """
 
     terms: PlanTerms
+    effective_at: Ms | None = None
+
+
+class SetSuspension(Message):
+    """Whether the tenant may start jobs (reaction of account).
+
+    suspended: it may not.
+    """
+
+    suspended: bool
 
 
 class SubmitJob(Message):
@@ -239,12 +250,23 @@ class RecordRegistered(Message):
 
 # --- events
 class LimitsSet(Message):
-    """What binds the tenant's admissions from now on.
+    """What binds the tenant's admissions. Replaces what was to come.
 
     terms: the tenant's plan.
+    effective_at: from when on, by the time of the broker, None: from now on.
     """
 
     terms: PlanTerms
+    effective_at: Ms | None = None
+
+
+class SuspensionSet(Message):
+    """Whether the tenant may start jobs: submit new ones, resume paused ones, take holds.
+
+    suspended: it may not.
+    """
+
+    suspended: bool
 
 
 class JobSubmitted(Message):
@@ -532,6 +554,7 @@ class JobEnded(Message):
 
 Command: TypeAlias = (
     SetLimits
+    | SetSuspension
     | SubmitJob
     | CancelJob
     | PauseJob
@@ -551,6 +574,7 @@ Command: TypeAlias = (
 )
 Event: TypeAlias = (
     LimitsSet
+    | SuspensionSet
     | JobSubmitted
     | HoldTaken
     | FileNoted

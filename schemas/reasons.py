@@ -70,6 +70,7 @@ RefusalCode: TypeAlias = Literal[
     # tenants and what is theirs
     "tenant_missing",  # tenant
     "tenant_exists",  # tenant
+    "tenant_suspended",
     "concurrency_below_one",
     "limits_out_of_order",  # soft above hard, or below 0
     "key_exists",  # key_id
@@ -111,6 +112,7 @@ RefusalCode: TypeAlias = Literal[
     "jobs_at_most",  # limit
     "slots_below_one",
     "prices_changed",  # between estimate and submission
+    "plan_changed",  # lane: priced at, plan: the tenant's lane now
     "file_rejected",  # it did not pass validation
     "hard_limit",  # hold_gpu_ms: needed, left_gpu_ms, limit_gpu_ms
     "key_cap",  # price_max_micro: needed, currency, left_micro, limit_micro

@@ -32,7 +32,7 @@ def _deadline(state: Tenants) -> Deadline | None:
 
 ACCOUNTS = Aggregate(
     stream=ACCOUNT,
-    fold_version=5,  # 5: plans and endpoints as their terms
+    fold_version=6,  # 6: scheduled plans, suspension
     initial=INITIAL,
     state_type=Tenants,
     decide=decide,

@@ -32,7 +32,7 @@ def _deadline(state: Pools) -> Deadline | None:
 
 JOBS: Final = Aggregate(
     stream=JOB,
-    fold_version=7,  # 7: terms as billing has them
+    fold_version=8,  # 8: scheduled plans, suspension
     initial=NO_TENANTS,
     state_type=Tenants,
     decide=decide_job,

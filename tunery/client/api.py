@@ -304,6 +304,19 @@ class Api:
     def tenants(self) -> Iterator[TenantObject]:
         return self._all("/tenants")
 
+    def change_plan(self, tenant: str, body: Mapping[str, Any]) -> TenantObject:
+        path = f"/tenants/{part(tenant)}/plan"
+        return cast("TenantObject", self._once("POST", path, json=body))
+
+    def suspend_tenant(self, tenant: str) -> TenantObject:
+        """Refuse the tenant's submissions and resumptions; what it has submitted goes on."""
+        path = f"/tenants/{part(tenant)}/suspend"
+        return cast("TenantObject", self._once("POST", path))
+
+    def resume_tenant(self, tenant: str) -> TenantObject:
+        path = f"/tenants/{part(tenant)}/resume"
+        return cast("TenantObject", self._once("POST", path))
+
     def adjust_invoice(self, tenant: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Credit a tenant (`amount_micro` below zero) or charge it; a `reference` counts once."""
         return self._once("POST", f"/tenants/{part(tenant)}/adjustments", json=body)

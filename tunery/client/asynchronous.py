@@ -308,6 +308,19 @@ class AsyncApi:
     def tenants(self) -> AsyncIterator[TenantObject]:
         return self._all("/tenants")
 
+    async def change_plan(self, tenant: str, body: Mapping[str, Any]) -> TenantObject:
+        path = f"/tenants/{part(tenant)}/plan"
+        return cast("TenantObject", await self._once("POST", path, json=body))
+
+    async def suspend_tenant(self, tenant: str) -> TenantObject:
+        """Refuse the tenant's submissions and resumptions; what it has submitted goes on."""
+        path = f"/tenants/{part(tenant)}/suspend"
+        return cast("TenantObject", await self._once("POST", path))
+
+    async def resume_tenant(self, tenant: str) -> TenantObject:
+        path = f"/tenants/{part(tenant)}/resume"
+        return cast("TenantObject", await self._once("POST", path))
+
     async def adjust_invoice(self, tenant: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Credit a tenant (`amount_micro` below zero) or charge it; a `reference` counts once."""
         return await self._once("POST", f"/tenants/{part(tenant)}/adjustments", json=body)

@@ -37,6 +37,7 @@ class PriceBook(Part):
             currency=self.currency,
             gpu_hour_micro=self.gpu_hour_micro[lane],
             token_micro_per_million=self.token_micro_per_million,
+            lane=lane,
         )
 
 

@@ -19,8 +19,11 @@ from schemas.account import (
     KeyRevoked,
     KeyRotated,
     PeriodEnded,
+    PlanScheduled,
     PlanSet,
     TenantCreated,
+    TenantResumed,
+    TenantSuspended,
 )
 from schemas.envelope import Context, Rejected, Repeated
 from services.billing.domain.periods import period, period_of
@@ -52,6 +55,9 @@ def evolve(state: Tenants, event: Event, ctx: Context) -> Tenants:
 OfEndpoint: TypeAlias = EndpointCreated | EndpointChanged | EndpointRotated | EndpointDeleted
 Changed: TypeAlias = (
     PlanSet
+    | PlanScheduled
+    | TenantSuspended
+    | TenantResumed
     | KeyCreated
     | KeyRotated
     | KeyRevoked
@@ -67,7 +73,11 @@ Changed: TypeAlias = (
 def _evolved(tenant: AccountState, event: Changed) -> AccountState:
     match event:
         case PlanSet():
-            return replace(tenant, terms=event.terms)
+            return replace(tenant, terms=event.terms, scheduled=None)
+        case PlanScheduled():
+            return replace(tenant, scheduled=event.change)
+        case TenantSuspended() | TenantResumed():
+            return replace(tenant, suspended=isinstance(event, TenantSuspended))
         case KeyCreated(terms=terms):
             created = ApiKey(sha256=terms.sha256, scopes=terms.scopes)
             return replace(tenant, keys=tenant.keys.set(terms.key_id, created))

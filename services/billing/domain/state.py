@@ -5,7 +5,7 @@ from typing import Final, TypeAlias
 from immutables import Map
 from msgspec import Struct
 
-from schemas.account import EndpointTerms, PlanTerms, Statement
+from schemas.account import EndpointTerms, PlanChange, PlanTerms, Statement
 from schemas.envelope import Sha256
 from schemas.units import HOUR_MS, Ms
 
@@ -35,10 +35,12 @@ class AccountState(Struct, frozen=True, kw_only=True):
     """`deliveries` are the open ones: delivery id → endpoint id; `adjustments`: reference → period.
 
     `period`: the oldest month that is not closed; `closes_at`: when it will be, None while it is
-    being closed. `closed`: the month before.
+    being closed. `closed`: the month before. `scheduled`: a plan that is to come.
     """
 
     terms: PlanTerms
+    scheduled: PlanChange | None = None
+    suspended: bool = False
     keys: Map[str, ApiKey] = Map()
     endpoints: Map[str, WebhookEndpoint] = Map()
     deliveries: Map[str, str] = Map()

@@ -1,5 +1,6 @@
 """Bills over time: when a month is closed, and what operators add to one."""
 
+from collections.abc import Iterator
 from typing import Final, assert_never
 
 from schemas import errors
@@ -21,9 +22,16 @@ AMOUNT_MICRO_MAX: Final[Micro] = 10**15
 
 
 def earliest(state: Tenants) -> tuple[Ms, str] | None:
-    """The next moment at which a month of some tenant is to be closed."""
-    due = ((tenant.closes_at, key) for key, tenant in state.items() if tenant.closes_at is not None)
+    """The next moment at which a month of some tenant is to be closed, or its plan changes."""
+    due = ((moment, key) for key, tenant in state.items() for moment in _moments(tenant))
     return min(due, default=None)
+
+
+def _moments(tenant: AccountState) -> Iterator[Ms]:
+    if tenant.closes_at is not None:
+        yield tenant.closes_at
+    if tenant.scheduled is not None:
+        yield tenant.scheduled.effective_at
 
 
 def decide(

@@ -20,8 +20,11 @@ from schemas.account import (
     KeyRotated,
     KeyTerms,
     PeriodEnded,
+    PlanScheduled,
     PlanSet,
     TenantCreated,
+    TenantResumed,
+    TenantSuspended,
 )
 from schemas.envelope import Header, Rejected, Repeated
 from services.gateway.accounts.tables import (
@@ -48,8 +51,15 @@ def project_account(header: Header, event: Event) -> tuple[Change, ...]:
                 "plan": terms.lane,
                 "limits": terms.limits,
                 "price_version": terms.price_version,
+                "scheduled": None,
             }
             return (TENANTS.update({"id": tenant}, **values),)
+        case PlanScheduled():
+            return (TENANTS.update({"id": tenant}, scheduled=event.change),)
+        case TenantSuspended():
+            return (TENANTS.update({"id": tenant}, suspended_at=header.at),)
+        case TenantResumed():
+            return (TENANTS.update({"id": tenant}, suspended_at=None),)
         case KeyCreated():
             return (_key(header, event.terms),)
         case KeyRotated():

@@ -71,6 +71,10 @@ REFUSALS: Final[Mapping[RefusalCode, str]] = {
     # tenants and what is theirs
     "tenant_missing": "Tenant {tenant!r} does not exist. Create it first.",
     "tenant_exists": "Tenant {tenant!r} exists already.",
+    "tenant_suspended": (
+        "This tenant is suspended: it cannot submit or resume jobs. Jobs that it has submitted go "
+        "on. Ask an operator to resume the tenant."
+    ),
     "concurrency_below_one": "limits.concurrency must be at least 1.",
     "limits_out_of_order": "Limits must satisfy 0 <= soft_gpu_ms <= hard_gpu_ms.",
     "key_exists": "Key {key_id!r} exists already.",
@@ -133,6 +137,10 @@ REFUSALS: Final[Mapping[RefusalCode, str]] = {
     "slots_below_one": "slots must be 1 or more.",
     "prices_changed": (
         "Prices changed while the job was being submitted. Look at the estimate again."
+    ),
+    "plan_changed": (
+        "The plan changed while the job was being submitted: it was priced for the lane {lane}, "
+        "and the tenant's lane is {plan} now. Look at the estimate again."
     ),
     "file_rejected": (
         "The training file did not pass validation. Read its report, correct the rows it names, "

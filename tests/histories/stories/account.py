@@ -24,11 +24,13 @@ from schemas.account import (
     Limits,
     PeriodEnded,
     PlanTerms,
+    ResumeTenant,
     RevokeKey,
     RotateEndpoint,
     RotateKey,
     SetPlan,
     Statement,
+    SuspendTenant,
     WebhookEvent,
 )
 from schemas.envelope import Idempotency, Source, Tick
@@ -159,6 +161,17 @@ def a_month_that_is_closed(story: Recorder) -> None:
     )
     story.when(CloseInvoice(statement=statement))
     story.when(CloseInvoice(statement=statement))
+
+
+def plans_and_suspension(story: Recorder) -> None:
+    """A plan of the next month comes due; a tenant is suspended and resumed."""
+    tenant(story)
+    premium = PlanTerms(lane="premium", limits=LIMITS, price_version="2026-11")
+    story.when(SetPlan(terms=premium, start="next_month"))
+    story.when(SuspendTenant())
+    story.when(SuspendTenant())
+    story.when(Tick(), after_ms=30 * DAY_MS)
+    story.when(ResumeTenant())
 
 
 def owners_and_repeats(story: Recorder) -> None:

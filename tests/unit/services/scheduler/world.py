@@ -11,6 +11,8 @@ from functools import partial
 from random import Random
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from schemas.account import Announce, Lane, WebhookEvent
 from schemas.dataset import PinDataset, UnpinDataset
 from schemas.envelope import Header, Message, Rejected, Tick
@@ -51,6 +53,7 @@ from simulator.control_plane.samples import (
     PREPARED,
     T0,
     limits,
+    spec,
     submit,
     tokens,
 )
@@ -213,7 +216,9 @@ class World:
         file_id = f"file-{job_id}"
         if late:
             self.files.append((tenant, file_id))
-        self.send("job", tenant, submit(job_id, count, slots=slots, training_file=file_id))
+        price = replace(spec().price, lane=LANES[TENANTS.index(tenant)])
+        asked = submit(job_id, count, slots=slots, training_file=file_id, price=price)
+        self.send("job", tenant, asked)
         return job_id
 
     def meddle(self) -> None:
