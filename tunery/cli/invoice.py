@@ -191,9 +191,9 @@ def table(invoice: "Invoice") -> "Table":
     title = f"Invoice{number} · {invoice.period} · {invoice.tenant} · {invoice.status}"
     grid = Table(title=title, title_justify="left", show_footer=True, box=None, pad_edge=False)
     grid.add_column("job", footer="total", overflow="fold")
-    over = gpu_time(invoice.overage_gpu_ms, blank=True)
+    over = _api.gpu_time(invoice.overage_gpu_ms, blank=True)
     for name, footer in (
-        ("GPU time", gpu_time(invoice.gpu_ms)),
+        ("GPU time", _api.gpu_time(invoice.gpu_ms)),
         ("overage", over),
         ("GPU-hour", ""),
         (invoice.currency, _amount(invoice.total_micro)),
@@ -221,10 +221,10 @@ def _below_lines(invoice: "Invoice") -> "Iterator[tuple[str, int]]":
 
 def _cells(line: "Line", *, overage: bool) -> tuple[str, ...]:
     hour = line.starts_at[:16].replace("T", " ")
-    over = (gpu_time(line.overage_gpu_ms, blank=True),) if overage else ()
+    over = (_api.gpu_time(line.overage_gpu_ms, blank=True),) if overage else ()
     return (
         f"{line.job_id}\n  {line.description}, {line.lane}, {hour} UTC",
-        gpu_time(line.gpu_ms),
+        _api.gpu_time(line.gpu_ms),
         *over,
         price(line.gpu_hour_micro),
         _amount(line.amount_micro),
@@ -235,16 +235,6 @@ def price(micro: int) -> str:
     """Format millionths of the currency: `2.40`, with more places only when needed."""
     text = _amount(micro)
     return text.removesuffix("0000")
-
-
-def gpu_time(gpu_ms: int, *, blank: bool = False) -> str:
-    """Format GPU-milliseconds exactly: `0:08:31.250`; credits are negative."""
-    if blank and gpu_ms == 0:
-        return ""
-    seconds, ms = divmod(abs(gpu_ms), 1000)
-    minutes, seconds = divmod(seconds, 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{'-' if gpu_ms < 0 else ''}{hours}:{minutes:02}:{seconds:02}.{ms:03}"
 
 
 def _amount(micro: int) -> str:

@@ -31,6 +31,9 @@ def test_cost_sums_lines_and_keeps_credits_apart() -> None:
         used_gpu_ms=90_000,
         billable_gpu_ms=90_000,
         cause=None,
+        journal_partition=0,
+        incarnation=0,
+        journal_offset=1,
     )
     credit = replace(usage, kind="credit", used_gpu_ms=0, billable_gpu_ms=-30_000)
     lines = [usage, credit]
