@@ -185,7 +185,9 @@ class AnsweringServices:
                 self._answer("job", tenant, RecordBase(job_id=body.job_id, base=BASE))
             case RegisterVersion():
                 job_id = body.terms.lineage.job_id
-                full = Failure(code=errors.ILLEGAL_STATE, reason=failing("versions_at_most"))
+                full = Failure(
+                    code=errors.ILLEGAL_STATE, reason=failing("versions_at_most", limit=10)
+                )
                 failed = self._fails(f"publication of {job_id}")
                 registered = RecordRegistered(
                     job_id=job_id, model_id=body.terms.model_id, failure=full if failed else None
