@@ -473,8 +473,7 @@ class AttemptEnded(Message):
 
     job_id, attempt, role: which attempt.
     end: how it ended; a success without its result counts as a failure.
-    job_billable_gpu_ms: billed so far, over all attempts of the job.
-    job_lost_gpu_ms: credited so far, over all attempts of the job.
+    job_billable_gpu_ms, job_lost_gpu_ms: billed and credited so far, over all its attempts.
     """
 
     job_id: str
@@ -532,8 +531,7 @@ class JobEnded(Message):
     outcome: what became of it.
     model_id: its version, if it has one.
     failure: why it failed, where it failed.
-    trained_tokens: over all attempts.
-    billable_gpu_ms: over all attempts.
+    trained_tokens, billable_gpu_ms: over all attempts.
     lost_gpu_ms: what of that is credited.
     released_gpu_ms: what of the hold was not used.
     created_at: when it was submitted.
