@@ -2,13 +2,14 @@
 
 from typing import Final, Literal, TypeAlias
 
+from schemas.billing import BillingTerms, CreditNote, InvoiceAdjustment, Statement
 from schemas.envelope import Message, Part, Rejected, Repeated, Sha256, Tick
 from schemas.sealed import Sealed
 from schemas.units import GpuMs, Micro, Ms
 
 Lane: TypeAlias = Literal["premium", "standard", "free"]
 DeliveryOutcome: TypeAlias = Literal["delivered", "gave_up", "gone", "refused"]
-AdjustmentReason: TypeAlias = Literal["goodwill", "correction", "contract"]
+PlanStart: TypeAlias = Literal["now", "next_month"]
 
 
 class Limits(Part):
@@ -35,6 +36,17 @@ class PlanTerms(Part):
     lane: Lane
     limits: Limits
     price_version: str
+
+
+class PlanChange(Part):
+    """A plan that is to come.
+
+    terms: the plan.
+    effective_at: the first moment at which it is in force, by the time of the broker.
+    """
+
+    terms: PlanTerms
+    effective_at: Ms
 
 
 class KeyTerms(Part):
@@ -135,41 +147,6 @@ class DeliveryReport(Part):
     status: int | None = None
 
 
-class InvoiceAdjustment(Part):
-    """A credit or a charge by an operator.
-
-    reference: the operator's own number for it; once for each tenant.
-    amount_micro: below zero: a credit; above: a charge.
-    currency: of the amount.
-    reason: why.
-    """
-
-    reference: str
-    amount_micro: Micro
-    currency: str
-    reason: AdjustmentReason
-
-
-class Statement(Part):
-    """The bill of a calendar month as it was closed; it never changes.
-
-    period: the month: "2026-11".
-    cut: for each partition of the pool's journal, the first offset that is not in it; what comes
-      after it for this month is on the next bill.
-    currency: of the amount.
-    soft_gpu_ms: the tenant's soft limit when the month was closed.
-    gpu_ms: billed use less credits.
-    amount_micro: what is to be paid.
-    """
-
-    period: str
-    cut: tuple[int, ...]
-    currency: str
-    soft_gpu_ms: GpuMs
-    gpu_ms: GpuMs
-    amount_micro: Micro
-
-
 # What an endpoint may subscribe to. The first three are what OpenAI's SDKs know how to unwrap, and
 # what an endpoint gets that does not say; the others only reach endpoints that ask for them.
 STANDARD_EVENT_TYPES: Final = (
@@ -201,12 +178,22 @@ class CreateTenant(Message):
 
 
 class SetPlan(Message):
-    """Another plan for the jobs to come.
+    """Another plan for the jobs to come. It replaces a change that was scheduled before.
 
     terms: the new plan.
+    start: from when on: the first moment of the next calendar month (UTC), or now.
     """
 
     terms: PlanTerms
+    start: PlanStart = "now"
+
+
+class SuspendTenant(Message):
+    """The tenant shall start no more jobs. Those that it has submitted go on."""
+
+
+class ResumeTenant(Message):
+    """The tenant may start jobs again."""
 
 
 class CreateKey(Message):
@@ -315,13 +302,24 @@ class EndDelivery(Message):
     report: DeliveryReport
 
 
+class SetBillingTerms(Message):
+    """What the tenant's invoices say from now on, the one of this month included.
+
+    terms: all of it.
+    """
+
+    terms: BillingTerms
+
+
 class AdjustInvoice(Message):
     """A credit or a charge.
 
     adjustment: what, and why.
+    period: the month it is for, None: the current one.
     """
 
     adjustment: InvoiceAdjustment
+    period: str | None = None
 
 
 class CloseInvoice(Message):
@@ -352,6 +350,23 @@ class PlanSet(Message):
     """
 
     terms: PlanTerms
+
+
+class PlanScheduled(Message):
+    """New jobs are admitted under another plan from a later moment on.
+
+    change: the plan, and the moment. It replaces what was scheduled before.
+    """
+
+    change: PlanChange
+
+
+class TenantSuspended(Message):
+    """The tenant starts no more jobs. Those that it has submitted go on."""
+
+
+class TenantResumed(Message):
+    """The tenant may start jobs again."""
 
 
 class KeyCreated(Message):
@@ -467,11 +482,13 @@ class PeriodEnded(Message):
     period: the month: "2026-11".
     soft_gpu_ms: the tenant's soft limit at its end.
     before: how the month before was closed, None: this is the tenant's first.
+    terms: what its invoices say.
     """
 
     period: str
     soft_gpu_ms: GpuMs
     before: Statement | None
+    terms: BillingTerms | None = None
 
 
 class InvoiceClosed(Message):
@@ -494,9 +511,31 @@ class InvoiceAdjusted(Message):
     adjustment: InvoiceAdjustment
 
 
+class BillingTermsSet(Message):
+    """The tenant's invoices say something else from now on.
+
+    terms: all of it.
+    """
+
+    terms: BillingTerms
+
+
+class CreditNoteIssued(Message):
+    """The invoice of a closed month is corrected.
+
+    period: the month.
+    note: the credit note.
+    """
+
+    period: str
+    note: CreditNote
+
+
 Command: TypeAlias = (
     CreateTenant
     | SetPlan
+    | SuspendTenant
+    | ResumeTenant
     | CreateKey
     | RotateKey
     | RevokeKey
@@ -507,6 +546,7 @@ Command: TypeAlias = (
     | Deliver
     | Announce
     | EndDelivery
+    | SetBillingTerms
     | AdjustInvoice
     | CloseInvoice
     | Tick
@@ -514,6 +554,9 @@ Command: TypeAlias = (
 Event: TypeAlias = (
     TenantCreated
     | PlanSet
+    | PlanScheduled
+    | TenantSuspended
+    | TenantResumed
     | KeyCreated
     | KeyRotated
     | KeyRevoked
@@ -526,6 +569,8 @@ Event: TypeAlias = (
     | PeriodEnded
     | InvoiceClosed
     | InvoiceAdjusted
+    | BillingTermsSet
+    | CreditNoteIssued
     | Rejected
     | Repeated
 )

@@ -70,6 +70,7 @@ RefusalCode: TypeAlias = Literal[
     # tenants and what is theirs
     "tenant_missing",  # tenant
     "tenant_exists",  # tenant
+    "tenant_suspended",
     "concurrency_below_one",
     "limits_out_of_order",  # soft above hard, or below 0
     "key_exists",  # key_id
@@ -86,8 +87,17 @@ RefusalCode: TypeAlias = Literal[
     "event_types_unknown",  # types
     "deliveries_at_most",  # limit
     "adjustment_exists",  # reference, period: the bill that it is on
-    "adjustments_at_most",  # limit
+    "adjustments_at_most",  # limit: of one month
     "amount_out_of_range",  # limit: 0 is none, this the most either way
+    "currency_malformed",
+    "month_malformed",
+    "month_not_begun",  # period
+    "month_being_closed",  # period
+    "invoice_missing",  # period, currency: nothing was billed
+    "credit_out_of_range",  # number: of the invoice, left_micro: what it has
+    "taxes_at_most",  # limit
+    "tax_out_of_range",
+    "due_days_out_of_range",  # limit
     # files
     "file_exists",  # file_id
     "file_missing",  # file_id
@@ -111,6 +121,7 @@ RefusalCode: TypeAlias = Literal[
     "jobs_at_most",  # limit
     "slots_below_one",
     "prices_changed",  # between estimate and submission
+    "plan_changed",  # lane: priced at, plan: the tenant's lane now
     "file_rejected",  # it did not pass validation
     "hard_limit",  # hold_gpu_ms: needed, left_gpu_ms, limit_gpu_ms
     "key_cap",  # price_max_micro: needed, currency, left_micro, limit_micro

@@ -1,5 +1,6 @@
 """What a tenant asks for when it submits a job, and what it is estimated to need and to cost."""
 
+from schemas.account import Lane
 from schemas.dataset import LengthPolicy
 from schemas.envelope import Part
 from schemas.model import Base
@@ -15,12 +16,14 @@ class Price(Part):
     currency: of the prices.
     gpu_hour_micro: one GPU-hour.
     token_micro_per_million: a million tokens, as a comparison.
+    lane: service class that the prices are of, None: the writer did not say.
     """
 
     version: str
     currency: str
     gpu_hour_micro: Micro
     token_micro_per_million: Micro = 0
+    lane: Lane | None = None
 
 
 class Estimate(Part):

@@ -16,7 +16,7 @@ from services.gateway.models.projection import project_model
 from services.gateway.views.table import Table
 from tunery.runtime.verbs import Change
 
-VERSION: Final = 10  # 10: reasons as codes, order of the queue
+VERSION: Final = 12  # 12: scheduled plans, suspension, places of usage events, key of a job
 TABLES: Final[tuple[Table[Any], ...]] = (
     *(accounts.TENANTS, accounts.LIMITS, accounts.KEYS, accounts.ENDPOINTS, accounts.DELIVERIES),
     *(files.FILES, files.DATASETS, files.UPLOADS, files.UPLOAD_PARTS),

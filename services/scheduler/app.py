@@ -32,7 +32,7 @@ def _deadline(state: Pools) -> Deadline | None:
 
 JOBS: Final = Aggregate(
     stream=JOB,
-    fold_version=7,  # 7: terms as billing has them
+    fold_version=8,  # 8: scheduled plans, suspension
     initial=NO_TENANTS,
     state_type=Tenants,
     decide=decide_job,
@@ -40,7 +40,7 @@ JOBS: Final = Aggregate(
 )
 POOLS: Final = Aggregate(
     stream=POOL,
-    fold_version=4,  # 4: elapsed time of agents
+    fold_version=6,  # 6: what jobs are charged, by hour, and refunds of jobs
     initial=NO_POOLS,
     state_type=Pools,
     decide=decide_pool,

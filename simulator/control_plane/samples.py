@@ -124,7 +124,7 @@ def spec(**changes: Any) -> JobSpec:
         metadata=None,
         series="smol/series",
         model_id="ft:smol",
-        price=Price(version="2026-11", currency="EUR", gpu_hour_micro=2_000_000),
+        price=Price(version="2026-11", currency="EUR", gpu_hour_micro=2_000_000, lane="standard"),
     )
     return replace(whole, **changes)
 

@@ -64,6 +64,7 @@ class SimTenant:
         self.rng = context.chance(name)
         self.port, self._sender = context.port(f"{name}'s client")
         self._cap = self._draw_cap()
+        self._lane: Lane = "standard"  # of the plan that it asked for last; its jobs are priced so
         self.jobs: dict[str, Wanted] = {}  # those that have not ended
         self._asked = 0
         context.readers.append(self._read)
@@ -104,7 +105,8 @@ class SimTenant:
         concurrency = self.rng.randint(1, 3) if narrow else 10_000
         soft = hard // 2
         limits = PlanLimits(soft_gpu_ms=soft, hard_gpu_ms=hard, concurrency=concurrency)
-        return PlanTerms(lane=self.rng.choice(LANES), limits=limits, price_version=PRICE)
+        self._lane = self.rng.choice(LANES)
+        return PlanTerms(lane=self._lane, limits=limits, price_version=PRICE)
 
     def _draw_cap(self) -> KeyCap | None:
         """What the one API key may spend: about as much as one to four holds can cost."""
@@ -123,7 +125,7 @@ class SimTenant:
         job_id = f"ftjob-{number}"
         count = None if late else self.rng.randrange(1_000, 60_000)
         body = submit(job_id, count, slots=self.rng.randint(1, 2), training_file=f"file-{number}")
-        price = replace(body.spec.price, version=PRICE)
+        price = replace(body.spec.price, version=PRICE, lane=self._lane)
         await self.ask("job", replace(body, spec=replace(body.spec, price=price), cap=self._cap))
         if late:
             await self.port.sleep(self.rng.randint(0, 10_000))
@@ -183,16 +185,29 @@ class AnsweringServices:
                 self._answer("job", tenant, RecordBase(job_id=body.job_id, base=BASE))
             case RegisterVersion():
                 job_id = body.terms.lineage.job_id
-                registered = RecordRegistered(job_id=job_id, model_id=body.terms.model_id)
+                full = Failure(
+                    code=errors.ILLEGAL_STATE, reason=failing("versions_at_most", limit=10)
+                )
+                failed = self._fails(f"publication of {job_id}")
+                registered = RecordRegistered(
+                    job_id=job_id, model_id=body.terms.model_id, failure=full if failed else None
+                )
                 self._answer("job", tenant, registered)
             case _:
                 pass
+
+    def _fails(self, what: str) -> bool:
+        """Whether a service fails a job whose training is paid for."""
+        return self.context.chance(what).random() < self.context.plan.failures / 200
 
     def _read(self, decision: Accepted) -> None:
         for event in decision.events:
             match event:
                 case VerdictDue():
                     verdict = RecordVerdict(job_id=event.job_id, summary=PASSED)
+                    if self._fails(f"verdict of {event.job_id}"):
+                        lost = Failure(code=errors.PLATFORM, reason=failing("scores_unjudged"))
+                        verdict = RecordVerdict(job_id=event.job_id, summary=None, failure=lost)
                     self._answer("job", decision.header.key, verdict)
                 case DeliveryDue():
                     report = DeliveryReport(

@@ -1,5 +1,8 @@
 """What a lease must cost, from decision 0005 alone and with no arithmetic of the scheduler."""
 
+from collections import Counter
+from collections.abc import Mapping
+
 from schemas.training import Checkpoint
 from schemas.units import HOUR_MS, GpuMs, Ms
 
@@ -19,6 +22,24 @@ def hours(
         if last > first:
             by_hour[hour] = (slots * (last - first), billed(last) - billed(first))
     return by_hour
+
+
+def lost_by_hour(truth: dict[int, tuple[GpuMs, GpuMs]], captured_gpu_ms: GpuMs) -> Counter[int]:
+    """What a lease is billed after its last capture, by UTC hour."""
+    lost, before = Counter[int](), 0
+    for hour, (_, billable) in sorted(truth.items()):
+        lost[hour] = billable - min(billable, max(0, captured_gpu_ms - before))
+        before += billable
+    return +lost
+
+
+def newest_first(paid: Mapping[int, GpuMs], gpu_ms: GpuMs) -> dict[int, GpuMs]:
+    """A credit by hour: from the newest backwards, and never more than was paid for."""
+    owed: dict[int, GpuMs] = {}
+    for hour in sorted(paid, reverse=True):
+        if (part := min(paid[hour], gpu_ms - sum(owed.values()))) > 0:
+            owed[hour] = part
+    return owed
 
 
 def unusable_ms(checkpoints: tuple[Checkpoint, ...], loaded: str | None) -> Ms:

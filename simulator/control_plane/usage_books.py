@@ -34,13 +34,14 @@ from schemas.pool import (
     UsageSliced,
 )
 from schemas.training import Checkpoint
-from schemas.units import HOUR_MS, GpuMs, Ms
+from schemas.units import GpuMs, Ms
 from simulator.control_plane.agent import Diary
-from simulator.control_plane.true_usage import hours, unusable_ms
+from simulator.control_plane.true_usage import hours, lost_by_hour, newest_first, unusable_ms
 
 AttemptKey: TypeAlias = tuple[str, int]  # job, attempt
 Agent: TypeAlias = tuple[str, str]  # node, incarnation
 PLATFORM: Final = ("platform", "bad_node", None)
+WHOLE: Final = ("platform_error", "attempts_exhausted")  # ends of jobs that cost nothing
 
 
 class Beat(NamedTuple):
@@ -91,8 +92,8 @@ class LeaseBook:
     killed_at: Ms | None = None
     author: str | None = None  # of the first order to end it
     slices: dict[int, tuple[GpuMs, GpuMs]] = field(default_factory=dict)  # hour → used, billable
-    skipped: GpuMs = 0
-    credited: list[tuple[int, GpuMs]] = field(default_factory=list)  # hour, lost
+    skipped: dict[int, GpuMs] = field(default_factory=dict)  # hour → owed for lost checkpoints
+    credited: Counter[int] = field(default_factory=Counter)  # hour → given back
     closed: bool = False
     freed: bool = False
 
@@ -123,6 +124,7 @@ class Meter:
     totals: dict[str, tuple[GpuMs, GpuMs]] = field(
         default_factory=lambda: defaultdict(lambda: (0, 0))
     )
+    refunded: Counter[tuple[str, str]] = field(default_factory=Counter)  # by job and cause
     lines: Counter[LedgerLine] = field(default_factory=Counter)
     _registered: dict[Agent, set[Ms]] = field(default_factory=dict)
 
@@ -261,9 +263,11 @@ class Meter:
             case LeaseStarted():
                 lease.started_at = lease.alive_at = at
                 if event.start.skipped:
-                    lease.skipped = lease.grant.slots * unusable_ms(
-                        lease.grant.checkpoints, event.start.loaded
-                    )
+                    unusable = unusable_ms(lease.grant.checkpoints, event.start.loaded)
+                    paid = {
+                        h: n for (_, job, h), n in self.net.items() if job == lease.grant.job_id
+                    }
+                    lease.skipped = newest_first(paid, lease.grant.slots * unusable)
             case CheckpointAccepted():
                 self._checkpoint(lease, event.checkpoint, at)
             case LeaseDraining():
@@ -299,10 +303,14 @@ class Meter:
     def _credit(self, event: UsageCredited) -> None:
         ref = event.lease
         lease = self.leases[ref.token.lease]
-        if lease.closed:
+        if event.cause in WHOLE:
+            self.refunded[ref.job_id, event.cause] += event.lost_gpu_ms
+        elif lease.closed:
             self._say("ledger", f"{ref.token} is credited after its end")
-        lease.credited.append((event.hour_utc, event.lost_gpu_ms))
+        lease.credited[event.hour_utc] += event.lost_gpu_ms
         self.net[ref.tenant, ref.job_id, event.hour_utc] -= event.lost_gpu_ms
+        if event.lost_gpu_ms <= 0 or self.net[ref.tenant, ref.job_id, event.hour_utc] < 0:
+            self._say("ledger", f"{event} leaves less than nothing in its hour")
         self._line(event, "credit", event.cause, 0, -event.lost_gpu_ms)
 
     def _line(
@@ -364,16 +372,16 @@ class Meter:
             or (end.outcome == "preempted" and lease.author != "tenant")
             or (end.outcome == "failed" and end.cause in PLATFORM)
         )
-        lost = max(0, billable - grant.slots * lease.captured_ms) if platforms else 0
-        hour = ((lease.started_at or 0) + max(elapsed_ms - 1, 0)) // HOUR_MS
-        owed = [amount for amount in (lease.skipped,) if amount] + ([lost] if lost else [])
-        if [amount for _, amount in lease.credited] != owed or (
-            lost and lease.credited[-1][0] != hour
-        ):
-            self._say("ledger", f"{name} is credited {lease.credited}, owed are {owed} in {hour}")
+        owed = Counter(lease.skipped)
+        if end.outcome == "failed" and end.cause == "oom":
+            owed += lost_by_hour(truth, 0)
+        elif platforms:
+            owed += lost_by_hour(truth, grant.slots * lease.captured_ms)
+        if +lease.credited != +owed:
+            self._say("ledger", f"{name} is credited {lease.credited}, owed are {owed}")
         said = (end.used_gpu_ms, end.billable_gpu_ms, end.lost_gpu_ms)
-        if said != (grant.slots * elapsed_ms, billable, lease.skipped + lost):
-            self._say("ledger", f"{name} closes with {said}; {elapsed_ms} ms, {billable}, {lost}")
+        if said != (grant.slots * elapsed_ms, billable, owed.total()):
+            self._say("ledger", f"{name} closes with {said}; {elapsed_ms} ms, {billable}, {owed}")
 
     def _elapsed_ms(self, lease: LeaseBook, command: Any, at: Ms, sliced_ms: Ms) -> Ms:
         """Elapsed time as the agent reported it, else until the kill, else the last heartbeat.

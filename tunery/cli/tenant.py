@@ -1,9 +1,14 @@
-"""`tunery tenant`: creates and lists tenants, for operators."""
+"""`tunery tenant`: creates tenants, changes their plans, suspends and lists them, for operators."""
+
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tunery.cli import _api, _options
 from tunery.local.paths import DataDir
+
+if TYPE_CHECKING:
+    from tunery.client.shapes import TenantObject
 
 HOUR_MS = 3_600_000
 EPILOG = """\
@@ -11,13 +16,17 @@ EPILOG = """\
 Examples:
   tunery tenant create acme --name "Acme Ltd" --plan standard
   tunery tenant create lab --plan premium --soft-hours 100 --hard-hours 200 --concurrency 4
+  tunery tenant plan acme --plan premium
+  tunery tenant plan acme --soft-hours 100 --hard-hours 200 --concurrency 4 --next-month
+  tunery tenant suspend acme
+  tunery tenant resume acme
   tunery tenant list
 """
 
 
 @click.group("tenant", cls=_options.Noun, epilog=EPILOG)
 def command() -> None:
-    """Create tenants and list them (admin key)."""
+    """Create tenants, change their plans, suspend and list them (admin key)."""
 
 
 @command.command("create")
@@ -51,28 +60,102 @@ def create(
     as_json: bool,
 ) -> None:
     """Create TENANT. Limits come from the plan, or all three from the options."""
-    body: dict[str, object] = {"id": tenant, "name": name or tenant, "plan": plan}
-    if soft_hours is not None and hard_hours is not None and concurrency is not None:
-        body["limits"] = {
-            "soft_gpu_ms": soft_hours * HOUR_MS,
-            "hard_gpu_ms": hard_hours * HOUR_MS,
-            "concurrency": concurrency,
-        }
-    elif not soft_hours == hard_hours == concurrency:
-        raise click.UsageError("Give --soft-hours, --hard-hours and --concurrency together.")
+    body = {"id": tenant, "name": name or tenant, "plan": plan}
+    limits = _limits(soft_hours, hard_hours, concurrency)
     with _api.connect(folders) as api:
-        created = api.create_tenant(body)
-    limits = created["limits"]
-    fields = [
-        ("tenant", created["id"]),
-        ("name", created["name"]),
-        ("plan", created["plan"]),
+        created = api.create_tenant(body | limits)
+    following = [("next", f"tunery key create {created['id']}")]
+    _api.show_one(created, as_json, [*_fields(created), *following])
+
+
+def _limits(
+    soft_hours: int | None, hard_hours: int | None, concurrency: int | None
+) -> dict[str, Any]:
+    """The body's limits, or none. Raises UsageError when only some are given."""
+    if soft_hours is None and hard_hours is None and concurrency is None:
+        return {}
+    if soft_hours is None or hard_hours is None or concurrency is None:
+        raise click.UsageError("Give --soft-hours, --hard-hours and --concurrency together.")
+    limits = {
+        "soft_gpu_ms": soft_hours * HOUR_MS,
+        "hard_gpu_ms": hard_hours * HOUR_MS,
+        "concurrency": concurrency,
+    }
+    return {"limits": limits}
+
+
+def _fields(tenant: "TenantObject") -> list[tuple[str, object]]:
+    limits, scheduled = tenant["limits"], tenant["scheduled_plan"]
+    return [
+        ("tenant", tenant["id"]),
+        ("name", tenant["name"]),
+        ("plan", tenant["plan"]),
         ("soft limit", _api.hours(limits["soft_gpu_ms"])),
         ("hard limit", _api.hours(limits["hard_gpu_ms"])),
         ("at once", limits["concurrency"]),
-        ("next", f"tunery key create {created['id']}"),
+        ("prices", tenant["price_version"]),
+        ("then", scheduled and f"{scheduled['plan']} {_api.moment(scheduled['effective_at'])}"),
+        ("suspended", _api.moment(tenant["suspended_at"])),
     ]
-    _api.show_one(created, as_json, fields)
+
+
+@command.command("plan")
+@click.argument("tenant")
+@click.option("--plan", type=click.Choice(["premium", "standard", "free"]), help="The new plan.")
+@click.option("--soft-hours", type=click.IntRange(0), help="As in `tunery tenant create`.")
+@click.option("--hard-hours", type=click.IntRange(0), help="As in `tunery tenant create`.")
+@click.option("--concurrency", type=click.IntRange(1), help="As in `tunery tenant create`.")
+@click.option("--prices", help="Version of the price book for new jobs.")
+@click.option("--next-month", is_flag=True, help="From the first of the next month on (UTC).")
+@_options.data_dir
+@_options.as_json
+def change_plan(
+    tenant: str,
+    plan: str | None,
+    soft_hours: int | None,
+    hard_hours: int | None,
+    concurrency: int | None,
+    prices: str | None,
+    next_month: bool,
+    folders: DataDir,
+    as_json: bool,
+) -> None:
+    """Change the plan of TENANT. A change that was scheduled before is replaced.
+
+    Options that are not given stay as they are; a new plan brings its limits. Jobs that were
+    submitted keep their lane and their prices.
+    """
+    body: dict[str, Any] = {"effective": "next_month" if next_month else "now"}
+    body |= {} if plan is None else {"plan": plan}
+    body |= {} if prices is None else {"price_version": prices}
+    body |= _limits(soft_hours, hard_hours, concurrency)
+    if len(body) == 1:
+        raise click.UsageError("Nothing to change: give --plan, --prices or the limits.")
+    with _api.connect(folders) as api:
+        changed = api.change_plan(tenant, body)
+    _api.show_one(changed, as_json, _fields(changed))
+
+
+@command.command("suspend")
+@click.argument("tenant")
+@_options.data_dir
+@_options.as_json
+def suspend(tenant: str, folders: DataDir, as_json: bool) -> None:
+    """Refuse submissions and resumptions of TENANT. Jobs that it has submitted go on."""
+    with _api.connect(folders) as api:
+        suspended = api.suspend_tenant(tenant)
+    _api.show_one(suspended, as_json, _fields(suspended))
+
+
+@command.command("resume")
+@click.argument("tenant")
+@_options.data_dir
+@_options.as_json
+def resume(tenant: str, folders: DataDir, as_json: bool) -> None:
+    """Accept submissions and resumptions of TENANT again."""
+    with _api.connect(folders) as api:
+        resumed = api.resume_tenant(tenant)
+    _api.show_one(resumed, as_json, _fields(resumed))
 
 
 @command.command("list")
@@ -84,7 +167,7 @@ def list_tenants(folders: DataDir, as_json: bool) -> None:
         _api.show(
             api.tenants(),
             as_json,
-            ("tenant", "name", "plan", "hard limit", "at once", "created"),
+            ("tenant", "name", "plan", "hard limit", "at once", "created", "suspended"),
             lambda tenant: (
                 tenant["id"],
                 tenant["name"],
@@ -92,5 +175,6 @@ def list_tenants(folders: DataDir, as_json: bool) -> None:
                 _api.hours(tenant["limits"]["hard_gpu_ms"]),
                 tenant["limits"]["concurrency"],
                 _api.moment(tenant["created_at"]),
+                _api.moment(tenant["suspended_at"]),
             ),
         )

@@ -68,6 +68,9 @@ class TenantObject(TypedDict):
     plan: str
     created_at: int
     limits: dict[str, int]
+    price_version: str
+    scheduled_plan: dict[str, Any] | None
+    suspended_at: int | None
 
 
 class KeyObject(TypedDict, total=False):

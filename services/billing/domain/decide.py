@@ -30,19 +30,20 @@ from schemas.account import (
     KeyCreated,
     KeyRevoked,
     KeyRotated,
-    Limits,
-    PlanSet,
+    ResumeTenant,
     RevokeKey,
     RotateEndpoint,
     RotateKey,
+    SetBillingTerms,
     SetPlan,
+    SuspendTenant,
     TenantCreated,
     WebhookEvent,
 )
 from schemas.envelope import Context, Reason, Rejected, Sha256, Tick
 from schemas.ids import DELIVERY, derived_id
 from schemas.reasons import refusing
-from services.billing.domain import statements
+from services.billing.domain import plans, statements
 from services.billing.domain.state import (
     DELIVERIES_OPEN_MAX,
     ENDPOINTS_MAX,
@@ -62,8 +63,8 @@ def decide(state: Tenants, command: Command, ctx: Context) -> tuple[Event, ...]:
     if tenant is None:
         return _without_tenant(command, ctx)
     match command:
-        case SetPlan():
-            return _set_plan(tenant, command)
+        case SetPlan() | SuspendTenant() | ResumeTenant():
+            return plans.decide(tenant, command, ctx)
         case CreateKey():
             return _create_key(tenant, command)
         case RotateKey():
@@ -78,8 +79,10 @@ def decide(state: Tenants, command: Command, ctx: Context) -> tuple[Event, ...]:
             return _announce(tenant, command)
         case EndDelivery():
             return _end_delivery(tenant, command)
-        case AdjustInvoice() | CloseInvoice() | Tick():
+        case AdjustInvoice() | CloseInvoice() | SetBillingTerms():
             return statements.decide(tenant, command, ctx)
+        case Tick():
+            return (*plans.due_plan(tenant, ctx), *statements.decide(tenant, command, ctx))
         case _:
             assert_never(command)
 
@@ -93,25 +96,8 @@ def _without_tenant(command: Command, ctx: Context) -> tuple[Event, ...]:
 def _create_tenant(state: Tenants, command: CreateTenant, ctx: Context) -> tuple[Event, ...]:
     if ctx.key in state:
         return _reject(errors.ALREADY_EXISTS, refusing("tenant_exists", tenant=ctx.key), "id")
-    wrong = _wrong_limits(command.terms.limits)
+    wrong = plans.wrong_limits(command.terms.limits)
     return wrong or (TenantCreated(name=command.name, terms=command.terms),)
-
-
-def _set_plan(tenant: AccountState, command: SetPlan) -> tuple[Event, ...]:
-    wrong = _wrong_limits(command.terms.limits)
-    if wrong:
-        return wrong
-    return () if command.terms == tenant.terms else (PlanSet(terms=command.terms),)
-
-
-def _wrong_limits(limits: Limits) -> tuple[Rejected, ...]:
-    if limits.concurrency < 1:
-        below = refusing("concurrency_below_one")
-        return _reject(errors.MALFORMED, below, "limits.concurrency")
-    if not 0 <= limits.soft_gpu_ms <= limits.hard_gpu_ms:
-        disorder = refusing("limits_out_of_order")
-        return _reject(errors.MALFORMED, disorder, "limits.soft_gpu_ms")
-    return ()
 
 
 def _create_key(tenant: AccountState, command: CreateKey) -> tuple[Event, ...]:

@@ -11,7 +11,14 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from schemas.account import RICH_EVENT_TYPES, STANDARD_EVENT_TYPES, AdjustmentReason
+from schemas.account import (
+    RICH_EVENT_TYPES,
+    STANDARD_EVENT_TYPES,
+    PlanStart,
+)
+from schemas.billing import (
+    AdjustmentReason,
+)
 from services.gateway.web.bodies import (
     Body,
     Count,
@@ -61,6 +68,19 @@ class TenantRequest(Body):
     plan: Literal["premium", "standard", "free"] = "standard"
     limits: LimitsBody | None = None
     price_version: Id | None = None
+
+
+class PlanRequest(Body):
+    """A change of a tenant's plan. What is missing stays as it is."""
+
+    plan: Literal["premium", "standard", "free"] | None = Field(
+        default=None, description="with the limits of that plan, unless `limits` are given"
+    )
+    limits: LimitsBody | None = None
+    price_version: Id | None = None
+    effective: PlanStart = Field(
+        default="now", description="next_month: from the first moment of the next month (UTC)"
+    )
 
 
 class KeyRequest(Body):

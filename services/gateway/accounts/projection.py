@@ -5,6 +5,8 @@ from typing import Any, assert_never
 from msgspec.structs import asdict
 
 from schemas.account import (
+    BillingTermsSet,
+    CreditNoteIssued,
     DeliveryDue,
     DeliveryEnded,
     EndpointChanged,
@@ -20,8 +22,11 @@ from schemas.account import (
     KeyRotated,
     KeyTerms,
     PeriodEnded,
+    PlanScheduled,
     PlanSet,
     TenantCreated,
+    TenantResumed,
+    TenantSuspended,
 )
 from schemas.envelope import Header, Rejected, Repeated
 from services.gateway.accounts.tables import (
@@ -48,8 +53,15 @@ def project_account(header: Header, event: Event) -> tuple[Change, ...]:
                 "plan": terms.lane,
                 "limits": terms.limits,
                 "price_version": terms.price_version,
+                "scheduled": None,
             }
             return (TENANTS.update({"id": tenant}, **values),)
+        case PlanScheduled():
+            return (TENANTS.update({"id": tenant}, scheduled=event.change),)
+        case TenantSuspended():
+            return (TENANTS.update({"id": tenant}, suspended_at=header.at),)
+        case TenantResumed():
+            return (TENANTS.update({"id": tenant}, suspended_at=None),)
         case KeyCreated():
             return (_key(header, event.terms),)
         case KeyRotated():
@@ -74,7 +86,15 @@ def project_account(header: Header, event: Event) -> tuple[Change, ...]:
             ended = asdict(event.report)
             key = {"tenant": tenant, "id": ended.pop("delivery_id")}
             return (DELIVERIES.update(key, ended_at=header.at, **ended),)
-        case PeriodEnded() | InvoiceClosed() | InvoiceAdjusted() | Rejected() | Repeated():
+        case (
+            PeriodEnded()
+            | InvoiceClosed()
+            | InvoiceAdjusted()
+            | BillingTermsSet()
+            | CreditNoteIssued()
+            | Rejected()
+            | Repeated()
+        ):
             return ()
         case _:
             assert_never(event)

@@ -3,7 +3,16 @@
 from datetime import UTC, datetime
 from typing import Final, Literal
 
-from schemas.account import AdjustmentReason, DeliveryOutcome, InvoiceAdjustment, Lane
+from schemas.account import (
+    DeliveryOutcome,
+    Lane,
+    Limits,
+    PlanChange,
+)
+from schemas.billing import (
+    AdjustmentReason,
+    InvoiceAdjustment,
+)
 from schemas.units import Ms
 from services.gateway.accounts.tables import DeliveryRow, EndpointRow, KeyRow, TenantRow
 from services.gateway.web.responses import ListItem, Response, Unseal, seconds, seconds_or_none
@@ -17,7 +26,18 @@ class TenantLimitsResponse(Response):
     concurrency: int
 
 
+class ScheduledPlanResponse(Response):
+    """A plan that is to come. `effective_at`: the first second at which it is in force."""
+
+    plan: Lane
+    limits: TenantLimitsResponse
+    price_version: str
+    effective_at: int
+
+
 class TenantResponse(ListItem):
+    """`suspended_at`: since when the tenant cannot start jobs; null: it can."""
+
     id: str
     object: Literal["tenant"] = "tenant"
     created_at: int
@@ -25,6 +45,8 @@ class TenantResponse(ListItem):
     plan: Lane
     limits: TenantLimitsResponse
     price_version: str
+    scheduled_plan: ScheduledPlanResponse | None
+    suspended_at: int | None
 
 
 class AdjustmentResponse(Response):
@@ -123,19 +145,33 @@ class EventTypesResponse(Response):
 
 
 def tenant_response(row: TenantRow, unseal: Unseal) -> TenantResponse:
-    """A tenant with its plan and limits."""
-    limits = TenantLimitsResponse(
-        soft_gpu_ms=row.limits.soft_gpu_ms,
-        hard_gpu_ms=row.limits.hard_gpu_ms,
-        concurrency=row.limits.concurrency,
-    )
+    """A tenant with its plan and limits, and the plan that is to come."""
     return TenantResponse(
         id=row.id,
         created_at=seconds(row.created_at),
         name=unseal(row.name),
         plan=row.plan,
-        limits=limits,
+        limits=_limits_response(row.limits),
         price_version=row.price_version,
+        scheduled_plan=None if row.scheduled is None else _scheduled_response(row.scheduled),
+        suspended_at=seconds_or_none(row.suspended_at),
+    )
+
+
+def _limits_response(limits: Limits) -> TenantLimitsResponse:
+    return TenantLimitsResponse(
+        soft_gpu_ms=limits.soft_gpu_ms,
+        hard_gpu_ms=limits.hard_gpu_ms,
+        concurrency=limits.concurrency,
+    )
+
+
+def _scheduled_response(change: PlanChange) -> ScheduledPlanResponse:
+    return ScheduledPlanResponse(
+        plan=change.terms.lane,
+        limits=_limits_response(change.terms.limits),
+        price_version=change.terms.price_version,
+        effective_at=seconds(change.effective_at),
     )
 
 

@@ -6,7 +6,7 @@ created the row, in its tenant's stream; lists are ordered by it.
 
 from typing import Final
 
-from schemas.account import DeliveryOutcome, Lane, Limits
+from schemas.account import DeliveryOutcome, Lane, Limits, PlanChange
 from schemas.sealed import Sealed
 from schemas.units import Micro, Ms
 from services.gateway.views.table import Table, TableIndex, TableRow
@@ -20,6 +20,8 @@ class TenantRow(TableRow):
     limits: Limits
     price_version: str
     created_at: Ms
+    scheduled: PlanChange | None = None
+    suspended_at: Ms | None = None
 
 
 class LimitsRow(TableRow):
@@ -28,6 +30,7 @@ class LimitsRow(TableRow):
     lane: Lane
     limits: Limits
     price_version: str
+    suspended: bool | None = None
 
 
 class KeyRow(TableRow):

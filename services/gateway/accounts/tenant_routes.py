@@ -8,11 +8,16 @@ from schemas.account import (
     AdjustInvoice,
     CreateKey,
     CreateTenant,
-    InvoiceAdjustment,
     KeyTerms,
     Lane,
     Limits,
     PlanTerms,
+    ResumeTenant,
+    SetPlan,
+    SuspendTenant,
+)
+from schemas.billing import (
+    InvoiceAdjustment,
 )
 from schemas.ids import KEY
 from schemas.sealed import Sealed
@@ -23,6 +28,8 @@ from services.gateway.accounts.auth import digest
 from services.gateway.accounts.bodies import (
     AdjustmentRequest,
     KeyRequest,
+    LimitsBody,
+    PlanRequest,
     RotateKeyRequest,
     TenantRequest,
 )
@@ -35,13 +42,13 @@ from services.gateway.accounts.responses import (
     adjustment_response,
     tenant_response,
 )
-from services.gateway.accounts.tables import LIMITS, TENANTS, TenantRow
+from services.gateway.accounts.tables import LIMITS, TENANTS, LimitsRow, TenantRow
 from services.gateway.web.deps import Admin, Deps, Principal, WithDeps
 from services.gateway.web.errors import invalid, not_found
 from services.gateway.web.pages import After, page
 from services.gateway.web.responses import Page, listing
 
-LIMITS_MS_MAX: Final[Ms] = 3_000  # how long the response waits until the tenant can submit jobs
+LIMITS_MS_MAX: Final[Ms] = 3_000  # how long the response waits until `job` admits by the terms
 POLL_MS: Final[Ms] = 50
 # What a plan allows unless the request says otherwise: (soft, hard) GPU-hours a month, jobs at once
 PLANS: Final[dict[Lane, tuple[int, int, int]]] = {
@@ -55,35 +62,91 @@ router = APIRouter(prefix="/v1/tenants", tags=["tenants"])
 @router.post("", status_code=201)
 async def create_tenant(body: TenantRequest, deps: WithDeps, admin: Admin) -> TenantResponse:
     """Create a tenant. The response comes when the tenant can submit jobs."""
-    version = body.price_version or deps.prices.newest()
-    if deps.prices.book(version) is None:
-        raise invalid(f"There is no price book {version!r}.", "price_version")
+    version = _price_version(deps, body.price_version or deps.prices.newest())
     await deps.commands.decide(
         ACCOUNT,
         body.id,
         CreateTenant(
             name=deps.seal.seal(body.id, body.name or body.id),
-            terms=PlanTerms(lane=body.plan, limits=_limits(body), price_version=version),
+            terms=PlanTerms(
+                lane=body.plan, limits=_limits(body.plan, body.limits), price_version=version
+            ),
         ),
         actor=_actor(deps, admin, body.id),
     )
-    await _until_admitted(deps, body.id)
-    return tenant_response(await _tenant(deps, body.id), deps.unseal)
+    return await _in_force(deps, body.id)
 
 
-def _limits(body: TenantRequest) -> Limits:
-    if body.limits is not None:
-        return Limits(**body.limits.model_dump())
-    soft, hard, concurrency = PLANS[body.plan]
+@router.post("/{tenant}/plan")
+async def change_plan(
+    tenant: str, body: PlanRequest, deps: WithDeps, admin: Admin
+) -> TenantResponse:
+    """Change a tenant's plan, now or from the next month on. It replaces a scheduled change."""
+    row = await _tenant(deps, tenant)
+    if body.plan is None and body.limits is None and body.price_version is None:
+        raise invalid("Give plan, limits or price_version.", "plan")
+    keeps_limits = body.plan is None and body.limits is None
+    plan = body.plan or row.plan
+    terms = PlanTerms(
+        lane=plan,
+        limits=row.limits if keeps_limits else _limits(plan, body.limits),
+        price_version=_price_version(deps, body.price_version or row.price_version),
+    )
+    command = SetPlan(terms=terms, start=body.effective)
+    await deps.commands.decide(ACCOUNT, tenant, command, actor=_actor(deps, admin, tenant))
+    return await _in_force(deps, tenant)
+
+
+@router.post("/{tenant}/suspend")
+async def suspend_tenant(tenant: str, deps: WithDeps, admin: Admin) -> TenantResponse:
+    """Refuse the tenant's submissions and resumptions. What it has submitted goes on."""
+    await _tenant(deps, tenant)
+    actor = _actor(deps, admin, tenant)
+    await deps.commands.decide(ACCOUNT, tenant, SuspendTenant(), actor=actor)
+    return await _in_force(deps, tenant)
+
+
+@router.post("/{tenant}/resume")
+async def resume_tenant(tenant: str, deps: WithDeps, admin: Admin) -> TenantResponse:
+    """Accept the tenant's submissions and resumptions again."""
+    await _tenant(deps, tenant)
+    actor = _actor(deps, admin, tenant)
+    await deps.commands.decide(ACCOUNT, tenant, ResumeTenant(), actor=actor)
+    return await _in_force(deps, tenant)
+
+
+def _limits(plan: Lane, limits: LimitsBody | None) -> Limits:
+    if limits is not None:
+        return Limits(**limits.model_dump())
+    soft, hard, concurrency = PLANS[plan]
     return Limits(soft_gpu_ms=soft * HOUR_MS, hard_gpu_ms=hard * HOUR_MS, concurrency=concurrency)
 
 
-async def _until_admitted(deps: Deps, tenant: str) -> None:
-    """Wait until the stream `job` knows the tenant's limits, at most LIMITS_MS_MAX."""
+def _price_version(deps: Deps, version: str) -> str:
+    if deps.prices.book(version) is None:
+        raise invalid(f"There is no price book {version!r}.", "price_version")
+    return version
+
+
+async def _in_force(deps: Deps, tenant: str) -> TenantResponse:
+    """The tenant, once the stream `job` admits by its terms; at most LIMITS_MS_MAX later."""
+    row = await _tenant(deps, tenant)
     for _ in range(LIMITS_MS_MAX // POLL_MS):
-        if await deps.views.first(LIMITS, {"id": tenant}) is not None:
-            return
+        known = await deps.views.first(LIMITS, {"id": tenant})
+        if known is not None and _admits_by(known, row):
+            break
         await deps.clock.sleep(POLL_MS)
+    return tenant_response(row, deps.unseal)
+
+
+def _admits_by(known: LimitsRow, row: TenantRow) -> bool:
+    suspended = row.suspended_at is not None
+    return (known.lane, known.limits, known.price_version, known.suspended or False) == (
+        row.plan,
+        row.limits,
+        row.price_version,
+        suspended,
+    )
 
 
 @router.get("")

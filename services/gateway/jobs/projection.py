@@ -25,6 +25,7 @@ from schemas.job import (
     PlacementUnwanted,
     PlacementWanted,
     RegistrationWanted,
+    SuspensionSet,
     UsageCounted,
     VerdictDue,
     VerdictRecorded,
@@ -106,7 +107,11 @@ def _of_job(change: Change) -> TypeGuard[Upsert]:
 def _project(header: Header, event: Event) -> tuple[Change, ...]:
     match event:
         case LimitsSet():
+            if event.effective_at is not None and event.effective_at > header.at:
+                return ()  # told again when it is in force
             return (LIMITS.update({"id": header.key}, **asdict(event.terms)),)
+        case SuspensionSet():
+            return (LIMITS.update({"id": header.key}, suspended=event.suspended),)
         case JobSubmitted():
             return (_submitted(header, event), *messages(header, event))
         case JobEnded():
@@ -146,6 +151,7 @@ def _submitted(header: Header, event: JobSubmitted) -> Change:
             metadata=event.spec.metadata,
             wanted="run",
             phase="validating",
+            submitted_by=header.actor,
         )
     )
 

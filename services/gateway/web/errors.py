@@ -24,6 +24,7 @@ RETRY_AFTER_S: Final = 2
 # Codes of deciders' refusals → HTTP statuses. A code that is not here is a bad request.
 STATUS_OF: Final[Mapping[str, int]] = {
     errors.FORBIDDEN: 403,
+    errors.SUSPENDED: 403,
     errors.NOT_FOUND: 404,
     errors.UNKNOWN_BASE: 404,
     errors.ALREADY_EXISTS: 409,

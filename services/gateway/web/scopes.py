@@ -15,6 +15,7 @@ Scope: TypeAlias = Literal[
     "webhooks.write",
     "keys.read",
     "keys.write",
+    "billing.read",
     "admin",
 ]
 SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
@@ -30,6 +31,7 @@ RESOURCES: Final = {
     "webhook_endpoints": "webhooks",
     "webhook_event_types": "webhooks",
     "keys": "keys",
+    "usage": "billing",
 }
 READING: Final = frozenset({"GET", "HEAD"})
 ASKING: Final = ("/estimate", "/preview")  # POST only because they have a body: they record nothing

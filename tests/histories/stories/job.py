@@ -21,6 +21,7 @@ from schemas.job import (
     RecordWait,
     ResumeJob,
     SetLimits,
+    SetSuspension,
     SubmitJob,
 )
 from schemas.model import ScoreSummary
@@ -37,7 +38,7 @@ from schemas.training import (
     SkippedCheckpoint,
     TrainResult,
 )
-from schemas.units import HOUR_MS, hour_of
+from schemas.units import DAY_MS, HOUR_MS, hour_of
 from tests.histories.recorder import BEGAN, Recorder
 from tests.histories.stories.dataset import PREPARED, TOKENS
 from tests.histories.stories.model import BASE, FILE
@@ -176,6 +177,19 @@ def closed(
 def used(story: Recorder, gpu_ms: int) -> None:
     line = RecordUsage(job_id="ftjob-1", attempt=1, hour_utc=hour_of(BEGAN), gpu_ms=gpu_ms)
     story.when(line, source=Source("pool", 5, 0, 100 + story.fold.position.offset, 0))
+
+
+def plans_and_suspension(story: Recorder) -> None:
+    """Limits of the next month, and a tenant that may not start jobs for a while."""
+    limits(story)
+    month = Limits(soft_gpu_ms=HOUR_MS, hard_gpu_ms=10 * HOUR_MS, concurrency=1)
+    premium = PlanTerms(lane="premium", limits=month, price_version="2026-11")
+    story.when(SetLimits(terms=premium, effective_at=BEGAN + 30 * DAY_MS))
+    story.when(SetSuspension(suspended=True))
+    story.when(submit(story, 1))
+    story.when(SetSuspension(suspended=False))
+    story.when(submit(story, 2))
+    story.when(submit(story, 3), after_ms=31 * DAY_MS)
 
 
 def a_job_that_succeeds(story: Recorder) -> None:

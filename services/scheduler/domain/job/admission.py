@@ -10,7 +10,7 @@ from schemas.model import Base
 from schemas.reasons import refusing, waiting
 from schemas.submission import Estimate, KeyCap
 from schemas.units import Ms
-from services.scheduler.domain.job.quota import key_spend_micro, window_gpu_ms
+from services.scheduler.domain.job.quota import key_spend_micro, terms_at, window_gpu_ms
 from services.scheduler.domain.job.state import OpenJob, TenantJobs
 from tunery.plan.estimate import estimate, over_budget
 
@@ -31,9 +31,12 @@ def take_hold(
     of admissions and slices can pass the hard limit.
     """
     spec = job.spec
-    if tenant.terms is None:
+    terms = terms_at(tenant, at)
+    if terms is None:
         return Rejected(code=errors.NOT_FOUND, reason=refusing("limits_missing"))
-    limits = tenant.terms.limits
+    if tenant.suspended:
+        return Rejected(code=errors.SUSPENDED, reason=refusing("tenant_suspended"))
+    limits = terms.limits
     needs = estimate(spec, tokens)
     window = window_gpu_ms(tenant, at)
     if window + needs.hold_gpu_ms > limits.hard_gpu_ms:

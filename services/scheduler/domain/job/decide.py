@@ -35,16 +35,19 @@ from schemas.job import (
     RecordWait,
     ResumeJob,
     SetLimits,
+    SetSuspension,
     SubmitJob,
+    SuspensionSet,
     UsageCounted,
     WantedSet,
 )
 from schemas.reasons import Failure, failing, refusing, waiting
+from schemas.units import Ms
 from services.scheduler.domain.job import attempts, steps
 from services.scheduler.domain.job.admission import take_hold, tokens_of
 from services.scheduler.domain.job.evolve import evolve_job, evolve_tenant
 from services.scheduler.domain.job.phases import WANTS, Change, answer
-from services.scheduler.domain.job.quota import running
+from services.scheduler.domain.job.quota import running, terms_at
 from services.scheduler.domain.job.state import OpenJob, TenantJobs, Tenants
 
 Changing: TypeAlias = CancelJob | PauseJob | ResumeJob
@@ -59,15 +62,19 @@ def decide(state: Tenants, command: Command, ctx: Context) -> tuple[Event, ...]:
     tenant = state.get(ctx.key, TenantJobs())
     match command:
         case SetLimits():
-            return (LimitsSet(terms=command.terms),)
+            return (LimitsSet(terms=command.terms, effective_at=command.effective_at),)
+        case SetSuspension():
+            if command.suspended == tenant.suspended:
+                return ()
+            return (SuspensionSet(suspended=command.suspended),)
         case SubmitJob():
             return _submit(tenant, command, ctx)
         case CancelJob():
-            return _change(tenant, command, "cancel")
+            return _change(tenant, command, "cancel", ctx)
         case PauseJob():
-            return _change(tenant, command, "pause")
+            return _change(tenant, command, "pause", ctx)
         case ResumeJob():
-            return _change(tenant, command, "resume")
+            return _change(tenant, command, "resume", ctx)
         case RecordFile():
             return _file(tenant, command, ctx)
         case RecordUsage():
@@ -94,15 +101,20 @@ def decide(state: Tenants, command: Command, ctx: Context) -> tuple[Event, ...]:
 
 
 def _submit(tenant: TenantJobs, command: SubmitJob, ctx: Context) -> tuple[Event, ...]:
-    terms, spec = tenant.terms, command.spec
+    terms, spec = terms_at(tenant, ctx.at), command.spec
     if terms is None:
         return _rejected(errors.NOT_FOUND, refusing("limits_missing"))
+    if tenant.suspended:
+        return _rejected(errors.SUSPENDED, refusing("tenant_suspended"))
     if command.job_id in tenant.jobs or command.job_id in tenant.ended:
         return _rejected(errors.ALREADY_EXISTS, refusing("job_exists", job_id=command.job_id))
     if spec.slots < 1:
         return _rejected(errors.MALFORMED, refusing("slots_below_one"), "slots")
     if spec.price.version != terms.price_version:
         return _rejected(errors.ILLEGAL_STATE, refusing("prices_changed"))
+    if (lane := spec.price.lane) is not None and lane != terms.lane:
+        changed = refusing("plan_changed", lane=lane, plan=terms.lane)
+        return _rejected(errors.ILLEGAL_STATE, changed)
     if (limit := terms.limits.concurrency) <= running(tenant):
         return _rejected(errors.CONCURRENCY_LIMIT, refusing("jobs_at_most", limit=limit))
     submitted = JobSubmitted(
@@ -173,7 +185,9 @@ def _after_validation(
 # --- clients' changes -----------------------------------------------------------------------------
 
 
-def _change(tenant: TenantJobs, command: Changing, change: Change) -> tuple[Event, ...]:
+def _change(
+    tenant: TenantJobs, command: Changing, change: Change, ctx: Context
+) -> tuple[Event, ...]:
     job = tenant.jobs.get(command.job_id)
     if job is None:
         return _no_open_job(tenant, command.job_id, change)
@@ -185,12 +199,21 @@ def _change(tenant: TenantJobs, command: Changing, change: Change) -> tuple[Even
             return _rejected(errors.ILLEGAL_STATE, reason)
         case "accept":
             pass
-    limits = None if tenant.terms is None else tenant.terms.limits
-    if change == "resume" and limits is not None and limits.concurrency <= running(tenant):
-        full = refusing("jobs_at_most", limit=limits.concurrency)
-        return _rejected(errors.CONCURRENCY_LIMIT, full)
+    if change == "resume" and (refusal := _no_resumption(tenant, ctx.at)) is not None:
+        return (refusal,)
     wanted = WantedSet(job_id=job.job_id, wanted=WANTS[change])
     return (wanted, *steps.after_change(evolve_job(job, wanted)))
+
+
+def _no_resumption(tenant: TenantJobs, at: Ms) -> Rejected | None:
+    """Why the tenant can resume no job now; None when it can."""
+    if tenant.suspended:
+        return Rejected(code=errors.SUSPENDED, reason=refusing("tenant_suspended"))
+    terms = terms_at(tenant, at)
+    if terms is None or terms.limits.concurrency > running(tenant):
+        return None
+    full = refusing("jobs_at_most", limit=terms.limits.concurrency)
+    return Rejected(code=errors.CONCURRENCY_LIMIT, reason=full)
 
 
 def _no_open_job(tenant: TenantJobs, job_id: str, change: Change) -> tuple[Event, ...]:

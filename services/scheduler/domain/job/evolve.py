@@ -5,6 +5,7 @@ from typing import TypeAlias, assert_never
 from immutables import Map
 from msgspec.structs import replace
 
+from schemas.account import PlanChange
 from schemas.envelope import Context, Rejected, Repeated
 from schemas.job import (
     AttemptEnded,
@@ -23,6 +24,7 @@ from schemas.job import (
     PlacementUnwanted,
     PlacementWanted,
     RegistrationWanted,
+    SuspensionSet,
     UsageCounted,
     VerdictDue,
     VerdictRecorded,
@@ -33,7 +35,7 @@ from schemas.job import (
 from schemas.pool import AttemptEnd
 from schemas.training import EvalResult, TrainResult, TrainWork
 from schemas.units import Micro, Ms
-from services.scheduler.domain.job.quota import cap_window, month_of
+from services.scheduler.domain.job.quota import cap_window, month_of, terms_at
 from services.scheduler.domain.job.state import (
     FILES_REMEMBERED_MAX,
     EndedJob,
@@ -46,7 +48,9 @@ from services.scheduler.domain.job.state import (
 )
 from tunery.plan.price import price_micro
 
-TenantEvent: TypeAlias = LimitsSet | FileNoted | JobSubmitted | UsageCounted | JobEnded
+TenantEvent: TypeAlias = (
+    LimitsSet | SuspensionSet | FileNoted | JobSubmitted | UsageCounted | JobEnded
+)
 AttemptEvent: TypeAlias = (
     WorkDescribed
     | PlacementWanted
@@ -97,7 +101,9 @@ def evolve_tenant(tenant: TenantJobs, event: Event, ctx: Context) -> TenantJobs:
 def _evolve_tenant(tenant: TenantJobs, event: TenantEvent, ctx: Context) -> TenantJobs:
     match event:
         case LimitsSet():
-            return replace(tenant, terms=event.terms)
+            return _set_limits(tenant, event, ctx.at)
+        case SuspensionSet():
+            return replace(tenant, suspended=event.suspended)
         case FileNoted():
             verdict = FileVerdict(
                 file_id=event.file_id,
@@ -132,13 +138,21 @@ def _evolve_tenant(tenant: TenantJobs, event: TenantEvent, ctx: Context) -> Tena
             assert_never(event)
 
 
+def _set_limits(tenant: TenantJobs, event: LimitsSet, at: Ms) -> TenantJobs:
+    """What is to come later stands beside what is in force at this moment."""
+    if event.effective_at is None or event.effective_at <= at:
+        return replace(tenant, terms=event.terms, scheduled=None)
+    change = PlanChange(terms=event.terms, effective_at=event.effective_at)
+    return replace(tenant, terms=terms_at(tenant, at), scheduled=change)
+
+
 def _without(jobs: Map[str, OpenJob], job_id: str) -> Map[str, OpenJob]:
     return jobs.delete(job_id) if job_id in jobs else jobs
 
 
 def _spend_key(tenant: TenantJobs, event: JobEnded, at: Ms) -> Map[str, Micro]:
     job = tenant.jobs.get(event.job_id)
-    if job is None or job.cap is None:
+    if job is None or job.cap is None or event.refund is not None:
         return tenant.spent_micro
     window = cap_window(job.cap, at)
     gpu_ms = max(0, event.billable_gpu_ms - event.lost_gpu_ms)

@@ -3,6 +3,7 @@
 from datetime import date, timedelta
 from typing import Final
 
+from schemas.account import PlanTerms
 from schemas.pool import Role
 from schemas.submission import KeyCap
 from schemas.units import GpuMs, Micro, Ms, hour_of
@@ -17,6 +18,13 @@ def month_of(hour_utc: int) -> str:
     """Calendar month ("2026-11", UTC) of an hour counted from the epoch."""
     day = EPOCH + timedelta(days=hour_utc // HOURS_PER_DAY)
     return f"{day.year:04}-{day.month:02}"
+
+
+def terms_at(tenant: TenantJobs, at: Ms) -> PlanTerms | None:
+    """What binds admissions at a moment, by the time of the broker."""
+    scheduled = tenant.scheduled
+    due = scheduled is not None and scheduled.effective_at <= at
+    return scheduled.terms if scheduled is not None and due else tenant.terms
 
 
 def running(tenant: TenantJobs) -> int:

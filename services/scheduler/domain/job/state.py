@@ -5,7 +5,7 @@ from typing import Final, TypeAlias
 from immutables import Map
 from msgspec import Struct
 
-from schemas.account import Lane, PlanTerms
+from schemas.account import Lane, PlanChange, PlanTerms
 from schemas.dataset import BaseTokens, Prepared
 from schemas.job import JobOutcome, Phase, Wanted
 from schemas.pool import CloseMode, Role
@@ -130,7 +130,9 @@ class EndedJob(Struct, frozen=True, kw_only=True):
 class TenantJobs(Struct, frozen=True, kw_only=True):
     """One tenant.
 
-    terms: what binds admissions now; None: the tenant was not created yet.
+    terms: what binds admissions; None: the tenant was not created yet.
+    scheduled: what binds them from a later moment on.
+    suspended: it may start no jobs.
     jobs: open jobs by id.
     ended: ended jobs by id.
     used_gpu_ms: by calendar month ("2026-11"), what the ledger will say.
@@ -139,6 +141,8 @@ class TenantJobs(Struct, frozen=True, kw_only=True):
     """
 
     terms: PlanTerms | None = None
+    scheduled: PlanChange | None = None
+    suspended: bool = False
     jobs: Map[str, OpenJob] = Map()
     ended: Map[str, EndedJob] = Map()
     used_gpu_ms: Map[str, GpuMs] = Map()

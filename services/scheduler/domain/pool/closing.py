@@ -12,25 +12,32 @@ from schemas.pool import (
     Event,
     LeaseDraining,
     LeaseKilled,
+    LeaseRef,
     Placement,
     PlacementClosed,
     ReportExit,
     UsageCredited,
     UsageSliced,
+    WorkForgotten,
 )
 from schemas.reasons import EndCode, ending
 from schemas.sealed import Sealed
 from schemas.training import AttemptOutcome, FailureCause, Result
 from schemas.units import GpuMs, Ms
-from services.scheduler.domain.pool.state import Lease
-from services.scheduler.domain.pool.usage import clamp, last_hour, lost_gpu_ms, slices
+from services.scheduler.domain.pool.state import Lease, Pool
+from services.scheduler.domain.pool.usage import (
+    ChargedHour,
+    charge,
+    clamp,
+    lost_gpu_ms,
+    newest_hours,
+    slices,
+)
+from tunery.plan.refunds import attempt_refund
 
 # Exits that a kill or a drain notice by itself leads to; other causes stay what they are.
 CAUSES_OF_ENDING: Final[frozenset[FailureCause | None]] = frozenset({None, "platform"})
-CREDITED: Final[Mapping[FailureCause, CreditCause]] = {
-    "bad_node": "bad_node",
-    "platform": "platform",
-}
+REFUNDS_MAX: Final = 1_000  # credits in one record, at about 300 bytes each; ticks go on
 # Who ended a process that failed by itself; what is not here is its own doing.
 AUTHORS: Final[Mapping[FailureCause, EndAuthor]] = {"bad_node": "node", "platform": "platform"}
 
@@ -129,7 +136,7 @@ def close(lease: Lease, end: LeaseEnd) -> tuple[Event, ...]:
     """The events that close a lease for billing; its slots are freed separately."""
     last = slice_usage(lease, end.elapsed_ms)
     billable = lease.billable_gpu_ms + sum(usage.billable_gpu_ms for usage in last)
-    credits_given = _credit(lease, end, billable)
+    credits_given = _credit_end(lease, end, last)
     closed = PlacementClosed(
         tenant=lease.ref.tenant,
         job_id=lease.ref.job_id,
@@ -178,6 +185,31 @@ def slice_usage(lease: Lease, until_ms: Ms) -> tuple[UsageSliced, ...]:
     )
 
 
+def credit(
+    lease: LeaseRef, charged: tuple[ChargedHour, ...], gpu_ms: GpuMs, cause: CreditCause
+) -> tuple[UsageCredited, ...]:
+    """Gives back the newest of what the job of a lease is charged, each part in its own hour."""
+    return tuple(
+        UsageCredited(lease=lease, hour_utc=hour_utc, lost_gpu_ms=part, cause=cause)
+        for hour_utc, part in newest_hours(charged, gpu_ms)
+    )
+
+
+def settle(pool: Pool, job_id: str, refund: CreditCause | None) -> tuple[Event, ...]:
+    """Forgets a job that has ended, after all that it is charged is given back where it is."""
+    charged = () if refund is None else tuple(reversed(pool.charged.get(job_id, ())))
+    credits_given = tuple(
+        UsageCredited(
+            lease=hour.lease, hour_utc=hour.hour_utc, lost_gpu_ms=hour.gpu_ms, cause=refund
+        )
+        for hour in charged[:REFUNDS_MAX]
+        if refund is not None
+    )
+    if len(charged) > REFUNDS_MAX:
+        return credits_given
+    return (*credits_given, WorkForgotten(job_id=job_id))
+
+
 def kill(lease: Lease, ended_by: EndAuthor, reason: Reason) -> LeaseKilled:
     """The order to kill; an earlier order to drain stays its author."""
     first = lease.ending
@@ -197,28 +229,17 @@ def _started_at(lease: Lease, at: Ms) -> Ms:
     return at if lease.started_at is None else lease.started_at
 
 
-def _credit(lease: Lease, end: LeaseEnd, billable: GpuMs) -> tuple[UsageCredited, ...]:
-    cause = _credit_cause(end)
-    if cause is None or lease.started_at is None:
+def _credit_end(
+    lease: Lease, end: LeaseEnd, last: tuple[UsageSliced, ...]
+) -> tuple[UsageCredited, ...]:
+    refund = attempt_refund(end.outcome, end.ended_by, end.cause)
+    if refund.cause is None:
         return ()
-    lost = lost_gpu_ms(billable, lease.slots, lease.captured_ms)
-    if lost == 0:
-        return ()
-    hour_utc = last_hour(lease.started_at, end.elapsed_ms)
-    return (UsageCredited(lease=lease.ref, hour_utc=hour_utc, lost_gpu_ms=lost, cause=cause),)
-
-
-def _credit_cause(end: LeaseEnd) -> CreditCause | None:
-    """The platform's part. A tenant who pauses or cancels pays for what ran; a victim does not."""
-    match end.outcome:
-        case "lost":
-            return "lost"
-        case "preempted":
-            return None if end.ended_by == "tenant" else "preempted"
-        case "failed":
-            return CREDITED.get(end.cause or "platform")
-        case _:
-            return None
+    charged, billable = lease.charged, lease.billable_gpu_ms
+    for usage in last:
+        charged, billable = charge(charged, usage), billable + usage.billable_gpu_ms
+    kept_ms = lease.captured_ms if refund.scope == "since_checkpoint" else 0
+    return credit(lease.ref, charged, lost_gpu_ms(billable, lease.slots, kept_ms), refund.cause)
 
 
 def _judge(lease: Lease, report: ReportExit) -> tuple[AttemptOutcome, FailureCause | None]:

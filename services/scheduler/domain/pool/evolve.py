@@ -40,6 +40,7 @@ from services.scheduler.domain.pool.state import (
     lease_key,
     lease_of,
 )
+from services.scheduler.domain.pool.usage import charge, take_back
 
 V = TypeVar("V")
 LeaseEvent: TypeAlias = (
@@ -74,6 +75,8 @@ def evolve_pool(pool: Pool, event: Event, ctx: Context) -> Pool:
                 pool,
                 works=_without(pool.works, event.job_id),
                 attempts=_without(pool.attempts, event.job_id),
+                charged=_without(pool.charged, event.job_id),
+                refunds=_without(pool.refunds, event.job_id),
             )
         case PlacementQueued():
             return _with_waiting(pool, event)
@@ -94,6 +97,8 @@ def evolve_pool(pool: Pool, event: Event, ctx: Context) -> Pool:
             | UsageCredited()
         ):
             lease = pool.leases.get(lease_key(event.lease.token.lease))
+            if isinstance(event, UsageCredited) and (lease is None or lease.closed):
+                return _with_refund(pool, event)
             return pool if lease is None else _put(pool, _evolve_lease(lease, event, ctx))
         case _:
             assert_never(event)
@@ -196,9 +201,11 @@ def _with_lease(pool: Pool, event: LeaseGranted, ctx: Context) -> Pool:
         max_gpu_ms=waiting.placement.max_gpu_ms,
         granted_at=ctx.at,
         named=waiting.placement.checkpoints,
+        charged=pool.charged.get(event.lease.job_id, ()),
     )
     return replace(
         pool,
+        charged=_without(pool.charged, event.lease.job_id),
         waiting=pool.waiting.delete(event.lease.job_id),
         leases=pool.leases.set(lease_key(number), lease),
         next_lease=max(pool.next_lease, number + 1),
@@ -212,7 +219,9 @@ def _with_closed(pool: Pool, event: PlacementClosed) -> Pool:
     lease = lease_of(pool, event.job_id, event.attempt)
     if lease is None:
         return pool
-    closed = replace(lease, closed=True, named=())
+    if lease.charged:
+        pool = replace(pool, charged=pool.charged.set(event.job_id, lease.charged))
+    closed = replace(lease, closed=True, named=(), charged=())
     return _put(pool, closed) if held_members(closed) else _drop(pool, closed)
 
 
@@ -228,6 +237,19 @@ def _with_freed(pool: Pool, event: MemberFreed) -> Pool:
 
 def _without(entries: Map[str, V], key: str) -> Map[str, V]:
     return entries.delete(key) if key in entries else entries
+
+
+def _with_refund(pool: Pool, event: UsageCredited) -> Pool:
+    """A credit after the end of its lease is a part of its job's refund."""
+    job_id = event.lease.job_id
+    if job_id not in pool.charged:
+        return pool
+    charged = take_back(pool.charged[job_id], event.hour_utc, event.lost_gpu_ms)
+    return replace(
+        pool,
+        charged=pool.charged.set(job_id, charged),
+        refunds=pool.refunds.set(job_id, event.cause),
+    )
 
 
 # --- leases ---------------------------------------------------------------------------------------
@@ -264,10 +286,15 @@ def _evolve_lease(lease: Lease, event: LeaseEvent, ctx: Context) -> Lease:
         case UsageSliced():
             return replace(
                 lease,
+                charged=charge(lease.charged, event),
                 used_gpu_ms=lease.used_gpu_ms + event.used_gpu_ms,
                 billable_gpu_ms=lease.billable_gpu_ms + event.billable_gpu_ms,
             )
         case UsageCredited():
-            return replace(lease, lost_gpu_ms=lease.lost_gpu_ms + event.lost_gpu_ms)
+            return replace(
+                lease,
+                lost_gpu_ms=lease.lost_gpu_ms + event.lost_gpu_ms,
+                charged=take_back(lease.charged, event.hour_utc, event.lost_gpu_ms),
+            )
         case _:
             assert_never(event)

@@ -16,10 +16,8 @@ from schemas.pool import (
     ReportCheckpoint,
     ReportExit,
     ReportStarted,
-    UsageCredited,
 )
 from schemas.reasons import refusing
-from schemas.units import hour_of
 from services.scheduler.domain.pool import closing
 from services.scheduler.domain.pool.state import Lease, Pool, is_run_by, lease_key
 from services.scheduler.domain.pool.usage import cap_ms, clamp, skipped_gpu_ms
@@ -54,12 +52,7 @@ def decide_started(lease: Lease, command: ReportStarted, ctx: Context) -> tuple[
     if not command.start.skipped:
         return (started,)
     lost = skipped_gpu_ms(lease.named, command.start.loaded, lease.slots)
-    if lost == 0:
-        return (started,)
-    credit = UsageCredited(
-        lease=lease.ref, hour_utc=hour_of(ctx.at), lost_gpu_ms=lost, cause="skipped_checkpoint"
-    )
-    return (started, credit)
+    return (started, *closing.credit(lease.ref, lease.charged, lost, "skipped_checkpoint"))
 
 
 def decide_checkpoint(lease: Lease, command: ReportCheckpoint, ctx: Context) -> tuple[Event, ...]:

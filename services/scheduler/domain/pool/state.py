@@ -8,9 +8,18 @@ from msgspec import Struct
 
 from schemas.account import Lane
 from schemas.envelope import Reason
-from schemas.pool import EndAuthor, LeaseMember, LeaseRef, LeaseSeen, NodeDescription, Placement
+from schemas.pool import (
+    CreditCause,
+    EndAuthor,
+    LeaseMember,
+    LeaseRef,
+    LeaseSeen,
+    NodeDescription,
+    Placement,
+)
 from schemas.training import Checkpoint, WorkDescription
 from schemas.units import GpuMs, Ms
+from services.scheduler.domain.pool.usage import ChargedHour
 
 # Incarnations of a node remembered so that a late command of a dead agent is recognised.
 INCARNATIONS_REMEMBERED_MAX: Final = 16
@@ -64,6 +73,7 @@ class Lease(Struct, frozen=True, kw_only=True):
     steps: how many it began with still to do.
     used_gpu_ms, billable_gpu_ms: sliced so far.
     lost_gpu_ms: credited so far.
+    charged: hours of the whole job so far, oldest first; they are here until the lease has ended.
     ending: the order to end, if it has one.
     killed_at: when it was ordered to be killed.
     closed: its money has ended; it is here until its slots are free as well.
@@ -83,6 +93,7 @@ class Lease(Struct, frozen=True, kw_only=True):
     used_gpu_ms: GpuMs = 0
     billable_gpu_ms: GpuMs = 0
     lost_gpu_ms: GpuMs = 0
+    charged: tuple[ChargedHour, ...] = ()
     ending: Ending | None = None
     killed_at: Ms | None = None
     closed: bool = False
@@ -134,6 +145,8 @@ class Pool(Struct, frozen=True, kw_only=True):
     waiting: by job id; a job has at most one open placement.
     works: by job id, in the order of their description.
     attempts: highest attempt seen of each job, so that none is placed twice.
+    charged: hours of jobs that have no open lease, by job id, oldest first.
+    refunds: why ended jobs are given back all, by job id; here while one record cannot hold it.
     next_lease: number of the next lease.
     arrivals: placements queued so far.
     """
@@ -143,6 +156,8 @@ class Pool(Struct, frozen=True, kw_only=True):
     waiting: Map[str, Waiting] = Map()
     works: Map[str, tuple[WorkDescription, ...]] = Map()
     attempts: Map[str, int] = Map()
+    charged: Map[str, tuple[ChargedHour, ...]] = Map()
+    refunds: Map[str, CreditCause] = Map()
     next_lease: int = 1
     arrivals: int = 0
 

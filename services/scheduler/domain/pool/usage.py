@@ -7,7 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from schemas.envelope import Sha256
+from schemas.pool import LeaseRef, UsageSliced
 from schemas.training import Checkpoint
 from schemas.units import HOUR_MS, GpuMs, Ms, hour_of
 
@@ -26,6 +30,19 @@ class Slice:
     hour_utc: int
     used_gpu_ms: GpuMs
     billable_gpu_ms: GpuMs
+
+
+class ChargedHour(Struct, frozen=True, kw_only=True):
+    """What one lease is billed for one UTC hour, credits taken off.
+
+    lease: the lease.
+    hour_utc: hours since the epoch.
+    gpu_ms: above zero.
+    """
+
+    lease: LeaseRef
+    hour_utc: int
+    gpu_ms: GpuMs
 
 
 def clamp(value: int, low: int, high: int) -> int:
@@ -52,14 +69,50 @@ def slices(
     return tuple(parts)
 
 
+def charge(charged: tuple[ChargedHour, ...], sliced: UsageSliced) -> tuple[ChargedHour, ...]:
+    """What is charged after one more slice."""
+    if sliced.billable_gpu_ms == 0:
+        return charged
+    hour = ChargedHour(lease=sliced.lease, hour_utc=sliced.hour_utc, gpu_ms=sliced.billable_gpu_ms)
+    return (*charged, hour)
+
+
+def newest_hours(charged: Sequence[ChargedHour], gpu_ms: GpuMs) -> tuple[tuple[int, GpuMs], ...]:
+    """A credit by the UTC hours that it takes back, oldest first.
+
+    The newest of what is charged goes first. No hour gives back more than is charged for it, so a
+    credit is at most the sum of all.
+    """
+    parts: dict[int, GpuMs] = {}
+    for hour in reversed(charged):
+        part = min(hour.gpu_ms, gpu_ms)
+        if part > 0:
+            parts[hour.hour_utc] = parts.get(hour.hour_utc, 0) + part
+        gpu_ms -= part
+    return tuple(sorted(parts.items()))
+
+
+def take_back(
+    charged: tuple[ChargedHour, ...], hour_utc: int, gpu_ms: GpuMs
+) -> tuple[ChargedHour, ...]:
+    """What is charged after a credit for this UTC hour.
+
+    Journals from before credits were split have credits above what their hour is charged; the rest
+    of those is taken from the newest of the other hours.
+    """
+    left = dict(enumerate(charged))
+    of_hour = [at for at, hour in left.items() if hour.hour_utc == hour_utc]
+    others = [at for at, hour in left.items() if hour.hour_utc != hour_utc]
+    for at in (*reversed(of_hour), *reversed(others)):
+        part = min(left[at].gpu_ms, gpu_ms)
+        left[at] = replace(left[at], gpu_ms=left[at].gpu_ms - part)
+        gpu_ms -= part
+    return tuple(hour for hour in left.values() if hour.gpu_ms > 0)
+
+
 def whole_hours_ms(started_at: Ms, alive_at: Ms) -> Ms:
     """Elapsed time of a lease at the last UTC hour that its proof of life has passed."""
     return max(0, alive_at // HOUR_MS * HOUR_MS - started_at)
-
-
-def last_hour(started_at: Ms, elapsed_ms: Ms) -> int:
-    """UTC hour of a lease's last millisecond."""
-    return hour_of(started_at + max(elapsed_ms - 1, 0))
 
 
 def lost_gpu_ms(billable_gpu_ms: GpuMs, slots: int, captured_ms: Ms) -> GpuMs:

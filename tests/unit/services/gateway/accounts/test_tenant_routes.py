@@ -1,5 +1,7 @@
 """Tenants and keys, as operators see them."""
 
+from datetime import UTC, datetime
+
 from tests.unit.services.gateway.control_plane import BASE, ControlPlane
 
 
@@ -138,3 +140,76 @@ async def test_operators_credit_a_tenant_once_for_each_reference(api: ControlPla
     unknown = await api.api.post(path, json={**body, "reason": "because"})
     assert (unknown.status_code, unknown.json()["error"]["param"]) == (400, "reason")
     assert (await client.post(path, json=body)).status_code == 403
+
+
+async def test_money_b6_a_changed_plan_prices_the_next_job(api: ControlPlane) -> None:
+    client = await api.tenant(plan="standard")
+    path = f"/v1/tenants/{client.headers['x-tenant']}/plan"
+    changed = await api.api.post(path, json={"plan": "premium"})
+    assert changed.status_code == 200, changed.text
+    shown = changed.json()
+    assert (shown["plan"], shown["limits"]["concurrency"]) == ("premium", 20)
+    file = await api.upload(client)
+    await api.validated(client, file["id"])
+    job = {"model": BASE.base_id, "training_file": file["id"]}
+    created = await client.post("/v1/fine_tuning/jobs", json=job)
+    assert created.status_code == 200, created.text
+    assert created.json()["lane"] == "premium"
+
+
+async def test_a_plan_of_the_next_month_is_shown_beside_the_present_one(api: ControlPlane) -> None:
+    client = await api.tenant(plan="standard")
+    path = f"/v1/tenants/{client.headers['x-tenant']}/plan"
+    body = {"plan": "free", "effective": "next_month"}
+    shown = (await api.api.post(path, json=body)).json()
+    assert (shown["plan"], shown["scheduled_plan"]["plan"]) == ("standard", "free")
+    begins = datetime.fromtimestamp(shown["scheduled_plan"]["effective_at"], UTC)
+    assert (begins.day, begins.hour, begins.minute, begins.second) == (1, 0, 0, 0)
+    assert begins > datetime.now(UTC)
+    taken_back = (await api.api.post(path, json={"plan": "standard"})).json()
+    assert taken_back["scheduled_plan"] is None
+
+
+async def test_a_change_of_plan_that_means_nothing_is_refused(api: ControlPlane) -> None:
+    client = await api.tenant()
+    path = f"/v1/tenants/{client.headers['x-tenant']}/plan"
+    assert (await client.post(path, json={"plan": "free"})).status_code == 403
+    assert (await api.api.post("/v1/tenants/nobody/plan", json={"plan": "free"})).status_code == 404
+    for body, param in (
+        ({}, "plan"),
+        ({"plan": "gold"}, "plan"),
+        ({"price_version": "1999-01"}, "price_version"),
+        ({"plan": "free", "effective": "yesterday"}, "effective"),
+        (
+            {"limits": {"soft_gpu_ms": 2, "hard_gpu_ms": 1, "concurrency": 1}},
+            "limits.soft_gpu_ms",
+        ),
+    ):
+        refused = await api.api.post(path, json=body)
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, param), body
+
+
+async def test_a_suspended_tenant_reads_and_submits_nothing(api: ControlPlane) -> None:
+    client = await api.tenant()
+    path = f"/v1/tenants/{client.headers['x-tenant']}"
+    file = await api.upload(client)
+    await api.validated(client, file["id"])
+    job = {"model": BASE.base_id, "training_file": file["id"]}
+    created = (await client.post("/v1/fine_tuning/jobs", json=job)).json()
+    paused = await client.post(f"/v1/fine_tuning/jobs/{created['id']}/pause")
+    assert paused.status_code == 200, paused.text
+    assert (await client.post(f"{path}/suspend")).status_code == 403
+    suspended = await api.api.post(f"{path}/suspend")
+    assert suspended.json()["suspended_at"] is not None
+    for refused in (
+        await client.post("/v1/fine_tuning/jobs", json=job),
+        await client.post(f"/v1/fine_tuning/jobs/{created['id']}/resume"),
+    ):
+        error = refused.json()["error"]
+        assert (refused.status_code, error["code"]) == (403, "tenant_suspended")
+        assert "Ask an operator" in error["message"]
+    assert (await client.get(f"/v1/fine_tuning/jobs/{created['id']}")).status_code == 200
+    resumed = await api.api.post(f"{path}/resume")
+    assert resumed.json()["suspended_at"] is None
+    again = await client.post(f"/v1/fine_tuning/jobs/{created['id']}/resume")
+    assert again.status_code == 200, again.text

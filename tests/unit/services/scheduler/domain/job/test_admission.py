@@ -1,11 +1,20 @@
-"""Before a job may cost anything: its own budget, and the cap of its API key."""
+"""Before a job may cost anything: budget, cap of its API key, plan, suspension."""
 
 import pytest
 from msgspec.structs import replace
 
 from schemas import errors
 from schemas.envelope import Rejected
-from schemas.job import CancelJob, HoldTaken, JobEnded, RecordFile, SubmitJob
+from schemas.job import (
+    CancelJob,
+    HoldTaken,
+    JobEnded,
+    PauseJob,
+    RecordFile,
+    ResumeJob,
+    SetSuspension,
+    SubmitJob,
+)
 from schemas.submission import Budget, KeyCap
 from simulator.control_plane.samples import limits, submit, tokens
 from tests.unit.services.scheduler.fold import Decider, of
@@ -104,6 +113,67 @@ def test_what_ended_jobs_cost_counts_until_the_month_is_over() -> None:
     assert decider.refolded() == decider.state
     decider.at += MONTH_MS
     assert of(decider.when(capped("ftjob-3", PRICE_MAX)), HoldTaken)
+
+
+# --- plans that change, and tenants that are suspended -------------------------------------------
+
+
+def test_money_b6_a_submission_that_crosses_a_change_of_lane_is_refused() -> None:
+    decider = new_tenant().accept(limits(lane="premium"))
+    refused = of(decider.when(submit()), Rejected)
+    assert (refused.code, refused.reason.code) == (errors.ILLEGAL_STATE, "plan_changed")
+    assert refused.reason.params == {"lane": "standard", "plan": "premium"}
+    decider.accept(limits(lane="standard"), submit())
+
+
+def test_a_plan_of_the_next_month_binds_from_its_first_moment() -> None:
+    decider = new_tenant().accept(limits())
+    begins = decider.at + MONTH_MS
+    decider.accept(replace(limits(lane="premium", concurrency=1), effective_at=begins))
+    decider.at = begins - 1
+    decider.accept(submit("ftjob-1"), submit("ftjob-2"))
+    decider.at = begins
+    assert of(decider.when(submit("ftjob-3")), Rejected).reason.code == "plan_changed"
+    price = replace(submit().spec.price, lane="premium")
+    full = of(decider.when(submit("ftjob-3", price=price)), Rejected)
+    assert (full.code, full.reason.params) == (errors.CONCURRENCY_LIMIT, {"limit": 1})
+    assert decider.refolded() == decider.state
+
+
+def test_a_plan_that_is_due_stays_when_a_later_one_is_scheduled() -> None:
+    decider = new_tenant().accept(limits())
+    decider.accept(replace(limits(concurrency=1), effective_at=decider.at + 1))
+    decider.at += 1
+    decider.accept(replace(limits(concurrency=9), effective_at=decider.at + 1), submit("ftjob-1"))
+    assert of(decider.when(submit("ftjob-2")), Rejected).code == errors.CONCURRENCY_LIMIT
+    decider.at += 1
+    decider.accept(submit("ftjob-2"))
+
+
+def test_a_plan_in_force_at_once_replaces_what_was_scheduled() -> None:
+    decider = new_tenant().accept(limits())
+    later = replace(limits(concurrency=1), effective_at=decider.at + 1)
+    decider.accept(later, limits(concurrency=2))
+    decider.at += 1
+    decider.accept(submit("ftjob-1"), submit("ftjob-2"))
+    assert len(decider.state[TENANT].jobs) == 2
+
+
+def test_a_suspended_tenant_starts_no_jobs_and_its_jobs_go_on() -> None:
+    decider = new_tenant().accept(limits(), submit("ftjob-1"), submit("ftjob-2"))
+    decider.accept(submit("ftjob-3", None, training_file="file-3"))
+    decider.accept(PauseJob(job_id="ftjob-2"), SetSuspension(suspended=True))
+    assert decider.when(SetSuspension(suspended=True)) == ()
+    for command in (submit("ftjob-4"), ResumeJob(job_id="ftjob-2")):
+        refused = of(decider.when(command), Rejected)
+        assert (refused.code, refused.reason.code) == (errors.SUSPENDED, "tenant_suspended")
+    validated = RecordFile(file_id="file-3", accepted=True, tokens=(tokens(),))
+    ended = of(decider.when(validated), JobEnded)
+    assert ended.failure is not None
+    assert ended.failure.code == errors.SUSPENDED
+    assert decider.state[TENANT].jobs["ftjob-1"].wanted == "run"
+    decider.accept(CancelJob(job_id="ftjob-1"), SetSuspension(suspended=False))
+    decider.accept(ResumeJob(job_id="ftjob-2"), submit("ftjob-4"))
 
 
 def test_the_cap_holds_when_the_tokens_are_known_only_later() -> None:

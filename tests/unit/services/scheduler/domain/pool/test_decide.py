@@ -20,7 +20,6 @@ from schemas.pool import (
     LeaseGranted,
     LeaseKilled,
     LeaseMember,
-    LeaseStarted,
     MemberFreed,
     NodeSeen,
     ObserveNodes,
@@ -34,8 +33,8 @@ from schemas.pool import (
     UsageSliced,
     WaitExplained,
 )
-from schemas.reasons import ending, skipping, waiting
-from schemas.training import AttemptStart, SkippedCheckpoint
+from schemas.reasons import ending, waiting
+from schemas.training import AttemptStart
 from schemas.units import HOUR_MS
 from services.scheduler.app import POOLS
 from services.scheduler.domain.pool.deadlines import (
@@ -115,6 +114,14 @@ def member_of(events: tuple[Any, ...]) -> LeaseMember:
     (member,) = of(events, LeaseGranted).members
     assert isinstance(member, LeaseMember)
     return member
+
+
+def ran_before(elapsed_ms: int = 10 * MINUTE) -> Decider:
+    """A pool whose node has run the first attempt of `ftjob-1` for so long, and is free again."""
+    decider = running()
+    decider.at += elapsed_ms
+    decider.accept(exited(outcome="failed", cause="user", elapsed_ms=elapsed_ms), freed())
+    return decider
 
 
 def running(**changes: Any) -> Decider:
@@ -541,23 +548,6 @@ def test_an_agent_that_never_starts_or_never_reports_does_not_hold_a_job() -> No
     closed = end_of(decider.when(Tick()))
     assert (closed.outcome, closed.used_gpu_ms) == ("preempted", 0)
     assert len(decider.state[POOL].leases) == 1  # its slots are not free for that
-
-
-def test_work_behind_a_bad_checkpoint_is_credited_at_the_start() -> None:
-    named = (
-        checkpoint(20, captured_ms=9 * MINUTE),
-        checkpoint(10, captured_ms=4 * MINUTE),
-    )
-    decider = pool().accept(node(), request(attempt=2, checkpoints=named))
-    reason = skipping("blob_corrupt")
-    bad = SkippedCheckpoint(manifest_sha256=named[0].manifest_sha256, reason=reason)
-    events = decider.when(begun(loaded=named[1].manifest_sha256, loaded_step=10, skipped=(bad,)))
-    assert of(events, LeaseStarted).start.skipped == (bad,)
-    credit = of(events, UsageCredited)
-    assert (credit.lost_gpu_ms, credit.cause) == (5 * MINUTE, "skipped_checkpoint")
-    decider.at += MINUTE
-    closed = end_of(decider.when(exited(outcome="succeeded", elapsed_ms=MINUTE, result=TRAINED)))
-    assert closed.lost_gpu_ms == 5 * MINUTE
 
 
 def test_an_evaluation_is_a_lease_like_any_other() -> None:

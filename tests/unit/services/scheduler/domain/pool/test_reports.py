@@ -13,9 +13,11 @@ from schemas.training import SkippedCheckpoint
 from simulator.control_plane.samples import MINUTE, POOL, TRAINED, checkpoint, node, request
 from tests.unit.services.scheduler.domain.pool.test_decide import (
     begun,
+    end_of,
     exited,
     freed,
     pool,
+    ran_before,
     running,
     token,
 )
@@ -68,11 +70,14 @@ NEWER, OLDER = checkpoint(9, 1, 9 * MINUTE), checkpoint(5, 1, 5 * MINUTE)
 def test_work_behind_a_checkpoint_that_cannot_be_used_is_credited(
     loaded: str | None, lost_ms: int
 ) -> None:
-    decider = pool().accept(node(), request(attempt=2, checkpoints=(NEWER, OLDER)))
-    events = decider.when(begun(loaded=loaded, skipped=skipped(NEWER.manifest_sha256)))
+    decider = ran_before().accept(request(attempt=2, checkpoints=(NEWER, OLDER)))
+    events = decider.when(begun(2, loaded=loaded, skipped=skipped(NEWER.manifest_sha256)))
     assert names(events) == ["LeaseStarted", "UsageCredited"]
     credit = of(events, UsageCredited)
     assert (credit.lost_gpu_ms, credit.cause) == (lost_ms, "skipped_checkpoint")
+    decider.at += MINUTE
+    closed = end_of(decider.when(exited(2, outcome="succeeded", elapsed_ms=MINUTE, result=TRAINED)))
+    assert closed.lost_gpu_ms == lost_ms
 
 
 def test_nothing_is_credited_where_nothing_was_skipped_or_lost() -> None:

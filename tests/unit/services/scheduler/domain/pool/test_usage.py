@@ -6,21 +6,33 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from schemas.pool import LeaseRef, Token
 from schemas.units import HOUR_MS
 from services.scheduler.domain.pool.usage import (
     BUDGET_NOTICE_MS,
+    ChargedHour,
     Slice,
     cap_ms,
-    last_hour,
     lost_gpu_ms,
+    newest_hours,
     notice_ms,
     skipped_gpu_ms,
     slices,
+    take_back,
     whole_hours_ms,
 )
 from simulator.control_plane.samples import MINUTE, T0, checkpoint
 
 HOUR = T0 // HOUR_MS
+LEASE = LeaseRef(
+    token=Token(pool="default", lease=1),
+    tenant="acme",
+    job_id="ftjob-1",
+    attempt=1,
+    role="train",
+    lane="standard",
+    price_version="2026-11",
+)
 
 
 def test_the_example_of_the_architecture() -> None:
@@ -35,7 +47,42 @@ def test_the_example_of_the_architecture() -> None:
     assert sum(line.used_gpu_ms for line in parts) == 8_400_000
     assert billable == 8_000_000
     assert lost_gpu_ms(billable, 2, 62 * MINUTE) == 560_000
-    assert last_hour(start, 70 * MINUTE) == HOUR + 1
+    job = tuple(
+        ChargedHour(lease=LEASE, hour_utc=part.hour_utc, gpu_ms=part.billable_gpu_ms)
+        for part in parts
+    )
+    assert newest_hours(job, 560_000) == ((HOUR + 1, 560_000),)
+    assert newest_hours(job, 3_300_000) == ((HOUR, 100_000), (HOUR + 1, 3_200_000))
+    assert newest_hours(job, 10**9) == ((HOUR, 4_800_000), (HOUR + 1, 3_200_000))
+
+
+def test_a_credit_takes_back_what_its_hour_is_charged_and_then_the_newest_of_the_rest() -> None:
+    job = tuple(ChargedHour(lease=LEASE, hour_utc=hour, gpu_ms=10) for hour in (1, 2, 2, 3))
+    assert [(hour.hour_utc, hour.gpu_ms) for hour in take_back(job, 2, 15)] == [
+        (1, 10),
+        (2, 5),
+        (3, 10),
+    ]
+    legacy = take_back(job, 3, 25)  # as credits were before they were split
+    assert [(hour.hour_utc, hour.gpu_ms) for hour in legacy] == [(1, 10), (2, 5)]
+    assert take_back(job, 3, 1_000) == ()
+
+
+@given(
+    paid=st.lists(st.tuples(st.integers(0, 5), st.integers(1, 100)), max_size=8),
+    lost=st.integers(0, 900),
+)
+def test_a_split_credit_is_at_most_what_is_charged_in_any_hour(
+    paid: list[tuple[int, int]], lost: int
+) -> None:
+    job = tuple(ChargedHour(lease=LEASE, hour_utc=h, gpu_ms=n) for h, n in sorted(paid))
+    parts = newest_hours(job, lost)
+    assert sum(part for _, part in parts) == min(lost, sum(n for _, n in paid))
+    left = job
+    for hour_utc, part in parts:
+        assert 0 < part <= sum(hour.gpu_ms for hour in left if hour.hour_utc == hour_utc)
+        left = take_back(left, hour_utc, part)
+    assert sum(hour.gpu_ms for hour in left) == max(0, sum(n for _, n in paid) - lost)
 
 
 @given(
