@@ -139,6 +139,7 @@ class Header(Struct, frozen=True, kw_only=True, gc=False):
     incarnation: int
     correlation: str | None = None
     traceparent: str | None = None
+    actor: Sealed | None = None
 
 
 class Context(Struct, frozen=True, kw_only=True, gc=False):

@@ -12,6 +12,8 @@ from services.gateway.accounts import key_routes as keys
 from services.gateway.accounts import tenant_routes as tenants
 from services.gateway.accounts import webhook_routes as webhooks
 from services.gateway.accounts.auth import authenticate
+from services.gateway.billing import statement_routes as statements
+from services.gateway.billing import usage_routes as usage
 from services.gateway.files import dataset_routes as datasets
 from services.gateway.files import routes as files
 from services.gateway.files import upload_routes as uploads
@@ -74,6 +76,8 @@ def routes() -> FastAPI:
         keys,
         budgets,
         tenants,
+        usage,
+        statements,
     ):
         app.include_router(module.router, dependencies=[Depends(KEY)])
     app.include_router(health.router)

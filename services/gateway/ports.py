@@ -9,7 +9,8 @@ from services.gateway.views.table import R, Table
 from services.gateway.web.token_bucket import Allowance
 from tunery.plan.price import PriceBook
 
-Where: TypeAlias = Mapping[str, Any]  # column → the value it must have
+# column → the value it must have, or a tuple with the values it may have
+Where: TypeAlias = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,16 @@ class Cursor:
 
     order: Any
     id: str
+
+
+@dataclass(frozen=True)
+class Buckets:
+    """The values [first, end) of a column of integers, cut at the multiples of `width`."""
+
+    column: str
+    first: int
+    end: int
+    width: int
 
 
 class Views(Protocol):
@@ -36,6 +47,21 @@ class Views(Protocol):
         descending: bool = True,
     ) -> Sequence[R]:
         """Up to `limit` rows by (order column, id)."""
+
+    async def sums(
+        self,
+        table: Table[R],
+        where: Where,
+        buckets: Buckets,
+        *,
+        by: Sequence[str],
+        of: Sequence[str],
+        limit: int,
+    ) -> Sequence[Mapping[str, Any]]:
+        """Sums of the columns `of` in each bucket, for each combination of the columns `by`.
+
+        Up to `limit` records of `by`, `of` and `bucket`, the first value that the bucket may have.
+        """
 
 
 class Rates(Protocol):

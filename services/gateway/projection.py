@@ -16,7 +16,7 @@ from services.gateway.models.projection import project_model
 from services.gateway.views.table import Table
 from tunery.runtime.verbs import Change
 
-VERSION: Final = 11  # 11: scheduled plans, suspension
+VERSION: Final = 13  # 13: monthly budgets
 TABLES: Final[tuple[Table[Any], ...]] = (
     *(
         accounts.TENANTS,

@@ -5,7 +5,7 @@ from typing import Any, Final
 from schemas.sealed import Sealed
 from schemas.units import Ms
 from services.gateway.files.tables import FILES, FileRow
-from services.gateway.ports import Cursor, Views
+from services.gateway.ports import Buckets, Cursor, Views
 from services.gateway.projection import DDL, TABLES, VERSION
 from tunery.runtime.journal.reader import Position
 from tunery.runtime.store.abstract import RowBatch, Store, Tables
@@ -76,6 +76,23 @@ class ViewsSuite:
 
     async def test_a_row_without_its_required_columns_is_not_read(self, views: Views) -> None:
         assert await views.first(FILES, {"tenant": "a", "id": "file-7"}) is None
+
+    async def test_sums_are_per_bucket_and_group(self, views: Views) -> None:
+        buckets = Buckets("sequence", 0, 3, 2)  # file-1 … file-5 have 0, 1, 1, 2, 2
+        sums = await views.sums(
+            FILES, {"tenant": "a"}, buckets, by=("purpose",), of=("bytes", "sequence"), limit=9
+        )
+        assert [dict(record) for record in sums] == [
+            {"bucket": 0, "purpose": "fine-tune", "bytes": 6, "sequence": 2},
+            {"bucket": 2, "purpose": "fine-tune", "bytes": 9, "sequence": 4},
+        ]
+        some = {"tenant": "a", "id": ("file-2", "file-9", "file-7")}
+        (record,) = await views.sums(FILES, some, buckets, by=(), of=("bytes",), limit=1)
+        assert dict(record) == {"bucket": 0, "bytes": 2}
+
+    async def test_a_condition_may_allow_several_values(self, views: Views) -> None:
+        rows = await views.page(FILES, {"tenant": "a", "id": ("file-4", "file-2", "x")}, limit=9)
+        assert [row.id for row in rows] == ["file-4", "file-2"]
 
     async def test_a_nul_matches_nothing(self, views: Views) -> None:
         assert await views.first(FILES, {"tenant": "a", "id": "file\0"}) is None

@@ -144,5 +144,20 @@ def hours(gpu_ms: int | None) -> str:
     return "" if gpu_ms is None else f"{gpu_ms / 3_600_000:.3f} GPU-h"
 
 
+def gpu_time(gpu_ms: int, *, blank: bool = False) -> str:
+    """Format GPU-milliseconds exactly: `0:08:31.250`; credits are negative."""
+    if blank and gpu_ms == 0:
+        return ""
+    seconds, ms = divmod(abs(gpu_ms), 1000)
+    minutes, seconds = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{'-' if gpu_ms < 0 else ''}{hours}:{minutes:02}:{seconds:02}.{ms:03}"
+
+
+def hour(seconds: int) -> str:
+    """Format the beginning of a billed hour, in UTC as on invoices."""
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M}"
+
+
 def interactive() -> bool:
     return sys.stdout.isatty()

@@ -34,6 +34,7 @@ Examples:
   tunery job logs ftjob-91…
   tunery job checkpoints ftjob-91…
   tunery job cost ftjob-91…
+  tunery job statement ftjob-91…       each slice and credit with its event in the log
 """
 SETTINGS: Final = """\
 \b
@@ -260,6 +261,30 @@ def cost(job_id: str, folders: DataDir, as_json: bool) -> None:
     state = "final" if usage["final"] else "so far"
     total = _api.money(usage["amount_micro"], usage["currency"])
     click.echo(f"{state}: {_api.hours(usage['net_gpu_ms'])}, {total}")
+
+
+@command.command("statement")
+@click.argument("job_id")
+@click.option("--tenant", help="The job's tenant, for operators. [the key's]")
+@_options.data_dir
+@_options.as_json
+def statement(job_id: str, tenant: str | None, folders: DataDir, as_json: bool) -> None:
+    """Show every slice of use and credit of a job with its event: topic, partition and offset."""
+    with _api.connect(folders) as api:
+        _api.show(
+            api.statement(job_id, tenant),
+            as_json,
+            ("hour", "kind", "attempt", "role", "used", "billed", "event"),
+            lambda line: (
+                _api.hour(line["hour_start"]),
+                line["kind"] if line["cause"] is None else f"{line['kind']}: {line['cause']}",
+                line["attempt"],
+                line["role"],
+                _api.gpu_time(line["used_gpu_ms"]),
+                _api.gpu_time(line["billable_gpu_ms"]),
+                "{topic}/{partition}@{offset}".format(**line["event"]),
+            ),
+        )
 
 
 def _follow(api: "Api", job_id: str, as_json: bool) -> None:

@@ -236,6 +236,10 @@ class Api:
     def cost(self, job_id: str) -> dict[str, Any]:
         return self._call("GET", f"/fine_tuning/jobs/{part(job_id)}/cost")
 
+    def statement(self, job_id: str, tenant: str | None = None) -> Iterator[dict[str, Any]]:
+        """Every slice of use and credit of a job, with the event it comes from."""
+        return self._all(f"/fine_tuning/jobs/{part(job_id)}/statement", query=_of_tenant(tenant))
+
     def answers(self, job_id: str) -> dict[str, Any]:
         """Answers of base model and adapter to the evaluation's fixed prompts."""
         return self._call("GET", f"/fine_tuning/jobs/{part(job_id)}/answers")
@@ -376,6 +380,20 @@ class Api:
     def deliveries(self, endpoint_id: str) -> Iterator[dict[str, Any]]:
         return self._all(f"/webhook_endpoints/{part(endpoint_id)}/deliveries")
 
+    # --- bills
+
+    def usage(
+        self, query: Mapping[str, Any], tenant: str | None = None
+    ) -> Iterator[dict[str, Any]]:
+        """Buckets of GPU time, fetched page by page. query: the parameters of the route."""
+        params = {**query, **_of_tenant(tenant)}
+        while True:
+            page = self._call("GET", "/usage", params=params)
+            yield from page["data"]
+            if not page["has_more"]:
+                return
+            params["page"] = page["next_page"]
+
     # --- requests
 
     def _all(
@@ -419,6 +437,11 @@ class Api:
         except httpx.HTTPError as error:
             raise Unreachable(f"{self.base_url} does not answer: {error}") from error
         return object_of(answer)
+
+
+def _of_tenant(tenant: str | None) -> Mapping[str, str]:
+    """The query of an operator who asks for a tenant; nothing for the caller's own tenant."""
+    return NO_QUERY if tenant is None else {"tenant": tenant}
 
 
 def _keys(tenant: str | None) -> str:

@@ -238,6 +238,10 @@ class AsyncApi:
     async def cost(self, job_id: str) -> dict[str, Any]:
         return await self._call("GET", f"/fine_tuning/jobs/{part(job_id)}/cost")
 
+    def statement(self, job_id: str, tenant: str | None = None) -> AsyncIterator[dict[str, Any]]:
+        """Every slice of use and credit of a job, with the event it comes from."""
+        return self._all(f"/fine_tuning/jobs/{part(job_id)}/statement", query=_of_tenant(tenant))
+
     async def answers(self, job_id: str) -> dict[str, Any]:
         """Answers of base model and adapter to the evaluation's fixed prompts."""
         return await self._call("GET", f"/fine_tuning/jobs/{part(job_id)}/answers")
@@ -384,6 +388,21 @@ class AsyncApi:
     def deliveries(self, endpoint_id: str) -> AsyncIterator[dict[str, Any]]:
         return self._all(f"/webhook_endpoints/{part(endpoint_id)}/deliveries")
 
+    # --- bills
+
+    async def usage(
+        self, query: Mapping[str, Any], tenant: str | None = None
+    ) -> AsyncIterator[dict[str, Any]]:
+        """Buckets of GPU time, fetched page by page. query: the parameters of the route."""
+        params = {**query, **_of_tenant(tenant)}
+        while True:
+            page = await self._call("GET", "/usage", params=params)
+            for bucket in page["data"]:
+                yield bucket
+            if not page["has_more"]:
+                return
+            params["page"] = page["next_page"]
+
     # --- requests
 
     async def _all(
@@ -428,6 +447,11 @@ class AsyncApi:
         except httpx.HTTPError as error:
             raise Unreachable(f"{self.base_url} does not answer: {error}") from error
         return object_of(answer)
+
+
+def _of_tenant(tenant: str | None) -> Mapping[str, str]:
+    """The query of an operator who asks for a tenant; nothing for the caller's own tenant."""
+    return NO_QUERY if tenant is None else {"tenant": tenant}
 
 
 def _keys(tenant: str | None) -> str:

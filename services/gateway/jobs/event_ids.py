@@ -8,6 +8,7 @@ import math
 import re
 from typing import Final
 
+from schemas.envelope import Header
 from schemas.ids import EVENT
 from schemas.units import Ms
 
@@ -50,6 +51,11 @@ def step_event_id(at: Ms, attempt: int, step: int) -> str:
 
 def line_id(at: Ms, partition: int, offset: int) -> str:
     return f"{EVENT}{at:0{TIME_DIGITS}x}{partition:01x}{offset:012x}"
+
+
+def usage_id(header: Header, name: str) -> str:
+    """Id of a line of use; sorts like the journal. `name`: which of the lines of its record."""
+    return f"{header.incarnation:012d}-{header.partition}-{header.offset:012d}/{name}"
 
 
 def finite(value: float | None) -> float | None:

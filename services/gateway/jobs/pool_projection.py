@@ -23,6 +23,7 @@ from schemas.pool import (
     WorkForgotten,
     WorkKept,
 )
+from services.gateway.jobs.event_ids import usage_id
 from services.gateway.jobs.tables import JOBS, NODES, USAGE, NodeRow, UsageRow
 from tunery.runtime.verbs import Change
 
@@ -84,7 +85,7 @@ def _node(header: Header, event: NodeRegistered) -> Change:
 
 
 def _line(header: Header, event: UsageSliced | UsageCredited) -> Change:
-    """One line of a job's cost, with an id that no other line has."""
+    """One line of a job's cost. Its id begins with where its event is, so lines sort by that."""
     lease = event.lease
     credit = event if isinstance(event, UsageCredited) else None
     kind = "usage" if credit is None else f"credit/{credit.cause}"
@@ -92,7 +93,7 @@ def _line(header: Header, event: UsageSliced | UsageCredited) -> Change:
         UsageRow(
             tenant=lease.tenant,
             job_id=lease.job_id,
-            id=f"{lease.token.pool}/{lease.token.lease:012d}/{event.hour_utc}/{kind}",
+            id=usage_id(header, f"{lease.token.lease:012d}/{event.hour_utc}/{kind}"),
             at=header.at,
             attempt=lease.attempt,
             role=lease.role,
@@ -105,5 +106,8 @@ def _line(header: Header, event: UsageSliced | UsageCredited) -> Change:
                 event.billable_gpu_ms if isinstance(event, UsageSliced) else -event.lost_gpu_ms
             ),
             cause=None if credit is None else credit.cause,
+            journal_partition=header.partition,
+            incarnation=header.incarnation,
+            journal_offset=header.offset,
         )
     )

@@ -160,6 +160,7 @@ def _submitted(header: Header, event: JobSubmitted) -> Change:
             metadata=event.spec.metadata,
             wanted="run",
             phase="validating",
+            submitted_by=header.actor,
         )
     )
 

@@ -180,7 +180,12 @@ async def job_answers(job_id: str, deps: WithJobDeps, caller: Caller) -> Answers
 
 async def find(deps: JobDeps, caller: Principal, job_id: str) -> JobRow:
     """Raises ApiError 404."""
-    row = await deps.views.first(JOBS, {"tenant": caller.tenant, "id": job_id})
+    return await find_job(deps, caller.tenant, job_id)
+
+
+async def find_job(deps: JobDeps, tenant: str, job_id: str) -> JobRow:
+    """Raises ApiError 404."""
+    row = await deps.views.first(JOBS, {"tenant": tenant, "id": job_id})
     if row is None:
         raise ApiError(404, errors.NOT_FOUND, f"Could not find fine tune: {job_id}", "id")
     return row

@@ -32,6 +32,7 @@ class JobRow(TableRow):
     reason: why it waits. queue_sequence: its place among what waits in its pool, null: it does not
     wait there. loaded_step: where the newest attempt began. hold: null until the training file is
     validated. scores: of the evaluation, in object storage. result_file: its metrics as a file.
+    submitted_by: id of the API key.
     """
 
     tenant: str
@@ -67,6 +68,7 @@ class JobRow(TableRow):
     lost_gpu_ms: GpuMs | None = None
     released_gpu_ms: GpuMs | None = None
     result_file: str | None = None
+    submitted_by: Sealed | None = None
 
 
 class JobChangeRow(TableRow):
@@ -117,7 +119,10 @@ class NodeRow(TableRow):
 
 
 class UsageRow(TableRow):
-    """One line of a job's cost: a slice of usage, or a credit (`billable_gpu_ms` below zero)."""
+    """One line of a job's cost: a slice of usage, or a credit (`billable_gpu_ms` below zero).
+
+    journal_partition, incarnation, journal_offset: of its event in the journal of `pool`.
+    """
 
     tenant: str
     job_id: str
@@ -131,6 +136,9 @@ class UsageRow(TableRow):
     used_gpu_ms: GpuMs
     billable_gpu_ms: GpuMs
     cause: str | None
+    journal_partition: int
+    incarnation: int
+    journal_offset: int
 
 
 class StepRow(TableRow):
@@ -180,7 +188,13 @@ CHECKPOINTS: Final = Table(
     indexes=(TableIndex(("tenant", "job_id", "sequence")),),
 )
 NODES: Final = Table("nodes", NodeRow, key=("id",), order="id")
-USAGE: Final = Table("usage", UsageRow, key=JOB_ENTRY, order="id")
+USAGE: Final = Table(
+    "usage",
+    UsageRow,
+    key=JOB_ENTRY,
+    order="id",
+    indexes=(TableIndex(("tenant", "hour_utc")),),
+)
 STEPS: Final = Table(
     "steps",
     StepRow,

@@ -6,7 +6,7 @@ from typing import Any, Final
 import asyncpg
 
 from schemas.units import Ms
-from services.gateway.ports import Cursor, Where
+from services.gateway.ports import Buckets, Cursor, Where
 from services.gateway.views.table import R, Table
 from services.gateway.web.timeouts import in_time
 from tunery.runtime.store.abstract import Store, StoreUnavailable
@@ -48,12 +48,39 @@ class PostgresViews:
         )
         return [] if _impossible(arguments) else await self._fetch(table, query, arguments)
 
+    async def sums(
+        self,
+        table: Table[R],
+        where: Where,
+        buckets: Buckets,
+        *,
+        by: Sequence[str],
+        of: Sequence[str],
+        limit: int,
+    ) -> Sequence[Mapping[str, Any]]:
+        """Up to `limit` records of `bucket`, `by` and `of`. Raises StoreUnavailable."""
+        condition, arguments = _condition(table, where)
+        column, width = name(buckets.column), int(buckets.width)
+        span = f"{column} >= {int(buckets.first)} AND {column} < {int(buckets.end)}"
+        groups = ", ".join((f"{column} / {width} * {width} AS bucket", *map(name, by)))
+        totals = ", ".join(f"sum({name(total)})::bigint AS {name(total)}" for total in of)
+        columns = ", ".join(map(str, range(1, len(by) + 2)))
+        query = (
+            f"SELECT {groups}, {totals} FROM {name(table.name)} "  # noqa: S608  # names are checked by `name`
+            f"WHERE {condition} AND {span} "
+            f"GROUP BY {columns} ORDER BY {columns} LIMIT {int(limit)}"
+        )
+        return [] if _impossible(arguments) else await self._in_time(query, arguments)
+
     async def _fetch(self, table: Table[R], query: str, arguments: Sequence[Any]) -> list[R]:
+        return _rows(table, await self._in_time(query, arguments))
+
+    async def _in_time(self, query: str, arguments: Sequence[Any]) -> list[dict[str, Any]]:
         try:
             records = await in_time(self._records(query, arguments), QUERY_MS_MAX)
         except TimeoutError as error:
             raise StoreUnavailable(f"PostgreSQL did not answer in {QUERY_MS_MAX} ms") from error
-        return _rows(table, map(dict, records))
+        return [dict(record) for record in records]
 
     async def _records(self, query: str, arguments: Sequence[Any]) -> Sequence[Any]:
         with named_errors():
@@ -68,14 +95,23 @@ def _rows(table: Table[R], records: Iterable[Mapping[str, Any]]) -> list[R]:
 
 def _condition(table: Table[R], where: Where) -> tuple[str, list[Any]]:
     """SQL that leaves out incomplete rows, so that pages have their full length."""
-    parts = [f"{name(column)} = ${number}" for number, column in enumerate(where, 1)]
+    parts = [
+        f"{name(column)} = ANY(${number})"
+        if isinstance(value, tuple)
+        else f"{name(column)} = ${number}"
+        for number, (column, value) in enumerate(where.items(), 1)
+    ]
     parts.append(f"({', '.join(map(name, table.required))}) IS NOT NULL")
-    return " AND ".join(parts), list(where.values())
+    values = (list(value) if isinstance(value, tuple) else value for value in where.values())
+    return " AND ".join(parts), list(values)
 
 
 def _impossible(arguments: Sequence[Any]) -> bool:
     """Whether a value has a NUL: PostgreSQL cannot store one and would refuse the query."""
-    return any(isinstance(value, str) and "\0" in value for value in arguments)
+    texts = (
+        text for value in arguments for text in (value if isinstance(value, list) else [value])
+    )
+    return any(isinstance(text, str) and "\0" in text for text in texts)
 
 
 class StoreViews:
@@ -98,13 +134,49 @@ class StoreViews:
         descending: bool = True,
     ) -> Sequence[R]:
         """Up to `limit` rows by (order column, id). Raises StoreUnavailable."""
-        rows = _rows(table, await self._store.rows(table.name, where))
+        rows = await self._matching(table, where)
         rows.sort(key=table.position, reverse=descending)
         if after is not None:
             start = (after.order, after.id)
             rows = [row for row in rows if (table.position(row) < start) == descending]
             rows = [row for row in rows if table.position(row) != start]
         return rows[:limit]
+
+    async def sums(
+        self,
+        table: Table[R],
+        where: Where,
+        buckets: Buckets,
+        *,
+        by: Sequence[str],
+        of: Sequence[str],
+        limit: int,
+    ) -> Sequence[Mapping[str, Any]]:
+        """Up to `limit` records of `bucket`, `by` and `of`. Raises StoreUnavailable."""
+        totals: dict[tuple[Any, ...], list[int]] = {}
+        for row in await self._matching(table, where):
+            value = getattr(row, buckets.column)
+            if buckets.first <= value < buckets.end:
+                bucket = value - value % buckets.width
+                group = (bucket, *(getattr(row, column) for column in by))
+                added = (getattr(row, column) for column in of)
+                before = totals.get(group, [0] * len(of))
+                totals[group] = [sum(pair) for pair in zip(before, added, strict=True)]
+        names = ("bucket", *by, *of)
+        return [
+            dict(zip(names, (*group, *total), strict=True))
+            for group, total in sorted(totals.items())[:limit]
+        ]
+
+    async def _matching(self, table: Table[R], where: Where) -> list[R]:
+        exact = {column: value for column, value in where.items() if not isinstance(value, tuple)}
+        choices = {column: value for column, value in where.items() if isinstance(value, tuple)}
+        rows = _rows(table, await self._store.rows(table.name, exact))
+        return [
+            row
+            for row in rows
+            if all(getattr(row, column) in values for column, values in choices.items())
+        ]
 
 
 def views_of(store: Store) -> PostgresViews | StoreViews:

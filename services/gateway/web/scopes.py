@@ -17,6 +17,7 @@ Scope: TypeAlias = Literal[
     "keys.write",
     "budgets.read",
     "budgets.write",
+    "billing.read",
     "admin",
 ]
 SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
@@ -33,6 +34,7 @@ RESOURCES: Final = {
     "webhook_event_types": "webhooks",
     "keys": "keys",
     "budgets": "budgets",
+    "usage": "billing",
 }
 READING: Final = frozenset({"GET", "HEAD"})
 ASKING: Final = ("/estimate", "/preview")  # POST only because they have a body: they record nothing

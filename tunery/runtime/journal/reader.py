@@ -71,6 +71,7 @@ class Accepted(Struct, frozen=True, gc=False):
             incarnation=self.position.acceptance.incarnation,
             correlation=entry.correlation,
             traceparent=entry.traceparent,
+            actor=entry.actor,
         )
 
 

@@ -173,7 +173,9 @@ def _end_job(tenant: TenantJobs, event: JobEnded, at: Ms) -> TenantJobs:
     """What it was charged for its time is counted already; its tokens are now."""
     job = tenant.jobs.get(event.job_id)
     charge = None if job is None else _charge(job)
-    tokens = 0 if charge is None else price_micro(charge.price, 0, event.trained_tokens)
+    tokens = 0
+    if charge is not None and event.refund is None:
+        tokens = price_micro(charge.price, 0, event.trained_tokens)
     ended = EndedJob(outcome=event.outcome, ended_at=at, charge=charge)
     return replace(
         tenant,

@@ -14,6 +14,8 @@ from schemas.topics import ACCOUNT
 from services.gateway.accounts import key_routes as keys
 from services.gateway.accounts import tenant_routes as tenants
 from services.gateway.accounts import webhook_routes as webhooks
+from services.gateway.billing import statement_routes as statements
+from services.gateway.billing import usage_routes as usage
 from services.gateway.files import dataset_routes as datasets
 from services.gateway.files import routes as files
 from services.gateway.files import upload_routes as uploads
@@ -37,7 +39,7 @@ from tests.unit.services.gateway.models.test_routes import version
 # in the order of the application: `estimate` before the ids of jobs, the rest of a path at last
 MODULES = (
     *(files, datasets, uploads, submit, jobs, events, checkpoints, plain, models),
-    *(keys, tenants, webhooks),
+    *(keys, tenants, webhooks, usage, statements),
 )
 ROUTES = [
     api_route
@@ -94,6 +96,8 @@ async def every_answer(api: ControlPlane) -> set[str]:
         await over.get(f"{path}/events", params={"limit": 100}),
         await over.get(f"{path}/metrics"),
         await over.get(f"{path}/logs"),
+        await over.get(f"{path}/statement"),
+        await over.get("/v1/usage"),
         await checkpoint.owner.get("/v1/fine_tuning/jobs"),
         await checkpoint.owner.get("/v1/jobs"),
         await checkpoint.owner.post(f"{checkpoint.url}/permissions", json={"project_ids": ["a"]}),
@@ -189,6 +193,10 @@ class Spy:
 
     views: Views
     asked: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+
+    async def sums(self, table: Table[R], where: Where, *args: Any, **options: Any) -> Any:
+        self.asked.append((table.name, tuple(where)))
+        return await self.views.sums(table, where, *args, **options)
 
     async def first(self, table: Table[R], where: Where) -> R | None:
         self.asked.append((table.name, tuple(where)))

@@ -47,6 +47,9 @@ class Rows:
     def add(self, table: Table[Any], event_id: str) -> None:
         self.tables.setdefault(table.name, []).append(SimpleNamespace(id=event_id))
 
+    async def sums(self, *_: Any, **__: Any) -> Any:
+        raise NotImplementedError
+
     async def first(self, table: Table[Any], where: Where) -> Any:
         return next(iter(self.tables[table.name]), None)
 

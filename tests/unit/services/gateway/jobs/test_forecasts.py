@@ -25,6 +25,9 @@ class Rows:
     def __init__(self, jobs: Sequence[TableRow] = (), nodes: Sequence[TableRow] = ()) -> None:
         self.tables: dict[str, Sequence[Any]] = {"jobs": jobs, "nodes": nodes}
 
+    async def sums(self, *_: Any, **__: Any) -> Any:
+        raise NotImplementedError
+
     async def first(self, table: Table[R], where: Where) -> R | None:
         raise NotImplementedError
 

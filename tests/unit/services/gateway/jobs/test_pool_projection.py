@@ -46,6 +46,19 @@ def test_usage_and_credit_are_lines_of_their_own() -> None:
     assert {line.tenant for line in lines} == {"acme"}
 
 
+def test_slices_of_one_lease_and_hour_are_lines_of_their_own_with_their_place() -> None:
+    more = replace(SLICE, used_gpu_ms=1, billable_gpu_ms=1)
+    lines = rows(folded("pool", SLICE, more, key="default"), USAGE)
+    assert [line.billable_gpu_ms for line in sorted(lines, key=lambda line: line.id)] == [
+        8_000_000,
+        1,
+    ]
+    assert [(line.journal_partition, line.incarnation, line.journal_offset) for line in lines] == [
+        (0, 0, 1),
+        (0, 0, 2),
+    ]
+
+
 def test_a_lost_node_is_not_alive_until_it_registers_again() -> None:
     lost = NodeLost(node_id="a", incarnation="i", last_seen=1)
     assert only(folded("pool", REGISTERED, lost), NODES).state == "lost"

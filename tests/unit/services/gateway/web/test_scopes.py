@@ -12,6 +12,7 @@ from services.gateway.web.scopes import allows, scope_of
         ("DELETE", "/v1/files/file-1", "files.write"),
         ("POST", "/v1/fine_tuning/jobs/estimate", "jobs.read"),
         ("POST", "/v1/tenants", "write"),
+        ("GET", "/v1/usage", "billing.read"),
     ],
 )
 def test_a_request_needs_the_scope_of_its_resource(method: str, path: str, scope: str) -> None:

@@ -1,0 +1,125 @@
+"""Use of GPU time in buckets, and the lines of a job's statement."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from schemas.account import Lane
+from schemas.pool import Role
+from schemas.topics import POOL
+from schemas.units import HOUR_MS
+from services.gateway.billing.usage import Group, UsageSum
+from services.gateway.jobs.tables import UsageRow
+from services.gateway.ports import Buckets
+from services.gateway.web.responses import ListItem, Response, seconds
+
+
+class UsageResultResponse(Response):
+    """Use of one group in one bucket. A field is null unless the request groups by it.
+
+    `net_gpu_ms`: `billable_gpu_ms` less `credited_gpu_ms`.
+    """
+
+    object: Literal["usage.result"] = "usage.result"
+    used_gpu_ms: int
+    billable_gpu_ms: int
+    credited_gpu_ms: int
+    net_gpu_ms: int
+    api_key_id: str | None
+    model: str | None
+    job_id: str | None
+    lane: str | None
+
+
+class UsageBucketResponse(Response):
+    object: Literal["bucket"] = "bucket"
+    start_time: int
+    end_time: int
+    results: list[UsageResultResponse]
+
+
+class UsagePageResponse(Response):
+    """`next_page`: the value of `page` for the following buckets."""
+
+    object: Literal["page"] = "page"
+    data: list[UsageBucketResponse]
+    has_more: bool
+    next_page: str | None
+
+
+class JournalPlaceResponse(Response):
+    """Where an event is in the log. `incarnation`: of the journal, 0 unless it was restored."""
+
+    topic: str
+    partition: int
+    incarnation: int
+    offset: int
+
+
+class StatementLineResponse(ListItem):
+    """A slice of use, or a credit (`billable_gpu_ms` below zero), with the event it comes from."""
+
+    id: str
+    object: Literal["fine_tuning.job.statement.line"] = "fine_tuning.job.statement.line"
+    created_at: int
+    kind: str
+    cause: str | None
+    attempt: int
+    role: Role
+    lane: Lane
+    price_version: str
+    hour_start: int
+    used_gpu_ms: int
+    billable_gpu_ms: int
+    event: JournalPlaceResponse
+
+
+def bucket_responses(
+    buckets: Buckets, sums: Mapping[int, Mapping[Group, UsageSum]]
+) -> list[UsageBucketResponse]:
+    """All buckets in their order; one without use has no results."""
+    hour_s = HOUR_MS // 1_000
+    return [
+        UsageBucketResponse(
+            start_time=hour * hour_s,
+            end_time=(hour + buckets.width) * hour_s,
+            results=[_result(*result) for result in sums.get(hour, {}).items()],
+        )
+        for hour in range(buckets.first, buckets.end, buckets.width)
+    ]
+
+
+def _result(group: Group, usage: UsageSum) -> UsageResultResponse:
+    return UsageResultResponse(
+        used_gpu_ms=usage.used_gpu_ms,
+        billable_gpu_ms=usage.billable_gpu_ms,
+        credited_gpu_ms=usage.credited_gpu_ms,
+        net_gpu_ms=usage.billable_gpu_ms - usage.credited_gpu_ms,
+        api_key_id=group.key,
+        model=group.model,
+        job_id=group.job,
+        lane=group.lane,
+    )
+
+
+def statement_line_response(row: UsageRow) -> StatementLineResponse:
+    """A line of a job's cost with the place of its event."""
+    event = JournalPlaceResponse(
+        topic=POOL.journal.name,
+        partition=row.journal_partition,
+        incarnation=row.incarnation,
+        offset=row.journal_offset,
+    )
+    return StatementLineResponse(
+        id=row.id,
+        created_at=seconds(row.at),
+        kind=row.kind,
+        cause=row.cause,
+        attempt=row.attempt,
+        role=row.role,
+        lane=row.lane,
+        price_version=row.price_version,
+        hour_start=row.hour_utc * HOUR_MS // 1_000,
+        used_gpu_ms=row.used_gpu_ms,
+        billable_gpu_ms=row.billable_gpu_ms,
+        event=event,
+    )

@@ -1,0 +1,79 @@
+"""`tunery usage`: what is asked for, and sums of days."""
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+from click.testing import CliRunner, Result
+
+from tunery.cli.main import main
+from tunery.client import Api
+
+DAY = 86_400
+NOVEMBER = 1_793_491_200  # 2026-11-01
+
+
+def result(model: str, net: int) -> dict[str, Any]:
+    sums = {"used_gpu_ms": net, "billable_gpu_ms": net, "credited_gpu_ms": 0, "net_gpu_ms": net}
+    return {"object": "usage.result", "model": model, "job_id": None, **sums}
+
+
+PAGES = [
+    {
+        "data": [{"start_time": NOVEMBER, "results": [result("a", 1_000), result("b", 500)]}],
+        "has_more": True,
+        "next_page": "page_2",
+    },
+    {
+        "data": [{"start_time": NOVEMBER + DAY, "results": [result("a", 2_000)]}],
+        "has_more": False,
+        "next_page": None,
+    },
+]
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[Result, list[httpx.Request]]:
+    seen: list[httpx.Request] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        return httpx.Response(200, json=PAGES[len(seen) - 1])
+
+    def connected(url: str, key: str) -> Api:
+        return Api(url, key, transport=httpx.MockTransport(handle))
+
+    monkeypatch.setattr("tunery.client.Api", connected)
+    environ = {"OPENAI_BASE_URL": "http://api/v1", "OPENAI_API_KEY": "k"}
+    return CliRunner().invoke(main, ["usage", *words], env=environ), seen
+
+
+def test_a_month_is_asked_for_page_by_page_and_summed(monkeypatch: pytest.MonkeyPatch) -> None:
+    done, seen = run(monkeypatch, "--period", "2026-11", "--by", "model", "--tenant", "acme")
+    assert done.exit_code == 0, done.output
+    assert [request.url.params.get("page") for request in seen] == [None, "page_2"]
+    query = seen[0].url.params
+    assert (query["start_time"], query["end_time"]) == (str(NOVEMBER), str(NOVEMBER + 30 * DAY))
+    assert (query["group_by"], query["tenant"]) == ("model", "acme")
+    rows = [line.split() for line in done.output.splitlines()]
+    assert ["a", "0:00:03.000", "0:00:03.000", "0:00:00.000", "0:00:03.000"] in rows
+
+
+def test_days_stay_apart_when_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    done, _ = run(monkeypatch, "--by", "day")
+    assert [line.split()[0] for line in done.output.splitlines()[1:]] == [
+        "2026-11-01",
+        "2026-11-01",
+        "2026-11-02",
+    ]
+
+
+def test_json_is_the_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
+    done, _ = run(monkeypatch, "--json")
+    assert json.loads(done.output) == [*PAGES[0]["data"], *PAGES[1]["data"]]  # type: ignore[misc]  # lists
+
+
+@pytest.mark.parametrize("month", ["november", "2026-13", "9999-12"])
+def test_no_month_is_a_usage_error(month: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    done, seen = run(monkeypatch, "--period", month)
+    assert (done.exit_code, seen) == (2, [])

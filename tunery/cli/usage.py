@@ -1,0 +1,78 @@
+"""`tunery usage`: the GPU time of a tenant, by day, job, model, key or lane."""
+
+from collections.abc import Iterable, Iterator
+from datetime import MAXYEAR, UTC, datetime
+from typing import Any
+
+import click
+
+from tunery.cli import _api, _options
+from tunery.local.paths import DataDir
+
+EPILOG = """\
+\b
+Examples:
+  tunery usage
+  tunery usage --period 2026-11 --by day
+  tunery usage --by model,key --json
+  tunery usage --tenant acme --by job
+"""
+FIELD_OF = {"job": "job_id", "model": "model", "key": "api_key_id", "lane": "lane"}
+SUMS = ("used_gpu_ms", "billable_gpu_ms", "credited_gpu_ms", "net_gpu_ms")
+LIMIT = 31  # days of one request
+
+
+@click.command("usage", epilog=EPILOG)
+@click.option("--period", help="Calendar month (UTC), like 2026-11. [this month]")
+@click.option("--by", "groups", help="Any of day, job, model, key, lane, with commas.", default="")
+@click.option("--tenant", help="Another tenant, for operators. [the key's]")
+@_options.data_dir
+@_options.as_json
+def command(
+    period: str | None, groups: str, tenant: str | None, folders: DataDir, as_json: bool
+) -> None:
+    """Show the GPU time of a month."""
+    query: dict[str, Any] = {"limit": LIMIT}
+    if groups:
+        query["group_by"] = groups
+    if period is not None:
+        query["start_time"], query["end_time"] = _bounds(period)
+    with _api.connect(folders) as api:
+        buckets = list(api.usage(query, tenant))
+    names = [name.strip() for name in groups.split(",") if name.strip()]
+    lines = list(_lines(buckets, by_day="day" in names))
+    _api.show(
+        buckets if as_json else lines,
+        as_json,
+        (*(names or ["time"]), "used", "billable", "credited", "net"),
+        lambda line: (
+            *([line[FIELD_OF.get(name, name)] for name in names] or ["total"]),
+            *(_api.gpu_time(line[name]) for name in SUMS),
+        ),
+    )
+
+
+def _bounds(period: str) -> tuple[int, int]:
+    """The first second of a month, and of the one after it."""
+    try:
+        first = datetime.strptime(period, "%Y-%m").replace(tzinfo=UTC)
+    except ValueError:
+        text = f"{period!r} is not a month; write it like 2026-11"
+        raise click.BadParameter(text, param_hint="--period") from None
+    year, month = first.year + first.month // 12, first.month % 12 + 1
+    if year > MAXYEAR:
+        raise click.BadParameter(f"{period!r} is too far away", param_hint="--period")
+    return int(first.timestamp()), int(datetime(year, month, 1, tzinfo=UTC).timestamp())
+
+
+def _lines(buckets: Iterable[dict[str, Any]], *, by_day: bool) -> Iterator[dict[str, Any]]:
+    """Results as lines: those of each day, or their sums over the month."""
+    lines: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for bucket in buckets:
+        day = f"{datetime.fromtimestamp(bucket['start_time'], UTC):%Y-%m-%d}" if by_day else ""
+        for result in bucket["results"]:
+            group = {name: value for name, value in result.items() if name not in SUMS}
+            line = lines.setdefault((day, *group.values()), {"day": day, **group})
+            for name in SUMS:
+                line[name] = line.get(name, 0) + result[name]
+    yield from (lines[group] for group in sorted(lines, key=str))
