@@ -2,13 +2,13 @@
 
 from typing import Final, Literal, TypeAlias
 
+from schemas.billing import BillingTerms, CreditNote, InvoiceAdjustment, Statement
 from schemas.envelope import Message, Part, Rejected, Repeated, Sha256, Tick
 from schemas.sealed import Sealed
 from schemas.units import GpuMs, Micro, Ms
 
 Lane: TypeAlias = Literal["premium", "standard", "free"]
 DeliveryOutcome: TypeAlias = Literal["delivered", "gave_up", "gone", "refused"]
-AdjustmentReason: TypeAlias = Literal["goodwill", "correction", "contract"]
 PlanStart: TypeAlias = Literal["now", "next_month"]
 
 
@@ -145,41 +145,6 @@ class DeliveryReport(Part):
     outcome: DeliveryOutcome
     attempts: int
     status: int | None = None
-
-
-class InvoiceAdjustment(Part):
-    """A credit or a charge by an operator.
-
-    reference: the operator's own number for it; once for each tenant.
-    amount_micro: below zero: a credit; above: a charge.
-    currency: of the amount.
-    reason: why.
-    """
-
-    reference: str
-    amount_micro: Micro
-    currency: str
-    reason: AdjustmentReason
-
-
-class Statement(Part):
-    """The bill of a calendar month as it was closed; it never changes.
-
-    period: the month: "2026-11".
-    cut: for each partition of the pool's journal, the first offset that is not in it; what comes
-      after it for this month is on the next bill.
-    currency: of the amount.
-    soft_gpu_ms: the tenant's soft limit when the month was closed.
-    gpu_ms: billed use less credits.
-    amount_micro: what is to be paid.
-    """
-
-    period: str
-    cut: tuple[int, ...]
-    currency: str
-    soft_gpu_ms: GpuMs
-    gpu_ms: GpuMs
-    amount_micro: Micro
 
 
 # What an endpoint may subscribe to. The first three are what OpenAI's SDKs know how to unwrap, and
@@ -337,13 +302,24 @@ class EndDelivery(Message):
     report: DeliveryReport
 
 
+class SetBillingTerms(Message):
+    """What the tenant's invoices say from now on, the one of this month included.
+
+    terms: all of it.
+    """
+
+    terms: BillingTerms
+
+
 class AdjustInvoice(Message):
     """A credit or a charge.
 
     adjustment: what, and why.
+    period: the month it is for, None: the current one.
     """
 
     adjustment: InvoiceAdjustment
+    period: str | None = None
 
 
 class CloseInvoice(Message):
@@ -506,11 +482,13 @@ class PeriodEnded(Message):
     period: the month: "2026-11".
     soft_gpu_ms: the tenant's soft limit at its end.
     before: how the month before was closed, None: this is the tenant's first.
+    terms: what its invoices say.
     """
 
     period: str
     soft_gpu_ms: GpuMs
     before: Statement | None
+    terms: BillingTerms | None = None
 
 
 class InvoiceClosed(Message):
@@ -533,6 +511,26 @@ class InvoiceAdjusted(Message):
     adjustment: InvoiceAdjustment
 
 
+class BillingTermsSet(Message):
+    """The tenant's invoices say something else from now on.
+
+    terms: all of it.
+    """
+
+    terms: BillingTerms
+
+
+class CreditNoteIssued(Message):
+    """The invoice of a closed month is corrected.
+
+    period: the month.
+    note: the credit note.
+    """
+
+    period: str
+    note: CreditNote
+
+
 Command: TypeAlias = (
     CreateTenant
     | SetPlan
@@ -548,6 +546,7 @@ Command: TypeAlias = (
     | Deliver
     | Announce
     | EndDelivery
+    | SetBillingTerms
     | AdjustInvoice
     | CloseInvoice
     | Tick
@@ -570,6 +569,8 @@ Event: TypeAlias = (
     | PeriodEnded
     | InvoiceClosed
     | InvoiceAdjusted
+    | BillingTermsSet
+    | CreditNoteIssued
     | Rejected
     | Repeated
 )

@@ -87,8 +87,17 @@ RefusalCode: TypeAlias = Literal[
     "event_types_unknown",  # types
     "deliveries_at_most",  # limit
     "adjustment_exists",  # reference, period: the bill that it is on
-    "adjustments_at_most",  # limit
+    "adjustments_at_most",  # limit: of one month
     "amount_out_of_range",  # limit: 0 is none, this the most either way
+    "currency_malformed",
+    "month_malformed",
+    "month_not_begun",  # period
+    "month_being_closed",  # period
+    "invoice_missing",  # period, currency: nothing was billed
+    "credit_out_of_range",  # number: of the invoice, left_micro: what it has
+    "taxes_at_most",  # limit
+    "tax_out_of_range",
+    "due_days_out_of_range",  # limit
     # files
     "file_exists",  # file_id
     "file_missing",  # file_id

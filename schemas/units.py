@@ -21,3 +21,9 @@ def hour_of(at: Ms) -> int:
 def divide_up(value: int, divisor: int) -> int:
     """Quotient of two integers, rounded up."""
     return -(-value // divisor)
+
+
+def divide_half_even(value: int, divisor: int) -> int:
+    """Quotient of two integers, `divisor` above zero, rounded half to even."""
+    whole, rest = divmod(value, divisor)
+    return whole + (2 * rest > divisor or (2 * rest == divisor and whole % 2 == 1))

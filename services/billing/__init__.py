@@ -1,7 +1,7 @@
 """Owns tenants, API keys, webhook endpoints and invoices: the stream `account`.
 
 app         the composition root
-domain      decides and folds `account`; invoices as pure functions
+domain      decides and folds `account`
 project     ledger, tenants, statements and adjustments as rows
 react       limits for `job`
 effect      closes a month

@@ -32,7 +32,7 @@ def _deadline(state: Tenants) -> Deadline | None:
 
 ACCOUNTS = Aggregate(
     stream=ACCOUNT,
-    fold_version=6,  # 6: scheduled plans, suspension
+    fold_version=7,  # 7: limits of months, billing terms, issued invoices
     initial=INITIAL,
     state_type=Tenants,
     decide=decide,
@@ -50,19 +50,23 @@ LEDGER = Projection(
 )
 TENANTS = Projection(
     name="tenants",
-    version=2,  # 2: closed months, adjustments
+    version=3,  # 3: months that have ended, billing terms, credit notes
     streams=(ACCOUNT,),
     project=project_tenants,
     ddl=TENANTS_DDL,
-    tables=("tenants", "statements", "adjustments"),
+    tables=("tenants", "statements", "adjustments", "billing_terms", "credit_notes"),
 )
 
 
 async def build(runtime: Runtime) -> Sequence[Host]:
     """The hosts of the service, in the order in which they are stopped. Raises SettingsError."""
     owner = AggregateHost(runtime, ACCOUNTS)
+    settings = load(BillingSettings)
     books = PostgresBooks(
-        runtime.store, pool_of(runtime.store), read_books(load(BillingSettings).prices_dir)
+        runtime.store,
+        pool_of(runtime.store),
+        read_books(settings.prices_dir),
+        settings.seller,
     )
     return (
         owner,

@@ -8,9 +8,9 @@ from typing import Final
 
 from schemas.account import CloseInvoice, PeriodEnded
 from schemas.topics import PARTITIONS, POOL
-from services.billing.domain.periods import BillShare, period
 from services.billing.ports import Books
 from services.billing.project import CLOSE
+from tunery.billing.periods import BillShare, Cut, cut_of, later_cut, period
 from tunery.runtime.bus.abstract import Log
 from tunery.runtime.verbs import Effect, Send
 
@@ -28,12 +28,12 @@ def close(log: Log, books: Books) -> Effect[PeriodEnded]:
         journal = POOL.journal.name
         ends = [(await log.bounds(journal, partition))[1] for partition in range(PARTITIONS)]
         reached = await books.reached()
-        behind = [at for at in range(PARTITIONS) if reached[at] < ends[at]]
+        behind = [at for at in range(PARTITIONS) if reached.offsets[at] < ends[at]]
         if behind:
             raise Behind(f"partitions {behind} of {journal} are not in the ledger up to {ends}")
-        before = ended.before.cut if ended.before else (0,) * PARTITIONS
-        cut = tuple(max(pair) for pair in zip(ends, before, strict=True))
-        share = BillShare(month=period(ended.period), late=before, cut=cut)
+        before = cut_of(ended.before) if ended.before else Cut(offsets=(0,) * PARTITIONS)
+        now = Cut(offsets=tuple(ends), incarnations=reached.incarnations)
+        share = BillShare(month=period(ended.period), late=before, cut=later_cut(before, now))
         statement = await books.statement(tenant, ended, share)
         return Send("account", tenant, tenant, CloseInvoice(statement=statement))
 

@@ -2,15 +2,20 @@
 
 from typing import Protocol
 
-from schemas.account import PeriodEnded, Statement
-from services.billing.domain.periods import BillShare, Cut
+from schemas.account import (
+    PeriodEnded,
+)
+from schemas.billing import (
+    Statement,
+)
+from tunery.billing.periods import BillShare, Cut
 
 
 class Books(Protocol):
     """The ledger of usage, and the bills made of it."""
 
     async def reached(self) -> Cut:
-        """For each partition of the pool's journal, the first offset not in the ledger yet."""
+        """Up to where the ledger has the pool's journal."""
 
     async def statement(self, tenant: str, ended: PeriodEnded, share: BillShare) -> Statement:
-        """The bill of the month that `share` is of. Raises PriceMissing, Mixed."""
+        """The bills of the month that `share` is of. Raises PriceMissing."""

@@ -8,6 +8,8 @@ in one transaction that compares the position first: nothing is counted twice, n
 from typing import Any, Final
 
 from schemas.account import (
+    BillingTermsSet,
+    CreditNoteIssued,
     InvoiceAdjusted,
     InvoiceClosed,
     PeriodEnded,
@@ -54,8 +56,9 @@ CREATE TABLE IF NOT EXISTS tenants (
 CREATE TABLE IF NOT EXISTS statements (
     tenant text NOT NULL,
     period text NOT NULL,
-    statement jsonb NOT NULL,
-    closed_at bigint NOT NULL,
+    ended jsonb,
+    statement jsonb,
+    closed_at bigint,
     PRIMARY KEY (tenant, period)
 );
 CREATE TABLE IF NOT EXISTS adjustments (
@@ -66,7 +69,18 @@ CREATE TABLE IF NOT EXISTS adjustments (
     currency text NOT NULL,
     amount_micro bigint NOT NULL,
     at bigint NOT NULL,
-    PRIMARY KEY (tenant, reference)
+    PRIMARY KEY (tenant, period, reference)
+);
+CREATE TABLE IF NOT EXISTS billing_terms (
+    tenant text PRIMARY KEY,
+    terms jsonb NOT NULL
+);
+CREATE TABLE IF NOT EXISTS credit_notes (
+    tenant text NOT NULL,
+    number text NOT NULL,
+    period text NOT NULL,
+    note jsonb NOT NULL,
+    PRIMARY KEY (tenant, number)
 );
 """
 CLOSE: Final = "close"
@@ -122,7 +136,10 @@ def project_tenants(header: Header, event: Any) -> tuple[Change, ...]:
     tenant = header.key
     match event:
         case PeriodEnded():
-            return (Todo(CLOSE, f"{tenant}/{event.period}", tenant, header.tenant, event),)
+            ended = Upsert(
+                "statements", {"tenant": tenant, "period": event.period}, {"ended": event}
+            )
+            return (ended, Todo(CLOSE, f"{tenant}/{event.period}", tenant, header.tenant, event))
         case InvoiceClosed():
             key = {"tenant": tenant, "period": event.statement.period}
             values = {"statement": event.statement, "closed_at": header.at}
@@ -130,6 +147,11 @@ def project_tenants(header: Header, event: Any) -> tuple[Change, ...]:
             return (Upsert("statements", key, values), done)
         case InvoiceAdjusted():
             return (_adjustment(header, event),)
+        case CreditNoteIssued():
+            key = {"tenant": tenant, "number": event.note.number}
+            return (Upsert("credit_notes", key, {"period": event.period, "note": event.note}),)
+        case BillingTermsSet():
+            return (Upsert("billing_terms", {"tenant": tenant}, {"terms": event.terms}),)
         case TenantCreated() | PlanSet():
             return (_tenant(header.key, event.terms),)
         case _:
@@ -139,9 +161,12 @@ def project_tenants(header: Header, event: Any) -> tuple[Change, ...]:
 def _adjustment(header: Header, event: InvoiceAdjusted) -> Upsert:
     return Upsert(
         table="adjustments",
-        key={"tenant": header.key, "reference": event.adjustment.reference},
-        values={
+        key={
+            "tenant": header.key,
             "period": event.period,
+            "reference": event.adjustment.reference,
+        },
+        values={
             "reason": event.adjustment.reason,
             "currency": event.adjustment.currency,
             "amount_micro": event.adjustment.amount_micro,

@@ -16,13 +16,14 @@ from schemas.telemetry import Heartbeat
 from schemas.topics import HEARTBEATS, STREAMS
 from schemas.units import HOUR_MS, GpuMs, Micro
 from services.billing.adapters.prices import read_books
-from services.billing.domain.invoice import LedgerRow, invoice
-from services.billing.domain.periods import period
 from simulator.control_plane.books import SecondBooks
 from simulator.control_plane.control_plane_sim import ControlPlaneRun
 from simulator.control_plane.quota_books import Quota, month
 from simulator.control_plane.usage_books import Agent, Beat, LedgerLine, Meter
 from simulator.engine.verdict import Verdict
+from tunery.billing.invoice import BilledMonth, make_invoices
+from tunery.billing.lines import LedgerRow, select_usage
+from tunery.billing.periods import BillShare, period
 from tunery.runtime.journal.reader import Accepted
 
 CLAIM = b'{"record":"claim"'
@@ -115,23 +116,29 @@ def _ledger(run: ControlPlaneRun, meter: Meter) -> list[str]:
         violations.append(f"ledger: only in billing {rows - meter.lines}, not {meter.lines - rows}")
     for (tenant, name), truth in bills(meter.lines).items():
         mine = [msgspec.convert(row, LedgerRow) for row in run.ledger if row["tenant"] == tenant]
-        computed = invoice(tenant, period(name), mine, price_books(), None, "EUR")
+        billed = BilledMonth(tenant=tenant, month=period(name), soft_gpu_ms=None, currency="EUR")
+        usage = select_usage(mine, BillShare(month=billed.month))
+        (computed,) = make_invoices(billed, usage, price_books())
         if (computed.gpu_ms, computed.amount_micro) != truth:
             violations.append(f"invoice: {tenant} {name} is {computed}, its slices are {truth}")
     return violations
 
 
 def bills(lines: Iterable[LedgerLine]) -> dict[tuple[str, str], tuple[GpuMs, Micro]]:
-    """Time and money by tenant and month; each line of an invoice is rounded half to even."""
-    sums: Counter[tuple[Any, ...]] = Counter()
+    """Time and money by tenant and month; the sum of a job to each month's end is rounded once."""
+    used: dict[tuple[str, str, Micro], Counter[str]] = defaultdict(Counter)
     for line in lines:
         price = price_books()[line.price_version].gpu_hour_micro[line.lane]
-        kept = (line.job_id, line.hour_utc, line.kind, line.role, line.cause, price)
-        sums[line.tenant, month(line.hour_utc), *kept] += line.gpu_ms
+        used[line.tenant, line.job_id, price][month(line.hour_utc)] += line.gpu_ms
     totals: dict[tuple[str, str], tuple[GpuMs, Micro]] = defaultdict(lambda: (0, 0))
-    for (tenant, name, *_, price), gpu_ms in sums.items():
-        time, money = totals[tenant, name]
-        totals[tenant, name] = time + gpu_ms, money + round(Fraction(gpu_ms * price, HOUR_MS))
+    for (tenant, _, price), months in used.items():
+        so_far = paid = 0
+        for name, gpu_ms in sorted(months.items()):
+            so_far += gpu_ms
+            due = round(Fraction(so_far * price, HOUR_MS)) - paid
+            time, money = totals[tenant, name]
+            totals[tenant, name] = time + gpu_ms, money + due
+            paid += due
     return dict(totals)
 
 

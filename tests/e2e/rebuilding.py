@@ -22,13 +22,14 @@ from schemas.job import CancelJob
 from schemas.topics import PARTITIONS, TOPICS
 from services.billing.adapters.ledger import read_rows
 from services.billing.adapters.prices import read_books
-from services.billing.domain.invoice import invoice
-from services.billing.domain.periods import period
 from services.scheduler.app import POOLS
 from simulator.control_plane.journals import SIZE, Life, live, load
 from simulator.control_plane.samples import submit
 from simulator.control_plane.sim_context import tenants
 from simulator.control_plane.usage_books import LedgerLine
+from tunery.billing.invoice import BilledMonth, make_invoices
+from tunery.billing.lines import select_usage
+from tunery.billing.periods import BillShare, period
 from tunery.cli.demo.receiver import Receiver, receiving
 from tunery.cli.replay import verify as verification
 from tunery.local import SERVICES, Stack, stack
@@ -150,7 +151,11 @@ class Story:
             differences.append(f"leases: {life.leases} became {leases}")
         for (tenant, month), truth in life.invoices.items():
             slices = await read_rows(connection, tenant, period(month))
-            bill = invoice(tenant, period(month), slices, read_books(), None, "EUR")
+            billed = BilledMonth(
+                tenant=tenant, month=period(month), soft_gpu_ms=None, currency="EUR"
+            )
+            usage = select_usage(slices, BillShare(month=billed.month))
+            (bill,) = make_invoices(billed, usage, read_books())
             if (bill.gpu_ms, bill.amount_micro) != truth:
                 differences.append(
                     f"invoice of {tenant}, {month}: {truth} became {bill.amount_micro}"

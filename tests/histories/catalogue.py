@@ -30,6 +30,7 @@ _ALL: Final = (
     Story(ACCOUNTS, account.keys_and_webhooks),
     Story(ACCOUNTS, account.owners_and_repeats),
     Story(ACCOUNTS, account.a_month_that_is_closed),
+    Story(ACCOUNTS, account.an_invoice_that_is_corrected),
     Story(ACCOUNTS, account.plans_and_suspension),
     Story(DATASETS, dataset.files_and_preparations),
     Story(DATASETS, dataset.uploads_that_end),

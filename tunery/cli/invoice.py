@@ -12,12 +12,13 @@ from tunery.cli import _api, _options
 from tunery.local.paths import DataDir
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from rich.table import Table
 
-    from services.billing.domain.invoice import Invoice, Line
-    from services.billing.domain.periods import Period
+    from tunery.billing.invoice import Invoice
+    from tunery.billing.lines import Line
+    from tunery.billing.periods import Period
     from tunery.plan.price import PriceBook
 
 SECONDS_MAX = 15
@@ -60,24 +61,26 @@ def command() -> None:
 @_options.as_json
 @_options.data_dir
 def show(tenant: str, period: str, as_csv: bool, as_json: bool, folders: DataDir) -> None:
-    """Show the invoice of TENANT for one month.
+    """Show the invoices of TENANT for one month, one for each currency.
 
     Reads billing's ledger in PostgreSQL: $TUNERY_POSTGRES_DSN, else the stack of --data-dir.
     A month is closed two hours after its end; usage that comes later is on the next invoice.
     """
     if as_csv and as_json:
         raise click.UsageError("--csv and --json exclude each other; choose one.")
-    invoice = _read_invoice(tenant, period, folders)
+    invoices = _read_invoices(tenant, period, folders)
     if as_json:
         import msgspec
 
-        click.echo(msgspec.json.encode(invoice))
+        for invoice in invoices:
+            click.echo(msgspec.json.encode(invoice))
     elif as_csv:
-        _write_csv(invoice)
+        _write_csv(invoices)
     else:
         from rich.console import Console
 
-        Console().print(table(invoice))
+        for invoice in invoices:
+            Console().print(table(invoice))
 
 
 @command.command("adjust")
@@ -121,14 +124,15 @@ def _micro(amount: str) -> int:
     )
 
 
-def _read_invoice(tenant: str, name: str, folders: DataDir) -> "Invoice":
+def _read_invoices(tenant: str, name: str, folders: DataDir) -> "tuple[Invoice, ...]":
     import asyncpg
 
     from services.billing.adapters.ledger import NoTenant
     from services.billing.adapters.prices import read_books
-    from services.billing.domain.invoice import Altered, Mixed, PriceMissing
-    from services.billing.domain.periods import period
     from services.billing.settings import BillingSettings
+    from tunery.billing.invoice import Altered
+    from tunery.billing.lines import PriceMissing
+    from tunery.billing.periods import period
 
     try:
         month = period(name)
@@ -136,9 +140,11 @@ def _read_invoice(tenant: str, name: str, folders: DataDir) -> "Invoice":
         raise click.BadParameter(str(error), param_hint="--period") from None
     dsn = postgres_dsn(folders)
     try:
-        books = read_books(BillingSettings().prices_dir)
-        return asyncio.run(asyncio.wait_for(_read(dsn, tenant, month, books), SECONDS_MAX))
-    except (PriceMissing, Mixed, Altered) as error:
+        settings = BillingSettings()
+        books = read_books(settings.prices_dir)
+        reading = _read(dsn, tenant, month, books, settings.seller)
+        return asyncio.run(asyncio.wait_for(reading, SECONDS_MAX))
+    except (PriceMissing, Altered) as error:
         raise click.ClickException(str(error)) from error
     except NoTenant:
         text = f"No tenant {tenant!r}. `tunery tenant list` shows them."
@@ -155,16 +161,16 @@ def _read_invoice(tenant: str, name: str, folders: DataDir) -> "Invoice":
 
 
 async def _read(
-    dsn: str, tenant: str, month: "Period", books: "Mapping[str, PriceBook]"
-) -> "Invoice":
+    dsn: str, tenant: str, month: "Period", books: "Mapping[str, PriceBook]", seller: str
+) -> "tuple[Invoice, ...]":
     import asyncpg
 
-    from services.billing.adapters.ledger import read_invoice
+    from services.billing.adapters.ledger import read_invoices
 
     connection = await asyncpg.connect(dsn, server_settings={"search_path": "billing"})
     try:
         async with connection.transaction(isolation="repeatable_read", readonly=True):
-            return await read_invoice(connection, tenant, month, books)
+            return await read_invoices(connection, tenant, month, books, seller)
     finally:
         await connection.close()
 
@@ -181,7 +187,8 @@ def table(invoice: "Invoice") -> "Table":
     """The invoice as a table for 80 columns: two lines of text per item, sums at the foot."""
     from rich.table import Table
 
-    title = f"Invoice {invoice.period} · {invoice.tenant} · {invoice.status}"
+    number = f" {invoice.number}" if invoice.number else ""
+    title = f"Invoice{number} · {invoice.period} · {invoice.tenant} · {invoice.status}"
     grid = Table(title=title, title_justify="left", show_footer=True, box=None, pad_edge=False)
     grid.add_column("job", footer="total", overflow="fold")
     over = _api.gpu_time(invoice.overage_gpu_ms, blank=True)
@@ -189,21 +196,27 @@ def table(invoice: "Invoice") -> "Table":
         ("GPU time", _api.gpu_time(invoice.gpu_ms)),
         ("overage", over),
         ("GPU-hour", ""),
-        (invoice.currency, _amount(invoice.amount_micro)),
+        (invoice.currency, _amount(invoice.total_micro)),
     ):
         if name != "overage" or over:
             grid.add_column(name, justify="right", no_wrap=True, footer=footer)
     for line in invoice.lines:
         style = "green" if line.kind == "credit" else None
         grid.add_row(*_cells(line, overage=bool(over)), style=style)
-    for adjustment in invoice.adjustments:
-        blank = ("", "", "") if over else ("", "")
-        grid.add_row(
-            f"adjustment: {adjustment.reason}, {adjustment.reference}",
-            *blank,
-            _amount(adjustment.amount_micro),
-        )
+    blank = ("", "", "") if over else ("", "")
+    for words, amount_micro in _below_lines(invoice):
+        grid.add_row(words, *blank, _amount(amount_micro))
     return grid
+
+
+def _below_lines(invoice: "Invoice") -> "Iterator[tuple[str, int]]":
+    """What is on the invoice besides use: kind and words, and amount."""
+    for adjustment in invoice.adjustments:
+        yield f"adjustment: {adjustment.reason}, {adjustment.reference}", adjustment.amount_micro
+    if invoice.rounding_micro:
+        yield "rounding: to what can be paid", invoice.rounding_micro
+    for tax in invoice.taxes:
+        yield f"tax: {tax.rate.name} {tax.rate.rate_ppm / 10_000:g} %", tax.amount_micro
 
 
 def _cells(line: "Line", *, overage: bool) -> tuple[str, ...]:
@@ -225,33 +238,38 @@ def price(micro: int) -> str:
 
 
 def _amount(micro: int) -> str:
-    from services.billing.domain.invoice import decimal_amount
+    from tunery.billing.invoice import decimal_amount
 
     return f"{decimal_amount(micro):f}"
 
 
-def _write_csv(invoice: "Invoice") -> None:
+def _write_csv(invoices: "Sequence[Invoice]") -> None:
     writer = csv.DictWriter(sys.stdout, CSV_COLUMNS, extrasaction="ignore")
     writer.writeheader()
+    for invoice in invoices:
+        _write_lines(writer, invoice)
+
+
+def _write_lines(writer: "csv.DictWriter[str]", invoice: "Invoice") -> None:
     for line in invoice.lines:
         writer.writerow(
             {
                 "tenant": invoice.tenant,
                 "period": invoice.period,
-                "currency": invoice.currency,
                 "gpu_hour_price": _amount(line.gpu_hour_micro),
                 "amount": _amount(line.amount_micro),
                 **{name: getattr(line, name) for name in line.__struct_fields__},
             }
         )
-    for adjustment in invoice.adjustments:
+    for words, amount_micro in _below_lines(invoice):
+        kind, _, description = words.partition(": ")
         writer.writerow(
             {
                 "tenant": invoice.tenant,
                 "period": invoice.period,
-                "kind": "adjustment",
-                "description": f"{adjustment.reason}, {adjustment.reference}",
-                "amount": _amount(adjustment.amount_micro),
-                "currency": adjustment.currency,
+                "kind": kind,
+                "description": description,
+                "amount": _amount(amount_micro),
+                "currency": invoice.currency,
             }
         )

@@ -4,22 +4,20 @@ A price book is a file, `<version>.json`, that is never edited after a job was p
 are in `prices/`.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from importlib.resources import files
-from operator import itemgetter
 from pathlib import Path
-from typing import Final, NamedTuple, TypeVar
+from typing import Final
 
 import msgspec
 
 from schemas.account import Lane
 from schemas.envelope import Part
 from schemas.submission import Price
-from schemas.units import HOUR_MS, PPM, GpuMs, Micro, divide_up
+from schemas.units import HOUR_MS, PPM, GpuMs, Micro, divide_half_even, divide_up
 
 PRICES_DIR: Final = Path(str(files("tunery.plan"))) / "prices"
 SUFFIX: Final = ".json"
-T = TypeVar("T")
 
 
 class PriceBook(Part):
@@ -74,41 +72,23 @@ def price_micro(price: Price, gpu_ms: GpuMs, tokens: int) -> Micro:
     return time + divide_up(tokens * price.token_micro_per_million, PPM)
 
 
-# --- invoice lines ------------------------------------------------------------------------------
+# --- what was used ------------------------------------------------------------------------------
 
 
-class LineKey(NamedTuple):
-    """What GPU time of one invoice line has in common. Sorts as the lines of an invoice do.
+def usage_micro(gpu_ms: GpuMs, gpu_hour_micro: Micro) -> Micro:
+    """What all of a job's time costs, rounded half to even: never more than `price_micro`."""
+    return divide_half_even(gpu_ms * gpu_hour_micro, HOUR_MS)
 
-    hour_utc: number of the UTC hour
-    is_credit: time that is credited
-    cause: of a credit
+
+def line_micro(before: GpuMs, gpu_ms: GpuMs, gpu_hour_micro: Micro) -> Micro:
+    """What one line of an invoice costs (credits: negative), after `before` of the same job.
+
+    The line is the difference of two rounded sums. So the lines of a job add up to `usage_micro` of
+    their time, whatever they are: all of it credited is exactly 0.
     """
-
-    hour_utc: int
-    job_id: str
-    is_credit: bool
-    role: str
-    lane: str
-    price_version: str
-    cause: str
+    return usage_micro(before + gpu_ms, gpu_hour_micro) - usage_micro(before, gpu_hour_micro)
 
 
-def by_line(usage: Iterable[T], key: Callable[[T], LineKey]) -> Mapping[LineKey, list[T]]:
-    """Slices of use and credits by the line of the invoice that they are on, in its order."""
-    lines: dict[LineKey, list[T]] = {}
-    for entry in usage:
-        lines.setdefault(key(entry), []).append(entry)
-    return dict(sorted(lines.items()))
-
-
-def line_micro(gpu_ms: GpuMs, gpu_hour_micro: Micro) -> Micro:
-    """What one line of an invoice costs (credits: negative), rounded half to even."""
-    whole, rest = divmod(gpu_ms * gpu_hour_micro, HOUR_MS)
-    return whole + (2 * rest > HOUR_MS or (2 * rest == HOUR_MS and whole % 2 == 1))
-
-
-def job_cost(usage: Iterable[tuple[LineKey, GpuMs]], gpu_hour_micro: Micro) -> Micro:
-    """Sum of the lines that an invoice has for this use: each is rounded once."""
-    lines = by_line(usage, key=itemgetter(0)).values()
-    return sum(line_micro(sum(gpu_ms for _, gpu_ms in line), gpu_hour_micro) for line in lines)
+def job_cost(gpu_ms: GpuMs, tokens: int, price: Price) -> Micro:
+    """What a job costs that was billed `gpu_ms` (use less credits): the sum of its lines."""
+    return usage_micro(gpu_ms, price.gpu_hour_micro) + price_micro(price, 0, tokens)

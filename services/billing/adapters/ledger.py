@@ -1,15 +1,23 @@
-"""Reads the ledger in PostgreSQL, and makes bills of it."""
+"""Reads the ledger in PostgreSQL, and makes invoices of it."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import msgspec
 
-from schemas.account import InvoiceAdjustment, PeriodEnded, Statement
+from schemas.account import (
+    PeriodEnded,
+)
+from schemas.billing import (
+    BillingTerms,
+    CreditNote,
+    InvoiceAdjustment,
+    Statement,
+)
 from schemas.topics import PARTITIONS, POOL
-from schemas.units import GpuMs
-from services.billing.domain.invoice import Invoice, LedgerRow, invoice
-from services.billing.domain.periods import BillShare, Cut, Period, share_of
+from tunery.billing.invoice import BilledMonth, Invoice, close_invoice, is_billable, make_invoices
+from tunery.billing.lines import LedgerRow, select_usage
+from tunery.billing.periods import BillShare, Cut, Period, share_of
 from tunery.plan.price import PriceBook
 from tunery.runtime.store.abstract import Store
 
@@ -17,11 +25,16 @@ LEDGER: Final = "ledger"  # the projection
 # Rows of earlier months may be late ones; the bill knows which are its own.
 ROWS = """
 SELECT kind, job_id, role, lane, price_version, hour_utc, used_gpu_ms, gpu_ms, cause,
-    journal_partition, journal_offset
+    journal_partition, incarnation, journal_offset
 FROM ledger WHERE tenant = $1 AND hour_utc < $2
 ORDER BY hour_utc, job_id, journal_partition, incarnation, journal_offset, lease, kind, cause
 """
-STATEMENTS = "SELECT statement::text FROM statements WHERE tenant = $1 ORDER BY period"
+TENANT = "SELECT soft_gpu_ms, price_version FROM tenants WHERE tenant = $1"
+TERMS = "SELECT terms::text FROM billing_terms WHERE tenant = $1"
+MONTHS = """
+SELECT period, ended::text, statement::text FROM statements WHERE tenant = $1 ORDER BY period
+"""
+NOTES = "SELECT note::text FROM credit_notes WHERE tenant = $1 AND period = $2 ORDER BY number"
 ADJUSTMENTS = """
 SELECT reference, reason, currency, amount_micro
 FROM adjustments WHERE tenant = $1 AND period = $2
@@ -39,71 +52,100 @@ class NoTenant(Exception):
     """There is no such tenant."""
 
 
-async def read_invoice(
-    connection: QueryConnection, tenant: str, month: Period, books: Mapping[str, PriceBook]
-) -> Invoice:
-    """The bill of one month as it is now. `connection` holds one snapshot, so all reads agree.
+async def read_invoices(
+    connection: QueryConnection,
+    tenant: str,
+    month: Period,
+    books: Mapping[str, PriceBook],
+    seller: str = "",
+) -> tuple[Invoice, ...]:
+    """The invoices of one month as they are now, one for each currency.
 
-    Raises NoTenant, PriceMissing, Mixed, Altered.
+    `connection` holds one snapshot, so all reads agree. Raises NoTenant, PriceMissing, Altered.
     """
-    soft, rows = await _soft_limit(connection, tenant), await read_rows(connection, tenant, month)
-    if soft is None and not rows:
+    plans = await connection.fetch(TENANT, tenant)
+    if not plans:
         raise NoTenant(tenant)
+    months = {row["period"]: row for row in await connection.fetch(MONTHS, tenant)}
     closed = [
-        msgspec.json.decode(row[0], type=Statement)
-        for row in await connection.fetch(STATEMENTS, tenant)
+        msgspec.json.decode(row["statement"], type=Statement)
+        for row in months.values()
+        if row["statement"] is not None
     ]
-    return invoice(
-        tenant,
-        month,
-        rows,
-        books,
-        soft,
-        newest(books),
-        share=share_of(month, closed),
+    ended = None
+    if month.name in months and months[month.name]["ended"] is not None:
+        ended = msgspec.json.decode(months[month.name]["ended"], type=PeriodEnded)
+    terms = await _terms(connection, tenant)
+    billed = BilledMonth(
+        tenant=tenant,
+        month=month,
+        soft_gpu_ms=plans[0]["soft_gpu_ms"] if ended is None else ended.soft_gpu_ms,
+        currency=_currency(books, plans[0]["price_version"]),
+        terms=terms if ended is None or ended.terms is None else ended.terms,
+        seller=seller,
         adjustments=await _adjustments(connection, tenant, month),
+        notes=await _notes(connection, tenant, month),
+        ended=ended is not None,
         statement={entry.period: entry for entry in closed}.get(month.name),
     )
+    rows = await read_rows(connection, tenant, month)
+    return make_invoices(billed, select_usage(rows, share_of(month, closed)), books)
 
 
 class PostgresBooks:
     """Implements the port `Books`."""
 
     def __init__(
-        self, store: Store, connection: QueryConnection, books: Mapping[str, PriceBook]
+        self,
+        store: Store,
+        connection: QueryConnection,
+        books: Mapping[str, PriceBook],
+        seller: str = "",
     ) -> None:
         self._store, self._connection, self._books = store, connection, books
+        self._seller = seller
 
     async def reached(self) -> Cut:
         saved = await self._store.positions(LEDGER)
-        return tuple(saved[POOL.name, p].position.offset for p in range(PARTITIONS))
+        positions = [saved[POOL.name, partition].position for partition in range(PARTITIONS)]
+        return Cut(
+            offsets=tuple(position.offset for position in positions),
+            incarnations=tuple(position.acceptance.incarnation for position in positions),
+        )
 
     async def statement(self, tenant: str, ended: PeriodEnded, share: BillShare) -> Statement:
-        """The bill of a closed month. Raises PriceMissing, Mixed."""
-        month = share.month
-        bill = invoice(
-            tenant,
-            month,
-            await read_rows(self._connection, tenant, month),
-            self._books,
-            ended.soft_gpu_ms,
-            newest(self._books),
-            share=share,
+        """The bills of a closed month. Raises PriceMissing."""
+        month, cut = share.month, share.cut
+        plans = await self._connection.fetch(TENANT, tenant)
+        currency = _currency(self._books, plans[0]["price_version"] if plans else "")
+        billed = BilledMonth(
+            tenant=tenant,
+            month=month,
+            soft_gpu_ms=ended.soft_gpu_ms,
+            currency=currency,
+            terms=ended.terms or BillingTerms(),
+            seller=self._seller,
             adjustments=await _adjustments(self._connection, tenant, month),
         )
+        rows = await read_rows(self._connection, tenant, month)
+        invoices = make_invoices(billed, select_usage(rows, share), self._books)
+        own = {invoice.currency: invoice for invoice in invoices}.get(currency)
         return Statement(
             period=month.name,
-            cut=tuple(share.cut or ()),
-            currency=bill.currency,
+            cut=() if cut is None else cut.offsets,
+            currency=currency,
             soft_gpu_ms=ended.soft_gpu_ms,
-            gpu_ms=bill.gpu_ms,
-            amount_micro=bill.amount_micro,
+            gpu_ms=0 if own is None else own.gpu_ms,
+            amount_micro=0 if own is None else own.amount_micro,
+            incarnations=() if cut is None else cut.incarnations,
+            bills=tuple(close_invoice(entry) for entry in invoices if is_billable(entry)),
+            terms=ended.terms,
         )
 
 
-def newest(books: Mapping[str, PriceBook]) -> str:
-    """Currency of the newest book, for bills that nothing is on."""
-    return books[max(books)].currency
+def _currency(books: Mapping[str, PriceBook], version: str) -> str:
+    """That of the tenant's price book, for months in which nothing was used."""
+    return books[version if version in books else max(books)].currency
 
 
 async def read_rows(
@@ -114,6 +156,11 @@ async def read_rows(
     return tuple(msgspec.convert(dict(row), LedgerRow) for row in rows)
 
 
+async def _terms(connection: QueryConnection, tenant: str) -> BillingTerms:
+    rows = await connection.fetch(TERMS, tenant)
+    return msgspec.json.decode(rows[0][0], type=BillingTerms) if rows else BillingTerms()
+
+
 async def _adjustments(
     connection: QueryConnection, tenant: str, month: Period
 ) -> tuple[InvoiceAdjustment, ...]:
@@ -121,8 +168,6 @@ async def _adjustments(
     return tuple(msgspec.convert(dict(row), InvoiceAdjustment) for row in rows)
 
 
-async def _soft_limit(connection: QueryConnection, tenant: str) -> GpuMs | None:
-    """None when there is no such tenant."""
-    query = "SELECT soft_gpu_ms FROM tenants WHERE tenant = $1"
-    rows = await connection.fetch(query, tenant)
-    return int(rows[0]["soft_gpu_ms"]) if rows else None
+async def _notes(connection: QueryConnection, tenant: str, month: Period) -> tuple[CreditNote, ...]:
+    rows = await connection.fetch(NOTES, tenant, month.name)
+    return tuple(msgspec.json.decode(row[0], type=CreditNote) for row in rows)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from services.billing.domain.invoice import PriceMissing
+from tunery.billing.lines import PriceMissing
 from tunery.plan.price import PRICES_DIR, SUFFIX, PriceBook, PriceBookError, load_price_books
 from tunery.runtime.settings import read_files
 

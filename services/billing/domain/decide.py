@@ -34,6 +34,7 @@ from schemas.account import (
     RevokeKey,
     RotateEndpoint,
     RotateKey,
+    SetBillingTerms,
     SetPlan,
     SuspendTenant,
     TenantCreated,
@@ -78,7 +79,7 @@ def decide(state: Tenants, command: Command, ctx: Context) -> tuple[Event, ...]:
             return _announce(tenant, command)
         case EndDelivery():
             return _end_delivery(tenant, command)
-        case AdjustInvoice() | CloseInvoice():
+        case AdjustInvoice() | CloseInvoice() | SetBillingTerms():
             return statements.decide(tenant, command, ctx)
         case Tick():
             return (*plans.due_plan(tenant, ctx), *statements.decide(tenant, command, ctx))

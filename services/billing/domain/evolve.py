@@ -6,6 +6,8 @@ from immutables import Map
 from msgspec.structs import asdict, replace
 
 from schemas.account import (
+    BillingTermsSet,
+    CreditNoteIssued,
     DeliveryDue,
     DeliveryEnded,
     EndpointChanged,
@@ -25,15 +27,20 @@ from schemas.account import (
     TenantResumed,
     TenantSuspended,
 )
+from schemas.billing import (
+    Statement,
+)
 from schemas.envelope import Context, Rejected, Repeated
-from services.billing.domain.periods import period, period_of
+from schemas.units import GpuMs
 from services.billing.domain.state import (
     CLOSE_AFTER_MS,
     AccountState,
     ApiKey,
+    IssuedInvoice,
     Tenants,
     WebhookEndpoint,
 )
+from tunery.billing.periods import period, period_of
 
 
 def evolve(state: Tenants, event: Event, ctx: Context) -> Tenants:
@@ -46,10 +53,11 @@ def evolve(state: Tenants, event: Event, ctx: Context) -> Tenants:
             terms=event.terms,
             period=month.name,
             closes_at=month.end_ms + CLOSE_AFTER_MS,
+            soft_gpu_ms=Map({month.name: event.terms.limits.soft_gpu_ms}),
         )
         return state.set(ctx.key, created)
     tenant = state.get(ctx.key)
-    return state if tenant is None else state.set(ctx.key, _evolved(tenant, event))
+    return state if tenant is None else state.set(ctx.key, _evolved(tenant, event, ctx))
 
 
 OfEndpoint: TypeAlias = EndpointCreated | EndpointChanged | EndpointRotated | EndpointDeleted
@@ -67,13 +75,17 @@ Changed: TypeAlias = (
     | PeriodEnded
     | InvoiceClosed
     | InvoiceAdjusted
+    | BillingTermsSet
+    | CreditNoteIssued
 )
 
 
-def _evolved(tenant: AccountState, event: Changed) -> AccountState:
+def _evolved(tenant: AccountState, event: Changed, ctx: Context) -> AccountState:
     match event:
         case PlanSet():
-            return replace(tenant, terms=event.terms, scheduled=None)
+            month = period_of(ctx.at).name
+            soft = tenant.soft_gpu_ms.set(month, event.terms.limits.soft_gpu_ms)
+            return replace(tenant, terms=event.terms, scheduled=None, soft_gpu_ms=soft)
         case PlanScheduled():
             return replace(tenant, scheduled=event.change)
         case TenantSuspended() | TenantResumed():
@@ -90,16 +102,14 @@ def _evolved(tenant: AccountState, event: Changed) -> AccountState:
         case PeriodEnded():
             return replace(tenant, closes_at=None)
         case InvoiceClosed():
-            following = period(event.statement.period).following()
-            return replace(
-                tenant,
-                period=following.name,
-                closes_at=following.end_ms + CLOSE_AFTER_MS,
-                closed=event.statement,
-            )
+            return _close_month(tenant, event.statement)
         case InvoiceAdjusted():
             known = tenant.adjustments.set(event.adjustment.reference, event.period)
             return replace(tenant, adjustments=known)
+        case BillingTermsSet():
+            return replace(tenant, billing=event.terms)
+        case CreditNoteIssued():
+            return _credit_invoice(tenant, event)
         case DeliveryDue():
             opened = tenant.deliveries.set(event.delivery_id, event.endpoint_id)
             return replace(tenant, deliveries=opened)
@@ -110,6 +120,50 @@ def _evolved(tenant: AccountState, event: Changed) -> AccountState:
             return replace(tenant, deliveries=tenant.deliveries.delete(delivery_id))
         case _:
             return replace(tenant, endpoints=_endpoints(tenant.endpoints, event))
+
+
+def _close_month(tenant: AccountState, statement: Statement) -> AccountState:
+    """The next month is the oldest that is not closed; what only older ones needed is forgotten."""
+    following = period(statement.period).following()
+    known = tenant.adjustments.items()
+    rates = statement.terms.taxes if statement.terms else ()
+    issued = {
+        bill.currency: IssuedInvoice(number=bill.number, net_micro=bill.net_micro, rates=rates)
+        for bill in statement.bills
+    }
+    return replace(
+        tenant,
+        period=following.name,
+        closes_at=following.end_ms + CLOSE_AFTER_MS,
+        closed=statement,
+        soft_gpu_ms=_later(tenant.soft_gpu_ms, following.name),
+        adjustments=Map({name: month for name, month in known if month >= statement.period}),
+        issued=tenant.issued.set(statement.period, Map(issued)) if issued else tenant.issued,
+        invoices=tenant.invoices + len(issued),
+    )
+
+
+def _later(limits: Map[str, GpuMs], month: str) -> Map[str, GpuMs]:
+    """Without the limits that bind neither this month nor later ones."""
+    binding = max((name for name in limits if name <= month), default=month)
+    return Map({name: limit for name, limit in limits.items() if name >= binding})
+
+
+def _credit_invoice(tenant: AccountState, event: CreditNoteIssued) -> AccountState:
+    note = event.note
+    of_month = tenant.issued.get(event.period, Map())
+    invoice = of_month.get(note.adjustment.currency)
+    if invoice is not None:
+        credited = replace(invoice, credited_micro=invoice.credited_micro - note.net_micro)
+        of_month = of_month.set(note.adjustment.currency, credited)
+    return replace(
+        tenant,
+        adjustments=tenant.adjustments.set(
+            note.adjustment.reference, period_of(note.issued_at).name
+        ),
+        issued=tenant.issued.set(event.period, of_month),
+        credit_notes=tenant.credit_notes + 1,
+    )
 
 
 def _endpoints(

@@ -17,8 +17,8 @@ from schemas.account import (
 )
 from schemas.envelope import Context, Rejected
 from schemas.reasons import refusing
-from services.billing.domain.periods import period_of
 from services.billing.domain.state import AccountState
+from tunery.billing.periods import period_of
 
 
 def decide(

@@ -5,16 +5,24 @@ from typing import Final, TypeAlias
 from immutables import Map
 from msgspec import Struct
 
-from schemas.account import EndpointTerms, PlanChange, PlanTerms, Statement
+from schemas.account import (
+    EndpointTerms,
+    PlanChange,
+    PlanTerms,
+)
+from schemas.billing import (
+    BillingTerms,
+    Statement,
+    TaxRate,
+)
 from schemas.envelope import Sha256
-from schemas.units import HOUR_MS, Ms
+from schemas.units import HOUR_MS, GpuMs, Micro, Ms
 
 KEYS_MAX: Final = 100  # usable keys of one tenant
 ENDPOINTS_MAX: Final = 20
 DELIVERIES_OPEN_MAX: Final = 10_000  # a tenant whose endpoints are all dead for 72 h
 
-
-ADJUSTMENTS_MAX: Final = 10_000
+ADJUSTMENTS_MAX: Final = 10_000  # of one tenant in one month
 CLOSE_AFTER_MS: Final[Ms] = 2 * HOUR_MS  # from a month's end: its last slices are written by then
 
 
@@ -31,11 +39,23 @@ class WebhookEndpoint(Struct, frozen=True, kw_only=True):
     previous_until: Ms | None = None
 
 
+class IssuedInvoice(Struct, frozen=True, kw_only=True):
+    """What credit notes need to know of an invoice. `credited_micro`: net, by its credit notes."""
+
+    number: str
+    net_micro: Micro
+    rates: tuple[TaxRate, ...]
+    credited_micro: Micro = 0
+
+
 class AccountState(Struct, frozen=True, kw_only=True):
-    """`deliveries` are the open ones: delivery id → endpoint id; `adjustments`: reference → period.
+    """`deliveries` are the open ones: delivery id → endpoint id.
 
     `period`: the oldest month that is not closed; `closes_at`: when it will be, None while it is
     being closed. `closed`: the month before. `scheduled`: a plan that is to come.
+    `soft_gpu_ms`: month → limit at its end, where it changed, from that which binds `period` on.
+    `adjustments`: reference → month, of `closed` and later. `issued`: month → currency →
+    invoice. `invoices`, `credit_notes`: how many there are.
     """
 
     terms: PlanTerms
@@ -48,6 +68,11 @@ class AccountState(Struct, frozen=True, kw_only=True):
     period: str
     closes_at: Ms | None
     closed: Statement | None = None
+    billing: BillingTerms = BillingTerms()
+    soft_gpu_ms: Map[str, GpuMs] = Map()
+    issued: Map[str, Map[str, IssuedInvoice]] = Map()
+    invoices: int = 0
+    credit_notes: int = 0
 
 
 Tenants: TypeAlias = Map[str, AccountState]

@@ -1,24 +1,39 @@
-"""Bills over time: when a month is closed, and what operators add to one."""
+"""Bills over time: when a month is closed, and what operators add to one or give back."""
 
 from collections.abc import Iterator
 from typing import Final, assert_never
 
+from msgspec.structs import replace
+
 from schemas import errors
 from schemas.account import (
     AdjustInvoice,
+    BillingTermsSet,
     CloseInvoice,
+    CreditNoteIssued,
     Event,
     InvoiceAdjusted,
     InvoiceClosed,
     PeriodEnded,
+    SetBillingTerms,
 )
-from schemas.envelope import Context, Rejected, Tick
+from schemas.billing import (
+    Bill,
+    BillingTerms,
+    CreditNote,
+    InvoiceAdjustment,
+)
+from schemas.envelope import Context, Reason, Rejected, Tick
 from schemas.reasons import refusing
-from schemas.units import Micro, Ms
-from services.billing.domain.periods import period_of
-from services.billing.domain.state import ADJUSTMENTS_MAX, AccountState, Tenants
+from schemas.units import DAY_MS, PPM, GpuMs, Micro, Ms
+from services.billing.domain.state import ADJUSTMENTS_MAX, AccountState, IssuedInvoice, Tenants
+from tunery.billing.currency import is_currency, round_to_minor
+from tunery.billing.invoice import tax_amounts
+from tunery.billing.periods import period, period_of
 
 AMOUNT_MICRO_MAX: Final[Micro] = 10**15
+TAXES_MAX: Final = 5
+DUE_DAYS_MAX: Final = 365
 
 
 def earliest(state: Tenants) -> tuple[Ms, str] | None:
@@ -35,43 +50,150 @@ def _moments(tenant: AccountState) -> Iterator[Ms]:
 
 
 def decide(
-    tenant: AccountState, command: AdjustInvoice | CloseInvoice | Tick, ctx: Context
+    tenant: AccountState,
+    command: AdjustInvoice | CloseInvoice | SetBillingTerms | Tick,
+    ctx: Context,
 ) -> tuple[Event, ...]:
     """What follows from a command about a month and its bill."""
     match command:
         case AdjustInvoice():
             return _adjust(tenant, command, ctx)
         case CloseInvoice():
-            return _close(tenant, command)
+            return _close(tenant, command, ctx)
+        case SetBillingTerms():
+            return _set_terms(tenant, command.terms)
         case Tick():
             return _tick(tenant, ctx)
         case _:
             assert_never(command)
 
 
+def soft_limit(tenant: AccountState, month: str) -> GpuMs:
+    """The limit that was in force at the month's end, whatever it is now."""
+    name = max((name for name in tenant.soft_gpu_ms if name <= month), default=None)
+    return tenant.terms.limits.soft_gpu_ms if name is None else tenant.soft_gpu_ms[name]
+
+
 def _tick(tenant: AccountState, ctx: Context) -> tuple[Event, ...]:
     if tenant.closes_at is None or ctx.at < tenant.closes_at:
         return ()
-    soft = tenant.terms.limits.soft_gpu_ms
-    return (PeriodEnded(period=tenant.period, soft_gpu_ms=soft, before=tenant.closed),)
+    ended = PeriodEnded(
+        period=tenant.period,
+        soft_gpu_ms=soft_limit(tenant, tenant.period),
+        before=tenant.closed,
+        terms=tenant.billing,
+    )
+    return (ended,)
 
 
-def _close(tenant: AccountState, command: CloseInvoice) -> tuple[Event, ...]:
-    """The first outcome counts."""
-    if tenant.closes_at is not None or command.statement.period != tenant.period:
+def _set_terms(tenant: AccountState, terms: BillingTerms) -> tuple[Event, ...]:
+    if len(terms.taxes) > TAXES_MAX:
+        return _reject(errors.MALFORMED, refusing("taxes_at_most", limit=TAXES_MAX), "taxes")
+    if any(not 0 <= rate.rate_ppm <= PPM for rate in terms.taxes):
+        return _reject(errors.MALFORMED, refusing("tax_out_of_range"), "taxes")
+    if not 0 <= terms.due_days <= DUE_DAYS_MAX:
+        wrong = refusing("due_days_out_of_range", limit=DUE_DAYS_MAX)
+        return _reject(errors.MALFORMED, wrong, "due_days")
+    return () if terms == tenant.billing else (BillingTermsSet(terms=terms),)
+
+
+def _close(tenant: AccountState, command: CloseInvoice, ctx: Context) -> tuple[Event, ...]:
+    """The first outcome counts. Bills get the tenant's next numbers."""
+    statement = command.statement
+    if tenant.closes_at is not None or statement.period != tenant.period:
         return ()
-    return (InvoiceClosed(statement=command.statement),)
+    due_at = ctx.at + (statement.terms or BillingTerms()).due_days * DAY_MS
+    bills = [
+        _numbered(bill, f"{ctx.key}-{tenant.invoices + count:04}", ctx.at, due_at)
+        for count, bill in enumerate(statement.bills, 1)
+    ]
+    return (InvoiceClosed(statement=replace(statement, bills=tuple(bills))),)
+
+
+def _numbered(bill: Bill, number: str, issued_at: Ms, due_at: Ms) -> Bill:
+    return replace(bill, number=number, issued_at=issued_at, due_at=due_at)
 
 
 def _adjust(tenant: AccountState, command: AdjustInvoice, ctx: Context) -> tuple[Event, ...]:
-    adjustment = command.adjustment
+    """On the bill of its month while that is not being closed; a credit note after that."""
+    adjustment, current = command.adjustment, period_of(ctx.at).name
+    wrong = _wrong_adjustment(tenant, adjustment, current)
+    if wrong:
+        return wrong
+    month = current if command.period is None else command.period
+    try:
+        period(month)
+    except ValueError:
+        return _reject(errors.MALFORMED, refusing("month_malformed"), "period")
+    if month > current:
+        return _reject(errors.MALFORMED, refusing("month_not_begun", period=month), "period")
+    if month < tenant.period:
+        return _credit(tenant, adjustment, month, ctx)
+    if month == tenant.period and tenant.closes_at is None and month != current:
+        return _reject(errors.ILLEGAL_STATE, refusing("month_being_closed", period=month))
+    return (InvoiceAdjusted(period=month, adjustment=adjustment),)
+
+
+def _wrong_adjustment(
+    tenant: AccountState, adjustment: InvoiceAdjustment, current: str
+) -> tuple[Rejected, ...]:
     if (known := tenant.adjustments.get(adjustment.reference)) is not None:
         exists = refusing("adjustment_exists", reference=adjustment.reference, period=known)
-        return (Rejected(code=errors.ALREADY_EXISTS, reason=exists, param="reference"),)
+        return _reject(errors.ALREADY_EXISTS, exists, "reference")
     if not 0 < abs(adjustment.amount_micro) <= AMOUNT_MICRO_MAX:
         wrong = refusing("amount_out_of_range", limit=AMOUNT_MICRO_MAX)
-        return (Rejected(code=errors.MALFORMED, reason=wrong, param="amount_micro"),)
-    if len(tenant.adjustments) >= ADJUSTMENTS_MAX:
-        full = refusing("adjustments_at_most", limit=ADJUSTMENTS_MAX)
-        return (Rejected(code=errors.ILLEGAL_STATE, reason=full),)
-    return (InvoiceAdjusted(period=period_of(ctx.at).name, adjustment=adjustment),)
+        return _reject(errors.MALFORMED, wrong, "amount_micro")
+    if not is_currency(adjustment.currency):
+        return _reject(errors.MALFORMED, refusing("currency_malformed"), "currency")
+    if sum(month == current for month in tenant.adjustments.values()) >= ADJUSTMENTS_MAX:
+        return _reject(errors.ILLEGAL_STATE, refusing("adjustments_at_most", limit=ADJUSTMENTS_MAX))
+    return ()
+
+
+def _credit(
+    tenant: AccountState, adjustment: InvoiceAdjustment, month: str, ctx: Context
+) -> tuple[Event, ...]:
+    """A credit note: it never gives back more than the invoice has."""
+    of_month = tenant.issued.get(month)
+    invoice = None if of_month is None else of_month.get(adjustment.currency)
+    if invoice is None:
+        missing = refusing("invoice_missing", period=month, currency=adjustment.currency)
+        return _reject(errors.NOT_FOUND, missing, "period")
+    net = round_to_minor(adjustment.amount_micro, adjustment.currency)
+    left = invoice.net_micro - invoice.credited_micro
+    if not 0 < -net <= left:
+        wrong = refusing("credit_out_of_range", number=invoice.number, left_micro=max(left, 0))
+        return _reject(errors.MALFORMED, wrong, "amount_micro")
+    return (
+        CreditNoteIssued(period=month, note=_credit_note(tenant, adjustment, invoice, net, ctx)),
+    )
+
+
+def _credit_note(
+    tenant: AccountState,
+    adjustment: InvoiceAdjustment,
+    invoice: IssuedInvoice,
+    net: Micro,
+    ctx: Context,
+) -> CreditNote:
+    # the taxes of all credit notes together are those of what they give back: rounded once
+    before = -invoice.credited_micro
+    earlier = tax_amounts(before, invoice.rates, adjustment.currency)
+    together = tax_amounts(before + net, invoice.rates, adjustment.currency)
+    taxes = tuple(
+        replace(tax, amount_micro=tax.amount_micro - less.amount_micro)
+        for tax, less in zip(together, earlier, strict=True)
+    )
+    return CreditNote(
+        number=f"{ctx.key}-C{tenant.credit_notes + 1:04}",
+        invoice=invoice.number,
+        adjustment=adjustment,
+        net_micro=net,
+        taxes=taxes,
+        total_micro=net + sum(tax.amount_micro for tax in taxes),
+        issued_at=ctx.at,
+    )
+
+
+def _reject(code: str, reason: Reason, param: str | None = None) -> tuple[Rejected, ...]:
+    return (Rejected(code=code, reason=reason, param=param),)

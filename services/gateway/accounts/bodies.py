@@ -14,8 +14,10 @@ from pydantic_core import PydanticCustomError
 from schemas.account import (
     RICH_EVENT_TYPES,
     STANDARD_EVENT_TYPES,
-    AdjustmentReason,
     PlanStart,
+)
+from schemas.billing import (
+    AdjustmentReason,
 )
 from services.gateway.web.bodies import (
     Body,

@@ -5,6 +5,8 @@ from typing import Any, assert_never
 from msgspec.structs import asdict
 
 from schemas.account import (
+    BillingTermsSet,
+    CreditNoteIssued,
     DeliveryDue,
     DeliveryEnded,
     EndpointChanged,
@@ -84,7 +86,15 @@ def project_account(header: Header, event: Event) -> tuple[Change, ...]:
             ended = asdict(event.report)
             key = {"tenant": tenant, "id": ended.pop("delivery_id")}
             return (DELIVERIES.update(key, ended_at=header.at, **ended),)
-        case PeriodEnded() | InvoiceClosed() | InvoiceAdjusted() | Rejected() | Repeated():
+        case (
+            PeriodEnded()
+            | InvoiceClosed()
+            | InvoiceAdjusted()
+            | BillingTermsSet()
+            | CreditNoteIssued()
+            | Rejected()
+            | Repeated()
+        ):
             return ()
         case _:
             assert_never(event)

@@ -4,12 +4,14 @@ from datetime import UTC, datetime
 from typing import Final, Literal
 
 from schemas.account import (
-    AdjustmentReason,
     DeliveryOutcome,
-    InvoiceAdjustment,
     Lane,
     Limits,
     PlanChange,
+)
+from schemas.billing import (
+    AdjustmentReason,
+    InvoiceAdjustment,
 )
 from schemas.units import Ms
 from services.gateway.accounts.tables import DeliveryRow, EndpointRow, KeyRow, TenantRow

@@ -8,7 +8,6 @@ from schemas.account import (
     AdjustInvoice,
     CreateKey,
     CreateTenant,
-    InvoiceAdjustment,
     KeyTerms,
     Lane,
     Limits,
@@ -16,6 +15,9 @@ from schemas.account import (
     ResumeTenant,
     SetPlan,
     SuspendTenant,
+)
+from schemas.billing import (
+    InvoiceAdjustment,
 )
 from schemas.ids import KEY
 from schemas.sealed import Sealed

@@ -7,7 +7,7 @@ import msgspec
 
 from schemas.submission import Estimate, JobSpec, Price
 from schemas.training import Device
-from schemas.units import GpuMs, Ms
+from schemas.units import Ms
 from services.gateway.jobs.responses import TrainingParametersResponse, training_parameters
 from services.gateway.jobs.tables import (
     JobRow,
@@ -16,7 +16,7 @@ from services.gateway.jobs.tables import (
 from services.gateway.web.responses import Response, seconds, seconds_or_none
 from services.gateway.web.wording import refusal_words
 from tunery.plan.estimate import over_budget
-from tunery.plan.price import LineKey, job_cost, price_micro
+from tunery.plan.price import job_cost
 
 
 class PriceResponse(Response):
@@ -166,8 +166,7 @@ def cost_response(row: JobRow, lines: Sequence[UsageRow]) -> JobCostResponse:
         credited_gpu_ms=credited,
         net_gpu_ms=billable - credited,
         trained_tokens=tokens,
-        amount_micro=job_cost(map(_billed, lines), price.gpu_hour_micro)
-        + price_micro(price, 0, tokens),
+        amount_micro=job_cost(billable - credited, tokens, price),
         estimate=None if row.hold is None else msgspec.to_builtins(row.hold.estimate),
     )
 
@@ -182,17 +181,3 @@ def _cost_line(line: UsageRow) -> CostLineResponse:
         billable_gpu_ms=line.billable_gpu_ms,
         cause=line.cause,
     )
-
-
-def _billed(line: UsageRow) -> tuple[LineKey, GpuMs]:
-    """The key of the invoice line that this usage or credit belongs to."""
-    key = LineKey(
-        hour_utc=line.hour_utc,
-        job_id=line.job_id,
-        is_credit=line.kind == "credit",
-        role=line.role,
-        lane=line.lane,
-        price_version=line.price_version,
-        cause=line.cause or "",
-    )
-    return key, line.billable_gpu_ms

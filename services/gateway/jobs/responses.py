@@ -23,7 +23,7 @@ from services.gateway.jobs.tables import (
 from services.gateway.web.responses import ListItem, Response, Unseal, seconds, seconds_or_none
 from services.gateway.web.wording import advice_words, failure_words, verdict_words, wait_words
 from tunery.plan.hyperparameters import resolve
-from tunery.plan.price import price_micro
+from tunery.plan.price import job_cost
 from tunery.work.spec import Hyper
 
 WAITING: Final[frozenset[JobStatus]] = frozenset({"validating_files", "queued", "paused"})
@@ -355,7 +355,7 @@ def _cost(row: JobRow) -> CostSummaryResponse:
         price_version=price.version,
         billable_gpu_ms=billable,
         credited_gpu_ms=lost,
-        amount_micro=price_micro(price, max(0, billable - lost), row.trained_tokens or 0),
+        amount_micro=job_cost(billable - lost, row.trained_tokens or 0, price),
         estimated_amount_micro=None if estimate is None else estimate.price_micro,
         amount_max_micro=None if estimate is None else estimate.price_max_micro,
         hold_gpu_ms=None if estimate is None or row.phase == "done" else estimate.hold_gpu_ms,

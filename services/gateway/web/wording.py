@@ -101,8 +101,22 @@ REFUSALS: Final[Mapping[RefusalCode, str]] = {
     "adjustment_exists": (
         "{reference!r} is on the bill of {period} already; use another reference."
     ),
-    "adjustments_at_most": "A tenant has at most {limit} adjustments.",
+    "adjustments_at_most": (
+        "A tenant has at most {limit} adjustments a month. Sum them up, or wait for the next month."
+    ),
     "amount_out_of_range": "amount_micro must not be 0, and at most {limit} either way.",
+    "currency_malformed": "The currency must be three capital letters of ISO 4217, like EUR.",
+    "month_malformed": "The month must be written like 2026-11.",
+    "month_not_begun": "{period} has not begun. Adjust the current month, or an earlier one.",
+    "month_being_closed": "{period} is being closed. Try again in a few minutes.",
+    "invoice_missing": "There is no invoice of {period} in {currency}.",
+    "credit_out_of_range": (
+        "A closed invoice can only be credited. Invoice {number} has {left_micro} millionths left, "
+        "net; the amount must be below 0, at least one minor unit of the currency, and not more."
+    ),
+    "taxes_at_most": "An invoice has at most {limit} taxes.",
+    "tax_out_of_range": "The rate of a tax must be between 0 and 1,000,000 millionths.",
+    "due_days_out_of_range": "due_days must be between 0 and {limit}.",
     # files
     "file_exists": "File {file_id!r} exists already.",
     "file_missing": "No such File object: {file_id}",

@@ -18,7 +18,6 @@ from schemas.account import (
     EndDelivery,
     EndpointChange,
     EndpointTerms,
-    InvoiceAdjustment,
     KeyRotation,
     KeyTerms,
     Limits,
@@ -28,10 +27,18 @@ from schemas.account import (
     RevokeKey,
     RotateEndpoint,
     RotateKey,
+    SetBillingTerms,
     SetPlan,
-    Statement,
     SuspendTenant,
     WebhookEvent,
+)
+from schemas.billing import (
+    Bill,
+    BillingTerms,
+    InvoiceAdjustment,
+    Statement,
+    TaxAmount,
+    TaxRate,
 )
 from schemas.envelope import Idempotency, Source, Tick
 from schemas.units import DAY_MS, HOUR_MS
@@ -161,6 +168,45 @@ def a_month_that_is_closed(story: Recorder) -> None:
     )
     story.when(CloseInvoice(statement=statement))
     story.when(CloseInvoice(statement=statement))
+
+
+def an_invoice_that_is_corrected(story: Recorder) -> None:
+    """Terms, an adjustment of the month before, two currencies, and a credit note after that."""
+    tenant(story)
+    vat = TaxRate(name="VAT", rate_ppm=190_000)
+    terms = BillingTerms(buyer=story.seal("ACME Inc.\n1 Main Street"), taxes=(vat,), due_days=14)
+    story.when(SetBillingTerms(terms=terms))
+    (ended,) = story.when(Tick(), after_ms=35 * DAY_MS)
+    assert isinstance(ended, PeriodEnded)
+    bills = tuple(
+        Bill(
+            currency=currency,
+            gpu_ms=7_440_000,
+            amount_micro=4_960_001,
+            net_micro=4_960_000,
+            taxes=(TaxAmount(rate=vat, amount_micro=940_000),),
+            total_micro=5_900_000,
+            seller="Tunery Ltd.",
+        )
+        for currency in ("EUR", "USD")
+    )
+    statement = Statement(
+        period=ended.period,
+        cut=(7, 0, 0, 3, 0, 0, 12, 0),
+        currency="EUR",
+        soft_gpu_ms=ended.soft_gpu_ms,
+        gpu_ms=7_440_000,
+        amount_micro=4_960_001,
+        incarnations=(0,) * 8,
+        bills=bills,
+        terms=ended.terms,
+    )
+    story.when(CloseInvoice(statement=statement))
+    credit = InvoiceAdjustment(
+        reference="T-2", amount_micro=-2_500_000, currency="USD", reason="correction"
+    )
+    story.when(AdjustInvoice(adjustment=credit, period=ended.period))
+    story.when(AdjustInvoice(adjustment=credit, period=ended.period))
 
 
 def plans_and_suspension(story: Recorder) -> None:

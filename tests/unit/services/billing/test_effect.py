@@ -4,10 +4,16 @@ from dataclasses import dataclass
 
 import pytest
 
-from schemas.account import CloseInvoice, PeriodEnded, Statement
+from schemas.account import (
+    CloseInvoice,
+    PeriodEnded,
+)
+from schemas.billing import (
+    Statement,
+)
 from schemas.topics import PARTITIONS, POOL
-from services.billing.domain.periods import BillShare, Cut, period
 from services.billing.effect import Behind, close
+from tunery.billing.periods import BillShare, Cut, period
 from tunery.runtime.bus.memory import MemoryLog
 from tunery.runtime.bus.partitioner import partition_of
 
@@ -20,11 +26,11 @@ class FakeBooks:
     asked: BillShare | None = None
 
     async def reached(self) -> Cut:
-        return self.at
+        return Cut(offsets=self.at, incarnations=(0,) * len(self.at))
 
     async def statement(self, tenant: str, ended: PeriodEnded, share: BillShare) -> Statement:
         self.asked = share
-        return statement(ended.period, tuple(share.cut or ()))
+        return statement(ended.period, share.cut.offsets if share.cut else ())
 
 
 def statement(name: str, cut: tuple[int, ...]) -> Statement:
@@ -51,15 +57,17 @@ async def test_the_first_bill_contains_all_usage_so_far() -> None:
     assert (sent.stream, sent.key) == ("account", "acme")
     assert isinstance(sent.body, CloseInvoice)
     assert sent.body.statement.cut == books.at
-    assert books.asked == BillShare(month=period("2026-11"), late=(0,) * 8, cut=books.at)
+    first, cut = Cut(offsets=(0,) * 8), await books.reached()
+    assert books.asked == BillShare(month=period("2026-11"), late=first, cut=cut)
 
 
 async def test_the_next_bill_begins_where_the_last_one_ended() -> None:
     books, before = FakeBooks(), statement("2026-10", (9, 0, 0, 2, 0, 0, 0, 0))
     await close(await written(), books).run(ended(before), "acme")
     assert books.asked is not None
-    assert books.asked.late == before.cut
-    assert books.asked.cut == (9, 0, 0, WRITTEN, 0, 0, 0, 0)  # a cut never goes back
+    assert books.asked.late == Cut(offsets=before.cut)
+    assert books.asked.cut is not None
+    assert books.asked.cut.offsets == (9, 0, 0, WRITTEN, 0, 0, 0, 0)  # a cut never goes back
 
 
 async def test_closing_waits_until_the_ledger_is_up_to_date() -> None:

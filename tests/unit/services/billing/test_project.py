@@ -1,13 +1,19 @@
 """Ledger rows: integers copied, keys that cannot be there twice."""
 
 from schemas.account import (
+    BillingTermsSet,
+    CreditNoteIssued,
     InvoiceAdjusted,
-    InvoiceAdjustment,
     InvoiceClosed,
     Limits,
     PeriodEnded,
     PlanSet,
     PlanTerms,
+)
+from schemas.billing import (
+    BillingTerms,
+    CreditNote,
+    InvoiceAdjustment,
     Statement,
 )
 from schemas.envelope import Header
@@ -106,8 +112,10 @@ def test_a_new_plan_reaches_the_tenants_table_and_job() -> None:
 
 def test_a_month_that_has_ended_is_to_be_closed_until_it_is() -> None:
     ended = PeriodEnded(period="2026-11", soft_gpu_ms=1, before=None)
-    (todo,) = project_tenants(header(), ended)
+    month, todo = project_tenants(header(), ended)
     assert isinstance(todo, Todo)
+    assert isinstance(month, Upsert)
+    assert month.values == {"ended": ended}
     statement = Statement(
         period="2026-11", cut=(0,) * 8, currency="EUR", soft_gpu_ms=1, gpu_ms=2, amount_micro=3
     )
@@ -126,5 +134,25 @@ def test_an_adjustment_is_a_row_of_its_month() -> None:
     )
     (row,) = project_tenants(header(), adjusted)
     assert isinstance(row, Upsert)
-    assert row.key == {"tenant": "default", "reference": "T-1"}
-    assert (row.values["period"], row.values["amount_micro"]) == ("2026-11", -5)
+    assert row.key == {"tenant": "default", "period": "2026-11", "reference": "T-1"}
+    assert row.values["amount_micro"] == -5
+
+
+def test_billing_terms_and_credit_notes_are_rows() -> None:
+    terms = BillingTerms(due_days=14)
+    (row,) = project_tenants(header(), BillingTermsSet(terms=terms))
+    assert row == Upsert("billing_terms", {"tenant": "default"}, {"terms": terms})
+    note = CreditNote(
+        number="acme-C0001",
+        invoice="acme-0001",
+        adjustment=InvoiceAdjustment(
+            reference="T-1", amount_micro=-5, currency="EUR", reason="correction"
+        ),
+        net_micro=-10_000,
+        taxes=(),
+        total_micro=-10_000,
+        issued_at=99,
+    )
+    (row,) = project_tenants(header(), CreditNoteIssued(period="2026-11", note=note))
+    key = {"tenant": "default", "number": "acme-C0001"}
+    assert row == Upsert("credit_notes", key, {"period": "2026-11", "note": note})

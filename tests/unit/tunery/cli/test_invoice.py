@@ -7,9 +7,14 @@ import click
 import pytest
 from rich.console import Console
 
-from schemas.account import InvoiceAdjustment
-from services.billing.domain.invoice import Invoice, LedgerRow, invoice
-from services.billing.domain.periods import period
+from schemas.billing import (
+    BillingTerms,
+    InvoiceAdjustment,
+    TaxRate,
+)
+from tunery.billing.invoice import BilledMonth, Invoice, make_invoices
+from tunery.billing.lines import LedgerRow, select_usage
+from tunery.billing.periods import BillShare, period
 from tunery.cli.invoice import _micro, _write_csv, table
 from tunery.plan.price import PriceBook
 
@@ -33,7 +38,16 @@ def sample(soft: int | None = None) -> Invoice:
         used_gpu_ms=2_000,
         gpu_ms=2_000,
     )
-    return invoice("acme", MONTH, [used], {"v": BOOK}, soft, "EUR", adjustments=[GOODWILL])
+    billed = BilledMonth(
+        tenant="acme",
+        month=MONTH,
+        soft_gpu_ms=soft,
+        currency="EUR",
+        terms=BillingTerms(taxes=(TaxRate(name="VAT", rate_ppm=190_000),)),
+        adjustments=(GOODWILL,),
+    )
+    (invoice,) = make_invoices(billed, select_usage([used], BillShare(month=MONTH)), {"v": BOOK})
+    return invoice
 
 
 @pytest.mark.parametrize(
@@ -55,13 +69,15 @@ def test_an_adjustment_is_a_line_and_in_the_total(soft: int | None) -> None:
     console = Console(width=100, record=True, file=io.StringIO())
     console.print(table(sample(soft)))
     shown = " ".join(console.export_text().split())
-    assert "Invoice 2026-11 · acme · open" in shown
+    assert "Invoice · 2026-11 · acme · draft" in shown
     assert "adjustment: goodwill, T-17 -5.000000" in shown
-    assert shown.endswith("-4.998000")
+    assert "rounding: to what can be paid -0.002000" in shown
+    assert "tax: VAT 19 % -0.950000" in shown
+    assert shown.endswith("-5.950000")
 
 
 def test_the_lines_of_a_csv_sum_to_the_invoice(capsys: pytest.CaptureFixture[str]) -> None:
-    _write_csv(sample())
+    _write_csv((sample(),))
     lines = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
-    assert [line["kind"] for line in lines] == ["usage", "adjustment"]
-    assert sum(float(line["amount"]) for line in lines) == pytest.approx(-4.998)
+    assert [line["kind"] for line in lines] == ["usage", "adjustment", "rounding", "tax"]
+    assert sum(float(line["amount"]) for line in lines) == pytest.approx(-5.95)

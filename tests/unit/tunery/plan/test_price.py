@@ -1,17 +1,18 @@
-"""Price books, and one rounding for each line of an invoice."""
+"""Price books, and one cumulative rounding for all lines of a job."""
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from schemas.submission import Price
 from tunery.plan.price import (
     PRICES_DIR,
-    LineKey,
     PriceBookError,
     job_cost,
     line_micro,
     load_price_books,
+    price_micro,
 )
 from tunery.runtime.settings import read_files
 
@@ -21,15 +22,6 @@ BOOK = {
     "gpu_hour_micro": {"premium": 3_000_000},
     "token_micro_per_million": 500_000,
 }
-KEY = LineKey(
-    hour_utc=1,
-    job_id="job1",
-    is_credit=False,
-    role="train",
-    lane="free",
-    price_version="2026-11",
-    cause="",
-)
 
 
 def test_a_price_book_is_read_and_checked() -> None:
@@ -60,12 +52,18 @@ def test_our_books_have_a_price_for_every_lane() -> None:
     assert set(books["2026-11"].gpu_hour_micro) == {"premium", "standard", "free"}
 
 
-def test_a_line_is_rounded_once_however_many_slices_it_has() -> None:
-    slices = [(KEY, 1_000)] * 3 + [(KEY._replace(is_credit=True, cause="lost"), -1_000)]
-    assert job_cost(slices, 3_000) == line_micro(3_000, 3_000) + line_micro(-1_000, 3_000)
+@given(st.lists(st.integers(-(10**9), 10**9)), st.integers(0, 10**9))
+def test_money_c8_lines_add_up_to_the_cost_of_the_job(lines: list[int], gpu_hour: int) -> None:
+    price = Price(version="v", currency="EUR", gpu_hour_micro=gpu_hour)
+    before, amounts = 0, []
+    for gpu_ms in lines:
+        amounts.append(line_micro(before, gpu_ms, gpu_hour))
+        before += gpu_ms
+    assert sum(amounts) == job_cost(before, 0, price) <= price_micro(price, before, 0)
+    assert sum(amounts) + line_micro(before, -before, gpu_hour) == 0
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 10**9))), st.integers(0, 10**7))
-def test_the_order_of_slices_does_not_matter(slices: list[tuple[int, int]], price: int) -> None:
-    usage = [(KEY._replace(hour_utc=hour), gpu_ms) for hour, gpu_ms in slices]
-    assert job_cost(usage, price) == job_cost(reversed(usage), price)
+def test_money_c8_a_day_of_small_lines_is_not_above_the_highest_price() -> None:
+    price = Price(version="v", currency="EUR", gpu_hour_micro=2_399_999)
+    amounts = [line_micro(hour * 3_601, 3_601, price.gpu_hour_micro) for hour in range(24)]
+    assert sum(amounts) <= price_micro(price, 24 * 3_601, 0)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from services.billing.adapters.prices import read_books
-from services.billing.domain.invoice import PriceMissing
+from tunery.billing.lines import PriceMissing
 from tunery.plan.price import PRICES_DIR
 
 OURS = PRICES_DIR / "2026-11.json"

@@ -20,16 +20,18 @@ from schemas.account import (
     PeriodEnded,
     PlanSet,
     PlanTerms,
-    Statement,
     TenantCreated,
     WebhookEvent,
+)
+from schemas.billing import (
+    Statement,
 )
 from schemas.envelope import Context, Reason, Rejected
 from schemas.sealed import Sealed
 from services.billing.domain.evolve import evolve
-from services.billing.domain.periods import period
 from services.billing.domain.state import CLOSE_AFTER_MS, INITIAL, AccountState, Tenants
 from tests.unit.services.billing.domain.test_decide import LIMITS, SEALED
+from tunery.billing.periods import period
 
 NOVEMBER = period("2026-11")
 OTHER = Sealed(key_id="k", nonce=b"n", ciphertext=b"d")

@@ -22,9 +22,9 @@ from schemas.sealed import Sealed
 from schemas.units import DAY_MS
 from services.billing.domain.decide import decide
 from services.billing.domain.evolve import evolve
-from services.billing.domain.periods import period
 from services.billing.domain.state import INITIAL, Tenants
 from services.billing.domain.statements import earliest
+from tunery.billing.periods import period
 
 NOVEMBER, DECEMBER, JANUARY = (period(name) for name in ("2026-11", "2026-12", "2027-01"))
 BEGUN = NOVEMBER.end_ms - 10 * DAY_MS

@@ -13,7 +13,6 @@ from schemas.account import (
     EndpointRotated,
     EndpointTerms,
     InvoiceAdjusted,
-    InvoiceAdjustment,
     KeyCreated,
     KeyRevoked,
     Limits,
@@ -21,6 +20,9 @@ from schemas.account import (
     PlanTerms,
     TenantCreated,
     WebhookEvent,
+)
+from schemas.billing import (
+    InvoiceAdjustment,
 )
 from schemas.sealed import Sealed
 from services.gateway.accounts.tables import DELIVERIES, ENDPOINTS, KEYS, TENANTS

@@ -3,7 +3,13 @@
 import pytest
 from msgspec.structs import replace
 
-from schemas.account import DeliveryEnded, DeliveryReport, InvoiceAdjustment
+from schemas.account import (
+    DeliveryEnded,
+    DeliveryReport,
+)
+from schemas.billing import (
+    InvoiceAdjustment,
+)
 from schemas.sealed import Sealed
 from services.gateway.accounts.responses import (
     adjustment_response,

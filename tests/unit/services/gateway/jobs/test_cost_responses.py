@@ -40,7 +40,7 @@ def test_cost_sums_lines_and_keeps_credits_apart() -> None:
     cost = cost_response(row, lines)
     assert (cost.billable_gpu_ms, cost.credited_gpu_ms) == (90_000, 30_000)
     assert cost.net_gpu_ms == 60_000
-    assert cost.amount_micro == 53_333  # 80_000 - 26_667: each line rounded, as on the invoice
+    assert cost.amount_micro == 53_333  # of 60,000 GPU-ms, rounded once: the sum of the lines
 
 
 def test_a_job_that_has_not_run_has_cost_nothing() -> None:

@@ -2,23 +2,23 @@
 
 from decimal import ROUND_HALF_EVEN, Context, Decimal
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from schemas.units import HOUR_MS
-from services.billing.domain.invoice import (
-    Invoice,
-    LedgerRow,
-    Mixed,
-    PriceMissing,
-    decimal_amount,
-    invoice,
+from schemas.billing import (
+    BillingTerms,
+    InvoiceAdjustment,
+    TaxRate,
 )
-from services.billing.domain.periods import period
-from tunery.plan.price import PriceBook, line_micro
+from schemas.units import HOUR_MS
+from tunery.billing.invoice import BilledMonth, Invoice, decimal_amount, make_invoices
+from tunery.billing.lines import LedgerRow, PriceMissing, select_usage
+from tunery.billing.periods import BillShare, period
+from tunery.plan.price import PriceBook, line_micro, usage_micro
 
 BOOKS = {
     version: PriceBook(
@@ -29,6 +29,8 @@ BOOKS = {
     )
     for version, per_hour in (("2026-11", 2_400_000), ("2026-12", 2_399_999))
 }
+DOLLARS = replace(BOOKS["2026-11"], version="usd", currency="USD")
+YEN = replace(BOOKS["2026-11"], version="jpy", currency="JPY")
 MONTH = period("2026-11")
 HOUR = MONTH.first_hour + 13
 
@@ -50,8 +52,19 @@ def credit(gpu_ms: int, hour_utc: int = HOUR) -> LedgerRow:
     return replace(row(hour_utc), kind="credit", used_gpu_ms=0, gpu_ms=-gpu_ms, cause="lost")
 
 
+def month(**changes: Any) -> BilledMonth:
+    """A month of a tenant without a limit."""
+    return BilledMonth(tenant="acme", month=MONTH, soft_gpu_ms=None, currency="EUR", **changes)
+
+
+def bills(billed: BilledMonth, *rows: LedgerRow) -> tuple[Invoice, ...]:
+    books = {**BOOKS, "usd": DOLLARS, "jpy": YEN}
+    return make_invoices(billed, select_usage(rows, BillShare(month=MONTH)), books)
+
+
 def bill(*rows: LedgerRow, soft: int | None = None) -> Invoice:
-    return invoice("acme", MONTH, rows, BOOKS, soft, "EUR")
+    (invoice,) = bills(replace(month(), soft_gpu_ms=soft), *rows)
+    return invoice
 
 
 def test_the_example_of_the_architecture() -> None:
@@ -76,20 +89,20 @@ def test_slices_of_one_job_and_hour_are_one_line_and_one_rounding() -> None:
     invoiced = bill(row(gpu_ms=1), row(gpu_ms=1), row(gpu_ms=1))
     (line,) = invoiced.lines
     assert line.gpu_ms == 3
-    assert line.amount_micro == line_micro(3, 2_400_000) == 2
+    assert line.amount_micro == usage_micro(3, 2_400_000) == 2
 
 
 def test_half_units_are_rounded_to_even() -> None:
     half_hour = HOUR_MS // 2
-    assert [line_micro(half_hour, price) for price in (1, 3, 5)] == [0, 2, 2]
-    assert line_micro(-half_hour, 3) == -2
+    assert [usage_micro(half_hour, price) for price in (1, 3, 5)] == [0, 2, 2]
+    assert line_micro(0, -half_hour, 3) == -2
 
 
 @given(st.integers(-(10**15), 10**15), st.integers(0, 10**9))
-def test_a_line_is_rounded_as_decimals_are(gpu_ms: int, price: int) -> None:
+def test_time_is_rounded_as_decimals_are(gpu_ms: int, price: int) -> None:
     exact = Context(prec=60, rounding=ROUND_HALF_EVEN)
     amount = exact.divide(Decimal(gpu_ms * price), Decimal(HOUR_MS))
-    assert line_micro(gpu_ms, price) == amount.quantize(Decimal(1), context=exact)
+    assert usage_micro(gpu_ms, price) == amount.quantize(Decimal(1), context=exact)
 
 
 def test_only_hours_of_the_month_count() -> None:
@@ -110,11 +123,49 @@ def test_a_price_that_is_in_no_book_is_named() -> None:
         bill(replace(row(), price_version="2027-01"))
 
 
-def test_two_currencies_are_not_one_invoice() -> None:
-    books = {**BOOKS, "2026-12": replace(BOOKS["2026-12"], currency="USD")}
-    rows = (row(), replace(row(), price_version="2026-12"))
-    with pytest.raises(Mixed, match="EUR, USD"):
-        invoice("acme", MONTH, rows, books, None, "EUR")
+def test_money_b7_each_currency_has_an_invoice() -> None:
+    goodwill = InvoiceAdjustment(
+        reference="T-1", reason="goodwill", currency="GBP", amount_micro=-1_000_000
+    )
+    rows = (row(), replace(row(job_id="ftjob-2"), price_version="usd"))
+    invoices = bills(month(adjustments=(goodwill,)), *rows)
+    assert [(entry.currency, entry.amount_micro) for entry in invoices] == [
+        ("EUR", 2_400_000),
+        ("GBP", -1_000_000),
+        ("USD", 2_400_000),
+    ]
+
+
+def test_money_b7_nothing_in_the_currency_of_the_tenant_is_no_invoice() -> None:
+    (dollars,) = bills(month(), replace(row(), price_version="usd"))
+    assert dollars.currency == "USD"
+    (empty,) = bills(month())
+    assert (empty.currency, empty.total_micro, empty.status) == ("EUR", 0, "draft")
+
+
+TAXES = BillingTerms(
+    taxes=(TaxRate(name="VAT", rate_ppm=190_000), TaxRate(name="levy", rate_ppm=5_000))
+)
+
+
+def test_an_invoice_is_rounded_once_to_what_can_be_paid_and_taxed_by_rate() -> None:
+    (invoice,) = bills(month(terms=TAXES), row(gpu_ms=1_234_567))  # 0.823045
+    assert (invoice.net_micro, invoice.rounding_micro) == (820_000, -3_045)
+    assert [tax.amount_micro for tax in invoice.taxes] == [160_000, 0]
+    assert invoice.total_micro == 980_000
+
+
+def test_the_smallest_amount_depends_on_the_currency() -> None:
+    (yen,) = bills(month(terms=TAXES), replace(row(), price_version="jpy"))
+    assert (yen.amount_micro, yen.net_micro, yen.total_micro) == (2_400_000, 2_000_000, 2_000_000)
+
+
+def test_adjustments_are_on_the_invoice_and_in_its_sum() -> None:
+    goodwill = InvoiceAdjustment(
+        reference="T-1", reason="goodwill", currency="EUR", amount_micro=-1_000_000
+    )
+    (invoice,) = bills(month(adjustments=(goodwill,)), row())
+    assert invoice.amount_micro == invoice.lines[0].amount_micro - 1_000_000
 
 
 @pytest.mark.parametrize("name", ["2026", "2026-13", "11-2026", "", "2026-11-01"])
@@ -152,4 +203,5 @@ def test_sums_equal_the_ledger_in_any_order(
     assert decimal_amount(invoiced.amount_micro) == total
     for line in invoiced.lines:
         exact = Decimal(line.gpu_ms) * line.gpu_hour_micro / HOUR_MS
-        assert abs(exact - line.amount_micro) <= Decimal("0.5")
+        assert abs(exact - line.amount_micro) <= 1
+    assert invoiced.net_micro == invoiced.amount_micro + invoiced.rounding_micro

@@ -7,17 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from schemas.account import InvoiceAdjustment, Statement
-from schemas.units import HOUR_MS
-from services.billing.domain.invoice import (
-    Altered,
-    Invoice,
-    LedgerRow,
-    Mixed,
-    invoice,
+from schemas.billing import (
+    Statement,
 )
-from services.billing.domain.periods import BillShare, Period, period, period_of, share_of
-from tests.unit.services.billing.domain.test_invoice import BOOKS, row
+from schemas.units import HOUR_MS
+from tests.unit.tunery.billing.test_invoice import BOOKS, row
+from tunery.billing.invoice import Altered, BilledMonth, Invoice, close_invoice, make_invoices
+from tunery.billing.lines import LedgerRow, select_usage
+from tunery.billing.periods import BillShare, Cut, Period, cut_of, period, period_of, share_of
 
 PARTITIONS = 3
 MONTHS = tuple(period(f"2026-{number:02}") for number in range(9, 13))
@@ -31,25 +28,21 @@ def bill(
     month: Period, rows: list[LedgerRow], closed: list[Statement], soft: int = HOUR_MS
 ) -> Invoice:
     statement = next((closing for closing in closed if closing.period == month.name), None)
-    return invoice(
-        "acme",
-        month,
-        rows,
-        BOOKS,
-        soft,
-        "EUR",
-        share=share_of(month, closed),
-        statement=statement,
+    billed = BilledMonth(
+        tenant="acme", month=month, soft_gpu_ms=soft, currency="EUR", statement=statement
     )
+    (invoice,) = make_invoices(billed, select_usage(rows, share_of(month, closed)), BOOKS)
+    return invoice
 
 
 def close(month: Period, rows: list[LedgerRow], closed: list[Statement]) -> Statement:
     """Close a month as the effect does, with all usage written so far, late usage included."""
     ends = Counter(entry.journal_partition for entry in rows)
     cut = tuple(ends[at] for at in range(PARTITIONS))
-    late = closed[-1].cut if closed else (0,) * PARTITIONS
-    share = BillShare(month=month, late=late, cut=cut)
-    draft = invoice("acme", month, rows, BOOKS, HOUR_MS, "EUR", share=share)
+    late = cut_of(closed[-1]) if closed else Cut(offsets=(0,) * PARTITIONS)
+    share = BillShare(month=month, late=late, cut=Cut(offsets=cut))
+    billed = BilledMonth(tenant="acme", month=month, soft_gpu_ms=HOUR_MS, currency="EUR")
+    (draft,) = make_invoices(billed, select_usage(rows, share), BOOKS)
     return Statement(
         period=month.name,
         cut=cut,
@@ -57,6 +50,7 @@ def close(month: Period, rows: list[LedgerRow], closed: list[Statement]) -> Stat
         soft_gpu_ms=HOUR_MS,
         gpu_ms=draft.gpu_ms,
         amount_micro=draft.amount_micro,
+        bills=(close_invoice(draft),),
     )
 
 
@@ -112,16 +106,18 @@ def test_a_closed_bill_that_would_change_is_named() -> None:
         bill(september, [replace(used, gpu_ms=used.gpu_ms - 1)], closed)
 
 
-def test_adjustments_are_on_the_bill_and_in_its_sum() -> None:
-    goodwill = InvoiceAdjustment(
-        reference="T-1", reason="goodwill", currency="EUR", amount_micro=-1_000_000
-    )
-    used = row(hour_utc=MONTHS[0].first_hour)
-    adjusted_bill = invoice("acme", MONTHS[0], [used], BOOKS, None, "EUR", adjustments=[goodwill])
-    assert adjusted_bill.amount_micro == adjusted_bill.lines[0].amount_micro - 1_000_000
-    dollars = replace(goodwill, currency="USD")
-    with pytest.raises(Mixed):
-        invoice("acme", MONTHS[0], [used], BOOKS, None, "EUR", adjustments=[dollars])
+def test_money_c8_late_rows_of_an_imported_journal_are_on_the_next_bill() -> None:
+    september, october = MONTHS[:2]
+    closing = Cut(offsets=(5_000,) * PARTITIONS, incarnations=(0,) * PARTITIONS)
+    late = (
+        september.first_hour,
+        0,
+        7,
+        12,
+    )  # the import made incarnation 7; offset 12 is new in it
+    assert not BillShare(month=september, cut=closing).has(*late)
+    assert BillShare(month=october, late=closing).has(*late)
+    assert BillShare(month=september, cut=closing).has(september.first_hour, 0, 0, 12)
 
 
 @given(st.integers(0, 4_102_444_800_000))  # to the year 2100

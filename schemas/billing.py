@@ -1,0 +1,133 @@
+"""Nouns of a tenant's bills: terms, adjustments, closed months, credit notes."""
+
+from typing import Literal, TypeAlias
+
+from schemas.envelope import Part
+from schemas.sealed import Sealed
+from schemas.units import GpuMs, Micro, Ms
+
+AdjustmentReason: TypeAlias = Literal["goodwill", "correction", "contract"]
+
+
+class InvoiceAdjustment(Part):
+    """A credit or a charge by an operator.
+
+    reference: the operator's own number for it; once for each tenant.
+    amount_micro: below zero: a credit; above: a charge.
+    currency: of the amount.
+    reason: why.
+    """
+
+    reference: str
+    amount_micro: Micro
+    currency: str
+    reason: AdjustmentReason
+
+
+class TaxRate(Part):
+    """A tax on a tenant's invoices.
+
+    name: as on the invoice: "VAT".
+    rate_ppm: in millionths of the net amount.
+    """
+
+    name: str
+    rate_ppm: int
+
+
+class TaxAmount(Part):
+    """The tax of one rate on an invoice or a credit note.
+
+    rate: the tax.
+    amount_micro: in whole minor units of the currency, rounded once.
+    """
+
+    rate: TaxRate
+    amount_micro: Micro
+
+
+class BillingTerms(Part):
+    """To whom a tenant's invoices are made out, and what is on them besides use.
+
+    buyer: name and address as on the invoice, tax number included; None: the tenant's id.
+    taxes: on the net amount, each by itself.
+    due_days: from the invoice to its payment.
+    """
+
+    buyer: Sealed | None = None
+    taxes: tuple[TaxRate, ...] = ()
+    due_days: int = 30
+
+
+class Bill(Part):
+    """The invoice of a closed month in one currency.
+
+    currency: of all amounts.
+    gpu_ms: billed use less credits.
+    amount_micro: sum of lines and adjustments, exact.
+    net_micro: the same in whole minor units of the currency; the difference is shown as rounding.
+    taxes: on the net amount.
+    total_micro: what is to be paid: net amount and taxes.
+    seller: name and address as on the invoice.
+    number: counts the tenant's invoices without a gap; empty until the month is closed.
+    issued_at: when the month was closed.
+    due_at: until when it is to be paid.
+    """
+
+    currency: str
+    gpu_ms: GpuMs
+    amount_micro: Micro
+    net_micro: Micro
+    taxes: tuple[TaxAmount, ...]
+    total_micro: Micro
+    seller: str = ""
+    number: str = ""
+    issued_at: Ms = 0
+    due_at: Ms = 0
+
+
+class CreditNote(Part):
+    """What corrects an invoice that is closed.
+
+    number: counts the tenant's credit notes without a gap.
+    invoice: number of the invoice.
+    adjustment: the credit, and why.
+    net_micro: its amount in whole minor units of the currency, below zero.
+    taxes: on the net amount, at the invoice's rates.
+    total_micro: what is given back: net amount and taxes.
+    issued_at: when.
+    """
+
+    number: str
+    invoice: str
+    adjustment: InvoiceAdjustment
+    net_micro: Micro
+    taxes: tuple[TaxAmount, ...]
+    total_micro: Micro
+    issued_at: Ms
+
+
+class Statement(Part):
+    """A calendar month as it was closed; it never changes.
+
+    period: the month: "2026-11".
+    cut: for each partition of the pool's journal, the first offset that is not in it; what comes
+      after it for this month is on the next bill.
+    currency: of the tenant's prices.
+    soft_gpu_ms: the tenant's soft limit at the month's end.
+    gpu_ms: billed use less credits, in that currency.
+    amount_micro: sum of lines and adjustments in that currency.
+    incarnations: of the pool's journal at the cut, for each partition; none: any.
+    bills: its invoices, one for each currency; none: closed before they had numbers.
+    terms: what the bills were made by.
+    """
+
+    period: str
+    cut: tuple[int, ...]
+    currency: str
+    soft_gpu_ms: GpuMs
+    gpu_ms: GpuMs
+    amount_micro: Micro
+    incarnations: tuple[int, ...] = ()
+    bills: tuple[Bill, ...] = ()
+    terms: BillingTerms | None = None

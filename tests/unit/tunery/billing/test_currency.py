@@ -1,0 +1,26 @@
+"""What can be paid depends on the currency."""
+
+import pytest
+
+from tunery.billing.currency import is_currency, minor_unit_micro, round_to_minor
+
+
+@pytest.mark.parametrize(
+    ("currency", "micro"), [("EUR", 10_000), ("JPY", 1_000_000), ("KWD", 1_000), ("CLF", 100)]
+)
+def test_the_minor_unit_is_that_of_the_standard(currency: str, micro: int) -> None:
+    assert minor_unit_micro(currency) == micro
+
+
+@pytest.mark.parametrize(
+    ("micro", "rounded"),
+    [(5_000, 0), (15_000, 20_000), (-5_000, 0), (-15_001, -20_000), (14_999, 10_000)],
+)
+def test_halves_are_rounded_to_even(micro: int, rounded: int) -> None:
+    assert round_to_minor(micro, "EUR") == rounded
+
+
+@pytest.mark.parametrize("code", ["eur", "EURO", "E1R", "", "ÄÖÜ"])
+def test_a_currency_is_three_capital_letters(code: str) -> None:
+    assert is_currency("EUR")
+    assert not is_currency(code)

@@ -1,0 +1,198 @@
+"""Lines of a bill: one for each job, hour and kind; late ones say of which month they are.
+
+Time is summed in whole GPU-milliseconds. Money is rounded cumulatively for each job: a line is what
+the job costs with it less what it costs without, so lines add up to the job's cost exactly.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from msgspec import Struct
+
+from schemas.account import Lane
+from schemas.pool import Role
+from schemas.units import HOUR_MS, GpuMs, Micro
+from tunery.billing.periods import BillShare, Period, period_of
+from tunery.plan.price import PriceBook, line_micro
+
+Kind: TypeAlias = Literal["usage", "credit"]
+WORK_OF_ROLE: Final[Mapping[Role, str]] = {"train": "training", "eval": "evaluation"}
+CREDIT_OF_CAUSE: Final[Mapping[str, str]] = {
+    "lost": "machine lost",
+    "preempted": "preempted",
+    "bad_node": "faulty machine",
+    "platform": "platform error",
+    "skipped_checkpoint": "unusable checkpoint",
+}
+
+
+class PriceMissing(Exception):
+    """The ledger names a price that no price book has; the message says where to put it."""
+
+
+class LedgerRow(Struct, frozen=True, kw_only=True):
+    """One slice of use (`gpu_ms` is what is billable) or one credit (`gpu_ms` is negative).
+
+    Partition, incarnation and offset say where its event is in the pool's journal.
+    """
+
+    kind: Kind
+    job_id: str
+    role: Role
+    lane: Lane
+    price_version: str
+    hour_utc: int
+    used_gpu_ms: GpuMs
+    gpu_ms: GpuMs
+    cause: str = ""
+    journal_partition: int = 0
+    incarnation: int = 0
+    journal_offset: int = 0
+
+
+class Line(Struct, frozen=True, kw_only=True):
+    """One job, one hour, one kind. `overage_gpu_ms`: the part above the month's soft limit.
+
+    A line of an earlier month came after that was closed; it is above no limit of this one.
+    """
+
+    job_id: str
+    kind: Kind
+    hour_utc: int
+    starts_at: str
+    description: str
+    lane: Lane
+    price_version: str
+    currency: str
+    used_gpu_ms: GpuMs
+    gpu_ms: GpuMs
+    gpu_hour_micro: Micro
+    amount_micro: Micro
+    overage_gpu_ms: GpuMs
+
+
+class PricedJob(NamedTuple):
+    """What is rounded as one sum. A job keeps the lane and the price of its admission."""
+
+    job_id: str
+    lane: Lane
+    price_version: str
+
+
+class BilledUsage(Struct, frozen=True, kw_only=True):
+    """What is on one bill.
+
+    rows: of the bill, in any order; those of one line may be one sum.
+    before: what earlier bills have of the same jobs.
+    """
+
+    rows: tuple[LedgerRow, ...]
+    before: Mapping[PricedJob, GpuMs]
+
+
+class LineKey(NamedTuple):
+    """What the rows of one line have in common. Sorts as the lines of an invoice do.
+
+    hour_utc: number of the UTC hour
+    is_credit: time that is credited
+    cause: of a credit
+    """
+
+    hour_utc: int
+    job_id: str
+    is_credit: bool
+    role: Role
+    lane: Lane
+    price_version: str
+    cause: str
+
+
+def select_usage(rows: Iterable[LedgerRow], share: BillShare) -> BilledUsage:
+    """What of the ledger's rows is on the bill that `share` is of."""
+    billed, before = [], Counter[PricedJob]()
+    for row in rows:
+        position = row.hour_utc, row.journal_partition, row.incarnation, row.journal_offset
+        if share.has(*position):
+            billed.append(row)
+        elif share.is_earlier(*position):
+            before[_priced_job(row)] += row.gpu_ms
+    return BilledUsage(rows=tuple(billed), before=before)
+
+
+def bill_lines(
+    usage: BilledUsage, books: Mapping[str, PriceBook], soft_gpu_ms: GpuMs | None, month: Period
+) -> tuple[Line, ...]:
+    """The lines of a month's bill, by hour and job. Raises PriceMissing."""
+    together: dict[LineKey, list[LedgerRow]] = {}
+    for row in usage.rows:
+        together.setdefault(_line_key(row), []).append(row)
+    billed, lines, net = Counter(usage.before), [], 0
+    for key in sorted(together):
+        gpu_ms = sum(row.gpu_ms for row in together[key])
+        late = key.hour_utc < month.first_hour
+        book = _book(books, key.price_version, key.lane)
+        price, job = book.gpu_hour_micro[key.lane], _priced_job(key)
+        lines.append(
+            Line(
+                job_id=key.job_id,
+                kind="credit" if key.is_credit else "usage",
+                hour_utc=key.hour_utc,
+                starts_at=_starts_at(key.hour_utc),
+                description=_description(key, late=late),
+                lane=key.lane,
+                price_version=key.price_version,
+                currency=book.currency,
+                used_gpu_ms=sum(row.used_gpu_ms for row in together[key]),
+                gpu_ms=gpu_ms,
+                gpu_hour_micro=price,
+                amount_micro=line_micro(billed[job], gpu_ms, price),
+                overage_gpu_ms=0 if late else _overage(net, gpu_ms, soft_gpu_ms),
+            )
+        )
+        billed[job] += gpu_ms
+        net += 0 if late else gpu_ms
+    return tuple(lines)
+
+
+def _line_key(row: LedgerRow) -> LineKey:
+    return LineKey(
+        hour_utc=row.hour_utc,
+        job_id=row.job_id,
+        is_credit=row.kind == "credit",
+        role=row.role,
+        lane=row.lane,
+        price_version=row.price_version,
+        cause=row.cause,
+    )
+
+
+def _priced_job(row: LedgerRow | LineKey) -> PricedJob:
+    return PricedJob(job_id=row.job_id, lane=row.lane, price_version=row.price_version)
+
+
+def _starts_at(hour_utc: int) -> str:
+    return datetime.fromtimestamp(hour_utc * HOUR_MS // 1000, UTC).isoformat()
+
+
+def _description(key: LineKey, *, late: bool) -> str:
+    work = WORK_OF_ROLE[key.role]
+    if key.is_credit:
+        work = f"credit for {work}: {CREDIT_OF_CAUSE.get(key.cause, key.cause)}"
+    return f"{work}, late for {period_of(key.hour_utc * HOUR_MS).name}" if late else work
+
+
+def _overage(before: GpuMs, gpu_ms: GpuMs, soft: GpuMs | None) -> GpuMs:
+    return 0 if soft is None else max(before + gpu_ms - soft, 0) - max(before - soft, 0)
+
+
+def _book(books: Mapping[str, PriceBook], version: str, lane: Lane) -> PriceBook:
+    """The book of a version, which has a price for the lane. Raises PriceMissing."""
+    book = books.get(version)
+    if book is None or lane not in book.gpu_hour_micro:
+        raise PriceMissing(
+            f"no price for lane {lane} in version {version!r}; "
+            f"add {version}.json to the folder that TUNERY_BILLING_PRICES_DIR names"
+        )
+    return book
