@@ -11,7 +11,7 @@ from tunery.plan.price import PriceBook
 
 
 @dataclass(frozen=True)
-class Span:
+class IntRange:
     """The integers [first, end)."""
 
     first: int

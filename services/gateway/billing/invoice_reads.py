@@ -19,7 +19,7 @@ from services.gateway.billing.tables import (
     MonthRow,
 )
 from services.gateway.jobs.tables import USAGE, UsageRow
-from services.gateway.ports import Cursor, Span, Where
+from services.gateway.ports import Cursor, IntRange, Where
 from services.gateway.views.table import R, Table
 from services.gateway.web.deps import Deps
 from services.gateway.web.errors import ApiError, invalid, not_found
@@ -40,12 +40,7 @@ async def find_invoice(deps: Deps, tenant: str, name: str) -> Invoice:
     matched = INVOICE_ID.fullmatch(name)
     if matched is None:
         raise not_found("invoice", name, "invoice_id")
-    try:
-        month = period(matched[1])
-    except ValueError:
-        raise not_found("invoice", name, "invoice_id") from None
-    if month.first_hour > deps.clock.now_ms() // HOUR_MS:
-        raise invalid(f"{month.name} has not begun.", "invoice_id")
+    month = _begun(deps, matched[1], "invoice_id")
     for invoice in await read_invoices(deps, tenant, month):
         if invoice.currency == matched[2]:
             return invoice
@@ -57,8 +52,10 @@ async def read_months(deps: Deps, tenant: str) -> Sequence[MonthRow]:
     return await deps.views.page(MONTHS, {"tenant": tenant}, limit=MONTHS_MAX, descending=False)
 
 
-async def begun_months(deps: Deps, tenant: str) -> Sequence[Period]:
-    """The tenant's months, the running one first."""
+async def begun_months(deps: Deps, tenant: str, only: str | None = None) -> Sequence[Period]:
+    """The tenant's months, the running one first; or `only` this one. Raises ApiError 400."""
+    if only is not None:
+        return (_begun(deps, only, "period"),)
     plan = await deps.views.first(TENANTS, {"id": tenant})
     months: list[Period] = []
     month = period_of(deps.clock.now_ms() if plan is None else plan.created_at)
@@ -66,6 +63,17 @@ async def begun_months(deps: Deps, tenant: str) -> Sequence[Period]:
         months.append(month)
         month = month.following()
     return months[::-1]
+
+
+def _begun(deps: Deps, name: str, param: str) -> Period:
+    """The month of a name. Raises ApiError 400 for none, and for one that has not begun."""
+    try:
+        month = period(name)
+    except (ValueError, OverflowError):
+        raise invalid(f"{name!r} is not a month; write it like 2026-11.", param) from None
+    if month.first_hour > deps.clock.now_ms() // HOUR_MS:
+        raise invalid(f"{name} has not begun.", param)
+    return month
 
 
 async def read_invoices(deps: Deps, tenant: str, month: Period) -> tuple[Invoice, ...]:
@@ -116,9 +124,9 @@ async def _read_usage(deps: Deps, tenant: str, share: BillShare) -> tuple[Ledger
     """What may be on the bill, and what earlier bills have of the same jobs: not all of history."""
     month = share.month
     own = {"tenant": tenant}
-    earlier = {**own, "hour_utc": Span(0, month.first_hour)}
+    earlier = {**own, "hour_utc": IntRange(0, month.first_hour)}
     rows = list(
-        await _all(deps, USAGE, {**own, "hour_utc": Span(month.first_hour, month.end_hour)})
+        await _all(deps, USAGE, {**own, "hour_utc": IntRange(month.first_hour, month.end_hour)})
     )
     rows += await _late(deps, earlier, share)
     known = {(row.job_id, row.id) for row in rows}
@@ -138,8 +146,8 @@ async def _late(deps: Deps, earlier: Where, share: BillShare) -> list[UsageRow]:
     for partition, offset in enumerate(share.late.offsets):
         incarnation = share.late.incarnations[partition] if share.late.incarnations else 0
         of_partition = {**earlier, "journal_partition": partition}
-        same = {"incarnation": incarnation, "journal_offset": Span(offset, OFFSET_MAX)}
-        later = {"incarnation": Span(incarnation + 1, OFFSET_MAX)}
+        same = {"incarnation": incarnation, "journal_offset": IntRange(offset, OFFSET_MAX)}
+        later = {"incarnation": IntRange(incarnation + 1, OFFSET_MAX)}
         for written in (same, later):
             rows += await _all(deps, USAGE, {**of_partition, **written})
     return rows

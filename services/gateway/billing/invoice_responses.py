@@ -36,8 +36,8 @@ class CreditNoteResponse(Response):
 class InvoiceResponse(ListItem):
     """One month in one currency; amounts in millionths of it.
 
-    `status`: `draft` (the month runs), `open` (it is being closed), `closed` (it never changes) or
-    `corrected` (it has credit notes). `number` and dates are null until it is closed.
+    `status`: draft (the month runs), open (it is being closed), closed (it never changes) or
+    corrected (it has credit notes). `number` and dates are null until it is closed.
     `amount_micro` is the exact sum of use and adjustments; with `rounding_micro` it is `net_micro`;
     with the taxes, `total_micro`.
     """

@@ -31,11 +31,12 @@ async def list_invoices(
     tenant: Billed,
     after: After = None,
     limit: Annotated[int, Query(ge=1, le=LIMIT_MAX)] = LIMIT,
+    period: Annotated[str | None, Query(max_length=16, description="one month: 2026-11")] = None,
 ) -> Page[InvoiceResponse]:
     """List invoices, newest first: one for each month and currency; this month is a draft."""
     invoices: list[InvoiceResponse] = []
     passed = after is None
-    for month in await begun_months(deps, tenant):
+    for month in await begun_months(deps, tenant, period):
         if not passed and not (after or "").startswith(month.name):
             continue
         for invoice in await read_invoices(deps, tenant, month):

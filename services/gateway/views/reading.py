@@ -6,7 +6,7 @@ from typing import Any, Final
 import asyncpg
 
 from schemas.units import Ms
-from services.gateway.ports import Buckets, Cursor, Span, Where
+from services.gateway.ports import Buckets, Cursor, IntRange, Where
 from services.gateway.views.table import R, Table
 from services.gateway.web.timeouts import in_time
 from tunery.runtime.store.abstract import Store, StoreUnavailable
@@ -103,7 +103,7 @@ def _condition(table: Table[R], where: Where) -> tuple[str, list[Any]]:
             case tuple():
                 parts.append(f"{name(column)} = ANY(${number})")
                 arguments.append(list(value))
-            case Span():
+            case IntRange():
                 parts.append(f"{name(column)} >= ${number} AND {name(column)} < ${number + 1}")
                 arguments += [value.first, value.end]
             case _:
@@ -176,7 +176,7 @@ class StoreViews:
         ]
 
     async def _matching(self, table: Table[R], where: Where) -> list[R]:
-        ranges = {key: value for key, value in where.items() if isinstance(value, tuple | Span)}
+        ranges = {key: value for key, value in where.items() if isinstance(value, tuple | IntRange)}
         exact = {key: value for key, value in where.items() if key not in ranges}
         return [
             row
@@ -185,8 +185,8 @@ class StoreViews:
         ]
 
 
-def _allows(allowed: tuple[Any, ...] | Span, value: int) -> bool:
-    if isinstance(allowed, Span):
+def _allows(allowed: tuple[Any, ...] | IntRange, value: int) -> bool:
+    if isinstance(allowed, IntRange):
         return allowed.first <= value < allowed.end
     return value in allowed
 

@@ -77,8 +77,9 @@ async def test_lines_are_paged(api: ControlPlane) -> None:
         ("1999-01-EUR", 404),  # before the tenant
         (f"{MONTH}-XXX", 404),
         (f"{MONTH}-eur", 404),
-        ("2026-13-EUR", 404),
-        ("0000-00-EUR", 404),
+        ("2026-13-EUR", 400),
+        ("0000-00-EUR", 400),
+        ("9999-12-EUR", 400),
         ("x", 404),
     ],
 )
@@ -94,6 +95,15 @@ async def test_a_list_goes_on_after_an_invoice(api: ControlPlane) -> None:
     after = await client.get("/v1/invoices", params={"after": f"{MONTH}-EUR"})
     assert after.json()["data"] == []
     assert (await client.get("/v1/invoices", params={"after": "x"})).status_code == 404
+
+
+async def test_one_month_may_be_asked_for(api: ControlPlane) -> None:
+    client = await api.tenant()
+    (only,) = (await client.get("/v1/invoices", params={"period": MONTH})).json()["data"]
+    assert (only["id"], only["total_micro"]) == (f"{MONTH}-EUR", 0)
+    for wrong in ("2999-01", "november", "9999-12", ""):
+        answer = await client.get("/v1/invoices", params={"period": wrong})
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "period")
 
 
 async def test_another_tenants_invoices_are_for_operators(api: ControlPlane) -> None:
