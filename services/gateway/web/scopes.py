@@ -35,6 +35,7 @@ RESOURCES: Final = {
     "keys": "keys",
     "budgets": "budgets",
     "usage": "billing",
+    "invoices": "billing",
 }
 READING: Final = frozenset({"GET", "HEAD"})
 ASKING: Final = ("/estimate", "/preview")  # POST only because they have a body: they record nothing
