@@ -9,18 +9,20 @@ import pytest
 from schemas.account import STANDARD_EVENT_TYPES
 from schemas.job import ResumeJob
 from schemas.pool import PlacementClosed
+from schemas.units import month_of
 from services.scheduler.domain.job import steps
-from services.scheduler.domain.job.quota import month_of, open_gpu_ms
 from services.scheduler.domain.pool import closing, evolve
 from services.scheduler.domain.pool.usage import ChargedHour
 from simulator.control_plane.samples import POOL
 from simulator.control_plane.usage_books import WHOLE
+from tests.unit.services.scheduler.fold import open_gpu_ms
 from tests.unit.services.scheduler.world import STEPS_MAX, TENANTS, World
 from tunery.runtime.journal.codec import canonical
 from tunery.runtime.journal.snapshots import revive
 
 CHAOTIC_STEPS = 120
 SEEDS = 80
+QUICK_SEEDS = 20  # of these, in `make check`
 
 
 def settled(world: World) -> World:
@@ -50,7 +52,13 @@ def chaotic(seed: int) -> World:
     return world
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize(
+    "seed",
+    [
+        *range(QUICK_SEEDS),
+        *(pytest.param(seed, marks=pytest.mark.long) for seed in range(QUICK_SEEDS, SEEDS)),
+    ],
+)
 def test_every_job_ends_and_the_books_agree_under_faults(seed: int) -> None:
     world = settled(chaotic(seed))
     books = world.books
