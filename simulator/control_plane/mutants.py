@@ -27,6 +27,7 @@ from services.scheduler.domain.pool.closing import LeaseEnd
 from services.scheduler.domain.pool.state import Lease, Pool, lease_key, open_leases
 from services.scheduler.domain.pool.usage import Slice, slices
 from simulator.event_core.mutants import Mutant
+from tunery.runtime.hosts.broker_time import BrokerTime
 
 _free_devices = pool_state.free_devices
 
@@ -131,6 +132,10 @@ def _never_stuck(_lease: Lease, _idle_ms: Ms) -> bool:
     return False
 
 
+def _believed(_: BrokerTime, timestamp: Ms) -> Ms:
+    return timestamp
+
+
 def _none_running(_: TenantJobs) -> int:
     return 0
 
@@ -186,5 +191,6 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "a key's open jobs not counted", admission, "month_standing", _ended_only, "limit", seed=64
     ),
     Mutant("a stuck process is not ended", deadlines, "is_stuck", _never_stuck, "stuck"),
+    Mutant("broker time believed at once", BrokerTime, "believe", _believed, "time"),
     Mutant("concurrency not counted", decide, "running", _none_running, "limit", seed=4),
 )
