@@ -1,13 +1,17 @@
-"""Stream `account` (key: tenant, owner: billing): tenants, plans, API keys, webhooks."""
+"""Stream `account` (key: tenant, owner: billing): tenants, plans, API keys, webhooks, prices.
 
-from typing import Final, Literal, TypeAlias
+Price books are global: `ImportPrices` is sent once to every partition, with the global key.
+"""
 
-from schemas.billing import BillingTerms, CreditNote, InvoiceAdjustment, Statement
+from typing import Final, Literal, TypeAlias, get_args
+
+from schemas.billing import BillingTerms, CreditNote, InvoiceAdjustment, PriceBook, Statement
 from schemas.envelope import Message, Part, Rejected, Repeated, Sha256, Tick
 from schemas.sealed import Sealed
 from schemas.units import GpuMs, Micro, Ms
 
 Lane: TypeAlias = Literal["premium", "standard", "free"]
+LANES: Final[tuple[str, ...]] = get_args(Lane)
 DeliveryOutcome: TypeAlias = Literal["delivered", "gave_up", "gone", "refused"]
 PlanStart: TypeAlias = Literal["now", "next_month"]
 
@@ -302,6 +306,17 @@ class EndDelivery(Message):
     report: DeliveryReport
 
 
+class ImportPrices(Message):
+    """Tenants may be priced by this book. Its key is the global one.
+
+    book: the prices; a version never changes.
+    sha256: of the file that it comes from.
+    """
+
+    book: PriceBook
+    sha256: Sha256
+
+
 class SetBillingTerms(Message):
     """What the tenant's invoices say from now on, the one of this month included.
 
@@ -511,6 +526,17 @@ class InvoiceAdjusted(Message):
     adjustment: InvoiceAdjustment
 
 
+class PricesImported(Message):
+    """Tenants may be priced by this book.
+
+    book: the prices.
+    sha256: of the file that it comes from.
+    """
+
+    book: PriceBook
+    sha256: Sha256
+
+
 class BillingTermsSet(Message):
     """The tenant's invoices say something else from now on.
 
@@ -546,6 +572,7 @@ Command: TypeAlias = (
     | Deliver
     | Announce
     | EndDelivery
+    | ImportPrices
     | SetBillingTerms
     | AdjustInvoice
     | CloseInvoice
@@ -569,6 +596,7 @@ Event: TypeAlias = (
     | PeriodEnded
     | InvoiceClosed
     | InvoiceAdjusted
+    | PricesImported
     | BillingTermsSet
     | CreditNoteIssued
     | Rejected

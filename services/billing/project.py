@@ -15,6 +15,7 @@ from schemas.account import (
     PeriodEnded,
     PlanSet,
     PlanTerms,
+    PricesImported,
     TenantCreated,
 )
 from schemas.envelope import Header
@@ -74,6 +75,11 @@ CREATE TABLE IF NOT EXISTS adjustments (
 CREATE TABLE IF NOT EXISTS billing_terms (
     tenant text PRIMARY KEY,
     terms jsonb NOT NULL
+);
+CREATE TABLE IF NOT EXISTS prices (
+    version text PRIMARY KEY,
+    book jsonb NOT NULL,
+    sha256 text NOT NULL
 );
 CREATE TABLE IF NOT EXISTS credit_notes (
     tenant text NOT NULL,
@@ -150,6 +156,9 @@ def project_tenants(header: Header, event: Any) -> tuple[Change, ...]:
         case CreditNoteIssued():
             key = {"tenant": tenant, "number": event.note.number}
             return (Upsert("credit_notes", key, {"period": event.period, "note": event.note}),)
+        case PricesImported():  # of every partition, and all the same
+            values = {"book": event.book, "sha256": event.sha256}
+            return (Upsert("prices", {"version": event.book.version}, values),)
         case BillingTermsSet():
             return (Upsert("billing_terms", {"tenant": tenant}, {"terms": event.terms}),)
         case TenantCreated() | PlanSet():

@@ -12,14 +12,13 @@ from tunery.cli import _api, _options
 from tunery.local.paths import DataDir
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from rich.table import Table
 
     from tunery.billing.invoice import Invoice
     from tunery.billing.lines import Line
     from tunery.billing.periods import Period
-    from tunery.plan.price import PriceBook
 
 SECONDS_MAX = 15
 CSV_COLUMNS = (
@@ -128,7 +127,6 @@ def _read_invoices(tenant: str, name: str, folders: DataDir) -> "tuple[Invoice, 
     import asyncpg
 
     from services.billing.adapters.ledger import NoTenant
-    from services.billing.adapters.prices import read_books
     from services.billing.settings import BillingSettings
     from tunery.billing.invoice import Altered
     from tunery.billing.lines import PriceMissing
@@ -141,8 +139,7 @@ def _read_invoices(tenant: str, name: str, folders: DataDir) -> "tuple[Invoice, 
     dsn = postgres_dsn(folders)
     try:
         settings = BillingSettings()
-        books = read_books(settings.prices_dir)
-        reading = _read(dsn, tenant, month, books, settings.seller)
+        reading = _read(dsn, tenant, month, settings.seller)
         return asyncio.run(asyncio.wait_for(reading, SECONDS_MAX))
     except (PriceMissing, Altered) as error:
         raise click.ClickException(str(error)) from error
@@ -160,9 +157,7 @@ def _read_invoices(tenant: str, name: str, folders: DataDir) -> "tuple[Invoice, 
         ) from error
 
 
-async def _read(
-    dsn: str, tenant: str, month: "Period", books: "Mapping[str, PriceBook]", seller: str
-) -> "tuple[Invoice, ...]":
+async def _read(dsn: str, tenant: str, month: "Period", seller: str) -> "tuple[Invoice, ...]":
     import asyncpg
 
     from services.billing.adapters.ledger import read_invoices
@@ -170,7 +165,7 @@ async def _read(
     connection = await asyncpg.connect(dsn, server_settings={"search_path": "billing"})
     try:
         async with connection.transaction(isolation="repeatable_read", readonly=True):
-            return await read_invoices(connection, tenant, month, books, seller)
+            return await read_invoices(connection, tenant, month, seller)
     finally:
         await connection.close()
 

@@ -4,5 +4,5 @@
 * `tenant_routes`, `key_routes`, `webhook_routes`: what operators and tenants manage
 * `bodies`, `responses`: bodies of requests and of responses
 * `tables`, `projection`: the journal `account` as rows
-* `prices`: price books
+* `prices`: price books on the log
 """

@@ -7,6 +7,7 @@ created the row, in its tenant's stream; lists are ordered by it.
 from typing import Final
 
 from schemas.account import DeliveryOutcome, Lane, Limits, PlanChange
+from schemas.billing import PriceBook
 from schemas.sealed import Sealed
 from schemas.units import Micro, Ms
 from services.gateway.views.table import Table, TableIndex, TableRow
@@ -22,6 +23,13 @@ class TenantRow(TableRow):
     created_at: Ms
     scheduled: PlanChange | None = None
     suspended_at: Ms | None = None
+
+
+class PriceRow(TableRow):
+    """A price book; its id is its version."""
+
+    effective_from: str
+    book: PriceBook
 
 
 class LimitsRow(TableRow):
@@ -84,6 +92,7 @@ class DeliveryRow(TableRow):
     status: int | None = None
 
 
+PRICES: Final = Table("prices", PriceRow, key=("id",), order="effective_from")
 TENANTS: Final = Table("tenants", TenantRow, key=("id",), order="id")
 LIMITS: Final = Table("limits", LimitsRow, key=("id",), order="id")
 KEYS: Final = Table(

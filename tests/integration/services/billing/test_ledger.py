@@ -38,7 +38,7 @@ from schemas.pool import (
 from schemas.topics import ACCOUNT, PARTITIONS, POOL, TOPICS
 from schemas.training import AttemptStart
 from services.billing.adapters.ledger import PostgresBooks
-from services.billing.adapters.prices import read_books
+from services.billing.adapters.prices import PriceImport, read_imports
 from services.billing.app import ACCOUNTS, LEDGER, TENANTS
 from services.billing.domain.state import CLOSE_AFTER_MS
 from services.billing.effect import close
@@ -233,7 +233,8 @@ async def test_ledger_and_invoice_equal_the_usage_decided_by_the_pool(
         AggregateHost(world.runtime, ACCOUNTS),
         Projector(world.runtime, LEDGER),
         Projector(world.runtime, LEDGER),  # a second process of billing
-        Projector(world.runtime, TENANTS),
+        (tenants := Projector(world.runtime, TENANTS)),
+        PriceImport(world.runtime, tenants, read_imports()),
     )
     async with running(*hosts):
         await world.runtime.sender.send(
@@ -280,14 +281,15 @@ async def check_invoice(world: World, billable: int, lost: int) -> None:
 
 
 async def test_a_closed_invoice_never_changes_and_late_usage_is_on_the_next(world: World) -> None:
-    store, books = world.runtime.store, read_books()
+    store = world.runtime.store
     hosts = (
         AggregateHost(replace(world.runtime, name="scheduler"), POOLS),
         AggregateHost(world.runtime, ACCOUNTS),
         Projector(world.runtime, LEDGER),
-        Projector(world.runtime, TENANTS),
+        (tenants := Projector(world.runtime, TENANTS)),
+        PriceImport(world.runtime, tenants, read_imports()),
         EffectHost(
-            world.runtime, (close(world.runtime.log, PostgresBooks(store, pool_of(store), books)),)
+            world.runtime, (close(world.runtime.log, PostgresBooks(store, pool_of(store))),)
         ),
     )
     async with running(*hosts):

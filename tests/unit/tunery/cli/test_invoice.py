@@ -10,13 +10,13 @@ from rich.console import Console
 from schemas.billing import (
     BillingTerms,
     InvoiceAdjustment,
+    PriceBook,
     TaxRate,
 )
 from tunery.billing.invoice import BilledMonth, Invoice, make_invoices
 from tunery.billing.lines import LedgerRow, select_usage
 from tunery.billing.periods import BillShare, period
 from tunery.cli.invoice import _micro, _write_csv, table
-from tunery.plan.price import PriceBook
 
 BOOK = PriceBook(
     version="v", currency="EUR", gpu_hour_micro={"standard": 3_600_000}, token_micro_per_million=0
