@@ -9,7 +9,7 @@ from schemas.account import Lane, PlanTerms
 from schemas.dataset import BaseTokens, PinTerms, Prepared
 from schemas.envelope import Message, Reason, Rejected, Repeated
 from schemas.model import Base, ScoreSummary, VersionTerms
-from schemas.pool import AttemptEnd, EndRequest, Placement, Role
+from schemas.pool import AttemptEnd, CreditCause, EndRequest, Placement, Role
 from schemas.reasons import Failure
 from schemas.submission import Estimate, JobSpec, KeyCap
 from schemas.training import (
@@ -473,8 +473,7 @@ class AttemptEnded(Message):
 
     job_id, attempt, role: which attempt.
     end: how it ended; a success without its result counts as a failure.
-    job_billable_gpu_ms: billed so far, over all attempts of the job.
-    job_lost_gpu_ms: credited so far, over all attempts of the job.
+    job_billable_gpu_ms, job_lost_gpu_ms: billed and credited so far, over all its attempts.
     """
 
     job_id: str
@@ -532,12 +531,12 @@ class JobEnded(Message):
     outcome: what became of it.
     model_id: its version, if it has one.
     failure: why it failed, where it failed.
-    trained_tokens: over all attempts.
-    billable_gpu_ms: over all attempts.
+    trained_tokens, billable_gpu_ms: over all attempts.
     lost_gpu_ms: what of that is credited.
     released_gpu_ms: what of the hold was not used.
     created_at: when it was submitted.
     pool: where it ran, None: it never got that far.
+    refund: why all that it is charged is given back, None: it is not; then all is `lost_gpu_ms`.
     """
 
     job_id: str
@@ -550,6 +549,7 @@ class JobEnded(Message):
     released_gpu_ms: GpuMs
     created_at: Ms
     pool: str | None = None
+    refund: CreditCause | None = None
 
 
 Command: TypeAlias = (

@@ -24,8 +24,17 @@ CloseMode: TypeAlias = Literal["drain", "kill"]
 # Who ended an attempt. `training`: its own process; `budget`: its cap; `scheduler`: the pool, for
 # another job's sake; `node`: its machine or agent; `platform`: another part of Tunery.
 EndAuthor: TypeAlias = Literal["tenant", "budget", "scheduler", "node", "platform", "training"]
-# Why a credit was given.
-CreditCause: TypeAlias = Literal["lost", "preempted", "bad_node", "platform", "skipped_checkpoint"]
+# Why a credit was given; the last two are of whole jobs.
+CreditCause: TypeAlias = Literal[
+    "lost",
+    "preempted",
+    "bad_node",
+    "platform",
+    "skipped_checkpoint",
+    "oom",
+    "platform_error",
+    "attempts_exhausted",
+]
 
 
 class Token(Part):
@@ -256,9 +265,11 @@ class ForgetWork(Message):
     """The job has ended: no placement will refer to its works any more.
 
     job_id: the job.
+    refund: why all that the job is charged is given back; None: it is not.
     """
 
     job_id: str
+    refund: CreditCause | None = None
 
 
 class RequestPlacement(Message):
@@ -499,9 +510,9 @@ class UsageSliced(Message):
 
 
 class UsageCredited(Message):
-    """Billed use of one lease that is given back, because the platform lost the work.
+    """Billed use that is given back, because the platform lost or failed the work.
 
-    lease: the lease.
+    lease: the lease that it was used by, or at whose start it was found to be lost.
     hour_utc: hour whose use it takes back, in hours since the epoch; in records of before
       November 22nd, 2026, the hour in which the lease ended.
     lost_gpu_ms: how much.

@@ -40,7 +40,7 @@ JOBS: Final = Aggregate(
 )
 POOLS: Final = Aggregate(
     stream=POOL,
-    fold_version=5,  # 5: what jobs are charged, by hour
+    fold_version=6,  # 6: what jobs are charged, by hour, and refunds of jobs
     initial=NO_POOLS,
     state_type=Pools,
     decide=decide_pool,

@@ -129,14 +129,15 @@ def _pins(header: Header, event: PinsWanted) -> tuple[Send, ...]:
 
 
 def _after_job(header: Header, event: JobEnded) -> tuple[Send, ...]:
-    """Announce the end, release the dataset, and let the pool forget the job's works."""
+    """Announce the end, release the dataset; the pool refunds and forgets the job."""
     sends = (
         _announce(header, event.job_id, event.outcome, "ended"),
         Send("dataset", header.key, header.tenant, UnpinDataset(job_id=event.job_id)),
     )
     if event.pool is None:
         return sends
-    return (*sends, _to_pool(event.pool, header.tenant, ForgetWork(job_id=event.job_id)))
+    forget = ForgetWork(job_id=event.job_id, refund=event.refund)
+    return (*sends, _to_pool(event.pool, header.tenant, forget))
 
 
 def _announce(header: Header, job_id: str, what: str, fact: str) -> Send:

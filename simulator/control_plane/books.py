@@ -9,7 +9,7 @@ from schemas.pool import UsageCredited, UsageSliced
 from schemas.units import GpuMs, Ms
 from simulator.control_plane.agent import Diary
 from simulator.control_plane.quota_books import Quota
-from simulator.control_plane.usage_books import Agent, Beat, Meter
+from simulator.control_plane.usage_books import WHOLE, Agent, Beat, Meter
 
 
 @dataclass
@@ -67,13 +67,20 @@ class SecondBooks:
             violations.append(f"hold: quota counts {quota.counted}, the pool {dict(meter.net)}")
         for job_id, ended in quota.ended.items():
             said, truth = (ended.billable_gpu_ms, ended.lost_gpu_ms), meter.totals[job_id]
-            net, hold = truth[0] - truth[1], quota.held.get(job_id, 0)
+            before, hold = truth[0] - truth[1], quota.held.get(job_id, 0)
+            refunded = {cause: n for (job, cause), n in meter.refunded.items() if job == job_id}
+            code = ended.failure.code if ended.failure else ""
+            if refunded != ({code: before} if before and code in WHOLE else {}):
+                violations.append(f"refund: {job_id} ended by {code!r}, {refunded} of {before}")
+            net = before - sum(refunded.values())
+            truth = truth[0], truth[0] - net
             if said != truth:
                 violations.append(f"end: {job_id} ends with {said}, its leases cost {truth}")
             if net != self.net[job_id]:
                 violations.append(f"end: {job_id} costs {net}, its lines sum to {self.net[job_id]}")
             if not 0 <= net <= hold:
                 violations.append(f"hold: {job_id} costs {net} of {hold} held")
-            if ended.released_gpu_ms != hold - net:
-                violations.append(f"hold: {job_id} used {net} and releases {ended.released_gpu_ms}")
+            if ended.released_gpu_ms != hold - before:
+                released = ended.released_gpu_ms
+                violations.append(f"hold: {job_id} used {before} and releases {released}")
         return violations

@@ -185,16 +185,29 @@ class AnsweringServices:
                 self._answer("job", tenant, RecordBase(job_id=body.job_id, base=BASE))
             case RegisterVersion():
                 job_id = body.terms.lineage.job_id
-                registered = RecordRegistered(job_id=job_id, model_id=body.terms.model_id)
+                full = Failure(
+                    code=errors.ILLEGAL_STATE, reason=failing("versions_at_most", limit=10)
+                )
+                failed = self._fails(f"publication of {job_id}")
+                registered = RecordRegistered(
+                    job_id=job_id, model_id=body.terms.model_id, failure=full if failed else None
+                )
                 self._answer("job", tenant, registered)
             case _:
                 pass
+
+    def _fails(self, what: str) -> bool:
+        """Whether a service fails a job whose training is paid for."""
+        return self.context.chance(what).random() < self.context.plan.failures / 200
 
     def _read(self, decision: Accepted) -> None:
         for event in decision.events:
             match event:
                 case VerdictDue():
                     verdict = RecordVerdict(job_id=event.job_id, summary=PASSED)
+                    if self._fails(f"verdict of {event.job_id}"):
+                        lost = Failure(code=errors.PLATFORM, reason=failing("scores_unjudged"))
+                        verdict = RecordVerdict(job_id=event.job_id, summary=None, failure=lost)
                     self._answer("job", decision.header.key, verdict)
                 case DeliveryDue():
                     report = DeliveryReport(

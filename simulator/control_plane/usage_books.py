@@ -41,6 +41,7 @@ from simulator.control_plane.true_usage import hours, lost_by_hour, newest_first
 AttemptKey: TypeAlias = tuple[str, int]  # job, attempt
 Agent: TypeAlias = tuple[str, str]  # node, incarnation
 PLATFORM: Final = ("platform", "bad_node", None)
+WHOLE: Final = ("platform_error", "attempts_exhausted")  # ends of jobs that cost nothing
 
 
 class Beat(NamedTuple):
@@ -123,6 +124,7 @@ class Meter:
     totals: dict[str, tuple[GpuMs, GpuMs]] = field(
         default_factory=lambda: defaultdict(lambda: (0, 0))
     )
+    refunded: Counter[tuple[str, str]] = field(default_factory=Counter)  # by job and cause
     lines: Counter[LedgerLine] = field(default_factory=Counter)
     _registered: dict[Agent, set[Ms]] = field(default_factory=dict)
 
@@ -301,7 +303,9 @@ class Meter:
     def _credit(self, event: UsageCredited) -> None:
         ref = event.lease
         lease = self.leases[ref.token.lease]
-        if lease.closed:
+        if event.cause in WHOLE:
+            self.refunded[ref.job_id, event.cause] += event.lost_gpu_ms
+        elif lease.closed:
             self._say("ledger", f"{ref.token} is credited after its end")
         lease.credited[event.hour_utc] += event.lost_gpu_ms
         self.net[ref.tenant, ref.job_id, event.hour_utc] -= event.lost_gpu_ms
@@ -369,7 +373,9 @@ class Meter:
             or (end.outcome == "failed" and end.cause in PLATFORM)
         )
         owed = Counter(lease.skipped)
-        if platforms:
+        if end.outcome == "failed" and end.cause == "oom":
+            owed += lost_by_hour(truth, 0)
+        elif platforms:
             owed += lost_by_hour(truth, grant.slots * lease.captured_ms)
         if +lease.credited != +owed:
             self._say("ledger", f"{name} is credited {lease.credited}, owed are {owed}")

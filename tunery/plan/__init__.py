@@ -5,5 +5,6 @@
 * `time`: how long training and evaluation take, and the GPU time held for them
 * `memory`: peak memory of one training slot
 * `price`: price books, and what GPU time and trained tokens cost
+* `refunds`: what is given back, by class of failure
 * `estimate`: all of these for one job
 """

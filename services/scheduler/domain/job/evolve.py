@@ -152,7 +152,7 @@ def _without(jobs: Map[str, OpenJob], job_id: str) -> Map[str, OpenJob]:
 
 def _spend_key(tenant: TenantJobs, event: JobEnded, at: Ms) -> Map[str, Micro]:
     job = tenant.jobs.get(event.job_id)
-    if job is None or job.cap is None:
+    if job is None or job.cap is None or event.refund is not None:
         return tenant.spent_micro
     window = cap_window(job.cap, at)
     gpu_ms = max(0, event.billable_gpu_ms - event.lost_gpu_ms)

@@ -41,6 +41,7 @@ from schemas.units import GpuMs
 from services.scheduler.domain.job.policy import Again, GiveUp, budget_exhausted, next_step
 from services.scheduler.domain.job.quota import attempt_gpu_ms_max, rest_gpu_ms
 from services.scheduler.domain.job.state import OpenJob
+from tunery.plan.refunds import job_refund
 
 HARDNESS: Final[dict[CloseMode | None, int]] = {None: 0, "drain": 1, "kill": 2}
 
@@ -238,6 +239,7 @@ def end_job(
     failure: Failure | None = None,
 ) -> JobEnded:
     """The job is settled: the unused rest of its hold is released."""
+    refund = None if failure is None else job_refund(failure.code)
     return JobEnded(
         job_id=job.job_id,
         outcome=outcome,
@@ -245,10 +247,11 @@ def end_job(
         failure=failure,
         trained_tokens=job.trained_tokens,
         billable_gpu_ms=job.billable_gpu_ms,
-        lost_gpu_ms=job.lost_gpu_ms,
+        lost_gpu_ms=job.lost_gpu_ms if refund is None else job.billable_gpu_ms,
         released_gpu_ms=rest_gpu_ms(job),
         created_at=job.created_at,
         pool=None if job.work_id is None else job.spec.pool,
+        refund=refund,
     )
 
 

@@ -18,12 +18,13 @@ from schemas.pool import (
     ReportExit,
     UsageCredited,
     UsageSliced,
+    WorkForgotten,
 )
 from schemas.reasons import EndCode, ending
 from schemas.sealed import Sealed
 from schemas.training import AttemptOutcome, FailureCause, Result
 from schemas.units import GpuMs, Ms
-from services.scheduler.domain.pool.state import Lease
+from services.scheduler.domain.pool.state import Lease, Pool
 from services.scheduler.domain.pool.usage import (
     ChargedHour,
     charge,
@@ -32,13 +33,11 @@ from services.scheduler.domain.pool.usage import (
     newest_hours,
     slices,
 )
+from tunery.plan.refunds import attempt_refund
 
 # Exits that a kill or a drain notice by itself leads to; other causes stay what they are.
 CAUSES_OF_ENDING: Final[frozenset[FailureCause | None]] = frozenset({None, "platform"})
-CREDITED: Final[Mapping[FailureCause, CreditCause]] = {
-    "bad_node": "bad_node",
-    "platform": "platform",
-}
+REFUNDS_MAX: Final = 1_000  # credits in one record, at about 300 bytes each; ticks go on
 # Who ended a process that failed by itself; what is not here is its own doing.
 AUTHORS: Final[Mapping[FailureCause, EndAuthor]] = {"bad_node": "node", "platform": "platform"}
 
@@ -196,6 +195,21 @@ def credit(
     )
 
 
+def settle(pool: Pool, job_id: str, refund: CreditCause | None) -> tuple[Event, ...]:
+    """Forgets a job that has ended, after all that it is charged is given back where it is."""
+    charged = () if refund is None else tuple(reversed(pool.charged.get(job_id, ())))
+    credits_given = tuple(
+        UsageCredited(
+            lease=hour.lease, hour_utc=hour.hour_utc, lost_gpu_ms=hour.gpu_ms, cause=refund
+        )
+        for hour in charged[:REFUNDS_MAX]
+        if refund is not None
+    )
+    if len(charged) > REFUNDS_MAX:
+        return credits_given
+    return (*credits_given, WorkForgotten(job_id=job_id))
+
+
 def kill(lease: Lease, ended_by: EndAuthor, reason: Reason) -> LeaseKilled:
     """The order to kill; an earlier order to drain stays its author."""
     first = lease.ending
@@ -218,26 +232,14 @@ def _started_at(lease: Lease, at: Ms) -> Ms:
 def _credit_end(
     lease: Lease, end: LeaseEnd, last: tuple[UsageSliced, ...]
 ) -> tuple[UsageCredited, ...]:
-    cause = _credit_cause(end)
-    if cause is None or lease.started_at is None:
+    refund = attempt_refund(end.outcome, end.ended_by, end.cause)
+    if refund.cause is None:
         return ()
     charged, billable = lease.charged, lease.billable_gpu_ms
     for usage in last:
         charged, billable = charge(charged, usage), billable + usage.billable_gpu_ms
-    return credit(lease.ref, charged, lost_gpu_ms(billable, lease.slots, lease.captured_ms), cause)
-
-
-def _credit_cause(end: LeaseEnd) -> CreditCause | None:
-    """The platform's part. A tenant who pauses or cancels pays for what ran; a victim does not."""
-    match end.outcome:
-        case "lost":
-            return "lost"
-        case "preempted":
-            return None if end.ended_by == "tenant" else "preempted"
-        case "failed":
-            return CREDITED.get(end.cause or "platform")
-        case _:
-            return None
+    kept_ms = lease.captured_ms if refund.scope == "since_checkpoint" else 0
+    return credit(lease.ref, charged, lost_gpu_ms(billable, lease.slots, kept_ms), refund.cause)
 
 
 def _judge(lease: Lease, report: ReportExit) -> tuple[AttemptOutcome, FailureCause | None]:

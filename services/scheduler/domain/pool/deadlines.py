@@ -1,5 +1,6 @@
 """What is due when: drain notices before the cap, kills at their deadlines, silence of agents."""
 
+from itertools import chain
 from typing import Final
 
 from schemas.envelope import Context
@@ -49,7 +50,8 @@ def earliest(state: Pools) -> tuple[Ms, str] | None:
         for lease in pool.leases.values()
         if not lease.closed and (lease_due_at := due_at(lease)) is not None
     )
-    return min(due, default=None)
+    refunds = ((0, key) for key, pool in state.items() if pool.refunds)
+    return min(chain(due, refunds), default=None)
 
 
 def tick(pool: Pool, ctx: Context) -> tuple[Event, ...]:
@@ -59,6 +61,8 @@ def tick(pool: Pool, ctx: Context) -> tuple[Event, ...]:
         lease_due_at = due_at(lease)
         if lease_due_at is not None and lease_due_at <= ctx.at:
             events += _due(lease, ctx)
+    for job_id, cause in sorted(pool.refunds.items()):
+        events += closing.settle(pool, job_id, cause)
     return tuple(events)
 
 

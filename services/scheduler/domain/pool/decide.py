@@ -25,7 +25,6 @@ from schemas.pool import (
     RetireNode,
     Token,
     WaitExplained,
-    WorkForgotten,
     WorkKept,
 )
 from schemas.reasons import ending, refusing
@@ -70,8 +69,7 @@ def _decide_fact(pool: Pool, command: Command, ctx: Context) -> tuple[Event, ...
         case DescribeWork():
             return _describe(pool, command)
         case ForgetWork():
-            known = command.job_id in pool.works
-            return (WorkForgotten(job_id=command.job_id),) if known else ()
+            return _forget(pool, command)
         case RequestPlacement():
             return _request(pool, command)
         case ClosePlacement():
@@ -101,6 +99,12 @@ def _describe(pool: Pool, command: DescribeWork) -> tuple[Event, ...]:
     if is_described(pool, described.job_id, described.work_id):
         return ()
     return (WorkKept(tenant=command.tenant, description=described),)
+
+
+def _forget(pool: Pool, command: ForgetWork) -> tuple[Event, ...]:
+    if command.job_id not in pool.works:
+        return ()
+    return closing.settle(pool, command.job_id, command.refund)
 
 
 def _request(pool: Pool, command: RequestPlacement) -> tuple[Event, ...]:

@@ -76,6 +76,7 @@ def evolve_pool(pool: Pool, event: Event, ctx: Context) -> Pool:
                 works=_without(pool.works, event.job_id),
                 attempts=_without(pool.attempts, event.job_id),
                 charged=_without(pool.charged, event.job_id),
+                refunds=_without(pool.refunds, event.job_id),
             )
         case PlacementQueued():
             return _with_waiting(pool, event)
@@ -96,6 +97,8 @@ def evolve_pool(pool: Pool, event: Event, ctx: Context) -> Pool:
             | UsageCredited()
         ):
             lease = pool.leases.get(lease_key(event.lease.token.lease))
+            if isinstance(event, UsageCredited) and (lease is None or lease.closed):
+                return _with_refund(pool, event)
             return pool if lease is None else _put(pool, _evolve_lease(lease, event, ctx))
         case _:
             assert_never(event)
@@ -234,6 +237,19 @@ def _with_freed(pool: Pool, event: MemberFreed) -> Pool:
 
 def _without(entries: Map[str, V], key: str) -> Map[str, V]:
     return entries.delete(key) if key in entries else entries
+
+
+def _with_refund(pool: Pool, event: UsageCredited) -> Pool:
+    """A credit after the end of its lease is a part of its job's refund."""
+    job_id = event.lease.job_id
+    if job_id not in pool.charged:
+        return pool
+    charged = take_back(pool.charged[job_id], event.hour_utc, event.lost_gpu_ms)
+    return replace(
+        pool,
+        charged=pool.charged.set(job_id, charged),
+        refunds=pool.refunds.set(job_id, event.cause),
+    )
 
 
 # --- leases ---------------------------------------------------------------------------------------

@@ -8,7 +8,15 @@ from msgspec import Struct
 
 from schemas.account import Lane
 from schemas.envelope import Reason
-from schemas.pool import EndAuthor, LeaseMember, LeaseRef, LeaseSeen, NodeDescription, Placement
+from schemas.pool import (
+    CreditCause,
+    EndAuthor,
+    LeaseMember,
+    LeaseRef,
+    LeaseSeen,
+    NodeDescription,
+    Placement,
+)
 from schemas.training import Checkpoint, WorkDescription
 from schemas.units import GpuMs, Ms
 from services.scheduler.domain.pool.usage import ChargedHour
@@ -138,6 +146,7 @@ class Pool(Struct, frozen=True, kw_only=True):
     works: by job id, in the order of their description.
     attempts: highest attempt seen of each job, so that none is placed twice.
     charged: hours of jobs that have no open lease, by job id, oldest first.
+    refunds: why ended jobs are given back all, by job id; here while one record cannot hold it.
     next_lease: number of the next lease.
     arrivals: placements queued so far.
     """
@@ -148,6 +157,7 @@ class Pool(Struct, frozen=True, kw_only=True):
     works: Map[str, tuple[WorkDescription, ...]] = Map()
     attempts: Map[str, int] = Map()
     charged: Map[str, tuple[ChargedHour, ...]] = Map()
+    refunds: Map[str, CreditCause] = Map()
     next_lease: int = 1
     arrivals: int = 0
 

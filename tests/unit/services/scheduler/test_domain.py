@@ -9,18 +9,18 @@ import pytest
 from schemas.account import STANDARD_EVENT_TYPES
 from schemas.job import ResumeJob
 from schemas.pool import PlacementClosed
+from services.scheduler.domain.job import steps
 from services.scheduler.domain.job.quota import month_of, open_gpu_ms
 from services.scheduler.domain.pool import closing, evolve
 from services.scheduler.domain.pool.usage import ChargedHour
 from simulator.control_plane.samples import POOL
+from simulator.control_plane.usage_books import WHOLE
 from tests.unit.services.scheduler.world import STEPS_MAX, TENANTS, World
 from tunery.runtime.journal.codec import canonical
 from tunery.runtime.journal.snapshots import revive
 
 CHAOTIC_STEPS = 120
 SEEDS = 80
-SLEEPING_SEEDS = (2, 7)
-SEEDS_OF_LONG_CREDITS = (14, 18)
 
 
 def settled(world: World) -> World:
@@ -75,28 +75,42 @@ def test_every_job_ends_and_the_books_agree_under_faults(seed: int) -> None:
     assert world.pool.refolded() == world.pool.state
 
 
-@pytest.mark.parametrize("seed", SLEEPING_SEEDS)
-def test_money_a1_without_the_agents_clock_sleep_is_billed(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Finding A1, by seed: with the node's last heartbeat as proof the second books disagree."""
+def violated(seeds: range) -> str:
+    """What the second books say first over these seeds; empty: they agree with all of them."""
+    for seed in seeds:
+        try:
+            violations = settled(chaotic(seed)).books.violations_at_the_end()
+        except AssertionError as violation:
+            return str(violation)
+        if violations:
+            return violations[0]
+    return ""
+
+
+def test_money_a1_without_the_agents_clock_sleep_is_billed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Finding A1: with the node's last heartbeat as proof the second books disagree."""
     monkeypatch.setattr(evolve, "_proof", lambda _lease, node: node.last_seen)
-    with pytest.raises(AssertionError, match="ledger: "):
-        settled(chaotic(seed))
+    assert violated(range(7, SEEDS)).startswith("ledger: ")
 
 
-@pytest.mark.parametrize("seed", SEEDS_OF_LONG_CREDITS)
 def test_money_b4_a_credit_in_the_hour_of_the_end_leaves_less_than_nothing(
-    seed: int, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Finding B4, by seed: one line for work of several hours takes back more than its hour has."""
+    """Finding B4: one line for work of several hours takes back more than its hour has."""
 
     def in_one_hour(charged: Sequence[ChargedHour], gpu_ms: int) -> tuple[tuple[int, int], ...]:
         return ((charged[-1].hour_utc, gpu_ms),) if charged and gpu_ms else ()
 
     monkeypatch.setattr(closing, "newest_hours", in_one_hour)
-    with pytest.raises(AssertionError, match=r"ledger: .* leaves less than nothing in its hour"):
-        settled(chaotic(seed))
+    assert violated(range(14, SEEDS)).endswith("leaves less than nothing in its hour")
+
+
+def test_money_a2_without_refunds_a_platform_error_is_billed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Finding A2: a job whose verdict or publication failed was billed."""
+    monkeypatch.setattr(steps, "job_refund", lambda _: None)
+    assert violated(range(SEEDS)).startswith("refund: ")
 
 
 def test_the_same_seed_gives_the_same_journals() -> None:
@@ -118,7 +132,8 @@ def test_every_kind_of_fault_occurs_over_the_seeds() -> None:
         if isinstance(event, PlacementClosed)
     }
     assert outcomes == {"succeeded", "failed", "cancelled"}
-    assert {"budget_exhausted", "out_of_memory", "diverged"} <= codes
+    assert {"budget_exhausted", "out_of_memory", "diverged", "platform_error"} <= codes
+    assert {cause for w in worlds for _, cause in w.books.meter.refunded} == set(WHOLE)
     assert {("lost", None), ("preempted", None), ("failed", "budget"), ("not_started", None)} <= (
         closed
     )

@@ -3,12 +3,17 @@
 from datetime import UTC, datetime
 from typing import Final
 
+import pytest
+
+from schemas import errors
 from schemas.account import RICH_EVENT_TYPES, Announce
-from schemas.envelope import Header, Reason, Rejected
-from schemas.job import JobEnded, PauseJob, PlacementUnwanted
+from schemas.envelope import Header, Reason, Rejected, Tick
+from schemas.job import JobEnded, PauseJob, PlacementUnwanted, RecordRegistered, RecordVerdict
 from schemas.pool import (
     ClosePlacement,
+    EndAuthor,
     EndRequest,
+    ForgetWork,
     LeaseKilled,
     LeaseRef,
     PlacementClosed,
@@ -16,12 +21,15 @@ from schemas.pool import (
     UsageCredited,
     UsageSliced,
 )
-from schemas.reasons import ending
+from schemas.reasons import Failure, ending, failing
+from schemas.training import FailureCause
 from schemas.units import HOUR_MS
 from services.scheduler.domain.job.quota import window_gpu_ms
+from services.scheduler.domain.pool import closing
+from services.scheduler.domain.pool.deadlines import earliest
 from services.scheduler.react import react_job, react_pool
-from simulator.control_plane.samples import MINUTE, POOL, T0
-from tests.unit.services.scheduler.joined import Joined
+from simulator.control_plane.samples import MINUTE, PASSED, POOL, T0
+from tests.unit.services.scheduler.joined import JOB_ID, Joined
 from tests.unit.services.scheduler.lives import LIVES, TENANT, new_tenant
 
 HEADER = Header(
@@ -171,3 +179,123 @@ def test_money_b4_only_what_came_after_the_last_checkpoint_is_taken_back() -> No
     ]
     assert story.billed == {FIRST_HOUR - 3: HOUR_MS, FIRST_HOUR - 2: 30 * MINUTE}
     assert sum(story.quota.values()) == 90 * MINUTE
+
+
+def trained() -> Joined:
+    """Ninety minutes of training, with a checkpoint each half hour."""
+    story = Joined(DECEMBER - HOUR_MS)
+    story.start()
+    for step in range(1, 4):
+        story.wait(30 * MINUTE)
+        story.save(step, 30 * MINUTE * step)
+    story.beat(90 * MINUTE)
+    return story
+
+
+def evaluated() -> Joined:
+    """The same with its evaluation of five minutes: `job` waits for the verdict."""
+    story = trained()
+    story.exit("succeeded", 90 * MINUTE)
+    story.start()
+    story.wait(5 * MINUTE)
+    story.exit("succeeded", 5 * MINUTE)
+    return story
+
+
+UNJUDGED = Failure(code=errors.PLATFORM, reason=failing("scores_unjudged"))
+FULL = Failure(code=errors.ILLEGAL_STATE, reason=failing("versions_at_most", limit=10))
+
+
+@pytest.mark.parametrize("at", ["verdict", "publication"])
+def test_money_a2_a_job_that_fails_by_a_platform_error_costs_nothing(at: str) -> None:
+    """Finding A2: 95 minutes were billed for scores that we lost, and 0 credited."""
+    story = evaluated()
+    if at == "verdict":
+        story.to_job(RecordVerdict(job_id=JOB_ID, summary=None, failure=UNJUDGED))
+    else:
+        story.to_job(RecordVerdict(job_id=JOB_ID, summary=PASSED))
+        story.to_job(RecordRegistered(job_id=JOB_ID, model_id="ft:smol", failure=FULL))
+    assert story.end.failure is not None
+    assert (story.end.failure.code, story.end.refund) == ("platform_error", "platform_error")
+    assert story.end.billable_gpu_ms == story.end.lost_gpu_ms == 95 * MINUTE
+    assert {cause for cause, *_ in story.credits} == {"platform_error"}
+    assert story.billed == {}
+    assert story.quota == {"2026-11": 0, "2026-12": 0}
+
+
+def test_money_a2_a_job_whose_attempts_are_exhausted_costs_nothing() -> None:
+    """Finding A2: four platform errors in a row were billed 90 minutes."""
+    story = trained()
+    story.exit("failed", 90 * MINUTE, "platform")
+    for _ in range(3):
+        story.start()
+        story.wait(MINUTE)
+        story.exit("failed", MINUTE, "platform")
+    assert story.end.failure is not None
+    assert story.end.failure.code == "attempts_exhausted"
+    assert {cause for cause, *_ in story.credits} == {"platform", "attempts_exhausted"}
+    assert story.billed == {}
+
+
+def test_money_a2_a_refund_is_given_once_whatever_comes_twice() -> None:
+    story = evaluated()
+    verdict = RecordVerdict(job_id=JOB_ID, summary=None, failure=UNJUDGED)
+    story.to_job(verdict)
+    lines = len(story.rows)
+    story.to_job(verdict)
+    story.to_pool(ForgetWork(job_id=JOB_ID, refund="platform_error"))
+    assert len(story.rows) == lines
+    assert JOB_ID not in story.pool.state[POOL].charged
+    assert story.pool.refolded() == story.pool.state
+
+
+def test_money_a2_memory_that_ran_out_credits_the_attempt_with_its_checkpoints() -> None:
+    story = trained()
+    story.exit("failed", 90 * MINUTE, "oom")
+    assert story.credits == [("oom", FIRST_HOUR - 1, HOUR_MS), ("oom", FIRST_HOUR, 30 * MINUTE)]
+    assert story.billed == {}
+
+
+@pytest.mark.parametrize("cause", ["user", "bad_data", "divergence", "budget"])
+def test_money_a2_what_the_tenant_is_answerable_for_is_billed(cause: FailureCause) -> None:
+    story = trained()
+    story.exit("failed", 90 * MINUTE, cause)
+    assert story.credits == []
+    assert sum(story.billed.values()) == 90 * MINUTE
+
+
+@pytest.mark.parametrize("cause", ["platform", "bad_node"])
+def test_money_a2_a_platform_failure_credits_the_work_since_the_last_checkpoint(
+    cause: FailureCause,
+) -> None:
+    story = trained()
+    story.wait(5 * MINUTE)
+    story.exit("failed", 95 * MINUTE, cause)
+    assert story.credits == [(cause, FIRST_HOUR, 5 * MINUTE)]
+
+
+@pytest.mark.parametrize(("ended_by", "lost"), [("tenant", 0), ("scheduler", 5 * MINUTE)])
+def test_money_a2_a_tenant_who_ends_an_attempt_pays_and_a_victim_does_not(
+    ended_by: EndAuthor, lost: int
+) -> None:
+    story = trained()
+    request = EndRequest(attempt=1, mode="kill", ended_by=ended_by, reason=ending("preempted"))
+    story.to_pool(ClosePlacement(job_id=JOB_ID, request=request))
+    story.wait(5 * MINUTE)
+    story.exit("preempted", 95 * MINUTE)
+    assert sum(story.billed.values()) == 95 * MINUTE - lost
+    assert sum(amount for _, _, amount in story.credits) == lost
+
+
+def test_money_a2_a_refund_larger_than_a_record_goes_on_with_ticks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(closing, "REFUNDS_MAX", 2)
+    story = evaluated()
+    story.to_job(RecordVerdict(job_id=JOB_ID, summary=None, failure=UNJUDGED))
+    assert len(story.credits) == 2
+    assert earliest(story.pool.state) == (0, POOL)
+    story.to_pool(Tick())
+    assert story.billed == {}
+    assert earliest(story.pool.state) is None
+    assert story.pool.refolded() == story.pool.state

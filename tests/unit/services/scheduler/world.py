@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from schemas import errors
 from schemas.account import Announce, Lane, WebhookEvent
 from schemas.dataset import PinDataset, UnpinDataset
 from schemas.envelope import Header, Message, Rejected, Tick
@@ -29,6 +30,7 @@ from schemas.job import (
 )
 from schemas.model import PinBase, RegisterVersion
 from schemas.pool import LeaseSeen, NodeDescription, NodeSeen, ObserveNodes
+from schemas.reasons import Failure, failing
 from schemas.training import AttemptOutcome, FailureCause
 from schemas.units import HOUR_MS
 from services.scheduler.app import JOBS, POOLS
@@ -91,7 +93,7 @@ class WorldNode:
 
 class World:
     def __init__(self, seed: int, nodes: int = 2, chaos: bool = True) -> None:
-        self.random, self.chaos = Random(seed), chaos
+        self.seed, self.random, self.chaos = seed, Random(seed), chaos
         self.at = T0 + self.random.randrange(HOUR_MS)
         self.job = Decider(JOBS, "", self.at)
         self.pool = Decider(POOLS, POOL, self.at)
@@ -162,7 +164,12 @@ class World:
                     if node.agent is not None:
                         node.agent.fold(event)
             if isinstance(event, VerdictDue):
-                self.send("job", key, RecordVerdict(job_id=event.job_id, summary=PASSED))
+                unjudged = Failure(code=errors.PLATFORM, reason=failing("scores_unjudged"))
+                failed = self._fails_elsewhere(event.job_id)
+                verdict = RecordVerdict(job_id=event.job_id, summary=PASSED)
+                if failed == "gate":
+                    verdict = RecordVerdict(job_id=event.job_id, summary=None, failure=unjudged)
+                self.send("job", key, verdict)
             for send in react(header, event):
                 if send.stream in self.queues:
                     self.queues[send.stream].append((send.key, send.body))
@@ -179,14 +186,24 @@ class World:
                 self.send("job", tenant, RecordBase(job_id=body.job_id, base=BASE))
             case RegisterVersion():
                 job_id = body.terms.lineage.job_id
-                done_too = RecordRegistered(job_id=job_id, model_id=body.terms.model_id)
-                self.send("job", tenant, done_too)
+                full = Failure(
+                    code=errors.ILLEGAL_STATE, reason=failing("versions_at_most", limit=10)
+                )
+                failed = self._fails_elsewhere(job_id) == "registry"
+                registered = RecordRegistered(
+                    job_id=job_id, model_id=body.terms.model_id, failure=full if failed else None
+                )
+                self.send("job", tenant, registered)
             case Announce():
                 self.announced.append(body.event)
             case UnpinDataset():
                 self.unpinned.append(body.job_id)
             case _:
                 raise AssertionError(f"no simulated service handles {body}")
+
+    def _fails_elsewhere(self, job_id: str) -> str:
+        """The service that fails this job after its training was paid for."""
+        return Random(f"{self.seed}/{job_id}").choice(("gate", "registry", *[""] * 8))
 
     def calm(self) -> None:
         """Stop all faults; dead nodes stay dead, and one node has never failed under any job."""

@@ -1,0 +1,56 @@
+"""Refunds: every class of failure has its row, and the documentation shows the same table."""
+
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from schemas import errors
+from schemas.pool import CreditCause, EndAuthor
+from schemas.training import AttemptOutcome, FailureCause
+from tunery.plan.refunds import ATTEMPTS, JOBS, attempt_refund, job_refund, table
+
+ROOT = Path(__file__).resolve().parents[4]
+
+
+def test_every_end_of_an_attempt_has_its_row() -> None:
+    ends = (*get_args(AttemptOutcome), *get_args(FailureCause), "tenant")
+    assert set(ATTEMPTS) == set(ends) - {"failed"}
+
+
+def test_every_cause_of_a_credit_is_of_one_row() -> None:
+    causes = [refund.cause for refund in (*ATTEMPTS.values(), *JOBS.values()) if refund.cause]
+    assert sorted((*causes, "skipped_checkpoint")) == sorted(get_args(CreditCause))
+
+
+@pytest.mark.parametrize(
+    ("outcome", "ended_by", "cause", "credited"),
+    [
+        ("lost", "node", None, "lost"),
+        ("preempted", "scheduler", None, "preempted"),
+        ("preempted", "tenant", None, None),
+        ("failed", "training", "oom", "oom"),
+        ("failed", "training", "user", None),
+        ("failed", "platform", None, "platform"),
+        ("failed", "tenant", "platform", "platform"),
+        ("succeeded", "training", None, None),
+    ],
+)
+def test_known_ends(
+    outcome: AttemptOutcome,
+    ended_by: EndAuthor,
+    cause: FailureCause | None,
+    credited: CreditCause | None,
+) -> None:
+    assert attempt_refund(outcome, ended_by, cause).cause == credited
+
+
+def test_whole_jobs_are_given_back_for_the_platforms_reasons_alone() -> None:
+    assert job_refund(errors.PLATFORM) == "platform_error"
+    assert job_refund(errors.ATTEMPTS_EXHAUSTED) == "attempts_exhausted"
+    billed = (errors.USER_ERROR, errors.BAD_DATA, errors.DIVERGED, errors.BUDGET_EXHAUSTED)
+    assert [job_refund(code) for code in billed] == [None] * len(billed)
+
+
+def test_the_documentation_shows_the_table() -> None:
+    assert table() in (ROOT / "docs" / "reference" / "billing.md").read_text(encoding="utf-8")

@@ -1,0 +1,93 @@
+"""What is given back when an attempt or a job ends before its time: one row per class of failure.
+
+Credits are of GPU time, and take back the newest of what the job is charged, each in the hour of
+its use. `table` is a section of docs/reference/billing.md.
+"""
+
+from collections.abc import Mapping
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from schemas import errors
+from schemas.pool import CreditCause, EndAuthor
+from schemas.training import AttemptOutcome, FailureCause
+
+#: how an attempt ended: what became of it, the cause of its failure, or by its tenant's wish
+AttemptClass: TypeAlias = Literal["succeeded", "not_started", "lost", "preempted", "tenant"]
+#: how much is given back
+Scope: TypeAlias = Literal["nothing", "since_checkpoint", "attempt", "job"]
+
+
+class Refund(NamedTuple):
+    """What is given back for one class of failure.
+
+    scope: how much.
+    cause: what its lines of the ledger say; None: there are none.
+    meaning: the failure in words.
+    """
+
+    scope: Scope
+    cause: CreditCause | None
+    meaning: str
+
+
+ATTEMPTS: Final[Mapping[AttemptClass | FailureCause, Refund]] = {
+    "lost": Refund("since_checkpoint", "lost", "the machine was lost, replaced, or left"),
+    "preempted": Refund(
+        "since_checkpoint", "preempted", "anyone but the tenant stopped it, such as the scheduler"
+    ),
+    "bad_node": Refund("since_checkpoint", "bad_node", "the machine failed, or no step was made"),
+    "platform": Refund("since_checkpoint", "platform", "another part of Tunery failed"),
+    "oom": Refund("attempt", "oom", "memory ran out although the estimate said that it fits"),
+    "tenant": Refund("nothing", None, "its tenant paused or cancelled the job"),
+    "budget": Refund("nothing", None, "the use that its hold allows was up"),
+    "divergence": Refund("nothing", None, "the loss became infinite or not a number"),
+    "bad_data": Refund("nothing", None, "a row of the training file cannot be trained on"),
+    "user": Refund("nothing", None, "the request was wrong"),
+    "succeeded": Refund("nothing", None, "it did what it was asked to"),
+    "not_started": Refund("nothing", None, "it never ran, so nothing is billed"),
+}
+JOBS: Final[Mapping[str, Refund]] = {
+    errors.PLATFORM: Refund(
+        "job",
+        "platform_error",
+        "scores could not be judged, or the adapter could not be published",
+    ),
+    errors.ATTEMPTS_EXHAUSTED: Refund(
+        "job", "attempts_exhausted", "too many attempts in a row failed for the platform's reasons"
+    ),
+}
+SCOPES: Final[Mapping[Scope, str]] = {
+    "nothing": "nothing",
+    "since_checkpoint": "work since the last checkpoint",
+    "attempt": "the whole attempt",
+    "job": "the whole job",
+}
+
+
+def attempt_refund(
+    outcome: AttemptOutcome, ended_by: EndAuthor, cause: FailureCause | None
+) -> Refund:
+    """What is given back for the end of an attempt. A failure without a cause is the platform's."""
+    if outcome == "failed":
+        return ATTEMPTS[cause or "platform"]
+    return ATTEMPTS["tenant" if outcome == "preempted" and ended_by == "tenant" else outcome]
+
+
+def job_refund(code: str) -> CreditCause | None:
+    """Why all of a failed job is given back; None: its attempts' credits are all."""
+    refund = JOBS.get(code)
+    return None if refund is None else refund.cause
+
+
+def table() -> str:
+    """Both tables as Markdown."""
+    rows: list[tuple[str, str, Refund]]
+    rows = [("attempt", name, refund) for name, refund in ATTEMPTS.items()]
+    rows += [("job", code, refund) for code, refund in JOBS.items()]
+    lines = [
+        f"| {what} | `{name}` | {refund.meaning} | {SCOPES[refund.scope]} "
+        f"| {f'`{refund.cause}`' if refund.cause else ''} |"
+        for what, name, refund in rows
+    ]
+    head = "| what ended | class | meaning | given back | cause on the line |"
+    return "\n".join((head, "|---|---|---|---|---|", *lines))
