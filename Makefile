@@ -44,8 +44,11 @@ test: check integration ## all that must pass: check, then tests with torch and 
 pythons: setup ## quick tests and outages on the oldest and the newest Python found
 	@$(BIN)/python -m tests.pythons
 
+# Four times the examples of `make check`, here and in the tests with servers.
+integration: export HYPOTHESIS_PROFILE = repeatable
 integration: setup
 	$(BIN)/python -m simulator --seeds 500 --first 1001
+	$(PYTEST) $(SHARED) -m "(hypothesis or long) and not train" $(QUICK)
 	$(PYTEST) $(BESIDE) tests/unit -m train
 	$(PYTEST) $(BESIDE) -m "not soak" --ignore=$(OUTAGES) $(SLOW)
 	$(PYTEST) -m "not soak" $(OUTAGES)
@@ -63,7 +66,7 @@ contracts:
 	@$(BIN)/lint-imports
 
 unit:
-	@$(PYTEST) $(SHARED) -m "not train" $(QUICK)
+	@$(PYTEST) $(SHARED) -m "not train and not long" $(QUICK)
 
 fmt: setup ## format and sort imports
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .

@@ -89,10 +89,10 @@ _OWNER = partition.PartitionOwner
 _SEATS = run, "SEATS_AGGREGATE"
 MUTANTS: Final[Sequence[Mutant]] = (
     Mutant("epoch check off", *_RULE, broken.epoch_off, "agreement"),
-    Mutant("opened check off", *_RULE, broken.opened_off, "agreement", 41, faults=_LOST_CLAIMS),
+    Mutant("opened check off", *_RULE, broken.opened_off, "agreement", 18, faults=_LOST_CLAIMS),
     Mutant("cause check off", *_RULE, broken.cause_off, "false stop"),
     Mutant("cause check and hash chain off", *_RULE, broken.cause_and_chain_off, "agreement"),
-    Mutant("hash chain off", *_RULE, broken.chain_off, "agreement", 43, faults=_LOST_CLAIMS),
+    Mutant("hash chain off", *_RULE, broken.chain_off, "agreement", 153, faults=_LOST_CLAIMS),
     Mutant("hash chain tested first", *_RULE, broken.chain_first, "false stop"),
     Mutant("hash chain tested before the cause", *_RULE, broken.chain_before_cause, "false stop"),
     Mutant(
@@ -129,7 +129,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "_check_last",
         broken.last_not_compared,
         "progress",
-        32,
+        63,
         faults=_once(RECREATED),
     ),
     Mutant("last decided command trimmed", port.FaultyPort, "trim", broken.trim_too_far, "trim"),
@@ -140,7 +140,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "reactions' repeats decided", decision, "recognise", broken.without("reactions"), "dedupe"
     ),
-    Mutant("effects' repeats decided", *_SEATS, broken.RECORDED_AGAIN, "effect", 6),
+    Mutant("effects' repeats decided", *_SEATS, broken.RECORDED_AGAIN, "effect", 5),
     Mutant(
         "reaction skipped in doubt",
         reactor.Reactor,
@@ -196,7 +196,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "_raise_flags",
         broken.flags_stay_down,
         "progress",
-        7,
+        1,
         faults=Faults(
             store_unanswered=40,
             steps=tuple(FaultStep(5_000 + 3_000 * n, "crash") for n in range(5)),

@@ -10,8 +10,6 @@ from collections import Counter
 from typing import Any, Final
 
 import httpx
-import openai
-from openai import AsyncOpenAI
 
 LATE_S: Final = 0.3  # longer than the client waits for an answer
 RETRIES_MAX: Final = 60
@@ -81,6 +79,8 @@ async def storm(
 ) -> tuple[list[str], Counter[str]]:
     """Submit `intents` jobs, half with a key; returns each one's job, and counts of faults."""
     bad = FaultyTransport(line, seed, late_s)
+    from openai import AsyncOpenAI  # a second of import, for few tests
+
     turns = asyncio.Semaphore(AT_ONCE)
     async with AsyncOpenAI(
         base_url=base_url,
@@ -107,8 +107,10 @@ async def storm(
 
 def quick_retries(monkeypatch: Any) -> None:
     """The client's pauses between tries, a tenth of what they are."""
-    monkeypatch.setattr(openai._base_client, "INITIAL_RETRY_DELAY", 0.05)
-    monkeypatch.setattr(openai._base_client, "MAX_RETRY_DELAY", 0.2)
+    from openai import _base_client
+
+    monkeypatch.setattr(_base_client, "INITIAL_RETRY_DELAY", 0.05)
+    monkeypatch.setattr(_base_client, "MAX_RETRY_DELAY", 0.2)
 
 
 async def listed(client: httpx.AsyncClient, prefix: str) -> list[str]:

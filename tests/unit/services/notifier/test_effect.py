@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from openai import OpenAI
-from openai.types.webhooks import FineTuningJobSucceededWebhookEvent
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from schemas.account import (
@@ -183,6 +181,9 @@ async def test_a_delivery_is_signed_verified_and_ended(tmp_path: Path) -> None:
             "type": SUCCEEDED,
             "data": {"id": "ftjob-1"},
         }
+        from openai import OpenAI  # a second of import, for few tests
+        from openai.types.webhooks import FineTuningJobSucceededWebhookEvent
+
         client = OpenAI(api_key="none", webhook_secret=secret)
         event = client.webhooks.unwrap(request.body, request.headers)
         client.close()

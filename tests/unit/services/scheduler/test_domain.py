@@ -21,6 +21,7 @@ from tunery.runtime.journal.snapshots import revive
 
 CHAOTIC_STEPS = 120
 SEEDS = 80
+QUICK_SEEDS = 20  # of these, in `make check`
 
 
 def settled(world: World) -> World:
@@ -50,7 +51,13 @@ def chaotic(seed: int) -> World:
     return world
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize(
+    "seed",
+    [
+        *range(QUICK_SEEDS),
+        *(pytest.param(seed, marks=pytest.mark.long) for seed in range(QUICK_SEEDS, SEEDS)),
+    ],
+)
 def test_every_job_ends_and_the_books_agree_under_faults(seed: int) -> None:
     world = settled(chaotic(seed))
     books = world.books

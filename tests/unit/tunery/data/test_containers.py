@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import ipc, parquet
 
@@ -171,10 +171,12 @@ def test_any_damage_gives_a_report(name: str, at: int, byte: bytes) -> None:
 
 
 def test_a_bomb_is_left_early() -> None:
-    bomb = gzip.compress(b"\0" * (2 * limits.UNPACKED_FREE_BYTES))
+    bomb = gzip.compress(b"\0" * (2 * limits.UNPACKED_FREE_BYTES), compresslevel=1)
     report = check(io.BytesIO(b"".join([bomb] * 3)))
     assert "decompression_bomb" in report.counts or "not_utf8" in report.counts
-    spaces = gzip.compress(b'{"prompt": "' + b" " * (2 * limits.UNPACKED_FREE_BYTES))
+    spaces = gzip.compress(
+        b'{"prompt": "' + b" " * (2 * limits.UNPACKED_FREE_BYTES), compresslevel=1
+    )
     report = check(io.BytesIO(spaces))
     assert report.counts["decompression_bomb"] == 1
     assert report.rows <= 1
@@ -190,7 +192,6 @@ def elements(content: bytes) -> list[Row | Finding]:
     return list(json_array.elements(io.BytesIO(content)))
 
 
-@settings(max_examples=50)
 @given(
     st.lists(
         st.recursive(

@@ -7,7 +7,6 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
-from openai._streaming import SSEDecoder
 
 from schemas.telemetry import LogLine, Progress
 from services.gateway.jobs import streams
@@ -100,6 +99,8 @@ async def test_the_sdk_ignores_comment_lines_of_pauses_and_outages(
     text = b"".join(chunks)
     assert text.count(b": heartbeat") == 4
     assert text.count(b": the service is busy") == 2
+    from openai._streaming import SSEDecoder  # a second of import, for few tests
+
     body = list(SSEDecoder().iter_bytes(iter([text])))
     assert [item.data for item in body] == ['{"id":"1"}', '{"id":"1"}', "[DONE]"]
     assert [item.id for item in body][:2] == ["1", "3"]

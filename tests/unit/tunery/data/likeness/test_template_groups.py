@@ -92,7 +92,7 @@ def one_template(fill_chars: int) -> list[str]:
 def test_rows_of_one_template_are_joined_exactly(fill_chars: int) -> None:
     """Given rows that all share most of their text, some more, then exactly those are removed."""
     texts = one_template(fill_chars)
-    wanted = joined(texts)
+    wanted = joined(tuple(texts))
     assert len(set(wanted)) < len(texts)
     assert clusters(texts).first.tolist() == wanted
 
@@ -102,7 +102,7 @@ def test_parts_of_a_large_template_group_are_compared_as_other_rows(
 ) -> None:
     """Given a group that is joined row by row, then other rows of its buckets are compared too."""
     texts = one_template(60)
-    wanted, alone = joined(texts), list(range(len(texts)))
+    wanted, alone = joined(tuple(texts)), list(range(len(texts)))
     monkeypatch.setattr("tunery.data.likeness.clusters.GROUP_GRAMS_MAX", 1)
     result = clusters(texts).first.tolist()
     assert result != alone

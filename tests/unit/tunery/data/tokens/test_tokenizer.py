@@ -114,7 +114,7 @@ TRIMMED = CHATML.replace("message.content", "message.content | trim")
 
 
 @pytest.mark.parametrize("source", [CHATML, TRIMMED])
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None)
 @given(turns=st.lists(ANY_TURN, min_size=1, max_size=5))
 def test_layouts_and_marks_give_the_same_spans(
     base_dir: Path, source: str, turns: list[Any]
