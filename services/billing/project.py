@@ -44,6 +44,9 @@ CREATE TABLE IF NOT EXISTS ledger (
     PRIMARY KEY (journal_partition, incarnation, journal_offset, pool, lease, hour_utc, kind, cause)
 );
 CREATE INDEX IF NOT EXISTS ledger_tenant_hour ON ledger (tenant, hour_utc);
+CREATE INDEX IF NOT EXISTS ledger_tenant_job ON ledger (tenant, job_id);
+CREATE INDEX IF NOT EXISTS ledger_tenant_position
+    ON ledger (tenant, journal_partition, incarnation, journal_offset);
 """
 TENANTS_DDL: Final = """
 CREATE TABLE IF NOT EXISTS tenants (

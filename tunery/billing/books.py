@@ -48,5 +48,5 @@ def _is_day(text: str) -> bool:
         return False
 
 
-def _begin_together(one: PriceBook, other: PriceBook) -> bool:
-    return (one.currency, one.effective_from) == (other.currency, other.effective_from)
+def _begin_together(book: PriceBook, other: PriceBook) -> bool:
+    return (book.currency, book.effective_from) == (other.currency, other.effective_from)

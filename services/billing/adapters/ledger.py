@@ -1,7 +1,7 @@
 """Reads the ledger in PostgreSQL, and makes invoices of it."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
@@ -16,13 +16,13 @@ from schemas.billing import (
     Statement,
 )
 from schemas.topics import PARTITIONS, POOL
+from services.billing.adapters.usage import QueryConnection, read_usage
 from tunery.billing.invoice import BilledMonth, Invoice, close_invoice, is_billable, make_invoices
-from tunery.billing.lines import WHERE_BOOKS_ARE, LedgerRow, PriceMissing, select_usage
+from tunery.billing.lines import WHERE_BOOKS_ARE, LedgerRow, PriceMissing
 from tunery.billing.periods import BillShare, Cut, Period, share_of
 from tunery.runtime.store.abstract import Store
 
 LEDGER: Final = "ledger"  # the projection
-# Rows of earlier months may be late ones; the bill knows which are its own.
 ROWS = """
 SELECT kind, job_id, role, lane, price_version, hour_utc, used_gpu_ms, gpu_ms, cause,
     journal_partition, incarnation, journal_offset
@@ -40,13 +40,6 @@ ADJUSTMENTS = """
 SELECT reference, reason, currency, amount_micro
 FROM adjustments WHERE tenant = $1 AND period = $2
 """
-
-
-class QueryConnection(Protocol):
-    """What is used of an asyncpg connection or pool; its search path names billing's schema."""
-
-    async def fetch(self, query: str, *args: Any) -> Sequence[Any]:
-        """All rows of the query."""
 
 
 class NoTenant(Exception):
@@ -89,8 +82,8 @@ async def read_invoices(
         ended=ended is not None,
         statement={entry.period: entry for entry in closed}.get(month.name),
     )
-    rows = await read_rows(connection, tenant, month)
-    return make_invoices(billed, select_usage(rows, share_of(month, closed)), books)
+    usage = await read_usage(connection, tenant, share_of(month, closed), by_hour=True)
+    return make_invoices(billed, usage, books)
 
 
 class PostgresBooks:
@@ -122,8 +115,8 @@ class PostgresBooks:
             seller=self._seller,
             adjustments=await _adjustments(self._connection, tenant, month),
         )
-        rows = await read_rows(self._connection, tenant, month)
-        invoices = make_invoices(billed, select_usage(rows, share), books)
+        usage = await read_usage(self._connection, tenant, share, by_hour=False)
+        invoices = make_invoices(billed, usage, books)
         own = {invoice.currency: invoice for invoice in invoices}.get(currency)
         return Statement(
             period=month.name,

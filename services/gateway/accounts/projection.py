@@ -20,7 +20,6 @@ from schemas.account import (
     KeyCreated,
     KeyRevoked,
     KeyRotated,
-    KeyTerms,
     PeriodEnded,
     PlanScheduled,
     PlanSet,
@@ -30,6 +29,9 @@ from schemas.account import (
     TenantSuspended,
 )
 from schemas.envelope import Header, Rejected, Repeated
+from schemas.keys import (
+    KeyTerms,
+)
 from services.gateway.accounts.tables import (
     DELIVERIES,
     ENDPOINTS,

@@ -10,7 +10,6 @@ from schemas.account import (
     AdjustInvoice,
     CreateKey,
     CreateTenant,
-    KeyTerms,
     Lane,
     Limits,
     PlanTerms,
@@ -22,6 +21,9 @@ from schemas.billing import (
     InvoiceAdjustment,
 )
 from schemas.ids import KEY
+from schemas.keys import (
+    KeyTerms,
+)
 from schemas.sealed import Sealed
 from schemas.topics import ACCOUNT
 from schemas.units import HOUR_MS, Ms

@@ -21,8 +21,6 @@ from schemas.account import (
     EndpointChange,
     EndpointTerms,
     ImportPrices,
-    KeyRotation,
-    KeyTerms,
     Limits,
     PeriodEnded,
     PlanTerms,
@@ -45,6 +43,10 @@ from schemas.billing import (
     TaxRate,
 )
 from schemas.envelope import Idempotency, Source, Tick
+from schemas.keys import (
+    KeyRotation,
+    KeyTerms,
+)
 from schemas.units import DAY_MS, HOUR_MS
 from tests.histories.recorder import BEGAN, Recorder
 

@@ -3,11 +3,13 @@
 import asyncio
 import csv
 import io
+import itertools
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from random import Random
 from typing import Any
 from uuid import uuid4
 
@@ -37,14 +39,16 @@ from schemas.pool import (
 )
 from schemas.topics import ACCOUNT, PARTITIONS, POOL, TOPICS
 from schemas.training import AttemptStart
-from services.billing.adapters.ledger import PostgresBooks
-from services.billing.adapters.prices import PriceImport, read_imports
+from services.billing.adapters.ledger import PostgresBooks, read_rows
+from services.billing.adapters.prices import PriceImport, read_books, read_imports
+from services.billing.adapters.usage import read_usage
 from services.billing.app import ACCOUNTS, LEDGER, TENANTS
 from services.billing.domain.state import CLOSE_AFTER_MS
 from services.billing.effect import close
 from services.scheduler.app import POOLS
 from simulator.control_plane.samples import describe, node, request
-from tunery.billing.periods import period_of
+from tunery.billing.lines import bill_lines, select_usage
+from tunery.billing.periods import BillShare, Cut, period, period_of
 from tunery.cli.main import main
 from tunery.local import Stack
 from tunery.runtime.blobs.memory import MemoryBlobs
@@ -361,3 +365,42 @@ async def test_a_credit_is_never_positive_in_the_ledger(world: World) -> None:
                 "INSERT INTO ledger SELECT 0, 0, 0, 'p', 1, 1, 'credit', '', 't', 'j', 1, 'train',"
                 " 'free', 'v', 0, 5, 0"
             )
+
+
+async def test_the_database_selects_the_rows_of_a_bill_as_the_rule_says(world: World) -> None:
+    """Random rows of four months, with late ones and a second incarnation of the journal."""
+    random, months = Random(7), [period(f"2026-{number:02}") for number in range(8, 12)]
+    connection = pool_of(world.runtime.store)
+    async with running(Projector(world.runtime, LEDGER)):
+        for offset in range(600):
+            month = months[random.randrange(offset // 200, 4)]
+            usage = random.random() < 0.8
+            await connection.execute(
+                "INSERT INTO ledger VALUES ($1, $2, $3, 'p', 1, $4, $5, '', $6, $7, 1, 'train',"
+                " 'standard', '2026-11', $8, $8, 0)",
+                *(random.randrange(PARTITIONS), 300 * (offset // 300), offset % 300),
+                month.first_hour + random.randrange(20),
+                "usage" if usage else "credit",
+                TENANT,
+                f"ftjob-{random.randrange(40)}",
+                random.randrange(10**6) if usage else 0,
+            )
+    september = months[1]
+    shares = [BillShare(month=september)]
+    for late, cut in itertools.combinations(range(0, 300, 90), 2):
+        for incarnations in ((), (0,) * PARTITIONS, (300,) * PARTITIONS):
+            first = Cut(offsets=(late,) * PARTITIONS, incarnations=(0,) * len(incarnations))
+            second = Cut(offsets=(cut,) * PARTITIONS, incarnations=incarnations)
+            shares.append(BillShare(month=september, late=first, cut=second))
+            shares.append(BillShare(month=september, late=first))
+    rows = await read_rows(connection, TENANT, september)
+    books = read_books()
+    for share in shares:
+        expected = bill_lines(select_usage(rows, share), books, 1, september)
+        usage_read = await read_usage(connection, TENANT, share, by_hour=True)
+        assert bill_lines(usage_read, books, 1, september) == expected
+        of_jobs = await read_usage(connection, TENANT, share, by_hour=False)
+        lines = bill_lines(of_jobs, books, 1, september)
+        assert sum(line.amount_micro for line in lines) == sum(
+            line.amount_micro for line in expected
+        )

@@ -27,8 +27,6 @@ from schemas.account import (
     ImportPrices,
     KeyRevoked,
     KeyRotated,
-    KeyRotation,
-    KeyTerms,
     Limits,
     PlanSet,
     PlanTerms,
@@ -41,6 +39,10 @@ from schemas.account import (
 )
 from schemas.billing import PriceBook
 from schemas.envelope import Context, Rejected
+from schemas.keys import (
+    KeyRotation,
+    KeyTerms,
+)
 from schemas.model import GLOBAL
 from schemas.reasons import refusing
 from schemas.sealed import Sealed
@@ -278,13 +280,15 @@ def prices(book: PriceBook = BOOK) -> ImportPrices:
 
 
 def test_money_b3_the_content_of_a_version_never_changes() -> None:
-    everybody = Context(at=1, key=GLOBAL, tenant=GLOBAL, command_id="c", seq=1)
-    (imported,) = decide(INITIAL, prices(), everybody)
+    everywhere = Context(at=1, key=GLOBAL, tenant=GLOBAL, command_id="c", seq=1)
+    (imported,) = decide(INITIAL, prices(), everywhere)
     assert isinstance(imported, PricesImported)
-    state = evolve(INITIAL, imported, everybody)
+    state = evolve(INITIAL, imported, everywhere)
     assert dict(state.books) == {BOOK.version: BOOK}
-    assert decide(state, prices(), everybody) == ()
-    edited = decide(state, prices(replace(BOOK, gpu_hour_micro={"standard": 9_900_000})), everybody)
+    assert decide(state, prices(), everywhere) == ()
+    edited = decide(
+        state, prices(replace(BOOK, gpu_hour_micro={"standard": 9_900_000})), everywhere
+    )
     assert isinstance(edited[0], Rejected)
     assert edited[0].reason.code == "prices_changed_content"
 

@@ -15,8 +15,6 @@ from schemas.account import (
     KeyCreated,
     KeyRevoked,
     KeyRotated,
-    KeyRotation,
-    KeyTerms,
     PeriodEnded,
     PlanSet,
     PlanTerms,
@@ -27,6 +25,10 @@ from schemas.billing import (
     Statement,
 )
 from schemas.envelope import Context, Reason, Rejected
+from schemas.keys import (
+    KeyRotation,
+    KeyTerms,
+)
 from schemas.sealed import Sealed
 from services.billing.domain.evolve import evolve
 from services.billing.domain.state import CLOSE_AFTER_MS, INITIAL, Accounts, AccountState
