@@ -70,7 +70,7 @@ async def _measure(store: PostgresStore, rows: int) -> dict[str, Any]:
     for projection in (TENANTS, LEDGER):
         await store.ensure(projection.described())
     await _add_tenant(store)
-    random, ends = Random(13), []  # noqa: S311  # the same year each time
+    random, ends = Random(13), list[int]()  # noqa: S311  # the same year each time
     began = time.perf_counter()
     for month in MONTHS:
         at = ends[-1] if ends else 0

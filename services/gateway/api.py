@@ -11,6 +11,7 @@ from services.gateway.accounts import key_routes as keys
 from services.gateway.accounts import tenant_routes as tenants
 from services.gateway.accounts import webhook_routes as webhooks
 from services.gateway.accounts.auth import authenticate
+from services.gateway.billing import invoice_routes as invoices
 from services.gateway.billing import statement_routes as statements
 from services.gateway.billing import usage_routes as usage
 from services.gateway.files import dataset_routes as datasets
@@ -76,6 +77,7 @@ def routes() -> FastAPI:
         tenants,
         usage,
         statements,
+        invoices,
     ):
         app.include_router(module.router, dependencies=[Depends(KEY)])
     app.include_router(health.router)

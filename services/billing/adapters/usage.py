@@ -63,8 +63,9 @@ async def read_usage(
         for row in await connection.fetch(query, *arguments.values)
     ]
     arguments = _Arguments()
-    for value in (tenant, sorted({row.job_id for row in rows}), month.first_hour):
-        arguments.add(value)
+    arguments.add(tenant)
+    arguments.add(sorted({row.job_id for row in rows}))
+    arguments.add(month.first_hour)
     earlier = "TRUE"
     if share.late is not None:
         earlier = _compare(share.late, "<", "journal_partition", arguments)

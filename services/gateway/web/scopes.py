@@ -32,6 +32,7 @@ RESOURCES: Final = {
     "webhook_event_types": "webhooks",
     "keys": "keys",
     "usage": "billing",
+    "invoices": "billing",
 }
 READING: Final = frozenset({"GET", "HEAD"})
 ASKING: Final = ("/estimate", "/preview")  # POST only because they have a body: they record nothing
