@@ -18,10 +18,17 @@ from services.gateway.models.projection import project_model
 from services.gateway.views.table import Table
 from tunery.runtime.verbs import Change
 
-VERSION: Final = 14  # 14: price books; months, adjustments, credit notes, terms of bills
+VERSION: Final = 15  # 15: price books
 TABLES: Final[tuple[Table[Any], ...]] = (
-    accounts.PRICES,
-    *(accounts.TENANTS, accounts.LIMITS, accounts.KEYS, accounts.ENDPOINTS, accounts.DELIVERIES),
+    *(
+        accounts.PRICES,
+        accounts.TENANTS,
+        accounts.LIMITS,
+        accounts.KEYS,
+        accounts.BUDGETS,
+        accounts.ENDPOINTS,
+        accounts.DELIVERIES,
+    ),
     *(files.FILES, files.DATASETS, files.UPLOADS, files.UPLOAD_PARTS),
     *(jobs.JOBS, jobs.JOB_HISTORY, jobs.JOB_EVENTS, jobs.CHECKPOINTS, jobs.NODES, jobs.USAGE),
     *(billing.MONTHS, billing.ADJUSTMENTS, billing.CREDIT_NOTES, billing.BILLING_TERMS),
