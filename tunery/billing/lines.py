@@ -29,6 +29,7 @@ CREDIT_OF_CAUSE: Final[Mapping[str, str]] = {
     "bad_node": "faulty machine",
     "platform": "platform error",
     "skipped_checkpoint": "unusable checkpoint",
+    "correction": "correction of measured time",
     "oom": "memory estimate too low",
     "platform_error": "job failed by platform error",
     "attempts_exhausted": "job failed after too many attempts",
