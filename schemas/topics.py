@@ -77,7 +77,7 @@ POOL: Final = Stream(
     "pool",
     "pool",
     "scheduler",
-    ("scheduler", "trainer", "billing", "gateway"),
+    ("scheduler", "trainer", "billing", "gateway", "exporter"),
     pool.Command,
     pool.Event,
 )

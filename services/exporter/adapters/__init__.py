@@ -1,0 +1,5 @@
+"""Formats of files.
+
+files     CSV and Parquet
+prices    price books from files
+"""
