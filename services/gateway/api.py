@@ -7,6 +7,7 @@ from fastapi.security import HTTPBearer
 from starlette.types import ASGIApp
 
 from services.gateway import health
+from services.gateway.accounts import budget_routes as budgets
 from services.gateway.accounts import key_routes as keys
 from services.gateway.accounts import tenant_routes as tenants
 from services.gateway.accounts import webhook_routes as webhooks
@@ -74,6 +75,7 @@ def routes() -> FastAPI:
         models,
         webhooks,
         keys,
+        budgets,
         tenants,
         usage,
         statements,

@@ -18,9 +18,16 @@ from services.gateway.models.projection import project_model
 from services.gateway.views.table import Table
 from tunery.runtime.verbs import Change
 
-VERSION: Final = 13  # 13: months, adjustments, credit notes, terms of bills
+VERSION: Final = 14  # 14: monthly budgets
 TABLES: Final[tuple[Table[Any], ...]] = (
-    *(accounts.TENANTS, accounts.LIMITS, accounts.KEYS, accounts.ENDPOINTS, accounts.DELIVERIES),
+    *(
+        accounts.TENANTS,
+        accounts.LIMITS,
+        accounts.KEYS,
+        accounts.BUDGETS,
+        accounts.ENDPOINTS,
+        accounts.DELIVERIES,
+    ),
     *(files.FILES, files.DATASETS, files.UPLOADS, files.UPLOAD_PARTS),
     *(jobs.JOBS, jobs.JOB_HISTORY, jobs.JOB_EVENTS, jobs.CHECKPOINTS, jobs.NODES, jobs.USAGE),
     *(billing.MONTHS, billing.ADJUSTMENTS, billing.CREDIT_NOTES, billing.BILLING_TERMS),

@@ -15,6 +15,7 @@ import httpx
 from httpx_sse import EventSource
 
 from tunery.client.shapes import (
+    BudgetObject,
     EndpointObject,
     EventObject,
     FileObject,
@@ -339,6 +340,16 @@ class Api:
         return cast(
             "KeyObject", self._once("POST", path, json={"overlap_seconds": overlap_seconds})
         )
+
+    def budgets(self) -> Iterator[BudgetObject]:
+        return self._all("/budgets")
+
+    def set_budget(self, body: Mapping[str, Any]) -> BudgetObject:
+        """Set the monthly budget of the tenant, or of the key that `key_id` names."""
+        return cast("BudgetObject", self._once("POST", "/budgets", json=body))
+
+    def remove_budget(self, budget_id: str) -> dict[str, Any]:
+        return self._call("DELETE", f"/budgets/{part(budget_id)}")
 
     def create_endpoint(self, body: Mapping[str, Any]) -> EndpointObject:
         return cast("EndpointObject", self._once("POST", "/webhook_endpoints", json=body))

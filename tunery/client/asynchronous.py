@@ -15,6 +15,7 @@ import httpx
 from httpx_sse import EventSource
 
 from tunery.client.shapes import (
+    BudgetObject,
     EndpointObject,
     EventObject,
     FileObject,
@@ -347,6 +348,16 @@ class AsyncApi:
         return cast(
             "KeyObject", await self._once("POST", path, json={"overlap_seconds": overlap_seconds})
         )
+
+    def budgets(self) -> AsyncIterator[BudgetObject]:
+        return self._all("/budgets")
+
+    async def set_budget(self, body: Mapping[str, Any]) -> BudgetObject:
+        """Set the monthly budget of the tenant, or of the key that `key_id` names."""
+        return cast("BudgetObject", await self._once("POST", "/budgets", json=body))
+
+    async def remove_budget(self, budget_id: str) -> dict[str, Any]:
+        return await self._call("DELETE", f"/budgets/{part(budget_id)}")
 
     async def create_endpoint(self, body: Mapping[str, Any]) -> EndpointObject:
         return cast("EndpointObject", await self._once("POST", "/webhook_endpoints", json=body))

@@ -15,6 +15,8 @@ Scope: TypeAlias = Literal[
     "webhooks.write",
     "keys.read",
     "keys.write",
+    "budgets.read",
+    "budgets.write",
     "billing.read",
     "admin",
 ]
@@ -31,6 +33,7 @@ RESOURCES: Final = {
     "webhook_endpoints": "webhooks",
     "webhook_event_types": "webhooks",
     "keys": "keys",
+    "budgets": "budgets",
     "usage": "billing",
     "invoices": "billing",
 }

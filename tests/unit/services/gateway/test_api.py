@@ -251,10 +251,21 @@ async def owned(api: ControlPlane, owner: httpx.AsyncClient) -> Owned:
             "model_id": await version(api, owner, "mine"),
             "checkpoint_id": "ftckpt_nobody",
             "permission_id": "cp_nobody",
+            "budget_id": await budget(api, owner),
             "invoice_id": "1999-01-EUR",  # every tenant has the months from its first on
             "key_id": (await owner.get("/v1/keys/current")).json()["id"],
         }
     )
+
+
+async def budget(api: ControlPlane, owner: httpx.AsyncClient) -> str:
+    """The budget of an API key: its id is not that of every tenant's budget."""
+    path = f"/v1/tenants/{owner.headers['x-tenant']}/keys"
+    key = (await api.api.post(path, json={"scopes": ["read", "budgets.write"]})).json()
+    body = {"key_id": key["id"], "max_gpu_hours": 100}
+    created = await api.client(key["key"]).post("/v1/budgets", json=body)
+    assert created.status_code == 200, created.text
+    return str(created.json()["id"])
 
 
 def operations(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
