@@ -19,7 +19,7 @@ from schemas.pool import UsageCredited, UsageSliced
 from schemas.topics import PARTITIONS, POOL
 from schemas.units import Ms
 from services.exporter.adapters.files import FORMATS
-from services.exporter.domain.focus import Charge, charge_of
+from services.exporter.domain.focus import ExportedCharge, charge_of
 from services.exporter.domain.ranges import ExportRange, file_key, newest_key, range_key
 from services.exporter.settings import ExporterSettings
 from tunery.plan.price import PriceBook
@@ -48,7 +48,7 @@ class OpenRange:
 
     first: Position
     end: Position
-    charges: list[Charge] = field(default_factory=list)
+    charges: list[ExportedCharge] = field(default_factory=list)
     since: Ms | None = None
 
 
@@ -102,7 +102,7 @@ class ExportHost:
             len(opened.charges) >= self._settings.rows_max or elapsed_ms >= self._settings.every_ms
         )
 
-    def _charges(self, batch: JournalBatch) -> list[Charge]:
+    def _charges(self, batch: JournalBatch) -> list[ExportedCharge]:
         return [
             charge_of(entry.header, event, self._books, self._settings.provider)
             for entry in batch.accepted
@@ -135,10 +135,10 @@ class ExportHost:
         except BlobMissing:
             return None
 
-    async def _read(self, partition: int, written: ExportRange) -> list[Charge]:
+    async def _read(self, partition: int, written: ExportRange) -> list[ExportedCharge]:
         """The charges of a range, from the log."""
         reader = JournalReader(self._runtime.log, POOL, {partition: written.first})
-        charges: list[Charge] = []
+        charges: list[ExportedCharge] = []
         try:
             await reader.open()
             offset = written.first.offset
@@ -153,7 +153,9 @@ class ExportHost:
             await reader.close()
         return charges
 
-    async def _write(self, partition: int, written: ExportRange, charges: Sequence[Charge]) -> None:
+    async def _write(
+        self, partition: int, written: ExportRange, charges: Sequence[ExportedCharge]
+    ) -> None:
         """All files of a range, then where the newest range begins."""
         blobs = self._runtime.blobs
         ordered = sorted(charges, key=_owner)  # stable: in the order of the journal
@@ -166,5 +168,5 @@ class ExportHost:
         log_event(LOG, logging.INFO, "export.written", partition=partition, rows=len(charges))
 
 
-def _owner(charge: Charge) -> tuple[str, str]:
+def _owner(charge: ExportedCharge) -> tuple[str, str]:
     return charge.tenant, charge.month

@@ -7,7 +7,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
-from services.exporter.domain.focus import COLUMNS, Charge
+from services.exporter.domain.focus import COLUMNS, ExportedCharge
 from tunery.billing.cells import safe_cell
 
 DIGITS: Final = (38, 12)  # of decimals in Parquet
@@ -37,10 +37,10 @@ class FileFormat(NamedTuple):
 
     kind: str
     suffix: str
-    encode: Callable[[Sequence[Charge]], bytes]
+    encode: Callable[[Sequence[ExportedCharge]], bytes]
 
 
-def focus_parquet(charges: Sequence[Charge]) -> bytes:
+def focus_parquet(charges: Sequence[ExportedCharge]) -> bytes:
     """FOCUS with decimals and times in UTC."""
     import pyarrow
     from pyarrow import parquet
@@ -58,11 +58,11 @@ def focus_parquet(charges: Sequence[Charge]) -> bytes:
     return target.getvalue()
 
 
-def focus_csv(charges: Sequence[Charge]) -> bytes:
+def focus_csv(charges: Sequence[ExportedCharge]) -> bytes:
     return _csv(COLUMNS, (charge.columns.values() for charge in charges))
 
 
-def plain_csv(charges: Sequence[Charge]) -> bytes:
+def plain_csv(charges: Sequence[ExportedCharge]) -> bytes:
     """A CSV for people: the event's place is in the last columns."""
     return _csv(PLAIN, ([charge.columns[name] for name in PLAIN.values()] for charge in charges))
 

@@ -48,7 +48,7 @@ COLUMNS: Final[Mapping[str, type]] = {
 }
 
 
-class Charge(Struct, frozen=True):
+class ExportedCharge(Struct, frozen=True):
     """One row of the files: whose it is, of which month, and its columns."""
 
     tenant: str
@@ -61,7 +61,7 @@ def charge_of(
     event: UsageSliced | UsageCredited,
     books: Mapping[str, PriceBook],
     provider: str,
-) -> Charge:
+) -> ExportedCharge:
     """The charge of an event. Raises PriceMissing."""
     lease = event.lease
     credit = event if isinstance(event, UsageCredited) else None
@@ -116,7 +116,7 @@ def charge_of(
         "x_Cause": None if credit is None else credit.cause,
         "x_Topic": POOL.journal.name,
     }
-    return Charge(lease.tenant, month.name, {name: values.get(name) for name in COLUMNS})
+    return ExportedCharge(lease.tenant, month.name, {name: values.get(name) for name in COLUMNS})
 
 
 def cost_of(gpu_ms: GpuMs, gpu_hour_micro: Micro) -> Decimal:

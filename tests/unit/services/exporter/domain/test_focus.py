@@ -10,7 +10,7 @@ from schemas.envelope import Header
 from schemas.pool import UsageCredited, UsageSliced
 from schemas.units import HOUR_MS
 from services.exporter.adapters.prices import read_books
-from services.exporter.domain.focus import COLUMNS, MICRO, Charge, charge_of
+from services.exporter.domain.focus import COLUMNS, MICRO, ExportedCharge, charge_of
 from tests.unit.services.exporter.journals import HOUR, credited, lease, sliced
 from tunery.billing.lines import PriceMissing
 from tunery.plan.price import usage_micro
@@ -19,7 +19,7 @@ BOOKS = read_books()
 HOURLY = BOOKS["2026-11"].gpu_hour_micro["standard"]
 
 
-def charge(event: UsageSliced | UsageCredited) -> Charge:
+def charge(event: UsageSliced | UsageCredited) -> ExportedCharge:
     header = Header(
         stream="pool",
         partition=3,
