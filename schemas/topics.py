@@ -63,7 +63,7 @@ ACCOUNT: Final = Stream(
     "account",
     "tenant",
     "billing",
-    ("billing", "gateway", "notifier"),
+    ("billing", "gateway", "notifier", "exporter"),
     account.Command,
     account.Event,
 )

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from services.exporter.adapters.prices import read_books
 from services.exporter.host import ExportHost
 from services.exporter.settings import ExporterSettings
 from tunery.runtime.hosts.abstract import Host
@@ -12,5 +11,4 @@ from tunery.runtime.settings import load
 
 async def build(runtime: Runtime) -> Sequence[Host]:
     """The one host of the service. Raises SettingsError."""
-    settings = load(ExporterSettings)
-    return (ExportHost(runtime, settings, read_books(settings.prices_dir)),)
+    return (ExportHost(runtime, load(ExporterSettings)),)

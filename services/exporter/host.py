@@ -15,14 +15,15 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from schemas.account import PricesImported
+from schemas.billing import PriceBook
 from schemas.pool import UsageCredited, UsageSliced
-from schemas.topics import PARTITIONS, POOL
+from schemas.topics import ACCOUNT, PARTITIONS, POOL
 from schemas.units import Ms
 from services.exporter.adapters.files import FORMATS
 from services.exporter.domain.focus import ExportedCharge, charge_of
 from services.exporter.domain.ranges import ExportRange, file_key, newest_key, range_key
 from services.exporter.settings import ExporterSettings
-from tunery.plan.price import PriceBook
 from tunery.runtime.blobs.abstract import BlobExists, BlobMissing
 from tunery.runtime.journal.reader import START, JournalBatch, JournalReader, Position
 from tunery.runtime.ports import Runtime
@@ -59,10 +60,9 @@ class ExportHost:
 
     name = "exporter"
 
-    def __init__(
-        self, runtime: Runtime, settings: ExporterSettings, books: Mapping[str, PriceBook]
-    ) -> None:
-        self._runtime, self._settings, self._books = runtime, settings, books
+    def __init__(self, runtime: Runtime, settings: ExporterSettings) -> None:
+        self._runtime, self._settings = runtime, settings
+        self._books: Mapping[str, PriceBook] = {}
         self._ready = asyncio.Event()
 
     async def ready(self) -> None:
@@ -70,6 +70,7 @@ class ExportHost:
 
     async def run(self) -> None:
         """Follow all partitions. Raises BlobsUnavailable, Unavailable, PriceMissing."""
+        self._books = await self._read_books()
         starts = {partition: await self._recover(partition) for partition in range(PARTITIONS)}
         opened = {at: OpenRange(position, position) for at, position in starts.items()}
         reader = JournalReader(self._runtime.log, POOL, starts)
@@ -87,6 +88,22 @@ class ExportHost:
                         opened[partition] = await self._close_range(partition, current)
         finally:
             await reader.close()
+
+    async def _read_books(self) -> Mapping[str, PriceBook]:
+        """The price books on the log; every partition of `account` has all of them."""
+        reader = JournalReader(self._runtime.log, ACCOUNT, {0: START})
+        books: dict[str, PriceBook] = {}
+        try:
+            await reader.open()
+            while not reader.caught_up(0):
+                beat("working")
+                for batch in (await reader.read(POLL_MS, ENTRIES_MAX)).values():
+                    events = (event for entry in batch.accepted for event in entry.events)
+                    imported = (event for event in events if isinstance(event, PricesImported))
+                    books.update((event.book.version, event.book) for event in imported)
+        finally:
+            await reader.close()
+        return books
 
     def _add(self, opened: OpenRange, batch: JournalBatch) -> None:
         opened.charges += self._charges(batch)

@@ -1,7 +1,5 @@
 """Settings of the exporter."""
 
-from pathlib import Path
-
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
@@ -18,5 +16,4 @@ class ExporterSettings(BaseSettings):
 
     every_ms: Ms = Field(default=300_000, ge=100, le=DAY_MS)
     rows_max: int = Field(default=50_000, ge=1, le=1_000_000)
-    prices_dir: Path | None = None
     provider: str = "Tunery"

@@ -1,5 +1,4 @@
 """Formats of files.
 
 files     CSV and Parquet
-prices    price books from files
 """

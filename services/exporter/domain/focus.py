@@ -11,13 +11,13 @@ from typing import Any, Final
 from msgspec import Struct
 
 from schemas.account import Lane
+from schemas.billing import PriceBook
 from schemas.envelope import Header
 from schemas.pool import UsageCredited, UsageSliced
 from schemas.topics import POOL
 from schemas.units import HOUR_MS, GpuMs, Micro
 from tunery.billing.lines import CREDIT_OF_CAUSE, WORK_OF_ROLE, PriceMissing
 from tunery.billing.periods import period_of
-from tunery.plan.price import PriceBook
 
 EXACT: Final = Context(prec=60, rounding=ROUND_HALF_EVEN)
 TWELFTH_DECIMAL: Final = Decimal("0.000000000001")
@@ -132,8 +132,5 @@ def _time(hour: int) -> datetime:
 def _book(books: Mapping[str, PriceBook], version: str, lane: Lane) -> PriceBook:
     book = books.get(version)
     if book is None or lane not in book.gpu_hour_micro:
-        raise PriceMissing(
-            f"no price for lane {lane} in version {version!r}; "
-            f"add {version}.json to the folder that TUNERY_EXPORTER_PRICES_DIR names"
-        )
+        raise PriceMissing(f"no price for lane {lane} in version {version!r} on the log")
     return book

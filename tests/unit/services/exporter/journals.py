@@ -2,14 +2,17 @@
 
 from schemas.envelope import GENESIS, Claim, Entry, Message
 from schemas.pool import LeaseRef, Token, UsageCredited, UsageSliced
-from schemas.topics import POOL
+from schemas.topics import POOL, Stream
 from schemas.units import HOUR_MS
 from tunery.billing.periods import period
+from tunery.plan.price import PRICES_DIR, SUFFIX, load_price_books
 from tunery.runtime.bus.memory import MemoryLog
 from tunery.runtime.journal.acceptance import record_hash
 from tunery.runtime.journal.codec import encode, raw_events
+from tunery.runtime.settings import read_files
 
 HOUR = period("2026-11").first_hour
+BOOKS = load_price_books(read_files(PRICES_DIR, SUFFIX))
 
 
 def lease(number: int, tenant: str = "acme") -> LeaseRef:
@@ -32,11 +35,11 @@ def credited(ref: LeaseRef, gpu_ms: int, hour: int = HOUR) -> UsageCredited:
     return UsageCredited(lease=ref, hour_utc=hour, lost_gpu_ms=gpu_ms, cause="lost")
 
 
-class PoolJournal:
+class JournalWriter:
     """One partition, owned by one process."""
 
-    def __init__(self, log: MemoryLog, partition: int) -> None:
-        self._log, self._partition = log, partition
+    def __init__(self, log: MemoryLog, partition: int, stream: Stream = POOL) -> None:
+        self._log, self._partition, self._name = log, partition, stream.journal.name
         self._previous, self._cause = GENESIS, -1
         self._put(encode(Claim(owner="o", nonce="n")))
 
@@ -59,5 +62,4 @@ class PoolJournal:
         return self._put(value)
 
     def _put(self, value: bytes) -> int:
-        name = POOL.journal.name
-        return self._log.put(name, self._partition, b"default", value).offset
+        return self._log.put(self._name, self._partition, b"default", value).offset

@@ -9,10 +9,18 @@ from contextlib import suppress
 
 import pytest
 
-from services.exporter.adapters.prices import read_books
+from schemas.account import PricesImported
+from schemas.topics import ACCOUNT
 from services.exporter.host import ExportHost
 from services.exporter.settings import ExporterSettings
-from tests.unit.services.exporter.journals import HOUR, PoolJournal, credited, lease, sliced
+from tests.unit.services.exporter.journals import (
+    BOOKS,
+    HOUR,
+    JournalWriter,
+    credited,
+    lease,
+    sliced,
+)
 from tunery.runtime.blobs.abstract import BlobsUnavailable, Stored
 from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.memory_servers import MemoryServers, memory_servers
@@ -67,12 +75,15 @@ def exported(blobs: MemoryBlobs, kind: str = "csv") -> Counter[ExportedRow]:
 
 async def world() -> tuple[MemoryServers, FragileBlobs]:
     servers, blobs = await memory_servers(), FragileBlobs()
+    prices = JournalWriter(servers.log, 0, ACCOUNT)
+    for book in BOOKS.values():
+        prices.append(PricesImported(book=book, sha256="ab" * 32))
     return MemoryServers(servers.log, blobs, servers.keys, servers.clock), blobs
 
 
 async def run_until(servers: MemoryServers, expected: Counter[ExportedRow]) -> None:
     """Run a new process until everything expected is exported. Raises what ends it."""
-    host = ExportHost(servers.runtime("exporter"), SETTINGS, read_books())
+    host = ExportHost(servers.runtime("exporter"), SETTINGS)
     running = asyncio.create_task(host.run())
     try:
         async with asyncio.timeout(SETTLE_S_MAX):
@@ -89,7 +100,7 @@ async def run_until(servers: MemoryServers, expected: Counter[ExportedRow]) -> N
 
 def written(servers: MemoryServers) -> Counter[ExportedRow]:
     """Two partitions, two tenants, two months, a credit; five records and seven rows."""
-    first, second = PoolJournal(servers.log, 2), PoolJournal(servers.log, 5)
+    first, second = JournalWriter(servers.log, 2), JournalWriter(servers.log, 5)
     acme, other = lease(1), lease(2, "other")
     expected: Counter[ExportedRow] = Counter()
     for partition, journal, events in (
@@ -134,7 +145,7 @@ async def test_a_process_killed_at_any_write_leaves_nothing_twice_and_nothing_ou
                 return
         blobs.left = None
         await run_until(servers, expected)
-        journal = PoolJournal(servers.log, 7)
+        journal = JournalWriter(servers.log, 7)
         expected[7, journal.append(sliced(lease(9), 70)), "70"] += 1
         await run_until(servers, expected)
     raise AssertionError("there are more writes than were tried")

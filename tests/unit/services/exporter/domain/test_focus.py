@@ -9,13 +9,11 @@ from msgspec.structs import replace
 from schemas.envelope import Header
 from schemas.pool import UsageCredited, UsageSliced
 from schemas.units import HOUR_MS
-from services.exporter.adapters.prices import read_books
 from services.exporter.domain.focus import COLUMNS, MICRO, ExportedCharge, charge_of
-from tests.unit.services.exporter.journals import HOUR, credited, lease, sliced
+from tests.unit.services.exporter.journals import BOOKS, HOUR, credited, lease, sliced
 from tunery.billing.lines import PriceMissing
 from tunery.plan.price import usage_micro
 
-BOOKS = read_books()
 HOURLY = BOOKS["2026-11"].gpu_hour_micro["standard"]
 
 
@@ -67,5 +65,5 @@ def test_money_sums_of_exported_charges_are_the_jobs_cost_and_time() -> None:
 
 def test_a_price_that_is_missing_is_named() -> None:
     event = sliced(replace(lease(1), price_version="2030-01"))
-    with pytest.raises(PriceMissing, match=r"2030-01\.json"):
+    with pytest.raises(PriceMissing, match="2030-01"):
         charge(event)
