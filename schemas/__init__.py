@@ -10,6 +10,7 @@ account     stream `account`: tenants, plans, API keys, webhooks
 billing     nouns of `account`: terms of bills, adjustments, closed months, credit notes
 dataset     stream `dataset`: files, uploads, validation, prepared caches
 job         stream `job`: quota, budget holds, jobs, attempts
+admission   of `job`: suspension and monthly budgets
 submission  nouns of `job`: what is asked for at a submission, and what it is estimated to need
 pool        stream `pool`: nodes, leases, the waiting queue, usage
 model       stream `model`: base models, adapter versions, stages

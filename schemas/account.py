@@ -2,6 +2,7 @@
 
 from typing import Final, Literal, TypeAlias
 
+from schemas.admission import BudgetAlert
 from schemas.billing import BillingTerms, CreditNote, InvoiceAdjustment, Statement
 from schemas.envelope import Message, Part, Rejected, Repeated, Sha256, Tick
 from schemas.sealed import Sealed
@@ -124,12 +125,14 @@ class WebhookEvent(Part):
     event_type: one of EVENT_TYPES.
     object_id: what it happened to.
     created_at: when it happened.
+    alert: of a budget; its month and percent are in the payload's data.
     """
 
     event_id: str
     event_type: str
     object_id: str
     created_at: Ms
+    alert: BudgetAlert | None = None
 
 
 class DeliveryReport(Part):
@@ -158,10 +161,12 @@ RICH_EVENT_TYPES: Final = (
     "fine_tuning.job.running",
     "fine_tuning.job.paused",
     "fine_tuning.job.gated",
+    "budget.threshold_reached",
 )
 EVENT_TYPES: Final = STANDARD_EVENT_TYPES + RICH_EVENT_TYPES
 
 ADMIN_SCOPE: Final = "admin"  # tenants and their keys, of everybody: for operators
+BUDGETS_SCOPE: Final = "budgets.write"  # monthly budgets; `write` alone does not change them
 KEYS_SCOPE: Final = "keys.write"  # a tenant's other keys; `write` alone is for the key itself
 
 

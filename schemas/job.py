@@ -6,6 +6,7 @@ A job is `wanted` × `phase`. Clients change `wanted`, facts change `phase`.
 from typing import Literal, TypeAlias
 
 from schemas.account import Lane, PlanTerms
+from schemas.admission import AdmissionCommand, AdmissionEvent
 from schemas.dataset import BaseTokens, PinTerms, Prepared
 from schemas.envelope import Message, Reason, Rejected, Repeated
 from schemas.model import Base, ScoreSummary, VersionTerms
@@ -46,15 +47,6 @@ class SetLimits(Message):
     effective_at: Ms | None = None
 
 
-class SetSuspension(Message):
-    """Whether the tenant may start jobs (reaction of account).
-
-    suspended: it may not.
-    """
-
-    suspended: bool
-
-
 class SubmitJob(Message):
     """A tenant wants a job.
 
@@ -62,12 +54,14 @@ class SubmitJob(Message):
     spec: what it asks for.
     tokens: of its training file, None: it is being validated, and the hold waits for it.
     cap: of the API key that asks.
+    key_id: the API key that asks, None: the writer did not say.
     """
 
     job_id: str
     spec: JobSpec
     tokens: BaseTokens | None
     cap: KeyCap | None = None
+    key_id: str | None = None
 
 
 class CancelJob(Message):
@@ -260,15 +254,6 @@ class LimitsSet(Message):
     effective_at: Ms | None = None
 
 
-class SuspensionSet(Message):
-    """Whether the tenant may start jobs: submit new ones, resume paused ones, take holds.
-
-    suspended: it may not.
-    """
-
-    suspended: bool
-
-
 class JobSubmitted(Message):
     """Accepted and counted against the concurrency limit; phase validating.
 
@@ -277,6 +262,7 @@ class JobSubmitted(Message):
     lane: its service class, for good.
     price_version: its price book, for good.
     cap: of the API key that asked.
+    key_id: the API key that asked, None: the writer did not say.
     """
 
     job_id: str
@@ -284,6 +270,7 @@ class JobSubmitted(Message):
     lane: Lane
     price_version: str
     cap: KeyCap | None = None
+    key_id: str | None = None
 
 
 class HoldTaken(Message):
@@ -554,7 +541,7 @@ class JobEnded(Message):
 
 Command: TypeAlias = (
     SetLimits
-    | SetSuspension
+    | AdmissionCommand
     | SubmitJob
     | CancelJob
     | PauseJob
@@ -574,7 +561,7 @@ Command: TypeAlias = (
 )
 Event: TypeAlias = (
     LimitsSet
-    | SuspensionSet
+    | AdmissionEvent
     | JobSubmitted
     | HoldTaken
     | FileNoted

@@ -127,6 +127,12 @@ RefusalCode: TypeAlias = Literal[
     "key_cap",  # price_max_micro: needed, currency, left_micro, limit_micro
     "budget_gpu_hours",  # hold_gpu_ms: needed, budget_gpu_ms
     "budget_amount",  # price_max_micro: needed, currency, budget_micro
+    "month_budget_gpu_hours",  # budget, month, hold_gpu_ms, used_gpu_ms, held_gpu_ms, limit_gpu_ms
+    "month_budget_amount",  # budget, month, price_max_micro, currency, used_, held_, limit_micro
+    "month_budget_currency",  # budget, currency: of the job, limit_currency: of the budget
+    "budget_missing",  # budget_id
+    "budget_empty",  # it limits nothing, or something to less than 1
+    "budgets_at_most",  # limit
     # pools; refused are agents, and reactions of jobs
     "work_hash",  # work_id, job_id: described under the hash of another work
     "incarnation_former",  # node_id

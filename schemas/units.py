@@ -1,6 +1,7 @@
 """Integer units. The unit ends every name; floats never carry money, time or tokens."""
 
-from typing import TypeAlias
+from datetime import date, timedelta
+from typing import Final, TypeAlias
 
 Ms: TypeAlias = int  # milliseconds; as a moment: since the Unix epoch, UTC
 GpuMs: TypeAlias = int  # GPU-milliseconds = slots × elapsed milliseconds
@@ -10,12 +11,20 @@ Micro: TypeAlias = int  # millionths of one currency unit
 PPM = 1_000_000  # parts per million
 PPB = 1_000_000_000  # parts per billion
 HOUR_MS = 3_600_000
-DAY_MS = 24 * HOUR_MS
+HOURS_PER_DAY = 24
+DAY_MS = HOURS_PER_DAY * HOUR_MS
+EPOCH: Final = date(1970, 1, 1)
 
 
 def hour_of(at: Ms) -> int:
     """UTC hour number of a moment (hours since the epoch)."""
     return at // HOUR_MS
+
+
+def month_of(hour_utc: int) -> str:
+    """Calendar month ("2026-11", UTC) of an hour counted from the epoch."""
+    day = EPOCH + timedelta(days=hour_utc // HOURS_PER_DAY)
+    return f"{day.year:04}-{day.month:02}"
 
 
 def divide_up(value: int, divisor: int) -> int:

@@ -8,8 +8,13 @@ from schemas.account import (
     TenantResumed,
     TenantSuspended,
 )
+from schemas.admission import (
+    SetSuspension,
+)
 from schemas.envelope import Header
-from schemas.job import SetLimits, SetSuspension
+from schemas.job import (
+    SetLimits,
+)
 from tunery.runtime.verbs import Send
 
 

@@ -7,10 +7,12 @@ from fastapi.security import HTTPBearer
 from starlette.types import ASGIApp
 
 from services.gateway import health
+from services.gateway.accounts import budget_routes as budgets
 from services.gateway.accounts import key_routes as keys
 from services.gateway.accounts import tenant_routes as tenants
 from services.gateway.accounts import webhook_routes as webhooks
 from services.gateway.accounts.auth import authenticate
+from services.gateway.billing import invoice_routes as invoices
 from services.gateway.billing import statement_routes as statements
 from services.gateway.billing import usage_routes as usage
 from services.gateway.files import dataset_routes as datasets
@@ -73,9 +75,11 @@ def routes() -> FastAPI:
         models,
         webhooks,
         keys,
+        budgets,
         tenants,
         usage,
         statements,
+        invoices,
     ):
         app.include_router(module.router, dependencies=[Depends(KEY)])
     app.include_router(health.router)

@@ -9,7 +9,16 @@ from services.gateway.views.table import R, Table
 from services.gateway.web.token_bucket import Allowance
 from tunery.plan.price import PriceBook
 
-# column → the value it must have, or a tuple with the values it may have
+
+@dataclass(frozen=True)
+class IntRange:
+    """The integers [first, end)."""
+
+    first: int
+    end: int
+
+
+# column → the value it must have, a tuple of the values it may have, or a span of them
 Where: TypeAlias = Mapping[str, Any]
 
 

@@ -6,6 +6,8 @@ from schemas.dataset import FileRegistered
 from schemas.envelope import Header
 from services.gateway.accounts import tables as accounts
 from services.gateway.accounts.projection import project_account
+from services.gateway.billing import tables as billing
+from services.gateway.billing.projection import project_bills
 from services.gateway.files import tables as files
 from services.gateway.files.projection import project_dataset
 from services.gateway.jobs import tables as jobs
@@ -16,11 +18,19 @@ from services.gateway.models.projection import project_model
 from services.gateway.views.table import Table
 from tunery.runtime.verbs import Change
 
-VERSION: Final = 12  # 12: scheduled plans, suspension, places of usage events, key of a job
+VERSION: Final = 14  # 14: monthly budgets
 TABLES: Final[tuple[Table[Any], ...]] = (
-    *(accounts.TENANTS, accounts.LIMITS, accounts.KEYS, accounts.ENDPOINTS, accounts.DELIVERIES),
+    *(
+        accounts.TENANTS,
+        accounts.LIMITS,
+        accounts.KEYS,
+        accounts.BUDGETS,
+        accounts.ENDPOINTS,
+        accounts.DELIVERIES,
+    ),
     *(files.FILES, files.DATASETS, files.UPLOADS, files.UPLOAD_PARTS),
     *(jobs.JOBS, jobs.JOB_HISTORY, jobs.JOB_EVENTS, jobs.CHECKPOINTS, jobs.NODES, jobs.USAGE),
+    *(billing.MONTHS, billing.ADJUSTMENTS, billing.CREDIT_NOTES, billing.BILLING_TERMS),
     *(models.PERMISSIONS, models.MODELS, models.BASES),
 )
 DDL: Final = "\n".join(table.ddl() for table in TABLES)
@@ -30,7 +40,7 @@ def project(header: Header, event: Any) -> tuple[Change, ...]:
     """Rows that follow from one event of any of the five streams. Raises ValueError for another."""
     match header.stream:
         case "account":
-            return project_account(header, event)
+            return (*project_account(header, event), *project_bills(header, event))
         case "dataset" if isinstance(event, FileRegistered):
             return (*project_dataset(header, event), *project_result_file(header, event))
         case "dataset":

@@ -3,6 +3,9 @@
 from typing import assert_never
 
 from schemas.account import Announce, WebhookEvent
+from schemas.admission import (
+    BudgetThresholdReached,
+)
 from schemas.dataset import PinDataset, UnpinDataset
 from schemas.envelope import Header, Message
 from schemas.ids import EVENT, derived_id
@@ -67,6 +70,8 @@ def react_job(header: Header, event: JobEvent) -> tuple[Send, ...]:
             return (_announce(header, event.job_id, "paused", f"paused/{header.seq}"),)
         case VerdictRecorded():
             return (_announce(header, event.job_id, "gated", "gated"),)
+        case BudgetThresholdReached():
+            return (_announce_alert(header, event),)
         case JobEnded():
             return _after_job(header, event)
         case _:
@@ -149,6 +154,19 @@ def _announce(header: Header, job_id: str, what: str, fact: str) -> Send:
         created_at=header.at,
     )
     return Send("account", header.key, header.tenant, Announce(event=event))
+
+
+def _announce_alert(header: Header, event: BudgetThresholdReached) -> Send:
+    alert = event.alert
+    known = derived_id(header.tenant, alert.budget_id, f"{alert.month}/{alert.percent}")
+    announced = WebhookEvent(
+        event_id=EVENT + known,
+        event_type="budget.threshold_reached",
+        object_id=alert.budget_id,
+        created_at=header.at,
+        alert=alert,
+    )
+    return Send("account", header.key, header.tenant, Announce(event=announced))
 
 
 def _to_pool(pool: str, tenant: str, body: Message) -> Send:

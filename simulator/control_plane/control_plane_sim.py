@@ -176,7 +176,7 @@ def play(
         await broker.memory.create(TOPICS, PARTITIONS)
         # A full hour, perhaps a month as well, begins while jobs run.
         boundary = NEW_MONTH_MS if plan.new_month else -(-EPOCH_MS // HOUR_MS) * HOUR_MS
-        broker.clock.skew_ms = boundary - EPOCH_MS - 1_000 * rng.randint(20, size.faulty_s)
+        broker.clock.epoch_ms = boundary - 1_000 * rng.randint(20, size.faulty_s)
         context = SimContext(plan, size, broker, rng)
         simulation = ControlPlaneSim(context, urls)
         run = ControlPlaneRun(plan, context, simulation.machines, simulation.cluster, lines)

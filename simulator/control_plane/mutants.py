@@ -6,13 +6,19 @@ from typing import Any, Final
 from immutables import Map
 from msgspec.structs import replace
 
+from schemas.admission import (
+    TENANT_BUDGET,
+    BudgetUse,
+)
 from schemas.envelope import Context
-from schemas.job import JobEnded
+from schemas.job import (
+    JobEnded,
+)
 from schemas.pool import Event, LeaseStarted, ReportExit, UsageCredited
 from schemas.reasons import EndCode, ending
-from schemas.submission import KeyCap
-from schemas.units import GpuMs, Micro, Ms, hour_of
-from services.scheduler.domain.job import admission, decide, evolve, quota, steps
+from schemas.units import GpuMs, Ms, hour_of
+from services.scheduler.domain.job import admission, decide, evolve, steps
+from services.scheduler.domain.job.quota import month_standing
 from services.scheduler.domain.job.state import OpenJob, TenantJobs
 from services.scheduler.domain.pool import closing, deadlines, placement, reports
 from services.scheduler.domain.pool import evolve as pool_evolve
@@ -21,6 +27,7 @@ from services.scheduler.domain.pool.closing import LeaseEnd
 from services.scheduler.domain.pool.state import Lease, Pool, lease_key, open_leases
 from services.scheduler.domain.pool.usage import Slice, slices
 from simulator.event_core.mutants import Mutant
+from tunery.runtime.hosts.broker_time import BrokerTime
 
 _free_devices = pool_state.free_devices
 
@@ -91,15 +98,17 @@ def _from_the_grant(lease: Lease, event: Any, ctx: Context) -> Lease:
     )
 
 
-def _only_used(tenant: TenantJobs, at: Ms) -> GpuMs:
-    return tenant.used_gpu_ms.get(quota.month_of(hour_of(at)), 0)
+def _only_used(tenant: TenantJobs, scope: str, currency: str, at: Ms) -> BudgetUse:
+    use = month_standing(tenant, scope, currency, at)
+    return replace(use, held_gpu_ms=0) if scope == TENANT_BUDGET else use
 
 
 _jobs_without = evolve._evolve_tenant
 
 
-def _ended_only(tenant: TenantJobs, cap: KeyCap, at: Ms) -> Micro:
-    return tenant.spent_micro.get(quota.cap_window(cap, at), 0)
+def _ended_only(tenant: TenantJobs, scope: str, currency: str, at: Ms) -> BudgetUse:
+    use = month_standing(tenant, scope, currency, at)
+    return use if scope == TENANT_BUDGET else replace(use, held_micro=0)
 
 
 def _cancelled_stays(tenant: TenantJobs, event: Any, ctx: Context) -> TenantJobs:
@@ -121,6 +130,10 @@ def _all_lost(billable_gpu_ms: GpuMs, _slots: int, _captured_ms: Ms) -> GpuMs:
 
 def _never_stuck(_lease: Lease, _idle_ms: Ms) -> bool:
     return False
+
+
+def _believed(_: BrokerTime, timestamp: Ms) -> Ms:
+    return timestamp
 
 
 def _none_running(_: TenantJobs) -> int:
@@ -172,11 +185,12 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant("use above the cap billed", closing, "slices", _uncapped, "ledger", seed=105),
     Mutant("kept work credited too", closing, "lost_gpu_ms", _all_lost, "ledger"),
     Mutant(
-        "limit checked against use alone", admission, "window_gpu_ms", _only_used, "limit", seed=15
+        "limit checked against use alone", admission, "month_standing", _only_used, "limit", seed=15
     ),
     Mutant(
-        "a key's open jobs not counted", admission, "key_spend_micro", _ended_only, "limit", seed=64
+        "a key's open jobs not counted", admission, "month_standing", _ended_only, "limit", seed=64
     ),
     Mutant("a stuck process is not ended", deadlines, "is_stuck", _never_stuck, "stuck"),
+    Mutant("broker time believed at once", BrokerTime, "believe", _believed, "time"),
     Mutant("concurrency not counted", decide, "running", _none_running, "limit", seed=4),
 )

@@ -26,13 +26,26 @@ from tunery.plan.estimate import estimate
 
 
 @dataclass
+class CappedJob:
+    """What a job has used of its API key's cap."""
+
+    key_id: str
+    gpu_hour_micro: Micro
+    gpu_ms: GpuMs = 0
+
+    def cost(self) -> Micro:
+        return -(-max(0, self.gpu_ms) * self.gpu_hour_micro // HOUR_MS)
+
+
+@dataclass
 class TenantBook:
     limits: Limits | None = None
     specs: dict[str, JobSpec] = field(default_factory=dict)  # of jobs that have not ended
     wants: dict[str, bool] = field(default_factory=dict)  # whether it is to run
     holds: dict[str, GpuMs] = field(default_factory=dict)  # what is left of them
     caps: dict[str, KeyCap] = field(default_factory=dict)
-    promised: dict[str, Micro] = field(default_factory=dict)  # what an open hold may cost
+    promised: dict[str, Micro] = field(default_factory=dict)  # what an open hold may still cost
+    charges: dict[str, CappedJob] = field(default_factory=dict)  # of all jobs with a cap
     spent: Counter[tuple[str, str]] = field(default_factory=Counter)  # by key and month
     files: dict[str, tuple[BaseTokens, ...]] = field(default_factory=dict)
     used: Counter[str] = field(default_factory=Counter)  # by month
@@ -42,7 +55,7 @@ class TenantBook:
         return self.used[month(at // HOUR_MS)] + sum(max(0, left) for left in self.holds.values())
 
     def spending(self, cap: KeyCap, at: Ms) -> Micro:
-        """What a key's ended jobs of the month cost, and what its open ones may still cost."""
+        """What a key's jobs have cost in the month, and what its open ones may still cost."""
         still = sum(
             most
             for job_id, most in self.promised.items()
@@ -79,6 +92,8 @@ class Quota:
                     book.specs[event.job_id] = event.spec
                     if event.cap is not None:
                         book.caps[event.job_id] = event.cap
+                        rate = event.spec.price.gpu_hour_micro
+                        book.charges[event.job_id] = CappedJob(event.cap.key_id, rate)
                     self._wanted(book, event.job_id, True)
                 case WantedSet():
                     self._wanted(book, event.job_id, event.wanted == "run")
@@ -89,6 +104,7 @@ class Quota:
                     self.counted[tenant, event.job_id, event.hour_utc] += event.gpu_ms
                     if event.job_id in book.holds:
                         book.holds[event.job_id] -= event.gpu_ms
+                    self._spend(book, event)
                 case JobEnded():
                     self._end(book, event, at)
                 case Rejected():
@@ -116,6 +132,18 @@ class Quota:
         if cap is not None and book.spending(cap, at) > cap.spend_cap_micro:
             self._say("limit", f"{event.job_id} makes it {book.spending(cap, at)} of {cap}")
 
+    def _spend(self, book: TenantBook, event: UsageCounted) -> None:
+        """A slice costs its month the difference of the job's cost, rounded up as a whole."""
+        charge = book.charges.get(event.job_id)
+        if charge is None:
+            return
+        before = charge.cost()
+        charge.gpu_ms += event.gpu_ms
+        difference = charge.cost() - before
+        book.spent[charge.key_id, month(event.hour_utc)] += difference
+        if event.job_id in book.promised:
+            book.promised[event.job_id] -= difference
+
     def _end(self, book: TenantBook, event: JobEnded, at: Ms) -> None:
         if event.job_id in self.ended:
             self._say("end", f"{event.job_id} ended twice")
@@ -126,10 +154,6 @@ class Quota:
             counts = book.files.get(spec.training_file, ())
             self._justify(book, spec, counts, cap, failure.code, at)
         book.promised.pop(event.job_id, None)
-        if cap is not None:
-            net = event.billable_gpu_ms - event.lost_gpu_ms
-            cost = -(-net * spec.price.gpu_hour_micro // HOUR_MS)
-            book.spent[cap.key_id, month(at // HOUR_MS)] += cost
         self.ended[event.job_id] = event
         left = book.holds.pop(event.job_id, 0)
         del book.wants[event.job_id]

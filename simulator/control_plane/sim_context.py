@@ -16,6 +16,7 @@ from simulator.engine.faulty_port import FaultyPort
 from tunery.runtime.bus.abstract import AppendUnknown, Unavailable
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.bus.sender import Sender
+from tunery.runtime.hosts.broker_time import AHEAD_MS_MAX
 from tunery.runtime.journal.reader import START, Accepted, JournalReader
 
 PATIENCE_S: Final = 8  # before a client sends its request again
@@ -82,12 +83,19 @@ class SimContext:
     def _publish(self, stream: str, entries: Iterable[Accepted]) -> None:
         for decision in entries:
             self.decisions[stream].append(decision)
+            self._check_time(decision)
             self.broker.trace(f"{stream}@{decision.header.offset} {describe(decision)}")
             if decision.entry.idempotency is not None:
                 self._answers.setdefault(decision.entry.idempotency.key, decision.events)
                 self._decided[decision.entry.idempotency.key].set()
             for read in self.readers:
                 read(decision)
+
+    def _check_time(self, decision: Accepted) -> None:
+        """Time never runs back, so one that is far ahead would stand until the truth is there."""
+        ahead_ms = decision.header.at - self.broker.clock.true_ms()
+        if ahead_ms > AHEAD_MS_MAX + 1_000:
+            self.violations.append(f"time: {decision.header.stream} is {ahead_ms} ms ahead")
 
     # --- commands ---------------------------------------------------------------------------------
 

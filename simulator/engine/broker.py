@@ -17,13 +17,18 @@ BROADCAST_MS_MAX = 300
 
 
 class BrokerClock:
-    """Virtual time, seen by a broker whose clock may jump back."""
+    """Virtual time, seen by a broker whose clock may jump back, or be ahead."""
 
     def __init__(self) -> None:
+        self.epoch_ms = EPOCH_MS
         self.skew_ms = 0
 
+    def true_ms(self) -> Ms:
+        """What every clock would say if it were right."""
+        return self.epoch_ms + self.monotonic_ms()
+
     def now_ms(self) -> Ms:
-        return EPOCH_MS + self.monotonic_ms() + self.skew_ms
+        return self.true_ms() + self.skew_ms
 
     def monotonic_ms(self) -> Ms:
         return int(asyncio.get_running_loop().time() * 1_000)

@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 
 from schemas.topics import SNAPSHOTS, Stream
-from schemas.units import Ms
+from schemas.units import HOUR_MS, Ms
 from simulator.engine.broker import Broker
 from simulator.engine.faults import SESSION_MS, Faults, FaultStep
 from simulator.engine.faulty_port import FaultyPort
@@ -18,6 +18,7 @@ from simulator.engine.stores import Database, FaultyBlobs, FaultyStore, Storage
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.health import FailureReason, Health
 from tunery.runtime.hosts.abstract import Host
+from tunery.runtime.hosts.broker_time import AHEAD_MS_MAX
 from tunery.runtime.hosts.keeping import OUTAGE, keep
 from tunery.runtime.journal.acceptance import PartitionStopped
 from tunery.runtime.journal.snapshots import Pointer
@@ -149,6 +150,7 @@ class Cluster:
             "overlap": self._overlap,
             "rebalance": self._rebalance,
             "clock jump": self._jump,
+            "clock ahead": self._run_ahead,
             "slow reader": self._slow,
             "broker restart": self._restart_broker,
             "store away": self._store_away,
@@ -295,6 +297,13 @@ class Cluster:
         jump_ms = rng.randint(1, 40_000)
         self._note("clock jump", f"the broker's clock jumps back by {jump_ms} ms")
         self.broker.clock.skew_ms -= jump_ms
+
+    async def _run_ahead(self, rng: Random) -> None:
+        ahead_ms = rng.randint(2 * AHEAD_MS_MAX, 2 * HOUR_MS)
+        self._note("clock ahead", f"the broker's clock is {ahead_ms} ms ahead")
+        self.broker.clock.skew_ms += ahead_ms
+        await asyncio.sleep(rng.uniform(0.5, 6))
+        self.broker.clock.skew_ms -= ahead_ms
 
     async def _slow(self, rng: Random) -> None:
         if self.processes:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from schemas.topics import Topic
 from schemas.units import Ms
-from simulator.engine.broker import EPOCH_MS, Broker
+from simulator.engine.broker import Broker
 from simulator.engine.faults import SESSION_MS
 from simulator.engine.virtual_loop import virtual_loop
 from tunery.runtime.bus.abstract import (
@@ -47,7 +47,7 @@ class FaultyPort:
         return self.broker.clock.monotonic_ms()
 
     def now_ms(self) -> Ms:
-        return EPOCH_MS + self.monotonic_ms()
+        return self.broker.clock.true_ms()
 
     async def sleep(self, ms: Ms) -> None:
         await asyncio.sleep(ms / 1_000)

@@ -89,7 +89,9 @@ class _Reading:
         if cause >= len(self.commands):
             history.violations.append(f"once: {self.name}@{record.offset} has no command")
             return
-        command = self.commands[cause]
+        # An owner may take a command's time for less than the broker says, and never for more.
+        at = min(self.commands[cause].timestamp, decision.entry.at)
+        command = self.commands[cause]._replace(timestamp=at)
         answers = {
             decider: decide_record(aggregate, self.fold, command, record.offset).value
             for decider, aggregate in ((FIRST, self.decider(FIRST)), (LAST, self.decider(LAST)))

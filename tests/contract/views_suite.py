@@ -5,7 +5,7 @@ from typing import Any, Final
 from schemas.sealed import Sealed
 from schemas.units import Ms
 from services.gateway.files.tables import FILES, FileRow
-from services.gateway.ports import Buckets, Cursor, Views
+from services.gateway.ports import Buckets, Cursor, IntRange, Views
 from services.gateway.projection import DDL, TABLES, VERSION
 from tunery.runtime.journal.reader import Position
 from tunery.runtime.store.abstract import RowBatch, Store, Tables
@@ -93,6 +93,8 @@ class ViewsSuite:
     async def test_a_condition_may_allow_several_values(self, views: Views) -> None:
         rows = await views.page(FILES, {"tenant": "a", "id": ("file-4", "file-2", "x")}, limit=9)
         assert [row.id for row in rows] == ["file-4", "file-2"]
+        rows = await views.page(FILES, {"tenant": "a", "bytes": IntRange(2, 4)}, limit=9)
+        assert [row.id for row in rows] == ["file-3", "file-2"]
 
     async def test_a_nul_matches_nothing(self, views: Views) -> None:
         assert await views.first(FILES, {"tenant": "a", "id": "file\0"}) is None

@@ -4,4 +4,5 @@
 * `currency`: minor units, and the one rounding to what can be paid
 * `lines`: usage and credits as lines, with their overage; one cumulative rounding for each job
 * `invoice`: totals and adjustments of a bill
+* `cells`: cells of CSV files
 """

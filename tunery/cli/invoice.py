@@ -1,27 +1,23 @@
-"""`tunery invoice`: the invoice of a tenant for one month, and adjustments by operators."""
+"""`tunery invoice`: the invoices of a tenant, and adjustments by operators."""
 
-import asyncio
 import csv
-import os
+import json
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
+from tunery.billing.cells import safe_cell
 from tunery.cli import _api, _options
 from tunery.local.paths import DataDir
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from rich.table import Table
 
-    from tunery.billing.invoice import Invoice
-    from tunery.billing.lines import Line
-    from tunery.billing.periods import Period
-    from tunery.plan.price import PriceBook
+    from tunery.client import Api
 
-SECONDS_MAX = 15
 CSV_COLUMNS = (
     "tenant",
     "period",
@@ -41,17 +37,44 @@ CSV_COLUMNS = (
 EPILOG = """\
 \b
 Examples:
+  tunery invoice list local
   tunery invoice show local --period 2026-11
-  tunery invoice show local --period 2026-11 --json | jq .amount_micro
+  tunery invoice show local --period 2026-11 --json | jq .total_micro
   tunery invoice show local --period 2026-11 --csv > november.csv
+  tunery invoice lines local --period 2026-11 --json
   tunery invoice adjust local --amount -5.00 --reason goodwill --reference T-17
 """
 MICRO = 1_000_000
+Invoice: TypeAlias = Mapping[str, Any]
+Line: TypeAlias = Mapping[str, Any]
 
 
 @click.group("invoice", cls=_options.Noun, epilog=EPILOG)
 def command() -> None:
     """Show invoices; credit or charge a tenant."""
+
+
+@command.command("list")
+@click.argument("tenant", required=False)
+@_options.as_json
+@_options.data_dir
+def list_invoices(tenant: str | None, as_json: bool, folders: DataDir) -> None:
+    """List the invoices of TENANT, newest first. [the key's own tenant]"""
+    with _api.connect(folders) as api:
+        _api.show(
+            api.invoices(tenant),
+            as_json,
+            ("invoice", "number", "status", "due", "GPU time", "to pay", ""),
+            lambda invoice: (
+                invoice["id"],
+                invoice["number"],
+                invoice["status"],
+                _api.moment(invoice["due_at"])[:10],
+                _api.gpu_time(invoice["gpu_ms"]),
+                _amount(invoice["total_micro"]),
+                invoice["currency"],
+            ),
+        )
 
 
 @command.command("show")
@@ -63,24 +86,60 @@ def command() -> None:
 def show(tenant: str, period: str, as_csv: bool, as_json: bool, folders: DataDir) -> None:
     """Show the invoices of TENANT for one month, one for each currency.
 
-    Reads billing's ledger in PostgreSQL: $TUNERY_POSTGRES_DSN, else the stack of --data-dir.
     A month is closed two hours after its end; usage that comes later is on the next invoice.
     """
     if as_csv and as_json:
         raise click.UsageError("--csv and --json exclude each other; choose one.")
-    invoices = _read_invoices(tenant, period, folders)
+    with _api.connect(folders) as api:
+        invoices = [
+            {**invoice, "lines": list(api.invoice_lines(invoice["id"], tenant))}
+            for invoice in _invoices_of(api, tenant, period)
+        ]
     if as_json:
-        import msgspec
-
         for invoice in invoices:
-            click.echo(msgspec.json.encode(invoice))
+            click.echo(json.dumps(invoice))
     elif as_csv:
-        _write_csv(invoices)
+        _write_csv(tenant, invoices)
     else:
         from rich.console import Console
 
         for invoice in invoices:
-            Console().print(table(invoice))
+            Console().print(table(tenant, invoice))
+
+
+@command.command("lines")
+@click.argument("tenant")
+@click.option("--period", required=True, help="Calendar month (UTC), like 2026-11.")
+@_options.as_json
+@_options.data_dir
+def lines(tenant: str, period: str, as_json: bool, folders: DataDir) -> None:
+    """List every line of the invoices of TENANT for one month; they add up to the total."""
+    with _api.connect(folders) as api:
+        _api.show(
+            (
+                line
+                for invoice in _invoices_of(api, tenant, period)
+                for line in api.invoice_lines(invoice["id"], tenant)
+            ),
+            as_json,
+            ("line", "kind", "job", "hour", "GPU time", "amount", ""),
+            lambda line: (
+                line["id"],
+                line["kind"],
+                line["job_id"],
+                "" if line["hour_start"] is None else _api.hour(line["hour_start"]),
+                _api.gpu_time(line["gpu_ms"], blank=True),
+                _amount(line["amount_micro"]),
+                line["currency"],
+            ),
+        )
+
+
+def _invoices_of(api: "Api", tenant: str, period: str) -> list[dict[str, Any]]:
+    invoices = list(api.invoices(tenant, period))
+    if not invoices:
+        raise click.ClickException(f"Tenant {tenant} has no invoice of {period}.")
+    return invoices
 
 
 @command.command("adjust")
@@ -111,7 +170,7 @@ def adjust(
 
 
 def _micro(amount: str) -> int:
-    from decimal import Decimal, InvalidOperation
+    from decimal import InvalidOperation
 
     try:
         micro = Decimal(amount) * MICRO
@@ -124,152 +183,65 @@ def _micro(amount: str) -> int:
     )
 
 
-def _read_invoices(tenant: str, name: str, folders: DataDir) -> "tuple[Invoice, ...]":
-    import asyncpg
-
-    from services.billing.adapters.ledger import NoTenant
-    from services.billing.adapters.prices import read_books
-    from services.billing.settings import BillingSettings
-    from tunery.billing.invoice import Altered
-    from tunery.billing.lines import PriceMissing
-    from tunery.billing.periods import period
-
-    try:
-        month = period(name)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--period") from None
-    dsn = postgres_dsn(folders)
-    try:
-        settings = BillingSettings()
-        books = read_books(settings.prices_dir)
-        reading = _read(dsn, tenant, month, books, settings.seller)
-        return asyncio.run(asyncio.wait_for(reading, SECONDS_MAX))
-    except (PriceMissing, Altered) as error:
-        raise click.ClickException(str(error)) from error
-    except NoTenant:
-        text = f"No tenant {tenant!r}. `tunery tenant list` shows them."
-        raise click.ClickException(text) from None
-    except asyncpg.UndefinedTableError:
-        raise click.ClickException(
-            "This database has no ledger yet; billing creates it at its first start (`tunery up`)."
-        ) from None
-    except (OSError, TimeoutError, asyncpg.PostgresError) as error:
-        raise click.ClickException(
-            f"PostgreSQL does not answer ({error or type(error).__name__}). "
-            "Start the stack with `tunery up`, or set TUNERY_POSTGRES_DSN."
-        ) from error
-
-
-async def _read(
-    dsn: str, tenant: str, month: "Period", books: "Mapping[str, PriceBook]", seller: str
-) -> "tuple[Invoice, ...]":
-    import asyncpg
-
-    from services.billing.adapters.ledger import read_invoices
-
-    connection = await asyncpg.connect(dsn, server_settings={"search_path": "billing"})
-    try:
-        async with connection.transaction(isolation="repeatable_read", readonly=True):
-            return await read_invoices(connection, tenant, month, books, seller)
-    finally:
-        await connection.close()
-
-
-def postgres_dsn(folders: DataDir) -> str:
-    """$TUNERY_POSTGRES_DSN, else that of the stack. Raises LocalError when there is neither."""
-    from tunery.local import settings
-
-    own = os.environ.get("TUNERY_POSTGRES_DSN")
-    return own or settings.of_stack(folders, os.environ).postgres_dsn
-
-
-def table(invoice: "Invoice") -> "Table":
+def table(tenant: str, invoice: Invoice) -> "Table":
     """The invoice as a table for 80 columns: two lines of text per item, sums at the foot."""
     from rich.table import Table
+    from rich.text import Text
 
-    number = f" {invoice.number}" if invoice.number else ""
-    title = f"Invoice{number} · {invoice.period} · {invoice.tenant} · {invoice.status}"
+    number = f" {invoice['number']}" if invoice["number"] else ""
+    title = Text(f"Invoice{number} · {invoice['period']} · {tenant} · {invoice['status']}")
     grid = Table(title=title, title_justify="left", show_footer=True, box=None, pad_edge=False)
     grid.add_column("job", footer="total", overflow="fold")
-    over = _api.gpu_time(invoice.overage_gpu_ms, blank=True)
+    over = _api.gpu_time(invoice["overage_gpu_ms"], blank=True)
     for name, footer in (
-        ("GPU time", _api.gpu_time(invoice.gpu_ms)),
+        ("GPU time", _api.gpu_time(invoice["gpu_ms"])),
         ("overage", over),
         ("GPU-hour", ""),
-        (invoice.currency, _amount(invoice.total_micro)),
+        (invoice["currency"], _amount(invoice["total_micro"])),
     ):
         if name != "overage" or over:
             grid.add_column(name, justify="right", no_wrap=True, footer=footer)
-    for line in invoice.lines:
-        style = "green" if line.kind == "credit" else None
-        grid.add_row(*_cells(line, overage=bool(over)), style=style)
-    blank = ("", "", "") if over else ("", "")
-    for words, amount_micro in _below_lines(invoice):
-        grid.add_row(words, *blank, _amount(amount_micro))
+    for line in invoice["lines"]:
+        style = "green" if line["kind"] == "credit" else None
+        grid.add_row(*map(Text, _cells(line, overage=bool(over))), style=style)
     return grid
 
 
-def _below_lines(invoice: "Invoice") -> "Iterator[tuple[str, int]]":
-    """What is on the invoice besides use: kind and words, and amount."""
-    for adjustment in invoice.adjustments:
-        yield f"adjustment: {adjustment.reason}, {adjustment.reference}", adjustment.amount_micro
-    if invoice.rounding_micro:
-        yield "rounding: to what can be paid", invoice.rounding_micro
-    for tax in invoice.taxes:
-        yield f"tax: {tax.rate.name} {tax.rate.rate_ppm / 10_000:g} %", tax.amount_micro
-
-
-def _cells(line: "Line", *, overage: bool) -> tuple[str, ...]:
-    hour = line.starts_at[:16].replace("T", " ")
-    over = (_api.gpu_time(line.overage_gpu_ms, blank=True),) if overage else ()
-    return (
-        f"{line.job_id}\n  {line.description}, {line.lane}, {hour} UTC",
-        _api.gpu_time(line.gpu_ms),
-        *over,
-        price(line.gpu_hour_micro),
-        _amount(line.amount_micro),
-    )
+def _cells(line: Line, *, overage: bool) -> Iterator[str]:
+    """The cells of one line; what is no use of a job has only words and an amount."""
+    if line["job_id"] is None:
+        yield f"{line['kind']}: {line['description']}"
+    else:
+        hour = f"{_api.hour(line['hour_start'])} UTC"
+        yield f"{line['job_id']}\n  {line['description']}, {line['lane']}, {hour}"
+    yield _api.gpu_time(line["gpu_ms"], blank=line["job_id"] is None)
+    if overage:
+        yield _api.gpu_time(line["overage_gpu_ms"], blank=True)
+    yield "" if line["gpu_hour_micro"] is None else price(line["gpu_hour_micro"])
+    yield _amount(line["amount_micro"])
 
 
 def price(micro: int) -> str:
     """Format millionths of the currency: `2.40`, with more places only when needed."""
-    text = _amount(micro)
-    return text.removesuffix("0000")
+    return _amount(micro).removesuffix("0000")
 
 
 def _amount(micro: int) -> str:
-    from tunery.billing.invoice import decimal_amount
-
-    return f"{decimal_amount(micro):f}"
+    return f"{Decimal(micro) / MICRO:.6f}"
 
 
-def _write_csv(invoices: "Sequence[Invoice]") -> None:
+def _write_csv(tenant: str, invoices: Iterable[Invoice]) -> None:
     writer = csv.DictWriter(sys.stdout, CSV_COLUMNS, extrasaction="ignore")
     writer.writeheader()
     for invoice in invoices:
-        _write_lines(writer, invoice)
-
-
-def _write_lines(writer: "csv.DictWriter[str]", invoice: "Invoice") -> None:
-    for line in invoice.lines:
-        writer.writerow(
-            {
-                "tenant": invoice.tenant,
-                "period": invoice.period,
-                "gpu_hour_price": _amount(line.gpu_hour_micro),
-                "amount": _amount(line.amount_micro),
-                **{name: getattr(line, name) for name in line.__struct_fields__},
+        for line in invoice["lines"]:
+            hour, hourly = line["hour_start"], line["gpu_hour_micro"]
+            cells = {
+                **line,
+                "tenant": tenant,
+                "period": invoice["period"],
+                "starts_at": "" if hour is None else _api.hour(hour),
+                "gpu_hour_price": "" if hourly is None else _amount(hourly),
+                "amount": _amount(line["amount_micro"]),
             }
-        )
-    for words, amount_micro in _below_lines(invoice):
-        kind, _, description = words.partition(": ")
-        writer.writerow(
-            {
-                "tenant": invoice.tenant,
-                "period": invoice.period,
-                "kind": kind,
-                "description": description,
-                "amount": _amount(amount_micro),
-                "currency": invoice.currency,
-            }
-        )
+            writer.writerow({name: safe_cell(value) for name, value in cells.items()})

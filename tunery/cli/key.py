@@ -63,7 +63,7 @@ def command() -> None:
     "scopes",
     multiple=True,
     metavar="SCOPE",
-    help="read, write, admin, or of one resource (files, jobs, models, webhooks, keys) as "
+    help="read, write, admin, or of one resource (files, jobs, models, webhooks, keys, budgets) as "
     "files.read. "
     "May be repeated. [read and write]",
 )

@@ -15,6 +15,7 @@ import httpx
 from httpx_sse import EventSource
 
 from tunery.client.shapes import (
+    BudgetObject,
     EndpointObject,
     EventObject,
     FileObject,
@@ -44,6 +45,8 @@ PAUSE_S: Final = 0.5
 PAUSE_S_MAX: Final = 5.0
 UNAVAILABLE: Final = 503
 PAGE: Final = 100
+MONTHS: Final = 24  # of a page of invoices
+LINES: Final = 1_000  # of a page of an invoice's lines
 CHUNK_BYTES: Final = 1024 * 1024
 ONE_REQUEST_BYTES_MAX: Final = 512 * 1024 * 1024  # a larger file is uploaded in parts
 PART_BYTES: Final = 16 * 1024 * 1024
@@ -338,6 +341,16 @@ class Api:
             "KeyObject", self._once("POST", path, json={"overlap_seconds": overlap_seconds})
         )
 
+    def budgets(self) -> Iterator[BudgetObject]:
+        return self._all("/budgets")
+
+    def set_budget(self, body: Mapping[str, Any]) -> BudgetObject:
+        """Set the monthly budget of the tenant, or of the key that `key_id` names."""
+        return cast("BudgetObject", self._once("POST", "/budgets", json=body))
+
+    def remove_budget(self, budget_id: str) -> dict[str, Any]:
+        return self._call("DELETE", f"/budgets/{part(budget_id)}")
+
     def create_endpoint(self, body: Mapping[str, Any]) -> EndpointObject:
         return cast("EndpointObject", self._once("POST", "/webhook_endpoints", json=body))
 
@@ -371,6 +384,18 @@ class Api:
 
     # --- bills
 
+    def invoices(
+        self, tenant: str | None = None, period: str | None = None
+    ) -> Iterator[dict[str, Any]]:
+        """Invoices, newest first; those of one month where `period` says which: `2026-11`."""
+        query = {**_of_tenant(tenant), **({} if period is None else {"period": period})}
+        return self._all("/invoices", query=query, page_max=MONTHS)
+
+    def invoice_lines(self, invoice_id: str, tenant: str | None = None) -> Iterator[dict[str, Any]]:
+        """The lines of an invoice; their amounts add up to its total."""
+        path = f"/invoices/{part(invoice_id)}/lines"
+        return self._all(path, query=_of_tenant(tenant), page_max=LINES)
+
     def usage(
         self, query: Mapping[str, Any], tenant: str | None = None
     ) -> Iterator[dict[str, Any]]:
@@ -386,12 +411,19 @@ class Api:
     # --- requests
 
     def _all(
-        self, path: str, limit: int | None = None, query: Mapping[str, str] = NO_QUERY
+        self,
+        path: str,
+        limit: int | None = None,
+        query: Mapping[str, str] = NO_QUERY,
+        page_max: int = PAGE,
     ) -> Iterator[Any]:
         """All items, or the first `limit`, fetched page by page."""
         left, after = limit, None
         while left is None or left > 0:
-            params: dict[str, Any] = {**query, "limit": PAGE if left is None else min(PAGE, left)}
+            params: dict[str, Any] = {
+                **query,
+                "limit": page_max if left is None else min(page_max, left),
+            }
             if after is not None:
                 params["after"] = after
             page = cast("Listing", self._call("GET", path, params=params))

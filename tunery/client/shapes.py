@@ -73,6 +73,23 @@ class TenantObject(TypedDict):
     suspended_at: int | None
 
 
+class BudgetObject(TypedDict):
+    id: str
+    key_id: str | None
+    set_at: int
+    month: str
+    currency: str
+    max_gpu_ms: int | None
+    used_gpu_ms: int
+    held_gpu_ms: int
+    left_gpu_ms: int | None
+    max_amount_micro: int | None
+    used_micro: int
+    held_micro: int
+    left_micro: int | None
+    reached_percent: int
+
+
 class KeyObject(TypedDict, total=False):
     id: str
     name: str | None

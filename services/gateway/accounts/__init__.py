@@ -1,8 +1,9 @@
-"""Tenants, API keys, webhook endpoints.
+"""Tenants, API keys, budgets, webhook endpoints.
 
 * `auth`: which key a request is sent with
-* `tenant_routes`, `key_routes`, `webhook_routes`: what operators and tenants manage
+* `tenant_routes`: what operators manage
+* `key_routes`, `budget_routes`, `webhook_routes`: what tenants manage
 * `bodies`, `responses`: bodies of requests and of responses
-* `tables`, `projection`: the journal `account` as rows
+* `tables`, `projection`: the journal `account` as rows; `budget_projection`: budgets of `job`
 * `prices`: price books
 """

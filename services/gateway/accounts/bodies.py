@@ -100,6 +100,16 @@ class KeyRequest(Body):
     requests_per_minute: Annotated[StrictInt, Field(ge=1, le=PER_MINUTE_MAX)] | None = None
 
 
+class MonthBudgetRequest(Body):
+    """What jobs may use in each calendar month (UTC): one bound, or both."""
+
+    key_id: Id | None = Field(default=None, description="whose jobs; null: all of the tenant")
+    max_gpu_hours: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] | None = None
+    max_amount_micro: Annotated[StrictInt, Field(ge=1, le=AMOUNT_MICRO_MAX)] | None = Field(
+        default=None, description="in millionths of the currency of the tenant's price book"
+    )
+
+
 class AdjustmentRequest(Body):
     """`amount_micro`, in millionths of the currency: below zero a credit, above it a charge."""
 

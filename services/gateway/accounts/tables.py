@@ -1,4 +1,4 @@
-"""Read models of tenants, API keys, webhook endpoints and their deliveries.
+"""Read models of tenants, API keys, budgets, webhook endpoints and their deliveries.
 
 Sealed fields are stored sealed and opened for responses. `sequence`: number of the event that
 created the row, in its tenant's stream; lists are ordered by it.
@@ -6,9 +6,18 @@ created the row, in its tenant's stream; lists are ordered by it.
 
 from typing import Final
 
-from schemas.account import DeliveryOutcome, Lane, Limits, PlanChange
+from schemas.account import (
+    DeliveryOutcome,
+    Lane,
+    Limits,
+    PlanChange,
+)
+from schemas.admission import (
+    BudgetAlert,
+    BudgetUse,
+)
 from schemas.sealed import Sealed
-from schemas.units import Micro, Ms
+from schemas.units import GpuMs, Micro, Ms
 from services.gateway.views.table import Table, TableIndex, TableRow
 
 TENANT_ID: Final = ("tenant", "id")
@@ -84,6 +93,19 @@ class DeliveryRow(TableRow):
     status: int | None = None
 
 
+class BudgetRow(TableRow):
+    """A monthly budget, and what the last change of it left: `month`, totals, percent told."""
+
+    tenant: str
+    currency: str
+    set_at: Ms
+    max_gpu_ms: GpuMs | None = None
+    max_amount_micro: Micro | None = None
+    month: str | None = None
+    use: BudgetUse | None = None
+    alert: BudgetAlert | None = None
+
+
 TENANTS: Final = Table("tenants", TenantRow, key=("id",), order="id")
 LIMITS: Final = Table("limits", LimitsRow, key=("id",), order="id")
 KEYS: Final = Table(
@@ -93,6 +115,7 @@ KEYS: Final = Table(
     order="sequence",
     indexes=(TableIndex(("sha256",)), TableIndex(("previous_sha256",))),
 )
+BUDGETS: Final = Table("budgets", BudgetRow, key=TENANT_ID, order="id")
 ENDPOINTS: Final = Table("endpoints", EndpointRow, key=TENANT_ID, order="sequence")
 DELIVERIES: Final = Table(
     "deliveries",

@@ -5,6 +5,13 @@ from typing import Any, Final, TypeAlias, TypeGuard, assert_never
 
 from msgspec.structs import asdict
 
+from schemas.admission import (
+    BudgetCounted,
+    BudgetRemoved,
+    BudgetSet,
+    BudgetThresholdReached,
+    SuspensionSet,
+)
 from schemas.dataset import FileRegistered
 from schemas.envelope import Header, Rejected, Repeated
 from schemas.ids import CHECKPOINT, derived_id
@@ -25,7 +32,6 @@ from schemas.job import (
     PlacementUnwanted,
     PlacementWanted,
     RegistrationWanted,
-    SuspensionSet,
     UsageCounted,
     VerdictDue,
     VerdictRecorded,
@@ -33,6 +39,7 @@ from schemas.job import (
     WantedSet,
     WorkDescribed,
 )
+from services.gateway.accounts.budget_projection import project_budget
 from services.gateway.accounts.tables import LIMITS
 from services.gateway.jobs.event_ids import history_id
 from services.gateway.jobs.messages import messages
@@ -112,6 +119,8 @@ def _project(header: Header, event: Event) -> tuple[Change, ...]:
             return (LIMITS.update({"id": header.key}, **asdict(event.terms)),)
         case SuspensionSet():
             return (LIMITS.update({"id": header.key}, suspended=event.suspended),)
+        case BudgetSet() | BudgetRemoved() | BudgetCounted() | BudgetThresholdReached():
+            return project_budget(header, event)
         case JobSubmitted():
             return (_submitted(header, event), *messages(header, event))
         case JobEnded():

@@ -80,7 +80,13 @@ class Submissions:
         outcome = await deps.commands.decide(
             JOB,
             caller.tenant,
-            SubmitJob(job_id=job_id, spec=resolved.spec, tokens=resolved.tokens, cap=caller.cap),
+            SubmitJob(
+                job_id=job_id,
+                spec=resolved.spec,
+                tokens=resolved.tokens,
+                cap=caller.cap,
+                key_id=caller.key_id,
+            ),
             idempotency=self._idempotency(caller, body, intent),
             actor=deps.seal.seal(caller.tenant, caller.key_id),
         )

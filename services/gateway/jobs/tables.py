@@ -193,7 +193,10 @@ USAGE: Final = Table(
     UsageRow,
     key=JOB_ENTRY,
     order="id",
-    indexes=(TableIndex(("tenant", "hour_utc")),),
+    indexes=(
+        TableIndex(("tenant", "hour_utc")),
+        TableIndex(("tenant", "journal_partition", "journal_offset")),
+    ),
 )
 STEPS: Final = Table(
     "steps",

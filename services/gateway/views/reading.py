@@ -6,7 +6,7 @@ from typing import Any, Final
 import asyncpg
 
 from schemas.units import Ms
-from services.gateway.ports import Buckets, Cursor, Where
+from services.gateway.ports import Buckets, Cursor, IntRange, Where
 from services.gateway.views.table import R, Table
 from services.gateway.web.timeouts import in_time
 from tunery.runtime.store.abstract import Store, StoreUnavailable
@@ -95,15 +95,22 @@ def _rows(table: Table[R], records: Iterable[Mapping[str, Any]]) -> list[R]:
 
 def _condition(table: Table[R], where: Where) -> tuple[str, list[Any]]:
     """SQL that leaves out incomplete rows, so that pages have their full length."""
-    parts = [
-        f"{name(column)} = ANY(${number})"
-        if isinstance(value, tuple)
-        else f"{name(column)} = ${number}"
-        for number, (column, value) in enumerate(where.items(), 1)
-    ]
+    parts: list[str] = []
+    arguments: list[Any] = []
+    for column, value in where.items():
+        number = len(arguments) + 1
+        match value:
+            case tuple():
+                parts.append(f"{name(column)} = ANY(${number})")
+                arguments.append(list(value))
+            case IntRange():
+                parts.append(f"{name(column)} >= ${number} AND {name(column)} < ${number + 1}")
+                arguments += [value.first, value.end]
+            case _:
+                parts.append(f"{name(column)} = ${number}")
+                arguments.append(value)
     parts.append(f"({', '.join(map(name, table.required))}) IS NOT NULL")
-    values = (list(value) if isinstance(value, tuple) else value for value in where.values())
-    return " AND ".join(parts), list(values)
+    return " AND ".join(parts), arguments
 
 
 def _impossible(arguments: Sequence[Any]) -> bool:
@@ -169,14 +176,19 @@ class StoreViews:
         ]
 
     async def _matching(self, table: Table[R], where: Where) -> list[R]:
-        exact = {column: value for column, value in where.items() if not isinstance(value, tuple)}
-        choices = {column: value for column, value in where.items() if isinstance(value, tuple)}
-        rows = _rows(table, await self._store.rows(table.name, exact))
+        ranges = {key: value for key, value in where.items() if isinstance(value, tuple | IntRange)}
+        exact = {key: value for key, value in where.items() if key not in ranges}
         return [
             row
-            for row in rows
-            if all(getattr(row, column) in values for column, values in choices.items())
+            for row in _rows(table, await self._store.rows(table.name, exact))
+            if all(_allows(value, getattr(row, key)) for key, value in ranges.items())
         ]
+
+
+def _allows(allowed: tuple[Any, ...] | IntRange, value: int) -> bool:
+    if isinstance(allowed, IntRange):
+        return allowed.first <= value < allowed.end
+    return value in allowed
 
 
 def views_of(store: Store) -> PostgresViews | StoreViews:

@@ -36,6 +36,7 @@ STATUS_OF: Final[Mapping[str, int]] = {
     errors.CONCURRENCY_LIMIT: 429,
     errors.HARD_LIMIT: 429,
     errors.SPEND_CAP: 429,
+    errors.BUDGET_EXCEEDED: 429,
     errors.TOO_LARGE: 413,
 }
 TYPES: Final[Mapping[int, str]] = {

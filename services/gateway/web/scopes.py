@@ -15,6 +15,8 @@ Scope: TypeAlias = Literal[
     "webhooks.write",
     "keys.read",
     "keys.write",
+    "budgets.read",
+    "budgets.write",
     "billing.read",
     "admin",
 ]
@@ -31,7 +33,9 @@ RESOURCES: Final = {
     "webhook_endpoints": "webhooks",
     "webhook_event_types": "webhooks",
     "keys": "keys",
+    "budgets": "budgets",
     "usage": "billing",
+    "invoices": "billing",
 }
 READING: Final = frozenset({"GET", "HEAD"})
 ASKING: Final = ("/estimate", "/preview")  # POST only because they have a body: they record nothing

@@ -177,6 +177,23 @@ REFUSALS: Final[Mapping[RefusalCode, str]] = {
         "The job may need up to {price_max_micro} {currency}, which is held until it ends, and its "
         "budget is {budget_micro}. Raise the budget, or lower n_epochs."
     ),
+    "month_budget_gpu_hours": (
+        "The job may need {hold_gpu_ms} GPU-hours. The budget {budget!r} allows {limit_gpu_ms} in "
+        "{month}: {used_gpu_ms} are used, {held_gpu_ms} are held by open jobs. Lower n_epochs, "
+        "wait for open jobs to release theirs, or raise the budget (`tunery budget set`)."
+    ),
+    "month_budget_amount": (
+        "The job may cost {price_max_micro} {currency}. The budget {budget!r} allows {limit_micro} "
+        "in {month}: {used_micro} are used, {held_micro} are held by open jobs. Lower n_epochs, "
+        "wait for open jobs to release theirs, or raise the budget (`tunery budget set`)."
+    ),
+    "month_budget_currency": (
+        "The job is priced in {currency}, and the budget {budget!r} is in {limit_currency}. Set "
+        "the budget again (`tunery budget set`), or remove it."
+    ),
+    "budget_missing": "No budget {budget_id!r}.",
+    "budget_empty": "A budget needs max_gpu_hours or max_amount_micro, each above 0.",
+    "budgets_at_most": "A tenant has at most {limit} budgets. Remove one first.",
     # pools
     "work_hash": "Work {work_id} of job {job_id} has another hash.",
     "incarnation_former": "Node {node_id} runs a newer incarnation already.",

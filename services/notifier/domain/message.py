@@ -8,11 +8,14 @@ from schemas.account import DeliveryDue
 def body(due: DeliveryDue) -> bytes:
     """OpenAI's event shape; receivers fetch the object itself over the API."""
     event = due.event
+    data: dict[str, str | int] = {"id": event.object_id}
+    if event.alert is not None:
+        data |= {"month": event.alert.month, "percent": event.alert.percent}
     payload = {
         "id": event.event_id,
         "object": "event",
         "created_at": event.created_at // 1000,
         "type": event.event_type,
-        "data": {"id": event.object_id},
+        "data": data,
     }
     return json.dumps(payload, separators=(",", ":")).encode()

@@ -2,7 +2,16 @@
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from schemas.account import Limits, PlanTerms
+from schemas.admission import (
+    TENANT_BUDGET,
+    BudgetTerms,
+    RemoveBudget,
+    SetBudget,
+    SetSuspension,
+)
 from schemas.envelope import Source
 from schemas.job import (
     CancelJob,
@@ -21,7 +30,6 @@ from schemas.job import (
     RecordWait,
     ResumeJob,
     SetLimits,
-    SetSuspension,
     SubmitJob,
 )
 from schemas.model import ScoreSummary
@@ -190,6 +198,21 @@ def plans_and_suspension(story: Recorder) -> None:
     story.when(SetSuspension(suspended=False))
     story.when(submit(story, 2))
     story.when(submit(story, 3), after_ms=31 * DAY_MS)
+
+
+def budgets_of_a_month(story: Recorder) -> None:
+    """Budgets of a tenant and of a key: set, used, reached, removed."""
+    limits(story)
+    story.when(replace(submit(story, 1), key_id="key_1"))
+    of_all = BudgetTerms(budget_id=TENANT_BUDGET, currency="EUR", max_amount_micro=5_000_000)
+    of_key = BudgetTerms(budget_id="key_1", currency="EUR", max_gpu_ms=HOUR_MS)
+    story.when(SetBudget(terms=of_all))
+    story.when(SetBudget(terms=of_key))
+    used(story, MINUTE_MS)
+    story.when(replace(submit(story, 2), key_id="key_1"))
+    story.when(CancelJob(job_id="ftjob-1"))
+    used(story, -MINUTE_MS)
+    story.when(RemoveBudget(budget_id="key_1"))
 
 
 def a_job_that_succeeds(story: Recorder) -> None:

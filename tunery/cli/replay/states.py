@@ -6,8 +6,7 @@ from typing import Any, Final
 
 import asyncpg
 
-from schemas.units import GpuMs
-from services.scheduler.domain.job.quota import month_of
+from schemas.units import GpuMs, month_of
 from tunery.runtime.bus.abstract import Log
 from tunery.runtime.journal.codec import state_hash
 from tunery.runtime.tools.verify import Replay, replay_stream

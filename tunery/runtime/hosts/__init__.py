@@ -6,6 +6,7 @@ keeping       keeps a host running: again after a failure or a hang
 membership    one task for each partition that a group assigns
 aggregate     hosts a decider: an owner for each partition
 owner         the single writer of one partition
+broker_time   timestamps of brokers, bounded by an owner's own clocks
 reactor       hosts a reaction: records of a journal become commands for other streams
 projector     hosts a projection: records become rows
 effects       hosts effects: to-do rows become I/O and commands

@@ -26,6 +26,7 @@ from tunery.runtime.bus.abstract import (
     Unavailable,
     Writer,
 )
+from tunery.runtime.hosts.broker_time import BrokerTime
 from tunery.runtime.ids import NewId
 from tunery.runtime.journal.acceptance import Divergence, Unreadable
 from tunery.runtime.journal.codec import encode
@@ -73,7 +74,8 @@ class _Term(Generic[S]):
     """What an owner knows between one claim and the next.
 
     fold, settled: with and without the records in flight.
-    read_at, read_at_monotonic: newest broker time known, and the monotonic time of reading it.
+    time: broker time as it is believed.
+    is_ahead: the timestamp of the last command was not.
     queue: commands that were read and not decided; flights: records not yet acknowledged.
     unsaved, saved_ms: entries since the last snapshot, and its monotonic time.
     chores: housekeeping in the background, by name.
@@ -83,8 +85,8 @@ class _Term(Generic[S]):
     commands: Reader
     fold: Fold[S]
     settled: Fold[S]
-    read_at: Ms  # newest broker time known, and the monotonic time when it was
-    read_at_monotonic: Ms
+    time: BrokerTime
+    is_ahead: bool = False
     queue: deque[Record] = field(default_factory=deque)
     flights: deque[_Flight[S]] = field(default_factory=deque)
     unsaved: int = 0
@@ -182,7 +184,6 @@ class PartitionOwner(Generic[S]):
             claim = Claim(owner=self._owner, nonce=self._fresh_id())
             claimed = await writer.append(b"", encode(claim))
             self._futile_claims += 1
-            monotonic_ms = self._clock.monotonic_ms()
             while fold.position.offset <= claimed.offset:
                 fold = await self._fold_more(reader, fold)
             if reader.claims.get(self._partition) != (claimed.offset, claim):
@@ -191,9 +192,10 @@ class PartitionOwner(Generic[S]):
         cleanup.push_async_callback(commands.close)
         self.settled, self.serving = fold, True
         self._log_event(logging.INFO, "owner.serving", epoch=claimed.offset)
-        term = _Term(writer, commands, fold, fold, claimed.timestamp, monotonic_ms)
+        time = BrokerTime(self._clock, fold.at, claimed.timestamp)
+        term = _Term(writer, commands, fold, fold, time)
         term.unsaved = fold.position.acceptance.cause - start.position.acceptance.cause
-        term.saved_ms = monotonic_ms
+        term.saved_ms = self._clock.monotonic_ms()
         cleanup.callback(term.end)
         return term
 
@@ -287,10 +289,19 @@ class PartitionOwner(Generic[S]):
         following = acceptance.cause + 1 - acceptance.base
         if record.offset != following:
             raise self._lost(record.offset, f"command {following} is missing")
-        decided = decide_record(self._aggregate, term.fold, record, expected)
+        decided = decide_record(self._aggregate, term.fold, self._bounded(term, record), expected)
         pending = await term.writer.submit(decided.key, decided.value)
         term.flights.append(_Flight(pending, expected, decided))
         term.fold = decided.fold
+
+    def _bounded(self, term: _Term[S], record: Record) -> Record:
+        """The command with a timestamp that is believed. The first that is not is an alarm."""
+        believed = term.time.believe(record.timestamp)
+        ahead_ms = record.timestamp - believed
+        if ahead_ms > 0 and not term.is_ahead:
+            self._log_event(logging.ERROR, "owner.broker_time_ahead", ahead_ms=ahead_ms)
+        term.is_ahead = ahead_ms > 0
+        return record._replace(timestamp=believed)
 
     async def _settle(self, term: _Term[S]) -> None:
         """Await the oldest append. At exactly the expected offset no other writer came between."""
@@ -304,7 +315,7 @@ class PartitionOwner(Generic[S]):
                 f"another process wrote between {flight.expected} and {appended.offset}"
             )
         term.settled = self.settled = flight.decided.fold
-        term.read_at, term.read_at_monotonic = appended.timestamp, self._clock.monotonic_ms()
+        term.time.believe(appended.timestamp)
         self._futile_claims = 0
         self._untrimmed += 1
         term.unsaved += 1
@@ -335,7 +346,7 @@ class PartitionOwner(Generic[S]):
         if deadline is None:
             return self._limits.idle_wait_ms
         now_ms = self._clock.monotonic_ms()
-        left_ms = deadline.at - max(term.fold.at, term.read_at + now_ms - term.read_at_monotonic)
+        left_ms = deadline.at - max(term.fold.at, term.time.now())
         if self._ticked_ms is not None:
             left_ms = max(left_ms, self._ticked_ms + self._limits.tick_every_ms - now_ms)
         if left_ms > 0:

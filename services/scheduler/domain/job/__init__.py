@@ -7,6 +7,7 @@ phases      what a client's change means in each state of a job
 attempts    facts about the open attempt, as events of the job
 steps       the life of a job after its hold: placement, evaluation, registration, end
 policy      what follows from how an attempt ended
-quota       budgets as arithmetic
+budgets     monthly budgets: what they refuse, totals, alerts
+quota       months and holds as arithmetic
 evolve      the fold of the journal
 """

@@ -3,14 +3,23 @@
 from collections.abc import Sequence
 
 from schemas import errors
+from schemas.admission import (
+    TENANT_BUDGET,
+)
 from schemas.dataset import SPLIT_SEED, BaseTokens, PinTerms, PrepareSpec
 from schemas.envelope import Rejected
-from schemas.job import Event, HoldTaken, PhaseSet, PinsWanted
+from schemas.job import (
+    Event,
+    HoldTaken,
+    PhaseSet,
+    PinsWanted,
+)
 from schemas.model import Base
 from schemas.reasons import refusing, waiting
 from schemas.submission import Estimate, KeyCap
 from schemas.units import Ms
-from services.scheduler.domain.job.quota import key_spend_micro, terms_at, window_gpu_ms
+from services.scheduler.domain.job.budgets import over_month
+from services.scheduler.domain.job.quota import month_standing, terms_at
 from services.scheduler.domain.job.state import OpenJob, TenantJobs
 from tunery.plan.estimate import estimate, over_budget
 
@@ -38,7 +47,8 @@ def take_hold(
         return Rejected(code=errors.SUSPENDED, reason=refusing("tenant_suspended"))
     limits = terms.limits
     needs = estimate(spec, tokens)
-    window = window_gpu_ms(tenant, at)
+    use = month_standing(tenant, TENANT_BUDGET, needs.currency, at)
+    window = use.used_gpu_ms + use.held_gpu_ms
     if window + needs.hold_gpu_ms > limits.hard_gpu_ms:
         above = refusing(
             "hard_limit",
@@ -51,6 +61,8 @@ def take_hold(
         return Rejected(code=errors.BUDGET_TOO_SMALL, reason=why, param="budget")
     if job.cap is not None and (refusal := _over_cap(tenant, job.cap, needs, at)) is not None:
         return refusal
+    if (refusal := over_month(tenant, job, needs, at)) is not None:
+        return refusal
     hold = HoldTaken(
         job_id=job.job_id,
         tokens=tokens,
@@ -62,7 +74,8 @@ def take_hold(
 
 
 def _over_cap(tenant: TenantJobs, cap: KeyCap, needs: Estimate, at: Ms) -> Rejected | None:
-    left = cap.spend_cap_micro - key_spend_micro(tenant, cap, at)
+    use = month_standing(tenant, cap.key_id, needs.currency, at)
+    left = cap.spend_cap_micro - use.used_micro - use.held_micro
     if needs.price_max_micro <= left:
         return None
     above = refusing(

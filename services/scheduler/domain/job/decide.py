@@ -8,6 +8,12 @@ from collections.abc import Sequence
 from typing import TypeAlias, assert_never
 
 from schemas import errors
+from schemas.admission import (
+    RemoveBudget,
+    SetBudget,
+    SetSuspension,
+    SuspensionSet,
+)
 from schemas.envelope import Context, Reason, Rejected
 from schemas.job import (
     BaseBound,
@@ -35,9 +41,7 @@ from schemas.job import (
     RecordWait,
     ResumeJob,
     SetLimits,
-    SetSuspension,
     SubmitJob,
-    SuspensionSet,
     UsageCounted,
     WantedSet,
 )
@@ -45,6 +49,7 @@ from schemas.reasons import Failure, failing, refusing, waiting
 from schemas.units import Ms
 from services.scheduler.domain.job import attempts, steps
 from services.scheduler.domain.job.admission import take_hold, tokens_of
+from services.scheduler.domain.job.budgets import change_budget, follow_budgets
 from services.scheduler.domain.job.evolve import evolve_job, evolve_tenant
 from services.scheduler.domain.job.phases import WANTS, Change, answer
 from services.scheduler.domain.job.quota import running, terms_at
@@ -60,6 +65,11 @@ JobFact: TypeAlias = RecordDataset | RecordBase | RecordVerdict | RecordRegister
 def decide(state: Tenants, command: Command, ctx: Context) -> tuple[Event, ...]:
     """What follows from one command for one tenant."""
     tenant = state.get(ctx.key, TenantJobs())
+    events = _decide(tenant, command, ctx)
+    return (*events, *follow_budgets(tenant, events, ctx))
+
+
+def _decide(tenant: TenantJobs, command: Command, ctx: Context) -> tuple[Event, ...]:
     match command:
         case SetLimits():
             return (LimitsSet(terms=command.terms, effective_at=command.effective_at),)
@@ -75,6 +85,8 @@ def decide(state: Tenants, command: Command, ctx: Context) -> tuple[Event, ...]:
             return _change(tenant, command, "pause", ctx)
         case ResumeJob():
             return _change(tenant, command, "resume", ctx)
+        case SetBudget() | RemoveBudget():
+            return change_budget(tenant, command)
         case RecordFile():
             return _file(tenant, command, ctx)
         case RecordUsage():
@@ -123,6 +135,7 @@ def _submit(tenant: TenantJobs, command: SubmitJob, ctx: Context) -> tuple[Event
         lane=terms.lane,
         price_version=terms.price_version,
         cap=command.cap,
+        key_id=command.key_id,
     )
     return _admit(tenant, submitted, command, ctx)
 

@@ -6,6 +6,13 @@ from immutables import Map
 from msgspec.structs import replace
 
 from schemas.account import PlanChange
+from schemas.admission import (
+    BudgetCounted,
+    BudgetRemoved,
+    BudgetSet,
+    BudgetThresholdReached,
+    SuspensionSet,
+)
 from schemas.envelope import Context, Rejected, Repeated
 from schemas.job import (
     AttemptEnded,
@@ -24,7 +31,6 @@ from schemas.job import (
     PlacementUnwanted,
     PlacementWanted,
     RegistrationWanted,
-    SuspensionSet,
     UsageCounted,
     VerdictDue,
     VerdictRecorded,
@@ -34,10 +40,11 @@ from schemas.job import (
 )
 from schemas.pool import AttemptEnd
 from schemas.training import EvalResult, TrainResult, TrainWork
-from schemas.units import Micro, Ms
-from services.scheduler.domain.job.quota import cap_window, month_of, terms_at
+from schemas.units import Ms, hour_of
+from services.scheduler.domain.job.quota import terms_at, time_micro, with_use
 from services.scheduler.domain.job.state import (
     FILES_REMEMBERED_MAX,
+    Charge,
     EndedJob,
     FileVerdict,
     OpenJob,
@@ -48,8 +55,9 @@ from services.scheduler.domain.job.state import (
 )
 from tunery.plan.price import price_micro
 
+BudgetEvent: TypeAlias = BudgetSet | BudgetRemoved | BudgetThresholdReached
 TenantEvent: TypeAlias = (
-    LimitsSet | SuspensionSet | FileNoted | JobSubmitted | UsageCounted | JobEnded
+    LimitsSet | SuspensionSet | BudgetEvent | FileNoted | JobSubmitted | UsageCounted | JobEnded
 )
 AttemptEvent: TypeAlias = (
     WorkDescribed
@@ -88,7 +96,7 @@ def evolve(state: Tenants, event: Event, ctx: Context) -> Tenants:
 
 def evolve_tenant(tenant: TenantJobs, event: Event, ctx: Context) -> TenantJobs:
     """One tenant after an event. Events of jobs that are not open change nothing."""
-    if isinstance(event, Rejected | Repeated):
+    if isinstance(event, Rejected | Repeated | BudgetCounted):
         return tenant
     if isinstance(event, TenantEvent):
         return _evolve_tenant(tenant, event, ctx)
@@ -104,6 +112,8 @@ def _evolve_tenant(tenant: TenantJobs, event: TenantEvent, ctx: Context) -> Tena
             return _set_limits(tenant, event, ctx.at)
         case SuspensionSet():
             return replace(tenant, suspended=event.suspended)
+        case BudgetSet() | BudgetRemoved() | BudgetThresholdReached():
+            return _evolve_budget(tenant, event)
         case FileNoted():
             verdict = FileVerdict(
                 file_id=event.file_id,
@@ -122,18 +132,27 @@ def _evolve_tenant(tenant: TenantJobs, event: TenantEvent, ctx: Context) -> Tena
                 price_version=event.price_version,
                 created_at=ctx.at,
                 cap=event.cap,
+                key_id=event.key_id or (None if event.cap is None else event.cap.key_id),
             )
             return replace(tenant, jobs=tenant.jobs.set(event.job_id, job))
         case UsageCounted():
             return _count_usage(tenant, event)
         case JobEnded():
-            ended = EndedJob(outcome=event.outcome, ended_at=ctx.at)
-            return replace(
-                tenant,
-                jobs=_without(tenant.jobs, event.job_id),
-                ended=tenant.ended.set(event.job_id, ended),
-                spent_micro=_spend_key(tenant, event, ctx.at),
-            )
+            return _end_job(tenant, event, ctx.at)
+        case _:
+            assert_never(event)
+
+
+def _evolve_budget(tenant: TenantJobs, event: BudgetEvent) -> TenantJobs:
+    match event:
+        case BudgetSet(terms=terms):
+            return replace(tenant, budgets=tenant.budgets.set(terms.budget_id, terms))
+        case BudgetRemoved(budget_id=budget_id):
+            if budget_id not in tenant.budgets:
+                return tenant
+            return replace(tenant, budgets=tenant.budgets.delete(budget_id))
+        case BudgetThresholdReached(alert=alert):
+            return replace(tenant, alerts=tenant.alerts.set(alert.budget_id, alert))
         case _:
             assert_never(event)
 
@@ -150,26 +169,43 @@ def _without(jobs: Map[str, OpenJob], job_id: str) -> Map[str, OpenJob]:
     return jobs.delete(job_id) if job_id in jobs else jobs
 
 
-def _spend_key(tenant: TenantJobs, event: JobEnded, at: Ms) -> Map[str, Micro]:
+def _end_job(tenant: TenantJobs, event: JobEnded, at: Ms) -> TenantJobs:
+    """What it was charged for its time is counted already; its tokens are now."""
     job = tenant.jobs.get(event.job_id)
-    if job is None or job.cap is None or event.refund is not None:
-        return tenant.spent_micro
-    window = cap_window(job.cap, at)
-    gpu_ms = max(0, event.billable_gpu_ms - event.lost_gpu_ms)
-    cost = price_micro(job.spec.price, gpu_ms, event.trained_tokens)
-    return tenant.spent_micro.set(window, tenant.spent_micro.get(window, 0) + cost)
+    charge = None if job is None else _charge(job)
+    tokens = 0
+    if charge is not None and event.refund is None:
+        tokens = price_micro(charge.price, 0, event.trained_tokens)
+    ended = EndedJob(outcome=event.outcome, ended_at=at, charge=charge)
+    return replace(
+        tenant,
+        jobs=_without(tenant.jobs, event.job_id),
+        ended=tenant.ended.set(event.job_id, ended),
+        use=with_use(tenant, charge, hour_of(at), 0, tokens) if tokens else tenant.use,
+    )
+
+
+def _charge(job: OpenJob) -> Charge:
+    return Charge(key_id=job.key_id, price=job.spec.price, gpu_ms=job.counted_gpu_ms)
 
 
 def _count_usage(tenant: TenantJobs, event: UsageCounted) -> TenantJobs:
     """The window moves from the hold's rest to the month's use; its sum stays."""
-    month = month_of(event.hour_utc)
-    used = tenant.used_gpu_ms.get(month, 0) + event.gpu_ms
-    jobs = tenant.jobs
-    job = jobs.get(event.job_id)
+    job, ended = tenant.jobs.get(event.job_id), tenant.ended.get(event.job_id)
     if job is not None:
+        charge: Charge | None = _charge(job)
         counted = replace(job, counted_gpu_ms=job.counted_gpu_ms + event.gpu_ms)
-        jobs = jobs.set(event.job_id, counted)
-    return replace(tenant, used_gpu_ms=tenant.used_gpu_ms.set(month, used), jobs=jobs)
+        tenant = replace(tenant, jobs=tenant.jobs.set(event.job_id, counted))
+    else:
+        charge = None if ended is None else ended.charge
+    if charge is None:
+        return replace(tenant, use=with_use(tenant, None, event.hour_utc, event.gpu_ms, 0))
+    total = replace(charge, gpu_ms=charge.gpu_ms + event.gpu_ms)
+    if ended is not None:
+        kept = replace(ended, charge=total)
+        tenant = replace(tenant, ended=tenant.ended.set(event.job_id, kept))
+    micro = time_micro(total.price, total.gpu_ms) - time_micro(charge.price, charge.gpu_ms)
+    return replace(tenant, use=with_use(tenant, total, event.hour_utc, event.gpu_ms, micro))
 
 
 def evolve_job(job: OpenJob, event: JobEvent) -> OpenJob:

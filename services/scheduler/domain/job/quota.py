@@ -1,23 +1,18 @@
 """Budgets as arithmetic: what a month has used, what open holds may still use, what is left."""
 
-from datetime import date, timedelta
-from typing import Final
+from immutables import Map
 
 from schemas.account import PlanTerms
+from schemas.admission import (
+    TENANT_BUDGET,
+    BudgetUse,
+)
 from schemas.pool import Role
-from schemas.submission import KeyCap
-from schemas.units import GpuMs, Micro, Ms, hour_of
-from services.scheduler.domain.job.state import OpenJob, TenantJobs
+from schemas.submission import Price
+from schemas.units import GpuMs, Micro, Ms, hour_of, month_of
+from services.scheduler.domain.job.state import Charge, MonthUse, OpenJob, TenantJobs
+from tunery.plan.price import price_micro
 from tunery.plan.time import hold_of
-
-HOURS_PER_DAY: Final = 24
-EPOCH: Final = date(1970, 1, 1)
-
-
-def month_of(hour_utc: int) -> str:
-    """Calendar month ("2026-11", UTC) of an hour counted from the epoch."""
-    day = EPOCH + timedelta(days=hour_utc // HOURS_PER_DAY)
-    return f"{day.year:04}-{day.month:02}"
 
 
 def terms_at(tenant: TenantJobs, at: Ms) -> PlanTerms | None:
@@ -32,35 +27,61 @@ def running(tenant: TenantJobs) -> int:
     return sum(job.wanted == "run" for job in tenant.jobs.values())
 
 
-def open_gpu_ms(tenant: TenantJobs) -> GpuMs:
-    """The unused rest of the holds still open."""
-    return sum(rest_gpu_ms(job) for job in tenant.jobs.values())
-
-
 def rest_gpu_ms(job: OpenJob) -> GpuMs:
     """The unused rest of the job's hold."""
     return 0 if job.hold is None else max(0, job.hold.hold_gpu_ms - job.counted_gpu_ms)
 
 
-def window_gpu_ms(tenant: TenantJobs, at: Ms) -> GpuMs:
-    """What the month of `at` has used, and what the open holds may add to it."""
-    used: GpuMs = tenant.used_gpu_ms.get(month_of(hour_of(at)), 0)
-    return used + open_gpu_ms(tenant)
+def rest_micro(job: OpenJob) -> Micro:
+    """What the unused rest of the job's hold may cost."""
+    if job.hold is None:
+        return 0
+    return max(0, job.hold.price_max_micro - time_micro(job.spec.price, job.counted_gpu_ms))
 
 
-def cap_window(cap: KeyCap, at: Ms) -> str:
-    """Key of the map entry for this API key and the calendar month of `at`: "key_1/2026-11"."""
-    return f"{cap.key_id}/{month_of(hour_of(at))}"
+def time_micro(price: Price, gpu_ms: GpuMs) -> Micro:
+    """Price of a job's GPU time so far, rounded up once: never above that of its hold."""
+    return price_micro(price, max(0, gpu_ms), 0)
 
 
-def key_spend_micro(tenant: TenantJobs, cap: KeyCap, at: Ms) -> Micro:
-    """What the key's ended jobs cost this month, and what its open ones may cost at most."""
-    open_jobs = (
-        job.hold.price_max_micro
-        for job in tenant.jobs.values()
-        if job.hold is not None and job.cap is not None and job.cap.key_id == cap.key_id
+def window_of(scope: str, hour_utc: int) -> str:
+    """Key of the use of a tenant (TENANT_BUDGET) or an API key in the month of an hour."""
+    return f"{scope}/{month_of(hour_utc)}"
+
+
+def month_standing(tenant: TenantJobs, scope: str, currency: str, at: Ms) -> BudgetUse:
+    """What a scope has used in the month of `at`, and what open holds may add to it.
+
+    This is all that any monthly limit is compared with: the plan's, a key's cap, a budget.
+
+    scope: TENANT_BUDGET for all jobs, or the API key whose jobs count.
+    """
+    use = tenant.use.get(window_of(scope, hour_of(at)), MonthUse())
+    jobs = [job for job in tenant.jobs.values() if scope in (TENANT_BUDGET, job.key_id)]
+    return BudgetUse(
+        used_gpu_ms=use.gpu_ms,
+        held_gpu_ms=sum(rest_gpu_ms(job) for job in jobs),
+        used_micro=use.amounts.get(currency, 0),
+        held_micro=sum(rest_micro(job) for job in jobs if job.spec.price.currency == currency),
     )
-    return tenant.spent_micro.get(cap_window(cap, at), 0) + sum(open_jobs)
+
+
+def with_use(
+    tenant: TenantJobs, charge: Charge | None, hour_utc: int, gpu_ms: GpuMs, micro: Micro
+) -> Map[str, MonthUse]:
+    """The use of the tenant, and of the job's API key, after more of it; below 0: a credit."""
+    use = tenant.use
+    for scope in {TENANT_BUDGET, TENANT_BUDGET if charge is None else charge.key_id}:
+        if scope is None:
+            continue
+        window = window_of(scope, hour_utc)
+        before = use.get(window, MonthUse())
+        amounts = before.amounts
+        if charge is not None and micro:
+            currency = charge.price.currency
+            amounts = amounts.set(currency, amounts.get(currency, 0) + micro)
+        use = use.set(window, MonthUse(gpu_ms=before.gpu_ms + gpu_ms, amounts=amounts))
+    return use
 
 
 def attempt_gpu_ms_max(job: OpenJob, role: Role) -> GpuMs:

@@ -5,11 +5,24 @@ from typing import Final, TypeAlias
 from immutables import Map
 from msgspec import Struct
 
-from schemas.account import Lane, PlanChange, PlanTerms
+from schemas.account import (
+    Lane,
+    PlanChange,
+    PlanTerms,
+)
+from schemas.admission import (
+    TENANT_BUDGET,
+    BudgetAlert,
+    BudgetTerms,
+)
 from schemas.dataset import BaseTokens, Prepared
-from schemas.job import JobOutcome, Phase, Wanted
+from schemas.job import (
+    JobOutcome,
+    Phase,
+    Wanted,
+)
 from schemas.pool import CloseMode, Role
-from schemas.submission import Estimate, JobSpec, KeyCap
+from schemas.submission import Estimate, JobSpec, KeyCap, Price
 from schemas.training import BlobFile, Checkpoint, HyperParameters, TrainResult
 from schemas.units import GpuMs, Micro, Ms, Tokens
 
@@ -69,6 +82,7 @@ class OpenJob(Struct, frozen=True, kw_only=True):
     lane, price_version: of its admission.
     created_at: when it was submitted.
     cap: spending cap of the API key that submitted it.
+    key_id: the API key that submitted it, where it is known.
     wanted: what its tenant wants of it.
     phase: where it is.
     hold: the estimate that its hold was taken for; None: no hold yet.
@@ -96,6 +110,7 @@ class OpenJob(Struct, frozen=True, kw_only=True):
     price_version: str
     created_at: Ms
     cap: KeyCap | None = None
+    key_id: str | None = None
     wanted: Wanted = "run"
     phase: Phase = "validating"
     hold: Estimate | None = None
@@ -116,15 +131,41 @@ class OpenJob(Struct, frozen=True, kw_only=True):
     scores: BlobFile | None = None
 
 
+class Charge(Struct, frozen=True, kw_only=True):
+    """What a slice or a credit of a job is charged by, also after its end.
+
+    key_id: the API key that submitted it, where it is known.
+    price: of its admission.
+    gpu_ms: use minus credits, as counted so far.
+    """
+
+    key_id: str | None
+    price: Price
+    gpu_ms: GpuMs
+
+
 class EndedJob(Struct, frozen=True, kw_only=True):
     """What is left of a job that ended.
 
     outcome: how.
     ended_at: when.
+    charge: for credits that come later.
     """
 
     outcome: JobOutcome
     ended_at: Ms
+    charge: Charge | None = None
+
+
+class MonthUse(Struct, frozen=True, kw_only=True):
+    """What a tenant or one of its API keys has used in a calendar month.
+
+    gpu_ms: as the ledger will say.
+    amounts: its price by currency.
+    """
+
+    gpu_ms: GpuMs = 0
+    amounts: Map[str, Micro] = Map()
 
 
 class TenantJobs(Struct, frozen=True, kw_only=True):
@@ -135,8 +176,9 @@ class TenantJobs(Struct, frozen=True, kw_only=True):
     suspended: it may start no jobs.
     jobs: open jobs by id.
     ended: ended jobs by id.
-    used_gpu_ms: by calendar month ("2026-11"), what the ledger will say.
-    spent_micro: what ended jobs of capped API keys cost, by "key/month".
+    use: by "tenant/2026-11", and by API key and month: "key_1/2026-11".
+    budgets: monthly budgets by id.
+    alerts: the last alert of each budget.
     files: latest validations, newest first.
     """
 
@@ -145,9 +187,20 @@ class TenantJobs(Struct, frozen=True, kw_only=True):
     suspended: bool = False
     jobs: Map[str, OpenJob] = Map()
     ended: Map[str, EndedJob] = Map()
-    used_gpu_ms: Map[str, GpuMs] = Map()
-    spent_micro: Map[str, Micro] = Map()
+    use: Map[str, MonthUse] = Map()
+    budgets: Map[str, BudgetTerms] = Map()
+    alerts: Map[str, BudgetAlert] = Map()
     files: tuple[FileVerdict, ...] = ()
+
+    @property
+    def used_gpu_ms(self) -> dict[str, GpuMs]:
+        """What the tenant has used, by calendar month."""
+        prefix = f"{TENANT_BUDGET}/"
+        return {
+            window.removeprefix(prefix): use.gpu_ms
+            for window, use in self.use.items()
+            if window.startswith(prefix)
+        }
 
 
 Tenants: TypeAlias = Map[str, TenantJobs]

@@ -1,9 +1,6 @@
-"""From leases to the invoice: real pool decider, real ledger in PostgreSQL, real CLI."""
+"""From leases to the invoice: real pool decider, real ledger in PostgreSQL."""
 
 import asyncio
-import csv
-import io
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -15,7 +12,6 @@ import asyncpg
 import msgspec
 import pytest
 import pytest_asyncio
-from click.testing import CliRunner
 
 from schemas.account import (
     AdjustInvoice,
@@ -37,15 +33,15 @@ from schemas.pool import (
 )
 from schemas.topics import ACCOUNT, PARTITIONS, POOL, TOPICS
 from schemas.training import AttemptStart
-from services.billing.adapters.ledger import PostgresBooks
+from services.billing.adapters.ledger import NoTenant, PostgresBooks, read_invoices
 from services.billing.adapters.prices import read_books
 from services.billing.app import ACCOUNTS, LEDGER, TENANTS
 from services.billing.domain.state import CLOSE_AFTER_MS
 from services.billing.effect import close
 from services.scheduler.app import POOLS
 from simulator.control_plane.samples import describe, node, request
-from tunery.billing.periods import period_of
-from tunery.cli.main import main
+from tunery.billing.invoice import Invoice
+from tunery.billing.periods import period, period_of
 from tunery.local import Stack
 from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.bus.memory import MemoryLog
@@ -108,19 +104,11 @@ class World:
     async def account(self, body: Message) -> None:
         await self.runtime.sender.send(ACCOUNT, TENANT, TENANT, body)
 
-    async def show_invoice(self, period: str) -> dict[str, Any]:
-        text = await asyncio.to_thread(self.invoice, "--period", period, "--json")
-        bill: dict[str, Any] = json.loads(text)
+    async def show_invoice(self, name: str, tenant: str = TENANT) -> Invoice:
+        """The invoice of a month as the ledger has it."""
+        connection = pool_of(self.runtime.store)
+        (bill,) = await read_invoices(connection, tenant, period(name), read_books())
         return bill
-
-    def invoice(self, *arguments: str) -> str:
-        result = CliRunner().invoke(
-            main,
-            ["invoice", "show", TENANT, *arguments],
-            env={"TUNERY_POSTGRES_DSN": self.dsn},
-        )
-        assert result.exit_code == 0, result.output
-        return result.output
 
 
 @pytest_asyncio.fixture
@@ -264,19 +252,14 @@ async def check_invoice(world: World, billable: int, lost: int) -> None:
         "SELECT to_char(to_timestamp(max(hour_utc)::bigint * 3600) AT TIME ZONE 'UTC', 'YYYY-MM') "
         "FROM ledger"
     )
-    period = ("--period", str(month))
-    bill = json.loads(await asyncio.to_thread(world.invoice, *period, "--json"))
-    assert bill["gpu_ms"] == billable - lost
-    assert bill["credited_gpu_ms"] == lost
-    assert bill["amount_micro"] == sum(line["amount_micro"] for line in bill["lines"])
-    assert bill["overage_gpu_ms"] == billable - lost - 1
-    text = await asyncio.to_thread(world.invoice, *period, "--csv")
-    lines = list(csv.DictReader(io.StringIO(text)))
-    assert sum(int(line["gpu_ms"] or 0) for line in lines) == billable - lost
-    assert [line["kind"] for line in lines].count("credit") == 1
-    shown = " ".join((await asyncio.to_thread(world.invoice, *period)).split())  # lines may wrap
-    assert "machine lost" in shown
-    assert "total" in shown
+    bill = await world.show_invoice(str(month))
+    assert bill.gpu_ms == billable - lost
+    assert bill.credited_gpu_ms == lost
+    assert bill.amount_micro == sum(line.amount_micro for line in bill.lines)
+    assert bill.overage_gpu_ms == billable - lost - 1
+    assert sum(line.gpu_ms for line in bill.lines) == billable - lost
+    (credit,) = [line for line in bill.lines if line.kind == "credit"]
+    assert "machine lost" in credit.description
 
 
 async def test_a_closed_invoice_never_changes_and_late_usage_is_on_the_next(world: World) -> None:
@@ -320,10 +303,10 @@ async def test_a_closed_invoice_never_changes_and_late_usage_is_on_the_next(worl
                 await asyncio.sleep(0.02)
     assert statements[0]["statement"]["gpu_ms"] == net
     bill = await world.show_invoice(month.name)
-    assert (bill["status"], bill["gpu_ms"]) == ("closed", net)
-    assert [adjustment["reference"] for adjustment in bill["adjustments"]] == ["T-1"]
-    lines = sum(line["amount_micro"] for line in bill["lines"])
-    assert bill["amount_micro"] == lines - 7 == statements[0]["statement"]["amount_micro"]
+    assert (bill.status, bill.gpu_ms) == ("closed", net)
+    assert [adjustment.reference for adjustment in bill.adjustments] == ["T-1"]
+    lines = sum(line.amount_micro for line in bill.lines)
+    assert bill.amount_micro == lines - 7 == statements[0]["statement"]["amount_micro"]
     await pool_of(store).execute(
         "INSERT INTO ledger SELECT journal_partition, incarnation, journal_offset + 1000, pool,"
         " lease, hour_utc, kind, cause, tenant, job_id, attempt, role, lane, price_version, 9, 9,"
@@ -331,25 +314,15 @@ async def test_a_closed_invoice_never_changes_and_late_usage_is_on_the_next(worl
     )
     assert await world.show_invoice(month.name) == bill
     following = await world.show_invoice(month.following().name)
-    assert (following["status"], following["gpu_ms"]) == ("draft", 9)
-    assert [adjustment["reference"] for adjustment in following["adjustments"]] == ["T-2"]
-    assert following["lines"][0]["description"].endswith(f"late for {month.name}")
+    assert (following.status, following.gpu_ms) == ("draft", 9)
+    assert [adjustment.reference for adjustment in following.adjustments] == ["T-2"]
+    assert following.lines[0].description.endswith(f"late for {month.name}")
 
 
-async def test_an_invoice_that_cannot_be_shown_has_a_helpful_error(world: World) -> None:
-    env = {"TUNERY_POSTGRES_DSN": world.dsn}
-    arguments = ["invoice", "show", "nobody", "--period", "2026-11"]
-    empty = await asyncio.to_thread(CliRunner().invoke, main, arguments, env=env)
-    assert empty.exit_code == 1
-    assert "no ledger yet" in empty.output
+async def test_an_unknown_tenant_has_no_invoice(world: World) -> None:
     async with running(Projector(world.runtime, LEDGER), Projector(world.runtime, TENANTS)):
-        unknown = await asyncio.to_thread(CliRunner().invoke, main, arguments, env=env)
-    assert unknown.exit_code == 1
-    assert "No tenant 'nobody'" in unknown.output
-    away = {"TUNERY_POSTGRES_DSN": "postgresql://nobody@127.0.0.1:1/x"}
-    closed = await asyncio.to_thread(CliRunner().invoke, main, arguments, env=away)
-    assert closed.exit_code == 1
-    assert "tunery up" in closed.output
+        with pytest.raises(NoTenant):
+            await world.show_invoice("2026-11", "nobody")
 
 
 async def test_a_credit_is_never_positive_in_the_ledger(world: World) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx
@@ -14,6 +15,7 @@ from schemas.topics import ACCOUNT
 from services.gateway.accounts import key_routes as keys
 from services.gateway.accounts import tenant_routes as tenants
 from services.gateway.accounts import webhook_routes as webhooks
+from services.gateway.billing import invoice_routes as invoices
 from services.gateway.billing import statement_routes as statements
 from services.gateway.billing import usage_routes as usage
 from services.gateway.files import dataset_routes as datasets
@@ -33,13 +35,15 @@ from tests.unit.services.gateway.jobs.test_event_routes import finished
 from tests.unit.services.gateway.jobs.test_routes import ready
 from tests.unit.services.gateway.models.test_routes import version
 
+MONTH = f"{datetime.now(UTC):%Y-%m}"
+
 # --- answers are what the document says, field by field -------------------------------------------
 
 
 # in the order of the application: `estimate` before the ids of jobs, the rest of a path at last
 MODULES = (
     *(files, datasets, uploads, submit, jobs, events, checkpoints, plain, models),
-    *(keys, tenants, webhooks, usage, statements),
+    *(keys, tenants, webhooks, usage, statements, invoices),
 )
 ROUTES = [
     api_route
@@ -98,6 +102,9 @@ async def every_answer(api: ControlPlane) -> set[str]:
         await over.get(f"{path}/logs"),
         await over.get(f"{path}/statement"),
         await over.get("/v1/usage"),
+        await over.get("/v1/invoices"),
+        await over.get(f"/v1/invoices/{MONTH}-EUR"),
+        await over.get(f"/v1/invoices/{MONTH}-EUR/lines"),
         await checkpoint.owner.get("/v1/fine_tuning/jobs"),
         await checkpoint.owner.get("/v1/jobs"),
         await checkpoint.owner.post(f"{checkpoint.url}/permissions", json={"project_ids": ["a"]}),
@@ -244,9 +251,21 @@ async def owned(api: ControlPlane, owner: httpx.AsyncClient) -> Owned:
             "model_id": await version(api, owner, "mine"),
             "checkpoint_id": "ftckpt_nobody",
             "permission_id": "cp_nobody",
+            "budget_id": await budget(api, owner),
+            "invoice_id": "1999-01-EUR",  # every tenant has the months from its first on
             "key_id": (await owner.get("/v1/keys/current")).json()["id"],
         }
     )
+
+
+async def budget(api: ControlPlane, owner: httpx.AsyncClient) -> str:
+    """The budget of an API key: its id is not that of every tenant's budget."""
+    path = f"/v1/tenants/{owner.headers['x-tenant']}/keys"
+    key = (await api.api.post(path, json={"scopes": ["read", "budgets.write"]})).json()
+    body = {"key_id": key["id"], "max_gpu_hours": 100}
+    created = await api.client(key["key"]).post("/v1/budgets", json=body)
+    assert created.status_code == 200, created.text
+    return str(created.json()["id"])
 
 
 def operations(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -279,6 +298,7 @@ async def test_objects_of_another_tenant_answer_like_unknown_ones(
     owner, other = await api.tenant(), await api.tenant()
     mine = await owned(api, owner)
     missing_ids = {name: f"{value[:-6]}000000" for name, value in mine.ids.items()}
+    missing_ids["invoice_id"] = "1998-01-EUR"  # a month, as that of the owner
     spy = Spy(api.deps.views)
     monkeypatch.setitem(api.deps.__dict__, "views", spy)
     document = (await api.api.get("/openapi.json")).json()

@@ -7,6 +7,9 @@ import msgspec
 
 from schemas.envelope import Context, Message, Rejected
 from schemas.topics import Stream
+from schemas.units import GpuMs
+from services.scheduler.domain.job.quota import rest_gpu_ms
+from services.scheduler.domain.job.state import TenantJobs
 from tunery.runtime.verbs import Aggregate
 
 
@@ -84,6 +87,11 @@ def of(events: tuple[Any, ...], kind: type[Any]) -> Any:
     matching = [event for event in events if isinstance(event, kind)]
     assert len(matching) == 1, f"{len(matching)} × {kind.__name__} in {events}"
     return matching[0]
+
+
+def open_gpu_ms(tenant: TenantJobs) -> GpuMs:
+    """The unused rest of all open holds."""
+    return sum(rest_gpu_ms(job) for job in tenant.jobs.values())
 
 
 def names(events: tuple[Any, ...]) -> list[str]:

@@ -9,12 +9,13 @@ import pytest
 from schemas.account import STANDARD_EVENT_TYPES
 from schemas.job import ResumeJob
 from schemas.pool import PlacementClosed
+from schemas.units import month_of
 from services.scheduler.domain.job import steps
-from services.scheduler.domain.job.quota import month_of, open_gpu_ms
 from services.scheduler.domain.pool import closing, evolve
 from services.scheduler.domain.pool.usage import ChargedHour
 from simulator.control_plane.samples import POOL
 from simulator.control_plane.usage_books import WHOLE
+from tests.unit.services.scheduler.fold import open_gpu_ms
 from tests.unit.services.scheduler.world import STEPS_MAX, TENANTS, World
 from tunery.runtime.journal.codec import canonical
 from tunery.runtime.journal.snapshots import revive

@@ -7,6 +7,7 @@ import pytest
 
 from schemas import errors
 from schemas.account import RICH_EVENT_TYPES, Announce
+from schemas.admission import TENANT_BUDGET, BudgetTerms, SetBudget
 from schemas.envelope import Header, Reason, Rejected, Tick
 from schemas.job import JobEnded, PauseJob, PlacementUnwanted, RecordRegistered, RecordVerdict
 from schemas.pool import (
@@ -24,11 +25,11 @@ from schemas.pool import (
 from schemas.reasons import Failure, ending, failing
 from schemas.training import FailureCause
 from schemas.units import HOUR_MS
-from services.scheduler.domain.job.quota import window_gpu_ms
 from services.scheduler.domain.pool import closing
 from services.scheduler.domain.pool.deadlines import earliest
 from services.scheduler.react import react_job, react_pool
 from simulator.control_plane.samples import MINUTE, PASSED, POOL, T0
+from tests.unit.services.scheduler.fold import open_gpu_ms
 from tests.unit.services.scheduler.joined import JOB_ID, Joined
 from tests.unit.services.scheduler.lives import LIVES, TENANT, new_tenant
 
@@ -78,10 +79,33 @@ def test_events_of_a_jobs_life_lead_to_commands_for_the_right_streams() -> None:
     ]
 
 
+SPENT_BUDGET = SetBudget(
+    terms=BudgetTerms(budget_id=TENANT_BUDGET, currency="EUR", max_amount_micro=1)
+)
+
+
+def test_an_alert_of_a_budget_is_announced_once_with_its_month_and_percent() -> None:
+    decider = new_tenant()
+    for command in LIVES["queued"]:
+        decider.when(command)
+    announced = [
+        send.body.event
+        for event in decider.when(SPENT_BUDGET)
+        for send in react_job(HEADER, event)
+        if isinstance(send.body, Announce)
+    ]
+    assert [event.alert and event.alert.percent for event in announced] == [50, 80, 100]
+    assert {event.object_id for event in announced} == {TENANT_BUDGET}
+    assert len({event.event_id for event in announced}) == 3
+
+
 def test_what_is_announced_is_what_endpoints_may_subscribe_to() -> None:
     said = {
         send.body.event.event_type
-        for commands in (LIVES["done"], (*LIVES["queued"], PauseJob(job_id="ftjob-1")))
+        for commands in (
+            LIVES["done"],
+            (*LIVES["queued"], PauseJob(job_id="ftjob-1"), SPENT_BUDGET),
+        )
         for decider in (new_tenant(),)
         for command in commands
         for event in decider.when(command)
@@ -161,7 +185,7 @@ def test_money_b4_a_node_that_dies_in_the_first_minute_of_a_month_credits_the_mo
     ]
     assert story.billed == {}
     assert story.quota == {"2026-11": 0, "2026-12": 0}
-    assert window_gpu_ms(story.job.state[TENANT], story.pool.at) >= 0
+    assert open_gpu_ms(story.job.state[TENANT]) >= 0
 
 
 def test_money_b4_only_what_came_after_the_last_checkpoint_is_taken_back() -> None:

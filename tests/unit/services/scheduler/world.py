@@ -32,9 +32,8 @@ from schemas.model import PinBase, RegisterVersion
 from schemas.pool import LeaseSeen, NodeDescription, NodeSeen, ObserveNodes
 from schemas.reasons import Failure, failing
 from schemas.training import AttemptOutcome, FailureCause
-from schemas.units import HOUR_MS
+from schemas.units import HOUR_MS, month_of
 from services.scheduler.app import JOBS, POOLS
-from services.scheduler.domain.job.quota import month_of, open_gpu_ms
 from services.scheduler.domain.pool.deadlines import earliest
 from services.scheduler.react import react_job, react_pool
 from services.trainer.domain.evolve import evolve
@@ -60,7 +59,7 @@ from simulator.control_plane.samples import (
     tokens,
 )
 from simulator.control_plane.usage_books import Agent, Beat
-from tests.unit.services.scheduler.fold import Decider
+from tests.unit.services.scheduler.fold import Decider, open_gpu_ms
 
 TENANTS: Final = ("acme", "globex")
 LANES: Final[tuple[Lane, ...]] = ("premium", "standard", "free")

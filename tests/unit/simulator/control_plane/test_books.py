@@ -5,8 +5,7 @@ import pytest
 from schemas.envelope import Tick
 from schemas.job import HoldTaken, JobSubmitted
 from schemas.pool import LeaseSeen, NodeSeen, NodesObserved, UsageCredited, UsageSliced
-from schemas.units import HOUR_MS
-from services.scheduler.domain.job.quota import month_of
+from schemas.units import HOUR_MS, month_of
 from simulator.control_plane.books import SecondBooks
 from simulator.control_plane.samples import T0
 from simulator.control_plane.usage_books import Beat

@@ -30,13 +30,15 @@ def test_names_with_brackets_are_shown_as_they_are(capsys: pytest.CaptureFixture
 # --- every command that talks to the API says what is wrong and what to do ------------------------
 
 
-NOUNS: Final = {"base", "file", "job", "key", "model", "tenant", "webhook"}
+NOUNS: Final = {"base", "budget", "file", "job", "key", "model", "tenant", "webhook"}
 CALLS: Final = [
     words
     for words, command in ALL.items()
     if words[0] in NOUNS and not isinstance(command, click.Group)
 ]
 CHOSEN: Final[dict[tuple[str, ...], list[str]]] = {  # options without which there is nothing to do
+    ("budget", "set"): ["--amount", "1"],
+    ("tenant", "plan"): ["--plan", "free"],
     ("webhook", "change"): ["--name", "n"],
     ("webhook", "redeliver"): ["del_1"],
 }

@@ -2,52 +2,40 @@
 
 import csv
 import io
+import json
+from typing import Any
 
 import click
+import httpx
 import pytest
-from rich.console import Console
+from click.testing import CliRunner, Result
 
-from schemas.billing import (
-    BillingTerms,
-    InvoiceAdjustment,
-    TaxRate,
-)
-from tunery.billing.invoice import BilledMonth, Invoice, make_invoices
-from tunery.billing.lines import LedgerRow, select_usage
-from tunery.billing.periods import BillShare, period
-from tunery.cli.invoice import _micro, _write_csv, table
-from tunery.plan.price import PriceBook
+from services.gateway.billing.invoice_responses import invoice_response, line_responses
+from tests.unit.services.gateway.billing.test_invoice_responses import sample
+from tunery.cli.invoice import _micro
+from tunery.cli.main import main
+from tunery.client import Api
 
-BOOK = PriceBook(
-    version="v", currency="EUR", gpu_hour_micro={"standard": 3_600_000}, token_micro_per_million=0
-)
-MONTH = period("2026-11")
-GOODWILL = InvoiceAdjustment(
-    reference="T-17", reason="goodwill", currency="EUR", amount_micro=-5_000_000
-)
+INVOICES = {soft: sample(soft) for soft in (None, 1)}
 
 
-def sample(soft: int | None = None) -> Invoice:
-    used = LedgerRow(
-        kind="usage",
-        job_id="ftjob-1",
-        role="train",
-        lane="standard",
-        price_version="v",
-        hour_utc=MONTH.first_hour,
-        used_gpu_ms=2_000,
-        gpu_ms=2_000,
-    )
-    billed = BilledMonth(
-        tenant="acme",
-        month=MONTH,
-        soft_gpu_ms=soft,
-        currency="EUR",
-        terms=BillingTerms(taxes=(TaxRate(name="VAT", rate_ppm=190_000),)),
-        adjustments=(GOODWILL,),
-    )
-    (invoice,) = make_invoices(billed, select_usage([used], BillShare(month=MONTH)), {"v": BOOK})
-    return invoice
+def run(monkeypatch: pytest.MonkeyPatch, *words: str, soft: int | None = None) -> Result:
+    def handle(request: httpx.Request) -> httpx.Response:
+        invoice = invoice_response(INVOICES[soft], lambda _: None).model_dump()
+        if request.url.path.endswith("/lines"):
+            assert request.url.path == "/v1/invoices/2026-11-EUR/lines"
+            data: list[Any] = [line.model_dump() for line in line_responses(INVOICES[soft])]
+        else:
+            data = [invoice] if request.url.params.get("period") != "2026-10" else []
+        assert request.url.params["tenant"] == "acme"
+        return httpx.Response(200, json={"data": data, "has_more": False, "last_id": "x"})
+
+    def connected(url: str, key: str) -> Api:
+        return Api(url, key, transport=httpx.MockTransport(handle))
+
+    monkeypatch.setattr("tunery.client.Api", connected)
+    environ = {"OPENAI_BASE_URL": "http://api/v1", "OPENAI_API_KEY": "k", "COLUMNS": "100"}
+    return CliRunner().invoke(main, ["invoice", *words], env=environ)
 
 
 @pytest.mark.parametrize(
@@ -65,10 +53,12 @@ def test_other_amounts_are_refused(typed: str) -> None:
 
 
 @pytest.mark.parametrize("soft", [None, 1])
-def test_an_adjustment_is_a_line_and_in_the_total(soft: int | None) -> None:
-    console = Console(width=100, record=True, file=io.StringIO())
-    console.print(table(sample(soft)))
-    shown = " ".join(console.export_text().split())
+def test_an_adjustment_is_a_line_and_in_the_total(
+    soft: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = run(monkeypatch, "show", "acme", "--period", "2026-11", soft=soft)
+    assert done.exit_code == 0, done.output
+    shown = " ".join(done.output.split())
     assert "Invoice · 2026-11 · acme · draft" in shown
     assert "adjustment: goodwill, T-17 -5.000000" in shown
     assert "rounding: to what can be paid -0.002000" in shown
@@ -76,8 +66,26 @@ def test_an_adjustment_is_a_line_and_in_the_total(soft: int | None) -> None:
     assert shown.endswith("-5.950000")
 
 
-def test_the_lines_of_a_csv_sum_to_the_invoice(capsys: pytest.CaptureFixture[str]) -> None:
-    _write_csv((sample(),))
-    lines = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+def test_the_lines_of_a_csv_sum_to_the_invoice(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = run(monkeypatch, "show", "acme", "--period", "2026-11", "--csv")
+    lines = list(csv.DictReader(io.StringIO(done.output)))
     assert [line["kind"] for line in lines] == ["usage", "adjustment", "rounding", "tax"]
     assert sum(float(line["amount"]) for line in lines) == pytest.approx(-5.95)
+
+
+def test_json_has_the_invoice_with_its_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    invoice = json.loads(run(monkeypatch, "show", "acme", "--period", "2026-11", "--json").output)
+    assert invoice["total_micro"] == sum(line["amount_micro"] for line in invoice["lines"])
+    lines = json.loads(run(monkeypatch, "lines", "acme", "--period", "2026-11", "--json").output)
+    assert lines == invoice["lines"]
+
+
+def test_invoices_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = run(monkeypatch, "list", "acme")
+    assert "2026-11-EUR" in done.output
+    assert "-5.950000" in done.output
+
+
+def test_a_month_without_an_invoice_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = run(monkeypatch, "show", "acme", "--period", "2026-10")
+    assert (done.exit_code, "has no invoice of 2026-10" in done.output) == (1, True)

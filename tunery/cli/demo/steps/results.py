@@ -114,7 +114,7 @@ async def bill(context: DemoContext) -> None:
             (line["description"], str(line["gpu_ms"]), f"{line['amount_micro'] / 1e6:.6f}")
             for line in invoice["lines"]
         ]
-        + [("total", str(invoice["gpu_ms"]), f"{invoice['amount_micro'] / 1e6:.6f}")],
+        + [("total", str(invoice["gpu_ms"]), f"{invoice['total_micro'] / 1e6:.6f}")],
     )
     held = context.estimate
     context.result.figures |= {
@@ -135,7 +135,7 @@ async def bill(context: DemoContext) -> None:
         sum(line["gpu_ms"] for line in invoice["lines"]),
         sum(line["amount_micro"] for line in invoice["lines"]),
     )
-    equal = sums == (invoice["gpu_ms"], invoice["amount_micro"])
+    equal = sums == (invoice["gpu_ms"], invoice["total_micro"])
     equal = equal and cost["net_gpu_ms"] == invoice["gpu_ms"]
     context.check("invoice_equals_ledger", equal, "invoice, ledger and the job's own cost agree")
 

@@ -12,7 +12,6 @@ from schemas.account import (
     EndpointDeleted,
     EndpointRotated,
     EndpointTerms,
-    InvoiceAdjusted,
     KeyCreated,
     KeyRevoked,
     Limits,
@@ -20,9 +19,6 @@ from schemas.account import (
     PlanTerms,
     TenantCreated,
     WebhookEvent,
-)
-from schemas.billing import (
-    InvoiceAdjustment,
 )
 from schemas.sealed import Sealed
 from services.gateway.accounts.tables import DELIVERIES, ENDPOINTS, KEYS, TENANTS
@@ -114,13 +110,3 @@ def test_rows_of_two_tenants_with_one_key_id_stay_apart() -> None:
         ("acme", KEY.terms.hint),
         ("other", "else"),
     ]
-
-
-def test_invoices_are_no_rows_of_the_gateway() -> None:
-    adjusted = InvoiceAdjusted(
-        period="2026-11",
-        adjustment=InvoiceAdjustment(
-            reference="r", amount_micro=1, currency="EUR", reason="goodwill"
-        ),
-    )
-    assert folded("account", adjusted) == {}

@@ -1,6 +1,14 @@
 import json
 
-from schemas.account import DeliveryDue, WebhookEvent
+from msgspec.structs import replace
+
+from schemas.account import (
+    DeliveryDue,
+    WebhookEvent,
+)
+from schemas.admission import (
+    BudgetAlert,
+)
 from schemas.sealed import Sealed
 from services.notifier.domain.message import body
 
@@ -26,6 +34,15 @@ def test_a_webhook_has_the_shape_of_openai_and_no_data_of_the_object() -> None:
         "type": "fine_tuning.job.succeeded",
         "data": {"id": "ftjob-1"},
     }
+
+
+def test_an_alert_of_a_budget_names_its_month_and_percent() -> None:
+    alert = BudgetAlert(budget_id="tenant", month="2026-11", percent=80)
+    event = replace(
+        DUE.event, event_type="budget.threshold_reached", object_id="tenant", alert=alert
+    )
+    sent = json.loads(body(replace(DUE, event=event)))
+    assert sent["data"] == {"id": "tenant", "month": "2026-11", "percent": 80}
 
 
 def test_the_bytes_are_the_same_at_every_try() -> None:

@@ -2,15 +2,21 @@
 
 from immutables import Map
 
-from services.scheduler.domain.job.state import TenantJobs
+from services.scheduler.domain.job.state import MonthUse, TenantJobs
 from tunery.cli.replay.states import quota_by_month, unequal
 from tunery.runtime.journal.fold import Fold
 from tunery.runtime.tools.verify import Replay
 
 
+def tenant(used: dict[str, int]) -> TenantJobs:
+    months = {f"tenant/{month}": MonthUse(gpu_ms=gpu_ms) for month, gpu_ms in used.items()}
+    of_a_key = {"key_1/2026-11": MonthUse(gpu_ms=3)}
+    return TenantJobs(use=Map(months | of_a_key))
+
+
 def test_quota_is_read_from_every_partition() -> None:
-    acme = TenantJobs(used_gpu_ms=Map({"2026-10": 5, "2026-11": 7}))
-    beta = TenantJobs(used_gpu_ms=Map({"2026-11": 9}))
+    acme = tenant({"2026-10": 5, "2026-11": 7})
+    beta = tenant({"2026-11": 9})
     replays = [
         Replay(0, Fold(Map({"acme": acme})), accepted=1, void=0),
         Replay(1, Fold(Map({"beta": beta})), accepted=1, void=0),

@@ -2,12 +2,16 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
+import pytest
 import pytest_asyncio
 
 from examples.first_stream import SEATS, SEATS_AGGREGATE, HoldSeats, Seats
 from schemas.envelope import Claim, Entry
 from tests.unit.tunery.runtime.journal.memory_fixture import QUICK, World, until
+from tunery.runtime.bus.memory import MemoryLog
 from tunery.runtime.bus.partitioner import partition_of
+from tunery.runtime.clock import SystemClock
+from tunery.runtime.hosts.broker_time import AHEAD_MS_MAX
 from tunery.runtime.hosts.owner import PartitionOwner, Settled
 from tunery.runtime.ids import new_id
 from tunery.runtime.journal.codec import decode_record, encode
@@ -95,3 +99,31 @@ async def test_of_two_owners_at_once_every_command_is_accepted_once(world: World
 def replayed(world: World) -> Replay[Seats]:
     records = world.log.topics[SEATS.journal.name][PARTITION].records
     return replay(SEATS_AGGREGATE, PARTITION, records)
+
+
+class ClockAhead(SystemClock):
+    """The broker's clock, once it is corrected again."""
+
+    ahead_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.ahead_ms
+
+
+async def test_money_b5_a_brokers_clock_an_hour_ahead_is_an_alarm_and_time_goes_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = ClockAhead()
+    world = await World(log=MemoryLog(clock, 50)).create()
+    settled: list[Settled] = []
+    async with owning(world, settled):
+        await hold(world)
+        clock.ahead_ms = 3_600_000
+        await hold(world, 3)
+        clock.ahead_ms = 0
+        await hold(world)
+        await until(lambda: len(settled) >= 5)  # a hold may expire, too
+    times = [entry.at for entry, _ in world.entries(KEY)]
+    assert max(times) - clock.now_ms() < 2 * AHEAD_MS_MAX
+    assert [record.getMessage() for record in caplog.records].count("owner.broker_time_ahead") <= 1
+    assert "owner.broker_time_ahead" in caplog.text

@@ -4,21 +4,26 @@ import pytest
 from msgspec.structs import replace
 
 from schemas import errors
+from schemas.admission import (
+    SetSuspension,
+)
 from schemas.envelope import Rejected
 from schemas.job import (
     CancelJob,
     HoldTaken,
     JobEnded,
     PauseJob,
+    RecordClosed,
     RecordFile,
+    RecordUsage,
     ResumeJob,
-    SetSuspension,
     SubmitJob,
 )
 from schemas.submission import Budget, KeyCap
+from schemas.units import hour_of
 from simulator.control_plane.samples import limits, submit, tokens
 from tests.unit.services.scheduler.fold import Decider, of
-from tests.unit.services.scheduler.lives import LIVES, TENANT, new_tenant
+from tests.unit.services.scheduler.lives import JOB_ID, LIVES, TENANT, new_tenant
 from tunery.plan.price import price_micro
 
 # --- a job's own budget bounds the hold, and so all that the job can use --------------------------
@@ -101,7 +106,18 @@ def test_a_cancelled_job_gives_back_what_it_did_not_cost() -> None:
 
 def test_what_ended_jobs_cost_counts_until_the_month_is_over() -> None:
     _, _, *life = LIVES["done"]
-    decider = after_one(PRICE_MAX).accept(*life)
+    decider = after_one(PRICE_MAX)
+    hour = hour_of(decider.at)
+    for fact in life:
+        if isinstance(fact, RecordClosed):  # what it used comes before its end
+            used = RecordUsage(
+                job_id=JOB_ID,
+                attempt=fact.attempt,
+                hour_utc=hour,
+                gpu_ms=fact.end.billable_gpu_ms - fact.end.lost_gpu_ms,
+            )
+            decider.accept(used)
+        decider.accept(fact)
     ended = next(
         event for _, events in decider.journal for event in events if isinstance(event, JobEnded)
     )

@@ -48,7 +48,6 @@ from schemas.training import (
     work_id_of,
 )
 from schemas.units import HOUR_MS
-from services.scheduler.domain.job.quota import open_gpu_ms
 from simulator.control_plane.samples import (
     FILE,
     MINUTE,
@@ -61,7 +60,7 @@ from simulator.control_plane.samples import (
     submit,
     tokens,
 )
-from tests.unit.services.scheduler.fold import Decider, names, of
+from tests.unit.services.scheduler.fold import Decider, names, of, open_gpu_ms
 from tests.unit.services.scheduler.lives import (
     JOB_ID,
     REGISTERED,

@@ -7,9 +7,8 @@ from immutables import Map
 
 from schemas.envelope import Context, Repeated
 from schemas.job import Event, FileNoted, UsageCounted, WantedSet
-from schemas.units import HOUR_MS
+from schemas.units import HOUR_MS, month_of
 from services.scheduler.domain.job.evolve import evolve, evolve_tenant
-from services.scheduler.domain.job.quota import month_of
 from services.scheduler.domain.job.state import FILES_REMEMBERED_MAX, OpenJob, TenantJobs
 from simulator.control_plane.samples import MINUTE, T0
 from tests.unit.services.scheduler.lives import (

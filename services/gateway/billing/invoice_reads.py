@@ -1,0 +1,181 @@
+"""Invoices from the read models: the facts of closed months, and lines made of usage.
+
+The gateway folds the journals itself and makes lines with the functions that billing closes a month
+with: services meet only through Kafka, and a closed invoice is compared with its fact.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from schemas.billing import BillingTerms
+from schemas.units import HOUR_MS
+from services.gateway.accounts.tables import TENANTS, TenantRow
+from services.gateway.billing.tables import (
+    ADJUSTMENTS,
+    BILLING_TERMS,
+    CREDIT_NOTES,
+    MONTHS,
+    MonthRow,
+)
+from services.gateway.jobs.tables import USAGE, UsageRow
+from services.gateway.ports import Cursor, IntRange, Where
+from services.gateway.views.table import R, Table
+from services.gateway.web.deps import Deps
+from services.gateway.web.errors import ApiError, invalid, not_found
+from tunery.billing.invoice import Altered, BilledMonth, Invoice, make_invoices
+from tunery.billing.lines import LedgerRow, PriceMissing, select_usage
+from tunery.billing.periods import BillShare, Period, period, period_of, share_of
+from tunery.plan.price import PriceBook
+
+PAGE: Final = 10_000
+MONTHS_MAX: Final = 1_200  # a hundred years
+JOBS_MAX: Final = 1_000  # of one query
+INVOICE_ID: Final = re.compile(r"(\d{4}-\d{2})-([A-Z]{3})")
+OFFSET_MAX: Final = 2**62
+
+
+async def find_invoice(deps: Deps, tenant: str, name: str) -> Invoice:
+    """An invoice by its id. Raises ApiError 404, and 500 when it is not what was closed."""
+    matched = INVOICE_ID.fullmatch(name)
+    if matched is None:
+        raise not_found("invoice", name, "invoice_id")
+    month = _begun(deps, matched[1], "invoice_id")
+    for invoice in await read_invoices(deps, tenant, month):
+        if invoice.currency == matched[2]:
+            return invoice
+    raise not_found("invoice", name, "invoice_id")
+
+
+async def read_months(deps: Deps, tenant: str) -> Sequence[MonthRow]:
+    """The tenant's months that are over, oldest first."""
+    return await deps.views.page(MONTHS, {"tenant": tenant}, limit=MONTHS_MAX, descending=False)
+
+
+async def begun_months(deps: Deps, tenant: str, only: str | None = None) -> Sequence[Period]:
+    """The tenant's months, the running one first; or `only` this one. Raises ApiError 400."""
+    if only is not None:
+        return (_begun(deps, only, "period"),)
+    plan = await deps.views.first(TENANTS, {"id": tenant})
+    months: list[Period] = []
+    month = period_of(deps.clock.now_ms() if plan is None else plan.created_at)
+    while month.first_hour <= deps.clock.now_ms() // HOUR_MS:
+        months.append(month)
+        month = month.following()
+    return months[::-1]
+
+
+def _begun(deps: Deps, name: str, param: str) -> Period:
+    """The month of a name. Raises ApiError 400 for none, and for one that has not begun."""
+    try:
+        month = period(name)
+    except (ValueError, OverflowError):
+        raise invalid(f"{name!r} is not a month; write it like 2026-11.", param) from None
+    if month.first_hour > deps.clock.now_ms() // HOUR_MS:
+        raise invalid(f"{name} has not begun.", param)
+    return month
+
+
+async def read_invoices(deps: Deps, tenant: str, month: Period) -> tuple[Invoice, ...]:
+    """The invoices of a month, one for each currency; none for one before the tenant's first.
+
+    Raises ApiError 500 when one is not what was closed, or a price book is missing.
+    """
+    plan = await deps.views.first(TENANTS, {"id": tenant})
+    months = {row.id: row for row in await read_months(deps, tenant)}
+    if plan is None or month.name < period_of(plan.created_at).name:
+        return ()
+    closed = [row.statement for row in months.values() if row.statement is not None]
+    rows = await _read_usage(deps, tenant, share_of(month, closed))
+    billed = await _billed_month(deps, plan, month, months.get(month.name))
+    books = _books(deps, {row.price_version for row in rows} | {plan.price_version})
+    try:
+        return make_invoices(billed, select_usage(rows, share_of(month, closed)), books)
+    except (Altered, PriceMissing) as error:
+        raise ApiError(500, "invoice_not_reproduced", str(error)) from error
+
+
+async def _billed_month(
+    deps: Deps, plan: TenantRow, month: Period, row: MonthRow | None
+) -> BilledMonth:
+    where = {"tenant": plan.id, "period": month.name}
+    own_terms = await deps.views.first(BILLING_TERMS, {"id": plan.id})
+    terms = BillingTerms() if own_terms is None else own_terms.terms
+    book = deps.prices.book(plan.price_version)
+    return BilledMonth(
+        tenant=plan.id,
+        month=month,
+        soft_gpu_ms=plan.limits.soft_gpu_ms if row is None else row.ended.soft_gpu_ms,
+        currency="EUR" if book is None else book.currency,
+        terms=terms if row is None or row.ended.terms is None else row.ended.terms,
+        adjustments=tuple(entry.adjustment for entry in await _all(deps, ADJUSTMENTS, where)),
+        notes=tuple(row.note for row in await _all(deps, CREDIT_NOTES, where)),
+        ended=row is not None,
+        statement=None if row is None else row.statement,
+    )
+
+
+def _books(deps: Deps, versions: set[str]) -> Mapping[str, PriceBook]:
+    books = {version: deps.prices.book(version) for version in versions}
+    return {version: book for version, book in books.items() if book is not None}
+
+
+async def _read_usage(deps: Deps, tenant: str, share: BillShare) -> tuple[LedgerRow, ...]:
+    """What may be on the bill, and what earlier bills have of the same jobs: not all of history."""
+    month = share.month
+    own = {"tenant": tenant}
+    earlier = {**own, "hour_utc": IntRange(0, month.first_hour)}
+    rows = list(
+        await _all(deps, USAGE, {**own, "hour_utc": IntRange(month.first_hour, month.end_hour)})
+    )
+    rows += await _late(deps, earlier, share)
+    known = {(row.job_id, row.id) for row in rows}
+    jobs = sorted({row.job_id for row in rows})
+    for start in range(0, len(jobs), JOBS_MAX):
+        some = tuple(jobs[start : start + JOBS_MAX])
+        before = await _all(deps, USAGE, {**earlier, "job_id": some})
+        rows += (row for row in before if (row.job_id, row.id) not in known)
+    return tuple(map(_ledger_row, rows))
+
+
+async def _late(deps: Deps, earlier: Where, share: BillShare) -> list[UsageRow]:
+    """Rows of earlier months that were written after the month before was closed."""
+    rows: list[UsageRow] = []
+    if share.late is None:
+        return rows
+    for partition, offset in enumerate(share.late.offsets):
+        incarnation = share.late.incarnations[partition] if share.late.incarnations else 0
+        of_partition = {**earlier, "journal_partition": partition}
+        same = {"incarnation": incarnation, "journal_offset": IntRange(offset, OFFSET_MAX)}
+        later = {"incarnation": IntRange(incarnation + 1, OFFSET_MAX)}
+        for written in (same, later):
+            rows += await _all(deps, USAGE, {**of_partition, **written})
+    return rows
+
+
+async def _all(deps: Deps, table: Table[R], where: Where) -> list[R]:
+    rows: list[R] = []
+    after = None
+    while True:
+        more = await deps.views.page(table, where, limit=PAGE, after=after, descending=False)
+        rows += more
+        if len(more) < PAGE:
+            return rows
+        after = Cursor(*table.position(more[-1]))
+
+
+def _ledger_row(row: UsageRow) -> LedgerRow:
+    return LedgerRow(
+        kind="credit" if row.kind == "credit" else "usage",
+        job_id=row.job_id,
+        role=row.role,
+        lane=row.lane,
+        price_version=row.price_version,
+        hour_utc=row.hour_utc,
+        used_gpu_ms=row.used_gpu_ms,
+        gpu_ms=row.billable_gpu_ms,
+        cause=row.cause or "",
+        journal_partition=row.journal_partition,
+        incarnation=row.incarnation,
+        journal_offset=row.journal_offset,
+    )

@@ -1,0 +1,180 @@
+"""Invoices and their lines."""
+
+from collections.abc import Iterable, Iterator
+from typing import Literal, TypeAlias
+
+from schemas.billing import CreditNote, TaxAmount
+from schemas.ids import derived_id
+from schemas.units import HOUR_MS
+from services.gateway.web.responses import ListItem, Response, Unseal, seconds, seconds_or_none
+from tunery.billing.invoice import Invoice, Status
+from tunery.billing.lines import Line
+
+LineKind: TypeAlias = Literal["usage", "credit", "adjustment", "rounding", "tax"]
+LINE_PREFIX = "line_"
+
+
+class TaxResponse(Response):
+    """`rate_ppm`: millionths of the net amount."""
+
+    name: str
+    rate_ppm: int
+    amount_micro: int
+
+
+class CreditNoteResponse(Response):
+    object: Literal["invoice.credit_note"] = "invoice.credit_note"
+    number: str
+    issued_at: int
+    reference: str
+    reason: str
+    net_micro: int
+    taxes: list[TaxResponse]
+    total_micro: int
+
+
+class InvoiceResponse(ListItem):
+    """One month in one currency; amounts in millionths of it.
+
+    `status`: draft (the month runs), open (it is being closed), closed (it never changes) or
+    corrected (it has credit notes). `number` and dates are null until it is closed.
+    `amount_micro` is the exact sum of use and adjustments; with `rounding_micro` it is `net_micro`;
+    with the taxes, `total_micro`.
+    """
+
+    id: str
+    object: Literal["invoice"] = "invoice"
+    number: str | None
+    period: str
+    currency: str
+    status: Status
+    issued_at: int | None
+    due_at: int | None
+    seller: str | None
+    buyer: str
+    gpu_ms: int
+    used_gpu_ms: int
+    credited_gpu_ms: int
+    overage_gpu_ms: int
+    amount_micro: int
+    rounding_micro: int
+    net_micro: int
+    taxes: list[TaxResponse]
+    total_micro: int
+    credit_notes: list[CreditNoteResponse]
+
+
+class InvoiceLineResponse(ListItem):
+    """Use or a credit of one job in one hour, an adjustment, the rounding, or a tax.
+
+    The amounts of all lines add up to the invoice's `total_micro`.
+    """
+
+    id: str
+    object: Literal["invoice.line"] = "invoice.line"
+    kind: LineKind
+    description: str
+    amount_micro: int
+    currency: str
+    job_id: str | None = None
+    hour_start: int | None = None
+    lane: str | None = None
+    price_version: str | None = None
+    gpu_hour_micro: int | None = None
+    used_gpu_ms: int = 0
+    gpu_ms: int = 0
+    overage_gpu_ms: int = 0
+
+
+def invoice_id(period: str, currency: str) -> str:
+    """Of a draft, too; `number` comes when the month is closed."""
+    return f"{period}-{currency}"
+
+
+def invoice_response(invoice: Invoice, unseal: Unseal) -> InvoiceResponse:
+    """An invoice without its lines. `buyer` is the tenant's id where nothing else is known."""
+    return InvoiceResponse(
+        id=invoice_id(invoice.period, invoice.currency),
+        number=invoice.number,
+        period=invoice.period,
+        currency=invoice.currency,
+        status=invoice.status,
+        issued_at=seconds_or_none(invoice.issued_at),
+        due_at=seconds_or_none(invoice.due_at),
+        seller=invoice.seller or None,
+        buyer=unseal(invoice.buyer) or invoice.tenant,
+        gpu_ms=invoice.gpu_ms,
+        used_gpu_ms=invoice.used_gpu_ms,
+        credited_gpu_ms=invoice.credited_gpu_ms,
+        overage_gpu_ms=invoice.overage_gpu_ms,
+        amount_micro=invoice.amount_micro,
+        rounding_micro=invoice.rounding_micro,
+        net_micro=invoice.net_micro,
+        taxes=_taxes(invoice.taxes),
+        total_micro=invoice.total_micro,
+        credit_notes=[_note(note) for note in invoice.notes],
+    )
+
+
+def _taxes(taxes: Iterable[TaxAmount]) -> list[TaxResponse]:
+    return [
+        TaxResponse(name=tax.rate.name, rate_ppm=tax.rate.rate_ppm, amount_micro=tax.amount_micro)
+        for tax in taxes
+    ]
+
+
+def _note(note: CreditNote) -> CreditNoteResponse:
+    return CreditNoteResponse(
+        number=note.number,
+        issued_at=seconds(note.issued_at),
+        reference=note.adjustment.reference,
+        reason=note.adjustment.reason,
+        net_micro=note.net_micro,
+        taxes=_taxes(note.taxes),
+        total_micro=note.total_micro,
+    )
+
+
+def line_responses(invoice: Invoice) -> Iterator[InvoiceLineResponse]:
+    """All lines in the order of the bill: use and credits, adjustments, rounding, taxes."""
+    yield from (_usage_line(invoice, line) for line in invoice.lines)
+    for entry in invoice.adjustments:
+        words = f"{entry.reason}, {entry.reference}"
+        yield _other_line(invoice, "adjustment", entry.reference, words, entry.amount_micro)
+    if invoice.rounding_micro:
+        words = "to what can be paid"
+        yield _other_line(invoice, "rounding", "", words, invoice.rounding_micro)
+    for number, tax in enumerate(invoice.taxes):
+        words = f"{tax.rate.name} {tax.rate.rate_ppm / 10_000:g} %"
+        yield _other_line(invoice, "tax", str(number), words, tax.amount_micro)
+
+
+def _usage_line(invoice: Invoice, line: Line) -> InvoiceLineResponse:
+    names = (line.job_id, str(line.hour_utc), line.kind, line.lane, line.price_version)
+    return InvoiceLineResponse(
+        id=LINE_PREFIX + derived_id(invoice.period, *names, line.description),
+        kind=line.kind,
+        description=line.description,
+        amount_micro=line.amount_micro,
+        currency=line.currency,
+        job_id=line.job_id,
+        hour_start=line.hour_utc * HOUR_MS // 1_000,
+        lane=line.lane,
+        price_version=line.price_version,
+        gpu_hour_micro=line.gpu_hour_micro,
+        used_gpu_ms=line.used_gpu_ms,
+        gpu_ms=line.gpu_ms,
+        overage_gpu_ms=line.overage_gpu_ms,
+    )
+
+
+def _other_line(
+    invoice: Invoice, kind: LineKind, name: str, description: str, amount_micro: int
+) -> InvoiceLineResponse:
+    return InvoiceLineResponse(
+        id=LINE_PREFIX + derived_id(invoice.period, invoice.currency, kind, name),
+        kind=kind,
+        description=description,
+        amount_micro=amount_micro,
+        currency=invoice.currency,
+    )

@@ -1,0 +1,80 @@
+"""`/v1/invoices`: the bills of a tenant, and their lines."""
+
+from collections.abc import Sequence
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Query
+
+from services.gateway.billing.deps import Billed
+from services.gateway.billing.invoice_reads import begun_months, find_invoice, read_invoices
+from services.gateway.billing.invoice_responses import (
+    InvoiceLineResponse,
+    InvoiceResponse,
+    invoice_response,
+    line_responses,
+)
+from services.gateway.web.deps import WithDeps
+from services.gateway.web.errors import not_found
+from services.gateway.web.pages import After
+from services.gateway.web.responses import Page, listing
+
+LIMIT: Final = 12  # months of a year
+LIMIT_MAX: Final = 24  # a draft is computed from its usage
+LINES_LIMIT: Final = 100
+LINES_LIMIT_MAX: Final = 1_000
+router = APIRouter(prefix="/v1/invoices", tags=["billing"])
+
+
+@router.get("")
+async def list_invoices(
+    deps: WithDeps,
+    tenant: Billed,
+    after: After = None,
+    limit: Annotated[int, Query(ge=1, le=LIMIT_MAX)] = LIMIT,
+    period: Annotated[str | None, Query(max_length=16, description="one month: 2026-11")] = None,
+) -> Page[InvoiceResponse]:
+    """List invoices, newest first: one for each month and currency; this month is a draft."""
+    invoices: list[InvoiceResponse] = []
+    passed = after is None
+    for month in await begun_months(deps, tenant, period):
+        if not passed and not (after or "").startswith(month.name):
+            continue
+        for invoice in await read_invoices(deps, tenant, month):
+            response = invoice_response(invoice, deps.unseal)
+            if passed:
+                invoices.append(response)
+            passed = passed or response.id == after
+        if len(invoices) > limit:
+            break
+    if not passed:
+        raise not_found("invoice", after or "", "after")
+    return listing(Page[InvoiceResponse], invoices[:limit], len(invoices) > limit)
+
+
+@router.get("/{invoice_id}")
+async def retrieve_invoice(invoice_id: str, deps: WithDeps, tenant: Billed) -> InvoiceResponse:
+    """An invoice by its id, month and currency: `2026-11-EUR`."""
+    return invoice_response(await find_invoice(deps, tenant, invoice_id), deps.unseal)
+
+
+@router.get("/{invoice_id}/lines")
+async def list_invoice_lines(
+    invoice_id: str,
+    deps: WithDeps,
+    tenant: Billed,
+    after: After = None,
+    limit: Annotated[int, Query(ge=1, le=LINES_LIMIT_MAX)] = LINES_LIMIT,
+) -> Page[InvoiceLineResponse]:
+    """List an invoice's lines in their order; their amounts add up to its total."""
+    lines = list(line_responses(await find_invoice(deps, tenant, invoice_id)))
+    start = 0 if after is None else _position(lines, after)
+    return listing(
+        Page[InvoiceLineResponse], lines[start : start + limit], len(lines) > start + limit
+    )
+
+
+def _position(lines: Sequence[InvoiceLineResponse], after: str) -> int:
+    for number, line in enumerate(lines, 1):
+        if line.id == after:
+            return number
+    raise not_found("line", after, "after")

@@ -1,0 +1,45 @@
+"""Read models of bills: months, adjustments, credit notes, terms."""
+
+from typing import Final
+
+from schemas.account import PeriodEnded
+from schemas.billing import BillingTerms, CreditNote, InvoiceAdjustment, Statement
+from schemas.units import Ms
+from services.gateway.views.table import Table, TableRow
+
+
+class MonthRow(TableRow):
+    """A month that is over; `id` is its name. `statement`: how it was closed."""
+
+    tenant: str
+    ended: PeriodEnded
+    statement: Statement | None = None
+
+
+class AdjustmentRow(TableRow):
+    """A credit or a charge on a month's bill; `id` is its reference."""
+
+    tenant: str
+    period: str
+    at: Ms
+    adjustment: InvoiceAdjustment
+
+
+class CreditNoteRow(TableRow):
+    """A credit note for a closed month; `id` is its number."""
+
+    tenant: str
+    period: str
+    note: CreditNote
+
+
+class BillingTermsRow(TableRow):
+    """What a tenant's invoices say; `id` is the tenant."""
+
+    terms: BillingTerms
+
+
+MONTHS: Final = Table("months", MonthRow, key=("tenant", "id"), order="id")
+ADJUSTMENTS: Final = Table("adjustments", AdjustmentRow, key=("tenant", "period", "id"), order="id")
+CREDIT_NOTES: Final = Table("credit_notes", CreditNoteRow, key=("tenant", "id"), order="id")
+BILLING_TERMS: Final = Table("billing_terms", BillingTermsRow, key=("id",), order="id")

@@ -1,0 +1,143 @@
+"""Monthly budgets: how they are set, what they refuse, and what is told about them."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from schemas import errors
+from schemas.admission import (
+    TENANT_BUDGET,
+    BudgetAlert,
+    BudgetCounted,
+    BudgetRemoved,
+    BudgetSet,
+    BudgetTerms,
+    BudgetThresholdReached,
+    BudgetUse,
+    RemoveBudget,
+    SetBudget,
+)
+from schemas.envelope import Context, Rejected
+from schemas.job import (
+    Event,
+    HoldTaken,
+    JobEnded,
+    UsageCounted,
+)
+from schemas.reasons import refusing
+from schemas.submission import Estimate
+from schemas.units import Ms, hour_of, month_of
+from services.scheduler.domain.job.evolve import evolve_tenant
+from services.scheduler.domain.job.quota import month_standing
+from services.scheduler.domain.job.state import OpenJob, TenantJobs
+
+BUDGETS_MAX: Final = 1_000
+THRESHOLDS: Final = (50, 80, 100)  # percent of a budget
+
+
+def change_budget(tenant: TenantJobs, command: SetBudget | RemoveBudget) -> tuple[Event, ...]:
+    """The budget as it is wanted, or why it cannot be."""
+    if isinstance(command, RemoveBudget):
+        if command.budget_id in tenant.budgets:
+            return (BudgetRemoved(budget_id=command.budget_id),)
+        missing = refusing("budget_missing", budget_id=command.budget_id)
+        return (Rejected(code=errors.NOT_FOUND, reason=missing, param="id"),)
+    terms = command.terms
+    bounds = [most for most in (terms.max_gpu_ms, terms.max_amount_micro) if most is not None]
+    if not bounds or min(bounds) < 1:
+        return (Rejected(code=errors.MALFORMED, reason=refusing("budget_empty")),)
+    if terms.budget_id not in tenant.budgets and len(tenant.budgets) >= BUDGETS_MAX:
+        full = refusing("budgets_at_most", limit=BUDGETS_MAX)
+        return (Rejected(code=errors.ILLEGAL_STATE, reason=full),)
+    return () if tenant.budgets.get(terms.budget_id) == terms else (BudgetSet(terms=terms),)
+
+
+def over_month(tenant: TenantJobs, job: OpenJob, needs: Estimate, at: Ms) -> Rejected | None:
+    """Why the budgets of the job's tenant and API key do not allow its hold; None: they do."""
+    for budget_id in (TENANT_BUDGET, job.key_id):
+        terms = None if budget_id is None else tenant.budgets.get(budget_id)
+        if terms is not None and (refusal := _over(tenant, terms, needs, at)) is not None:
+            return refusal
+    return None
+
+
+def _over(tenant: TenantJobs, terms: BudgetTerms, needs: Estimate, at: Ms) -> Rejected | None:
+    budget, month = terms.budget_id, month_of(hour_of(at))
+    use = budget_use(tenant, terms, at)
+    hours, amount = terms.max_gpu_ms, terms.max_amount_micro
+    if hours is not None and use.used_gpu_ms + use.held_gpu_ms + needs.hold_gpu_ms > hours:
+        above = refusing(
+            "month_budget_gpu_hours",
+            budget=budget,
+            month=month,
+            hold_gpu_ms=needs.hold_gpu_ms,
+            used_gpu_ms=use.used_gpu_ms,
+            held_gpu_ms=use.held_gpu_ms,
+            limit_gpu_ms=hours,
+        )
+        return Rejected(code=errors.BUDGET_EXCEEDED, reason=above)
+    if amount is None:
+        return None
+    if needs.currency != terms.currency:
+        other = refusing(
+            "month_budget_currency",
+            budget=budget,
+            currency=needs.currency,
+            limit_currency=terms.currency,
+        )
+        return Rejected(code=errors.BUDGET_EXCEEDED, reason=other)
+    if use.used_micro + use.held_micro + needs.price_max_micro <= amount:
+        return None
+    above = refusing(
+        "month_budget_amount",
+        budget=budget,
+        month=month,
+        price_max_micro=needs.price_max_micro,
+        currency=needs.currency,
+        used_micro=use.used_micro,
+        held_micro=use.held_micro,
+        limit_micro=amount,
+    )
+    return Rejected(code=errors.BUDGET_EXCEEDED, reason=above)
+
+
+def budget_use(tenant: TenantJobs, terms: BudgetTerms, at: Ms) -> BudgetUse:
+    """What a budget has used in the month of `at`, and holds."""
+    return month_standing(tenant, terms.budget_id, terms.currency, at)
+
+
+def follow_budgets(
+    tenant: TenantJobs, events: tuple[Event, ...], ctx: Context
+) -> tuple[Event, ...]:
+    """New totals of the budgets that these events change, and the thresholds that they reach."""
+    if not any(
+        isinstance(event, HoldTaken | UsageCounted | JobEnded | BudgetSet) for event in events
+    ):
+        return ()
+    after = tenant
+    for event in events:
+        after = evolve_tenant(after, event, ctx)
+    month, follow_ups = month_of(hour_of(ctx.at)), list[Event]()
+    for budget_id, terms in sorted(after.budgets.items()):
+        use = budget_use(after, terms, ctx.at)
+        known = tenant.budgets.get(budget_id) == terms
+        if not known or use != budget_use(tenant, terms, ctx.at):
+            follow_ups.append(BudgetCounted(budget_id=budget_id, month=month, use=use))
+            follow_ups.extend(_thresholds(after, terms, use, month))
+    return tuple(follow_ups)
+
+
+def _thresholds(
+    tenant: TenantJobs, terms: BudgetTerms, use: BudgetUse, month: str
+) -> Iterator[BudgetThresholdReached]:
+    """Those not told yet in this month. What is held counts: it may be refused to other jobs."""
+    last = tenant.alerts.get(terms.budget_id)
+    known_percent = last.percent if last is not None and last.month == month else 0
+    shares = (
+        (use.used_gpu_ms + use.held_gpu_ms, terms.max_gpu_ms),
+        (use.used_micro + use.held_micro, terms.max_amount_micro),
+    )
+    reached = max(committed * 100 // most for committed, most in shares if most is not None)
+    for percent in THRESHOLDS:
+        if known_percent < percent <= reached:
+            alert = BudgetAlert(budget_id=terms.budget_id, month=month, percent=percent)
+            yield BudgetThresholdReached(alert=alert)

@@ -1,0 +1,156 @@
+"""Invoices from the read models are those of the whole ledger, however late rows come."""
+
+from random import Random
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from schemas.account import (
+    InvoiceClosed,
+    Limits,
+    PeriodEnded,
+    PlanTerms,
+    TenantCreated,
+)
+from schemas.billing import Statement
+from schemas.pool import UsageCredited, UsageSliced
+from schemas.sealed import Sealed
+from schemas.topics import PARTITIONS
+from schemas.units import HOUR_MS
+from services.gateway.accounts.prices import load_folder
+from services.gateway.billing.invoice_reads import _ledger_row, read_invoices
+from services.gateway.jobs.tables import USAGE
+from services.gateway.web.deps import Deps
+from services.gateway.web.errors import ApiError
+from tests.unit.services.gateway.billing.used import credited, lease, sliced
+from tests.unit.services.gateway.view_rows import Records, folded, rows, views_over
+from tunery.billing.invoice import BilledMonth, Invoice, close_invoice, make_invoices
+from tunery.billing.lines import LedgerRow, select_usage
+from tunery.billing.periods import Period, cut_of, period, share_of
+from tunery.plan.price import PRICES_DIR
+
+MONTHS = [period(name) for name in ("2026-09", "2026-10", "2026-11")]
+PRICES = load_folder(PRICES_DIR)
+BOOK = PRICES.book("2026-11")
+TENANT = TenantCreated(
+    name=Sealed(key_id="k", nonce=b"n", ciphertext=b"c"),
+    terms=PlanTerms(
+        lane="standard",
+        limits=Limits(soft_gpu_ms=5 * HOUR_MS, hard_gpu_ms=10**12, concurrency=1),
+        price_version="2026-11",
+    ),
+)
+
+
+def history(random: Random) -> tuple[Records, list[Statement]]:
+    """Use and credits of three months in any order; two months are closed after some of it."""
+    events: list[UsageSliced | UsageCredited] = []
+    for number in range(60):
+        hour = random.choice(MONTHS).first_hour + random.randrange(600)
+        ref = lease("acme", f"ftjob-{random.randrange(5)}", number)
+        events.append(sliced(ref, hour, random.randrange(1, HOUR_MS)))
+        if random.random() < 0.3:
+            events.append(credited(ref, hour, random.randrange(1, 1_000)))
+    records = folded("pool", *events, key="default")
+    ledger = [_ledger_row(row) for row in rows(records, USAGE)]
+    closed: list[Statement] = []
+    offset = 0
+    for month in MONTHS[:2]:
+        offset = random.randrange(offset, len(events))
+        cut = (offset,) + (0,) * (PARTITIONS - 1)
+        empty = Statement(
+            period=month.name,
+            cut=cut,
+            incarnations=(0,) * PARTITIONS,
+            currency="EUR",
+            soft_gpu_ms=HOUR_MS,
+            gpu_ms=0,
+            amount_micro=0,
+        )
+        (bill,) = ledger_invoices(month, ledger, [*closed, empty], closing=True)
+        closed.append(
+            Statement(
+                period=month.name,
+                cut=cut,
+                incarnations=(0,) * PARTITIONS,
+                currency="EUR",
+                soft_gpu_ms=HOUR_MS,
+                gpu_ms=bill.gpu_ms,
+                amount_micro=bill.amount_micro,
+                bills=(close_invoice(bill),),
+            )
+        )
+    return records, closed
+
+
+def ledger_invoices(
+    month: Period, ledger: list[LedgerRow], closed: list[Statement], *, closing: bool = False
+) -> tuple[Invoice, ...]:
+    """The invoice as a pure function of the whole ledger."""
+    statement = None if closing else {entry.period: entry for entry in closed}.get(month.name)
+    billed = BilledMonth(
+        tenant="acme",
+        month=month,
+        soft_gpu_ms=HOUR_MS if closing else 5 * HOUR_MS,
+        currency="EUR",
+        ended=statement is not None,
+        statement=statement,
+    )
+    assert BOOK is not None
+    return make_invoices(
+        billed, select_usage(ledger, share_of(month, closed)), {BOOK.version: BOOK}
+    )
+
+
+def deps_over(records: Records) -> Deps:
+    now = (MONTHS[-1].first_hour + 700) * HOUR_MS
+    clock = SimpleNamespace(now_ms=lambda: now)
+    deps: Any = SimpleNamespace(views=views_over(records), prices=PRICES, clock=clock)
+    return cast("Deps", deps)
+
+
+def with_account(records: Records, closed: list[Statement]) -> Records:
+    ends = [
+        PeriodEnded(period=entry.period, soft_gpu_ms=entry.soft_gpu_ms, before=None)
+        for entry in closed
+    ]
+    facts = [InvoiceClosed(statement=entry) for entry in closed]
+    records = folded("account", TENANT, *ends, *facts, records=records)
+    records["tenants"]["acme",]["created_at"] = MONTHS[0].first_hour * HOUR_MS
+    return records
+
+
+@pytest.mark.parametrize("seed", range(30))
+async def test_each_months_invoice_is_that_of_the_whole_ledger(seed: int) -> None:
+    records, closed = history(Random(seed))
+    ledger = [_ledger_row(row) for row in rows(records, USAGE)]
+    deps = deps_over(with_account(records, closed))
+    total = 0
+    for month in MONTHS:
+        invoices = await read_invoices(deps, "acme", month)
+        assert invoices == ledger_invoices(month, ledger, closed)
+        total += sum(invoice.gpu_ms for invoice in invoices)
+    assert total == sum(row.gpu_ms for row in ledger)
+
+
+async def test_an_invoice_that_is_not_what_was_closed_is_an_error() -> None:
+    records, closed = history(Random(1))
+    deps = deps_over(with_account(records, closed))
+    cut = cut_of(closed[0]).offsets[0]
+    row = next(
+        record
+        for record in records["usage"].values()
+        if record["journal_offset"] < cut and record["hour_utc"] < MONTHS[0].end_hour
+    )
+    row["billable_gpu_ms"] += 1
+    with pytest.raises(ApiError) as refused:
+        await read_invoices(deps, "acme", MONTHS[0])
+    assert refused.value.code == "invoice_not_reproduced"
+
+
+async def test_there_is_nothing_before_the_tenant_or_without_one() -> None:
+    records, closed = history(Random(1))
+    deps = deps_over(with_account(records, closed))
+    assert await read_invoices(deps, "acme", period("2026-08")) == ()
+    assert await read_invoices(deps, "nobody", MONTHS[0]) == ()
