@@ -7,8 +7,9 @@ and saves every hand-over.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from schemas.envelope import Header, Rejected, Repeated
@@ -139,13 +140,13 @@ class Projector:
                 for partition in positions:
                     alarm.silence(self.name, stream.name, partition)
             await self._flag(follows, saved_flags={p: s.caught_up for p, s in saved.items()})
-            works = {
-                f"{self.name}: {follow.stream.name}": self._read(follow, follows)
+            works: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
+                f"{self.name}: {follow.stream.name}": partial(self._read, follow, follows)
                 for follow in follows
             }
-            works[f"{self.name}: flags"] = self._raise_flags(follows)
+            works[f"{self.name}: flags"] = partial(self._raise_flags, follows)
             if self._projection.command_results:
-                works[f"{self.name}: old results of commands"] = self._prune()
+                works[f"{self.name}: old results of commands"] = self._prune
             await run_together(works)
         finally:
             for follow in follows:
