@@ -32,6 +32,7 @@ CreditCause: TypeAlias = Literal[
     "platform",
     "skipped_checkpoint",
     "oom",
+    "correction",
     "platform_error",
     "attempts_exhausted",
 ]

@@ -5,15 +5,16 @@ from collections.abc import Sequence
 
 from schemas.topics import ACCOUNT
 from services.notifier.adapters.http import HttpOutbound
+from services.notifier.adapters.smtp import SmtpMailer
 from services.notifier.domain.schedule import JITTER_PPM
-from services.notifier.effect import deliver
+from services.notifier.effect import MailRoute, deliver
 from services.notifier.project import DDL, SECRETS, project
 from services.notifier.settings import NotifierSettings
 from tunery.runtime.hosts.abstract import Host
 from tunery.runtime.hosts.effects import EffectHost
 from tunery.runtime.hosts.projector import Projection, Projector
 from tunery.runtime.ports import Runtime
-from tunery.runtime.settings import load
+from tunery.runtime.settings import SettingsError, load
 
 DELIVERIES = Projection(
     name="notifier",
@@ -25,11 +26,31 @@ DELIVERIES = Projection(
 )
 
 
+def mail_route(settings: NotifierSettings) -> MailRoute | None:
+    """How e-mail is sent; None where no mail server is configured. Raises SettingsError."""
+    if settings.smtp_url is None:
+        return None
+    url, plain = settings.smtp_url.get_secret_value(), settings.allow_private
+    try:
+        mailer = SmtpMailer(url, settings.smtp_sender, timeout_ms=settings.timeout_ms, plain=plain)
+    except ValueError as error:
+        raise SettingsError(f"TUNERY_NOTIFIER_SMTP_URL {error}") from error
+    domains = (domain.strip().lower() for domain in settings.smtp_domains.split(","))
+    return MailRoute(mailer, frozenset(filter(None, domains)))
+
+
 async def build(runtime: Runtime) -> Sequence[Host]:
+    """The hosts of the service, in the order in which they are stopped. Raises SettingsError."""
     settings = load(NotifierSettings)
     outbound = HttpOutbound(allow_private=settings.allow_private, timeout_ms=settings.timeout_ms)
     draw = random.SystemRandom()
-    delivery = deliver(runtime, outbound, settings.concurrency, lambda: draw.randint(0, JITTER_PPM))
+    delivery = deliver(
+        runtime,
+        outbound,
+        settings.concurrency,
+        lambda: draw.randint(0, JITTER_PPM),
+        mail_route(settings),
+    )
     return (
         Projector(runtime, DELIVERIES),
         EffectHost(runtime, (delivery,)),

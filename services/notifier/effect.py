@@ -1,4 +1,4 @@
-"""Delivers webhooks. One row of the to-do list is one delivery, tried for up to three days."""
+"""Delivers webhooks and e-mail. A row of the to-do list is a delivery, tried for three days."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -11,10 +11,11 @@ from standardwebhooks.webhooks import Webhook
 from schemas.account import DeliveryDue, DeliveryOutcome, DeliveryReport, EndDelivery
 from schemas.sealed import REDACTED
 from schemas.units import Ms
+from services.notifier.domain.mail import is_mail, mail_of, recipient_of
 from services.notifier.domain.message import body
 from services.notifier.domain.schedule import RETRY_AFTER_MS_MAX, TRIES_MAX, delay_ms
 from services.notifier.domain.target import Forbidden
-from services.notifier.ports import Outbound, ReceiverUnreachable, WebhookResponse
+from services.notifier.ports import Mailer, Outbound, ReceiverUnreachable, WebhookResponse
 from services.notifier.project import DELIVER, SECRETS
 from tunery.runtime.ports import Runtime
 from tunery.runtime.seal.abstract import KeyDestroyed
@@ -26,6 +27,7 @@ from tunery.runtime.verbs import Effect, RetryLater, Send
 LOG: Final = logging.getLogger("tunery.notifier")
 ROW_LEASE_MS: Final[Ms] = 60_000  # far above the time limit of one try
 GONE: Final = 410
+MAIL_ACCEPTED: Final = 250  # SMTP status of a message that a server has taken
 
 
 @dataclass(frozen=True)
@@ -52,15 +54,33 @@ class TryFailed:
     retry_after_ms: Ms = 0
 
 
+@dataclass(frozen=True)
+class MailRoute:
+    """How e-mail is sent.
+
+    mailer: hands it to a server. domains: where it may go; "*": anywhere.
+    """
+
+    mailer: Mailer
+    domains: frozenset[str]
+
+
 def deliver(
-    runtime: Runtime, outbound: Outbound, concurrency: int, jitter_ppm: Callable[[], int]
+    runtime: Runtime,
+    outbound: Outbound,
+    concurrency: int,
+    jitter_ppm: Callable[[], int],
+    mail: MailRoute | None = None,
 ) -> Effect[DeliveryDue]:
-    """The effect of one delivery. `jitter_ppm` draws from [0, JITTER_PPM] at each retry."""
+    """The effect of one delivery. `jitter_ppm` draws from [0, JITTER_PPM] at each retry.
+
+    mail: None: e-mail is refused.
+    """
 
     async def run(due: DeliveryDue, tenant: str, try_number: int = 1) -> Send:
         now_ms = runtime.clock.now_ms()
         versions = await _secret_versions(runtime, tenant, due.endpoint_id, now_ms)
-        result = await try_delivery(outbound, runtime.seal, due, tenant, versions, now_ms)
+        result = await try_delivery(outbound, runtime.seal, due, tenant, versions, now_ms, mail)
         match result:
             case DeliveryEnd():
                 return _end(due, tenant, try_number, result)
@@ -109,7 +129,13 @@ async def _secret_versions(
 
 
 async def try_delivery(
-    outbound: Outbound, seal: Sealer, due: DeliveryDue, tenant: str, versions: Sequence[int], at: Ms
+    outbound: Outbound,
+    seal: Sealer,
+    due: DeliveryDue,
+    tenant: str,
+    versions: Sequence[int],
+    at: Ms,
+    mail: MailRoute | None = None,
 ) -> DeliveryEnd | TryFailed:
     """Send once, signed with these versions of the secret. 2xx is success, 410 Gone is the end."""
     payload = body(due)
@@ -117,6 +143,8 @@ async def try_delivery(
         url = seal.open(due.url)
         if url == REDACTED:
             return DeliveryEnd("refused", None, "The tenant's data was erased.")
+        if is_mail(url):
+            return await _send_mail(mail, due, tenant, url)
         secrets = [webhook_secret(seal, tenant, due.endpoint_id, version) for version in versions]
         response = await outbound.post(url, signed_headers(due, payload, secrets, at), payload)
     except (KeyDestroyed, Forbidden) as error:
@@ -127,6 +155,16 @@ async def try_delivery(
         log_event(LOG, logging.ERROR, "delivery.failed", error)
         return TryFailed(None, type(error).__name__)
     return _result_of(response)
+
+
+async def _send_mail(
+    mail: MailRoute | None, due: DeliveryDue, tenant: str, url: str
+) -> DeliveryEnd:
+    """Raises Forbidden, ReceiverUnreachable."""
+    if mail is None:
+        raise Forbidden("e-mail is not configured here; ask the operator")
+    await mail.mailer.send(mail_of(due, tenant, recipient_of(url, mail.domains)))
+    return DeliveryEnd("delivered", MAIL_ACCEPTED)
 
 
 def signed_headers(

@@ -1,10 +1,11 @@
-"""Port for sending webhooks."""
+"""Ports for sending webhooks and e-mail."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from schemas.units import Ms
+from services.notifier.domain.mail import Mail
 
 
 class ReceiverUnreachable(Exception):
@@ -20,6 +21,17 @@ class WebhookResponse:
 
     status: int
     retry_after_ms: Ms | None = None
+
+
+class Mailer(Protocol):
+    """Hands e-mail to a mail server."""
+
+    async def send(self, mail: Mail) -> None:
+        """Send once.
+
+        Raises ReceiverUnreachable when another try may succeed, and Forbidden for an address that
+        is not allowed or that the server refuses for good.
+        """
 
 
 class Outbound(Protocol):

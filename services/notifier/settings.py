@@ -1,6 +1,6 @@
 """Settings of the notifier."""
 
-from pydantic import Field
+from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from schemas.units import Ms
@@ -14,3 +14,10 @@ class NotifierSettings(BaseSettings):
     allow_private: bool = False
     timeout_ms: Ms = Field(default=15_000, ge=1_000, le=30_000)
     concurrency: int = Field(default=8, ge=1, le=64)
+    smtp_url: SecretStr | None = Field(
+        default=None, description="smtps://user:password@host; without it no e-mail is sent"
+    )
+    smtp_sender: str = "tunery@localhost"
+    smtp_domains: str = Field(
+        default="", description="domains that e-mail may go to, with commas between; *: any"
+    )

@@ -94,12 +94,9 @@ class LeaseBook:
     slices: dict[int, tuple[GpuMs, GpuMs]] = field(default_factory=dict)  # hour → used, billable
     skipped: dict[int, GpuMs] = field(default_factory=dict)  # hour → owed for lost checkpoints
     credited: Counter[int] = field(default_factory=Counter)  # hour → given back
+    corrected: Counter[int] = field(default_factory=Counter)  # hour → sliced, and did not run
     closed: bool = False
     freed: bool = False
-
-    @property
-    def sliced_ms(self) -> Ms:
-        return sum(used for used, _ in self.slices.values()) // self.grant.slots
 
 
 @dataclass
@@ -131,12 +128,10 @@ class Meter:
     def enter(self, command: Any, events: tuple[Any, ...], at: Ms) -> None:
         """One decision of the pool."""
         self._check_token(command, events)
-        ends = any(isinstance(event, PlacementClosed) for event in events)
-        before = {n: lease.sliced_ms for n, lease in self.held.items()} if ends else {}
         for event in events:
             self._enter(event, at)
             if isinstance(event, PlacementClosed):
-                self._close(event, command, at, before)
+                self._close(event, command, at)
 
     def _say(self, invariant: str, text: str) -> None:
         self.violations.append(f"{invariant}: {text}")
@@ -307,7 +302,8 @@ class Meter:
             self.refunded[ref.job_id, event.cause] += event.lost_gpu_ms
         elif lease.closed:
             self._say("ledger", f"{ref.token} is credited after its end")
-        lease.credited[event.hour_utc] += event.lost_gpu_ms
+        kept = lease.corrected if event.cause == "correction" else lease.credited
+        kept[event.hour_utc] += event.lost_gpu_ms
         self.net[ref.tenant, ref.job_id, event.hour_utc] -= event.lost_gpu_ms
         if event.lost_gpu_ms <= 0 or self.net[ref.tenant, ref.job_id, event.hour_utc] < 0:
             self._say("ledger", f"{event} leaves less than nothing in its hour")
@@ -332,9 +328,7 @@ class Meter:
         )
         self.lines[line] += 1
 
-    def _close(
-        self, event: PlacementClosed, command: Any, at: Ms, before: Mapping[int, Ms]
-    ) -> None:
+    def _close(self, event: PlacementClosed, command: Any, at: Ms) -> None:
         placement = (event.job_id, event.attempt)
         self.closed[placement] += 1
         if self.closed[placement] > self.queued[placement]:
@@ -351,22 +345,23 @@ class Meter:
         )
         for lease in leases:
             lease.closed = True
-            self._settle(lease, event, command, at, before.get(lease.grant.token.lease, 0))
+            self._settle(lease, event, command, at)
             self._let_go(lease.grant.token.lease)
         if not leases and (event.end.billable_gpu_ms, event.end.lost_gpu_ms) != (0, 0):
             self._say("ledger", f"{placement} had no lease and costs {event}")
 
-    def _settle(
-        self, lease: LeaseBook, event: PlacementClosed, command: Any, at: Ms, sliced_ms: Ms
-    ) -> None:
+    def _settle(self, lease: LeaseBook, event: PlacementClosed, command: Any, at: Ms) -> None:
         """Compare slices, credits and totals with the expected amounts."""
         end, grant = event.end, lease.grant
         name = f"lease {grant.token.lease} ({end.outcome}, by {end.ended_by})"
-        elapsed_ms = self._elapsed_ms(lease, command, at, sliced_ms)
+        elapsed_ms = self._elapsed_ms(lease, command, at)
         truth = hours(lease.started_at or 0, elapsed_ms, grant.slots, grant.max_gpu_ms)
-        if lease.slices != truth:
-            self._say("ledger", f"{name} is billed {lease.slices}, the truth is {truth}")
-        billable = min(grant.slots * elapsed_ms, grant.max_gpu_ms)
+        billed = {h: (n, b - lease.corrected[h]) for h, (n, b) in lease.slices.items()}
+        if grant.slots * elapsed_ms < sum(used for used, _ in lease.slices.values()):
+            billed = {h: (truth.get(h, (0, 0))[0], net) for h, (_, net) in billed.items()}
+            billed = {h: entry for h, entry in billed.items() if entry != (0, 0)}
+        if billed != truth:
+            self._say("ledger", f"{name} is billed {billed}, the truth is {truth}")
         platforms = (
             end.outcome == "lost"
             or (end.outcome == "preempted" and lease.author != "tenant")
@@ -380,13 +375,14 @@ class Meter:
         if +lease.credited != +owed:
             self._say("ledger", f"{name} is credited {lease.credited}, owed are {owed}")
         said = (end.used_gpu_ms, end.billable_gpu_ms, end.lost_gpu_ms)
-        if said != (grant.slots * elapsed_ms, billable, owed.total()):
+        billable = sum(billable for _, billable in lease.slices.values())
+        if said != (grant.slots * elapsed_ms, billable, (owed + lease.corrected).total()):
             self._say("ledger", f"{name} closes with {said}; {elapsed_ms} ms, {billable}, {owed}")
 
-    def _elapsed_ms(self, lease: LeaseBook, command: Any, at: Ms, sliced_ms: Ms) -> Ms:
+    def _elapsed_ms(self, lease: LeaseBook, command: Any, at: Ms) -> Ms:
         """Elapsed time as the agent reported it, else until the kill, else the last heartbeat.
 
-        Never before what is billed or captured, never after now, nothing for what never started.
+        Never before what is captured, never after now, nothing for what never started.
         """
         if lease.started_at is None:
             return 0
@@ -400,7 +396,7 @@ class Meter:
             end_ms = command.elapsed_ms
         else:
             end_ms = self._last_sign(lease, command) - lease.started_at
-        return min(max(end_ms, sliced_ms, lease.captured_ms), at - lease.started_at)
+        return min(max(end_ms, lease.captured_ms), at - lease.started_at)
 
     def _last_sign(self, lease: LeaseBook, command: Any) -> Ms:
         killed_at = lease.killed_at

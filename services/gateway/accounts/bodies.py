@@ -1,5 +1,6 @@
 """Bodies of requests about tenants, API keys and webhook endpoints."""
 
+import re
 from typing import Annotated, Final, Literal
 from urllib.parse import urlsplit
 
@@ -29,6 +30,7 @@ from services.gateway.web.scopes import SCOPES, Scope
 from services.gateway.web.token_bucket import PER_MINUTE_MAX
 
 URL_MAX: Final = 2_048
+MAIL_URL: Final = re.compile(r"mailto:[^@\s,;<>?]{1,64}@[^@\s,;<>?/]{1,189}")
 EVENT_TYPES_MAX: Final = 16
 MODELS_MAX: Final = 100
 REDELIVERIES_MAX: Final = 100
@@ -39,13 +41,18 @@ AMOUNT_MICRO_MAX: Final = 10**15
 
 def receiver_url(url: str) -> str:
     """Check the form of a receiver's URL. Its addresses are checked by the notifier at each try."""
+    if MAIL_URL.fullmatch(url):
+        return url
     try:
         parts = urlsplit(url)
         good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError:
         good = False
     if not good or "@" in parts.netloc or any(character.isspace() for character in url):
-        text = "must be like https://example.com/hook: a host, no user name, no spaces"
+        text = (
+            "must be like https://example.com/hook: a host, no user name, no spaces; or for e-mail "
+            "like mailto:ops@example.com"
+        )
         raise PydanticCustomError("url", text)
     return url
 

@@ -1,1 +1,7 @@
-"""The rules of deliveries: `message` (the bytes), `schedule` (retries), `target` (allowed URLs)."""
+"""The rules of deliveries.
+
+message     the bytes of a webhook
+mail        a delivery as an e-mail
+schedule    retries
+target      allowed URLs
+"""

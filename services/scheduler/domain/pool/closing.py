@@ -32,6 +32,7 @@ from services.scheduler.domain.pool.usage import (
     lost_gpu_ms,
     newest_hours,
     slices,
+    take_back,
 )
 from tunery.plan.refunds import attempt_refund
 
@@ -121,10 +122,13 @@ def end_of_lost(lease: Lease, last_seen: Ms, at: Ms, code: EndCode) -> LeaseEnd:
 
 
 def elapsed_ms(lease: Lease, reported_ms: Ms, at: Ms) -> Ms:
-    """Clamped to the lease: not before what is sliced or captured already, not after now."""
+    """Clamped to the lease: not before what is captured already, not after now.
+
+    It may be less than what is sliced: a process can end before its agent stops counting.
+    """
     if lease.started_at is None:
         return 0
-    return clamp(reported_ms, max(sliced_ms(lease), lease.captured_ms), at - lease.started_at)
+    return clamp(reported_ms, lease.captured_ms, at - lease.started_at)
 
 
 def sliced_ms(lease: Lease) -> Ms:
@@ -232,14 +236,20 @@ def _started_at(lease: Lease, at: Ms) -> Ms:
 def _credit_end(
     lease: Lease, end: LeaseEnd, last: tuple[UsageSliced, ...]
 ) -> tuple[UsageCredited, ...]:
+    """What was sliced and did not run, and what the class of the end gives back of the rest."""
+    charged, sliced = lease.charged, lease.billable_gpu_ms
+    for usage in last:
+        charged, sliced = charge(charged, usage), sliced + usage.billable_gpu_ms
+    billable = min(sliced, lease.slots * end.elapsed_ms)
+    corrections = credit(lease.ref, charged, sliced - billable, "correction")
+    for correction in corrections:
+        charged = take_back(charged, correction.hour_utc, correction.lost_gpu_ms)
     refund = attempt_refund(end.outcome, end.ended_by, end.cause)
     if refund.cause is None:
-        return ()
-    charged, billable = lease.charged, lease.billable_gpu_ms
-    for usage in last:
-        charged, billable = charge(charged, usage), billable + usage.billable_gpu_ms
+        return corrections
     kept_ms = lease.captured_ms if refund.scope == "since_checkpoint" else 0
-    return credit(lease.ref, charged, lost_gpu_ms(billable, lease.slots, kept_ms), refund.cause)
+    lost = lost_gpu_ms(billable, lease.slots, kept_ms)
+    return (*corrections, *credit(lease.ref, charged, lost, refund.cause))
 
 
 def _judge(lease: Lease, report: ReportExit) -> tuple[AttemptOutcome, FailureCause | None]:

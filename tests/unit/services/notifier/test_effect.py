@@ -29,10 +29,12 @@ from schemas.envelope import Message
 from schemas.topics import ACCOUNT, PARTITIONS, TOPICS
 from services.billing.app import ACCOUNTS
 from services.notifier.adapters.http import HttpOutbound
+from services.notifier.adapters.smtp import SmtpMailer
 from services.notifier.app import DELIVERIES
 from services.notifier.domain.schedule import RETRY_AFTER_MS_MAX
-from services.notifier.effect import deliver
+from services.notifier.effect import MailRoute, deliver
 from services.notifier.ports import WebhookResponse
+from tests.unit.services.notifier.mail_server import mail_server
 from tests.unit.services.notifier.receiver import Receiver, Request, receiving
 from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.bus.memory import MemoryLog
@@ -115,7 +117,7 @@ class NotifierWorld:
 
 
 @asynccontextmanager
-async def running(tmp_path: Path) -> AsyncIterator[NotifierWorld]:
+async def running(tmp_path: Path, mail: MailRoute | None = None) -> AsyncIterator[NotifierWorld]:
     settings = RuntimeSettings(
         kafka_bootstrap="memory",
         postgres_dsn="memory",
@@ -142,7 +144,7 @@ async def running(tmp_path: Path) -> AsyncIterator[NotifierWorld]:
     hosts: tuple[Host, ...] = (
         AggregateHost(replace(runtime, name="billing"), ACCOUNTS),
         Projector(runtime, DELIVERIES),
-        EffectHost(runtime, (deliver(runtime, outbound, 4, lambda: 0),)),
+        EffectHost(runtime, (deliver(runtime, outbound, 4, lambda: 0, mail),)),
     )
     tasks = [asyncio.create_task(host.run()) for host in hosts]
     try:
@@ -192,6 +194,30 @@ async def test_a_delivery_is_signed_verified_and_ended(tmp_path: Path) -> None:
         await asyncio.sleep(0.2)
         assert await world.row() is None
         assert len(receiver.requests) == 1
+
+
+async def test_an_endpoint_with_an_address_gets_e_mail(tmp_path: Path) -> None:
+    async with mail_server("450 busy", "250 ok") as server:
+        mailer = SmtpMailer(server.url, "tunery@acme.example", timeout_ms=2_000, plain=True)
+        route = MailRoute(mailer, frozenset({"acme.example"}))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("services.notifier.effect.delay_ms", lambda *_: 10)
+            async with running(tmp_path, route) as world:
+                await world.subscribe("mailto:ops@acme.example")
+                await world.announce()
+                ended = (await world.until(DeliveryEnded)).report
+        assert (ended.outcome, ended.attempts, ended.status) == ("delivered", 2, 250)
+        (message,) = server.received
+        assert message["To"] == "ops@acme.example"
+        assert "ftjob-1" in message["Subject"]
+
+
+async def test_without_a_mail_server_e_mail_is_refused(tmp_path: Path) -> None:
+    async with running(tmp_path) as world:
+        await world.subscribe("mailto:ops@acme.example")
+        await world.announce()
+        ended = (await world.until(DeliveryEnded)).report
+        assert (ended.outcome, ended.attempts) == ("refused", 1)
 
 
 async def test_an_endpoint_whose_receiver_answers_410_is_deleted(tmp_path: Path) -> None:

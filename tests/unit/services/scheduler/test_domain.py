@@ -142,6 +142,8 @@ def test_every_kind_of_fault_occurs_over_the_seeds() -> None:
     assert outcomes == {"succeeded", "failed", "cancelled"}
     assert {"budget_exhausted", "out_of_memory", "diverged", "platform_error"} <= codes
     assert {cause for w in worlds for _, cause in w.books.meter.refunded} == set(WHOLE)
+    causes = {line.cause for w in worlds for line in w.books.meter.lines if line.kind == "credit"}
+    assert {"correction", "lost", "oom", "platform", "skipped_checkpoint"} <= causes
     assert {("lost", None), ("preempted", None), ("failed", "budget"), ("not_started", None)} <= (
         closed
     )

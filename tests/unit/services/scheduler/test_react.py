@@ -323,3 +323,30 @@ def test_money_a2_a_refund_larger_than_a_record_goes_on_with_ticks(
     assert story.billed == {}
     assert earliest(story.pool.state) is None
     assert story.pool.refolded() == story.pool.state
+
+
+def test_money_a1_an_exit_below_what_is_sliced_is_corrected_in_its_hours() -> None:
+    """Finding A1: the exit's own time was raised to what heartbeats had let the pool slice."""
+    story = Joined(DECEMBER - 2 * HOUR_MS)
+    story.start()
+    story.wait(2 * HOUR_MS)
+    story.beat(2 * HOUR_MS)
+    story.wait(MINUTE)
+    story.exit("failed", 50 * MINUTE, "user")
+    assert story.credits == [
+        ("correction", FIRST_HOUR - 2, 10 * MINUTE),
+        ("correction", FIRST_HOUR - 1, HOUR_MS),
+    ]
+    assert story.billed == {FIRST_HOUR - 2: 50 * MINUTE}
+    assert story.end.billable_gpu_ms - story.end.lost_gpu_ms == 50 * MINUTE
+
+
+def test_money_a1_a_corrected_attempt_of_the_platform_is_given_back_beside_it() -> None:
+    story = Joined(DECEMBER - 2 * HOUR_MS)
+    story.start()
+    story.wait(2 * HOUR_MS)
+    story.save(1, 20 * MINUTE)
+    story.beat(2 * HOUR_MS)
+    story.exit("failed", 50 * MINUTE, "platform")
+    assert story.billed == {FIRST_HOUR - 2: 20 * MINUTE}
+    assert {cause for cause, *_ in story.credits} == {"correction", "platform"}

@@ -377,7 +377,12 @@ class World:
         outcome: AttemptOutcome,
         cause: FailureCause | None = None,
     ) -> None:
-        self.send("pool", POOL, attempt.exit(self._now_ms(node), outcome, cause))
+        noticed_late_ms = Random(f"{self.seed}/{self.at}").choice((0, 0, 0, 20 * MINUTE))
+        began_ms = attempt.diary.began_ms
+        ended_ms = self._now_ms(node) - (noticed_late_ms if self.chaos else 0)
+        if began_ms is not None:
+            ended_ms = max(began_ms, ended_ms)
+        self.send("pool", POOL, attempt.exit(ended_ms, outcome, cause))
 
     # --- what must hold at any prefix -------------------------------------------------------------
 

@@ -20,7 +20,7 @@ def test_every_end_of_an_attempt_has_its_row() -> None:
 
 def test_every_cause_of_a_credit_is_of_one_row() -> None:
     causes = [refund.cause for refund in (*ATTEMPTS.values(), *JOBS.values()) if refund.cause]
-    assert sorted((*causes, "skipped_checkpoint")) == sorted(get_args(CreditCause))
+    assert sorted((*causes, "skipped_checkpoint", "correction")) == sorted(get_args(CreditCause))
 
 
 @pytest.mark.parametrize(

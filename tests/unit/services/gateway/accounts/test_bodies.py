@@ -20,6 +20,13 @@ from services.gateway.accounts.bodies import (
 from services.gateway.web.bodies import Body
 
 
+def test_an_address_is_a_receiver_of_e_mail() -> None:
+    assert EndpointRequest(url="mailto:ops@acme.example").url == "mailto:ops@acme.example"
+    for url in ("mailto:", "mailto:ops", "mailto:a@b.c,d@e.f", "mailto:a@b.c?bcc=d@e.f"):
+        with pytest.raises(ValidationError, match="mailto:ops@example"):
+            EndpointRequest(url=url)
+
+
 @pytest.mark.parametrize(
     "url",
     ["https://example.com/hook", "http://10.0.0.1:8080/", "https://[::1]/hook?a=b"],

@@ -369,7 +369,7 @@ def test_slices_are_written_when_proof_of_life_passes_their_hour() -> None:
     assert all(line.used_gpu_ms == HOUR_MS for line in sliced)
     assert names(decider.when(seen(T0 + 2 * HOUR_MS + MINUTE))) == ["NodesObserved"]
     last = end_of(decider.when(exited(elapsed_ms=MINUTE)))
-    assert last.used_gpu_ms == 2 * HOUR_MS  # what is sliced stays
+    assert (last.used_gpu_ms, last.billable_gpu_ms - last.lost_gpu_ms) == (MINUTE, MINUTE)
 
 
 def test_close_takes_a_waiting_placement_out_of_the_queue() -> None:
