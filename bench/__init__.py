@@ -4,6 +4,7 @@ core: the event core beside the bare Kafka client; its parts are in log
 gateway, bare_gateway: the API under load beside a bare FastAPI handler
 submit: how long a submission takes
 follow: followers of one job over server-sent events
+billing: the ledger and invoices in PostgreSQL
 rebuild: all state rebuilt from the log
 data: the data pipeline, stage by stage
 measures: shared by the benchmarks over HTTP

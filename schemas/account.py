@@ -1,14 +1,19 @@
-"""Stream `account` (key: tenant, owner: billing): tenants, plans, API keys, webhooks."""
+"""Stream `account` (key: tenant, owner: billing): tenants, plans, API keys, webhooks, prices.
 
-from typing import Final, Literal, TypeAlias
+Price books are global: `ImportPrices` is sent once to every partition, with the global key.
+"""
+
+from typing import Final, Literal, TypeAlias, get_args
 
 from schemas.admission import BudgetAlert
-from schemas.billing import BillingTerms, CreditNote, InvoiceAdjustment, Statement
+from schemas.billing import BillingTerms, CreditNote, InvoiceAdjustment, PriceBook, Statement
 from schemas.envelope import Message, Part, Rejected, Repeated, Sha256, Tick
+from schemas.keys import KeyRotation, KeyTerms
 from schemas.sealed import Sealed
-from schemas.units import GpuMs, Micro, Ms
+from schemas.units import GpuMs, Ms
 
 Lane: TypeAlias = Literal["premium", "standard", "free"]
+LANES: Final[tuple[str, ...]] = get_args(Lane)
 DeliveryOutcome: TypeAlias = Literal["delivered", "gave_up", "gone", "refused"]
 PlanStart: TypeAlias = Literal["now", "next_month"]
 
@@ -48,44 +53,6 @@ class PlanChange(Part):
 
     terms: PlanTerms
     effective_at: Ms
-
-
-class KeyTerms(Part):
-    """An API key as it is created: who it is for, what opens it, and what it allows.
-
-    key_id: the key; never used again.
-    name: what its tenant calls it.
-    sha256: of its secret, which is kept nowhere.
-    hint: the end of its secret, for people to tell keys apart.
-    scopes: what it may do; at least one.
-    expires_at: when it stops working, None: never.
-    models: base models that its jobs may name, None: all.
-    spend_cap_micro: what its jobs may cost in a calendar month (UTC), None: no cap of its own.
-    requests_per_minute: its own limit, None: the tenant's.
-    """
-
-    key_id: str
-    name: Sealed
-    sha256: Sha256
-    hint: str
-    scopes: tuple[str, ...]
-    expires_at: Ms | None = None
-    models: tuple[str, ...] | None = None
-    spend_cap_micro: Micro | None = None
-    requests_per_minute: int | None = None
-
-
-class KeyRotation(Part):
-    """The new secret of an API key.
-
-    sha256: of the new secret.
-    hint: the end of the new secret.
-    previous_until: until when the old secret works as well.
-    """
-
-    sha256: Sha256
-    hint: str
-    previous_until: Ms
 
 
 class EndpointTerms(Part):
@@ -307,6 +274,17 @@ class EndDelivery(Message):
     report: DeliveryReport
 
 
+class ImportPrices(Message):
+    """Tenants may be priced by this book. Its key is the global one.
+
+    book: the prices; a version never changes.
+    sha256: of the file that it comes from.
+    """
+
+    book: PriceBook
+    sha256: Sha256
+
+
 class SetBillingTerms(Message):
     """What the tenant's invoices say from now on, the one of this month included.
 
@@ -516,6 +494,17 @@ class InvoiceAdjusted(Message):
     adjustment: InvoiceAdjustment
 
 
+class PricesImported(Message):
+    """Tenants may be priced by this book.
+
+    book: the prices.
+    sha256: of the file that it comes from.
+    """
+
+    book: PriceBook
+    sha256: Sha256
+
+
 class BillingTermsSet(Message):
     """The tenant's invoices say something else from now on.
 
@@ -551,6 +540,7 @@ Command: TypeAlias = (
     | Deliver
     | Announce
     | EndDelivery
+    | ImportPrices
     | SetBillingTerms
     | AdjustInvoice
     | CloseInvoice
@@ -574,6 +564,7 @@ Event: TypeAlias = (
     | PeriodEnded
     | InvoiceClosed
     | InvoiceAdjusted
+    | PricesImported
     | BillingTermsSet
     | CreditNoteIssued
     | Rejected

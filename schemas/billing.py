@@ -131,3 +131,20 @@ class Statement(Part):
     incarnations: tuple[int, ...] = ()
     bills: tuple[Bill, ...] = ()
     terms: BillingTerms | None = None
+
+
+class PriceBook(Part):
+    """What a GPU-hour costs per lane, and a million trained tokens. Jobs refer to it by version.
+
+    version: its name, for good.
+    currency: of the prices: three capital letters of ISO 4217.
+    gpu_hour_micro: lane → one GPU-hour.
+    token_micro_per_million: a million tokens.
+    effective_from: first day (UTC), "2026-11-01"; new tenants get the newest book that is in force.
+    """
+
+    version: str
+    currency: str
+    gpu_hour_micro: dict[str, Micro]
+    token_micro_per_million: Micro
+    effective_from: str = ""

@@ -96,6 +96,14 @@ RefusalCode: TypeAlias = Literal[
     "invoice_missing",  # period, currency: nothing was billed
     "credit_out_of_range",  # number: of the invoice, left_micro: what it has
     "taxes_at_most",  # limit
+    "prices_not_global",
+    "prices_changed_content",  # version: imported already, with other prices
+    "prices_currency",  # version
+    "prices_date",  # version: no first day
+    "prices_lanes",  # version: unknown lane, or none
+    "prices_out_of_range",  # version, limit
+    "prices_of_tokens",  # version: tokens are not billed
+    "prices_overlap",  # version, other: same currency and first day
     "tax_out_of_range",
     "due_days_out_of_range",  # limit
     # files

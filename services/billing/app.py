@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from schemas.topics import ACCOUNT, POOL
 from services.billing.adapters.ledger import PostgresBooks
-from services.billing.adapters.prices import read_books
+from services.billing.adapters.prices import PriceImport, read_imports
 from services.billing.domain.decide import decide
 from services.billing.domain.evolve import evolve
-from services.billing.domain.state import INITIAL, Tenants
+from services.billing.domain.state import INITIAL, Accounts
 from services.billing.domain.statements import earliest
 from services.billing.effect import close
 from services.billing.project import LEDGER_DDL, TENANTS_DDL, project_ledger, project_tenants
@@ -25,16 +25,16 @@ from tunery.runtime.store.postgres import pool_of
 from tunery.runtime.verbs import Aggregate, Deadline
 
 
-def _deadline(state: Tenants) -> Deadline | None:
-    due = earliest(state)
+def _deadline(state: Accounts) -> Deadline | None:
+    due = earliest(state.tenants)
     return None if due is None else Deadline(*due)
 
 
 ACCOUNTS = Aggregate(
     stream=ACCOUNT,
-    fold_version=7,  # 7: limits of months, billing terms, issued invoices
+    fold_version=8,  # 8: price books
     initial=INITIAL,
-    state_type=Tenants,
+    state_type=Accounts,
     decide=decide,
     evolve=evolve,
     deadline=_deadline,
@@ -50,11 +50,11 @@ LEDGER = Projection(
 )
 TENANTS = Projection(
     name="tenants",
-    version=3,  # 3: months that have ended, billing terms, credit notes
+    version=4,  # 4: price books
     streams=(ACCOUNT,),
     project=project_tenants,
     ddl=TENANTS_DDL,
-    tables=("tenants", "statements", "adjustments", "billing_terms", "credit_notes"),
+    tables=("tenants", "statements", "adjustments", "billing_terms", "credit_notes", "prices"),
 )
 
 
@@ -62,17 +62,14 @@ async def build(runtime: Runtime) -> Sequence[Host]:
     """The hosts of the service, in the order in which they are stopped. Raises SettingsError."""
     owner = AggregateHost(runtime, ACCOUNTS)
     settings = load(BillingSettings)
-    books = PostgresBooks(
-        runtime.store,
-        pool_of(runtime.store),
-        read_books(settings.prices_dir),
-        settings.seller,
-    )
+    books = PostgresBooks(runtime.store, pool_of(runtime.store), settings.seller)
+    tenants = Projector(runtime, TENANTS)
     return (
         owner,
         Digests(runtime, (owner,)),
         Reactor(runtime, ACCOUNT, react_account),
         Projector(runtime, LEDGER),
-        Projector(runtime, TENANTS),
+        tenants,
+        PriceImport(runtime, tenants, read_imports(settings.prices_dir)),
         EffectHost(runtime, (close(runtime.log, books),)),
     )

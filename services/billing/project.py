@@ -15,6 +15,7 @@ from schemas.account import (
     PeriodEnded,
     PlanSet,
     PlanTerms,
+    PricesImported,
     TenantCreated,
 )
 from schemas.envelope import Header
@@ -43,6 +44,9 @@ CREATE TABLE IF NOT EXISTS ledger (
     PRIMARY KEY (journal_partition, incarnation, journal_offset, pool, lease, hour_utc, kind, cause)
 );
 CREATE INDEX IF NOT EXISTS ledger_tenant_hour ON ledger (tenant, hour_utc);
+CREATE INDEX IF NOT EXISTS ledger_tenant_job ON ledger (tenant, job_id);
+CREATE INDEX IF NOT EXISTS ledger_tenant_position
+    ON ledger (tenant, journal_partition, incarnation, journal_offset);
 """
 TENANTS_DDL: Final = """
 CREATE TABLE IF NOT EXISTS tenants (
@@ -74,6 +78,11 @@ CREATE TABLE IF NOT EXISTS adjustments (
 CREATE TABLE IF NOT EXISTS billing_terms (
     tenant text PRIMARY KEY,
     terms jsonb NOT NULL
+);
+CREATE TABLE IF NOT EXISTS prices (
+    version text PRIMARY KEY,
+    book jsonb NOT NULL,
+    sha256 text NOT NULL
 );
 CREATE TABLE IF NOT EXISTS credit_notes (
     tenant text NOT NULL,
@@ -150,6 +159,9 @@ def project_tenants(header: Header, event: Any) -> tuple[Change, ...]:
         case CreditNoteIssued():
             key = {"tenant": tenant, "number": event.note.number}
             return (Upsert("credit_notes", key, {"period": event.period, "note": event.note}),)
+        case PricesImported():  # of every partition, and all the same
+            values = {"book": event.book, "sha256": event.sha256}
+            return (Upsert("prices", {"version": event.book.version}, values),)
         case BillingTermsSet():
             return (Upsert("billing_terms", {"tenant": tenant}, {"terms": event.terms}),)
         case TenantCreated() | PlanSet():

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from schemas.topics import ACCOUNT, DATASET, JOB, MODEL, POOL
-from services.gateway.accounts.prices import load_folder
+from services.gateway.accounts.prices import ViewedPrices
 from services.gateway.api import create_app
 from services.gateway.files.previews import PreviewProcesses
 from services.gateway.jobs.deps import JobDeps
@@ -67,7 +67,7 @@ def deps_of(runtime: Runtime, settings: GatewaySettings, outcomes: Outcomes) -> 
         previews=PreviewProcesses(),
         blobs=runtime.blobs,
         seal=runtime.seal,
-        prices=load_folder(settings.prices_dir),
+        prices=ViewedPrices(views),
         bases=LocalBaseFolders(),
         rates=rates_of(runtime.settings.valkey_url),
         log=runtime.log,

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
+from schemas.billing import PriceBook
 from schemas.model import Base
 from services.gateway.views.table import R, Table
 from services.gateway.web.token_bucket import Allowance
-from tunery.plan.price import PriceBook
 
 
 @dataclass(frozen=True)
@@ -83,11 +83,11 @@ class Rates(Protocol):
 
 
 class Prices(Protocol):
-    def book(self, version: str) -> PriceBook | None:
+    async def book(self, version: str) -> PriceBook | None:
         """One version of the price book."""
 
-    def newest(self) -> str:
-        """The version that new tenants get."""
+    async def newest(self, today: str) -> PriceBook | None:
+        """The one that new tenants get, None: none is in force. `today`: like 2026-11-22."""
 
 
 class BaseFolders(Protocol):

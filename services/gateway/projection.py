@@ -18,9 +18,10 @@ from services.gateway.models.projection import project_model
 from services.gateway.views.table import Table
 from tunery.runtime.verbs import Change
 
-VERSION: Final = 14  # 14: monthly budgets
+VERSION: Final = 15  # 15: price books
 TABLES: Final[tuple[Table[Any], ...]] = (
     *(
+        accounts.PRICES,
         accounts.TENANTS,
         accounts.LIMITS,
         accounts.KEYS,

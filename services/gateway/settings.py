@@ -1,6 +1,5 @@
 """Settings of the gateway."""
 
-from pathlib import Path
 from typing import Annotated, Final
 
 from pydantic import AliasChoices, Field
@@ -8,7 +7,6 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from schemas.account import Lane
 from services.gateway.web.token_bucket import PER_MINUTE_MAX
-from tunery.plan.price import PRICES_DIR
 
 FILE_BYTES_MAX: Final = 512 * 1024 * 1024  # OpenAI's limit for one file
 ROWS_MAX: Final[dict[Lane, int]] = {
@@ -22,9 +20,8 @@ UPLOAD_BYTES_MAX: Final = 10 * 1024 * 1024 * 1024  # in parts; OpenAI takes 8
 class GatewaySettings(BaseSettings):
     """Environment `TUNERY_GATEWAY_*`; the bootstrap key is `TUNERY_ADMIN_KEY_SHA256`.
 
-    The bootstrap key has every scope and acts for the tenant `admin_tenant`. `prices_dir`: the
-    folder of price books, the same one that invoices are made from. `requests_per_minute`: of one
-    API key that has no limit of its own. `rows_max`: of one file, by plan.
+    The bootstrap key has every scope and acts for the tenant `admin_tenant`. `requests_per_minute`:
+    of one API key that has no limit of its own. `rows_max`: of one file, by plan.
     """
 
     model_config = SettingsConfigDict(env_prefix="TUNERY_GATEWAY_", extra="ignore")
@@ -42,9 +39,3 @@ class GatewaySettings(BaseSettings):
     file_bytes_max: int = Field(default=FILE_BYTES_MAX, ge=1)
     upload_bytes_max: int = Field(default=UPLOAD_BYTES_MAX, ge=1)
     rows_max: dict[Lane, Annotated[int, Field(ge=1)]] = ROWS_MAX
-    prices_dir: Path = Field(
-        default=PRICES_DIR,
-        validation_alias=AliasChoices(
-            "TUNERY_GATEWAY_PRICES_DIR", "TUNERY_BILLING_PRICES_DIR", "prices_dir"
-        ),
-    )

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from schemas.model import GLOBAL
 from services.billing.app import ACCOUNTS
 from services.ingest.app import DATASETS
 from services.registry.app import MODELS
@@ -32,6 +33,7 @@ _ALL: Final = (
     Story(ACCOUNTS, account.a_month_that_is_closed),
     Story(ACCOUNTS, account.an_invoice_that_is_corrected),
     Story(ACCOUNTS, account.plans_and_suspension),
+    Story(ACCOUNTS, account.price_books, GLOBAL),
     Story(DATASETS, dataset.files_and_preparations),
     Story(DATASETS, dataset.uploads_that_end),
     Story(DATASETS, dataset.versions_and_what_models_keep),

@@ -1,6 +1,7 @@
 """Invoices as pure functions of usage, prices and terms: what billing closes and others show.
 
 * `periods`: calendar months, and which part of the ledger is on a bill
+* `books`: price books on the log: which may be imported, and which is the newest
 * `currency`: minor units, and the one rounding to what can be paid
 * `lines`: usage and credits as lines, with their overage; one cumulative rounding for each job
 * `invoice`: totals and adjustments of a bill

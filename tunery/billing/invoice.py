@@ -15,6 +15,7 @@ from schemas.billing import (
     BillingTerms,
     CreditNote,
     InvoiceAdjustment,
+    PriceBook,
     Statement,
     TaxAmount,
     TaxRate,
@@ -24,7 +25,6 @@ from schemas.units import PPM, GpuMs, Micro, Ms, divide_half_even
 from tunery.billing.currency import minor_unit_micro, round_to_minor
 from tunery.billing.lines import BilledUsage, Line, bill_lines
 from tunery.billing.periods import Period
-from tunery.plan.price import PriceBook
 
 # 28 digits are enough for any sum of GPU-milliseconds times any price; 60 leave no doubt
 EXACT: Final = Context(prec=60, rounding=ROUND_HALF_EVEN)

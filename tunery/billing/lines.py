@@ -12,13 +12,17 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from msgspec import Struct
 
 from schemas.account import Lane
+from schemas.billing import PriceBook
 from schemas.pool import Role
 from schemas.units import HOUR_MS, GpuMs, Micro
 from tunery.billing.periods import BillShare, Period, period_of
-from tunery.plan.price import PriceBook, line_micro
+from tunery.plan.price import line_micro
 
 Kind: TypeAlias = Literal["usage", "credit"]
 WORK_OF_ROLE: Final[Mapping[Role, str]] = {"train": "training", "eval": "evaluation"}
+WHERE_BOOKS_ARE: Final = (
+    "add its file to the folder that TUNERY_BILLING_PRICES_DIR names, and start billing again"
+)
 CREDIT_OF_CAUSE: Final[Mapping[str, str]] = {
     "lost": "machine lost",
     "preempted": "preempted",
@@ -195,8 +199,5 @@ def _book(books: Mapping[str, PriceBook], version: str, lane: Lane) -> PriceBook
     """The book of a version, which has a price for the lane. Raises PriceMissing."""
     book = books.get(version)
     if book is None or lane not in book.gpu_hour_micro:
-        raise PriceMissing(
-            f"no price for lane {lane} in version {version!r}; "
-            f"add {version}.json to the folder that TUNERY_BILLING_PRICES_DIR names"
-        )
+        raise PriceMissing(f"no price for lane {lane} in version {version!r}; {WHERE_BOOKS_ARE}")
     return book

@@ -1,7 +1,7 @@
 """Price books, and what GPU time and trained tokens cost, in millionths of a currency unit.
 
-A price book is a file, `<version>.json`, that is never edited after a job was priced with it. Ours
-are in `prices/`.
+A price book is a file, `<version>.json`, that billing imports into the log. Jobs are priced with
+the book on the log, whatever becomes of the file. Ours are in `prices/`.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from schemas.account import Lane
-from schemas.envelope import Part
+from schemas.billing import PriceBook
 from schemas.submission import Price
 from schemas.units import HOUR_MS, PPM, GpuMs, Micro, divide_half_even, divide_up
 
@@ -20,23 +20,15 @@ PRICES_DIR: Final = Path(str(files("tunery.plan"))) / "prices"
 SUFFIX: Final = ".json"
 
 
-class PriceBook(Part):
-    """What a GPU-hour costs per lane, and a million trained tokens."""
-
-    version: str
-    currency: str
-    gpu_hour_micro: dict[str, Micro]
-    token_micro_per_million: Micro
-
-    def price(self, lane: Lane) -> Price:
-        """The price of a lane. Raises KeyError when the book has none for it."""
-        return Price(
-            version=self.version,
-            currency=self.currency,
-            gpu_hour_micro=self.gpu_hour_micro[lane],
-            token_micro_per_million=self.token_micro_per_million,
-            lane=lane,
-        )
+def lane_price(book: PriceBook, lane: Lane) -> Price:
+    """The price of a lane in a book. Raises KeyError when the book has none for it."""
+    return Price(
+        version=book.version,
+        currency=book.currency,
+        gpu_hour_micro=book.gpu_hour_micro[lane],
+        token_micro_per_million=book.token_micro_per_million,
+        lane=lane,
+    )
 
 
 class PriceBookError(ValueError):

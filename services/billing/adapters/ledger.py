@@ -1,7 +1,7 @@
 """Reads the ledger in PostgreSQL, and makes invoices of it."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
@@ -12,17 +12,17 @@ from schemas.billing import (
     BillingTerms,
     CreditNote,
     InvoiceAdjustment,
+    PriceBook,
     Statement,
 )
 from schemas.topics import PARTITIONS, POOL
+from services.billing.adapters.usage import QueryConnection, read_usage
 from tunery.billing.invoice import BilledMonth, Invoice, close_invoice, is_billable, make_invoices
-from tunery.billing.lines import LedgerRow, select_usage
+from tunery.billing.lines import WHERE_BOOKS_ARE, LedgerRow, PriceMissing
 from tunery.billing.periods import BillShare, Cut, Period, share_of
-from tunery.plan.price import PriceBook
 from tunery.runtime.store.abstract import Store
 
 LEDGER: Final = "ledger"  # the projection
-# Rows of earlier months may be late ones; the bill knows which are its own.
 ROWS = """
 SELECT kind, job_id, role, lane, price_version, hour_utc, used_gpu_ms, gpu_ms, cause,
     journal_partition, incarnation, journal_offset
@@ -30,6 +30,7 @@ FROM ledger WHERE tenant = $1 AND hour_utc < $2
 ORDER BY hour_utc, job_id, journal_partition, incarnation, journal_offset, lease, kind, cause
 """
 TENANT = "SELECT soft_gpu_ms, price_version FROM tenants WHERE tenant = $1"
+PRICES = "SELECT book::text FROM prices"
 TERMS = "SELECT terms::text FROM billing_terms WHERE tenant = $1"
 MONTHS = """
 SELECT period, ended::text, statement::text FROM statements WHERE tenant = $1 ORDER BY period
@@ -41,13 +42,6 @@ FROM adjustments WHERE tenant = $1 AND period = $2
 """
 
 
-class QueryConnection(Protocol):
-    """What is used of an asyncpg connection or pool; its search path names billing's schema."""
-
-    async def fetch(self, query: str, *args: Any) -> Sequence[Any]:
-        """All rows of the query."""
-
-
 class NoTenant(Exception):
     """There is no such tenant."""
 
@@ -56,13 +50,13 @@ async def read_invoices(
     connection: QueryConnection,
     tenant: str,
     month: Period,
-    books: Mapping[str, PriceBook],
     seller: str = "",
 ) -> tuple[Invoice, ...]:
     """The invoices of one month as they are now, one for each currency.
 
     `connection` holds one snapshot, so all reads agree. Raises NoTenant, PriceMissing, Altered.
     """
+    books = await read_prices(connection)
     plans = await connection.fetch(TENANT, tenant)
     if not plans:
         raise NoTenant(tenant)
@@ -88,22 +82,15 @@ async def read_invoices(
         ended=ended is not None,
         statement={entry.period: entry for entry in closed}.get(month.name),
     )
-    rows = await read_rows(connection, tenant, month)
-    return make_invoices(billed, select_usage(rows, share_of(month, closed)), books)
+    usage = await read_usage(connection, tenant, share_of(month, closed), by_hour=True)
+    return make_invoices(billed, usage, books)
 
 
 class PostgresBooks:
     """Implements the port `Books`."""
 
-    def __init__(
-        self,
-        store: Store,
-        connection: QueryConnection,
-        books: Mapping[str, PriceBook],
-        seller: str = "",
-    ) -> None:
-        self._store, self._connection, self._books = store, connection, books
-        self._seller = seller
+    def __init__(self, store: Store, connection: QueryConnection, seller: str = "") -> None:
+        self._store, self._connection, self._seller = store, connection, seller
 
     async def reached(self) -> Cut:
         saved = await self._store.positions(LEDGER)
@@ -116,8 +103,9 @@ class PostgresBooks:
     async def statement(self, tenant: str, ended: PeriodEnded, share: BillShare) -> Statement:
         """The bills of a closed month. Raises PriceMissing."""
         month, cut = share.month, share.cut
+        books = await read_prices(self._connection)
         plans = await self._connection.fetch(TENANT, tenant)
-        currency = _currency(self._books, plans[0]["price_version"] if plans else "")
+        currency = _currency(books, plans[0]["price_version"] if plans else "")
         billed = BilledMonth(
             tenant=tenant,
             month=month,
@@ -127,8 +115,8 @@ class PostgresBooks:
             seller=self._seller,
             adjustments=await _adjustments(self._connection, tenant, month),
         )
-        rows = await read_rows(self._connection, tenant, month)
-        invoices = make_invoices(billed, select_usage(rows, share), self._books)
+        usage = await read_usage(self._connection, tenant, share, by_hour=False)
+        invoices = make_invoices(billed, usage, books)
         own = {invoice.currency: invoice for invoice in invoices}.get(currency)
         return Statement(
             period=month.name,
@@ -144,8 +132,17 @@ class PostgresBooks:
 
 
 def _currency(books: Mapping[str, PriceBook], version: str) -> str:
-    """That of the tenant's price book, for months in which nothing was used."""
-    return books[version if version in books else max(books)].currency
+    """That of the tenant's price book. Raises PriceMissing."""
+    if version not in books:
+        raise PriceMissing(f"no price book {version!r} on the log; {WHERE_BOOKS_ARE}")
+    return books[version].currency
+
+
+async def read_prices(connection: QueryConnection) -> Mapping[str, PriceBook]:
+    """The price books on the log, by version."""
+    rows = await connection.fetch(PRICES)
+    books = (msgspec.json.decode(row[0], type=PriceBook) for row in rows)
+    return {book.version: book for book in books}
 
 
 async def read_rows(

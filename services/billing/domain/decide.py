@@ -27,9 +27,11 @@ from schemas.account import (
     EndpointDeleted,
     EndpointRotated,
     Event,
+    ImportPrices,
     KeyCreated,
     KeyRevoked,
     KeyRotated,
+    PricesImported,
     ResumeTenant,
     RevokeKey,
     RotateEndpoint,
@@ -42,24 +44,28 @@ from schemas.account import (
 )
 from schemas.envelope import Context, Reason, Rejected, Sha256, Tick
 from schemas.ids import DELIVERY, derived_id
+from schemas.model import GLOBAL
 from schemas.reasons import refusing
 from services.billing.domain import plans, statements
 from services.billing.domain.state import (
     DELIVERIES_OPEN_MAX,
     ENDPOINTS_MAX,
     KEYS_MAX,
+    Accounts,
     AccountState,
     ApiKey,
-    Tenants,
     WebhookEndpoint,
 )
+from tunery.billing.books import refuse_book
 
 
-def decide(state: Tenants, command: Command, ctx: Context) -> tuple[Event, ...]:
+def decide(state: Accounts, command: Command, ctx: Context) -> tuple[Event, ...]:
     """The events of a command: `Rejected` for a refusal, () for a late or repeated fact."""
     if isinstance(command, CreateTenant):
         return _create_tenant(state, command, ctx)
-    tenant = state.get(ctx.key)
+    if isinstance(command, ImportPrices):
+        return _import_prices(state, command, ctx)
+    tenant = state.tenants.get(ctx.key)
     if tenant is None:
         return _without_tenant(command, ctx)
     match command:
@@ -93,11 +99,25 @@ def _without_tenant(command: Command, ctx: Context) -> tuple[Event, ...]:
     return _reject(errors.NOT_FOUND, refusing("tenant_missing", tenant=ctx.key))
 
 
-def _create_tenant(state: Tenants, command: CreateTenant, ctx: Context) -> tuple[Event, ...]:
-    if ctx.key in state:
+def _create_tenant(state: Accounts, command: CreateTenant, ctx: Context) -> tuple[Event, ...]:
+    if ctx.key in state.tenants:
         return _reject(errors.ALREADY_EXISTS, refusing("tenant_exists", tenant=ctx.key), "id")
     wrong = plans.wrong_limits(command.terms.limits)
     return wrong or (TenantCreated(name=command.name, terms=command.terms),)
+
+
+def _import_prices(
+    state: Accounts, command: ImportPrices, ctx: Context
+) -> tuple[PricesImported | Rejected, ...]:
+    """A version never changes; the same book once more changes nothing."""
+    book = command.book
+    if ctx.key != GLOBAL:
+        return _reject(errors.MALFORMED, refusing("prices_not_global"))
+    if reason := refuse_book(book, state.books):
+        return _reject(errors.MALFORMED, reason, "version")
+    if book.version in state.books:
+        return ()
+    return (PricesImported(book=book, sha256=command.sha256),)
 
 
 def _create_key(tenant: AccountState, command: CreateKey) -> tuple[Event, ...]:

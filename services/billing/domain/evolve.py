@@ -23,6 +23,7 @@ from schemas.account import (
     PeriodEnded,
     PlanScheduled,
     PlanSet,
+    PricesImported,
     TenantCreated,
     TenantResumed,
     TenantSuspended,
@@ -34,17 +35,17 @@ from schemas.envelope import Context, Rejected, Repeated
 from schemas.units import GpuMs
 from services.billing.domain.state import (
     CLOSE_AFTER_MS,
+    Accounts,
     AccountState,
     ApiKey,
     IssuedInvoice,
-    Tenants,
     WebhookEndpoint,
 )
 from tunery.billing.periods import period, period_of
 
 
-def evolve(state: Tenants, event: Event, ctx: Context) -> Tenants:
-    """All tenants after an event of one of them."""
+def evolve(state: Accounts, event: Event, ctx: Context) -> Accounts:
+    """All tenants and price books after an event."""
     if isinstance(event, Rejected | Repeated):
         return state
     if isinstance(event, TenantCreated):
@@ -55,9 +56,13 @@ def evolve(state: Tenants, event: Event, ctx: Context) -> Tenants:
             closes_at=month.end_ms + CLOSE_AFTER_MS,
             soft_gpu_ms=Map({month.name: event.terms.limits.soft_gpu_ms}),
         )
-        return state.set(ctx.key, created)
-    tenant = state.get(ctx.key)
-    return state if tenant is None else state.set(ctx.key, _evolved(tenant, event, ctx))
+        return replace(state, tenants=state.tenants.set(ctx.key, created))
+    if isinstance(event, PricesImported):
+        return replace(state, books=state.books.set(event.book.version, event.book))
+    tenant = state.tenants.get(ctx.key)
+    if tenant is None:
+        return state
+    return replace(state, tenants=state.tenants.set(ctx.key, _evolved(tenant, event, ctx)))
 
 
 OfEndpoint: TypeAlias = EndpointCreated | EndpointChanged | EndpointRotated | EndpointDeleted

@@ -1,6 +1,6 @@
 """The state of `account`: what decisions need, and nothing that only readers need."""
 
-from typing import Final, TypeAlias
+from typing import Final
 
 from immutables import Map
 from msgspec import Struct
@@ -12,6 +12,7 @@ from schemas.account import (
 )
 from schemas.billing import (
     BillingTerms,
+    PriceBook,
     Statement,
     TaxRate,
 )
@@ -75,5 +76,11 @@ class AccountState(Struct, frozen=True, kw_only=True):
     credit_notes: int = 0
 
 
-Tenants: TypeAlias = Map[str, AccountState]
-INITIAL: Final[Tenants] = Map()
+class Accounts(Struct, frozen=True, kw_only=True):
+    """State of one partition. `tenants`: by id; `books`: price books by version, of everybody."""
+
+    tenants: Map[str, AccountState] = Map()
+    books: Map[str, PriceBook] = Map()
+
+
+INITIAL: Final = Accounts()

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Final, assert_never
 
+from immutables import Map
 from msgspec.structs import replace
 
 from schemas import errors
@@ -26,7 +27,7 @@ from schemas.billing import (
 from schemas.envelope import Context, Reason, Rejected, Tick
 from schemas.reasons import refusing
 from schemas.units import DAY_MS, PPM, GpuMs, Micro, Ms
-from services.billing.domain.state import ADJUSTMENTS_MAX, AccountState, IssuedInvoice, Tenants
+from services.billing.domain.state import ADJUSTMENTS_MAX, AccountState, IssuedInvoice
 from tunery.billing.currency import is_currency, round_to_minor
 from tunery.billing.invoice import tax_amounts
 from tunery.billing.periods import period, period_of
@@ -36,9 +37,9 @@ TAXES_MAX: Final = 5
 DUE_DAYS_MAX: Final = 365
 
 
-def earliest(state: Tenants) -> tuple[Ms, str] | None:
+def earliest(tenants: Map[str, AccountState]) -> tuple[Ms, str] | None:
     """The next moment at which a month of some tenant is to be closed, or its plan changes."""
-    due = ((moment, key) for key, tenant in state.items() for moment in _moments(tenant))
+    due = ((moment, key) for key, tenant in tenants.items() for moment in _moments(tenant))
     return min(due, default=None)
 
 

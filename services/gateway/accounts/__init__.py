@@ -5,5 +5,5 @@
 * `key_routes`, `budget_routes`, `webhook_routes`: what tenants manage
 * `bodies`, `responses`: bodies of requests and of responses
 * `tables`, `projection`: the journal `account` as rows; `budget_projection`: budgets of `job`
-* `prices`: price books
+* `prices`: price books on the log
 """

@@ -116,7 +116,7 @@ async def _require_key(deps: Deps, caller: Principal, key_id: str) -> None:
 
 async def _currency(deps: Deps, caller: Principal) -> str:
     tenant = await deps.views.first(TENANTS, {"id": caller.tenant})
-    book = None if tenant is None else deps.prices.book(tenant.price_version)
+    book = None if tenant is None else await deps.prices.book(tenant.price_version)
     if book is None:
         raise not_found("tenant", caller.tenant, "tenant")
     return book.currency

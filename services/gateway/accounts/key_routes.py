@@ -8,8 +8,15 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Query
 
-from schemas.account import ADMIN_SCOPE, KeyRotation, RevokeKey, RotateKey
+from schemas.account import (
+    ADMIN_SCOPE,
+    RevokeKey,
+    RotateKey,
+)
 from schemas.envelope import Sha256
+from schemas.keys import (
+    KeyRotation,
+)
 from schemas.sealed import Sealed
 from schemas.topics import ACCOUNT
 from services.gateway.accounts.auth import KEY_PREFIX, digest

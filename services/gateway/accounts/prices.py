@@ -1,28 +1,23 @@
-"""Price books: versioned files, read once at the start."""
+"""Price books on the log, as the gateway sees them."""
 
-from collections.abc import Mapping
-from pathlib import Path
+from schemas.billing import PriceBook
+from services.gateway.accounts.tables import PRICES
+from services.gateway.ports import Views
+from tunery.billing.books import newest_book
 
-from tunery.plan.price import SUFFIX, PriceBook, PriceBookError, load_price_books
-from tunery.runtime.settings import SettingsError, read_files
+BOOKS_MAX = 1_000
 
 
-class FilePrices:
+class ViewedPrices:
     """Implements `Prices`."""
 
-    def __init__(self, books: Mapping[str, PriceBook]) -> None:
-        self._books = dict(books)
+    def __init__(self, views: Views) -> None:
+        self._views = views
 
-    def book(self, version: str) -> PriceBook | None:
-        return self._books.get(version)
+    async def book(self, version: str) -> PriceBook | None:
+        row = await self._views.first(PRICES, {"id": version})
+        return None if row is None else row.book
 
-    def newest(self) -> str:
-        return max(self._books)
-
-
-def load_folder(folder: Path) -> FilePrices:
-    """All price books of a folder. Raises SettingsError when there is none, or a malformed one."""
-    try:
-        return FilePrices(load_price_books(read_files(folder, SUFFIX)))
-    except PriceBookError as error:
-        raise SettingsError(f"TUNERY_GATEWAY_PRICES_DIR={folder}: {error}") from error
+    async def newest(self, today: str) -> PriceBook | None:
+        rows = await self._views.page(PRICES, {}, limit=BOOKS_MAX)
+        return newest_book((row.book for row in rows), today)

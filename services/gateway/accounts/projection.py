@@ -20,23 +20,28 @@ from schemas.account import (
     KeyCreated,
     KeyRevoked,
     KeyRotated,
-    KeyTerms,
     PeriodEnded,
     PlanScheduled,
     PlanSet,
+    PricesImported,
     TenantCreated,
     TenantResumed,
     TenantSuspended,
 )
 from schemas.envelope import Header, Rejected, Repeated
+from schemas.keys import (
+    KeyTerms,
+)
 from services.gateway.accounts.tables import (
     DELIVERIES,
     ENDPOINTS,
     KEYS,
+    PRICES,
     TENANTS,
     DeliveryRow,
     EndpointRow,
     KeyRow,
+    PriceRow,
     TenantRow,
 )
 from tunery.runtime.verbs import Change
@@ -80,6 +85,9 @@ def project_account(header: Header, event: Event) -> tuple[Change, ...]:
             return (_changed_endpoint(header, event.endpoint_id, secret_version=version),)
         case EndpointDeleted():
             return (ENDPOINTS.delete({"tenant": tenant, "id": event.endpoint_id}),)
+        case PricesImported(book=book):  # of every partition, and all the same
+            row = PriceRow(id=book.version, effective_from=book.effective_from, book=book)
+            return (PRICES.insert(row),)
         case DeliveryDue():
             return (_due(header, event),)
         case DeliveryEnded():

@@ -16,6 +16,7 @@ from schemas.admission import (
     BudgetAlert,
     BudgetUse,
 )
+from schemas.billing import PriceBook
 from schemas.sealed import Sealed
 from schemas.units import GpuMs, Micro, Ms
 from services.gateway.views.table import Table, TableIndex, TableRow
@@ -31,6 +32,13 @@ class TenantRow(TableRow):
     created_at: Ms
     scheduled: PlanChange | None = None
     suspended_at: Ms | None = None
+
+
+class PriceRow(TableRow):
+    """A price book; its id is its version."""
+
+    effective_from: str
+    book: PriceBook
 
 
 class LimitsRow(TableRow):
@@ -106,6 +114,7 @@ class BudgetRow(TableRow):
     alert: BudgetAlert | None = None
 
 
+PRICES: Final = Table("prices", PriceRow, key=("id",), order="effective_from")
 TENANTS: Final = Table("tenants", TenantRow, key=("id",), order="id")
 LIMITS: Final = Table("limits", LimitsRow, key=("id",), order="id")
 KEYS: Final = Table(

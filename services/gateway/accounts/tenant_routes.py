@@ -1,5 +1,7 @@
 """`/v1/tenants`, for operators: tenants, their API keys, adjustments of their invoices."""
 
+import asyncio
+from datetime import UTC, datetime
 from typing import Final
 
 from fastapi import APIRouter
@@ -8,7 +10,6 @@ from schemas.account import (
     AdjustInvoice,
     CreateKey,
     CreateTenant,
-    KeyTerms,
     Lane,
     Limits,
     PlanTerms,
@@ -20,6 +21,9 @@ from schemas.billing import (
     InvoiceAdjustment,
 )
 from schemas.ids import KEY
+from schemas.keys import (
+    KeyTerms,
+)
 from schemas.sealed import Sealed
 from schemas.topics import ACCOUNT
 from schemas.units import HOUR_MS, Ms
@@ -44,7 +48,7 @@ from services.gateway.accounts.responses import (
 )
 from services.gateway.accounts.tables import LIMITS, TENANTS, LimitsRow, TenantRow
 from services.gateway.web.deps import Admin, Deps, Principal, WithDeps
-from services.gateway.web.errors import invalid, not_found
+from services.gateway.web.errors import ApiError, invalid, not_found
 from services.gateway.web.pages import After, page
 from services.gateway.web.responses import Page, listing
 
@@ -62,7 +66,7 @@ router = APIRouter(prefix="/v1/tenants", tags=["tenants"])
 @router.post("", status_code=201)
 async def create_tenant(body: TenantRequest, deps: WithDeps, admin: Admin) -> TenantResponse:
     """Create a tenant. The response comes when the tenant can submit jobs."""
-    version = _price_version(deps, body.price_version or deps.prices.newest())
+    version = await _price_version(deps, body.price_version or await _newest_version(deps))
     await deps.commands.decide(
         ACCOUNT,
         body.id,
@@ -90,7 +94,7 @@ async def change_plan(
     terms = PlanTerms(
         lane=plan,
         limits=row.limits if keeps_limits else _limits(plan, body.limits),
-        price_version=_price_version(deps, body.price_version or row.price_version),
+        price_version=await _price_version(deps, body.price_version or row.price_version),
     )
     command = SetPlan(terms=terms, start=body.effective)
     await deps.commands.decide(ACCOUNT, tenant, command, actor=_actor(deps, admin, tenant))
@@ -122,8 +126,19 @@ def _limits(plan: Lane, limits: LimitsBody | None) -> Limits:
     return Limits(soft_gpu_ms=soft * HOUR_MS, hard_gpu_ms=hard * HOUR_MS, concurrency=concurrency)
 
 
-def _price_version(deps: Deps, version: str) -> str:
-    if deps.prices.book(version) is None:
+async def _newest_version(deps: Deps) -> str:
+    """Version of the newest price book in force. A new installation imports its books first."""
+    today = datetime.fromtimestamp(deps.clock.now_ms() // 1_000, UTC).date().isoformat()
+    for _ in range(LIMITS_MS_MAX // POLL_MS):
+        if (book := await deps.prices.newest(today)) is not None:
+            return book.version
+        await asyncio.sleep(POLL_MS / 1_000)
+    message = "No price book is in force. Billing imports the books of its folder when it starts."
+    raise ApiError(503, "price_book_missing", message, headers={"retry-after": "60"})
+
+
+async def _price_version(deps: Deps, version: str) -> str:
+    if await deps.prices.book(version) is None:
         raise invalid(f"There is no price book {version!r}.", "price_version")
     return version
 
@@ -211,7 +226,7 @@ async def adjust_invoice(
 ) -> AdjustmentResponse:
     """Add a credit or a charge to this month's invoice. A reference is used once."""
     row = await _tenant(deps, tenant)
-    book = deps.prices.book(row.price_version)
+    book = await deps.prices.book(row.price_version)
     if book is None:
         raise invalid(f"There is no price book {row.price_version!r}.", "tenant")
     adjustment = InvoiceAdjustment(

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from schemas.billing import BillingTerms
+from schemas.billing import BillingTerms, PriceBook
 from schemas.units import HOUR_MS
 from services.gateway.accounts.tables import TENANTS, TenantRow
 from services.gateway.billing.tables import (
@@ -26,7 +26,6 @@ from services.gateway.web.errors import ApiError, invalid, not_found
 from tunery.billing.invoice import Altered, BilledMonth, Invoice, make_invoices
 from tunery.billing.lines import LedgerRow, PriceMissing, select_usage
 from tunery.billing.periods import BillShare, Period, period, period_of, share_of
-from tunery.plan.price import PriceBook
 
 PAGE: Final = 10_000
 MONTHS_MAX: Final = 1_200  # a hundred years
@@ -88,7 +87,7 @@ async def read_invoices(deps: Deps, tenant: str, month: Period) -> tuple[Invoice
     closed = [row.statement for row in months.values() if row.statement is not None]
     rows = await _read_usage(deps, tenant, share_of(month, closed))
     billed = await _billed_month(deps, plan, month, months.get(month.name))
-    books = _books(deps, {row.price_version for row in rows} | {plan.price_version})
+    books = await _books(deps, {row.price_version for row in rows} | {plan.price_version})
     try:
         return make_invoices(billed, select_usage(rows, share_of(month, closed)), books)
     except (Altered, PriceMissing) as error:
@@ -101,7 +100,7 @@ async def _billed_month(
     where = {"tenant": plan.id, "period": month.name}
     own_terms = await deps.views.first(BILLING_TERMS, {"id": plan.id})
     terms = BillingTerms() if own_terms is None else own_terms.terms
-    book = deps.prices.book(plan.price_version)
+    book = await deps.prices.book(plan.price_version)
     return BilledMonth(
         tenant=plan.id,
         month=month,
@@ -115,8 +114,8 @@ async def _billed_month(
     )
 
 
-def _books(deps: Deps, versions: set[str]) -> Mapping[str, PriceBook]:
-    books = {version: deps.prices.book(version) for version in versions}
+async def _books(deps: Deps, versions: set[str]) -> Mapping[str, PriceBook]:
+    books = {version: await deps.prices.book(version) for version in versions}
     return {version: book for version, book in books.items() if book is not None}
 
 

@@ -6,6 +6,7 @@ from typing import Final
 import msgspec
 
 from schemas import errors
+from schemas.billing import PriceBook
 from schemas.dataset import BaseTokens
 from schemas.model import Base
 from schemas.sealed import Sealed
@@ -26,7 +27,7 @@ from services.gateway.models.names import model_id, unknown_model
 from services.gateway.web.errors import FORBIDDEN, UNSUPPORTED, ApiError, invalid
 from services.gateway.web.wording import file_words, parameter_words
 from tunery.plan import hyperparameters
-from tunery.plan.price import PriceBook
+from tunery.plan.price import lane_price
 
 POOL: Final = "default"
 PLAIN_TEXT: Final = "text"  # a dialect
@@ -101,7 +102,7 @@ def resolve(request: JobRequest, facts: Facts) -> Resolved:
         metadata=facts.metadata,
         series=f"{base.base_id}/{facts.suffix_hmac}",
         model_id=model_id(base.base_id, tenant.id, request.suffix, facts.job_id),
-        price=book.price(tenant.plan),
+        price=lane_price(book, tenant.plan),
         device=facts.device,
         budget=_budget(request),
         drop_max_ppm=settings.drop_max_ppm,
@@ -237,8 +238,9 @@ def _tokens(file: FileRow, base: Base) -> BaseTokens | None:
 def _installed_book(facts: Facts, tenant: TenantRow) -> PriceBook:
     if facts.book is None:
         message = (
-            f"The price book {tenant.price_version!r} of this tenant is not installed here. "
-            "Tell the operator: put its file into the folder of price books."
+            f"The price book {tenant.price_version!r} of this tenant is not on the log yet. "
+            "Tell the operator: put its file into billing's folder of price books, and start "
+            "billing again."
         )
         headers = {"retry-after": str(PRICE_BOOK_RETRY_S)}
         raise ApiError(503, "price_book_missing", message, headers=headers)

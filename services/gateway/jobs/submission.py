@@ -116,7 +116,7 @@ class Submissions:
             training=training,
             held_out=held_out,
             device=device,
-            book=None if tenant is None else deps.prices.book(tenant.price_version),
+            book=None if tenant is None else await deps.prices.book(tenant.price_version),
             job_id=job_id,
             seed=int.from_bytes(deps.draw(4), "big") % (SEED_MAX + 1),
             suffix=self._seal(caller, body.suffix),

@@ -7,7 +7,7 @@ they can be corrected without changing a journal.
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from schemas.account import EVENT_TYPES, KEYS_SCOPE
+from schemas.account import EVENT_TYPES, KEYS_SCOPE, LANES
 from schemas.envelope import Reason
 from schemas.model import GLOBAL, ScoreSummary, Verdict
 from schemas.reasons import (
@@ -113,6 +113,28 @@ REFUSALS: Final[Mapping[RefusalCode, str]] = {
     "credit_out_of_range": (
         "A closed invoice can only be credited. Invoice {number} has {left_micro} millionths left, "
         "net; the amount must be below 0, at least one minor unit of the currency, and not more."
+    ),
+    "prices_not_global": f"Price books are global: their key must be {GLOBAL}.",
+    "prices_changed_content": (
+        "The price book {version!r} was imported with other prices. Give the new prices a new "
+        "version: what was priced stays priced."
+    ),
+    "prices_currency": (
+        "The currency of the price book {version!r} must be three capital letters of ISO 4217."
+    ),
+    "prices_date": (
+        "The price book {version!r} needs its first day as effective_from, like 2026-11-01."
+    ),
+    "prices_lanes": f"The price book {{version!r}} must have prices of lanes: {', '.join(LANES)}.",
+    "prices_out_of_range": (
+        "The prices of the book {version!r} must be between 0 and {limit} millionths."
+    ),
+    "prices_of_tokens": (
+        "The price book {version!r} has a price of tokens, which are not billed. Set it to 0."
+    ),
+    "prices_overlap": (
+        "The price book {version!r} begins on the day on which {other!r} of the same currency "
+        "begins. Give it another first day."
     ),
     "taxes_at_most": "An invoice has at most {limit} taxes.",
     "tax_out_of_range": "The rate of a tax must be between 0 and 1,000,000 millionths.",

@@ -3,6 +3,8 @@
 from typing import Any
 from uuid import UUID
 
+from msgspec.structs import replace
+
 from schemas.account import (
     AdjustInvoice,
     Announce,
@@ -18,8 +20,7 @@ from schemas.account import (
     EndDelivery,
     EndpointChange,
     EndpointTerms,
-    KeyRotation,
-    KeyTerms,
+    ImportPrices,
     Limits,
     PeriodEnded,
     PlanTerms,
@@ -36,11 +37,16 @@ from schemas.billing import (
     Bill,
     BillingTerms,
     InvoiceAdjustment,
+    PriceBook,
     Statement,
     TaxAmount,
     TaxRate,
 )
 from schemas.envelope import Idempotency, Source, Tick
+from schemas.keys import (
+    KeyRotation,
+    KeyTerms,
+)
 from schemas.units import DAY_MS, HOUR_MS
 from tests.histories.recorder import BEGAN, Recorder
 
@@ -218,6 +224,23 @@ def plans_and_suspension(story: Recorder) -> None:
     story.when(SuspendTenant())
     story.when(Tick(), after_ms=30 * DAY_MS)
     story.when(ResumeTenant())
+
+
+def price_books(story: Recorder) -> None:
+    """A book, the same once more, its version with other prices, and the next one."""
+    book = PriceBook(
+        version="2026-11",
+        currency="EUR",
+        gpu_hour_micro={"standard": 2_400_000, "free": 0},
+        token_micro_per_million=0,
+        effective_from="2026-11-01",
+    )
+    story.when(ImportPrices(book=book, sha256="a" * 64))
+    story.when(ImportPrices(book=book, sha256="a" * 64))
+    dearer = replace(book, gpu_hour_micro={"standard": 9_900_000, "free": 0})
+    story.when(ImportPrices(book=dearer, sha256="b" * 64))
+    later = replace(dearer, version="2027-01", effective_from="2027-01-01")
+    story.when(ImportPrices(book=later, sha256="c" * 64))
 
 
 def owners_and_repeats(story: Recorder) -> None:

@@ -1,10 +1,12 @@
 """From leases to the invoice: real pool decider, real ledger in PostgreSQL."""
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from random import Random
 from typing import Any
 from uuid import uuid4
 
@@ -33,15 +35,17 @@ from schemas.pool import (
 )
 from schemas.topics import ACCOUNT, PARTITIONS, POOL, TOPICS
 from schemas.training import AttemptStart
-from services.billing.adapters.ledger import NoTenant, PostgresBooks, read_invoices
-from services.billing.adapters.prices import read_books
+from services.billing.adapters.ledger import NoTenant, PostgresBooks, read_invoices, read_rows
+from services.billing.adapters.prices import PriceImport, read_books, read_imports
+from services.billing.adapters.usage import read_usage
 from services.billing.app import ACCOUNTS, LEDGER, TENANTS
 from services.billing.domain.state import CLOSE_AFTER_MS
 from services.billing.effect import close
 from services.scheduler.app import POOLS
 from simulator.control_plane.samples import describe, node, request
 from tunery.billing.invoice import Invoice
-from tunery.billing.periods import period, period_of
+from tunery.billing.lines import bill_lines, select_usage
+from tunery.billing.periods import BillShare, Cut, period, period_of
 from tunery.local import Stack
 from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.bus.memory import MemoryLog
@@ -107,7 +111,7 @@ class World:
     async def show_invoice(self, name: str, tenant: str = TENANT) -> Invoice:
         """The invoice of a month as the ledger has it."""
         connection = pool_of(self.runtime.store)
-        (bill,) = await read_invoices(connection, tenant, period(name), read_books())
+        (bill,) = await read_invoices(connection, tenant, period(name))
         return bill
 
 
@@ -221,7 +225,8 @@ async def test_ledger_and_invoice_equal_the_usage_decided_by_the_pool(
         AggregateHost(world.runtime, ACCOUNTS),
         Projector(world.runtime, LEDGER),
         Projector(world.runtime, LEDGER),  # a second process of billing
-        Projector(world.runtime, TENANTS),
+        (tenants := Projector(world.runtime, TENANTS)),
+        PriceImport(world.runtime, tenants, read_imports()),
     )
     async with running(*hosts):
         await world.runtime.sender.send(
@@ -263,14 +268,15 @@ async def check_invoice(world: World, billable: int, lost: int) -> None:
 
 
 async def test_a_closed_invoice_never_changes_and_late_usage_is_on_the_next(world: World) -> None:
-    store, books = world.runtime.store, read_books()
+    store = world.runtime.store
     hosts = (
         AggregateHost(replace(world.runtime, name="scheduler"), POOLS),
         AggregateHost(world.runtime, ACCOUNTS),
         Projector(world.runtime, LEDGER),
-        Projector(world.runtime, TENANTS),
+        (tenants := Projector(world.runtime, TENANTS)),
+        PriceImport(world.runtime, tenants, read_imports()),
         EffectHost(
-            world.runtime, (close(world.runtime.log, PostgresBooks(store, pool_of(store), books)),)
+            world.runtime, (close(world.runtime.log, PostgresBooks(store, pool_of(store))),)
         ),
     )
     async with running(*hosts):
@@ -332,3 +338,42 @@ async def test_a_credit_is_never_positive_in_the_ledger(world: World) -> None:
                 "INSERT INTO ledger SELECT 0, 0, 0, 'p', 1, 1, 'credit', '', 't', 'j', 1, 'train',"
                 " 'free', 'v', 0, 5, 0"
             )
+
+
+async def test_the_database_selects_the_rows_of_a_bill_as_the_rule_says(world: World) -> None:
+    """Random rows of four months, with late ones and a second incarnation of the journal."""
+    random, months = Random(7), [period(f"2026-{number:02}") for number in range(8, 12)]
+    connection = pool_of(world.runtime.store)
+    async with running(Projector(world.runtime, LEDGER)):
+        for offset in range(600):
+            month = months[random.randrange(offset // 200, 4)]
+            usage = random.random() < 0.8
+            await connection.execute(
+                "INSERT INTO ledger VALUES ($1, $2, $3, 'p', 1, $4, $5, '', $6, $7, 1, 'train',"
+                " 'standard', '2026-11', $8, $8, 0)",
+                *(random.randrange(PARTITIONS), 300 * (offset // 300), offset % 300),
+                month.first_hour + random.randrange(20),
+                "usage" if usage else "credit",
+                TENANT,
+                f"ftjob-{random.randrange(40)}",
+                random.randrange(10**6) if usage else 0,
+            )
+    september = months[1]
+    shares = [BillShare(month=september)]
+    for late, cut in itertools.combinations(range(0, 300, 90), 2):
+        for incarnations in ((), (0,) * PARTITIONS, (300,) * PARTITIONS):
+            first = Cut(offsets=(late,) * PARTITIONS, incarnations=(0,) * len(incarnations))
+            second = Cut(offsets=(cut,) * PARTITIONS, incarnations=incarnations)
+            shares.append(BillShare(month=september, late=first, cut=second))
+            shares.append(BillShare(month=september, late=first))
+    rows = await read_rows(connection, TENANT, september)
+    books = read_books()
+    for share in shares:
+        expected = bill_lines(select_usage(rows, share), books, 1, september)
+        usage_read = await read_usage(connection, TENANT, share, by_hour=True)
+        assert bill_lines(usage_read, books, 1, september) == expected
+        of_jobs = await read_usage(connection, TENANT, share, by_hour=False)
+        lines = bill_lines(of_jobs, books, 1, september)
+        assert sum(line.amount_micro for line in lines) == sum(
+            line.amount_micro for line in expected
+        )

@@ -16,6 +16,7 @@ from schemas.envelope import Message
 from schemas.model import GLOBAL, AddBase, Base
 from schemas.reasons import Failure
 from schemas.topics import ACCOUNT, DATASET, JOB, MODEL, PARTITIONS, POOL, TELEMETRY
+from services.billing.adapters.prices import read_imports
 from services.billing.app import ACCOUNTS
 from services.billing.react import react_account
 from services.gateway.api import create_app
@@ -170,6 +171,7 @@ async def control_plane() -> AsyncIterator[ControlPlane]:
         try:
             async with asyncio.timeout(READY_S_MAX):
                 await asyncio.gather(*(host.ready() for host in hosts))
+            await _import_prices(plane)
             await _add_base(plane)
             yield plane
         finally:
@@ -179,6 +181,15 @@ async def control_plane() -> AsyncIterator[ControlPlane]:
                 task.cancel()
                 with suppress(asyncio.CancelledError):
                     await task
+
+
+async def _import_prices(plane: ControlPlane) -> None:
+    for command in read_imports():
+        for partition in range(PARTITIONS):
+            await plane.send(ACCOUNT, GLOBAL, command, partition=partition)
+    async with asyncio.timeout(SETTLE_S_MAX):
+        while await plane.deps.prices.newest("2099-01-01") is None:  # noqa: ASYNC110  # another task writes it
+            await asyncio.sleep(0.01)
 
 
 async def _add_base(plane: ControlPlane) -> None:

@@ -12,13 +12,14 @@ from msgspec.structs import replace
 from schemas.billing import (
     BillingTerms,
     InvoiceAdjustment,
+    PriceBook,
     TaxRate,
 )
 from schemas.units import HOUR_MS
 from tunery.billing.invoice import BilledMonth, Invoice, decimal_amount, make_invoices
 from tunery.billing.lines import LedgerRow, PriceMissing, select_usage
 from tunery.billing.periods import BillShare, period
-from tunery.plan.price import PriceBook, line_micro, usage_micro
+from tunery.plan.price import line_micro, usage_micro
 
 BOOKS = {
     version: PriceBook(

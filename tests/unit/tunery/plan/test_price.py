@@ -10,6 +10,7 @@ from tunery.plan.price import (
     PRICES_DIR,
     PriceBookError,
     job_cost,
+    lane_price,
     line_micro,
     load_price_books,
     price_micro,
@@ -26,9 +27,9 @@ BOOK = {
 
 def test_a_price_book_is_read_and_checked() -> None:
     book = load_price_books({"2026-11.json": msgspec.json.encode(BOOK)})["2026-11"]
-    assert book.price("premium").gpu_hour_micro == 3_000_000
+    assert lane_price(book, "premium").gpu_hour_micro == 3_000_000
     with pytest.raises(KeyError):
-        book.price("free")
+        lane_price(book, "free")
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,21 @@
-"""Price books: ours is there, wrong ones are named."""
+"""Price books: ours is there, wrong ones are named, and each is imported once."""
 
+import asyncio
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from services.billing.adapters.prices import read_books
+from schemas.account import ImportPrices
+from services.billing.adapters.prices import PriceImport, read_books, read_imports
+from services.billing.app import ACCOUNTS, TENANTS
 from tunery.billing.lines import PriceMissing
 from tunery.plan.price import PRICES_DIR
+from tunery.runtime.hosts.aggregate import AggregateHost
+from tunery.runtime.hosts.projector import Projector
+from tunery.runtime.memory_servers import MemoryServers, memory_servers
 
 OURS = PRICES_DIR / "2026-11.json"
 
@@ -30,3 +38,35 @@ def test_a_broken_book_and_an_empty_folder_are_named(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text('{"version": 1}')
     with pytest.raises(PriceMissing, match=r"x\.json cannot be read.*version"):
         read_books(tmp_path)
+
+
+async def imported(here: MemoryServers, *commands: ImportPrices) -> dict[str, int]:
+    """Prices of a standard GPU-hour on the log, after billing has started with these books."""
+    runtime = here.runtime("billing")
+    tenants = Projector(runtime, TENANTS)
+    host = PriceImport(runtime, tenants, commands)
+    hosts = (AggregateHost(runtime, ACCOUNTS), tenants, host)
+    tasks = [asyncio.create_task(host.run()) for host in hosts]
+    try:
+        async with asyncio.timeout(20):
+            for started in hosts:
+                await started.ready()
+            while not (rows := await runtime.store.rows("prices")):  # noqa: ASYNC110  # other tasks write it
+                await asyncio.sleep(0.01)
+    finally:
+        for task in tasks:
+            task.cancel()
+        with suppress(asyncio.CancelledError):
+            await asyncio.gather(*tasks)
+    return {row["version"]: row["book"]["gpu_hour_micro"]["standard"] for row in rows}
+
+
+async def test_money_b3_a_file_that_was_edited_re_prices_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    here, (ours,) = await memory_servers(), read_imports()
+    first = await imported(here, ours)
+    assert first == {"2026-11": 2_400_000}
+    dearer = replace(ours.book, gpu_hour_micro={"standard": 9_900_000})
+    assert await imported(here, replace(ours, book=dearer, sha256="b" * 64)) == first
+    assert "prices.refused" in caplog.text

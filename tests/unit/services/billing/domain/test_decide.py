@@ -6,6 +6,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from schemas import errors
 from schemas.account import (
@@ -23,25 +24,31 @@ from schemas.account import (
     EndpointDeleted,
     EndpointTerms,
     Event,
+    ImportPrices,
     KeyRevoked,
     KeyRotated,
-    KeyRotation,
-    KeyTerms,
     Limits,
     PlanSet,
     PlanTerms,
+    PricesImported,
     RevokeKey,
     RotateKey,
     SetPlan,
     TenantCreated,
     WebhookEvent,
 )
+from schemas.billing import PriceBook
 from schemas.envelope import Context, Rejected
+from schemas.keys import (
+    KeyRotation,
+    KeyTerms,
+)
+from schemas.model import GLOBAL
 from schemas.reasons import refusing
 from schemas.sealed import Sealed
 from services.billing.domain.decide import decide
 from services.billing.domain.evolve import evolve
-from services.billing.domain.state import ENDPOINTS_MAX, INITIAL, Tenants
+from services.billing.domain.state import ENDPOINTS_MAX, INITIAL, Accounts
 from services.gateway.web.wording import REFUSALS
 
 SEALED = Sealed(key_id="k", nonce=b"n", ciphertext=b"c")
@@ -53,7 +60,7 @@ def context(tenant: str = "acme") -> Context:
     return Context(at=1, key=tenant, tenant=tenant, command_id=str(UUID(int=1)), seq=1)
 
 
-def after(*commands: Command, tenant: str = "acme", state: Tenants = INITIAL) -> Tenants:
+def after(*commands: Command, tenant: str = "acme", state: Accounts = INITIAL) -> Accounts:
     for command in commands:
         for event in decide(state, command, context(tenant)):
             state = evolve(state, event, context(tenant))
@@ -126,7 +133,7 @@ def test_a_plan_is_set_only_when_it_differs() -> None:
     other = SetPlan(terms=PlanTerms(lane="premium", limits=LIMITS, price_version="2026-11"))
     assert decide(state, same, context()) == ()
     assert isinstance(decide(state, other, context())[0], PlanSet)
-    assert after(other, state=state)["acme"].terms.lane == "premium"
+    assert after(other, state=state).tenants["acme"].terms.lane == "premium"
 
 
 def test_a_key_is_revoked_once_and_its_id_is_never_used_again() -> None:
@@ -223,12 +230,12 @@ def test_an_event_announced_twice_opens_one_delivery() -> None:
 
 def test_only_endpoints_that_exist_at_the_announcement_get_a_delivery() -> None:
     state = after(create_tenant(), announce(), create_endpoint("we_1"))
-    assert not state["acme"].deliveries
+    assert not state.tenants["acme"].deliveries
 
 
 def test_the_first_outcome_of_a_delivery_counts() -> None:
     state = after(create_tenant(), create_endpoint("we_1"), announce())
-    (delivery_id,) = state["acme"].deliveries
+    (delivery_id,) = state.tenants["acme"].deliveries
     end = EndDelivery(
         report=DeliveryReport(delivery_id=delivery_id, outcome="delivered", attempts=1, status=200)
     )
@@ -240,13 +247,13 @@ def test_the_first_outcome_of_a_delivery_counts() -> None:
 
 def test_an_endpoint_that_answers_gone_is_deleted() -> None:
     state = after(create_tenant(), create_endpoint("we_1"), announce())
-    (delivery_id,) = state["acme"].deliveries
+    (delivery_id,) = state.tenants["acme"].deliveries
     gone = EndDelivery(
         report=DeliveryReport(delivery_id=delivery_id, outcome="gone", attempts=1, status=410)
     )
     assert EndpointDeleted(endpoint_id="we_1") in decide(state, gone, context())
     state = after(gone, state=state)
-    assert not state["acme"].endpoints
+    assert not state.tenants["acme"].endpoints
     assert refusal(decide(state, DeleteEndpoint(endpoint_id="we_1"), context())) == (
         errors.NOT_FOUND
     )
@@ -257,3 +264,34 @@ def test_tenants_do_not_see_each_other() -> None:
     state = after(create_tenant(), tenant="other", state=state)
     assert decide(state, announce(), context("other")) == ()
     assert decide(state, announce(), context("acme")) != ()
+
+
+BOOK = PriceBook(
+    version="2026-11",
+    currency="EUR",
+    gpu_hour_micro={"standard": 2_400_000},
+    token_micro_per_million=0,
+    effective_from="2026-11-01",
+)
+
+
+def prices(book: PriceBook = BOOK) -> ImportPrices:
+    return ImportPrices(book=book, sha256="a" * 64)
+
+
+def test_money_b3_the_content_of_a_version_never_changes() -> None:
+    everywhere = Context(at=1, key=GLOBAL, tenant=GLOBAL, command_id="c", seq=1)
+    (imported,) = decide(INITIAL, prices(), everywhere)
+    assert isinstance(imported, PricesImported)
+    state = evolve(INITIAL, imported, everywhere)
+    assert dict(state.books) == {BOOK.version: BOOK}
+    assert decide(state, prices(), everywhere) == ()
+    edited = decide(
+        state, prices(replace(BOOK, gpu_hour_micro={"standard": 9_900_000})), everywhere
+    )
+    assert isinstance(edited[0], Rejected)
+    assert edited[0].reason.code == "prices_changed_content"
+
+
+def test_money_b3_books_are_of_everybody() -> None:
+    assert refusal(decide(after(create_tenant()), prices(), context())) == errors.MALFORMED

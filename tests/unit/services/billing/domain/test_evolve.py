@@ -15,8 +15,6 @@ from schemas.account import (
     KeyCreated,
     KeyRevoked,
     KeyRotated,
-    KeyRotation,
-    KeyTerms,
     PeriodEnded,
     PlanSet,
     PlanTerms,
@@ -27,9 +25,13 @@ from schemas.billing import (
     Statement,
 )
 from schemas.envelope import Context, Reason, Rejected
+from schemas.keys import (
+    KeyRotation,
+    KeyTerms,
+)
 from schemas.sealed import Sealed
 from services.billing.domain.evolve import evolve
-from services.billing.domain.state import CLOSE_AFTER_MS, INITIAL, AccountState, Tenants
+from services.billing.domain.state import CLOSE_AFTER_MS, INITIAL, Accounts, AccountState
 from tests.unit.services.billing.domain.test_decide import LIMITS, SEALED
 from tunery.billing.periods import period
 
@@ -57,7 +59,7 @@ DUE = DeliveryDue(
 )
 
 
-def after(*events: Event, tenant: str = "acme", state: Tenants = INITIAL) -> Tenants:
+def after(*events: Event, tenant: str = "acme", state: Accounts = INITIAL) -> Accounts:
     at = NOVEMBER.end_ms - 1
     for number, event in enumerate(events, 1):
         context = Context(at=at, key=tenant, tenant=tenant, command_id="c", seq=number)
@@ -67,7 +69,7 @@ def after(*events: Event, tenant: str = "acme", state: Tenants = INITIAL) -> Ten
 
 def account(*events: Event) -> AccountState:
     """The tenant acme after these events."""
-    return after(TENANT, *events)["acme"]
+    return after(TENANT, *events).tenants["acme"]
 
 
 def test_a_tenants_first_month_is_the_one_it_was_created_in() -> None:
@@ -98,8 +100,8 @@ def test_a_tenants_events_leave_the_others_alone() -> None:
         tenant="other",
         state=state,
     )
-    assert both["acme"] == state["acme"]
-    assert (both["other"].terms.lane, len(both["other"].keys)) == ("premium", 0)
+    assert both.tenants["acme"] == state.tenants["acme"]
+    assert (both.tenants["other"].terms.lane, len(both.tenants["other"].keys)) == ("premium", 0)
 
 
 def test_a_rotated_key_keeps_its_scopes_and_a_revoked_one_stays_known() -> None:

@@ -22,7 +22,7 @@ from schemas.sealed import Sealed
 from schemas.units import DAY_MS
 from services.billing.domain.decide import decide
 from services.billing.domain.evolve import evolve
-from services.billing.domain.state import INITIAL, Tenants
+from services.billing.domain.state import INITIAL, Accounts
 from services.billing.domain.statements import earliest
 from tunery.billing.periods import period
 
@@ -40,7 +40,7 @@ class Account:
     def __init__(self) -> None:
         self.at = BEGUN
         name = Sealed(key_id="k", nonce=b"n", ciphertext=b"c")
-        self.state: Tenants = evolve(
+        self.state: Accounts = evolve(
             INITIAL, TenantCreated(name=name, terms=STANDARD), self._context()
         )
 
@@ -55,7 +55,7 @@ class Account:
 
     @property
     def plan(self) -> PlanTerms:
-        return self.state["acme"].terms
+        return self.state.tenants["acme"].terms
 
 
 def test_a_plan_of_the_next_month_is_a_fact_that_comes_due() -> None:
@@ -64,7 +64,7 @@ def test_a_plan_of_the_next_month_is_a_fact_that_comes_due() -> None:
     command = SetPlan(terms=PREMIUM, start="next_month")
     assert account.when(command) == (PlanScheduled(change=change),)
     assert account.when(command) == ()
-    assert (account.plan, earliest(account.state)) == (STANDARD, (NOVEMBER.end_ms, "acme"))
+    assert (account.plan, earliest(account.state.tenants)) == (STANDARD, (NOVEMBER.end_ms, "acme"))
     account.at = NOVEMBER.end_ms - 1
     assert account.when(Tick()) == ()
     account.at += 1

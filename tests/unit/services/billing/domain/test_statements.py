@@ -165,8 +165,8 @@ def test_invoices_are_numbered_without_a_gap_when_their_month_is_closed() -> Non
         decider.when(CloseInvoice(statement=replace(statement("2026-12"), bills=(bill(),)))),
         InvoiceClosed,
     )
-    assert decider.state["acme"].closed == last.statement
-    first = decider.state["acme"].issued["2026-11"]
+    assert decider.state.tenants["acme"].closed == last.statement
+    first = decider.state.tenants["acme"].issued["2026-11"]
     assert {code: invoice.number for code, invoice in first.items()} == {
         "EUR": "acme-0001",
         "USD": "acme-0002",
@@ -230,7 +230,7 @@ def test_money_c8_adjustments_are_limited_by_the_month_and_not_for_life() -> Non
     decider.at = period("2026-12").end_ms + CLOSE_AFTER_MS
     decider.accept(Tick())
     decider.accept(CloseInvoice(statement=statement("2026-12")))
-    assert set(decider.state["acme"].adjustments) == {"more"}
+    assert set(decider.state.tenants["acme"].adjustments) == {"more"}
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,15 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
-from schemas.account import KeyCreated, KeyRevoked, KeyRotated, KeyRotation, KeyTerms
+from schemas.account import (
+    KeyCreated,
+    KeyRevoked,
+    KeyRotated,
+)
+from schemas.keys import (
+    KeyRotation,
+    KeyTerms,
+)
 from schemas.sealed import Sealed
 from services.gateway.accounts.auth import BOOTSTRAP, EVERY_SCOPE, authenticate, digest
 from services.gateway.settings import GatewaySettings

@@ -1,33 +1,32 @@
-"""Price books from a folder."""
+"""Price books on the log, as the gateway sees them."""
 
-import shutil
-from pathlib import Path
+from msgspec.structs import replace
 
-import pytest
+from schemas.account import PricesImported
+from schemas.billing import PriceBook
+from services.gateway.accounts.tables import PRICES
+from tests.unit.services.gateway.control_plane import control_plane
+from tests.unit.services.gateway.view_rows import folded, only
 
-from services.gateway.accounts.prices import load_folder
-from services.gateway.settings import GatewaySettings
-from tunery.plan.price import PRICES_DIR
-from tunery.runtime.settings import SettingsError
-
-
-def test_the_books_that_invoices_are_made_from_are_found() -> None:
-    prices = load_folder(GatewaySettings().prices_dir)
-    book = prices.book(prices.newest())
-    assert book is not None
-    assert set(book.gpu_hour_micro) == {"premium", "standard", "free"}
-    assert prices.book("1999-01") is None
+BOOK = PriceBook(
+    version="2026-11",
+    currency="EUR",
+    gpu_hour_micro={"standard": 2_400_000},
+    token_micro_per_million=0,
+    effective_from="2026-11-01",
+)
 
 
-def test_a_folder_without_books_or_with_a_broken_one_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="TUNERY_GATEWAY_PRICES_DIR"):
-        load_folder(tmp_path)
-    (tmp_path / "x.json").write_text('{"version": 1}')
-    with pytest.raises(SettingsError, match=r"x\.json cannot be read"):
-        load_folder(tmp_path)
+async def test_money_b3_jobs_are_estimated_with_the_books_of_the_log() -> None:
+    async with control_plane() as plane:
+        book = await plane.deps.prices.newest("2026-11-30")
+        assert book is not None
+        assert await plane.deps.prices.book(book.version) == book
+        assert await plane.deps.prices.book("1999-01") is None
+        assert await plane.deps.prices.newest("1999-01-01") is None
 
 
-def test_a_book_under_another_name_is_refused(tmp_path: Path) -> None:
-    shutil.copy(PRICES_DIR / "2026-11.json", tmp_path / "2027-01.json")
-    with pytest.raises(SettingsError, match=r"rename it to 2026-11\.json"):
-        load_folder(tmp_path)
+def test_a_book_is_one_row_of_all_partitions() -> None:
+    imported = PricesImported(book=BOOK, sha256="a" * 64)
+    row = only(folded("account", imported, imported, key="*"), PRICES)
+    assert row.book == replace(BOOK)

@@ -11,6 +11,7 @@ from schemas.account import (
     Limits,
     PeriodEnded,
     PlanTerms,
+    PricesImported,
     TenantCreated,
 )
 from schemas.billing import Statement
@@ -18,7 +19,7 @@ from schemas.pool import UsageCredited, UsageSliced
 from schemas.sealed import Sealed
 from schemas.topics import PARTITIONS
 from schemas.units import HOUR_MS
-from services.gateway.accounts.prices import load_folder
+from services.gateway.accounts.prices import ViewedPrices
 from services.gateway.billing.invoice_reads import _ledger_row, read_invoices
 from services.gateway.jobs.tables import USAGE
 from services.gateway.web.deps import Deps
@@ -28,11 +29,11 @@ from tests.unit.services.gateway.view_rows import Records, folded, rows, views_o
 from tunery.billing.invoice import BilledMonth, Invoice, close_invoice, make_invoices
 from tunery.billing.lines import LedgerRow, select_usage
 from tunery.billing.periods import Period, cut_of, period, share_of
-from tunery.plan.price import PRICES_DIR
+from tunery.plan.price import PRICES_DIR, load_price_books
+from tunery.runtime.settings import read_files
 
 MONTHS = [period(name) for name in ("2026-09", "2026-10", "2026-11")]
-PRICES = load_folder(PRICES_DIR)
-BOOK = PRICES.book("2026-11")
+BOOK = load_price_books(read_files(PRICES_DIR, ".json"))["2026-11"]
 TENANT = TenantCreated(
     name=Sealed(key_id="k", nonce=b"n", ciphertext=b"c"),
     terms=PlanTerms(
@@ -97,7 +98,6 @@ def ledger_invoices(
         ended=statement is not None,
         statement=statement,
     )
-    assert BOOK is not None
     return make_invoices(
         billed, select_usage(ledger, share_of(month, closed)), {BOOK.version: BOOK}
     )
@@ -106,7 +106,8 @@ def ledger_invoices(
 def deps_over(records: Records) -> Deps:
     now = (MONTHS[-1].first_hour + 700) * HOUR_MS
     clock = SimpleNamespace(now_ms=lambda: now)
-    deps: Any = SimpleNamespace(views=views_over(records), prices=PRICES, clock=clock)
+    views = views_over(records)
+    deps: Any = SimpleNamespace(views=views, prices=ViewedPrices(views), clock=clock)
     return cast("Deps", deps)
 
 
@@ -116,7 +117,8 @@ def with_account(records: Records, closed: list[Statement]) -> Records:
         for entry in closed
     ]
     facts = [InvoiceClosed(statement=entry) for entry in closed]
-    records = folded("account", TENANT, *ends, *facts, records=records)
+    imported = PricesImported(book=BOOK, sha256="a" * 64)
+    records = folded("account", TENANT, imported, *ends, *facts, records=records)
     records["tenants"]["acme",]["created_at"] = MONTHS[0].first_hour * HOUR_MS
     return records
 

@@ -2,12 +2,11 @@
 
 from msgspec.structs import replace
 
-from schemas.billing import BillingTerms, InvoiceAdjustment, TaxRate
+from schemas.billing import BillingTerms, InvoiceAdjustment, PriceBook, TaxRate
 from services.gateway.billing.invoice_responses import invoice_response, line_responses
 from tunery.billing.invoice import BilledMonth, Invoice, make_invoices
 from tunery.billing.lines import LedgerRow, select_usage
 from tunery.billing.periods import BillShare, period
-from tunery.plan.price import PriceBook
 
 BOOK = PriceBook(
     version="v", currency="EUR", gpu_hour_micro={"standard": 3_600_000}, token_micro_per_million=0

@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from schemas.account import Limits
+from schemas.billing import PriceBook
 from schemas.dataset import Validation
 from schemas.sealed import Sealed
 from schemas.submission import JobSpec
@@ -17,7 +18,6 @@ from services.gateway.models.names import model_id, slug
 from services.gateway.web.errors import ApiError
 from tests.unit.services.gateway.control_plane import BASE
 from tests.unit.services.gateway.jobs.job_events import TOKENS
-from tunery.plan.price import PriceBook
 
 SEALED = Sealed(key_id="k", nonce=b"n", ciphertext=b"c")
 TENANT = TenantRow(

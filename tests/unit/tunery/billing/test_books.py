@@ -1,0 +1,59 @@
+"""Price books: what may be imported, and which new tenants get."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from schemas.billing import PriceBook
+from tunery.billing.books import newest_book, refuse_book
+from tunery.billing.currency import is_currency
+
+BOOK = PriceBook(
+    version="2026-11",
+    currency="EUR",
+    gpu_hour_micro={"standard": 2_400_000, "free": 0},
+    token_micro_per_million=0,
+    effective_from="2026-11-01",
+)
+
+
+def changed(**changes: Any) -> PriceBook:
+    """Another book than `BOOK`."""
+    return replace(BOOK, **{"version": "next", "effective_from": "2027-01-01", **changes})
+
+
+@pytest.mark.parametrize(
+    ("book", "code"),
+    [
+        (changed(version="2026-11"), "prices_changed_content"),
+        (changed(currency=""), "prices_currency"),
+        (changed(effective_from=""), "prices_date"),
+        (changed(effective_from="20270101"), "prices_date"),
+        (changed(gpu_hour_micro={}), "prices_lanes"),
+        (changed(gpu_hour_micro={"fast": 1}), "prices_lanes"),
+        (changed(gpu_hour_micro={"free": -1}), "prices_out_of_range"),
+        (changed(gpu_hour_micro={"free": 10**13}), "prices_out_of_range"),
+        (changed(token_micro_per_million=1), "prices_of_tokens"),
+        (changed(effective_from="2026-11-01"), "prices_overlap"),
+    ],
+)
+def test_money_b3_books_that_make_no_sense_are_refused(book: PriceBook, code: str) -> None:
+    reason = refuse_book(book, {BOOK.version: BOOK})
+    assert reason is not None
+    assert reason.code == code
+
+
+def test_money_b3_good_books_and_repeats_are_taken() -> None:
+    known = {BOOK.version: BOOK}
+    assert refuse_book(BOOK, known) is None
+    assert refuse_book(changed(), known) is None
+    assert refuse_book(changed(effective_from="2026-11-01", currency="USD"), known) is None
+    assert is_currency(BOOK.currency)
+
+
+def test_money_b3_the_newest_book_is_the_one_that_began_last_whatever_its_name() -> None:
+    books = [BOOK, changed(version="2026-9", effective_from="2026-09-01"), changed()]
+    assert newest_book(books, "2026-11-22") == BOOK
+    assert newest_book(books, "2027-01-01") == changed()
+    assert newest_book(books, "2026-08-31") is None
