@@ -32,7 +32,7 @@ def _deadline(state: Pools) -> Deadline | None:
 
 JOBS: Final = Aggregate(
     stream=JOB,
-    fold_version=9,  # 9: use by month and key, budgets
+    fold_version=10,  # 10: use priced as on invoices
     initial=NO_TENANTS,
     state_type=Tenants,
     decide=decide_job,

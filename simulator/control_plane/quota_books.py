@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from fractions import Fraction
 from typing import Any
 
 from schemas import errors
@@ -42,7 +43,7 @@ class Charged:
     gpu_ms: GpuMs = 0
 
     def cost(self) -> Micro:
-        return -(-max(0, self.gpu_ms) * self.gpu_hour_micro // HOUR_MS)
+        return round(Fraction(max(0, self.gpu_ms) * self.gpu_hour_micro, HOUR_MS))  # half to even
 
 
 @dataclass
@@ -168,7 +169,7 @@ class Quota:
             self._say("limit", f"{event.use} is said of {book.budget_use(at)}")
 
     def _spend(self, book: TenantBook, event: UsageCounted) -> None:
-        """A slice costs its month the difference of the job's cost, rounded up as a whole."""
+        """A slice costs its month the difference of the job's cost, rounded as a whole."""
         charge = book.charges.get(event.job_id)
         if charge is None:
             return

@@ -11,7 +11,7 @@ from schemas.pool import Role
 from schemas.submission import Price
 from schemas.units import GpuMs, Micro, Ms, hour_of, month_of
 from services.scheduler.domain.job.state import Charge, MonthUse, OpenJob, TenantJobs
-from tunery.plan.price import price_micro
+from tunery.plan.price import usage_micro
 from tunery.plan.time import hold_of
 
 
@@ -40,8 +40,8 @@ def rest_micro(job: OpenJob) -> Micro:
 
 
 def time_micro(price: Price, gpu_ms: GpuMs) -> Micro:
-    """Price of a job's GPU time so far, rounded up once: never above that of its hold."""
-    return price_micro(price, max(0, gpu_ms), 0)
+    """Price of a job's GPU time so far, rounded once as on invoices: never above its hold's."""
+    return usage_micro(max(0, gpu_ms), price.gpu_hour_micro)
 
 
 def window_of(scope: str, hour_utc: int) -> str:

@@ -24,7 +24,7 @@ from schemas.units import hour_of
 from simulator.control_plane.samples import limits, submit, tokens
 from tests.unit.services.scheduler.fold import Decider, of
 from tests.unit.services.scheduler.lives import JOB_ID, LIVES, TENANT, new_tenant
-from tunery.plan.price import price_micro
+from tunery.plan.price import usage_micro
 
 # --- a job's own budget bounds the hold, and so all that the job can use --------------------------
 
@@ -121,8 +121,8 @@ def test_what_ended_jobs_cost_counts_until_the_month_is_over() -> None:
     ended = next(
         event for _, events in decider.journal for event in events if isinstance(event, JobEnded)
     )
-    price = submit().spec.price
-    cost = price_micro(price, ended.billable_gpu_ms - ended.lost_gpu_ms, ended.trained_tokens)
+    rate = submit().spec.price.gpu_hour_micro
+    cost = usage_micro(ended.billable_gpu_ms - ended.lost_gpu_ms, rate)
     assert 0 < cost < PRICE_MAX
     refused = decider.when(capped("ftjob-2", PRICE_MAX + cost - 1))
     assert of(refused, Rejected).code == errors.SPEND_CAP

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,7 +39,7 @@ HARD_GPU_MS = 4 * HOLD.hold_gpu_ms
 
 
 def cost(gpu_ms: GpuMs) -> Micro:
-    return -(-gpu_ms * RATE // HOUR_MS)
+    return round(Fraction(gpu_ms * RATE, HOUR_MS))  # half to even, as invoices do
 
 
 @dataclass
