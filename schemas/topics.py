@@ -63,7 +63,7 @@ ACCOUNT: Final = Stream(
     "account",
     "tenant",
     "billing",
-    ("billing", "gateway", "notifier"),
+    ("billing", "gateway", "notifier", "exporter"),
     account.Command,
     account.Event,
 )
@@ -77,7 +77,7 @@ POOL: Final = Stream(
     "pool",
     "pool",
     "scheduler",
-    ("scheduler", "trainer", "billing", "gateway"),
+    ("scheduler", "trainer", "billing", "gateway", "exporter"),
     pool.Command,
     pool.Event,
 )

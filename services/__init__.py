@@ -8,4 +8,5 @@ eval: the verdict about an adapter
 registry: base models, versions and their stages
 billing: tenants, keys, the ledger and invoices
 notifier: webhooks
+exporter: use of GPU time as files for finance
 """

@@ -24,12 +24,14 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 ALL_TRAIN: Final = re.compile(r"^pytestmark = \[?\s*pytest\.mark\.train\b", re.MULTILINE)
 
 
+GARBAGE_OBJECTS: Final = 20_000  # new ones between two collections
 gc.disable()  # until all tests are collected: modules and tests are no garbage
 
 
 def pytest_collection_finish() -> None:
     """Collections of garbage pass over what stays for the whole run: they took a tenth of it."""
     gc.freeze()
+    gc.set_threshold(GARBAGE_OBJECTS, 20, 20)
     gc.enable()
 
 

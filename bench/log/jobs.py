@@ -31,7 +31,7 @@ from schemas.job import (
     SetLimits,
     SubmitJob,
 )
-from schemas.model import Base, ScoreSummary
+from schemas.model import Base
 from schemas.pool import AttemptEnd, Role
 from schemas.reasons import ending
 from schemas.submission import JobSpec, Price
@@ -45,6 +45,7 @@ from schemas.training import (
 )
 from schemas.units import HOUR_MS, Ms
 from services.scheduler.app import JOBS
+from simulator.control_plane.samples import PASSED
 from tunery.runtime.bus.abstract import Record
 from tunery.runtime.bus.partitioner import partition_of
 from tunery.runtime.journal.codec import encode
@@ -109,18 +110,6 @@ SPEC: Final = JobSpec(
     series="bench-line",
     model_id="ft:bench-base:bench",
     price=Price(version="2026-11", currency="EUR", gpu_hour_micro=2_000_000),
-)
-PASSED: Final = ScoreSummary(
-    verdict="pass",
-    reasons=(),
-    items=200,
-    base_correct=80,
-    adapter_correct=85,
-    p_value_ppm=900_000,
-    base_loss_ppm=2_000_000,
-    adapter_loss_ppm=1_000_000,
-    base_exact_match_ppm=0,
-    adapter_exact_match_ppm=0,
 )
 
 

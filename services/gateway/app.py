@@ -17,8 +17,8 @@ from services.gateway.models.base_folders import LocalBaseFolders
 from services.gateway.projection import DDL, TABLES, VERSION, notify, project
 from services.gateway.settings import GatewaySettings
 from services.gateway.views.reading import views_of
+from services.gateway.web.command_results import CommandResults
 from services.gateway.web.commands import CommandSender
-from services.gateway.web.outcomes import Outcomes
 from services.gateway.web.rate_limits import rates_of
 from services.gateway.web.server import HttpServer
 from tunery.runtime.hosts.abstract import Host
@@ -34,7 +34,7 @@ VIEWS_PROJECTION: Final = Projection(
     project=project,
     ddl=DDL,
     tables=tuple(table.name for table in TABLES),
-    outcomes=True,
+    command_results=True,
     notify=notify,
 )
 
@@ -42,12 +42,12 @@ VIEWS_PROJECTION: Final = Projection(
 async def build(runtime: Runtime) -> Sequence[Host]:
     """The hosts of the service, in the order in which they are stopped: the HTTP server first."""
     settings = load(GatewaySettings)
-    outcomes = Outcomes(runtime.store)
-    deps = deps_of(runtime, settings, outcomes)
+    command_results = CommandResults(runtime.store)
+    deps = deps_of(runtime, settings, command_results)
     app = create_app(deps)
     return (
         HttpServer(app, settings.host, settings.port),
-        outcomes,
+        command_results,
         deps.feeds,
         Projector(runtime, VIEWS_PROJECTION),
         TelemetryReader(runtime),
@@ -55,13 +55,15 @@ async def build(runtime: Runtime) -> Sequence[Host]:
     )
 
 
-def deps_of(runtime: Runtime, settings: GatewaySettings, outcomes: Outcomes) -> JobDeps:
+def deps_of(
+    runtime: Runtime, settings: GatewaySettings, command_results: CommandResults
+) -> JobDeps:
     """The dependencies of the routes over the adapters of `runtime`."""
     views = views_of(runtime.store)
     return JobDeps(
         settings=settings,
         views=views,
-        commands=CommandSender(runtime.sender, outcomes),
+        commands=CommandSender(runtime.sender, command_results),
         feeds=Feeds(runtime.store, views, runtime.clock),
         forecasts=Forecasts(views, runtime.clock),
         previews=PreviewProcesses(),

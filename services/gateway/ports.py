@@ -45,6 +45,8 @@ class Views(Protocol):
 
     async def first(self, table: Table[R], where: Where) -> R | None:
         """The first row that matches, in the table's order."""
+        rows = await self.page(table, where, limit=1, descending=False)
+        return rows[0] if rows else None
 
     async def page(
         self,

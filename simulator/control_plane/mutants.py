@@ -17,7 +17,7 @@ from schemas.job import (
 from schemas.pool import Event, LeaseStarted, ReportExit, UsageCredited
 from schemas.reasons import EndCode, ending
 from schemas.units import GpuMs, Ms, hour_of
-from services.scheduler.domain.job import admission, decide, evolve, steps
+from services.scheduler.domain.job import admission, budgets, decide, evolve, steps
 from services.scheduler.domain.job.quota import month_standing
 from services.scheduler.domain.job.state import OpenJob, TenantJobs
 from services.scheduler.domain.pool import closing, deadlines, placement, reports
@@ -106,6 +106,10 @@ def _only_used(tenant: TenantJobs, scope: str, currency: str, at: Ms) -> BudgetU
 _jobs_without = evolve._evolve_tenant
 
 
+def _none_held(tenant: TenantJobs, scope: str, currency: str, at: Ms) -> BudgetUse:
+    return replace(month_standing(tenant, scope, currency, at), held_micro=0)
+
+
 def _ended_only(tenant: TenantJobs, scope: str, currency: str, at: Ms) -> BudgetUse:
     use = month_standing(tenant, scope, currency, at)
     return use if scope == TENANT_BUDGET else replace(use, held_micro=0)
@@ -188,7 +192,10 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "limit checked against use alone", admission, "month_standing", _only_used, "limit", seed=15
     ),
     Mutant(
-        "a key's open jobs not counted", admission, "month_standing", _ended_only, "limit", seed=64
+        "a key's open jobs not counted", admission, "month_standing", _ended_only, "limit", seed=126
+    ),
+    Mutant(
+        "a budget's open jobs not counted", budgets, "month_standing", _none_held, "limit", seed=3
     ),
     Mutant("a stuck process is not ended", deadlines, "is_stuck", _never_stuck, "stuck"),
     Mutant("broker time believed at once", BrokerTime, "believe", _believed, "time"),

@@ -7,6 +7,14 @@ from typing import Any
 
 from schemas import errors
 from schemas.account import Limits
+from schemas.admission import (
+    TENANT_BUDGET,
+    BudgetAlert,
+    BudgetCounted,
+    BudgetSet,
+    BudgetTerms,
+    BudgetThresholdReached,
+)
 from schemas.dataset import BaseTokens
 from schemas.envelope import Rejected
 from schemas.job import (
@@ -26,10 +34,10 @@ from tunery.plan.estimate import estimate
 
 
 @dataclass
-class CappedJob:
-    """What a job has used of its API key's cap."""
+class Charged:
+    """What a job has used of its tenant's budget, and of its API key's cap."""
 
-    key_id: str
+    key_id: str | None
     gpu_hour_micro: Micro
     gpu_ms: GpuMs = 0
 
@@ -45,8 +53,10 @@ class TenantBook:
     holds: dict[str, GpuMs] = field(default_factory=dict)  # what is left of them
     caps: dict[str, KeyCap] = field(default_factory=dict)
     promised: dict[str, Micro] = field(default_factory=dict)  # what an open hold may still cost
-    charges: dict[str, CappedJob] = field(default_factory=dict)  # of all jobs with a cap
-    spent: Counter[tuple[str, str]] = field(default_factory=Counter)  # by key and month
+    charges: dict[str, Charged] = field(default_factory=dict)  # of all jobs
+    spent: Counter[tuple[str, str]] = field(default_factory=Counter)  # by scope and month
+    budget: BudgetTerms | None = None  # of all jobs
+    alerts: set[BudgetAlert] = field(default_factory=set)
     files: dict[str, tuple[BaseTokens, ...]] = field(default_factory=dict)
     used: Counter[str] = field(default_factory=Counter)  # by month
 
@@ -62,6 +72,11 @@ class TenantBook:
             if job_id in self.caps and self.caps[job_id].key_id == cap.key_id
         )
         return self.spent[cap.key_id, month(at // HOUR_MS)] + still
+
+    def budget_use(self, at: Ms) -> tuple[Micro, Micro]:
+        """What all jobs have cost in the month, and what the open ones may still cost."""
+        held = sum(self.promised.values())
+        return self.spent[TENANT_BUDGET, month(at // HOUR_MS)], held
 
 
 @dataclass
@@ -90,10 +105,12 @@ class Quota:
                     book.files[event.file_id] = event.tokens
                 case JobSubmitted():
                     book.specs[event.job_id] = event.spec
+                    key_id = None
                     if event.cap is not None:
                         book.caps[event.job_id] = event.cap
-                        rate = event.spec.price.gpu_hour_micro
-                        book.charges[event.job_id] = CappedJob(event.cap.key_id, rate)
+                        key_id = event.cap.key_id
+                    rate = event.spec.price.gpu_hour_micro
+                    book.charges[event.job_id] = Charged(key_id, rate)
                     self._wanted(book, event.job_id, True)
                 case WantedSet():
                     self._wanted(book, event.job_id, event.wanted == "run")
@@ -107,6 +124,10 @@ class Quota:
                     self._spend(book, event)
                 case JobEnded():
                     self._end(book, event, at)
+                case BudgetSet():
+                    book.budget = event.terms
+                case BudgetCounted() | BudgetThresholdReached():
+                    self._check_budget(book, event, at)
                 case Rejected():
                     self._refuse(book, command, event, at)
                 case _:
@@ -128,9 +149,23 @@ class Quota:
         if book.limits is None or book.window(at) > book.limits.hard_gpu_ms:
             self._say("limit", f"{event.job_id} makes it {book.window(at)} of {book.limits}")
         book.promised[event.job_id] = event.estimate.price_max_micro
+        most = None if book.budget is None else book.budget.max_amount_micro
+        if most is not None and sum(book.budget_use(at)) > most:
+            self._say("limit", f"{event.job_id} makes it {book.budget_use(at)} of {book.budget}")
         cap = book.caps.get(event.job_id)
         if cap is not None and book.spending(cap, at) > cap.spend_cap_micro:
             self._say("limit", f"{event.job_id} makes it {book.spending(cap, at)} of {cap}")
+
+    def _check_budget(
+        self, book: TenantBook, event: BudgetCounted | BudgetThresholdReached, at: Ms
+    ) -> None:
+        """Stated totals are those of these books, and an alert comes once."""
+        if isinstance(event, BudgetThresholdReached):
+            if event.alert in book.alerts:
+                self._say("limit", f"{event.alert} is told again")
+            book.alerts.add(event.alert)
+        elif (event.use.used_micro, event.use.held_micro) != book.budget_use(at):
+            self._say("limit", f"{event.use} is said of {book.budget_use(at)}")
 
     def _spend(self, book: TenantBook, event: UsageCounted) -> None:
         """A slice costs its month the difference of the job's cost, rounded up as a whole."""
@@ -140,7 +175,8 @@ class Quota:
         before = charge.cost()
         charge.gpu_ms += event.gpu_ms
         difference = charge.cost() - before
-        book.spent[charge.key_id, month(event.hour_utc)] += difference
+        for scope in {TENANT_BUDGET, charge.key_id or TENANT_BUDGET}:
+            book.spent[scope, month(event.hour_utc)] += difference
         if event.job_id in book.promised:
             book.promised[event.job_id] -= difference
 

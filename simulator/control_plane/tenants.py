@@ -19,6 +19,7 @@ from schemas.account import (
     SetPlan,
 )
 from schemas.account import Limits as PlanLimits
+from schemas.admission import TENANT_BUDGET, BudgetTerms, SetBudget
 from schemas.dataset import PinDataset
 from schemas.envelope import Envelope, Message, Rejected
 from schemas.job import (
@@ -64,6 +65,7 @@ class SimTenant:
         self.rng = context.chance(name)
         self.port, self._sender = context.port(f"{name}'s client")
         self._cap = self._draw_cap()
+        self._budget = self._draw_budget()
         self._lane: Lane = "standard"  # of the plan that it asked for last; its jobs are priced so
         self.jobs: dict[str, Wanted] = {}  # those that have not ended
         self._asked = 0
@@ -96,6 +98,8 @@ class SimTenant:
             endpoint_id=ENDPOINT, name=NO_TEXT, url=self._url, event_types=EVENT_TYPES
         )
         await self.ask("account", CreateEndpoint(terms=endpoint))
+        if self._budget is not None:
+            await self.ask("job", SetBudget(terms=self._budget))
         await self.port.sleep(5_000)  # until `job` knows the limits
 
     def _draw_plan(self) -> PlanTerms:
@@ -115,6 +119,14 @@ class SimTenant:
             return None
         most = rng.randint(1_000_000, 4_000_000)
         return KeyCap(key_id=f"{self.name}'s key", spend_cap_micro=most)
+
+    def _draw_budget(self) -> BudgetTerms | None:
+        """What all jobs may cost in a month: about as much as one to five holds can."""
+        rng = self.context.chance(f"{self.name}'s budget")
+        if not self.context.plan.narrow or rng.random() < 0.5:
+            return None
+        most = rng.randint(1_000_000, 5_000_000)
+        return BudgetTerms(budget_id=TENANT_BUDGET, currency="EUR", max_amount_micro=most)
 
     async def change_plan(self) -> None:
         await self.ask("account", SetPlan(terms=self._draw_plan()))

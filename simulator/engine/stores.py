@@ -110,14 +110,14 @@ class FaultyStore:
     async def finish(self, leased: LeasedRow) -> None:
         await self._write(lambda: self._database.finish(leased))
 
-    async def outcome(self, command_id: str) -> CommandResult | None:
-        return await self._ask(lambda: self._database.outcome(command_id))
+    async def command_result(self, command_id: str) -> CommandResult | None:
+        return await self._ask(lambda: self._database.command_result(command_id))
 
     async def put_digest(self, partition: StreamPartition, offset: int, state_hash: str) -> None:
         await self._write(lambda: self._database.put_digest(partition, offset, state_hash))
 
-    async def prune_outcomes(self, age_ms: Ms) -> int:
-        return await self._write(lambda: self._database.prune_outcomes(age_ms))
+    async def prune_command_results(self, age_ms: Ms) -> int:
+        return await self._write(lambda: self._database.prune_command_results(age_ms))
 
     @asynccontextmanager
     async def listen(self, channel: str, on_notice: Callable[[str], None]) -> AsyncIterator[None]:

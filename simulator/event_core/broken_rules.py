@@ -244,7 +244,7 @@ async def position_alone(self: Any, pointer: Any) -> Any:
 
 async def position_before_rows(self: Any, batch: RowBatch) -> CommitResult:
     """A commit in two steps: the process may die between them."""
-    empty = replace(batch, changes=(), outcomes=())
+    empty = replace(batch, changes=(), command_results=())
     done = await self._write(lambda: self._database.commit(empty))
     if done is CommitResult.DONE:
         await self._port.pass_through()

@@ -7,13 +7,13 @@ from examples.first_stream import SEATS
 from simulator.engine.verdict import Verdict
 from simulator.event_core.invariants import (
     History,
+    commands_answered,
     decided_once,
     no_refusal,
     no_silent_loss,
     not_too_far,
     only_accepted,
     ordered,
-    outcomes_answered,
     reactions_complete,
     read_history,
     same_rows,
@@ -96,7 +96,7 @@ def _nothing_lost(run: EventCoreRun, histories: Histories) -> list[str]:
     violations += reactions_complete(seats, tally)
     violations += ticketed_once(seats, run.worked) + run.repeated
     violations += same_rows(run.rows, [*seats, *tally])
-    violations += outcomes_answered(run.outcomes, [*seats, *tally])
+    violations += commands_answered(run.command_results, [*seats, *tally])
     if not run.finished:
         violations.append("progress: not everything was decided and projected after faults stopped")
     return violations

@@ -14,7 +14,7 @@ from simulator.event_core.streams import SeatsCounted
 from simulator.event_core.views import Rows, rebuild_rows
 from tunery.runtime.bus.abstract import Record
 from tunery.runtime.hosts.owner import Settled
-from tunery.runtime.hosts.projector import outcome_of
+from tunery.runtime.hosts.projector import command_result_of
 from tunery.runtime.journal.acceptance import PartitionStopped
 from tunery.runtime.journal.codec import codec_of, decode_record
 from tunery.runtime.journal.decision import decide_record, read_command
@@ -325,16 +325,16 @@ def same_rows(rows: Rows, accepted: Iterable[Accepted]) -> list[str]:
     ]
 
 
-def outcomes_answered(
-    outcomes: Mapping[str, CommandResult | None], accepted: Iterable[Accepted]
+def commands_answered(
+    results: Mapping[str, CommandResult | None], accepted: Iterable[Accepted]
 ) -> list[str]:
     """A client that waits for a command gets what its first entry says."""
     wanted: dict[str, CommandResult] = {}
     for decision in accepted:
         if decision.entry.source is None:
-            wanted.setdefault(decision.entry.command_id, outcome_of(decision))
+            wanted.setdefault(decision.entry.command_id, command_result_of(decision))
     return [
-        f"outcome: of {command_id} is {outcomes.get(command_id)}, should be {outcome}"
-        for command_id, outcome in wanted.items()
-        if outcomes.get(command_id) != outcome
+        f"outcome: of {command_id} is {results.get(command_id)}, should be {result}"
+        for command_id, result in wanted.items()
+        if results.get(command_id) != result
     ]

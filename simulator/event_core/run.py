@@ -74,7 +74,7 @@ class EventCoreRun:
     next_from: int | None = None  # the first process of the next release
     next_release: Aggregate[Any] = SEATS_STRICTER
     rows: Rows = field(default_factory=dict)
-    outcomes: dict[str, CommandResult | None] = field(default_factory=dict)
+    command_results: dict[str, CommandResult | None] = field(default_factory=dict)
     trace: list[str] = field(default_factory=list)
     finished: bool = False
 

@@ -183,7 +183,7 @@ class _EventCoreSim:
             for partition in partitions:
                 for record in self.broker.history[STREAMS[stream].commands.name, partition]:
                     command_id = read_id(record)
-                    run.outcomes[command_id] = await database.outcome(command_id)
+                    run.command_results[command_id] = await database.command_result(command_id)
 
     def note_trim(self, topic: str, partition: int, before: int) -> None:
         for stream in STREAMS.values():

@@ -60,7 +60,7 @@ VIEWS: Final = Projection(
     streams=(SEATS, TALLY),
     project=project,
     tables=("holds", "busy_tenants", "totals"),
-    outcomes=True,
+    command_results=True,
 )
 
 

@@ -10,7 +10,7 @@ from schemas.sealed import Sealed
 from tunery.runtime.journal.acceptance import Acceptance
 from tunery.runtime.journal.reader import START, Position
 from tunery.runtime.store.abstract import (
-    OUTCOMES_CHANNEL,
+    COMMAND_RESULTS_CHANNEL,
     TODOS_CHANNEL,
     CommandResult,
     CommitResult,
@@ -57,7 +57,7 @@ def todo(id_: str, kind: str = "scan", path: str = "p", tenant: str = "a") -> To
     return Todo(kind, id_, tenant, tenant, Scan(path=path))
 
 
-def outcome(command_id: str, **rejection: Any) -> CommandResult:
+def command_result(command_id: str, **rejection: Any) -> CommandResult:
     return CommandResult(command_id, "job", 1, 7, 1_700_000_000_000, "a", "a", 4, **rejection)
 
 
@@ -67,12 +67,12 @@ async def commit(
     end: int,
     *changes: Change,
     partition: StreamPartition = ("job", 0),
-    outcomes: tuple[CommandResult, ...] = (),
+    command_results: tuple[CommandResult, ...] = (),
     notices: tuple[str, ...] = (),
     version: int = 1,
 ) -> CommitResult:
     return await store.commit(
-        RowBatch("view", version, partition, expected, at(end), changes, outcomes, notices)
+        RowBatch("view", version, partition, expected, at(end), changes, command_results, notices)
     )
 
 
@@ -102,12 +102,12 @@ class StoreSuite:
         await store.ensure(TABLES)
         await commit(store, 0, 2, upsert("1", name="one"))
         stale = await commit(
-            store, 0, 3, upsert("2", name="two"), todo("t"), outcomes=(outcome("c"),)
+            store, 0, 3, upsert("2", name="two"), todo("t"), command_results=(command_result("c"),)
         )
         assert stale is CommitResult.STALE
         assert [row["id"] for row in await store.rows("things")] == ["1"]
         assert (await store.positions("view"))["job", 0].position == at(2)
-        assert await store.outcome("c") is None
+        assert await store.command_result("c") is None
         await catch_up(store)
         assert await store.lease_rows("scan", 5, 1_000) == []
 
@@ -301,23 +301,23 @@ class StoreSuite:
         (again,) = await store.lease_rows("scan", 5, 10_000)
         assert (again.id, again.try_number) == ("t", 1)
 
-    async def test_outcomes_are_written_once_and_pruned(self, store: Store) -> None:
+    async def test_command_results_are_written_once_and_pruned(self, store: Store) -> None:
         await store.ensure(TABLES)
-        refused = outcome(
+        refused = command_result(
             "c2",
             code="illegal_state",
             reason=Reason(code="stage_free", params={"stage": "dev", "number": 1}),
             param="stage",
         )
-        await commit(store, 0, 1, outcomes=(outcome("c1"), refused))
-        await commit(store, 1, 2, outcomes=(outcome("c1", code="internal_error"),))
-        assert await store.outcome("c1") == outcome("c1")
-        assert await store.outcome("c2") == refused
-        assert await store.outcome("unknown") is None
-        assert await store.prune_outcomes(60_000) == 0
+        await commit(store, 0, 1, command_results=(command_result("c1"), refused))
+        await commit(store, 1, 2, command_results=(command_result("c1", code="internal_error"),))
+        assert await store.command_result("c1") == command_result("c1")
+        assert await store.command_result("c2") == refused
+        assert await store.command_result("unknown") is None
+        assert await store.prune_command_results(60_000) == 0
         await asyncio.sleep(0.02)
-        assert await store.prune_outcomes(5) == 2
-        assert await store.outcome("c1") is None
+        assert await store.prune_command_results(5) == 2
+        assert await store.command_result("c1") is None
 
     async def test_listeners_are_notified_of_commits(self, store: Store) -> None:
         await store.ensure(TABLES)
@@ -331,17 +331,19 @@ class StoreSuite:
                 done.set()
 
         async with (
-            store.listen(OUTCOMES_CHANNEL, lambda notice: hear("outcomes", notice)),
+            store.listen(COMMAND_RESULTS_CHANNEL, lambda notice: hear("command_results", notice)),
             store.listen(TODOS_CHANNEL, lambda notice: hear("todos", notice)),
             store.listen("view", lambda notice: hear("view", notice)),
         ):
-            outcomes = (outcome("c1"), outcome("c2"))
-            await commit(store, 0, 1, todo("t"), todo("u"), outcomes=outcomes, notices=("n",))
+            command_results = (command_result("c1"), command_result("c2"))
+            await commit(
+                store, 0, 1, todo("t"), todo("u"), command_results=command_results, notices=("n",)
+            )
             async with asyncio.timeout(5):
                 await done.wait()
         assert sorted(notices) == [
-            ("outcomes", "c1"),
-            ("outcomes", "c2"),
+            ("command_results", "c1"),
+            ("command_results", "c2"),
             ("todos", "scan"),
             ("view", "n"),
         ]

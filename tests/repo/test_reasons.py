@@ -2,17 +2,8 @@
 
 from pathlib import Path
 
-import pytest
-
 from tests.repo.reasons import check_parameters, check_prose, unused_codes
 from tests.repo.tree import Tree, Violation
-
-ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture(scope="module")
-def repository() -> Tree:
-    return Tree(ROOT)
 
 
 def planted(root: Path, name: str, text: str) -> Tree:

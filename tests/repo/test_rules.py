@@ -77,12 +77,6 @@ CHECKS: Final[dict[str, Callable[[Tree], Iterable[Violation]]]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def repository() -> Tree:
-    """Parsed once for all rules."""
-    return Tree(ROOT)
-
-
 @pytest.mark.parametrize("name", CHECKS)
 def test_the_repository_keeps_the_rule(repository: Tree, name: str) -> None:
     assert [str(violation) for violation in CHECKS[name](repository)] == []

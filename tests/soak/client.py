@@ -29,7 +29,7 @@ KEEP_PERCENT: Final = 2
 AT_ONCE_MAX: Final = 256
 REPLIES_EVERY_S: Final = 1.0
 REPLIES: Final = """
-SELECT command_id, stream, partition, "offset", code, repeated_of FROM soak.outcomes
+SELECT command_id, stream, partition, "offset", code, repeated_of FROM soak.command_results
 WHERE stream = 'requests' AND written_at > now() - interval '10 s'
 """
 
@@ -123,7 +123,7 @@ class Client:
         return True
 
     async def _replies(self) -> None:
-        """Read replies as the gateway does: from the outcomes in the database."""
+        """Read replies as the gateway does: from the results of commands in the database."""
         connection: Any = None
         while True:
             await asyncio.sleep(REPLIES_EVERY_S)

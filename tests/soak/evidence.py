@@ -61,7 +61,7 @@ async def await_quiet(running: Stack) -> bool:
                 at = sorted(
                     (topic(row["stream"]), row["partition"], row["next_offset"]) for row in rows
                 )
-                newest = await database.fetchval("SELECT max(at) FROM soak.outcomes") or 0
+                newest = await database.fetchval("SELECT max(at) FROM soak.command_results") or 0
                 is_done = at == now and not await database.fetchval(OPEN, newest + SOON_MS)
                 same = same + 1 if is_done and now == last else 0
                 last = now
@@ -125,7 +125,7 @@ async def rebuild(running: Stack) -> Rows:
         {name.removeprefix(PREFIX).lower(): value for name, value in running.env.items()}
     )
     async with open_runtime("soak_rebuilt", settings) as runtime:
-        projector = Projector(runtime, replace(BOARD, outcomes=False))
+        projector = Projector(runtime, replace(BOARD, command_results=False))
         following = asyncio.create_task(projector.run())
         try:
             async with asyncio.timeout(REBUILD_S_MAX):

@@ -8,8 +8,9 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -81,11 +82,13 @@ class Witness:
         """Ready at once: no other host waits for a witness."""
 
     async def run(self) -> None:
-        works = {"witness of states": self._look()}
+        works: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
+            "witness of states": self._look
+        }
         for stream in STREAMS.values():
             positions = dict.fromkeys(range(PARTITIONS), START)
             reader = JournalReader(self._runtime.log, stream, positions)
-            works[f"witness of {stream.name}"] = self._read(stream.name, reader)
+            works[f"witness of {stream.name}"] = partial(self._read, stream.name, reader)
         await run_together(works)
 
     async def _read(self, stream: str, reader: JournalReader) -> None:

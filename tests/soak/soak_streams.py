@@ -174,7 +174,7 @@ BOARD: Final = Projection(
     project=project,
     ddl=DDL,
     tables=("needs", "ends", "totals"),
-    outcomes=True,
+    command_results=True,
 )
 REQUESTS_AGGREGATE: Final = Aggregate(
     REQUESTS, 1, Needs(), Needs, decide_requests, evolve_requests, next_expiry

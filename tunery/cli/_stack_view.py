@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tunery.local.events import Changed, Event, Notice, Phase
-from tunery.local.stack import SERVERS, SERVICES
+from tunery.local.stack import EXPORTER, SERVERS, SERVICES
 from tunery.local.state import StackState, in_order, now_ms
 
 MARKS = {
@@ -26,7 +26,7 @@ def table(state: StackState) -> Table:
     grid = Table(box=None, pad_edge=False, show_header=True, header_style="dim")
     for title in ("", "part", "state", "where", "for", "restarts", ""):
         grid.add_column(title, no_wrap=title != "", overflow="fold")
-    for child in in_order(state, (*SERVERS, *SERVICES)):
+    for child in in_order(state, (*SERVERS, *SERVICES, EXPORTER)):
         mark, colour = MARKS.get(child.phase, IN_PROGRESS)
         where = child.address or ("" if child.pid is None else f"pid {child.pid}")
         grid.add_row(

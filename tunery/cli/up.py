@@ -11,7 +11,7 @@ from tunery.cli import _options, _stack_view
 from tunery.local import lifecycle, ports, secrets
 from tunery.local.paths import DataDir
 from tunery.local.settings import TENANT
-from tunery.local.stack import AGENT, SERVICES, Stack
+from tunery.local.stack import AGENT, EXPORTER, SERVICES, Stack
 from tunery.local.state import StackState
 
 REFRESH_PER_S = 8
@@ -21,6 +21,7 @@ EPILOG = """\
 Examples:
   tunery up                          in this terminal; Ctrl-C stops the stack in order
   tunery up --detach                 in the background; `tunery down` stops it
+  tunery up --exports                with files of all use for finance, in object storage
   tunery up --data-dir /srv/tunery   another folder for its data
   TUNERY_POSTGRES_DSN=postgresql://… tunery up     with a database of your own
 \b
@@ -41,6 +42,7 @@ TUNERY_S3_ENDPOINT (with _ACCESS_KEY, _SECRET_KEY, _BUCKET), TUNERY_VALKEY_URL.
     type=click.Choice(SERVICES),
     help="Only these services (repeatable). [all eight]",
 )
+@click.option("--exports", is_flag=True, help="Also export use of GPU time to object storage.")
 @click.option("--no-services", is_flag=True, help="Start only the four servers.")
 @click.option("--in-background", is_flag=True, hidden=True)  # what --detach starts
 def command(
@@ -49,6 +51,7 @@ def command(
     detach: bool,
     no_agent: bool,
     only: tuple[str, ...],
+    exports: bool,
     no_services: bool,
     in_background: bool,
 ) -> None:
@@ -60,7 +63,7 @@ def command(
         name
         for name in (() if no_services else only or SERVICES)
         if not (no_agent and name == AGENT)
-    )
+    ) + ((EXPORTER,) if exports else ())
     console = Console(stderr=as_json)
     if detach:
         start_in_background(folders, services, console)

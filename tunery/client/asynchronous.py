@@ -37,6 +37,7 @@ from tunery.client.wire import (
     part,
     refused,
     streams,
+    trusted_certificates,
 )
 
 TIMEOUT_S: Final = 60.0
@@ -66,6 +67,7 @@ class AsyncApi:
             headers={"authorization": f"Bearer {key}"},
             timeout=TIMEOUT_S,
             transport=transport,
+            verify=trusted_certificates(),
             trust_env=False,
         )
 
@@ -279,7 +281,9 @@ class AsyncApi:
         try:
             # a separate client: object storage must not receive the API key
             async with (
-                httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False) as http,
+                httpx.AsyncClient(
+                    timeout=TIMEOUT_S, verify=trusted_certificates(), trust_env=False
+                ) as http,
                 http.stream("GET", file["url"]) as answer,
             ):
                 answer.raise_for_status()

@@ -1,8 +1,10 @@
 """Errors, and the encoding of requests and responses, which both clients share."""
 
 import asyncio
+import ssl
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from threading import Lock
 from typing import IO, Any, Final, TypeAlias, TypeVar
@@ -28,6 +30,12 @@ class ApiRefusal(Exception):
     def __init__(self, status: int, code: str, message: str, param: str | None) -> None:
         super().__init__(message)
         self.status, self.code, self.message, self.param = status, code, message, param
+
+
+@cache
+def trusted_certificates() -> ssl.SSLContext:
+    """Read once in a process: it takes longer than most requests."""
+    return httpx.create_ssl_context(trust_env=False)
 
 
 def object_of(answer: httpx.Response) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from tunery.local.errors import LocalError
 from tunery.local.events import Event, Notice
 from tunery.local.paths import DataDir
 from tunery.local.stack import (
+    EXPORTER,
     SERVERS,
     SERVICES,
     Stack,
@@ -176,4 +177,4 @@ def down(folders: DataDir, watch: Callable[[StackState], None]) -> list[str]:
             time.sleep(POLL_MS / 1000)
     if not folders.run.is_dir():
         return []
-    return processes.stop_orphans(folders.run, (*SERVICES, *SERVERS[::-1]))
+    return processes.stop_orphans(folders.run, (*SERVICES, EXPORTER, *SERVERS[::-1]))

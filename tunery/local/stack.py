@@ -38,6 +38,7 @@ SERVICES: Final = (
     "billing",
     "scheduler",
 )
+EXPORTER: Final = "exporter"  # runs where it is asked for: its files cost storage
 AGENT: Final = "trainer"
 AGENT_STOP_MS_MAX: Final = 60_000  # a training finishes its step and writes a checkpoint
 TRIM_LOGS_MS: Final = 30_000
@@ -66,9 +67,10 @@ class ServiceSpec:
 
 def service_specs(names: Sequence[str]) -> tuple[ServiceSpec, ...]:
     """Specs of our services by name. Raises LocalError for an unknown name."""
-    if unknown := [name for name in names if name not in SERVICES]:
+    known = (*SERVICES, EXPORTER)
+    if unknown := [name for name in names if name not in known]:
         raise LocalError(
-            f"there is no service {', '.join(unknown)}", f"choose from {', '.join(SERVICES)}"
+            f"there is no service {', '.join(unknown)}", f"choose from {', '.join(known)}"
         )
     return tuple(
         ServiceSpec(name, stop_ms_max=AGENT_STOP_MS_MAX if name == AGENT else 15_000)
@@ -194,7 +196,7 @@ async def stack(
     specs = [service_specs([spec])[0] if isinstance(spec, str) else spec for spec in services]
     with hold(folders):
         supervisor = Supervisor(folders, listen)
-        await asyncio.to_thread(supervisor.clear_orphans, (*SERVICES, *SERVERS[::-1]))
+        await asyncio.to_thread(supervisor.clear_orphans, (*SERVICES, EXPORTER, *SERVERS[::-1]))
         where = configure(folders, listen, preferred_ports, env)
         running = Stack(where, supervisor)
         trimming = KeptTask(partial(trim_logs_regularly, supervisor), "trim logs", is_watched=False)

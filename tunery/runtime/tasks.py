@@ -103,13 +103,9 @@ class KeptTask(Generic[T]):
     def _run(self) -> None:
         if self._is_released:
             return
-        work = self._watched() if self._is_watched else self._work()
+        work = _watch(self._work, self.name) if self._is_watched else self._work()
         self._task = asyncio.create_task(work, name=self.name)
         self._task.add_done_callback(self._keep)
-
-    async def _watched(self) -> T:
-        with watched_loop(self.name):
-            return await self._work()
 
     def _keep(self, task: "asyncio.Task[T]") -> None:
         if self._is_released or self.ended.done():
@@ -146,13 +142,13 @@ async def run_again(work: Callable[[], Coroutine[Any, Any, T]], name: str) -> T:
     return kept.ended.result()
 
 
-async def run_together(works: Mapping[str, Coroutine[Any, Any, None]]) -> None:
+async def run_together(works: Mapping[str, Callable[[], Coroutine[Any, Any, None]]]) -> None:
     """Run endless loops, each in a task of its own, until one of them ends; then stop the others.
 
     The keys name the loops, whose reports of progress are watched. Raises what the first one
     raised; StrayCancellation when it was cancelled and the caller was not.
     """
-    tasks = [asyncio.create_task(_watched(work, name), name=name) for name, work in works.items()]
+    tasks = [asyncio.create_task(_watch(work, name), name=name) for name, work in works.items()]
     try:
         ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -161,9 +157,10 @@ async def run_together(works: Mapping[str, Coroutine[Any, Any, None]]) -> None:
         result_of(task)
 
 
-async def _watched(loop: Coroutine[Any, Any, T], name: str) -> T:
+async def _watch(work: Callable[[], Coroutine[Any, Any, T]], name: str) -> T:
+    """Make the coroutine only now: nobody would await it, were this task cancelled before."""
     with watched_loop(name):
-        return await loop
+        return await work()
 
 
 def note_stray(task: str, error: StrayCancellation) -> None:

@@ -6,7 +6,7 @@ from typing import Any, Final
 import asyncpg
 
 from schemas.units import Ms
-from services.gateway.ports import Buckets, Cursor, IntRange, Where
+from services.gateway.ports import Buckets, Cursor, IntRange, Views, Where
 from services.gateway.views.table import R, Table
 from services.gateway.web.timeouts import in_time
 from tunery.runtime.store.abstract import Store, StoreUnavailable
@@ -16,15 +16,11 @@ from tunery.runtime.store.rows import name
 QUERY_MS_MAX: Final[Ms] = 2_500
 
 
-class PostgresViews:
+class PostgresViews(Views):
     """Implements `Views`. Raises StoreUnavailable within QUERY_MS_MAX."""
 
     def __init__(self, pool: "asyncpg.Pool[Any]") -> None:
         self._pool = pool
-
-    async def first(self, table: Table[R], where: Where) -> R | None:
-        rows = await self.page(table, where, limit=1, descending=False)
-        return rows[0] if rows else None
 
     async def page(
         self,
@@ -121,15 +117,11 @@ def _impossible(arguments: Sequence[Any]) -> bool:
     return any(isinstance(text, str) and "\0" in text for text in texts)
 
 
-class StoreViews:
+class StoreViews(Views):
     """Implements `Views` over `Store.rows`: all rows at once, so for small stores only."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-
-    async def first(self, table: Table[R], where: Where) -> R | None:
-        rows = await self.page(table, where, limit=1, descending=False)
-        return rows[0] if rows else None
 
     async def page(
         self,

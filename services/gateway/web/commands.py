@@ -7,8 +7,8 @@ from schemas.envelope import Idempotency, Message
 from schemas.sealed import Sealed
 from schemas.topics import Stream
 from schemas.units import Ms
+from services.gateway.web.command_results import CommandResults, TooManyWaiting
 from services.gateway.web.errors import not_decided, refused, unavailable
-from services.gateway.web.outcomes import Outcomes, TooManyWaiting
 from services.gateway.web.wording import refusal_words
 from tunery.runtime.bus.abstract import AppendUnknown, Unavailable
 from tunery.runtime.bus.sender import Sender
@@ -23,12 +23,12 @@ class CommandSender:
     def __init__(
         self,
         sender: Sender,
-        outcomes: Outcomes,
+        command_results: CommandResults,
         *,
         wait_ms_max: Ms = WAIT_MS_MAX,
         fresh_id: NewId = new_id,
     ) -> None:
-        self._sender, self._outcomes, self._fresh_id = sender, outcomes, fresh_id
+        self._sender, self._command_results, self._fresh_id = sender, command_results, fresh_id
         self._wait_ms_max = wait_ms_max
 
     async def decide(
@@ -42,14 +42,14 @@ class CommandSender:
         actor: Sealed | None = None,
         correlation: str | None = None,
     ) -> CommandResult:
-        """Send a command and return its outcome, accepted or repeated.
+        """Send a command and return its result, accepted or repeated.
 
         Raises ApiError: the decider's refusal; 503 when the log is away (nothing was sent), or
         when there is no decision in time (it may still come).
         """
         command_id = self._fresh_id()
         try:
-            with self._outcomes.expect(command_id):
+            with self._command_results.expect(command_id):
                 try:
                     async with asyncio.timeout(SEND_MS_MAX / 1_000):
                         await self._sender.send(
@@ -67,12 +67,12 @@ class CommandSender:
                     raise unavailable("The log") from error
                 except (TimeoutError, AppendUnknown) as error:
                     raise not_decided() from error
-                outcome = await self._outcomes.wait(command_id, self._wait_ms_max)
+                result = await self._command_results.wait(command_id, self._wait_ms_max)
         except TooManyWaiting as error:
             raise unavailable("The decider of this request") from error
-        if outcome is None:
+        if result is None:
             raise not_decided()
-        if outcome.code is not None:
-            words = outcome.code if outcome.reason is None else refusal_words(outcome.reason)
-            raise refused(outcome.code, words, outcome.param)
-        return outcome
+        if result.code is not None:
+            words = result.code if result.reason is None else refusal_words(result.reason)
+            raise refused(result.code, words, result.param)
+        return result

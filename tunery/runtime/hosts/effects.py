@@ -64,7 +64,7 @@ class EffectHost:
         async with self._store.listen(TODOS_CHANNEL, self._wake_up):
             self._ready.set()
             await run_together(
-                {f"effect {effect.kind}": self._serve(effect) for effect in self._effects}
+                {f"effect {effect.kind}": partial(self._serve, effect) for effect in self._effects}
             )
 
     def _wake_up(self, kind: str) -> None:

@@ -89,7 +89,7 @@ async def serve(name: str, build: Build, settings: RuntimeSettings, stop_ms_max:
     loop.add_signal_handler(signal.SIGUSR2, log_all_tasks)
     log_event(LOG, logging.INFO, "process.starting")
     work = asyncio.create_task(_live(name, build, settings, stop, stop_ms_max), name=name)
-    stopping: KeptTask[Any] = KeptTask(stop.wait, "stop", is_watched=False)
+    stopping = _await_stop(stop)
     await asyncio.wait((work, stopping.ended), return_when=asyncio.FIRST_COMPLETED)
     if stop.is_set():
         _leave_in(stop_ms_max + LEAVE_MS_MAX)
@@ -125,10 +125,15 @@ async def _live(
         await opening.__aexit__(None, None, None)
 
 
+def _await_stop(stop: asyncio.Event) -> KeptTask[Any]:
+    """A task that ends when the process is asked to stop."""
+    return KeptTask(stop.wait, "stop", is_watched=False)
+
+
 async def _unless(stop: asyncio.Event, opening: Awaitable[Runtime]) -> Runtime | None:
     """The opened runtime, or None when the process is asked to stop before."""
     task = asyncio.ensure_future(opening)
-    stopping: KeptTask[Any] = KeptTask(stop.wait, "stop", is_watched=False)
+    stopping = _await_stop(stop)
     try:
         await asyncio.wait((task, stopping.ended), return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -153,7 +158,7 @@ async def run_hosts(
 
     kept = {number: start(host) for number, host in enumerate(hosts)}
     announcing = KeptTask(lambda: _announce(hosts), "announce", is_watched=False)
-    stopping: KeptTask[Any] = KeptTask(stop.wait, "stop", is_watched=False)
+    stopping = _await_stop(stop)
     try:
         while not stop.is_set():
             await asyncio.wait(

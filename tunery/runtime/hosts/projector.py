@@ -7,8 +7,9 @@ and saves every hand-over.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from schemas.envelope import Header, Rejected, Repeated
@@ -34,7 +35,7 @@ from tunery.runtime.watchdog import beat
 LOG: Final = logging.getLogger("tunery.work")
 POLL_MS: Final[Ms] = 500
 ENTRIES_MAX: Final = 500  # of one read, so of one commit
-OUTCOME_KEPT_MS: Final[Ms] = HOUR_MS
+RESULT_KEPT_MS: Final[Ms] = HOUR_MS
 PRUNE_EVERY_MS: Final[Ms] = 60_000
 RAISE_EVERY_MS: Final[Ms] = 5_000
 Notify: TypeAlias = Callable[[Header, Any], str | None]
@@ -47,7 +48,7 @@ class Projection:
     A higher `version` drops `tables` and builds them again from offset 0; bump it whenever
     `project` or `ddl` changes. `ddl` says IF NOT EXISTS; every table needs a primary key, or a
     unique index, on exactly the columns that its changes use as key.
-    `outcomes`: keep one row for each command of a client or an effect, for an hour.
+    `command_results`: keep one row for each command of a client or an effect, for an hour.
     `notify`: a text for listeners on the channel of the projection's name, sent with the commit.
     `rebuilds`: start from zero when the journal is not the one the rows came from; without it
     the partition stops and an operator has to look.
@@ -59,7 +60,7 @@ class Projection:
     project: Project
     ddl: str = ""
     tables: tuple[str, ...] = ()
-    outcomes: bool = False
+    command_results: bool = False
     notify: Notify | None = None
     rebuilds: bool = True
 
@@ -139,13 +140,13 @@ class Projector:
                 for partition in positions:
                     alarm.silence(self.name, stream.name, partition)
             await self._flag(follows, saved_flags={p: s.caught_up for p, s in saved.items()})
-            works = {
-                f"{self.name}: {follow.stream.name}": self._read(follow, follows)
+            works: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
+                f"{self.name}: {follow.stream.name}": partial(self._read, follow, follows)
                 for follow in follows
             }
-            works[f"{self.name}: flags"] = self._raise_flags(follows)
-            if self._projection.outcomes:
-                works[f"{self.name}: old outcomes"] = self._prune()
+            works[f"{self.name}: flags"] = partial(self._raise_flags, follows)
+            if self._projection.command_results:
+                works[f"{self.name}: old results of commands"] = self._prune
             await run_together(works)
         finally:
             for follow in follows:
@@ -246,7 +247,7 @@ class Projector:
 
     def _batch(self, stream: str, partition: int, expected: int, read: JournalBatch) -> RowBatch:
         changes: list[Change] = []
-        outcomes: list[CommandResult] = []
+        command_results: list[CommandResult] = []
         notices: list[str] = []
         project, notify = self._projection.project, self._projection.notify
         for accepted in read.accepted:
@@ -261,8 +262,8 @@ class Projector:
             except Exception as error:
                 error.add_note(f"projecting {stream}/{partition} at offset {header.offset}")
                 raise
-            if self._wants_outcome(accepted):
-                outcomes.append(outcome_of(accepted))
+            if self._wants_result(accepted):
+                command_results.append(command_result_of(accepted))
         return RowBatch(
             projection=self._projection.name,
             version=self._projection.version,
@@ -270,26 +271,26 @@ class Projector:
             expected=expected,
             position=read.position,
             changes=changes,
-            outcomes=outcomes,
+            command_results=command_results,
             notices=notices,
         )
 
-    def _wants_outcome(self, accepted: Accepted) -> bool:
-        """Whether a client may wait for the outcome: none for reactions, nor for old commands."""
-        if not self._projection.outcomes or accepted.entry.source is not None:
+    def _wants_result(self, accepted: Accepted) -> bool:
+        """Whether a client may wait for the result: none for reactions, nor for old commands."""
+        if not self._projection.command_results or accepted.entry.source is not None:
             return False
-        return accepted.header.at > self._runtime.clock.now_ms() - OUTCOME_KEPT_MS
+        return accepted.header.at > self._runtime.clock.now_ms() - RESULT_KEPT_MS
 
     async def _prune(self) -> None:
         while True:
             beat("working")
-            await self._store.prune_outcomes(OUTCOME_KEPT_MS)
+            await self._store.prune_command_results(RESULT_KEPT_MS)
             beat("waiting")
             await self._runtime.clock.sleep(PRUNE_EVERY_MS)
 
 
-def outcome_of(accepted: Accepted) -> CommandResult:
-    """The outcome of the command that this entry decides. Pure."""
+def command_result_of(accepted: Accepted) -> CommandResult:
+    """The result of the command that this entry decides. Pure."""
     header = accepted.header
     refused = next((event for event in accepted.events if isinstance(event, Rejected)), None)
     repeated = next((event for event in accepted.events if isinstance(event, Repeated)), None)

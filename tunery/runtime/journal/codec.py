@@ -64,8 +64,16 @@ def _codec(name: str, command: Any, event: Any, upcasts: Any) -> Codec:
     return Codec(msgspec.json.Decoder(command), msgspec.json.Decoder(event), dict(upcasts))
 
 
+#: the stream of each name that was asked for last, as hashing the types takes longer than decoding
+_LATEST: dict[str, tuple[Stream, Codec]] = {}
+
+
 def codec_of(stream: Stream) -> Codec:
-    return _codec(stream.name, stream.command, stream.event, stream.upcasts)
+    latest = _LATEST.get(stream.name)
+    if latest is None or latest[0] is not stream:
+        codec = _codec(stream.name, stream.command, stream.event, stream.upcasts)
+        latest = _LATEST[stream.name] = (stream, codec)
+    return latest[1]
 
 
 def decode_record(value: bytes) -> JournalRecord:

@@ -17,7 +17,7 @@ from tunery.runtime.journal.reader import START, Position
 from tunery.runtime.verbs import Change
 
 FAILURE_CHARACTERS_MAX: Final = 2_000
-OUTCOMES_CHANNEL: Final = "outcomes"
+COMMAND_RESULTS_CHANNEL: Final = "command_results"
 TODOS_CHANNEL: Final = "todos"
 StreamPartition: TypeAlias = tuple[str, int]
 """Name of a stream, and the number of a partition of its journal."""
@@ -84,7 +84,7 @@ class SavedPosition:
 
 @dataclass(frozen=True)
 class CommandResult:
-    """The outcome of one command.
+    """The result of one command.
 
     command_id: the command.
     stream, partition, offset: the journal record that decided it.
@@ -117,7 +117,7 @@ class RowBatch:
     expected: the offset that the stored position must have, or the batch is stale.
     position: the new position.
     changes: of rows and to-do rows, in the order of the entries.
-    outcomes: what became of commands.
+    command_results: of the commands that the batch decides.
     notices: sent to the projection's channel (its name) once the batch is in.
     """
 
@@ -127,7 +127,7 @@ class RowBatch:
     expected: int
     position: Position
     changes: Sequence[Change] = ()
-    outcomes: Sequence[CommandResult] = ()
+    command_results: Sequence[CommandResult] = ()
     notices: Sequence[str] = ()
 
 
@@ -194,10 +194,10 @@ class Store(Protocol):
     async def finish(self, row: LeasedRow) -> None:
         """Remove a row whose effect has no command to send, so that no event will remove it."""
 
-    async def outcome(self, command_id: str) -> CommandResult | None:
-        """The outcome of a command; None while it is undecided, or after its row was pruned."""
+    async def command_result(self, command_id: str) -> CommandResult | None:
+        """The result of a command; None while it is undecided, or after its row was pruned."""
 
-    async def prune_outcomes(self, age_ms: Ms) -> int:
+    async def prune_command_results(self, age_ms: Ms) -> int:
         """Remove the results of commands written longer than `age_ms` ago; how many."""
 
     async def put_digest(self, partition: StreamPartition, offset: int, state_hash: str) -> None:
@@ -208,7 +208,7 @@ class Store(Protocol):
     ) -> AbstractAsyncContextManager[None]:
         """Call `on_notice` with each notice while the context is open; with "" after a gap.
 
-        Channels: OUTCOMES_CHANNEL (command ids), TODOS_CHANNEL (kinds), a projection's name.
+        Channels: COMMAND_RESULTS_CHANNEL (command ids), TODOS_CHANNEL (kinds), a projection's name.
         """
 
     async def rows(self, table: str, where: Row | None = None) -> Sequence[dict[str, Any]]:

@@ -13,7 +13,7 @@ from schemas.units import Ms
 from tunery.runtime.clock import Clock, SystemClock
 from tunery.runtime.journal.reader import START
 from tunery.runtime.store.abstract import (
-    OUTCOMES_CHANNEL,
+    COMMAND_RESULTS_CHANNEL,
     TODOS_CHANNEL,
     CommandResult,
     CommitResult,
@@ -52,7 +52,7 @@ class MemoryStore:
         self._positions: dict[str, dict[StreamPartition, SavedPosition]] = {}
         self._tables: dict[str, dict[tuple[Any, ...], dict[str, Any]]] = {}
         self._todos: dict[tuple[str, str], _TodoRow] = {}
-        self._outcomes: dict[str, tuple[Ms, CommandResult]] = {}
+        self._command_results: dict[str, tuple[Ms, CommandResult]] = {}
         self._listeners: dict[str, list[Callable[[str], None]]] = {}
         self.digests: dict[StreamPartition, tuple[int, str]] = {}  # offset and hash
         self._count = 0
@@ -100,9 +100,9 @@ class MemoryStore:
         self._apply(batch.projection, plan)
         positions[batch.partition] = replace(saved, position=batch.position)
         now = self._clock.now_ms()
-        for outcome in batch.outcomes:
-            self._outcomes.setdefault(outcome.command_id, (now, outcome))
-            self._notify(OUTCOMES_CHANNEL, outcome.command_id)
+        for result in batch.command_results:
+            self._command_results.setdefault(result.command_id, (now, result))
+            self._notify(COMMAND_RESULTS_CHANNEL, result.command_id)
         for kind in sorted({todo.kind for todo in plan.todos}):
             self._notify(TODOS_CHANNEL, kind)
         for notice in batch.notices:
@@ -180,15 +180,15 @@ class MemoryStore:
         if self._leased(row) is not None:
             del self._todos[row.kind, row.id]
 
-    async def outcome(self, command_id: str) -> CommandResult | None:
-        written = self._outcomes.get(command_id)
+    async def command_result(self, command_id: str) -> CommandResult | None:
+        written = self._command_results.get(command_id)
         return written[1] if written else None
 
-    async def prune_outcomes(self, age_ms: Ms) -> int:
+    async def prune_command_results(self, age_ms: Ms) -> int:
         before = self._clock.now_ms() - age_ms
-        old = [command_id for command_id, (at, _) in self._outcomes.items() if at < before]
+        old = [command_id for command_id, (at, _) in self._command_results.items() if at < before]
         for command_id in old:
-            del self._outcomes[command_id]
+            del self._command_results[command_id]
         return len(old)
 
     async def put_digest(self, partition: StreamPartition, offset: int, state_hash: str) -> None:

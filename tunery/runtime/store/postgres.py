@@ -16,8 +16,8 @@ from tunery.runtime.journal.reader import START, load_position
 from tunery.runtime.store import rows as encoding
 from tunery.runtime.store import statements as sql
 from tunery.runtime.store.abstract import (
+    COMMAND_RESULTS_CHANNEL,
     FAILURE_CHARACTERS_MAX,
-    OUTCOMES_CHANNEL,
     TODOS_CHANNEL,
     BadChange,
     CommandResult,
@@ -299,7 +299,7 @@ class PostgresStore:
         steps += [
             (sql.TODO_DONE, done),
             (sql.TODO_PUT, todos),
-            (sql.OUTCOME_PUT, [vars(outcome) for outcome in batch.outcomes]),
+            (sql.RESULT_PUT, [vars(result) for result in batch.command_results]),
             (sql.NOTIFY, self._notices(batch, plan)),
         ]
         return [step for step in steps if step[1]]
@@ -309,7 +309,10 @@ class PostgresStore:
         return [
             {"channel": self._channel(channel), "notice": notice}
             for channel, notices in (
-                (OUTCOMES_CHANNEL, [outcome.command_id for outcome in batch.outcomes]),
+                (
+                    COMMAND_RESULTS_CHANNEL,
+                    [result.command_id for result in batch.command_results],
+                ),
                 (TODOS_CHANNEL, sorted({todo.kind for todo in plan.todos})),
                 (batch.projection, list(dict.fromkeys(batch.notices))),
             )
@@ -364,16 +367,16 @@ class PostgresStore:
     async def finish(self, row: LeasedRow) -> None:
         await self._run(sql.FINISH, *_lease_key(row))
 
-    async def outcome(self, command_id: str) -> CommandResult | None:
+    async def command_result(self, command_id: str) -> CommandResult | None:
         with named_errors():
-            row = await self._pool.fetchrow(sql.OUTCOME_GET, command_id)
+            row = await self._pool.fetchrow(sql.RESULT_GET, command_id)
         if row is None:
             return None
         reason = row["reason"]
         known = None if reason is None else msgspec.convert(reason, Reason)
         return CommandResult(**{**dict(row), "reason": known})
 
-    async def prune_outcomes(self, age_ms: Ms) -> int:
+    async def prune_command_results(self, age_ms: Ms) -> int:
         return await self._run(sql.PRUNE, age_ms)
 
     async def put_digest(self, partition: StreamPartition, offset: int, state_hash: str) -> None:

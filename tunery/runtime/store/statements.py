@@ -33,7 +33,7 @@ CREATE TABLE IF NOT EXISTS todos (
 );
 CREATE INDEX IF NOT EXISTS todos_turn ON todos (kind, tenant, due, number);
 CREATE INDEX IF NOT EXISTS todos_leased ON todos (kind, tenant) WHERE row_lease IS NOT NULL;
-CREATE TABLE IF NOT EXISTS outcomes (
+CREATE TABLE IF NOT EXISTS command_results (
     command_id text PRIMARY KEY,
     stream text NOT NULL,
     partition integer NOT NULL,
@@ -48,7 +48,7 @@ CREATE TABLE IF NOT EXISTS outcomes (
     repeated_of text,
     written_at timestamptz NOT NULL DEFAULT now()
 );
-CREATE INDEX IF NOT EXISTS outcomes_written_at ON outcomes (written_at);
+CREATE INDEX IF NOT EXISTS command_results_written_at ON command_results (written_at);
 CREATE TABLE IF NOT EXISTS digests (
     stream text NOT NULL,
     partition integer NOT NULL,
@@ -106,12 +106,12 @@ DELETE FROM todos AS t USING jsonb_to_recordset($1::jsonb) AS d (kind text, id t
 WHERE t.kind = d.kind AND t.id = d.id
 """
 
-OUTCOME_PUT: Final = """
-INSERT INTO outcomes (command_id, stream, partition, "offset", at, tenant, key, seq,
+RESULT_PUT: Final = """
+INSERT INTO command_results (command_id, stream, partition, "offset", at, tenant, key, seq,
                       code, reason, param, repeated_of)
 SELECT command_id, stream, partition, "offset", at, tenant, key, seq,
        code, reason, param, repeated_of
-FROM jsonb_populate_recordset(NULL::outcomes, $1::jsonb)
+FROM jsonb_populate_recordset(NULL::command_results, $1::jsonb)
 ON CONFLICT DO NOTHING
 """
 
@@ -120,10 +120,10 @@ SELECT pg_notify(channel, notice)
 FROM jsonb_to_recordset($1::jsonb) AS n (channel text, notice text)
 """
 
-OUTCOME_GET: Final = """
+RESULT_GET: Final = """
 SELECT command_id, stream, partition, "offset", at, tenant, key, seq,
        code, reason, param, repeated_of
-FROM outcomes WHERE command_id = $1
+FROM command_results WHERE command_id = $1
 """
 
 # A row lease is a column and no open transaction: an effect may take hours. SKIP LOCKED keeps two
@@ -192,4 +192,4 @@ ON CONFLICT (stream, partition) DO UPDATE
 SET journal_offset = excluded.journal_offset, state_hash = excluded.state_hash
 """
 
-PRUNE: Final = "DELETE FROM outcomes WHERE written_at < now() - $1 * interval '1 ms'"
+PRUNE: Final = "DELETE FROM command_results WHERE written_at < now() - $1 * interval '1 ms'"

@@ -1,7 +1,7 @@
 """Monthly budgets: how they are set, what they refuse, and what is told about them."""
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, TypeAlias
 
 from schemas import errors
 from schemas.admission import (
@@ -32,6 +32,7 @@ from services.scheduler.domain.job.state import OpenJob, TenantJobs
 
 BUDGETS_MAX: Final = 1_000
 THRESHOLDS: Final = (50, 80, 100)  # percent of a budget
+Counting: TypeAlias = HoldTaken | UsageCounted | JobEnded | BudgetSet  # what moves totals
 
 
 def change_budget(tenant: TenantJobs, command: SetBudget | RemoveBudget) -> tuple[Event, ...]:
@@ -109,21 +110,39 @@ def follow_budgets(
     tenant: TenantJobs, events: tuple[Event, ...], ctx: Context
 ) -> tuple[Event, ...]:
     """New totals of the budgets that these events change, and the thresholds that they reach."""
-    if not any(
-        isinstance(event, HoldTaken | UsageCounted | JobEnded | BudgetSet) for event in events
-    ):
+    if not any(isinstance(event, Counting) for event in events):
         return ()
     after = tenant
     for event in events:
         after = evolve_tenant(after, event, ctx)
     month, follow_ups = month_of(hour_of(ctx.at)), list[Event]()
-    for budget_id, terms in sorted(after.budgets.items()):
+    for budget_id in sorted(_affected(after, events)):
+        terms = after.budgets.get(budget_id)
+        if terms is None:
+            continue
         use = budget_use(after, terms, ctx.at)
         known = tenant.budgets.get(budget_id) == terms
         if not known or use != budget_use(tenant, terms, ctx.at):
             follow_ups.append(BudgetCounted(budget_id=budget_id, month=month, use=use))
             follow_ups.extend(_thresholds(after, terms, use, month))
     return tuple(follow_ups)
+
+
+def _affected(after: TenantJobs, events: tuple[Event, ...]) -> set[str]:
+    """Ids of the budgets that these events may change: of all jobs, and of the jobs' API keys."""
+    budget_ids: set[str | None] = set()
+    for event in events:
+        if isinstance(event, BudgetSet):
+            budget_ids.add(event.terms.budget_id)
+        elif isinstance(event, Counting):
+            job, ended = after.jobs.get(event.job_id), after.ended.get(event.job_id)
+            charge = None if ended is None else ended.charge
+            budget_ids |= {
+                TENANT_BUDGET,
+                None if job is None else job.key_id,
+                None if charge is None else charge.key_id,
+            }
+    return {budget_id for budget_id in budget_ids if budget_id is not None}
 
 
 def _thresholds(

@@ -11,24 +11,14 @@ from schemas.account import (
     PlanTerms,
     TenantCreated,
 )
-from schemas.envelope import Header
 from schemas.job import SetLimits
 from schemas.sealed import Sealed
 from services.billing.react import react_account
+from tests.unit.services.headers import header
 
 SEALED = Sealed(key_id="k", nonce=b"n", ciphertext=b"c")
 LIMITS = Limits(soft_gpu_ms=10, hard_gpu_ms=20, concurrency=2)
-HEADER = Header(
-    stream="account",
-    partition=0,
-    offset=0,
-    at=0,
-    key="acme",
-    tenant="acme",
-    seq=1,
-    command_id="c",
-    incarnation=0,
-)
+HEADER = header("account")
 
 
 @pytest.mark.parametrize(

@@ -2,24 +2,14 @@
 
 import pytest
 
-from schemas.envelope import Header
 from schemas.job import JobEnded, PhaseSet, VerdictDue, VerdictRecorded
 from schemas.training import BlobFile
 from services.eval.project import VERDICT, project
 from tests.unit.services.gateway.jobs.job_events import SUMMARY
+from tests.unit.services.headers import header
 from tunery.runtime.verbs import Done, Todo
 
-HEADER = Header(
-    stream="job",
-    partition=0,
-    offset=0,
-    at=0,
-    key="acme",
-    tenant="acme",
-    seq=1,
-    command_id="c",
-    incarnation=0,
-)
+HEADER = header("job")
 DUE = VerdictDue(
     job_id="ftjob-1", scores=BlobFile(name="scores.json", blob="b", sha256="ab" * 32, bytes=1)
 )

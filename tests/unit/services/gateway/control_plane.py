@@ -26,8 +26,8 @@ from services.gateway.jobs.feeds import Feeds
 from services.gateway.jobs.results import results
 from services.gateway.jobs.telemetry import TelemetryReader
 from services.gateway.settings import GatewaySettings
+from services.gateway.web.command_results import CommandResults
 from services.gateway.web.commands import CommandSender
-from services.gateway.web.outcomes import Outcomes
 from services.ingest.app import DATASETS
 from services.ingest.react import react_dataset
 from services.registry.app import MODELS
@@ -149,18 +149,18 @@ class ControlPlane:
 async def control_plane() -> AsyncIterator[ControlPlane]:
     shared = await memory_servers()
     runtime = shared.runtime("gateway")
-    outcomes = Outcomes(runtime.store)
+    command_results = CommandResults(runtime.store)
     settings = GatewaySettings(
         admin_key_sha256=hashlib.sha256(ADMIN_KEY.encode()).hexdigest(), file_bytes_max=100_000
     )
-    deps = deps_of(runtime, settings, outcomes)
+    deps = deps_of(runtime, settings, command_results)
     deps = replace(
         deps,
-        commands=CommandSender(runtime.sender, outcomes, wait_ms_max=WAIT_MS_MAX),
+        commands=CommandSender(runtime.sender, command_results, wait_ms_max=WAIT_MS_MAX),
         feeds=Feeds(runtime.store, deps.views, runtime.clock, late_ms=LATE_MS),
         draw=os.urandom,
     )
-    hosts = _hosts(shared, runtime, outcomes, deps)
+    hosts = _hosts(shared, runtime, command_results, deps)
     tasks = [asyncio.create_task(host.run(), name=host.name) for host in hosts]
     transport = httpx.ASGITransport(app=create_app(deps))
     headers = {"authorization": f"Bearer {ADMIN_KEY}"}
@@ -199,7 +199,7 @@ async def _add_base(plane: ControlPlane) -> None:
 
 
 def _hosts(
-    shared: MemoryServers, runtime: Runtime, outcomes: Outcomes, deps: JobDeps
+    shared: MemoryServers, runtime: Runtime, command_results: CommandResults, deps: JobDeps
 ) -> list[Host]:
     others = {name: shared.runtime(name) for name in ("billing", "ingest", "scheduler", "registry")}
     return [
@@ -211,7 +211,7 @@ def _hosts(
         Reactor(others["scheduler"], JOB, react_job),
         AggregateHost(others["registry"], MODELS),
         Reactor(others["registry"], MODEL, react_model),
-        outcomes,
+        command_results,
         deps.feeds,
         Projector(runtime, VIEWS_PROJECTION),
         TelemetryReader(runtime),

@@ -14,11 +14,11 @@ from schemas.dataset import (
     PrepareSpec,
     Validation,
 )
-from schemas.envelope import Header
 from schemas.model import Base, BaseAdded
 from schemas.reasons import Failure, failing
 from schemas.sealed import Sealed
 from services.ingest.project import BASES, ERASE, PREPARE, VALIDATE, EraseFileBlob, project
+from tests.unit.services.headers import header
 from tunery.runtime.verbs import Done, Todo, Upsert
 
 SHA = "a" * 64
@@ -44,17 +44,7 @@ PREPARED = Prepared(
     tokens=1,
     trainable_tokens=1,
 )
-AT = Header(
-    stream="dataset",
-    partition=0,
-    offset=0,
-    at=0,
-    key="acme",
-    tenant="acme",
-    seq=1,
-    command_id="c",
-    incarnation=0,
-)
+AT = header("dataset")
 FAILED = Failure(code="platform_error", reason=failing("preparation_failed"))
 
 

@@ -7,23 +7,14 @@ from schemas.account import (
     EndpointTerms,
     WebhookEvent,
 )
-from schemas.envelope import Header, Reason, Rejected
+from schemas.envelope import Reason, Rejected
 from schemas.sealed import Sealed
 from services.notifier.project import DELIVER, SECRETS, project
+from tests.unit.services.headers import header
 from tunery.runtime.verbs import Done, Todo, Upsert
 
 SEALED = Sealed("k", b"", b"")
-HEADER = Header(
-    stream="account",
-    partition=0,
-    offset=7,
-    at=1_000,
-    key="acme",
-    tenant="acme",
-    seq=1,
-    command_id="c",
-    incarnation=0,
-)
+HEADER = header("account", offset=7, at=1_000)
 KEY = {"tenant": "acme", "id": "we_1"}
 
 

@@ -11,7 +11,7 @@ from schemas.job import ResumeJob
 from schemas.pool import PlacementClosed
 from schemas.units import month_of
 from services.scheduler.domain.job import steps
-from services.scheduler.domain.pool import closing, evolve
+from services.scheduler.domain.pool import closing, evolve, nodes
 from services.scheduler.domain.pool.usage import ChargedHour
 from simulator.control_plane.samples import POOL
 from simulator.control_plane.usage_books import WHOLE
@@ -101,6 +101,14 @@ def test_money_a1_without_the_agents_clock_sleep_is_billed(monkeypatch: pytest.M
     assert violated(range(7, SEEDS)).startswith("ledger: ")
 
 
+def test_money_a1_without_unlisted_leases_ending_a_dead_task_holds_its_slot_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Finding A1: the task of an attempt is dead, and its agent lives."""
+    monkeypatch.setattr(nodes, "_unlisted", lambda *_: [])
+    assert violated(range(SEEDS)).startswith("not done after")
+
+
 def test_money_b4_a_credit_in_the_hour_of_the_end_leaves_less_than_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -129,7 +137,7 @@ def test_the_same_seed_gives_the_same_journals() -> None:
 
 def test_every_kind_of_fault_occurs_over_the_seeds() -> None:
     """Over the seeds, every situation occurs for which there is a rule."""
-    worlds = [settled(chaotic(seed)) for seed in range(24)]
+    worlds = [settled(chaotic(seed)) for seed in range(28)]
     outcomes = {e.outcome for w in worlds for e in w.books.quota.ended.values()}
     codes = {e.failure.code for w in worlds for e in w.books.quota.ended.values() if e.failure}
     closed = {
@@ -147,6 +155,11 @@ def test_every_kind_of_fault_occurs_over_the_seeds() -> None:
     assert {("lost", None), ("preempted", None), ("failed", "budget"), ("not_started", None)} <= (
         closed
     )
+    kinds = set().union(*(world.faults for world in worlds))
+    assert {"zone lost", "outage", "plan changed", "attempt task died"} <= kinds
+    assert "node failed by itself" in kinds
+    months = {month for w in worlds for t in TENANTS for month in w.job.state[t].used_gpu_ms}
+    assert months == {"2025-11", "2025-12", "2026-01"}
     refused = sum((world.rejected for world in worlds), Counter())
     assert {"stale_token", "hard_limit_exceeded", "illegal_state"} <= set(refused)
 

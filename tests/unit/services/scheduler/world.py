@@ -7,6 +7,7 @@ come twice. Agents and second books are those of the simulator, which has tasks 
 
 from collections import Counter, deque
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from random import Random
 from typing import Any, Final
@@ -35,6 +36,7 @@ from schemas.training import AttemptOutcome, FailureCause
 from schemas.units import HOUR_MS, month_of
 from services.scheduler.app import JOBS, POOLS
 from services.scheduler.domain.pool.deadlines import earliest
+from services.scheduler.domain.pool.state import Pool
 from services.scheduler.react import react_job, react_pool
 from services.trainer.domain.evolve import evolve
 from services.trainer.domain.state import NodeState
@@ -64,6 +66,9 @@ from tests.unit.services.scheduler.fold import Decider, open_gpu_ms
 TENANTS: Final = ("acme", "globex")
 LANES: Final[tuple[Lane, ...]] = ("premium", "standard", "free")
 HARD_GPU_MS: Final = 5 * HOUR_MS
+MONTH_END: Final = int(datetime(2025, 12, 1, tzinfo=UTC).timestamp()) * 1_000
+YEAR_END: Final = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp()) * 1_000
+BEGINNINGS: Final = (T0, MONTH_END - 3 * HOUR_MS, YEAR_END - 3 * HOUR_MS)
 TTL_MS: Final = 10_000
 STEPS_MAX: Final = 4_000
 CAUSES: Final[tuple[FailureCause, ...]] = (
@@ -86,18 +91,27 @@ class WorldNode:
     alive: bool = False
     retired: bool = False
     last_seen: int = 0
-    leases: tuple[LeaseSeen, ...] = ()
+    leases: tuple[LeaseSeen, ...] | None = ()
     slept_ms: int = 0  # its monotonic clock stood while the broker's ran
+    broken: bool = False  # whatever runs on it fails
 
 
 class World:
     def __init__(self, seed: int, nodes: int = 2, chaos: bool = True) -> None:
         self.seed, self.random, self.chaos = seed, Random(seed), chaos
-        self.at = T0 + self.random.randrange(HOUR_MS)
+        self.weather = Random(f"{seed}/weather")  # of faults that hit everybody, or are rare
+        self.faults: Counter[str] = Counter()
+        self.at = self.weather.choice(BEGINNINGS) + self.random.randrange(HOUR_MS)
+        self.away_until = self.at  # until then no agent reaches the log
+        self.held_back: list[Message] = []  # what agents have to say since
+        self.lanes = dict(zip(TENANTS, LANES, strict=False))  # as the gateway knows them
+        self.new_lanes: dict[str, Lane] = {}
         self.job = Decider(JOBS, "", self.at)
         self.pool = Decider(POOLS, POOL, self.at)
         self.queues: dict[str, deque[tuple[str, Message]]] = {"job": deque(), "pool": deque()}
         self.nodes = [WorldNode(f"n{i}", self.random.randint(1, 3)) for i in range(nodes)]
+        for node in self.nodes:
+            node.broken = self.weather.random() < 0.15
         self.gone: list[WorldNode] = []
         self.journal = NodeState(node_id="", incarnation="")  # what every node knows of the pool
         self.beats: dict[Agent, list[Beat]] = {}
@@ -206,7 +220,7 @@ class World:
 
     def calm(self) -> None:
         """Stop all faults; dead nodes stay dead, and one node has never failed under any job."""
-        self.chaos = False
+        self.chaos, self.away_until = False, self.at
         self.gone = [node for node in self.nodes if not node.alive]
         self.nodes = [node for node in self.nodes if node.alive]
         self.nodes.append(WorldNode("fresh", 3))
@@ -232,7 +246,7 @@ class World:
         file_id = f"file-{job_id}"
         if late:
             self.files.append((tenant, file_id))
-        price = replace(spec().price, lane=LANES[TENANTS.index(tenant)])
+        price = replace(spec().price, lane=self.lanes[tenant])
         asked = submit(job_id, count, slots=slots, training_file=file_id, price=price)
         self.send("job", tenant, asked)
         return job_id
@@ -254,16 +268,56 @@ class World:
         self.at += self.random.choice((200, 5_000, MINUTE, *long))
         if self.chaos and self.random.random() < 0.02:
             self._sleep()
+        if self.chaos:
+            self._fail_together()
         due = earliest(self.pool.state)
         if due is not None and due[0] <= self.at:
             self.send("pool", POOL, Tick())
         while self.files and self.random.random() < 0.5:
             tenant, file_id = self.files.pop()
             self.send("job", tenant, self._validated(file_id))
+        self._come_back()
         for node in self.nodes:
             self._act(node)
-        self._watch()
+        if self.at >= self.away_until:
+            self._watch()
         self.drain()
+
+    def _fail_together(self) -> None:
+        """A zone is lost, the log is away, or a plan changes while submissions are in flight."""
+        self.lanes |= self.new_lanes
+        if self.weather.random() < 0.01:
+            self.faults["zone lost"] += 1
+            for node in self.nodes:
+                node.alive = False
+        if self.at >= self.away_until and self.weather.random() < 0.02:
+            self.faults["outage"] += 1
+            self.away_until = self.at + self.weather.randrange(MINUTE, 2 * HOUR_MS)
+        if self.weather.random() < 0.02:
+            self.faults["plan changed"] += 1
+            tenant, lane = self.weather.choice(TENANTS), self.weather.choice(LANES)
+            self.new_lanes[tenant] = lane
+            self.send("job", tenant, limits(HARD_GPU_MS, lane=lane))
+
+    def _come_back(self) -> None:
+        """After an outage agents say what they kept; their heartbeats may be faster."""
+        if self.at < self.away_until or not self.held_back:
+            return
+        if self.weather.random() < 0.5:
+            for node in self.nodes:
+                if node.agent is not None and node.alive:
+                    self._beat(node, node.agent)
+            self._watch()
+        for body in self.held_back:
+            self.send("pool", POOL, body)
+        self.held_back = []
+
+    def _report(self, body: Message) -> None:
+        """What an agent says; it waits while the log is away."""
+        if self.at < self.away_until:
+            self.held_back.append(body)
+        else:
+            self.send("pool", POOL, body)
 
     def _validated(self, file_id: str) -> RecordFile:
         accepted = not self.chaos or self.random.random() < 0.8
@@ -273,18 +327,29 @@ class World:
     def _watch(self) -> None:
         """The watcher: proof of life of those that live, silence of those that do not."""
         seen = tuple(
-            NodeSeen(
-                node_id=node.node_id,
-                incarnation=node.agent.node.incarnation,
-                last_seen=node.last_seen,
-                silent=self.at - node.last_seen > TTL_MS,
-                leases=node.leases,
-            )
+            sight
             for node in (*self.nodes, *self.gone)
             if node.agent is not None and not node.retired
             if node.alive or self.random.random() < 0.7
+            if (sight := self._sight(node, node.agent.node.incarnation)) is not None
         )
         self.send("pool", POOL, ObserveNodes(seen=seen))
+
+    def _sight(self, node: WorldNode, incarnation: str) -> NodeSeen | None:
+        """As of the last heartbeat; before the first as of the registration, None before that."""
+        last_seen, leases = node.last_seen, node.leases
+        if (node.node_id, incarnation) not in self.beats:
+            known = self.pool.state.get(POOL, Pool()).nodes.get(node.node_id)
+            if known is None or known.description.incarnation != incarnation:
+                return None
+            last_seen, leases = known.last_seen, None
+        return NodeSeen(
+            node_id=node.node_id,
+            incarnation=incarnation,
+            last_seen=last_seen,
+            silent=self.at - last_seen > TTL_MS,
+            leases=leases,
+        )
 
     def _act(self, node: WorldNode) -> None:
         agent = node.agent
@@ -295,7 +360,7 @@ class World:
         if self.chaos and self.random.random() < 0.06:
             node.alive = False  # -9; what runs is gone with it
             if self.random.random() < 0.3:
-                self.send("pool", POOL, agent.retire())
+                self._report(agent.retire())
                 node.retired = True
             return
         self._beat(node, agent)
@@ -319,9 +384,11 @@ class World:
         )
         node.agent, node.retired = SimAgent(described, self.diaries, self.journal), False
         self._beat(node, node.agent)
-        self.send("pool", POOL, node.agent.register())
+        self._report(node.agent.register())
 
     def _beat(self, node: WorldNode, agent: SimAgent) -> None:
+        if self.at < self.away_until:
+            return
         beat = agent.heartbeat(self._now_ms(node))
         elapsed = dict(zip(beat.leases, beat.elapsed_ms, strict=True))
         node.last_seen = self.at
@@ -341,18 +408,29 @@ class World:
         return self.at - node.slept_ms + self.random.randint(-50, 50)
 
     def _work(self, node: WorldNode, attempt: SimAttempt) -> None:
-        """One attempt moves on."""
+        """One attempt moves on, unless its task is dead."""
+        if attempt.is_over:
+            if attempt.target == "kill":
+                self._report(attempt.free())
+            return
+        if self.chaos and self.weather.random() < 0.01:
+            self.faults["attempt task died"] += 1
+            attempt.is_over = True
+            return
         if attempt.diary.exited_ms is not None:
-            self.send("pool", POOL, attempt.free())
+            self._report(attempt.free())
         elif attempt.diary.began_ms is None and attempt.target == "run":
             started = attempt.start(partial(self._now_ms, node), self._is_unreadable)
-            self.send("pool", POOL, started)
+            self._report(started)
         elif attempt.diary.began_ms is None:
             self._exit(node, attempt, "not_started")
         elif attempt.target != "run":
             if attempt.target == "drain" and self.random.random() < 0.7:
                 self._checkpoint(node, attempt)
             self._exit(node, attempt, "preempted")
+        elif node.broken and self.chaos:
+            self.faults["node failed by itself"] += 1
+            self._exit(node, attempt, "failed", self.weather.choice(("bad_node", "platform")))
         elif attempt.step < STEPS and self.random.random() < 0.5:
             self._checkpoint(node, attempt)
         elif self.chaos and self.random.random() < 0.15:
@@ -368,7 +446,7 @@ class World:
         attempt.step += STEPS_PER_CHECKPOINT
         report = attempt.capture(self._now_ms(node) - self.random.randrange(3_000))
         if report is not None:
-            self.send("pool", POOL, report)
+            self._report(report)
 
     def _exit(
         self,
@@ -382,7 +460,7 @@ class World:
         ended_ms = self._now_ms(node) - (noticed_late_ms if self.chaos else 0)
         if began_ms is not None:
             ended_ms = max(began_ms, ended_ms)
-        self.send("pool", POOL, attempt.exit(ended_ms, outcome, cause))
+        self._report(attempt.exit(ended_ms, outcome, cause))
 
     # --- what must hold at any prefix -------------------------------------------------------------
 
@@ -393,6 +471,7 @@ class World:
                 continue
             month = month_of(self.at // HOUR_MS)
             used = state.used_gpu_ms.get(month, 0)
+            assert min(state.used_gpu_ms.values(), default=0) >= 0, "a month is below zero"
             assert used + open_gpu_ms(state) <= HARD_GPU_MS, "the hard limit was passed"
         pool = self.pool.state.get(POOL)
         if pool is not None:

@@ -1,6 +1,7 @@
 import asyncio
 import gc
 import logging
+from functools import partial
 
 import pytest
 
@@ -41,7 +42,7 @@ async def test_failing_loops_leave_their_caller_uncancelled() -> None:
     the time-out below then ends in CancelledError: what once ended a projector for ever.
     """
     with pytest.raises(LookupError):
-        await run_together({"failing": fail(), "endless": asyncio.sleep(60)})
+        await run_together({"failing": fail, "endless": partial(asyncio.sleep, 60)})
     assert own_task().cancelling() == 0
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.01):
@@ -58,7 +59,7 @@ async def test_cancelled_child_ends_the_others_and_is_named() -> None:
             other.set()
 
     with pytest.raises(StrayCancellation, match="cancelled one"):
-        await run_together({"cancelled one": cancel_itself(), "other": endless()})
+        await run_together({"cancelled one": cancel_itself, "other": endless})
     assert other.is_set()
 
 

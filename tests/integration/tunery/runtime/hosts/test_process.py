@@ -17,7 +17,7 @@ from examples.first_stream import SEATS, HoldSeats
 from schemas.topics import PARTITIONS
 from simulator.event_core.streams import STREAMS
 from tests.integration.tunery.runtime.hosts import toy_process
-from tests.unit.tunery.runtime.hosts.toy_service import outcome, until
+from tests.unit.tunery.runtime.hosts.toy_service import await_result, until
 from tunery.local import Stack
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.clock import SystemClock
@@ -110,12 +110,12 @@ async def test_commands_sent_while_a_process_is_dead_are_handled_after_its_resta
     async with toy_service(servers.env) as first:
         ready = await first.await_log_line("process.ready")
         assert "projector held" in ready["hosts"]
-        assert (await outcome(store, await submit(client, "keep-1"))).code is None
+        assert (await await_result(store, await submit(client, "keep-1"))).code is None
         assert await held(client) >= {"keep-1"}
         await first.end(signal.SIGKILL)
     pending = [await submit(client, f"keep-{number}") for number in range(2, 12)]
     async with toy_service(servers.env) as second:
-        results = [await outcome(store, command_id, RESTART_S_MAX) for command_id in pending]
+        results = [await await_result(store, command_id, RESTART_S_MAX) for command_id in pending]
         assert {result.code for result in results} == {None}
         assert await held(client) >= {f"keep-{number}" for number in range(1, 12)}
         await second.await_log_line("process.ready")
@@ -130,7 +130,7 @@ async def test_commands_sent_while_a_process_is_dead_are_handled_after_its_resta
 async def test_an_effect_runs_and_its_row_is_removed(servers: Stack, client: Runtime) -> None:
     async with toy_service(servers.env) as process:
         await process.await_log_line("process.ready")
-        await outcome(client.store, await submit(client, "passing"))
+        await await_result(client.store, await submit(client, "passing"))
 
         async def gone() -> bool:
             return not await client.store.rows("todos", {"id": "passing"})
@@ -146,7 +146,7 @@ async def test_a_process_waits_while_its_database_is_down(servers: Stack, client
         command_id = await submit(client, "keep-while-away")
         await process.await_log_line("host.waits")
         await servers.start("postgres")
-        await outcome(client.store, command_id, RESTART_S_MAX)
+        await await_result(client.store, command_id, RESTART_S_MAX)
         assert "keep-while-away" in await held(client)
         status, _ = await process.end(signal.SIGTERM)
         assert status == 0

@@ -1,15 +1,12 @@
 """Given events of `account`, then the tenants as the decider knows them."""
 
 from schemas.account import (
-    DeliveryDue,
     DeliveryEnded,
     DeliveryReport,
     EndpointChange,
     EndpointChanged,
-    EndpointCreated,
     EndpointDeleted,
     EndpointRotated,
-    EndpointTerms,
     Event,
     InvoiceClosed,
     KeyCreated,
@@ -19,7 +16,6 @@ from schemas.account import (
     PlanSet,
     PlanTerms,
     TenantCreated,
-    WebhookEvent,
 )
 from schemas.billing import (
     Statement,
@@ -29,14 +25,13 @@ from schemas.keys import (
     KeyRotation,
     KeyTerms,
 )
-from schemas.sealed import Sealed
 from services.billing.domain.evolve import evolve
 from services.billing.domain.state import CLOSE_AFTER_MS, INITIAL, Accounts, AccountState
-from tests.unit.services.billing.domain.test_decide import LIMITS, SEALED
+from tests.unit.services.account_samples import DUE, ENDPOINT, OTHER, SEALED
+from tests.unit.services.billing.domain.test_decide import LIMITS
 from tunery.billing.periods import period
 
 NOVEMBER = period("2026-11")
-OTHER = Sealed(key_id="k", nonce=b"n", ciphertext=b"d")
 TENANT = TenantCreated(
     name=SEALED, terms=PlanTerms(lane="free", limits=LIMITS, price_version="2026-11")
 )
@@ -44,18 +39,6 @@ KEY = KeyCreated(
     terms=KeyTerms(
         key_id="key-1", name=SEALED, sha256="ab" * 32, hint="…1", scopes=("read",), expires_at=None
     )
-)
-ENDPOINT = EndpointCreated(
-    terms=EndpointTerms(
-        endpoint_id="we-1", name=SEALED, url=SEALED, event_types=("a",), secret_version=1
-    )
-)
-DUE = DeliveryDue(
-    delivery_id="wd-1",
-    endpoint_id="we-1",
-    url=SEALED,
-    secret_version=1,
-    event=WebhookEvent(event_id="evt-1", event_type="a", object_id="ftjob-1", created_at=1),
 )
 
 

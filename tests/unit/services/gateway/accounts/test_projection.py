@@ -3,50 +3,27 @@
 from msgspec.structs import replace
 
 from schemas.account import (
-    DeliveryDue,
     DeliveryEnded,
     DeliveryReport,
     EndpointChange,
     EndpointChanged,
-    EndpointCreated,
     EndpointDeleted,
     EndpointRotated,
-    EndpointTerms,
     KeyCreated,
     KeyRevoked,
     Limits,
     PlanSet,
     PlanTerms,
     TenantCreated,
-    WebhookEvent,
 )
-from schemas.sealed import Sealed
 from services.gateway.accounts.tables import DELIVERIES, ENDPOINTS, KEYS, TENANTS
+from tests.unit.services.account_samples import DUE, ENDPOINT, OTHER, SEALED
 from tests.unit.services.gateway.accounts.test_auth import KEY, ROTATED
 from tests.unit.services.gateway.view_rows import folded, only, rows
 
-SEALED = Sealed(key_id="k", nonce=b"n", ciphertext=b"c")
-OTHER = Sealed(key_id="k", nonce=b"n", ciphertext=b"d")
 LIMITS = Limits(soft_gpu_ms=1, hard_gpu_ms=2, concurrency=3)
 TENANT = TenantCreated(
     name=SEALED, terms=PlanTerms(lane="free", limits=LIMITS, price_version="2026-11")
-)
-ENDPOINT = EndpointCreated(
-    terms=EndpointTerms(
-        endpoint_id="we-1", name=SEALED, url=SEALED, event_types=("a",), secret_version=1
-    )
-)
-DUE = DeliveryDue(
-    delivery_id="wd-1",
-    endpoint_id="we-1",
-    url=SEALED,
-    secret_version=1,
-    event=WebhookEvent(
-        event_id="evt-1",
-        event_type="fine_tuning.job.succeeded",
-        object_id="ftjob-1",
-        created_at=900_000,
-    ),
 )
 
 

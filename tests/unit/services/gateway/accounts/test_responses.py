@@ -19,8 +19,9 @@ from services.gateway.accounts.responses import (
     tenant_response,
 )
 from services.gateway.accounts.tables import DELIVERIES, ENDPOINTS, KEYS, TENANTS
+from tests.unit.services.account_samples import DUE, ENDPOINT
 from tests.unit.services.gateway.accounts.test_auth import KEY
-from tests.unit.services.gateway.accounts.test_projection import DUE, ENDPOINT, TENANT
+from tests.unit.services.gateway.accounts.test_projection import TENANT
 from tests.unit.services.gateway.view_rows import folded, only
 
 

@@ -9,9 +9,9 @@ from schemas import errors
 from schemas.account import DeleteEndpoint
 from schemas.reasons import refusing
 from schemas.topics import ACCOUNT
+from services.gateway.web.command_results import CommandResults, TooManyWaiting
 from services.gateway.web.commands import CommandSender
 from services.gateway.web.errors import ApiError
-from services.gateway.web.outcomes import Outcomes, TooManyWaiting
 from tunery.runtime.bus.abstract import AppendUnknown, TooLarge, Unavailable
 from tunery.runtime.bus.sender import Sender
 from tunery.runtime.store.abstract import CommandResult
@@ -40,17 +40,17 @@ class Decided(MemoryStore):
         super().__init__()
         self.result = result
 
-    async def outcome(self, command_id: str) -> CommandResult | None:
+    async def command_result(self, command_id: str) -> CommandResult | None:
         return self.result
 
 
 async def decide(
     result: CommandResult | None = ACCEPTED, sender: Recorder | None = None
 ) -> CommandResult:
-    outcomes = Outcomes(Decided(result))
-    outcomes._wake("")
+    command_results = CommandResults(Decided(result))
+    command_results._wake("")
     commands = CommandSender(
-        cast(Sender, sender or Recorder()), outcomes, wait_ms_max=600, fresh_id=lambda: "c1"
+        cast(Sender, sender or Recorder()), command_results, wait_ms_max=600, fresh_id=lambda: "c1"
     )
     return await commands.decide(ACCOUNT, "acme", DeleteEndpoint(endpoint_id="we-1"))
 
@@ -105,8 +105,8 @@ async def test_no_decision_in_time_may_still_come() -> None:
 
 
 async def test_too_many_waiting_requests_are_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(self: Outcomes, command_id: str) -> None:
+    def full(self: CommandResults, command_id: str) -> None:
         raise TooManyWaiting
 
-    monkeypatch.setattr(Outcomes, "expect", full)
+    monkeypatch.setattr(CommandResults, "expect", full)
     assert (await refusal_of()).code == "service_unavailable"

@@ -10,7 +10,7 @@ from schemas.topics import PARTITIONS
 from tests.unit.tunery.runtime.hosts.toy_service import (
     HELD,
     Toy,
-    outcome,
+    await_result,
     project,
     running,
     toy,
@@ -30,8 +30,10 @@ async def settled(toy: Toy) -> None:
     """Until the projection has taken in what was decided on every command sent."""
 
     async def all_in() -> bool:
-        outcomes = [await toy.runtime.store.outcome(command_id) for command_id in toy.sent]
-        return None not in outcomes
+        command_results = [
+            await toy.runtime.store.command_result(command_id) for command_id in toy.sent
+        ]
+        return None not in command_results
 
     await until(all_in)
 
@@ -40,21 +42,21 @@ async def held(toy: Toy) -> dict[str, int]:
     return {row["key"]: row["seats"] for row in await toy.runtime.store.rows("held")}
 
 
-async def test_events_become_rows_and_outcomes() -> None:
+async def test_events_become_rows_and_command_results() -> None:
     async with toy() as service, running(Projector(service.runtime, HELD)):
         store = service.runtime.store
-        accepted = await outcome(store, await service.send("a", HoldSeats(seats=2)))
+        accepted = await await_result(store, await service.send("a", HoldSeats(seats=2)))
         assert (accepted.code, accepted.key, accepted.stream, accepted.seq) == (
             None,
             "a",
             "seats",
             1,
         )
-        refused = await outcome(store, await service.send("a", HoldSeats(seats=9)))
+        refused = await await_result(store, await service.send("a", HoldSeats(seats=9)))
         expected = Reason(code="seats_at_most", params={"held": 2, "limit": 5})
         assert (refused.code, refused.reason) == ("full", expected)
         assert await held(service) == {"a": 2}
-        await outcome(store, await service.send("a", ReleaseSeats(seats=2)))
+        await await_result(store, await service.send("a", ReleaseSeats(seats=2)))
         assert await held(service) == {}
 
 

@@ -47,7 +47,7 @@ HELD = Projection(
     streams=(SEATS,),
     project=project,
     tables=("held",),
-    outcomes=True,
+    command_results=True,
     notify=notify,
 )
 
@@ -120,13 +120,13 @@ async def until(condition: Callable[[], Awaitable[Any]], wait_s: float = WAIT_S)
             await asyncio.sleep(0.01)
 
 
-async def outcome(store: Store, command_id: str, wait_s: float = WAIT_S) -> CommandResult:
+async def await_result(store: Store, command_id: str, wait_s: float = WAIT_S) -> CommandResult:
     """What became of the command, once the projection has it."""
 
     async def there() -> bool:
-        return await store.outcome(command_id) is not None
+        return await store.command_result(command_id) is not None
 
     await until(there, wait_s)
-    result = await store.outcome(command_id)
+    result = await store.command_result(command_id)
     assert result is not None
     return result

@@ -110,7 +110,7 @@ async def test_projections_stop_at_an_undecodable_record() -> None:
     async with toy_service.toy() as service:
         sent = await service.send(KEY, HoldSeats(seats=1))
         async with toy_service.running(Projector(service.runtime, toy_service.HELD)):
-            await toy_service.outcome(service.runtime.store, sent)
+            await toy_service.await_result(service.runtime.store, sent)
         spoil(service.world, b"SeatsHeld.v1", b"SeatsHeld.v9")
         fresh = service.again(MemoryStore(service.runtime.clock))
         projector = Projector(fresh.runtime, toy_service.HELD)

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from services.gateway.web import outcomes as adapter
-from services.gateway.web.outcomes import Outcomes
+from services.gateway.web import command_results as adapter
+from services.gateway.web.command_results import CommandResults
 from tunery.runtime.store.abstract import CommandResult, StoreUnavailable
 from tunery.runtime.store.memory import MemoryStore
 
@@ -21,7 +21,7 @@ class Flaky(MemoryStore):
         super().__init__()
         self.answers = list(answers)
 
-    async def outcome(self, command_id: str) -> CommandResult | None:
+    async def command_result(self, command_id: str) -> CommandResult | None:
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, Exception):
             raise answer
@@ -39,10 +39,10 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 async def timed_wait(
     *answers: CommandResult | Exception | str | None,
 ) -> tuple[CommandResult | None, float]:
-    outcomes = Outcomes(Flaky(*answers))
-    with outcomes.expect("c1"):
+    command_results = CommandResults(Flaky(*answers))
+    with command_results.expect("c1"):
         begun = time.monotonic()
-        result = await outcomes.wait("c1", WAIT_MS)
+        result = await command_results.wait("c1", WAIT_MS)
         return result, time.monotonic() - begun
 
 

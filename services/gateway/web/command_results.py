@@ -1,4 +1,4 @@
-"""Waits for the outcome of a command: its row in `outcomes`, announced by NOTIFY."""
+"""Waits for the result of a command: its row in `command_results`, announced by NOTIFY."""
 
 import asyncio
 from collections.abc import Iterator
@@ -7,7 +7,12 @@ from typing import Final
 
 from schemas.units import Ms
 from services.gateway.web.timeouts import in_time
-from tunery.runtime.store.abstract import OUTCOMES_CHANNEL, CommandResult, Store, StoreUnavailable
+from tunery.runtime.store.abstract import (
+    COMMAND_RESULTS_CHANNEL,
+    CommandResult,
+    Store,
+    StoreUnavailable,
+)
 from tunery.runtime.watchdog import wait_forever
 
 POLL_MS: Final[Ms] = 500  # look again after this, in case a notice was lost
@@ -19,10 +24,10 @@ class TooManyWaiting(Exception):
     """More requests wait for decisions than this process allows."""
 
 
-class Outcomes:
+class CommandResults:
     """Implements `Host`. `expect` before the command is sent, `wait` after it."""
 
-    name = "outcomes"
+    name = "command_results"
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -30,7 +35,7 @@ class Outcomes:
         self._listening = asyncio.Event()
 
     async def run(self) -> None:
-        async with self._store.listen(OUTCOMES_CHANNEL, self._wake):
+        async with self._store.listen(COMMAND_RESULTS_CHANNEL, self._wake):
             self._listening.set()
             await wait_forever()
 
@@ -49,7 +54,7 @@ class Outcomes:
             del self._waiting[command_id]
 
     async def wait(self, command_id: str, wait_ms: Ms) -> CommandResult | None:
-        """The outcome, or None when there is none after `wait_ms`, or when the store has been away
+        """The result, or None when there is none after `wait_ms`, or when the store has been away
         for AWAY_MS_MAX: it may still come.
         """
         announced, clock = self._waiting[command_id], asyncio.get_running_loop().time
@@ -77,7 +82,7 @@ class Outcomes:
     async def _read(self, command_id: str) -> CommandResult | None:
         """Raises StoreUnavailable after AWAY_MS_MAX at the latest."""
         try:
-            return await in_time(self._store.outcome(command_id), AWAY_MS_MAX)
+            return await in_time(self._store.command_result(command_id), AWAY_MS_MAX)
         except TimeoutError as error:
             raise StoreUnavailable(f"no answer in {AWAY_MS_MAX} ms") from error
 

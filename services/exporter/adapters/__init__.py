@@ -1,0 +1,4 @@
+"""Formats of files.
+
+files     CSV and Parquet
+"""

@@ -1,0 +1,136 @@
+"""Use and credits as charges of FOCUS 1.2 (https://focus.finops.org), one for each event.
+
+Quantities and amounts are Decimals with twelve places. Tunery's own columns begin with x_.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from decimal import ROUND_HALF_EVEN, Context, Decimal
+from typing import Any, Final
+
+from msgspec import Struct
+
+from schemas.account import Lane
+from schemas.billing import PriceBook
+from schemas.envelope import Header
+from schemas.pool import UsageCredited, UsageSliced
+from schemas.topics import POOL
+from schemas.units import HOUR_MS, GpuMs, Micro
+from tunery.billing.lines import CREDIT_OF_CAUSE, WORK_OF_ROLE, PriceMissing
+from tunery.billing.periods import period_of
+
+EXACT: Final = Context(prec=60, rounding=ROUND_HALF_EVEN)
+TWELFTH_DECIMAL: Final = Decimal("0.000000000001")
+MICRO: Final = 1_000_000
+UNIT: Final = "GPU-Hours"
+SERVICE: Final = "Fine-tuning"
+#: column → its type: text, time, decimal or whole number; in the order of the files
+COLUMNS: Final[Mapping[str, type]] = {
+    **dict.fromkeys(("BilledCost", "ContractedCost", "EffectiveCost", "ListCost"), Decimal),
+    **dict.fromkeys(("BillingAccountId", "BillingAccountName", "BillingAccountType"), str),
+    "BillingCurrency": str,
+    **dict.fromkeys(("BillingPeriodStart", "BillingPeriodEnd"), datetime),
+    **dict.fromkeys(("ChargeCategory", "ChargeClass", "ChargeDescription", "ChargeFrequency"), str),
+    **dict.fromkeys(("ChargePeriodStart", "ChargePeriodEnd"), datetime),
+    "ConsumedQuantity": Decimal,
+    "ConsumedUnit": str,
+    **dict.fromkeys(("ContractedUnitPrice", "ListUnitPrice", "PricingQuantity"), Decimal),
+    **dict.fromkeys(("PricingCategory", "PricingUnit", "InvoiceId", "InvoiceIssuerName"), str),
+    **dict.fromkeys(("ProviderName", "PublisherName", "RegionId", "RegionName"), str),
+    **dict.fromkeys(("ResourceId", "ResourceName", "ResourceType"), str),
+    **dict.fromkeys(("ServiceCategory", "ServiceName", "ServiceSubcategory"), str),
+    **dict.fromkeys(("SkuId", "SkuMeter", "SkuPriceId", "SubAccountId", "SubAccountName"), str),
+    "Tags": str,
+    **dict.fromkeys(("x_ServiceProviderName", "x_HostProviderName"), str),
+    **dict.fromkeys(("x_GpuMilliseconds", "x_UsedGpuMilliseconds", "x_GpuHourMicro"), int),
+    **dict.fromkeys(("x_Attempt", "x_JournalPartition", "x_Incarnation", "x_JournalOffset"), int),
+    **dict.fromkeys(("x_Role", "x_Lane", "x_Cause", "x_Topic"), str),
+}
+
+
+class ExportedCharge(Struct, frozen=True):
+    """One row of the files: whose it is, of which month, and its columns."""
+
+    tenant: str
+    month: str
+    columns: Mapping[str, Any]
+
+
+def charge_of(
+    header: Header,
+    event: UsageSliced | UsageCredited,
+    books: Mapping[str, PriceBook],
+    provider: str,
+) -> ExportedCharge:
+    """The charge of an event. Raises PriceMissing."""
+    lease = event.lease
+    credit = event if isinstance(event, UsageCredited) else None
+    gpu_ms = event.billable_gpu_ms if isinstance(event, UsageSliced) else -event.lost_gpu_ms
+    book = _book(books, lease.price_version, lease.lane)
+    hourly = book.gpu_hour_micro[lease.lane]
+    month = period_of(event.hour_utc * HOUR_MS)
+    cost, unit_price = cost_of(gpu_ms, hourly), Decimal(hourly) / MICRO
+    hours = EXACT.divide(Decimal(gpu_ms), HOUR_MS).quantize(TWELFTH_DECIMAL, context=EXACT)
+    work = WORK_OF_ROLE[lease.role]
+    values: dict[str, Any] = {
+        **dict.fromkeys(("BilledCost", "ContractedCost", "EffectiveCost", "ListCost"), cost),
+        **dict.fromkeys(("BillingAccountId", "BillingAccountName"), lease.tenant),
+        "BillingAccountType": "Tenant",
+        "BillingCurrency": book.currency,
+        "BillingPeriodStart": _time(month.first_hour),
+        "BillingPeriodEnd": _time(month.end_hour),
+        "ChargeCategory": "Usage" if credit is None else "Credit",
+        "ChargeDescription": work
+        if credit is None
+        else f"credit for {work}: {CREDIT_OF_CAUSE.get(credit.cause, credit.cause)}",
+        "ChargeFrequency": "Usage-Based",
+        "ChargePeriodStart": _time(event.hour_utc),
+        "ChargePeriodEnd": _time(event.hour_utc + 1),
+        "ConsumedQuantity": hours if credit is None else None,
+        "ConsumedUnit": UNIT if credit is None else None,
+        **dict.fromkeys(("ContractedUnitPrice", "ListUnitPrice"), unit_price),
+        "PricingQuantity": hours,
+        "PricingCategory": "Standard",
+        "PricingUnit": UNIT,
+        "InvoiceId": f"{month.name}-{book.currency}",
+        **dict.fromkeys(("InvoiceIssuerName", "ProviderName", "PublisherName"), provider),
+        **dict.fromkeys(("x_ServiceProviderName", "x_HostProviderName"), provider),
+        "ResourceId": lease.job_id,
+        "ResourceType": "Fine-tuning job",
+        "ServiceCategory": "AI and Machine Learning",
+        "ServiceName": SERVICE,
+        "ServiceSubcategory": "AI Platforms",
+        "SkuId": f"gpu-hour/{lease.lane}",
+        "SkuMeter": "GPU time",
+        "SkuPriceId": f"{lease.price_version}/{lease.lane}",
+        "Tags": "{}",
+        "x_GpuMilliseconds": gpu_ms,
+        "x_UsedGpuMilliseconds": event.used_gpu_ms if isinstance(event, UsageSliced) else 0,
+        "x_GpuHourMicro": hourly,
+        "x_Attempt": lease.attempt,
+        "x_JournalPartition": header.partition,
+        "x_Incarnation": header.incarnation,
+        "x_JournalOffset": header.offset,
+        "x_Role": lease.role,
+        "x_Lane": lease.lane,
+        "x_Cause": None if credit is None else credit.cause,
+        "x_Topic": POOL.journal.name,
+    }
+    return ExportedCharge(lease.tenant, month.name, {name: values.get(name) for name in COLUMNS})
+
+
+def cost_of(gpu_ms: GpuMs, gpu_hour_micro: Micro) -> Decimal:
+    """Exact but for the twelfth place: quantity times price, in units of the currency."""
+    cost = EXACT.divide(Decimal(gpu_ms * gpu_hour_micro), HOUR_MS * MICRO)
+    return cost.quantize(TWELFTH_DECIMAL, context=EXACT)
+
+
+def _time(hour: int) -> datetime:
+    return datetime.fromtimestamp(hour * HOUR_MS // 1_000, UTC)
+
+
+def _book(books: Mapping[str, PriceBook], version: str, lane: Lane) -> PriceBook:
+    book = books.get(version)
+    if book is None or lane not in book.gpu_hour_micro:
+        raise PriceMissing(f"no price for lane {lane} in version {version!r} on the log")
+    return book

@@ -1,0 +1,69 @@
+"""Charges: their columns, and sums that are the job's cost."""
+
+from decimal import Decimal
+from random import Random
+
+import pytest
+from msgspec.structs import replace
+
+from schemas.envelope import Header
+from schemas.pool import UsageCredited, UsageSliced
+from schemas.units import HOUR_MS
+from services.exporter.domain.focus import COLUMNS, MICRO, ExportedCharge, charge_of
+from tests.unit.services.exporter.journals import BOOKS, HOUR, credited, lease, sliced
+from tunery.billing.lines import PriceMissing
+from tunery.plan.price import usage_micro
+
+HOURLY = BOOKS["2026-11"].gpu_hour_micro["standard"]
+
+
+def charge(event: UsageSliced | UsageCredited) -> ExportedCharge:
+    header = Header(
+        stream="pool",
+        partition=3,
+        offset=8,
+        at=1,
+        key="default",
+        tenant="",
+        seq=1,
+        command_id="c",
+        incarnation=0,
+    )
+    return charge_of(header, event, BOOKS, "Tunery")
+
+
+def test_use_is_a_charge_of_its_hour_and_month_with_its_place() -> None:
+    columns = charge(sliced(lease(1))).columns
+    assert list(columns) == list(COLUMNS)
+    assert columns["BilledCost"] == Decimal(HOURLY) / MICRO
+    assert columns["ConsumedQuantity"] == columns["PricingQuantity"] == 1
+    assert (columns["ChargeCategory"], columns["ChargeClass"]) == ("Usage", None)
+    assert f"{columns['BillingPeriodEnd']:%Y-%m-%d}" == "2026-12-01"
+    assert (columns["x_JournalPartition"], columns["x_JournalOffset"]) == (3, 8)
+
+
+def test_a_credit_is_below_zero_and_nothing_was_consumed() -> None:
+    columns = charge(credited(lease(1), HOUR_MS // 2)).columns
+    assert columns["BilledCost"] == -Decimal(HOURLY) / MICRO / 2
+    assert (columns["ChargeCategory"], columns["ConsumedQuantity"]) == ("Credit", None)
+
+
+def test_money_sums_of_exported_charges_are_the_jobs_cost_and_time() -> None:
+    random = Random(5)
+    for _ in range(50):
+        events: list[UsageSliced | UsageCredited] = []
+        for hour in range(200):
+            gpu_ms = random.randrange(1, HOUR_MS)
+            events.append(sliced(lease(1), gpu_ms, HOUR + hour))
+            if random.random() < 0.2:
+                events.append(credited(lease(1), random.randrange(1, gpu_ms + 1), HOUR + hour))
+        charges = [charge(event).columns for event in events]
+        gpu_ms = sum(columns["x_GpuMilliseconds"] for columns in charges)
+        cost = sum(columns["BilledCost"] for columns in charges)
+        assert round(cost * MICRO) == usage_micro(gpu_ms, HOURLY)
+
+
+def test_a_price_that_is_missing_is_named() -> None:
+    event = sliced(replace(lease(1), price_version="2030-01"))
+    with pytest.raises(PriceMissing, match="2030-01"):
+        charge(event)
