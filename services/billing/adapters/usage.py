@@ -102,6 +102,9 @@ def _compare(cut: Cut, operator: str, arguments: _Arguments, partition: int | No
         if not cut.incarnations:
             return f"journal_offset {operator} {offset}"
         incarnation = f"{arguments.add(cut.incarnations[partition])}::bigint"
+        if operator == ">=":  # the planner takes a comparison of pairs for one of their first parts
+            same = f"(incarnation = {incarnation} AND journal_offset >= {offset})"
+            return f"({same} OR incarnation > {incarnation})"
         return f"(incarnation, journal_offset) {operator} ({incarnation}, {offset})"
     own = "[journal_partition + 1]"  # arrays count from 1
     offset = f"({arguments.add(list(cut.offsets))}::bigint[]){own}"
