@@ -46,7 +46,7 @@ CREATE TABLE IF NOT EXISTS ledger (
 CREATE INDEX IF NOT EXISTS ledger_tenant_hour ON ledger (tenant, hour_utc);
 CREATE INDEX IF NOT EXISTS ledger_tenant_job ON ledger (tenant, job_id);
 CREATE INDEX IF NOT EXISTS ledger_tenant_position
-    ON ledger (tenant, journal_partition, incarnation, journal_offset);
+    ON ledger (tenant, journal_partition, incarnation, journal_offset, hour_utc);
 """
 TENANTS_DDL: Final = """
 CREATE TABLE IF NOT EXISTS tenants (

@@ -54,6 +54,7 @@ class ControlPlaneSim:
             "agent killed": self._machines(SimMachine.lose_agent),
             "agent frozen": self._machines(SimMachine.freeze),
             "node departed": self._machines(SimMachine.depart),
+            "attempt cancelled": self._machines(SimMachine.cancel_attempt),
         }
         size = context.size
         # One machine is large enough for every job.

@@ -162,8 +162,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "slots",
         seed=9,
     ),
-    Mutant("fencing tokens compared by order", *_REPORT, _by_order, "token", seed=8),
-    Mutant("refund without a token", *_REPORT, _refund_again, "ledger", seed=19),
+    Mutant("fencing tokens compared by order", *_REPORT, _by_order, "token", seed=20),
+    Mutant("refund without a token", *_REPORT, _refund_again, "ledger", seed=28),
     Mutant("a placement closed twice", *_REPORT, _closed_again, "closed", seed=2),
     Mutant(
         "cancelled jobs keep their hold",

@@ -5,6 +5,7 @@ A machine outlives its agents and knows which attempts really run on it.
 
 import asyncio
 from contextlib import suppress
+from random import Random
 from typing import Final
 
 import msgspec
@@ -97,6 +98,10 @@ class SimMachine:
         self.note("thaws")
         agent.port.resume()
 
+    async def cancel_attempt(self) -> None:
+        if self.agent is not None and self.agent.cancel_attempt(self.rng):
+            self.context.broker.tally.add("attempt cancelled")
+
     async def depart(self) -> None:
         """Leave in order: attempts write a checkpoint and end, then the node retires."""
         agent = self.agent
@@ -134,6 +139,13 @@ class AgentTasks:
         self.port.alive = False
         for task in (*self._tasks, *(attempt.task for attempt in self._attempts.values())):
             task.cancel()
+
+    def cancel_attempt(self, rng: Random) -> bool:
+        """Cancel the task of an attempt whose process runs; False: there is none."""
+        running = [name for name, attempt in self._attempts.items() if attempt.is_running]
+        if running:
+            self._attempts[rng.choice(running)].break_off()
+        return bool(running)
 
     async def fact(self, body: Message) -> None:
         await insist(self.port, self._sender, POOL.name, POOL_NAME, body)
@@ -199,11 +211,30 @@ class AttemptTask:
         self.name = f"{agent.incarnation}/{attempt.grant.token.lease}"
         self._noticed: TargetState = "run"
         self._woken = asyncio.Event()
+        self._broken_off = False
         self.task = asyncio.create_task(self._run())
 
     def set_target(self, target: TargetState) -> None:
         if self.attempt.harden(target):
             self._woken.set()
+            if target == "kill" and self._broken_off:
+                self.task = asyncio.create_task(self._sweep())
+
+    @property
+    def is_running(self) -> bool:
+        """Its process runs, and its task waits for it."""
+        return self.name in self.machine.running and not self._broken_off
+
+    def break_off(self) -> None:
+        """Its task ends by a stray cancellation; the process runs on until the pool's kill."""
+        self.machine.note(f"{self.name} is cancelled by mistake")
+        self.task.cancel()
+        self.attempt.is_over = self._broken_off = True
+
+    async def _sweep(self) -> None:
+        """Kill the process that nobody waits for, and free its slots."""
+        self.machine.stop(self.name)
+        await self.agent.fact(self.attempt.free())
 
     @property
     def _target(self) -> TargetState:

@@ -17,6 +17,8 @@ KINDS: Final[Mapping[str, int]] = {
     "agent killed": 2,  # what it started runs on, until the next agent sweeps
     "agent frozen": 3,  # it is paused, perhaps for longer than the TTL, and continues
     "clock ahead": 2,  # the broker's: for some seconds, by up to two hours
+    "stray cancellation": 3,
+    "attempt cancelled": 4,  # its task in the agent, by mistake
     "node departed": 1,  # in order, and comes back
 }
 

@@ -28,7 +28,7 @@ KINDS: Final[Mapping[str, int]] = {
     "stray cancellation": 4,  # of a task that is at some await of some process
 }
 #: Kinds that came later. They are drawn from a copy, so that a seed keeps the rest of its plan.
-LATER_KINDS: Final = ("stray cancellation", "clock ahead")
+LATER_KINDS: Final = ("stray cancellation", "clock ahead", "attempt cancelled")
 
 
 class FaultStep(Struct, frozen=True):

@@ -3,14 +3,12 @@
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 
 from simulator.control_plane.mutants import MUTANTS
 from simulator.control_plane.plan import KINDS
 from simulator.control_plane.scenario import CONTROL_PLANE
-from simulator.engine.command_line import silence
 from simulator.event_core.mutants import Mutant
 from tests.simulation.shards import Shards
 
@@ -22,12 +20,6 @@ HOSTS = (
     *(f"scheduler reactions to {stream}" for stream in ("job", "pool")),
     "billing reactions to account",
 )
-
-
-@pytest.fixture(autouse=True)
-def silent() -> Iterator[None]:
-    with silence():
-        yield
 
 
 @pytest.mark.parametrize("shard", range(SHARDS.count))

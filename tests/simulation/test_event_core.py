@@ -3,11 +3,9 @@
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 
-from simulator.engine.command_line import silence
 from simulator.engine.faults import KINDS
 from simulator.event_core.mutants import MUTANTS, Mutant
 from simulator.event_core.run import RARE
@@ -30,13 +28,6 @@ FAULTS = (
     "store unanswered",
     "effect failed",
 )
-
-
-@pytest.fixture(autouse=True)
-def silent() -> Iterator[None]:
-    """Thousands of stand-downs are logged here; formatting them costs more than the runs."""
-    with silence():
-        yield
 
 
 @pytest.mark.parametrize("shard", range(SHARDS.count))

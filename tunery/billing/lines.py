@@ -7,6 +7,7 @@ the job costs with it less what it costs without, so lines add up to the job's c
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct
@@ -180,6 +181,7 @@ def _priced_job(row: LedgerRow | LineKey) -> PricedJob:
     return PricedJob(job_id=row.job_id, lane=row.lane, price_version=row.price_version)
 
 
+@lru_cache(maxsize=1_000)
 def _starts_at(hour_utc: int) -> str:
     return datetime.fromtimestamp(hour_utc * HOUR_MS // 1000, UTC).isoformat()
 

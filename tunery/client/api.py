@@ -328,6 +328,10 @@ class Api:
         """Credit a tenant (`amount_micro` below zero) or charge it; a `reference` counts once."""
         return self._once("POST", f"/tenants/{part(tenant)}/adjustments", json=body)
 
+    def set_billing_terms(self, tenant: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Set what the tenant's invoices say: `buyer`, `taxes`, `due_days` (admin key)."""
+        return self._call("PUT", f"/tenants/{part(tenant)}/billing", json=body)
+
     def create_key(self, tenant: str, body: Mapping[str, Any]) -> KeyObject:
         return cast("KeyObject", self._once("POST", f"/tenants/{part(tenant)}/keys", json=body))
 

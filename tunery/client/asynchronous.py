@@ -332,6 +332,10 @@ class AsyncApi:
         """Credit a tenant (`amount_micro` below zero) or charge it; a `reference` counts once."""
         return await self._once("POST", f"/tenants/{part(tenant)}/adjustments", json=body)
 
+    async def set_billing_terms(self, tenant: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Set what the tenant's invoices say: `buyer`, `taxes`, `due_days` (admin key)."""
+        return await self._call("PUT", f"/tenants/{part(tenant)}/billing", json=body)
+
     async def create_key(self, tenant: str, body: Mapping[str, Any]) -> KeyObject:
         return cast(
             "KeyObject", await self._once("POST", f"/tenants/{part(tenant)}/keys", json=body)

@@ -3,29 +3,27 @@
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-import msgspec
-
 from tunery.billing.lines import BilledUsage, LedgerRow, PricedJob
 from tunery.billing.periods import BillShare, Cut
 
 # Rows of the month, and rows of earlier months that came after those were closed. Each part is
-# bound by an index; `{cut}` and `{late}` compare the row's position in the journal.
+# bound by an index: `{in_cut}` and `{late}` compare the row's position in the journal.
 BILLED = """
-WITH billed AS (
-    SELECT * FROM ledger WHERE tenant = $1 AND hour_utc >= $2 AND hour_utc < $3 AND {in_cut}
-    UNION ALL
-    SELECT row.* FROM generate_series(0, $4::integer - 1) AS part CROSS JOIN LATERAL (
-        SELECT * FROM ledger
-        WHERE tenant = $1 AND journal_partition = part AND hour_utc < $2 AND {late} AND {in_cut}
-    ) AS row
-)
-SELECT kind, job_id, role, lane, price_version, cause, {hour} AS hour_utc,
+SELECT {line}, job_id, lane, price_version,
     sum(used_gpu_ms)::bigint AS used_gpu_ms, sum(gpu_ms)::bigint AS gpu_ms
-FROM billed
-GROUP BY kind, job_id, role, lane, price_version, cause, {group}
+FROM (
+    SELECT * FROM ledger WHERE tenant = $1 AND hour_utc >= $2 AND hour_utc < $3 AND {in_cut}
+    {late}
+) AS billed
+GROUP BY {group}, job_id, lane, price_version
 """
-HOURS = ("hour_utc", "hour_utc")
-JOBS = ("min(hour_utc)", "hour_utc < $2")
+LATE = """
+UNION ALL
+SELECT * FROM ledger
+WHERE tenant = $1 AND journal_partition = {partition} AND hour_utc < $2 AND {late} AND {in_cut}
+"""
+HOURS = ("hour_utc, kind, role, cause", "hour_utc, kind, role, cause")
+JOBS = ("min(hour_utc) AS hour_utc, 'usage' AS kind, 'train' AS role, '' AS cause", "hour_utc < $2")
 BEFORE = """
 SELECT job_id, lane, price_version, sum(gpu_ms)::bigint
 FROM ledger WHERE tenant = $1 AND job_id = ANY($2) AND hour_utc < $3 AND {earlier}
@@ -51,24 +49,21 @@ async def read_usage(
     month, arguments = share.month, _Arguments()
     for value in (tenant, share.month.first_hour, share.month.end_hour):
         arguments.add(value)
-    arguments.add(0 if share.late is None else len(share.late.offsets))
-    in_cut = (
-        "TRUE" if share.cut is None else _compare(share.cut, "<", "journal_partition", arguments)
-    )
-    late = "FALSE" if share.late is None else _compare(share.late, ">=", "part", arguments)
-    hour, group = HOURS if by_hour else JOBS
-    query = BILLED.format(in_cut=in_cut, late=late, hour=hour, group=group)
-    rows = [
-        msgspec.convert(dict(row), LedgerRow)
-        for row in await connection.fetch(query, *arguments.values)
-    ]
+    in_cut, late, earlier = "TRUE", "", "TRUE"
+    if share.cut is not None:
+        in_cut = _compare(share.cut, "<", arguments)
+    if share.late is not None:
+        late = _late_parts(share.late, share.cut, arguments)
+    line, group = HOURS if by_hour else JOBS
+    query = BILLED.format(in_cut=in_cut, late=late, line=line, group=group)
+    rows = [LedgerRow(**row) for row in await connection.fetch(query, *arguments.values)]
     arguments = _Arguments()
     arguments.add(tenant)
     arguments.add(sorted({row.job_id for row in rows}))
     arguments.add(month.first_hour)
     earlier = "TRUE"
     if share.late is not None:
-        earlier = _compare(share.late, "<", "journal_partition", arguments)
+        earlier = _compare(share.late, "<", arguments)
     before = await connection.fetch(BEFORE.format(earlier=earlier), *arguments.values)
     return BilledUsage(
         rows=tuple(rows),
@@ -90,10 +85,30 @@ class _Arguments:
         return f"${len(self.values)}"
 
 
-def _compare(cut: Cut, operator: str, partition: str, arguments: _Arguments) -> str:
-    """A row's position in the journal beside the cut of the partition. Arrays count from 1."""
-    offset = f"({arguments.add(list(cut.offsets))}::bigint[])[{partition} + 1]"
+def _late_parts(late: Cut, cut: Cut | None, arguments: _Arguments) -> str:
+    """A query for each partition: the planner uses the index of positions only for constants."""
+    parts = []
+    for partition in range(len(late.offsets)):
+        after = _compare(late, ">=", arguments, partition)
+        before = "TRUE" if cut is None else _compare(cut, "<", arguments, partition)
+        parts.append(LATE.format(partition=partition, late=after, in_cut=before))
+    return "".join(parts)
+
+
+def _compare(cut: Cut, operator: str, arguments: _Arguments, partition: int | None = None) -> str:
+    """A row's position in the journal beside the cut of its partition, or of this one."""
+    if partition is not None:
+        offset = f"{arguments.add(cut.offsets[partition])}::bigint"
+        if not cut.incarnations:
+            return f"journal_offset {operator} {offset}"
+        incarnation = f"{arguments.add(cut.incarnations[partition])}::bigint"
+        if operator == ">=":  # the planner takes a comparison of pairs for one of their first parts
+            same = f"(incarnation = {incarnation} AND journal_offset >= {offset})"
+            return f"({same} OR incarnation > {incarnation})"
+        return f"(incarnation, journal_offset) {operator} ({incarnation}, {offset})"
+    own = "[journal_partition + 1]"  # arrays count from 1
+    offset = f"({arguments.add(list(cut.offsets))}::bigint[]){own}"
     if not cut.incarnations:
         return f"journal_offset {operator} {offset}"
-    incarnation = f"({arguments.add(list(cut.incarnations))}::bigint[])[{partition} + 1]"
+    incarnation = f"({arguments.add(list(cut.incarnations))}::bigint[]){own}"
     return f"(incarnation, journal_offset) {operator} ({incarnation}, {offset})"

@@ -11,6 +11,7 @@ from schemas.account import (
 )
 from schemas.billing import (
     AdjustmentReason,
+    BillingTerms,
     InvoiceAdjustment,
 )
 from schemas.units import Ms
@@ -60,6 +61,21 @@ class AdjustmentResponse(Response):
     amount_micro: int
     currency: str
     reason: AdjustmentReason
+
+
+class TenantTaxResponse(Response):
+    name: str
+    rate_ppm: int
+
+
+class BillingTermsResponse(Response):
+    """What a tenant's invoices say, the one of this month included."""
+
+    object: Literal["tenant.billing_terms"] = "tenant.billing_terms"
+    tenant: str
+    buyer: str | None
+    taxes: list[TenantTaxResponse]
+    due_days: int
 
 
 class KeyResponse(ListItem):
@@ -175,15 +191,30 @@ def _scheduled_response(change: PlanChange) -> ScheduledPlanResponse:
     )
 
 
-def adjustment_response(tenant: str, adjusted: InvoiceAdjustment, at: Ms) -> AdjustmentResponse:
+def adjustment_response(
+    tenant: str, adjusted: InvoiceAdjustment, at: Ms, period: str | None = None
+) -> AdjustmentResponse:
+    """An adjustment. `period`: the month that was asked for, None: the one of then."""
     return AdjustmentResponse(
         tenant=tenant,
         reference=adjusted.reference,
         created_at=seconds(at),
-        period=f"{datetime.fromtimestamp(at // 1_000, UTC):%Y-%m}",
+        period=period or f"{datetime.fromtimestamp(at // 1_000, UTC):%Y-%m}",
         amount_micro=adjusted.amount_micro,
         currency=adjusted.currency,
         reason=adjusted.reason,
+    )
+
+
+def billing_terms_response(
+    tenant: str, terms: BillingTerms, buyer: str | None
+) -> BillingTermsResponse:
+    """Billing terms with the buyer as it was sent."""
+    return BillingTermsResponse(
+        tenant=tenant,
+        buyer=buyer,
+        taxes=[TenantTaxResponse(name=rate.name, rate_ppm=rate.rate_ppm) for rate in terms.taxes],
+        due_days=terms.due_days,
     )
 
 

@@ -14,12 +14,11 @@ from schemas.account import (
     Limits,
     PlanTerms,
     ResumeTenant,
+    SetBillingTerms,
     SetPlan,
     SuspendTenant,
 )
-from schemas.billing import (
-    InvoiceAdjustment,
-)
+from schemas.billing import BillingTerms, InvoiceAdjustment, TaxRate
 from schemas.ids import KEY
 from schemas.keys import (
     KeyTerms,
@@ -31,6 +30,7 @@ from services.gateway.accounts import key_routes as keys
 from services.gateway.accounts.auth import digest
 from services.gateway.accounts.bodies import (
     AdjustmentRequest,
+    BillingTermsRequest,
     KeyRequest,
     LimitsBody,
     PlanRequest,
@@ -40,10 +40,12 @@ from services.gateway.accounts.bodies import (
 from services.gateway.accounts.responses import (
     HINT_CHARACTERS,
     AdjustmentResponse,
+    BillingTermsResponse,
     KeyResponse,
     NewKeyResponse,
     TenantResponse,
     adjustment_response,
+    billing_terms_response,
     tenant_response,
 )
 from services.gateway.accounts.tables import LIMITS, TENANTS, LimitsRow, TenantRow
@@ -224,7 +226,7 @@ async def revoke_key(tenant: str, key_id: str, deps: WithDeps, admin: Admin) -> 
 async def adjust_invoice(
     tenant: str, body: AdjustmentRequest, deps: WithDeps, admin: Admin
 ) -> AdjustmentResponse:
-    """Add a credit or a charge to this month's invoice. A reference is used once."""
+    """Add a credit or a charge to a month's invoice. A closed one gets a credit note."""
     row = await _tenant(deps, tenant)
     book = await deps.prices.book(row.price_version)
     if book is None:
@@ -236,9 +238,25 @@ async def adjust_invoice(
         reason=body.reason,
     )
     actor = _actor(deps, admin, tenant)
-    command = AdjustInvoice(adjustment=adjustment)
+    command = AdjustInvoice(adjustment=adjustment, period=body.period)
     outcome = await deps.commands.decide(ACCOUNT, tenant, command, actor=actor)
-    return adjustment_response(tenant, adjustment, outcome.at)
+    return adjustment_response(tenant, adjustment, outcome.at, body.period)
+
+
+@router.put("/{tenant}/billing")
+async def set_billing_terms(
+    tenant: str, body: BillingTermsRequest, deps: WithDeps, admin: Admin
+) -> BillingTermsResponse:
+    """Set what the tenant's invoices say: buyer, taxes, days to pay. Closed ones stay."""
+    await _tenant(deps, tenant)
+    terms = BillingTerms(
+        buyer=None if body.buyer is None else deps.seal.seal(tenant, body.buyer),
+        taxes=tuple(TaxRate(name=tax.name, rate_ppm=tax.rate_ppm) for tax in body.taxes),
+        due_days=body.due_days,
+    )
+    actor = _actor(deps, admin, tenant)
+    await deps.commands.decide(ACCOUNT, tenant, SetBillingTerms(terms=terms), actor=actor)
+    return billing_terms_response(tenant, terms, body.buyer)
 
 
 def _actor(deps: Deps, admin: Principal, tenant: str) -> Sealed:

@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Query
+from starlette.responses import HTMLResponse
 
 from services.gateway.billing.deps import Billed
+from services.gateway.billing.invoice_page import SECURITY, invoice_page
 from services.gateway.billing.invoice_reads import begun_months, find_invoice, read_invoices
 from services.gateway.billing.invoice_responses import (
     InvoiceLineResponse,
@@ -55,6 +57,16 @@ async def list_invoices(
 async def retrieve_invoice(invoice_id: str, deps: WithDeps, tenant: Billed) -> InvoiceResponse:
     """An invoice by its id, month and currency: `2026-11-EUR`."""
     return invoice_response(await find_invoice(deps, tenant, invoice_id), deps.unseal)
+
+
+@router.get("/{invoice_id}/page", response_class=HTMLResponse)
+async def print_invoice(invoice_id: str, deps: WithDeps, tenant: Billed) -> HTMLResponse:
+    """An invoice with all its lines as an HTML page to print."""
+    invoice = await find_invoice(deps, tenant, invoice_id)
+    lines = list(line_responses(invoice))
+    return HTMLResponse(
+        invoice_page(invoice_response(invoice, deps.unseal), lines), headers=SECURITY
+    )
 
 
 @router.get("/{invoice_id}/lines")

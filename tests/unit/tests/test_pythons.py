@@ -1,5 +1,7 @@
 from pathlib import Path
 
+import pytest
+
 from tests.pythons import commands, interpreters, missing, version_of
 
 
@@ -12,6 +14,7 @@ def test_missing_interpreters_are_named() -> None:
     assert len(missing([])) == 2
 
 
+@pytest.mark.long
 def test_interpreters_are_found_by_their_full_version() -> None:
     for version, path in interpreters().items():
         assert version >= (3, 11)

@@ -41,11 +41,13 @@ from services.billing.adapters.usage import read_usage
 from services.billing.app import ACCOUNTS, LEDGER, TENANTS
 from services.billing.domain.state import CLOSE_AFTER_MS
 from services.billing.effect import close
+from services.gateway.app import VIEWS_PROJECTION as VIEWS
 from services.scheduler.app import POOLS
 from simulator.control_plane.samples import describe, node, request
 from tunery.billing.invoice import Invoice
 from tunery.billing.lines import bill_lines, select_usage
 from tunery.billing.periods import BillShare, Cut, period, period_of
+from tunery.cli.reconcile.comparison import reconcile
 from tunery.local import Stack
 from tunery.runtime.blobs.memory import MemoryBlobs
 from tunery.runtime.bus.memory import MemoryLog
@@ -250,6 +252,30 @@ async def test_ledger_and_invoice_equal_the_usage_decided_by_the_pool(
     async with running(Projector(world.runtime, LEDGER)):
         assert await world.sums() == (rows, billable, lost)
     await check_invoice(world, billable, lost)
+    await check_reconciliation(world)
+
+
+async def check_reconciliation(world: World) -> None:
+    """Everything agrees; then a row that was changed is found, with its event."""
+    gateway = await open_store(world.dsn, "gateway", 4)
+    async with running(Projector(replace(world.runtime, name="gateway", store=gateway), VIEWS)):
+        pass  # it is ready when everything is read
+    await gateway.close()
+    equal = await reconcile(world.runtime.log, world.dsn)
+    assert equal.equal, equal
+    assert [part.count > 0 for part in equal.parts] == [True] * 4
+    row = await pool_of(world.runtime.store).fetchrow(
+        "UPDATE ledger SET gpu_ms = gpu_ms - 5 WHERE kind = 'credit'"
+        " RETURNING journal_partition, journal_offset, gpu_ms"
+    )
+    assert row is not None
+    ledger, costs, facts, jobs = (await reconcile(world.runtime.log, world.dsn)).parts
+    event = f"tunery.pool.journal.v1/{row['journal_partition']}@{row['journal_offset']}"
+    different = f"gpu_ms is {row['gpu_ms'] + 5} in the log, {row['gpu_ms']} in billing.ledger"
+    assert ledger.difference == f"{event}: {different}"
+    assert (costs.difference, facts.difference) == (None, None)
+    assert jobs.difference is not None
+    assert "ftjob-1 of acme costs" in jobs.difference
 
 
 async def check_invoice(world: World, billable: int, lost: int) -> None:

@@ -101,7 +101,8 @@ class World:
         self.seed, self.random, self.chaos = seed, Random(seed), chaos
         self.weather = Random(f"{seed}/weather")  # of faults that hit everybody, or are rare
         self.faults: Counter[str] = Counter()
-        self.at = self.weather.choice(BEGINNINGS) + self.random.randrange(HOUR_MS)
+        begun = self.weather.choice(BEGINNINGS) if chaos else T0
+        self.at = begun + self.random.randrange(HOUR_MS)
         self.away_until = self.at  # until then no agent reaches the log
         self.held_back: list[Message] = []  # what agents have to say since
         self.lanes = dict(zip(TENANTS, LANES, strict=False))  # as the gateway knows them

@@ -22,6 +22,7 @@ WEBHOOK_S_MAX: Final = 30
 COMMAND_S_MAX: Final = 180
 ANSWERS_SHOWN: Final = 4
 TEXT_SHOWN: Final = 150
+BILLING_TERMS: Final = {"taxes": [{"name": "VAT", "rate_ppm": 190_000}], "due_days": 14}
 
 
 async def gate(context: DemoContext) -> None:
@@ -106,16 +107,19 @@ async def bill(context: DemoContext) -> None:
     """Show the invoice and compare it with the hold, the lost work and the job's own cost."""
     context.display.step("The bill")
     period = datetime.now(UTC).strftime("%Y-%m")
+    await context.api.set_billing_terms(TENANT, BILLING_TERMS)
     text = await _tunery(context, "invoice", "show", TENANT, "--period", period, "--json")
     invoice = json.loads(text)
     context.display.table(
         ("what", "GPU-ms", f"{invoice['currency']}"),
         [
-            (line["description"], str(line["gpu_ms"]), f"{line['amount_micro'] / 1e6:.6f}")
+            (_line_words(line), str(line["gpu_ms"]), f"{line['amount_micro'] / 1e6:.6f}")
             for line in invoice["lines"]
         ]
         + [("total", str(invoice["gpu_ms"]), f"{invoice['total_micro'] / 1e6:.6f}")],
     )
+    number = invoice["number"] or f"{TENANT}-0001 once the month is closed"
+    context.display.line(f"invoice {invoice['id']}, {invoice['status']}; number: {number}")
     held = context.estimate
     context.result.figures |= {
         "billed_gpu_ms": invoice["gpu_ms"],
@@ -138,6 +142,14 @@ async def bill(context: DemoContext) -> None:
     equal = sums == (invoice["gpu_ms"], invoice["total_micro"])
     equal = equal and cost["net_gpu_ms"] == invoice["gpu_ms"]
     context.check("invoice_equals_ledger", equal, "invoice, ledger and the job's own cost agree")
+
+
+def _line_words(line: dict[str, Any]) -> str:
+    """What a line is of: use and credits have their hour."""
+    if line["hour_start"] is None:
+        return str(line["description"])
+    hour = datetime.fromtimestamp(line["hour_start"], UTC)
+    return f"{hour:%d %B %H:%M} UTC, {line['description']}"
 
 
 async def replay(context: DemoContext) -> None:

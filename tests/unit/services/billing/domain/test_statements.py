@@ -28,7 +28,8 @@ from schemas.billing import (
 from schemas.envelope import Rejected, Tick
 from schemas.units import DAY_MS, HOUR_MS
 from services.billing.app import ACCOUNTS
-from services.billing.domain.state import ADJUSTMENTS_MAX, CLOSE_AFTER_MS
+from services.billing.domain import statements
+from services.billing.domain.state import CLOSE_AFTER_MS
 from tests.unit.services.billing.domain.test_decide import create_tenant
 from tests.unit.services.scheduler.fold import Decider, of
 from tunery.billing.periods import period
@@ -216,9 +217,12 @@ def test_a_month_is_adjusted_until_its_closing_begins() -> None:
     assert refused.reason.code == "month_being_closed"
 
 
-def test_money_c8_adjustments_are_limited_by_the_month_and_not_for_life() -> None:
+def test_money_c8_adjustments_are_limited_by_the_month_and_not_for_life(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(statements, "ADJUSTMENTS_MAX", 5)
     decider = tenant()
-    for number in range(ADJUSTMENTS_MAX):
+    for number in range(5):
         decider.accept(goodwill(reference=f"T-{number}"))
     full = of(decider.when(goodwill(reference="more")), Rejected)
     assert full.reason.code == "adjustments_at_most"

@@ -213,3 +213,22 @@ async def test_a_suspended_tenant_reads_and_submits_nothing(api: ControlPlane) -
     assert resumed.json()["suspended_at"] is None
     again = await client.post(f"/v1/fine_tuning/jobs/{created['id']}/resume")
     assert again.status_code == 200, again.text
+
+
+async def test_the_draft_of_this_month_has_the_taxes_of_the_tenant(api: ControlPlane) -> None:
+    client = await api.tenant()
+    tenant = client.headers["x-tenant"]
+    terms = {"buyer": "ACME Inc.", "taxes": [{"name": "VAT", "rate_ppm": 190_000}], "due_days": 14}
+    path = f"/v1/tenants/{tenant}"
+    answer = await api.api.put(f"{path}/billing", json=terms)
+    assert answer.status_code == 200, answer.text
+    assert answer.json() == {"object": "tenant.billing_terms", "tenant": tenant, **terms}
+    charge = {"reference": "T-1", "amount_micro": 100_000_000, "reason": "contract"}
+    assert (await api.api.post(f"{path}/adjustments", json=charge)).status_code == 201
+    (draft,) = (await client.get("/v1/invoices")).json()["data"]
+    assert (draft["buyer"], draft["total_micro"]) == ("ACME Inc.", 119_000_000)
+    future = {**charge, "reference": "T-2", "period": "2999-01"}
+    refused = await api.api.post(f"{path}/adjustments", json=future)
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "period")
+    wrong = {"taxes": [{"name": "VAT", "rate_ppm": -1}]}
+    assert (await api.api.put(f"{path}/billing", json=wrong)).status_code == 400

@@ -54,6 +54,15 @@ async def test_the_running_month_is_a_draft_whose_lines_add_up_to_its_total(
     assert draft["net_micro"] == draft["amount_micro"] + draft["rounding_micro"]
 
 
+async def test_an_invoice_is_a_page_without_scripts(api: ControlPlane) -> None:
+    client = await billed(api)
+    page = await client.get(f"{DRAFT}/page")
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert page.headers["content-security-policy"].startswith("default-src 'none'")
+    assert "ftjob-1" in page.text
+    assert (await client.get("/v1/invoices/1999-01-EUR/page")).status_code == 404
+
+
 async def test_lines_are_paged(api: ControlPlane) -> None:
     client = await billed(api)
     whole = (await client.get(f"{DRAFT}/lines")).json()["data"]

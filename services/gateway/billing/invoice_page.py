@@ -1,0 +1,94 @@
+"""An invoice as a page to print. All text of tenants is escaped."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from html import escape
+from typing import Final
+
+from services.gateway.billing.invoice_responses import InvoiceLineResponse, InvoiceResponse
+
+MICRO: Final = 1_000_000
+HOUR_MS: Final = Decimal(3_600_000)
+#: no scripts, no requests: a page that a tenant's text could not turn into anything else
+SECURITY: Final = {
+    "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'",
+    "x-content-type-options": "nosniff",
+}
+STYLE: Final = """\
+body{font:14px/1.4 sans-serif;margin:2cm auto;max-width:18cm}
+table{border-collapse:collapse;width:100%}
+th,td{border-bottom:1px solid #ccc;padding:.3em;text-align:left;vertical-align:top}
+td.n,th.n{text-align:right;white-space:nowrap}
+tfoot td{font-weight:bold}
+p{white-space:pre-line}
+@page{size:A4;margin:1.5cm}"""
+
+
+def invoice_page(invoice: InvoiceResponse, lines: Sequence[InvoiceLineResponse]) -> str:
+    """The page: seller, buyer, dates, one row for each line, what is to be paid, credit notes."""
+    title = f"Invoice {invoice.number or f'{invoice.id} ({invoice.status})'}"
+    return "\n".join(
+        (
+            "<!doctype html>",
+            f'<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>',
+            f"<style>{STYLE}</style></head><body>",
+            f"<h1>{escape(title)}</h1>",
+            *_paragraphs(invoice),
+            "<table><thead><tr><th>what</th><th>when (UTC)</th>",
+            '<th class="n">GPU-hours</th><th class="n">GPU-hour</th>',
+            f'<th class="n">{escape(invoice.currency)}</th></tr></thead><tbody>',
+            *map(_row, lines),
+            '</tbody><tfoot><tr><td colspan="4">to pay</td>',
+            f'<td class="n">{_amount(invoice.total_micro)}</td></tr></tfoot></table>',
+            *_notes(invoice),
+            "</body></html>",
+        )
+    )
+
+
+def _paragraphs(invoice: InvoiceResponse) -> Iterator[str]:
+    for name, text in (
+        ("from", invoice.seller),
+        ("to", invoice.buyer),
+        ("month", invoice.period),
+        ("issued", _day(invoice.issued_at)),
+        ("due", _day(invoice.due_at)),
+    ):
+        if text:
+            yield f"<p><b>{name}</b> {escape(text)}</p>"
+
+
+def _row(line: InvoiceLineResponse) -> str:
+    what = line.description if line.job_id is None else f"{line.job_id}: {line.description}"
+    hours = "" if line.job_id is None else f"{line.gpu_ms / HOUR_MS:.6f}"
+    price = "" if line.gpu_hour_micro is None else _amount(line.gpu_hour_micro)
+    return _cells(
+        (f"{line.kind}: {what}", _hour(line.hour_start)), (hours, price, _amount(line.amount_micro))
+    )
+
+
+def _notes(invoice: InvoiceResponse) -> Iterator[str]:
+    for note in invoice.credit_notes:
+        words = (
+            f"Credit note {note.number}, {_day(note.issued_at)}: {note.reason}, {note.reference}"
+        )
+        yield f"<p>{escape(words)}: {_amount(note.total_micro)} {escape(invoice.currency)}</p>"
+
+
+def _cells(texts: Iterable[str], numbers: Iterable[str]) -> str:
+    cells = [f"<td>{escape(text)}</td>" for text in texts]
+    cells += [f'<td class="n">{escape(number)}</td>' for number in numbers]
+    return f"<tr>{''.join(cells)}</tr>"
+
+
+def _amount(micro: int) -> str:
+    return f"{Decimal(micro) / MICRO:.6f}"
+
+
+def _day(seconds: int | None) -> str:
+    return "" if seconds is None else f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d}"
+
+
+def _hour(seconds: int | None) -> str:
+    return "" if seconds is None else f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M}"

@@ -1,0 +1,153 @@
+"""Random years: late rows, repeated rows, month ends, two price books, changed limits, taxes."""
+
+from collections import Counter
+from random import Random
+
+import pytest
+from msgspec.structs import replace
+
+from schemas.billing import BillingTerms, InvoiceAdjustment, Statement, TaxRate
+from schemas.units import HOUR_MS
+from tests.unit.tunery.billing.test_invoice import BOOKS, DOLLARS, row
+from tunery.billing.currency import minor_unit_micro
+from tunery.billing.invoice import BilledMonth, Invoice, close_invoice, make_invoices
+from tunery.billing.lines import LedgerRow, select_usage
+from tunery.billing.periods import BillShare, Cut, Period, cut_of, period, share_of
+from tunery.plan.price import usage_micro
+
+YEARS = 400
+MONTHS = tuple(period(f"2026-{number:02}") for number in range(1, 13))
+PRICES = {**BOOKS, "usd": DOLLARS}
+VERSIONS = ("2026-11", "2026-12", "usd")
+PARTITIONS = 2
+
+
+class Year:
+    """The ledger of a year as it is written, and what was closed of it."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.rows: dict[tuple[int, int], LedgerRow] = {}
+        self.charged: dict[tuple[str, int], int] = {}
+        self.adjustments: dict[str, list[InvoiceAdjustment]] = {}
+        self.closed: list[Statement] = []
+        self.issued: dict[str, tuple[Invoice, ...]] = {}
+
+    def write(self, now: int) -> None:
+        """Use or a credit of this month or an earlier one; a repeat has the same position."""
+        month = MONTHS[max(0, now - self.random.choice((0, 0, 0, 1, 2)))]
+        number = self.random.randrange(8)
+        job, hour = f"ftjob-{number}", month.first_hour + self.random.randrange(720)
+        gpu_ms = self.random.randrange(1, HOUR_MS)
+        used = self.charged.get((job, hour), 0)
+        used_row = replace(row(hour, gpu_ms, job), price_version=VERSIONS[number % len(VERSIONS)])
+        if used and self.random.random() < 0.5:  # a credit takes back use of its own hour
+            gpu_ms = -self.random.randrange(1, used + 1)
+            used_row = replace(used_row, kind="credit", used_gpu_ms=0, gpu_ms=gpu_ms, cause="lost")
+        self.charged[job, hour] = used + gpu_ms
+        partition = self.random.randrange(PARTITIONS)
+        offset = sum(at[0] == partition for at in self.rows)
+        written = replace(used_row, journal_partition=partition, journal_offset=offset)
+        for _ in range(self.random.choice((1, 1, 2))):
+            self.rows[partition, offset] = written
+
+    def adjust(self, month: Period) -> None:
+        entries = self.adjustments.setdefault(month.name, [])
+        entries.append(
+            InvoiceAdjustment(
+                reference=f"T-{len(entries)}",
+                amount_micro=self.random.randrange(-(10**6), 10**6),
+                currency=self.random.choice(("EUR", "USD")),
+                reason="contract",
+            )
+        )
+
+    def close(self, month: Period) -> None:
+        rates = tuple(
+            TaxRate(name=f"tax {rate}", rate_ppm=rate)
+            for rate in self.random.sample((0, 70_000, 190_000, 333_333), 2)
+        )
+        ends = Counter(at[0] for at in self.rows)
+        cut = Cut(offsets=tuple(ends[at] for at in range(PARTITIONS)))
+        late = cut_of(self.closed[-1]) if self.closed else Cut(offsets=(0,) * PARTITIONS)
+        billed = BilledMonth(
+            tenant="acme",
+            month=month,
+            soft_gpu_ms=self.random.randrange(10 * HOUR_MS),
+            currency="EUR",
+            terms=BillingTerms(taxes=rates),
+            adjustments=tuple(self.adjustments.get(month.name, ())),
+        )
+        share = BillShare(month=month, late=late, cut=cut)
+        drafts = make_invoices(billed, select_usage(self.rows.values(), share), PRICES)
+        statement = Statement(
+            period=month.name,
+            cut=cut.offsets,
+            currency="EUR",
+            soft_gpu_ms=billed.soft_gpu_ms or 0,
+            gpu_ms=0,
+            amount_micro=0,
+            bills=tuple(map(close_invoice, drafts)),
+            terms=billed.terms,
+        )
+        self.closed.append(statement)
+        self.issued[month.name] = self.invoices(month)
+
+    def invoices(self, month: Period) -> tuple[Invoice, ...]:
+        statement = next((entry for entry in self.closed if entry.period == month.name), None)
+        billed = BilledMonth(
+            tenant="acme",
+            month=month,
+            soft_gpu_ms=None,
+            currency="EUR",
+            adjustments=tuple(self.adjustments.get(month.name, ())),
+            statement=statement,
+        )
+        usage = select_usage(self.rows.values(), share_of(month, self.closed))
+        return make_invoices(billed, usage, PRICES)
+
+
+def random_year(seed: int) -> Year:
+    year = Year(seed)
+    for now, month in enumerate(MONTHS):
+        for _ in range(year.random.randrange(6)):
+            year.write(now)
+        if year.random.random() < 0.5:
+            year.adjust(month)
+        if now and year.random.random() < 0.8:
+            for open_month in MONTHS[len(year.closed) : now]:
+                year.close(open_month)
+    return year
+
+
+@pytest.mark.parametrize("first", range(0, YEARS, 100))
+def test_money_conserved_in_random_years(first: int) -> None:
+    for seed in range(first, first + 100):
+        year = random_year(seed)
+        invoices = [invoice for month in MONTHS for invoice in year.invoices(month)]
+        for name, issued in year.issued.items():
+            assert year.invoices(period(name)) == issued, seed
+        for invoice in invoices:
+            expect_sums(invoice)
+        lines = [line for invoice in invoices for line in invoice.lines]
+        assert sum(line.gpu_ms for line in lines) == sum(row.gpu_ms for row in year.rows.values())
+        costs = Counter[str]()
+        for line in lines:
+            costs[line.job_id] += line.amount_micro
+        net = Counter[tuple[str, str]]()
+        for written in year.rows.values():
+            net[written.job_id, written.price_version] += written.gpu_ms
+        for (job, version), gpu_ms in net.items():
+            price = PRICES[version].gpu_hour_micro["standard"]
+            assert costs[job] == usage_micro(gpu_ms, price), seed
+
+
+def expect_sums(invoice: Invoice) -> None:
+    """Lines, adjustments, rounding and taxes are the total, in whole minor units."""
+    exact = sum(line.amount_micro for line in invoice.lines)
+    exact += sum(entry.amount_micro for entry in invoice.adjustments)
+    taxes = sum(tax.amount_micro for tax in invoice.taxes)
+    assert exact + invoice.rounding_micro + taxes == invoice.total_micro
+    unit = minor_unit_micro(invoice.currency)
+    assert invoice.net_micro % unit == taxes % unit == 0
+    assert abs(invoice.rounding_micro) * 2 <= unit

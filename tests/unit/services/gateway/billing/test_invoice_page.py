@@ -1,0 +1,45 @@
+"""The page of an invoice: everything is on it, and a tenant's text is only text."""
+
+from html.parser import HTMLParser
+
+from services.gateway.billing.invoice_page import invoice_page
+from services.gateway.billing.invoice_responses import invoice_response, line_responses
+from tests.unit.services.gateway.billing.test_invoice_responses import sample
+
+HOSTILE = "<script>alert(1)</script>\"'&"
+
+
+class Tags(HTMLParser):
+    """Names of all tags, and all text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.names.add(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_every_line_and_the_total_are_on_the_page() -> None:
+    invoice = invoice_response(sample(), lambda _: None)
+    tags = Tags()
+    tags.feed(invoice_page(invoice, list(line_responses(sample()))))
+    for text in ("2026-11-EUR", "acme", "ftjob-1", "T-17", "VAT 19 %", "-5.950000"):
+        assert text in tags.text
+
+
+def test_text_of_a_tenant_is_escaped() -> None:
+    invoice = invoice_response(sample(), lambda _: None)
+    hostile = invoice.model_copy(update={"buyer": HOSTILE, "seller": HOSTILE, "number": HOSTILE})
+    lines = [
+        line.model_copy(update={"description": HOSTILE, "job_id": HOSTILE})
+        for line in line_responses(sample())
+    ]
+    tags = Tags()
+    tags.feed(invoice_page(hostile, lines))
+    assert "script" not in tags.names
+    assert HOSTILE in tags.text

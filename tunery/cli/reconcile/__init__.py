@@ -1,0 +1,57 @@
+"""`tunery reconcile`: compares the log with the ledger, job costs and invoices.
+
+`comparison` reads all of them and names the first difference of each.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import click
+
+from tunery.cli import _options
+from tunery.local.paths import DataDir
+
+if TYPE_CHECKING:
+    from tunery.cli.reconcile.comparison import Reconciliation
+
+EPILOG = """\
+\b
+Examples:
+  tunery reconcile            log, ledger, job costs and invoices; the first difference of each
+  tunery reconcile --json     the same as JSON; exit code 1 when something differs
+"""
+
+
+@click.command("reconcile", epilog=EPILOG)
+@_options.as_json
+@_options.data_dir
+def command(as_json: bool, folders: DataDir) -> None:
+    """Compare what was used, billed and invoiced, for operators.
+
+    Reads the log and PostgreSQL of the running stack (or $TUNERY_KAFKA_BOOTSTRAP and
+    $TUNERY_POSTGRES_DSN) and changes nothing. A difference names its event: topic, partition and
+    offset.
+    """
+    from tunery.cli.reconcile import comparison
+
+    result = asyncio.run(comparison.run(folders))
+    if as_json:
+        import msgspec
+
+        click.echo(msgspec.json.encode(result))
+    else:
+        _show(result)
+    if not result.equal:
+        raise SystemExit(1)
+
+
+def _show(result: "Reconciliation") -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("part", "compared", "result")
+    for part in result.parts:
+        mark = Text("equal") if part.difference is None else Text(part.difference, style="red")
+        table.add_row(part.name, f"{part.count} {part.unit}", mark)
+    Console().print(table)
