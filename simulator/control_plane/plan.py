@@ -16,7 +16,7 @@ KINDS: Final[Mapping[str, int]] = {
     "power cut": 2,  # a machine stops with all it runs, and comes back
     "agent killed": 2,  # what it started runs on, until the next agent sweeps
     "agent frozen": 3,  # it is paused, perhaps for longer than the TTL, and continues
-    "clock ahead": 2,  # the broker's: for some seconds, by up to two hours
+    "clock ahead": 2,
     "stray cancellation": 3,
     "attempt cancelled": 4,  # its task in the agent, by mistake
     "node departed": 1,  # in order, and comes back

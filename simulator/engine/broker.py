@@ -37,6 +37,13 @@ class BrokerClock:
         await asyncio.sleep(ms / 1_000)
 
 
+class TrueClock:
+    """Virtual time, seen by a server whose clock is right whatever the broker's says."""
+
+    def __init__(self, clock: BrokerClock) -> None:
+        self.now_ms, self.monotonic_ms, self.sleep = clock.true_ms, clock.monotonic_ms, clock.sleep
+
+
 class Broker:
     """`active`: partitions in use, of topics that do not use all; the others are not assigned."""
 

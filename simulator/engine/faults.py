@@ -26,6 +26,7 @@ KINDS: Final[Mapping[str, int]] = {
     "snapshot torn": 2,
     "snapshot stale": 2,
     "stray cancellation": 4,  # of a task that is at some await of some process
+    "clock ahead": 2,  # the broker's: for some seconds, by up to two hours
 }
 #: Kinds that came later. They are drawn from a copy, so that a seed keeps the rest of its plan.
 LATER_KINDS: Final = ("stray cancellation", "clock ahead", "attempt cancelled")

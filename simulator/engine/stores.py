@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
 
 from schemas.units import Ms
-from simulator.engine.broker import Broker
+from simulator.engine.broker import Broker, TrueClock
 from simulator.engine.faulty_port import FaultyPort
 from tunery.runtime.blobs.abstract import BlobsUnavailable, Stored
 from tunery.runtime.blobs.memory import MemoryBlobs
@@ -33,7 +33,7 @@ class Database(MemoryStore):
     """One service's store, shared by its processes. What was written outlives an outage."""
 
     def __init__(self, broker: Broker) -> None:
-        super().__init__(broker.clock)
+        super().__init__(TrueClock(broker.clock))
         self.broker = broker
         self.away = False
 
