@@ -12,11 +12,13 @@ from schemas.pool import (
     LeaseDraining,
     LeaseGranted,
     LeaseKilled,
+    LeaseSeen,
     LeaseStarted,
     MemberFreed,
     NodeLost,
     NodeRegistered,
     NodeRetired,
+    NodeSeen,
     NodesObserved,
     PlacementClosed,
     PlacementQueued,
@@ -135,13 +137,20 @@ def _with_proof_of_life(pool: Pool, event: NodesObserved, ctx: Context) -> Pool:
         last_seen = max(node.last_seen, min(seen.last_seen, ctx.at))
         is_back = node.standing == "lost" and not seen.silent
         standing: Standing = "up" if is_back else node.standing
-        observed = replace(node, last_seen=last_seen, leases=seen.leases, standing=standing)
+        leases_seen = _leases_seen(node, seen)
+        observed = replace(node, last_seen=last_seen, leases=leases_seen, standing=standing)
         nodes = nodes.set(seen.node_id, observed)
     for key, lease in pool.leases.items():
         alive_at = _last_proof_of_all(lease, nodes)
         if lease.started_at is not None and alive_at > lease.alive_at:
             leases = leases.set(key, replace(lease, alive_at=alive_at))
     return replace(pool, nodes=nodes, leases=leases)
+
+
+def _leases_seen(node: Node, seen: NodeSeen) -> tuple[LeaseSeen, ...] | None:
+    """What its agent last said. A watcher that has started since then may have heard nothing."""
+    heard_nothing = seen.leases is None and seen.last_seen <= node.last_seen
+    return node.leases if heard_nothing else seen.leases
 
 
 def _last_proof_of_all(lease: Lease, nodes: Map[str, Node]) -> Ms:
