@@ -6,7 +6,8 @@ A tenant has ROWS ledger rows over a year, with credits and late rows, and DRAFT
 after it. `slices_per_s`: events of `pool` that become ledger rows, by the projection's own commits.
 `invoice_of_400k_rows_ms`: the running month's invoice with its lines, when all of that is there: it
 reads its own month and not the history. `closing_ms`: closing a month with a twelfth of ROWS, as
-the effect does it. Both are medians. `year_replay_equal`: whether all closed months, made anew with
+the effect does it. Both are medians. `export_rows_per_s`: such events as charges in files of all
+the formats that the exporter writes. `year_replay_equal`: whether all closed months, made anew with
 their lines, are what they were.
 """
 
@@ -36,6 +37,8 @@ from services.billing.adapters.ledger import PostgresBooks, read_invoices
 from services.billing.adapters.prices import read_imports
 from services.billing.app import LEDGER, TENANTS
 from services.billing.project import project_ledger, project_tenants
+from services.exporter.adapters.files import FORMATS
+from services.exporter.domain.focus import charge_of
 from tunery.billing.invoice import Altered
 from tunery.billing.periods import BillShare, Cut, Period, cut_of, period
 from tunery.local.stack import stack
@@ -48,6 +51,7 @@ from tunery.runtime.verbs import Change
 ROWS: Final = 400_000
 DRAFT_ROWS: Final = 1_000
 DRAFTS: Final = 20
+EXPORTED_ROWS: Final = 20_000
 MONTHS: Final = tuple(period(f"2026-{number:02}") for number in range(1, 13))
 TENANT: Final = "acme"
 BATCH: Final = 500
@@ -90,6 +94,7 @@ async def _measure(store: PostgresStore, rows: int) -> dict[str, Any]:
         "slices_per_s": round(ends[-1] / seconds),
         "invoice_of_400k_rows_ms": round(statistics.median(drafts), 1),
         "closing_ms": round(statistics.median(times), 1),
+        "export_rows_per_s": round(_export_rate()),
         "year_replay_equal": equal,
     }
 
@@ -207,6 +212,21 @@ async def _close_year(store: PostgresStore, ends: Sequence[int]) -> list[float]:
 def _cut(end: int) -> Cut:
     offsets = tuple(end if at == PARTITION else 0 for at in range(PARTITIONS))
     return Cut(offsets=offsets, incarnations=(0,) * PARTITIONS)
+
+
+def _export_rate() -> float:
+    """Events a second that become charges and then files of every format."""
+    events = list(_month(Random(13), MONTHS[0], EXPORTED_ROWS, 0))  # noqa: S311  # always the same
+    books = {imported.book.version: imported.book for imported in read_imports()}
+    began = time.perf_counter()
+    charges = [
+        charge_of(_header("pool", number), event, books, "bench")
+        for number, event in enumerate(events)
+    ]
+    sizes = [len(kind.encode(charges)) for kind in FORMATS]
+    seconds = time.perf_counter() - began
+    assert all(sizes), sizes
+    return len(events) / seconds
 
 
 async def _replay(store: PostgresStore) -> bool:
