@@ -103,7 +103,11 @@ def training(spec: dict[str, Any], out: Path, resume: list[Event]) -> Iterator[A
     path.write_text(json.dumps({**spec, "out_dir": str(out / "ck"), "resume": candidates}))
     command = [sys.executable, "-m", "tunery.ml.train", str(path)]
     with (out / "stderr").open("a") as errors:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
+        # A session of its own, as an agent's: the kernel gives sessions equal shares of the
+        # processor, and at its low priority it would get none beside others of our session.
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True
+        )
     watchdog = threading.Timer(RUN_S_MAX, process.kill)
     watchdog.start()
     try:

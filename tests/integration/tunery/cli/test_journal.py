@@ -82,7 +82,7 @@ async def test_a_journal_is_inspected_copied_to_another_stack_and_repaired(tmp_p
                 partition["partition"]: partition
                 for partition in await run_journal(moved, "import", file)
             }
-            assert restored[int(PARTITION)]["next_command"] == 3
+            assert restored[int(PARTITION)]["next_command"] == 4  # with the price book
             assert len(restored) == 8
             assert "--replace" in await run_journal(moved, "import", file, code=1)
             await moved.add(*(ServiceSpec(name) for name in SERVICES))

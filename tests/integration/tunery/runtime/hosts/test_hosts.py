@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from examples import first_stream
 from examples.first_stream import SEATS_AGGREGATE, HoldSeats, ReleaseSeats
 from schemas.topics import PARTITIONS, SNAPSHOTS, Stream
 from simulator.event_core.streams import STREAMS, TALLY_AGGREGATE, react_seats
@@ -80,7 +81,11 @@ class World:
 
 
 @pytest_asyncio.fixture
-async def world(servers: Stack, request: pytest.FixtureRequest) -> AsyncIterator[World]:
+async def world(
+    servers: Stack, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[World]:
+    # No hold ends by itself during a test, however slow the machine is.
+    monkeypatch.setattr(first_stream, "HOLD_MS", 600_000)
     mark = request.node.name.removeprefix("test_")[:40]
     streams = {key: replace(stream, name=f"{key}.{mark}") for key, stream in STREAMS.items()}
     world = World(servers.kafka_bootstrap, streams, [], MemoryBlobs())
