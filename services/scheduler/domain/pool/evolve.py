@@ -148,9 +148,9 @@ def _with_proof_of_life(pool: Pool, event: NodesObserved, ctx: Context) -> Pool:
 
 
 def _leases_seen(node: Node, seen: NodeSeen) -> tuple[LeaseSeen, ...] | None:
-    """What its agent last said. A watcher that has started since then may have heard nothing."""
-    heard_nothing = seen.leases is None and seen.last_seen <= node.last_seen
-    return node.leases if heard_nothing else seen.leases
+    """What its agent last said. A watcher that has started since then may have read nothing."""
+    has_no_heartbeat = seen.leases is None and seen.last_seen <= node.last_seen
+    return node.leases if has_no_heartbeat else seen.leases
 
 
 def _last_proof_of_all(lease: Lease, nodes: Map[str, Node]) -> Ms:

@@ -121,7 +121,7 @@ def test_a_lost_node_is_billed_to_what_its_agent_last_said() -> None:
     assert (end.outcome, end.used_gpu_ms) == ("lost", 7 * MINUTE)
 
 
-def test_a_watcher_that_heard_nothing_leaves_what_the_agent_said() -> None:
+def test_a_watcher_without_heartbeats_leaves_what_the_agent_said() -> None:
     """Seed 1279 of the control plane: a new watcher knows a frozen node from its registration."""
     decider = running().accept(listed(T0, 0))
     decider.at += 2 * HOUR_MS
